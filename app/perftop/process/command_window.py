@@ -97,11 +97,11 @@ class CommandStart:
         if self._unopened_windows <= 0 and self._has_open_window and not self.is_stopped:
             self.job.start_command()
             self.running = asyncio.ensure_future(self.job.wait_for_end())
-            self.running.add_done_callback(self._end)
+            self.running.add_done_callback(self._on_run_end)
             for rest, seconds in self.pauses:
                 rest(seconds)
 
-    def _end(self, _: object) -> None:
+    def _on_run_end(self, _: object) -> None:
         """Called at the end of the run: streams no longer pause, since the windows wait for
         samples, and broken links are retried only for a limited time."""
         for rest, _ in self.pauses:

@@ -146,11 +146,11 @@ class ProbeStream(_ClosingStream):
                 async with asyncio.timeout_at(silence.check_s):
                     data = await stdout.read(READ_BYTES)
             if silence.is_too_long():
-                self._give_up(hello, silence.limit_s)
+                self._fail_after_silence(hello, silence.limit_s)
             if data is not None:
                 return data
 
-    def _give_up(self, hello: wire.Hello | None, limit_s: float) -> None:
+    def _fail_after_silence(self, hello: wire.Hello | None, limit_s: float) -> None:
         """Raises Failed after a silence, unless the probe is on this machine and the caller also
         waits for something else."""
         place, span = self._probe.place, f"for {limit_s:.0f} s"
@@ -245,7 +245,7 @@ class LinkedStream(_ClosingStream):
                 self._connection = ProbeStream(self._probe, self.link.count)
                 try:
                     async for messages in self._connection:
-                        if joined := self._join(messages):
+                        if joined := self._join_messages(messages):
                             yield joined
                 except Failed as failed:
                     self._note_broken(failed)
@@ -264,7 +264,7 @@ class LinkedStream(_ClosingStream):
                 self.link.ping()
             await asyncio.sleep(PING_S)
 
-    def _join(self, messages: list[wire.Message]) -> list[wire.Message]:
+    def _join_messages(self, messages: list[wire.Message]) -> list[wire.Message]:
         """Returns the messages, changed so that they continue the stream, without echoes, which are
         only for the link."""
         joined: list[wire.Message] = []

@@ -51,7 +51,7 @@ class EpisodeLog:
         self._dropped_count = 0
         """Number of ended episodes that were dropped before those in `_ended`."""
         self._marks: list[Episode] = []
-        self._merged: tuple[object, list[Episode]] = None, []
+        self._merged_episodes: tuple[object, list[Episode]] = None, []
         """The ended episodes while the pass over a recording runs, and the state for which they
         were listed."""
 
@@ -71,10 +71,10 @@ class EpisodeLog:
         if recording is None or recording.is_complete:
             return detected if recording is None else recording.ended
         state = len(recording.ended), recording.until_ns, len(detected), *map(id, detected[-1:])
-        if state != self._merged[0]:
+        if state != self._merged_episodes[0]:
             episodes = [*recording.ended, *recording.not_listed(detected)]
-            self._merged = state, sorted(episodes, key=lambda e: e.end_ns or 0)
-        return self._merged[1]
+            self._merged_episodes = state, sorted(episodes, key=lambda e: e.end_ns or 0)
+        return self._merged_episodes[1]
 
     @property
     def marks(self) -> list[Episode]:
@@ -193,21 +193,21 @@ class Tally:
 
     def __init__(self) -> None:
         self.counts_by_cause: dict[str, dict[str, int]] = {}
-        self._worst: dict[str, Episode] = {}
+        self._worst_by_kind: dict[str, Episode] = {}
 
     def add(self, episode: Episode, now_ns: int) -> None:
         causes = self.counts_by_cause.setdefault(episode.kind, {})
         causes[episode.cause] = causes.get(episode.cause, 0) + 1
-        worst = self._worst.get(episode.kind)
+        worst = self._worst_by_kind.get(episode.kind)
         cost = episode.lost_s(now_ns), episode.depth or 0.0
         if worst is None or cost > (worst.lost_s(now_ns), worst.depth or 0.0):
-            self._worst[episode.kind] = episode
+            self._worst_by_kind[episode.kind] = episode
 
     def worst(self) -> list[Episode]:
         """Returns the costliest episode of each kind that occurred more than once; single episodes
         are listed anyway."""
         counts = {kind: sum(causes.values()) for kind, causes in self.counts_by_cause.items()}
-        worst = [self._worst[kind] for kind, count in counts.items() if count > 1]
+        worst = [self._worst_by_kind[kind] for kind, count in counts.items() if count > 1]
         return [episode for episode in worst if episode.depth is not None]
 
 

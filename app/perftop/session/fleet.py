@@ -308,7 +308,7 @@ def scraped_fleet(answers: Answers, now: float, previous_machines: Mapping[str, 
             by_machine.setdefault(name, {})[labels.get(NUMBER_LABEL, "")] = points[-1][1]
     machines = []
     for name, answer in list(by_machine.items())[:MAX_MACHINES]:
-        machine = Machine(name, ("live", "--host", _host(name)))
+        machine = Machine(name, ("live", "--host", _host_name(name)))
         machines.append(machine)
         if "age" in answer:
             numbers = {key: answer.get(key, nan) for key in UNKNOWN_NUMBERS}
@@ -321,7 +321,7 @@ def scraped_fleet(answers: Answers, now: float, previous_machines: Mapping[str, 
     return Fleet(machines)
 
 
-def _host(instance: str) -> str:
+def _host_name(instance: str) -> str:
     """Returns the host name in an `instance` label, without the port of the exporter."""
     host, colon, port = instance.rpartition(":")
     return host.strip("[]") if colon and port.isdecimal() else instance

@@ -322,13 +322,13 @@ class LiveMachine(Follower):
         super().__init__(round(span_s * 1e9), starts_early=True)
         self.machine = machine
         self._clock = clock
-        self._now: float | None = None
+        self._arrival_s: float | None = None
         """Time at which the newest messages arrived, by that clock."""
         self._offset_s = inf
         """Smallest offset seen between the machine's raw time and the viewer's time, in s: the
         offset of the frame with the least delay."""
         self._suspects = 0
-        self._ended: list[Episode] = []
+        self._ended_episodes: list[Episode] = []
         """Episodes that have ended since the last interval."""
         self._losses: deque[tuple[float, LossSums]] = deque()
         """Losses since the start of the session, by the time of the interval, from the start of a
@@ -336,7 +336,7 @@ class LiveMachine(Follower):
 
     def take(self, messages: Iterable[wire.Message]) -> bool:
         """Takes messages that have arrived. Raises wire.WireError for impossible messages."""
-        self._now = self._clock and self._clock()
+        self._arrival_s = self._clock and self._clock()
         return super().take(messages)
 
     def fail(self, why: str, retry_s: float) -> None:
@@ -347,7 +347,7 @@ class LiveMachine(Follower):
     def on_hello(self, hello: wire.Hello) -> Session:
         session = Session(hello, summarises=False)
         session.start_accounts(losses_only=True)
-        self._offset_s, self._suspects, self._ended = inf, 0, []
+        self._offset_s, self._suspects, self._ended_episodes = inf, 0, []
         self._losses = deque([(-inf, session.lost_time())])
         machine = self.machine
         machine.model = " ".join(hello.identity.name.split())
@@ -361,18 +361,20 @@ class LiveMachine(Follower):
         if not self.has_started:
             raise wire.WireError("frames came before a hello")
         if isinstance(message, wire.Frame):
-            time_s = self.session.unix(message.time_ns) if self._now is None else self._now
+            time_s = (
+                self.session.unix(message.time_ns) if self._arrival_s is None else self._arrival_s
+            )
             self._offset_s = min(self._offset_s, time_s - message.time_ns / 1e9)
         return True
 
     def on_episode(self, episode: Episode) -> None:
-        self._ended.append(episode)
+        self._ended_episodes.append(episode)
 
     def on_interval(self, interval: Interval) -> None:
         session, machine = self.session, self.machine
         suspects = session.suspect_samples - self._suspects
         self._suspects = session.suspect_samples
-        now = interval.time if self._now is None else self._now
+        now = interval.time if self._arrival_s is None else self._arrival_s
         losses, earlier = session.lost_time(), self._losses
         numbers = {
             **read_numbers(session, interval),
@@ -398,8 +400,8 @@ class LiveMachine(Follower):
         is_busy = cpus.get(name, 0.0) >= MIN_TASK_CPUS
         machine.tasks = f"{name} × {cpus[name]:.1f} CPUs" if is_busy else ""
         machine.running = [self._episode(session, episode) for episode in session.running]
-        machine.ended.extend(self._episode(session, episode) for episode in self._ended)
-        self._ended = []
+        machine.ended.extend(self._episode(session, episode) for episode in self._ended_episodes)
+        self._ended_episodes = []
 
     def _episode(self, session: Session, episode: Episode) -> MachineEpisode:
         offset, end_ns, depth = self._offset_s, episode.end_ns, episode.depth

@@ -278,7 +278,7 @@ class Distribution:
         self._count = 0
         self._stride = 1
         self._seen_count = 0
-        self._min, self._max = np.zeros((2, 0))
+        self._minima, self._maxima = np.zeros((2, 0))
         self._series: dict[str, Floats] = {}
         """Minimum, fifth percentile and maximum of all columns, by name; computed by `finish`."""
         self._cpus = 0
@@ -321,10 +321,10 @@ class Distribution:
         totals = values.group(slice(None) if has_all else self._shown_rows)
         flat = values.all.reshape(count, -1), states.reshape(count, -1)
         rows = np.concatenate([totals, *flat], axis=1)
-        if rows.shape[1] != len(self._min):
+        if rows.shape[1] != len(self._minima):
             # These are the first samples, or cores were regrouped, so that older samples are of
             # other cores.
-            self._min, self._max = rows[0], rows[0]
+            self._minima, self._maxima = rows[0], rows[0]
             room = max(self._max_bytes // (4 * rows.shape[1]), self._least_rows)
             self._kept_samples, self._count = np.empty((room, rows.shape[1]), np.float32), 0
             self._seen_count, self._stride = 0, 1
@@ -333,8 +333,8 @@ class Distribution:
         # Seconds of each core that a sample covers.
         weights = self._cores.max_of_threads(values.bottom[:, INDEX["util"]])
         self._sum(samples, states, weights)
-        self._min = np.fmin(self._min, np.fmin.reduce(rows, axis=0))
-        self._max = np.fmax(self._max, np.fmax.reduce(rows, axis=0))
+        self._minima = np.fmin(self._minima, np.fmin.reduce(rows, axis=0))
+        self._maxima = np.fmax(self._maxima, np.fmax.reduce(rows, axis=0))
         self._keep_rows(rows)
 
     def _keep_rows(self, rows: Floats) -> None:
@@ -389,8 +389,8 @@ class Distribution:
         parts = [
             _five_percent(kept_samples[:, first : first + SORTED_COLUMNS]) for first in columns
         ]
-        p5 = np.fmax(np.concatenate(parts), self._min) if parts else self._min
-        self._series = {"min": self._min, "p5": p5, "max": self._max}
+        p5 = np.fmax(np.concatenate(parts), self._minima) if parts else self._minima
+        self._series = {"min": self._minima, "p5": p5, "max": self._maxima}
         return self
 
     def machine(self, key: str) -> dict[str, float]:
@@ -418,11 +418,11 @@ class Distribution:
         return column[np.isfinite(column)]
 
     def cpu(self, key: str, row: int) -> dict[str, float]:
-        return self._series_at(self._column(key) + row)
+        return self._series_at(self._metric_column(key) + row)
 
     def group(self, key: str, rows: list[int]) -> dict[str, float]:
         """Returns the minimum, p5 and maximum of a metric over all samples of these CPUs."""
-        columns = [self._column(key) + row for row in rows]
+        columns = [self._metric_column(key) + row for row in rows]
         if not columns or columns[-1] >= self._kept_samples.shape[1]:
             return self._series_at(len(self._series["min"]))
         known_rows = self._kept_samples[: self._count, columns]
@@ -453,7 +453,7 @@ class Distribution:
         first = len(self._registry.index) * (1 + self._cpus)
         return self._series_at(first + core * len(STATES) + STATES.index(state))
 
-    def _column(self, key: str) -> int:
+    def _metric_column(self, key: str) -> int:
         """Returns the column of the first CPU's values of a metric."""
         return len(self._registry.index) + self._registry.index[key] * self._cpus
 

@@ -109,7 +109,7 @@ class Session:
         self._seq = 0
         self._resting_cpus: Bools | None = None
         """CPUs at rest in the last interval."""
-        self._watched = ThreadActivity()
+        self._watched_activity = ThreadActivity()
         """Activity of the watched job since the last call of `take_interval`."""
         self.command: list[str] = []
         """The watched job as the recorder started it, untrusted; [] if it was already running."""
@@ -254,8 +254,8 @@ class Session:
             self._notice_suspension(frame)
         watched_job = self.neighbours.watched_job
         if watched_job.time_ns == self.now_ns:
-            self._watched = sum(
-                (thread.since_last() for thread in watched_job.last_threads), self._watched
+            self._watched_activity = sum(
+                (thread.since_last() for thread in watched_job.last_threads), self._watched_activity
             )
         if self.accounts:
             self._add_busy(batch, first, last, snapshot_before)
@@ -346,8 +346,8 @@ class Session:
         self._seq += 1
         interval = self._interval(span)
         if self.hello.watch is not None:
-            interval = replace(interval, watched=self._watched)
-            self._watched = ThreadActivity()
+            interval = replace(interval, watched=self._watched_activity)
+            self._watched_activity = ThreadActivity()
         self._resting_cpus = interval.resting
         return interval
 

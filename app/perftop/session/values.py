@@ -290,7 +290,7 @@ def lasting_reasons(session: Session) -> list[wire.Missing]:
     ):
         if is_served is None and key not in missing_by_key:
             reasons.append(wire.Missing(key, text))
-    reasons += _metrics(session, missing_by_key)
+    reasons += _metric_reasons(session, missing_by_key)
     columns, named = session.counters.columns, {m.what for m in reasons}
     reasons += [
         wire.Missing(key, UNCOUNTED_REASON)
@@ -315,7 +315,7 @@ def lasting_reasons(session: Session) -> list[wire.Missing]:
     return reasons
 
 
-def _metrics(
+def _metric_reasons(
     session: Session, missing_by_key: Mapping[str, wire.Missing]
 ) -> Iterator[wire.Missing]:
     """Yields the reasons why metrics are missing on all CPUs or on some CPUs."""

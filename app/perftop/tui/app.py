@@ -143,7 +143,7 @@ class PerfTopApp(App[None]):
     def on_load(self) -> None:
         self.source.start()
         self.run_worker(self.source.feed(), exclusive=True)
-        on_signal(END_SIGNALS, self._on_signal, self._hurry)
+        on_signal(END_SIGNALS, self._on_signal, self._limit_terminal_wait)
 
     def on_ready(self) -> None:
         self.source.ready()
@@ -230,7 +230,7 @@ class PerfTopApp(App[None]):
         """Returns whether the terminal has not yet accepted the last picture."""
         return isinstance(self._driver, Terminal) and self._driver.is_writing()
 
-    def _hurry(self) -> None:
+    def _limit_terminal_wait(self) -> None:
         """Limits the wait for the terminal. Called when a signal arrives, even while the event loop
         waits for the terminal."""
         if isinstance(self._driver, Terminal):
@@ -430,12 +430,12 @@ class _Output:
 
     def __init__(self, fd: int, encoding: str, on_vanish: Any) -> None:
         self._fd, self._encoding, self._report_loss = fd, encoding, on_vanish
-        self._nonblocking = _reopen(fd)
+        self._nonblocking_fd = _reopen(fd)
         """File descriptor of the terminal, opened a second time without blocking; -1 if that
         failed."""
-        if self._nonblocking >= 0:
-            weakref.finalize(self, os.close, self._nonblocking)
-        self._waiting = self._written = 0
+        if self._nonblocking_fd >= 0:
+            weakref.finalize(self, os.close, self._nonblocking_fd)
+        self._queued_count = self._written_count = 0
         """Number of texts given to the writing thread, counted by the main thread; and number of
         texts that the writing thread has written, counted by that thread."""
         self._is_cut = False
@@ -447,10 +447,10 @@ class _Output:
         return self._fd
 
     def is_writing(self) -> bool:
-        return self._waiting != self._written
+        return self._queued_count != self._written_count
 
     def discard(self) -> None:
-        self._is_cut, self._discarded = self.is_writing(), self._waiting
+        self._is_cut, self._discarded = self.is_writing(), self._queued_count
 
     def write_now(self, text: str) -> bytes:
         """Writes as much as the terminal accepts now, and returns the rest for the writing thread.
@@ -458,24 +458,24 @@ class _Output:
         data = text.encode(self._encoding, "backslashreplace")
         if self._is_cut:
             self._is_cut, data = False, CANCEL + data
-        if self._nonblocking >= 0 and not self.is_writing():
+        if self._nonblocking_fd >= 0 and not self.is_writing():
             try:
-                data = data[os.write(self._nonblocking, data) :]
+                data = data[os.write(self._nonblocking_fd, data) :]
             except BlockingIOError:
                 pass
             except OSError:
                 self._report_loss()
                 return b""
-        self._waiting += data != b""
+        self._queued_count += data != b""
         return data
 
     def write(self, data: bytes) -> None:
         """Writes all of `data`, unless it is discarded. Called by the writing thread."""
         self._write(data)
-        self._written += 1
+        self._written_count += 1
 
     def _write(self, data: bytes) -> None:
-        while data and self._discarded <= self._written:
+        while data and self._discarded <= self._written_count:
             try:
                 data = data[os.write(self._fd, data[: select.PIPE_BUF]) :]
             except BlockingIOError:  # another program has set O_NONBLOCK on the shared open file
@@ -505,23 +505,23 @@ class _EndEvent(threading.Event):
     def __init__(self, fd: int, on_vanish: Any) -> None:
         super().__init__()
         self._fd, self._report_loss = fd, on_vanish
-        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         """An eventfd that is readable while the event is set; it wakes up a sleeping thread."""
-        weakref.finalize(self, os.close, self._wake)
+        weakref.finalize(self, os.close, self._wake_fd)
         self._poll = select.poll()
         """The poll object that only the reading thread uses, because two threads must not use one
         poll object."""
         self._poll.register(fd, select.POLLIN)
-        self._poll.register(self._wake, select.POLLIN)
+        self._poll.register(self._wake_fd, select.POLLIN)
 
     def set(self) -> None:
         super().set()
-        os.eventfd_write(self._wake, 1)
+        os.eventfd_write(self._wake_fd, 1)
 
     def clear(self) -> None:
         super().clear()
         with suppress(BlockingIOError):
-            os.eventfd_read(self._wake)
+            os.eventfd_read(self._wake_fd)
 
     def is_set(self) -> bool:
         if super().is_set():

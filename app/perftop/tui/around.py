@@ -67,11 +67,11 @@ class Around(LiveSource):
         self._is_stopped = False
         """Whether the user stopped perftop before the command started; the command must then not
         start."""
-        self._end_read = False
+        self._has_seen_end = False
         """Whether the user has pressed a key since the command's end was reported."""
         self._printout = Printout()
         self._unseen_output = b""
-        self._rest: Callable[[float], None] = lambda _: None
+        self._set_rest_s: Callable[[float], None] = lambda _: None
         """Function that sets the maximum seconds between two reads of the stream."""
         self._print_timer: asyncio.TimerHandle | None = None
         """Timer of the next update of the output pane; None if there is no new output."""
@@ -101,7 +101,7 @@ class Around(LiveSource):
                     bracket.stop()
                 bracket.set_link(self._link())
                 if isinstance(stream, ProbeStream):
-                    self._rest = stream.set_rest
+                    self._set_rest_s = stream.set_rest
                     stream.is_awaited = lambda: (
                         not bracket.is_running and (self.run is None or self._has_left)
                     )
@@ -109,7 +109,7 @@ class Around(LiveSource):
                 self._notes = RunNotes(self.tty.job, bracket)
                 async for messages in stream:
                     for batch in (
-                        [messages] if self._patient else [[message] for message in messages]
+                        [messages] if self._may_read_late else [[message] for message in messages]
                     ):
                         self._measure(self.measurement, self._notes, batch)
                         if self._has_left and self.measurement.summary:
@@ -150,7 +150,7 @@ class Around(LiveSource):
         return False
 
     @property
-    def _patient(self) -> bool:
+    def _may_read_late(self) -> bool:
         """Whether samples may be read late, which saves CPU time. They may while the command runs
         and once its whole run was measured; at the start and the end of the run, samples are needed
         at once."""
@@ -164,8 +164,8 @@ class Around(LiveSource):
 
     def pace(self) -> None:
         super().pace()
-        if self.has_started and self._patient:
-            self._rest(self._rest_s)
+        if self.has_started and self._may_read_late:
+            self._set_rest_s(self._rest_s)
 
     # --- the command's output and state
 
@@ -211,14 +211,14 @@ class Around(LiveSource):
 
     def _news_text(self) -> str:
         run = self.run
-        if run is None or self._end_read or raw_ns() - run.end_ns > END_NOTICE_NS:
+        if run is None or self._has_seen_end or raw_ns() - run.end_ns > END_NOTICE_NS:
             return ""
         run_length = long_duration(run.end_ns - run.start_ns)
         text = f"{self._name} ended with status {run.status} after {run_length}"
         return f"{text} · q quits and prints the summary"
 
     def notice_read(self) -> None:
-        self._end_read = self.run is not None
+        self._has_seen_end = self.run is not None
         super().notice_read()
 
     # --- signals and keys for the command

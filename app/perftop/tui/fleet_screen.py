@@ -223,12 +223,14 @@ class FleetScreen(DirectScreen):
         self.page.update()
 
     def action_sort(self, by: int) -> None:
-        self._order(ORDERS[(ORDERS.index(self.page.state.choice.order) + by) % len(ORDERS)])
+        self._sort_by_column(
+            ORDERS[(ORDERS.index(self.page.state.choice.order) + by) % len(ORDERS)]
+        )
 
     def action_reverse(self) -> None:
-        self._order(self.page.state.choice.order)
+        self._sort_by_column(self.page.state.choice.order)
 
-    def _order(self, name: str) -> None:
+    def _sort_by_column(self, name: str) -> None:
         """Sorts by this column, or reverses the order if the machines are already sorted by it."""
         choice = self.page.state.choice
         reverse = not choice.reverse if name == choice.order else False
@@ -287,18 +289,18 @@ class FleetScreen(DirectScreen):
         state = self.page.state
         if event.y == state.height - 1:
             if key := key_at(self.page.key_pieces, event.x):
-                await self._press(key)
+                await self._run_key_action(key)
             return
         if (name := state.click_targets.get(event.y)) is None:
             return
         if name:
             self.page.select(name)
             if event.chain > 1:
-                await self._press("open")
+                await self._run_key_action("open")
         elif order := views.order_at(views.table(state), event.x):
-            self._order(order)
+            self._sort_by_column(order)
 
-    async def _press(self, name: str) -> None:
+    async def _run_key_action(self, name: str) -> None:
         """Runs the action of the key with this id."""
         action = keys.BY_ID[name].action
         if not await self.app.run_action(action, self):

@@ -132,7 +132,7 @@ class Track(RecordingReader):
     def values(self, key: str, edges_ns: Times) -> Floats:
         """Returns the means of a number between adjacent edges (in raw ns); NaN where the number is
         unknown. A span shorter than a slice gets the value of that slice."""
-        sums = self._sums()
+        sums = self._cumulative_sums()
         if key not in sums:
             return np.full(len(edges_ns) - 1, nan)
         ends_ns, amounts, sizes = sums[key]
@@ -145,7 +145,7 @@ class Track(RecordingReader):
             means: Floats = (amounts[last] - amounts[first]) / size
         return np.where(overlaps & (size > 0), means, nan)
 
-    def _sums(self) -> dict[str, tuple[Floats, Floats, Floats]]:
+    def _cumulative_sums(self) -> dict[str, tuple[Floats, Floats, Floats]]:
         """Returns, by key: the start of the first slice followed by the ends of all slices, and the
         cumulative sums up to each of these times."""
         if self._sums_cache[0] != self.session.frames:
@@ -155,7 +155,7 @@ class Track(RecordingReader):
     @property
     def keys(self) -> set[str]:
         """Keys of the numbers that are known and not 0 throughout."""
-        sums = self._sums().items()
+        sums = self._cumulative_sums().items()
         return {key for key, (_, amounts, sizes) in sums if sizes[-1] > 0 and amounts.any()}
 
 
@@ -255,7 +255,7 @@ class PairPage(PageWidget, can_focus=True):
 
 def pair_page(pair: PairState) -> list[Line]:
     """Returns the lines of the page, exactly `pair.height` of them."""
-    lines = [_header(pair), *_answer(pair), _differing_line(pair), _moment(pair)]
+    lines = [_header(pair), *_answer_line(pair), _differing_line(pair), _moment(pair)]
     room = pair.height - len(lines) - 5
     body = _charts(pair, room)
     body = [*body[:room], *[BLANK] * (room - len(body))]
@@ -279,7 +279,7 @@ def _header(pair: PairState) -> Line:
     return spread(left_runs, [(f"{status} ", "dim")], pair.width), "calm"
 
 
-def _answer(pair: PairState) -> list[Line]:
+def _answer_line(pair: PairState) -> list[Line]:
     """Returns the first sentence of `perftop diff`, and what one side lost more."""
     if (comparison := pair.comparison) is None:
         return [BLANK, BLANK]

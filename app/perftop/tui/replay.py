@@ -53,7 +53,7 @@ class ReplaySource(StreamSource):
         self.reach_ns = frame_range(recording)
         """The first and the last moment of the file, in raw ns."""
         self._recording = recording
-        self._passage: Playback | None = None
+        self._playback: Playback | None = None
         """The section of the file that is in the history; None before the first."""
         self._pace = PlayClock()
         self._playing = asyncio.Event()
@@ -65,7 +65,7 @@ class ReplaySource(StreamSource):
         self._episodes = RecordingEpisodes()
         self.indexing = True
         """Whether the search of the whole file for episodes is under way."""
-        self._deepened: tuple[Playback | None, int] = None, 0
+        self._extended_playback: tuple[Playback | None, int] = None, 0
         """The section for which earlier samples were read last, and the raw ns from which they
         were read."""
         self._mark_count = 0
@@ -79,13 +79,13 @@ class ReplaySource(StreamSource):
 
     async def feed(self) -> None:
         await self._go(self.reach_ns[0])
-        self.app.run_worker(self._index(), group="index")
+        self.app.run_worker(self._index_episodes(), group="index")
         while True:
             await self._playing.wait()
             is_late = self.seek is None and self._play()
             await asyncio.sleep(SEEK_PAUSE_S if is_late else TICK_S)
 
-    async def _index(self) -> None:
+    async def _index_episodes(self) -> None:
         """Finds the episodes of the whole file, in a separate process."""
         recording, episodes = self._recording, self._episodes
         try:
@@ -104,7 +104,7 @@ class ReplaySource(StreamSource):
     def watch(self) -> None:
         """Reports damage to the file once. Reads samples from before the history if time axes show
         that time."""
-        self._deepen()
+        self._read_earlier_samples()
         damage = self._recording.damage
         if damage != self._damage and damage is not None:
             self._damage = damage
@@ -113,7 +113,7 @@ class ReplaySource(StreamSource):
             self.show_notice(f"the recording is {self._remarks.pop()}")
 
     def read(self, status: Status) -> Status:
-        if self._passage is None:
+        if self._playback is None:
             return status
         first_ns, last_ns = self.reach_ns
         indexed = (self._episodes.until_ns - first_ns) / (last_ns - first_ns)
@@ -122,7 +122,7 @@ class ReplaySource(StreamSource):
             speed=self._pace.speed,
             reach_ns=self.reach_ns,
             seeking_ns=None if self.seek is None else self._seek_ns,
-            is_over=self._at_end,
+            is_over=self._is_at_end,
             damage=self._recording.damage,
             indexed=max(0.0, min(1.0, indexed)) if self.indexing else None,
         )
@@ -132,38 +132,38 @@ class ReplaySource(StreamSource):
     def ends_ns(self) -> tuple[int, int] | None:
         """The first and the last moment in the history, in raw ns; None before the first
         section."""
-        return None if self._passage is None else self._passage.ends_ns
+        return None if self._playback is None else self._playback.ends_ns
 
     @property
-    def _at_end(self) -> bool:
+    def _is_at_end(self) -> bool:
         """Whether the last moment of the recording is shown."""
-        passage, ends_ns, interval = self._passage, self.ends_ns, self.interval
+        playback, ends_ns, interval = self._playback, self.ends_ns, self.interval
         is_at_end = ends_ns is not None and interval is not None and interval.time_ns >= ends_ns[1]
-        return is_at_end and passage is not None and passage.is_over
+        return is_at_end and playback is not None and playback.is_over
 
     # --- playing
 
     def _play(self) -> bool:
         """Plays up to the moment that is due, first from the history, then from the file. Returns
         True if this machine cannot read fast enough for the playback speed."""
-        passage, interval = self._passage, self.interval
+        playback, interval = self._playback, self.interval
         now_ns = self._pace.now_ns(self.clock())
-        if passage is None or interval is None:
+        if playback is None or interval is None:
             return False
-        if self.paused and now_ns < passage.session.now_ns:
+        if self.paused and now_ns < playback.session.now_ns:
             if now_ns - interval.time_ns >= self.status.interval_ns:
                 self.show_moment(int(now_ns))
             return False
         self.paused = False
         self.status = replace(self.status, paused=None)
         end_s = self.clock() + BATCH_S
-        due_messages = passage.messages_until(now_ns)
+        due_messages = playback.messages_until(now_ns)
         while messages := list(islice(due_messages, MAX_BATCH)):
             self.take(messages)
             if self.clock() > end_s:
-                self._pace.begin(passage.session.now_ns, self.clock())
+                self._pace.begin(playback.session.now_ns, self.clock())
                 return True
-        if passage.is_over:
+        if playback.is_over:
             self._playing.clear()
             self.show_moment(AFTER_END_NS)
         return False
@@ -173,7 +173,7 @@ class ReplaySource(StreamSource):
             self._playing.clear()
             self._cancel_seek()
             self.paused = True
-        elif self._at_end:
+        elif self._is_at_end:
             self.show_notice("end of recording")
         elif (interval := self.interval) is not None:
             self._playing.set()
@@ -191,12 +191,12 @@ class ReplaySource(StreamSource):
     # --- going to another moment
 
     def step(self, by: int) -> None:
-        passage, ends_ns, interval = self._passage, self.ends_ns, self.interval
-        if passage is None or ends_ns is None or interval is None or self.seek is not None:
+        playback, ends_ns, interval = self._playback, self.ends_ns, self.interval
+        if playback is None or ends_ns is None or interval is None or self.seek is not None:
             return
         self._playing.clear()
         if by > 0 and interval.time_ns >= ends_ns[1]:
-            passage.sample()
+            playback.sample()
         if by < 0 and interval.time_ns <= ends_ns[0]:
             self.head_for(interval.time_ns - 1)
         else:
@@ -263,23 +263,23 @@ class ReplaySource(StreamSource):
             self.seek = None
 
     async def _go(self, time_ns: int) -> None:
-        self._enter(await self._search().go(self._passage, time_ns), time_ns)
+        self._show_section(await self._search().go(self._playback, time_ns), time_ns)
 
     async def _find_episode(self, by: int, cpus: list[int] | None) -> None:
         """Goes to the next (`by` = 1) or previous (-1) episode or mark of the file. Waits until the
         search of the whole file has progressed far enough."""
         interval, episodes = self.interval, self._episodes
-        if interval is None or self._passage is None:
+        if interval is None or self._playback is None:
             return
         while True:
             is_complete = not self.indexing or (by < 0 and episodes.until_ns >= interval.time_ns)
-            place = await self._search().next_episode(self._passage, interval, by, cpus)
+            place = await self._search().next_episode(self._playback, interval, by, cpus)
             if is_complete or (place is not None and by > 0):
                 break
             self._report_seek(episodes.until_ns)
             await asyncio.sleep(BATCH_S)
         if place is not None:
-            self._enter(*place)
+            self._show_section(*place)
         else:
             self.show_notice(f"no episode or mark {'after' if by > 0 else 'before'} this moment")
 
@@ -290,48 +290,48 @@ class ReplaySource(StreamSource):
         self._seek_ns = time_ns
         self.show()
 
-    def _enter(self, passage: Playback, time_ns: int) -> None:
+    def _show_section(self, playback: Playback, time_ns: int) -> None:
         """Shows this moment of a section of the file, if the section has samples."""
-        if passage.ends_ns is None:
+        if playback.ends_ns is None:
             return
-        if passage is not self._passage:
+        if playback is not self._playback:
             self.app.workers.cancel_group(self.app, "deepen")
-            self._passage = passage
-            self.add(passage.session.hello)
+            self._playback = playback
+            self.add(playback.session.hello)
             self.cost = Cost(lambda: 0.0)
-            self.cost.share(passage.session)
-            self.status = replace(self.status, own_cpu_share=passage.cost)
-        passage.session.take_interval()  # the next interval then begins where reading continues
+            self.cost.share(playback.session)
+            self.status = replace(self.status, own_cpu_share=playback.cost)
+        playback.session.take_interval()  # the next interval then begins where reading continues
         self._show(time_ns)
 
     def on_hello(self, hello: wire.Hello) -> Session:  # noqa: ARG002 - the section has read it
-        assert self._passage is not None
-        return self._passage.session
+        assert self._playback is not None
+        return self._playback.session
 
     def _show(self, time_ns: int) -> None:
         """Shows this moment; playing continues from this moment."""
         self.show_moment(time_ns)
         if (interval := self.interval) is not None:
             self._pace.begin(interval.time_ns, self.clock())
-        self._deepen()
+        self._read_earlier_samples()
 
-    def _deepen(self) -> None:
+    def _read_earlier_samples(self) -> None:
         """Starts to read, in the background, the samples from before the history that time axes
         show."""
-        passage, ends_ns, interval = self._passage, self.ends_ns, self.interval
-        if passage is None or ends_ns is None or interval is None or self.seek is not None:
+        playback, ends_ns, interval = self._playback, self.ends_ns, self.interval
+        if playback is None or ends_ns is None or interval is None or self.seek is not None:
             return
         since_ns = max(self.reach_ns[0], interval.time_ns - round(self.choice.window_s * 1e9))
-        last_passage, last_since_ns = self._deepened
-        is_done = last_passage is passage and last_since_ns <= since_ns
+        last_playback, last_since_ns = self._extended_playback
+        is_done = last_playback is playback and last_since_ns <= since_ns
         if not is_done and ends_ns[0] > since_ns + 2 * self._recording.hello.sample_ns:
-            self._deepened = passage, since_ns
-            self.app.run_worker(self._read_past(passage, since_ns), group="deepen", exclusive=True)
+            self._extended_playback = playback, since_ns
+            self.app.run_worker(self._read_past(playback, since_ns), group="deepen", exclusive=True)
 
-    async def _read_past(self, passage: Playback, since_ns: int) -> None:
+    async def _read_past(self, playback: Playback, since_ns: int) -> None:
         search = Seeker(self._recording, self._episodes, self.clock, lambda _: None)
-        await search.extend_back(passage, since_ns)
-        if passage is self._passage and (monitor := self.monitor) is not None:
+        await search.extend_back(playback, since_ns)
+        if playback is self._playback and (monitor := self.monitor) is not None:
             monitor.refresh_view()
 
 

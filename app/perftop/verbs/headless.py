@@ -331,13 +331,13 @@ class ProgressLine:
             if isinstance(message, wire.Frame):
                 self._samples += 1
                 if self._clock() >= self._due_s:
-                    self._draw(message.time_ns - self._source.hello.raw_ns)
+                    self._draw_progress(message.time_ns - self._source.hello.raw_ns)
 
     def erase(self) -> None:
         if self._is_drawn:
             self._write(_CLEAR)
 
-    def _draw(self, time_ns: int) -> None:
+    def _draw_progress(self, time_ns: int) -> None:
         now_s, offset, size = self._clock(), self._source.offset, self._source.size
         self._due_s, self._is_drawn = now_s + REDRAW_S, True
         text = f"{self._title}: {self._samples} samples, {player_time(time_ns)}"

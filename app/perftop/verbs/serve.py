@@ -81,7 +81,7 @@ async def serve(listener: socket.socket, argv: list[str], group: int | None) -> 
     from perftop.process.signals import ignore, on_signal
 
     loop, readers = asyncio.get_running_loop(), Readers()
-    relaying = asyncio.ensure_future(_relay(readers, argv))
+    relaying = asyncio.ensure_future(_relay_stream(readers, argv))
 
     def end(_: object) -> None:
         relaying.cancel()
@@ -112,7 +112,7 @@ def _admit(listener: socket.socket, readers: Readers, group: int | None) -> None
         peer.close()
 
 
-async def _relay(readers: Readers, argv: list[str]) -> None:
+async def _relay_stream(readers: Readers, argv: list[str]) -> None:
     """Runs the probe while there are readers. It first starts without readers, so that the user who
     started perftop sees its errors."""
     import asyncio
@@ -288,7 +288,7 @@ class Exporter(Follower):
                 self.take(messages)
                 if self._has_sample:
                     self._sampled_s = loop.time()
-                    await self._serve(servers)
+                    await self._start_serving(servers)
                     self._write_file(loop.time())
 
     def on_hello(self, hello: wire.Hello) -> Session:
@@ -328,7 +328,7 @@ class Exporter(Follower):
             return None
         return self._page.text(openmetrics=openmetrics)
 
-    async def _serve(self, servers: contextlib.AsyncExitStack) -> None:
+    async def _start_serving(self, servers: contextlib.AsyncExitStack) -> None:
         """Starts to accept connections; later calls do nothing."""
         import asyncio
 

@@ -180,7 +180,7 @@ async def test_the_message_about_the_end_remains_for_some_intervals(
 
 async def test_the_message_about_the_end_remains_after_the_help_was_open() -> None:
     async with around("exec sleep 99") as run:
-        await until_true(lambda: run.source._patient, "it runs")
+        await until_true(lambda: run.source._may_read_late, "it runs")
         await run.pilot.press("question_mark")
         run.source.tty.job.kill(signal.SIGTERM)
         await run.finish_command()
@@ -194,12 +194,12 @@ async def test_the_message_about_the_end_remains_after_the_help_was_open() -> No
 async def test_the_stream_is_read_once_an_interval_while_the_command_runs() -> None:
     async with around("exec sleep 99") as run:
         drawn: list[float] = []
-        run.source._rest = drawn.append
-        await until_true(lambda: run.source._patient, "it runs")
+        run.source._set_rest_s = drawn.append
+        await until_true(lambda: run.source._may_read_late, "it runs")
         await run.pilot.press("+")
         assert drawn == [run.source.status.interval_ns / 1e9]
         await run.pilot.press("ctrl+c")
-        await until_true(lambda: not run.source._patient, "samples are waited for")
+        await until_true(lambda: not run.source._may_read_late, "samples are waited for")
         await run.finish_command()
         await until_true(lambda: len(drawn) == 2, "its run is measured")
 

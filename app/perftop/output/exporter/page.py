@@ -156,7 +156,7 @@ class GridFamilies:
     labels, so the template of their lines is built only once."""
 
     def __init__(self) -> None:
-        self._forms: dict[str, _FamilyTemplate] = {}
+        self._templates: dict[str, _FamilyTemplate] = {}
         """The last template of each family, by name of the family."""
 
     def family(
@@ -168,7 +168,7 @@ class GridFamilies:
         values."""
         flat = values.ravel()
         known = np.isfinite(flat)
-        form = self._forms.get(heading.name)
+        form = self._templates.get(heading.name)
         if form is None or form.places is not places or form.known_mask != known.tobytes():
             by_name = [{label: name} if label else {} for name in names]
             line_starts = [f"{heading.sample}{labels(**place, **name_labels)} "
@@ -176,7 +176,7 @@ class GridFamilies:
             lines = zip(line_starts, known.tolist(), strict=True)
             templates = (line.replace("%", "%%") for line, is_known in lines if is_known)
             text = "".join(f"{line}%.15g\n" for line in templates)
-            form = self._forms[heading.name] = _FamilyTemplate(places, known.tobytes(), text)
+            form = self._templates[heading.name] = _FamilyTemplate(places, known.tobytes(), text)
         return Family(heading, form.text % tuple(flat[known].tolist()), int(known.sum()))
 
 
@@ -203,7 +203,7 @@ class Page:
         self._cores: tuple[Cores | None, list[int], Sequence[Labels]] = (None, [], [])
         """The core list, the cores shown and their labels; replaced when the core list changes."""
         self._grids = GridFamilies()
-        self._highest: dict[str, Floats] = {}
+        self._highest_values: dict[str, Floats] = {}
         """The highest values shown so far, by family. Read skew occasionally makes a value drop by
         a few ns, but a counter must never decrease."""
         self._texts: dict[bool, bytes] = {}
@@ -322,8 +322,8 @@ class Page:
             places = self._packages
             sums = np.stack([sums[:, cpus].sum(axis=1) for cpus in self._members], axis=1)
             is_known = np.stack([is_known[:, cpus].any(axis=1) for cpus in self._members], axis=1)
-        highest = np.maximum(sums, self._highest.get(heading.name, 0.0))
-        self._highest[heading.name] = highest
+        highest = np.maximum(sums, self._highest_values.get(heading.name, 0.0))
+        self._highest_values[heading.name] = highest
         values = np.where(is_known, highest, np.nan)
         return self._grids.family(heading, places, values, label, names)
 

@@ -125,7 +125,7 @@ def verdict(state: FleetState) -> Verdict:
                    words.short_cause(*cause)) for cause in causes]  # fmt: skip
     rest = lost / max(busy, 1e-9) - sum(loss.share for loss in losses)
     losses += [Loss(rest, theme.NEITHER, "others")] if rest > 0 else []
-    silence = _silence(state)
+    silence = _silence_sentence(state)
     if state.problem:
         text, pieces, sign, severity = state.problem, silence, words.SILENT_SIGN, ALARM
     elif causes and (losses[0].share >= MIN_LOSS or not silence):
@@ -191,7 +191,7 @@ def _machine_names(state: FleetState, machines: Sequence[Machine]) -> str:
     return safe_cells(names + (" …" if len(machines) > MAX_NAMED_MACHINES else ""))
 
 
-def _silence(state: FleetState) -> list[str]:
+def _silence_sentence(state: FleetState) -> list[str]:
     """Returns a sentence on the machines that do not answer, their names, and why; [] if all
     answer."""
     machines = [m for m in state.fleet.silent_machines if m.why != "connecting"]
@@ -260,7 +260,7 @@ def _row_lines(state: FleetState, body: int, first: int) -> list[Line]:
     elif not state.machines:
         text = " no machine matches the filter" if state.choice.filter else " no machine yet"
         lines.append(plain_line((text, "dim")))
-    return [*lines, *_details(state, rack_cells, body - len(lines))]
+    return [*lines, *_detail_lines(state, rack_cells, body - len(lines))]
 
 
 def _heat_lines(state: FleetState, body: int, _: int) -> list[Line]:
@@ -268,7 +268,7 @@ def _heat_lines(state: FleetState, body: int, _: int) -> list[Line]:
     if body >= MIN_HEIGHT_FOR_DETAILS:
         detail_lines = min(MAX_DETAILS, body * 3 // 10)
     lines = views.heat(state, body - detail_lines)
-    return [*lines, *_details(state, [], body - len(lines))]
+    return [*lines, *_detail_lines(state, [], body - len(lines))]
 
 
 def _episode_lines(state: FleetState, body: int, _: int) -> list[Line]:
@@ -304,7 +304,7 @@ def _half_width(state: FleetState) -> int:
     return state.width // 2 if state.width >= MIN_WIDTH_FOR_HALVES else 0
 
 
-def _details(state: FleetState, rack_cells: list[Line], room: int) -> list[Line]:
+def _detail_lines(state: FleetState, rack_cells: list[Line], room: int) -> list[Line]:
     """Returns `room` lines: racks beside the selected machine, and below them, where they fit, a
     chart of that machine beside the episodes of all machines."""
     machine, half = state.selected, _half_width(state)

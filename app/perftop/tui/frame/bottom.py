@@ -88,7 +88,7 @@ class KeyLine(PageWidget):
         super().__init__(ascii_=ascii_, id=id)
         self._captions = captions
         self._pieces: list[Piece] = []
-        self._shown: tuple[str, tuple[str, ...], dict[str, str], int, bool] | None = None
+        self._shown_arguments: tuple[str, tuple[str, ...], dict[str, str], int, bool] | None = None
         """The arguments of the last call of `show`."""
 
     def show(
@@ -98,14 +98,14 @@ class KeyLine(PageWidget):
         """Shows the keys of a view. `hints`: ids of the view's own keys. `labels`: labels of the
         keys whose effect changes, by id. `urgent`: the number of hints that must be shown."""
         shown = view, hints, dict(labels), urgent, replay
-        if shown != self._shown:
-            self._shown = shown
+        if shown != self._shown_arguments:
+            self._shown_arguments = shown
             self.update()
 
     def page(self, width: int, height: int) -> list[Line]:  # noqa: ARG002 - always one line
-        if self._shown is None:
+        if self._shown_arguments is None:
             return []
-        view, hints, labels, urgent, replay = self._shown
+        view, hints, labels, urgent, replay = self._shown_arguments
         self._pieces = key_pieces(
             view, hints, self._captions, _LABELS | labels, width, urgent=urgent, replay=replay
         )
@@ -153,22 +153,24 @@ def key_pieces(
     required_keys = {"back", *hints[:urgent], *(["pause"] if replay else [])}
     required = {entry for entry in entries if entry[-1] in required_keys}
 
-    ends, rule = _join([pieces(("help",)), pieces(("quit",))], GAP), [Piece("│", "rule")]
-    all_views = _join([pieces((name,)) for name in views], GAP)
+    ends, rule = _join_pieces([pieces(("help",)), pieces(("quit",))], GAP), [Piece("│", "rule")]
+    all_views = _join_pieces([pieces((name,)) for name in views], GAP)
     numbers = f"{captions[views[0]]}-{captions[views[-1]]}"
     merged_views = [Piece(numbers, "key", "next_view"), Piece(" views", "dim", "next_view")]
     line = ends
     for view_pieces in (all_views, merged_views):
         shown: set[Entry] = set()
-        line = _join([view_pieces, ends], GAP)
+        line = _join_pieces([view_pieces, ends], GAP)
         if _size(line) > width - 2:
             line = ends  # even the views alone do not fit
             continue
         for entry in entries:
             wanted = {*shown, entry}
             groups = [[pieces(e) for e in group if e in wanted] for group in _GROUPS]
-            middle = _join([_join(group, GAP) for group in groups if group], GROUP_GAP)
-            longer = _join([view_pieces, rule, middle, rule, ends], GAP)
+            middle = _join_pieces(
+                [_join_pieces(group, GAP) for group in groups if group], GROUP_GAP
+            )
+            longer = _join_pieces([view_pieces, rule, middle, rule, ends], GAP)
             if _size(longer) <= width - 2:
                 line, shown = longer, wanted
         if required <= shown:
@@ -179,7 +181,7 @@ def key_pieces(
 _BLANK = Piece(" ", "text")
 
 
-def _join(parts: Sequence[list[Piece]], gap: int) -> list[Piece]:
+def _join_pieces(parts: Sequence[list[Piece]], gap: int) -> list[Piece]:
     pieces: list[Piece] = []
     for i, part in enumerate(parts):
         pieces += [Piece(" " * gap, "text"), *part] if i else part

@@ -399,8 +399,8 @@ class TileHistory:
         self._session = session
         self._metrics = [tile.key for tile in _TILES if tile.key in METRICS]
         self._others = [tile.key for tile in _TILES if tile.key not in METRICS]
-        self._bins = BinValues({"tiles": self._values})
-        self._drawn: tuple[object, list[list[Run]]] = None, []
+        self._bins = BinValues({"tiles": self._tile_values})
+        self._drawn_lines: tuple[object, list[list[Run]]] = None, []
         """The inputs from which the last lines were drawn, and these lines."""
 
     def lines(
@@ -413,9 +413,9 @@ class TileHistory:
         layout = [(column.tile.key, column.room) for column in columns]
         moment = interval.time_ns // (1 if is_past(self._session, interval) else step_ns)
         basis = moment, step_ns, size, rows, layout
-        if basis != self._drawn[0]:
-            self._drawn = basis, self._lines(columns, interval, step_ns, size, rows)
-        return self._drawn[1]
+        if basis != self._drawn_lines[0]:
+            self._drawn_lines = basis, self._lines(columns, interval, step_ns, size, rows)
+        return self._drawn_lines[1]
 
     def _lines(
         self, columns: Sequence[TileColumn], interval: Interval, step_ns: int, size: int,
@@ -448,7 +448,7 @@ class TileHistory:
                 line.append((" " * (column.room - column.cells), "text"))
         return [line[:-1] for line in lines]
 
-    def _values(self, history: History, edges_ns: Times) -> Floats:
+    def _tile_values(self, history: History, edges_ns: Times) -> Floats:
         """Returns (bins, tiles): the mean over the CPUs that the user asked for, or the number of
         the machine. An unknown value is 0, because both are drawn as blank."""
         fields = history.fields(self._metrics, self._session.shown, edges_ns)

@@ -74,7 +74,7 @@ class Monitor(DirectScreen):
         self.view = view("overview", choice)
         """The visible view."""
         self._views = {"overview": self.view}
-        self._previous = "overview"
+        self._previous_view_id = "overview"
         """The id of the view to which Esc returns from the page of a core."""
         self.last = State(None, None, Status(0))
         self.output: Output | None = None
@@ -87,19 +87,19 @@ class Monitor(DirectScreen):
         choice.captions = self._captions = keys.captions(keymap)
         choice.notes = [*range(len(NOTES))] if tour else []
         self._top = Top(choice, id="top")
-        self._missing = MissingLine(choice, id="missing")
+        self._missing_line = MissingLine(choice, id="missing")
         self._keys = KeyLine(self._captions, ascii_=choice.ascii, id="keys")
 
     def compose(self) -> ComposeResult:
         yield self._top
         yield self.view
-        yield self._missing
+        yield self._missing_line
         yield self._keys
 
     def on_resize(self, event: events.Resize) -> None:
         bare = event.size.height < MIN_HEIGHT_FOR_KEYS
         self.set_class(bare, "-tiny")
-        self._missing.lay_out()
+        self._missing_line.lay_out()
         if bare != self.view.bare:
             for view in self._views.values():
                 view.bare = bare
@@ -189,7 +189,7 @@ class Monitor(DirectScreen):
 
     def _show_machine(self) -> None:
         self._top.show(*self.last)
-        self._missing.show(self.last.session)
+        self._missing_line.show(self.last.session)
 
     def _show_view(self, *, choice_changed: bool = False) -> None:
         session, interval = self.last.session, self.last.interval
@@ -234,7 +234,7 @@ class Monitor(DirectScreen):
         if left != notes:
             self.choice.notes = left
             self._show_machine()
-            self._missing.redraw()
+            self._missing_line.redraw()
             self._show_view()
 
     # --- views
@@ -250,7 +250,7 @@ class Monitor(DirectScreen):
             new_view.bare = self.view.bare
             await self.mount(new_view, after=self._top)
         if self.view.id != "core" and self.view.id is not None:
-            self._previous = self.view.id
+            self._previous_view_id = self.view.id
         self.view.display = False
         self.view = self._views[name]
         self.view.display = True
@@ -279,7 +279,7 @@ class Monitor(DirectScreen):
         if self.choice.notes:
             self._end_notes()
         elif self.view.id == "core":
-            await self.action_view(self._previous)
+            await self.action_view(self._previous_view_id)
         elif self.choice.filter is not None:
             self.action_clear()
         elif self.choice.held is not None:

@@ -244,7 +244,7 @@ def cpu_commands(session: Session, query: str) -> Iterator[Command]:
 class Commands(Provider):
     session: Session | None = None
 
-    def _all(self, query: str) -> Iterator[tuple[str, str, Callable[[], object]]]:
+    def _all_commands(self, query: str) -> Iterator[tuple[str, str, Callable[[], object]]]:
         do, bound = self.app.run_action, reversed(self.screen.active_bindings.values())
         active = {a.binding.id: a for a in bound if a.enabled}  # by the first key of each action
         for key in sorted(KEYS, key=lambda key: key.id == "quit"):  # Enter runs the first entry
@@ -259,12 +259,12 @@ class Commands(Provider):
                 yield name, escape(means), partial(do, action, self.screen)
 
     async def discover(self) -> Hits:
-        for name, means, run in self._all(""):
+        for name, means, run in self._all_commands(""):
             yield DiscoveryHit(name, run, help=means)
 
     async def search(self, query: str) -> Hits:
         matcher = self.matcher(query)
-        for name, means, run in self._all(query):
+        for name, means, run in self._all_commands(query):
             if score := matcher.match(name) or 0.1 * (query.casefold() in means.casefold()):
                 yield Hit(score, matcher.highlight(name), run, name, means)
 

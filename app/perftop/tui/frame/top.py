@@ -371,12 +371,12 @@ class Top(PageWidget):
         self._choice, self._captions = choice, choice.captions
         self.verdict: Verdict | None = None
         """The shown verdict; None before the first numbers, and if none can be computed."""
-        self._loss: tuple[object, Line] | None = None
+        self._cached_loss_line: tuple[object, Line] | None = None
         """The values from which the row below the verdict was made, followed by that row."""
         self._session: Session | None = None
         self._interval: Interval | None = None
         self._status = Status(0)
-        self._history: tuple[Session, machine.TileHistory] | None = None
+        self._tile_history: tuple[Session, machine.TileHistory] | None = None
         """The session whose tiles were drawn last with a history, and that history."""
         self._plan: Sequence[PartName] = ()
 
@@ -412,10 +412,10 @@ class Top(PageWidget):
             else:
                 columns = machine.tile_columns(machine.machine_values(session, interval), width)
                 numbers = machine.tile_line(columns)
-                if past and (self._history is None or self._history[0] is not session):
-                    self._history = session, machine.TileHistory(session)
-                if past and self._history is not None:
-                    past = self._history[1].lines(
+                if past and (self._tile_history is None or self._tile_history[0] is not session):
+                    self._tile_history = session, machine.TileHistory(session)
+                if past and self._tile_history is not None:
+                    past = self._tile_history[1].lines(
                         columns, interval, status.interval_ns, width, len(past)
                     )
         # The header and the alert line keep their colours when the other lines turn grey.
@@ -423,7 +423,7 @@ class Top(PageWidget):
         loss: Line = ([], usual)
         if verdict is not None and "loss" in self._plan:
             basis = verdict, width, status.is_range, status.paused is None
-            if self._loss is None or self._loss[0] != basis:
+            if self._cached_loss_line is None or self._cached_loss_line[0] != basis:
                 shapes = SHAPES_WITHOUT_COLOUR if self.app.no_color else ""
                 shapes = ASCII_SHAPES if self._ascii else shapes
                 keys = [("try", "try")] if verdict.remedy else []
@@ -433,8 +433,8 @@ class Top(PageWidget):
                 keys += [("report", "why")] if verdict.report is not None else []
                 parts = [[(self._captions[key], "key"), (f" {word}", "dim")] for key, word in keys]
                 loss = loss_line(verdict, width, join_with_gaps(parts, 3), shapes=shapes)
-                self._loss = basis, loss
-            loss = self._loss[1]
+                self._cached_loss_line = basis, loss
+            loss = self._cached_loss_line[1]
             if usual == "stale" or alert[1] != "victim":
                 loss = loss[0], usual
         lines: dict[PartName, Line] = {

@@ -137,7 +137,7 @@ class ChartDrawer:
         self._may_be_bounds_only = _may_be_bounds(session)
         self.past = ColumnHistory(session, keys, rows, lookups)
         self._top = 1.0
-        self._tops: dict[int, float] = {}
+        self._scale_tops: dict[int, float] = {}
         """Upper end of the clock scale, by type of core."""
 
     def draw(
@@ -152,24 +152,24 @@ class ChartDrawer:
         singles = [i for i, unit in enumerate(self._units) if not unit.is_pair]
         areas: list[tuple[Sequence[int], list[list[list[Run]]]]] = []
         if self._pairs and area_rows:
-            areas.append((self._pairs, self._states(area_rows, look)))
+            areas.append((self._pairs, self._state_charts(area_rows, look)))
         if singles and area_rows:
-            areas.append((singles, self._account(singles, episodes, area_rows, look)))
+            areas.append((singles, self._account_charts(singles, episodes, area_rows, look)))
         for unit_indices, unit_areas in areas:
             for i, area in zip(unit_indices, unit_areas, strict=True):
                 unit_charts[i].area = area
         if self._counted:
-            busier = self._busiest()
-            how = self._clocks(unit_charts, busier, episodes, rows, look)
+            busier = self._busiest_cpu_values()
+            how = self._add_clock_charts(unit_charts, busier, episodes, rows, look)
             for chart, lost_s in zip(
                 unit_charts, self._lost_seconds(busier, how, span_ns), strict=True
             ):
                 chart.lost_s = lost_s
             if rate_rows:
-                self._rates(unit_charts, busier["ipc"], episodes, rate_rows, look)
+                self._add_rate_charts(unit_charts, busier["ipc"], episodes, rate_rows, look)
         return unit_charts
 
-    def _account(
+    def _account_charts(
         self, which: Sequence[int], episodes: Sequence[Episode], rows: int, look: Look
     ) -> list[list[list[Run]]]:
         """Returns the uses of CPU time. The account divides the busy time, which is measured more
@@ -187,7 +187,7 @@ class ChartDrawer:
         values = _by_column(busy * (1 - part), busy * part, steal, heat)
         return draw_to_lines(charts.account, values, rows, look)
 
-    def _states(self, rows: int, look: Look) -> list[list[list[Run]]]:
+    def _state_charts(self, rows: int, look: Look) -> list[list[list[Run]]]:
         """Returns charts of the SMT states of cores. Where the states are unknown, their bounds are
         drawn, which follow from the utilisation of both threads."""
         _, lp0, lp1, both, _ = self.past.series("cores")[self._pairs].swapaxes(0, 1)
@@ -236,7 +236,7 @@ class ChartDrawer:
         is_known = np.isfinite(first) | np.isfinite(last)
         return np.where(is_known, (np.nan_to_num(first) + np.nan_to_num(last)) / 2, np.nan)
 
-    def _busiest(self) -> Mapping[str, Floats]:
+    def _busiest_cpu_values(self) -> Mapping[str, Floats]:
         """Returns, for each metric, the value of the busier CPU of each unit in each column,
         (units, columns). If both CPUs are equally busy, it is the value of the first."""
         keys, values = self.past.metrics, self.past.of_cpus
@@ -246,7 +246,7 @@ class ChartDrawer:
         found = np.where(later, values[:, self._last], values[:, self._first])
         return dict(zip(keys, found, strict=True))
 
-    def _clocks(
+    def _add_clock_charts(
         self, all_charts: list[UnitCharts], busier: Mapping[str, Floats],
         episodes: Sequence[Episode], rows: int, look: Look,
     ) -> Ints:  # fmt: skip
@@ -301,14 +301,14 @@ class ChartDrawer:
             most = float(np.fmax.reduce(ceiling[alike], axis=None, initial=0.0))
             most = most or float(np.fmax.reduce(hz[alike], axis=None, initial=CLOCK_STEP_HZ))
             top = ceil(most / CLOCK_STEP_HZ - 1e-6) * CLOCK_STEP_HZ
-            self._tops[kind] = top = max(top, self._tops.get(kind, 0.0))
+            self._scale_tops[kind] = top = max(top, self._scale_tops.get(kind, 0.0))
             base_hz = base.hz if base is not None else top / 2
             floor_hz = floor(base_hz / CLOCK_STEP_HZ) * CLOCK_STEP_HZ
             low[alike] = min(floor_hz, top - 2 * CLOCK_STEP_HZ)
             high[alike] = top
         return np.maximum(low, 0.0), high
 
-    def _rates(
+    def _add_rate_charts(
         self, all_charts: list[UnitCharts], values: Floats, episodes: Sequence[Episode],
         rows: int, look: Look,
     ) -> None:  # fmt: skip

@@ -96,7 +96,7 @@ class Moment:
         self._row_episodes = episodes
         self._tasks = ranking(session, interval).names_by_cpu
         self._accounts = _accounts(session)
-        self._any_doubt = bool(np.count_nonzero(interval.doubts))
+        self._has_suspects = bool(np.count_nonzero(interval.doubts))
         self._online = interval.online.tolist()
         rows = [row for unit in units for row in unit.rows]
         numbers = interval.values.all[_READ_INDICES][:, rows].T.tolist()
@@ -150,7 +150,7 @@ class Moment:
             self._ceiling_hz[unit.core_index],
             (theme.DROPPED, "alarm") if dropped else (" ", "text"),
             ipc, _sign_run(lowers), any(self._online[row] for row in unit.rows),
-            self._texts(unit) if unit.is_pair else {},
+            self._share_texts(unit) if unit.is_pair else {},
             util < MIN_AWAKE_UTIL, chosen, self._clock, self._waiting_tasks(unit),
         )  # fmt: skip
 
@@ -173,7 +173,7 @@ class Moment:
             shares["lp0"], shares["lp1"] = shares["lp1"], shares["lp0"]
         return {name: shares[name] for name in ("both", "lp0", "lp1", "neither")}
 
-    def _texts(self, unit: Unit) -> Mapping[str, str]:
+    def _share_texts(self, unit: Unit) -> Mapping[str, str]:
         """Returns the texts in place of states that are not known: the lowest and the highest
         possible share, in per cent, or that a thread is offline."""
         split, texts = self._interval.split, dict[str, str]()
@@ -193,7 +193,7 @@ class Moment:
         return shares
 
     def _doubtful_shares(self, unit: Unit, shares: Mapping[str, float]) -> frozenset[str]:
-        if not self._any_doubt:  # usually no number is suspect
+        if not self._has_suspects:  # usually no number is suspect
             return frozenset()
         keys = {name: _SHARE_KEYS.get(name, name) for name in shares if name != "idle"}
         return frozenset(

@@ -73,29 +73,29 @@ class _ColumnChoice:
     """All columns that a session can show, with their minimum widths."""
 
     def __init__(self, session: Session, places: Places, clock: ClockUnit, *, roomy: bool) -> None:
-        self._session, self._places, self._clock, self._roomy = session, places, clock, roomy
-        self._extra = 1 if roomy else 0
+        self._session, self._places, self._clock, self._is_roomy = session, places, clock, roomy
+        self._extra_gap = 1 if roomy else 0
         """Cells by which gaps are wider if there is room."""
         self._metrics = {key for key, chosen in session.evaluator.chosen.items() if chosen}
         self._has_ceiling = bool(session.reader.turbo.cpus.any())
         self._has_steal = "steal" in self._metrics and session.hello.virtualisation is not None
 
     def of_cores(self) -> list[Column]:
-        extra, places = self._extra, self._places
-        detailed = self._roomy and places.threads <= MAX_THREADS
+        extra, places = self._extra_gap, self._places
+        detailed = self._is_roomy and places.threads <= MAX_THREADS
         return [
             self._names("core"),
             Column("cpus", "CPUs", max(5, places.cpus_width) + 2, is_left=True),
             *self._caches(),
-            Column("bar", "SMT states", (20 if self._roomy else 10) + 2, is_left=True, max_width=24,
-                   weight=2),
+            Column("bar", "SMT states", (20 if self._is_roomy else 10) + 2, is_left=True,
+                   max_width=24, weight=2),
             *self._of_threads("util", "lp{} %", 6 + extra, 0),
             *(self._busy_history() if places.threads == 2 else []),
-            *self._slots(),
-            *self._ipc(),
+            *self._slot_columns(),
+            *self._ipc_columns(),
             *self._clocks(),
-            *(self._number("steal", 1) if self._has_steal else []),
-            *self._number("involuntary", 4),
+            *(self._number_columns("steal", 1) if self._has_steal else []),
+            *self._number_columns("involuntary", 4),
             *(self._of_threads("idle", "idle lp{}", 6 + extra, 8) if detailed else []),
             *(self._of_threads("kernel_cycles", "krn lp{}", 6 + extra, 7) if detailed else []),
             *(self._of_threads("net_hz", "net lp{}", 6 + extra, 10) if detailed else []),
@@ -104,7 +104,7 @@ class _ColumnChoice:
 
     def of_cpus(self) -> list[Column]:
         """Returns the columns for machines without siblings, where each row is a CPU."""
-        extra, account = self._extra, "stat_user_s" in self._session.counters.columns
+        extra, account = self._extra_gap, "stat_user_s" in self._session.counters.columns
         can_lose = self._has_ceiling or "involuntary" in self._metrics
         return [
             self._names("CPU"),
@@ -113,18 +113,18 @@ class _ColumnChoice:
             Column("use", "where time goes", 16 + 2, is_left=True, max_width=52, weight=2),
             Column("work", "busy", 12 + 2 + extra, is_left=True, gap=2 + extra, rank=5,
                    max_width=90, weight=4),
-            *self._slots(),
-            *self._number("steal", 0),
-            *self._number("ipc", 1),
+            *self._slot_columns(),
+            *self._number_columns("steal", 0),
+            *self._number_columns("ipc", 1),
             *([Column("lost", "lost", 7 + extra)] if can_lose else []),
             *self._clocks(),
-            *self._number("involuntary", 3),
-            *self._number("idle", 6),
-            *(self._number("user", 2) if account else []),
-            *(self._number("system", 2) if account else []),
-            *(self._number("iowait", 4) if account else []),
-            *self._number("kernel_cycles", 7),
-            *self._number("net_hz", 8),
+            *self._number_columns("involuntary", 3),
+            *self._number_columns("idle", 6),
+            *(self._number_columns("user", 2) if account else []),
+            *(self._number_columns("system", 2) if account else []),
+            *(self._number_columns("iowait", 4) if account else []),
+            *self._number_columns("kernel_cycles", 7),
+            *self._number_columns("net_hz", 8),
             *self._tasks(),
         ]  # fmt: skip
 
@@ -137,9 +137,9 @@ class _ColumnChoice:
         several = len(self._places.groups) > self._places.packages
         return [Column("l3", "L3", 4, rank=9)] if several else []
 
-    def _slots(self) -> list[Column]:
+    def _slot_columns(self) -> list[Column]:
         """Returns the column of the second bar: how the issue slots of the busiest CPU are used."""
-        if SLOT_COLUMNS[0] not in self._metrics or not self._roomy:
+        if SLOT_COLUMNS[0] not in self._metrics or not self._is_roomy:
             return []
         return [
             Column("slots", "issue slots", 12 + 2, is_left=True, rank=7, max_width=24, weight=1)
@@ -148,16 +148,16 @@ class _ColumnChoice:
     def _busy_history(self) -> list[Column]:
         """Returns the column with the utilisation history of both siblings. A narrow column has a
         short title."""
-        title, width, gap = ("busy, lp0 over lp1", 24, 3) if self._roomy else ("busy", 10, 2)
+        title, width, gap = ("busy, lp0 over lp1", 24, 3) if self._is_roomy else ("busy", 10, 2)
         return [
             Column(
                 "work", title, width + gap, is_left=True, gap=gap, rank=5, max_width=60, weight=3
             )
         ]
 
-    def _ipc(self) -> list[Column]:
+    def _ipc_columns(self) -> list[Column]:
         """Returns the columns of IPC, losses of any kind, and the IPC history."""
-        extra, ipc = self._extra, "ipc" in self._metrics
+        extra, ipc = self._extra_gap, "ipc" in self._metrics
         can_lose = ipc or self._has_ceiling or self._has_steal or "involuntary" in self._metrics
         width, gap = 12 + 3 * extra, 2 + extra
         past = Column("past ipc", "IPC of lp0", width, is_left=True, gap=gap, rank=6, max_width=30)
@@ -171,17 +171,17 @@ class _ColumnChoice:
     def _clocks(self) -> list[Column]:
         if "busy_hz" not in self._metrics:
             return []
-        title, extra = self._clock.name, self._extra
+        title, extra = self._clock.name, self._extra_gap
         ceiling = Column("turbo_ceiling_hz", "ceiling", 9, rank=8)
         return [
             Column("busy_hz", title, max(5, len(title)) + 1 + extra, source=BUSIEST_CPU),
-            *([ceiling] if self._has_ceiling and self._roomy else []),
+            *([ceiling] if self._has_ceiling and self._is_roomy else []),
         ]
 
     def _tasks(self) -> list[Column]:
         if any(missing.what == "tasks" for missing in self._session.hello.missing):
             return []
-        width, gap = (22, 4) if self._roomy else (12, 2)
+        width, gap = (22, 4) if self._is_roomy else (12, 2)
         return [
             Column(
                 "who",
@@ -195,7 +195,7 @@ class _ColumnChoice:
             )
         ]
 
-    def _number(self, key: str, rank: int) -> list[Column]:
+    def _number_columns(self, key: str, rank: int) -> list[Column]:
         """Returns the column of a metric, which shows the value of the busiest or the worst CPU; an
         empty list if the metric is not available."""
         if key not in self._metrics:

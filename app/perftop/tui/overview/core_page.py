@@ -211,7 +211,7 @@ class CorePage(ChartedView):
         past.read(columns, choice.window_s, now_ns, past=is_past(session, interval))
         basis = past.axis, clock, [*lowering]
         if basis != self._histories[0]:
-            pasts = self._read_past()
+            pasts = self._read_histories()
             self._histories = (
                 basis,
                 {
@@ -224,7 +224,7 @@ class CorePage(ChartedView):
             )
         return self._histories[1]
 
-    def _read_past(self) -> dict[str, Floats]:
+    def _read_histories(self) -> dict[str, Floats]:
         """Returns the values of the numbers over the window, by key. A value is that of the busiest
         CPU, or for halts and steal the highest."""
         session, place, past = self.session, self._place, self._past
@@ -334,7 +334,7 @@ def task_table(
     if rest := all_tasks[room:]:
         shown_tasks = all_tasks[: max(0, room - 1)]
         rest = all_tasks[max(0, room - 1) :]
-        shown_tasks.append(_joined(rest))
+        shown_tasks.append(_join_task_times(rest))
     shown = columns.fit_columns([
         Column("sign", "", 2, is_left=True, gap=0),
         Column("task", "task", 12, is_left=True, gap=0, max_width=20),
@@ -361,7 +361,7 @@ def task_table(
     return lines
 
 
-def _joined(tasks: Sequence[LaneTask]) -> LaneTask:
+def _join_task_times(tasks: Sequence[LaneTask]) -> LaneTask:
     """Returns the times of several tasks together."""
     return LaneTask(
         f"{len(tasks)} others", None, charts.NAMED_TAKERS,
@@ -395,7 +395,7 @@ def _task_cell(
             is_known = isfinite(task.longest_wait_s)
             return short_duration(task.longest_wait_s) if is_known else "–", "dim"
         case "when":
-            return _when(task, column.room, look)
+            return _time_strip(task, column.room, look)
         case "last" if is_unseen:
             return "", "dim"
         case "command" if is_unseen:
@@ -411,7 +411,7 @@ def _style(task: LaneTask) -> str:
     return f"task{task.part}"
 
 
-def _when(task: LaneTask, cells: int, look: Look) -> list[Run]:
+def _time_strip(task: LaneTask, cells: int, look: Look) -> list[Run]:
     """Returns when the task ran and waited, as a strip."""
     edges = np.linspace(0, len(task.ran), cells + 1).round().astype(int)
     runs, is_unseen = list[Run](), task.part > charts.NAMED_TAKERS

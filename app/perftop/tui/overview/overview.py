@@ -120,7 +120,7 @@ class Overview(ChartedView, Cursor):
 
     _charts: Charts | None = None
     """The charts; None before the first numbers."""
-    _room = Size(0, 0)
+    _fitted_size = Size(0, 0)
     """Width and height, in cells, when the charts were fitted. They are stored because Textual
     computes them at each access."""
     _grid: Grid | None = None
@@ -142,8 +142,8 @@ class Overview(ChartedView, Cursor):
 
     def make_layout(self) -> None:
         assert self._charts is not None
-        self._room = Size(self.width, self.size.height)
-        if not self.bare and self._charts.fit(self._room.height, self._room.width):
+        self._fitted_size = Size(self.width, self.size.height)
+        if not self.bare and self._charts.fit(self._fitted_size.height, self._fitted_size.width):
             self._grid, self.shown_charts = None, self._charts
             return
         self.shown_charts = None
@@ -202,7 +202,7 @@ class Overview(ChartedView, Cursor):
         charts.read(self.interval, order, self.choice, self.look)
         self._arrangement = Arrangement([], [], [], order)
         self.count, self.heads = len(charts.lines), []
-        width, height = self._room.width, self._room.height - self.count
+        width, height = self._fitted_size.width, self._fitted_size.height - self.count
         gap = int(height > charts.panel_height)
         height -= gap
         three: tuple[Kind, ...] = ("selected", "who", "happened")

@@ -515,7 +515,7 @@ class PaneledView(Canvas):
     OWN_PANEL: ClassVar[Kind | None] = None
     """The kind of panel that would only repeat the content of the view, and is therefore left
     out."""
-    _drawn: PanelRow | None = None
+    _drawn_panels: PanelRow | None = None
 
     @property
     def spare(self) -> int:
@@ -528,7 +528,7 @@ class PaneledView(Canvas):
         All lines are blank if there is no room for panels."""
         height = room - gap
         if height < MIN_HEIGHT:
-            self._drawn = None
+            self._drawn_panels = None
             return [BLANK] * room
         width = self.width if self.side_width else self.size.width
         # In a row with few lines, losses, if any, replace the tasks.
@@ -547,9 +547,9 @@ class PaneledView(Canvas):
             row.kinds = tuple(
                 tables.a_against_b if k in {"who", "losses"} else k for k in row.kinds
             )
-        if self._drawn is not None:
-            row.texts = self._drawn.texts
-        self._drawn = row
+        if self._drawn_panels is not None:
+            row.texts = self._drawn_panels.texts
+        self._drawn_panels = row
         lines: list[Line] = [
             (line, "calm") for line in row.lines(self.session, self.interval, self.choice)
         ]
@@ -561,7 +561,7 @@ class PaneledView(Canvas):
         return [*gap_lines, *lines]
 
     def target(self, x: int, y: int) -> Target:
-        row = self._drawn
+        row = self._drawn_panels
         if row is None or not 0 < y <= row.height:
             return None
         return row.target(x, row.height - y)

@@ -279,7 +279,7 @@ class Ranking:
         ranks = [(-round(sum(of.values()), 3), *task) for task, of in self._shares.items()]
         self.tasks = [(pid, comm) for _, pid, comm in sorted(ranks)]
         """Pid and name of each task, the busiest first."""
-        self._tasks_made: list[RankedTask] = []
+        self._made_tasks: list[RankedTask] = []
 
     def _key_of(self, pid: int, comm: str) -> tuple[int, str]:
         """Returns the PID and name under which a task is listed; for a group, the PID is 0."""
@@ -301,14 +301,14 @@ class Ranking:
     def first(self, count: int) -> list[RankedTask]:
         """Returns the `count` busiest tasks. They are made when first needed, because a screen
         shows few tasks."""
-        for pid, comm in self.tasks[len(self._tasks_made) : count]:
+        for pid, comm in self.tasks[len(self._made_tasks) : count]:
             shares = self._shares[pid, comm]
             tasks = (task for cpu in shares for task in self.snapshot.activity_on(str(cpu)))
             threads = [t for t in tasks if self._key_of(t.task.pid, t.task.comm) == (pid, comm)]
             wait = sum(thread.wait for thread in threads) / len(threads)
             switches = sum(thread.switches for thread in threads)
-            self._tasks_made.append(RankedTask(pid, comm, shares, len(threads), wait, switches))
-        return self._tasks_made[:count]
+            self._made_tasks.append(RankedTask(pid, comm, shares, len(threads), wait, switches))
+        return self._made_tasks[:count]
 
     @cached_property
     def names_by_cpu(self) -> dict[int, list[tuple[float, str]]]:
@@ -446,7 +446,7 @@ def worst_cores(
             mark, (" ", "text"), (episode_style.sign(loser.episode), loser.style), (" ", "text"),
             (name, "bright"), (f"{details:<{room}}", "dim"),
             (f"{share:>{SHARE_WIDTH}}", loser.style), ("  ", "text"),
-            *_strip(past, place.cpus, interval.time_ns, strip_width, loser.style),
+            *_loss_strip(past, place.cpus, interval.time_ns, strip_width, loser.style),
         ]  # fmt: skip
         group = [replace(loser.episode, cpus=[loser.cpu], depth=loser.share)]
         names = names_of_losers(session, group, interval.tasks)
@@ -464,7 +464,7 @@ def worst_cores(
     return lines
 
 
-def _strip(
+def _loss_strip(
     episodes: Sequence[Episode], cpus: Sequence[int], now_ns: int, size: int, style: str
 ) -> list[Run]:
     """Returns a strip of the losses on these CPUs, the newest at the right: in each cell the depth
@@ -526,7 +526,7 @@ def comparison_lines(
 
     busy = [100 * side.values.mean("util", session.shown) for side, _ in sides]
     lost = [nan if verdict is None else 100 * verdict.lost for _, verdict in sides]
-    waited = [_waited_cpus(verdict) for _, verdict in sides]
+    waited = [_mean_waiting_tasks(verdict) for _, verdict in sides]
     lines = [
         headings(columns),
         row("busy", busy, "%", is_loss=False),
@@ -550,7 +550,7 @@ def comparison_lines(
     return [*lines, [], [(f" {sentence}", "bright")]]
 
 
-def _waited_cpus(verdict: Verdict | None) -> float:
+def _mean_waiting_tasks(verdict: Verdict | None) -> float:
     """Returns the mean number of tasks that waited for a CPU; NaN if unknown."""
     if verdict is None or verdict.report is None or not verdict.report.totals.times.has_waits:
         return nan

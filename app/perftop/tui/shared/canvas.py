@@ -89,7 +89,7 @@ class StripCache:
     def __init__(self, widget: Widget, *, ascii_: bool) -> None:
         self._widget, self._ascii = widget, ascii_
         self._strips: dict[Hashable, tuple[Line, Strip]] = {}
-        self._painted: list[Strip] = []
+        self._painted_strips: list[Strip] = []
         """The strips that were painted last, by line of the widget from the top."""
         self._inks: dict[theme.Mood, Ink] = {}
         """Inks by mood. They are looked up again at each paint, because the theme may have
@@ -98,7 +98,7 @@ class StripCache:
         """Number of strips made so far, to measure how well the cache works."""
 
     def clear(self) -> None:
-        self._strips, self._painted, self._inks = {}, [], {}
+        self._strips, self._painted_strips, self._inks = {}, [], {}
 
     def strip(self, key: Hashable, line: Line, width: int) -> Strip:
         """Returns the strip of a line. `key`: identity of the line, which stays the same when its
@@ -125,13 +125,13 @@ class StripCache:
         their keys. Each line has `width` cells, of which the first `visible_width` are visible."""
         self._inks.clear()
         strips = [self.strip(key, line, width) for key, line in lines]
-        pairs = zip_longest(strips, self._painted[: len(strips)])
+        pairs = zip_longest(strips, self._painted_strips[: len(strips)])
         changed_strips = {
             y: strip
             for y, (strip, painted_before) in enumerate(pairs)
             if strip is not painted_before
         }
-        self._painted = strips
+        self._painted_strips = strips
         self._strips = {key: self._strips[key] for key, _ in lines}
         repaint(self._widget, changed_strips, visible_width)
 
@@ -221,7 +221,7 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
         """Fixed lines of `side_width` cells to the right of all lines, from the top of the
         canvas."""
         self._strips = StripCache(self, ascii_=choice.ascii)
-        self._area = Size(0, 0)
+        self._painted_size = Size(0, 0)
         """Size of the widget at the last paint; kept because Textual computes `size` at each
         access."""
         self._theme = ""
@@ -234,7 +234,7 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
         self._layout_basis: tuple[Session, list[list[int]], frozenset[int] | None] | None = None
         """The session, cores and mask from which `places` was made; None before the first
         numbers."""
-        self._laid_out = False
+        self._is_laid_out = False
         """Whether lines have been laid out for these places."""
         if choice.ascii:  # scrollbars need block characters
             self.styles.scrollbar_size_vertical = 0
@@ -300,16 +300,16 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
         if self._layout_basis is None or any(
             a is not b for a, b in zip(basis, self._layout_basis, strict=True)
         ):
-            self._layout_basis, self._laid_out = basis, False
+            self._layout_basis, self._is_laid_out = basis, False
             self.places = Places(session, self.choice.mask)
             cpus = [cpu for place in self.places.places for cpu in place.cpus]
             if self.choice.cpu not in cpus and cpus:
                 self.choice.cpu = cpus[0]
             self.begin()
         elif self.is_outdated():
-            self._laid_out = False
+            self._is_laid_out = False
             self.begin()
-        if choice_changed or not self._laid_out:
+        if choice_changed or not self._is_laid_out:
             self.lay_out()
         else:
             self.draw()
@@ -319,7 +319,7 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
         if self._layout_basis is None or not self.size.width:
             return
         self._theme = self.app.current_theme.name
-        self._laid_out = True
+        self._is_laid_out = True
         self._strips.clear()
         self.make_layout()
         self.draw()
@@ -328,13 +328,13 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
 
     def draw(self) -> None:
         """Makes the lines of the interval, and paints the visible lines that have changed."""
-        if self._laid_out:
+        if self._is_laid_out:
             self.make_lines()
             self._paint()
 
     def draw_selection(self) -> None:
         """Scrolls to the selected core and draws. Called after another core was selected."""
-        if self._laid_out:
+        if self._is_laid_out:
             self.make_lines()
             self.show_cursor()
             self._paint()
@@ -377,7 +377,7 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
 
     def _paint(self) -> None:
         """Paints the visible lines that have changed."""
-        width, _ = self._area = self.size
+        width, _ = self._painted_size = self.size
         if not width:
             return
         size = Size(self.width + self.side_width, self.count + self._fixed_lines)
@@ -405,7 +405,7 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
         """Handles a click on a line of `feet`: opens the clicked episode, or selects the core of
         the clicked CPU; a double click also opens the page of the core. Returns False if the click
         is on another line."""
-        if event.y < max(len(self.heads), self._area.height - len(self.feet)):
+        if event.y < max(len(self.heads), self._painted_size.height - len(self.feet)):
             return False
         target = self.target(event.x, self.size.height - event.y)
         if isinstance(target, Episode):
@@ -424,7 +424,7 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
     def _visible_lines(self) -> list[tuple[Hashable, Line]]:
         """Returns the visible lines from the top of the widget, each with its key: whether it is a
         head, a line or a foot, and its index among these."""
-        top, height = self.top, self._area.height
+        top, height = self.top, self._painted_size.height
         first_foot = max(len(self.heads), height - len(self.feet))  # feet that do not fit are cut
         room = first_foot - len(self.heads)
         lines = [self.line(y) for y in range(top, min(top + room, self.count))]
@@ -458,13 +458,15 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
         self.scroll_to(y=max(0, y), animate=False, immediate=True)
 
     def render_lines(self, crop: Region) -> list[Strip]:
-        self._area = self.size
+        self._painted_size = self.size
         lines = self._visible_lines()
         lines += [(("line", -1), BLANK)] * (crop.bottom - len(lines))
-        return [self._strips.cropped(*lines[y], self._area.width, crop) for y in crop.line_range]
+        return [
+            self._strips.cropped(*lines[y], self._painted_size.width, crop) for y in crop.line_range
+        ]
 
     def render_line(self, y: int) -> Strip:
-        (strip,) = self.render_lines(Region(0, y, self._area.width, 1))
+        (strip,) = self.render_lines(Region(0, y, self._painted_size.width, 1))
         return strip
 
     def on_resize(self) -> None:

@@ -174,11 +174,11 @@ class RowEpisodes:
         self._package = np.array([self._packages.index(package) for package in packages], np.intp)
         self._episode_ids: tuple[tuple[int, int], ...] | None = None
         self._by_row: dict[int, list[Episode]] = {}
-        self._masks: dict[str, Bools] = {}
+        self._mask_by_kind: dict[str, Bools] = {}
         """The CPUs on which an episode runs, by kind, for kinds that can affect a whole package."""
         self._by_package: list[list[Episode]] = []
         """The harmful episodes on the CPUs of each package, the worst first."""
-        self._package_wide: dict[str, list[bool]] = {}
+        self._package_wide_by_kind: dict[str, list[bool]] = {}
         """By kind and package: whether at least half of the busy CPUs of the package are
         affected."""
         self._interval: Interval
@@ -190,19 +190,19 @@ class RowEpisodes:
         ids = tuple((id(episode), len(episode.cpus)) for episode in episodes)
         if ids != self._episode_ids:
             self._episode_ids = ids
-            self._assign(episodes)
-        if not self._masks:
+            self._assign_episodes(episodes)
+        if not self._mask_by_kind:
             return
         is_awake, count = interval.values["util"] >= MIN_AWAKE_UTIL, len(self._packages)
         awake_counts = np.bincount(self._package[is_awake], minlength=count)
-        for kind, mask in self._masks.items():
+        for kind, mask in self._mask_by_kind.items():
             hit = np.bincount(self._package[is_awake & mask], minlength=count)
-            self._package_wide[kind] = ((hit > 1) & (2 * hit >= awake_counts)).tolist()
+            self._package_wide_by_kind[kind] = ((hit > 1) & (2 * hit >= awake_counts)).tolist()
 
-    def _assign(self, episodes: Sequence[Episode]) -> None:
+    def _assign_episodes(self, episodes: Sequence[Episode]) -> None:
         """Fills the lists by CPU and by package."""
         position, n = self._session.position, len(self._package)
-        self._by_row, self._masks, self._package_wide = {}, {}, {}
+        self._by_row, self._mask_by_kind, self._package_wide_by_kind = {}, {}, {}
         self._by_package = [[] for _ in self._packages]
         for episode in episodes:
             rows = [position[cpu] for cpu in episode.cpus if cpu in position]
@@ -212,7 +212,7 @@ class RowEpisodes:
                 for package in set(self._package[rows].tolist()):
                     self._by_package[package].append(episode)
                 if episode.kind not in CPU_KINDS:
-                    self._masks.setdefault(episode.kind, np.zeros(n, bool))[rows] = True
+                    self._mask_by_kind.setdefault(episode.kind, np.zeros(n, bool))[rows] = True
 
     @property
     def ipc_alone(self) -> float:
@@ -242,7 +242,7 @@ class RowEpisodes:
 
     def is_package_wide(self, episode: Episode, row: int) -> bool:
         """Returns whether the episode affects the whole package of the CPU at this position."""
-        packages = self._package_wide.get(episode.kind)
+        packages = self._package_wide_by_kind.get(episode.kind)
         return packages is not None and packages[self._package[row]]
 
     def on_package(self, package: int | None) -> tuple[list[Episode], list[Episode]]:
@@ -252,7 +252,7 @@ class RowEpisodes:
             return [], []
         index = self._packages.index(package)
         episodes = self._by_package[index]
-        wide_kinds = {kind for kind, flags in self._package_wide.items() if flags[index]}
+        wide_kinds = {kind for kind, flags in self._package_wide_by_kind.items() if flags[index]}
         return episodes, [e for e in episodes if e.kind in wide_kinds]
 
     def victims(self, places: Places) -> dict[int, RowEpisode]:

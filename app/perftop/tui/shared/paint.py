@@ -219,7 +219,7 @@ class ReadyStrip(Strip):
                 break
             last_run -= 1
         changed_runs = new_runs[first:last_run]
-        return f"{_go_to(x, y)}{self.ink.write(changed_runs)}" if changed_runs else ""
+        return f"{_cursor_sequence(x, y)}{self.ink.write(changed_runs)}" if changed_runs else ""
 
     def crop(self, start: int, end: int | None = None) -> Strip:
         end = self.cell_length if end is None else min(end, self.cell_length)
@@ -238,7 +238,7 @@ _Visible = dict[Widget, tuple[Region, Region]]
 """The region of each widget, and the region to which its parents clip it."""
 
 
-def _go_to(x: int, y: int) -> str:
+def _cursor_sequence(x: int, y: int) -> str:
     """Returns the escape sequence that moves the cursor to this cell of the screen."""
     return f"\x1b[{y + 1};{x + 1}H"
 
@@ -248,17 +248,17 @@ class LineUpdate(CompositorUpdate):
     terminal."""
 
     def __init__(self, lines: ShownLines, shown: ShownLines) -> None:
-        self._lines, self._shown = lines, shown
+        self._lines, self._lines_on_terminal = lines, shown
 
     def render_segments(self, console: Console) -> str:
         parts: list[str] = []
         for place, (strip, visible_cells) in self._lines.items():
-            shown_strip, visible = self._shown.get(place, (None, 0))
+            shown_strip, visible = self._lines_on_terminal.get(place, (None, 0))
             text = None
             if isinstance(strip, ReadyStrip) and strip.wide <= visible_cells == visible:
                 text = strip.difference(shown_strip, *place, console)
             if text is None:
-                text = f"{_go_to(*place)}{strip.crop(0, visible_cells).render(console)}"
+                text = f"{_cursor_sequence(*place)}{strip.crop(0, visible_cells).render(console)}"
             parts.append(text)
         return "".join(parts)
 
@@ -281,7 +281,7 @@ class DirectScreen(Screen[None]):
     """The visible widgets from which `_uncovered_regions` was made."""
     _uncovered: dict[Widget, Region]
     """The widgets that no unrelated widget covers, and their regions."""
-    _shown: ShownLines = MappingProxyType({})
+    _lines_on_terminal: ShownLines = MappingProxyType({})
     """The lines on the terminal that this class has written, as far as they are known."""
     _displays = 0
     """The app's count of displays after the last write. If the count has changed since, the content
@@ -332,9 +332,9 @@ class DirectScreen(Screen[None]):
                     # A scrollbar may be to the right of the strip.
                     lines[x, y + line_y] = strip, visible_cells
         if lines:
-            shown = self._shown if app.displays == self._displays else {}
+            shown = self._lines_on_terminal if app.displays == self._displays else {}
             app._display(self, LineUpdate(lines, shown))  # noqa: SLF001
-            self._shown, self._displays = {**shown, **lines}, app.displays
+            self._lines_on_terminal, self._displays = {**shown, **lines}, app.displays
         return True
 
 

@@ -175,7 +175,7 @@ class BinValues:
     def read(self, history: History, axis: Axis) -> int:
         """Moves on to the bins of this axis, whose end is a multiple of the bin length. Returns how
         many bins, counted from the newest, were looked up."""
-        stale_bins = self._move(history, axis)
+        stale_bins = self._move_values(history, axis)
         self._axis, self._begin_ns = axis, history.begin_ns or 0
         if not stale_bins:
             return 0
@@ -187,7 +187,7 @@ class BinValues:
             self._values[key] = values
         return stale_bins
 
-    def _move(self, history: History, axis: Axis) -> int:
+    def _move_values(self, history: History, axis: Axis) -> int:
         """Returns how many bins must be looked up, and moves the values of the other bins to the
         front."""
         previous, bins = self._axis, axis.columns
@@ -250,7 +250,7 @@ def round_times(since_ns: int, step_ns: int, unix: Unix | None) -> Iterator[tupl
         if unix is None:
             text = relative_time(time_ns, step_ns)
         else:
-            text = _clock(time_ns // _SECOND_NS, step_ns // _SECOND_NS)
+            text = _clock_text(time_ns // _SECOND_NS, step_ns // _SECOND_NS)
         yield time_ns - zero_ns, text
 
 
@@ -261,7 +261,7 @@ def _utc_offset_s(quarter: int) -> int:
     return time.localtime(quarter * _QUARTER_S).tm_gmtoff
 
 
-_clock = lru_cache(maxsize=256)(time_of_day)
+_clock_text = lru_cache(maxsize=256)(time_of_day)
 """Formats a clock time; cached, because a tick stays on the axis for many refreshes."""
 
 
