@@ -22,7 +22,13 @@ from perftop.model.kinds import Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.overview import chart_numbers, clock_columns
-from perftop.tui.overview.chart_cells import ChartDrawer, UnitCharts
+from perftop.tui.overview.chart_cells import (
+    MIN_WIDTH_FOR_SUMS,
+    SUMS_WIDTH,
+    ChartDrawer,
+    TaskLanes,
+    UnitCharts,
+)
 from perftop.tui.overview.chart_numbers import (
     BLOCK_WIDTH,
     CAUSES_WIDTH,
@@ -36,7 +42,6 @@ from perftop.tui.overview.chart_numbers import (
     lowered_chart,
     units,
 )
-from perftop.tui.overview.task_lanes import MIN_WIDTH_FOR_SUMS, SUMS_WIDTH, TaskLanes
 from perftop.tui.panels.panels import MIN_HEIGHT, PaneledView
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.choice import Choice, Places, package_name

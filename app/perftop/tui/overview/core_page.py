@@ -31,9 +31,8 @@ from perftop.session.values import (
     lasting_reasons,
     names_by_reason,
 )
-from perftop.tui.overview.chart_cells import ColumnHistory
+from perftop.tui.overview.chart_cells import ColumnHistory, LaneTask, TaskLanes
 from perftop.tui.overview.charts import ChartedView, Charts
-from perftop.tui.overview.task_lanes import LaneTask, TaskLanes
 from perftop.tui.panels.panels import (
     MIN_HEIGHT,
     NUMBER_KEYS,

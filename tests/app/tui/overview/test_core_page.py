@@ -18,9 +18,9 @@ from perftop.draw.columns import DOUBTED_SIGN
 from perftop.model.kinds import Episode
 from perftop.session.history import History
 from perftop.session.session import Session
+from perftop.tui.overview.chart_cells import TaskLanes
 from perftop.tui.overview.chart_numbers import units
 from perftop.tui.overview.core_page import CorePage, task_table
-from perftop.tui.overview.task_lanes import TaskLanes
 from perftop.tui.shared.choice import GROUPINGS, Places
 from perftop.tui.shared.time_axis import Axis
 
