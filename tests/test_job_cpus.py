@@ -44,14 +44,14 @@ def other(cpus: tuple[int, int]) -> Iterator[int]:
 EVERY = [*product(("stat", "record"), ("nobody", "pid", "absent"), (0, 1))]
 
 
-@pytest.mark.parametrize(("verb", "watch", "where"), cases_by_day(EVERY, [("stat", "pid", 0)]))
+@pytest.mark.parametrize(("verb", "watch", "cpu_index"), cases_by_day(EVERY, [("stat", "pid", 0)]))
 @up_to_three_attempts
 def test_a_command_is_attributed_to_the_cpus_it_ran_on(
-    cpus: tuple[int, int], other: int, verb: str, watch: str, where: int, tmp_path: object
+    cpus: tuple[int, int], other: int, verb: str, watch: str, cpu_index: int, tmp_path: object
 ) -> None:
     options = {"nobody": [], "pid": ["--watch", str(other)], "absent": ["--watch", "pt-nobody"]}
     path = f"{tmp_path}/out"
-    spin = ["taskset", "-c", str(cpus[where]), sys.executable, "-c", SPIN, str(cpus[where])]
+    spin = ["taskset", "-c", str(cpus[cpu_index]), sys.executable, "-c", SPIN, str(cpus[cpu_index])]
     more = ["--json"] if verb == "stat" else []
     done = command.run(
         verb,
@@ -68,12 +68,12 @@ def test_a_command_is_attributed_to_the_cpus_it_ran_on(
     )
     if verb == "record":
         printed = command.run("export", path, "--format", "jsonl", "--metrics", "util").stdout
-        assert f"on CPU {cpus[where]}" in done.stderr
+        assert f"on CPU {cpus[cpu_index]}" in done.stderr
     else:
         with open(path, encoding="utf-8") as file:  # noqa: PTH123
             printed = file.read()
     (summary,) = command.lines(printed, "summary")
     if verb == "stat" or watch == "nobody":
-        assert summary["job"]["cpus"] == [cpus[where]]
+        assert summary["job"]["cpus"] == [cpus[cpu_index]]
     run = summary["run"]
     assert run["user_s"] + run["sys_s"] == pytest.approx(FOR_S, rel=0.2)

@@ -75,9 +75,9 @@ def zen_6() -> tuple[str, int | None, int]:
     return result.name, result.slots, result.events["smt_contention"].config
 
 
-def has_words(page: str, *words: str) -> bool:
+def has_words(page: str, *expected_words: str) -> bool:
     text = " ".join((resources.files("perftop.docs") / f"{page}.md").read_text("utf-8").split())
-    return all(word in text for word in words)
+    return all(word in text for word in expected_words)
 
 
 CLAIMS = [

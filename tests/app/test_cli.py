@@ -166,7 +166,7 @@ def test_json_can_be_piped_while_the_command_writes_to_stdout() -> None:
 # --- choice of the verb
 
 
-@pytest.mark.parametrize(("given", "command", "screen", "meant"), [
+@pytest.mark.parametrize(("arguments", "command", "screen", "meant"), [
     ([], None, True, ["live"]),
     (["-i", "1s"], None, True, ["live", "-i", "1s"]),
     ([], None, False, ["stat", "-n", "1"]),
@@ -176,19 +176,19 @@ def test_json_can_be_piped_while_the_command_writes_to_stdout() -> None:
     (["--print-completion=zsh"], None, True, ["--print-completion=zsh"]),
 ])  # fmt: skip
 def test_arguments_select_the_verb(
-    given: list[str], command: list[str] | None, screen: bool, meant: list[str]
+    arguments: list[str], command: list[str] | None, screen: bool, meant: list[str]
 ) -> None:
-    assert cli.add_default_verb(given, command, screen=screen) == meant
+    assert cli.add_default_verb(arguments, command, screen=screen) == meant
 
 
-@pytest.mark.parametrize(("given", "said"), [
+@pytest.mark.parametrize(("arguments", "message"), [
     (["--watch"], "--watch: expected"), (["-c", "x"], "(see perftop help)\n"),
 ])  # fmt: skip
 def test_the_fallback_to_text_is_announced_after_parsing_the_options(
-    given: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main(given) == USAGE
-    assert said in capsys.readouterr().err.splitlines(keepends=True)[0]
+    assert cli.main(arguments) == USAGE
+    assert message in capsys.readouterr().err.splitlines(keepends=True)[0]
 
 
 def at_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,14 +268,14 @@ def test_arguments_of_the_probe(line: str, arguments: str, probe: list[str]) -> 
     assert probe == ["stream", *arguments.split()]
 
 
-@pytest.mark.parametrize(("asked", "times_ms"), [
+@pytest.mark.parametrize(("requested_ms", "times_ms"), [
     ((None, None), (500, 100)), ((None, 1000), (1000, 1000)), ((None, 300), (600, 300)),
     ((None, 20), (500, 20)), ((1000, None), (1000, 100)), ((250, None), (250, 83.333333)),
 ])  # fmt: skip
 def test_the_default_interval_consists_of_whole_samples(
-    asked: tuple[int | None, int | None], times_ms: tuple[float, float]
+    requested_ms: tuple[int | None, int | None], times_ms: tuple[float, float]
 ) -> None:
-    interval, sample = (None if ms is None else ms * 1_000_000 for ms in asked)
+    interval, sample = (None if ms is None else ms * 1_000_000 for ms in requested_ms)
     given = argparse.Namespace(interval=interval, sample=sample)
     assert options.interval_and_sample(given, 500_000_000) == tuple(
         int(ms * 1e6) for ms in times_ms

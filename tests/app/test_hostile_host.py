@@ -58,12 +58,12 @@ NEVER = {
 }
 
 
-@pytest.mark.parametrize("what", NEVER)
+@pytest.mark.parametrize("behaviour", NEVER)
 def test_a_host_that_never_answers_times_out(
-    hanging_hosts: fake_ssh.Hosts, monkeypatch: pytest.MonkeyPatch, what: str
+    hanging_hosts: fake_ssh.Hosts, monkeypatch: pytest.MonkeyPatch, behaviour: str
 ) -> None:
     monkeypatch.setattr(launch, "ANSWER_S", LIMIT_S)
-    hanging_hosts.set("n7", f"code {NEVER[what]}")
+    hanging_hosts.set("n7", f"code {NEVER[behaviour]}")
     result = runs_here("doctor", "--host", "n7")
     assert (result.returncode, result.stdout) == (1, "")
     assert result.stderr == "perftop: n7: the probe gave no answer within 1 s\n"
@@ -173,13 +173,13 @@ def test_a_stalled_stream_ends_the_verb(
         assert result.stderr == "perftop: n7: it is connected, but nothing has come for 1 s\n"
 
 
-@pytest.mark.parametrize("words", [
+@pytest.mark.parametrize("arguments", [
     ("stat", "--duration", "2s"), ("stat", "--json", "--duration", "2s"),
     ("why", "--duration", "2s"), ("fleet", "--json", "-n", "2"),
     ("record", "--duration", "2s", "-o", "../\x1b]0;owned\x07\r\nfile"),
 ])  # fmt: skip
 def test_a_stream_with_any_text_does_not_control_the_terminal(
-    hanging_hosts: fake_ssh.Hosts, words: tuple[str, ...]
+    hanging_hosts: fake_ssh.Hosts, arguments: tuple[str, ...]
 ) -> None:
     hello = dataclasses.replace(
         HELLO, perftop=EVIL, host=EVIL, kernel=EVIL, virtualisation=EVIL, labels={EVIL: EVIL},
@@ -195,7 +195,7 @@ def test_a_stream_with_any_text_does_not_control_the_terminal(
     hanging_hosts.set(
         "n7", sending_command(wire.encode(hello), *SAMPLES[:5], *notes, *SAMPLES[5:], bye)
     )
-    verb, *more = words
+    verb, *more = arguments
     result = runs_here(verb, *(("n7",) if verb == "fleet" else ("--host", "n7")), *more)
     assert result.returncode in {0, 1, 3}
     assert "owned" in result.stdout + result.stderr

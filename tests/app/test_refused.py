@@ -17,10 +17,10 @@ SIM = "--source", "sim:smt-mix,cpus=2"
 COMMAND = "--", "sh", "-c", "exit 7"
 
 
-def run_with_refused_call(trouble: str, *words: str) -> subprocess.CompletedProcess[str]:
-    if "=E" in trouble and (why := refusing.unavailable()):
+def run_with_refused_call(refused_call: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    if "=E" in refused_call and (why := refusing.unavailable()):
         pytest.skip(why)
-    command = [sys.executable, "-ISB", refusing.__file__, trouble, *argv(*words)]
+    command = [sys.executable, "-ISB", refusing.__file__, refused_call, *argv(*arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=MAX_WAIT_S, check=False)
 
 
@@ -72,8 +72,8 @@ FLEET_REFUSALS = [
 ]
 
 
-@pytest.mark.parametrize(("trouble", "said"), cases_by_day(FLEET_REFUSALS, FLEET_REFUSALS[:1]))
-def test_a_fleet_reports_refused_calls_with_one_message(trouble: str, said: str) -> None:
+@pytest.mark.parametrize(("trouble", "message"), cases_by_day(FLEET_REFUSALS, FLEET_REFUSALS[:1]))
+def test_a_fleet_reports_refused_calls_with_one_message(trouble: str, message: str) -> None:
     result = run_with_refused_call(trouble, "fleet", "sim:steady", "--json", "-n", "1")
     assert (result.returncode, result.stderr.count("\n")) == (1, 1), result.stderr
-    assert said in result.stderr
+    assert message in result.stderr

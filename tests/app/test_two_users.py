@@ -131,7 +131,7 @@ def kept_of_nobody(mode: int, home_directories: Path) -> None:
     os.symlink(home_directories, "box/kept/20250101-000000-steal.perftop")
 
 
-@pytest.mark.parametrize(("prepare", "mode", "said"), [
+@pytest.mark.parametrize(("prepare", "mode", "message"), [
     (of_nobody, 0o755, r"belongs to another user \(nobody\); name a directory"),
     (of_root, 0o777, r"others can write to it; close it \(chmod go-w "),
     (of_root, 0o770, r"others can write to it; close it \(chmod go-w "),
@@ -146,10 +146,10 @@ def test_a_ring_is_only_written_into_a_private_directory(
     home_directories: Path,
     prepare: Callable[[int, Path], None],
     mode: int,
-    said: str,
+    message: str,
 ) -> None:
     prepare(mode, home_directories)
-    with pytest.raises(Failed, match=f"^cannot record to {shared_directory}/box: .*{said}"):
+    with pytest.raises(Failed, match=f"^cannot record to {shared_directory}/box: .*{message}"):
         run_ring(shared_directory / "box")
     command = "record", "--ring", "30s", "-o", "box", *SIM, "--duration", "1s"
     result = runs_here(*command)
@@ -245,7 +245,7 @@ EXPORT = "export", "../recording"
 WHY = "why", "../recording"
 
 
-@pytest.mark.parametrize(("prepare", "command", "said"), [
+@pytest.mark.parametrize(("prepare", "command", "message"), [
     *((through_a_link, command, LINK) for command in (RECORD, STAT, EXPORT, WHY)),
     *((by_a_link, command, LINK) for command in (STAT, EXPORT, WHY)),
     (by_a_link, RECORD, "it exists and is not a file"),
@@ -258,7 +258,7 @@ def test_files_chosen_by_another_user_are_not_written(
     home_directories: Path,
     prepare: Callable[[Path], str],
     command: tuple[str, ...],
-    said: str,
+    message: str,
 ) -> None:
     record(home_directories.parent / "recording", counted_messages())
     with as_nobody():
@@ -268,7 +268,7 @@ def test_files_chosen_by_another_user_are_not_written(
     assert result.stderr.startswith(
         f"perftop: cannot {'record to' if command is RECORD else 'write'}"
     )
-    assert said in result.stderr
+    assert message in result.stderr
     if prepare is their_own:
         assert Path(path).read_text(encoding="ascii") == "theirs"
 
@@ -320,9 +320,9 @@ def test_a_file_that_replaced_the_own_one_is_not_removed(shared_directory: Path)
     assert Path("out").exists()
 
 
-@pytest.mark.parametrize("when", ["before", "between", "at its end"])
+@pytest.mark.parametrize("attack_time", ["before", "between", "at its end"])
 def test_the_text_file_is_written_and_removed_in_its_opened_directory(
-    shared_directory: Path, home_directories: Path, when: str
+    shared_directory: Path, home_directories: Path, attack_time: str
 ) -> None:
     def swap() -> None:
         with as_nobody():
@@ -333,13 +333,13 @@ def test_the_text_file_is_written_and_removed_in_its_opened_directory(
         os.mkdir("theirs")
     one = Exporter(text_file=shared_directory / "theirs/out")
     one._page = type("Page", (), {"text": lambda *_, **__: b"numbers"})()
-    if when == "before":
+    if attack_time == "before":
         swap()
     else:
         one._write_file(0.0)
         assert Path("theirs/out").read_bytes() == b"numbers"
         swap()
-    if when != "at its end":
+    if attack_time != "at its end":
         with pytest.raises(Failed, match="is a link of another user"):
             one._write_file(FILE_PERIOD_S)
     one.on_end()
@@ -517,7 +517,7 @@ def after_bind(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]]
     return arrange
 
 
-@pytest.mark.parametrize(("owner", "mode", "said"), [
+@pytest.mark.parametrize(("owner", "mode", "message"), [
     (65534, 0o755, "another user can replace it there"),
     (0, 0o777, "another user can replace it there"),
     (0, 0o770, "another user can replace it there"),
@@ -527,7 +527,7 @@ def after_bind(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]]
 def test_a_socket_that_another_user_could_replace_is_refused(
     shared_directory: Path, home_directories: Path,
     after_bind: Callable[[Callable[[], None]], None],
-    owner: int, mode: int, said: str | None,
+    owner: int, mode: int, message: str | None,
 ) -> None:  # fmt: skip
     os.mkdir("at")
     os.chown("at", owner, 65534)
@@ -542,8 +542,8 @@ def test_a_socket_that_another_user_could_replace_is_refused(
 
     after_bind(swap)
     path = shared_directory / "at/s"
-    if said is not None:
-        raises = pytest.raises(Failed, match=f"^cannot listen on unix:{path}: .*{said}")
+    if message is not None:
+        raises = pytest.raises(Failed, match=f"^cannot listen on unix:{path}: .*{message}")
         with raises, serving.listening_socket(path, GROUP):
             pass
         assert not attempts
@@ -578,9 +578,12 @@ def test_the_directory_of_a_socket_may_be_replaced_after_bind(
     assert stat.S_IMODE(result.st_mode) & 0o077 == 0o044
 
 
-@pytest.mark.parametrize("what", ["their socket", "a file of root"])
+@pytest.mark.parametrize("replacement", ["their socket", "a file of root"])
 def test_replacing_the_directory_of_a_socket_before_bind_is_detected(
-    shared_directory: Path, home_directories: Path, monkeypatch: pytest.MonkeyPatch, what: str
+    shared_directory: Path,
+    home_directories: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    replacement: str,
 ) -> None:
     """The socket would be bound in a directory other than the checked one."""
     with as_nobody():
@@ -591,11 +594,11 @@ def test_replacing_the_directory_of_a_socket_before_bind_is_detected(
 
     def swap_directories(*arguments: object) -> None:
         with as_nobody(), socket.socket(socket.AF_UNIX) as theirs:
-            if what == "their socket":
+            if replacement == "their socket":
                 theirs.bind("theirs/run/s")
             os.rename("theirs/run", "theirs/away")
             os.mkdir("theirs/run")
-        if what == "a file of root":  # possible with protected_hardlinks=0
+        if replacement == "a file of root":  # possible with protected_hardlinks=0
             os.link(home_directories / "out", "theirs/away/s")
         bound(*arguments)  # type: ignore[arg-type]
 

@@ -121,63 +121,63 @@ def library(directory: Path) -> Path:
     return path
 
 
-def run(directory: Path, how: str, *words: str) -> tuple[int, str, list[str]]:
-    preload = {"LD_PRELOAD": str(library(directory)), "FAILING_HOW": how,
+def run(directory: Path, failure: str, *arguments: str) -> tuple[int, str, list[str]]:
+    preload = {"LD_PRELOAD": str(library(directory)), "FAILING_HOW": failure,
                "FAILING_BELOW": f"{directory}/"}  # fmt: skip
-    return run_command(*argv(*words), env=os.environ | preload)
+    return run_command(*argv(*arguments), env=os.environ | preload)
 
 
-def record(directory: Path, how: str) -> Result:
+def record(directory: Path, failure: str) -> Result:
     path = directory / "r"
-    duration = "1h" if how in FAILING else "20s"
+    duration = "1h" if failure in FAILING else "20s"
     status, _, message = run(
-        directory, how, "record", "-o", str(path), *FAST, "--duration", duration
+        directory, failure, "record", "-o", str(path), *FAST, "--duration", duration
     )
-    if how not in FAILING:
+    if failure not in FAILING:
         result = Result(f"status {status}").check(status == 0, f"status 0 was due: {message}")
         return check_recording(result, path, 19.0)
-    result = check_one_line(status, message, 1, FAILING[how])
-    return result if how in EARLY else check_recording(result, path)
+    result = check_one_line(status, message, 1, FAILING[failure])
+    return result if failure in EARLY else check_recording(result, path)
 
 
-def ring(directory: Path, how: str) -> Result:
+def ring(directory: Path, failure: str) -> Result:
     path = directory / "box"
-    duration = "1h" if how in FAILING else "20s"
+    duration = "1h" if failure in FAILING else "20s"
     command = "record", "--ring", "30s", "-o", str(path), *FAST, "--duration", duration
-    status, _, message = run(directory, how, *command)
-    if how in FAILING:
-        return check_one_line(status, message, 1, FAILING[how])
+    status, _, message = run(directory, failure, *command)
+    if failure in FAILING:
+        return check_one_line(status, message, 1, FAILING[failure])
     result = Result(f"status {status}").check(status == 0, f"status 0 was due: {message}")
     status, out, _ = run_command(*argv("summary", str(path), "--json"))
     return result.check(status == 0 and out, f"it cannot be read: status {status}")
 
 
-def record_around(directory: Path, how: str) -> Result:
+def record_around(directory: Path, failure: str) -> Result:
     command = "record", "-o", str(directory / "r"), *FAST, "--", "sh", "-c", "sleep 0.5; exit 7"
-    status, _, message = run(directory, how, *command)
-    wanted = 1 if how in EARLY else 7
+    status, _, message = run(directory, failure, *command)
+    wanted = 1 if failure in EARLY else 7
     result = Result(f"status {status}, {message[-1:]}").check(status == wanted, f"{wanted} was due")
-    report = any(FAILING[how] in line for line in message) if how in FAILING else True
+    report = any(FAILING[failure] in line for line in message) if failure in FAILING else True
     return result.check(report, f"no word of it: {message}")
 
 
-def stat(directory: Path, how: str) -> Result:
+def stat(directory: Path, failure: str) -> Result:
     path = directory / "out"
-    duration = "1h" if how in FAILING else "20s"
+    duration = "1h" if failure in FAILING else "20s"
     words = "stat", "--json", *FAST, "-o", str(path), "--duration", duration
-    return check_written_file(how, path, run(directory, how, *words))
+    return check_written_file(failure, path, run(directory, failure, *words))
 
 
-def export(directory: Path, how: str) -> Result:
+def export(directory: Path, failure: str) -> Result:
     path = directory / "out"
     words = "export", str(SOURCES["large"]), "--format", "jsonl", "-o", str(path)
-    return check_written_file(how, path, run(directory, how, *words))
+    return check_written_file(failure, path, run(directory, failure, *words))
 
 
-def check_written_file(how: str, path: Path, process: tuple[int, str, list[str]]) -> Result:
+def check_written_file(failure: str, path: Path, process: tuple[int, str, list[str]]) -> Result:
     status, _, message = process
-    if how in FAILING:
-        result = check_one_line(status, message, 1, FAILING[how])
+    if failure in FAILING:
+        result = check_one_line(status, message, 1, FAILING[failure])
         text = path.read_text(encoding="utf-8") if path.exists() else ""
         return check_complete(result, text, torn=True) if text.count("\n") > 1 else result
     result = Result(f"status {status}").check(status == 0, f"status 0 was due: {message}")
@@ -189,13 +189,13 @@ VERBS: dict[str, Callable[[Path, str], Result]] = {
 }  # fmt: skip
 
 
-def case(verb: str, how: str) -> Case:
+def case(verb: str, failure: str) -> Case:
     def act(directory: Path) -> Result:
         directory.mkdir()
-        return VERBS[verb](directory, how)
+        return VERBS[verb](directory, failure)
 
     must = "one line, status 1, what came before can be read"
-    return Case(f"writes {how}", verb, must if how in FAILING else "nothing happens", act)
+    return Case(f"writes {failure}", verb, must if failure in FAILING else "nothing happens", act)
 
 
 CASES = [case(verb, how) for how in (*FAILING, *HARMLESS) for verb in VERBS]

@@ -33,9 +33,9 @@ class Result:
     def __str__(self) -> str:
         return "; ".join(filter(None, (self.observed, self.fault and f"WRONG: {self.fault}")))
 
-    def check(self, good: object, what: str) -> Result:
-        """Adds a fault to the result unless `good`."""
-        if not good:
+    def check(self, condition: object, what: str) -> Result:
+        """Adds a fault to the result unless `condition`."""
+        if not condition:
             self.fault = f"{self.fault}, {what}" if self.fault else what
         return self
 

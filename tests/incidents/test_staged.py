@@ -208,13 +208,13 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
         made.close()
 
 
-def causes(line: dict[str, Any], least: float = 0.1) -> dict[str, dict[str, Any]]:
+def causes(line: dict[str, Any], min_share: float = 0.1) -> dict[str, dict[str, Any]]:
     """The causes that cost at least this share, by name. The hypervisor of this machine may take
     time at any moment."""
     return {
         each["cause"]: each
         for each in line["causes"]
-        if each["lost_ratio"] >= least and each["cause"] != "hypervisor"
+        if each["lost_ratio"] >= min_share and each["cause"] != "hypervisor"
     }
 
 

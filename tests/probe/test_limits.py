@@ -49,7 +49,7 @@ def test_a_machine_of_many_cpus_needs_no_higher_limit_of_open_files(
 
 
 @pytest.mark.parametrize(
-    ("redirected", "words", "status", "expected"),
+    ("redirected", "arguments", "status", "expected_message"),
     [
         ("1>/dev/full", "topology", 1, "cannot write stdout: No space left on device"),
         ("1>&-", "topology", 1, "stdout is closed"),
@@ -59,9 +59,9 @@ def test_a_machine_of_many_cpus_needs_no_higher_limit_of_open_files(
     ],
 )
 def test_failures_are_named_in_one_line(
-    redirected: str, words: str, status: int, expected: str
+    redirected: str, arguments: str, status: int, expected_message: str
 ) -> None:
-    line = f"{sys.executable} -m perfprobe {words} {redirected}"
+    line = f"{sys.executable} -m perfprobe {arguments} {redirected}"
     result = subprocess.run(
         ["sh", "-c", line],
         capture_output=True,
@@ -71,7 +71,7 @@ def test_failures_are_named_in_one_line(
         check=False,
     )
     assert (result.returncode, result.stderr.count("\n")) == (status, 1)
-    assert expected in result.stderr
+    assert expected_message in result.stderr
 
 
 def test_a_closed_stdin_does_not_end_the_stream() -> None:

@@ -57,9 +57,9 @@ def lab(rgb: Triple) -> Triple:
     return 116 * y - 16, 500 * (x - y), 200 * (y - z)
 
 
-def ciede2000(one: Triple, other: Triple) -> float:
+def ciede2000(first_colour: Triple, second_colour: Triple) -> float:
     """The distance of two colours in CIELAB; about 2 is just visible side by side."""
-    (l1, a1, b1), (l2, a2, b2) = one, other
+    (l1, a1, b1), (l2, a2, b2) = first_colour, second_colour
     c7 = ((math.hypot(a1, b1) + math.hypot(a2, b2)) / 2) ** 7
     stretch = 1.5 - 0.5 * math.sqrt(c7 / (c7 + 25**7))
     c1, c2 = math.hypot(stretch * a1, b1), math.hypot(stretch * a2, b2)

@@ -80,12 +80,12 @@ def documents() -> dict[str, str]:
     return results | {"help": "\n".join([begins, *report])}
 
 
-def output(name: str, begins: str) -> list[str]:
-    """The output that a text shows: the fenced block that starts with `begins`."""
+def output(name: str, first_command: str) -> list[str]:
+    """Returns the output that a text shows: the fenced block that starts with `first_command`."""
     for block in re.findall(r"^```\n(.*?)^```", documents()[name], re.MULTILINE | re.DOTALL):
-        if block.startswith(begins):
+        if block.startswith(first_command):
             return str(block).splitlines()
-    raise AssertionError(f"{name} shows nothing that begins with {begins!r}")
+    raise AssertionError(f"{name} shows nothing that begins with {first_command!r}")
 
 
 def examples() -> dict[str, list[str]]:

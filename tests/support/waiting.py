@@ -97,10 +97,10 @@ def paced(times: int, each_s: float) -> Iterator[None]:
         yield
 
 
-def first_frame(source: Machine, wanted: Callable[[wire.Frame], Any]) -> Any:
-    """The first true value of `wanted` over the frames of the source."""
+def first_frame(source: Machine, accept: Callable[[wire.Frame], Any]) -> Any:
+    """Returns the first true value of `accept` over the frames of the source."""
     for messages in whenever_due(source.due, source.poll, "a frame that tells it"):
         for message in messages:
-            if isinstance(message, wire.Frame) and (result := wanted(message)):
+            if isinstance(message, wire.Frame) and (result := accept(message)):
                 return result
     raise AssertionError  # this is never reached, because whenever_due raises

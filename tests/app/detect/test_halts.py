@@ -51,12 +51,12 @@ def test_length_and_depth_follow_the_lost_time() -> None:
     assert episode.evidence["as_if_clock_changes_of_8.5_us_per_s"] == 2353
 
 
-@pytest.mark.parametrize(("beyond", "spans"), [(1.1, [(3, None)]), (0.9, [])])
+@pytest.mark.parametrize(("threshold_multiple", "spans"), [(1.1, [(3, None)]), (0.9, [])])
 def test_losses_within_the_error_do_not_begin_an_episode(
-    beyond: float, spans: list[tuple[float, float | None]]
+    threshold_multiple: float, spans: list[tuple[float, float | None]]
 ) -> None:
     reading = 20e-6 / 0.1
-    assert halt_first_cpu(paced(), beyond * HALT_START + reading).spans() == spans
+    assert halt_first_cpu(paced(), threshold_multiple * HALT_START + reading).spans() == spans
 
 
 @pytest.mark.parametrize(("error_s", "confidence"), [(0.01, "measured"), (0.03, "inferred")])

@@ -101,10 +101,10 @@ def test_drops_during_a_ramp_are_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "ramps"), [(1 - MIN_GAIN - 0.01, 1), (1 - MIN_GAIN + 0.01, 0), (1.5, 0)]
+    ("first_ghz", "ramps"), [(1 - MIN_GAIN - 0.01, 1), (1 - MIN_GAIN + 0.01, 0), (1.5, 0)]
 )
-def test_a_small_gain_is_not_a_ramp(first: float, ramps: int) -> None:
-    assert len(Walk().sleep().climb(3 * first, 3.0).ended) == ramps
+def test_a_small_gain_is_not_a_ramp(first_ghz: float, ramps: int) -> None:
+    assert len(Walk().sleep().climb(3 * first_ghz, 3.0).ended) == ramps
 
 
 @pytest.mark.parametrize(("steady_ghz", "ramps"), [(0.6, 0), (1.6, 0), (1.8, 1), (5.3, 1)])

@@ -71,17 +71,17 @@ def test_an_episode_lasts_from_the_first_to_the_last_sample_that_shows_it() -> N
     assert walk.running == []
 
 
-@pytest.mark.parametrize(("first", "then", "expected"), [
+@pytest.mark.parametrize(("first_depth", "later_depth", "expected_spans"), [
     (DROP_START + 0.001, DROP_END + 0.001, [(1, None)]),
     (DROP_START - 0.001, DROP_START - 0.001, []),
     (DROP_START + 0.001, DROP_END - 0.001, [(1, 2)]),
     (0.2, 0.04, [(1, None)]),
 ])  # fmt: skip
 def test_the_threshold_to_continue_is_lower_than_the_one_to_begin(
-    first: float, then: float, expected: list[tuple[int, int | None]]
+    first_depth: float, later_depth: float, expected_spans: list[tuple[int, int | None]]
 ) -> None:
-    walk = Walk().go().go(first).go(then, samples=PAUSE)
-    assert spans([*walk.ended, *walk.running]) == expected
+    walk = Walk().go().go(first_depth).go(later_depth, samples=PAUSE)
+    assert spans([*walk.ended, *walk.running]) == expected_spans
 
 
 def test_a_deep_and_a_shallow_part_are_weighted_by_their_time() -> None:

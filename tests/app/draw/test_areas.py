@@ -69,7 +69,7 @@ def test_a_little_steal_is_visible_but_less_is_not() -> None:
     assert single_column(account((0.5, 0.5, 0.004)))[0] == "▇ kernel-10/steal"
 
 
-@pytest.mark.parametrize(("parts", "last", "drawn"), [
+@pytest.mark.parametrize(("parts", "steal_priority", "drawn_parts"), [
     ((8, 0, 0, 0), "equal", (0, 0, 8)),
     ((3, 5, 0, 0), "equal", (0, 1, 3)),
     ((5, 1, 2, 0), "equal", (0, 2, 6)),  # the kernel share is dropped, idle time stays exact
@@ -84,9 +84,9 @@ def test_a_little_steal_is_visible_but_less_is_not() -> None:
     ((2, 2, 2, 2), "equal", (0, 1, 2)),
 ])  # fmt: skip
 def test_a_cell_of_three_kinds_shows_two_of_them(
-    parts: tuple[int, ...], last: charts.StealPriority, drawn: tuple[int, ...]
+    parts: tuple[int, ...], steal_priority: charts.StealPriority, drawn_parts: tuple[int, ...]
 ) -> None:
-    assert two_kinds(parts, last) == drawn
+    assert two_kinds(parts, steal_priority) == drawn_parts
 
 
 def test_only_unknown_columns_are_blank() -> None:

@@ -81,9 +81,9 @@ LOOKS: tuple[Look, ...] = ("colour", "shapes", "ascii")
 
 
 def area(
-    hz: list[float], ceiling: list[float], how: list[int], look: Look = "colour"
+    hz: list[float], ceiling: list[float], gap_codes: list[int], look: Look = "colour"
 ) -> Sequence[list[Run]]:
-    columns = np.array([*zip(hz, ceiling, how, strict=True)])
+    columns = np.array([*zip(hz, ceiling, gap_codes, strict=True)])
     return rows_of(charts.clock_area(columns, (0.0, 7.0), 3, look))
 
 

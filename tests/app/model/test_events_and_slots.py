@@ -152,14 +152,15 @@ def test_some_metrics_of_a_group_equal_those_computed_with_all_others(cpus: int)
 SPEC = "sim:smt-mix,cpus=4,slots=1"
 
 
-def session_with_slots(*, wrong: bool = False) -> Session:
-    """With `wrong`, the count of retired slots is half the true count."""
+def session_with_slots(*, with_wrong_count: bool = False) -> Session:
+    """Returns a session with issue slots; `with_wrong_count`: the count of retired slots is half
+    the true count."""
     hello, result = messages(SPEC, 21)
     session = Session(hello)
     block = hello.blocks[0]
     index = [counter.key for counter in block.counters].index("topdown_retiring")
     for message in result:
-        if wrong and isinstance(message, wire.Frame):
+        if with_wrong_count and isinstance(message, wire.Frame):
             rows = message.blocks["cpu"]
             values = np.frombuffer(rows.values, np.uint64).reshape(4, -1).copy()
             values[:, index] //= 2
@@ -193,7 +194,7 @@ def test_slots_of_the_sibling_are_subtracted() -> None:
 
 
 def test_slots_that_do_not_add_up_are_suspect() -> None:
-    session = session_with_slots(wrong=True)
+    session = session_with_slots(with_wrong_count=True)
     interval = session.take_interval()
     assert ("topdown_retiring", Doubt.SLOTS) in interval.suspect[1]
     assert np.isnan(interval.values["topdown_backend_ratio"]).all()

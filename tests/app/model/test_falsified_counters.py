@@ -85,9 +85,9 @@ def needed_counters(metric: str) -> set[str]:
     st.integers(min_value=1, max_value=4),
 )
 def test_only_metrics_of_a_falsified_counter_are_unknown(
-    how: tuple[str, str], cpus: set[int], start: int, length: int
+    falsification: tuple[str, str], cpus: set[int], start: int, length: int
 ) -> None:
-    kind, key = how
+    kind, key = falsification
     when = range(start, start + length)
     result = samples({(cpu, key): (FALSE[kind][key], when) for cpu in cpus})
     index = KEYS.index(key)

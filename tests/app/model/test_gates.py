@@ -38,11 +38,11 @@ def samples_with_ratios(ratios: list[list[float]], batch_size: int) -> list[Samp
     return [sample for some in batches for sample in samples(reader, some)]
 
 
-@pytest.mark.parametrize("together", [1, 3, 16])
-def test_a_clock_is_compared_after_both_counters_agreed_once(together: int) -> None:
+@pytest.mark.parametrize("batch_size", [1, 3, 16])
+def test_a_clock_is_compared_after_both_counters_agreed_once(batch_size: int) -> None:
     """The second CPU runs only later, and then agrees."""
     steps = [[1.0, 0.0], [1.2, 0.0], [1.0, 0.0], [1.0, 0.0], [1.0, 1.2], [1.0, 1.0], [1.0, 1.2]]
-    results = [sample.delta.suspect for sample in samples_with_ratios(steps, together)]
+    results = [sample.delta.suspect for sample in samples_with_ratios(steps, batch_size)]
     unlike = {("cycles", Doubt.UNLIKE)}
     doubted = [sorted(row for row, why in result.items() if why == unlike) for result in results]
     # A doubt of several samples ends one sample after its cause.

@@ -28,10 +28,10 @@ HZ = 3e9
 
 
 class FullEvaluator(Evaluator):
-    """An evaluator that has all metrics but those in `lacking`."""
+    """An evaluator that has all metrics but those in `missing_metrics`."""
 
-    def __init__(self, *lacking: str) -> None:
-        self._lacking = lacking
+    def __init__(self, *missing_metrics: str) -> None:
+        self._lacking = missing_metrics
 
     def mask(self, key: str) -> Bools:
         return np.array([key not in self._lacking])
@@ -71,11 +71,11 @@ def test_a_cpu_with_idle_time_loses_nothing() -> None:
     assert wanted_and_lost_s(slow) == (0, [0, 0, 0])
 
 
-@pytest.mark.parametrize("lacking", ["steal", "involuntary", "busy_hz"])
-def test_parts_that_a_stream_cannot_have_are_left_out(lacking: str) -> None:
+@pytest.mark.parametrize("missing_metrics", ["steal", "involuntary", "busy_hz"])
+def test_parts_that_a_stream_cannot_have_are_left_out(missing_metrics: str) -> None:
     results = {"idle": 0.0, "steal": 0.1, "involuntary": 0.1, "busy_hz": HZ / 2}
-    del results[lacking]
-    assert np.isfinite(wanted_and_lost_s(values(**results), HZ, lacking)[1]).all()
+    del results[missing_metrics]
+    assert np.isfinite(wanted_and_lost_s(values(**results), HZ, missing_metrics)[1]).all()
 
 
 @pytest.mark.parametrize("failed", ["steal", "involuntary", "busy_hz"])

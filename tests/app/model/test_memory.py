@@ -182,10 +182,10 @@ def test_decreasing_and_non_numeric_values_are_unknown() -> None:
 
 
 @pytest.mark.parametrize(
-    "told", [None, [], {"a": 3}, {"a": [[1]]}, {"a": [["x", 2]]}, {3: [[0, 1]]}]
+    "reported_traffic", [None, [], {"a": 3}, {"a": [[1]]}, {"a": [["x", 2]]}, {3: [[0, 1]]}]
 )
-def test_a_malformed_record_is_harmless(told: object) -> None:
+def test_a_malformed_record_is_harmless(reported_traffic: object) -> None:
     seen = L3Groups(L3_BY_CPU)
     for second in (1, 2):
-        seen.take({"l3_groups": told}, second * S)
+        seen.take({"l3_groups": reported_traffic}, second * S)
     assert seen.traffic([0, 1, 2, 3]) == []

@@ -81,15 +81,17 @@ def test_signs_of_kinds_are_unique() -> None:
     assert len({kind.sign for kind in KINDS.values()}) == len(KINDS)
 
 
-@pytest.mark.parametrize(("kind", "cause", "found"), [
+@pytest.mark.parametrize(("kind", "cause", "expected_kind"), [
     ("turbo-drop", "power-pl1", KINDS["turbo-drop"]),
     ("neighbour", "memory", NEIGHBOURS["memory"]),
     ("neighbour", "something new", KINDS["neighbour"]),
     ("mark", "-", MARK),
     ("something new", "unknown", UNKNOWN_KIND),
 ])  # fmt: skip
-def test_an_episode_has_the_name_and_unit_of_its_kind(kind: str, cause: str, found: object) -> None:
-    assert kind_of(Episode(kind, [0], 0, cause=cause)) is found
+def test_an_episode_has_the_name_and_unit_of_its_kind(
+    kind: str, cause: str, expected_kind: object
+) -> None:
+    assert kind_of(Episode(kind, [0], 0, cause=cause)) is expected_kind
 
 
 def test_an_unknown_cause_is_shown_as_it_is() -> None:

@@ -112,13 +112,15 @@ def test_implausible_counts_are_suspect_instead_of_clamped() -> None:
     assert interval.values["util"] == pytest.approx([0.2, 0.2])  # the reference clock is valid
 
 
-@pytest.mark.parametrize(("apart", "suspects"), [(0.01, 0), (0.05, 2)])
-def test_two_estimates_may_differ_by_the_delay_between_reads(apart: float, suspects: int) -> None:
+@pytest.mark.parametrize(("difference", "suspects"), [(0.01, 0), (0.05, 2)])
+def test_two_estimates_may_differ_by_the_delay_between_reads(
+    difference: float, suspects: int
+) -> None:
     """Each estimate may be off by 1 % of the span."""
     greeting = made.hello([made.REF, made.ONE_THREAD])
     session = Session(greeting)
     ticks = made.TSC_HZ / 10
-    half, alone = [int(0.5 * ticks)] * 2, [int(0.3 * ticks), int((0.3 - apart) * ticks)]
+    half, alone = [int(0.5 * ticks)] * 2, [int(0.3 * ticks), int((0.3 - difference) * ticks)]
     session.apply(made.frame(greeting, 0, {"ref": [0, 0], "one_thread": [0, 0]}))
     session.apply(made.frame(greeting, 1, {"ref": half, "one_thread": alone}))
     assert session.suspect_samples == suspects
@@ -230,7 +232,7 @@ TRACED = [
 ]
 
 
-def traced_interval(first: list[int], second: list[int]) -> Interval:
+def traced_interval(first_core_ns: list[int], second_core_ns: list[int]) -> Interval:
     """Two cores without counters: ns that each spent in neither, lp0, lp1 and both, in 0.1 s."""
     busy = made.counter("busy_s", "s", bits=64, scale=1e-9)
     steal = made.counter("stat_steal_s", "s", bits=64, scale=0.01)
@@ -238,9 +240,13 @@ def traced_interval(first: list[int], second: list[int]) -> Interval:
     session = Session(greeting)
     keys = [c.key for c in TRACED]
     for seq in (0, 1):
-        values = {key: [seq * first[i], seq * second[i]] for i, key in enumerate(keys)}
+        values = {
+            key: [seq * first_core_ns[i], seq * second_core_ns[i]] for i, key in enumerate(keys)
+        }
         values["busy_s"] = [
-            seq * (core[alone] + core[3]) for alone in (1, 2) for core in (first, second)
+            seq * (core[alone] + core[3])
+            for alone in (1, 2)
+            for core in (first_core_ns, second_core_ns)
         ]
         values["stat_steal_s"] = [0] * 4
         session.apply(made.frame(greeting, seq, values))

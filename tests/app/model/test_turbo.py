@@ -43,25 +43,27 @@ def turbo(
 
 
 def ceilings(
-    of: Turbo, util: Sequence[float], awake: Sequence[float] | None = None, **moved: Any
+    turbo: Turbo, util: Sequence[float], awake: Sequence[float] | None = None, **movements: Any
 ) -> Ceilings:
     """`awake`: the share of the time, by core, outside deep sleep."""
     if awake is not None:
-        moved["core_c6"] = (1 - np.asarray(awake)) * made.TSC_HZ
-    delta = counted.delta(of._counters, moved)
-    return of.ceilings(delta, np.asarray(util, float), np.ones(len(util), bool))
+        movements["core_c6"] = (1 - np.asarray(awake)) * made.TSC_HZ
+    delta = counted.delta(turbo._counters, movements)
+    return turbo.ceilings(delta, np.asarray(util, float), np.ones(len(util), bool))
 
 
-@pytest.mark.parametrize(("active", "expected"), [
+@pytest.mark.parametrize(("active", "expected_hz"), [
     (1, 3.7), (2, 3.7), (3, 3.5), (8, 3.4), (12, 3.4), (13, 3.1), (20, 2.9), (24, 2.8),
 ])  # fmt: skip
-def test_the_table_gives_the_ceiling_of_always_active_cores(active: int, expected: float) -> None:
+def test_the_table_gives_the_ceiling_of_always_active_cores(
+    active: int, expected_hz: float
+) -> None:
     on = [1.0] * active + [0.0] * (24 - active)
     for result in (
         ceilings(turbo([turbo_table(XEON)]), on, on),
         ceilings(turbo([turbo_table(XEON)], sleep=False), on),
     ):
-        assert set(in_ghz(result.low_hz)) == set(in_ghz(result.high_hz)) == {expected}
+        assert set(in_ghz(result.low_hz)) == set(in_ghz(result.high_hz)) == {expected_hz}
         assert np.array_equal(result.hz, result.low_hz)
 
 
@@ -280,9 +282,9 @@ def test_exact_ceilings_replace_tables() -> None:
 # --- caps
 
 
-def caps_of_interval(*more: wire.Turbo, **moved: Any) -> list[tuple[float, str]]:
+def caps_of_interval(*more: wire.Turbo, **movements: Any) -> list[tuple[float, str]]:
     keys = "max_hz", "turbo_disabled", "tdp_base_hz", "turbo_off", "max_perf_pct"
-    gauges = {key: made.gauge(key) for key in keys if key in moved}
+    gauges = {key: made.gauge(key) for key in keys if key in movements}
     hello = made.hello(
         [made.REF, *(gauges[k] for k in keys[:1] if k in gauges)], cores=2, threads=2,
         turbo=[turbo_table([(1, 40), (2, 30)]), *more], base_hz=BASE,
@@ -292,7 +294,7 @@ def caps_of_interval(*more: wire.Turbo, **moved: Any) -> list[tuple[float, str]]
         if there:
             hello.blocks.append(Block(name, name, there))  # type: ignore[arg-type]
     of = SampleReader(hello).turbo
-    result = of.caps(counted.delta(of._counters, moved))
+    result = of.caps(counted.delta(of._counters, movements))
     names = [
         [*CLOCK_CAPS][by] if hz < np.inf else ""
         for hz, by in zip(result.hz, result.cap_index, strict=True)

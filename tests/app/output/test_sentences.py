@@ -163,18 +163,20 @@ def test_clocks_are_weighted_by_length_and_cpus() -> None:
     assert clocks_text([short, long]) == "2.66 of 3.38 GHz"
 
 
-@pytest.mark.parametrize(("kind", "when", "words"), [
+@pytest.mark.parametrize(("kind", "time_text", "sentence_text"), [
     ("turbo-drop", "since 09:43", "kept package 0 at 2.88 of 3.50 GHz, since 09:43"),
     ("turbo-drop", "for 4.1 s", "kept package 0 at 2.88 of 3.50 GHz for 4.1 s"),
     ("throttle", "for 7.1 s", "stopped package 0 for 12.5 % of 7.1 s"),
     ("throttle", "since 09:43", "stopped package 0 for 12.5 % of the time, since 09:43"),
 ])  # fmt: skip
-def test_the_time_is_included_in_the_width_of_a_sentence(kind: str, when: str, words: str) -> None:
+def test_the_time_is_included_in_the_width_of_a_sentence(
+    kind: str, time_text: str, sentence_text: str
+) -> None:
     deep = 0.125 if kind == "throttle" else 0.62e9
     episode = Episode(kind, PACKAGE, S, None, deep, "power-pl1", dict(LOW_CLOCK))
-    assert text(sentence(machine(), [episode], over=True, when=when)).endswith(words)
-    narrow = text(sentence(machine(), [episode], over=True, when=when, max_length=40))
-    assert when not in narrow, "it is the first to go"
+    assert text(sentence(machine(), [episode], over=True, when=time_text)).endswith(sentence_text)
+    narrow = text(sentence(machine(), [episode], over=True, when=time_text, max_length=40))
+    assert time_text not in narrow, "it is the first to go"
     assert "package 0" in narrow
 
 
@@ -230,12 +232,12 @@ def test_packages_and_cores_are_named_if_all_their_online_cpus_are_affected() ->
     assert place_text(made.topology(4), range(8)) == "package 0"
 
 
-@pytest.mark.parametrize(("ns", "words"), [
+@pytest.mark.parametrize(("ns", "length_text"), [
     (0, "0.0 s"), (4_149_999_999, "4.1 s"), (59_999_999_999, "59.9 s"), (60 * S, "1 min 00 s"),
     (3_599 * S, "59 min 59 s"), (7_500 * S, "2 h 05 min"), (-5, "0.0 s"),
 ])  # fmt: skip
-def test_lengths_have_two_digits_and_a_unit(ns: int, words: str) -> None:
-    assert long_duration(ns) == words
+def test_lengths_have_two_digits_and_a_unit(ns: int, length_text: str) -> None:
+    assert long_duration(ns) == length_text
 
 
 @pytest.mark.parametrize(("kind", "value", "words"), [
@@ -315,15 +317,15 @@ def test_evidence_is_shown_with_its_limit() -> None:
     assert evidence_text("x", {"ipc": 1.29, "ipc_alone": 1.85}) == "IPC 1.29, alone 1.85"
 
 
-@pytest.mark.parametrize(("key", "value", "words"), [
+@pytest.mark.parametrize(("key", "value", "evidence_text"), [
     ("t90_s", 0.0005, "90 % within 500 µs"), ("t90_s", 0.0123, "90 % within 12 ms"),
     ("t90_s", 1.0, "90 % within 1.0 s"), ("error_share", 0.0999, "error up to 9.99 %"),
     ("error_share", 0.1, "error up to 10 %"), ("switches_per_s", 99.96, "switches 100/s"),
     ("switches_per_s", 1234.5, "switches 1234/s"), ("ticks", 3, "ticks: 3"),
     ("told_s", "so", "told s: so"),
 ])  # fmt: skip
-def test_evidence_has_the_unit_of_its_key(key: str, value: object, words: str) -> None:
-    assert evidence_piece(key, value) == words
+def test_evidence_has_the_unit_of_its_key(key: str, value: object, evidence_text: str) -> None:
+    assert evidence_piece(key, value) == evidence_text
 
 
 BITS = Bit(10, "PL1", 9), Bit(2, None, 1), Bit(3, "bit 3", 4)
@@ -331,7 +333,7 @@ CROWD = [TaskOnCpu(7, "cc1", cpu) for cpu in range(6)]
 VM = "another VM on this host, or a CPU cap on this VM"
 
 
-@pytest.mark.parametrize(("key", "value", "name", "words"), [
+@pytest.mark.parametrize(("key", "value", "name", "code_text"), [
     ("cap", Cap("scaling_max_freq", 2e9), "capped by", "scaling_max_freq, 2.00 GHz"),
     ("simd", Level(2, 0.8), "SIMD", "level 2 in 80 % of cycles"),
     ("limit_reasons", PolledBits(BITS, 10), "limit reason",
@@ -354,8 +356,10 @@ VM = "another VM on this host, or a CPU cap on this VM"
     ("self", [CrowdedCpu(2, 5)], "self", "2 threads of the job on CPU 5"),
     ("busy_hz", 3e9, "busy_hz", 3e9),
 ])  # fmt: skip
-def test_codes_of_detectors_have_words(key: str, value: object, name: str, words: object) -> None:
-    assert evidence_json({key: value}) == {name: words}
+def test_codes_of_detectors_have_words(
+    key: str, value: object, name: str, code_text: object
+) -> None:
+    assert evidence_json({key: value}) == {name: code_text}
 
 
 def test_all_causes_of_halts_and_all_flags_have_words() -> None:

@@ -123,7 +123,7 @@ def command_record(used_s: float, wall_s: float, **job: Any) -> dict[str, Any]:
 HOG = {"pid": 6450, "comm": "hog", "ran_s": 5.0}
 
 
-@pytest.mark.parametrize(("command", "line", "words"), [
+@pytest.mark.parametrize(("command", "line", "sentence"), [
     ("/usr/bin/job", command_record(3.0, 8.65, waited_s=5.65, behind=[HOG]),
      ("job took 8.65 s: it ran 3.00 s on CPU 1 and waited 5.65 s for a CPU, mostly behind "
       "hog[6450].")),
@@ -142,9 +142,9 @@ HOG = {"pid": 6450, "comm": "hog", "ran_s": 5.0}
     ("true", command_record(0.002, 0.003), "true took 3 ms."),
 ])  # fmt: skip
 def test_the_first_sentence_names_the_largest_loss(
-    command: str, line: dict[str, Any], words: str
+    command: str, line: dict[str, Any], sentence: str
 ) -> None:
-    assert headline(command, line) == words
+    assert headline(command, line) == sentence
 
 
 def test_a_late_end_makes_the_time_an_upper_bound() -> None:
@@ -338,9 +338,9 @@ def times(**run_s: float) -> RunTimes:
     return result
 
 
-def moments_at(*of: tuple[int, RunTimes]) -> Moments:
+def moments_at(*seconds_and_times: tuple[int, RunTimes]) -> Moments:
     result = Moments()
-    for second, at in of:
+    for second, at in seconds_and_times:
         result.note(second * S, at)
     return result
 

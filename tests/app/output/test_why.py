@@ -298,7 +298,7 @@ def hog(run_s: float, cpu: int = 0) -> dict[tuple[int, str, int], TaskTimes]:
     return {(7, "hog", cpu): task_times("hog", run_s, cpu=cpu)}
 
 
-@pytest.mark.parametrize(("threads", "tasks", "words", "by"), [
+@pytest.mark.parametrize(("threads", "tasks", "sentence", "blamed_task"), [
     (BLOCKED, {}, "job waits for CPU 0", None),
     (EVERYWHERE, {}, "4 threads of job wait for a CPU", None),
     (BLOCKED, hog(0.3), "job waits behind hog[7] on CPU 0", "hog"),
@@ -313,14 +313,16 @@ def hog(run_s: float, cpu: int = 0) -> dict[tuple[int, str, int], TaskTimes]:
 ])  # fmt: skip
 def test_a_wait_names_the_tasks_that_caused_it(
     threads: dict[tuple[int, int], TaskTimes], tasks: dict[tuple[int, str, int], TaskTimes],
-    words: str, by: str | None,
+    sentence: str, blamed_task: str | None,
 ) -> None:  # fmt: skip
-    """`by` is None if the tasks are unknown; then no task is blamed, not even the job."""
+    """`blamed_task` is None if the tasks are unknown; then no task is blamed, not even the job."""
     result = waits(threads, tasks)
-    assert result.text == words
-    assert (result.confidence != "unknown") == (by is not None)
-    assert (UNKNOWN_NEIGHBOUR in result.evidence) == (by is None)
-    assert result.culprit == by or (by is None and not {"own", "hog"} & {*result.culprit.split()})
+    assert result.text == sentence
+    assert (result.confidence != "unknown") == (blamed_task is not None)
+    assert (UNKNOWN_NEIGHBOUR in result.evidence) == (blamed_task is None)
+    assert result.culprit == blamed_task or (
+        blamed_task is None and not {"own", "hog"} & {*result.culprit.split()}
+    )
 
 
 def test_many_tasks_that_each_ran_little_are_counted_and_the_largest_is_evidence() -> None:
@@ -347,7 +349,7 @@ def children(run_s: float, child: str = "true") -> dict[tuple[int, str, int], Ta
     return {(8, child, UNKNOWN_CPU): task_times("sh", run_s, cpu=UNKNOWN_CPU)}
 
 
-@pytest.mark.parametrize(("tasks", "words", "by"), [
+@pytest.mark.parametrize(("tasks", "sentence", "blamed_task"), [
     (children(0.3), "job waits behind short-lived true of sh[8] on CPU 0", "short-lived true"),
     (children(0.3, ""), "job waits behind short-lived children of sh[8] on CPU 0",
      "short-lived children"),
@@ -355,12 +357,14 @@ def children(run_s: float, child: str = "true") -> dict[tuple[int, str, int], Ta
     (hog(0.3) | children(0.3), "job waits behind hog[7] on CPU 0", "hog"),
 ])  # fmt: skip
 def test_children_that_ended_between_scans_are_named_by_their_parent(
-    tasks: dict[tuple[int, str, int], TaskTimes], words: str, by: str
+    tasks: dict[tuple[int, str, int], TaskTimes], sentence: str, blamed_task: str
 ) -> None:
     result = waits(BLOCKED, tasks)
-    assert (result.text, result.culprit) == (words, by)
-    assert result.confidence == ("inferred" if "short" in by else "measured" if by == "hog" else
-                                "unknown")  # fmt: skip
+    assert (result.text, result.culprit) == (sentence, blamed_task)
+    if "short" in blamed_task:
+        assert result.confidence == "inferred"
+    else:
+        assert result.confidence == ("measured" if blamed_task == "hog" else "unknown")
 
 
 def test_a_mask_is_reported_even_if_some_processes_have_none() -> None:
@@ -417,13 +421,13 @@ def test_the_longest_wait_is_reported_beside_the_sum() -> None:
     assert "once" not in " ".join(waits(BLOCKED).evidence)
 
 
-@pytest.mark.parametrize(("util", "switches", "words", "confidence"), [
+@pytest.mark.parametrize(("util", "switches", "sentence", "confidence"), [
     (0.2, 1500, "job waits for the end of idle states on CPU 0", "inferred"),
     (0.2, 200, "job waits for CPU 0", "unknown"),
     (0.9, 1500, "job waits for CPU 0", "unknown"),
 ])  # fmt: skip
 def test_wake_up_waits_on_idle_cpus_are_exits_of_idle_states(
-    util: float, switches: int, words: str, confidence: str
+    util: float, switches: int, sentence: str, confidence: str
 ) -> None:
     machine = Machine(cores=2)
     machine.does = dict.fromkeys(range(4), CpuLoad(util=util))
@@ -432,36 +436,36 @@ def test_wake_up_waits_on_idle_cpus_are_exits_of_idle_states(
     session.run_times.threads = {(1, 1): replace(BLOCKED[1, 1], switches=switches)}
     result = waits_of(session, "job")
     assert result is not None
-    assert (result.text, result.confidence) == (words, confidence)
+    assert (result.text, result.confidence) == (sentence, confidence)
     if confidence == "inferred":
         price = ["1500 wake-ups, 200 µs each", "CPU 0 80 % idle"]
         assert result.evidence[1:] == [*price, "deepest state: C6, 170 µs by its driver"]
         assert result.culprit == "leaving idle states"
 
 
-@pytest.mark.parametrize(("wait_s", "words"), [
+@pytest.mark.parametrize(("wait_s", "sentence"), [
     (0.13, "job wanted a CPU for only 140 ms of 500 ms and lost 93 % of that to hog."),
     (0.43, "job lost 98 % of its time to hog on CPU 0."),
 ])  # fmt: skip
-def test_a_job_that_mostly_sleeps_gets_its_wanted_time(wait_s: float, words: str) -> None:
+def test_a_job_that_mostly_sleeps_gets_its_wanted_time(wait_s: float, sentence: str) -> None:
     """A convoy at a lock hardly runs: a share of its wanted time would look like one of its run."""
     session: Session = sampled(Machine(cores=2))[0]
     session.start_accounts()
     session.run_times.threads = {(1, 1): task_times("job", 0.01, wait_s)}
     session.run_times.job_has_waits, session.run_times.tasks = True, hog(0.5)
     session._losses.add_wait(np.array([wait_s, 0, 0, 0]), np.array([0.01, 0, 0, 0]))
-    assert answer(session, report(session, session.run.start_ns, ["job"])) == words
+    assert answer(session, report(session, session.run.start_ns, ["job"])) == sentence
 
 
-@pytest.mark.parametrize(("wait_s", "words"), [(0.04, ", once 40 ms or longer"), (4e-4, "")])
-def test_a_small_wait_is_shown_with_its_longest_part(wait_s: float, words: str) -> None:
+@pytest.mark.parametrize(("wait_s", "sentence"), [(0.04, ", once 40 ms or longer"), (4e-4, "")])
+def test_a_small_wait_is_shown_with_its_longest_part(wait_s: float, sentence: str) -> None:
     session: Session = sampled(Machine(cores=2))[0]
     session.start_accounts()
     session.run_times.threads = {(1, 1): TaskTimes("job").with_record(0, 0.4, wait_s, 0)}
     session.run_times.job_has_waits = True
     result = report(session, session.run.start_ns, ["job"])
     found = next(check.result for check in result.checks if check.key == "wait")
-    assert found.partition(" s of 0 s")[2] == words
+    assert found.partition(" s of 0 s")[2] == sentence
 
 
 def test_tasks_that_share_a_cpu_wait_for_each_other_if_they_were_seen_for_a_part_of_the_time() -> (
@@ -655,12 +659,12 @@ def test_a_wait_explained_by_a_quota_is_not_blamed_on_other_tasks() -> None:
     assert result.evidence[0] == "it waited 0.10 of 0.30 s"
 
 
-@pytest.mark.parametrize(("watch", "irq", "found", "is_ruled_out"), [
+@pytest.mark.parametrize(("watch", "irq", "expected_text", "is_ruled_out"), [
     (None, 0.016, "0.4 % of time", True), (None, 0.16, "4.0 % of time", False),
     ("job", 0.04, "4.0 % of time", False), ("job", 0.004, "0.4 % of time", True),
 ])  # fmt: skip
 def test_interrupts_on_the_cpus_of_a_job_are_not_ruled_out_at_several_percent(
-    watch: str | None, irq: float, found: str, is_ruled_out: bool
+    watch: str | None, irq: float, expected_text: str, is_ruled_out: bool
 ) -> None:
     """Only one of four CPUs has interrupts, and the job runs on it."""
     machine = Machine(cores=2, changes={"watch": watch})
@@ -674,7 +678,7 @@ def test_interrupts_on_the_cpus_of_a_job_are_not_ruled_out_at_several_percent(
     session_of(session, frames)
     result = report(session, session.run.start_ns)
     (check,) = [check for check in result.checks if check.key == "interrupts"]
-    assert (check.result, check.is_ruled_out(0.1)) == (found, is_ruled_out)
+    assert (check.result, check.is_ruled_out(0.1)) == (expected_text, is_ruled_out)
 
 
 # --- clues
@@ -682,7 +686,7 @@ def test_interrupts_on_the_cpus_of_a_job_are_not_ruled_out_at_several_percent(
 IN_KERNEL = "% of the time is in the kernel, with"
 
 
-@pytest.mark.parametrize(("setting", "kernel", "words"), [
+@pytest.mark.parametrize(("setting", "kernel", "clue_text"), [
     ({"clocksource": "hpet"}, 0.4, f"40 {IN_KERNEL} the clock source hpet"),
     ({"frequency_driver": "pcc-cpufreq"}, 0.2, f"20 {IN_KERNEL} the driver pcc-cpufreq"),
     ({"costly_mitigations": "retbleed: IBRS"}, 0.4, f"40 {IN_KERNEL} mitigations"),
@@ -692,7 +696,7 @@ IN_KERNEL = "% of the time is in the kernel, with"
     ({}, 0.4, ""),
 ])  # fmt: skip
 def test_a_slow_setting_is_a_clue_if_kernel_time_is_high(
-    setting: dict[str, str], kernel: float, words: str
+    setting: dict[str, str], kernel: float, clue_text: str
 ) -> None:
     machine = Machine(cores=2, changes={"settings": setting})
     machine.does = dict.fromkeys(range(4), CpuLoad(util=0.9, hz=3.2e9, kernel=kernel))
@@ -700,20 +704,22 @@ def test_a_slow_setting_is_a_clue_if_kernel_time_is_high(
     session.start_accounts()
     session_of(session, [machine.frame(seq) for seq in range(30)])
     result = report(session, session.run.start_ns)
-    assert [clue.text.startswith(words) for clue in result.clues] == [True] * bool(words)
+    assert [clue.text.startswith(clue_text) for clue in result.clues] == [True] * bool(clue_text)
     first, *rest = printed_report(session, result)
-    assert any(line.startswith("clue       ") for line in rest) == bool(words)
-    assert first.startswith("Nothing measured is slowing" if words else "Nothing seen is slowing")
+    assert any(line.startswith("clue       ") for line in rest) == bool(clue_text)
+    assert first.startswith(
+        "Nothing measured is slowing" if clue_text else "Nothing seen is slowing"
+    )
 
 
-@pytest.mark.parametrize(("settings", "words", "share"), [
+@pytest.mark.parametrize(("settings", "clue_text", "share"), [
     ({"clocksource": "hpet", "clock_read": "1.5 µs"}, "a read takes 1.5 µs here", 0.4 * 0.98),
     ({"costly_mitigations": "retbleed: IBRS", "system_call": "0.4 µs"},
      "the shortest takes 0.4 µs here", 0.4 * 0.75),
     ({"frequency_driver": "pcc-cpufreq"}, "in which all CPUs share a lock", 0.4),
 ])  # fmt: skip
 def test_a_slow_setting_costs_no_more_than_its_calls_in_the_kernel(
-    settings: dict[str, str], words: str, share: float
+    settings: dict[str, str], clue_text: str, share: float
 ) -> None:
     machine = Machine(cores=2, changes={"settings": settings})
     machine.does = dict.fromkeys(range(4), CpuLoad(util=0.9, hz=3.2e9, kernel=0.4))
@@ -723,7 +729,7 @@ def test_a_slow_setting_costs_no_more_than_its_calls_in_the_kernel(
     result = report(session, session.run.start_ns)
     (clue,) = result.clues
     assert clue.highest_share == pytest.approx(share, rel=0.02)
-    assert words in clue.text
+    assert clue_text in clue.text
     bound = f"up to {100 * clue.highest_share:.0f} %"
     assert clue.text.endswith(f"{bound} of the time")
     assert f"but the clue below may cost {bound}." in answer(session, result)
@@ -802,7 +808,7 @@ def test_entries_of_the_kernel_log_are_clues(
     assert session.hints.managers == managers
 
 
-@pytest.mark.parametrize(("util", "caches_gb", "uncore_ghz", "words"), [
+@pytest.mark.parametrize(("util", "caches_gb", "uncore_ghz", "clue_text"), [
     (0.9, (8.0, 3.0), None, ["62 % of 8.0 GB/s of memory traffic is with another node"]),
     (0.9, (8.0, 7.9), None, []),
     (0.9, (0.5, 0.1), None, []),
@@ -813,7 +819,7 @@ def test_entries_of_the_kernel_log_are_clues(
 ])  # fmt: skip
 def test_slow_memory_is_a_clue(
     monkeypatch: pytest.MonkeyPatch, util: float, caches_gb: tuple[float, float] | None,
-    uncore_ghz: tuple[float, float] | None, words: list[str],
+    uncore_ghz: tuple[float, float] | None, clue_text: list[str],
 ) -> None:  # fmt: skip
     machine = Machine(cores=2)
     machine.does = dict.fromkeys(range(4), CpuLoad(util=util))
@@ -828,10 +834,10 @@ def test_slow_memory_is_a_clue(
         lambda _, __, key: np.array([clocks[key] * 1e9]) if key in clocks else None,
     )  # fmt: skip
     found = [clue.text.split(",")[0] for clue in _memory_clues(session, whole, sums)]
-    assert found == words
+    assert found == clue_text
     session.hello = replace(session.hello, identity=Identity(vendor="AuthenticAMD"))
     found = [clue.text.split(",")[0] for clue in _memory_clues(session, whole, sums)]
-    assert found == [word.replace("uncore", "data fabric") for word in words]
+    assert found == [word.replace("uncore", "data fabric") for word in clue_text]
 
 
 def test_a_lowered_power_limit_hints_at_running_power_managers() -> None:

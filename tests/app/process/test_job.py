@@ -263,7 +263,7 @@ def visible_lines(printout: Printout) -> list[str]:
     return [printed_line(*printout[i]).text for i in range(len(printout))]
 
 
-@pytest.mark.parametrize(("text", "shown"), [
+@pytest.mark.parametrize(("text", "expected_lines"), [
     (b"one\r\ntwo\r\n", ["one", "two"]),
     (b"an end without a newline", ["an end without a newline"]),
     (b"\n\nx\n", ["", "", "x"]),
@@ -284,8 +284,8 @@ def visible_lines(printout: Printout) -> list[str]:
     ("€ ✓ 漢字\n".encode(), ["€ ✓ 漢字"]),
     (b"cut \x1b[3", ["cut"]),
 ])  # fmt: skip
-def test_lines_are_kept_as_a_terminal_shows_them(text: bytes, shown: list[str]) -> None:
-    assert [line.rstrip() for line in visible_lines(printout_of(text))] == shown
+def test_lines_are_kept_as_a_terminal_shows_them(text: bytes, expected_lines: list[str]) -> None:
+    assert [line.rstrip() for line in visible_lines(printout_of(text))] == expected_lines
 
 
 @given(st.binary(max_size=200), st.lists(st.integers(0, 200)))

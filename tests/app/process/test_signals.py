@@ -86,7 +86,7 @@ def _run(directory: Path, block: str, at: int, number: int) -> int:
     return subprocess.run(command, cwd=directory, check=False, stderr=subprocess.DEVNULL).returncode
 
 
-@pytest.mark.parametrize(("first", "stride"), LINES)
+@pytest.mark.parametrize(("first_line", "stride"), LINES)
 @pytest.mark.parametrize(
     ("block", "number"),
     cases_by_day(
@@ -95,10 +95,10 @@ def _run(directory: Path, block: str, at: int, number: int) -> int:
     ),
 )
 def test_a_signal_at_any_line_leaves_no_probe_running(
-    tmp_path: Path, block: str, number: int, first: int, stride: int
+    tmp_path: Path, block: str, number: int, first_line: int, stride: int
 ) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # as set by a shell
-    at, bad, statuses = first, [], set()
+    at, bad, statuses = first_line, [], set()
     while (status := _run(tmp_path / str(at), BLOCKS[block], at, number)) != PAST:
         statuses.add(status)
         # Python ends by the signal itself after an uncaught KeyboardInterrupt.

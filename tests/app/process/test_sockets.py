@@ -108,7 +108,7 @@ except Failed as failed:
 """
 
 
-@pytest.mark.parametrize(("changes", "said"), [
+@pytest.mark.parametrize(("changes", "message"), [
     ({}, "3 False False"),
     ({"other": 1}, "no socket to listen on: --socket PATH"),
     ({"count": 2}, "no socket"),
@@ -119,13 +119,15 @@ except Failed as failed:
         "something else than one unix socket",
     ),
 ])  # fmt: skip
-def test_systemd_may_pass_the_socket(tmp_path: Path, changes: dict[str, object], said: str) -> None:
+def test_systemd_may_pass_the_socket(
+    tmp_path: Path, changes: dict[str, object], message: str
+) -> None:
     usual: dict[str, object] = {
         "family": "socket.AF_UNIX", "kind": "socket.SOCK_STREAM", "address": str(tmp_path / "s"),
         "listen": "made.listen(5)", "other": 0, "count": 1,
     }  # fmt: skip
     code = ACTIVATED.format(**(usual | changes))
     result = python(code)
-    assert said in result.stdout
+    assert message in result.stdout
     if not changes:
         assert (tmp_path / "s").exists(), "it is systemd's"

@@ -52,7 +52,7 @@ def test_the_remote_shell_expands_the_home_directory() -> None:
     assert argv[-1] == "sudo -n -- ~/'my dir/perfprobe' stream"
 
 
-@pytest.mark.parametrize(("does", "step", "fix"), [
+@pytest.mark.parametrize(("behaviour", "step", "fix"), [
     ("noname", "n7: name: Could not resolve", "spelling"),
     ("refused", "n7: connection: .*refused", "ssh n7 true"),
     ("timeout", "n7: connection: .*timed out", "ssh n7 true"),
@@ -67,9 +67,9 @@ def test_the_remote_shell_expands_the_home_directory() -> None:
 ])  # fmt: skip
 @pytest.mark.parametrize("verb", ["stat", "doctor"])
 def test_all_failing_steps_have_a_message(
-    hosts: fake_ssh.Hosts, verb: str, does: str, step: str, fix: str
+    hosts: fake_ssh.Hosts, verb: str, behaviour: str, step: str, fix: str
 ) -> None:
-    hosts.set("n7", does)
+    hosts.set("n7", behaviour)
     result = runs_here(verb, "--host", "n7")
     assert result.returncode == 3
     with pytest.raises(Failed, match=f"{step}.*{fix}"):
@@ -77,11 +77,13 @@ def test_all_failing_steps_have_a_message(
     assert len(result.stderr.splitlines()) == 1
 
 
-@pytest.mark.parametrize(("does", "text"), [
+@pytest.mark.parametrize(("behaviour", "text"), [
     ("nosudo", "rights: sudo: a password is required.*root@n7"), ("sudonoprobe", "no perfprobe"),
 ])  # fmt: skip
-def test_sudo_applies_to_the_remote_machine(hosts: fake_ssh.Hosts, does: str, text: str) -> None:
-    hosts.set("n7", does)
+def test_sudo_applies_to_the_remote_machine(
+    hosts: fake_ssh.Hosts, behaviour: str, text: str
+) -> None:
+    hosts.set("n7", behaviour)
     result = runs_here("stat", "--host", "n7", "--sudo")
     assert result.returncode == 3
     with pytest.raises(Failed, match=f"n7: {text}"):

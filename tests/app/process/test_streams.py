@@ -135,7 +135,7 @@ def test_a_probe_that_ignores_signals_has_ended_when_perftop_ends(
     assert not Path("/proc", (tmp_path / "pid").read_text().strip()).exists()
 
 
-@pytest.mark.parametrize(("status", "text", "expected"), [
+@pytest.mark.parametrize(("status", "text", "expected_message"), [
     (0, "", KeyboardInterrupt),
     (130, "", KeyboardInterrupt),
     (1, "", KeyboardInterrupt),  # its answer, which nobody read, has a wrong counter
@@ -143,13 +143,13 @@ def test_a_probe_that_ignores_signals_has_ended_when_perftop_ends(
     (137, "", Failed),  # sudo reports that the probe was killed
 ])  # fmt: skip
 def test_an_interrupted_measurement_reports_only_unrestored_registers(
-    status: int, text: str, expected: type[BaseException]
+    status: int, text: str, expected_message: type[BaseException]
 ) -> None:
     code = (
         "import os, signal, sys; os.kill(os.getppid(), signal.SIGINT); sys.stdin.read();"
         f"sys.stderr.write({text!r}); sys.exit({status})"
     )
-    with pytest.raises(expected):
+    with pytest.raises(expected_message):
         launch.ask_probe([sys.executable, "-c", code, "msr"])
 
 

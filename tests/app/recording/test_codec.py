@@ -67,8 +67,8 @@ def test_a_block_without_its_start_is_skipped() -> None:
         read(data)
 
 
-@pytest.mark.parametrize(("cpus", "most"), [(2, 165), (64, 3300)])
-def test_frames_are_small(cpus: int, most: int) -> None:
+@pytest.mark.parametrize(("cpus", "max_bytes"), [(2, 165), (64, 3300)])
+def test_frames_are_small(cpus: int, max_bytes: int) -> None:
     """Bytes a frame: an hour at 10 Hz takes 6 MB for 2 CPUs and 110 MB for 64."""
     out = record_pieces(*messages(f"sim:smt-mix,cpus={cpus}", 5 * BLOCK_MESSAGES))
-    assert (len(out.data) - out.ends[1]) / (5 * BLOCK_MESSAGES) <= most
+    assert (len(out.data) - out.ends[1]) / (5 * BLOCK_MESSAGES) <= max_bytes

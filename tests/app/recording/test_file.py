@@ -109,14 +109,14 @@ def test_damage_is_counted_once(tmp_path: Path) -> None:
         assert recording.damage.endswith("; and in 1 more place")
 
 
-@pytest.mark.parametrize("where", [0.1, 0.5, 0.99])
-def test_a_flipped_bit_loses_at_most_its_block(tmp_path: Path, where: float) -> None:
+@pytest.mark.parametrize("share_of_file", [0.1, 0.5, 0.99])
+def test_a_flipped_bit_loses_at_most_its_block(tmp_path: Path, share_of_file: float) -> None:
     data = bytearray(GOLDEN.read_bytes())
     with Recording(GOLDEN) as whole:
         report, begin, last_ns = list(whole.messages()), whole._first_offset, whole.last_ns
     assert last_ns == report[-1].time_ns
     index = data.rindex(b"index") - 60
-    data[begin + round((index - begin) * where)] ^= 0x20
+    data[begin + round((index - begin) * share_of_file)] ^= 0x20
     with open_recording(tmp_path, bytes(data)) as recording:
         result = list(recording.messages())
         assert recording.damage is not None
@@ -124,7 +124,7 @@ def test_a_flipped_bit_loses_at_most_its_block(tmp_path: Path, where: float) -> 
     missing = [message for message in report if message not in result]
     assert 0 < len(missing) <= BLOCK_MESSAGES
     assert [message for message in report if message not in missing] == result
-    assert (result[-1].time_ns == last_ns) == (where < 0.9)
+    assert (result[-1].time_ns == last_ns) == (share_of_file < 0.9)
 
 
 @pytest.mark.parametrize(("text", "why"), [

@@ -195,13 +195,13 @@ def test_a_disk_that_fills_up_is_reported(small_disk: Path) -> None:
     assert len(frames(result)) > 50
 
 
-@pytest.mark.parametrize("what", cases_by_day(["file", "directory"], ["directory"]))
-def test_a_removed_recording_is_reported(tmp_path: Path, what: str) -> None:
+@pytest.mark.parametrize("removed_entry", cases_by_day(["file", "directory"], ["directory"]))
+def test_a_removed_recording_is_reported(tmp_path: Path, removed_entry: str) -> None:
     path = tmp_path / "below" / "a"
     path.parent.mkdir()
     with recording(path) as process:
         path.unlink()
-        if what == "directory":
+        if removed_entry == "directory":
             path.parent.rmdir()
         status, message = wait_for_end(process)
     assert status == 1

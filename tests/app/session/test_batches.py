@@ -211,17 +211,17 @@ WARM, BATCH = 40, 10
 simulated_cost = cache(messages)
 
 
-def calls(cpus: int, together: int, *, history: bool, scenario: str = "steady") -> int:
-    """Calls of functions, including those of C, for a batch applied `together` samples at a time
-    and shown as one interval."""
+def calls(cpus: int, batch_size: int, *, history: bool, scenario: str = "steady") -> int:
+    """Returns the number of calls of functions, also in C, for a batch that is applied `batch_size`
+    samples at a time and shown as one interval."""
     hello, given = simulated_cost(f"sim:{scenario},cpus={cpus}", WARM + BATCH)
     session = Session(hello, History(hello) if history else None, summarises=not history)
     for _ in session.play(given[:WARM]):
         pass
     session.take_interval()
     with count_calls() as result:
-        for i in range(WARM, WARM + BATCH, together):
-            for _ in session.parts(given[i : i + together], lambda: sys.maxsize):
+        for i in range(WARM, WARM + BATCH, batch_size):
+            for _ in session.parts(given[i : i + batch_size], lambda: sys.maxsize):
                 pass
         session.take_interval()
     return result.count
@@ -257,11 +257,11 @@ def test_a_batch_of_a_large_machine_needs_no_more_calls_than_a_small_one(history
     assert calls(1024, BATCH, history=history) < 2 * calls(2, BATCH, history=history)
 
 
-@pytest.mark.parametrize(("scenario", "most"), [("steady", 301), ("guest", 190)])
-def test_calls_for_a_batch_are_bounded(scenario: str, most: int) -> None:
+@pytest.mark.parametrize(("scenario", "max_calls"), [("steady", 301), ("guest", 190)])
+def test_calls_for_a_batch_are_bounded(scenario: str, max_calls: int) -> None:
     """About 274 calls a sample, 1,700 one by one; 173 and 828 for a guest with few counters. Find
     out why before raising the limit by a tenth."""
-    assert calls(2, BATCH, history=True, scenario=scenario) < BATCH * most
+    assert calls(2, BATCH, history=True, scenario=scenario) < BATCH * max_calls
 
 
 @pytest.mark.parametrize("scenario", ["throttle", "license", "guest", "neighbour"])

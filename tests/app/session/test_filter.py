@@ -140,10 +140,10 @@ def test_all_metrics_can_be_named_by_key_and_label() -> None:
     st.integers(-2, 2),
 )  # fmt: skip
 def test_equal_compares_displayed_values(
-    what: tuple[str, Any, float], share: float, off: int
+    metric_case: tuple[str, Any, float], share: float, off: int
 ) -> None:
     """This includes values between two displayed ones, where the last bit decides."""
-    name, show, most = what
+    name, show, most = metric_case
     value = share * most
     key = {"clock": "busy_hz"}.get(name, name)
     top = np.full((len(METRICS), 8), np.nan)

@@ -184,8 +184,11 @@ SUSPEND_SEQ = 40
 """The first frame after the suspend."""
 
 
-def with_suspend(result: list[wire.Message], tsc_hz: float, split: int) -> Iterator[wire.Message]:
-    """The TSC continued; `split`: rows of the first frame that were read before the suspend."""
+def with_suspend(
+    result: list[wire.Message], tsc_hz: float, rows_before_suspend: int
+) -> Iterator[wire.Message]:
+    """The TSC continues during the suspend; `rows_before_suspend` is the number of rows of the
+    first frame that were read before the suspend."""
     for message in result:
         if not isinstance(message, wire.Frame) or message.seq < SUSPEND_SEQ:
             yield message
@@ -193,7 +196,7 @@ def with_suspend(result: list[wire.Message], tsc_hz: float, split: int) -> Itera
         blocks = dict(message.blocks)
         for name, rows in blocks.items():
             head = np.frombuffer(rows.head, "<u8").reshape(-1, wire.HEAD).copy()
-            late = slice(split if message.seq == SUSPEND_SEQ else 0, None)
+            late = slice(rows_before_suspend if message.seq == SUSPEND_SEQ else 0, None)
             head[late, :2] += np.uint64(SLEPT_NS / 1e9 * tsc_hz)
             blocks[name] = dataclasses.replace(rows, head=head.tobytes())
         records = message.records | {"asleep_ns": SLEPT_NS}

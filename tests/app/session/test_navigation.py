@@ -38,12 +38,12 @@ def episode(start: int, end: int | None, cpu: int) -> Episode:
     return Episode("steal", [cpu], start * SAMPLE_NS, end_ns)
 
 
-def walk(report: SessionAndInterval, episodes: list[Episode], by: int) -> list[float]:
+def walk(report: SessionAndInterval, episodes: list[Episode], direction: int) -> list[float]:
     """Returns the visited times in order, in samples."""
     session, interval = report
     results: list[float] = []
     while True:
-        moment = selection.nearest_moment(session, interval, episodes, by)
+        moment = selection.nearest_moment(session, interval, episodes, direction)
         if moment is None:
             return results
         results.append(moment / SAMPLE_NS)
@@ -121,15 +121,15 @@ def unix_time(hour: int, minute: int, second: float = 0, day: int = 15) -> int:
     return int(time.mktime((2024, 3, day, hour, minute, 0, 0, 0, -1))) * S + round(second * S)
 
 
-@pytest.mark.parametrize(("text", "found"), [
+@pytest.mark.parametrize(("text", "expected_time"), [
     ("11:58:30", (11, 58, 30)), ("11:58", (11, 58)), (" 11:58:30.5 ", (11, 58, 30.5)),
     ("-30s", (11, 58, 30)), ("-30", (11, 58, 30)), ("-1m", (11, 58)), ("+500ms", (11, 59, 0.5)),
     ("+1m", (12, 0)), ("-0.01h", (11, 58, 24)), ("11:50", (11, 50, 20)), ("12:00", (12, 0)),
     ("11:50:20", (11, 50, 20.25)),
 ])  # fmt: skip
-def test_times_are_parsed(text: str, found: tuple[float, ...]) -> None:
+def test_times_are_parsed(text: str, expected_time: tuple[float, ...]) -> None:
     first = unix_time(11, 50, 20.25 if text == "11:50:20" else 20)
-    hour, minute, *second = found
+    hour, minute, *second = expected_time
     assert parse_moment(text, unix_time(11, 59), first, unix_time(12, 0)) == unix_time(
         int(hour), int(minute), sum(second)
     )

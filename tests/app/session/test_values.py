@@ -22,7 +22,7 @@ from perftop.session.session import Session
 from perftop.session.values import cpu_values, lasting_reasons, machine_value, mean_ceiling
 
 
-@pytest.mark.parametrize(("hz", "util", "told"), [
+@pytest.mark.parametrize(("hz", "util", "expected_hz"), [
     ([3.5, 3.5, 2.9, 2.9], [1.0, 1.0, 1.0, 1.0], 3.2),
     ([3.5, 2.9], [0.75, 0.25], 3.35),  # the clock is weighted by running time
     ([3.5, 2.9], [0.0, 0.5], 2.9),
@@ -30,10 +30,10 @@ from perftop.session.values import cpu_values, lasting_reasons, machine_value, m
     ([nan, 2.9, 3.5], [1.0, 0.5, nan], 2.9),
 ])  # fmt: skip
 def test_the_ceiling_of_different_cpus_is_weighted_like_their_clock(
-    hz: list[float], util: list[float], told: float
+    hz: list[float], util: list[float], expected_hz: float
 ) -> None:
     """Otherwise cores of two types at their ceilings would seem to be below it."""
-    assert mean_ceiling(np.array(hz), np.array(util)) == pytest.approx(told)
+    assert mean_ceiling(np.array(hz), np.array(util)) == pytest.approx(expected_hz)
 
 
 def test_the_ceiling_may_be_unknown() -> None:

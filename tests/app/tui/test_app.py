@@ -255,13 +255,13 @@ def test_the_first_of_two_internal_errors_is_shown(monkeypatch: pytest.MonkeyPat
     assert app.return_code == 1
 
 
-@pytest.mark.parametrize(("environ", "encoding", "drawn"), [
+@pytest.mark.parametrize(("environ", "encoding", "has_shapes"), [
     ({"LANG": "C"}, "", False), ({"LANG": "C", "LC_CTYPE": "C.UTF-8"}, "", False),
     ({"LANG": "C", "LC_CTYPE": "de_DE.UTF-8"}, "", True), ({"LANG": "de_DE.UTF-8"}, "utf8", True),
     ({"LANG": "de_DE.UTF-8"}, "latin-1", False),
 ])  # fmt: skip
 def test_shapes_are_drawn_if_the_locale_and_stdout_support_them(
-    environ: dict[str, str], encoding: str, drawn: bool, monkeypatch: pytest.MonkeyPatch
+    environ: dict[str, str], encoding: str, has_shapes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("LC_ALL", "LC_CTYPE", "LANG"):
         monkeypatch.delenv(name, raising=False)
@@ -269,7 +269,7 @@ def test_shapes_are_drawn_if_the_locale_and_stdout_support_them(
         monkeypatch.setenv(name, value)
     if encoding:
         monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding))
-    assert utf8() == drawn
+    assert utf8() == has_shapes
 
 
 # --- messages on the screen: effects of keys, a broken link, and a restarted machine
@@ -289,15 +289,15 @@ async def test_a_mark_is_reported_with_its_time_until_the_next_key() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "words"), [(["n"], "no later episode"), (["N", "N"], "no earlier episode")]
+    ("keys", "message"), [(["n"], "no later episode"), (["N", "N"], "no earlier episode")]
 )
-async def test_the_last_episode_is_reported_as_such(keys: list[str], words: str) -> None:
+async def test_the_last_episode_is_reported_as_such(keys: list[str], message: str) -> None:
     """The only episode runs from the first sample on."""
 
     async with running_app(Machine()) as run:
         await run.intervals(4)
         await run.pilot.press(*keys)
-        await run.sees(words)
+        await run.sees(message)
         await run.pilot.click(offset=(0, 20))
         await until_true(lambda: run.source.status.notice == "", "a click ends it, too")
 

@@ -279,9 +279,11 @@ async def test_a_dead_probe_leaves_the_command_running(tmp_path: Path) -> None:
     assert any("status 6" in line for line in run.source.measurement.summary)
 
 
-@pytest.mark.parametrize("when", ["no sample", "a sample while it ends", "before the stream"])
+@pytest.mark.parametrize(
+    "signal_time", ["no sample", "a sample while it ends", "before the stream"]
+)
 def test_a_signal_before_the_start_cancels_the_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, signal_time: str
 ) -> None:
     async def go(tty: JobTerminal) -> Around:
         feed = Feed(Machine(changes={"source": "sim:made"}))
@@ -289,16 +291,16 @@ def test_a_signal_before_the_start_cancels_the_command(
         monkeypatch.setattr(feed, "frames", Mock())
         source = Around(tty, feed.open, INTERVAL_NS)
         app = PerfTopApp(source)
-        if when == "before the stream":
+        if signal_time == "before the stream":
             assert not source.handles(signal.SIGTERM)
         async with app.run_test() as pilot:
-            if when == "no sample":
+            if signal_time == "no sample":
                 await pilot.press("ctrl+c")
             else:
                 await until_true(lambda: source.measurement is not None, "the stream is open")
                 assert source.measurement is not None
                 bracket = source.measurement.bracket
-                assert when == "before the stream" or not source.handles(signal.SIGTERM)
+                assert signal_time == "before the stream" or not source.handles(signal.SIGTERM)
                 send_frames(20)
                 await until_true(lambda: bracket._has_opened, "a sample")
         await source.see_out()

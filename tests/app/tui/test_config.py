@@ -118,7 +118,7 @@ COMMA = "a key is missing beside a comma; a comma itself is comma, a space is sp
 SHARED = "too, in the same view: one of them needs another"
 
 
-@pytest.mark.parametrize(("text", "line", "what"), [
+@pytest.mark.parametrize(("text", "line", "message"), [
     ("theme = dark", 1, "Invalid value; text needs quotes around it"),
     ('units = "GHz"\ntheme', 2, "Expected '=' after a key in a key/value pair"),
     ("\n\ncolumns = [", 3, "Invalid value"),
@@ -152,10 +152,10 @@ SHARED = "too, in the same view: one of them needs another"
     ("[keys]\nup = '?'", 2, f"up: question_mark is a key of help, {SHARED}"),
 ])  # fmt: skip
 def test_mistakes_are_reported_with_their_line(
-    text: str | bytes, line: int | None, what: str
+    text: str | bytes, line: int | None, message: str
 ) -> None:
     at = "c.toml" if line is None else f"c.toml:{line}"
-    assert messages_about(text) == [f"{at}: {what}"]
+    assert messages_about(text) == [f"{at}: {message}"]
 
 
 def test_all_mistakes_are_reported_in_order() -> None:
@@ -255,7 +255,7 @@ def test_keys_have_common_captions(key: str, text: str) -> None:
 # --- the app
 
 
-@pytest.mark.parametrize(("term", "more", "wanted", "shown"), [
+@pytest.mark.parametrize(("term", "more", "chosen_theme", "expected_theme"), [
     ("linux", {}, "perftop-dark", "perftop-ansi"),
     ("xterm", {}, "perftop-dark", "perftop-ansi"),
     ("xterm", {}, "perftop-light", "perftop-light"),
@@ -265,16 +265,20 @@ def test_keys_have_common_captions(key: str, text: str) -> None:
     ("xterm", {"NO_COLOR": "1"}, "perftop-ansi", "perftop-dark"),
 ])  # fmt: skip
 def test_a_terminal_of_16_colours_starts_with_the_ansi_theme(
-    term: str, more: dict[str, str], wanted: str, shown: str, monkeypatch: pytest.MonkeyPatch
+    term: str,
+    more: dict[str, str],
+    chosen_theme: str,
+    expected_theme: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in ("COLORTERM", "NO_COLOR"):
         monkeypatch.delenv(name, raising=False)
     for name, value in {"TERM": term, **more}.items():
         monkeypatch.setenv(name, value)
-    config = Config(theme=wanted)
+    config = Config(theme=chosen_theme)
     source = LiveSource(Feed(Machine()).open, 500_000_000)
-    assert PerfTopApp(source, config).theme == shown
-    assert PerfTopApp(FleetSource(Made(small(), "over ssh")), config).theme == shown
+    assert PerfTopApp(source, config).theme == expected_theme
+    assert PerfTopApp(FleetSource(Made(small(), "over ssh")), config).theme == expected_theme
 
 
 async def test_the_app_uses_the_settings() -> None:

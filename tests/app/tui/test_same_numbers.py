@@ -74,24 +74,24 @@ def overview_errors(lines: list[str], message: Line) -> Iterator[str]:
 
 
 def expected_values(
-    drawn: DrawnTable, mine: list[Line]
+    table: DrawnTable, values_by_title: list[Line]
 ) -> Iterator[tuple[str, list[float | None], float]]:
     """Titles of a row, with the values that are right there."""
-    for thread, row in enumerate(mine):
+    for thread, row in enumerate(values_by_title):
         for title, (key, factor) in _PER_CPU.items():
-            if drawn.has(title.format(thread)):
+            if table.has(title.format(thread)):
                 yield title.format(thread), [row[key]], factor
         ipc = f"lp{thread}" if thread else "IPC lp0"
-        if drawn.has(ipc):
+        if table.has(ipc):
             yield ipc, [row["ipc"]], 1
-    busy = [-1.0 if row["util"] is None else round(row["util"], 2) for row in mine]
-    lead = [row for row, share in zip(mine, busy, strict=True) if share == max(busy)]
+    busy = [-1.0 if row["util"] is None else round(row["util"], 2) for row in values_by_title]
+    lead = [row for row, share in zip(values_by_title, busy, strict=True) if share == max(busy)]
     for title, (key, factor) in _BUSIEST_CPU.items():
-        if drawn.has(title):
+        if table.has(title):
             yield title, [row[key] for row in lead], factor
     for title, (key, factor) in _MAXIMUM.items():
-        known = [row[key] for row in mine if row[key] is not None]
-        if drawn.has(title) and known:
+        known = [row[key] for row in values_by_title if row[key] is not None]
+        if table.has(title) and known:
             yield title, [max(known)], factor
 
 

@@ -126,18 +126,18 @@ def test_an_unwritable_text_file_ends_the_exporter(tmp_path: Path) -> None:
 # --- addresses
 
 
-def status(asked: str) -> tuple[int, str]:
-    with pytest.raises(Failed) as result, listening_sockets(asked):
+def status(address: str) -> tuple[int, str]:
+    with pytest.raises(Failed) as result, listening_sockets(address):
         pass
     assert "\n" not in str(result.value)
     return result.value.status, str(result.value)
 
 
 @pytest.mark.parametrize(
-    "asked", ["9917", ":9917", "x", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:65536", "::1:80", ""]
+    "address", ["9917", ":9917", "x", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:65536", "::1:80", ""]
 )
-def test_an_invalid_address_is_a_usage_error(asked: str) -> None:
-    assert status(asked)[0] == 2
+def test_an_invalid_address_is_a_usage_error(address: str) -> None:
+    assert status(address)[0] == 2
 
 
 def test_a_used_port_is_reported_with_a_fix() -> None:
@@ -150,11 +150,11 @@ def test_a_used_port_is_reported_with_a_fix() -> None:
     assert f"cannot listen on 127.0.0.1:{port}: Address already in use; " in text
 
 
-@pytest.mark.parametrize("asked", ["192.0.2.1:9917", "no.such.host.invalid:1", "unix:/no/such/x"])
-def test_an_unusable_address_is_reported(asked: str) -> None:
-    code, text = status(asked)
+@pytest.mark.parametrize("address", ["192.0.2.1:9917", "no.such.host.invalid:1", "unix:/no/such/x"])
+def test_an_unusable_address_is_reported(address: str) -> None:
+    code, text = status(address)
     assert code == 1
-    assert text.startswith(f"cannot listen on {asked}: ")
+    assert text.startswith(f"cannot listen on {address}: ")
 
 
 def test_a_wildcard_address_is_reported_as_public() -> None:

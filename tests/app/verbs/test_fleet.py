@@ -174,11 +174,11 @@ async def playing_source(night: Path) -> AsyncIterator[RecordingsSource]:
         await asyncio.wait([task])
 
 
-async def time_after(source: RecordingsSource, by: int) -> float:
+async def time_after(source: RecordingsSource, step: int) -> float:
     """Steps through time; returns the new time in seconds after START."""
     at = source.now
-    source.travel(by)
-    await until_true(lambda: abs(source.now - at - by) < 0.01, f"{by} s on")
+    source.travel(step)
+    await until_true(lambda: abs(source.now - at - step) < 0.01, f"{step} s on")
     return source.now - START
 
 

@@ -92,7 +92,7 @@ def test_the_doctor_names_available_metrics_only() -> None:
     )
 
 
-@pytest.mark.parametrize(("asked", "rights", "module", "look"), [
+@pytest.mark.parametrize(("machine", "rights", "module", "look"), [
     (AskedMachine(), "perftop --sudo", "sudo modprobe msr && perftop --sudo", "perftop why"),
     (AskedMachine(sudo=True), "perftop --sudo", "sudo modprobe msr && perftop --sudo",
      "perftop why --sudo"),
@@ -108,10 +108,10 @@ def test_the_doctor_names_available_metrics_only() -> None:
      "ssh -t root@n7 modprobe msr && perftop --host root@n7", "perftop why --host root@n7"),
 ])  # fmt: skip
 def test_the_suggested_command_fits_the_user_and_the_machine(
-    asked: AskedMachine, rights: str, module: str, look: str
+    machine: AskedMachine, rights: str, module: str, look: str
 ) -> None:
     def types(*checks: dict[str, Any]) -> str:
-        return doctor.sentences({"checks": checks}, asked)[-1]
+        return doctor.sentences({"checks": checks}, machine)[-1]
 
     assert types(check("perf counters", PARANOID)) == f"Type: {rights}"
     assert types(check("MSRs", "sudo modprobe msr")) == f"Type: {module}"
@@ -310,14 +310,16 @@ def test_the_result_comes_first_with_its_meaning(width: int) -> None:
     assert "Repeat it at rest" not in text
 
 
-@pytest.mark.parametrize(("changes", "said"), [
+@pytest.mark.parametrize(("changes", "expected_text"), [
     ({"virtualisation": "kvm"}, "a halt returns to the hypervisor"),
     ({"rows": [row("timer", None, 180.0, idle_entries=40)]}, "was idle before 10 %"),
     ({"states_why": "/dev/cpu_dma_latency: Permission denied"}, "not held one by one: /dev"),
     ({"waker": None, "waker_why": "one core only"}, "No wake-up from another CPU: one core"),
 ])  # fmt: skip
-def test_limits_of_the_measurement_are_reported(changes: dict[str, Any], said: str) -> None:
-    assert said in " ".join(" ".join(instruments.wake_lines(METAL | changes, 80)).split())
+def test_limits_of_the_measurement_are_reported(
+    changes: dict[str, Any], expected_text: str
+) -> None:
+    assert expected_text in " ".join(" ".join(instruments.wake_lines(METAL | changes, 80)).split())
 
 
 def test_the_json_matches_its_documentation() -> None:

@@ -324,16 +324,18 @@ def test_a_counted_clock_is_reported_as_counted() -> None:
     )
 
 
-@pytest.mark.parametrize(("scalar_hz", "told"), [(3.0e9, "no different"), (2.7e9, "+11.1 %"),
-                                                 (3.3e9, "−9.1 %")])  # fmt: skip
-def test_wide_code_is_reported_with_scalar_code(scalar_hz: float, told: str) -> None:
+@pytest.mark.parametrize(
+    ("scalar_hz", "expected_text"),
+    [(3.0e9, "no different"), (2.7e9, "+11.1 %"), (3.3e9, "−9.1 %")],
+)
+def test_wide_code_is_reported_with_scalar_code(scalar_hz: float, expected_text: str) -> None:
     clock = [(0.25, 3.0e9), (0.375, scalar_hz), (1.0, 3.0e9)]
     halts = [(0.2509, 20e-6), (0.3759, 40e-6)]
     phases = [{"isa": isa, "seconds": 0.1} for isa in ("avx2", "scalar", "avx2")]
     words = answer(*[run(clock, halts, phases=(0.25, 0.375))] * 3, isa="avx2", phases=phases)
     text = "\n".join(ramp.facts(words, ramp_runs.ramp_of_runs(words), 400))
-    assert f"scalar code runs at {scalar_hz / 1e9:.3f} GHz: avx2 {told}\n" in text
-    if told == "no different":
+    assert f"scalar code runs at {scalar_hz / 1e9:.3f} GHz: avx2 {expected_text}\n" in text
+    if expected_text == "no different":
         cost = "40 µs lost from scalar to avx2, 20 µs back, in the first ms each"
         assert cost in text
 
@@ -406,10 +408,10 @@ def test_a_scale_covers_all_clocks_by_at_least_two_steps() -> None:
 
 
 @given(st.floats(1e-3, 1e4), st.floats(1e-3, 1e4), st.integers(2, 20), st.integers(1, 8))
-def test_scales_have_a_few_round_marks(low: float, size: float, lines: int, most: int) -> None:
+def test_scales_have_a_few_round_marks(low: float, size: float, lines: int, max_marks: int) -> None:
     high = low + max(size, low / 100)
-    marks = ramp_chart.axis_marks(low, high, lines, most)
-    assert len(marks) <= most + 1
+    marks = ramp_chart.axis_marks(low, high, lines, max_marks)
+    assert len(marks) <= max_marks + 1
     assert all(0 <= line < lines for line in marks)
     assert all(low * (1 - 1e-6) <= value <= high * (1 + 1e-6) for value in marks.values())
     assert sorted(marks.values(), reverse=True) == [marks[line] for line in sorted(marks)]

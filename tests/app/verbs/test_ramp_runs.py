@@ -273,18 +273,18 @@ def test_disturbed_runs_are_left_out_if_enough_others_remain() -> None:
 
 
 @pytest.mark.parametrize("runs", [5, 10])
-@pytest.mark.parametrize("bad", [0.0, 0.1, 0.2])
+@pytest.mark.parametrize("disturbed_share", [0.0, 0.1, 0.2])
 def test_the_stated_confidence_is_not_too_high(
-    monkeypatch: pytest.MonkeyPatch, runs: int, bad: float
+    monkeypatch: pytest.MonkeyPatch, runs: int, disturbed_share: float
 ) -> None:
-    """Times are lognormal; a share `bad` of all runs is disturbed or does not settle. The next run
-    should settle within the time of the slowest valid run."""
+    """Times are lognormal; `disturbed_share` of all runs are disturbed or do not settle. The next
+    run should settle within the time of the slowest valid run."""
     random, trials = np.random.default_rng(runs), 400
     whole = evaluated(run(AT_3_GHZ, load_s=0.01))
     result = answer(*[run(AT_3_GHZ, load_s=0.01)] * runs)
 
     def drawn(*_: object) -> Climb:
-        if random.random() < bad:
+        if random.random() < disturbed_share:
             disturbed: dict[str, float | None] = {"idle": 0.1} if random.random() < 0.5 else {}
             steady_s = random.lognormal() if disturbed else None
             return dataclasses.replace(whole, steady_s=steady_s, disturbed=disturbed)

@@ -47,13 +47,15 @@ def test_slightly_early_samples_end_their_interval() -> None:
     assert [round(span, 3) for span in spans] == [0.2, 0.2]
 
 
-@pytest.mark.parametrize(("json_", "lines", "told"), [
+@pytest.mark.parametrize(("json_", "lines", "expected_kinds"), [
     (False, True, ["episode"]),
     (False, False, ["episode"]),
     (True, True, ["episode-start", "episode"]),
     (True, False, ["episode"]),
 ])  # fmt: skip
-def test_a_running_episode_is_printed_once(json_: bool, lines: bool, told: list[str]) -> None:
+def test_a_running_episode_is_printed_once(
+    json_: bool, lines: bool, expected_kinds: list[str]
+) -> None:
     """Text output reports an episode at its start, or at the end of the run if only that is
     printed."""
     hello, result = messages("sim:turbo-drop,cpus=4,packages=1,seed=1", 100)
@@ -66,7 +68,7 @@ def test_a_running_episode_is_printed_once(json_: bool, lines: bool, told: list[
         kinds = [json.loads(line)["type"] for line in printed]
     else:
         kinds = ["episode" for line in printed if line.startswith("! ")]
-    assert [kind for kind in kinds if kind.startswith("episode")] == told
+    assert [kind for kind in kinds if kind.startswith("episode")] == expected_kinds
 
 
 def test_the_summary_begins_with_the_answer_of_why() -> None:

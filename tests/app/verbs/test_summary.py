@@ -224,20 +224,22 @@ def test_a_single_sample_is_not_enough(tmp_path: Path) -> None:
 WAYS: list[list[str]] = [[], ["--json"], ["--json", "-o", "-"], ["--json", "-o", "FILE"]]
 
 
-@pytest.mark.parametrize("how", cases_by_day(WAYS, [WAYS[0], WAYS[3]]))
-def test_a_command_has_its_own_output_and_status(how: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("output_options", cases_by_day(WAYS, [WAYS[0], WAYS[3]]))
+def test_a_command_has_its_own_output_and_status(output_options: list[str], tmp_path: Path) -> None:
     path = tmp_path / "FILE"
-    how = [str(path) if word == "FILE" else word for word in how]
-    result = run_perftop("why", "--source", "os", *how, "--", "sh", "-c", "echo mine; exit 3")
+    output_options = [str(path) if word == "FILE" else word for word in output_options]
+    result = run_perftop(
+        "why", "--source", "os", *output_options, "--", "sh", "-c", "echo mine; exit 3"
+    )
     assert result.returncode == 3, result.stderr
     own, printed_summary = (
-        (result.stderr, result.stdout) if "-" in how else (result.stdout, result.stderr)
+        (result.stderr, result.stdout) if "-" in output_options else (result.stdout, result.stderr)
     )
     if path.exists():
         assert printed_summary == ""
         printed_summary = path.read_text()
     assert own == "mine\n"
-    if how:
+    if output_options:
         assert json.loads(printed_summary)["run"]["status"] == 3
     else:
         assert "seen" in printed_summary

@@ -18,8 +18,8 @@ from perfprobe.registers import msr
 from perfprobe.wire import Missing
 
 
-def check(root: Path, what: str) -> Check:
-    (result,) = [c for c in doctor.checks(root) if c.what == what]
+def check(root: Path, subject: str) -> Check:
+    (result,) = [c for c in doctor.checks(root) if c.what == subject]
     return result
 
 
@@ -198,8 +198,8 @@ def test_memory_controllers_are_named(tree: Path) -> None:
 CPUS = "sys/devices/system/cpu"
 
 
-def item(root: Path, what: str) -> ConditionItem:
-    (result,) = [i for i in conditions.condition_items(root) if i.what == what]
+def item(root: Path, subject: str) -> ConditionItem:
+    (result,) = [i for i in conditions.condition_items(root) if i.what == subject]
     return result
 
 
@@ -271,13 +271,13 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("what", "files", "state"), CASES)
+@pytest.mark.parametrize(("condition", "files", "state"), CASES)
 def test_each_condition_has_its_state(
-    tmp_path: Path, what: str, files: dict[str, str], state: str
+    tmp_path: Path, condition: str, files: dict[str, str], state: str
 ) -> None:
     for name, text in files.items():
         trees.put(tmp_path, name, text)
-    result = item(tmp_path, what)
+    result = item(tmp_path, condition)
     assert result.state == state
     assert (result.change is not None) == (state == "matters")
     assert result.change is None or result.effect

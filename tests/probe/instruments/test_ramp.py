@@ -115,7 +115,7 @@ def test_the_measured_cpu_is_the_requested_one(tmp_path: Path) -> None:
     assert ramp.measured_cpu(0, there, {0, 1}).cpu == 0
 
 
-@pytest.mark.parametrize(("asked", "error", "text"), [
+@pytest.mark.parametrize(("cpu", "error", "text"), [
     (9, ValueError, "--cpu 9: no such CPU (online: 0-1,3)"),
     (2, Unavailable, ("--cpu 2: it is offline; to bring it online: echo 1 | sudo tee "
                      "/sys/devices/system/cpu/cpu2/online")),
@@ -123,10 +123,10 @@ def test_the_measured_cpu_is_the_requested_one(tmp_path: Path) -> None:
                      "start it outside the container or cpuset")),
 ])  # fmt: skip
 def test_a_cpu_that_cannot_be_measured_is_refused(
-    tmp_path: Path, asked: int, error: type[Exception], text: str
+    tmp_path: Path, cpu: int, error: type[Exception], text: str
 ) -> None:
     with pytest.raises(error) as raised:
-        ramp.measured_cpu(asked, rows(tmp_path), {0, 1})
+        ramp.measured_cpu(cpu, rows(tmp_path), {0, 1})
     assert str(raised.value) == text
 
 
@@ -290,10 +290,10 @@ WORK = ramp.Workload(1_000_000, [("scalar", 0.02)])
 
 
 def measured_runs(
-    library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch, **how: int
+    library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch, **faults: int
 ) -> tuple[list[dict[str, Any]], access.Trouble | None]:
     for name in ("gone_at", "back_at", "slow"):
-        ctypes.c_uint64.in_dll(library, name).value = how.get(name, 0)
+        ctypes.c_uint64.in_dll(library, name).value = faults.get(name, 0)
     group = fakeperf.Group([], timed=True, address=library.made_up(), direct=True)
     monkeypatch.setattr(ramp, "open_cycles", lambda _cpu: group)
     cpu = max(os.sched_getaffinity(0))
@@ -319,18 +319,18 @@ def test_each_chunk_has_its_cycles(library: ctypes.CDLL, monkeypatch: pytest.Mon
         assert all(map(int.__le__, chunks["longest_cycles"], chunks["cycles"]))
 
 
-@pytest.mark.parametrize(("how", "why"), [
+@pytest.mark.parametrize(("faults", "why"), [
     ({"gone_at": 5}, "the kernel gave the counter to others while it was needed"),
     ({"gone_at": FIRST_PIECE}, "the kernel gave the counter to others while it was needed"),
     ({"back_at": FIRST_PIECE}, "the kernel gave the counter to others while it was needed"),
     ({"slow": 200}, "RDPMC takes "),
 ])  # fmt: skip
 def test_an_unfit_counter_leaves_runs_without_cycles(
-    library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch, how: dict[str, int], why: str
+    library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch, faults: dict[str, int], why: str
 ) -> None:
     """The counter fails before the first run or during the runs, or costs too much: then no run has
     cycles."""
-    runs, trouble = measured_runs(library, monkeypatch, **how)
+    runs, trouble = measured_runs(library, monkeypatch, **faults)
     assert trouble is not None
     assert trouble.why.startswith(why)
     assert len(runs) == ramp.RUNS

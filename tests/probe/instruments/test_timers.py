@@ -224,11 +224,11 @@ def test_methods_of_a_cpu_that_went_offline_are_unavailable(
         timer_runs.measure_methods(cpu, affinity.cpuid_leaves(cpu))
 
 
-@pytest.mark.parametrize("asked", ["99999", "-1"])
-def test_a_nonexistent_cpu_is_a_usage_error(asked: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["timers", f"--cpu={asked}"]) == 2
+@pytest.mark.parametrize("cpu", ["99999", "-1"])
+def test_a_nonexistent_cpu_is_a_usage_error(cpu: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["timers", f"--cpu={cpu}"]) == 2
     output = capsys.readouterr()
-    assert (output.out, asked in output.err) == ("", True)
+    assert (output.out, cpu in output.err) == ("", True)
 
 
 def test_amd_needs_a_serializing_lfence() -> None:

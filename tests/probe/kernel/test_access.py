@@ -43,9 +43,9 @@ def wait_for_frame(process: subprocess.Popen[bytes]) -> None:
     read_some(process)
 
 
-def has_only_capabilities(status: dict[str, str], *kept: int) -> bool:
+def has_only_capabilities(status: dict[str, str], *allowed_capabilities: int) -> bool:
     sets = [int(status[name], 16) for name in ("CapEff", "CapPrm", "CapBnd", "CapInh", "CapAmb")]
-    mask = sum(1 << each for each in kept)
+    mask = sum(1 << each for each in allowed_capabilities)
     return status["NoNewPrivs"] == "1" and not any(each & ~mask for each in sets)
 
 
@@ -150,31 +150,42 @@ def test_later_imports_are_loaded_before_the_drop() -> None:
 
 
 @pytest.mark.parametrize(
-    ("release", "wanted"), [("5.18.9", True), ("5.19.0-1", False), ("6.1", False), ("", True)]
+    ("release", "needed_capabilities"),
+    [("5.18.9", True), ("5.19.0-1", False), ("6.1", False), ("", True)],
 )
 def test_older_kernels_need_a_capability_to_run_programs(
-    monkeypatch: pytest.MonkeyPatch, release: str, wanted: bool
+    monkeypatch: pytest.MonkeyPatch, release: str, needed_capabilities: bool
 ) -> None:
     monkeypatch.setattr(identity, "kernel", lambda: release)
-    assert (access.CAP_BPF in set(access.needed_capabilities(Path("/"), "os"))) == wanted
-
-
-@pytest.mark.parametrize(("option", "wanted"), [("hidepid=ptraceable", True), ("gid=5", False)])
-def test_reading_hidden_processes_needs_a_capability(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, option: str, wanted: bool
-) -> None:
-    trees.put(tmp_path, "proc/self/mountinfo", f"1 0 0:5 / /proc rw - proc proc rw,{option}\n")
-    monkeypatch.setattr(access, "_REAL_ROOT", tmp_path)
-    assert (access.CAP_SYS_PTRACE in set(access.needed_capabilities(Path("/"), "os"))) == wanted
+    assert (
+        access.CAP_BPF in set(access.needed_capabilities(Path("/"), "os"))
+    ) == needed_capabilities
 
 
 @pytest.mark.parametrize(
-    ("level", "last", "wanted"),
+    ("option", "needed_capabilities"), [("hidepid=ptraceable", True), ("gid=5", False)]
+)
+def test_reading_hidden_processes_needs_a_capability(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, option: str, needed_capabilities: bool
+) -> None:
+    trees.put(tmp_path, "proc/self/mountinfo", f"1 0 0:5 / /proc rw - proc proc rw,{option}\n")
+    monkeypatch.setattr(access, "_REAL_ROOT", tmp_path)
+    assert (
+        access.CAP_SYS_PTRACE in set(access.needed_capabilities(Path("/"), "os"))
+    ) == needed_capabilities
+
+
+@pytest.mark.parametrize(
+    ("level", "last", "needed_capabilities"),
     [("2", access.CAP_BPF, False), ("3", access.CAP_BPF, True), ("-1", access.CAP_SYS_ADMIN, True)],
     ids=["mainline", "Debian's level", "before Linux 5.8"],
 )
 def test_events_need_more_where_their_own_capability_is_not_enough(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, level: str, last: int, wanted: bool
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    level: str,
+    last: int,
+    needed_capabilities: bool,
 ) -> None:
     trees.put(tmp_path, "proc/sys/kernel/perf_event_paranoid", f"{level}\n")
     trees.put(tmp_path, "proc/sys/kernel/cap_last_cap", f"{last}\n")
@@ -182,4 +193,4 @@ def test_events_need_more_where_their_own_capability_is_not_enough(
     monkeypatch.setattr(identity, "kernel", lambda: "6.1")
     needed = set(access.needed_capabilities(tmp_path, "perf"))
     assert access.CAP_PERFMON in needed
-    assert (access.CAP_SYS_ADMIN in needed) == wanted
+    assert (access.CAP_SYS_ADMIN in needed) == needed_capabilities

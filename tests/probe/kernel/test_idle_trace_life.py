@@ -147,7 +147,7 @@ def test_two_capabilities_are_enough() -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "call", "words"),
+    ("number", "call", "reason_text"),
     [
         (errno.EPERM, "BPF_MAP_CREATE", "CAP_BPF and CAP_PERFMON, or root"),
         (errno.ENOSYS, "BPF_MAP_CREATE", "no bpf(2)"),
@@ -158,10 +158,10 @@ def test_two_capabilities_are_enough() -> None:
     ],
 )
 def test_each_error_of_a_system_call_has_its_reason(
-    number: int, call: str, words: str, monkeypatch: pytest.MonkeyPatch
+    number: int, call: str, reason_text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(idle_trace, "_is_permitted", lambda: False)
-    assert words in idle_trace.trouble_text(number, call)
+    assert reason_text in idle_trace.trouble_text(number, call)
 
 
 @pytest.mark.parametrize(

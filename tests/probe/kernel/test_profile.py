@@ -55,8 +55,8 @@ def test_hidden_addresses_name_nothing(tmp_path: Path, text: str) -> None:
 
 
 def test_records_of_other_kinds_and_of_wrong_sizes_are_skipped() -> None:
-    def record(kind: int, *words: int, pid: int = 7) -> bytes:
-        body = struct.pack(f"IIQ{len(words)}Q", pid, pid, len(words), *words)
+    def record(kind: int, *addresses: int, pid: int = 7) -> bytes:
+        body = struct.pack(f"IIQ{len(addresses)}Q", pid, pid, len(addresses), *addresses)
         return struct.pack("IHH", kind, 0, 8 + len(body)) + body
 
     lost = record(2, CONTEXT, 1)

@@ -58,14 +58,14 @@ def source(tmp_path: Path) -> Iterator[Machine]:
 
 
 def values(
-    source: Machine, accepts: Callable[[Values], bool] = lambda _: True, off: int = 0
+    source: Machine, is_accepted: Callable[[Values], bool] = lambda _: True, off: int = 0
 ) -> Values:
     """Returns the values of the next accepted frame that lacks as many CPUs as are off."""
 
     def whole(frame: Frame) -> Values | None:
         result = _read(source.hello, frame)
         is_whole = result["max_hz"].count(None) == off and None not in result["core_throttles"]
-        return result if is_whole and accepts(result) else None
+        return result if is_whole and is_accepted(result) else None
 
     result: Values = first_frame(source, whole)
     return result

@@ -69,8 +69,8 @@ class Rig:
         self.session = Session(self.source.hello)
         self.last: wire.Frame | None = None
 
-    def until(self, ready: Callable[[], bool], what: str) -> None:
-        for messages in whenever_due(self.source.due, self.source.poll, what):
+    def until(self, ready: Callable[[], bool], description: str) -> None:
+        for messages in whenever_due(self.source.due, self.source.poll, description):
             for message in messages:
                 decoder = wire.Decoder()
                 greeting = wire.encode(self.source.hello)

@@ -29,7 +29,7 @@ def words(root: Path, text: str) -> dict[str | None, tuple[int, int, int]]:
     return {pmu: (e.type, e.config, e.config1) for pmu, e in result.events.items()}
 
 
-@pytest.mark.parametrize(("machine", "text", "expected"), [
+@pytest.mark.parametrize(("machine", "text", "expected_words"), [
     ("skylake-sp", "cpu/event=0x3c,umask=0x0,any=1/", {"cpu": (4, 0x20003C, 0)}),
     ("skylake-sp", OFFCORE, {"cpu": (4, 0x1B7, 0x3FBFC00001)}),
     ("skylake-sp", "cpu/event=0xc6,umask=0x1,frontend=0x400206/", {"cpu": (4, 0x1C6, 0x400206)}),
@@ -51,10 +51,10 @@ def words(root: Path, text: str) -> dict[str | None, tuple[int, int, int]]:
     ("zen-4", "LLC-loads", {"cpu": (3, 2, 0)}),
 ])  # fmt: skip
 def test_each_name_resolves_to_its_events(
-    tmp_path: Path, machine: str, text: str, expected: dict[str, tuple[int, int, int]]
+    tmp_path: Path, machine: str, text: str, expected_words: dict[str, tuple[int, int, int]]
 ) -> None:
     fakeperf.write_machine(tmp_path, machine)
-    assert words(tmp_path, text) == expected
+    assert words(tmp_path, text) == expected_words
 
 
 @pytest.mark.parametrize(("machine", "text", "message"), [

@@ -37,7 +37,7 @@ def test_the_events_of_a_servers_counters() -> None:
     assert (origins[1], origins[3]) == ((48, "fixed counter 1"), (48, "counter 0: 3CH/2H"))
 
 
-@pytest.mark.parametrize(("name", "budget", "selects", "short"), [
+@pytest.mark.parametrize(("name", "budget", "selects", "keys_without_counter"), [
     ("Skylake-SP", Budget(4, 3, lent=1 << 3), [0x186, 0x187, 0x188], ()),
     # microcode uses one counter
     ("Skylake-SP", Budget(4, 3, lent=1 << 1), [0x186, 0x188, 0x189], ()),
@@ -49,12 +49,12 @@ def test_the_events_of_a_servers_counters() -> None:
     ("Zen 4", Budget(5, 0, 48, 0), [0xC0010200 + 2 * n for n in range(5)], ("smi",)),
 ])  # fmt: skip
 def test_priorities_when_counters_run_short(
-    name: str, budget: Budget | None, selects: list[int], short: tuple[str, ...]
+    name: str, budget: Budget | None, selects: list[int], keys_without_counter: tuple[str, ...]
 ) -> None:
     plan = planned(name, budget)
     assert [*plan.selects] == selects
-    assert plan.short == short
-    assert (plan.method is None) == (name == "Zen 4" or "one_thread" in short)
+    assert plan.short == keys_without_counter
+    assert (plan.method is None) == (name == "Zen 4" or "one_thread" in keys_without_counter)
     general = [r for r in plan.controls if r in counter_plan.SELECTS]
     assert len(general) == min(plan.budget.gp, 8), "other registers follow after eight selects"
 

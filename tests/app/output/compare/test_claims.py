@@ -119,12 +119,14 @@ def test_the_least_detectable_difference_is_detected_in_8_of_10(runs: int, rows:
     assert rate(result) == pytest.approx(0.8, abs=0.04 + error(0.8, 400))
 
 
-@pytest.mark.parametrize(("moved", "runs"), [(0.05, 2), (0.02, 3), (0.01, 4), (0.002, 64)])
-def test_the_recommended_number_of_runs_detects_the_difference(moved: float, runs: int) -> None:
+@pytest.mark.parametrize(("mean_shift", "runs"), [(0.05, 2), (0.02, 3), (0.01, 4), (0.002, 64)])
+def test_the_recommended_number_of_runs_detects_the_difference(
+    mean_shift: float, runs: int
+) -> None:
     """Two-sided, at 5 %: 2 (1.96 + 0.84)^2 (0.004 / moved)^2 runs a side, and a few for the t."""
-    needed = statistics.runs_needed(0.004, moved)
+    needed = statistics.runs_needed(0.004, mean_shift)
     assert needed == runs
-    assert statistics.smallest_difference(0.004, needed) <= moved
+    assert statistics.smallest_difference(0.004, needed) <= mean_shift
     assert statistics.runs_needed(0.5, 0.001) == statistics.MAX_NEEDED
 
 

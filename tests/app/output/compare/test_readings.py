@@ -131,27 +131,27 @@ def test_joined_slices_contain_all_their_parts(monkeypatch: pytest.MonkeyPatch) 
 TIMES = [44.06, 41.02, 40.97, 41.05, 40.90]
 
 
-def runs(*found: dict[str, Any], warmups: int = 0) -> Runs:
-    return Runs([Repeat(one, warmup=at < warmups) for at, one in enumerate(found)])
+def runs(*repeats: dict[str, Any], warmups: int = 0) -> Runs:
+    return Runs([Repeat(one, warmup=at < warmups) for at, one in enumerate(repeats)])
 
 
 def loss_records(lost_s: float) -> list[dict[str, Any]]:
     return [{"kind": "turbo-drop", "cause": "power-pl1", "lost_ratio": 0.1, "lost_s": lost_s}]
 
 
-@pytest.mark.parametrize(("more", "words"), [
+@pytest.mark.parametrize(("more", "reason_text"), [
     ({"job": {"disk_s": 1.0}}, "waited 1.00 s more for the disk"),
     ({"job": {"waited_s": 1.2}}, "waited 1.10 s more for a CPU"),
     ({"run": {"user_s": 31.0}}, "worked 1.00 s longer"),
     ({"causes": loss_records(0.9)}, "lost 0.90 s more to turbo-drop power-pl1"),
 ])  # fmt: skip
-def test_an_outlier_is_named_with_its_reason(more: dict[str, Any], words: str) -> None:
+def test_an_outlier_is_named_with_its_reason(more: dict[str, Any], reason_text: str) -> None:
     result = runs(line(TIMES[0], **more), *map(line, TIMES[1:]))
     (outlier,) = result.outliers
     assert outlier.index == 0
     assert outlier.excess_s == pytest.approx(3.04 - 0.03, abs=0.03)
-    assert words in outlier.why
-    assert words in lines(result, ["./job"])[0]
+    assert reason_text in outlier.why
+    assert reason_text in lines(result, ["./job"])[0]
 
 
 @pytest.mark.parametrize(("times", "warmups", "hint"), [

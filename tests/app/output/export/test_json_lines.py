@@ -116,12 +116,12 @@ def test_notes_of_a_command_are_not_trusted(tmp_path: Path) -> None:
         assert run["start"] is None, "it began before the first sample"
 
 
-@pytest.mark.parametrize(("watch", "told"), [("7", True), ("8", False), ("lmp", False)])
-def test_cpus_of_a_watched_command_are_known(watch: str, told: bool) -> None:
+@pytest.mark.parametrize(("watch", "are_known"), [("7", True), ("8", False), ("lmp", False)])
+def test_cpus_of_a_watched_command_are_known(watch: str, are_known: bool) -> None:
     command = RecordedCommand(Session(made.hello(watch=watch)))
     assert command.footprint is None
     command.take(wire.Note("run-start", 1, data={"pid": 7}))
-    assert (command.footprint is not None) is told
+    assert (command.footprint is not None) is are_known
 
 
 def test_cpus_of_the_command_are_known_while_another_job_is_watched() -> None:

@@ -217,17 +217,17 @@ fastcgi_temp_path {here}/f; uwsgi_temp_path {here}/u; scgi_temp_path {here}/s;
 """
 
 
-def openssl(here: Path, *arguments: str) -> None:
+def openssl(directory: Path, *arguments: str) -> None:
     subprocess.run(
-        ["openssl", *arguments], cwd=here, check=True, capture_output=True, timeout=MAX_WAIT_S
+        ["openssl", *arguments], cwd=directory, check=True, capture_output=True, timeout=MAX_WAIT_S
     )
 
 
-def certificates(here: Path) -> None:
+def certificates(directory: Path) -> None:
     """A certificate authority and its certificates for a host and a reader."""
     new = "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"
     openssl(
-        here,
+        directory,
         *new,
         "-x509",
         "-keyout",
@@ -241,8 +241,8 @@ def certificates(here: Path) -> None:
     )
     for name in ("host", "reader"):
         alias = "-addext", "subjectAltName=DNS:localhost"
-        openssl(here, *new, "-x509", "-CA", "ca.pem", "-CAkey", "ca.key", "-subj", f"/CN={name}",
-                "-addext", "basicConstraints=CA:FALSE", *alias,
+        openssl(directory, *new, "-x509", "-CA", "ca.pem", "-CAkey", "ca.key",
+                "-subj", f"/CN={name}", "-addext", "basicConstraints=CA:FALSE", *alias,
                 "-keyout", f"{name}.key", "-out", f"{name}.pem")  # fmt: skip
 
 

@@ -80,12 +80,12 @@ def test_units_are_printed_in_openmetrics_only(story: list[wire.Message]) -> Non
     assert b"# EOF" not in page.text(openmetrics=False)
 
 
-@pytest.mark.parametrize(("packages", "most"), [(1, 60), (2, 95)])
+@pytest.mark.parametrize(("packages", "max_series"), [(1, 60), (2, 95)])
 def test_the_number_of_series_does_not_depend_on_the_number_of_cpus(
-    packages: int, most: int
+    packages: int, max_series: int
 ) -> None:
     _, page = fed_page(messages(f"turbo-drop,cpus=64,packages={packages}", 20, 10**9))
-    assert page.series < most
+    assert page.series < max_series
 
 
 def test_detailed_series_add_up_to_the_same_sums(story: list[wire.Message]) -> None:

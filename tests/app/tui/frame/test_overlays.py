@@ -57,13 +57,17 @@ async def test_a_menu_returns_the_selected_item(keys: list[str], selected_item: 
     assert await results_after_keys(lambda: Menu("fruit", OPTIONS, "b"), *keys) == [selected_item]
 
 
-@pytest.mark.parametrize(("keys", "found"), [
+@pytest.mark.parametrize(("keys", "marked_items"), [
     (["enter"], {"b"}), (["space", "enter"], {"a", "b"}), (["j", "space", "enter"], set()),
     (["a", "enter"], {"a", "b", "c"}), (["a", "a", "enter"], set()), (["a", "escape"], None),
     (["space", "q"], None),
 ])  # fmt: skip
-async def test_a_chooser_returns_the_marked_items(keys: list[str], found: set[str] | None) -> None:
-    assert await results_after_keys(lambda: Chooser("fruit", OPTIONS, {"b"}), *keys) == [found]
+async def test_a_chooser_returns_the_marked_items(
+    keys: list[str], marked_items: set[str] | None
+) -> None:
+    assert await results_after_keys(lambda: Chooser("fruit", OPTIONS, {"b"}), *keys) == [
+        marked_items
+    ]
 
 
 async def test_a_click_selects_marks_or_closes() -> None:
@@ -185,12 +189,12 @@ def screen_lines(run: Run) -> list[str]:
     return [str(option.prompt).partition("\n")[0] for result in lists for option in result.options]
 
 
-async def query_results(run: Run, query: str, first: str) -> list[str]:
+async def query_results(run: Run, query: str, first_result: str) -> list[str]:
     """Results of a query, once the first one appears."""
     await run.pilot.press("colon")
     await until_true(lambda: isinstance(run.app.screen, Palette), "the palette is open")
     await run.pilot.press(*query)
-    await until_true(lambda: screen_lines(run)[:1] == [first], f"{first} comes first")
+    await until_true(lambda: screen_lines(run)[:1] == [first_result], f"{first_result} comes first")
     return screen_lines(run)
 
 

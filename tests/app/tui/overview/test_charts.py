@@ -160,10 +160,10 @@ def test_the_layout_fills_the_height_and_leaves_room_for_panels(
     assert result.panels >= 4
 
 
-def lines(of: Plan) -> int:
-    each = of.rows + (of.kind == "titled")
-    axes = (of.charts if of.axes else 1) + of.times
-    return of.headings + of.charts * each + (of.charts - 1) * of.gap + axes
+def lines(plan: Plan) -> int:
+    rows_per_unit = plan.rows + (plan.kind == "titled")
+    axes = (plan.charts if plan.axes else 1) + plan.times
+    return plan.headings + plan.charts * rows_per_unit + (plan.charts - 1) * plan.gap + axes
 
 
 @pytest.mark.parametrize(("height", "rows", "queue"), [(41, 10, 2), (19, 5, 1)])

@@ -35,8 +35,8 @@ def of_session(session: Session, interval: Interval, width: int = 160, **more: A
     return Grid(places, sheet, output, troubles, **more)
 
 
-def picture(of: Machine, width: int = 160, order: str = "topology", **more: Any) -> Grid:
-    return of_session(*observe(of, **more), width, order=order)
+def picture(machine: Machine, width: int = 160, order: str = "topology", **more: Any) -> Grid:
+    return of_session(*observe(machine, **more), width, order=order)
 
 
 def row(p: Grid, i: int) -> strips.Line:
@@ -59,11 +59,11 @@ def keys(p: Grid, i: int, text: str) -> set[str]:
 
 
 def grid_with_episode(
-    of: Machine, kind: str, cpus: list[int], width: int = 160, **more: Any
+    machine: Machine, kind: str, cpus: list[int], width: int = 160, **more: Any
 ) -> Grid:
     """Returns the rows of a machine with a running episode of this kind."""
     names = more.pop("names", [f"t{cpu}" for cpu in range(8)])
-    session, interval = observe(of, records=tasks(names))
+    session, interval = observe(machine, records=tasks(names))
     end_ns = more.pop("end_ns", None)
     episode = Episode(kind, cpus, interval.time_ns - 1, end_ns, **more)
     session.running[:] = [episode]

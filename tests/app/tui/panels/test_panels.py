@@ -53,18 +53,18 @@ def test_a_guest_has_panels_too(kind: Kind) -> None:
         assert [strips.width(line) for line in lines] == [width] * 10
 
 
-@pytest.mark.parametrize(("width", "shares", "starts"), [
+@pytest.mark.parametrize(("width", "shares", "first_columns"), [
     (80, (1, 1), [1, 41]), (160, (97, 58), [1, 101]), (12, (3, 2), [1, 8]),
 ])  # fmt: skip
 def test_panels_are_side_by_side_with_margins_and_gaps(
-    width: int, shares: tuple[int, ...], starts: list[int]
+    width: int, shares: tuple[int, ...], first_columns: list[int]
 ) -> None:
     row = PanelRow(("selected", "happened"), shares, width, 4)
     first, *_ = row.lines(*session_with_tasks(1), Choice())
     text = strips.text(first)
     assert text[0] == text[-1] == " "
-    assert [text.index(word) for word in ("no", "wh")] == starts
-    assert text[starts[1] - 3 : starts[1]] == "   "
+    assert [text.index(word) for word in ("no", "wh")] == first_columns
+    assert text[first_columns[1] - 3 : first_columns[1]] == "   "
 
 
 # --- pairs of tasks
@@ -83,8 +83,8 @@ def session_with_losses(
     return of
 
 
-def text(of: tuple[Session, Interval], width: int, height: int) -> list[str]:
-    lines = PANELS["losses"](*of, Choice(), width, height)
+def text(session_and_interval: tuple[Session, Interval], width: int, height: int) -> list[str]:
+    lines = PANELS["losses"](*session_and_interval, Choice(), width, height)
     return [strips.text(line).rstrip() for line, _ in lines]
 
 

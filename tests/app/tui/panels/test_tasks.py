@@ -36,14 +36,17 @@ def records(**changes: Any) -> dict[str, Any]:
     return {key: value for key, value in (plain | changes).items() if value is not None}
 
 
-def text(of: tuple[Session, Interval], width: int, height: int) -> list[str]:
-    return [strips.text(line).rstrip() for line, _ in tables.who_runs(*of, Choice(), width, height)]
+def text(session_and_interval: tuple[Session, Interval], width: int, height: int) -> list[str]:
+    return [
+        strips.text(line).rstrip()
+        for line, _ in tables.who_runs(*session_and_interval, Choice(), width, height)
+    ]
 
 
-def styles(of: tuple[Session, Interval], part: str) -> set[str]:
+def styles(session_and_interval: tuple[Session, Interval], part: str) -> set[str]:
     return {
         key
-        for line, _ in tables.who_runs(*of, Choice(), 97, 10)
+        for line, _ in tables.who_runs(*session_and_interval, Choice(), 97, 10)
         for run, key in line
         if run.strip() == part
     }

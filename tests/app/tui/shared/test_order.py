@@ -38,7 +38,7 @@ STOLEN = {0: CpuLoad(0.9, steal=0.01), 4: CpuLoad(0.05, steal=0.4), 1: CpuLoad(0
 TASKS = tasks(["c", "", "a", "B"])
 
 
-@pytest.mark.parametrize(("does", "key", "first", "last"), [
+@pytest.mark.parametrize(("loads", "key", "first_cpus", "last_cpus"), [
     *((RISING | SIBLINGS_IDLE, key, [3, 2, 1, 0], [0, 1, 2, 3]) for key in ("lp0", "util")),
     (RISING | SIBLINGS_IDLE, "busy_hz", [3, 2, 1, 0], [0, 1, 2, 3]),
     # the value of the core is that of its busiest CPU
@@ -49,11 +49,11 @@ TASKS = tasks(["c", "", "a", "B"])
     ({}, "task", [2, 3, 0, 1], [0, 3, 2, 1]),
 ])  # fmt: skip
 def test_rows_are_sorted_by_their_displayed_values(
-    does: dict[int, CpuLoad], key: str, first: list[int], last: list[int]
+    loads: dict[int, CpuLoad], key: str, first_cpus: list[int], last_cpus: list[int]
 ) -> None:
-    machine = Machine(cores=4, does={**does})
-    assert order(machine, key, records=TASKS) == first
-    assert order(machine, key, reverse=True, records=TASKS) == last
+    machine = Machine(cores=4, does={**loads})
+    assert order(machine, key, records=TASKS) == first_cpus
+    assert order(machine, key, reverse=True, records=TASKS) == last_cpus
 
 
 def test_victims_come_before_busy_cores() -> None:

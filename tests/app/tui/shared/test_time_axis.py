@@ -165,7 +165,7 @@ def drop(start_s: float, end_s: float | None = None, kind: str = "turbo-drop") -
     return Episode(kind, [0], round(start_s * S), end_ns)
 
 
-@pytest.mark.parametrize(("now_s", "episode", "drawn"), [
+@pytest.mark.parametrize(("now_s", "episode", "expected_line"), [
     (60, drop(10, 13.5), "─" * 10 + "▼━━━" + "─" * 46),
     (60, drop(10, 10, "online"), "─" * 10 + "•" + "─" * 49),
     (59.5, drop(57), "─" * 57 + "▼━━"),  # the episode runs up to the displayed time
@@ -176,9 +176,9 @@ def drop(start_s: float, end_s: float | None = None, kind: str = "turbo-drop") -
     (100, drop(30, 40), "─" * 60),
 ])  # fmt: skip
 def test_an_episode_has_a_mark_at_its_start_and_a_stroke_for_its_duration(
-    now_s: float, episode: Episode, drawn: str
+    now_s: float, episode: Episode, expected_line: str
 ) -> None:
-    assert text(axis_at(now_s), episode) == drawn
+    assert text(axis_at(now_s), episode) == expected_line
 
 
 @pytest.mark.parametrize(("kind", "run"), [

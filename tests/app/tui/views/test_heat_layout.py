@@ -37,9 +37,9 @@ def packages_and_names(
     return results, [str(core % (caches * cores)) for core in range(packages * caches * cores)]
 
 
-def layout_of(of: tuple[int, int, int], threads: int, width: int, height: int, *,
+def layout_of(machine_shape: tuple[int, int, int], threads: int, width: int, height: int, *,
             ascii_: bool = False) -> heat_layout.HeatLayout:  # fmt: skip
-    packages, names = packages_and_names(*of)
+    packages, names = packages_and_names(*machine_shape)
     ids: list[int | None] = list(range(len(packages)))
     return heat_layout.layout(packages, ids, names, threads, width, height, ascii_=ascii_)
 

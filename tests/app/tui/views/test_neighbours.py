@@ -27,8 +27,8 @@ def lines(run: Run) -> list[str]:
     return [view.render_line(y).text.rstrip() for y in range(view.size.height)]
 
 
-async def wait_for_text(run: Run, what: str) -> None:
-    await until_true(lambda: any(what in line for line in lines(run)), f"{what!r} in view 6", 10.0)
+async def wait_for_text(run: Run, text: str) -> None:
+    await until_true(lambda: any(text in line for line in lines(run)), f"{text!r} in view 6", 10.0)
 
 
 def machine_of_two_cores(**more: Any) -> Machine:

@@ -49,7 +49,7 @@ class Source(made.Source):
 
 
 def verdicts(
-    cpu: dict[str, float] | None = None, checks: tuple[Result, ...] = (), asked: str = "auto",
+    cpu: dict[str, float] | None = None, checks: tuple[Result, ...] = (), source_name: str = "auto",
     turbo: wire.Turbo | None = None, missing: Sequence[wire.Missing] = (), **package: int,
 ) -> dict[str, dict[str, Any]]:  # fmt: skip
     units = {"temperature_c": ("°C", "gauge"), "hsmp_prochot": ("1", "gauge")}
@@ -63,7 +63,7 @@ def verdicts(
     source.hello.missing.extend(missing)
     log = FrameLog(source)
     log.take_frames()
-    answer = instruments.report(log, SPAN, checks, [], asked)
+    answer = instruments.report(log, SPAN, checks, [], source_name)
     return {row["instrument"]: row for row in answer["instruments"]}
 
 
@@ -156,4 +156,4 @@ def test_a_disturbed_known_count_is_the_reason() -> None:
 
 @pytest.mark.parametrize(("asked", "verdict"), [("auto", "not there"), ("os", "not tried")])
 def test_source_os_does_not_report_perf_as_missing(asked: str, verdict: str) -> None:
-    assert verdicts(asked=asked)["source perf"]["verdict"] == verdict
+    assert verdicts(source_name=asked)["source perf"]["verdict"] == verdict

@@ -77,18 +77,21 @@ class Machine(made.Source):
 
     # --- time ---
 
-    def go(self, busy: Sequence[int], ns: int, rates: Truth | None = None) -> None:
+    def go(self, working_cpus: Sequence[int], ns: int, rates: Truth | None = None) -> None:
         """Runs work on some CPUs; each sample in this time becomes a frame."""
         while ns:
             step = min(ns, SAMPLE - self.now % SAMPLE)
             for cpu in range(2):
-                self._count(cpu, step, rates or {}, at_work=cpu in busy)
-            both, alone = len(busy) == 2, busy[0] if len(busy) == 1 else None
+                self._count(cpu, step, rates or {}, at_work=cpu in working_cpus)
+            both, alone = (
+                len(working_cpus) == 2,
+                working_cpus[0] if len(working_cpus) == 1 else None,
+            )
             state = "both_s" if both else "neither_s" if alone is None else f"lp{alone}_s"
             self.truth[0][state] += step
             for cpu in range(2):
                 self.truth[cpu]["one_thread"] += step * (alone == cpu)
-                self.truth[cpu]["any_thread"] += step * bool(busy)
+                self.truth[cpu]["any_thread"] += step * bool(working_cpus)
                 self.truth[cpu]["distributed"] += step * (0.5 if both else alone == cpu)
             self.now += step
             ns -= step
@@ -347,9 +350,9 @@ def test_one_quiet_try_is_enough(tested: Tested) -> None:
     machine = Machine()
     run = machine.run
 
-    def noisy_first(*given: Any) -> dict[int, Chain]:
+    def noisy_first(*truth: Any) -> dict[int, Chain]:
         machine.others = 0.4 if machine.tries == 0 else 0.0
-        return run(*given)
+        return run(*truth)
 
     machine.run = noisy_first  # type: ignore[method-assign, assignment]
     answer = tested(machine)

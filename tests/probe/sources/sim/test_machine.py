@@ -19,7 +19,7 @@ def test_omitted_parameters_have_defaults() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
         ("sim:nonsense", "unknown scenario 'nonsense'; known: idle, steady"),
         ("sim:idle,cpus=x", "cpus=x: a number from 1 to 4096"),
@@ -43,11 +43,11 @@ def test_omitted_parameters_have_defaults() -> None:
         ("sim:guest,smt=2", "a guest is told nothing of siblings"),
     ],
 )
-def test_a_mistake_is_named_in_one_line(text: str, words: str) -> None:
+def test_a_mistake_is_named_in_one_line(text: str, message: str) -> None:
     with pytest.raises(ValueError) as caught:
         parse_spec(text)
     assert str(caught.value).startswith("sim: ")
-    assert words in str(caught.value)
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
