@@ -110,9 +110,11 @@ def run(line: str, monkeypatch: pytest.MonkeyPatch) -> int:
             return ended.code
 
 
-def carried_out(wanted: list[str], directory: Directory, monkeypatch: pytest.MonkeyPatch) -> None:
+def run_examples(
+    examples: list[str], directory: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     commands = [
-        (example, line) for example in wanted if (line := runnable_here(example)) is not None
+        (example, line) for example in examples if (line := runnable_here(example)) is not None
     ]
     commands.sort(key=lambda command: re.match(LASTING, command[1]) is None)  # servers start first
     for example, line in commands:
@@ -140,7 +142,7 @@ def test_examples_do_what_their_text_claims(
     directory: Directory,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    carried_out(wanted, directory, monkeypatch)
+    run_examples(wanted, directory, monkeypatch)
 
 
 @pytest.mark.nightly
@@ -149,7 +151,7 @@ def test_slow_examples_do_what_the_text_claims(
     wanted: list[str], directory: Directory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Runs all examples of their page, because slow ones read files of the others."""
-    carried_out(wanted, directory, monkeypatch)
+    run_examples(wanted, directory, monkeypatch)
 
 
 def test_examples_are_found() -> None:

@@ -70,7 +70,7 @@ class _Asked(dict[str, counters.BlockCounter]):
 
 
 @pytest.fixture(scope="module")
-def asked() -> set[str]:
+def keys_read_by_app() -> set[str]:
     """Keys that the app reads, from streams with varied events."""
     plain = counters.Counters.__init__
 
@@ -94,12 +94,14 @@ def _played(scenario: str, method: str, seconds: float) -> None:
     session_of(Session(hello, History(hello)), found).take_interval()
 
 
-def test_every_key_that_the_app_reads_is_in_the_table(asked: set[str]) -> None:
-    fixed = {key for key in asked if not key.startswith(EVENT)}  # users choose the events
+def test_every_key_that_the_app_reads_is_in_the_table(keys_read_by_app: set[str]) -> None:
+    fixed = {
+        key for key in keys_read_by_app if not key.startswith(EVENT)
+    }  # users choose the events
     assert fixed - KEYS.keys() == set()
 
 
-def test_every_key_of_the_table_is_used(asked: set[str]) -> None:
+def test_every_key_of_the_table_is_used(keys_read_by_app: set[str]) -> None:
     literals = set()
     for folder in ("model", "detect", "session", "output"):
         for path in (Path(counters.__file__).parents[1] / folder).rglob("*.py"):
@@ -108,7 +110,7 @@ def test_every_key_of_the_table_is_used(asked: set[str]) -> None:
                     continue
                 nodes = ast.walk(statement)
                 literals |= {n.value for n in nodes if isinstance(n, ast.Constant)}
-    assert KEYS.keys() - asked - literals == set()
+    assert KEYS.keys() - keys_read_by_app - literals == set()
 
 
 def test_the_app_reads_each_key_in_the_scope_of_the_table() -> None:

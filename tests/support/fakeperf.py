@@ -121,21 +121,21 @@ class Kernel(perf_events.Kernel):
         """Returns the share of time for which the group is on the counters: pinned groups always
         are, and the other groups take turns on the remaining counters, each as a whole."""
 
-        def needs(one: Group) -> int:
+        def counters_of(one: Group) -> int:
             return sum(self.opened[fd][0].core for fd in one.fds)
 
-        def pinned(one: Group) -> bool:
+        def is_pinned(one: Group) -> bool:
             return self.opened[one.fds[0]][0].pinned
 
         there = [g for g in self.groups if not g.closed and self.opened[g.fds[0]][1] == cpu]
-        earlier = there[: there.index(group)] if pinned(group) else there
-        free -= sum(needs(other) for other in earlier if pinned(other))
-        if not pinned(group):
+        earlier = there[: there.index(group)] if is_pinned(group) else there
+        free -= sum(counters_of(other) for other in earlier if is_pinned(other))
+        if not is_pinned(group):
             free -= self._turns.get(cpu, 0)
-        if needs(group) > free:
+        if counters_of(group) > free:
             return 0.0
-        flexible = sum(needs(other) for other in there if not pinned(other))
-        return 1.0 if pinned(group) or not needs(group) else min(1.0, free / flexible)
+        flexible = sum(counters_of(other) for other in there if not is_pinned(other))
+        return 1.0 if is_pinned(group) or not counters_of(group) else min(1.0, free / flexible)
 
     def live(self, cpu: int) -> list[tuple[Event, int]]:
         """Returns the events of the CPU's open groups, with their leaders."""

@@ -29,8 +29,8 @@ def found_episodes(spec: str, sample_ns: int, seconds: float, watch: str | None 
 
 
 @cache
-def _found(*asked: Any) -> Found:
-    return play_episodes(*asked)
+def _found(*arguments: Any) -> Found:
+    return play_episodes(*arguments)
 
 
 def play_episodes(

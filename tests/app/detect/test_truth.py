@@ -68,21 +68,21 @@ def is_near(ns: int, raw_ns: int, at_s: float, sample_ns: int) -> bool:
     return abs(ns - raw_ns - at_s * SECOND) <= MAX_LATE_SAMPLES * sample_ns
 
 
-def check(episode: Episode, true: dict[str, Any], raw_ns: int, sample_ns: int) -> None:
-    assert episode.cause == (true["cause"] or episode.cause)
-    inferred = not INFERRED.isdisjoint({true["kind"], true["cause"]})
-    if true["cause"] == "sibling":
+def check(episode: Episode, scripted_episode: dict[str, Any], raw_ns: int, sample_ns: int) -> None:
+    assert episode.cause == (scripted_episode["cause"] or episode.cause)
+    inferred = not INFERRED.isdisjoint({scripted_episode["kind"], scripted_episode["cause"]})
+    if scripted_episode["cause"] == "sibling":
         inferred = episode.evidence["changes_with_sibling"].number < MIN_REPEATS
     assert episode.confidence == ("inferred" if inferred else "measured")
-    if true["depth"] is not None:
-        tolerance = DEPTH_TOLERANCE.get(true["kind"], 0.02)
+    if scripted_episode["depth"] is not None:
+        tolerance = DEPTH_TOLERANCE.get(scripted_episode["kind"], 0.02)
         # the first and last samples of the episode count
-        if true["kind"] == "neighbour" and true["end"]:
-            tolerance += sample_ns / SECOND / (true["end"] - true["start"])
-        assert episode.depth == pytest.approx(true["depth"], rel=tolerance)
-    assert (episode.end_ns is None) == (true["end"] is None)
+        if scripted_episode["kind"] == "neighbour" and scripted_episode["end"]:
+            tolerance += sample_ns / SECOND / (scripted_episode["end"] - scripted_episode["start"])
+        assert episode.depth == pytest.approx(scripted_episode["depth"], rel=tolerance)
+    assert (episode.end_ns is None) == (scripted_episode["end"] is None)
     if episode.end_ns is not None:
-        assert is_near(episode.end_ns, raw_ns, true["end"], sample_ns)
+        assert is_near(episode.end_ns, raw_ns, scripted_episode["end"], sample_ns)
 
 
 def reported_cpus(hello: wire.Hello, true: dict[str, Any]) -> list[int]:

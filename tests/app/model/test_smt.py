@@ -147,7 +147,9 @@ def test_bounds_contain_the_true_states(parts: list[int]) -> None:
     assert (high[0] >= truth - 1e-9).all()
 
 
-def one_core(threads: int, ref: list[int], **more: list[int]) -> tuple[Interval, Floats]:
+def interval_of_one_core(
+    threads: int, ref: list[int], **more: list[int]
+) -> tuple[Interval, Floats]:
     """A core with `threads` threads, and one interval of 200 M ticks with these counts."""
     counters = [made.counter(key) for key in ("ref", *more)]
     greeting = made.hello(counters, threads=threads)
@@ -160,13 +162,13 @@ def one_core(threads: int, ref: list[int], **more: list[int]) -> tuple[Interval,
 
 
 def test_one_thread_has_the_method_single() -> None:
-    interval, result = one_core(1, [50_000_000])
+    interval, result = interval_of_one_core(1, [50_000_000])
     assert interval.split.method == ["single"]
     assert result.tolist() == [0.75, 0.25, 0, 0]
 
 
 def test_only_bounds_are_known_without_an_smt_event() -> None:
-    interval, result = one_core(2, [150_000_000, 100_000_000])
+    interval, result = interval_of_one_core(2, [150_000_000, 100_000_000])
     assert interval.split.method == ["bounds"]
     assert np.isnan(result).all()
     assert interval.split.low[0].tolist() == pytest.approx([0, 0.25, 0, 0.25])
@@ -176,21 +178,21 @@ def test_only_bounds_are_known_without_an_smt_event() -> None:
 def test_states_follow_from_any_thread_and_distributed_counters() -> None:
     # the threads ran for .75 and .50 of 200 M ticks, the core for .90
     ref = [150_000_000, 100_000_000]
-    _, result = one_core(2, ref, any_thread=[180_000_000, 180_000_000])
+    _, result = interval_of_one_core(2, ref, any_thread=[180_000_000, 180_000_000])
     assert result.tolist() == pytest.approx([0.1, 0.4, 0.15, 0.35])
     shared = 70_000_000  # both threads ran for .35 of 200 M ticks, and count half a tick each
     dist = [ref[0] - shared // 2, ref[1] - shared // 2]
-    _, result = one_core(2, ref, distributed=dist)
+    _, result = interval_of_one_core(2, ref, distributed=dist)
     assert result.tolist() == pytest.approx([0.1, 0.4, 0.15, 0.35])
 
 
 def test_only_neither_and_a_mean_are_known_of_four_threads() -> None:
     ref = [20_000_000, 40_000_000, 60_000_000, 0]
-    interval, result = one_core(4, ref, any_thread=[80_000_000] * 4)
+    interval, result = interval_of_one_core(4, ref, any_thread=[80_000_000] * 4)
     assert result[0] == pytest.approx(0.6)
     assert np.isnan(result[1:]).all()
     assert interval.split.active_threads[0] == pytest.approx(0.6)
-    interval, _ = one_core(4, ref)
+    interval, _ = interval_of_one_core(4, ref)
     assert interval.split.method == ["bounds"]
     assert (interval.split.low[0, 0], interval.split.high[0, 0]) == pytest.approx((0.4, 0.7))
 

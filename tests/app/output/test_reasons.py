@@ -54,16 +54,16 @@ def lines(result: Iterable[wire.Message]) -> Iterator[Line]:
     yield run_summary.summary_line(session, {}, 1.0)
 
 
-def nulls(value: Any, path: Path = ()) -> Iterator[Path]:
+def paths_of_nulls(value: Any, path: Path = ()) -> Iterator[Path]:
     if value is None:
         yield path
     elif isinstance(value, dict):
         for key, part in value.items():
             if key not in {"why", "missing", "topology", "multipliers"}:
-                yield from nulls(part, (*path, key))
+                yield from paths_of_nulls(part, (*path, key))
     elif isinstance(value, list):
         for i, part in enumerate(value):
-            yield from nulls(part, (*path, i))
+            yield from paths_of_nulls(part, (*path, i))
 
 
 def has_reason(line: Line, path: Path, for_good: dict[str, list[int] | None]) -> bool:
@@ -95,14 +95,14 @@ def unexplained_in_lines(told_lines: list[Line]) -> dict[Path, int]:
     for_good = {row["what"]: row.get("cpus") for row in greeting["missing"]}
     wrong: dict[Path, int] = {}
     for line in (greeting, *stream):
-        for path in nulls(line):
+        for path in paths_of_nulls(line):
             if path[-1] not in NOTHING and not has_reason(line, path, for_good):
                 place = (line["type"], *(key for key in path if not isinstance(key, int)))
                 wrong[place] = wrong.get(place, 0) + 1
     return wrong
 
 
-def recorded(name: str) -> list[wire.Message]:
+def messages_of_recording(name: str) -> list[wire.Message]:
     return [*Reader().feed((DATA / name).read_bytes())]
 
 
@@ -119,12 +119,12 @@ def test_nulls_of_all_simulated_machines_have_a_reason(spec: str) -> None:
 
 @pytest.mark.parametrize("name", ["platinum-8160", "export/recording", "recording-1"])
 def test_nulls_of_all_recordings_have_a_reason(name: str) -> None:
-    assert unexplained(recorded(name)) == {}
+    assert unexplained(messages_of_recording(name)) == {}
 
 
 def test_counters_taken_by_other_programs_have_a_reason() -> None:
     """Instructions are unknown in all intervals, and no factor fits the any-thread counter."""
-    greeting, *rest = recorded("platinum-8160")
+    greeting, *rest = messages_of_recording("platinum-8160")
     frames = [message for message in rest if isinstance(message, wire.Frame)][20:]
     told_lines = list(lines([greeting, *frames]))
     assert unexplained_in_lines(told_lines) == {}
@@ -147,7 +147,7 @@ def test_a_source_with_few_counters_has_reasons(more: Line) -> None:
 
 
 def test_the_method_is_known_if_hello_names_none() -> None:
-    assert next(lines(recorded("platinum-8160")))["smt_method"] == "any-thread"
+    assert next(lines(messages_of_recording("platinum-8160")))["smt_method"] == "any-thread"
     assert next(lines([made.hello([made.REF])]))["smt_method"] == "bounds"
     assert next(lines([made.hello([made.REF], threads=1, cores=2)]))["smt_method"] == "single"
 
@@ -172,7 +172,7 @@ def test_a_core_whose_sibling_was_off_has_states_for_its_other_samples(seconds: 
 
 def test_the_guard_detects_a_missing_reason() -> None:
     line = {"type": "interval", "cpus": [{"cpu": 1, "ipc": None, "why": {"util": "off"}}]}
-    ((path),) = nulls(line)
+    ((path),) = paths_of_nulls(line)
     assert not has_reason(line, path, {})
     assert has_reason(line, path, {"ipc": None})
     assert has_reason(line, path, {"ipc": [1]})

@@ -38,7 +38,7 @@ def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> fake_ssh.Hosts:
 
 
 def read(
-    enough: Callable[[list[wire.Message], Probe], bool], *, restarts: bool = False
+    is_finished: Callable[[list[wire.Message], Probe], bool], *, restarts: bool = False
 ) -> list[wire.Message]:
     """Messages from n7 until `enough` is true."""
     results: list[wire.Message] = []
@@ -47,7 +47,7 @@ def read(
         async with open_stream(Probe(ssh_command("n7", OS)), restarts=restarts) as stream:
             async for messages in stream:
                 results.extend(messages)
-                if enough(results, PROBES[-1]):
+                if is_finished(results, PROBES[-1]):
                     return
 
     asyncio.run(asyncio.wait_for(take(), waiting.MAX_WAIT_S))
@@ -81,14 +81,14 @@ def row_flags(frames: list[wire.Frame]) -> np.ndarray:
 def test_a_broken_link_leaves_a_gap(hosts: fake_ssh.Hosts) -> None:
     cut: list[int] = []
 
-    def enough(found: list[wire.Message], _: Probe) -> bool:
+    def is_finished(found: list[wire.Message], _: Probe) -> bool:
         frames = [m for m in found if isinstance(m, wire.Frame)]
         if len(frames) >= 5 and not cut:
             hosts.cut("n7")
             cut.append(len(found))
         return bool(notes(found, "gap")) and len(frames) >= cut[0] + 5
 
-    found = read(enough)
+    found = read(is_finished)
     assert [type(m) for m in found].count(wire.Hello) == 1
     (gap,) = notes(found, "gap")
     index = found.index(gap)
@@ -111,7 +111,7 @@ def test_a_broken_link_leaves_a_gap(hosts: fake_ssh.Hosts) -> None:
 def test_metrics_continue_after_a_gap(hosts: fake_ssh.Hosts) -> None:
     """No interval covers the gap, and the gap is reported."""
 
-    def enough(found: list[wire.Message], _: Probe) -> bool:
+    def is_finished(found: list[wire.Message], _: Probe) -> bool:
         frames = [m for m in found if isinstance(m, wire.Frame)]
         if len(frames) == 5 and len(hosts.pids("n7")) == 1:
             hosts.cut("n7")
@@ -123,7 +123,7 @@ def test_metrics_continue_after_a_gap(hosts: fake_ssh.Hosts) -> None:
         is_usable = row_flags(later) & (wire.ROW_SAMPLED | USELESS_ROW) == wire.ROW_SAMPLED
         return bool((is_usable.sum(axis=0) > 1).all())
 
-    hello, *rest = read(enough)
+    hello, *rest = read(is_finished)
     assert isinstance(hello, wire.Hello)
     session = Session(hello)
     for message in rest:
@@ -137,10 +137,10 @@ def test_metrics_continue_after_a_gap(hosts: fake_ssh.Hosts) -> None:
 
 
 def test_round_trips_are_measured(hosts: fake_ssh.Hosts) -> None:
-    def enough(_: list[wire.Message], probe: Probe) -> bool:
+    def is_finished(_: list[wire.Message], probe: Probe) -> bool:
         return probe.link is not None and probe.link.echoed is not None
 
-    content = read(enough)
+    content = read(is_finished)
     assert not notes(content, "echo"), "answers are the link's own"
     state = PROBES[-1].link
     assert state is not None
@@ -149,7 +149,7 @@ def test_round_trips_are_measured(hosts: fake_ssh.Hosts) -> None:
 
 
 def test_retries_continue_while_the_machine_is_unreachable(hosts: fake_ssh.Hosts) -> None:
-    def enough(found: list[wire.Message], _: Probe) -> bool:
+    def is_finished(found: list[wire.Message], _: Probe) -> bool:
         if len(found) >= 3 and len(hosts.pids("n7")) == 1:
             hosts.set("n7", "refused")
             hosts.cut("n7")
@@ -165,7 +165,7 @@ def test_retries_continue_while_the_machine_is_unreachable(hosts: fake_ssh.Hosts
             found: list[wire.Message] = []
             async for messages in stream:
                 found += messages
-                if enough(found, PROBES[-1]):
+                if is_finished(found, PROBES[-1]):
                     break
         await repairing
         (gap,) = notes(found, "gap")
@@ -180,21 +180,21 @@ def test_another_machine_does_not_continue_the_stream(
 ) -> None:
     hosts.set("n7", "run sim:idle,cpus=2")
 
-    def enough(found: list[wire.Message], _: Probe) -> bool:
+    def is_finished(found: list[wire.Message], _: Probe) -> bool:
         if len(found) >= 5 and len(hosts.pids("n7")) == 1:
             hosts.set("n7", "run sim:idle,cpus=4")
             hosts.cut("n7")
         return len([m for m in found if isinstance(m, wire.Hello)]) > 1
 
     if restarts:
-        assert not notes(read(enough, restarts=True), "gap")
+        assert not notes(read(is_finished, restarts=True), "gap")
         return
     with pytest.raises(Failed, match=r"n7: its CPUs or counters.*kept"):
-        read(enough)
+        read(is_finished)
 
 
 def test_a_finished_measurement_does_not_wait_for_the_link(hosts: fake_ssh.Hosts) -> None:
-    def enough(found: list[wire.Message], probe: Probe) -> bool:
+    def is_finished(found: list[wire.Message], probe: Probe) -> bool:
         if len(found) >= 5 and len(hosts.pids("n7")) == 1:
             hosts.set("n7", "refused")
             assert probe.link is not None
@@ -203,7 +203,7 @@ def test_a_finished_measurement_does_not_wait_for_the_link(hosts: fake_ssh.Hosts
         return False
 
     with pytest.raises(Failed, match="no time left") as caught:
-        read(enough)
+        read(is_finished)
     assert caught.value.status == 1
 
 

@@ -106,13 +106,13 @@ def test_a_jump_in_one_column_does_not_enlarge_others() -> None:
 def test_an_unchanged_frame_is_small() -> None:
     packer = Packer(LAYOUTS)
     values = dict.fromkeys(("ref", "cycles", "instructions", "both_s"), [1 << 40] * 4)
-    first = plain(values)
+    first = frame_with_values(values)
     sizes = [len(packer.pack(dataclasses.replace(first, seq=seq))) for seq in range(2)]
     assert sizes[0] > 4 * 3 * 8
     assert sizes[1] < 60
 
 
-def plain(values: dict[str, list[int]], **more: Any) -> Frame:
+def frame_with_values(values: dict[str, list[int]], **more: Any) -> Frame:
     blocks = {
         block.name: made.rows(block, HELLO.rows(block.scope), values, [0] * 4)
         for block in HELLO.blocks

@@ -148,16 +148,16 @@ def test_a_changed_factor_is_reported_once() -> None:
     for _ in session.play(frames([(24.0, 10), (96.0, 60)])):
         report.append((session.calibrations["one_thread"].factor, len(session.warnings)))
         if len(report) == 11:
-            assert multiplier(session) == {"factor": 24.0, "state": "settled"}
+            assert factor_of_session(session) == {"factor": 24.0, "state": "settled"}
     assert report[10] == (24.0, 0)
     assert report[-1] == (96.0, 1)
     (text,) = session.warnings
     assert "one_thread is 96 TSC ticks, not 24" in text
     assert len(text) < MAX_WARNING
-    assert multiplier(session) == {"factor": 96.0, "state": "settled", "before": 24.0}
+    assert factor_of_session(session) == {"factor": 96.0, "state": "settled", "before": 24.0}
 
 
-def multiplier(session: Session) -> dict[str, object]:
+def factor_of_session(session: Session) -> dict[str, object]:
     result: dict[str, object] = stat_lines.interval_line(session, session.take_interval())[
         "multipliers"
     ]

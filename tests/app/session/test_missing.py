@@ -15,14 +15,14 @@ from perftop.session.values import CPU_OFF_REASON, UNREAD_REASON, why_no_states
 
 
 def test_unknown_states_have_a_reason() -> None:
-    def core(session: Session) -> dict[str, object]:
+    def core_states(session: Session) -> dict[str, object]:
         line = stat_lines.interval_line(session, session.take_interval())
         result: dict[str, object] = json.loads(json.dumps(line))["cores"][0]
         return result
 
     counters = [made.REF, counter("any_thread", "1")]
     samples = [{"ref": [seq] * 4, "any_thread": [seq] * 4} for seq in range(3)]
-    many = core(play(made.hello(counters, threads=4), *samples))
+    many = core_states(play(made.hello(counters, threads=4), *samples))
     assert many["why"] == {"smt": "only neither is known of cores with more than two threads"}
 
     two = made.hello([made.REF, counter("one_thread", "1")])
@@ -31,14 +31,16 @@ def test_unknown_states_have_a_reason() -> None:
         values = {"ref": [seq, None if seq < 2 else seq], "one_thread": [0, None if seq < 2 else 0]}
         flags = [wire.ROW_SAMPLED, wire.ROW_OFFLINE if seq < 2 else wire.ROW_SAMPLED]
         came.apply(frame(two, seq, values, flags=flags))
-    assert core(came)["why"] == {
+    assert core_states(came)["why"] == {
         "smt": UNREAD_REASON,
         "active_threads": UNREAD_REASON,
     }
-    assert "why" not in core(play(two, *({"ref": [s, s], "one_thread": [0, 0]} for s in range(3))))
+    assert "why" not in core_states(
+        play(two, *({"ref": [s, s], "one_thread": [0, 0]} for s in range(3)))
+    )
 
 
-def one_off(ref: int) -> dict[str, str]:
+def reason_with_offline_cpu(ref: int) -> dict[str, str]:
     """Reason for the unknown states of a core whose first CPU is off; the second counts `ref`
     reference cycles a sample."""
     greeting = made.hello([made.REF])
@@ -53,8 +55,8 @@ def one_off(ref: int) -> dict[str, str]:
 def test_the_reason_is_that_of_the_online_cpu() -> None:
     fast = 3 * TICKS
     why = "ref: ran faster than the TSC"
-    assert one_off(fast) == {"smt": why, "active_threads": why}
-    assert one_off(TICKS // 2) == {}
+    assert reason_with_offline_cpu(fast) == {"smt": why, "active_threads": why}
+    assert reason_with_offline_cpu(TICKS // 2) == {}
     unread = made.hello([made.REF])
     session = play(unread, {"ref": [0, None]})
     flags = [wire.ROW_SAMPLED, 0]

@@ -26,7 +26,7 @@ class Unread(Machine):
         return cells
 
 
-def run_of(machine: Machine, at_once: int, samples: int = SAMPLES) -> Session:
+def session_in_batches(machine: Machine, at_once: int, samples: int = SAMPLES) -> Session:
     machine.does = {cpu: CpuLoad(1.0, hz=(2.0 if cpu == 1 else 3.0) * 1e9) for cpu in range(4)}
     session = Session(machine.hello)
     frames = [machine.frame(seq) for seq in range(samples)]
@@ -37,7 +37,7 @@ def run_of(machine: Machine, at_once: int, samples: int = SAMPLES) -> Session:
 
 @pytest.mark.parametrize("at_once", [1, SAMPLES])
 def test_an_unread_value_does_not_make_the_run_unknown(at_once: int) -> None:
-    session = run_of(Unread(cores=2), at_once)
+    session = session_in_batches(Unread(cores=2), at_once)
     whole = session.run_interval().values
     assert whole["busy_hz"] == pytest.approx([3e9, 2e9, 3e9, 3e9], rel=1e-3)
     assert np.isfinite(whole["ipc"]).all()
@@ -55,7 +55,7 @@ def test_a_mean_requires_90_percent_of_the_samples(
     """An unread value affects two of the 39 differences."""
     machine = Unread(cores=2)
     machine.unread = range(UNREAD, UNREAD + unread)
-    whole = run_of(machine, at_once).run_interval().values
+    whole = session_in_batches(machine, at_once).run_interval().values
     assert np.isfinite(whole["busy_hz"]).tolist() == [True, is_known, True, True]
     assert np.isfinite(whole["util"]).all(), "which needs no cycles"
 
@@ -65,5 +65,5 @@ def test_one_of_a_few_samples_may_be_missing(samples: int, is_known: bool) -> No
     """The last of them is unread. The first frame is only the start of the first sample."""
     machine = Unread(cores=2)
     machine.unread = range(samples, samples + 1)
-    session = run_of(machine, samples + 1, samples + 1)
+    session = session_in_batches(machine, samples + 1, samples + 1)
     assert np.isfinite(session.run_interval().values["busy_hz"][1]) == is_known

@@ -124,7 +124,7 @@ def test_the_end_is_written_after_all_cpus_were_read(tmp_path: Path) -> None:
     values = dict.fromkeys(("ref", "cycles", "instructions"), [0] * 4)
     blocks = made.frame(hello, 1, values, flags=[wire.ROW_SAMPLED] * 4).blocks
 
-    async def flow(record: Record) -> None:
+    async def start_stream(record: Record) -> None:
         async def stream() -> AsyncIterator[list[wire.Message]]:
             yield [hello]
             yield [wire.Frame(1, raw_ns(), blocks)]
@@ -140,7 +140,7 @@ def test_the_end_is_written_after_all_cpus_were_read(tmp_path: Path) -> None:
         record.on_end()
 
     with Job(["sh", "-c", "sleep 0.05; exit 7"]) as job:
-        asyncio.run(flow(Record(cli._parse_arguments(["record"]), path, job)))
+        asyncio.run(start_stream(Record(cli._parse_arguments(["record"]), path, job)))
     end = notes(path)["run-end"]
     assert end.data["status"] == 7
     assert end.data["last_ns"] == [end.time_ns + 5] * 2

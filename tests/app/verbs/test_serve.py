@@ -137,12 +137,12 @@ async def test_a_slow_reader_loses_frames_and_delays_no_other() -> None:
             slow.setblocking(False)
             hers = wire.Decoder()
 
-            def drained() -> bool:
+            def last_frame_arrived() -> bool:
                 with contextlib.suppress(BlockingIOError):
                     got.extend(hers.feed(slow.recv(1 << 20)))
                 return isinstance(got[-1], wire.Frame) and got[-1].seq == 99
 
-            await until_true(drained, "the last frame")
+            await until_true(last_frame_arrived, "the last frame")
         frames = [m for m in got if isinstance(m, wire.Frame)]
         assert frames[-1].lost == 100 - len(frames) > 0
 
@@ -223,23 +223,23 @@ def test_the_probe_stops_without_readers(tmp_path: Path, monkeypatch: pytest.Mon
     starts: list[int] = []
     again = probe_stream.open_stream
 
-    def counted(probe: Any) -> Any:
+    def count_start(probe: Any) -> Any:
         starts.append(1)
         return again(probe)
 
-    monkeypatch.setattr(probe_stream, "open_stream", counted)
+    monkeypatch.setattr(probe_stream, "open_stream", count_start)
     path = tmp_path / "s"
     argv = probe_command("stream", "--source", "sim:idle,speed=10", "--sample", "0.1")
 
     others = {*children(os.getpid())}  # these processes are from other tests
 
-    def rests() -> bool:
+    def has_no_probe() -> bool:
         return bool(starts) and others.issuperset(children(os.getpid()))
 
     async def play() -> None:
         with open_listening_socket(path, None) as listener:
             serving = asyncio.ensure_future(serve.serve(listener, argv, None))
-            await until_true(rests, "the probe rests")
+            await until_true(has_no_probe, "the probe rests")
             for turn in (2, 3):
                 reader, writer = await asyncio.open_unix_connection(path)
                 decoder = wire.Decoder()
@@ -249,7 +249,7 @@ def test_the_probe_stops_without_readers(tmp_path: Path, monkeypatch: pytest.Mon
                 assert isinstance(results[0], wire.Hello)
                 assert len(starts) == turn
                 writer.close()
-                await until_true(rests, "the probe rests again")
+                await until_true(has_no_probe, "the probe rests again")
             os.kill(os.getpid(), signal.SIGTERM)
             await serving
 

@@ -214,11 +214,11 @@ def test_a_method_that_fails_during_a_run_is_named(monkeypatch: pytest.MonkeyPat
 def test_methods_of_a_cpu_that_went_offline_are_unavailable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    class Elsewhere:
+    class OfflineLibrary:
         def pp_timer_run(self, *_: object) -> int:
             return -errno.EXDEV
 
-    monkeypatch.setattr(timer_runs, "lib", Elsewhere())
+    monkeypatch.setattr(timer_runs, "lib", OfflineLibrary())
     cpu = min(os.sched_getaffinity(0))
     with pytest.raises(Unavailable, match="it went offline meanwhile"):
         timer_runs.measure_methods(cpu, affinity.cpuid_leaves(cpu))
@@ -232,16 +232,19 @@ def test_a_nonexistent_cpu_is_a_usage_error(cpu: str, capsys: pytest.CaptureFixt
 
 
 def test_amd_needs_a_serializing_lfence() -> None:
-    def amd(always: int) -> dict[str, str | None]:
+    def amd_guarantees(always: int) -> dict[str, str | None]:
         def leaves(leaf: int, subleaf: int = 0, /) -> tuple[int, int, int, int]:
             name = (0x80000021, 0x68747541, 0x444D4163, 0x69746E65)  # AuthenticAMD
             return name if leaf in {0, 0x80000000} else (always << 2, 0, 0, 0)
 
         return {method.name: timer_runs.guarantees(method, leaves) for method in METHODS}
 
-    assert "if LFENCE serialises" in str(amd(0)["lfence;rdtsc"])
-    assert amd(1)["lfence;rdtsc"] == "earlier instructions are done; later ones may start before it"
-    assert amd(0)["rdtsc"] == amd(1)["rdtsc"]
+    assert "if LFENCE serialises" in str(amd_guarantees(0)["lfence;rdtsc"])
+    assert (
+        amd_guarantees(1)["lfence;rdtsc"]
+        == "earlier instructions are done; later ones may start before it"
+    )
+    assert amd_guarantees(0)["rdtsc"] == amd_guarantees(1)["rdtsc"]
 
 
 def test_only_a_fence_after_the_stamp_delays_later_instructions() -> None:

@@ -18,7 +18,7 @@ messages = st.lists(st.tuples(delays, delays, delays), min_size=1, max_size=50)
 """For each message: time since the previous one, time to the other CPU, time back."""
 
 
-def played(
+def readings_of_clocks(
     message: list[tuple[float, float, float]], skew: float, step: float, phases: tuple[float, float]
 ) -> list[Exchange]:
     """Returns the readings of two clocks that advance in steps; the second is `skew` ahead of the
@@ -43,7 +43,9 @@ def test_the_true_offset_is_within_the_bounds(
 ) -> None:
     """The bounds hold for any duration of the two directions, even if they differ."""
     # Rounding down to whole numbers is another step, of at most one tick.
-    result = offset_bounds(played(exchange, skew, step, (0.0, 0.0)), step + (step % 1 > 0))
+    result = offset_bounds(
+        readings_of_clocks(exchange, skew, step, (0.0, 0.0)), step + (step % 1 > 0)
+    )
     assert result is not None
     assert result.low <= skew <= result.high
 
@@ -52,7 +54,7 @@ def test_the_true_offset_is_within_the_bounds(
 def test_bounds_are_as_tight_as_the_shortest_round(
     exchange: list[tuple[float, float, float]], skew: float
 ) -> None:
-    result = offset_bounds(played(exchange, skew, 1.0, (0.0, 0.0)))
+    result = offset_bounds(readings_of_clocks(exchange, skew, 1.0, (0.0, 0.0)))
     assert result is not None
     assert result.high - result.low <= min(there + back for _, there, back in exchange) + 4
 
@@ -61,9 +63,13 @@ def test_bounds_are_as_tight_as_the_shortest_round(
 def test_more_exchanges_never_widen_the_bounds(
     one: list[tuple[float, float, float]], two: list[tuple[float, float, float]], skew: float
 ) -> None:
-    first = offset_bounds(played(one, skew, 2.0, (0.0, 0.0)), 2.0)
+    first = offset_bounds(readings_of_clocks(one, skew, 2.0, (0.0, 0.0)), 2.0)
     both = offset_bounds(
-        [*played(one, skew, 2.0, (0.0, 0.0)), *played(two, skew, 2.0, (0.0, 0.0))], 2.0
+        [
+            *readings_of_clocks(one, skew, 2.0, (0.0, 0.0)),
+            *readings_of_clocks(two, skew, 2.0, (0.0, 0.0)),
+        ],
+        2.0,
     )
     assert first is not None
     assert both is not None
@@ -71,8 +77,8 @@ def test_more_exchanges_never_widen_the_bounds(
 
 
 def test_a_clock_that_was_set_has_no_offset() -> None:
-    before = played([(1, 50, 50)] * 3, 0, 1.0, (0, 0))
-    after = played([(1, 50, 50)] * 3, 5000, 1.0, (0, 0))
+    before = readings_of_clocks([(1, 50, 50)] * 3, 0, 1.0, (0, 0))
+    after = readings_of_clocks([(1, 50, 50)] * 3, 5000, 1.0, (0, 0))
     assert offset_bounds(before + after) is None
     assert offset_bounds([]) is None
 
@@ -125,7 +131,10 @@ def test_obstacles_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timers, "lib", Silent())
     (silent,) = timers.measure_offsets([cpu, cpu], 1.0, 2e9)
     assert "did not answer" in str(silent.why)
-    rows = [*played([(1, 50, 50)], 0, 1.0, (0, 0)), *played([(1, 50, 50)], 5000, 1.0, (0, 0))]
+    rows = [
+        *readings_of_clocks([(1, 50, 50)], 0, 1.0, (0, 0)),
+        *readings_of_clocks([(1, 50, 50)], 5000, 1.0, (0, 0)),
+    ]
     monkeypatch.setattr(timers, "exchange_stamps", lambda *_: rows)
     (set_,) = timers.measure_offsets([cpu, cpu], 1.0, 2e9)
     assert (set_.exchanges, set_.offset_ticks) == (2, None)

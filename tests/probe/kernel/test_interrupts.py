@@ -30,7 +30,7 @@ class Node:
         self.root, self.now_ns, self.seconds, self.softirq = root, 0, 0, 0
         self.interrupts = Interrupts(root, lambda: self.now_ns)
 
-    def second(self, softirq: int) -> dict[str, object]:
+    def record_after_second(self, softirq: int) -> dict[str, object]:
         """Returns the record after a second in which CPU 0 spent `softirq` ticks in softirqs."""
         self.now_ns += 1_000_000_000
         self.seconds += 1
@@ -45,28 +45,30 @@ class Node:
 
 def test_a_cpu_in_softirqs_is_recorded_with_the_most_frequent_kinds(tmp_path: Path) -> None:
     node = Node(tmp_path)
-    assert node.second(0) == {}
-    assert node.second(40) == {"0": [0.4, 0.0, 0.4, [], []]}
+    assert node.record_after_second(0) == {}
+    assert node.record_after_second(40) == {"0": [0.4, 0.0, 0.4, [], []]}
     lines = [("36 virtio1-req.0", 9000), ("local timer interrupts", 250)]
-    assert node.second(30) == {"0": [0.4, 0.0, 0.3, lines, [("NET_RX", 40_000), ("RCU", 90)]]}
+    assert node.record_after_second(30) == {
+        "0": [0.4, 0.0, 0.3, lines, [("NET_RX", 40_000), ("RCU", 90)]]
+    }
 
 
 def test_lines_are_read_only_while_a_cpu_shows_the_symptom(tmp_path: Path) -> None:
     node = Node(tmp_path)
-    node.second(0)
-    node.second(40)
-    assert node.second(2) == {}
-    node.second(40)  # counts would start at the last read, not the last scan
-    assert node.second(40)["0"] != [0.4, 0.0, 0.4, [], []]
+    node.record_after_second(0)
+    node.record_after_second(40)
+    assert node.record_after_second(2) == {}
+    node.record_after_second(40)  # counts would start at the last read, not the last scan
+    assert node.record_after_second(40)["0"] != [0.4, 0.0, 0.4, [], []]
     (tmp_path / "proc/interrupts").unlink()
-    assert node.second(2) == {}
+    assert node.record_after_second(2) == {}
 
 
 def test_the_counts_after_a_pause_are_not_used(tmp_path: Path) -> None:
     node = Node(tmp_path)
     for softirq in (0, 40, 40, 2):
-        node.second(softirq)
-    assert node.second(40) == {"0": [0.4, 0.0, 0.4, [], []]}
+        node.record_after_second(softirq)
+    assert node.record_after_second(40) == {"0": [0.4, 0.0, 0.4, [], []]}
 
 
 @pytest.mark.parametrize("text", ["", "CPU0\n 1:\n", " CPU0 CPU1\n 1: 5\n", "CPU0\n 1: x y\n"])

@@ -13,7 +13,7 @@ V1 = "32 31 0:29 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
 V2 = "41 31 0:38 / /sys/fs/cgroup/{at} rw,nosuid - cgroup2 cgroup2 rw\n"
 
 
-def second(root: Path, n: int, *, stalled_us: int, version: int) -> None:
+def write_second(root: Path, n: int, *, stalled_us: int, version: int) -> None:
     """Writes the files with their content after `n` seconds. Process 7 is in the group /job."""
     at = "sys/fs/cgroup/" + ("memory/" if version == 1 else "")
     unified = "sys/fs/cgroup/" + ("unified/" if version == 1 else "")
@@ -38,10 +38,10 @@ def second(root: Path, n: int, *, stalled_us: int, version: int) -> None:
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_group_has_its_limit_and_waiting_time(tmp_path: Path, version: int) -> None:
-    second(tmp_path, 1, stalled_us=250_000, version=version)
+    write_second(tmp_path, 1, stalled_us=250_000, version=version)
     stalls = MemoryStalls(tmp_path)
     assert stalls.record([7, 8]) == {}
-    second(tmp_path, 2, stalled_us=250_000, version=version)
+    write_second(tmp_path, 2, stalled_us=250_000, version=version)
     assert stalls.record([7, 8]) == {
         "stalled_us": 250_000, "counts": {"allocstall_normal": 5},
         "groups": {"/job": [63_000_576, 70, 300, 250_000]}, "pids": {"7": "/job"},
@@ -49,13 +49,13 @@ def test_a_group_has_its_limit_and_waiting_time(tmp_path: Path, version: int) ->
 
 
 def test_groups_of_other_tasks_are_read_only_while_pressure_rises(tmp_path: Path) -> None:
-    second(tmp_path, 0, stalled_us=100, version=2)
+    write_second(tmp_path, 0, stalled_us=100, version=2)
     stalls = MemoryStalls(tmp_path)
     for n in range(1, 4):
-        second(tmp_path, n, stalled_us=100, version=2)
+        write_second(tmp_path, n, stalled_us=100, version=2)
         assert "groups" not in stalls.record([], [7])
     for n in range(4, 7):
-        second(tmp_path, n, stalled_us=50_000, version=2)
+        write_second(tmp_path, n, stalled_us=50_000, version=2)
         record = stalls.record([], [7])
     assert record["groups"] == {"/job": [63_000_576, 70, 300, 50_000]}
 

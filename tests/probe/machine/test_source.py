@@ -98,11 +98,11 @@ def frame_later_than(session: Session, than_ns: int) -> bool:
     return session.now_ns >= than_ns
 
 
-def has_values(result: Callable[[], list[float]], want: list[float]) -> bool:
-    return result() == want
+def has_values(result: Callable[[], list[float]], expected_values: list[float]) -> bool:
+    return result() == expected_values
 
 
-def moved(session: Session, key: str) -> list[float]:
+def increments(session: Session, key: str) -> list[float]:
     column = session.counters.columns[key]
     table = session.run.delta.tables[column.block].increments
     result: list[float] = table[:, column.first : column.first + column.counter.columns].sum(1)
@@ -118,11 +118,11 @@ def test_values_of_files_arrive_to_the_tick(machine: TreeMachine) -> None:
     machine.stat([101, 100, 100, 102, 100, 100, 100, 103], [200] * 8)
     frames(source, session, 3)
     source.close()
-    assert moved(session, "idle_s") == [0.007, 0]
-    assert moved(session, "poll_s") == [0, 0.0005]
-    assert moved(session, "stat_user_s") == [0.01, 0]
-    assert moved(session, "stat_idle_s") == [0.02, 0]
-    assert moved(session, "stat_steal_s") == [0.03, 0]
+    assert increments(session, "idle_s") == [0.007, 0]
+    assert increments(session, "poll_s") == [0, 0.0005]
+    assert increments(session, "stat_user_s") == [0.01, 0]
+    assert increments(session, "stat_idle_s") == [0.02, 0]
+    assert increments(session, "stat_steal_s") == [0.03, 0]
     hello = source.hello
     assert hello.stamp == "raw"  # neither RDTSC nor CPUID below a sysroot
     assert (hello.tsc, hello.tsc_hz) == (None, None)
@@ -139,7 +139,7 @@ def test_utilisation_is_the_time_that_is_not_idle(machine: TreeMachine) -> None:
     session.take_interval()
 
     def polled_and_idle_s() -> list[float]:
-        return [moved(session, key)[0] for key in ("poll_s", "idle_s")]
+        return [increments(session, key)[0] for key in ("poll_s", "idle_s")]
 
     for step in range(1, 11):
         until_ns = session.now_ns + 10**8
@@ -188,11 +188,11 @@ def test_a_cpu_goes_offline_and_online(
         "CPU 1 is read, and counts anew",
     )
     machine.idle(1, 0, 2_005, 5)
-    before = moved(session, "idle_s")
-    drive(source, session, lambda: moved(session, "idle_s") != before, "it is idle")
+    before = increments(session, "idle_s")
+    drive(source, session, lambda: increments(session, "idle_s") != before, "it is idle")
     source.close()
     assert before == [0, 0]
-    assert moved(session, "idle_s") == [0, 0.002]
+    assert increments(session, "idle_s") == [0, 0.002]
     assert session.suspect_samples == 0
     assert [e.kind for e in session.ended] == ["offline", "online"]
 

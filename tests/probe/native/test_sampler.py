@@ -235,7 +235,7 @@ def test_a_closed_sampler_can_be_closed_again_but_not_used(fd: int) -> None:
 MS = 1_000_000
 
 
-def ends(batches: Batches, count: int, first: int = 0) -> list[int]:
+def batch_ends(batches: Batches, count: int, first: int = 0) -> list[int]:
     """Returns the rounds that end the next batches."""
     results = []
     for _ in range(count):
@@ -247,22 +247,22 @@ def ends(batches: Batches, count: int, first: int = 0) -> list[int]:
 
 
 def test_without_a_pace_every_round_is_a_batch() -> None:
-    assert ends(Batches(100 * MS, 1000), 5) == [0, 1, 2, 3, 4]
+    assert batch_ends(Batches(100 * MS, 1000), 5) == [0, 1, 2, 3, 4]
 
 
 def test_the_first_numbers_come_early_and_the_grid_begins_at_the_first_round() -> None:
     batches = Batches(100 * MS, 1000)
     batches.pace(500 * MS)
-    assert ends(batches, 5, first=3) == [3, 4, 8, 13, 18]
+    assert batch_ends(batches, 5, first=3) == [3, 4, 8, 13, 18]
 
 
 def test_a_new_pace_counts_from_the_last_round() -> None:
     batches = Batches(100 * MS, 1000)
-    assert ends(batches, 2) == [0, 1]
+    assert batch_ends(batches, 2) == [0, 1]
     batches.pace(500 * MS)
-    assert ends(batches, 2, first=2) == [6, 11]
+    assert batch_ends(batches, 2, first=2) == [6, 11]
     batches.pace(200 * MS)
-    assert ends(batches, 3, first=12) == [13, 15, 17]
+    assert batch_ends(batches, 3, first=12) == [13, 15, 17]
     assert batches.end(25) == 25, "rounds that were missed do not move the grid"
     assert batches.end(26) == 27
 
@@ -270,7 +270,7 @@ def test_a_new_pace_counts_from_the_last_round() -> None:
 def test_rounded_lengths_count_as_whole_multiples() -> None:
     batches = Batches(166_667_000, 1000)
     batches.pace(1_000_000_000)
-    assert ends(batches, 4) == [0, 1, 6, 12]
+    assert batch_ends(batches, 4) == [0, 1, 6, 12]
 
 
 @given(
@@ -282,10 +282,10 @@ def test_a_batch_is_a_round_at_least_and_bounded(
     period_ns: int, frame_bytes: int, paces: list[int]
 ) -> None:
     batches = Batches(period_ns, frame_bytes)
-    last = ends(batches, 2)[-1]
+    last = batch_ends(batches, 2)[-1]
     for batch_ns in paces:
         batches.pace(batch_ns)
-        (end,) = ends(batches, 1, first=last + 1)
+        (end,) = batch_ends(batches, 1, first=last + 1)
         rounds, last = end - last, end
         assert rounds >= 1
         if rounds > 1:
@@ -298,7 +298,7 @@ def test_a_batch_is_a_round_at_least_and_bounded(
 
 
 @pytest.fixture
-def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+def sleep_of_calibration(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Returns how long calibration slept if no span was started before."""
     results: list[float] = []
     monkeypatch.setattr(time, "sleep", results.append)
@@ -306,15 +306,17 @@ def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return results
 
 
-def test_calibration_sleeps_only_for_the_rest_of_its_span(slept: list[float]) -> None:
+def test_calibration_sleeps_only_for_the_rest_of_its_span(
+    sleep_of_calibration: list[float],
+) -> None:
     tsc_rate.calibrate(100.0)
-    assert 90.0 < slept[0] <= 100.0
+    assert 90.0 < sleep_of_calibration[0] <= 100.0
     tsc_rate.start_span()
     end_ns = time.monotonic_ns() + 2_000_000
     while time.monotonic_ns() < end_ns:
         pass
     rate = tsc_rate.calibrate(0.001)
-    assert slept[1] == 0.0
+    assert sleep_of_calibration[1] == 0.0
     assert rate.error is not None
     assert 1e8 < rate.hz < 1e10
 
@@ -324,8 +326,8 @@ def test_half_of_each_bracket_is_error() -> None:
     assert (rate.hz, rate.error) == (2e6, 2e-5)
 
 
-def test_an_early_start_counts_once(slept: list[float]) -> None:
+def test_an_early_start_counts_once(sleep_of_calibration: list[float]) -> None:
     tsc_rate.start_span()
     tsc_rate.calibrate(0.0)
     tsc_rate.calibrate(100.0)
-    assert 90.0 < slept[1] <= 100.0
+    assert 90.0 < sleep_of_calibration[1] <= 100.0

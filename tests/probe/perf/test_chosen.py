@@ -18,7 +18,7 @@ from perfprobe.perf.cores import open_parts
 from perfprobe.perf.groups import Groups
 
 
-def opened(
+def open_chosen_events(
     root: Path, kernel: fakeperf.Kernel, text: str, *, multiplex: bool = True, own: bool = True
 ) -> list[Groups]:
     """Opens the events of `text` on a Skylake, after the probe's own counters, which are pinned."""
@@ -36,7 +36,7 @@ def opened(
 def test_software_events_share_a_group_and_need_no_pmu(tmp_path: Path) -> None:
     machine(tmp_path)
     kernel = fakeperf.Kernel()
-    (part,) = opened(tmp_path, kernel, "cs,page-faults:u", own=False)
+    (part,) = open_chosen_events(tmp_path, kernel, "cs,page-faults:u", own=False)
     assert keys_on(part) == [*TIMES, "e.cs", "e.page-faults:u"]
     assert all(counter.cpus is None for counter in part.counters)
     request = {(e.type, e.config, e.user) for e, *_ in kernel.opened.values()}
@@ -49,7 +49,7 @@ def test_software_events_share_a_group_and_need_no_pmu(tmp_path: Path) -> None:
 def test_events_that_fit_are_counted_together(tmp_path: Path) -> None:
     skylake(tmp_path)
     kernel = fakeperf.Kernel(counters=12)
-    soft, hard = opened(tmp_path, kernel, "branches,cs,branch-misses")
+    soft, hard = open_chosen_events(tmp_path, kernel, "branches,cs,branch-misses")
     assert keys_on(soft) == [*TIMES, "e.cs"]
     assert keys_on(hard) == [*TIMES, "e.branches", "e.branch-misses"]
     leaders = [e for cpu in range(4) for e, leader in kernel.live(cpu) if leader == -1]
@@ -59,20 +59,26 @@ def test_events_that_fit_are_counted_together(tmp_path: Path) -> None:
 def test_events_that_do_not_fit_take_turns(tmp_path: Path) -> None:
     skylake(tmp_path)
     kernel = fakeperf.Kernel(counters=8)
-    parts = opened(tmp_path, kernel, "branches,branch-misses,{cache-references,cache-misses}")
+    parts = open_chosen_events(
+        tmp_path, kernel, "branches,branch-misses,{cache-references,cache-misses}"
+    )
     assert [keys_on(part)[2:] for part in parts] == [
         ["e.cache-references", "e.cache-misses"], ["e.branches"], ["e.branch-misses"],
     ]  # fmt: skip
     with pytest.raises(Unavailable, match="-e branch-misses: no counter is left for it"):
-        opened(tmp_path, fakeperf.Kernel(counters=7), "branches,branch-misses", multiplex=False)
-    opened(tmp_path, fakeperf.Kernel(counters=8), "branches,branch-misses", multiplex=False)
+        open_chosen_events(
+            tmp_path, fakeperf.Kernel(counters=7), "branches,branch-misses", multiplex=False
+        )
+    open_chosen_events(
+        tmp_path, fakeperf.Kernel(counters=8), "branches,branch-misses", multiplex=False
+    )
 
 
 def test_a_group_that_no_cpu_can_hold_is_named(tmp_path: Path) -> None:
     skylake(tmp_path)
     kernel = fakeperf.Kernel(counters=9)
     group = "{" + ",".join(f"r{n}" for n in range(10, 20)) + "},cs"
-    soft, hard = opened(tmp_path, kernel, group)
+    soft, hard = open_chosen_events(tmp_path, kernel, group)
     assert soft.missing == []
     assert {missing.what for missing in hard.missing} == {f"e.r{n}" for n in range(10, 20)}
     assert hard.missing[0].why == "this CPU has too few counters for its group"
@@ -82,10 +88,10 @@ def test_a_group_that_no_cpu_can_hold_is_named(tmp_path: Path) -> None:
 def test_an_empty_selection_has_a_reason(tmp_path: Path) -> None:
     machine(tmp_path)
     with pytest.raises(Unavailable, match="-e cycles: the kernel offers no core PMU"):
-        opened(tmp_path, fakeperf.Kernel(), "cycles", own=False)
+        open_chosen_events(tmp_path, fakeperf.Kernel(), "cycles", own=False)
     refused = fakeperf.Kernel(refuse=lambda *_: errno.EACCES)
     with pytest.raises(Unavailable, match=r"-e cs: .*perf_event_open is refused"):
-        opened(tmp_path, refused, "cs", own=False)
+        open_chosen_events(tmp_path, refused, "cs", own=False)
     assert all(group.closed for group in refused.groups)
 
 
@@ -96,7 +102,7 @@ def test_an_event_of_one_core_type_is_counted_only_there(tmp_path: Path) -> None
     fakeperf.events(tmp_path, "cpu_core", slots=4, both=1)
     fakeperf.events(tmp_path, "cpu_atom", both=2)
     kernel = fakeperf.Kernel()
-    (part,) = opened(tmp_path, kernel, "slots,both,instructions", own=False)
+    (part,) = open_chosen_events(tmp_path, kernel, "slots,both,instructions", own=False)
     assert {c.key: c.cpus for c in part.counters[2:]} == {
         "e.slots": [0, 2], "e.both": None, "e.instructions": None,
     }  # fmt: skip
@@ -127,7 +133,7 @@ def test_own_counters_make_room_for_chosen_events(tmp_path: Path) -> None:
     for taken, given in ((1, set[str]()), (2, {"kernel_instructions"}),
                          (3, {"kernel_instructions", "kernel_cycles"})):  # fmt: skip
         kernel = fakeperf.Kernel(counters=8, taken=taken)
-        (part,) = opened(tmp_path, kernel, "branches")
+        (part,) = open_chosen_events(tmp_path, kernel, "branches")
         assert part.missing == []
         assert part.counters[0].cpus is None
         live = {event.key for event, _ in kernel.live(0)}
@@ -159,7 +165,9 @@ def test_an_event_that_never_has_a_counter_is_refused_with_the_reason(
     skylake(tmp_path)
     trees.put(tmp_path, "proc/sys/kernel/nmi_watchdog", f"{watchdog}\n")
     kernel = fakeperf.Kernel(counters=8, taken=2)
-    soft, hard = opened(tmp_path, kernel, "{branches,branch-misses,cache-misses,r81d0},cs")
+    soft, hard = open_chosen_events(
+        tmp_path, kernel, "{branches,branch-misses,cache-misses,r81d0},cs"
+    )
     assert soft.missing == []
     assert {missing.what for missing in hard.missing} == {
         "e.branches", "e.branch-misses", "e.cache-misses", "e.r81d0",
@@ -170,12 +178,14 @@ def test_an_event_that_never_has_a_counter_is_refused_with_the_reason(
     live = {event.key for event, _ in kernel.live(0)}
     assert {"kernel_instructions", "kernel_cycles"} <= live  # these two would not free enough
     with pytest.raises(Unavailable, match=f"-e branches: no counter is left for it: {why}"):
-        opened(tmp_path, fakeperf.Kernel(counters=8, taken=2), "{branches,branch-misses,r81d0,r1}")
+        open_chosen_events(
+            tmp_path, fakeperf.Kernel(counters=8, taken=2), "{branches,branch-misses,r81d0,r1}"
+        )
 
 
 def test_chosen_events_wait_for_their_turn(tmp_path: Path) -> None:
     skylake(tmp_path)
     kernel = fakeperf.Kernel(counters=8, turns=dict.fromkeys(range(4), 8))
-    (part,) = opened(tmp_path, kernel, "branches")
+    (part,) = open_chosen_events(tmp_path, kernel, "branches")
     assert part.missing == []
     assert part.counters[0].cpus is None

@@ -266,7 +266,7 @@ def test_every_errno_has_its_reason(number: int, tmp_path: Path) -> None:
     assert fix is None or fix in (result.fix or "")
 
 
-def rights(root: Path, paranoid: str, caps: int = 0, seccomp: int = 0) -> None:
+def write_rights(root: Path, paranoid: str, caps: int = 0, seccomp: int = 0) -> None:
     trees.put(root, "proc/sys/kernel/perf_event_paranoid", f"{paranoid}\n")
     status = f"Name:\tx\nCapEff:\t{caps:016x}\nSeccomp:\t{seccomp}\n"
     trees.put(root, "proc/self/status", status)
@@ -277,7 +277,7 @@ def rights(root: Path, paranoid: str, caps: int = 0, seccomp: int = 0) -> None:
 def test_the_paranoid_level(
     number: int, level: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rights(tmp_path, level)
+    write_rights(tmp_path, level)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     result = open_trouble(OSError(number, "x"), tmp_path)
     assert result.why == f"needs CAP_PERFMON or kernel.perf_event_paranoid <= 0, it is {level}"
@@ -300,7 +300,7 @@ PERFMON, ADMIN = 1 << 38, 1 << 21
 def test_from_level_3_on_debian_needs_more_than_perfmon(
     level: str, caps: int, expected: str, tmp_path: Path
 ) -> None:
-    rights(tmp_path, level, caps=caps)
+    write_rights(tmp_path, level, caps=caps)
     result = open_trouble(OSError(errno.EACCES, "x"), tmp_path)
     assert expected in result.why
     assert ("kernel.perf_event_paranoid=2" in (result.fix or "")) == ("SYS_ADMIN" in expected)
@@ -308,7 +308,7 @@ def test_from_level_3_on_debian_needs_more_than_perfmon(
 
 @pytest.mark.parametrize("caps", [0, PERFMON, (1 << 41) - 1])
 def test_root_of_a_user_namespace_is_not_advised_to_become_root(caps: int, tmp_path: Path) -> None:
-    rights(tmp_path, "2", caps=caps)
+    write_rights(tmp_path, "2", caps=caps)
     trees.put(tmp_path, "proc/self/uid_map", "         0          0 4294967295\n")
     assert "namespace" not in open_trouble(OSError(errno.EACCES, "x"), tmp_path).why
     trees.put(tmp_path, "proc/self/uid_map", "         0       1000          1\n")
@@ -321,14 +321,14 @@ def test_root_of_a_user_namespace_is_not_advised_to_become_root(caps: int, tmp_p
 
 
 def test_a_container_answers_eperm(tmp_path: Path) -> None:
-    rights(tmp_path, "2", seccomp=2)
+    write_rights(tmp_path, "2", seccomp=2)
     assert "seccomp" in open_trouble(OSError(errno.EPERM, "x"), tmp_path).why
     assert "paranoid" in open_trouble(OSError(errno.EACCES, "x"), tmp_path).why
     for caps in (1 << 38, 1 << 21):
-        rights(tmp_path, "2", caps=caps, seccomp=2)
+        write_rights(tmp_path, "2", caps=caps, seccomp=2)
         assert "seccomp" in open_trouble(OSError(errno.EACCES, "x"), tmp_path).why
     for level in ("0", "-1"):
-        rights(tmp_path, level)
+        write_rights(tmp_path, level)
         assert "security module" in open_trouble(OSError(errno.EACCES, "x"), tmp_path).why
 
 

@@ -28,7 +28,7 @@ def listing(root: Path, pmu: str, *tables: dict[str, tuple[str, str]]) -> None:
         trees.put(root, f"{fakeperf.DEVICES}/{pmu}/events/{name}", f"event=0x00,umask={code}\n")
 
 
-def opened(root: Path, kernel: fakeperf.Kernel) -> Topdown:
+def open_part(root: Path, kernel: fakeperf.Kernel) -> Topdown:
     rows = topology.read(root)
     return chosen.open_topdown(
         root, rows, perf_pmus.core_pmus(root), cpus=[row.cpu for row in rows], kernel=kernel
@@ -40,7 +40,7 @@ def test_ice_lake_has_a_group_led_by_slots(tmp_path: Path) -> None:
     fakeperf.pmu(tmp_path, "cpu", 4)
     listing(tmp_path, "cpu", TOPDOWN_LEVEL_1)
     kernel = fakeperf.Kernel(moved=MOVED)
-    result = opened(tmp_path, kernel)
+    result = open_part(tmp_path, kernel)
     (part,) = result.parts
     assert keys_on(part) == [*TIMES, *TOPDOWN_LEVEL_1]
     assert result.missing == []
@@ -57,7 +57,7 @@ def test_sapphire_rapids_has_the_second_level_too(tmp_path: Path) -> None:
     machine(tmp_path)
     fakeperf.pmu(tmp_path, "cpu", 4)
     listing(tmp_path, "cpu", TOPDOWN_LEVEL_1, TOPDOWN_LEVEL_2)
-    (part,) = opened(tmp_path, fakeperf.Kernel(moved=MOVED)).parts
+    (part,) = open_part(tmp_path, fakeperf.Kernel(moved=MOVED)).parts
     assert keys_on(part) == [*TIMES, *TOPDOWN_LEVEL_1, *TOPDOWN_LEVEL_2]
 
 
@@ -67,7 +67,7 @@ def test_only_p_cores_of_a_hybrid_have_the_group(tmp_path: Path) -> None:
     fakeperf.pmu(tmp_path, "cpu_atom", 10, "1,3")
     listing(tmp_path, "cpu_core", TOPDOWN_LEVEL_1)
     listing(tmp_path, "cpu_atom", {key: TOPDOWN_LEVEL_1[key] for key in [*TOPDOWN_LEVEL_1][1:]})
-    (part,) = opened(tmp_path, fakeperf.Kernel(moved=MOVED)).parts
+    (part,) = open_part(tmp_path, fakeperf.Kernel(moved=MOVED)).parts
     assert {tuple(counter.cpus or ()) for counter in part.counters} == {(0, 2)}
     assert {m.why for m in part.missing} == {"cores of this type have no PERF_METRICS"}
 
@@ -75,18 +75,18 @@ def test_only_p_cores_of_a_hybrid_have_the_group(tmp_path: Path) -> None:
 def test_groups_that_fail_like_real_ones(tmp_path: Path) -> None:
     machine(tmp_path)
     fakeperf.pmu(tmp_path, "cpu", 4)
-    result = opened(tmp_path, fakeperf.Kernel())
+    result = open_part(tmp_path, fakeperf.Kernel())
     assert (result.parts, result.missing[0].why) == ([], chosen.NO_PERF_METRICS)
     listing(tmp_path, "cpu", TOPDOWN_LEVEL_1)
     zeros = fakeperf.Kernel(moved=MOVED | {"topdown_retiring": 0, "topdown_backend": 0})
     negative = fakeperf.Kernel(moved=MOVED | {"topdown_retiring": -400, "topdown_backend": 1200})
 
-    def not_beside_slots(event: Event, _cpu: int, _host: bool) -> int:
+    def refuse_beside_slots(event: Event, _cpu: int, _host: bool) -> int:
         return errno.EINVAL if event.key == "topdown_retiring" else 0
 
-    refusing = fakeperf.Kernel(refuse=not_beside_slots)
+    refusing = fakeperf.Kernel(refuse=refuse_beside_slots)
     for kernel in (zeros, negative, refusing):
-        result = opened(tmp_path, kernel)
+        result = open_part(tmp_path, kernel)
         assert result.parts == []
         assert [m.what for m in result.missing] == [chosen.TOPDOWN_KEY]
         assert all(group.closed for group in kernel.groups)

@@ -80,7 +80,7 @@ def two_packages(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def opened(root: Path, ask: Callable[[int, int], int]) -> Hsmp:
+def open_hsmp(root: Path, ask: Callable[[int, int], int]) -> Hsmp:
     return Hsmp(root, topology.read(root), ask, Clock())
 
 
@@ -98,7 +98,7 @@ def valid_values(source: Hsmp) -> list[dict[str, list[int]]]:
 
 def test_answers_of_each_socket_become_a_limit_and_polls(two_packages: Path) -> None:
     answers = {(0, FREQUENCY_LIMIT): 2400 << 16 | 0b101, (1, FREQUENCY_LIMIT): 3700 << 16}
-    source = opened(two_packages, lambda socket, message: answers.get((socket, message), socket))
+    source = open_hsmp(two_packages, lambda socket, message: answers.get((socket, message), socket))
     valid_values(source)
     answers[0, FREQUENCY_LIMIT] = 2300 << 16 | 0b100
     low, high = valid_values(source)
@@ -115,7 +115,7 @@ def test_a_later_model_has_more_names_of_sources(two_packages: Path) -> None:
     trees.put(
         two_packages, "proc/cpuinfo", "vendor_id : AuthenticAMD\ncpu family : 26\nmodel : 80\n"
     )
-    _, flags, *_ = opened(two_packages, lambda *_: 0).block.counters
+    _, flags, *_ = open_hsmp(two_packages, lambda *_: 0).block.counters
     assert flags.parts[3:12] == [
         *SOURCES[3:],
         "VRHOT",
@@ -135,7 +135,7 @@ def test_a_message_that_fails_is_not_valid_and_not_sent_again(two_packages: Path
             raise OSError(number, "made")
         return 0
 
-    source = opened(two_packages, ask)
+    source = open_hsmp(two_packages, ask)
     number = errno.EBUSY
     assert "hsmp_prochot" not in valid_values(source)[1]
     number = errno.ETIMEDOUT
@@ -156,7 +156,7 @@ def test_a_busy_mailbox_is_retried(two_packages: Path, number: int) -> None:
             raise OSError(number, "made")
         return 0
 
-    source = opened(two_packages, ask)
+    source = open_hsmp(two_packages, ask)
     taken = True
     assert valid_values(source) == [{}, {}]
     taken = False
@@ -169,7 +169,7 @@ def test_firmware_without_a_message_lacks_its_counters(two_packages: Path) -> No
             raise OSError(errno.ENOMSG, "made")
         return 0
 
-    source = opened(two_packages, ask)
+    source = open_hsmp(two_packages, ask)
     assert [c.key for c in source.block.counters] == ["hsmp_prochot", *FABRIC_KEYS]
     assert [m.what for m in source.missing] == ["hsmp_limit_hz", "hsmp_limits"]
     assert "19h" in source.missing[0].why
@@ -177,7 +177,7 @@ def test_firmware_without_a_message_lacks_its_counters(two_packages: Path) -> No
 
 def test_slow_firmware_is_not_polled(two_packages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(firmware_limits, "SLOW_NS", -1)
-    source = opened(two_packages, lambda _socket, _message: 0)
+    source = open_hsmp(two_packages, lambda _socket, _message: 0)
     assert source.block.counters == []
     assert "too slow to repeat" in source.missing[0].why
 
@@ -214,7 +214,9 @@ def test_slow_messages_are_sent_less_often(two_packages: Path) -> None:
 def test_the_clock_of_the_fabric_and_its_highest_so_far(two_packages: Path) -> None:
     """Linux, asm/amd_hsmp.h: message 0Fh returns two words, of which the first is FCLK in MHz."""
     clocks = [2000, 2000]
-    source = opened(two_packages, lambda socket, message: clocks[socket] if message == 0x0F else 0)
+    source = open_hsmp(
+        two_packages, lambda socket, message: clocks[socket] if message == 0x0F else 0
+    )
     valid_values(source)
     clocks[0] = 1200
     low, high = valid_values(source)

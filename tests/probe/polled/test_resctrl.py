@@ -40,7 +40,7 @@ def group(root: Path, name: str, number: int, **values: int | str) -> None:
         trees.put(root, path, f"{value}\n")
 
 
-def opened(root: Path) -> tuple[Resctrl, Clock]:
+def open_resctrl(root: Path) -> tuple[Resctrl, Clock]:
     clock = Clock()
     return Resctrl(root, topology.read(root), clock), clock
 
@@ -52,7 +52,7 @@ def read_values(source: Resctrl) -> list[list[int | None]]:
 
 
 def test_an_l3_is_on_the_row_of_its_first_cpu(two_caches: Path) -> None:
-    source, _ = opened(two_caches)
+    source, _ = open_resctrl(two_caches)
     assert [c.key for c in source.block.counters] == KEYS
     assert (source.block.scope, source.block.counters[0].cpus) == ("cpu", [0, 2])
     assert source.missing == [Missing("l3_groups", ONE_GROUP_TEXT)]
@@ -63,7 +63,7 @@ def test_an_l3_is_on_the_row_of_its_first_cpu(two_caches: Path) -> None:
 
 
 def test_traffic_is_the_sum_of_control_groups(two_caches: Path) -> None:
-    source, _ = opened(two_caches)
+    source, _ = open_resctrl(two_caches)
     read_values(source)
     group(two_caches, "/batch", 0, total=300, local=0, occupancy=16)
     group(two_caches, "/batch", 1, total=0, local=0, occupancy=0)
@@ -81,7 +81,7 @@ def test_traffic_is_the_sum_of_control_groups(two_caches: Path) -> None:
 
 @pytest.mark.parametrize("word", ["Unavailable", "Unassigned", "Error"])
 def test_a_word_is_not_a_number(two_caches: Path, word: str) -> None:
-    source, _ = opened(two_caches)
+    source, _ = open_resctrl(two_caches)
     read_values(source)
     group(two_caches, "", 0, total=word)
     assert [row[0] for row in read_values(source)] == [None, None, 0, None]
@@ -89,7 +89,7 @@ def test_a_word_is_not_a_number(two_caches: Path, word: str) -> None:
     assert read_values(source)[0][0] == 900
     group(two_caches, "", 0, total=word)
     group(two_caches, "", 1, total=word)
-    source, _ = opened(two_caches)
+    source, _ = open_resctrl(two_caches)
     assert [c.key for c in source.block.counters] == KEYS[1:]
     (missing,) = source.missing
     assert missing.what == KEYS[0]
@@ -98,7 +98,7 @@ def test_a_word_is_not_a_number(two_caches: Path, word: str) -> None:
 
 def test_a_counter_that_starts_again(two_caches: Path) -> None:
     """The kernel has assigned another monitor to the group: the traffic meanwhile is unknown."""
-    source, _ = opened(two_caches)
+    source, _ = open_resctrl(two_caches)
     read_values(source)
     group(two_caches, "", 0, total=20)
     assert read_values(source)[0][0] is None
@@ -107,14 +107,14 @@ def test_a_counter_that_starts_again(two_caches: Path) -> None:
 
 
 def test_a_slow_read_is_followed_by_a_pause(two_caches: Path) -> None:
-    source, clock = opened(two_caches)
+    source, clock = open_resctrl(two_caches)
     take = source._read
 
-    def slowly(group: str, number: int, name: str) -> int | str | None:
+    def read_slowly(group: str, number: int, name: str) -> int | str | None:
         clock.now_s += 0.01
         return take(group, number, name)
 
-    source._read = slowly  # type: ignore[method-assign]
+    source._read = read_slowly  # type: ignore[method-assign]
     read_values(source)  # six files
     clock.now_s += 5.9
     assert read_values(source) == [[None] * 3] * 4
@@ -124,9 +124,9 @@ def test_a_slow_read_is_followed_by_a_pause(two_caches: Path) -> None:
 
 def test_resctrl_may_not_be_mounted(tmp_path: Path) -> None:
     trees.machine(tmp_path, 1)
-    assert opened(tmp_path)[0].missing == [], "the CPU cannot do it"
+    assert open_resctrl(tmp_path)[0].missing == [], "the CPU cannot do it"
     trees.put(tmp_path, "proc/cpuinfo", "processor : 0\nflags : fpu cqm_llc cqm_mbm_total\n")
-    source, _ = opened(tmp_path)
+    source, _ = open_resctrl(tmp_path)
     assert source.block.counters == []
     assert "not mounted" in source.missing[0].why
     assert "mount -t resctrl" in (source.missing[0].fix or "")
@@ -136,7 +136,7 @@ def test_each_group_reports_its_traffic(two_caches: Path) -> None:
     group(two_caches, "/batch", 0, total=300)
     group(two_caches, "/batch", 1, total="Unavailable")
     group(two_caches, "/batch/mon_groups/web", 0, total=40)
-    source, _ = opened(two_caches)
+    source, _ = open_resctrl(two_caches)
     read_values(source)
     assert source.take() == {"l3_groups": {
         "": [[0, 0], [1, 0]], "batch": [[0, 0], [1, None]],
@@ -160,7 +160,7 @@ def test_a_group_name_that_is_not_utf8_does_not_end_the_stream(two_caches: Path)
     name = "/" + os.fsdecode(b"caf\xe9")
     for number in (0, 1):
         group(two_caches, name, number, total=10, local=10, occupancy=0)
-    source, _ = opened(two_caches)
+    source, _ = open_resctrl(two_caches)
     read_values(source)
     record = source.take()
     assert list(record["l3_groups"]) == ["", "caf\ufffd"]  # type: ignore[call-overload]
@@ -169,7 +169,7 @@ def test_a_group_name_that_is_not_utf8_does_not_end_the_stream(two_caches: Path)
 
 def test_a_recreated_group_is_a_new_group(two_caches: Path) -> None:
     group(two_caches, "/batch", 0, total=300)
-    source, _ = opened(two_caches)
+    source, _ = open_resctrl(two_caches)
     read_values(source)
     group(two_caches, "/batch", 0, total=900)
     read_values(source)
@@ -181,9 +181,9 @@ def test_a_recreated_group_is_a_new_group(two_caches: Path) -> None:
 
 
 def test_without_resctrl_groups_the_reason_is_reported(two_caches: Path) -> None:
-    source, _ = opened(two_caches)
+    source, _ = open_resctrl(two_caches)
     assert [missing.what for missing in source.missing] == ["l3_groups"]
     read_values(source)
     assert source.take() == {}
     group(two_caches, "/mon_groups/web", 0, total=40)
-    assert opened(two_caches)[0].missing == []
+    assert open_resctrl(two_caches)[0].missing == []

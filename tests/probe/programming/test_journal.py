@@ -54,7 +54,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "root"
 
 
-def written(directory: Path, root: Path) -> Path:
+def write_journal(directory: Path, root: Path) -> Path:
     own = Journal(directory, BOOT, root)
     own.write(CPUS)
     return own.path
@@ -67,7 +67,7 @@ def forge(path: Path, **changed: Any) -> None:
 
 
 def test_the_directory_is_private(directory: Path, root: Path, tmp_path: Path) -> None:
-    path = written(directory, root)
+    path = write_journal(directory, root)
     assert directory == tmp_path / "perftop"
     assert directory.stat().st_mode & 0o777 == 0o700
     assert path.stat().st_mode & 0o777 == 0o600
@@ -83,7 +83,7 @@ def test_restored_values_start_no_counter(directory: Path, root: Path) -> None:
 
 
 def test_a_journal_is_read_back_as_written(directory: Path, root: Path) -> None:
-    path = written(directory, root)
+    path = write_journal(directory, root)
     (entry,) = journal.read_journals(directory, BOOT, root).entries
     assert (entry.pid, entry.cpus, entry.live) == (os.getpid(), CPUS, True)
     assert journal.stale_entries(directory, BOOT, root) == []
@@ -94,12 +94,12 @@ def test_a_journal_is_read_back_as_written(directory: Path, root: Path) -> None:
 
 
 def test_a_reused_pid_is_not_the_writer(directory: Path, root: Path) -> None:
-    forge(written(directory, root), pid=os.getpid(), start=1)
+    forge(write_journal(directory, root), pid=os.getpid(), start=1)
     assert len(journal.stale_entries(directory, BOOT, root)) == 1
 
 
 def test_each_tree_has_its_own_journals(directory: Path, root: Path, tmp_path: Path) -> None:
-    forge(written(directory, root))
+    forge(write_journal(directory, root))
     assert journal.read_journals(directory, BOOT, tmp_path) == journal.Journals([], [])
 
 
@@ -145,7 +145,7 @@ def test_a_journal_is_removed(directory: Path, root: Path) -> None:
 def test_an_unusable_journal_is_rejected_with_its_reason(
     directory: Path, root: Path, changed: dict[str, Any], why: str
 ) -> None:
-    path = written(directory, root)
+    path = write_journal(directory, root)
     forge(path, **changed)
     result = journal.read_journals(directory, BOOT, root)
     assert result.entries == []
@@ -155,11 +155,11 @@ def test_an_unusable_journal_is_rejected_with_its_reason(
     assert re.fullmatch(r"[a-zA-Z0-9 -]+", text), "an exception of Python has quotes or brackets"
 
 
-def garbled(path: Path) -> None:
+def garble(path: Path) -> None:
     path.write_bytes(b"\xff{")
 
 
-def nested(path: Path) -> None:
+def nest_deeply(path: Path) -> None:
     path.write_text("[" * 100_000)
 
 
@@ -184,7 +184,7 @@ def others_may_write(path: Path) -> None:
     path.chmod(0o666)
 
 
-def anothers(path: Path) -> None:
+def give_to_another_user(path: Path) -> None:
     if not has_capabilities(CHOWN):
         pytest.skip("needs CAP_CHOWN, to give files away")
     os.chown(path, 1, 1)
@@ -195,18 +195,29 @@ def a_fifo(path: Path) -> None:
     os.mkfifo(path, 0o600)
 
 
-def huge(path: Path) -> None:
+def make_too_long(path: Path) -> None:
     os.truncate(path, journal.MAX_JOURNAL_BYTES + 1)
 
 
 @pytest.mark.parametrize(
     "spoil",
-    [garbled, nested, a_list, empty, a_link, two_names, others_may_write, anothers, a_fifo, huge],
+    [
+        garble,
+        nest_deeply,
+        a_list,
+        empty,
+        a_link,
+        two_names,
+        others_may_write,
+        give_to_another_user,
+        a_fifo,
+        make_too_long,
+    ],
 )
 def test_files_that_are_not_journals(
     directory: Path, root: Path, spoil: Callable[[Path], None]
 ) -> None:
-    path = written(directory, root)
+    path = write_journal(directory, root)
     forge(path)
     assert len(journal.read_journals(directory, BOOT, root).entries) == 1
     spoil(path)

@@ -51,7 +51,7 @@ def taken_note(cpus: list[int], counters: list[str], since_ns: int) -> tuple[str
     return "taken", {"cpus": cpus, "counters": counters, "since_ns": since_ns}
 
 
-def given_back(cpus: list[int], counters: list[str]) -> tuple[str, dict[str, Any]]:
+def given_back_note(cpus: list[int], counters: list[str]) -> tuple[str, dict[str, Any]]:
     return "given-back", {"cpus": cpus, "counters": counters}
 
 
@@ -67,7 +67,7 @@ def test_only_changes_are_reported(bench: Bench) -> None:
     bench.taken[1] = ["cycles", "ref"]
     assert bench.notes(3 * PERIOD_NS) == [taken_note([1], ["ref"], 0)]
     bench.taken[1] = ["ref"]
-    assert bench.notes(4 * PERIOD_NS) == [given_back([1], ["cycles"])]
+    assert bench.notes(4 * PERIOD_NS) == [given_back_note([1], ["cycles"])]
     assert bench.invalid(5 * PERIOD_NS) == {(1, "ref")}
 
 
@@ -89,7 +89,7 @@ def test_values_before_the_return_of_a_counter_stay_invalid(bench: Bench) -> Non
     bench.taken[1] = ["cycles", "ref"]
     bench.notes(PERIOD_NS)
     bench.taken[1] = []
-    assert bench.notes(2 * PERIOD_NS) == [given_back([1], ["cycles", "ref"])]
+    assert bench.notes(2 * PERIOD_NS) == [given_back_note([1], ["cycles", "ref"])]
     for at_ns in (2 * PERIOD_NS - 2, 2 * PERIOD_NS - 1):
         assert bench.invalid(at_ns) == {(1, "cycles"), (1, "ref")}
     assert bench.invalid(2 * PERIOD_NS) == set()

@@ -159,22 +159,22 @@ def watch(root: Path) -> list[Watched]:
 
 
 @pytest.fixture(scope="module")
-def watched(tmp_path_factory: pytest.TempPathFactory) -> list[Watched]:
+def watched_packages(tmp_path_factory: pytest.TempPathFactory) -> list[Watched]:
     return watch(tmp_path_factory.mktemp("drop"))
 
 
 @pytest.fixture
-def attempts(
-    watched: list[Watched], tmp_path_factory: pytest.TempPathFactory
+def watch_attempts(
+    watched_packages: list[Watched], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[list[Watched]]:
     """The packages as all tests watched them, then as each further attempt watches them: a fake
     register is read through another process, which a busy machine may delay."""
     later = (watch(tmp_path_factory.mktemp("drop")) for _ in itertools.count())
-    return itertools.chain([watched], later)
+    return itertools.chain([watched_packages], later)
 
 
-def test_the_table_is_in_hello(watched: list[Watched]) -> None:
-    table = table_of(watched[0].hello)
+def test_the_table_is_in_hello(watched_packages: list[Watched]) -> None:
+    table = table_of(watched_packages[0].hello)
     assert [(step.cores, step.hz) for step in table.steps[:3]] == [
         (2, 3.7e9),
         (4, 3.5e9),
@@ -184,8 +184,8 @@ def test_the_table_is_in_hello(watched: list[Watched]) -> None:
 
 
 @up_to_three_attempts
-def test_a_drop_and_its_reason(attempts: Iterator[list[Watched]]) -> None:
-    first, _ = next(attempts)
+def test_a_drop_and_its_reason(watch_attempts: Iterator[list[Watched]]) -> None:
+    first, _ = next(watch_attempts)
     for key, part in (("limit_reasons", EITHER), ("package_thermal", "power limit")):
         polls = first.polls(key, part)
         assert len(polls[True]) >= 5
@@ -201,16 +201,16 @@ def test_a_drop_and_its_reason(attempts: Iterator[list[Watched]]) -> None:
 
 
 @up_to_three_attempts
-def test_the_other_package_has_no_drop(attempts: Iterator[list[Watched]]) -> None:
-    _, other = next(attempts)
+def test_the_other_package_has_no_drop(watch_attempts: Iterator[list[Watched]]) -> None:
+    _, other = next(watch_attempts)
     polls = other.polls("limit_reasons", EITHER)
     assert {seen for n, seen, _ in polls[True] + polls[False]} == {0}
     assert np.median(other.busy_hz(3)[True]) == pytest.approx(3.5e9, rel=5e-3)
 
 
 @up_to_three_attempts
-def test_throttled_time_is_the_length_of_the_drop(attempts: Iterator[list[Watched]]) -> None:
-    first, _ = next(attempts)
+def test_throttled_time_is_the_length_of_the_drop(watch_attempts: Iterator[list[Watched]]) -> None:
+    first, _ = next(watch_attempts)
     (start, _), (_, end) = first.pairs[0], first.pairs[-1]  # gaps do not affect a counter
     scale = place(first.hello, "power_throttled_s")[2].scale
     moved = [columns(first.hello, frame, "power_throttled_s")[:, 0] for frame in (start, end)]
@@ -222,8 +222,8 @@ def test_throttled_time_is_the_length_of_the_drop(attempts: Iterator[list[Watche
 
 
 @up_to_three_attempts
-def test_a_drop_is_an_episode_of_its_package_alone(attempts: Iterator[list[Watched]]) -> None:
-    first, _ = next(attempts)
+def test_a_drop_is_an_episode_of_its_package_alone(watch_attempts: Iterator[list[Watched]]) -> None:
+    first, _ = next(watch_attempts)
     scene, session = first.scene, first.session
     assert set(session.take_interval().ceilings.hz.round(-8).tolist()) == {scene.fast_hz}
     results = [*session.ended, *session.detector.running]

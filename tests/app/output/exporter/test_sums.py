@@ -156,14 +156,14 @@ def test_a_running_episode_is_exported() -> None:
 def test_counters_never_decrease(spec: str) -> None:
     before: Series = {}
 
-    def grown(page: Page) -> None:
+    def check_growth(page: Page) -> None:
         now = shown_series(page)
         for key, value in before.items():
             if key[0].endswith("_total"):
                 assert now[key] >= value, key
         before.update(now)
 
-    fed_page(messages(spec, 30, 500_000_000), each=grown)
+    fed_page(messages(spec, 30, 500_000_000), each=check_growth)
     assert len(before) > 20
 
 

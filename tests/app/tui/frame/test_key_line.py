@@ -70,23 +70,23 @@ def test_urgent_keys_replace_those_of_views() -> None:
 async def test_the_order_of_rows_is_shown_unless_it_is_the_default(number: str) -> None:
     async with running_app(Machine(), (80, 24)) as run:
         await run.pilot.press(number)
-        assert "order" not in {piece.key for piece in bar(run)._pieces}
+        assert "order" not in {piece.key for piece in key_bar(run)._pieces}
         await run.pilot.press("o", "o")
-        assert "o worst first" in bar(run).render_line(0).text
+        assert "o worst first" in key_bar(run).render_line(0).text
         await run.pilot.press("r")
-        assert "o worst first reversed" in bar(run).render_line(0).text
+        assert "o worst first reversed" in key_bar(run).render_line(0).text
 
 
 # --- clicks
 
 
-def bar(run: Run) -> KeyLine:
+def key_bar(run: Run) -> KeyLine:
     return run.app.screen_stack[0].query_one(KeyLine)
 
 
 async def click(run: Run, text: str) -> None:
-    index = bar(run).render_line(0).text.index(text)
-    await run.pilot.click(bar(run), offset=(index, 0))
+    index = key_bar(run).render_line(0).text.index(text)
+    await run.pilot.click(key_bar(run), offset=(index, 0))
 
 
 async def test_a_click_on_a_key_presses_it() -> None:

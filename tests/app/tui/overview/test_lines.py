@@ -53,7 +53,7 @@ def package_line(p: Grid, size: int) -> list[TextRun]:
     return lines.line(0, size)
 
 
-def keys(p: Grid, i: int, text: str) -> set[str]:
+def styles_of(p: Grid, i: int, text: str) -> set[str]:
     """Returns the styles of a text in a row."""
     return {key for part, key in row(p, i)[0] if text in part}
 
@@ -127,9 +127,9 @@ def test_a_row_with_a_running_episode_has_its_sign_and_a_red_value(kind: str) ->
     cause = "sibling" if kind == "neighbour" else "unknown"
     p = grid_with_episode(of, kind, [2], depth=depth, cause=cause)
     number, red, lowered_chart = LOSS[kind]
-    assert keys(p, 2, number) >= {red}
-    assert keys(p, 2, lowered_chart) == {"alarm"}
-    assert keys(p, 1, "1.25") == {"text"}
+    assert styles_of(p, 2, number) >= {red}
+    assert styles_of(p, 2, lowered_chart) == {"alarm"}
+    assert styles_of(p, 1, "1.25") == {"text"}
     assert [row(p, i)[0][1][0] for i in range(4)] == [" ", " ", KINDS[kind].sign, " "]
     assert [row(p, i)[1] for i in range(4)] == ["calm", "calm", "victim", "calm"]
     assert selected_line(row(p, 2))[1] == "chosen victim"
@@ -164,7 +164,7 @@ def test_only_the_cpu_that_loses_has_a_red_value() -> None:
 def test_an_episode_of_a_package_is_red_in_its_line_only() -> None:
     every = Machine(cores=4, does={cpu: CpuLoad(0.9, 2.4e9) for cpu in range(8)})
     p = grid_with_episode(every, "turbo-drop", [*range(8)], depth=0.6e9, cause="power-pl1")
-    assert keys(p, 2, "2.40") == {"text"}
+    assert styles_of(p, 2, "2.40") == {"text"}
     assert row(p, 2)[0][1] == (theme.DROPPED, "text")
     assert row(p, 2)[1] == "calm"
     assert "%" not in "".join(lines(p))
@@ -185,14 +185,14 @@ def test_idle_rows_are_dimmed() -> None:
 
 def test_the_higher_share_of_involuntary_halts_of_two_siblings_is_shown() -> None:
     p = picture(Machine(does={0: CpuLoad(0.9, involuntary=0.02)}))
-    assert keys(p, 0, "2.00") == {"warn"}
-    assert keys(p, 1, "0.00") == {"dim"}
+    assert styles_of(p, 0, "2.00") == {"warn"}
+    assert styles_of(p, 1, "0.00") == {"dim"}
 
 
 def test_unknown_values_of_idle_cpus_are_dots() -> None:
     p = picture(Machine(does={0: CpuLoad(0.0), 4: CpuLoad(0.0)}))
-    assert keys(p, 0, MISSING) == set()
-    assert keys(p, 0, theme.NEITHER) == {"faint", "neither"}  # an idle CPU has no clock
+    assert styles_of(p, 0, MISSING) == set()
+    assert styles_of(p, 0, theme.NEITHER) == {"faint", "neither"}  # an idle CPU has no clock
 
 
 def test_ranges_are_shown_without_a_split() -> None:
@@ -233,7 +233,7 @@ def test_a_guest_has_a_row_for_each_cpu_and_no_empty_column() -> None:
     assert sign == theme.STEAL
     assert (number, util) == ("0", "50.0")
     assert [bar.count(shape) for shape in "█▓╳·"] == pytest.approx([len(bar) / 4] * 4, abs=1)
-    assert keys(p, 0, "25.0") >= {"alarm"}
+    assert styles_of(p, 0, "25.0") >= {"alarm"}
 
 
 def test_all_shapes_have_an_ascii_replacement_of_the_same_width() -> None:

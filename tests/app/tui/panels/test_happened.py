@@ -38,9 +38,10 @@ def session(*running: Episode, ended: tuple[Episode, ...] = (), samples: int = 4
     return result
 
 
-def text(of: tuple[Session, Interval], width: int, height: int) -> list[str]:
+def text(session_and_interval: tuple[Session, Interval], width: int, height: int) -> list[str]:
     return [
-        strips.text(line).rstrip() for line, _ in panels.what_happened(*of, Choice(), width, height)
+        strips.text(line).rstrip()
+        for line, _ in panels.what_happened(*session_and_interval, Choice(), width, height)
     ]
 
 

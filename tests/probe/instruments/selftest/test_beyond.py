@@ -50,7 +50,7 @@ class Source(made.Source):
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def fast_copies(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(instruments, "COPY_S", 0.01)
     monkeypatch.setattr(instruments, "COPY_BYTES", 1 << 20)
 
