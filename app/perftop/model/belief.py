@@ -12,9 +12,11 @@ confidence from this module, and `perftop help trust` prints the table.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 Confidence = Literal["measured", "inferred", "unknown"]
+_WEAKEST_FIRST: tuple[Confidence, ...] = ("unknown", "inferred", "measured")
 
 
 class Counted(NamedTuple):
@@ -88,6 +90,25 @@ def confidence(
     if entry is None:
         return "unknown"
     return "measured" if entry.is_cause and counted and error < effect else "inferred"
+
+
+MIN_WEAKER_SHARE = 0.1
+"""Share of the loss to a cause from which its less certain episodes decide how well it is known."""
+
+
+def joint_confidence(parts: Iterable[tuple[Confidence, float]]) -> Confidence:
+    """Returns how well the common cause of several losses is known: as well as the weakest of those
+    that together carry a substantial part of the loss. `parts`: the confidence and the size of each
+    loss."""
+    losses: dict[Confidence, float] = {}
+    for belief, size in parts:
+        losses[belief] = losses.get(belief, 0.0) + size
+    substantial_loss, weaker_loss = MIN_WEAKER_SHARE * sum(losses.values()), 0.0
+    for belief in _WEAKEST_FIRST:
+        weaker_loss += losses.get(belief, 0.0)
+        if belief in losses and weaker_loss >= substantial_loss:
+            return belief
+    return "unknown"
 
 
 # --- The types of evidence that detectors give in addition to numbers.

@@ -21,7 +21,7 @@ from perftop.base.text import (
     safe_text,
     short_duration,
 )
-from perftop.model.belief import Cap, Confidence, confidence
+from perftop.model.belief import Cap, Confidence, confidence, joint_confidence
 from perftop.model.evaluation import MEMORY_COUNTERS, OF_BEST_NAME, TICK_S
 from perftop.model.kinds import (
     BANDWIDTH_CAPS,
@@ -43,7 +43,13 @@ from perftop.output.evidence import (
 )
 from perftop.output.sentences import as_clause, culprits, losers, sentence, text
 from perftop.output.sentences import subject_of as cause_subject
-from perftop.output.waiting import MAX_NAME, percent_of, victim_share, waiting_loss
+from perftop.output.waiting import (
+    MAX_NAME,
+    UNKNOWN_NEIGHBOUR,
+    percent_of,
+    victim_share,
+    waiting_loss,
+)
 from perftop.session.interval import Interval
 from perftop.session.losses import (
     QUOTA_CAUSE,
@@ -287,10 +293,13 @@ def _finding(
         {"busy_hz", "ceiling_hz"} if kind is not None and kind.costs_cycles else {"owner", "line"}
     )
     shown = {} if worst is None else {k: v for k, v in worst.evidence.items() if k not in drop}
+    lost_parts = [(e.confidence, e.lost_share * len(e.cpus) * e.span_s(totals.start_ns, now_ns))
+                  for e in alike]  # fmt: skip
     finding = Finding(
         cause, sums.share(cause), float(lost_s.sum()), words, _blamed_name(cause, worst), cpus,
         _active_s(alike, now_ns, span_ns), running,
-        confidence(*cause) if worst is None else worst.confidence, evidence_pieces(cause[1], shown),
+        joint_confidence(lost_parts) if alike else confidence(*cause, counted=False),
+        evidence_pieces(cause[1], shown),
         remedy(session, cause, worst, cpus), {} if worst is None else evidence_json(worst.evidence),
     )  # fmt: skip
     if cause[1] == UNEXPLAINED:
@@ -321,6 +330,8 @@ def _finding(
             hint=waits.hint, cpus=waits.cpus, active_s=for_s, confidence=waits.confidence,
             headline=waits.headline, victim_share=waits.share,
         )  # fmt: skip
+    if cause == WAIT_CAUSE and worst is None:
+        return replace(finding, confidence="unknown", evidence=[UNKNOWN_NEIGHBOUR])
     caps = safe_text(session.hello.settings.get(BANDWIDTH_CAPS.key, ""), MAX_OWNER)
     is_intel = session.hello.identity.vendor == "GenuineIntel"
     is_deep = worst is not None and (worst.depth or 0.0) >= MIN_CAPPED_LOSS
@@ -382,9 +393,10 @@ def _stopped_finding(finding: Finding, times: RunTimes, job: str | None) -> Find
     evidence += [f"{count_noun(others, 'more thread')} too"] if others else []
     fixes = {"T": f"kill -CONT {pid}", "t": "detach the debugger", "F": "thaw its control group"}
     text = f"{who} was stopped for {worst.stopped_s:.1f} of {worst.elapsed_s:.1f} s ({reason})"
+    how = confidence(*STOPPED_CAUSE, error=worst.state_error_s, effect=worst.stopped_s)
     return replace(
         finding, text=text, culprit=reason, evidence=evidence, hint=fixes[state],
-        confidence=confidence(*STOPPED_CAUSE), is_running=False, headline=text,
+        confidence=how, is_running=False, headline=text,
     )  # fmt: skip
 
 

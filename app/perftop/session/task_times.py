@@ -85,6 +85,8 @@ class TaskTimes:
     readings."""
     without_waits_s: float = 0.0
     """Seconds of `run_s` that are from records without the waits of the task."""
+    state_error_s: float = 0.0
+    """Longest time in s between two readings of the state: error of the time in a state."""
 
     @property
     def wanted_s(self) -> float:
@@ -106,7 +108,7 @@ class TaskTimes:
             {state: s - earlier.by_state.get(state, 0.0) for state, s in self.by_state.items()},
             self.switches - earlier.switches,
             self.longest_s if self.longest_s > earlier.longest_s else 0.0,
-            self.without_waits_s - earlier.without_waits_s,
+            self.without_waits_s - earlier.without_waits_s, self.state_error_s,
         )  # fmt: skip
 
     @property
@@ -146,7 +148,7 @@ class TaskTimes:
         return TaskTimes(
             self.comm, self.run_s + run_s, self.wait_s + wait_s, by_cpu,
             self.elapsed_s, self.active_s, self.by_state,
-            self.switches + (switches or 0), longest_s, self.without_waits_s,
+            self.switches + (switches or 0), longest_s, self.without_waits_s, self.state_error_s,
         )  # fmt: skip
 
     def with_state(self, letter: str, elapsed_s: float, active_s: float) -> TaskTimes:
@@ -155,7 +157,7 @@ class TaskTimes:
         by_state = {**self.by_state, letter: self.by_state.get(letter, 0.0) + elapsed_s}
         return replace(
             self, elapsed_s=self.elapsed_s + elapsed_s, active_s=self.active_s + active_s,
-            by_state=by_state,
+            by_state=by_state, state_error_s=max(self.state_error_s, elapsed_s),
         )  # fmt: skip
 
 

@@ -136,6 +136,33 @@ def test_steal_below_its_tick_is_inferred(
     assert finding.confidence == confidence
 
 
+def test_a_cause_is_as_well_known_as_the_episodes_of_a_substantial_part_of_its_loss() -> None:
+    """The cause of the first part of each episode is only inferred; in the end, the episodes are
+    forgotten."""
+    session, _ = play_episodes(f"turbo-drop,{SMALL}", SAMPLE_NS, PLAYED_S)
+    cause = "turbo-drop", "power-pl1"
+    episodes = [*session.running, *session.ended]
+    drops = [e for e in episodes if (e.kind, e.cause) == cause]
+    assert {drop.confidence for drop in drops} == {"measured"}
+
+    def confidence_with(parts: list[Episode]) -> str:
+        session.log.running[:] = []
+        session.log.ended[:] = [e for e in episodes if e not in drops] + parts
+        findings = report(session, session.run.start_ns).findings
+        (finding,) = [finding for finding in findings if finding.cause == cause]
+        return finding.confidence
+
+    for inferred_part, confidence in ((0.0, "measured"), (0.05, "measured"), (0.3, "inferred")):
+        parts = []
+        for drop in drops:
+            end_ns = drop.end_ns or session.now_ns
+            middle_ns = drop.start_ns + round((end_ns - drop.start_ns) * inferred_part)
+            parts += [replace(drop, end_ns=middle_ns, confidence="inferred"),
+                      replace(drop, start_ns=middle_ns)]  # fmt: skip
+        assert confidence_with(parts) == confidence
+    assert confidence_with([]) == "inferred"
+
+
 @pytest.mark.parametrize("scenario", cases_by_day(HEALTHY, HEALTHY_BY_DAY))
 def test_no_cause_is_named_on_a_healthy_machine(scenario: str) -> None:
     session, result = session_and_report(scenario)
@@ -580,7 +607,30 @@ def test_programs_that_share_a_cpu_are_all_named() -> None:
     assert result.culprit == "pytest"
 
 
+def test_waits_for_tasks_that_were_not_seen_have_an_unknown_cause() -> None:
+    session: Session = sampled(Machine(cores=2))[0]
+    session.start_accounts()
+    session._losses._waited_s = np.array([0.3, 0.0, 0.0, 0.0])
+    session.run_times.tasks = {(7, "hog", UNKNOWN_CPU): task_times("hog", 0.2, 0.3)}
+    findings = report(session, session.run.start_ns).findings
+    (finding,) = [finding for finding in findings if finding.cause == WAIT_CAUSE]
+    assert (finding.confidence, finding.evidence) == ("unknown", [UNKNOWN_NEIGHBOUR])
+
+
 # --- stopped threads
+
+
+@pytest.mark.parametrize(("readings", "confidence"), [("RT", "inferred"), ("RTTT", "measured")])
+def test_a_stop_that_one_reading_found_is_inferred(readings: str, confidence: str) -> None:
+    session: Session = sampled(Machine(cores=2))[0]
+    session.start_accounts()
+    job = TaskTimes("job", 0.1, 0.0, {0: 0.1})
+    for letter in readings:
+        job = job.with_state(letter, 0.1, 0.1 * (letter == "R"))
+    session.run_times.threads, session.run_times.job_has_waits = {(1, 1): job}, True
+    findings = report(session, session.run.start_ns, ["job"]).findings
+    (finding,) = [finding for finding in findings if finding.cause == STOPPED_CAUSE]
+    assert finding.confidence == confidence
 
 
 @pytest.mark.parametrize(("state", "by", "hint"), [
