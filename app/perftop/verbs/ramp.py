@@ -229,11 +229,12 @@ def round_up(seconds: float) -> float:
 
 
 def _steady_text(answer: Answer, ramp: Ramp) -> str:
-    """Formats the steady clock with its error, with as many decimals as the error allows."""
+    """Formats the steady clock with its error, with as many decimals as the error allows: the error
+    is the largest deviation of runs, or of parts of a run."""
     hz, error_hz = ramp.steady_hz or 0.0, ramp.error_hz or 0.0
     digits = 2 if error_hz >= 5e6 else 3
     error = max(error_hz / 1e9, 10.0**-digits)
-    return f"{hz / 1e9:.{digits}f} ± {error:.{digits}f} {unit(answer)}"
+    return f"{hz / 1e9:.{digits}f} ± {error:.{digits}f} {unit(answer)} (largest deviation)"
 
 
 def facts(answer: Answer, ramp: Ramp, width: int) -> list[str]:
@@ -397,8 +398,8 @@ def _disturbance_texts(ramp: Ramp) -> str:
 
 
 def table(measured: MeasuredCpu, failed: Mapping[int, str]) -> list[str]:
-    """Returns the lines of a table with a row for each CPU (for a failed CPU, the reason), and a
-    last line that explains the terms."""
+    """Returns the lines of a table with a row for each CPU (for a failed CPU, the reason), and
+    lines that explain the terms."""
     rows = dict(failed)
     for answer, ramp in measured:
         hz = "n/a" if ramp.steady_hz is None else f"{ramp.steady_hz / 1e9:.3f}"
@@ -413,4 +414,5 @@ def table(measured: MeasuredCpu, failed: Mapping[int, str]) -> list[str]:
         "  CPU  first  steady      ±     90 %     99 %   steady  runs",
         *(f"{cpu:>5} {rows[cpu]}" for cpu in sorted(rows)),
         f"Times are the slowest run's; steady is within 2 %, but for bursts; clocks in {last}.",
+        "±: the largest deviation of runs, or of parts of a run.",
     ]

@@ -400,7 +400,7 @@ def ramp_of_runs(answer: Mapping[str, Any]) -> Ramp:
     if steady_levels:
         hz = float(np.median([level.hz for level in steady_levels]))
         error_between = max(abs(level.hz - hz) for level in steady_levels)
-        error_within = float(np.median([level.error_hz for level in steady_levels]))
+        error_within = max(level.error_hz for level in steady_levels)
         error_hz = max(error_between, error_within, (answer["tsc"]["error"] or 0.0) * hz)
         chain_hz = float(np.median([level.chain_hz for level in steady_levels]))
     scalar = [

@@ -201,7 +201,7 @@ def test_the_result_is_one_sentence() -> None:
     words = ramp_answer()
     text = ramp.sentence(words, ramp_runs.ramp_of_runs(words))
     assert text.startswith("Warm up CPU 3 for 4.")
-    assert "in 5 of 5 runs it was steady at 3.000 ± 0.001 GHz by then; " in text
+    assert "in 5 of 5 runs it was steady at 3.000 ± 0.001 GHz (largest deviation) by then; " in text
     assert text.endswith("confidence 83 % that the next run is no slower.")
 
 
@@ -275,7 +275,7 @@ def test_no_clock_is_printed_if_the_cycles_of_a_step_are_unknown() -> None:
     result = ramp_runs.ramp_of_runs(words)
     assert result.steady_hz == pytest.approx(1e9, rel=1e-3)
     text = ramp.sentence(words, result) + " ".join(ramp.facts(words, result, 200))
-    assert "1.000 ± 0.001 G steps/s" in text
+    assert "1.000 ± 0.001 G steps/s (largest deviation)" in text
     assert "GHz" not in text
     assert "unknown (X)" in text
     words = answer(run([(0.3, 2e9), (1.0, 3e9)]), step_cycles=None)
@@ -343,7 +343,7 @@ def test_wide_code_is_reported_with_scalar_code(scalar_hz: float, expected_text:
 def test_a_table_lists_all_cpus() -> None:
     words = [ramp_answer(cpu=cpu) for cpu in (2, 10)]
     lines = ramp.table([(word, ramp_runs.ramp_of_runs(word)) for word in words], {7: "it is off"})
-    assert [line.split()[0] for line in lines] == ["CPU", "2", "7", "10", "Times"]
+    assert [line.split()[0] for line in lines] == ["CPU", "2", "7", "10", "Times", "±:"]
     assert lines[2].endswith("it is off")
     assert lines[1].split()[1:] == ["1.20", "3.000", "0.001", "4.0", "ms", "4.0", "ms", "4.0", "ms",
                                     "5", "of", "5"]  # fmt: skip

@@ -253,6 +253,14 @@ def test_the_error_covers_differences_between_runs() -> None:
     assert ramp.error_hz == pytest.approx(3e7, rel=0.05)
 
 
+def test_the_error_covers_differences_within_any_run() -> None:
+    """In one run of three, the clock is 1 % higher at the end."""
+    uneven = run([(1e-3, 2e9), (0.43, 3e9), (1.0, 3.03e9)])
+    ramp = ramp_runs.ramp_of_runs(answer(two_step_run(1e-3), two_step_run(1e-3), uneven))
+    assert ramp.steady_hz == pytest.approx(3e9, rel=1e-3)
+    assert ramp.error_hz == pytest.approx(3e7, rel=0.05)
+
+
 def test_the_spread_of_times_is_reported() -> None:
     ramp = ramp_runs.ramp_of_runs(answer(*(two_step_run(t) for t in (1e-3, 2e-3, 4e-3))))
     assert ramp.steady_s is not None

@@ -242,7 +242,7 @@ def _answer_line(runs: Runs, argv: Sequence[str]) -> str:
     time = estimate(runs.values(TIME_KEY))
     text = f"{_name(runs, argv)} takes {_time_text(time.mean, time.mean)}"
     text += (
-        f" ± {_time_text(time.half_width, time.mean)}."
+        f" ± {_time_text(time.half_width, time.mean)} (95 %)."
         if isfinite(time.half_width)
         else ", in one run."
     )

@@ -238,7 +238,9 @@ def test_warmups_count_for_the_exit_status_only() -> None:
 def test_a_failed_run_is_in_the_table_but_not_in_the_mean() -> None:
     result = runs(line(41.0), line(0.02, status=1), line(41.2))
     display = lines(result, ["./job"])
-    assert display[0] == "./job takes 41.10 s ± 1.27 s. 1 of 3 runs failed and are not counted."
+    assert (
+        display[0] == "./job takes 41.10 s ± 1.27 s (95 %). 1 of 3 runs failed and are not counted."
+    )
     assert [row.endswith("not counted") for row in display[3:6]] == [False, True, False]
     assert result.values("run_s") == [41.0, 41.2]
 
