@@ -307,10 +307,15 @@ def _differing_line(pair: PairState) -> Line:
 
 
 def _moment(pair: PairState) -> Line:
+    """Returns the line of the moment under the cursor, and of what the ± of all rows is."""
     times = [clock_time(track.session.unix(round(pair.cursor_s * 1e9) + origin))
              for track, origin in zip(pair.tracks, pair.origins_ns, strict=True)]  # fmt: skip
     moment: Run = (f" {pair.cursor_s:+.1f} s", "bright")
-    return [moment, (f"   A {times[0]}   B {times[1]}", "text")], "calm"
+    left_runs = [moment, (f"   A {times[0]}   B {times[1]}", "text")]
+    is_compared = pair.verdict_width and pair.comparison is not None
+    sign = "+-" if pair.ascii else "±"
+    right_runs: list[Run] = [(f"{sign}: 95 % for all rows together ", "dim")] if is_compared else []
+    return spread(left_runs, right_runs, pair.width), "calm"
 
 
 def _charts(pair: PairState, room: int) -> list[Line]:

@@ -85,6 +85,7 @@ def test_the_page_says_what_diff_says() -> None:
     pair.compare()
     lines = [text(runs) for runs, _ in pair_page(pair)]
     assert lines[2].startswith("   lost clock (power limit PL1): 0.0 % in A, ")
+    assert lines[4].rstrip().endswith("±: 95 % for all rows together")
     clock = next(i for i, line in enumerate(lines) if line.startswith(" clock"))
     assert lines[clock].rstrip().endswith(" open")
     difference = next(line for line in lines[clock:] if line.lstrip().startswith("B-A"))
