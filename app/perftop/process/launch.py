@@ -187,7 +187,7 @@ class Probe:
                 raise Failed(f"{place}the probe's answer is larger than {ANSWER_BYTES >> 20} MB")
             if not piece:
                 with suppress(subprocess.TimeoutExpired):
-                    self.process.wait(max(0.0, until_s - time.monotonic()))
+                    self._wait(max(0.0, until_s - time.monotonic()))
                     return bytes(output)
                 break
         raise late
@@ -197,11 +197,21 @@ class Probe:
             with suppress(OSError, ValueError):  # the probe has ended, or its stdin is closed
                 self.process.stdin.write(line)
 
+    def _wait(self, seconds: float) -> None:
+        """Waits for the probe's end. Raises TimeoutExpired."""
+        try:
+            self.process.wait(seconds)
+        except OSError:  # the kernel refuses the sleep between two checks
+            self._reader.join(seconds)  # stderr closes when the probe ends
+            if self._reader.is_alive():
+                raise subprocess.TimeoutExpired(self._argv, seconds) from None
+            self.process.wait()
+
     def end_failure(self, cut_bytes: int = 0) -> Failed:
         """Returns the failure of a stream that ended without a bye message; `cut`: bytes received
         of an incomplete message."""
         with suppress(subprocess.TimeoutExpired):
-            self.process.wait(GRACE_S)
+            self._wait(GRACE_S)
         return self._failure(f", {cut_bytes} bytes into a message" if cut_bytes else "")
 
     def end(self) -> Failed | None:
@@ -212,7 +222,7 @@ class Probe:
             with suppress(OSError):
                 process.stdin.close()
         try:
-            process.wait(RESTORE_S if self._programs else GRACE_S)
+            self._wait(RESTORE_S if self._programs else GRACE_S)
         except subprocess.TimeoutExpired:
             if self._programs:
                 text = f"the probe (pid {process.pid}) is still giving registers back"

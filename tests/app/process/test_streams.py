@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import socket
 import sys
 import threading
@@ -133,6 +134,21 @@ def test_a_probe_that_ignores_signals_has_ended_when_perftop_ends(
     with pytest.raises(SystemExit):
         launch.ask_probe([sys.executable, "-c", stays, str(tmp_path / "pid")])
     assert not Path("/proc", (tmp_path / "pid").read_text().strip()).exists()
+
+
+@pytest.mark.parametrize(("code", "grace_s", "status"), [
+    ("sys.stdin.read(); time.sleep(0.3)", MAX_WAIT_S, 0),
+    ("time.sleep(1000)", 0.1, -signal.SIGKILL),
+])  # fmt: skip
+def test_the_end_of_a_probe_is_awaited_although_sleep_is_refused(
+    code: str, grace_s: float, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch, "GRACE_S", grace_s)
+    probe = launch.Probe(child(code, b""))
+    monkeypatch.setattr(time, "sleep", Mock(side_effect=PermissionError))
+    with probe.stdout:
+        assert probe.end() is None
+    assert probe.process.returncode == status
 
 
 @pytest.mark.parametrize(("status", "text", "expected_message"), [
