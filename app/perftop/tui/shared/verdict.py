@@ -88,6 +88,12 @@ class Verdict:
     """Lost shares of the last ten minutes, in STRIP_CELLS parts; NaN where nothing is known."""
     report: Report | None = field(default=None, compare=False)
 
+    def with_span(self, words: str) -> Verdict:
+        """Returns the verdict with these words and the length of its span as the first piece of
+        evidence."""
+        span_text = f"{words} {long_duration(round(1e9 * self.seen_s))}"
+        return replace(self, pieces=(span_text, *self.pieces))
+
     @property
     def lost(self) -> float:
         return sum(loss.share for loss in self.losses)
@@ -123,12 +129,12 @@ class _Verdicts:
         self._recent_totals: deque[Totals] = deque()
         """Totals since the session's start, as they were at each of the last ten seconds."""
         self._verdict: Verdict | None = None
-        self._is_past = False
-        """Whether the verdict is on a past moment."""
         self._job_verdict: Verdict | None = None
         """The verdict on a watched job that has ended; None while it runs."""
-        self._range_s = 0.0
-        """Length in seconds of the selected range; 0: the verdict is on the last seconds."""
+        self._basis = False, 0.0, False
+        """Whether the verdict is on a past moment; the length in seconds of the selected range, 0
+        if the verdict is on the last seconds; and whether all episodes of a recording were
+        known."""
         self._until_ns = 0
         """Raw time at which the verdict's span ends."""
         self._worst_since: tuple[tuple[str, str], int] = ("", ""), 0
@@ -143,10 +149,11 @@ class _Verdicts:
         past = is_past(session, interval)
         end_ns = interval.time_ns if past else session.now_ns
         verdict = self._verdict
-        range_s = interval.elapsed_s if is_range else 0.0
-        kept = (self._is_past, self._range_s) == (past, range_s)
-        self._is_past, self._range_s = past, range_s
-        if verdict is not None and kept:
+        recording = session.log.recording
+        knows_episodes = recording is not None and recording.is_complete
+        basis = past, interval.elapsed_s if is_range else 0.0, knows_episodes
+        has_same_basis, self._basis = basis == self._basis, basis
+        if verdict is not None and has_same_basis:
             age_ns = end_ns - self._until_ns
             is_calm = verdict.seen_s and not (verdict.level or session.running)
             step_ns = CALM_STEP_NS if is_calm else STEP_NS
@@ -201,8 +208,7 @@ class _Verdicts:
             if self._job_verdict is None:
                 whole = session.run_interval()
                 verdict = _verdict(session, totals.copy(), whole, past=True)
-                lasted = f"in all {long_duration(round(1e9 * verdict.seen_s))}"
-                self._job_verdict = replace(verdict, pieces=(lasted, *verdict.pieces))
+                self._job_verdict = verdict.with_span("in all")
             return self._job_verdict
         self._job_verdict = None
         verdict = _verdict(session, self._of_last_seconds(session, totals), interval)
@@ -221,7 +227,10 @@ class _Verdicts:
         if self._worst_since[0] != verdict.cause:
             self._worst_since = verdict.cause, now_ns - verdict.acted_ns
         self._last_loss = verdict.text, now_ns
-        lasting = f"for {running_time((now_ns - self._worst_since[1]) // 10**9)}"
+        lasted_s = (now_ns - self._worst_since[1]) // 10**9
+        if not lasted_s:
+            return verdict
+        lasting = f"for {running_time(lasted_s)}"
         return replace(verdict, pieces=(lasting, *verdict.pieces), duration_text=lasting)
 
 
@@ -252,11 +261,31 @@ def _past_verdict(session: Session, interval: Interval, *, is_range: bool) -> Ve
         is_short = recording.is_complete and session.known_ns - session.hello.raw_ns < FIRST_NS
         if not is_short:
             return _watching(seen_ns / 1e9)
+    is_whole_run = not is_range and _ends_job(session, end_ns)
+    if is_whole_run:
+        span_ns = seen_ns
+        interval = session.interval_at(end_ns, span_ns) or interval
     totals = session.totals_between(end_ns - span_ns, end_ns)
     if totals is None:
         text = "No verdict: the samples of this moment are not kept"
         return Verdict(text, (), theme.UNKNOWN, 0.0, is_past=True)
-    return _verdict(session, totals, interval, past=True)
+    verdict = _verdict(session, totals, interval, past=True)
+    if is_range or not verdict.level:  # the user knows the range; evidence of calm has the span
+        return verdict
+    return verdict.with_span("in all" if is_whole_run else "in the last")
+
+
+def _ends_job(session: Session, end_ns: int) -> bool:
+    """Returns whether this moment is the end of a recording of a job, all of which is in a history
+    that is short enough to be read again."""
+    recording, begin_ns = session.log.recording, session.past.begin_ns
+    if recording is None or not recording.is_complete or begin_ns is None:
+        return False
+    if session.neighbours.watched_job.name is None or end_ns < session.known_ns:
+        return False
+    start_ns, step_ns = session.hello.raw_ns, session.hello.sample_ns
+    is_kept = begin_ns - start_ns <= step_ns
+    return is_kept and (end_ns - start_ns) * len(session.topology) <= MAX_READ * step_ns
 
 
 def _watching(seen_s: float) -> Verdict:

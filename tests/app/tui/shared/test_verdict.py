@@ -20,13 +20,16 @@ from perftop.model.kinds import Episode
 from perftop.output.sentences import sentence, text
 from perftop.output.why_report import report
 from perftop.output.why_text import answer
+from perftop.recording.file import open_recording
 from perftop.session.episodes import RecordingEpisodes
 from perftop.session.history import History
 from perftop.session.packing import Recorder
 from perftop.session.session import Session
 from perftop.tui.frame.top import Status, Top, alert_line
+from perftop.tui.replay import ReplaySource
 from perftop.tui.shared.episode_style import ended_sentence, episodes_during
 from perftop.tui.shared.verdict import CALM_SIGN, SPAN_NS, Verdict, verdict_at
+from perftop.verbs.options import SHIPPED
 
 SECOND = 1_000_000_000
 HOGS = {
@@ -110,6 +113,7 @@ def test_red_starts_at_once_and_ends_after_three_seconds() -> None:
     _, verdicts = session_and_verdicts([*messages_of_two_hogs(), *quiet[141:]])
     levels = [verdict.level for _, verdict in verdicts]
     assert levels == [0, 0, *([2] * 14), *([0] * 64)]
+    assert not any("for 0 s" in verdict.pieces for _, verdict in verdicts)
     assert verdicts[18][1].pieces[0].startswith("3 s ago: hogA[11] and hogB[12] share CPU 1")
     assert not any("hogA" in piece for piece in verdicts[-1][1].pieces)
 
@@ -143,6 +147,48 @@ def test_a_job_that_has_ended_is_judged_over_its_whole_time() -> None:
     past = verdict_at(session, moment)
     assert past is not None
     assert past.text == "Process 70 was not running, so nothing is known of it"
+
+
+def test_a_verdict_at_the_end_of_a_recorded_job_is_on_its_whole_run() -> None:
+    """The screen once named the share of the last ten seconds, beside that of `why` for all."""
+    path = SHIPPED / "queue.perftop"
+
+    async def texts() -> list[tuple[str, str]]:
+        async with replayed(path, (160, 40), ()) as app:
+            source = app.source
+            assert isinstance(source, ReplaySource)
+            top = app.screen_stack[0].query_one(Top)
+
+            def shown_verdict() -> tuple[str, str]:
+                assert top.verdict is not None
+                return top.verdict.text, next(iter(top.verdict.pieces), "")
+
+            await until_true(lambda: not source.indexing, "the search of the file")
+            await app.run_action("source('finish')")
+            await until_true(lambda: "in all" in shown_verdict()[1], "the verdict at the end")
+            at_end = shown_verdict()
+            found, interval = source.session.log.recording, source.interval
+            assert found is not None
+            assert interval is not None
+            found.is_complete = False  # as before the search of the file has ended
+            early_verdict = verdict_at(source.session, interval)
+            assert early_verdict is not None
+            assert early_verdict.pieces[0].startswith("in the last ")
+            found.is_complete = True
+            await app.run_action("source('step', -1)")
+            await until_true(lambda: "in the last" in shown_verdict()[1], "the moment before")
+            return [at_end, shown_verdict()]
+
+    at_end, before = asyncio.run(texts())
+    with open_recording(path) as recording:
+        session = Session(recording.hello)
+        session.start_accounts()
+        session_of(session, [*recording.messages()])
+        whole_answer = answer(session, report(session, session.run.start_ns, past=True))
+    assert f"{at_end[0]}." == whole_answer
+    assert at_end[1] == "in all 12.9 s"
+    assert before[1] == "in the last 10.0 s"
+    assert before[0] != at_end[0]
 
 
 def test_a_late_screen_does_not_read_the_history_again(
