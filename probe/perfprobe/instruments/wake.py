@@ -36,6 +36,7 @@ PAUSE_S = 2e-3
 """Sleep in s before a wake-up, long enough for the kernel to choose the deepest state."""
 MAX_ROW_S = 4.0
 """Upper bound in s on the time of one row; a busy CPU reaches it."""
+NO_STAMP = bytes(8)
 QUANTILES = {"least": 0.0, "median": 0.5, "p95": 0.95, "p99": 0.99, "most": 1.0}
 LATENCY_DEVICE = Path("/dev/cpu_dma_latency")
 TIMER, OTHER_CPU = "timer", "another CPU"
@@ -171,17 +172,21 @@ def _wake_by_cpu(waker: int) -> list[int]:
         clock, end_s = time.monotonic_ns, time.monotonic() + MAX_ROW_S
         while len(waits) < SAMPLES and (not waits or time.monotonic() < end_s):
             os.eventfd_read(event)
-            waits.append(max(0, clock() - struct.unpack("q", stamp[:8])[0]))
+            waits.append(clock() - struct.unpack("q", stamp[:8])[0])
+            stamp[:8] = NO_STAMP
     os.close(event)
     return waits
 
 
 def _wake(cpu: int, event: int, stamp: mmap.mmap) -> None:
-    """Wakes the reader of an eventfd repeatedly, and stores a stamp before each write."""
+    """Wakes the reader of an eventfd repeatedly, and stores a stamp before each write. The reader
+    removes the stamp: it can be late by more than a pause, and its time must not be replaced."""
     parent = os.getppid()
     os.sched_setaffinity(0, {cpu})
     while os.getppid() == parent:
         time.sleep(PAUSE_S)
+        if stamp[:8] != NO_STAMP:
+            continue
         stamp[:8] = struct.pack("q", time.monotonic_ns())
         os.eventfd_write(event, 1)
 

@@ -55,3 +55,17 @@ def test_a_late_timer_costs_its_delay(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_cpu_that_does_not_exist_is_refused() -> None:
     with pytest.raises(UsageError, match="no such CPU"):
         wake.measure(9999)
+
+
+def test_a_late_reader_measures_its_whole_delay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The waker writes again every 2 ms, which must not shorten the delay of a busy reader."""
+    read = os.eventfd_read
+
+    def read_late(event: int) -> int:
+        count = read(event)
+        time.sleep(0.02)
+        return count
+
+    monkeypatch.setattr(wake, "SAMPLES", 4)
+    monkeypatch.setattr(os, "eventfd_read", read_late)
+    assert all(ns >= 20_000_000 for ns in wake._wake_by_cpu(0))
