@@ -4,6 +4,7 @@ what sums cannot show of a run: extremes and percentiles of its samples."""
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -326,7 +327,9 @@ class Distribution:
             # other cores.
             self._minima, self._maxima = rows[0], rows[0]
             room = max(self._max_bytes // (4 * rows.shape[1]), self._least_rows)
-            self._kept_samples, self._count = np.empty((room, rows.shape[1]), np.float32), 0
+            # malloc, once it has freed a block as large as this, would not return memory any more.
+            pages = mmap.mmap(-1, 4 * room * rows.shape[1])
+            self._kept_samples, self._count = np.frombuffer(pages, np.float32).reshape(room, -1), 0
             self._seen_count, self._stride = 0, 1
             self._states, self._weights = np.zeros((2, *states.shape[1:]))
             self._method_codes, self._methods = None, [{} for _ in states[0]]
