@@ -426,7 +426,7 @@ class CostlySetting(NamedTuple):
     '' if no time is measured."""
     price_text: str = ""
     """Words for the measured call."""
-    price_without_us: float = 0.0
+    baseline_price_us: float = 0.0
     """Time in us that the measured call takes without the setting."""
     work: tuple[str, str] = "", ""
     """Kind of the kernel's sampled work that the setting causes, and the first letters of the
@@ -444,7 +444,7 @@ COSTLY_SETTINGS = (
         "the clock source {}, a device that takes about a microsecond to read",
         "boot with clocksource=tsc tsc=reliable, if the TSC can be trusted",
         price_key="clock_read", price_text="; a read takes {} here, of the TSC 0.03 µs",
-        price_without_us=0.03, work=("clock", ""),
+        baseline_price_us=0.03, work=("clock", ""),
     ),
     CostlySetting(
         "frequency_driver", ("pcc-cpufreq",), "the driver {}, in which all CPUs share a lock",
@@ -455,7 +455,7 @@ COSTLY_SETTINGS = (
         "costly_mitigations", (), "mitigations that slow each system call down ({})",
         "a newer CPU; mitigations=off only where all code is trusted",
         price_key="system_call", price_text="; the shortest takes {} here, without them 0.1 µs",
-        price_without_us=0.1, work=("mitigation", ""),
+        baseline_price_us=0.1, work=("mitigation", ""),
     ),
     BANDWIDTH_CAPS,
 )  # fmt: skip

@@ -239,7 +239,7 @@ def clues(session: Session, whole: Interval, totals: Totals) -> list[Clue]:
                 # Each call takes at least the measured price, which bounds how many fit into the
                 # time in the kernel.
                 price_us = float(number[0]) if (number := re.match(r"[0-9.]+", price)) else inf
-                share = kernel * max(0.0, 1 - setting.price_without_us / price_us)
+                share = kernel * max(0.0, 1 - setting.baseline_price_us / price_us)
                 text = f"{whole_percent(kernel)} of the time is in the kernel, with {text}"
             text += setting.price_text.format(price) if price else ""
             text += f": up to {whole_percent(share)} of the time" if isfinite(share) else ""

@@ -210,7 +210,7 @@ def losers(session: Session, episodes: Sequence[Episode], tasks: Tasks) -> list[
 Role = Literal["text", "lost", "name"]
 
 
-class Part(NamedTuple):
+class SentencePart(NamedTuple):
     """A piece of a sentence. Text with the role `name` is untrusted input and must be sanitised
     before it is drawn."""
 
@@ -219,7 +219,7 @@ class Part(NamedTuple):
     """`loss_text`: the size of the loss; `name`: the name of a task or of a mark."""
 
 
-def text(parts: Sequence[Part]) -> str:
+def text(parts: Sequence[SentencePart]) -> str:
     return "".join(part.text for part in parts)
 
 
@@ -237,7 +237,7 @@ limit and the abbreviation of the cause are used."""
 def sentence(
     topology: Sequence[Cpu], episodes: Sequence[Episode], names: Sequence[str] = (), *,
     over: bool = False, when: str = "", max_length: int = MAX_SENTENCE,
-) -> list[Part]:  # fmt: skip
+) -> list[SentencePart]:  # fmt: skip
     """Returns one sentence about episodes of one kind and cause, based on the deepest one. `names`:
     the tasks that lost, the most important first. `over`: use the past tense. `when`: a phrase for
     the time, left out if the sentence would exceed `max_length` characters."""
@@ -245,7 +245,7 @@ def sentence(
     fields = _phrase_fields(topology, worst, episodes, over=over)
     by_size = [fields | _task_fields(worst, names, size) for size in _NAME_SIZES]
     if (short := cause_of(worst.cause).short_text).isupper():
-        by_size[1]["{cause}"] = Part(short)
+        by_size[1]["{cause}"] = SentencePart(short)
     if worst.kind == "mark":
         return _fill_phrase("{label}", by_size[0], "", over=over)
     known_fields = by_size[0].keys()
@@ -257,7 +257,7 @@ def sentence(
         *product(with_number or phrases, by_size, [when, ""] if when else [""]),
         *product(short_phrases, by_size[:1], [""]),
     ]
-    parts: list[Part] = []
+    parts: list[SentencePart] = []
     for phrase, values, end in candidates:
         parts = _fill_phrase(phrase, values, end, over=over)
         if len(text(parts)) <= max_length:
@@ -270,24 +270,28 @@ def _fields_of(phrase: str) -> frozenset[str]:
     return frozenset(piece for piece in _FIELD.split(phrase) if piece.startswith("{"))
 
 
-def _fill_phrase(phrase: str, fields: Mapping[str, Part], end: str, *, over: bool) -> list[Part]:
+def _fill_phrase(
+    phrase: str, fields: Mapping[str, SentencePart], end: str, *, over: bool
+) -> list[SentencePart]:
     """Returns the phrase with its fields filled in, its verbs in the right tense, and `end` (the
     phrase for the time) added. Adjacent parts of the same role are joined."""
     pieces = []
     for piece in _FIELD.split(phrase):
         present, bar, past = piece.partition("|")
         verb = (past if over else present) if bar else piece
-        pieces.append(fields.get(piece) or Part(verb))
+        pieces.append(fields.get(piece) or SentencePart(verb))
     if phrase.startswith("{where}"):
-        pieces[1] = Part(pieces[1].text[0].upper() + pieces[1].text[1:])
+        pieces[1] = SentencePart(pieces[1].text[0].upper() + pieces[1].text[1:])
     if end.startswith("for ") and phrase.endswith("of the time"):
-        pieces[-1] = Part(pieces[-1].text.removesuffix("the time") + end.removeprefix("for "))
+        pieces[-1] = SentencePart(
+            pieces[-1].text.removesuffix("the time") + end.removeprefix("for ")
+        )
     elif end:
-        pieces.append(Part(f" {end}" if end.startswith("for ") else f", {end}"))
-    joined_parts: list[Part] = []
+        pieces.append(SentencePart(f" {end}" if end.startswith("for ") else f", {end}"))
+    joined_parts: list[SentencePart] = []
     for part in pieces:
         if joined_parts and joined_parts[-1].role == part.role:
-            joined_parts[-1] = Part(joined_parts[-1].text + part.text, part.role)
+            joined_parts[-1] = SentencePart(joined_parts[-1].text + part.text, part.role)
         elif part.text:
             joined_parts.append(part)
     return joined_parts
@@ -295,57 +299,57 @@ def _fill_phrase(phrase: str, fields: Mapping[str, Part], end: str, *, over: boo
 
 def _phrase_fields(
     topology: Sequence[Cpu], worst: Episode, episodes: Sequence[Episode], *, over: bool
-) -> dict[str, Part]:
+) -> dict[str, SentencePart]:
     """Returns the values for the fields of phrases, except the names of tasks."""
     cpus = {cpu for episode in episodes for cpu in episode.cpus}
     place = short_place_text(topology, cpus, worst.cpus[0] if worst.cpus else None)
     several = any(word.endswith("s") for word in place.split(" ")) or "(" in place
     evidence, amount, kind = worst.evidence, loss_text(worst), group_key(worst)[0]
     fields = {
-        "{kind}": Part(kind),
-        "{where}": Part(place),
-        "{its}": Part("their" if several else "its"),
-        "{is}": Part(("were" if over else "are") if several else "was" if over else "is"),
-        "{counters}": Part(_name_fields(worst.cause.split(", "), len(worst.cause)), "name"),
-        "{cause}": Part(subject_of(worst)),
+        "{kind}": SentencePart(kind),
+        "{where}": SentencePart(place),
+        "{its}": SentencePart("their" if several else "its"),
+        "{is}": SentencePart(("were" if over else "are") if several else "was" if over else "is"),
+        "{counters}": SentencePart(_name_fields(worst.cause.split(", "), len(worst.cause)), "name"),
+        "{cause}": SentencePart(subject_of(worst)),
     }
     if (short := cause_of(worst.cause).short_text) not in {"", kind}:
-        fields["{short}"] = Part(short)
+        fields["{short}"] = SentencePart(short)
     if amount:
-        fields["{lost}"] = Part(amount, "lost")
+        fields["{lost}"] = SentencePart(amount, "lost")
     elif worst.depth is not None and worst.kind == "throttle":
-        fields["{nothing}"] = Part("without measured loss")
+        fields["{nothing}"] = SentencePart("without measured loss")
     if amount and (pair := clocks_text(episodes)):
-        fields["{clocks}"] = Part(pair, "lost")
+        fields["{clocks}"] = SentencePart(pair, "lost")
     if isinstance(simd := evidence.get("simd"), Level):
-        fields["{level}"] = Part(str(simd.number))
+        fields["{level}"] = SentencePart(str(simd.number))
     if {"first_hz", "steady_hz", "steady_s"} <= evidence.keys():
-        fields["{climb}"] = Part(short_duration(evidence["steady_s"]), "lost")
-        fields["{first}"] = Part(f"{evidence['first_hz'] / 1e9:.2f}")
-        fields["{steady}"] = Part(f"{evidence['steady_hz'] / 1e9:.2f} GHz")
+        fields["{climb}"] = SentencePart(short_duration(evidence["steady_s"]), "lost")
+        fields["{first}"] = SentencePart(f"{evidence['first_hz'] / 1e9:.2f}")
+        fields["{steady}"] = SentencePart(f"{evidence['steady_hz'] / 1e9:.2f} GHz")
     if "owner" in evidence:
-        fields["{owner}"] = Part(_name_fields([str(evidence["owner"])], MAX_OWNER), "name")
+        fields["{owner}"] = SentencePart(_name_fields([str(evidence["owner"])], MAX_OWNER), "name")
     if "line" in evidence:
-        fields["{line}"] = Part(_name_fields([str(evidence["line"])], MAX_OWNER), "name")
+        fields["{line}"] = SentencePart(_name_fields([str(evidence["line"])], MAX_OWNER), "name")
     if "label" in evidence:
-        fields["{label}"] = Part(str(evidence["label"]), "name")
+        fields["{label}"] = SentencePart(str(evidence["label"]), "name")
     return fields
 
 
-def _task_fields(worst: Episode, names: Sequence[str], size: int) -> dict[str, Part]:
+def _task_fields(worst: Episode, names: Sequence[str], size: int) -> dict[str, SentencePart]:
     """Returns the fields for the tasks that cause the loss and those that lose; names are truncated
     to `size` characters."""
-    fields: dict[str, Part] = {}
+    fields: dict[str, SentencePart] = {}
     if names:
-        fields["{loser}"] = Part(_name_fields(names, size), "name")
+        fields["{loser}"] = SentencePart(_name_fields(names, size), "name")
     who, own = (
         list(dict.fromkeys(ran.comm for ran in culprits(worst, key))) for key in ("who", "self")
     )
     if who:
-        fields["{who}"] = Part(_name_fields(who, size), "name")
+        fields["{who}"] = SentencePart(_name_fields(who, size), "name")
     elif worst.evidence.get("self"):
         name = _name_fields(own, size) if own else "the job"
-        fields["{own}"] = fields.get("{loser}") or Part(name, "name")
+        fields["{own}"] = fields.get("{loser}") or SentencePart(name, "name")
     return fields
 
 

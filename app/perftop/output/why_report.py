@@ -415,7 +415,7 @@ def _blamed_name(cause: Cause, worst: Episode | None) -> str:
     return as_clause(cause_of("license").subject if kind == "license" else cause_subject(known))
 
 
-def _has_room(session: Session, core: Sequence[int]) -> bool:
+def _has_spare_time(session: Session, core: Sequence[int]) -> bool:
     """Returns whether the tasks of a core leave room for another one, as last recorded."""
     activities = [a for cpu in core for a in session.snapshot.activity_on(str(cpu))]
     return sum(activity.task.share for activity in activities) < MAX_CORE_SHARE
@@ -442,7 +442,9 @@ def remedy(session: Session, cause: Cause, worst: Episode | None, cpus: Sequence
     if who and cause[1] == "sibling":
         others = [core for core in session.cores if {*cpus}.isdisjoint(core)]
         online = {row.cpu for row in session.topology if row.online}
-        if not any(_has_room(session, core) for core in others if not online.isdisjoint(core)):
+        if not any(
+            _has_spare_time(session, core) for core in others if not online.isdisjoint(core)
+        ):
             return f"run {who[0].comm}[{who[0].pid}] at another time: no other core has room"
         free = online.intersection(cpu for core in others for cpu in core)
         return f"taskset -acp {ranges(free)} {who[0].pid}"

@@ -178,7 +178,7 @@ class MachineEpisode:
 
 
 @dataclass(slots=True)
-class Past:
+class NumberHistory:
     """A ring buffer of numbers over time, the newest last."""
 
     times: deque[float] = field(default_factory=lambda: deque(maxlen=MAX_POINTS))
@@ -247,7 +247,7 @@ class Machine:
     updated: float = nan
     """Unix time at which the newest numbers arrived."""
     numbers: Numbers = field(default_factory=lambda: UNKNOWN_NUMBERS)
-    past: Past = field(default_factory=Past)
+    past: NumberHistory = field(default_factory=NumberHistory)
     model: str = ""
     cpu_count: int = 0
     core_count: int = 0

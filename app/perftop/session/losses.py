@@ -341,8 +341,8 @@ class Losses:
 
 
 @dataclass(frozen=True)
-class TimesSpan:
-    """A span of time with what tasks did in it: a run, its last seconds, or a phase of a job."""
+class TaskTimeSpan:
+    """A span of time and what tasks did in it: a run, its last seconds, or a phase of a job."""
 
     start_ns: int
     end_ns: int
@@ -355,7 +355,7 @@ class TimesSpan:
 
 
 @dataclass(frozen=True)
-class Totals(TimesSpan):
+class Totals(TaskTimeSpan):
     """Times and losses of a span. Those of a session keep growing; `copy` returns them as they are
     now."""
 
@@ -486,7 +486,7 @@ class Moments:
 
 
 @dataclass(frozen=True)
-class RunPhase(TimesSpan):
+class RunPhase(TaskTimeSpan):
     """A phase of a job, with the times of the job's threads only."""
 
     label: str

@@ -78,7 +78,7 @@ class ReplaySource(StreamSource):
         """The damage to the file that was reported last; None if none was."""
 
     async def feed(self) -> None:
-        await self._go(self.reach_ns[0])
+        await self._seek_to(self.reach_ns[0])
         self.app.run_worker(self._index_episodes(), group="index")
         while True:
             await self._playing.wait()
@@ -211,7 +211,7 @@ class ReplaySource(StreamSource):
             self._cancel_seek()
             self._show(time_ns)
         else:
-            self.start_seek(partial(self._go, time_ns))
+            self.start_seek(partial(self._seek_to, time_ns))
 
     def begin(self) -> None:
         self.head_for(0)
@@ -262,7 +262,7 @@ class ReplaySource(StreamSource):
             self.seek.cancel()
             self.seek = None
 
-    async def _go(self, time_ns: int) -> None:
+    async def _seek_to(self, time_ns: int) -> None:
         self._show_section(await self._search().go(self._playback, time_ns), time_ns)
 
     async def _find_episode(self, by: int, cpus: list[int] | None) -> None:
@@ -291,7 +291,7 @@ class ReplaySource(StreamSource):
         self.show()
 
     def _show_section(self, playback: Playback, time_ns: int) -> None:
-        """Shows this moment of a section of the file, if the section has samples."""
+        """Shows a section of the file at the given time, if the section has samples."""
         if playback.ends_ns is None:
             return
         if playback is not self._playback:

@@ -20,7 +20,7 @@ from perftop.draw.strips import safe_cells
 from perftop.model.belief import Host
 from perftop.model.kinds import KINDS, Episode, kind_of
 from perftop.output.evidence import evidence_text
-from perftop.output.sentences import MAX_SENTENCE, Part, cause_name, sentence
+from perftop.output.sentences import MAX_SENTENCE, SentencePart, cause_name, sentence
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.shared.choice import Places
@@ -28,7 +28,9 @@ from perftop.tui.shared.choice import Places
 _RANKS = {kind: rank for rank, kind in enumerate(KINDS)}
 _MAX_SENTENCES = 256
 """Maximum number of cached sentences of a session; no screen shows that many."""
-_SENTENCES: WeakKeyDictionary[Session, dict[tuple[int, ...], tuple[list[Episode], list[Part]]]]
+_SENTENCES: WeakKeyDictionary[
+    Session, dict[tuple[int, ...], tuple[list[Episode], list[SentencePart]]]
+]
 _SENTENCES = WeakKeyDictionary()
 """Cached sentences, by session, then by the maximum length and the ids of the episodes. The
 episodes are stored with their sentence, so that no other object can get their ids."""
@@ -64,7 +66,7 @@ def cause_clause(episode: Episode) -> str:
 
 def ended_sentence(
     session: Session, episodes: Sequence[Episode], max_cells: int = MAX_SENTENCE
-) -> list[Part]:
+) -> list[SentencePart]:
     """Returns `sentence` of episodes that have ended. The result is cached, because an ended
     episode does not change, and the newest are drawn at each refresh in several places."""
     cache = _SENTENCES.setdefault(session, {})

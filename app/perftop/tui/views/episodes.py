@@ -18,7 +18,7 @@ from perftop.draw.strips import Line, fit_runs, panel_title, safe_cells
 from perftop.model.kinds import KINDS, Episode
 from perftop.output.sentences import (
     STEAL_CAUSE,
-    Part,
+    SentencePart,
     depth_text,
     group_key,
     losers,
@@ -120,7 +120,7 @@ def details(
 
 def sentence_of(
     session: Session, episode: Episode, max_cells: int, names: Sequence[str]
-) -> list[Part]:
+) -> list[SentencePart]:
     """Returns the sentence about an episode. `names`: the tasks that lose time while it runs."""
     if episode.end_ns is not None:
         return episode_style.ended_sentence(session, [episode], max_cells)

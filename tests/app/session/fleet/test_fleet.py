@@ -15,7 +15,7 @@ from perftop.session.fleet_machine import (
     UNKNOWN_NUMBERS,
     LiveMachine,
     MachineEpisode,
-    Past,
+    NumberHistory,
     lost_share,
     mean_numbers,
 )
@@ -198,7 +198,7 @@ def test_frames_without_a_hello_are_refused() -> None:
 
 
 def test_the_history_is_bounded_and_evenly_spaced() -> None:
-    past = Past()
+    past = NumberHistory()
     for second in range(2000):
         past.add(START + second, {**UNKNOWN_NUMBERS, "busy": second / 2000})
     assert len(past.times) == 600
