@@ -149,7 +149,7 @@ def measure(asked: int | None) -> dict[str, Any]:
     start = time.monotonic()
     rows = topology.read()
     allowed = sorted(os.sched_getaffinity(0))
-    row = affinity.measurable_cpu(lib.pp_current_cpu() if asked is None else asked, rows, allowed)
+    row = affinity.require_cpu(lib.pp_current_cpu() if asked is None else asked, rows, allowed)
     cpu, leaves = row.cpu, affinity.cpuid_leaves(row.cpu)
     before = disturbance.read_counts(cpu)
     result = timer_runs.measure_methods(cpu, leaves)

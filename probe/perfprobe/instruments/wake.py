@@ -78,7 +78,7 @@ def measure(asked: int | None) -> dict[str, Any]:
     Unavailable for one that cannot be measured."""
     start_s, root = time.monotonic(), Path("/")
     rows, allowed = topology.read(), sorted(os.sched_getaffinity(0))
-    row = affinity.measurable_cpu(allowed[-1] if asked is None else asked, rows, allowed)
+    row = affinity.require_cpu(allowed[-1] if asked is None else asked, rows, allowed)
     cpu, known = row.cpu, states(root, row.cpu)
     same_core = {cpu, *affinity.siblings(row, rows)}
     waker = next((other for other in allowed if other not in same_core), None)
@@ -122,7 +122,7 @@ def _measure_row(
 ) -> dict[str, Any]:
     """Measures one kind of wake-up with `limit` as the deepest state; None: the system's own
     limit."""
-    with _only_up_to(limit):
+    with _limit_idle_states(limit):
         time.sleep(5 * PAUSE_S)  # a CPU applies the limit when it next goes idle
         before = entries(root, cpu, known)
         waits = (
@@ -208,7 +208,7 @@ def _child_process(work: Callable[[], None]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _only_up_to(state: State | None) -> Iterator[None]:
+def _limit_idle_states(state: State | None) -> Iterator[None]:
     """Keeps all CPUs out of deeper states until the block ends. Raises Unavailable if the kernel
     refuses."""
     if state is None:

@@ -222,8 +222,8 @@ class Tasks:
         return self._check_due_ns / 1e9
 
     def check_moves(self) -> bool:
-        """If a check is due, notes the counts of the quotas of a group to which a watched process
-        was just moved. Returns whether it was due."""
+        """If a check is due, records the quota counts of groups that a watched process has just
+        joined. Returns whether it was due."""
         now_ns = self._now_ns()
         if now_ns < self._check_due_ns:
             return False
@@ -233,8 +233,9 @@ class Tasks:
             self._joined = {"quotas": quotas} if quotas else {}
         return True
 
-    def take_joined(self) -> dict[str, Any]:
-        """Returns a record that is to be in an earlier frame than that of `take`; usually empty."""
+    def take_joined_quotas(self) -> dict[str, Any]:
+        """Returns the quota counts of groups that a watched process has joined, which must be in an
+        earlier frame than the records of `take`; usually empty."""
         joined, self._joined = self._joined, {}
         return joined
 

@@ -311,7 +311,7 @@ class Machine:
             self._frame(earlier, self._read_places, raw_minus_monotonic_ns, records)
             for earlier in rounds
         ]
-        joined = self._tasks.take_joined()
+        joined = self._tasks.take_joined_quotas()
         if frames and joined:
             frames[0] = replace(frames[0], records=records | joined)
         self._polling.fill(memoryview(last.data), self._places, self._sampler.now)

@@ -16,7 +16,7 @@ from perfprobe.errors import Unavailable, UsageError
 from perfprobe.wire import Cpu
 
 
-def measurable_cpu(asked: int, rows: Sequence[Cpu], allowed: Collection[int]) -> Cpu:
+def require_cpu(asked: int, rows: Sequence[Cpu], allowed: Collection[int]) -> Cpu:
     """The row of the CPU that the user named. `allowed` is this process's affinity mask.
 
     Raises ValueError for a CPU that does not exist, and Unavailable for a CPU that is offline or

@@ -113,7 +113,7 @@ def make_plan(uarch: Uarch, *, any_thread: bool) -> Plan | None:
     free = [n for n in range(min(budget.gp, MAX_GENERAL)) if not budget.lent >> n & 1]
     counted: list[PlannedCounter] = []
     selects: dict[int, int] = {}
-    short: list[str] = []
+    lacking: list[str] = []
     fixed = enable = 0
     for key, event, rings in wanted:
         if event is None:
@@ -133,11 +133,11 @@ def make_plan(uarch: Uarch, *, any_thread: bool) -> Plan | None:
                 PlannedCounter(key, bank.counter + bank.step * number, budget.bits, origin)
             )
         else:
-            short.append(key)
+            lacking.append(key)
     if not counted:
         return None
-    method = None if smt in short else method
-    return Plan(bank, budget, tuple(counted), selects, fixed, enable, tuple(short), method)
+    method = None if smt in lacking else method
+    return Plan(bank, budget, tuple(counted), selects, fixed, enable, tuple(lacking), method)
 
 
 # --- use by others --------------------------------------------------------------------------------
@@ -170,8 +170,8 @@ def counters_in_use(plan: Plan, values: Mapping[int, int]) -> str | None:
 
 
 def register_evidence(registers: Registers) -> str:
-    """The CPU's own report on the use of its counters, for a message; CPUs have it from version 4
-    on."""
+    """The CPU's own report on the use of its counters, for a message; '' before version 4 of
+    architectural performance monitoring."""
     try:
         return f" ({register_name(GLOBAL_INUSE)} = {registers.read(GLOBAL_INUSE):X}H)"
     except MsrError:

@@ -202,7 +202,7 @@ class _Cpu:
     good_ns: int
     """Start of the last check that found all registers as programmed."""
     taken: frozenset[str] = frozenset()
-    until_ns: Mapping[str, int] = field(default_factory=dict)
+    invalid_until_ns: Mapping[str, int] = field(default_factory=dict)
     """For each counter that was given back: the time before which samples are not valid."""
 
 
@@ -236,7 +236,7 @@ class RegisterCheck:
             return []
         self._checked_ns += passed_ns if number == count else number * PERIOD_NS // count
         now, self._turn = self._turn[:number], self._turn[number:] + self._turn[:number]
-        taken: dict[frozenset[str], tuple[list[int], int]] = {}
+        taken_cpus: dict[frozenset[str], tuple[list[int], int]] = {}
         returned: dict[frozenset[str], list[int]] = {}
         """CPUs by the counters that were taken or given back."""
         for cpu in now:
@@ -247,11 +247,11 @@ class RegisterCheck:
             if verdict.text:
                 self.warnings.append(verdict.text)
             if lost := keys - state.taken:
-                cpus, since_ns = taken.get(lost, ([], state.good_ns))
-                taken[lost] = ([*cpus, cpu], min(since_ns, state.good_ns))
+                cpus, since_ns = taken_cpus.get(lost, ([], state.good_ns))
+                taken_cpus[lost] = ([*cpus, cpu], min(since_ns, state.good_ns))
             if ours := state.taken - keys:
                 returned.setdefault(ours, []).append(cpu)
-                state.until_ns = {**state.until_ns, **dict.fromkeys(ours, raw_ns())}
+                state.invalid_until_ns = {**state.invalid_until_ns, **dict.fromkeys(ours, raw_ns())}
             state.taken = keys
             if not keys:
                 state.good_ns = start_ns
@@ -262,21 +262,26 @@ class RegisterCheck:
             return Note(kind, at_ns, data=data)
 
         return [
-            *(note("taken", cpus, keys, since_ns=since) for keys, (cpus, since) in taken.items()),
+            *(
+                note("taken", cpus, keys, since_ns=since)
+                for keys, (cpus, since) in taken_cpus.items()
+            ),
             *(note("given-back", cpus, keys) for keys, cpus in returned.items()),
         ]
 
     def invalidate(self, frame: Frame) -> None:
         """Clears the valid bits of counters that another program has taken."""
         for state in self._cpus.values():
-            if not state.taken and not state.until_ns:
+            if not state.taken and not state.invalid_until_ns:
                 continue
             for key, (block, columns) in self._columns.items():
-                if key in state.taken or frame.time_ns < state.until_ns.get(key, 0):
+                if key in state.taken or frame.time_ns < state.invalid_until_ns.get(key, 0):
                     words = memoryview(frame.blocks[block.name].valid).cast("Q")
                     for column in columns:
                         words[state.row * block.valid_words + column // 64] &= ~(1 << column % 64)
-            state.until_ns = {k: ns for k, ns in state.until_ns.items() if ns > frame.time_ns}
+            state.invalid_until_ns = {
+                k: ns for k, ns in state.invalid_until_ns.items() if ns > frame.time_ns
+            }
 
 
 class Msr:

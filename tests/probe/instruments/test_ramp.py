@@ -110,9 +110,9 @@ def rows(tmp_path: Path) -> list[Any]:
 
 def test_the_measured_cpu_is_the_requested_one(tmp_path: Path) -> None:
     there = rows(tmp_path)
-    assert ramp.measured_cpu(None, there, {0, 1, 3}).cpu == 3
-    assert ramp.measured_cpu(None, there, {0, 1}).cpu == 1
-    assert ramp.measured_cpu(0, there, {0, 1}).cpu == 0
+    assert ramp.choose_cpu(None, there, {0, 1, 3}).cpu == 3
+    assert ramp.choose_cpu(None, there, {0, 1}).cpu == 1
+    assert ramp.choose_cpu(0, there, {0, 1}).cpu == 0
 
 
 @pytest.mark.parametrize(("cpu", "error", "text"), [
@@ -126,7 +126,7 @@ def test_a_cpu_that_cannot_be_measured_is_refused(
     tmp_path: Path, cpu: int, error: type[Exception], text: str
 ) -> None:
     with pytest.raises(error) as raised:
-        ramp.measured_cpu(cpu, rows(tmp_path), {0, 1})
+        ramp.choose_cpu(cpu, rows(tmp_path), {0, 1})
     assert str(raised.value) == text
 
 

@@ -204,15 +204,15 @@ def test_a_watched_process_that_is_moved_between_scans_has_its_counts_from_then_
     tasks.work()
     assert tasks.check_due() == 0
     assert tasks.check_moves()
-    assert tasks.take_joined() == {}
+    assert tasks.take_joined_quotas() == {}
     assert tasks.check_due() == CHECK_NS / 1e9
     assert not tasks.check_moves()
     member(unified, 7, "/job")
     now_ns[0] = CHECK_NS
     assert tasks.check_moves()
-    joined = tasks.take_joined()["quotas"]
+    joined = tasks.take_joined_quotas()["quotas"]
     assert joined == {"groups": {"/job": [0.5, 40, 30, 2_500_000]}, "pids": {"7": ["/job"]}}
-    assert tasks.take_joined() == {}
+    assert tasks.take_joined_quotas() == {}
     now_ns[0] = CHECKS_NS
     assert tasks.check_moves()
     assert tasks.check_due() == inf

@@ -58,7 +58,7 @@ class Tasks:
     ) -> dict[str, Any]:
         """The records of a frame. Details are sent when a process is new. `sleeps` is how often per
         second each CPU went idle."""
-        others: dict[str, list[list[object]]] = {}
+        task_rows: dict[str, list[list[object]]] = {}
         waits: dict[str, list[list[float]]] = {}
         details: dict[str, dict[str, object]] = {}
         for cpu, share in enumerate(shares.tolist()):
@@ -66,7 +66,7 @@ class Tasks:
             if not tasks or round(share, 4) <= 0:
                 continue
             pids = [pid_of(cpu, i, len(self._threads)) for i in range(len(tasks))]
-            others[str(cpu)] = [
+            task_rows[str(cpu)] = [
                 [pid, task.comm, round(share * task.part / 1000, 4)]
                 for pid, task in zip(pids, tasks, strict=True)
             ]
@@ -75,8 +75,8 @@ class Tasks:
                 if self._sent_names.get(pid) != task.comm:
                     self._sent_names[pid] = task.comm
                     details[str(pid)] = self._detail(cpu, task.comm)
-        first = {cpu: rows[0] for cpu, rows in others.items()}
-        records = {"tasks": first, "others": others, "waits": waits}
+        first = {cpu: rows[0] for cpu, rows in task_rows.items()}
+        records = {"tasks": first, "others": task_rows, "waits": waits}
         return records | ({"details": details} if details else {})
 
     def _detail(self, cpu: int, comm: str) -> dict[str, object]:
