@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from painted import FedApp, messages
+from painted import ScriptedApp, messages
 from textual import events
 from waiting import until_true
 
@@ -46,7 +46,7 @@ def fed_messages(scenario: str, cpus: int | None = None) -> list[wire.Message]:
     return messages(cpus, SAMPLES, scenario)
 
 
-async def press_until_shown(app: FedApp, key: str, title: str) -> list[str]:
+async def press_until_shown(app: ScriptedApp, key: str, title: str) -> list[str]:
     app.post_message(events.Key(key, None))
     await until_true(lambda: any(title in line for line in app.terminal.lines()), title)
     return app.terminal.lines()

@@ -85,7 +85,7 @@ class PaintedApp(PerfTopApp):
         return ["".join(segment.text for segment in strip) for strip in strips]
 
 
-class FedApp(PaintedApp):
+class ScriptedApp(PaintedApp):
     """An app that gets its messages from a test instead of a stream."""
 
     source: LiveSource
@@ -113,9 +113,9 @@ def messages(cpus: int, count: int, scenario: str = "smt-mix") -> list[wire.Mess
 @asynccontextmanager
 async def shown_app(
     feed: list[wire.Message], size: tuple[int, int] = (160, 50)
-) -> AsyncIterator[FedApp]:
+) -> AsyncIterator[ScriptedApp]:
     """Yields the app when it has shown these messages on a terminal of `size` columns and lines."""
-    fed = FedApp()
+    fed = ScriptedApp()
     run = asyncio.ensure_future(fed.run_async(size=size))
     await until_true(lambda: fed._up, "the app is up")
     fed.source.take(feed)
@@ -125,7 +125,7 @@ async def shown_app(
     await run
 
 
-async def wait_until_drawn(fed: FedApp) -> None:
+async def wait_until_drawn(fed: ScriptedApp) -> None:
     """Waits until the terminal shows all messages."""
     await until_quiet()
     await until_true(lambda: fed.terminal.lines() == fed.composed(), "all is drawn")

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from painted import FedApp, PaintedApp
+from painted import PaintedApp, ScriptedApp
 from textual import events
 from waiting import MAX_WAIT_S
 
@@ -51,7 +51,7 @@ class _WalkedApp(PaintedApp):
         return ""
 
 
-class LiveWalk(_WalkedApp, FedApp): ...
+class LiveWalk(_WalkedApp, ScriptedApp): ...
 
 
 class ReplayWalk(_WalkedApp): ...

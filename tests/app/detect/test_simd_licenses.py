@@ -18,7 +18,7 @@ HZ = 3.0e9
 LEVELS = [made.counter("license_1"), made.counter("license_2")]
 
 
-def paced(ceiling_hz: float | None = HZ) -> Paced:
+def busy_cores(ceiling_hz: float | None = HZ) -> Paced:
     """Two cores whose first threads are always busy, at their ceiling of 3 GHz."""
     package = [] if ceiling_hz is None else [made.CEILING]
     walk = Paced(KIND, [made.REF, made.CYCLES, *LEVELS], package=package)
@@ -31,7 +31,7 @@ def with_level_1(walk: Paced, share: float = 1.0, samples: int = 4, **rates: Any
 
 
 def test_a_license_lasts_as_long_as_wide_code() -> None:
-    walk = with_level_1(with_level_1(paced()), 0)
+    walk = with_level_1(with_level_1(busy_cores()), 0)
     assert walk.spans() == [(4, 8)]
     (episode,) = walk.ended
     assert episode.cpus == [0, 2]
@@ -41,51 +41,53 @@ def test_a_license_lasts_as_long_as_wide_code() -> None:
 
 def test_a_level_from_scaled_counts_is_inferred(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turbo_drops, "scaled_cores", lambda *_: np.array([True, False]))
-    assert with_level_1(paced()).running[0].confidence == "inferred"
+    assert with_level_1(busy_cores()).running[0].confidence == "inferred"
 
 
 def test_all_threads_report_the_counts_of_their_core() -> None:
     """Even a halted thread reports the counts of its core. They are not added up (Intel's metrics
     halve the sum)."""
-    walk = paced().go(4, license_1=[0.5 * HZ, 0, 0.5 * HZ, 0])
+    walk = busy_cores().go(4, license_1=[0.5 * HZ, 0, 0.5 * HZ, 0])
     assert walk.running[0].evidence["simd"] == pytest.approx((1, 0.5))
     assert (
-        paced().go(4, license_1=[0.7 * LICENSE_START * HZ, 0, 0.7 * LICENSE_START * HZ, 0]).spans()
+        busy_cores()
+        .go(4, license_1=[0.7 * LICENSE_START * HZ, 0, 0.7 * LICENSE_START * HZ, 0])
+        .spans()
         == []
     )
-    both = paced().go(4, cycles=HZ, ref=TSC, license_1=[0.5 * HZ, 0, 0.5 * HZ, 0])
+    both = busy_cores().go(4, cycles=HZ, ref=TSC, license_1=[0.5 * HZ, 0, 0.5 * HZ, 0])
     assert both.running[0].evidence["simd"] == pytest.approx((1, 0.5))
 
 
 def test_the_threshold_to_continue_is_lower_than_the_one_to_begin() -> None:
-    assert with_level_1(paced(), 0.9 * LICENSE_START).spans() == []
-    walk = with_level_1(with_level_1(paced(), 1.1 * LICENSE_START), 1.1 * LICENSE_END)
+    assert with_level_1(busy_cores(), 0.9 * LICENSE_START).spans() == []
+    walk = with_level_1(with_level_1(busy_cores(), 1.1 * LICENSE_START), 1.1 * LICENSE_END)
     assert walk.spans() == [(4, None)]
     assert with_level_1(walk, 0.9 * LICENSE_END).spans() == [(4, 12)]
 
 
 def test_a_single_sample_is_not_an_episode() -> None:
-    assert with_level_1(with_level_1(paced(), samples=1), 0).spans() == []
+    assert with_level_1(with_level_1(busy_cores(), samples=1), 0).spans() == []
 
 
 def test_depth_is_the_distance_of_the_clock_to_its_ceiling() -> None:
-    walk = with_level_1(paced(), cycles=[2.9e9, HZ, 0, 0])
+    walk = with_level_1(busy_cores(), cycles=[2.9e9, HZ, 0, 0])
     assert walk.session.detector.running == walk.running  # not a drop
     assert walk.running[0].depth == pytest.approx(0.1e9)
     assert walk.running[0].evidence["busy_hz"] == 2_900_000_000
 
 
 def test_without_a_ceiling_the_depth_is_unknown() -> None:
-    assert with_level_1(paced(None)).running[0].depth is None
+    assert with_level_1(busy_cores(None)).running[0].depth is None
 
 
 def test_the_level_of_most_code_is_reported() -> None:
-    walk = with_level_1(paced(), 0.3, license_2=[0.6 * HZ, 0, 0, 0])
+    walk = with_level_1(busy_cores(), 0.3, license_2=[0.6 * HZ, 0, 0, 0])
     assert walk.running[0].evidence["simd"] == pytest.approx((2, 0.6))
 
 
 def test_a_turbo_drop_caused_by_a_license_replaces_it() -> None:
-    walk = with_level_1(with_level_1(paced()), cycles=[0.8 * HZ, HZ, 0, 0])
+    walk = with_level_1(with_level_1(busy_cores()), cycles=[0.8 * HZ, HZ, 0, 0])
     assert walk.spans() == [(4, 8)]
     kinds = [(e.kind, e.cause, e.start_ns // S) for e in walk.session.detector.running]
     assert kinds == [("turbo-drop", "license", 8)]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from nights import cases_by_day
-from painted import FedApp, shown_app, wait_until_drawn
+from painted import ScriptedApp, shown_app, wait_until_drawn
 from simulated import messages_lasting
 from textual import events
 from waiting import until_true
@@ -73,7 +73,7 @@ def lines_during_and_after(spec: str) -> tuple[LinesBySize, LinesBySize]:
     begin, end = episode["start"], episode["end"]
     half, rest = messages_in_halves(spec, (begin + end) / 2 + 0.5, end + 3)
 
-    async def lines_by_size(app: FedApp) -> LinesBySize:
+    async def lines_by_size(app: ScriptedApp) -> LinesBySize:
         results = {}
         for size in SIZES:
             app.terminal.resize(size)

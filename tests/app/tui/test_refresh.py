@@ -20,7 +20,7 @@ import pytest
 from calls import count_calls
 from drawn_numbers import fed_messages, press_until_shown
 from nights import cases_by_day
-from painted import Cells, FedApp, PaintedApp, messages, shown_app
+from painted import Cells, PaintedApp, ScriptedApp, messages, shown_app
 from simulated import SAMPLE_NS
 from textual import events
 from textual.geometry import Size
@@ -37,7 +37,7 @@ from perftop.tui.stream import LiveSource
 SAMPLES = 30
 
 
-def same_values(app: FedApp) -> State:
+def same_values(app: ScriptedApp) -> State:
     """Returns a message with a new interval of the same values."""
     assert app.source.interval is not None
     return State(
@@ -45,7 +45,7 @@ def same_values(app: FedApp) -> State:
     )
 
 
-def differing_line(app: FedApp) -> str:
+def differing_line(app: ScriptedApp) -> str:
     """Returns a terminal line that differs from Textual's own drawing; '' if none does."""
     columns, lines = app.terminal.size
     meant, terminal = Cells(), app.terminal.drawn
@@ -111,7 +111,7 @@ async def test_unchanged_lines_are_neither_rebuilt_nor_written() -> None:
         assert (app.terminal.written, screen.view.built) == before
 
 
-def is_written_immediately(app: FedApp, message: wire.Message) -> bool:
+def is_written_immediately(app: ScriptedApp, message: wire.Message) -> bool:
     """Returns whether the refresh after this message is written before Textual continues."""
     screen, session, written = app.screen_stack[0], app.source.shown_session, app.terminal.written
     assert isinstance(screen, Monitor)
@@ -324,7 +324,7 @@ async def test_a_batch_causes_one_wakeup_and_one_write() -> None:
 SPANS = 8
 
 
-def dots(app: FedApp, cpu: int) -> list[int]:
+def dots(app: ScriptedApp, cpu: int) -> list[int]:
     """Positions of dots in the table's line of a CPU."""
     line = next(x for x in app.terminal.lines() if re.match(rf".{{3}} +{cpu} +0:", x))
     return [at for at, sign in enumerate(line) if sign == "·"]

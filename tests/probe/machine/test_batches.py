@@ -64,7 +64,9 @@ def test_batches_of_any_length_have_all_rounds(root: Path, seed: int) -> None:
         missed = passed[-1] + 1 - len(results)
     assert [frame.seq for frame in results] == list(range(1, len(results) + 1))
     assert passed == sorted(set(passed))
-    assert results[-1].late - results[0].late == missed, "each round is told, or counted as late"
+    assert results[-1].late - results[0].late == missed, (
+        "each round is reported, or counted as late"
+    )
 
 
 def test_nothing_is_read_between_the_ends_of_batches(
@@ -76,11 +78,11 @@ def test_nothing_is_read_between_the_ends_of_batches(
     def count(owner: object, name: str, key: str) -> None:
         function = getattr(owner, name)
 
-        def counted(*args: object) -> object:
+        def counting_call(*args: object) -> object:
             calls[key] += 1
             return function(*args)
 
-        monkeypatch.setattr(owner, name, counted)
+        monkeypatch.setattr(owner, name, counting_call)
 
     with closing(open_os(root, SAMPLE_NS, None)) as source:
         source.pace(100 * MS)

@@ -109,7 +109,7 @@ def test_a_cpu_that_comes_online_later_is_traced() -> None:
     assert_a_busy_cpu_is_traced(rows, shut_first=False)
 
 
-def test_utilisation_has_its_origin() -> None:
+def test_utilisation_names_its_origin() -> None:
     session, _ = measure(0.3)
     origin = session.evaluator.origin("util") or ""
     assert "idle transitions" in origin

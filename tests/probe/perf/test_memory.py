@@ -44,7 +44,7 @@ def controller(
         trees.put(root, f"{at}/events/{event}.unit", "MiB\n")
 
 
-def server(root: Path, masks: Sequence[str], **more: str) -> None:
+def ice_lake_server(root: Path, masks: Sequence[str], **more: str) -> None:
     """Controllers of an Ice Lake-SP, which have the same names in both packages."""
     for i, mask in enumerate(masks):
         controller(root, f"uncore_imc_{i}", 40 + i, mask, ICX_FORMAT, **ICX_EVENTS, **more)
@@ -63,7 +63,7 @@ def codes(kernel: fakeperf.Kernel, group: fakeperf.Group) -> list[tuple[int, int
 def test_the_clock_of_each_controller_of_a_server_is_counted(tmp_path: Path) -> None:
     """As uncore_snbep.c describes Ice Lake's: clockticks is event=0x00."""
     two_packages(tmp_path)
-    server(tmp_path, ["0,4"] * 3, clockticks="event=0x00")
+    ice_lake_server(tmp_path, ["0,4"] * 3, clockticks="event=0x00")
     kernel = fakeperf.Kernel()
     part = of_memory(tmp_path, kernel)
     assert [(c.key, c.unit, c.columns) for c in part.counters] == [
@@ -76,7 +76,7 @@ def test_the_clock_of_each_controller_of_a_server_is_counted(tmp_path: Path) -> 
 
 def test_a_server_has_a_group_for_each_controller(tmp_path: Path) -> None:
     two_packages(tmp_path)
-    server(tmp_path, ["0,4"] * 3)
+    ice_lake_server(tmp_path, ["0,4"] * 3)
     planner = cores.Planner(tmp_path, topology.read(tmp_path), lambda _: Leaves())
     kernel = fakeperf.Kernel()
     part = opened_parts(tmp_path, planner, kernel)[2]
@@ -97,11 +97,11 @@ def test_a_server_has_a_group_for_each_controller(tmp_path: Path) -> None:
 def test_after_a_cpu_goes_offline_the_kernels_new_mask_is_used(tmp_path: Path) -> None:
     """The CPU also uses it after its return, because the mask keeps the other CPU."""
     two_packages(tmp_path)
-    server(tmp_path, ["0,4"])
+    ice_lake_server(tmp_path, ["0,4"])
     kernel = fakeperf.Kernel()
     part = of_memory(tmp_path, kernel)
     for reader in (5, 4):
-        server(tmp_path, ["0,5"])
+        ice_lake_server(tmp_path, ["0,5"])
         part.open(reader)
         assert [kernel.opened[fd][1] for fd in kernel.groups[-1].fds] == [5, 5]
         part.close_cpu(reader)
@@ -199,7 +199,7 @@ def test_reasons_for_missing_traffic(
     """If one controller cannot be read, each sum would be too small."""
     two_packages(tmp_path)
     trees.put(tmp_path, "proc/sys/kernel/perf_event_paranoid", "2\n")
-    server(tmp_path, masks)
+    ice_lake_server(tmp_path, masks)
     part = of_memory(tmp_path, kernel)
     assert (part.counters, part.open(0)) == ([], [])
     assert [m.what for m in part.missing] == [*KEYS]
@@ -209,7 +209,7 @@ def test_reasons_for_missing_traffic(
 
 def test_an_unknown_unit_gives_no_traffic(tmp_path: Path) -> None:
     two_packages(tmp_path)
-    server(tmp_path, ["0,4"])
+    ice_lake_server(tmp_path, ["0,4"])
     trees.put(tmp_path, f"{fakeperf.DEVICES}/uncore_imc_0/events/cas_count_read.unit", "furlongs\n")
     assert of_memory(tmp_path, fakeperf.Kernel()).counters == []
 

@@ -59,7 +59,7 @@ def test_running_episodes_come_first_then_the_most_recent() -> None:
     ]  # fmt: skip
 
 
-def test_only_running_episodes_are_red_and_most_of_all_their_loss() -> None:
+def test_only_running_episodes_have_red_numbers() -> None:
     lines = [
         line
         for line, _ in panels.what_happened(*session(STEAL, ended=(ENDED_STEAL,)), Choice(), 58, 10)
