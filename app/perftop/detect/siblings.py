@@ -40,7 +40,7 @@ keeps a loss running, so that a loss near START is one episode."""
 MAX_ALONE, MIN_TOGETHER = 0.1, 0.5
 """Shares of a CPU's running time in which its sibling ran too. Below MAX_ALONE, the CPU counts as
 alone: its loss is below START even if both threads run at half speed together. From MIN_TOGETHER
-on, the mean IPC is mostly that of running together."""
+on, the mean IPC is mostly that of a CPU that shares its core."""
 MIN_SPREADS = 2.0
 """Number of standard deviations of the IPC while alone. A smaller loss may be the program's own
 variation."""
@@ -188,7 +188,8 @@ class Siblings:
             self._learn(outlook.first_samples(len(time_ns)), time_ns)
 
     def _outlook(self, work: _SiblingWork, run_s: Floats) -> _Outlook:
-        """Returns what is learned from some samples."""
+        """Returns the sums learned before and after each of these samples, and what the samples
+        show of the siblings."""
         learned = self._programs.learned_by_sample(work.alone, run_s, work.sums)
         together = work.together & (learned[1:, CYCLES_ROW] > 0)
         return _Outlook(learned, run_s, together, work)

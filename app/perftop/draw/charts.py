@@ -247,8 +247,8 @@ def states(columns: Floats, rows: int, look: Look = "colour") -> list[Column]:
 
 @lru_cache(maxsize=_MAX_CACHED)
 def _states(both: int, undetermined: int, lp0: int, lp1: int, half_rows: int, look: Look) -> Column:
-    """Returns one column of `states`. The arguments `both` to `lp1` are the outer ends of these
-    kinds, in eighths from the middle; `both` is -1 if the column is unknown."""
+    """Returns one column of `states`. Each of `both` to `lp1` is where the bar of that state
+    ends, in eighths of a cell from the middle; `both` is -1 if the column is unknown."""
     if both < 0:
         return Column(" " * (2 * half_rows), ("text",) * (2 * half_rows))
     cell = _half_cell if look == "colour" else _half_shape

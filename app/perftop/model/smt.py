@@ -97,9 +97,9 @@ class Calibration:
         return np.asarray(evidence.sum(axis=-1).T)
 
     def add_evidence(self, evidence: Ints) -> int:
-        """Uses samples as evidence, (samples, rows of a sample, numbers): either all samples that
-        leave the candidate in use and the state as they are, or one sample that changes them.
-        Returns the number of samples that were used."""
+        """Adds samples to the evidence, an array of (samples, rows of a sample, numbers): either
+        the first samples, if they change neither the candidate in use nor the state, or a single
+        sample that does. Returns the number of samples that were used."""
         samples, ways, numbers = map(int, evidence.shape)
         if not ways:
             return samples

@@ -230,8 +230,8 @@ class Exits:
 
 
 def write_text(out: TextIO, text: str) -> None:
-    """Writes and flushes the text. Text that nobody has read GRACE_S after a signal is lost, and so
-    is all later text."""
+    """Writes and flushes the text. Text that is still unread GRACE_S after a signal is
+    dropped, and so is all later text."""
     try:
         fd = out.fileno()
     except (OSError, ValueError):  # the stream has no descriptor

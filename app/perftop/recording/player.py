@@ -388,8 +388,8 @@ def write_index(path: Path, output: BinaryIO) -> None:
     write_cache_entry(path, entry_name, encoded)
 
 
-# --- the cache: an entry's name is a hash of everything that the entry depends on, so that it is
-# never used for a changed file or by another version of perftop
+# --- the cache: an entry's name is a hash of everything that the entry depends on, so an entry is
+# never used if the file or perftop has changed
 
 
 def cache_directory() -> Path:
@@ -415,8 +415,8 @@ def cache_name(recording: Path) -> str | None:
 
 @cache
 def _code_time() -> str:
-    """Returns the time of the last change of perftop's code, which finds the episodes: a checkout
-    keeps its version number for a long time."""
+    """Returns when perftop's code was last changed. Cached episodes depend on the code, and the
+    version number of a checkout stays the same across many changes."""
     sources = Path(perftop.__path__[0]).rglob("*.py")
     return str(max((file.stat().st_mtime_ns for file in sources), default=0))
 

@@ -308,11 +308,11 @@ class History:
         self._now_ns = -1
         self._rows = [*range(len(hello.topology))]
         self._metrics: list[str] = []
-        """Metrics of this stream whose history is kept, in the order of the trail."""
+        """Metrics of this stream whose history is kept, in the order of their rows in the trail."""
         self._registry = STATIC_METRICS
         self._counters: dict[str, CounterRows] = {}
-        """Counters of the whole machine by the name of their number, then counters of packages and
-        L3s by key, in the order of the trail."""
+        """Counters of the whole machine by the key of their number, then counters of packages and
+        L3s by key; the trail has their rows in this order."""
         self._first: dict[str, int] = {}
         """Index in the trail of the first row of each counter in `_counters`."""
         self._stamp_hz = 1.0

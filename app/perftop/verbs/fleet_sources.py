@@ -464,7 +464,7 @@ class _LimitedFile(io.RawIOBase):
         try:
             read = self._file.readinto(buffer) or 0
         except TimeoutError:
-            self._limits.wait_s()  # raises Failed if the whole time is over
+            self._limits.wait_s()  # raises Failed once the overall time limit is exceeded
             raise
         self._limits.count(read)
         return read

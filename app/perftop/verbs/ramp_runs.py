@@ -44,7 +44,7 @@ class Trace:
     """Seconds that the pieces of the chunk take at 1 Hz, or at 1 step/s if the cycles of a step are
     unknown."""
     chain_hz: Floats
-    """Clock by the chain; equal to `hz` if no cycles were counted."""
+    """Clock computed from the time that the chain took; equal to `hz` if no cycles were counted."""
     hz: Floats
     """Clock in each chunk, computed without its slowest piece; a chunk that is a single halted
     piece gets the clock of its neighbours."""
@@ -170,7 +170,8 @@ class Level:
     """The clock was between `low_hz` and `high_hz` for 90 % of the work."""
     steady: bool
     chain_hz: float
-    """Clock by the chain. It verifies `hz` if cycles were counted; otherwise both are equal."""
+    """Clock computed from the time that the chain of dependent instructions took. It verifies `hz`
+    if cycles were counted; otherwise both are equal."""
 
 
 @dataclass(frozen=True)

@@ -449,8 +449,8 @@ class TileHistory:
         return [line[:-1] for line in lines]
 
     def _tile_values(self, history: History, edges_ns: Times) -> Floats:
-        """Returns (bins, tiles): the mean over the CPUs that the user asked for, or the number of
-        the machine. An unknown value is 0, because both are drawn as blank."""
+        """Returns (bins, tiles): the mean over the CPUs that the user asked for, or the value
+        of the machine. Unknown values become 0: both are drawn blank."""
         fields = history.fields(self._metrics, self._session.shown, edges_ns)
         known = np.isfinite(fields)
         means = np.where(known, fields, 0.0).sum(2) / np.maximum(known.sum(2), 1)

@@ -127,8 +127,8 @@ class Menu(_List[str]):
 
 
 class Chooser(_List[set[str]]):
-    """A list for several choices. The result is the set of the ticked keys; None if the user left
-    without applying the choices."""
+    """A list in which several entries can be ticked. The result is the set of the ticked keys; None
+    if the user cancelled."""
 
     HINT = "space, a: all, enter"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("chooser")]

@@ -1,5 +1,5 @@
-"""What the overview draws of units over time: their values from the history, the cells of charts of
-these values, and lanes of the tasks that used each CPU.
+"""The overview's charts of units over time: the values from the history, the cells that show them,
+and the lanes of the tasks that used each CPU.
 
 The newest column is at the right edge. Columns from before the start of the history are blank.
 """

@@ -598,7 +598,7 @@ def chart_plan(
 ) -> Plan | None:
     """Returns the best layout for `charts` CPUs or cores; None if they do not fit. `counted`:
     charts are of cores with counters; a chart of states has an even number of rows. `caches`:
-    headings in a column of clocks."""
+    number of L3s, each of which has a heading in the column of clocks."""
     if not 0 < charts <= MAX_CHARTS or width < MIN_WIDTH:
         return None
     if counted and charts >= clock_columns.MIN_CORES and width >= clock_columns.MIN_WIDTH:

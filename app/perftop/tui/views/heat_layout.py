@@ -68,7 +68,7 @@ class HeatLayout:
     cell: Cell
     lines: list[list[Part]]
     spots: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """The column of the mark to the left of a cell, and the cell's first line, by row."""
+    """By row: the column of the mark to the left of the cell, and the cell's first line."""
 
     def __post_init__(self) -> None:
         for y, line in enumerate(self.lines):

@@ -284,7 +284,7 @@ class HeatMap(PaneledView):
 
     def begin(self) -> None:
         self._troubles = RowEpisodes(self.session)
-        # The old plan refers to other places, and there may be no size for a new plan yet.
+        # The old layout is for other rows, and the widget may not have a size for a new one yet.
         self._plan, self._row_of_core, self.count, self._losers = _NO_LAYOUT, {}, 0, ()
 
     def make_layout(self) -> None:
