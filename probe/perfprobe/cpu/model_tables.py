@@ -349,8 +349,8 @@ _TREMONT = replace(
     rapl=RAPL,
     bclk_hz=100e6,
 )
-# turbostat. Its clocks, events and SMT are those that CPUID announces; it has no MSRs of RAPL and
-# none of limit reasons, which are in TPMI.
+# turbostat. Its clocks, events and SMT are those that CPUID announces; it has no MSRs for
+# RAPL or limit reasons, which are in TPMI.
 _DIAMOND = replace(
     _INTEL,
     smt=None,

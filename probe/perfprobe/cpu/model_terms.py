@@ -75,6 +75,7 @@ class Limits:
 class Thermal:
     core: int
     package: int | None
+    """The MSRs of the thermal status of a core and of a package."""
     tjmax: int | None
     """The MSR that has TjMax in bits 23:16; bits 22:16 of the thermal status are degrees below
     TjMax."""

@@ -71,7 +71,7 @@ def hierarchy(root: Path, controller: str) -> Hierarchy | None:
 
 def read_cpuset(hierarchy: Hierarchy | None, cgroup_file: str) -> str:
     """Returns the CPUs that the cpuset of a process allows, as a list such as "0-3,8"; '' if they
-    are unknown, or if the process is in the outermost group. `cgroup_file` is the text of
+    are unknown, or if the process is in the root group. `cgroup_file` is the text of
     /proc/PID/cgroup."""
     group = hierarchy.group(cgroup_file) if hierarchy is not None else None
     if hierarchy is None or group is None or group == "/":

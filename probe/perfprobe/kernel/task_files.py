@@ -102,7 +102,7 @@ class NewTaskCheck:
         self._fd = -1
         with suppress(OSError):
             self._fd = files.open_file(f"{proc}/loadavg")
-            # A container may have a file of another program there.
+            # In a container, another program's file may be mounted here.
             if os.fstat(self._fd).st_dev != Path(proc).stat().st_dev:
                 self.close()
 

@@ -199,7 +199,7 @@ class Sampler:
         self._cpus.discard(cpu)
 
     def now(self) -> int:
-        """The stamp of this moment."""
+        """The current time stamp, from the clock of the frames."""
         if self.stamp == "tsc":
             return lib.pp_stamp()
         return time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)

@@ -99,8 +99,8 @@ def cpu_part(
     mapped: bool = True,
     missing: Sequence[Missing] = (),
 ) -> Groups:
-    """Builds the part of these counters of CPUs from the opened groups. `wanted` returns the events
-    for a CPU. A CPU that was offline is assumed to have the same counters as an opened CPU
+    """Builds the part with these per-CPU counters from the opened groups. `wanted` has the events
+    of each CPU. A CPU that was offline is assumed to have the same counters as an opened CPU
     with the same events."""
     alike: dict[tuple[Event, ...], OpenedEvents] = {}
     for cpu, result in opened.items():

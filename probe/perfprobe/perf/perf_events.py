@@ -494,7 +494,7 @@ def _not_counting(events: Sequence[Event], trial: Trial) -> dict[str, Trouble]:
     return troubles
 
 
-# --- what is left ---------------------------------------------------------------------------------
+# --- dropping events that do not fit --------------------------------------------------------------
 
 
 def _without_next_role(

@@ -127,8 +127,8 @@ MAX_SLOTS_ERROR = 0.02
 """Maximum relative difference between the sum of the four parts and the slots; each part is a field
 of 8 bits."""
 MAX_FACTOR_ERROR = 0.03
-"""Maximum relative difference between a counter's factor and a candidate, as in the patterns of
-`resting`."""
+"""Maximum relative difference between a counter's factor and a candidate; the same as for
+the patterns in resting.py."""
 LIMITS: dict[str, tuple[float, float]] = {
     "energy_j": (0.2, 2000.0), "energy_ram_j": (0.0, 1000.0), "energy_core_j": (0.0, 200.0),
     "temperature_c": (1.0, 125.0), "power_limit_w": (1.0, 5000.0),
@@ -136,7 +136,7 @@ LIMITS: dict[str, tuple[float, float]] = {
     "memory_read_bytes": (0.0, 2e12), "memory_write_bytes": (0.0, 2e12),
     "l3_memory_bytes": (0.0, 2e12), "l3_occupancy_bytes": (0.0, 4e9),
 }  # fmt: skip
-"""Least and greatest possible values: rates in a row for a counter, values for a gauge."""
+"""Bounds of plausible values: of a counter's rate in a row, or of a gauge's value."""
 RATE_UNITS = {"J": "W", "s": "s/s"}
 Contradiction = tuple[tuple[str, ...], str]
 """Counters of which at least one is wrong, and the evidence in words."""

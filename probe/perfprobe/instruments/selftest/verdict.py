@@ -20,6 +20,7 @@ class Check:
 
     counter: str
     what: str
+    """The state or work of the CPU whose count is known, in words."""
     unit: str
     tolerance: float
     why: str

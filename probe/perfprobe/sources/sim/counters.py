@@ -99,7 +99,7 @@ def sim_counter(
 
 
 def _thousandth(row: Row) -> Callable[[Ints], Any]:
-    """A row divided by 1000: cycles and instructions, which integrals hold x 1000, or ns as us."""
+    """A row divided by 1000: integrals count thousandths of cycles and instructions, and ns."""
     return lambda t: t[row] // 1000
 
 

@@ -227,8 +227,8 @@ def license_(script: Script) -> None:
     calm = script.stage(6)
     calm.run(_thread(machine, 0), HPL)
     wide = _every_nth_core(machine, 0, 3)
-    # Half-wide code comes first: its level is requested, but lowers no clock with this many active
-    # cores.
+    # AVX2 code comes first: it runs at its own licence level, but that level does not lower the
+    # clock with this many active cores.
     light = script.stage(5, like=calm)
     light.run(_thread(machine, 0, wide), AVX2)
     script.episode("license", "level", _thread(machine, 0, wide), 0.0)
