@@ -98,7 +98,7 @@ class Story:
 
 
 def story(path: Path) -> tuple[Story, str]:
-    """Reads a recording. Returns its story, and its damage ('' if there is none)."""
+    """Reads a recording. Returns what its messages contain, and its damage ('' if none)."""
     with Recording(path) as recording:
         report = Story(recording.hello)
         for message in recording.messages():

@@ -12,8 +12,8 @@ STATES = ("neither", "lp0", "lp1", "both")
 
 
 def _rates(piece: Piece) -> dict[str, int]:
-    """The rate of each quantity per ns: time in units of 1, cycles of 1e-9, instructions of
-    1e-12."""
+    """Returns how much each quantity grows per ns: times in ns, cycles in units of 1e-9, and
+    instructions in units of 1e-12."""
     rates = {f"mask{piece.mask}": 1}
     for lp, mode in enumerate(piece.modes):
         if mode not in UNHALTED:

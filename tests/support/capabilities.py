@@ -37,7 +37,7 @@ def setpriv(*capabilities: int) -> str:
 
 
 # --- privileged tests that can run ----------------------------------------------------------------
-# The reasons with which the tests are skipped; '' if they can run.
+# Each `cannot_…` returns the reason why its tests are skipped; '' if they can run.
 
 DROPPED = (access.CAP_SYS_ADMIN, access.CAP_PERFMON, access.CAP_SYS_RAWIO, DAC_OVERRIDE)
 """Capabilities whose loss is tested."""

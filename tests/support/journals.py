@@ -1,5 +1,5 @@
-"""Journals of registers. A test cannot change the directory of root's journals, the system's run
-directory."""
+"""Register journals. Root's journals are in the system's run directory, which a test cannot
+change."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def is_whole(hello: Hello, frame: wire.Frame) -> bool:
 
 
 def place(hello: Hello, key: str) -> tuple[Block, int, Counter]:
-    """The counter with its block and its first column in it."""
+    """Returns the block of a counter, the counter's first column in the block, and the counter."""
     return next(
         (block, first, counter)
         for block in hello.blocks

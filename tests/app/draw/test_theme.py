@@ -156,8 +156,8 @@ def test_the_ansi_theme_uses_colours_of_the_terminal_only() -> None:
 
 
 def test_each_meaning_has_its_own_of_eight_hues() -> None:
-    """Normal and bright colours of one hue are the same in many palettes. Only "both", which is a
-    bar, has the hue of warnings, which are signs and numbers."""
+    """Many palettes do not distinguish the normal and the bright colour of a hue. Only "both" and
+    warnings share a hue: "both" is a bar, and warnings are signs and numbers."""
 
     def hue(style: Style) -> int:
         assert style.color

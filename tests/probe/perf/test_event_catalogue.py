@@ -17,7 +17,7 @@ from perfprobe.perf.event_catalogue import Catalogue, ListedEvent, perf_events
 from perfprobe.perf.event_names import parse_groups
 from perfprobe.perf.perf_events import Event
 
-# --- event machines -------------------------------------------------------------------------------
+# --- events by machine ----------------------------------------------------------------------------
 
 
 OFFCORE = "cpu/event=0xb7,umask=0x1,offcore_rsp=0x3fbfc00001/"
