@@ -253,7 +253,7 @@ MIN_ROWS = 512
 """Minimum number of samples for which there is room: after a drop there are still a dozen samples
 below the fifth percentile. With more than 256 CPUs they need more than MAX_BYTES: 64 MB at 1024
 CPUs."""
-MOVED_ROWS = 256
+MOVED_ROWS = 16
 """Number of samples that are moved at once when others are dropped."""
 SORTED_COLUMNS = 64
 """Number of columns that are sorted at once for percentiles: sorting copies them."""
