@@ -57,7 +57,9 @@ COUNTED: dict[tuple[str, str], Counted] = {
     ("neighbour", "memory"): Counted("traffic of the package, of all programs together", False),
     ("neighbour", "cache"): Counted("misses of the last cache", False),
     ("neighbour", "hypervisor"): Counted("steal"),
-    ("quota", "quota"): Counted("the kernel's account of the group's stops"),
+    ("quota", "quota"): Counted(
+        "the kernel's account of the group's stops; multiplied by tasks per CPU: inferred"
+    ),
     ("stopped", "stopped"): Counted("the states of threads"),
     ("stopped", "split-lock"): Counted("sleeps of 10 ms of who the kernel's log names", False),
     ("memory-stall", "memory-limit"): Counted("hits of the group's limit, and its stalled time"),

@@ -352,6 +352,8 @@ def _quota_finding(
     throttled = times.throttled(tasks)
     if not throttled:
         return finding
+    beliefs = [(confidence(*QUOTA_CAUSE, counted=group.is_counted), group.wait_s)
+               for group in throttled]  # fmt: skip
     worst = throttled[0]
     quota = worst.quota
     names = Counter(tasks[key].comm for key in worst.keys)
@@ -372,7 +374,7 @@ def _quota_finding(
     return replace(
         finding, text=f"{who} may use no more than {allowed}{whose}",
         culprit=f"its CPU quota of {allowed}" if job is not None else who,
-        evidence=evidence, confidence=confidence(*QUOTA_CAUSE), details=details,
+        evidence=evidence, confidence=joint_confidence(beliefs), details=details,
         headline=f"{who} {'lost' if over else 'loses'} {percent_of(worst.wait_s, worst.wanted_s)} "
                  f"of its time to a quota of {allowed}{owner}",
         victim_share=victim_share(worst.wait_s, worst.wanted_s, span_s),

@@ -191,6 +191,12 @@ class Throttled:
     wanted_s: float
     """Seconds that these tasks ran or waited."""
 
+    @property
+    def is_counted(self) -> bool:
+        """Whether the kernel counted all of `wait_s`, which it does once for each CPU, not for each
+        task."""
+        return self.wait_s <= self.quota.throttled_s
+
 
 class JobFootprint:
     """The CPUs on which a job ran, and how long it waited for a CPU and for a disk."""

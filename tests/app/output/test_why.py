@@ -701,6 +701,17 @@ def test_a_quota_is_named_with_its_owner_and_other_tasks_are_not() -> None:
     assert WAIT_CAUSE not in {finding.cause for finding in result.named_findings}
 
 
+def test_stops_by_a_quota_are_inferred_where_they_are_multiplied_by_tasks_per_cpu() -> None:
+    """The kernel counted 0.3 s for a CPU, so that two tasks which share it lost up to 0.6 s."""
+    threads = {(1, tid): task_times("job", 0.2, 0.3) for tid in (1, 2)}
+    session = with_quota(threads, 0.3)
+    session._losses._waited_s = np.array([0.6, 0.0, 0.0, 0.0])
+    result = report(session, session.run.start_ns, ["job"])
+    (finding,) = [finding for finding in result.named_findings if finding.cause == QUOTA_CAUSE]
+    assert finding.evidence[0] == "job stood still 0.60 of 1.0 s"
+    assert finding.confidence == "inferred"
+
+
 def test_a_wait_explained_by_a_quota_is_not_blamed_on_other_tasks() -> None:
     session = with_quota({(1, 1): task_times("job", 0.2, 0.3)}, 0.2)
     session.run_times.tasks = hog(0.5)
