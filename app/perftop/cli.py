@@ -39,7 +39,7 @@ perftop ramp             how long must I warm up before I measure?
 
 perftop                  the screen: what each core does, and what takes its time
 perftop demo             the same on a simulated machine, for two minutes
-perftop demo list        recordings of real trouble, and more simulated machines
+perftop demo list        recordings of real problems, and more simulated machines
 perftop doctor           what can be read here, what not, and how to see more
 perftop VERB --help      the options of a verb"""
 

@@ -17,7 +17,7 @@ _OPTIONS = (
     (("-c", "--cpus"), "LIST", "only these CPUs: 0-15,32 | pkg0 | core3 | pkg1core3 | type:P"),
     (("--smt-method",), "NAME", f"find the SMT states only this way: {', '.join(METHODS)}"),
     (("-e", "--events"), "LIST",
-     "count these, too: NAME, cpu/event=0xd1,umask=1,name=NAME/, rUUEE, {a,b}; NAME:u, NAME:k"),
+     "also count these: NAME, cpu/event=0xd1,umask=1,name=NAME/, rUUEE, {a,b}; NAME:u, NAME:k"),
 )  # fmt: skip
 
 

@@ -418,10 +418,11 @@ def spent_text(spent: JobTime) -> str:
 
 def time_use_lines(phases: Sequence[RunPhase], *, unicode: bool) -> list[str]:
     """Returns the bar with its legend, and the table if there are several phases; an empty list if
-    it is unknown what the threads did, or if they only slept."""
+    it is unknown what the threads did, or if they only slept in a run without marks."""
     nothing = JobTime(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
     spent_s = [phase.times.job_time() or nothing for phase in phases]
-    if sum(sum(times) - times.slept_s for times in spent_s) < MIN_SHOWN_S:
+    awake_s = sum(sum(times) - times.slept_s for times in spent_s)
+    if (len(phases) < 2 and awake_s < MIN_SHOWN_S) or not any(map(sum, spent_s)):
         return []
     shown_uses = [
         index for index in range(len(TIME_USES))

@@ -51,8 +51,8 @@ def add(verbs: Any) -> None:
     parser = options.add_verb(verbs, "doctor", run, text, machine=True)
     options.add_json(parser)
     text = (
-        "compare conditions only, and exit with 1 if one is broken; a RULE is governor=performance "
-        f"or turbo=on, or a name alone for its best state: {', '.join(RULES)} "
+        "check the conditions only, and exit with 1 if one is broken; a RULE is "
+        f"governor=performance or turbo=on, or a name alone for its best state: {', '.join(RULES)} "
         f"(default: {' '.join(DEFAULT_RULES)})"
     )
     parser.add_argument("--check", nargs="*", metavar="RULE", help=text)

@@ -35,7 +35,7 @@ _HEADINGS = {"least": "least", "median": "median", "mean": "mean", "error": "±"
 
 
 def add_timers(verbs: Any) -> None:
-    text = "what it costs to ask for the time, and how fine it is"
+    text = "cost and resolution of reading the time"
     parser = add_instrument(verbs, "timers", run_timers, text)
     text = "measure on this CPU (default: any)"
     parser.add_argument("--cpu", type=int, metavar="N", help=text)
@@ -184,7 +184,7 @@ _COST_KEYS = ("median_us", "p95_us", "p99_us", "most_us")
 
 
 def add_wake(verbs: Any) -> None:
-    text = "what a wake-up costs on this CPU, by idle state, and from where"
+    text = "cost of a wake-up on this CPU, by idle state and waker"
     parser = add_instrument(verbs, "wake", run_wake, text)
     text = "measure on this CPU (default: the last one allowed)"
     parser.add_argument("--cpu", type=int, metavar="N", help=text)

@@ -374,7 +374,7 @@ EVENT_INDENT = 28
 
 def add_events(verbs: Any) -> None:
     parser = options.add_verb(verbs, "events", run_events, "what -e can count here", machine=True)
-    text = "only names or words with this"
+    text = "only events with WORD in their name or description"
     parser.add_argument("word", nargs="?", metavar="WORD", help=text)
     text = "what this source counts: auto, perf"
     parser.add_argument("--source", default="auto", metavar="NAME", help=text)

@@ -40,7 +40,7 @@ LONG_NS = 60_000_000_000
 """Interval in ns above which a number without a unit causes a warning."""
 _UNITS_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000, "m": 60_000_000_000,
              "h": 3_600_000_000_000}  # fmt: skip
-REMOTE = "where perfprobe is on HOST (default: in the PATH of its shell)"
+REMOTE = "path of perfprobe on HOST (default: found by the PATH of its shell)"
 METRICS = "only these: util, busy_hz, smt, power_w …"
 SHIPPED = Path(__file__).parent.parent / "recording" / "shipped"
 """The recordings of `perftop demo NAME`, in other words `demo:NAME`."""
@@ -165,7 +165,7 @@ def add_verb(
 
 def add_machine(parser: argparse.ArgumentParser) -> None:
     """Adds the options for the machine that the probe runs on, and for the rights of the probe."""
-    text = "run the probe, and only it, as root; with --host there"
+    text = "run only the probe as root; with --host, on that host"
     parser.add_argument("--sudo", action="store_true", help=text)
     text = "run the probe on that machine: ssh HOST perfprobe …"
     parser.add_argument("--host", action="append", metavar="[USER@]HOST", help=text)
@@ -208,7 +208,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
 
 
 def add_terminal(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--no-mouse", action="store_true", help="the terminal keeps the mouse")
+    parser.add_argument("--no-mouse", action="store_true", help="leave the mouse to the terminal")
     text = "instead of ~/.config/perftop/config.toml"
     parser.add_argument("--config", type=Path, metavar="FILE", help=text)
 

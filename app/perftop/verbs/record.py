@@ -57,7 +57,7 @@ def add(verbs: Any) -> None:
     parser = options.add_verb(verbs, "record", run, text, stream=True, epilog=EPILOG)
     text = "the file to write; a directory for several --host"
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help=text)
-    text = "keep only the last TIME, in a directory; USR1 or m keeps it for good"
+    text = "keep only the last TIME, in a directory; USR1 or m saves it"
     parser.add_argument("--ring", type=options.span_ns, metavar="TIME", help=text)
     text = "keep 30 s around episodes of these kinds: turbo-drop,neighbour …"
     parser.add_argument("--on", metavar="KIND,KIND", help=text)

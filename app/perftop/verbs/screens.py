@@ -34,8 +34,8 @@ COST_TEXT = (
 )
 PANE_TEXT = (
     "-- CMD [ARG …] runs a command, measures it, and shows what it prints below the numbers. "
-    "Ctrl-C is for the command, q leaves the screen and lets it run on; a summary on stderr at its "
-    "end; the exit status is the command's."
+    "Ctrl-C goes to the command, q leaves the screen while it continues; a summary on stderr at "
+    "its end; the exit status is the command's."
 )
 
 
@@ -57,10 +57,10 @@ def add_live(verbs: Any) -> None:
     )  # fmt: skip
     options.add_interval(replay, LIVE_INTERVAL_NS)
 
-    text = "the screen on a recording of real trouble, or on a simulated machine"
+    text = "the screen on a recording of real problems, or on a simulated machine"
     about = (
         "the screen on a simulated machine: two minutes in which each view shows something; or on "
-        "a recording of real trouble"
+        "a recording of real problems"
     )
     demo = options.add_verb(verbs, "demo", run_demo, text, about=about)
     demo.add_argument(
@@ -149,7 +149,7 @@ def _list_demos() -> int:
 
     width, colour = shutil.get_terminal_size((80, 24)).columns, colours(sys.stdout)
     for topic, title in (
-        ("demo", "Recordings of real trouble: perftop demo NAME, perftop why demo:NAME"),
+        ("demo", "Recordings of real problems: perftop demo NAME, perftop why demo:NAME"),
         ("sim", "Simulated machines: perftop demo NAME[,cpus=N]"),
     ):
         rows = next(block.lines for block in page.read_page(topic).blocks if block.kind == "table")
@@ -187,7 +187,7 @@ def run_replay(args: argparse.Namespace) -> int:
     return pair_screen.run((files[0], files[1]), moment, config.load(args.config), mouse=mouse)
 
 
-# --- `perftop fleet`: shows many machines, a row each, on a screen or as JSON lines.
+# --- `perftop fleet`: shows many machines, one per row, on a screen or as JSON lines.
 
 MAX_FILE_BYTES = 1 << 20
 """Maximum bytes of a file of hosts."""
@@ -196,14 +196,14 @@ MAX_FIRST_WAIT_S = 10.0
 
 
 def add_fleet(verbs: Any) -> None:
-    about = "many machines, a row each, the one that loses most first; Enter opens one"
-    parser = options.add_verb(verbs, "fleet", run_fleet, "many machines, a row each", about=about)
+    about = "many machines, one per row, the one that loses most first; Enter opens one"
+    parser = options.add_verb(verbs, "fleet", run_fleet, "many machines, one per row", about=about)
     parser.add_argument(
         "hosts", nargs="*", metavar="[USER@]HOST|DIR",
         help="machines to reach by ssh, at most 64; sim:… simulates one; DIR is what "
         "record --host … -o DIR wrote",
     )  # fmt: skip
-    text = "read names of machines from it, one a line"
+    text = "read names of machines from it, one per line"
     parser.add_argument("--hosts", type=Path, dest="hosts_file", metavar="FILE", help=text)
     parser.add_argument("--remote", metavar="PATH", help=options.REMOTE)
     text = "read what this server has scraped from perftop exporter"
@@ -211,7 +211,7 @@ def add_fleet(verbs: Any) -> None:
     text = 'with --prometheus, only these series: {job="perftop"}'
     parser.add_argument("--match", metavar="SELECTOR", help=text)
     options.add_interval(parser)
-    options.add_json(parser, "one JSON object a line, no screen")
+    options.add_json(parser, "one JSON object per line, no screen")
     text = "with --json: stop after N intervals"
     parser.add_argument("-n", "--count", type=options.count, metavar="N", help=text)
     options.add_terminal(parser)

@@ -50,7 +50,7 @@ def add(verbs: Any) -> None:
     parser.add_argument("-A", dest="command_a", metavar="'CMD'", help=text)
     parser.add_argument("-B", dest="command_b", metavar="'CMD'", help="the other command")
     forms = parser.add_mutually_exclusive_group()
-    forms.add_argument("--json", action="store_true", help="one JSON object a line")
+    forms.add_argument("--json", action="store_true", help="one JSON object per line")
     text = "one line an interval, of the whole machine"
     forms.add_argument("--brief", action="store_true", help=text)
     parser.add_argument("--metrics", metavar="A,B", help=options.METRICS)

@@ -29,7 +29,7 @@ DEFAULT_NS = 10_000_000_000
 """Default duration in ns of a measurement without a command."""
 EPILOG = (
     "-- CMD [ARG …] runs a command and shows what it lost, on stderr; the exit status is the "
-    "command's. Without a command it is 0, also if nothing was found."
+    "command's. Without a command it is 0, even if nothing was found."
 )
 
 
@@ -161,10 +161,10 @@ def add_summary(verbs: Any) -> None:
     text = "what record has written"
     parser.add_argument("file", type=options.recording, metavar="FILE", help=text)
     parser.add_argument("--by", choices=("mark",), help="a phase from each mark to the next")
-    for name, key, text in (("--from", "since", "begins"), ("--to", "until", "ends")):
-        moment = f"where it {text}: 30s after the start, or 12:03:05"
+    for name, key, text in (("--from", "since", "start"), ("--to", "until", "end")):
+        moment = f"{text} of the range: 30s after the start, or 12:03:05"
         parser.add_argument(name, dest=key, type=place, metavar="TIME", help=moment)
-    options.add_json(parser, "one JSON object a phase")
+    options.add_json(parser, "one JSON object per phase")
 
 
 def place(text: str) -> int | str:

@@ -444,6 +444,8 @@ def test_columns_are_aligned_after_a_cut_name_in_ascii() -> None:
 @pytest.mark.parametrize("parts", [{}, {"sleep": 9.0}])
 def test_a_command_that_only_slept_has_no_bar(parts: dict[str, float]) -> None:
     assert time_use_lines([phase("sleep", 9.0, **parts)], unicode=True) == []
+    marked = time_use_lines([phase("a", 9.0, **parts), phase("b", 9.0, **parts)], unicode=True)
+    assert bool(marked) == ("sleep" in parts), "the user asked for the lengths of these phases"
 
 
 share = st.floats(0.0, 1e4, allow_nan=False)
