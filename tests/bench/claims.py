@@ -1,15 +1,21 @@
 """Prints how often `diff` and `stat -r` are wrong, for each of their claims, by simulation: the
 rate before these claims were examined, the rate now with its binomial error, and what is allowed.
-Exits with 1 if a rate is outside.
+Does the same for figures on samples whose truth is known, which have no such error. Exits with 1 if
+one is outside.
 
 Run by hand: PYTHONPATH=tests/support python tests/bench/claims.py [TRIALS] (3,000: a minute)
 """
 
 from __future__ import annotations
 
+import math
 import random
 import sys
 from collections.abc import Iterable, Iterator
+from itertools import chain
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 from drawn_runs import (
     MANY,
@@ -22,14 +28,35 @@ from drawn_runs import (
     tables,
     ticks,
 )
+from known_truths import (
+    Unread,
+    bursts_of_steal,
+    lost_share_at_half_the_clock,
+    seconds_after_a_suspend,
+    session_in_batches,
+    steal_from_ticks_in_short_samples,
+    times_of_two_tasks_on_a_cpu,
+)
+from task_scans import Machine, records_of_a_crowd
+from walked_clocks import drops_of_a_noisy_clock
 
 from perftop.output.compare import statistics
 from perftop.output.compare.comparison import NOISE, Row, compare
 from perftop.output.compare.readings import Reading
 
-Claim = tuple[str, float, float, float, float]
-"""The kind of error, its rate at commit 9eac8032 (2,000 trials of the same draws), its rate now,
-and the lowest and the highest allowed rate."""
+
+class Claim(NamedTuple):
+    what: str
+    before: float
+    """The rate at commit 9eac8032 (2,000 trials of the same draws), or the figure."""
+    now: float
+    lowest: float
+    """The lowest allowed rate now."""
+    highest: float
+    trials: float = math.inf
+    """The number of trials of `now`. A figure whose error is no sampling error has infinitely
+    many."""
+
 
 CORRELATED = (
     (15, 0.0, 0.067),
@@ -85,44 +112,84 @@ def claims(trials: int) -> Iterator[Claim]:
         for name, same in (("normal", normal(100, 3)), ("rarely slow", rarely_slow(100, 0.03))):
             wrong = share_with_a_difference(tables(trials, runs, same, same, MANY[:5]))
             what = f"{runs} equal runs a side, {name}, called different"
-            yield what, next(before), wrong, 0, 0.05
+            yield Claim(what, next(before), wrong, 0, 0.05, trials)
     wrong = share_with_a_difference(tables(trials, 3, ticks, ticks, MANY))
-    yield "equal times in ticks called different", 0.285, wrong, 0, 0.05
-    yield "equal files of five runs called different", 0.459, sessions(trials, 3), 0, 0.05
+    yield Claim("equal times in ticks called different", 0.285, wrong, 0, 0.05, trials)
+    yield Claim(
+        "equal files of five runs called different", 0.459, sessions(trials, 3), 0, 0.05, trials
+    )
     for ratio, old in ((1.1, 0.952), (1.86, 0.908), (3.0, 0.886)):
         result = tables(trials, 6, normal(100, 10), normal(100 * ratio, 10 * ratio))
         held = share_of_right_intervals(result, ratio - 1)
-        yield f"the interval holds a ratio of {ratio:g}", old, held, 0.95, 0.96
+        yield Claim(f"the interval holds a ratio of {ratio:g}", old, held, 0.95, 0.96, trials)
     for runs, old in ((5, 0.517), (10, 0.518)):
         moved = statistics.smallest_difference(3.0, runs, 1)
         found = share_with_a_difference(
             tables(trials, runs, normal(100, 3), normal(100 + moved, 3))
         )
-        yield f"the least difference of {runs} runs is found", old, found, 0.78, 0.86
+        yield Claim(f"the least difference of {runs} runs is found", old, found, 0.78, 0.86, trials)
     for runs, old in ((10, 0.136), (20, 0.119)):
         found = share_with_a_difference(tables(trials, runs, rarely_slow(100), rarely_slow(102)))
-        yield f"2 % among rare slow runs are found by {runs} runs", old, found, 0.85, 1.0
+        yield Claim(
+            f"2 % among rare slow runs are found by {runs} runs", old, found, 0.85, 1.0, trials
+        )
     for runs, old in ((5, 0.258), (10, 0.195), (20, 0.195)):
         draw = random.Random(runs)
         sets = ([draw.gauss(1, 0.03) for _ in range(runs)] for _ in range(trials))
         wrong = rate(bool(statistics.outliers(values)) for values in sets)
-        yield f"an outlier in {runs} healthy runs", old, wrong, 0, 0.01
+        yield Claim(f"an outlier in {runs} healthy runs", old, wrong, 0, 0.01, trials)
     wrong = contradictions(trials // 4)
-    yield "a verdict contradicts its interval", 0.336, wrong, 0, 0
+    yield Claim("a verdict contradicts its interval", 0.336, wrong, 0, 0)
     for length, white, old in CORRELATED:
         called, known = rates_of_series(trials // 4, length, white)
         name = f"one recording each, correlation {length / 300:.0%}, white noise {white:g}"
-        yield name, old, called / max(known, 0.01), 0, 0.1
+        yield Claim(name, old, called / max(known, 0.01), 0, 0.1, max(1, known * (trials // 4)))
+
+
+def claims_on_samples() -> Iterator[Claim]:
+    """Yields figures instead of rates; those before are of the same streams at that commit, which
+    found no sample in two of the spans after a suspend."""
+    share = lost_share_at_half_the_clock(util=0.45)
+    yield Claim("loss at half the clock, 45 % busy; true: 0.5", 0.0, share, 0.49, 0.51)
+    with TemporaryDirectory() as directory:
+        records = records_of_a_crowd(Machine(Path(directory)), 1)
+        seen_s = sum(wait for wait, _ in records["waits"]["0"] if wait is not None)
+        yield Claim(
+            "share seen of the waits of ten tasks on a CPU", 0.196, seen_s / 9.02, 0.99, 1.01
+        )
+        elapsed_s = seconds_after_a_suspend(Path(directory, "slept.perftop"))
+        errors_s = [abs(s - true_s) for s, true_s in zip(elapsed_s, (15, 5, 10), strict=True)]
+        yield Claim("largest error in s of a span after a suspend", 14.9, max(errors_s), 0, 1.1)
+    times = times_of_two_tasks_on_a_cpu(seconds=2)
+    yield Claim("waits are reported of a look of two seconds", 1, times.has_waits, 0, 0)
+    task = times_of_two_tasks_on_a_cpu(seconds=3).tasks[1, "a", 0]
+    share = task.wait_s / task.wanted_s
+    yield Claim("share of waiting in a look of three seconds; true: 0.5", 0.4, share, 0.49, 0.51)
+    stolen_s = steal_from_ticks_in_short_samples()
+    yield Claim("steal in s of samples of 10 ms; true: 0.1", 0.07, stolen_s, 0.096, 0.1)
+    session = session_in_batches(Unread(cores=2), 1)
+    clock_hz = session.run_interval().values["busy_hz"][1]
+    what = "clock in GHz of a run with an unread value; true: 2"
+    yield Claim(what, math.nan, clock_hz / 1e9, 1.99, 2.01)
+    spells, bursts = 400, 200
+    _, false_count = drops_of_a_noisy_clock(0.02, spells)
+    per_hour = false_count * 3600 / (14.5 * spells)
+    yield Claim("false drops an hour at a clock noise of 2 %", 423, per_hour, 0, 5)
+    _, false_count, _ = bursts_of_steal(0.03, bursts)
+    per_hour = false_count * 3600 / (56 * bursts)
+    yield Claim("false episodes an hour at a steal of 3 %", 1008, per_hour, 0, 5)
 
 
 def main() -> int:
     trials, outside = int(sys.argv[1]) if sys.argv[1:] else 3000, 0
-    for what, before, share, least, most in claims(trials):
-        slack = error(min(max(share, 1 / trials), 1 - 1 / trials), trials)
-        is_right = least - slack <= share <= most + slack
+    for claim in chain(claims(trials), claims_on_samples()):
+        share, least_share = claim.now, 1 / (claim.trials + 1)
+        slack = error(min(max(share, least_share), 1 - least_share), claim.trials)
+        is_right = claim.lowest - slack <= share <= claim.highest + slack
         outside += not is_right
-        print(f"{what:55} {before:6.3f} {share:6.3f} ± {slack:.3f}, allowed {least:g} to {most:g}"
-              f"{'' if is_right else ': WRONG'}", flush=True)  # fmt: skip
+        print(f"{claim.what:55} {claim.before:7.3f} {share:6.3f} ± {slack:.3f}, "
+              f"allowed {claim.lowest:g} to {claim.highest:g}{'' if is_right else ': WRONG'}",
+              flush=True)  # fmt: skip
     return min(outside, 1)
 
 

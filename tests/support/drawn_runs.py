@@ -16,7 +16,7 @@ MANY = ["run_s", "cpu_s", "waited_s", "disk_s", "others_cpus", "busy_hz", "ipc",
 Draw = Callable[[random.Random], float]
 
 
-def error(share: float, trials: int) -> float:
+def error(share: float, trials: float) -> float:
     """Returns two standard errors of a rate."""
     return 2 * math.sqrt(share * (1 - share) / trials)
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import made
 import numpy as np
 import pytest
-from fakes import Machine
+from known_truths import bursts_of_steal
 from paced import S, Stepped
 
-from perftop.detect.engine import GAP_NS, RunningEpisodes
+from perftop.detect.engine import GAP_NS
 from perftop.detect.stops import SMI_QUIET_NS, Smis, Steals
-from perftop.model.kinds import Episode
 from perftop.model.sample_reader import SampleReader
 
 PAUSE = SMI_QUIET_NS // S
@@ -139,18 +138,8 @@ def test_steal_of_an_offline_cpu_ends_when_it_was_last_counted() -> None:
 
 @pytest.mark.parametrize("usual_share", [0.0, 0.03])
 def test_only_steal_above_the_usual_is_an_episode(usual_share: float) -> None:
-    """A host that always takes 3 % in random ticks makes a thousand runs of close ticks an hour. A
-    burst of 25 % for 3 s must still be detected."""
-    rng, detector = np.random.default_rng(1), RunningEpisodes()
-    steals = Steals(SampleReader(Machine(cores=1, threads=1).hello), detector)
-    ended, bursts = list[Episode](), 20
-    for sample in range(600 * bursts):
-        share = 0.25 if sample % 600 >= 570 else usual_share
-        stolen_s = np.array([0.01 * rng.poisson(10 * share)])
-        ended += steals.step(stolen_s, sample * S, (sample + 1) * S)
-    starts = [episode.start_ns // S for episode in [*ended, *detector.running]]
-    detected_bursts = {start // 600 for start in starts if start % 600 >= 560}
-    assert len(detected_bursts) >= 0.9 * bursts
-    assert sum(start % 600 < 560 for start in starts) <= (5 if usual_share else 0)
+    detected_count, false_count, episodes = bursts_of_steal(usual_share, bursts=20)
+    assert detected_count >= 18
+    assert false_count <= (5 if usual_share else 0)
     if usual_share:
-        assert any("usual_share" in episode.evidence for episode in ended)
+        assert any("usual_share" in episode.evidence for episode in episodes)

@@ -3,63 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Any
 
-import counted
 import made
 import numpy as np
 import pytest
 from fakes import CpuLoad, Machine, observe
-from paced import S, Stepped
+from paced import S
 from truths import SECOND, found_episodes, scripted
+from walked_clocks import HZ, Walk, drops_of_a_noisy_clock, spans
 
 from perfprobe import wire
 from perfprobe.sources.sim.source import open_sim
-from perfprobe.wire import Block, Counter
 from perftop.detect.engine import GAP_NS, PAUSE_NS, RunningEpisodes
 from perftop.detect.turbo_drops import DROP_END, DROP_START, MIN_AWAKE_NS, MIN_WORK, Clocks, Drops
 from perftop.model.belief import Cap
-from perftop.model.kinds import Episode
 from perftop.model.sample_reader import SampleReader
 from perftop.session.session import Session
 
-HZ = 3.0e9
 PAUSE = PAUSE_NS // S
 NAN = float("nan")
-
-
-class Walk(Stepped):
-    """Simulated cores of two threads each, at a ceiling of 3 GHz."""
-
-    def __init__(
-        self, cores: int = 4, package: Sequence[Counter] = (), cpu: Sequence[Counter] = ()
-    ) -> None:
-        hello = made.hello([made.REF, made.CYCLES, *cpu], cores=cores)
-        hello.blocks.append(Block("package", "package", [made.CEILING, *package]))
-        super().__init__()
-        self.cores = cores
-        self.reader = SampleReader(hello)
-        self.drops = Drops(self.reader, self.detector)
-
-    def go(
-        self, depth: float | Sequence[float] = 0.0, *, samples: int = 1, ns: int = S,
-        ceiling: float = HZ, util: float | Sequence[float] = 1.0, **moved: Any,
-    ) -> Walk:  # fmt: skip
-        """Lowers the clocks by `depth` of the first ceiling. `util` NaN: not read."""
-        delta = counted.delta(self.reader.counters, moved, abs(ns) / 1e9)
-        for _ in range(samples):
-            use = np.broadcast_to(np.asarray(util, float), self.cores)
-            run_s = np.nan_to_num(use) * ns / 1e9
-            cycles = run_s * HZ * (1 - np.asarray(depth))
-            clocks = Clocks(run_s, cycles, use, np.full(self.cores, ceiling), delta)
-            self.ended += self.drops.step(clocks, *self.step_of(ns))
-        return self
-
-
-def spans(episodes: list[Episode]) -> list[tuple[int, int | None]]:
-    """Start and end in samples."""
-    return [(e.start_ns // S, None if e.end_ns is None else e.end_ns // S) for e in episodes]
 
 
 def test_an_episode_lasts_from_the_first_to_the_last_sample_that_shows_it() -> None:
@@ -351,12 +314,6 @@ def with_raised_limit(hello: wire.Hello, message: Any, factor: float) -> Any:
 
 @pytest.mark.parametrize("noise", [0.002, 0.02])
 def test_a_noisy_clock_must_drop_by_more_than_its_noise(noise: float) -> None:
-    """With noise of 2 %, a clock is 5 % low by chance some 200 times an hour. A drop of 6 % for 5 s
-    must still be detected."""
-    rng, walk, spells = np.random.default_rng(3), Walk(cores=2), 8
-    for _ in range(spells):
-        for depth in [0.0] * 150 + [0.06] * 50:
-            walk.go((depth + rng.normal(0, noise, 2)).tolist())
-    starts = [start for start, _ in spans([*walk.ended, *walk.running])]
-    assert {start // 200 for start in starts if start % 200 >= 145} == {*range(spells)}
-    assert sum(start % 200 < 145 for start in starts) <= 1
+    detected_count, false_count = drops_of_a_noisy_clock(noise, spells=8)
+    assert detected_count == 8
+    assert false_count <= 1

@@ -6,52 +6,28 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from known_truths import (
+    HZ,
+    lost_share_at_half_the_clock,
+    steal_from_ticks_in_short_samples,
+    values,
+    wanted_and_lost_s,
+)
 from nights import cases_by_day
 from truths import PLAYED_S, SMALL, found_episodes
 
-from perftop.base.arrays import Bools, Floats
+from perftop.base.arrays import Floats
 from perftop.model.evaluation import (
     MAX_CARRIED_S,
     MAX_RESTING_SHARE,
     MIN_AWAKE_SHARE,
     MIN_WANTED_SHARE,
-    Evaluator,
-    Values,
     distribute_steal,
-    lost_time,
     resting_rows,
 )
-from perftop.model.numbers import INDEX, METRICS
+from perftop.model.numbers import INDEX
 
 SAMPLE_NS = 100_000_000
-HZ = 3e9
-
-
-class FullEvaluator(Evaluator):
-    """An evaluator that has all metrics but those in `missing_metrics`."""
-
-    def __init__(self, *missing_metrics: str) -> None:
-        self._lacking = missing_metrics
-
-    def mask(self, key: str) -> Bools:
-        return np.array([key not in self._lacking])
-
-
-def values(span_s: float = 1.0, **shares: float) -> Values:
-    """Returns the values of one CPU with these metrics; the clock is in Hz."""
-    top, bottom = np.full((2, len(METRICS), 1), np.nan)
-    for key, share in shares.items():
-        top[INDEX[key]], bottom[INDEX[key]] = share * span_s, span_s
-    bottom[INDEX["util"]] = span_s
-    return Values(top, bottom)
-
-
-def wanted_and_lost_s(
-    values_of_cpu: Values, ceiling_hz: float = HZ, *missing_metrics: str
-) -> tuple[float, list[float]]:
-    """Returns the wanted time in seconds, and the lost parts of it."""
-    report = lost_time(values_of_cpu, np.array([ceiling_hz]), FullEvaluator(*missing_metrics))
-    return float(report.wanted_s[0]), report.parts_s[:, 0].tolist()
 
 
 def test_parts_are_taken_in_order_from_the_rest() -> None:
@@ -59,6 +35,10 @@ def test_parts_are_taken_in_order_from_the_rest() -> None:
     wanted_s, (steal_s, halted_s, clock_s) = wanted_and_lost_s(case)
     assert wanted_s == pytest.approx(8)
     assert (steal_s, halted_s, clock_s) == pytest.approx((1, 1, 3))
+
+
+def test_losses_of_a_cpu_with_time_to_spare_count() -> None:
+    assert lost_share_at_half_the_clock(util=0.45) == pytest.approx(0.5)
 
 
 def test_polling_in_idle_is_not_wanted_time() -> None:
@@ -189,9 +169,4 @@ def test_carried_ticks_are_neither_lost_nor_counted_twice(
 
 
 def test_a_tick_in_a_short_sample_counts_fully() -> None:
-    """A CPU wants 42 of each 60 ms; the hypervisor takes 10 ms, in one tick."""
-    wanted = np.array([[0.007]] * 60)
-    stolen = np.array([[0.010 if sample % 6 == 5 else 0.0] for sample in range(60)])
-    settled, _ = distribute_steal(stolen, wanted, np.zeros(1))
-    assert settled.sum() == pytest.approx(0.1, abs=0.004)
-    assert np.minimum(stolen, wanted).sum() == pytest.approx(0.07), "before"
+    assert steal_from_ticks_in_short_samples() == pytest.approx(0.1, abs=0.004)

@@ -2,37 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
-from fakes import CpuLoad, Machine
-from played import session_of
-
-from perftop.session.session import Session
-
-SAMPLES, UNREAD = 40, 17
-
-
-class Unread(Machine):
-    """A machine on which the cycles of CPU 1 cannot be read in some samples."""
-
-    unread = range(UNREAD, UNREAD + 1)
-
-    def _advance(self, cpu: int, samples: int) -> dict[str, Any]:
-        cells: dict[str, Any] = super()._advance(cpu, samples)
-        if cpu == 1 and self._seq in self.unread:
-            cells["cycles"] = None
-        return cells
-
-
-def session_in_batches(machine: Machine, at_once: int, samples: int = SAMPLES) -> Session:
-    machine.does = {cpu: CpuLoad(1.0, hz=(2.0 if cpu == 1 else 3.0) * 1e9) for cpu in range(4)}
-    session = Session(machine.hello)
-    frames = [machine.frame(seq) for seq in range(samples)]
-    for first in range(0, samples, at_once):
-        session_of(session, frames[first : first + at_once])
-    return session
+from known_truths import SAMPLES, UNREAD, Unread, session_in_batches
 
 
 @pytest.mark.parametrize("at_once", [1, SAMPLES])

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import trees
-from task_scans import Machine, S
+from task_scans import Machine, S, records_of_a_crowd
 
 from perfprobe.kernel import tasks
 from perfprobe.kernel.task_files import BATCH_ENTRIES
@@ -133,15 +133,7 @@ def test_waits_are_read_only_for_the_busiest_tasks(
 def test_all_tasks_of_a_crowded_cpu_are_reported_unless_many_are_crowded(
     machine: Machine, busy_cpus: int, count: int
 ) -> None:
-    """Ten tasks take turns on each CPU; the tasks that ran most in a second waited least."""
-    for turn in range(3):
-        for cpu in range(busy_cpus):
-            for i in range(10):
-                pid, ran_ms = 100 + 10 * cpu + i, turn * (80 + 4 * i)
-                machine.runs(pid, ran_ms // 10, cpu)
-                waited = f"{ran_ms}000000 {turn * 1000 - ran_ms}000000 1\n"
-                trees.put(machine.root, f"proc/{pid}/schedstat", waited)
-        records = machine.records()
+    records = records_of_a_crowd(machine, busy_cpus)
     assert {len(ranked) for ranked in records["others"].values()} == {count}
     waits = [wait for wait, _ in records["waits"]["0"] if wait is not None]
     if busy_cpus == 1:

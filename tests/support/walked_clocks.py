@@ -1,0 +1,71 @@
+"""Turbo drops of handwritten clocks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import counted
+import made
+import numpy as np
+from paced import S, Stepped
+
+from perfprobe.wire import Block, Counter
+from perftop.detect.turbo_drops import Clocks, Drops
+from perftop.model.kinds import Episode
+from perftop.model.sample_reader import SampleReader
+
+HZ = 3.0e9
+
+
+class Walk(Stepped):
+    """Simulated cores of two threads each, at a ceiling of 3 GHz."""
+
+    def __init__(
+        self, cores: int = 4, package: Sequence[Counter] = (), cpu: Sequence[Counter] = ()
+    ) -> None:
+        hello = made.hello([made.REF, made.CYCLES, *cpu], cores=cores)
+        hello.blocks.append(Block("package", "package", [made.CEILING, *package]))
+        super().__init__()
+        self.cores = cores
+        self.reader = SampleReader(hello)
+        self.drops = Drops(self.reader, self.detector)
+
+    def go(
+        self, depth: float | Sequence[float] = 0.0, *, samples: int = 1, ns: int = S,
+        ceiling: float = HZ, util: float | Sequence[float] = 1.0, **moved: Any,
+    ) -> Walk:  # fmt: skip
+        """Lowers the clocks by `depth` of the first ceiling. `util` NaN: not read."""
+        delta = counted.delta(self.reader.counters, moved, abs(ns) / 1e9)
+        for _ in range(samples):
+            use = np.broadcast_to(np.asarray(util, float), self.cores)
+            run_s = np.nan_to_num(use) * ns / 1e9
+            cycles = run_s * HZ * (1 - np.asarray(depth))
+            clocks = Clocks(run_s, cycles, use, np.full(self.cores, ceiling), delta)
+            self.ended += self.drops.step(clocks, *self.step_of(ns))
+        return self
+
+
+def spans(episodes: list[Episode]) -> list[tuple[int, int | None]]:
+    """Start and end in samples."""
+    return [(e.start_ns // S, None if e.end_ns is None else e.end_ns // S) for e in episodes]
+
+
+CALM_SAMPLES, DROP_SAMPLES = 150, 50
+"""Lengths of the two parts of a spell of a noisy clock."""
+MAX_EARLY_SAMPLES = 5
+"""Number of samples before a drop in which its episode may begin."""
+
+
+def drops_of_a_noisy_clock(noise: float, spells: int) -> tuple[int, int]:
+    """Returns two counts of spells whose clock is steady for 15 s and 6 % lower for 5 s: the
+    detected drops, and the episodes without a drop. With noise of 2 %, a clock is 5 % low by chance
+    some 200 times an hour."""
+    rng, walk = np.random.default_rng(3), Walk(cores=2)
+    for _ in range(spells):
+        for depth in [0.0] * CALM_SAMPLES + [0.06] * DROP_SAMPLES:
+            walk.go((depth + rng.normal(0, noise, 2)).tolist())
+    spell, drop = CALM_SAMPLES + DROP_SAMPLES, CALM_SAMPLES - MAX_EARLY_SAMPLES
+    starts = [start for start, _ in spans([*walk.ended, *walk.running])]
+    detected = {start // spell for start in starts if start % spell >= drop}
+    return len(detected), sum(start % spell < drop for start in starts)
