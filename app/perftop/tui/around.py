@@ -231,6 +231,8 @@ class Around(LiveSource):
             self._is_stopped = self.run is None
             if measurement is not None:
                 measurement.bracket.stop()
+            if self._has_left and self._reading is not None:
+                self._reading.cancel()
             return False
         if number in KEY_OF_SIGNAL:
             self.tty.send_keys(KEY_OF_SIGNAL[number])
@@ -273,8 +275,7 @@ class Around(LiveSource):
                 self.tty.resize(*os.get_terminal_size(1))
 
         def pass_on(number: signal.Signals) -> None:
-            if not self.handles(number):
-                reading.cancel()
+            self.handles(number)
 
         if self.run is None and (self.tty.job.start_ns or not reading.done()):
             print_error(f"{self._name} runs on, its summary will follow")

@@ -16,7 +16,7 @@ import pytest
 from fakes import Feed, Machine
 from make import stopped
 from playing import BIG, INTERVAL_NS, Run
-from waiting import until_true
+from waiting import MAX_WAIT_S, until_true
 
 from perftop.base import errors
 from perftop.base.text import count_noun, long_duration
@@ -280,7 +280,8 @@ async def test_a_dead_probe_leaves_the_command_running(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "signal_time", ["no sample", "a sample while it ends", "before the stream"]
+    "signal_time",
+    ["no sample", "a sample while it ends", "before the stream", "after the screen"],
 )
 def test_a_signal_before_the_start_cancels_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, signal_time: str
@@ -294,8 +295,8 @@ def test_a_signal_before_the_start_cancels_the_command(
         if signal_time == "before the stream":
             assert not source.handles(signal.SIGTERM)
         async with app.run_test() as pilot:
-            if signal_time == "no sample":
-                await pilot.press("ctrl+c")
+            if signal_time in {"no sample", "after the screen"}:
+                await pilot.press("ctrl+c" if signal_time == "no sample" else "q")
             else:
                 await until_true(lambda: source.measurement is not None, "the stream is open")
                 assert source.measurement is not None
@@ -303,7 +304,11 @@ def test_a_signal_before_the_start_cancels_the_command(
                 assert signal_time == "before the stream" or not source.handles(signal.SIGTERM)
                 send_frames(20)
                 await until_true(lambda: bracket._has_opened, "a sample")
-        await source.see_out()
+        if signal_time == "after the screen":  # the screen's handler has it in its queue
+            asyncio.get_running_loop().call_soon(app._on_signal, signal.SIGTERM)
+        async with asyncio.timeout(MAX_WAIT_S) as limit:
+            await source.see_out()
+        assert not limit.expired()
         return source
 
     with JobTerminal(["touch", str(tmp_path / "ran")], 80, 24) as tty:
