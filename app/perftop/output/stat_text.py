@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from math import isnan
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -44,13 +45,15 @@ from perftop.output.stat_lines import (
     table_columns,
     table_line,
 )
-from perftop.output.why_report import Report, report
 from perftop.process.command_window import CommandStart, CommandWindow, MarkNotes, is_this_machine
 from perftop.process.job import Job
 from perftop.session.episodes import Tally
 from perftop.session.session import Session
 from perftop.session.task_times import JobFootprint
 from perftop.session.values import missing_text
+
+if TYPE_CHECKING:
+    from perftop.output.why_report import Report
 
 MAX_CPU_LIST, MAX_SENTENCE = 60, 200
 """Maximum characters of a list of CPUs, and of the sentence about an episode."""
@@ -462,6 +465,8 @@ class Measurement:
     def report(self, session: Session, *, past: bool = False) -> Report:
         """Returns what the measured machine, or the watched job, lost and why. `past`: the
         measurement is a recording."""
+        from perftop.output.why_report import report  # not loaded at the start of a recording
+
         assert self.first_ns is not None
         job = None if self.bracket is None else self.bracket.job
         is_own_job = job is not None and session.neighbours.watched_job.name == str(job.pid)

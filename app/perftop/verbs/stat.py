@@ -177,7 +177,6 @@ class Stat(MeasuredWork):
         """Prints the episodes that are still running, and the summary."""
         from perftop.output import stat_text
         from perftop.output.export.forms import only_measures
-        from perftop.output.why_text import answer
 
         if not self.is_measured:
             return
@@ -191,6 +190,8 @@ class Stat(MeasuredWork):
         tally, brief = self.measurement.tally, self._args.brief
         lines = stat_text.ending_lines(self.session, tally, line, argv, self._columns, brief=brief)
         if argv is None and self.session.frames > 1:
+            from perftop.output.why_text import answer
+
             why = self.measurement.report(self.session)
             lines = ["", answer(self.session, why), *lines]
         if not self._lines:
