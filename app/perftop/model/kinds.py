@@ -460,15 +460,12 @@ COSTLY_SETTINGS = (
     BANDWIDTH_CAPS,
 )  # fmt: skip
 KERNEL_WORK = {
-    "clock": ("reading a slow clock source", COSTLY_SETTINGS[0].remedy),
+    "clock": ("reading a slow clock source", ""),
     "lock": (
         "spinning for a lock of the kernel in {}",
         "fewer threads in that call at once; perf lock contention -ab names the lock",
     ),
-    "mitigation": (
-        "in mitigations, at returns and entries of the kernel",
-        COSTLY_SETTINGS[2].remedy,
-    ),
+    "mitigation": ("in mitigations, at returns and entries of the kernel", ""),
     "entry": (
         "at the entries and exits of system calls",
         "fewer system calls: strace -cf counts them",
@@ -476,7 +473,7 @@ KERNEL_WORK = {
     "": ("in the kernel's function {}", "perf record -g -e cpu-clock:k, which shows its callers"),
 }
 """Kinds of work of the kernel that samples show: what tasks do there, with the function, and the
-remedy."""
+remedy, unless the setting in COSTLY_SETTINGS that causes the work has one."""
 LOST_KERNEL_WORK = {"clock", "lock", "mitigation"}
 """Kinds of kernel work that is pure loss, because no program needs its result."""
 CLOCK_CAPS: dict[str, tuple[str, str]] = {

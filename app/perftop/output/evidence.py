@@ -217,8 +217,7 @@ class Clue(NamedTuple):
 def clues(session: Session, whole: Interval, totals: Totals) -> list[Clue]:
     """Returns what the kernel's log names, what samples found it doing, and settings that make
     programs slower; those that slow the kernel only if CPUs spend much time in it."""
-    sums, sampled = totals.losses, _kernel_clues(session, totals)
-    result = [*sampled.values()]
+    sums, result = totals.losses, _kernel_clues(session, totals)
     for kind, name in session.hints.messages:
         if kind in LOG_CLUES:
             text, remedy = LOG_CLUES[kind]
@@ -252,13 +251,13 @@ MIN_LOST_SHARE, MIN_WORK_SHARE = 0.02, 0.1
 other work in one function."""
 
 
-def _kernel_clues(session: Session, totals: Totals) -> dict[str, Clue]:
-    """Returns by kind what samples of the kernel found it doing, for the watched job if there is
-    one."""
+def _kernel_clues(session: Session, totals: Totals) -> list[Clue]:
+    """Returns what samples of the kernel found it doing, at most one clue of each kind, for the
+    watched job if there is one."""
     hints, wanted_s = session.hints, totals.losses.whole_s
     pids = {pid for pid, _ in totals.times.threads}
     if not hints.kernel_span_s or not wanted_s > 0:
-        return {}
+        return []
     by_kind: dict[str, dict[KernelWork, float]] = {}
     for work, seconds in hints.kernel_s.items():
         if work.pid in pids or session.neighbours.watched_job.name is None:
@@ -284,7 +283,7 @@ def _kernel_clues(session: Session, totals: Totals) -> dict[str, Clue]:
         text += f" by {worst.comm}[{worst.pid}]{more}"
         lost, activity = (share, activity) if is_lost else (nan, "")
         result[kind] = Clue(f"kernel-{kind or 'function'}", text, remedy, nan, lost, activity)
-    return result
+    return [*result.values()]
 
 
 MIN_REMOTE_SHARE, MIN_REMOTE_BYTES_PER_S = 0.1, 1e9
