@@ -32,8 +32,8 @@ MAX_CPUS = 16
 """Maximum number of CPUs that are sampled at once: those that spend most time in the kernel."""
 MIN_PERIOD_NS, PERIOD_PER_CPU_NS = 4_000_037, 1_000_003
 """Minimum time in ns between two samples of a CPU, and the time that each sampled CPU adds to it:
-all CPUs together have at most 1000 samples a second. The numbers are primes, so that samples do not
-stay in step with a timer."""
+CPUs whose sampling begins together have at most 1000 samples a second in all. The numbers are
+primes, so that samples do not stay in step with a timer."""
 MAX_FUNCTIONS = 16
 """Maximum number of pairs of function and process in a record: first functions with a kind, then
 those with most time."""
@@ -44,9 +44,12 @@ HEAD_OFFSET, TAIL_OFFSET = 1024, 1032
 process advances (linux/perf_event.h)."""
 SOFTWARE, CPU_CLOCK, SAMPLE_RECORD = 1, 0, 9
 KALLSYMS = "/proc/kallsyms"
+_SPINS = (
+    r"(__pv_|native_)?queued_(spin|read|write)_lock_slowpath|osq_lock|(rwsem|mutex)_spin_on_owner"
+)
+"""Functions that wait for a lock without sleeping."""
 HELPERS = re.compile(
-    r"(__pv_|native_)?queued_(spin|read|write)_lock_slowpath|_raw_(spin|read|write)_\w+|"
-    r"osq_lock|(rwsem|mutex)_spin_on_owner|rwsem_\w+|(__)?mutex_lock\w*|__ww_mutex_lock\w*|"
+    rf"{_SPINS}|_raw_(spin|read|write)_\w+|rwsem_\w+|(__)?mutex_lock\w*|__ww_mutex_lock\w*|"
     r"(down|up)_(read|write)\w*|(__)?lockref_\w+|__raw_callee_save_\w+|finish_task_switch|"
     r"__cond_resched|(asm_|sysvec_)\w+"
 )
@@ -56,10 +59,7 @@ KINDS = {
     "entry": re.compile(
         r"do_syscall_64|x64_sys_call|entry_SYSCALL\w+|syscall_(exit|enter|return)\w+"
     ),
-    "lock": re.compile(
-        r"(__pv_|native_)?queued_(spin|read|write)_lock_slowpath|_raw_(spin|read|write)_lock|"
-        r"osq_lock|(rwsem|mutex)_spin_on_owner"
-    ),
+    "lock": re.compile(rf"{_SPINS}|_raw_(spin|read|write)_lock"),
     "clock": re.compile(r"read_hpet|acpi_pm_read(_verified)?|jiffies_read"),
     "mitigation": re.compile(
         r"__x86_(return|indirect)_thunk\w*|srso_\w+|retbleed_\w+|zen_untrain_ret|"
