@@ -432,6 +432,13 @@ def scale_marks(rows: int, queue_rows: int = 0) -> list[str]:
     return [f"{mark:>{SCALE_WIDTH - 2}}" for mark in marks]
 
 
+def row_of_clock(hz: float, ends: tuple[float, float], rows: int) -> int:
+    """Returns the row of a chart, from the top, at the height of a clock; 0 if it is unknown.
+    `ends`: the ends of the scale, the lower one first."""
+    low_hz, high_hz = ends
+    return 0 if isnan(hz) else max(0, rows - 1 - int(rows * (hz - low_hz) / (high_hz - low_hz)))
+
+
 def numbers_beside_clock(
     values: UnitValues, ends: tuple[float, float], rows: int, *, ipc: bool
 ) -> list[list[Run]]:
@@ -449,11 +456,7 @@ def numbers_beside_clock(
     if rows == 2:
         return [_padded_line(now), _padded_line(rate if ipc else [])]
     lines: list[list[Run]] = [[] for _ in range(rows)]
-    low_hz, high_hz = ends
-    at_clock, at_ceiling = (
-        0 if isnan(hz) else max(0, rows - 1 - int(rows * (hz - low_hz) / (high_hz - low_hz)))
-        for hz in (values.hz, values.ceiling_hz)
-    )
+    at_clock, at_ceiling = (row_of_clock(hz, ends, rows) for hz in (values.hz, values.ceiling_hz))
     at_ceiling = min(at_ceiling, rows - 2 - ipc)
     at_clock = max(at_ceiling + 1, min(at_clock, rows - 1 - ipc))
     lines[at_ceiling] = [_number_cell(values.ceiling_hz * unit.per_hz, unit.digits, "dim")]
@@ -461,7 +464,7 @@ def numbers_beside_clock(
     if ipc:
         lines[at_clock + 1] = rate
     elif not lines[-1]:
-        lines[-1] = [_number_cell(low_hz * unit.per_hz, unit.digits, "faint")]
+        lines[-1] = [_number_cell(ends[0] * unit.per_hz, unit.digits, "faint")]
     return [_padded_line(line) for line in lines]
 
 

@@ -13,7 +13,7 @@ from typing import Literal
 
 from textual import events
 
-from perftop.base.text import clock_time
+from perftop.base.text import ClockUnit, clock_time
 from perftop.draw import theme
 from perftop.draw.charts import Look
 from perftop.draw.columns import Run, fit
@@ -161,10 +161,10 @@ class Charts:
         moment = Moment(self._reader.read(interval), self._units, clock, self._episodes)
         self.lines, self.rows = [], []
         if plan.kind == "columns":
-            self._add_columns(plan, moment, choice, look)
+            self._add_columns(plan, moment, choice, clock, look)
             return
         packages = [unit.package for unit in self._units]
-        grouped = sum(a != b for a, b in pairwise(packages)) < len(set(packages))
+        grouped = _are_contiguous(packages)
         for i, (unit, unit_charts) in enumerate(zip(self._units, self._unit_charts, strict=True)):
             begins = i == 0 or (grouped and unit.package != packages[i - 1])
             if plan.headings and begins:
@@ -189,13 +189,14 @@ class Charts:
             if not last:
                 self._add(None, [[]] * plan.gap)
 
-    def _add_columns(self, plan: Plan, moment: Moment, choice: Choice, look: Look) -> None:
+    def _add_columns(
+        self, plan: Plan, moment: Moment, choice: Choice, clock: ClockUnit, look: Look
+    ) -> None:
         """Makes the lines of a machine whose cores are in two columns."""
         size, half = clock_columns.column_width(plan.width), (len(self._units) + 1) // 2
-        clock = clock_of(self._session, choice.units, known=True)
         self._add(None, [clock_columns.legend(self._unit_charts[0], clock, plan.width, look)])
         groups = [clock_columns.group_of(self._places, unit.core_index) for unit in self._units]
-        is_grouped = sum(a != b for a, b in pairwise(groups)) < len({*groups})
+        is_grouped = _are_contiguous(groups)
         sides: list[tuple[list[list[Run]], list[int | None]]] = []
         for units_of_side in (range(half), range(half, len(self._units))):
             lines, rows = list[list[Run]](), list[int | None]()
@@ -385,6 +386,11 @@ class Charts:
             line += [blank, *time_axis.tick_line(axis, own, ticks, marks=marks)]
             times += [blank, *time_axis.times_line(axis, ticks)]
         return [line, times]
+
+
+def _are_contiguous(groups: Sequence[object]) -> bool:
+    """Returns whether the members of each group stand together, so that a group has one heading."""
+    return sum(a != b for a, b in pairwise(groups)) < len({*groups})
 
 
 def _heading_line(

@@ -11,7 +11,13 @@ from perftop.draw.charts import Look
 from perftop.draw.columns import Run, fit
 from perftop.draw.strips import merge_runs
 from perftop.tui.overview.chart_cells import UnitCharts
-from perftop.tui.overview.chart_numbers import SELECTION_BAR, Moment, Unit, UnitValues
+from perftop.tui.overview.chart_numbers import (
+    SELECTION_BAR,
+    Moment,
+    Unit,
+    UnitValues,
+    row_of_clock,
+)
 from perftop.tui.shared.choice import Places, package_name
 
 MIN_CORES = 9
@@ -99,8 +105,7 @@ def _numbers(values: UnitValues, chart: UnitCharts, rows: int) -> list[list[Run]
         return lines
 
     def row_of(value_hz: float, last: int) -> int:
-        share = (value_hz - chart.low_hz) / (chart.high_hz - chart.low_hz)
-        return max(0, min(last, rows - 1 - int(rows * share)))
+        return min(last, row_of_clock(value_hz, (chart.low_hz, chart.high_hz), rows))
 
     def number(value_hz: float) -> str:
         return f"{value_hz * clock.per_hz:>5.{clock.digits}f}"
