@@ -259,7 +259,11 @@ async def draw(picture: Picture) -> str:
         messages = capture(picture.scenario, picture.seconds, picture.watch)
         shown = live(messages, picture.size, picture.keys, link=picture.way, theme=picture.theme)
     async with shown as app:
-        return app.export_screenshot(title="perftop")
+        drawn = ""
+        # A view can still have the height that the lines above it left before their last change.
+        while drawn != (drawn := app.export_screenshot(title="perftop")):  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+        return drawn
 
 
 FRAME_S = 2
