@@ -747,6 +747,17 @@ def test_interrupts_on_the_cpus_of_a_job_are_not_ruled_out_at_several_percent(
 IN_KERNEL = "% of the time is in the kernel, with"
 
 
+def session_in_kernel(settings: dict[str, str], *, util: float, kernel: float) -> Session:
+    """Returns a session of 3 s of a machine with four CPUs. `kernel`: the share of their busy time
+    that they spend in the kernel."""
+    machine = Machine(cores=2, changes={"settings": settings})
+    machine.does = dict.fromkeys(range(4), CpuLoad(util=util, hz=3.2e9, kernel=kernel))
+    session = Session(machine.hello)
+    session.start_accounts()
+    session_of(session, [machine.frame(seq) for seq in range(30)])
+    return session
+
+
 @pytest.mark.parametrize(("setting", "kernel", "clue_text"), [
     ({"clocksource": "hpet"}, 0.4, f"40 {IN_KERNEL} the clock source hpet"),
     ({"frequency_driver": "pcc-cpufreq"}, 0.2, f"20 {IN_KERNEL} the driver pcc-cpufreq"),
@@ -759,11 +770,7 @@ IN_KERNEL = "% of the time is in the kernel, with"
 def test_a_slow_setting_is_a_clue_if_kernel_time_is_high(
     setting: dict[str, str], kernel: float, clue_text: str
 ) -> None:
-    machine = Machine(cores=2, changes={"settings": setting})
-    machine.does = dict.fromkeys(range(4), CpuLoad(util=0.9, hz=3.2e9, kernel=kernel))
-    session = Session(machine.hello)
-    session.start_accounts()
-    session_of(session, [machine.frame(seq) for seq in range(30)])
+    session = session_in_kernel(setting, util=0.9, kernel=kernel)
     result = report(session, session.run.start_ns)
     assert [clue.text.startswith(clue_text) for clue in result.clues] == [True] * bool(clue_text)
     first, *rest = printed_report(session, result)
@@ -782,11 +789,7 @@ def test_a_slow_setting_is_a_clue_if_kernel_time_is_high(
 def test_a_slow_setting_costs_no_more_than_its_calls_in_the_kernel(
     settings: dict[str, str], clue_text: str, share: float
 ) -> None:
-    machine = Machine(cores=2, changes={"settings": settings})
-    machine.does = dict.fromkeys(range(4), CpuLoad(util=0.9, hz=3.2e9, kernel=0.4))
-    session = Session(machine.hello)
-    session.start_accounts()
-    session_of(session, [machine.frame(seq) for seq in range(30)])
+    session = session_in_kernel(settings, util=0.9, kernel=0.4)
     result = report(session, session.run.start_ns)
     (clue,) = result.clues
     assert clue.highest_share == pytest.approx(share, rel=0.02)
@@ -823,11 +826,7 @@ def test_what_samples_of_the_kernel_found_has_its_share_and_its_process(
     rows: list[object], settings: dict[str, str], texts: list[str], first: str
 ) -> None:
     """The rows are of a second, of which four CPUs worked a quarter each."""
-    machine = Machine(cores=2, changes={"settings": settings})
-    machine.does = dict.fromkeys(range(4), CpuLoad(util=0.25, hz=3.2e9, kernel=0.4))
-    session = Session(machine.hello)
-    session.start_accounts()
-    session_of(session, [machine.frame(seq) for seq in range(30)])
+    session = session_in_kernel(settings, util=0.25, kernel=0.4)
     session.hints.take({"kernel": {"span_ns": 10**9, "functions": rows}})
     result = report(session, session.run.start_ns)
     assert [clue.text for clue in result.clues] == texts
