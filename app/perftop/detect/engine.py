@@ -4,6 +4,7 @@ hysteresis that joins a high share with short pauses into one episode.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
@@ -120,7 +121,7 @@ def advances(counter: BlockCounter, columns: Ints | int | None = None) -> Sign:
     return has_advanced
 
 
-class Detector:
+class Detector(ABC):
     """A detector, which starts and ends the episodes of one kind. While it is calm, it processes
     only samples that show one of its signs."""
 
@@ -144,9 +145,9 @@ class Detector:
             last = first_true(batch.cached(sign), first, last)
         return last
 
+    @abstractmethod
     def sample(self, data: DetectorInput) -> list[Episode]:
         """Processes one sample. Returns the episodes that it ended."""
-        raise NotImplementedError
 
 
 class RunningEpisodes:

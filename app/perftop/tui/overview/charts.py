@@ -85,10 +85,11 @@ class Charts:
         self._axis_lines: list[list[list[Run]]] = []
         self.lines: list[list[Run]] = []
         self.rows: list[int | None] = []
-        """For each line, the index of its place; None if the line belongs to no core. Of two
-        columns, the left one's."""
+        """For each line, the index of the place that is drawn there, in the left one if there are
+        two columns; None if none is."""
         self.right_rows: list[int | None] = []
-        """The same for the right one of two columns."""
+        """For each line, the index of the place in the right one of two columns; None if none is
+        drawn there."""
 
     def fit(self, height: int, width: int) -> bool:
         """Chooses the layout for a size; returns whether one fits."""
