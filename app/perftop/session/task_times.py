@@ -50,8 +50,8 @@ briefly, so they would lower the mean of the CPUs that did the work."""
 HALF_A_CPU = 0.5
 """Rounds sums of busy shares to whole CPUs: 15.5 of 16 CPUs count as all."""
 MIN_SPLIT_S, MAX_SPLIT_S = 0.004, 0.025
-"""Bounds of the sleep for each switch, in s, of a thread that takes split locks: the kernel lets it
-sleep for 10 ms, and wait for others. Some switches are preemptions."""
+"""Bounds of the mean sleep, in s, of a thread that takes split locks: the kernel lets it sleep for
+10 ms, and wait for others."""
 MAX_NAMES = 256
 UNKNOWN_CPU = -1
 """Replaces the CPU number where the CPUs of a task are unknown."""
@@ -87,6 +87,8 @@ class TaskTimes:
     """Seconds of `run_s` that are from records without the waits of the task."""
     state_error_s: float = 0.0
     """Longest time in s between two readings of the state: error of the time in a state."""
+    sleeps: int = 0
+    """Number of times that the task gave up its CPU in `elapsed_s`."""
 
     @property
     def wanted_s(self) -> float:
@@ -109,6 +111,7 @@ class TaskTimes:
             self.switches - earlier.switches,
             self.longest_s if self.longest_s > earlier.longest_s else 0.0,
             self.without_waits_s - earlier.without_waits_s, self.state_error_s,
+            self.sleeps - earlier.sleeps,
         )  # fmt: skip
 
     @property
@@ -149,15 +152,19 @@ class TaskTimes:
             self.comm, self.run_s + run_s, self.wait_s + wait_s, by_cpu,
             self.elapsed_s, self.active_s, self.by_state,
             self.switches + (switches or 0), longest_s, self.without_waits_s, self.state_error_s,
+            self.sleeps,
         )  # fmt: skip
 
-    def with_state(self, letter: str, elapsed_s: float, active_s: float) -> TaskTimes:
+    def with_state(
+        self, letter: str, elapsed_s: float, active_s: float, sleeps: int = 0
+    ) -> TaskTimes:
         """Returns the times after another `elapsed_s`, at the end of which the task was in this
         state."""
         by_state = {**self.by_state, letter: self.by_state.get(letter, 0.0) + elapsed_s}
         return replace(
             self, elapsed_s=self.elapsed_s + elapsed_s, active_s=self.active_s + active_s,
             by_state=by_state, state_error_s=max(self.state_error_s, elapsed_s),
+            sleeps=self.sleeps + sleeps,
         )  # fmt: skip
 
 
@@ -342,9 +349,9 @@ class RunTimes:
             if times.comm != thread.comm:
                 times = replace(times, comm=thread.comm)
             letter = watched_job.states.get(thread.tid)
-            if letter and letter not in DEAD_STATES and len(thread.points) > 1:
+            if letter and letter not in DEAD_STATES and past is not None:
                 elapsed_s = (time_ns - thread.points[-2].time_ns) / 1e9
-                times = times.with_state(letter, elapsed_s, ran_s + waited_s)
+                times = times.with_state(letter, elapsed_s, ran_s + waited_s, past.voluntary)
             self.threads[key] = times
             if (index := self._position.get(thread.cpu)) is not None:
                 run_s[index] += ran_s
@@ -430,8 +437,8 @@ class RunTimes:
         as the kernel's."""
         named = {
             (pid, tid): times for (pid, tid), times in self.threads.items()
-            if tid in tids and times.switches
-            and MIN_SPLIT_S <= times.rest_s / times.switches <= MAX_SPLIT_S
+            if tid in tids and times.sleeps
+            and MIN_SPLIT_S <= times.rest_s / times.sleeps <= MAX_SPLIT_S
         }  # fmt: skip
         return self._by_cpu(lambda times: times.rest_s, named)
 

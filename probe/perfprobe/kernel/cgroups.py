@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path, PurePosixPath
 
 from perfprobe.cpu import files
@@ -179,11 +180,24 @@ class Quotas:
         self._free: dict[str, int] = {}
         """Groups without a quota, by the scan in which that was read."""
         self._scan = 0
+        self._recorded: dict[str, list[str]] = {}
+        """The groups of each PID in the last record."""
 
     def record(self, pids: Iterable[int]) -> dict[str, dict[str, object]]:
         """Returns the record for the wire; empty if no quota applies to these processes."""
-        usages, groups = self.held(pids)
-        return {"groups": {**usages}, "pids": {**groups}} if usages else {}
+        usages, self._recorded = self.held(pids)
+        return {"groups": {**usages}, "pids": {**self._recorded}} if usages else {}
+
+    def record_again(self) -> dict[str, dict[str, object]]:
+        """Returns the present counts of the groups in the last record, some of whose processes may
+        have ended since; empty if there are none."""
+        if (hierarchy := self._hierarchy) is None:
+            return {}
+        names = dict.fromkeys(chain.from_iterable(self._recorded.values()))
+        usages = {name: usage for name in names if (usage := self._usage(hierarchy, name))}
+        pids = {pid: [name for name in groups if name in usages]
+                for pid, groups in self._recorded.items()}  # fmt: skip
+        return {"groups": {**usages}, "pids": {**pids}} if usages else {}
 
     def has_moved(self, pids: Iterable[int]) -> bool:
         """Whether one of these processes is in another group than when it was last read. If so,
@@ -210,11 +224,13 @@ class Quotas:
         self._scan += 1
         read: dict[str, QuotaUsage | None] = {}
         for pid in dict.fromkeys(pids):
-            chain = enclosing_groups(self._group(hierarchy, pid) or "")
-            for group in chain:
+            enclosing = enclosing_groups(self._group(hierarchy, pid) or "")
+            for group in enclosing:
                 if group not in read and len(read) < MAX_GROUPS:
                     read[group] = self._usage(hierarchy, group)
-            limited = {group: usage for group in chain if (usage := read.get(group)) is not None}
+            limited = {
+                group: usage for group in enclosing if (usage := read.get(group)) is not None
+            }
             if limited:
                 usages |= limited
                 groups[str(pid)] = [*limited]

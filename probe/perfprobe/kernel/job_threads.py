@@ -87,6 +87,7 @@ class Watch:
         """By thread id, in the order of their turns."""
         self._more = 0
         self._recorded_ns = 0
+        self._thread_has_ended = False
 
     def find(self, processes: Iterable[tuple[str, Stat]]) -> Iterator[None]:
         """Follows the threads of the processes that match. The caller may pause at each yield."""
@@ -115,6 +116,7 @@ class Watch:
         return records
 
     def record(self, now_ns: int) -> dict[str, Any] | None:
+        self._thread_has_ended = False
         due = round((now_ns - self._recorded_ns) / READ_INTERVAL_NS)
         if self._threads and not due:
             return None
@@ -129,9 +131,16 @@ class Watch:
                 if self._delays and thread.disk_ns is not None:
                     disk[tid] = thread.disk_ns
             else:
+                self._thread_has_ended = True
                 thread.close()
         record = {"threads": threads, "more": self._more}
         return record | {k: v for k, v in (("disk", disk), ("states", states)) if v}
+
+    @property
+    def thread_has_ended(self) -> bool:
+        """Whether the newest record shows that a thread has ended."""
+        second = self._second
+        return self._thread_has_ended or (second is not None and second.thread_has_ended)
 
     @property
     def pids(self) -> list[int]:

@@ -239,6 +239,12 @@ class Tasks:
         joined, self._joined = self._joined, {}
         return joined
 
+    def final_quotas(self) -> dict[str, Any]:
+        """Returns the quota counts of now, which are the last ones of a process that has ended;
+        usually empty."""
+        quotas = self._quotas.record_again()
+        return {"quotas": quotas} if quotas else {}
+
     def take(self) -> dict[str, Any]:
         """Returns the records of a scan that ended since the last call; empty if none ended."""
         ready, self._ready = self._ready, {}

@@ -319,6 +319,8 @@ class Machine:
         records = own | self._group_records() | records
         if self._watch is not None:
             records |= self._watch.take(last.drained.deadline_ns)
+            if self._watch.thread_has_ended and "quotas" not in records:
+                records |= self._tasks.final_quotas()
         return [*frames, self._frame(last, self._places, raw_minus_monotonic_ns, records)]
 
     def _frame(

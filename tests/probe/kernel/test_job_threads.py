@@ -290,6 +290,10 @@ def test_two_jobs_are_recorded_separately(tmp_path: Path) -> None:
     assert [*report["watched"]["threads"]] == ["10"]
     assert [*report["command"]["threads"]] == ["20"]
     assert watched.take(S) == {}, "none of them is due"
+    had_ended = watched.thread_has_ended
+    (tmp_path / "proc/20/task/20/stat").write_text("")  # as the kernel answers after its end
+    assert watched.take(2 * S)["command"]["threads"] == {}
+    assert (had_ended, watched.thread_has_ended) == (False, True)
     watched.close()
 
 
