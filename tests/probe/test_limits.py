@@ -48,16 +48,13 @@ def test_a_machine_of_many_cpus_needs_no_higher_limit_of_open_files(
     assert b"hello" in result.stdout
 
 
-@pytest.mark.parametrize(
-    ("redirected", "arguments", "status", "expected_message"),
-    [
-        ("1>/dev/full", "topology", 1, "cannot write stdout: No space left on device"),
-        ("1>&-", "topology", 1, "stdout is closed"),
-        ("1>&-", "stream --source sim", 1, "stdout is closed"),
-        ("", "stream --source nobody", 2, "--source nobody: there are"),
-        ("", "topology --sysroot /nowhere", 3, "no CPUs can be found"),
-    ],
-)
+@pytest.mark.parametrize(("redirected", "arguments", "status", "expected_message"), [
+    ("1>/dev/full", "topology", 1, "cannot write stdout: No space left on device"),
+    ("1>&-", "topology", 1, "stdout is closed"),
+    ("1>&-", "stream --source sim", 1, "stdout is closed"),
+    ("", "stream --source nobody", 2, "--source nobody: there are"),
+    ("", "topology --sysroot /nowhere", 3, "no CPUs can be found"),
+])  # fmt: skip
 def test_failures_are_named_in_one_line(
     redirected: str, arguments: str, status: int, expected_message: str
 ) -> None:

@@ -24,16 +24,13 @@ def test_an_order_may_come_in_pieces(cuts: list[int]) -> None:
     assert reader.read(b"ch 9\n") == (9, None)
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        *(b"batch", b"batch ", b"batch 0", b"batch -5", b"batch +5", b"batch 5 ", b"batch  5"),
-        *(b" batch 5", b"batch 5\r", b"batch 5.0", b"batch 1e9", b"batch 0x5", b"batch \xd9\xa5"),
-        *(b"Batch 5", b"batch\t5", b"batch 1234567890123", b"batch 5" + b"0" * 5000),
-        *(b"x" * 5000 + b"batch 5", b"\0batch 5"),
-        *(b"echo", b"echo ", b"echo 0", b"echo -1", b"echo x", b"echo 1234567890123"),
-    ],
-)
+@pytest.mark.parametrize("line", [
+    *(b"batch", b"batch ", b"batch 0", b"batch -5", b"batch +5", b"batch 5 ", b"batch  5"),
+    *(b" batch 5", b"batch 5\r", b"batch 5.0", b"batch 1e9", b"batch 0x5", b"batch \xd9\xa5"),
+    *(b"Batch 5", b"batch\t5", b"batch 1234567890123", b"batch 5" + b"0" * 5000),
+    *(b"x" * 5000 + b"batch 5", b"\0batch 5"),
+    *(b"echo", b"echo ", b"echo 0", b"echo -1", b"echo x", b"echo 1234567890123"),
+])  # fmt: skip
 def test_malformed_orders_are_ignored(line: bytes) -> None:
     assert Orders().read(line + b"\n") == NONE
     reader = Orders()

@@ -76,35 +76,29 @@ def test_perfmon_leaf_is_decoded(registers: Registers, expected: Perfmon) -> Non
     assert cpuid.perfmon(intel(x0A=registers)) == expected
 
 
-@pytest.mark.parametrize(
-    "registers",
-    [
-        (0x07300004, 0, 0, 0x603),  # no counter
-        (0x0730FF04, 0, 0, 0x603),  # 255 counters: their selects would be other registers
-        (0x07000404, 0, 0, 0x603),  # 0 bits wide
-        (0x07FF0404, 0, 0, 0x603),  # counters of 255 bits
-        (0x07300404, 0, 0, 0x003),  # fixed counters 0 bits wide
-        (0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF),
-    ],
-)
+@pytest.mark.parametrize("registers", [
+    (0x07300004, 0, 0, 0x603),  # no counter
+    (0x0730FF04, 0, 0, 0x603),  # 255 counters: their selects would be other registers
+    (0x07000404, 0, 0, 0x603),  # 0 bits wide
+    (0x07FF0404, 0, 0, 0x603),  # counters of 255 bits
+    (0x07300404, 0, 0, 0x003),  # fixed counters 0 bits wide
+    (0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF),
+])  # fmt: skip
 def test_garbled_perfmon_is_none(registers: Registers) -> None:
     assert cpuid.perfmon(intel(x0A=registers)) is None
     assert cpuid.has_working_any_thread(intel(x0A=registers)) is False
 
 
-@pytest.mark.parametrize(
-    ("eax", "edx", "usable"),
-    [
-        (0x07300403, 0x603, True),  # Nehalem to Broadwell
-        (0x07300404, 0x603, True),  # Skylake to Cascade Lake
-        (0x07280203, 0x503, True),  # Knights Landing
-        (0x07300404, 0x8603, False),  # Goldmont Plus has version 4, but no AnyThread
-        (0x08300805, 0x8604, False),  # Ice Lake
-        (0x07300402, 0x603, False),  # version 2 never had AnyThread
-        (0x07300402, 0x8603, False),  # KVM
-        (0, 0, False),
-    ],
-)
+@pytest.mark.parametrize(("eax", "edx", "usable"), [
+    (0x07300403, 0x603, True),  # Nehalem to Broadwell
+    (0x07300404, 0x603, True),  # Skylake to Cascade Lake
+    (0x07280203, 0x503, True),  # Knights Landing
+    (0x07300404, 0x8603, False),  # Goldmont Plus has version 4, but no AnyThread
+    (0x08300805, 0x8604, False),  # Ice Lake
+    (0x07300402, 0x603, False),  # version 2 never had AnyThread
+    (0x07300402, 0x8603, False),  # KVM
+    (0, 0, False),
+])  # fmt: skip
 def test_any_thread_is_usable_if_cpuid_allows_it(eax: int, edx: int, usable: bool) -> None:
     assert cpuid.has_working_any_thread(intel(x0A=(eax, 0, 0, edx))) is usable
 
@@ -121,17 +115,14 @@ def test_amd_counters_come_from_a_leaf_that_some_cpus_lack() -> None:
 # --- clocks, bits --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("registers", "expected"),
-    [
-        ((2, 168, 0, 0), Crystal(168, 2, None)),
-        ((2, 276, 0, 0), Crystal(276, 2, None)),
-        ((2, 192, 25_000_000, 0), Crystal(192, 2, 25_000_000)),
-        ((3, 171, 0, 0), Crystal(171, 3, None)),
-        ((0, 168, 0, 0), None),
-        ((2, 0, 25_000_000, 0), None),
-    ],
-)
+@pytest.mark.parametrize(("registers", "expected"), [
+    ((2, 168, 0, 0), Crystal(168, 2, None)),
+    ((2, 276, 0, 0), Crystal(276, 2, None)),
+    ((2, 192, 25_000_000, 0), Crystal(192, 2, 25_000_000)),
+    ((3, 171, 0, 0), Crystal(171, 3, None)),
+    ((0, 168, 0, 0), None),
+    ((2, 0, 25_000_000, 0), None),
+])  # fmt: skip
 def test_crystal_leaf_is_decoded(registers: Registers, expected: Crystal | None) -> None:
     assert cpuid.crystal(intel(x15=registers)) == expected
 
@@ -146,19 +137,16 @@ def test_base_clock_comes_from_leaf_16h() -> None:
     assert cpuid.base_mhz(intel(x16=(0, 0, 0, 0))) is None
 
 
-@pytest.mark.parametrize(
-    ("feature", "number", "registers"),
-    [
-        ("hypervisor", 0x01, (0, 0, 0x80000000, 0)),
-        ("thermal", 0x01, (0, 0, 0, 0x00400000)),
-        ("power-limit", 0x06, (0x10, 0, 0, 0)),
-        ("hwp", 0x06, (0x80, 0, 0, 0)),
-        ("aperfmperf", 0x06, (0, 0, 1, 0)),
-        ("invariant-tsc", 0x80000007, (0, 0, 0, 0x100)),
-        ("aperfmperf-read-only", 0x80000007, (0, 0, 0, 0x400)),
-        ("amd-perfmon-v2", 0x80000022, (1, 0, 0, 0)),
-    ],
-)
+@pytest.mark.parametrize(("feature", "number", "registers"), [
+    ("hypervisor", 0x01, (0, 0, 0x80000000, 0)),
+    ("thermal", 0x01, (0, 0, 0, 0x00400000)),
+    ("power-limit", 0x06, (0x10, 0, 0, 0)),
+    ("hwp", 0x06, (0x80, 0, 0, 0)),
+    ("aperfmperf", 0x06, (0, 0, 1, 0)),
+    ("invariant-tsc", 0x80000007, (0, 0, 0, 0x100)),
+    ("aperfmperf-read-only", 0x80000007, (0, 0, 0, 0x400)),
+    ("amd-perfmon-v2", 0x80000022, (1, 0, 0, 0)),
+])  # fmt: skip
 def test_a_feature_is_one_bit_of_a_leaf(feature: str, number: int, registers: Registers) -> None:
     highest = {0: INTEL, 0x80000000: (0x80000022, 0, 0, 0)}
     assert cpuid.has_feature(Fake({**highest, number: registers}), feature) is True

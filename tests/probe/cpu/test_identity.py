@@ -57,16 +57,13 @@ def test_missing_fields_of_the_first_cpu_are_not_taken_from_the_second(tmp_path:
     assert identity.identity(tmp_path) == Identity()
 
 
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        (None, Identity()),
-        (b"", Identity()),
-        (b"\xff\xfe\x00: :\n::\n", Identity()),
-        (b"vendor_id : \x1b[31mIntel\xff\ncpu family : six\nmodel : -1\n", Identity("[31mIntel")),
-        (b"model name : " + b"x" * 100_000, Identity(name="x" * 256)),
-    ],
-)
+@pytest.mark.parametrize(("content", "expected"), [
+    (None, Identity()),
+    (b"", Identity()),
+    (b"\xff\xfe\x00: :\n::\n", Identity()),
+    (b"vendor_id : \x1b[31mIntel\xff\ncpu family : six\nmodel : -1\n", Identity("[31mIntel")),
+    (b"model name : " + b"x" * 100_000, Identity(name="x" * 256)),
+])  # fmt: skip
 def test_garbled_fields_of_cpuinfo_are_unknown(
     tmp_path: Path, content: bytes | None, expected: Identity
 ) -> None:
@@ -75,20 +72,17 @@ def test_garbled_fields_of_cpuinfo_are_unknown(
     assert identity.identity(tmp_path) == expected
 
 
-@pytest.mark.parametrize(
-    ("vendor", "product", "name"),
-    [
-        ("QEMU", "Standard PC (Q35 + ICH9, 2009)", "QEMU"),
-        ("Red Hat", "KVM", "KVM"),
-        ("VMware, Inc.", "VMware Virtual Platform", "VMware"),
-        ("Microsoft Corporation", "Virtual Machine", "Hyper-V"),
-        ("Amazon EC2", "m5.large", "Amazon EC2"),
-        ("Google", "Google Compute Engine", "Google"),
-        ("Xen", "HVM domU", "Xen"),
-        ("Somebody", "Something", "hypervisor"),
-        (None, None, "hypervisor"),
-    ],
-)
+@pytest.mark.parametrize(("vendor", "product", "name"), [
+    ("QEMU", "Standard PC (Q35 + ICH9, 2009)", "QEMU"),
+    ("Red Hat", "KVM", "KVM"),
+    ("VMware, Inc.", "VMware Virtual Platform", "VMware"),
+    ("Microsoft Corporation", "Virtual Machine", "Hyper-V"),
+    ("Amazon EC2", "m5.large", "Amazon EC2"),
+    ("Google", "Google Compute Engine", "Google"),
+    ("Xen", "HVM domU", "Xen"),
+    ("Somebody", "Something", "hypervisor"),
+    (None, None, "hypervisor"),
+])  # fmt: skip
 def test_virtualisation_is_named_by_dmi_only_in_a_guest(
     tmp_path: Path, vendor: str | None, product: str | None, name: str
 ) -> None:

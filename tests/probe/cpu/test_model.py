@@ -126,14 +126,11 @@ def test_no_two_rows_claim_one_cpu() -> None:
                 seen.add(claim)
 
 
-@pytest.mark.parametrize(
-    ("steppings", "name"),
-    [
-        ((None, *range(5)), "Skylake-SP"),
-        (range(5, 10), "Cascade Lake"),
-        (range(10, 16), "Cooper Lake"),
-    ],
-)
+@pytest.mark.parametrize(("steppings", "name"), [
+    ((None, *range(5)), "Skylake-SP"),
+    (range(5, 10), "Cascade Lake"),
+    (range(10, 16), "Cooper Lake"),
+])  # fmt: skip
 def test_every_stepping_of_55_is_known(steppings: Iterable[int | None], name: str) -> None:
     for stepping in steppings:
         result = find_uarch(INTEL, 6, 0x55, stepping, machine(V4))

@@ -6,82 +6,58 @@ from __future__ import annotations
 import pytest
 from cpu_models import AMD, INTEL, V3, V3_NARROW, V4, V4_GONE, V5, epyc, factors, machine
 
-from perfprobe.cpu.cpuid import no_leaves
+from perfprobe.cpu.cpuid import Leaves, no_leaves
 from perfprobe.cpu.model import base_hz, find_uarch, multipliers, tsc_hz
 from perfprobe.cpu.model_terms import Budget, Clocks
 
 # --- multipliers ----------------------------------------------------------------------------------
 
 
-def test_skylake_sp_has_three_candidates_per_clock_counter() -> None:
-    leaves = machine(V4, (168, 2, 0), 2100)
-    result = multipliers(find_uarch(INTEL, 6, 0x55, 4, leaves), leaves, 21 << 8)
-    for key in ("ref_p", "one_thread", "any_thread"):
-        assert factors(result, key) == [84, 1, 21]
-    first = result[0]
-    assert first.why == (
-        "core crystal: CPUID.15H 168/2; 25 MHz crystal: 4 x base ratio 21, MSR CEH"
-    )
-    assert first.type is None
-    assert factors(result, "distributed") == []
+SNB_CEH = 0x80838F3011800
+CANDIDATES = [
+    (0x55, 4, machine(V4, (168, 2, 0), 2100), 21 << 8, None,
+     {"ref_p": [84, 1, 21], "one_thread": [84, 1, 21], "any_thread": [84, 1, 21]}),
+    # 24 MHz under the same model number
+    (0x55, 4, machine(V4, (276, 2, 0), 3300), 33 << 8, None, {"one_thread": [138, 132, 1, 33]}),
+    (0x5E, 3, machine(V4, (334, 2, 0), 4000), 40 << 8, None, {"one_thread": [167, 160, 1, 40]}),
+    (0x6A, 6, machine(V5, (192, 2, 0), 2400), None, None,
+     {"ref_p": [96, 1, 24], "one_thread": [96, 1, 24], "distributed": [96, 1, 24]}),
+    # two units under one code
+    (0x8F, 8, machine(V5, (176, 2, 25_000_000), 2200), 22 << 8, None,
+     {"ref_p": [1, 88], "one_thread": [88, 1, 22], "distributed": [88, 1, 22], "any_thread": []}),
+    *((model, 1, machine(V3), SNB_CEH, None, {"one_thread": [24, 1, 96], "any_thread": [24, 1, 96]})
+      for model in (0x2D, 0x3E, 0x3F, 0x4F)),
+    # without the MSR the TSC decides; without both, no value is better than a wrong one
+    (0x2D, 7, machine(V3), None, 2.394e9, {"one_thread": [24, 1, 96]}),
+    (0x2D, 7, machine(V3), None, None, {"one_thread": [], "any_thread": [], "ref_p": []}),
+    # Nehalem needs calibration
+    (0x1A, 5, machine(V3), 22 << 8, None, {"any_thread": [1, 22, 88]}),
+    (0x1A, 5, machine(V3), None, 2.933e9, {"any_thread": [1, 22, 88]}),
+    (0x1A, 5, machine(V3), None, None, {"any_thread": [1]}),
+]  # fmt: skip
 
 
-def test_xeon_w_has_24_mhz_under_the_same_model_number() -> None:
-    leaves = machine(V4, (276, 2, 0), 3300)
-    result = multipliers(find_uarch(INTEL, 6, 0x55, 4, leaves), leaves, 33 << 8)
-    assert factors(result, "one_thread") == [138, 132, 1, 33]
+@pytest.mark.parametrize(("model", "stepping", "leaves", "msr_ce", "tsc", "expected"), CANDIDATES)
+def test_possible_factors_of_each_counter(
+    model: int, stepping: int, leaves: Leaves, msr_ce: int | None, tsc: float | None,
+    expected: dict[str, list[float]],
+) -> None:  # fmt: skip
+    uarch = find_uarch(INTEL, 6, model, stepping, leaves)
+    result = multipliers(uarch, leaves, msr_ce, tsc)
+    assert {key: factors(result, key) for key in expected} == expected
+    assert {m.type for m in result} <= {None}
+    if (model, msr_ce) == (0x55, 21 << 8):
+        assert result[0].why == (
+            "core crystal: CPUID.15H 168/2; 25 MHz crystal: 4 x base ratio 21, MSR CEH"
+        )
 
 
-def test_ice_lake_sp_has_three_candidates_per_clock_counter() -> None:
-    leaves = machine(V5, (192, 2, 0), 2400)
-    result = multipliers(find_uarch(INTEL, 6, 0x6A, 6, leaves), leaves, None)
-    assert [(m.counter, m.factor) for m in result] == [
-        (key, factor) for key in ("ref_p", "one_thread", "distributed") for factor in (96, 1, 24)
-    ]
-
-
-def test_sapphire_rapids_has_two_units_under_one_code() -> None:
-    leaves = machine(V5, (176, 2, 25_000_000), 2200)
-    result = multipliers(find_uarch(INTEL, 6, 0x8F, 8, leaves), leaves, 22 << 8)
-    assert factors(result, "ref_p") == [1, 88]
-    assert factors(result, "one_thread") == [88, 1, 22]
-    assert factors(result, "distributed") == [88, 1, 22]
-    assert factors(result, "any_thread") == []
-
-
-def test_alder_lake_has_multipliers_on_p_cores_only() -> None:
+@pytest.mark.parametrize(("side", "one_thread"), [("P", [39, 1]), ("E", [])])
+def test_factors_of_a_hybrid_belong_to_a_core_type(side: str, one_thread: list[float]) -> None:
     leaves = machine(V5, (78, 2, 38_400_000))
-    p = multipliers(find_uarch(INTEL, 6, 0x97, 2, leaves, "P"), leaves, None)
-    assert {m.type for m in p} == {"P"}
-    assert factors(p, "one_thread") == [39, 1]
-    assert factors(p, "ref_p") == [1, 39]
-    e = multipliers(find_uarch(INTEL, 6, 0x97, 2, leaves, "E"), leaves, None)
-    assert [(m.counter, m.factor, m.type) for m in e] == [("ref_p", 1, "E"), ("ref_p", 39, "E")]
-
-
-def test_skylake_client_has_four_candidates() -> None:
-    leaves = machine(V4, (334, 2, 0), 4000)
-    result = multipliers(find_uarch(INTEL, 6, 0x5E, 3, leaves), leaves, 40 << 8)
-    assert factors(result, "one_thread") == [167, 160, 1, 40]
-
-
-@pytest.mark.parametrize("model", [0x2D, 0x3E, 0x3F, 0x4F])
-def test_bus_clock_of_sandy_bridge_to_broadwell(model: int) -> None:
-    leaves = machine(V3)
-    result = find_uarch(INTEL, 6, model, 1, leaves)
-    assert factors(multipliers(result, leaves, 0x80838F3011800), "any_thread") == [24, 1, 96]
-    assert factors(multipliers(result, leaves, 0x80838F3011800), "one_thread") == [24, 1, 96]
-    # Without the MSR the TSC decides; without either, no value is better than a wrong one.
-    assert factors(multipliers(result, leaves, None, 2.394e9), "one_thread") == [24, 1, 96]
-    assert multipliers(result, leaves, None) == []
-
-
-def test_nehalem_needs_calibration() -> None:
-    leaves = machine(V3)
-    result = find_uarch(INTEL, 6, 0x1A, 5, leaves)
-    assert factors(multipliers(result, leaves, 22 << 8), "any_thread") == [1, 22, 88]
-    assert factors(multipliers(result, leaves, None, 2.933e9), "any_thread") == [1, 22, 88]
-    assert factors(multipliers(result, leaves, None), "any_thread") == [1]
+    result = multipliers(find_uarch(INTEL, 6, 0x97, 2, leaves, side), leaves, None)
+    assert {m.type for m in result} == {side}
+    assert (factors(result, "one_thread"), factors(result, "ref_p")) == (one_thread, [1, 39])
 
 
 def test_xeon_phi_counts_with_two_counters_and_shifted_clocks() -> None:
@@ -113,26 +89,23 @@ def test_amd_has_no_rate_candidates() -> None:
 # --- frequencies ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("model", "stepping", "crystal", "mhz", "platform_info", "tsc_mhz"),
-    [
-        (0x5E, 3, (334, 2, 0), 4000, None, [4008, 4000]),
-        (0x55, 4, (168, 2, 0), 2100, None, [2100, 2016, 2100]),
-        (0x55, 4, (168, 2, 0), 0, 21 << 8, [2100, 2016, 2100]),
-        (0x55, 4, (276, 2, 0), 3300, None, [3312, 3450, 3300]),
-        (0x55, 7, (250, 2, 0), 3000, None, [3000, 3125, 3000]),
-        (0x55, 4, (292, 2, 0), 3500, 35 << 8, [3504, 3650, 3500, 3500]),
-        (0x6A, 6, (192, 2, 0), 2400, None, [2400, 2400]),
-        (0x6A, 6, (192, 2, 25_000_000), 2400, None, [2400, 2400]),
-        (0x8F, 8, (176, 2, 25_000_000), 2200, None, [2200, 2200]),
-        (0x8F, 8, (216, 2, 24_000_000), 2600, None, [2592, 2600]),
-        (0xA7, 1, (292, 2, 24_000_000), 3500, None, [3504, 3500]),
-        (0x7A, 1, (171, 3, 0), 0, None, [1094.4]),
-        (0x2D, 7, None, 0, 24 << 8, [2400]),
-        (0x1A, 5, None, 0, 22 << 8, [2933.26]),
-        (0x2D, 7, None, 0, None, []),
-    ],
-)
+@pytest.mark.parametrize(("model", "stepping", "crystal", "mhz", "platform_info", "tsc_mhz"), [
+    (0x5E, 3, (334, 2, 0), 4000, None, [4008, 4000]),
+    (0x55, 4, (168, 2, 0), 2100, None, [2100, 2016, 2100]),
+    (0x55, 4, (168, 2, 0), 0, 21 << 8, [2100, 2016, 2100]),
+    (0x55, 4, (276, 2, 0), 3300, None, [3312, 3450, 3300]),
+    (0x55, 7, (250, 2, 0), 3000, None, [3000, 3125, 3000]),
+    (0x55, 4, (292, 2, 0), 3500, 35 << 8, [3504, 3650, 3500, 3500]),
+    (0x6A, 6, (192, 2, 0), 2400, None, [2400, 2400]),
+    (0x6A, 6, (192, 2, 25_000_000), 2400, None, [2400, 2400]),
+    (0x8F, 8, (176, 2, 25_000_000), 2200, None, [2200, 2200]),
+    (0x8F, 8, (216, 2, 24_000_000), 2600, None, [2592, 2600]),
+    (0xA7, 1, (292, 2, 24_000_000), 3500, None, [3504, 3500]),
+    (0x7A, 1, (171, 3, 0), 0, None, [1094.4]),
+    (0x2D, 7, None, 0, 24 << 8, [2400]),
+    (0x1A, 5, None, 0, 22 << 8, [2933.26]),
+    (0x2D, 7, None, 0, None, []),
+])  # fmt: skip
 def test_tsc_rate_follows_crystal_or_base_ratio(
     model: int,
     stepping: int,

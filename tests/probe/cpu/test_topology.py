@@ -57,17 +57,14 @@ def test_a_hybrid_has_core_types(tmp_path: Path) -> None:
     assert [row.type for row in topology.read(tmp_path)] == ["P"] * 16 + ["E"] * 14 + ["L"] * 2
 
 
-@pytest.mark.parametrize(
-    ("file", "strong", "weak", "types"),
-    [
-        # some cores are favoured
-        ("cpu_capacity", ("1024", "1009"), "623", ["P"] * 16 + ["E"] * 16),
-        ("cpufreq/base_frequency", ("3700000",) * 2, "3200000", ["P"] * 16 + ["E"] * 16),
-        ("cpu_capacity", ("1024",) * 2, "1024", [None] * 32),
-        ("cpu_capacity", ("1024", "1000"), "960", [None] * 32),
-        ("cpu_capacity", ("1024",) * 2, "0", [None] * 32),
-    ],
-)
+@pytest.mark.parametrize(("file", "strong", "weak", "types"), [
+    # some cores are favoured
+    ("cpu_capacity", ("1024", "1009"), "623", ["P"] * 16 + ["E"] * 16),
+    ("cpufreq/base_frequency", ("3700000",) * 2, "3200000", ["P"] * 16 + ["E"] * 16),
+    ("cpu_capacity", ("1024",) * 2, "1024", [None] * 32),
+    ("cpu_capacity", ("1024", "1000"), "960", [None] * 32),
+    ("cpu_capacity", ("1024",) * 2, "0", [None] * 32),
+])  # fmt: skip
 def test_core_types_by_capacity_or_base_clock(
     tmp_path: Path, file: str, strong: tuple[str, str], weak: str, types: list[str | None]
 ) -> None:

@@ -60,14 +60,11 @@ def test_default_settings_are_left_out(tmp_path: Path) -> None:
     assert settings(write_tree(tmp_path, mds="Not affected")) == {"vulnerable_to": "nothing"}
 
 
-@pytest.mark.parametrize(
-    ("content", "costly"),
-    [
-        ("IBRS; IBPB: conditional", "IBRS"),
-        ("IBRS, IBPB", "IBRS"),
-        ("Enhanced / Automatic IBRS", ""),
-    ],
-)
+@pytest.mark.parametrize(("content", "costly"), [
+    ("IBRS; IBPB: conditional", "IBRS"),
+    ("IBRS, IBPB", "IBRS"),
+    ("Enhanced / Automatic IBRS", ""),
+])  # fmt: skip
 def test_mitigations_that_slow_system_calls_are_named(
     tmp_path: Path, content: str, costly: str
 ) -> None:
@@ -85,16 +82,13 @@ def test_a_slow_call_has_its_time() -> None:
     assert slow >= 300 > fast
 
 
-@pytest.mark.parametrize(
-    ("default", "batch", "caps"),
-    [
-        ("    MB:0=100;1=100\nL3:0=fff", "    MB:0=100;1=10", "batch 10"),
-        ("MB:0=40;1=100", "L3:0=ff", "the default group 40"),
-        ("MB:0=2048;1=2048", "MB:0=16;1=2048", "batch 16"),
-        ("MB:0=2048", "MB:0=2048", ""),
-        ("L3:0=fff", "MB:0=x", ""),
-    ],
-)
+@pytest.mark.parametrize(("default", "batch", "caps"), [
+    ("    MB:0=100;1=100\nL3:0=fff", "    MB:0=100;1=10", "batch 10"),
+    ("MB:0=40;1=100", "L3:0=ff", "the default group 40"),
+    ("MB:0=2048;1=2048", "MB:0=16;1=2048", "batch 16"),
+    ("MB:0=2048", "MB:0=2048", ""),
+    ("L3:0=fff", "MB:0=x", ""),
+])  # fmt: skip
 def test_groups_with_a_cap_on_memory_bandwidth(
     tmp_path: Path, default: str, batch: str, caps: str
 ) -> None:

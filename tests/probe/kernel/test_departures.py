@@ -37,21 +37,18 @@ def event(action: str, path: str = "/devices/system/cpu/cpu3") -> bytes:
     return f"{action}@{path}\0ACTION={action}\0DEVPATH={path}\0SEQNUM=7\0".encode()
 
 
-@pytest.mark.parametrize(
-    ("events", "gone"),
-    [
-        ([], set()),
-        ([event("offline")], {3}),
-        ([event("offline"), event("online")], {3}),
-        ([event("online")], set()),
-        ([event("offline", "/devices/system/cpu/cpu9")], set()),  # this CPU is not read
-        ([event("offline", "/devices/system/memory/memory3")], set()),
-        ([event("remove", "/devices/virtual/cpuid/cpu3"), event("offline")], {3}),
-        ([event("offline", "/devices/system/cpu/cpu3/cache")], set()),
-        ([OSError(errno.ENOBUFS, "lost"), event("online")], {0, 3}),
-        ([OSError(errno.EBADF, "bad")], set()),
-    ],
-)
+@pytest.mark.parametrize(("events", "gone"), [
+    ([], set()),
+    ([event("offline")], {3}),
+    ([event("offline"), event("online")], {3}),
+    ([event("online")], set()),
+    ([event("offline", "/devices/system/cpu/cpu9")], set()),  # this CPU is not read
+    ([event("offline", "/devices/system/memory/memory3")], set()),
+    ([event("remove", "/devices/virtual/cpuid/cpu3"), event("offline")], {3}),
+    ([event("offline", "/devices/system/cpu/cpu3/cache")], set()),
+    ([OSError(errno.ENOBUFS, "lost"), event("online")], {0, 3}),
+    ([OSError(errno.EBADF, "bad")], set()),
+])  # fmt: skip
 def test_cpus_that_went_offline(events: list[bytes | OSError], gone: set[int]) -> None:
     departures = Departures(Events(*events))
     assert departures.departed({0, 3}) == gone

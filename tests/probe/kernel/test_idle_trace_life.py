@@ -36,17 +36,14 @@ time.sleep(600)
 """
 
 
-@pytest.mark.parametrize(
-    ("core_map", "error"),
-    [
-        ({}, OSError),
-        ({0: (0, 2)}, OSError),
-        ({0: (0, 0), 1: (0, 0)}, FileExistsError),
-        ({4096: (0, 0)}, OSError),
-        ({0: (4096, 0)}, OSError),
-        ({-1: (0, 0)}, OSError),
-    ],
-)
+@pytest.mark.parametrize(("core_map", "error"), [
+    ({}, OSError),
+    ({0: (0, 2)}, OSError),
+    ({0: (0, 0), 1: (0, 0)}, FileExistsError),
+    ({4096: (0, 0)}, OSError),
+    ({0: (4096, 0)}, OSError),
+    ({-1: (0, 0)}, OSError),
+])  # fmt: skip
 def test_invalid_core_maps(core_map: dict[int, tuple[int, int]], error: type[Exception]) -> None:
     with pytest.raises(error):
         IdleTrace(core_map)
@@ -146,17 +143,14 @@ def test_two_capabilities_are_enough() -> None:
     assert text == "True\n"
 
 
-@pytest.mark.parametrize(
-    ("number", "call", "reason_text"),
-    [
-        (errno.EPERM, "BPF_MAP_CREATE", "CAP_BPF and CAP_PERFMON, or root"),
-        (errno.ENOSYS, "BPF_MAP_CREATE", "no bpf(2)"),
-        (errno.EINVAL, "BPF_MAP_CREATE", "Linux 5.12"),
-        (errno.EINVAL, "BPF_PROG_LOAD", "Linux 5.12"),
-        (errno.ENOENT, "BPF_RAW_TRACEPOINT_OPEN", "no tracepoint cpu_idle"),
-        (errno.ENOMEM, "mmap", os.strerror(errno.ENOMEM)),
-    ],
-)
+@pytest.mark.parametrize(("number", "call", "reason_text"), [
+    (errno.EPERM, "BPF_MAP_CREATE", "CAP_BPF and CAP_PERFMON, or root"),
+    (errno.ENOSYS, "BPF_MAP_CREATE", "no bpf(2)"),
+    (errno.EINVAL, "BPF_MAP_CREATE", "Linux 5.12"),
+    (errno.EINVAL, "BPF_PROG_LOAD", "Linux 5.12"),
+    (errno.ENOENT, "BPF_RAW_TRACEPOINT_OPEN", "no tracepoint cpu_idle"),
+    (errno.ENOMEM, "mmap", os.strerror(errno.ENOMEM)),
+])  # fmt: skip
 def test_each_error_of_a_system_call_has_its_reason(
     number: int, call: str, reason_text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,17 +158,14 @@ def test_each_error_of_a_system_call_has_its_reason(
     assert reason_text in idle_trace.trouble_text(number, call)
 
 
-@pytest.mark.parametrize(
-    ("number", "root", "permitted", "filtered", "why", "fix"),
-    [
-        (errno.EPERM, False, False, False, "or root", "perftop --sudo"),
-        (errno.EPERM, True, False, True, "needs CAP_BPF", "give root here CAP_BPF and CAP_PERFMON"),
-        (errno.EPERM, True, True, True, "seccomp filter", "allow bpf in its seccomp profile"),
-        (errno.EPERM, True, True, False, "security module", "ask its administrator"),
-        (errno.ENOSYS, False, False, False, "this kernel has no bpf(2)", None),
-        (errno.ENOSYS, True, True, False, "this kernel has no bpf(2)", None),
-    ],
-)
+@pytest.mark.parametrize(("number", "root", "permitted", "filtered", "why", "fix"), [
+    (errno.EPERM, False, False, False, "or root", "perftop --sudo"),
+    (errno.EPERM, True, False, True, "needs CAP_BPF", "give root here CAP_BPF and CAP_PERFMON"),
+    (errno.EPERM, True, True, True, "seccomp filter", "allow bpf in its seccomp profile"),
+    (errno.EPERM, True, True, False, "security module", "ask its administrator"),
+    (errno.ENOSYS, False, False, False, "this kernel has no bpf(2)", None),
+    (errno.ENOSYS, True, True, False, "this kernel has no bpf(2)", None),
+])  # fmt: skip
 def test_the_remedy_depends_on_the_rights_of_the_user(
     number: int, root: bool, permitted: bool, filtered: bool, why: str, fix: str | None,
     monkeypatch: pytest.MonkeyPatch,

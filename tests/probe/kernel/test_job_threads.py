@@ -297,14 +297,11 @@ def test_two_jobs_are_recorded_separately(tmp_path: Path) -> None:
     watched.close()
 
 
-@pytest.mark.parametrize(
-    ("version", "state", "text"),
-    [
-        (1, "D", "FROZEN\n"),
-        (2, "S", "populated 1\nfrozen 1\n"),
-        (2, "S", "populated 1\nfrozen 0\n"),
-    ],
-)
+@pytest.mark.parametrize(("version", "state", "text"), [
+    (1, "D", "FROZEN\n"),
+    (2, "S", "populated 1\nfrozen 1\n"),
+    (2, "S", "populated 1\nfrozen 0\n"),
+])  # fmt: skip
 def test_a_thread_of_a_frozen_group_is_detected_by_its_state(
     tmp_path: Path, version: int, state: str, text: str
 ) -> None:

@@ -71,18 +71,15 @@ def test_in_a_container_the_root_of_the_hierarchy_has_the_quota(tmp_path: Path, 
     assert Quotas(tmp_path).record([7])["pids"] == {"7": ["/"]}
 
 
-@pytest.mark.parametrize(
-    ("maximum", "stat"),
-    [
-        ("max 100000", THROTTLED),
-        ("50000 0", THROTTLED),
-        ("-5 100000", THROTTLED),
-        ("50000", THROTTLED),
-        ("9" * 30 + " 100000", THROTTLED),
-        ("50000 100000", ""),
-        ("50000 100000", "nr_throttled many\n"),
-    ],
-)
+@pytest.mark.parametrize(("maximum", "stat"), [
+    ("max 100000", THROTTLED),
+    ("50000 0", THROTTLED),
+    ("-5 100000", THROTTLED),
+    ("50000", THROTTLED),
+    ("9" * 30 + " 100000", THROTTLED),
+    ("50000 100000", ""),
+    ("50000 100000", "nr_throttled many\n"),
+])  # fmt: skip
 def test_missing_and_garbled_quotas_are_left_out(unified: Path, maximum: str, stat: str) -> None:
     limit(unified, "job", maximum, stat)
     member(unified, 7, "/job")

@@ -136,14 +136,11 @@ def test_a_simulated_job_has_its_thread_limit() -> None:
     assert (len(record["threads"]), record["more"]) == (256, 256)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "status", "text"),
-    [
-        (["--watch", "999999999"], 3, "perfprobe: no process 999999999\n"),
-        (["--source", "sim", "--watch", "7"], 3, "perfprobe: no process 7\n"),
-        (["--watch="], 2, "perfprobe: --watch '': a PID, or a name as in"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "status", "text"), [
+    (["--watch", "999999999"], 3, "perfprobe: no process 999999999\n"),
+    (["--source", "sim", "--watch", "7"], 3, "perfprobe: no process 7\n"),
+    (["--watch="], 2, "perfprobe: --watch '': a PID, or a name as in"),
+])  # fmt: skip
 def test_an_invalid_watch_is_refused(arguments: list[str], status: int, text: str) -> None:
     command = [sys.executable, "-m", "perfprobe", "stream", *arguments]
     result = subprocess.run(

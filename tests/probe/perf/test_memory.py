@@ -185,14 +185,11 @@ def refusing(event: Event, _cpu: int, _host_only: bool) -> int:
     return errno.EACCES if event.type == 41 else 0
 
 
-@pytest.mark.parametrize(
-    ("masks", "kernel", "why"),
-    [
-        (["0,4", "0,4"], fakeperf.Kernel(refuse=refusing), "perf_event_paranoid <= 0, it is 2"),
-        (["0,4", "0"], fakeperf.Kernel(), "different numbers of memory controllers"),
-        ([], fakeperf.Kernel(), "shows no memory controllers"),
-    ],
-)
+@pytest.mark.parametrize(("masks", "kernel", "why"), [
+    (["0,4", "0,4"], fakeperf.Kernel(refuse=refusing), "perf_event_paranoid <= 0, it is 2"),
+    (["0,4", "0"], fakeperf.Kernel(), "different numbers of memory controllers"),
+    ([], fakeperf.Kernel(), "shows no memory controllers"),
+])  # fmt: skip
 def test_reasons_for_missing_traffic(
     tmp_path: Path, masks: list[str], kernel: fakeperf.Kernel, why: str
 ) -> None:

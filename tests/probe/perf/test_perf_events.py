@@ -287,16 +287,13 @@ def test_the_paranoid_level(
 PERFMON, ADMIN = 1 << 38, 1 << 21
 
 
-@pytest.mark.parametrize(
-    ("level", "caps", "expected"),
-    [
-        ("3", PERFMON, "it needs CAP_SYS_ADMIN"),
-        ("4", PERFMON, "it needs CAP_SYS_ADMIN"),
-        ("4", PERFMON | ADMIN, "a security module"),
-        ("4", ADMIN, "a security module"),
-        ("2", PERFMON, "a security module"),
-    ],
-)
+@pytest.mark.parametrize(("level", "caps", "expected"), [
+    ("3", PERFMON, "it needs CAP_SYS_ADMIN"),
+    ("4", PERFMON, "it needs CAP_SYS_ADMIN"),
+    ("4", PERFMON | ADMIN, "a security module"),
+    ("4", ADMIN, "a security module"),
+    ("2", PERFMON, "a security module"),
+])  # fmt: skip
 def test_from_level_3_on_debian_needs_more_than_perfmon(
     level: str, caps: int, expected: str, tmp_path: Path
 ) -> None:

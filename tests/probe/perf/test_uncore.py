@@ -138,15 +138,12 @@ def test_four_events_of_the_power_control_unit(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("model", "keys"),
-    [
-        (0x3F, ["pcu_ticks", "pcu_transition", "pcu_power", "pcu_thermal"]),
-        (0x56, ["pcu_ticks", "pcu_transition", "pcu_power", "pcu_thermal"]),
-        (0x8F, ["pcu_ticks", "pcu_transition", "pcu_power", "pcu_avx512"]),
-        (0xAD, ["pcu_ticks", "pcu_transition", "pcu_power", "pcu_thermal"]),
-    ],
-)
+@pytest.mark.parametrize(("model", "keys"), [
+    (0x3F, ["pcu_ticks", "pcu_transition", "pcu_power", "pcu_thermal"]),
+    (0x56, ["pcu_ticks", "pcu_transition", "pcu_power", "pcu_thermal"]),
+    (0x8F, ["pcu_ticks", "pcu_transition", "pcu_power", "pcu_avx512"]),
+    (0xAD, ["pcu_ticks", "pcu_transition", "pcu_power", "pcu_thermal"]),
+])  # fmt: skip
 def test_units_of_other_models(model: int, keys: list[str], tmp_path: Path) -> None:
     (part,) = power_control(tmp_path, model)
     assert keys_on(part) == keys

@@ -140,15 +140,12 @@ def test_the_memory_has_a_zone_within_its_package(two_packages: Path) -> None:
 # --- the uncore
 
 
-@pytest.mark.parametrize(
-    ("files", "clocks"),
-    [
-        ({"current_freq_khz": 1200000, "initial_max_freq_khz": 2400000}, [1200000, 2400000]),
-        ({"max_freq_khz": 1600000, "initial_max_freq_khz": 2400000}, [1600000, 2400000]),
-        ({"max_freq_khz": 1600000}, None),
-        ({}, None),
-    ],
-)
+@pytest.mark.parametrize(("files", "clocks"), [
+    ({"current_freq_khz": 1200000, "initial_max_freq_khz": 2400000}, [1200000, 2400000]),
+    ({"max_freq_khz": 1600000, "initial_max_freq_khz": 2400000}, [1600000, 2400000]),
+    ({"max_freq_khz": 1600000}, None),
+    ({}, None),
+])  # fmt: skip
 def test_the_clock_of_the_uncore_or_its_limit(
     tmp_path: Path, files: dict[str, int], clocks: list[int] | None
 ) -> None:

@@ -167,17 +167,14 @@ def test_exactly_the_taken_counters_are_found(register: int, value: int, keys: l
 # --- restored values ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("register", "change", "now", "after"),
-    [
-        (0x186, Change(5, 0x43023C), 0x43023C, 5),
-        (0x186, Change(5, 0x43023C), 5, 5),
-        (0x186, Change(5, 0x43023C), 0, 5),
-        (0x186, Change(5, 0x43023C), 0x4300C0, 0x4300C0),  # the value of another program
-        (0x38F, Change(8, 0xF), 0x1F, 0x18),
-        (0x38D, Change(0, 0x333), 0x3333, 0x3000),
-    ],
-)
+@pytest.mark.parametrize(("register", "change", "now", "after"), [
+    (0x186, Change(5, 0x43023C), 0x43023C, 5),
+    (0x186, Change(5, 0x43023C), 5, 5),
+    (0x186, Change(5, 0x43023C), 0, 5),
+    (0x186, Change(5, 0x43023C), 0x4300C0, 0x4300C0),  # the value of another program
+    (0x38F, Change(8, 0xF), 0x1F, 0x18),
+    (0x38D, Change(0, 0x333), 0x3333, 0x3000),
+])  # fmt: skip
 def test_only_own_bits_are_restored(register: int, change: Change, now: int, after: int) -> None:
     assert counter_plan.values_to_restore({register: change}, {register: now}) == {register: after}
 
@@ -189,18 +186,15 @@ OURS = {
 """Registers programmed on a machine on which nothing was enabled."""
 
 
-@pytest.mark.parametrize(
-    ("theirs", "after"),
-    [
-        ({}, {}),
-        ({0x186: 0x4300C0}, {0x186: 0x4300C0, 0x38F: 0x1}),
-        ({0x38D: 0x222}, {0x38D: 0x222, 0x38F: 0x700000000}),
-        ({0x38D: 0x733}, {0x38D: 0x700, 0x38F: 0x400000000}),
-        ({0x38F: 0x70000000B}, {0x38F: 0x8}),
-        ({0x187: 0, 0x38D: 0x033}, {}),
-        ({0x187: 0x4300C0, 0x38F: 0x2}, {0x187: 0x4300C0, 0x38F: 0x2}),
-    ],
-)
+@pytest.mark.parametrize(("theirs", "after"), [
+    ({}, {}),
+    ({0x186: 0x4300C0}, {0x186: 0x4300C0, 0x38F: 0x1}),
+    ({0x38D: 0x222}, {0x38D: 0x222, 0x38F: 0x700000000}),
+    ({0x38D: 0x733}, {0x38D: 0x700, 0x38F: 0x400000000}),
+    ({0x38F: 0x70000000B}, {0x38F: 0x8}),
+    ({0x187: 0, 0x38D: 0x033}, {}),
+    ({0x187: 0x4300C0, 0x38F: 0x2}, {0x187: 0x4300C0, 0x38F: 0x2}),
+])  # fmt: skip
 def test_counters_of_another_program_stay_enabled(
     theirs: dict[int, int], after: dict[int, int]
 ) -> None:

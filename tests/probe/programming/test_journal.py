@@ -112,36 +112,33 @@ def test_a_journal_is_removed(directory: Path, root: Path) -> None:
     assert list(directory.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("changed", "why"),
-    [
-        ({"boot_id": "b2"}, "before the last boot"),
-        ({"root": "/elsewhere"}, "another machine"),
-        ({"format": 2}, "another version of perftop"),
-        ({"pid": "1"}, "not name the process"),
-        ({"pid": -1}, "not name the process"),
-        ({"start": None}, "not name the process"),
-        ({"cpus": {"-1": {}}}, "CPUs that cannot exist"),
-        ({"cpus": {"x": {}}}, "its content is not a journal"),
-        ({"cpus": []}, "its content is not a journal"),
-        ({"cpus": {"0": {"0x1a0": ["0x0", "0x1"]}}}, "restore MSR 1A0H"),
-        ({"cpus": {"0": {"0x10": ["0x0", "0x1"]}}}, "restore MSR 10H"),
-        ({"cpus": {"0": {"0x199": ["0x0", "0x400000"]}}}, "restore MSR 199H"),
-        # the programmed value lacks the enabling bit
-        ({"cpus": {"0": {"0x186": ["0x0", "0x10003c"]}}}, "restore MSR 186H"),
-        ({"cpus": {"0": {"0x186": ["0x0", "0x530000"]}}}, "restore MSR 186H"),  # interrupts
-        ({"cpus": {"0": {"0x186": ["0x1000000000000", "0x430000"]}}}, "restore MSR 186H"),
-        ({"cpus": {"0": {"0x186": ["0x43003c", "0x430000"]}}}, "restore MSR 186H"),  # would count
-        ({"cpus": {"0": {"0x186": ["0x13003c", "0x430000"]}}}, "restore MSR 186H"),  # interrupt
-        ({"cpus": {"0": {"0xc0010200": ["0x400000", "0x430000"]}}}, "restore MSR C0010200H"),
-        ({"cpus": {"0": {"0x38d": ["0x8", "0x3"]}}}, "restore MSR 38DH"),
-        ({"cpus": {"0": {"0x38d": ["0x30", "0x3"]}}}, "restore MSR 38DH"),  # would count
-        ({"cpus": {"0": {"0x38f": ["0x10", "0xf"]}}}, "restore MSR 38FH"),
-        ({"cpus": {"0": {"0xc0000301": ["0x10", "0xf"]}}}, "restore MSR C0000301H"),
-        ({"cpus": {"0": {"0x38f": ["-0x8", "0x3"]}}}, "restore MSR 38FH"),
-        ({"cpus": {"0": {"0x38f": ["0x8"]}}}, "its content is not a journal"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("changed", "why"), [
+    ({"boot_id": "b2"}, "before the last boot"),
+    ({"root": "/elsewhere"}, "another machine"),
+    ({"format": 2}, "another version of perftop"),
+    ({"pid": "1"}, "not name the process"),
+    ({"pid": -1}, "not name the process"),
+    ({"start": None}, "not name the process"),
+    ({"cpus": {"-1": {}}}, "CPUs that cannot exist"),
+    ({"cpus": {"x": {}}}, "its content is not a journal"),
+    ({"cpus": []}, "its content is not a journal"),
+    ({"cpus": {"0": {"0x1a0": ["0x0", "0x1"]}}}, "restore MSR 1A0H"),
+    ({"cpus": {"0": {"0x10": ["0x0", "0x1"]}}}, "restore MSR 10H"),
+    ({"cpus": {"0": {"0x199": ["0x0", "0x400000"]}}}, "restore MSR 199H"),
+    # the programmed value lacks the enabling bit
+    ({"cpus": {"0": {"0x186": ["0x0", "0x10003c"]}}}, "restore MSR 186H"),
+    ({"cpus": {"0": {"0x186": ["0x0", "0x530000"]}}}, "restore MSR 186H"),  # interrupts
+    ({"cpus": {"0": {"0x186": ["0x1000000000000", "0x430000"]}}}, "restore MSR 186H"),
+    ({"cpus": {"0": {"0x186": ["0x43003c", "0x430000"]}}}, "restore MSR 186H"),  # would count
+    ({"cpus": {"0": {"0x186": ["0x13003c", "0x430000"]}}}, "restore MSR 186H"),  # interrupt
+    ({"cpus": {"0": {"0xc0010200": ["0x400000", "0x430000"]}}}, "restore MSR C0010200H"),
+    ({"cpus": {"0": {"0x38d": ["0x8", "0x3"]}}}, "restore MSR 38DH"),
+    ({"cpus": {"0": {"0x38d": ["0x30", "0x3"]}}}, "restore MSR 38DH"),  # would count
+    ({"cpus": {"0": {"0x38f": ["0x10", "0xf"]}}}, "restore MSR 38FH"),
+    ({"cpus": {"0": {"0xc0000301": ["0x10", "0xf"]}}}, "restore MSR C0000301H"),
+    ({"cpus": {"0": {"0x38f": ["-0x8", "0x3"]}}}, "restore MSR 38FH"),
+    ({"cpus": {"0": {"0x38f": ["0x8"]}}}, "its content is not a journal"),
+])  # fmt: skip
 def test_an_unusable_journal_is_rejected_with_its_reason(
     directory: Path, root: Path, changed: dict[str, Any], why: str
 ) -> None:
@@ -155,72 +152,42 @@ def test_an_unusable_journal_is_rejected_with_its_reason(
     assert re.fullmatch(r"[a-zA-Z0-9 -]+", text), "an exception of Python has quotes or brackets"
 
 
-def garble(path: Path) -> None:
-    path.write_bytes(b"\xff{")
-
-
-def nest_deeply(path: Path) -> None:
-    path.write_text("[" * 100_000)
-
-
-def a_list(path: Path) -> None:
-    path.write_text("[]")
-
-
-def empty(path: Path) -> None:
-    path.write_bytes(b"")
-
-
-def a_link(path: Path) -> None:
+def to_a_link(path: Path) -> None:
     path.rename(path.with_suffix(".other"))
     path.symlink_to(path.with_suffix(".other"))
 
 
-def two_names(path: Path) -> None:
-    os.link(path, path.with_suffix(".other"))
+def to_a_fifo(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path, 0o600)
 
 
-def others_may_write(path: Path) -> None:
-    path.chmod(0o666)
-
-
-def give_to_another_user(path: Path) -> None:
+def to_another_user(path: Path) -> None:
     if not has_capabilities(CHOWN):
         pytest.skip("needs CAP_CHOWN, to give files away")
     os.chown(path, 1, 1)
 
 
-def a_fifo(path: Path) -> None:
-    path.unlink()
-    os.mkfifo(path, 0o600)
+CHANGES: dict[str, Callable[[Path], object]] = {
+    "garbled": lambda path: path.write_bytes(b"\xff{"),
+    "nested deeply": lambda path: path.write_text("[" * 100_000),
+    "a list": lambda path: path.write_text("[]"),
+    "empty": lambda path: path.write_bytes(b""),
+    "too long": lambda path: os.truncate(path, journal.MAX_JOURNAL_BYTES + 1),
+    "a link": to_a_link,
+    "with two names": lambda path: os.link(path, path.with_suffix(".other")),
+    "writable for others": lambda path: path.chmod(0o666),
+    "of another user": to_another_user,
+    "a FIFO": to_a_fifo,
+}
 
 
-def make_too_long(path: Path) -> None:
-    os.truncate(path, journal.MAX_JOURNAL_BYTES + 1)
-
-
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        garble,
-        nest_deeply,
-        a_list,
-        empty,
-        a_link,
-        two_names,
-        others_may_write,
-        give_to_another_user,
-        a_fifo,
-        make_too_long,
-    ],
-)
-def test_files_that_are_not_journals(
-    directory: Path, root: Path, spoil: Callable[[Path], None]
-) -> None:
+@pytest.mark.parametrize("change", CHANGES)
+def test_files_that_are_not_journals(directory: Path, root: Path, change: str) -> None:
     path = write_journal(directory, root)
     forge(path)
     assert len(journal.read_journals(directory, BOOT, root).entries) == 1
-    spoil(path)
+    CHANGES[change](path)
     result = journal.read_journals(directory, BOOT, root)
     assert (result.entries, [where for where, _ in result.rejected]) == ([], [path])
     assert re.fullmatch(r"[a-zA-Z ()]+", result.rejected[0][1])

@@ -50,14 +50,11 @@ def missing(result: subprocess.CompletedProcess[str]) -> dict[str, Line]:
     return {m["what"]: m for m in hello["missing"]}
 
 
-@pytest.mark.parametrize(
-    ("registers", "expected"),
-    [
-        ([[0x187, EN]], "MSR 187H = 53003CH, enabled in MSR 38FH"),
-        ([[0x38D, 0x030]], "MSR 38DH = 30H"),
-        ([[0x38D, 0x0B0], [GLOBAL, 0]], "fixed counter 1 interrupts"),
-    ],
-)
+@pytest.mark.parametrize(("registers", "expected"), [
+    ([[0x187, EN]], "MSR 187H = 53003CH, enabled in MSR 38FH"),
+    ([[0x38D, 0x030]], "MSR 38DH = 30H"),
+    ([[0x38D, 0x0B0], [GLOBAL, 0]], "fixed counter 1 interrupts"),
+])  # fmt: skip
 def test_counters_in_use_are_left_alone(
     tmp_path: Path, registers: list[list[int]], expected: str
 ) -> None:
@@ -118,15 +115,12 @@ def test_ineffective_writes_are_reported(tmp_path: Path, run_dir: Path, policy: 
         assert entries_left(kernel.root) == []
 
 
-@pytest.mark.parametrize(
-    ("spec", "expected"),
-    [
-        ({"msr": False}, "modprobe msr"),
-        ({"open_error": "EPERM"}, "perftop --sudo"),
-        ({"reads": "zero"}, "returns 0 for all registers"),
-        ({"override": {"version": 0}}, "CPUID.0AH says that this CPU has no counters"),
-    ],
-)
+@pytest.mark.parametrize(("spec", "expected"), [
+    ({"msr": False}, "modprobe msr"),
+    ({"open_error": "EPERM"}, "perftop --sudo"),
+    ({"reads": "zero"}, "returns 0 for all registers"),
+    ({"override": {"version": 0}}, "CPUID.0AH says that this CPU has no counters"),
+])  # fmt: skip
 def test_no_register_can_be_read(tmp_path: Path, spec: dict[str, Any], expected: str) -> None:
     with FakeKernel(tmp_path / "root", **spec) as kernel:
         result = stat(kernel, "-n", "1")

@@ -20,52 +20,31 @@ from perfprobe.registers import msr
 from perfprobe.registers.msr import MsrError, Registers
 
 needs_fuse = pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be mounted")
-makes_devices = pytest.mark.skipif(
-    bool(cannot_make_devices()), reason=cannot_make_devices() or "it can make them"
-)
 OURS = b"ours" * 8 + bytes(4096)
 """Content of a register file: a TSC that is not 0, and unused counters."""
 
 
-def plain(place: Path) -> None:
-    place.write_bytes(OURS)
+def device(kind: int, major: int, minor: int) -> Callable[[Path], object]:
+    return lambda place: os.mknod(place, 0o600 | kind, os.makedev(major, minor))
 
 
-def fifo(place: Path) -> None:
-    os.mkfifo(place)
-
-
-def symlink(place: Path) -> None:
-    place.symlink_to("/dev/null")
-
-
-def another_device(place: Path) -> None:
-    os.mknod(place, 0o600 | stat.S_IFCHR, os.makedev(1, 3))
-
-
-def device_of_another_cpu(place: Path) -> None:
-    os.mknod(place, 0o600 | stat.S_IFCHR, os.makedev(msr.MSR_MAJOR, 1))
-
-
-def block_device(place: Path) -> None:
-    os.mknod(place, 0o600 | stat.S_IFBLK, os.makedev(msr.MSR_MAJOR, 0))
-
-
-MADE = [
-    plain,
-    fifo,
-    symlink,
-    *(pytest.param(f, marks=makes_devices) for f in (another_device, block_device)),
-]
+PLACED: dict[str, Callable[[Path], object]] = {
+    "a file": lambda place: place.write_bytes(OURS),
+    "a FIFO": os.mkfifo,
+    "a link": lambda place: place.symlink_to("/dev/null"),
+    "another device": device(stat.S_IFCHR, 1, 3),
+    "a block device": device(stat.S_IFBLK, msr.MSR_MAJOR, 0),
+    "the device of another CPU": device(stat.S_IFCHR, msr.MSR_MAJOR, 1),
+}
 
 
 @pytest.mark.parametrize("writable", [False, True])
-@pytest.mark.parametrize("make", [*MADE, pytest.param(device_of_another_cpu, marks=makes_devices)])
-def test_nothing_else_is_opened(
-    tmp_path: Path, make: Callable[[Path], None], writable: bool
-) -> None:
+@pytest.mark.parametrize("placed", PLACED)
+def test_nothing_but_the_device_is_opened(tmp_path: Path, placed: str, writable: bool) -> None:
+    if "device" in placed and (why := cannot_make_devices()):
+        pytest.skip(why)
     (tmp_path / "dev/cpu/0").mkdir(parents=True)
-    make(tmp_path / "dev/cpu/0/msr")
+    PLACED[placed](tmp_path / "dev/cpu/0/msr")
     with pytest.raises(MsrError, match="cannot be opened: it is"):
         Registers(tmp_path, 0, writable=writable)
 

@@ -420,24 +420,6 @@ def test_haswell_ep_has_reasons_at_another_address_and_no_hwp(tmp_path: Path) ->
     assert len(place(hello, "core_thermal")[2].parts) == 4
 
 
-@pytest.mark.parametrize(
-    ("model", "first", "last"),
-    [
-        ("haswell-ep", (2, 3.6e9), (18, 2.8e9)),
-        ("ice-lake-sp", (2, 3.5e9), (28, 3.1e9)),
-        ("sapphire-rapids", (2, 3.8e9), (28, 3.0e9)),
-        ("knights-landing", (2, 1.5e9), (32, 1.4e9)),
-    ],
-)
-def test_tables_of_other_models(
-    tmp_path: Path, model: str, first: tuple[int, float], last: tuple[int, float]
-) -> None:
-    hello, _ = reasons(tmp_path / "root", model=model)
-    table = table_of(hello)
-    ends = [(step.cores, step.hz) for step in (table.steps[0], table.steps[-1])]
-    assert ends == [first, last]
-
-
 class Nothing:
     """Registers that cannot be read."""
 

@@ -48,14 +48,11 @@ def test_a_write_counts_when_it_is_read_back(fake: FakeKernel) -> None:
 
 
 @needs_fuse
-@pytest.mark.parametrize(
-    ("path", "text", "cause"),
-    [
-        ("sys/module/msr/parameters/allow_writes", "off\n", "to MSRs .msr.allow_writes=off"),
-        ("sys/kernel/security/lockdown", "none [integrity] confidentiality\n", "kernel lockdown"),
-        ("sys/kernel/security/lockdown", "[none] integrity confidentiality\n", "lockdown or"),
-    ],
-)
+@pytest.mark.parametrize(("path", "text", "cause"), [
+    ("sys/module/msr/parameters/allow_writes", "off\n", "to MSRs .msr.allow_writes=off"),
+    ("sys/kernel/security/lockdown", "none [integrity] confidentiality\n", "kernel lockdown"),
+    ("sys/kernel/security/lockdown", "[none] integrity confidentiality\n", "lockdown or"),
+])  # fmt: skip
 def test_the_cause_of_a_refused_write(fake: FakeKernel, path: str, text: str, cause: str) -> None:
     fake.ask("file", path=path, text=text)
     fake.ask("options", writes="eperm")
@@ -68,14 +65,11 @@ def test_the_cause_of_a_refused_write(fake: FakeKernel, path: str, text: str, ca
     assert caught.value.consequence == "registers can be read, not programmed"
 
 
-@pytest.mark.parametrize(
-    ("guest", "module", "fix"),
-    [
-        ("KVM", True, "sudo modprobe msr"),
-        ("KVM", False, None),
-        (None, False, "sudo modprobe msr, on the host"),
-    ],
-)
+@pytest.mark.parametrize(("guest", "module", "fix"), [
+    ("KVM", True, "sudo modprobe msr"),
+    ("KVM", False, None),
+    (None, False, "sudo modprobe msr, on the host"),
+])  # fmt: skip
 def test_modprobe_is_suggested_only_if_the_module_can_exist(
     monkeypatch: pytest.MonkeyPatch, guest: str | None, module: bool, fix: str | None
 ) -> None:
@@ -104,13 +98,6 @@ def test_registers_of_an_offline_cpu_cannot_be_read(fake: FakeKernel) -> None:
         fake.ask("online", cpu=3, online=False)
         with pytest.raises(MsrError, match="CPU 3 is off"):
             device.read(0x10)
-
-
-@pytest.mark.parametrize(
-    ("register", "text"), [(0x186, "MSR 186H"), (0xCE, "MSR CEH"), (0xC00000E7, "MSR C00000E7H")]
-)
-def test_registers_have_their_documented_names(register: int, text: str) -> None:
-    assert msr.register_name(register) == text
 
 
 @needs_fuse

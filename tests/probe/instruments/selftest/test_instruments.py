@@ -1,10 +1,13 @@
-"""Verdicts of `selftest --all` on simulated counters whose true values the test sets."""
+"""Verdicts of `selftest` on instruments and on counters of packages, cores and L3s, whose true
+values the test sets."""
 
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Sequence
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import made
 import pytest
@@ -22,49 +25,109 @@ SPAN = CopyRun(begin=2 * HZ, end=3 * HZ, copied=10**9, cpu=1)
 TOP_DOWN = ("slots", *instruments.PART_KEYS)
 
 
-class Source(made.Source):
-    """Two CPUs and one package, read once a second; `rates` has the rate of each counter per second
-    and the value of each gauge."""
+UNITS = {"temperature_c": ("°C", "gauge"), "hsmp_prochot": ("1", "gauge")}
 
-    def __init__(self, cpu: dict[str, float], package: list[Counter], rates: list[int]) -> None:
-        every = [Counter(key, key, "events", "made") for key in cpu]
-        self.hello = dataclasses.replace(made.hello(every), source="os")
-        self.hello.blocks.append(wire.Block("p", "package", package))
-        self.cpu, self.package, self.rates = [*cpu.values()], package, rates
+
+class Source(made.Source):
+    """Two CPUs of one L3 and package, read once a second; `cpu` has the rate of each counter per
+    TSC tick, `package` the rate per second or the value of a gauge. None: not valid."""
+
+    def __init__(self, cpu: dict[str, float], package: dict[str, int | None]) -> None:
+        self.cpu, self.package = [*cpu.values()], [*package.values()]
+        plain = made.hello([Counter(key, key, "events", "made") for key in cpu])
+        rows = [dataclasses.replace(row, l3=0) for row in plain.topology]
+        self.hello = dataclasses.replace(plain, source="os", topology=rows)
+        counters = [
+            Counter(key, key, unit, "made", kind)  # type: ignore[arg-type]
+            for key in package
+            for unit, kind in [UNITS.get(key, ("J", "counter"))]
+        ]
+        l3 = Counter("l3_memory_bytes", "traffic", "B", "made", cpus=[0])
+        self.hello.blocks.append(wire.Block("p", "package", counters))
+        self.hello.blocks.append(wire.Block("l3", "cpu", [l3]))
+        self._gauges = [counter.kind == "gauge" for counter in counters]
 
     def poll(self) -> list[Any]:
         results = []
         for second in range(5):
             stamp = [second * HZ, second * HZ, 0, 0, wire.ROW_SAMPLED]
             values = [int(second * rate * HZ) for rate in self.cpu]
-            blocks = {"cpu": made.packed([stamp] * 2, [(1 << len(values)) - 1] * 2, values * 2)}
-            report = [
-                rate if counter.kind == "gauge" else second * rate
-                for counter, rate in zip(self.package, self.rates, strict=True)
+            package = [
+                (rate or 0) * (1 if is_gauge else second)
+                for rate, is_gauge in zip(self.package, self._gauges, strict=True)
             ]
-            blocks["p"] = made.packed([stamp], [(1 << len(report)) - 1], report)
+            valid = sum(1 << i for i, rate in enumerate(self.package) if rate is not None)
+            blocks = {
+                "cpu": made.packed([stamp] * 2, [(1 << len(values)) - 1] * 2, values * 2),
+                "p": made.packed([stamp], [valid], package),
+                "l3": made.packed([stamp, [0] * 5], [1, 0], [second * 1000, 0]),
+            }
             results.append(wire.Frame(second, second, blocks))
         self.poll = list  # type: ignore[method-assign]
         return results
+
+
+def log_of(source: Source) -> FrameLog:
+    log = FrameLog(source)
+    log.take_frames()
+    return log
 
 
 def verdicts(
     cpu: dict[str, float] | None = None, checks: tuple[Result, ...] = (), source_name: str = "auto",
     turbo: wire.Turbo | None = None, missing: Sequence[wire.Missing] = (), **package: int,
 ) -> dict[str, dict[str, Any]]:  # fmt: skip
-    units = {"temperature_c": ("°C", "gauge"), "hsmp_prochot": ("1", "gauge")}
-    counters = [
-        Counter(key, key, *(units.get(key, ("J", "counter"))[:1]), "made",
-                kind=units.get(key, ("J", "counter"))[1])  # type: ignore[arg-type]
-        for key in package
-    ]  # fmt: skip
-    source = Source({"ref": 1.0} | (cpu or {}), counters, [*package.values()])
+    source = Source({"ref": 1.0} | (cpu or {}), {**package})
     source.hello.turbo.extend([] if turbo is None else [turbo])
     source.hello.missing.extend(missing)
-    log = FrameLog(source)
-    log.take_frames()
-    answer = instruments.report(log, SPAN, checks, [], source_name)
+    answer = instruments.report(log_of(source), SPAN, checks, [], source_name)
     return {row["instrument"]: row for row in answer["instruments"]}
+
+
+# --- counters of packages, cores and L3s
+
+
+def counter_rows(**package: int | None) -> dict[str, dict[str, Any]]:
+    source = Source({"ref": 1.0}, package)
+    source.hello.missing.extend([wire.Missing("hbm_bytes", "no right to it"),
+                                 wire.Missing("ref", "no PMU")])  # fmt: skip
+    return {row["counter"]: row for row in instruments.counter_rows(log_of(source), SPAN)}
+
+
+def test_each_counter_has_a_verdict_and_an_absent_one_its_reason() -> None:
+    result = counter_rows(energy_j=40, package_c6=0, temperature_c=7, pcu_vr=None)
+    assert {key: row["verdict"] for key, row in result.items()} == {
+        "energy_j": "counts", "package_c6": "stands still", "temperature_c": "read",
+        "pcu_vr": "no reading", "l3_memory_bytes": "counts", "hbm_bytes": "not there",
+    }  # fmt: skip
+    assert result["energy_j"]["moved"] == [40]
+    assert result["pcu_vr"]["moved"] == [None]
+    l3 = result["l3_memory_bytes"]
+    assert (l3["scope"], l3["moved"]) == ("L3", [1000])
+    assert result["hbm_bytes"]["why"] == "no right to it"
+
+
+def test_a_copy_must_show_in_memory_traffic() -> None:
+    """A memory counter that advances by less than the copied bytes counts something else."""
+    enough = counter_rows(memory_read_bytes=SPAN.copied)["memory_read_bytes"]
+    assert (enough["verdict"], enough["at_least"]) == ("counts", SPAN.copied)
+    few = counter_rows(memory_read_bytes=SPAN.copied // 4)["memory_read_bytes"]
+    assert few["verdict"] == "too little"
+
+
+def test_memory_is_copied_between_two_stamps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(instruments, "COPY_S", 0.01)
+    monkeypatch.setattr(instruments, "COPY_BYTES", 1 << 20)
+    ends: list[int] = []
+    span = instruments.copy_memory(
+        cast("FrameLog", SimpleNamespace(begin=lambda: None, read_past=ends.append))
+    )
+    assert (span.cpu, [span.end]) == (max(os.sched_getaffinity(0)), ends)
+    assert span.begin < span.end
+    assert (span.copied > 0, span.copied % (1 << 20)) == (True, 0)
+
+
+# --- instruments
 
 
 def test_a_working_instrument_reports_its_measurement() -> None:
@@ -83,15 +146,12 @@ def test_an_absent_instrument_has_a_reason() -> None:
     assert all(row["why"] for row in result.values() if row["verdict"] != "works")
 
 
-@pytest.mark.parametrize(
-    ("name", "given"),
-    [
-        ("energy", {"energy_j": 0}),
-        ("energy", {"energy_j": 90_000}),
-        ("energy", {"energy_j": 100, "energy_core_j": 160}),
-        ("temperature", {"temperature_c": 0}),
-    ],
-)
+@pytest.mark.parametrize(("name", "given"), [
+    ("energy", {"energy_j": 0}),
+    ("energy", {"energy_j": 90_000}),
+    ("energy", {"energy_j": 100, "energy_core_j": 160}),
+    ("temperature", {"temperature_c": 0}),
+])  # fmt: skip
 def test_impossible_values_are_wrong(name: str, given: dict[str, int]) -> None:
     row = verdicts(None, (), "auto", None, (), **given)[name]
     assert row["verdict"] == "wrong"

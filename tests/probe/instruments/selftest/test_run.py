@@ -161,7 +161,7 @@ class Machine(made.Source):
 
 @pytest.fixture
 def tested(monkeypatch: pytest.MonkeyPatch) -> Callable[[Machine], dict[str, Any]]:
-    monkeypatch.setattr(instruments, "COPY_S", 0.001)  # copying memory is tested in test_beyond
+    monkeypatch.setattr(instruments, "COPY_S", 0.001)  # its counters are tested in test_instruments
     monkeypatch.setattr(instruments, "COPY_BYTES", 1 << 20)
 
     def test(machine: Machine) -> dict[str, Any]:

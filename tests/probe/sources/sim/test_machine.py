@@ -18,31 +18,28 @@ def test_omitted_parameters_have_defaults() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("sim:nonsense", "unknown scenario 'nonsense'; known: idle, steady"),
-        ("sim:idle,cpus=x", "cpus=x: a number from 1 to 4096"),
-        ("sim:idle,cpus=4098", "cpus=4098: a number from 1 to 4096"),
-        ("sim:idle,cpus=-2", "cpus=-2"),
-        ("sim:idle,cpus=²", "cpus=²"),
-        ("sim:idle,cpus=" + "9" * 9999, "a number from 1 to 4096"),
-        ("sim:idle,cpus=15", "15 CPUs cannot be divided into 1 packages of cores with 2"),
-        ("sim:idle,cpus=48,packages=5", "48 CPUs cannot be divided"),
-        ("sim:idle,smt=3", "smt=3: a core has 1, 2, 4 or 8 threads"),
-        ("sim:idle,speed=fast", "speed=fast: a number"),
-        ("sim:idle,speed=nan", "speed=nan"),
-        ("sim:idle,speed=0", "speed=0"),
-        ("sim:idle,seed=1_0", "seed=1_0"),
-        ("sim:idle,cores=4", "unknown option 'cores'; known: cpus"),
-        ("sim:idle,cpus", "'cpus' is not KEY=VALUE"),
-        ("sim:idle,", "'' is not KEY=VALUE"),
-        ("sim:idle,seed=1,seed=2", "seed is given twice"),
-        ("sim:hybrid,cpus=18", "hybrid has one package"),
-        ("sim:hybrid,smt=4", "hybrid has one package"),
-        ("sim:guest,smt=2", "a guest is told nothing of siblings"),
-    ],
-)
+@pytest.mark.parametrize(("text", "message"), [
+    ("sim:nonsense", "unknown scenario 'nonsense'; known: idle, steady"),
+    ("sim:idle,cpus=x", "cpus=x: a number from 1 to 4096"),
+    ("sim:idle,cpus=4098", "cpus=4098: a number from 1 to 4096"),
+    ("sim:idle,cpus=-2", "cpus=-2"),
+    ("sim:idle,cpus=²", "cpus=²"),
+    ("sim:idle,cpus=" + "9" * 9999, "a number from 1 to 4096"),
+    ("sim:idle,cpus=15", "15 CPUs cannot be divided into 1 packages of cores with 2"),
+    ("sim:idle,cpus=48,packages=5", "48 CPUs cannot be divided"),
+    ("sim:idle,smt=3", "smt=3: a core has 1, 2, 4 or 8 threads"),
+    ("sim:idle,speed=fast", "speed=fast: a number"),
+    ("sim:idle,speed=nan", "speed=nan"),
+    ("sim:idle,speed=0", "speed=0"),
+    ("sim:idle,seed=1_0", "seed=1_0"),
+    ("sim:idle,cores=4", "unknown option 'cores'; known: cpus"),
+    ("sim:idle,cpus", "'cpus' is not KEY=VALUE"),
+    ("sim:idle,", "'' is not KEY=VALUE"),
+    ("sim:idle,seed=1,seed=2", "seed is given twice"),
+    ("sim:hybrid,cpus=18", "hybrid has one package"),
+    ("sim:hybrid,smt=4", "hybrid has one package"),
+    ("sim:guest,smt=2", "a guest is told nothing of siblings"),
+])  # fmt: skip
 def test_a_mistake_is_named_in_one_line(text: str, message: str) -> None:
     with pytest.raises(ValueError) as caught:
         parse_spec(text)

@@ -277,20 +277,17 @@ def episode(text: str, kind: str, cause: str | None) -> dict[str, Any]:
     return next(e for e in lines(text, 37, "episode") if (e["kind"], e["cause"]) == (kind, cause))
 
 
-@pytest.mark.parametrize(
-    ("scenario", "kind", "cause", "key", "change"),
-    [
-        ("turbo-drop", "turbo-drop", "power-pl1", "busy_hz", lambda a, b, d: a - b == d),
-        ("license", "turbo-drop", "license", "busy_hz", lambda a, b, d: a - b == d),
-        ("throttle", "turbo-drop", "thermal", "busy_hz", lambda a, b, d: a - b == d),
-        ("throttle", "throttle", "thermal", "halt", lambda a, b, d: b - a == d),
-        ("throttle", "involuntary-halt", "modulation", "involuntary", lambda a, b, d: b - a == d),
-        ("neighbour", "neighbour", "sibling", "ipc", lambda a, b, d: 1 - b / a == d),
-        ("neighbour", "steal", None, "steal", lambda a, b, d: b - a == d),
-        ("memory", "neighbour", "memory", "ipc", lambda a, b, d: 1 - b / a == d),
-        ("halts", "involuntary-halt", "smm", "involuntary", lambda a, b, d: b - a == d),
-    ],
-)
+@pytest.mark.parametrize(("scenario", "kind", "cause", "key", "change"), [
+    ("turbo-drop", "turbo-drop", "power-pl1", "busy_hz", lambda a, b, d: a - b == d),
+    ("license", "turbo-drop", "license", "busy_hz", lambda a, b, d: a - b == d),
+    ("throttle", "turbo-drop", "thermal", "busy_hz", lambda a, b, d: a - b == d),
+    ("throttle", "throttle", "thermal", "halt", lambda a, b, d: b - a == d),
+    ("throttle", "involuntary-halt", "modulation", "involuntary", lambda a, b, d: b - a == d),
+    ("neighbour", "neighbour", "sibling", "ipc", lambda a, b, d: 1 - b / a == d),
+    ("neighbour", "steal", None, "steal", lambda a, b, d: b - a == d),
+    ("memory", "neighbour", "memory", "ipc", lambda a, b, d: 1 - b / a == d),
+    ("halts", "involuntary-halt", "smm", "involuntary", lambda a, b, d: b - a == d),
+])  # fmt: skip
 def test_episodes_have_their_scripted_depth(
     scenario: str,
     kind: str,
