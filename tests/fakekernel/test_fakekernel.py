@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fakekernel.models import MODELS
-from fakekernel.oracle import ANY, EN, OS, USR, Bench, select, ticks
+from fakekernel.oracle import EN, OS, USR, Bench, select, ticks
 
 SMT_ON = [name for name in MODELS if name not in ("zen3", "knights-landing")]
 
@@ -67,21 +67,6 @@ def test_clocks_run_while_unhalted(name: str) -> None:
         cycles = (bench.active(0, 0) * bench.lane(0, "hz") / 1e6).sum()
         assert a << shift == pytest.approx(cycles, abs=1 << shift)
     assert bench.counter_advance(0, 0x10, 1_000_000) == bench.model.tsc_hz
-
-
-def test_amd_counts_by_its_own_selects() -> None:
-    bench = Bench("zen3")
-    bench.write(1, 0xC0010200, select(0x76, 0))
-    bench.write(1, 0xC0010202, select(0x76, 0, EN | OS))
-    user_and_kernel = bench.counter_advance(1, 0xC0010201)
-    hz = bench.lane(1, "hz") / 1e6
-    assert user_and_kernel == pytest.approx((bench.active(1, 0) * hz).sum(), abs=1)
-    kernel = bench.counter_advance(1, 0xC0010203)
-    hz = bench.lane(1, "hz") / 1e6
-    assert kernel == pytest.approx((bench.active(1, 0, "K") * hz).sum(), abs=1)
-    with pytest.raises(OSError, match="EIO"):
-        bench.write(1, 0xC00000E7, 0)
-    assert 0x186 not in bench.machine.cpus[0].read_at
 
 
 @pytest.mark.parametrize(
@@ -145,21 +130,6 @@ def test_a_written_counter_continues_from_its_value() -> None:
     bench.write(0, 0x186, select(0x3C, 0))
     bench.ns += 130_000_000
     assert bench.read(0, 0xC1) > 0x80000000
-
-
-@pytest.mark.parametrize("name", ["haswell-ep", "skylake-sp", "xeon-w"])
-def test_any_thread_counts_for_the_core(name: str) -> None:
-    bench = Bench(name)
-    bench.write(2, 0x186, select(0x3C, 1, EN | OS | USR | ANY))
-    bench.write(2, 0x38D, 0x733)
-    union = bench.counter_advance(2, 0xC1)
-    want = bench.active(0, 0) | bench.active(0, 1)
-    assert union == pytest.approx(ticks(bench, want.sum()), abs=1)
-    fixed = bench.counter_advance(2, 0x30B)
-    want = bench.active(0, 0) | bench.active(0, 1)
-    assert fixed == pytest.approx(
-        ticks(bench, want.sum()) * bench.model.ticks, abs=bench.model.ticks
-    )
 
 
 @pytest.mark.parametrize("name", SMT_ON)

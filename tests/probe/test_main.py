@@ -39,8 +39,13 @@ def test_selftest_fails_if_a_counter_is_wrong(
     ("-e branches --source sim:guest", 3, "the hypervisor exposes no PMU"),
     ("-e branches,cycles,cache-misses,branch-misses --no-multiplex --source sim", 3,
      "-e branch-misses: no counter is left for it"),
+    ("--watch 999999999", 3, "perfprobe: no process 999999999\n"),
+    ("--source sim --watch 7", 3, "perfprobe: no process 7\n"),
+    ("--watch=", 2, "perfprobe: --watch '': a PID, or a name as in"),
+    ("--source sim --cpus=", 2, "the selection is empty"),  # a variable of the shell was not set
+    ("--source nobody", 2, "--source nobody: there are"),
 ])  # fmt: skip
-def test_impossible_events_are_refused_in_one_line(
+def test_impossible_requests_are_refused_in_one_line(
     line: str,
     status: int,
     error: str,
@@ -51,16 +56,9 @@ def test_impossible_events_are_refused_in_one_line(
         access, "drop_capabilities", lambda *_: None
     )  # later tests need their capabilities
     assert command.main(["stream", *line.split()]) == status
-    assert error in capsys.readouterr().err
-
-
-def test_an_empty_selection_of_cpus_is_reported(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The shell passes an empty text for a variable that is not set."""
-    monkeypatch.setattr(access, "drop_capabilities", lambda *_: None)
-    assert command.main(["stream", "--source", "sim", "--cpus", ""]) == 2
-    assert "the selection is empty" in capsys.readouterr().err
+    output = capsys.readouterr()
+    assert error in output.err
+    assert (output.out, output.err.count("\n")) == ("", 1)
 
 
 def test_stdout_is_blocking_again_if_registers_cannot_be_restored(

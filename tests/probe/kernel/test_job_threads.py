@@ -20,7 +20,6 @@ from perfprobe.kernel.tasks import Tasks
 
 MS = 1_000_000
 S = 1000 * MS
-STAT = "{} ({}) R 1 1 1 0 -1 0 9 0 0 0 {} 0 0 0 20 0 {} 0 {}" + " 0" * 16 + " {} 0 0 0 0\n"
 STATUS = """Name:\t{}
 Tgid:\t{}
 Cpus_allowed:\t{}
@@ -31,7 +30,8 @@ MASK = ",".join(["ffffffff"] * 256)  # 8192 CPUs
 
 
 def process(root: Path, pid: int, comm: str = "job", threads: int = 1, start: int = 500) -> None:
-    trees.put(root, f"proc/{pid}/stat", STAT.format(pid, comm, 0, threads, start, 0))
+    stat = trees.process(pid, 0, comm=comm.encode(), threads=threads, start=start)
+    trees.put(root, f"proc/{pid}/stat", stat)
     trees.put(root, f"proc/{pid}/status", STATUS.format(comm, pid, MASK, 0, 0))
     trees.put(root, f"proc/{pid}/schedstat", "70 80 9\n")
 
@@ -41,7 +41,7 @@ def thread(
 ) -> None:
     """Writes the files of a thread. `ns` are its running and waiting times; None: no such file."""
     at, comm = f"proc/{pid}/task/{tid}", more.get("comm", "job")
-    stat = STAT.format(tid, comm, more.get("ticks", 0), 1, 500, more.get("cpu", 0))
+    stat = trees.process(tid, more.get("ticks", 0), more.get("cpu", 0), comm.encode())
     trees.put(root, f"{at}/stat", stat)
     trees.put(root, f"{at}/status", STATUS.format(comm, pid, MASK, *more.get("switches", (0, 0))))
     if ns is not None:

@@ -20,7 +20,6 @@ from perfprobe.kernel import task_files, tasks
 from perfprobe.opening import open_os
 
 S = 1_000_000_000
-STAT = "10 (job) R 1 1 1 0 -1 0 9 0 0 0 {ticks} 0 0 0 20 0 1 0 500" + " 0" * 16 + " 0 0 0 0\n"
 BURN = """
 import os, threading, time
 def burn():
@@ -67,7 +66,7 @@ def test_a_sysroot_reports_its_own_processes(
     trees.machine(tmp_path, 1)
     mounts = "22 27 0:21 / /proc rw - proc proc rw,hidepid=invisible\n"
     trees.put(tmp_path, "proc/self/mountinfo", mounts)
-    trees.put(tmp_path, "proc/10/stat", STAT.format(ticks=0))
+    trees.put(tmp_path, "proc/10/stat", trees.process(10, 0))
     source = open_os(tmp_path, 10_000_000, None)
     assert "hidepid=invisible" in next(m.why for m in source.hello.missing if m.what == "tasks")
     first = first_frame(source, lambda frame: "tasks" in frame.records and frame)
@@ -77,7 +76,7 @@ def test_a_sysroot_reports_its_own_processes(
     def works_on(frame: wire.Frame) -> wire.Frame | None:
         """On a busy machine two scans may end between two frames; then only the second is in a
         frame."""
-        trees.put(tmp_path, "proc/10/stat", STAT.format(ticks=10**6 * frame.seq))
+        trees.put(tmp_path, "proc/10/stat", trees.process(10, 10**6 * frame.seq))
         return frame if frame.records.get("tasks") else None
 
     second = first_frame(source, works_on)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ import pytest
 import simulated
 from attempts import up_to_three_attempts
 from command import burning_cpu
-from waiting import MAX_WAIT_S, first_frame
+from waiting import first_frame
 
 from perfprobe import wire
 from perfprobe.errors import Unavailable
@@ -134,17 +132,3 @@ def test_a_simulated_job_has_its_thread_limit() -> None:
     frames = run("steady,cpus=512", 0.2, 100 * MS, "xhpl")
     record = frames[-1].records["watched"]
     assert (len(record["threads"]), record["more"]) == (256, 256)
-
-
-@pytest.mark.parametrize(("arguments", "status", "text"), [
-    (["--watch", "999999999"], 3, "perfprobe: no process 999999999\n"),
-    (["--source", "sim", "--watch", "7"], 3, "perfprobe: no process 7\n"),
-    (["--watch="], 2, "perfprobe: --watch '': a PID, or a name as in"),
-])  # fmt: skip
-def test_an_invalid_watch_is_refused(arguments: list[str], status: int, text: str) -> None:
-    command = [sys.executable, "-m", "perfprobe", "stream", *arguments]
-    result = subprocess.run(
-        command, capture_output=True, text=True, timeout=MAX_WAIT_S, check=False
-    )
-    assert (result.returncode, result.stdout) == (status, "")
-    assert result.stderr.startswith(text)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import resource
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -161,13 +160,6 @@ def test_groups_close_all_descriptors(system: Kernel, cpu: int) -> None:
         )
         assert settled.group is not None
         settled.group.close()
-
-
-def test_a_limit_that_cannot_be_raised_is_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_what: int, _limits: tuple[int, int]) -> None:
-        raise ValueError("not allowed")
-
-    monkeypatch.setattr(resource, "setrlimit", refuse)
 
 
 # --- from kernel to session -----------------------------------------------------------------------
