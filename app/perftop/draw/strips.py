@@ -32,7 +32,7 @@ def text(runs: Iterable[Run]) -> str:
 
 
 def width(runs: Iterable[Run]) -> int:
-    return len(text(runs))
+    return len("".join([part for part, _ in runs]))
 
 
 def fit_runs(runs: list[Run], size: int, style: str) -> list[Run]:
@@ -112,11 +112,16 @@ def _ends_in_fallback_font(text: str) -> bool:
 
 def cut(runs: Sequence[Run], start: int, stop: int) -> list[Run]:
     """Returns the cells from `start` to before `stop`."""
-    kept, at = list[Run](), 0
-    for part, key in runs:
-        if part_of_it := part[max(0, start - at) : max(0, stop - at)]:
-            kept.append((part_of_it, key))
-        at += len(part)
+    kept, begin = list[Run](), 0
+    for run in runs:
+        end = begin + len(run[0])
+        if begin >= stop:
+            break
+        if end > stop or begin < start < end:
+            kept.append((run[0][max(0, start - begin) : stop - begin], run[1]))
+        elif begin >= start and begin < end:
+            kept.append(run)
+        begin = end
     return kept
 
 

@@ -231,7 +231,7 @@ async def test_moving_rows_look_as_if_redrawn() -> None:
 
 
 async def test_moving_charts_write_few_bytes() -> None:
-    """Charts at 10 Hz are drawn twice a second, so this applies to many samples."""
+    """Charts at 10 Hz are drawn once a second, so this applies to many samples."""
     feed = messages(2, 740, "guest")
     async with shown_app(feed[:700]) as app:
         app.terminal.keeps = False

@@ -29,7 +29,7 @@ from perftop.session.session import Session
 from perftop.session.values import mean_ceiling, spread_to_cpus
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.episode_style import lowered_number
-from perftop.tui.shared.time_axis import REDRAW_NS, Axis, BinValues
+from perftop.tui.shared.time_axis import MIN_CELL_NS, REDRAW_NS, Axis, BinValues
 from perftop.tui.shared.verdict import is_past
 
 MIN_WIDTH_FOR_DECIMAL = 110
@@ -408,11 +408,11 @@ class TileHistory:
         rows: int = 1,
     ) -> list[list[Run]]:  # fmt: skip
         """Returns the `rows` lines of charts below the numbers. Each cell covers `step_ns`, but not
-        less than REDRAW_NS; the newest value is at the right end of its column."""
-        step_ns = max(step_ns, REDRAW_NS)
+        less than MIN_CELL_NS; the newest value is at the right end of its column."""
+        step_ns = max(step_ns, MIN_CELL_NS)
         layout = [(column.tile.key, column.room) for column in columns]
-        moment = interval.time_ns // (1 if is_past(self._session, interval) else step_ns)
-        basis = moment, step_ns, size, rows, layout
+        redraw_ns = 1 if is_past(self._session, interval) else max(step_ns, REDRAW_NS)
+        basis = interval.time_ns // redraw_ns, step_ns, size, rows, layout
         if basis != self._drawn_lines[0]:
             self._drawn_lines = basis, self._lines(columns, interval, step_ns, size, rows)
         return self._drawn_lines[1]

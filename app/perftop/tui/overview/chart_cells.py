@@ -68,7 +68,7 @@ class ColumnHistory:
 
     def read(self, columns: int, window_s: float, now_ns: int, *, past: bool) -> bool:
         """Reads the values of `columns` columns up to the raw time `now_ns`; live, at most once in
-        SLOW_NS. `past`: whether the user chose the moment. Returns whether values were read."""
+        REDRAW_NS. `past`: whether the user chose the moment. Returns whether values were read."""
         history = self._session.history
         first_ns = None if history is None else history.first_ns
         first_ns = now_ns if first_ns is None else min(first_ns, now_ns)
@@ -502,16 +502,21 @@ class TaskLanes:
         self._choose_names()
         place = {name: i for i, name in enumerate(self._names) if name}
         by_task = self._grouping == "task"
-        self._record_shares = np.zeros((len(self._cpus), len(self._records) + 1, TAKERS))
-        self._waiting_counts = np.zeros(self._record_shares.shape[:2])
+        units, records = len(self._cpus), len(self._records) + 1
+        parts, shares, waits = list[int](), list[float](), list[float]()
         for record, (_, tasks_of_units) in enumerate(self._records):
             for unit, tasks in enumerate(tasks_of_units):
+                first_part = (unit * records + record) * TAKERS
                 for (pid, comm, share), wait, _ in tasks:
                     name = comm if by_task else self._name(pid, comm)
-                    colour = place.get(name, _OTHERS_INDEX)
-                    self._record_shares[unit, record, colour] += share
-                    self._waiting_counts[unit, record] += 0.0 if isnan(wait) else wait
-        self._record_shares /= self._cpu_counts[..., None]
+                    parts.append(first_part + place.get(name, _OTHERS_INDEX))
+                    shares.append(share)
+                    waits.append(wait)
+        at = np.array(parts, int)
+        sums = np.bincount(at, shares, units * records * TAKERS).reshape(units, records, TAKERS)
+        self._record_shares = sums / self._cpu_counts[..., None]
+        counts = np.bincount(at // TAKERS, np.nan_to_num(waits), units * records)
+        self._waiting_counts = counts.astype(float).reshape(units, records)
 
     def _name(self, pid: int, comm: str) -> str:
         return group_name(self._session, pid, comm, self._grouping)
@@ -550,7 +555,7 @@ class TaskLanes:
             eighths = np.rint(8 * waiting) - 8 * np.arange(rows - 1, -1, -1)[:, None]
             levels = eighths.clip(0, 8).astype(int).tolist()
             self._drawn_lines[key] = [
-                [("".join(signs[n] for n in line), "queue")] for line in levels
+                [("".join([signs[n] for n in line]), "queue")] for line in levels
             ]
         return self._drawn_lines[key]
 

@@ -23,7 +23,7 @@ from perftop.tui.shared import episode_style, time_axis
 from perftop.tui.shared.choice import Place, Places, width_of_names
 from perftop.tui.shared.episode_style import RowEpisode
 from perftop.tui.shared.sheet import BUSIEST_CPU
-from perftop.tui.shared.time_axis import REDRAW_NS, TICK_SIGN, Axis, BinValues
+from perftop.tui.shared.time_axis import MIN_CELL_NS, TICK_SIGN, Axis, BinValues
 
 MARKS_WIDTH = 2
 """Number of cells before the columns, for the mark of the selected row and an episode sign."""
@@ -249,9 +249,9 @@ MIN_WIDTH_FOR_TIME = 24
 
 def history_axis(session: Session, interval: Interval, cells: int) -> Axis:
     """Returns an axis of `cells` cells. Each cell is as long as the interval, but not shorter than
-    REDRAW_NS, in whole samples."""
+    MIN_CELL_NS, in whole samples."""
     sample_ns = session.hello.sample_ns
-    bin_ns = max(1, round(max(interval.elapsed_s * 1e9, REDRAW_NS) / sample_ns)) * sample_ns
+    bin_ns = max(1, round(max(interval.elapsed_s * 1e9, MIN_CELL_NS) / sample_ns)) * sample_ns
     end_ns = -(-interval.time_ns // bin_ns) * bin_ns
     # At a past moment, the newest cell is read to its end, unless that is later than now.
     return Axis(end_ns, bin_ns, cells, min(end_ns, session.now_ns))

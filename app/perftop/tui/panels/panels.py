@@ -55,6 +55,7 @@ from perftop.tui.shared.canvas import (
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.episode_style import lowered_number
 from perftop.tui.shared.sheet import clock_of, number_column_of
+from perftop.tui.shared.time_axis import REDRAW_NS
 from perftop.tui.shared.verdict import Verdict, is_past, verdict_at
 
 MIN_HEIGHT = 4
@@ -436,10 +437,6 @@ MIN_WIDTH_OF_THREE = 200
 _WIDTH_SHARES = {2: (5, 4), 3: (5, 6, 4)}
 """Relative widths of the panels, by the number of panels."""
 
-_TEXT_PERIOD_NS = 1_000_000_000
-"""Time in ns for which a panel of names and sentences stays unchanged: tasks and the verdict change
-once a second."""
-
 
 @dataclass
 class PanelRow:
@@ -466,7 +463,7 @@ class PanelRow:
         # refresh
         if kind == "selected":
             return draw(session, interval, choice, size, self.height)
-        now = interval.time_ns // (1 if is_past(session, interval) else _TEXT_PERIOD_NS)
+        now = interval.time_ns // (1 if is_past(session, interval) else REDRAW_NS)
         episodes = [len(of) for of in (session.running, session.ended, session.marks)]
         used: dict[Kind, object] = {  # `choice` itself stays the same object
             "who": choice.grouping,

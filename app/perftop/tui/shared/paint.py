@@ -261,11 +261,11 @@ def _move(old_runs: Sequence[Run], new_runs: Sequence[Run]) -> tuple[int, int]:
     else:
         return 0, 0
     for old_run, new_run in zip(left_runs, later_runs, strict=False):
-        if old_run[1] != new_run[1] or not new_run[0].startswith(old_run[0]):
+        if old_run != new_run:
+            if old_run[1] == new_run[1] and new_run[0].startswith(old_run[0]):
+                cells += len(old_run[0])
             break
         cells += len(old_run[0])
-        if old_run != new_run:
-            break
     return moved_cells - len(new_text), cells
 
 
