@@ -291,6 +291,12 @@ class Delta:
             self.skew_ns,
         )  # fmt: skip
 
+    def since(self, earlier: Delta) -> Delta:
+        """Returns the differences after the end of `earlier`, which has the same start; doubts and
+        the skew are of both."""
+        sums = self._sums - earlier._sums
+        return Delta(self._places, sums, self._widths, self.doubts, self.keys, self.skew_ns)
+
 
 # --- The scale, width and upper bound of each counter
 

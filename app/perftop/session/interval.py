@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -143,6 +143,26 @@ class Span:
         self.sample_count += last - first
         is_single = self.sample_count == 1 and self._good_sums is None
         self._only_sample = (batch, first, reader.online.tobytes()) if is_single else None
+
+    def copy(self) -> Span:
+        """Returns a copy to which samples can be added on its own."""
+        whole = None if self._whole_delta is None else self._whole_delta.copy()
+        return replace(self, delta=self.delta.copy(), _whole_delta=whole)
+
+    def since(self, earlier: Span, start_ns: int) -> Span:
+        """Returns the sums over the samples after `start_ns`, the end of `earlier`, which is an
+        older copy of this span."""
+        whole, lost_sums, good_sums = self._whole_delta, self._lost_sums, self._good_sums
+        if lost_sums is not None and earlier._lost_sums is not None:
+            lost_sums = lost_sums - earlier._lost_sums
+        if good_sums is not None:  # unknown if the first suspect sample came later
+            good_sums = None if earlier._good_sums is None else good_sums - earlier._good_sums
+        if whole is not None:
+            whole = whole.since(earlier._whole_delta or earlier.delta)
+        return Span(
+            self.delta.since(earlier.delta), start_ns, self.sample_count - earlier.sample_count,
+            lost_sums, good_sums, self._missing_counts - earlier._missing_counts, whole,
+        )  # fmt: skip
 
     def values(self, reader: SampleReader) -> Values:
         """Metrics over all samples; a metric that is suspect in some samples is over the others,

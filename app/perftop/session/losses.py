@@ -35,6 +35,7 @@ from perftop.model.delta import first_true
 from perftop.model.evaluation import LOSS_PARTS, Lost
 from perftop.model.kinds import Episode
 from perftop.session.episodes import LATE_NS, RUN_ENDED, RUN_STARTED
+from perftop.session.interval import Span
 from perftop.session.task_times import RunTimes
 
 Cause = tuple[str, str]
@@ -363,10 +364,11 @@ class Totals(TaskTimeSpan):
     sample_count: int
     suspect_count: int
     """Number of samples of CPUs with suspect counters."""
+    span: Span
 
     def copy(self) -> Totals:
         """Returns these totals as they are now."""
-        return replace(self, times=self.times.copy())
+        return replace(self, times=self.times.copy(), span=self.span.copy())
 
     def since(self, earlier: Totals) -> Totals:
         """Returns the totals after the end of `earlier`, which has the same start."""
@@ -374,6 +376,7 @@ class Totals(TaskTimeSpan):
             earlier.end_ns, self.end_ns, self.times.since(earlier.times),
             self.losses.since(earlier.losses), self.sample_count - earlier.sample_count,
             self.suspect_count - earlier.suspect_count,
+            self.span.since(earlier.span, earlier.end_ns),
         )  # fmt: skip
 
 

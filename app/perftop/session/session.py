@@ -365,6 +365,12 @@ class Session:
         """Returns the whole run so far as one interval."""
         return replace(self._interval(self.run), sample_count=self.frames)
 
+    def interval_of(self, totals: Totals, snapshot: TaskSnapshot) -> Interval:
+        """Returns the numbers of the span of these totals, with the present cores and calibration
+        factors. `snapshot`: the tasks at its end."""
+        unix = self.unix(totals.end_ns)
+        return totals.span.interval(self.reader, totals.end_ns, unix, self._seq, snapshot)
+
     def interval_at(self, time_ns: int, span_ns: int) -> Interval | None:
         """Returns the interval of about `span_ns` that `take_interval` would have returned after
         the last sample by `time_ns`. It is computed again from raw frames, with the present cores
@@ -423,7 +429,7 @@ class Session:
         start."""
         return Totals(
             self.run.start_ns, self.now_ns, self.run_times, self.lost_time(),
-            max(0, self.frames - 1), self.suspect_samples,
+            max(0, self.frames - 1), self.suspect_samples, self.run,
         )  # fmt: skip
 
     def run_phases(self) -> list[RunPhase]:

@@ -63,7 +63,9 @@ ALL_CASES = [
 def waits_of(session: Session, job: str | None) -> WaitingLoss | None:
     """Returns the wait of the job's tasks over the whole run."""
     losses = LossSums(np.zeros(2), np.zeros(2), {})
-    totals = Totals(session.run.start_ns, session.now_ns, session.run_times, losses, 0, 0)
+    totals = Totals(
+        session.run.start_ns, session.now_ns, session.run_times, losses, 0, 0, session.run
+    )
     return waiting_loss(session, job, totals, session.run_interval(), over=False)
 
 

@@ -206,8 +206,7 @@ class _Verdicts:
         self._loss_sums.append((now_ns, wanted_s, wanted_s * lost if wanted_s else 0.0))
         if session.neighbours.watched_job.has_ended and totals.times.threads:
             if self._job_verdict is None:
-                whole = session.run_interval()
-                verdict = _verdict(session, totals.copy(), whole, past=True)
+                verdict = _verdict(session, totals.copy(), interval, past=True)
                 self._job_verdict = verdict.with_span("in all")
             return self._job_verdict
         self._job_verdict = None
@@ -264,7 +263,6 @@ def _past_verdict(session: Session, interval: Interval, *, is_range: bool) -> Ve
     is_whole_run = not is_range and _ends_job(session, end_ns)
     if is_whole_run:
         span_ns = seen_ns
-        interval = session.interval_at(end_ns, span_ns) or interval
     totals = session.totals_between(end_ns - span_ns, end_ns)
     if totals is None:
         text = "No verdict: the samples of this moment are not kept"
@@ -306,7 +304,8 @@ def _verdict(
     if not totals.sample_count:
         text = f"No verdict: no samples in {long_duration(SPAN_NS)}"
         return Verdict(text, (), theme.UNKNOWN, 0.0, is_past=past)  # fmt: skip
-    why = report(session, totals.start_ns, past=past, totals=totals, whole=interval)
+    whole = session.interval_of(totals, interval.snapshot)
+    why = report(session, totals.start_ns, past=past, totals=totals, whole=whole)
     text = answer(session, why).removesuffix(".")
     losses = _losses_by_name(why.findings)
     if not why.named_findings:

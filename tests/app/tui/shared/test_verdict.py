@@ -18,7 +18,7 @@ from perfprobe import wire
 from perftop.draw import strips
 from perftop.model.kinds import Episode
 from perftop.output.sentences import sentence, text
-from perftop.output.why_report import report
+from perftop.output.why_report import Report, report
 from perftop.output.why_text import answer
 from perftop.recording.file import open_recording
 from perftop.session.episodes import RecordingEpisodes
@@ -62,23 +62,35 @@ def session_and_verdicts(messages: list[wire.Message]) -> tuple[Session, list[tu
     return session, verdicts
 
 
-def first_line(messages: list[wire.Message], until_ns: int) -> str:
-    """Returns the first line of `why` for the last seconds up to this time."""
+def why_between(messages: list[wire.Message], start_ns: int, until_ns: int) -> tuple[str, Report]:
+    """Returns the first line of `why` for a span, and its report."""
     hello, *rest = messages
     assert isinstance(hello, wire.Hello)
     session = Session(hello)
     session.start_accounts()
     frames = (message for message in rest if isinstance(message, wire.Frame))
-    session_of(session, [f for f in frames if until_ns - SPAN_NS <= f.time_ns <= until_ns])
-    return answer(session, report(session, session.run.start_ns))
+    session_of(session, [f for f in frames if start_ns <= f.time_ns <= until_ns])
+    why = report(session, session.run.start_ns)
+    return answer(session, why), why
 
 
 @pytest.mark.parametrize("spec", ["", "sim:guest,cpus=4", "sim:steady,cpus=4", "sim:idle,cpus=2"])
 def test_the_verdict_equals_the_first_line_of_why(spec: str) -> None:
+    """The line, and the numbers of the report behind it, which are of the same seconds."""
     messages = exported.messages(spec, 14) if spec else [*messages_of_two_hogs()]
-    _, verdicts = session_and_verdicts(messages)
+    session, verdicts = session_and_verdicts(messages)
     for until_ns, verdict in verdicts[4::3]:
-        assert f"{verdict.text}." == first_line(messages, until_ns)
+        assert verdict.report is not None
+        totals = verdict.report.totals  # of a calm machine, up to a second old
+        line, why = why_between(messages, totals.start_ns, totals.end_ns)
+        seen_ns = min(until_ns - session.run.start_ns, SPAN_NS)
+        assert totals.elapsed_s * 1e9 == pytest.approx(seen_ns, abs=SECOND)
+        assert f"{verdict.text}." == line
+        numbers = verdict.report.interval
+        for key in ("util", "ipc", "steal"):
+            expected = why.interval.values.mean(key, session.shown)
+            assert numbers.values.mean(key, session.shown) == pytest.approx(expected, nan_ok=True)
+        assert numbers.machine == pytest.approx(why.interval.machine, nan_ok=True)
 
 
 def test_two_tasks_that_share_a_cpu_are_both_named() -> None:
