@@ -110,7 +110,7 @@ class StreamSource(Source, Follower, Controls):
     def _show_news(self, *, has_news: bool) -> None:
         """Shows the current state if it has changed. On a terminal that has not accepted the last
         picture it waits: pictures in a queue would delay the response to a key."""
-        self._has_news |= has_news or self._current_status() != self.status
+        self._has_news = self._has_news or has_news or self._current_status() != self.status
         if self._has_news and self.app.is_drawing():
             self._watch_later(DRAWING_CHECK_S)
         elif self._has_news:

@@ -449,20 +449,26 @@ class PanelRow:
     width: int
     height: int
     texts: dict[Kind, tuple[object, list[PanelLine]]] = field(default_factory=dict)
-    """The panels of names and sentences, each with what it was drawn from."""
+    """The panels of names and sentences, each with the inputs from which it was drawn."""
     _targets: list[tuple[range, list[Target]]] = field(default_factory=list)
     """For each panel, its columns on the screen and the targets of its lines, as last drawn."""
 
     def _panel(
         self, kind: Kind | Panel, session: Session, interval: Interval, choice: Choice, size: int
     ) -> list[PanelLine]:
+        """Returns the lines of a panel, each exactly as wide as the panel."""
+
+        def drawn_panel(draw: Panel) -> list[PanelLine]:
+            lines = draw(session, interval, choice, size, self.height)[: self.height]
+            lines += [([], None)] * (self.height - len(lines))
+            return [(merge_runs(runs, size), target) for runs, target in lines]
+
         if callable(kind):
-            return kind(session, interval, choice, size, self.height)
-        draw = PANELS[kind]
-        # the numbers of this panel are also shown elsewhere on the screen, so it is drawn at each
-        # refresh
+            return drawn_panel(kind)
+        # The numbers of this panel are also shown elsewhere on the screen, so it is drawn at each
+        # refresh.
         if kind == "selected":
-            return draw(session, interval, choice, size, self.height)
+            return drawn_panel(selected_core)
         now = interval.time_ns // (1 if is_past(session, interval) else REDRAW_NS)
         episodes = [len(of) for of in (session.running, session.ended, session.marks)]
         used: dict[Kind, object] = {  # `choice` itself stays the same object
@@ -472,7 +478,7 @@ class PanelRow:
         }
         drawn_from = now, session, episodes, used[kind], size, self.height
         if self.texts.get(kind, (None, []))[0] != drawn_from:
-            self.texts[kind] = drawn_from, draw(session, interval, choice, size, self.height)
+            self.texts[kind] = drawn_from, drawn_panel(PANELS[kind])
         return self.texts[kind][1]
 
     def lines(self, session: Session, interval: Interval, choice: Choice) -> list[list[Run]]:
@@ -483,11 +489,8 @@ class PanelRow:
         x = MARGIN
         for i, kind in enumerate(self.kinds):
             size = ends[i + 1] - ends[i]
-            panel = self._panel(kind, session, interval, choice, size)[: self.height]
-            panel_lines = [merge_runs(runs, size) for runs, _ in panel]
-            panel_lines += [[(" " * size, "text")]] * (self.height - len(panel))
-            panel += [([], None)] * (self.height - len(panel))
-            for line, runs in zip(lines, panel_lines, strict=True):
+            panel = self._panel(kind, session, interval, choice, size)
+            for line, (runs, _) in zip(lines, panel, strict=True):
                 line += [(" " * (GAP if i else MARGIN), "text"), *runs]
             self._targets.append((range(x, x + size), [target for _, target in panel]))
             x += size + GAP

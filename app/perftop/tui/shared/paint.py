@@ -42,7 +42,7 @@ from textual.widget import Widget
 from perftop.base.text import printable, to_ascii
 from perftop.draw import theme
 from perftop.draw.columns import Run
-from perftop.draw.strips import cut, has_own_background, merge_runs, width
+from perftop.draw.strips import has_own_background, merge_runs, width
 
 _RESET = "\x1b[0m"
 
@@ -207,12 +207,7 @@ class ReadyStrip(Strip):
             return None
         if shown_strip.wide != self.wide or console._color_system is not self.ink.system:  # noqa: SLF001
             return None
-        return self._changes(shown_strip.runs, self.runs, x, y)
-
-    def _changes(self, old_runs: Sequence[Run], new_runs: Sequence[Run], x: int, y: int) -> str:
-        """Returns the text that replaces runs on the terminal by others of as many cells. A chart
-        moves left as time passes: the terminal moves its cells, by deleting some before them and
-        inserting as many behind them, and only the new cells are written."""
+        old_runs, new_runs = shown_strip.runs, self.runs
         first, last = 0, len(new_runs)
         for old_run, new_run in zip(old_runs, new_runs, strict=False):
             if old_run != new_run:
@@ -220,24 +215,11 @@ class ReadyStrip(Strip):
             first += 1
             x += len(new_run[0])
         for old_run, new_run in zip(reversed(old_runs), reversed(new_runs), strict=False):
-            if old_run != new_run:
+            if last <= first or old_run != new_run:
                 break
             last -= 1
         changed_runs = new_runs[first:last]
-        if not changed_runs:
-            return ""
-        replaced_runs = old_runs[first : max(0, len(old_runs) - len(new_runs) + last)]
-        move, cells = _move(replaced_runs, changed_runs)
-        if not 0 < move <= MAX_MOVE or cells < MIN_MOVED_CELLS:
-            return f"{_cursor_sequence(x, y)}{self.ink.write(changed_runs)}"
-        size, end, end_x = width(changed_runs), cells + move, x + cells
-        new_cells = self.ink.write(cut(changed_runs, cells, end))
-        rest = self._changes(
-            cut(replaced_runs, end, size), cut(changed_runs, end, size), x + end, y
-        )
-        delete_cells = f"{_cursor_sequence(x, y)}\x1b[{move}P"
-        insert_cells = f"{_cursor_sequence(end_x, y)}\x1b[{move}@"
-        return f"{delete_cells}{insert_cells}{new_cells}{rest}"
+        return f"{_cursor_sequence(x, y)}{self.ink.write(changed_runs)}" if changed_runs else ""
 
     def crop(self, start: int, end: int | None = None) -> Strip:
         end = self.cell_length if end is None else min(end, self.cell_length)
@@ -246,34 +228,8 @@ class ReadyStrip(Strip):
         return ReadyStrip(self.runs, self.wide, self.ink, end)  # this only cuts off blanks
 
 
-def _move(old_runs: Sequence[Run], new_runs: Sequence[Run]) -> tuple[int, int]:
-    """Returns by how many cells the old runs have moved left, and how many cells of the new runs,
-    from the left, have come this way."""
-    (new_text, key), *later_runs = new_runs
-    moved_cells, cells = 0, len(new_text)
-    for index, (old_text, old_key) in enumerate(old_runs, 1):
-        moved_cells += len(old_text)
-        if old_key == key and old_text.endswith(new_text):
-            left_runs = old_runs[index:]
-            break
-        if moved_cells > MAX_MOVE:
-            return 0, 0
-    else:
-        return 0, 0
-    for old_run, new_run in zip(left_runs, later_runs, strict=False):
-        if old_run != new_run:
-            if old_run[1] == new_run[1] and new_run[0].startswith(old_run[0]):
-                cells += len(old_run[0])
-            break
-        cells += len(old_run[0])
-    return moved_cells - len(new_text), cells
-
-
 # --- writing past Textual's queue of updates
 
-MAX_MOVE, MIN_MOVED_CELLS = 8, 24
-"""Maximum number of cells by which a terminal moves a part of a line to the left, and minimum
-number of cells of such a part; others are written again."""
 Place = tuple[int, int]
 """The column and the row of a cell of the screen."""
 ShownLines = Mapping[Place, tuple[Strip, int]]

@@ -46,6 +46,8 @@ LAST_SHOWN_NS = 60_000_000_000
 """Time in ns for which the last cause is shown after its end."""
 STRIP_NS, STRIP_CELLS = 600_000_000_000, 18
 """Time that the strip of losses covers, in ns, and its width in cells."""
+STRIP_STEP_NS = 5_000_000_000
+"""Minimum time between two sums from which the strip is made, in ns; a cell covers much more."""
 CALM_SIGN = "✓"
 _NUMBER = re.compile(r"\d+(?:\.\d+)? %")
 
@@ -141,9 +143,9 @@ class _Verdicts:
         """Cause of the last verdict with a loss, and the raw time since which it is the worst."""
         self._last_loss: tuple[str, int] = "", -LAST_SHOWN_NS
         """Text of the last verdict with a loss, and the raw time at which it was last true."""
-        self._loss_sums: deque[tuple[int, float, float]] = deque(maxlen=STRIP_NS // STEP_NS)
-        """Once a second: the raw time, and the seconds that tasks wanted and lost from the start of
-        the session to that time."""
+        self._loss_sums: deque[tuple[int, float, float]] = deque(maxlen=STRIP_NS // STRIP_STEP_NS)
+        """Every STRIP_STEP_NS, and last: the raw time, and the seconds that tasks wanted and lost
+        from the start of the session to that time."""
 
     def at(self, session: Session, interval: Interval, *, is_range: bool) -> Verdict:
         past = is_past(session, interval)
@@ -203,6 +205,8 @@ class _Verdicts:
         now_ns = session.now_ns
         totals = session.totals()
         wanted_s, lost = totals.losses.whole_s, totals.losses.lost_ratio
+        if len(self._loss_sums) > 1 and now_ns - self._loss_sums[-2][0] <= STRIP_STEP_NS:
+            self._loss_sums.pop()
         self._loss_sums.append((now_ns, wanted_s, wanted_s * lost if wanted_s else 0.0))
         if session.neighbours.watched_job.has_ended and totals.times.threads:
             if self._job_verdict is None:

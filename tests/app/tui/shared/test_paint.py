@@ -107,29 +107,6 @@ def test_a_partly_rewritten_line_looks_as_if_redrawn(
     assert terminal.looks(40, 0) == meant.looks(40, 0)
 
 
-@given(RUNS, RUNS, st.integers(1, 3))
-def test_a_moved_chart_looks_as_if_redrawn(
-    head: list[TextRun], chart: list[TextRun], moved: int
-) -> None:
-    """The terminal moves the cells of two charts; only those that are new are written."""
-    cells_of_chart = [(sign, key) for text, key in chart for sign in text]
-    long = [*cells_of_chart, *[(sign, "dim") for sign in "0123456789" * 4]]
-    new = [("n", "bright")] * moved
-    charts = strips.join_cells(long), strips.join_cells([*long[moved:], *new])
-    before, after = (
-        ready_strip([*head, *of, ("1.5", "text"), *of, (end, "dim")], INK, 160, ascii_=False)
-        for of, end in zip(charts, ("10 s", "11 s"), strict=True)
-    )
-    whole = [f"\x1b[1;1H{it.render(CONSOLE)}" for it in (before, after)]
-    replaced = after.difference(before, 0, 0, CONSOLE)
-    assert replaced is not None
-    assert "0123456789" not in replaced
-    terminal, meant = Cells(), Cells()
-    terminal.write(whole[0] + replaced, 160)
-    meant.write(whole[1], 160)
-    assert terminal.looks(160, 0) == meant.looks(160, 0)
-
-
 def test_only_changed_parts_of_a_line_are_written() -> None:
     before, after, longer = (
         ready_strip([("core ", "dim"), (number, "text"), (" who", "text")], INK, 20, ascii_=False)
