@@ -41,6 +41,29 @@ def read_head(path: str, limit: int) -> str:
     return b"".join(chunks).decode("utf-8", "replace")
 
 
+class OpenFile:
+    """A file of the kernel that stays open, because opening it costs as much as reading it."""
+
+    def __init__(self, path: str) -> None:
+        self._path, self._fd = path, -1
+
+    def read(self, limit: int) -> str:
+        """The present content; empty if it cannot be read or is longer than `limit` bytes."""
+        content = b""
+        try:
+            self._fd = self._fd if self._fd >= 0 else open_file(self._path)
+            while chunk := os.pread(self._fd, limit + 1 - len(content), len(content)):
+                content += chunk
+        except OSError:
+            return ""
+        return content.decode("utf-8", "replace") if len(content) <= limit else ""
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
 def read_word(path: str) -> str:
     """The content of a file with one value; empty if it cannot be read."""
     return read_text(path).strip()

@@ -34,6 +34,7 @@ Counts = dict[str, list[int]]
 class Interrupts:
     def __init__(self, root: Path, now_ns: Callable[[], int]) -> None:
         self._proc, self._now_ns = f"{root}/proc", now_ns
+        self._stat = files.OpenFile(f"{root}/proc/stat")
         self._at_ns = 0
         self._ticks: dict[int, tuple[int, ...]] = {}
         """By CPU, as last read: ticks in tasks, idle, in interrupts, in softirqs and, as a part of
@@ -48,7 +49,7 @@ class Interrupts:
         """Returns the record of the time since the last call; empty at the first call, and if no
         CPU spent MIN_SHARE of that time in interrupts and softirqs."""
         before, before_ns = self._ticks, self._at_ns
-        text = files.read_text(f"{self._proc}/stat", MAX_STAT_BYTES)
+        text = self._stat.read(MAX_STAT_BYTES)
         self._at_ns = self._now_ns()
         self._ticks = {}
         for cpu, *fields in _CPU_LINE.findall(text):
@@ -75,6 +76,9 @@ class Interrupts:
             str(cpu): [worked, irq, softirq, names[0].get(cpu, []), names[1].get(cpu, [])]
             for cpu, (worked, _, irq, softirq, _) in busy.items()
         }
+
+    def close(self) -> None:
+        self._stat.close()
 
     def _newest(self, name: str, cpus: Collection[int]) -> dict[int, list[tuple[str, int]]]:
         """Returns for each CPU the lines of a file whose counts rose most since the last read, with

@@ -33,6 +33,8 @@ _STALLED = re.compile(r"^some .*total=(\d{1,18})$", re.MULTILINE | re.ASCII)
 class MemoryStalls:
     def __init__(self, root: Path) -> None:
         self._proc = f"{root}/proc"
+        self._vmstat = files.OpenFile(f"{self._proc}/vmstat")
+        self._pressure = files.OpenFile(f"{self._proc}/pressure/memory")
         self._limits, self._unified = hierarchy(root, "memory"), hierarchy(root, "")
         self._stalled_us: int | None = None
         self._counts: dict[str, int] = {}
@@ -43,10 +45,11 @@ class MemoryStalls:
         """Returns the record of the time since the last call; empty if nothing rose. The groups of
         watched processes are always read; those of `pids`, only while the machine's pressure
         rises."""
-        text = files.read_text(f"{self._proc}/vmstat", MAX_STAT_BYTES)
+        text = self._vmstat.read(MAX_STAT_BYTES)
         last, self._counts = self._counts, {key: int(n) for key, n in _COUNT.findall(text)}
         counts = {k: n - last[k] for k, n in self._counts.items() if n > last.get(k, n)}
-        before_us, self._stalled_us = self._stalled_us, stalled_us(f"{self._proc}/pressure/memory")
+        before_us = self._stalled_us
+        self._stalled_us = stalled_us(self._pressure.read(MAX_FILE_BYTES))
         risen_us = (self._stalled_us or 0) - (before_us or 0) if before_us is not None else 0
         groups: dict[str, list[int | None]] = {}
         members: dict[str, str] = {}
@@ -65,6 +68,10 @@ class MemoryStalls:
             record |= {"groups": risen, "pids": {p: g for p, g in members.items() if g in risen}}
         return record
 
+    def close(self) -> None:
+        self._vmstat.close()
+        self._pressure.close()
+
     def _read(self, pid: int, groups: dict[str, list[int | None]], members: dict[str, str]) -> None:
         """Reads the group of a process unless it is the outermost one: its limit in bytes, how
         often it reached the limit, the pages that were read back, and the us for which it was
@@ -80,7 +87,8 @@ class MemoryStalls:
             own = unified.group(text) if unified is not None else None
             stalled = None
             if unified is not None and own is not None and own != "/":
-                stalled = stalled_us(f"{unified.path(own)}/memory.pressure")
+                path = f"{unified.path(own)}/memory.pressure"
+                stalled = stalled_us(files.read_text(path, MAX_FILE_BYTES))
             groups[group] = [*memory_events(limits, group), stalled]
         members[str(pid)] = group
 
@@ -103,9 +111,10 @@ def memory_events(hierarchy: Hierarchy, group: str) -> list[int | None]:
     return [limit, hits, sum(map(int, pages)) if pages else None]
 
 
-def stalled_us(path: str) -> int | None:
-    """Returns the time in us for which some task was stalled, from a file of pressure."""
-    match = _STALLED.search(files.read_text(path, MAX_FILE_BYTES))
+def stalled_us(text: str) -> int | None:
+    """Returns the time in us for which some task was stalled, from the text of a file of
+    pressure."""
+    match = _STALLED.search(text)
     return int(match[1]) if match else None
 
 

@@ -253,6 +253,8 @@ class Tasks:
     def close(self) -> None:
         self._scan = None
         self._log.close()
+        self._interrupts.close()
+        self._memory.close()
         if self._kernel is not None:
             self._kernel.close()
         if self._new_task_check is not None:
