@@ -4,6 +4,10 @@ shows it. A test checks that the tests and the causes of the table exist, and ho
 An answer is `size` if the cause is named with the share of the time, or of the clock, that it
 costs; `clue` if the cause is named without a size; `loss` if only the loss is shown; `none` if
 perftop has nothing to say.
+
+Samples of the kernel give the time in its functions. A staged job proves that time; the
+stacks from which a lock, a clock source and a mitigation are recognised are made up. The share of a
+lock is the time spent spinning, a lower bound: moving the lock between CPUs costs more.
 """
 
 from __future__ import annotations
@@ -20,6 +24,12 @@ from perftop.model.kinds import CAUSES, KERNEL_WORK, KINDS, kind_of_cause
 
 TESTS = Path(__file__).parent.parent
 WHY, STAGED = "app/output/test_why.py", "incidents/test_staged.py"
+IN_KERNEL = (
+    f"{WHY}::test_what_samples_of_the_kernel_found_has_its_share_and_its_process",
+    f"{STAGED}::test_samples_of_the_kernel_take_the_share_of_the_jobs_own_clock",
+    "probe/kernel/test_profile.py::test_a_stack_says_what_the_kernel_does",
+)
+SETTING = f"{WHY}::test_a_slow_setting_costs_no_more_than_its_calls_in_the_kernel"
 DETECT = "app/detect"
 CLOCKS = f"{DETECT}/test_low_clock_causes.py"
 MIN_NAMED_WITH_SIZE = 26
@@ -77,8 +87,7 @@ INCIDENTS = (
              (f"{CLOCKS}::test_a_governor_is_named_if_no_limit_was_seen",)),
     Incident(11, "the lock of pcc-cpufreq, 21 % system on 72 CPUs", "size", "kernel lock",
              "the function that takes the lock, and the process",
-             (f"{WHY}::test_what_samples_of_the_kernel_found_has_its_share_and_its_process",
-              f"{WHY}::test_a_slow_setting_costs_no_more_than_its_calls_in_the_kernel")),
+             (*IN_KERNEL, SETTING)),
     Incident(12, "wake-ups from C6, 150 to 230 us each", "size", "neighbour idle-exit",
              "the idle states, with the deepest that is enabled",
              (f"{WHY}::test_wake_up_waits_on_idle_cpus_are_exits_of_idle_states",
@@ -111,11 +120,10 @@ INCIDENTS = (
               f"{WHY}::test_the_cost_of_sleeps_after_split_locks_is_inferred")),
     Incident(21, "a mitigation doubles the time in the kernel", "size", "kernel mitigation",
              "the mitigation, and the process",
-             (f"{WHY}::test_what_samples_of_the_kernel_found_has_its_share_and_its_process",
-              f"{WHY}::test_a_slow_setting_costs_no_more_than_its_calls_in_the_kernel")),
+             (*IN_KERNEL, SETTING)),
     Incident(22, "HPET as the clock source, 48 times slower", "size", "kernel clock",
              "the clock source, and the process that reads it",
-             (f"{WHY}::test_what_samples_of_the_kernel_found_has_its_share_and_its_process",)),
+             IN_KERNEL),
     Incident(23, "all interrupts on one CPU", "size", "interrupt irq",
              "the line or the kind of softirq",
              (f"{STAGED}::test_the_loss_to_softirqs_matches_the_kernels_count",
@@ -147,8 +155,7 @@ INCIDENTS = (
               f"{WHY}::test_entries_of_the_kernel_log_are_clues")),
     Incident(31, "the kernel's locks of mounts", "size", "kernel lock",
              "the function that takes the lock, and the process",
-             (f"{WHY}::test_what_samples_of_the_kernel_found_has_its_share_and_its_process",
-              "probe/kernel/test_profile.py::test_a_stack_says_what_the_kernel_does")),
+             IN_KERNEL),
 )  # fmt: skip
 
 

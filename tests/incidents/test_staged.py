@@ -29,6 +29,8 @@ import pytest
 from attempts import up_to_three_attempts
 from waiting import MAX_WAIT_S
 
+from perfprobe.kernel.profile import KernelProfile
+
 NIGHTLY = pytest.mark.nightly, pytest.mark.machine
 GROUPS = Path("/sys/fs/cgroup")
 SHARES = 200_000
@@ -103,6 +105,18 @@ end = time.time() + 3
 while time.time() < end:
     with mmap.mmap(-1, 1 << 22) as pages:
         for at in range(0, 1 << 22, 4096): pages[at] = 1
+"""
+ZEROS = """\
+import os, sys, time
+os.sched_setaffinity(0, {int(sys.argv[2])})
+fd, block, end = os.open("/dev/zero", os.O_RDONLY), bytearray(1 << 20), time.time() + 13
+spent_ns, clock = 0, time.thread_time_ns
+while time.time() < end:
+    start_ns = clock()
+    os.preadv(fd, [block], 0)
+    spent_ns += clock() - start_ns
+    for _ in range(2000): pass
+print(spent_ns / 13e9, file=open(sys.argv[1], "w"))
 """
 REREAD = """\
 import os, sys, time
@@ -386,6 +400,30 @@ def test_the_loss_to_softirqs_matches_the_kernels_count(stage: Stage, is_shared:
     assert found["lost_ratio"] == pytest.approx(truth.softirq_s / 8, abs=POINTS)
     assert "NET_RX" in found["text"]
     assert f"CPU {stage.cpu}" in found["text"]
+
+
+# --- the kernel
+
+
+@nightly
+def test_samples_of_the_kernel_take_the_share_of_the_jobs_own_clock(stage: Stage) -> None:
+    """With 250 samples in each of ten seconds, the standard error of a share is one point."""
+    path, profile = stage.directory / "share", KernelProfile()
+    pid = stage.disturb(f"{stage.program(ZEROS)} {path} {stage.cpu}")
+    spent_ns = span_ns = 0
+    try:
+        for _ in range(12):
+            record = profile.record({stage.cpu: 0.5}, time.monotonic_ns())
+            span_ns += record.get("span_ns", 0)
+            rows = record.get("functions", ())
+            spent_ns += sum(ns for _, _, sampled_pid, _, ns in rows if sampled_pid == pid)
+            time.sleep(1)
+    finally:
+        profile.close()
+    if not span_ns:
+        pytest.skip("the kernel may not be sampled here")
+    stage.disturbers[-1].wait(MAX_WAIT_S)
+    assert spent_ns / span_ns == pytest.approx(float(path.read_text()), abs=POINTS)
 
 
 # --- memory and disk
