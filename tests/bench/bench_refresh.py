@@ -1,8 +1,8 @@
 """Measures the CPU time of a refresh of the whole app, without waits, and that of a plain ANSI
-writer in the same run for comparison.¶The numbers are computed beforehand; only their display is
+writer in the same run for comparison. The numbers are computed beforehand; only their display is
 measured. The text is discarded.
 
-Run by hand: python tests/bench/bench_refresh.py [--profile] [view ...]
+Run by hand: PYTHONPATH=tests/support python tests/bench/bench_refresh.py [--profile] [view ...]
 """
 
 from __future__ import annotations
@@ -14,14 +14,12 @@ import pstats
 import statistics
 import sys
 import time
-from pathlib import Path
+from collections.abc import Callable
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
-import timing
 from painted import messages, shown_app
 from textual import events
 
-WARM, COUNTED = 60, 60
+WARM, COUNTED, ROUNDS = 60, 60, 7
 SETTLE_S = 0.03
 """Time in s, longer than Textual's delay of a paint."""
 KEYS = {"overview": "1", "heat": "2", "time": "3", "table": "4", "episodes": "5",
@@ -78,7 +76,26 @@ def plain_us(columns: int, lines: int) -> float:
                     for c in range(columns // 8)]  # fmt: skip
         "".join(out).encode()
 
-    return timing.best_us(draw, 50)
+    return best_us(draw, 50)
+
+
+def best_us(work: Callable[[], object], repeat: int) -> float:
+    """Returns the CPU time of one call in us, the minimum of ROUNDS."""
+    best = float("inf")
+    for _ in range(ROUNDS):
+        start = time.process_time_ns()
+        for _ in range(repeat):
+            work()
+        best = min(best, (time.process_time_ns() - start) / repeat / 1000)
+    return best
+
+
+def table(title: str, rows: list[tuple[str, float, float]]) -> None:
+    """Prints rows of (name, microseconds, reference microseconds)."""
+    print(f"\n{title}")
+    print(f"{'':44}{'us':>10}{'reference':>12}{'ratio':>8}")
+    for what, mine, reference in rows:
+        print(f"{what:44}{mine:>10.1f}{reference:>12.1f}{mine / reference:>8.2f}")
 
 
 if __name__ == "__main__":
@@ -93,6 +110,6 @@ if __name__ == "__main__":
             for cpus in sizes:
                 us, written = refresh_us(cpus, view, (columns, lines), profile)
                 rows.append((f"{view}, {cpus} CPUs: {written:.0f} characters", us, reference))
-        timing.table(f"drawing at {columns}x{lines}", rows)
+        table(f"drawing at {columns}x{lines}", rows)
     if profile:
         pstats.Stats(profile).sort_stats("tottime").print_stats(60)

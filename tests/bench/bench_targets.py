@@ -1,7 +1,7 @@
 """Checks the targets for the cost of perftop. Prints a line for each target with the measured value
 and whether the target is reached. Takes fifteen minutes, in which nothing else should run.
 
-Run by hand: python tests/bench/bench_targets.py
+Run by hand: PYTHONPATH=tests/support python tests/bench/bench_targets.py
 """
 
 from __future__ import annotations

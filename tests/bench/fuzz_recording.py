@@ -4,7 +4,7 @@ a crash, a warning, much memory, much time, a value that is not a finite number.
 Mostly the content is changed and packed again, so that lengths and checksums are right; sometimes
 bytes are changed.
 
-Run by hand: python tests/bench/fuzz_recording.py [minutes] [seed]
+Run by hand: PYTHONPATH=tests/support python tests/bench/fuzz_recording.py [minutes] [seed]
 """
 
 from __future__ import annotations
@@ -27,8 +27,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
 import msgpack
 from exported import export_file as converted

@@ -5,7 +5,7 @@ Each case is measured at three sizes, each twice the previous one, in separate p
 calls, CPU seconds, and peak memory. Calls may grow by little more than a factor of two; so may
 seconds, within their noise. Prints a line for each case.
 
-Run by hand: python tests/bench/growth.py [--large] [WORD …]
+Run by hand: PYTHONPATH=tests/support python tests/bench/growth.py [--large] [WORD …]
              only cases whose names have one of these words; --large: half the sizes that must be
              served (10^5 tasks and episodes, 10^4 marks, 4,096 CPUs, 24 hours), and these sizes
 """
@@ -26,24 +26,22 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).parents[1] / part) for part in ("support", "bench")]
+import fakes
+import made
+from calls import count_calls
 
-import fakes  # noqa: E402
-import made  # noqa: E402
-from calls import count_calls  # noqa: E402
-
-from perfprobe import wire  # noqa: E402
-from perftop import cli  # noqa: E402
-from perftop.model.kinds import Episode  # noqa: E402
-from perftop.recording import player  # noqa: E402
-from perftop.recording.file import Recording  # noqa: E402
-from perftop.recording.ring import KEPT_DIRECTORY, Ring  # noqa: E402
-from perftop.recording.writer import Writer  # noqa: E402
-from perftop.session import fleet  # noqa: E402
-from perftop.session.episodes import RecordingEpisodes  # noqa: E402
-from perftop.session.history import History  # noqa: E402
-from perftop.session.packing import TimedMessage  # noqa: E402
-from perftop.session.session import Session  # noqa: E402
+from perfprobe import wire
+from perftop import cli
+from perftop.model.kinds import Episode
+from perftop.recording import player
+from perftop.recording.file import Recording
+from perftop.recording.ring import KEPT_DIRECTORY, Ring
+from perftop.recording.writer import Writer
+from perftop.session import fleet
+from perftop.session.episodes import RecordingEpisodes
+from perftop.session.history import History
+from perftop.session.packing import TimedMessage
+from perftop.session.session import Session
 
 MAX_CALLS, MAX_SECONDS, NOISE_S = 2.3, 3.0, 0.1
 """Largest factors by which calls and CPU seconds may grow when the size doubles; differences below

@@ -8,8 +8,9 @@ counter may stay programmed. Prints a line for each recording, and one for all.
 in the middle of a storm. `here`: on this machine, CPU 1 (needs root and a kernel that lets it go
 off); it is offline for at most 0.3 s, and comes online even if this program is killed.
 
-Run by hand: python tests/bench/storm_cpus.py fake [STORMS] [SEED] (500; quick: 20)
-             python tests/bench/storm_cpus.py here [STORMS] [SEED] (50; quick: 3)
+Run by hand: PYTHONPATH=tests:tests/support python tests/bench/storm_cpus.py fake [STORMS] [SEED]
+             … here [STORMS] [SEED]
+             (500 storms for `fake`, 50 for `here`; quick: 20 and 3)
 """
 
 from __future__ import annotations
@@ -26,12 +27,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).parents[1] / part) for part in ("", "support", "bench")]
-
-from command import argv, run  # noqa: E402
-from fakekernel.client import FakeKernel, unavailable  # noqa: E402
-from journals import entries_left, swept_directory  # noqa: E402
-from read_back import faults, story  # noqa: E402
+from command import argv, run
+from fakekernel.client import FakeKernel, unavailable
+from journals import entries_left, swept_directory
+from read_back import faults, story
 
 CORES, EACH = 4, 25
 """Number of cores of the fake kernel, each with two threads; number of storms in a recording."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
-import re
 import select
 import signal
 import struct
@@ -20,7 +19,6 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 TICKS = os.sysconf("SC_CLK_TCK")
 SIZE = (120, 40)
 LIMIT_S = 30.0
-_ESCAPES = re.compile(rb"\x1b\][^\x07]*\x07|\x1b[\[(][0-9;?<>=]*[ -/]*[@-~]?|[\x00-\x09\x0b-\x1f]")
 
 
 def start(argv: list[str], columns: int, lines: int) -> tuple[int, int]:
@@ -84,12 +82,11 @@ def rss_mb(pid: int) -> float:
 
 
 class Screen:
-    """A program on its own terminal, whose output can be searched. At the end of the block the
-    program is ended, even after an error."""
+    """A program on its own terminal, which is ended at the end of the block, even after an
+    error."""
 
     def __init__(self, argv: list[str]) -> None:
         self.pid, self.fd = start(argv, *SIZE)
-        self.raw = b""
         self.status: int | None = None
 
     def __enter__(self) -> Self:
@@ -104,35 +101,6 @@ class Screen:
             os.waitpid(self.pid, 0)
         os.close(self.fd)
 
-    def type(self, keys: str) -> None:
-        os.write(self.fd, keys.encode())
-
-    def drain(self, seconds: float) -> int:
-        """Reads the program's output for `seconds`. Returns the number of bytes."""
-        data = drained_bytes(self.fd, seconds)
-        self.raw += data
-        return len(data)
-
-    def text(self) -> str:
-        """Returns all text that was drawn so far, without colours and positions."""
-        return _ESCAPES.sub(b"", self.raw).decode(errors="replace")
-
-    def sees(self, *words: str) -> bool:
-        """Waits until one of these texts has been drawn."""
-        end_s = time.monotonic() + LIMIT_S
-        while not any(word in self.text() for word in words):
-            if time.monotonic() > end_s or (not self.drain(0.1) and self.gone()):
-                return False
-        return True
-
-    def draws(self, count: int = 1000) -> bool:
-        """Waits until the program has drawn `count` more bytes."""
-        wanted, end_s = len(self.raw) + count, time.monotonic() + LIMIT_S
-        while len(self.raw) < wanted and time.monotonic() < end_s:
-            if not self.drain(0.1) and self.gone():
-                break
-        return len(self.raw) >= wanted
-
     def gone(self) -> bool:
         if self.status is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
@@ -141,11 +109,10 @@ class Screen:
 
     def quit(self) -> int:
         """Presses q and returns the exit status; -9 if the program does not end."""
-        self.raw = b""
         if not self.gone():
-            self.type("q")
+            os.write(self.fd, b"q")
         end_s = time.monotonic() + LIMIT_S
         while not self.gone() and time.monotonic() < end_s:
-            self.drain(0.1)
-        self.drain(0.1)
+            drain(self.fd, 0.1)
+        drain(self.fd, 0.1)
         return -9 if self.status is None else self.status

@@ -1,6 +1,6 @@
 """Sends random keys, clicks and resizes to the screen, alternately on a live simulated machine and
 on a recording. Prints a line with the seed for each walk that failed, and one for all of them. Run
-by hand: python tests/bench/walk_screen.py [count] [seconds] [first seed]
+by hand: PYTHONPATH=tests/support python tests/bench/walk_screen.py [count] [seconds] [first seed]
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 from painted import messages
 from taped import write_recording
 from walking import walk_live, walk_replay
