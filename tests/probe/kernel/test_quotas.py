@@ -92,7 +92,9 @@ def test_groups_outside_the_namespace_and_machines_without_groups_have_no_quota(
     limit(unified, "job", "50000 100000")
     member(unified, 7, "/../job")
     assert Quotas(unified).record([7, 99]) == {}
-    assert Quotas(tmp_path_factory.mktemp("empty")).record([7]) == {}
+    without_groups = Quotas(tmp_path_factory.mktemp("empty"))
+    assert without_groups.record([7]) == {}
+    assert not without_groups.has_moved([7])
 
 
 def test_counts_are_read_at_each_scan_and_a_new_quota_after_a_few(unified: Path) -> None:

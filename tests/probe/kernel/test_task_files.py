@@ -94,6 +94,13 @@ def test_a_child_process_is_a_new_process() -> None:
     check.close()
 
 
+def test_two_reads_at_one_time_have_no_shares() -> None:
+    later = task_files.SchedSums(5, 300, 200, 7)
+    assert later.since(task_files.SchedSums(5, 0, 0, 0)) == task_files.TaskChange()
+    known = later.since(task_files.SchedSums(4, 300, None, 6))
+    assert known == task_files.TaskChange(0, None, 1e9)
+
+
 @pytest.mark.parametrize(
     ("text", "group"),
     [("0::/a.slice/b.scope\n", "/a.slice/b.scope"), ("4:cpu:/job_7\n1:memory:/\n0::/\n", "/job_7"),

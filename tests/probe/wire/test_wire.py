@@ -180,6 +180,9 @@ DAMAGE = {
     "a claimed array of a million": (
         START + msgpack.packb(b"\xdd\x00\x10\x00\x00" + bytes(2 << 20)), "more elements",
     ),
+    "more text than any has": (
+        START + by_hand(["x" * (5 << 20), *range(200)]), "more elements or text",
+    ),
     "nesting of 10^4": (START + msgpack.packb(b"\x91" * 10_000 + b"\xc0"), "damaged"),
 }  # fmt: skip
 

@@ -64,6 +64,11 @@ def test_a_run_is_marked_and_bounded() -> None:
         load.run_loop(99, 1, 1)
 
 
+def test_a_run_is_long_enough_for_several_samples() -> None:
+    (chain,) = load.run_chains([min(os.sched_getaffinity(0))], load.ADD_LOOP).values()
+    assert chain.run.span.own_ns > 0.4 * load.MARKS * load.MARK_NS
+
+
 def test_turns_between_unevenly_spaced_marks() -> None:
     marks = (100, 110, 130, 200, 1000, 1100)
     run = load.Run(load.ADD_LOOP, 10, marks, load.WorkSpan(0, 1200, 0, 1200, 1200, 0))
