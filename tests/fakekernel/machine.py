@@ -27,7 +27,7 @@ class Spec:
     cores: int = 2  # number of cores in a package
     packages: int = 1
     threads: int | None = None  # threads per core; default: the number of the model
-    plans: list[dict[str, Any]] | None = None  # the schedule of each core, see README
+    plans: list[dict[str, Any]] | None = None  # the schedule of each core, see activity.py
     # fields of the model that differ from the table
     override: dict[str, Any] = field(default_factory=dict)
     # [CPU, register, value] of registers at the start

@@ -1,4 +1,4 @@
-"""The CPU models that can be simulated, as described in hardware.md."""
+"""The CPU models that can be simulated, from the manuals of Intel and AMD."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ ZEN_3 = Model(
     full_width=False,
 )
 
-# hardware.md has neither the unit of its reference event nor its 0x4C1: both are assumed here.
+# The manuals have neither the unit of its reference event nor its 0x4C1: both are assumed here.
 KNIGHTS_LANDING = Model(
     "Intel(R) Xeon Phi(TM) CPU 7210 @ 1.30GHz",
     (6, 0x57, 1),

@@ -1,6 +1,6 @@
 """The process that mounts a machine and serves it: `python -m fakekernel.server DIR SPEC`.
 
-DIR becomes the root of the machine; SPEC is JSON, see README. Commands are lines on stdin, answers
+DIR becomes the root of the machine; SPEC is JSON, the fields of machine.Spec. Commands are lines on stdin, answers
 are lines on stdout; the first line reports the mount. The process unmounts and ends when stdin
 closes. If it is killed, a second process, which only waits for that, unmounts.
 """

@@ -104,14 +104,12 @@ def _cpu(root: Dir, machine: Machine, processor: Processor) -> None:
 def _cpufreq(root: Dir, machine: Machine, processor: Processor) -> None:
     model = machine.model
     at = f"{CPU}/cpu{processor.cpu}/cpufreq"
-    top, low = f"{model.turbo_hz // 1000}\n", "800000\n"
+    top = f"{model.turbo_hz // 1000}\n"
     for name, content in (
         ("scaling_driver", "acpi-cpufreq\n" if model.amd else "intel_pstate\n"),
         ("scaling_governor", "performance\n"),
         ("cpuinfo_max_freq", top),
-        ("cpuinfo_min_freq", low),
         ("scaling_max_freq", top),
-        ("scaling_min_freq", low),
     ):
         root.text(f"{at}/{name}", content)
     if model.hwp:
@@ -127,7 +125,6 @@ def _cpuidle(root: Dir, processor: Processor) -> None:
         at = f"{CPU}/cpu{processor.cpu}/cpuidle/state{i}"
         time, usage = processor.core.idle(lp, state)
         root.text(f"{at}/name", f"{name}\n")
-        root.text(f"{at}/desc", f"{name}\n")
         root.text(f"{at}/latency", f"{latency}\n")
         root.text(f"{at}/disable", "0\n")
         root.text(f"{at}/time", partial(_counted, time, now, 1000))
@@ -155,13 +152,9 @@ def _machine_wide(root: Dir, machine: Machine) -> None:
     root.text(f"{CPU}/possible", everyone)
     root.text(f"{CPU}/present", everyone)
     root.text(f"{CPU}/online", lambda: cpu_list_text(_online(machine)))
-    root.text(
-        f"{CPU}/offline", lambda: cpu_list_text([p.cpu for p in machine.cpus if not p.online])
-    )
     root.text(f"{CPU}/smt/active", lambda: f"{int(_smt(machine))}\n")
     root.text(f"{CPU}/smt/control", "on\n" if machine.threads > 1 else "notsupported\n")
     root.text(f"{CPU}/cpuidle/current_driver", "intel_idle\n")
-    root.text(f"{CPU}/cpuidle/current_governor", "menu\n")
     if machine.model.amd:
         root.text(f"{CPU}/cpufreq/boost", "1\n")
     else:
@@ -178,7 +171,6 @@ def _proc(root: Dir, machine: Machine) -> None:
     ticks = {p.cpu: _ticks(p) for p in machine.cpus}
     root.text("proc/cpuinfo", lambda: "\n".join(_record(p) for p in machine.cpus if p.online))
     root.text("proc/stat", lambda: _stat(machine, ticks))
-    root.text("proc/uptime", lambda: f"{machine.now() / 1e9:.2f} 0.00\n")
     root.text("proc/loadavg", "1.00 1.00 1.00 1/100 1000\n")
     root.text("proc/sys/kernel/hostname", "fake\n")
     root.text("proc/sys/kernel/osrelease", "6.12.0-fake\n")

@@ -111,22 +111,6 @@ def test_an_event_of_one_core_type_is_counted_only_there(tmp_path: Path) -> None
     assert {(0, 4, 1), (1, 10, 2), (0, 0, 4 << 32 | 1), (3, 0, 10 << 32 | 1)} <= codes
 
 
-@pytest.mark.parametrize(("text", "message"), [
-    ("contxt-switches", "no event of that name is known here; nearest: context-switches"),
-    ("sched:sched_swtch", "no event of that name is known here"),
-    ("cpu/evnt=1/", "the PMU has no term 'evnt'"),
-    ("cpu/event=0x100/", "event=0x100 does not fit into its 8 bits"),
-    ("cpux/event=1/", "there is no PMU 'cpux'; there are: cpu, uncore_imc_0"),
-    ("uncore_imc_0/event=1/", "uncore_imc_0 does not count each CPU for itself"),
-])  # fmt: skip
-def test_unknown_names_are_user_errors(tmp_path: Path, text: str, message: str) -> None:
-    skylake(tmp_path)
-    fakeperf.events(tmp_path, "cpu", "config:0-7", slots=4)
-    fakeperf.pmu(tmp_path, "uncore_imc_0", 20, mask="0")
-    with pytest.raises(ValueError, match=message):
-        chosen.find_events(tmp_path, text)
-
-
 def test_own_counters_make_room_for_chosen_events(tmp_path: Path) -> None:
     """Skylake's own events need six counters."""
     skylake(tmp_path)

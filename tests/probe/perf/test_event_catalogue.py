@@ -61,14 +61,21 @@ def test_each_name_resolves_to_its_events(
     ("ice-lake-sp", "cpu/event=0x3c,any=1/", "no term 'any'"),
     ("zen-4", "cpu/event=0xb7,offcore_rsp=1/", "no term 'offcore_rsp'"),
     ("zen-4", "cpu/event=0x10a0f/", "does not fit into its 12 bits"),
-    ("alder-lake", "cpu/event=0x3c/", "no PMU 'cpu'; there are: cpu_atom, cpu_core"),
+    ("alder-lake", "cpu/event=0x3c/", "no PMU 'cpu'; there are: cpu_atom, cpu_core, uncore_imc_0"),
     ("skylake-sp", "topdown-retirng", "no event of that name"),
     ("sapphire-rapids", "topdown-retirng", "nearest: topdown-retiring"),
+    ("skylake-sp", "contxt-switches", "nearest: context-switches"),
+    ("skylake-sp", "sched:sched_swtch", "no event of that name"),
+    ("skylake-sp", "cpu/evnt=1/", "the PMU has no term 'evnt'"),
+    ("skylake-sp", "cpu/event=0x100/", "event=0x100 does not fit into its 8 bits"),
+    ("skylake-sp", "cpux/event=1/", "there is no PMU 'cpux'; there are: cpu, uncore_imc_0"),
+    ("skylake-sp", "uncore_imc_0/event=1/", "uncore_imc_0 does not count each CPU for itself"),
 ])  # fmt: skip
 def test_unavailable_events_have_a_reason(
     tmp_path: Path, machine: str, text: str, message: str
 ) -> None:
     fakeperf.write_machine(tmp_path, machine)
+    fakeperf.pmu(tmp_path, "uncore_imc_0", 20, mask="0")
     with pytest.raises(ValueError, match=message):
         words(tmp_path, text)
 

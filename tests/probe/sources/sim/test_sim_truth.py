@@ -149,7 +149,8 @@ def test_closed_forms_at_any_two_moments(a: int, b: int, seed: int) -> None:
 
 @given(moments, moments, st.integers(0, 1000))
 def test_algebra_of_the_four_states(a: int, b: int, seed: int) -> None:
-    """hardware.md 1.4 applied to the truth: no state is negative, and all formulas agree."""
+    """The formulas of SMT states applied to the truth: no state is negative, and all formulas
+    agree."""
     schedule = wild(2, seed, cores=4)
     t0, t1 = min(a, b), max(a, b)
     total = amounts_between(schedule, t0, t1).reshape(len(Row), 2, -1)
