@@ -81,21 +81,24 @@ def cost(argv: list[str], span_s: float = SPAN_S) -> tuple[float, float]:
     started."""
     pid, fd = terminal.start(argv, 160, 50)
     terminal.drain(fd, WARM_S)
-    mine, all_ = (terminal.cpu_s(pids) for pids in ([pid], terminal.family(pid)))
+    own_s, total_s = (terminal.cpu_s(pids) for pids in ([pid], terminal.family(pid)))
     terminal.drain(fd, span_s)
-    mine, all_ = terminal.cpu_s([pid]) - mine, terminal.cpu_s(terminal.family(pid)) - all_
+    own_s, total_s = terminal.cpu_s([pid]) - own_s, terminal.cpu_s(terminal.family(pid)) - total_s
     terminal.stop(pid, fd)
-    return mine / span_s * 60, (all_ - mine) / span_s * 60
+    return own_s / span_s * 60, (total_s - own_s) / span_s * 60
 
 
 def table() -> None:
     for kind, argvs in command_lines().items():
         costs = {name: cost(argv) for name, argv in argvs.items()}
-        own = sum(costs["perftop"])
+        perftop_s = sum(costs["perftop"])
         print(f"\nCPU seconds a minute, {kind}")
-        for name, (mine, others) in costs.items():
-            total = mine + others
-            print(f"  {name:10}{mine:7.2f} + {others:5.2f}{total:8.2f}   {total / own:5.2f} of it")
+        for name, (own_s, others_s) in costs.items():
+            total_s = own_s + others_s
+            ratio = total_s / perftop_s
+            print(
+                f"  {name:10}{own_s:7.2f} + {others_s:5.2f}{total_s:8.2f}   {ratio:.2f} x perftop"
+            )
 
 
 if __name__ == "__main__":

@@ -94,8 +94,8 @@ def table(title: str, rows: list[tuple[str, float, float]]) -> None:
     """Prints rows of (name, microseconds, reference microseconds)."""
     print(f"\n{title}")
     print(f"{'':44}{'us':>10}{'reference':>12}{'ratio':>8}")
-    for what, mine, reference in rows:
-        print(f"{what:44}{mine:>10.1f}{reference:>12.1f}{mine / reference:>8.2f}")
+    for what, us, reference in rows:
+        print(f"{what:44}{us:>10.1f}{reference:>12.1f}{us / reference:>8.2f}")
 
 
 if __name__ == "__main__":

@@ -50,8 +50,8 @@ class Story:
 
     def _hotplug(self, note: wire.Note) -> None:
         cpu, online = note.data["cpu"], note.data["online"]
-        self.seen["came" if online else "went"] += 1
-        self.faults["a CPU comes that is on, or goes that is off"] += online == (
+        self.seen["went online" if online else "went offline"] += 1
+        self.faults["a CPU goes online or offline twice in a row"] += online == (
             cpu not in self.off
         )
         (self.off.discard if online else self.off.add)(cpu)
@@ -72,13 +72,13 @@ class Story:
     def _flags(self, flags: np.ndarray) -> None:
         off = flags & np.uint64(wire.ROW_OFFLINE) != 0
         read = flags & np.uint64(wire.ROW_SAMPLED) != 0
-        anew = flags & np.uint64(wire.ROW_REBASED) != 0
-        self.faults["a CPU is off without a note"] += len(self._early)
+        restarted = flags & np.uint64(wire.ROW_REBASED) != 0
+        self.faults["a CPU is offline without a note"] += len(self._early)
         self._early = {cpu for cpu, at in self._rows.items() if off[at] and cpu not in self.off}
         for cpu, at in self._rows.items():
-            self.faults["a CPU that went is read"] += bool(cpu in self.off and read[at])
-            self.faults["a CPU comes back without a new start"] += bool(
-                self._unread[at] and read[at] and not anew[at]
+            self.faults["an offline CPU is read"] += bool(cpu in self.off and read[at])
+            self.faults["a CPU returns without restarted counters"] += bool(
+                self._unread[at] and read[at] and not restarted[at]
             )
             self.seen["rows not read"] += bool(not off[at] and not read[at])
         self._unread = (self._unread | off) & ~read
@@ -89,7 +89,7 @@ class Story:
             for key, most in (("util", 1.0), ("halt", 1.0), ("idle", 1.0), ("steal", 1.0),
                               ("busy_hz", MOST_HZ), ("ipc", MOST_IPC)):  # fmt: skip
                 value = row[key]
-                self.faults[f"{key} cannot be"] += value is not None and not 0 <= value <= most
+                self.faults[f"impossible {key}"] += value is not None and not 0 <= value <= most
         for core in line["cores"]:
             states = list(core["smt"].values())
             if None not in states:

@@ -84,7 +84,7 @@ def judge_recording(
     """Reads the recording and prints its line; `wrong` has the faults that were found before."""
     recording_story, damage = story(path)
     wrong += (
-        [f"CPUs {recording_story.off} did not come back"] if recording_story.off and all_on else []
+        [f"CPUs {recording_story.off} did not return"] if recording_story.off and all_on else []
     )
     total += recording_story.seen
     wrong += [damage] * bool(damage) + list(faults(recording_story.faults))

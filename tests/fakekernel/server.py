@@ -1,8 +1,8 @@
 """The process that mounts a machine and serves it: `python -m fakekernel.server DIR SPEC`.
 
-DIR becomes the root of the machine; SPEC is JSON, the fields of machine.Spec. Commands are lines on stdin, answers
-are lines on stdout; the first line reports the mount. The process unmounts and ends when stdin
-closes. If it is killed, a second process, which only waits for that, unmounts.
+DIR becomes the root of the machine; SPEC is JSON, the fields of machine.Spec. Commands are lines on
+stdin, answers are lines on stdout; the first line reports the mount. The process unmounts and ends
+when stdin closes. If it is killed, a second process, which only waits for that, unmounts.
 """
 
 from __future__ import annotations

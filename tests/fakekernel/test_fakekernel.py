@@ -13,20 +13,20 @@ SMT_ON = [name for name in MODELS if name not in ("zen3", "knights-landing")]
 
 def expected(bench: Bench, core: int) -> dict[str, float]:
     """Expected counts of the first LP of a core over the last 130 ms, by kind of event."""
-    mine, other = bench.active(core, 0), bench.active(core, 1)
+    active, sibling = bench.active(core, 0), bench.active(core, 1)
     hz, ipc = bench.lane(core, "hz") / 1e6, bench.lane(core, "ipc") / 1000
-    both = mine & other
-    assert 0 < both.sum() < mine.sum() < 130_000
+    both = active & sibling
+    assert 0 < both.sum() < active.sum() < 130_000
     return {
-        "cycles": (mine * hz).sum(),
-        "instructions": (mine * hz * ipc).sum(),
+        "cycles": (active * hz).sum(),
+        "instructions": (active * hz * ipc).sum(),
         "ring0": (bench.active(core, 0, "K") * hz).sum(),
-        "tick": ticks(bench, mine.sum()),
-        "ref": ticks(bench, mine.sum()) * bench.model.ticks,
-        "one": ticks(bench, (mine & ~other).sum()),
-        "tick_shared": ticks(bench, mine.sum() - both.sum() / 2),
-        "cycles_shared": (mine * hz).sum() - (both * hz).sum() / 2,
-        "license0": ((mine | other) * hz).sum(),
+        "tick": ticks(bench, active.sum()),
+        "ref": ticks(bench, active.sum()) * bench.model.ticks,
+        "one": ticks(bench, (active & ~sibling).sum()),
+        "tick_shared": ticks(bench, active.sum() - both.sum() / 2),
+        "cycles_shared": (active * hz).sum() - (both * hz).sum() / 2,
+        "license0": ((active | sibling) * hz).sum(),
         "license1": 0,
         "license2": 0,
         "throttle": 0,

@@ -238,11 +238,11 @@ def test_the_loop_wakes_and_writes_once_a_batch(
     clock = Clock(monkeypatch)
     clock.now_ns = source._start_ns  # opening 256 CPUs takes long on a busy machine
     clock.until_ns = clock.now_ns + 21 * sample_ns // 2  # the first round and ten more
-    request: list[int] = []
+    polls: list[int] = []
     poll = source.poll
 
     def watched() -> list[Frame | Note]:
-        request.append(1)
+        polls.append(1)
         return poll()
 
     monkeypatch.setattr(source, "poll", watched)
@@ -250,7 +250,7 @@ def test_the_loop_wakes_and_writes_once_a_batch(
     with pytest.raises(outbox.EndedError):
         serve.serve(source, readable, writable, readable)
     batches = {1: 11, 5: 4}[rounds]  # 0, 1, 5, 10: the second one is early
-    assert clock.polls == len(request) == batches
+    assert clock.polls == len(polls) == batches
     assert clock.writes == batches + 1  # one more write for the hello
     os.close(writable)
     data = Reader.read_remaining(SimpleNamespace(out_r=readable))  # type: ignore[arg-type]

@@ -71,7 +71,7 @@ def cannot_be_another_user() -> str:
 
 PRIVILEGED: Mapping[str, Callable[[], str]] = {
     "registers are programmed and restored (FUSE)": client.unavailable,
-    "the msr driver's own device is told from others": cannot_make_devices,
+    "the msr driver's own device is recognised": cannot_make_devices,
     "idle transitions are counted by BPF": cannot_trace,
     "a running probe drops its rights": cannot_drop,
     "other users cannot interfere": cannot_be_another_user,

@@ -64,14 +64,14 @@ def run(
         if phase < len(phases) and ticks[at] >= phases[phase] * TSC_HZ:
             phase, so_far = phase + 1, 0
         size = min(max(1, so_far // GROWTH), MAX_PIECES, pieces - at)
-        mine = ticks[at : at + size + 1]
-        spans = np.diff(mine)
+        chunk_ticks = ticks[at : at + size + 1]
+        spans = np.diff(chunk_ticks)
         slowest = int(spans.argmax())
-        theirs = [halts[i][0] for i in preempted]
-        switches = sum(mine[0] <= t * TSC_HZ < mine[-1] for t in theirs)
+        preemptions = [halts[i][0] for i in preempted]
+        switches = sum(chunk_ticks[0] <= t * TSC_HZ < chunk_ticks[-1] for t in preemptions)
         counted = np.diff(np.round(cycles[at : at + size + 1])).astype(int)
-        row = (mine[0], mine[-1], 0, int(spans[slowest]), mine[slowest], size, phase, switches,
-               int(counted.sum()), int(counted[slowest]))  # fmt: skip
+        row = (chunk_ticks[0], chunk_ticks[-1], 0, int(spans[slowest]), chunk_ticks[slowest], size,
+               phase, switches, int(counted.sum()), int(counted[slowest]))  # fmt: skip
         for key, value in zip(chunks, row, strict=True):
             chunks[key].append(value)
         at, so_far = at + size, so_far + size

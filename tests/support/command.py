@@ -87,13 +87,13 @@ def running_command(command: Sequence[str], **more: Any) -> Iterator[subprocess.
 
 
 def started_process(
-    *command: str, program: str = "perftop", heard: bool = False
+    *command: str, program: str = "perftop", with_stderr: bool = False
 ) -> contextlib.AbstractContextManager[subprocess.Popen[bytes]]:
     """Starts perftop or perfprobe with unbuffered pipes."""
     pipe, null = subprocess.PIPE, subprocess.DEVNULL
     return running_command(
         argv(*command, program=program), bufsize=0, stdin=pipe, stdout=pipe,
-        stderr=pipe if heard else null,
+        stderr=pipe if with_stderr else null,
     )  # fmt: skip
 
 

@@ -104,8 +104,8 @@ class Machine:
         blocks = {}
         for block in self.hello.blocks:
             rows = self.hello.rows(block.scope)
-            mine = flags if block.scope == "cpu" else [wire.ROW_SAMPLED] * rows
-            blocks[block.name] = made.rows(block, rows, values, [ticks] * rows, flags=mine)
+            block_flags = flags if block.scope == "cpu" else [wire.ROW_SAMPLED] * rows
+            blocks[block.name] = made.rows(block, rows, values, [ticks] * rows, flags=block_flags)
         return Frame(seq, ns, blocks, **more)
 
     def _advance(self, cpu: int, samples: int) -> dict[str, int]:

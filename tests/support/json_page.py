@@ -25,7 +25,7 @@ def tables() -> dict[str, dict[str, str]]:
                 keys, value, _ = cells(row)
                 keyed = {key.strip(" `"): value for key in keys.split(",")}
                 report = results.setdefault(name, {})
-                assert not keyed.keys() & report.keys(), f"{name}: told twice: {keys}"
+                assert not keyed.keys() & report.keys(), f"{name}: described twice: {keys}"
                 report.update(keyed)
     for name, other in INHERITS.items():
         left = NOT_INHERITED.get(name, set())

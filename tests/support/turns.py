@@ -51,13 +51,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     quiet = {_file(item) for item in items if runs_alone(item)}
     mixed = sorted(quiet & {_file(item) for item in items if not runs_alone(item)})
     if mixed:
-        raise pytest.UsageError(f"tests marked machine stand in files of their own: {mixed}")
+        raise pytest.UsageError(f"tests marked machine need files of their own: {mixed}")
     place: dict[str, float] = {}
     for waits, latest in ((True, LATEST), (False, 1.0)):
-        mine = [file for file in files if bool(PROGRAMS.match(file)) == waits]
+        chosen = [file for file in files if bool(PROGRAMS.match(file)) == waits]
         if waits:
-            mine.reverse()  # those of whole pages wait longest, and are the last of the alphabet
-        place |= {file: latest * at / len(mine) for at, file in enumerate(mine)}
+            chosen.reverse()  # files near the end of the alphabet wait longest
+        place |= {file: latest * at / len(chosen) for at, file in enumerate(chosen)}
     items.sort(key=lambda item: (_file(item) in quiet, place[_file(item)], _file(item)))
 
 

@@ -29,7 +29,7 @@ class WaitError(AssertionError):
     """A condition was not met in time."""
 
     def __init__(self, most_s: float, what: str) -> None:
-        super().__init__(f"waited {most_s} s in vain: {what}")
+        super().__init__(f"waited {most_s} s for: {what}")
 
 
 def wait_for(condition: Callable[[], object], what: str, most_s: float = MAX_WAIT_S) -> None:
@@ -99,7 +99,7 @@ def paced(times: int, each_s: float) -> Iterator[None]:
 
 def first_frame(source: Machine, accept: Callable[[wire.Frame], Any]) -> Any:
     """Returns the first true value of `accept` over the frames of the source."""
-    for messages in whenever_due(source.due, source.poll, "a frame that tells it"):
+    for messages in whenever_due(source.due, source.poll, "an accepted frame"):
         for message in messages:
             if isinstance(message, wire.Frame) and (result := accept(message)):
                 return result

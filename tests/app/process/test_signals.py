@@ -256,7 +256,7 @@ def test_unread_output_is_dropped_after_a_request_to_end(
 @pytest.mark.parametrize("number", cases_by_day([signal.SIGINT, signal.SIGTERM], [signal.SIGTERM]))
 def test_stat_ends_with_unread_output(number: signal.Signals) -> None:
     more = ("--source", "sim:smt-mix,cpus=64", "-i", "20ms", "--sample", "20ms")
-    with started_process("stat", "--json", *more, heard=True) as process:
+    with started_process("stat", "--json", *more, with_stderr=True) as process:
         assert process.stdout is not None
         fd = process.stdout.fileno()
 

@@ -184,7 +184,8 @@ def listens(path: Path) -> bool:
 
 @contextlib.contextmanager
 def server(path: Path, *more: str) -> Iterator[subprocess.Popen[bytes]]:
-    with started_process("serve", "--socket", str(path), *(more or SOURCE), heard=True) as process:
+    command = ("serve", "--socket", str(path), *(more or SOURCE))
+    with started_process(*command, with_stderr=True) as process:
         wait_for(lambda: listens(path) or process.poll() is not None, "the socket")
         yield process
 

@@ -55,11 +55,11 @@ def test_idle_time_in_microseconds_from_cpuidle(tmp_path: Path) -> None:
 
 
 def test_missing_counts_are_none(tmp_path: Path) -> None:
-    untold = disturbance.read_counts(0, tmp_path)
-    result = counts_after(tmp_path, untold)
+    unknown = disturbance.read_counts(0, tmp_path)
+    result = counts_after(tmp_path, unknown)
     assert [result[key] for key in result if key != "switches"] == [None] * 4
     machine(tmp_path, 1, 2, 3)
-    assert counts_after(tmp_path, untold)["idle_s"] is None
+    assert counts_after(tmp_path, unknown)["idle_s"] is None
     now = disturbance.read_counts(2, tmp_path)
     assert disturbance.changes_during(2, [0], now, now)["siblings_idle_s"] == 0
     assert disturbance.changes_during(2, [0, 1], now, now)["siblings_idle_s"] is None

@@ -143,7 +143,7 @@ def test_a_pid_selects_only_its_own_threads(tmp_path: Path) -> None:
 def test_a_name_selects_all_processes_whenever_they_start(tmp_path: Path) -> None:
     (tmp_path / "proc").mkdir()
     watched = scan(Watch(tmp_path, "-my) job"), tmp_path)
-    assert watched.take(S) == {"watched": {"threads": {}, "more": 0}}, "it may start later"
+    assert watched.take(S) == {"watched": {"threads": {}, "more": 0}}, "the job may start later"
     for pid, comm in ((10, "-my) job"), (20, "-my) jo"), (30, "-my) job2"), (40, "-my) job")):
         process(tmp_path, pid, comm)
         thread(tmp_path, pid, pid, comm=comm)
@@ -199,7 +199,7 @@ def test_each_thread_is_reported_within_a_second(
     assert {len(turn) for turn in turns} == each
     assert len(set(itertools.chain(*turns[: 1000 // sample_ms]))) == threads
     assert sum(map(len, turns)) <= 2 * S / job_threads.READ_INTERVAL_NS + 1
-    assert all(turns) or sample_ms == 1, "a frame that is to tell of some tells of some"
+    assert all(turns) or sample_ms == 1, "each due frame has a record"
     watched.close()
 
 

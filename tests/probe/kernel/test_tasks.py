@@ -26,13 +26,13 @@ def machine(tmp_path: Path) -> Machine:
 def test_the_busiest_task_of_each_cpu_is_reported(machine: Machine) -> None:
     for pid, cpu in ((10, 0), (11, 0), (12, 3), (13, 4), (14, 99)):
         machine.runs(pid, 1000, cpu)
-    assert machine.scan() is None, "nothing to compare with as yet"
+    assert machine.scan() is None, "the first scan has nothing to compare with"
     for pid, ticks, cpu in ((10, 30, 0), (11, 60, 0), (12, 150, 3), (13, 1, 4), (14, 90, 99)):
         machine.runs(pid, 1000 + ticks, cpu, comm=b"%d" % pid)
     records = machine.scan(2 * S)
     # The share of 12 is at most 1; one tick of 13 is noise; CPU 99 does not exist.
     assert records == {"0": [11, "11", 0.3], "3": [12, "12", 0.75]}
-    assert machine.scan() == {}, "nobody ran"
+    assert machine.scan() == {}, "no task ran"
     machine.runs(12, 9999, 3)
     assert machine.scan() == {"3": [12, "job", 1.0]}
 
@@ -154,7 +154,7 @@ def test_a_new_task_is_reported_at_once(machine: Machine) -> None:
     assert set(map(str, records["waits"].values())) == {"[[None, None]]"}
     machine.runs(12, 140, 2, threads=3)
     machine.thread(12, 14, 50, 4)
-    assert machine.scan() == {"4": [12, "job", 0.5]}, "beside known threads a new one is new"
+    assert machine.scan() == {"4": [12, "job", 0.5]}, "a new thread of a known process"
 
 
 def test_a_pid_with_a_new_start_time_is_a_new_task(machine: Machine) -> None:
@@ -177,8 +177,8 @@ def test_a_job_of_many_threads_is_on_many_cpus(machine: Machine) -> None:
             machine.thread(10, 11 + n, ticks, n, comm=b"worker-%d" % n)
         return machine.scan()
 
-    assert [run(0), run(50)] == [None, {}], "its threads were not looked at while it slept"
-    assert run(100) == {str(n): [10, f"worker-{n}", 0.5] for n in range(63)}, "not the idlers"
+    assert [run(0), run(50)] == [None, {}], "threads of a sleeping process are not read"
+    assert run(100) == {str(n): [10, f"worker-{n}", 0.5] for n in range(63)}, "without idle threads"
 
 
 def test_a_thread_is_identified_by_its_own_start_time(machine: Machine) -> None:

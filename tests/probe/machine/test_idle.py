@@ -60,16 +60,16 @@ def test_busy_and_idle_siblings_are_distinguished(lp: int) -> None:
     assert session.hello.smt_methods[0] == "traced"
     assert interval.split.method == ["traced"]
     states = interval.split.shares(0)
-    mine, other = states["lp0"] + states["both"], states["lp1"] + states["both"]
+    busy_share, other_share = states["lp0"] + states["both"], states["lp1"] + states["both"]
     if lp:
-        mine, other = other, mine
-    assert mine > 0.98
+        busy_share, other_share = other_share, busy_share
+    assert busy_share > 0.98
     assert states["neither"] < 0.02
     assert sum(states.values()) == pytest.approx(1)
     steal = interval.values["steal"]
     util = interval.values["util"] + steal
-    assert mine == pytest.approx(util[lp], abs=0.01)
-    assert other == pytest.approx(util[1 - lp], abs=0.01)
+    assert busy_share == pytest.approx(util[lp], abs=0.01)
+    assert other_share == pytest.approx(util[1 - lp], abs=0.01)
     assert session.suspect_samples == 0
 
 

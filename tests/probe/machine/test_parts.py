@@ -62,7 +62,4 @@ def test_parts_that_share_nothing_are_unchanged() -> None:
 def test_a_key_of_another_part_is_not_missing() -> None:
     missing = [Missing(key, "made") for key in "abc"]
     counters = [counter("a"), counter("b", cpus=[0])]
-    assert [drop_served_key.what for drop_served_key in drop_served_keys(missing, counters)] == [
-        "b",
-        "c",
-    ]
+    assert [left.what for left in drop_served_keys(missing, counters)] == ["b", "c"]

@@ -7,7 +7,7 @@ import errno
 import gc
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain, repeat
 from pathlib import Path
@@ -180,12 +180,12 @@ def test_a_cpu_goes_offline_and_online(
     seen = len(heads)  # one poll may report it online with later frames
     trees.put(machine.root, f"{trees.CPU}/online", "0-1\n")
     drive(source, session, lambda: bool(session.online[1]), "CPU 1 is on")
-    anew = wire.ROW_SAMPLED | wire.ROW_REBASED
+    restarted = wire.ROW_SAMPLED | wire.ROW_REBASED
     drive(
         source,
         session,
-        lambda: any(head[1] & anew == anew for head in heads[seen:]),
-        "CPU 1 is read, and counts anew",
+        lambda: any(head[1] & restarted == restarted for head in heads[seen:]),
+        "CPU 1 is read, and counts restarted",
     )
     machine.idle(1, 0, 2_005, 5)
     before = increments(session, "idle_s")
@@ -201,15 +201,15 @@ def test_a_cpu_that_went_offline_and_online_between_reads_is_reopened(
     machine: TreeMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise its counters would not advance, because the kernel has closed them."""
-    went: list[set[int]] = [set(), {1}]
+    departures: Iterator[set[int]] = chain([{1}], repeat(set()))
     with contextlib.closing(open_os(machine.root, SAMPLE_NS, None)) as source:
         session = Session(source.hello)
         frames(source, session, 2)
         open_cpu = Mock(wraps=source._reading.open)
         monkeypatch.setattr(source._reading, "open", open_cpu)
-        monkeypatch.setattr(source._departures, "departed", lambda _: went.pop() if went else set())
+        monkeypatch.setattr(source._departures, "departed", lambda _: next(departures))
         ended = lambda: [e.kind for e in session.ended] == ["offline", "online"]  # noqa: E731
-        drive(source, session, ended, "both are told", whole=2)
+        drive(source, session, ended, "both episodes", whole=2)
     open_cpu.assert_called_once_with(1)
     assert session.online.tolist() == [True, True]
     assert session.suspect_samples == 0

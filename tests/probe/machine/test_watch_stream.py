@@ -29,13 +29,13 @@ S = 1000 * MS
 @up_to_three_attempts
 def test_one_of_two_tasks_on_a_cpu_is_watched() -> None:
     cpu = max(os.sched_getaffinity(0))
-    nobody = {"threads": {}, "more": 0}
+    no_threads = {"threads": {}, "more": 0}
     with (
         closing(open_os(Path("/"), 50 * MS, None, Watch(Path("/"), "pt-watched"))) as source,
         contextlib.ExitStack() as tasks,
     ):
         assert source.hello.watch == "pt-watched"
-        first_frame(source, lambda frame: frame.records.get("watched") == nobody)
+        first_frame(source, lambda frame: frame.records.get("watched") == no_threads)
         job, noisy = (
             tasks.enter_context(burning_cpu(cpu, name)) for name in ("pt-watched", "pt-noisy")
         )
@@ -57,11 +57,11 @@ def test_one_of_two_tasks_on_a_cpu_is_watched() -> None:
         ran_ns, waited_ns = last[3] - first[3], last[4] - first[4]
         # A task that is always runnable either runs or waits; both lag by a tick or a time slice.
         assert 0.8 < (ran_ns + waited_ns) / (ended_ns - began_ns) < 1.2
-        assert waited_ns / (ran_ns + waited_ns) > 0.3, "it has half of the CPU at most"
-        assert last[6] > first[6], "it is made to give way"
+        assert waited_ns / (ran_ns + waited_ns) > 0.3, "the job gets half of the CPU at most"
+        assert last[6] > first[6], "the job is preempted"
         first_frame(source, both)
         tasks.close()
-        first_frame(source, lambda frame: frame.records.get("watched") == nobody)
+        first_frame(source, lambda frame: frame.records.get("watched") == no_threads)
 
 
 # --- the simulated machine -----------------------------------------------------------------------
@@ -92,12 +92,14 @@ def test_a_simulated_job_runs_as_scheduled(sample_ns: int) -> None:
     last = frames[-1].records["watched"]["threads"]["4004"]
     assert last[3] == pytest.approx(busy_ns("neighbour", 4, 0, 12), abs=400_000)
     # From 8 s to 18 s a stream runs on the sibling.
-    looks = [frame.records for frame in frames if "others" in frame.records]
-    assert len(looks) == 12, "who runs is told once a second"
-    results = {cpu: results[0][1] for cpu, results in looks[-1]["others"].items()}
+    task_records = [frame.records for frame in frames if "others" in frame.records]
+    assert len(task_records) == 12, "tasks are recorded once a second"
+    results = {cpu: results[0][1] for cpu, results in task_records[-1]["others"].items()}
     assert results.items() >= {"0": "lmp", "4": "lmp", "8": "stream", "12": "stream"}.items()
     assert all(
-        look["others"][cpu][0] == task for look in looks[1:] for cpu, task in look["tasks"].items()
+        record["others"][cpu][0] == task
+        for record in task_records[1:]
+        for cpu, task in record["tasks"].items()
     )
 
 

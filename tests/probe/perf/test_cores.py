@@ -112,18 +112,18 @@ def hybrid(root: Path) -> tuple[cores.Planner, list[int]]:
     fakeperf.identity(root, INTEL, 6, ALDER)
     fakeperf.pmu(root, "cpu_core", 4, "0-15")
     fakeperf.pmu(root, "cpu_atom", 10, "16-31")
-    request: list[int] = []
+    asked_cpus: list[int] = []
 
     def leaves_of(cpu: int) -> Leaves:
-        request.append(cpu)
+        asked_cpus.append(cpu)
         return Leaves(5, deprecated=True, gp=8 if cpu < 16 else 6)
 
-    return cores.Planner(root, topology.read(root), leaves_of), request
+    return cores.Planner(root, topology.read(root), leaves_of), asked_cpus
 
 
 def test_hybrids_name_the_pmu(tmp_path: Path) -> None:
-    planner, request = hybrid(tmp_path)
-    assert request == [0, 16]  # CPUID is read on one CPU of each type
+    planner, asked_cpus = hybrid(tmp_path)
+    assert asked_cpus == [0, 16]  # CPUID is read on one CPU of each type
     kernel = fakeperf.Kernel()
     core, _ = opened_parts(tmp_path, planner, kernel)
     by_cpu: dict[int, list[tuple[str, int, int]]] = {}
@@ -246,14 +246,14 @@ def test_hosts_of_guests_report_that_guests_are_excluded(tmp_path: Path) -> None
     assert [(m.what, m.cpus) for m in core.missing] == [("guests", None)]
 
 
-@pytest.mark.parametrize(("files", "host_only", "is_told"), [
+@pytest.mark.parametrize(("files", "host_only", "is_reported"), [
     (["dev/kvm", "sys/module/kvm/x"], True, True),
     (["dev/kvm"], True, False),  # a device without its module
     (["sys/module/kvm/x", "sys/module/kvm_amd/parameters/enable_mediated_pmu"], True, True),
     (["sys/module/kvm/x"], False, False),
 ])  # fmt: skip
 def test_events_leave_out_guests_where_kvm_may_run_some(
-    files: list[str], host_only: bool, is_told: bool, tmp_path: Path
+    files: list[str], host_only: bool, is_reported: bool, tmp_path: Path
 ) -> None:
     """KVM may start no guest with a PMU while an event includes guests."""
     planner = skylake(tmp_path)
@@ -262,7 +262,7 @@ def test_events_leave_out_guests_where_kvm_may_run_some(
     kernel = fakeperf.Kernel()
     core, _ = opened_parts(tmp_path, planner, kernel)
     assert {host for _, _, _, host in kernel.opened.values()} == {host_only}
-    assert [m.what for m in core.missing] == ["guests"] * is_told
+    assert [m.what for m in core.missing] == ["guests"] * is_reported
 
 
 def test_an_offline_cpu_gets_the_events_of_its_type(tmp_path: Path) -> None:

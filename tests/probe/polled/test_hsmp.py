@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import subprocess
 from collections.abc import Callable
 from itertools import islice
@@ -17,6 +18,7 @@ from perfprobe.cpu import topology
 from perfprobe.polled import firmware_limits
 from perfprobe.polled.firmware_limits import (
     ANSWER_WORDS,
+    FABRIC_CLOCKS,
     FREQUENCY_LIMIT,
     MESSAGE_FORMAT,
     PROCHOT,
@@ -24,6 +26,7 @@ from perfprobe.polled.firmware_limits import (
     TABLE_BYTES,
     Hsmp,
     HsmpTable,
+    Mailbox,
 )
 
 pytestmark = pytest.mark.usefixtures("closes_files")
@@ -61,6 +64,27 @@ def test_the_message_is_the_kernels(tmp_path: Path) -> None:
         == message
     )
     assert MESSAGE_FORMAT.size == REQUEST >> 16 & 0x3FFF
+
+
+def test_a_message_has_no_arguments_and_asks_for_its_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[bytes] = []
+
+    def ioctl(_fd: int, request: int, data: bytearray) -> None:
+        assert request == REQUEST
+        sent.append(bytes(data))
+        data[:] = MESSAGE_FORMAT.pack(0, 0, 0, 1234, *(0,) * 7, 0)
+
+    monkeypatch.setattr(fcntl, "ioctl", ioctl)
+    trees.put(tmp_path, "hsmp", "")
+    mailbox = Mailbox(tmp_path / "hsmp")
+    assert [mailbox(3, message) for message in (FREQUENCY_LIMIT, FABRIC_CLOCKS)] == [1234] * 2
+    mailbox.close()
+    assert sent == [
+        MESSAGE_FORMAT.pack(message, 0, words, *(0,) * 8, 3)
+        for message, words in ((FREQUENCY_LIMIT, 1), (FABRIC_CLOCKS, 2))
+    ]
 
 
 SOURCES = [*("cHTC active", "PROCHOT", "TDC", "PPT", "OPN maximum", "reliability"),

@@ -129,7 +129,7 @@ def test_the_memory_has_a_zone_within_its_package(two_packages: Path) -> None:
     valid_values(powercap)
     trees.put(two_packages, f"{at}:1/energy_uj", "15\n")
     first, second = valid_values(powercap)
-    assert "energy_ram_j" not in first, "this package tells nothing of its memory"
+    assert "energy_ram_j" not in first, "this package has no zone of its memory"
     assert second["energy_ram_j"] == 20
     powercap.close()
     served = Powercap(two_packages, topology.read(two_packages), {"energy_ram_j"})

@@ -124,7 +124,7 @@ def test_a_slow_read_is_followed_by_a_pause(two_caches: Path) -> None:
 
 def test_resctrl_may_not_be_mounted(tmp_path: Path) -> None:
     trees.machine(tmp_path, 1)
-    assert open_resctrl(tmp_path)[0].missing == [], "the CPU cannot do it"
+    assert open_resctrl(tmp_path)[0].missing == [], "the CPU has no such monitors"
     trees.put(tmp_path, "proc/cpuinfo", "processor : 0\nflags : fpu cqm_llc cqm_mbm_total\n")
     source, _ = open_resctrl(tmp_path)
     assert source.block.counters == []
@@ -142,7 +142,7 @@ def test_each_group_reports_its_traffic(two_caches: Path) -> None:
         "": [[0, 0], [1, 0]], "batch": [[0, 0], [1, None]],
         "batch/mon_groups/web": [[0, 0], [1, None]],
     }}  # fmt: skip
-    assert source.take() == {}, "a look is told once"
+    assert source.take() == {}, "each record is taken once"
     group(two_caches, "/batch", 0, total=900)
     # the group has another monitor, which starts at 0
     group(two_caches, "/batch/mon_groups/web", 0, total=10)

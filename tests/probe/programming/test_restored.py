@@ -167,7 +167,7 @@ def test_a_signal_ends_selftest(fake: FakeKernel, tmp_path: Path, number: signal
 
 
 def test_cpus_offline_at_the_end_are_reported(fake: FakeKernel) -> None:
-    with started_process(*stat(fake), heard=True) as process:
+    with started_process(*stat(fake), with_stderr=True) as process:
         read_some(process)
         for cpu in (3, 5):
             fake.ask("online", cpu=cpu, online=False)
@@ -186,7 +186,7 @@ def test_cpus_offline_at_the_end_are_reported(fake: FakeKernel) -> None:
 
 def test_a_command_keeps_its_status_with_unrestored_registers(fake: FakeKernel) -> None:
     command = ("sh", "-c", "read line; exit 7")
-    with started_process(*stat(fake, "--", *command), heard=True) as process:
+    with started_process(*stat(fake, "--", *command), with_stderr=True) as process:
         assert process.stdin
         wait_for(lambda: len(fake.changed()) == CPUS, "all CPUs are programmed")
         fake.ask("online", cpu=3, online=False)
@@ -200,7 +200,7 @@ def test_a_command_keeps_its_status_with_unrestored_registers(fake: FakeKernel) 
 def test_a_killed_probe_is_reported_with_its_unrestored_registers(
     fake: FakeKernel, moment: str
 ) -> None:
-    with started_process(*stat(fake), heard=True) as process:
+    with started_process(*stat(fake), with_stderr=True) as process:
         read_some(process)
         (probe,) = children(process.pid)
         if moment == "giving back":
@@ -257,7 +257,7 @@ def test_registers_are_restored_whenever_the_probe_ends(
     for _ in range(times):
         victim = chance.choice(["perftop", "perftop", "killed", "probe"])
         number = chance.choice(SIGNALS)
-        with started_process(*stat(fake), heard=True) as process:
+        with started_process(*stat(fake), with_stderr=True) as process:
             assert process.stdout
             out = process.stdout
             os.set_blocking(out.fileno(), False)  # the pipe has room for its output meanwhile

@@ -120,9 +120,9 @@ class Watched:
             limited = self.limited(b, "package", self.package)
             moved = (columns(self.hello, b, key) - columns(self.hello, a, key))[self.package]
             polls, *seen = moved.tolist()
-            mine = seen.pop(place_)
+            with_part = seen.pop(place_)
             if limited is not None:
-                results[limited].append((polls, mine, sum(seen)))
+                results[limited].append((polls, with_part, sum(seen)))
         return results
 
     def busy_hz(self, cpu: int) -> dict[bool, list[float]]:
@@ -214,11 +214,11 @@ def test_throttled_time_is_the_length_of_the_drop(watch_attempts: Iterator[list[
     (start, _), (_, end) = first.pairs[0], first.pairs[-1]  # gaps do not affect a counter
     scale = place(first.hello, "power_throttled_s")[2].scale
     moved = [columns(first.hello, frame, "power_throttled_s")[:, 0] for frame in (start, end)]
-    told_s = ((moved[1] - moved[0]) * scale).tolist()
+    reported_s = ((moved[1] - moved[0]) * scale).tolist()
     begin_ns, end_ns = (stamps_ns(first.hello, f, "package")[0, 0].item() for f in (start, end))
     truly_s = np.mean([first.scene.limited(t / 1e9) for t in range(begin_ns, end_ns, 1_000_000)])
-    assert told_s[0] == pytest.approx(truly_s * (end_ns - begin_ns) / 1e9, abs=0.02)
-    assert told_s[1] == 0
+    assert reported_s[0] == pytest.approx(truly_s * (end_ns - begin_ns) / 1e9, abs=0.02)
+    assert reported_s[1] == 0
 
 
 @up_to_three_attempts

@@ -137,27 +137,27 @@ DAMAGE = {
     "version text": (by_hand(RAW_HELLO | {"wire": "1"}), "wire version '1'"),
     "no CPUs": (by_hand(RAW_HELLO | {"topology": []}), "no CPUs"),
     "a CPU twice": (by_hand(RAW_HELLO | {"topology": RAW_HELLO["topology"] * 2}), "twice"),
-    "core of a stranger": (by_hand(RAW_HELLO | {"cores": [[9]]}), "not in the topology"),
+    "a core with an unknown CPU": (by_hand(RAW_HELLO | {"cores": [[9]]}), "not in the topology"),
     "a missing key": (by_hand({k: v for k, v in RAW_HELLO.items() if k != "host"}), "host"),
     "a wrong type": (by_hand(RAW_HELLO | {"raw_ns": "soon"}), "hello.raw_ns"),
     "a TSC of NaN": (
         by_hand(RAW_HELLO | {"tsc_hz": {"hz": float("nan"), "origin": "x"}}), "tsc_hz.hz: 'nan'",
     ),
-    "a TSC that stands": (
+    "a TSC of 1 nHz": (
         by_hand(RAW_HELLO | {"tsc_hz": {"hz": 1e-9, "origin": "x"}}), "a clock of 1e-09 Hz",
     ),
-    "samples without time between": (
+    "a sampling interval of 0": (
         by_hand(RAW_HELLO | {"sample_ns": 0}), "a sampling interval of 0 ns",
     ),
-    "samples for ever": (by_hand(RAW_HELLO | {"sample_ns": 1 << 62}), "a sampling interval"),
-    "a multiplier of nothing": (
+    "samples of a century": (by_hand(RAW_HELLO | {"sample_ns": 1 << 62}), "a sampling interval"),
+    "a multiplier of 0": (
         by_hand(RAW_HELLO | {"multipliers": [{"counter": "mperf", "factor": 0.0, "why": "x"}]}),
         "a multiplier that cannot be",
     ),
-    "a time beyond all": (by_hand(RAW_HELLO | {"raw_ns": 1 << 63}), "a time of"),
-    "a core of nobody": (by_hand(RAW_HELLO | {"cores": [[0], []]}), "an empty core"),
+    "a time too large": (by_hand(RAW_HELLO | {"raw_ns": 1 << 63}), "a time of"),
+    "an empty core": (by_hand(RAW_HELLO | {"cores": [[0], []]}), "an empty core"),
     "a CPU in two cores": (by_hand(RAW_HELLO | {"cores": [[0], [0]]}), "a CPU in two"),
-    "nobody selected": (by_hand(RAW_HELLO | {"selected": []}), "no CPUs are selected"),
+    "no selected CPU": (by_hand(RAW_HELLO | {"selected": []}), "no CPUs are selected"),
     "no counters of CPUs": (by_hand(RAW_HELLO | {"blocks": []}), "no block cpu"),
     "a billion columns": (
         by_hand(RAW_HELLO | {"blocks": [{"name": "b", "scope": "cpu", "counters": [
@@ -170,7 +170,7 @@ DAMAGE = {
              "parts": ["a", "b", "c"]}]}]}),  # the first column has the polls
         "k has more parts than columns",
     ),
-    "a note from before time": (START + wire.encode(Note("mark", -1)), "a time of -1 ns"),
+    "a note with a negative time": (START + wire.encode(Note("mark", -1)), "a time of -1 ns"),
     "a billion CPUs in a short frame": (
         START + bad_frame(blocks={"cpu": {"head": b"", "valid": b"", "values": b""}}), "size",
     ),

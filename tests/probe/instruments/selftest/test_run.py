@@ -107,8 +107,8 @@ class Machine(made.Source):
         truth[WAITING] += ns * (1 - awake) * 0.25
         truth["ref"] += ns * awake
         for key in KEYS[:4]:
-            stranger = 0.0 if key.startswith("kernel") else 1.5e0 * self.others
-            truth[key] += ns * (own * rates.get(key, 0.0) + stranger)
+            foreign = 0.0 if key.startswith("kernel") else 1.5e0 * self.others
+            truth[key] += ns * (own * rates.get(key, 0.0) + foreign)
 
     def _frame(self) -> None:
         self.seq += 1

@@ -107,7 +107,7 @@ def test_each_busy_cpu_names_its_task() -> None:
     assert tasks["0"] == [4000, "stream", 1.0]
     assert tasks["4"][1] == "postgres"
     assert 0.3 < tasks["4"][2] < 0.55
-    assert "10" not in tasks, "nobody runs there"
+    assert "10" not in tasks, "no task runs on this CPU"
     assert all(
         0 < share <= 1 for f in frames for _, _, share in f.records.get("tasks", {}).values()
     )
@@ -118,7 +118,7 @@ def test_a_new_task_is_reported_with_its_share_of_the_second() -> None:
     _, frames, _ = run("smt-mix", 16)
     results = [frames[seq].records["tasks"] for seq in (131, 141, 151)]
     assert [tasks["1"][1] for tasks in results] == ["lmp", "stream", "stream"]
-    assert 0.1 < results[1]["1"][2] < 0.21, "0.1 s, and the sample in which it came"
+    assert 0.1 < results[1]["1"][2] < 0.21, "0.1 s, and the sample in which it started"
     assert results[1]["0"][2] == results[2]["1"][2] == 1.0
 
 
@@ -127,8 +127,8 @@ def test_tasks_of_one_cpu_wait_for_each_other() -> None:
     report = next(f.records for f in frames if len(f.records.get("others", {}).get("0", [])) == 3)
     (_, _, share), *_ = report["others"]["0"]
     (wait, switches), *_ = report["waits"]["0"]
-    assert wait == pytest.approx(share * 380 / 500, abs=0.001), "as its crew has it"
-    assert switches >= wait / 0.003, "it loses its CPU to each that waited for a slice"
+    assert wait == pytest.approx(share * 380 / 500, abs=0.001), "as its script specifies"
+    assert switches >= wait / 0.003, "it loses its CPU to each task that waited for a time slice"
     assert report["waits"].keys() == report["others"].keys()
 
 
@@ -145,7 +145,7 @@ def test_details_of_new_tasks_are_sent() -> None:
     assert first["4004"]["user"] == "postgres"
     assert new_details("smt-mix") == new_details("smt-mix") != new_details("smt-mix,seed=2")
     assert len(new_details("steady")) == len({pid for _, pid, _ in new_details("steady")}), (
-        "each of them once"
+        "each process once"
     )
 
 
@@ -179,7 +179,6 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         time_ns=lambda: 1_800_000_000_000_000_000,
         clock_gettime_ns=lambda _: 123_456_789_000,
     )
-    monkeypatch.setattr("perfprobe.sources.sim.source.time", fake)
     monkeypatch.setattr("perfprobe.sources.sim.source.time", fake)
     return fake
 
@@ -330,7 +329,7 @@ def test_an_offline_cpu_returns_with_restarted_counters() -> None:
     assert not valid(hello, frames[100], "ref")[15]
     assert not valid(hello, frames[100], "stat_user_s")[15]
     restarted = column(hello, frames[160:], "ref")[:, 15]
-    assert restarted[0] < 1_000_000, "counters start anew"
+    assert restarted[0] < 1_000_000, "counters restart"
     assert (np.diff(restarted.astype(np.int64)) >= 0).all()
     others = np.array([head(f)[:15, 4] for f in frames]) & ~ROW_WIDE
     assert (others == ROW_SAMPLED).all()
