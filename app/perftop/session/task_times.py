@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import islice, pairwise
+from math import nan
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -59,13 +60,15 @@ UNKNOWN_CPU = -1
 K = TypeVar("K")
 Key = tuple[int, int]
 """IDs of a process and of a thread."""
+TaskKey = tuple[int, str, int]
+"""ID of a process, name and CPU."""
 
 
 @dataclass(slots=True)
 class TaskTimes:
     """Seconds that one task, or several together, ran and waited. Treat it as immutable, because
-    sums of earlier moments share it. It is not frozen because one is made for each task and record,
-    and frozen ones take twice as long to make."""
+    sums of earlier moments share it. It is not frozen because one is made for each thread and
+    record, and frozen ones take twice as long to make."""
 
     comm: str
     run_s: float = 0.0
@@ -283,9 +286,9 @@ class RunTimes:
         self.job = JobFootprint(root)
         self.threads: dict[Key, TaskTimes] = {}
         """Times of the threads of the watched job, by process and thread."""
-        self.tasks: dict[tuple[int, str, int], TaskTimes] = {}
-        """Times of tasks by process, name and CPU. Those of children that ended between two
-        scans have their parent's PID, a child's name and UNKNOWN_CPU; `comm` is the parent's."""
+        self._tasks: dict[TaskKey, TaskTimes] = {}
+        self._newer_sums = TaskSums()
+        """The tasks that ran since `_tasks` was updated."""
         self._quotas = Quotas() if quotas is None else quotas
         self._quotas_before = self._quotas.copy()
         self.job_has_waits = False
@@ -300,6 +303,25 @@ class RunTimes:
         have waited."""
         self.waiting_s = 0.0
         """Seconds covered by snapshots in which a task waited for at least MIN_WAIT of the time."""
+
+    @property
+    def tasks(self) -> dict[TaskKey, TaskTimes]:
+        """Times of tasks by process, name and CPU. Those of children that ended between two scans
+        have their parent's PID, a child's name and UNKNOWN_CPU; `comm` is the parent's."""
+        if self._newer_sums.rows:
+            self._settle_tasks()
+        return self._tasks
+
+    @tasks.setter
+    def tasks(self, tasks: dict[TaskKey, TaskTimes]) -> None:
+        self._tasks, self._newer_sums = tasks, TaskSums()
+
+    def _settle_tasks(self) -> None:
+        for key, times in self._newer_sums.times():
+            self._tasks.pop(key, None)
+            self._tasks[key] = times
+        _drop_oldest(self._tasks, MAX_TASKS)
+        self._newer_sums = TaskSums()
 
     @property
     def quotas(self) -> Quotas:
@@ -367,22 +389,16 @@ class RunTimes:
         first_ns = max(since_ns, time_ns - MAX_FIRST_NS)
         span_s = max(0, time_ns - (self._snapshot_ns or first_ns)) / 1e9
         self._snapshot_ns = time_ns
-        cpus, count, tasks = [*self._position], len(self._position), self.tasks
+        cpus, count = [*self._position], len(self._position)
         columns = snapshot.columns(self._task_cpus)
         has_wait, is_waiting = np.isfinite(columns.waits), columns.waits >= MIN_WAIT
         run_s = columns.shares * span_s
         wait_s = np.where(has_wait, columns.waits, 0.0) * span_s
-        switches = np.where(np.isnan(columns.switches), -1.0, np.rint(columns.switches * span_s))
-        waits_s = np.where(has_wait, wait_s, -1.0)
-        numbers = (values.tolist() for values in (columns.cpus, run_s, waits_s, switches))
-        for pid, comm, index, ran_s, waited_s, switch_count in zip(
-            columns.pids, columns.names, *numbers, strict=True
-        ):
-            key = pid, comm, cpus[index]
-            times = tasks.pop(key, None) or TaskTimes(comm)
-            known_count = int(switch_count) if switch_count >= 0 else None
-            known_s = waited_s if waited_s >= 0 else None
-            tasks[key] = times.with_record(cpus[index], ran_s, known_s, known_count)
+        keys = [*zip(columns.pids, columns.names, map(cpus.__getitem__, columns.cpus), strict=True)]
+        switches = np.rint(columns.switches * span_s)
+        self._newer_sums.add(keys, self._tasks, run_s, np.where(has_wait, wait_s, nan), switches)
+        if len(self._newer_sums.rows) > MAX_TASKS:
+            self._settle_tasks()
         seen_share, waiting_count, cpu_run_s, cpu_wait_s = (
             np.bincount(columns.cpus, weights, count).astype(float)
             for weights in (columns.shares, is_waiting, run_s, wait_s)
@@ -394,13 +410,13 @@ class RunTimes:
             self.full_s[cpus[index]] = self.full_s.get(cpus[index], 0.0) + span_s
         for parent, child in snapshot.short_lived():
             key, child_s = (parent.pid, child, UNKNOWN_CPU), min(parent.share, count) * span_s
-            children = tasks.pop(key, None) or TaskTimes(parent.comm)
-            tasks[key] = children.with_record(UNKNOWN_CPU, child_s, None)
+            children = self._tasks.pop(key, None) or TaskTimes(parent.comm)
+            self._tasks[key] = children.with_record(UNKNOWN_CPU, child_s, None)
         self.seen_s += span_s
         # If no task ran for long enough to be listed, none waited either.
         self.wait_snapshots += bool(has_wait.any() or not len(has_wait))
         self.waiting_s += span_s if is_waiting.any() else 0.0
-        _drop_oldest(self.tasks, MAX_TASKS)
+        _drop_oldest(self._tasks, MAX_TASKS)
         return cpu_run_s, cpu_wait_s
 
     def job_time(self) -> JobTime | None:
@@ -488,6 +504,61 @@ class RunTimes:
                         part = wanted_s / task.wanted_s
                         stopped_s[index] += task.wait_s * throttled.share * part
         return stopped_s
+
+
+class TaskSums:
+    """Times of tasks as rows of numbers: a snapshot of a big machine has hundreds of tasks, and
+    most of them are in the next snapshot, too."""
+
+    def __init__(self) -> None:
+        self.rows: dict[TaskKey, int] = {}
+        """The row of each task."""
+        self._numbers = np.zeros((6, 0))
+        """By task: `run_s`, `without_waits_s`, `wait_s`, `switches` and `longest_s` of TaskTimes,
+        and the time of `by_cpu` on the only CPU of the task."""
+
+    def add(
+        self, keys: Sequence[TaskKey], earlier: Mapping[TaskKey, TaskTimes], run_s: Floats,
+        wait_s: Floats, switches: Floats,
+    ) -> None:  # fmt: skip
+        """Adds a record of each of these tasks. `earlier`: times of tasks that have no row yet.
+        `wait_s`, `switches`: NaN where unknown."""
+        rows, count = self.rows, len(self.rows)
+        row = np.array([rows.setdefault(key, len(rows)) for key in keys], int)
+        if len(rows) > count:
+            new_rows = [_numbers(earlier.get(key), key[2]) for key in islice(rows, count, None)]
+            self._numbers = np.concatenate([self._numbers, np.transpose(new_rows)], axis=1)
+        has_wait = np.isfinite(wait_s)
+        known_s, unknown_s = np.where(has_wait, run_s, 0.0), np.where(has_wait, 0.0, run_s)
+        waited_s = np.where(has_wait, wait_s, 0.0)
+        has_switches = has_wait & np.isfinite(switches)
+        switched = np.where(has_switches, switches, 0.0)
+        for column, values in zip(
+            (0, 1, 2, 3, 5, 5), (run_s, unknown_s, waited_s, switched, known_s, waited_s),
+            strict=True,
+        ):  # fmt: skip
+            np.add.at(self._numbers[column], row, values)
+        # A task waited at most once before each time that it ran.
+        longest_s = np.where(has_switches, waited_s / (switched + 1), 0.0)
+        np.maximum.at(self._numbers[4], row, longest_s)
+
+    def times(self) -> Iterator[tuple[TaskKey, TaskTimes]]:
+        """Yields each task with its times."""
+        for key, row in zip(self.rows, self._numbers.T.tolist(), strict=True):
+            run_s, without_waits_s, wait_s, switches, longest_s, wanted_s = row
+            yield key, TaskTimes(
+                key[1], run_s, wait_s, {key[2]: wanted_s} if wanted_s else {},
+                switches=int(switches), longest_s=longest_s, without_waits_s=without_waits_s,
+            )  # fmt: skip
+
+
+def _numbers(times: TaskTimes | None, cpu: int) -> list[float]:
+    """Returns the numbers of TaskSums for a task of this CPU."""
+    if times is None:
+        return [0.0] * 6
+    by_cpu = times.by_cpu.get(cpu, 0.0)
+    waits = times.without_waits_s, times.wait_s, times.switches, times.longest_s
+    return [times.run_s, *waits, by_cpu]
 
 
 class BusyCpus:

@@ -8,6 +8,7 @@ import math
 import types
 import typing
 from dataclasses import MISSING, asdict, replace
+from itertools import chain
 from typing import Any, Literal, TypeVar, Union
 
 from perfprobe.wire.messages import HEAD, Bytes, Cpu, Frame, Hello, Note, Packed, Rows
@@ -136,12 +137,12 @@ def check_depth(value: object) -> None:
     """Raises WireError if lists and maps are nested more than MAX_DEPTH deep."""
     level: list[Any] = [value]
     for _ in range(MAX_DEPTH):
-        level = [
-            inner for outer in level for inner in (outer.values() if type(outer) is dict else outer)
-            if type(inner) in _NESTS
-        ]  # fmt: skip
-        if not level:
+        level = [*chain(*(outer.values() if type(outer) is dict else outer for outer in level))]
+        types = {*map(type, level)}
+        if types.isdisjoint(_NESTS):
             return
+        if not types <= _NESTS:
+            level = [inner for inner in level if type(inner) in _NESTS]
     raise WireError("a message whose lists and maps are nested too deep")
 
 
