@@ -168,6 +168,15 @@ class Memory:
                 self._describe(loss, data, job_pids or set(), who=is_new_record or loss in begun)
         return over
 
+    @property
+    def learned(self) -> Floats:
+        """What was learned while memory was quiet, as in `UndisturbedPrograms`."""
+        return self._programs.learned
+
+    @learned.setter
+    def learned(self, learned: Floats) -> None:
+        self._programs.learned = learned
+
     def _is_counted(self) -> bool:
         return all(key in self._reader.counters.columns for key in TRAFFIC_KEYS)
 
@@ -177,10 +186,11 @@ class Memory:
         assert traffic is not None
         return self._of_package(traffic[0] / traffic[1])
 
-    def _is_near_limit(self, rate: Floats, delta: Delta, best: Floats) -> Bools:
+    def _is_near_limit(self, rate: Floats, delta: Delta, best: Floats | None) -> Bools:
         """Returns, by position, whether traffic is as high as the memory can carry, and no misses
         have shown that data is displaced from the L3. `best`: the highest traffic of each package
         so far."""
+        assert best is not None
         is_near: Bools = ~(rate < MIN_SATURATED_SHARE * self._of_package(best))
         clock_hz = self._reader.counters.rates(delta, "memory_clock")
         if clock_hz is not None:
@@ -210,6 +220,8 @@ class Memory:
     def skip_calm_samples(self, batch: SampleBatch, first: int, last: int) -> int:
         """Returns the index of the first of these samples in which a loss may start or traffic has
         shrunk, or `last`. Takes the samples before it. No loss must be running."""
+        if not self.known or first == last:
+            return last
         part, spans_ns = slice(first, last), batch.time_ns - batch.since_ns
         work = batch.cached(self._busy_work).samples(part)
         run_s, others_work = work.util * (spans_ns[part, None] / 1e9), self._others_work(work.work)
@@ -217,7 +229,6 @@ class Memory:
         some_work: Bools = np.logical_or.reduce(
             batch.cached(busy_cpus)[part], axis=1, keepdims=True
         )
-        assert batch.best_traffic is not None
         at, count = 0, last - first
         while at < count:
             # Only CPUs that are not crowded learn, and the learned values show which CPUs are
@@ -234,13 +245,12 @@ class Memory:
                 before, work.rate[rest], others_work[rest]
             )
             with np.errstate(invalid="ignore", divide="ignore"):
-                usual_rate, usual_both = (
-                    before[:, row] / before[:, _TIME_ROW] for row in (_BYTES_ROW, _BOTH_ROW)
-                )
+                usual_rate = before[:, _BYTES_ROW] / before[:, _TIME_ROW]
+                usual_both = before[:, _BOTH_ROW] / before[:, _TIME_ROW]
             signs: Bools = crowded.copy()
             if np.count_nonzero(signs):
                 samples = slice(first + at, last)
-                best = batch.best_traffic[samples]
+                best = None if batch.best_traffic is None else batch.best_traffic[samples]
                 signs &= self._is_near_limit(work.rate[rest], batch.delta[samples], best)
                 _, shares, spread = self._programs.compare_ipc(before, work.ipc[rest])
                 signs &= np.abs(work.both[rest] - usual_both) <= MAX_SIBLING_CHANGE
@@ -433,7 +443,9 @@ class Cache(Memory):
         assert instructions is not None
         return np.asarray(np.where(instructions > 0, misses / instructions, np.nan))
 
-    def _is_near_limit(self, rate: Floats, delta: Delta, best: Floats) -> Bools:  # noqa: ARG002
+    def _is_near_limit(
+        self, rate: Floats, delta: Delta, best: Floats | None  # noqa: ARG002
+    ) -> Bools:  # fmt: skip
         """Returns True for all CPUs: misses have no upper limit, and saturated memory does not
         raise their number."""
         return np.ones(rate.shape, bool)

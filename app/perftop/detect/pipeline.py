@@ -280,8 +280,8 @@ class Neighbours(Detector):
         self.stops = JobStops(reader, episodes, self.watched_job)
 
     def skip_calm_samples(self, batch: SampleBatch, first: int, last: int) -> int:
-        is_losing = not (self.siblings.losses.is_quiet and self.hypervisor.losses.is_quiet)
-        is_losing |= self.cache.known or not self.memory.losses.is_quiet
+        detectors = self.siblings, self.hypervisor, self.cache, self.memory
+        is_losing = not all(detector.losses.is_quiet for detector in detectors)
         if self.watched_job.name is not None or is_losing:
             return first
         self.siblings.regroup(batch.cores)
@@ -295,8 +295,8 @@ class Neighbours(Detector):
                 if first <= at < due:
                     self._take_records(batch, at)
                     time_ns, busy = int(batch.time_ns[at]), batch.cached(busy_cpus)[at]
-                    self.siblings.note_programs(busy, time_ns)
-                    self.memory.note_programs(busy, time_ns)
+                    for detector in (self.siblings, self.cache, self.memory):
+                        detector.note_programs(busy, time_ns)
             first = due
             if due < end:
                 break
@@ -308,8 +308,9 @@ class Neighbours(Detector):
         if (tasks := batch.cached(self._top_tasks).get(at)) is None:
             return False
         busy = batch.cached(busy_cpus)[at]
-        return self.siblings.has_other_program(busy, tasks) or self.memory.has_other_program(
-            busy, tasks
+        return any(
+            detector.has_other_program(busy, tasks)
+            for detector in (self.siblings, self.cache, self.memory)
         )
 
     def _top_tasks(self, batch: SampleBatch) -> dict[int, Ints]:
@@ -323,8 +324,12 @@ class Neighbours(Detector):
         if not batch.cached(busy_cpus)[first:last].any():
             return last
         due, outlook = self.siblings.look_ahead(batch, first, last)
-        if self.memory.known and first < due:
-            due = self.memory.skip_calm_samples(batch, first, due)
+        learned = self.cache.learned
+        due = cache_due = self.cache.skip_calm_samples(batch, first, due)
+        due = self.memory.skip_calm_samples(batch, first, due)
+        if due < cache_due:  # undo what the cache has learned from later samples
+            self.cache.learned = learned
+            self.cache.skip_calm_samples(batch, first, due)
         self.siblings.take_outlook(outlook, batch.time_ns[first:due])
         return due
 
