@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from functools import cache, lru_cache
 from itertools import groupby
-from typing import Any
 
 import numpy as np
 
@@ -84,110 +83,82 @@ def account(user: float, kernel: float, steal: float, width: int) -> list[Run]:
     return stacked_bar((user, kernel, steal), _ACCOUNT_SHAPES, width)
 
 
-# --- Lines and areas of braille dots. A cell is four dots high and two dots wide, so it shows two
-# columns of values; without braille, a cell shows one column.
+# --- Lines of braille dots. A cell is four dots high and two dots wide, so it shows two columns of
+# values; in ASCII, a cell is three dots high and shows one column.
 #
 # In arrays of dots, the first index counts dots from the top, the second counts dots from the left.
 
-CodePoints = np.ndarray[Any, np.dtype[np.uint32]]
-"""Code points of characters, by line and cell."""
-
 CELL_DOT_ROWS, CELL_DOT_COLUMNS = 4, 2
 """Height and width of a cell, in dots."""
-_BITS = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]], np.uint32)
-"""Bits of a braille character, by row and column of its dots."""
-_FIRST_CODE = 0x2800
 _LEFT_BITS, _RIGHT_BITS = (
-    [
-        sum(int(bit) for row, bit in enumerate(bits) if dots >> row & 1)
-        for dots in range(1 << CELL_DOT_ROWS)
-    ]
-    for bits in _BITS.T
+    [sum(bit for row, bit in enumerate(bits) if dots >> row & 1) for dots in range(16)]
+    for bits in ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 )
 """Bits of a braille character, indexed by the dots of its left or right column. In the index, bit 0
 is the top dot."""
 ASCII_DOTS = "'-_"
-"""ASCII characters for a dot in the upper, middle and lower third of a cell, used without
-braille."""
-ASCII_AREA = " .:#"
-"""ASCII characters of an area, by their height in thirds of a cell, used without braille."""
+"""ASCII characters for a dot in the upper, middle and lower third of a cell."""
 
 
-def codes_of(text: str) -> CodePoints:
-    return np.array([ord(c) for c in text], np.uint32)
-
-
-def dot_rows(values: Floats, low: Floats | float, high: Floats | float, rows: int) -> Ints:
+def dot_rows(values: Floats, low: float, high: float, rows: int) -> Ints:
     """Returns the row of each value, 0 to `rows` - 1 from the top; -1 for unknown values."""
     is_known = np.isfinite(values)
     share = np.clip((high - np.where(is_known, values, low)) / (high - low), 0.0, 1.0)
     return np.where(is_known, np.floor(share * (rows - 1) + 0.5), -1).astype(np.int64)
 
 
-def line(
-    values: Floats, low: Floats | float, high: Floats | float, rows: int,
-    *, joined: Bools | bool = True, thickness: int = 1,
-) -> Bools:  # fmt: skip
-    """Returns the dots of a line, (rows, values), `thickness` dots high. Where `joined` is true, a
-    value and the previous value are joined by dots. Unknown values have no dots."""
-    top_rows = dot_rows(values, low, high, rows - thickness + 1)
-    previous_rows = np.concatenate([top_rows[:1], top_rows[:-1]])
-    previous_rows = np.where((previous_rows >= 0) & joined, previous_rows, top_rows)
-    row, first = np.arange(rows)[:, None], np.minimum(top_rows, previous_rows)
-    last = np.maximum(top_rows, previous_rows) + thickness - 1
-    dots: Bools = (top_rows >= 0) & (row >= first) & (row <= last)
+def line(values: Floats, low: float, high: float, rows: int, *, joined: bool = True) -> Bools:
+    """Returns the dots of a line, (rows, values). If `joined`, dots join a value and the previous
+    value. Unknown values have no dots."""
+    value_rows = dot_rows(values, low, high, rows)
+    previous_rows = np.concatenate([value_rows[:1], value_rows[:-1]])
+    previous_rows = np.where((previous_rows >= 0) & joined, previous_rows, value_rows)
+    row = np.arange(rows)[:, None]
+    first, last = np.minimum(value_rows, previous_rows), np.maximum(value_rows, previous_rows)
+    dots: Bools = (value_rows >= 0) & (row >= first) & (row <= last)
     return dots
 
 
 def sign(left: int, right: int) -> str:
-    """Returns the character for two columns of dots, each given as bits with bit 0 at the top; a
-    blank if there are no dots."""
+    """Returns the braille character for two columns of dots, each given as bits with bit 0 at the
+    top; a blank if there are no dots."""
     bits = _LEFT_BITS[left] | _RIGHT_BITS[right]
-    return chr(_FIRST_CODE + bits) if bits else " "
+    return chr(0x2800 + bits) if bits else " "
 
 
-def codes(dots: Bools) -> CodePoints:
-    """Returns the braille characters of these dots, (lines, cells); cells without dots are
-    blank."""
-    rows, columns = dots.shape
-    cells = dots.reshape(
-        rows // CELL_DOT_ROWS, CELL_DOT_ROWS, columns // CELL_DOT_COLUMNS, CELL_DOT_COLUMNS
-    )
-    bits = (cells * _BITS[None, :, None, :]).sum(axis=(1, 3), dtype=np.uint32)
-    return np.where(bits > 0, bits + np.uint32(_FIRST_CODE), np.uint32(ord(" ")))
-
-
-def ascii_codes(dots: Bools) -> CodePoints:
-    """Returns the ASCII characters of a line, (lines, cells). A cell is three dots high and one dot
-    wide."""
-    rows, columns = dots.shape
-    cells = dots.reshape(rows // len(ASCII_DOTS), len(ASCII_DOTS), columns)
-    count = cells.sum(axis=1)
-    shape = np.where(count > 1, np.uint32(ord("|")), codes_of(ASCII_DOTS)[cells.argmax(axis=1)])
-    return np.where(count > 0, shape, np.uint32(ord(" ")))
+def dot_signs(dots: Bools, *, ascii_: bool) -> list[list[str]]:
+    """Returns the characters of these dots, by line and cell; cells without dots are blank."""
+    rows, columns = (len(ASCII_DOTS), 1) if ascii_ else (CELL_DOT_ROWS, CELL_DOT_COLUMNS)
+    cells = dots.reshape(len(dots) // rows, rows, -1, columns)
+    bits = (cells << np.arange(rows)[:, None, None]).sum(axis=1).tolist()
+    if ascii_:
+        signs = {0: " "} | {1 << row: sign for row, sign in enumerate(ASCII_DOTS)}
+        return [[signs.get(column, "|") for (column,) in line] for line in bits]
+    return [[sign(*columns) for columns in line] for line in bits]
 
 
 # --- Values drawn as cells of a line: levels of the heat ramp, as colours or as characters of
 # increasing density, and histories beside numbers.
 
 UNKNOWN, OFF = -1, -2
-"""Special levels: of an unknown value, and of an offline CPU."""
+"""Levels of an unknown value and of an offline CPU."""
 DENSITY = "_:;=+co*#&%@"
 """The heat ramp in ASCII, from sparse to dense. None of its characters is used for anything else on
 the screen."""
-FAINT = 3
-"""Minimum step of the ramp whose colour is used for characters; the colours of lower steps are too
-close to the background."""
+MIN_LETTER_STEP = 3
+"""Minimum step of the ramp whose colour is used for ASCII characters; the colours of lower steps
+are too close to the background."""
 _SIGN: dict[int, Run] = {UNKNOWN: ("–", "faint"), OFF: (theme.NEITHER, "neither")}
 
 
 @lru_cache(maxsize=256)
 def full_cell(level: int, width: int, ascii_: bool) -> tuple[Run, ...]:
+    """Returns the cell of a level of the heat ramp."""
     if level < 0:
         sign, key = _SIGN[level]
         return ((f"{sign:^{width}}", key),)
     if ascii_:
-        return ((DENSITY[level] * width, f"heat{max(FAINT, level)}"),)
+        return ((DENSITY[level] * width, f"heat{max(MIN_LETTER_STEP, level)}"),)
     return ((theme.BOTH * width, f"heat{level}"),)
 
 
@@ -207,12 +178,13 @@ def half_cells(upper: int, lower: int, width: int, ascii_: bool) -> tuple[Run, .
 
 
 def ramp(*, ascii_: bool) -> list[Run]:
+    """Returns a cell of each level of the heat ramp, the lowest first."""
     return [full_cell(level, 1, ascii_)[0] for level in range(theme.HEAT)]
 
 
 # --- histories beside numbers: one cell for each interval, the newest at the right
 
-QUIET_SHARE = 0.02
+MIN_DRAWN_SHARE = 0.02
 """Smallest share that is drawn in a history."""
 _NONE_LOST = 0
 _LOST_FLAG = 16
@@ -223,7 +195,7 @@ def steps(shares: Floats) -> Codes:
     """Returns shares (0 to 1) as steps from 1 to theme.HEAT; 0 where nothing is drawn."""
     known_shares = np.fmax(shares, 0.0)
     heat_steps = np.minimum(np.ceil(known_shares * theme.HEAT), theme.HEAT)
-    return np.where(known_shares < QUIET_SHARE, _NONE_LOST, heat_steps).astype(np.uint8)
+    return np.where(known_shares < MIN_DRAWN_SHARE, _NONE_LOST, heat_steps).astype(np.uint8)
 
 
 def pair_codes(upper: Codes, lower: Codes) -> Codes:

@@ -12,7 +12,6 @@ of cells, and most of them are cached, because a machine's charts have thousands
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from math import isnan
@@ -23,10 +22,9 @@ import numpy as np
 from perftop.base.arrays import Floats, Ints
 from perftop.draw import cells as braille
 from perftop.draw import theme
-from perftop.draw.cells import CodePoints, codes_of
 from perftop.draw.columns import Run
 from perftop.draw.strips import runs_of
-from perftop.draw.theme import AREA_STEPS, AREAS
+from perftop.draw.theme import AREA_STEPS
 
 
 class Column(NamedTuple):
@@ -304,16 +302,15 @@ def cell_dots(look: Look) -> tuple[int, int]:
 
 def _worst_of_cells(kinds: Floats) -> list[int]:
     """Returns the worse state (AWAKE, ASLEEP or LOSING) of the two columns of each cell."""
-    worst_kinds: list[int] = kinds.astype(int).reshape(-1, 2).max(axis=1).tolist()
-    return worst_kinds
+    return [*map(int, kinds.reshape(-1, 2).max(axis=1).tolist())]
 
 
 GAP_CAUSES = ("unknown", "power", "heat", "licence", "ramp", "policy")
-"""Causes of a clock below its ceiling. The index of a cause is added to LOSING or to ENDED."""
+"""Causes of a clock below its ceiling. The index of a cause is added to LOSING or ENDED_GAP."""
 ENDED_GAP = LOSING + len(GAP_CAUSES)
-"""State of a column during an ended episode, if its cause is the first of GAPS."""
+"""State of a column during an ended episode with the first of GAP_CAUSES."""
 GAP_SIGNS = "▒▼■◊╱▽"
-"""Signs of the causes in GAPS, in the same order."""
+"""Signs of the causes in GAP_CAUSES, in the same order."""
 MIN_UNEXPLAINED = 4
 """Minimum height, in eighths, of a gap outside episodes; a smaller gap is noise."""
 
@@ -322,16 +319,15 @@ def clock_area(
     columns: Floats, ends: tuple[float, float], rows: int, look: Look = "colour"
 ) -> list[Column]:
     """Returns the chart of a clock as an area, with the gap up to its ceiling above it. `columns`:
-    (columns, 3): the clock, the ceiling, and AWAKE, ASLEEP, or LOSING or ENDED plus an index in
-    GAPS. A cell shows two columns. `ends`: the lowest and highest clock of the scale."""
+    (columns, 3): the clock, the ceiling, and AWAKE, ASLEEP, or LOSING or ENDED_GAP plus an index in
+    GAP_CAUSES. A cell shows two columns. `ends`: the lowest and highest clock of the scale."""
     low, high = ends
     pairs = columns[:, :2].reshape(-1, 2, 2)
     known = np.isfinite(pairs)
     with np.errstate(invalid="ignore"):
         means = np.where(known, pairs, 0.0).sum(axis=1) / known.sum(axis=1)
-    heights = _eighths(np.nan_to_num((means - low) / (high - low), nan=-1.0), rows)
-    unknown = ~np.isfinite(means)
-    heights = np.where(unknown, -1, heights)
+    heights = _eighths(np.nan_to_num((means - low) / (high - low)), rows)
+    heights = np.where(np.isfinite(means), heights, -1)
     states = _worst_of_cells(columns[:, 2])
     return [
         _area(hz, max(hz, ceiling), state, rows, look)
@@ -413,7 +409,7 @@ def _rate(*heights: int, is_losing: bool, rows: int, look: Look) -> Column:
     for row in reversed(range(rows)):
         parts = [min(max(height - cell_rows * row, 0), cell_rows) for height in heights]
         if look == "ascii":
-            sign = braille.ASCII_AREA[parts[0]]
+            sign = " .:#"[parts[0]]
         else:
             sign = braille.sign(*((1 << cell_rows) - (1 << cell_rows - part) for part in parts))
         key = f"{'loss' if is_losing else 'ipc'}-{colour_step(row, rows)}"
@@ -421,53 +417,28 @@ def _rate(*heights: int, is_losing: bool, rows: int, look: Look) -> Column:
     return Column.of(cells)
 
 
-# --- charts as arrays of cells
-
-STYLE_KEYS = ("text", "dim", "clock", *(f"{area}-{i}" for area in AREAS for i in range(AREA_STEPS)))
-"""Styles that cells of a `Chart` can have."""
-KEY_INDEX = {key: i for i, key in enumerate(STYLE_KEYS)}
-"""Positions of styles in STYLE_KEYS."""
-
-
-@dataclass(frozen=True, slots=True)
-class Chart:
-    """A chart as arrays of cells, (lines from the top, columns)."""
-
-    codes: CodePoints
-    keys: Ints
-    """Styles of the cells, as positions in STYLE_KEYS."""
-
-    def lines(self) -> list[list[Run]]:
-        """Returns the chart as runs, line by line. Neighbouring cells of one style form one run."""
-        return rows_of(self.columns())
-
-    def columns(self) -> list[Column]:
-        """Returns the cells of the chart, column by column."""
-        cells = zip(self.codes.T.tolist(), self.keys.T.tolist(), strict=True)
-        return [
-            Column("".join(map(chr, codes)), tuple([STYLE_KEYS[key] for key in keys]))
-            for codes, keys in cells
-        ]
-
-
-def area(shares: Floats, lines: int, name: str, *, ascii_: bool = False) -> Chart:
+def area(shares: Floats, rows: int, name: str, *, ascii_: bool = False) -> list[Column]:
     """Returns a chart of columns that grow from the bottom, for shares from 0 to 1. `name`: one of
-    AREAS, whose colours change from line to line. A share of 0 is a thin line; an unknown share is
+    AREAS, whose colours change from row to row. A share of 0 is a thin line; an unknown share is
     blank."""
-    ramp = codes_of(theme.ASCII_LEVELS if ascii_ else theme.LEVELS)
     is_known = np.isfinite(shares)
     share = np.clip(np.where(is_known, shares, 0.0), 0.0, 1.0)
-    eighths = np.maximum(1, np.ceil(share * 8 * lines - 1e-9)).astype(int) * is_known
-    eighths_below = 8 * np.arange(lines - 1, -1, -1)[:, None]
-    level = np.clip(eighths - eighths_below, 0, 8)
-    grades = [[colour_step(row, lines)] for row in reversed(range(lines))]
-    colours = KEY_INDEX[f"{name}-0"] + np.array(grades)
-    return Chart(ramp[level], np.where(level > 0, colours, KEY_INDEX["text"]))
+    eighths = np.maximum(1, np.ceil(share * 8 * rows - 1e-9)).astype(int) * is_known
+    look: Look = "ascii" if ascii_ else "colour"
+    return [_area_column(height, rows, name, look) for height in eighths.tolist()]
+
+
+@lru_cache(maxsize=_MAX_CACHED)
+def _area_column(eighths: int, rows: int, name: str, look: Look) -> Column:
+    signs = theme.ASCII_LEVELS if look == "ascii" else theme.LEVELS
+    return Column.of(
+        (signs[level], f"{name}-{colour_step(row, rows)}" if level else "text")
+        for row in reversed(range(rows))
+        for level in [min(max(eighths - 8 * row, 0), 8)]
+    )
 
 
 _RULE = "│"
-
-
 _RISES, _FALLS = "─▁▄█", "─▔▀█"
 """Signs of a difference by size: up from the base of a cell, and down from its top."""
 

@@ -6,7 +6,6 @@ nothing. Every shape has a plain substitute for locales other than UTF-8.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -308,15 +307,8 @@ def nearest_256(color: str) -> int:
     if color in _BACKGROUND_COLOURS:
         return _BACKGROUND_COLOURS[color]
     rgb = int(color[1:3], 16), int(color[3:5], 16), int(color[5:7], 16)
-    nearest_steps = (
-        sorted(range(6), key=lambda i: abs(_CUBE_LEVELS[i] - part))[:2] for part in rgb
-    )
-    cube = [16 + 36 * r + 6 * g + b for r, g, b in itertools.product(*nearest_steps)]
     perceived = _oklab(rgb)
-    nearest: int = min(
-        (*cube, *_GREYS), key=lambda number: math.dist(perceived, _oklab(rgb_256(number)))
-    )
-    return nearest
+    return min(range(16, 256), key=lambda number: math.dist(perceived, _oklab(rgb_256(number))))
 
 
 def rgb_256(number: int) -> Rgb:

@@ -344,7 +344,7 @@ def _chart_band(pair: PairState, number: Number, chart_height: int) -> list[Line
         area = charts.area(
             series / top, chart_height, AREAS.get(number.key, "user"), ascii_=pair.ascii
         )
-        chart_rows = rows_of(charts.with_rules(area.columns(), rule))
+        chart_rows = rows_of(charts.with_rules(area, rule))
         for row, runs in enumerate(chart_rows):
             title = f"{number.plain_name} {number.unit_name(GHZ)}" if side == row == 0 else ""
             name = "AB"[side] if row == 0 else ""

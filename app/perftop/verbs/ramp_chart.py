@@ -13,7 +13,7 @@ from perftop.base.text import brief_duration, with_style
 from perftop.draw import cells as braille
 from perftop.draw import charts
 from perftop.draw.cells import dot_rows
-from perftop.draw.charts import KEY_INDEX, Chart, rows_of
+from perftop.draw.charts import Column, rows_of
 from perftop.verbs.ramp_runs import Climb, Ramp, Trace
 
 LABELS = 6
@@ -68,7 +68,7 @@ def chart(
     moments = {column(at_s): name for name, at_s in climb.moments}
     numbers = axis_marks(low, high, height, height // 2)
     lines = []
-    for i, line in enumerate(rows_of(charts.with_rules(graph.columns(), moments))):
+    for i, line in enumerate(rows_of(charts.with_rules(graph, moments))):
         label = f"{numbers[i] / 1e9:{LABELS - 1}.2f} " if i in numbers else " " * LABELS
         cells = "".join(styled(text, key) for text, key in line)
         lines.append(styled(label, "dim") + cells.rstrip())
@@ -87,7 +87,7 @@ def chart(
 
 def clock_graph(
     values: Floats, steady_hz: float, low: float, high: float, lines: int, *, ascii_: bool = False
-) -> Chart:
+) -> list[Column]:
     """Returns a chart of a stepped line and the dotted line of the steady clock, with `low` at the
     bottom and `high` at the top; values beyond these ends are drawn at the edge."""
     dots, cell_columns = charts.cell_dots("ascii" if ascii_ else "colour")
@@ -98,13 +98,12 @@ def clock_graph(
     limit[:, 1::2] = False
     is_known = line.reshape(lines, dots, -1, cell_columns).any(axis=(1, 3))
     limit_known = limit.reshape(lines, dots, -1, cell_columns).any(axis=(1, 3))
+    signs = np.array(braille.dot_signs(line if ascii_ else line | limit, ascii_=ascii_))
     if ascii_:
-        codes = braille.ascii_codes(line)
-        codes[limit_known & ~is_known] = ord(".")
-    else:
-        codes = braille.codes(line | limit)
-    styles_below = np.where(limit_known, KEY_INDEX["dim"], KEY_INDEX["text"])
-    return Chart(codes, np.where(is_known, KEY_INDEX["clock"], styles_below))
+        signs[limit_known & ~is_known] = "."
+    styles = np.where(is_known, "clock", np.where(limit_known, "dim", "text"))
+    cells = zip(signs.T.tolist(), styles.T.tolist(), strict=True)
+    return [Column("".join(column), tuple(keys)) for column, keys in cells]
 
 
 # --- the scale of clocks

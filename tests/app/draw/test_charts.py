@@ -19,13 +19,13 @@ SHARES = st.lists(st.floats(-0.5, 1.5) | st.just(NAN), min_size=1, max_size=40)
 LINES = st.integers(1, 12)
 
 
-def text(chart: charts.Chart) -> list[str]:
-    return [strips.text(runs) for runs in chart.lines()]
+def text(chart: list[charts.Column]) -> list[str]:
+    return [strips.text(runs) for runs in charts.rows_of(chart)]
 
 
-def styles(chart: charts.Chart, line: int) -> list[str]:
+def styles(chart: list[charts.Column], line: int) -> list[str]:
     """Returns the style of each cell."""
-    return [key for part, key in chart.lines()[line] for _ in part]
+    return [key for part, key in charts.rows_of(chart)[line] for _ in part]
 
 
 # --- areas
@@ -56,7 +56,7 @@ def test_a_chart_has_a_cell_for_each_value_and_line(
 
 @given(SHARES, LINES)
 def test_adjacent_cells_of_one_style_are_one_run(values: list[float], lines: int) -> None:
-    for runs in charts.area(np.array(values), lines, "user").lines():
+    for runs in charts.rows_of(charts.area(np.array(values), lines, "user")):
         keys = [key for _, key in runs]
         assert all(a != b for a, b in pairwise(keys))
 

@@ -22,7 +22,7 @@ from perftop import cli
 from perftop.base.errors import Failed
 from perftop.base.text import ascii_line, brief_duration
 from perftop.draw import strips
-from perftop.draw.charts import Chart
+from perftop.draw.charts import Column, rows_of
 from perftop.verbs import ramp, ramp_chart, ramp_runs
 from perftop.verbs import ramp as verb
 
@@ -355,16 +355,18 @@ def test_a_table_lists_all_cpus() -> None:
 NAN = math.nan
 
 
-def text(chart: Chart) -> list[str]:
-    return [strips.text(runs) for runs in chart.lines()]
+def text(chart: list[Column]) -> list[str]:
+    return [strips.text(runs) for runs in rows_of(chart)]
 
 
-def styles(chart: Chart, line: int) -> list[str]:
+def styles(chart: list[Column], line: int) -> list[str]:
     """The style of each cell."""
-    return [key for part, key in chart.lines()[line] for _ in part]
+    return [key for part, key in rows_of(chart)[line] for _ in part]
 
 
-def line_of(values: list[float], lines: int, *, limit: float = NAN, ascii_: bool = False) -> Chart:
+def line_of(
+    values: list[float], lines: int, *, limit: float = NAN, ascii_: bool = False
+) -> list[Column]:
     """A line between 0 and 1."""
     return ramp_chart.clock_graph(np.array(values), limit, 0.0, 1.0, lines, ascii_=ascii_)
 

@@ -412,7 +412,7 @@ def detail_chart(state: FleetState, machine: Machine, width: int, height: int) -
         if not np.isfinite(lost).any():
             return [plain_line((" no past yet", "faint")), *[BLANK] * (height - 1)]
         high = max(float(np.nanmax(lost)), MIN_LOSS)
-        area = charts.area(lost / high, rows, "loss", ascii_=state.ascii).lines()
+        area = rows_of(charts.area(lost / high, rows, "loss", ascii_=state.ascii))
     title = f" {words.unit_name(key):<5}{name} · {safe_cells(machine.name)}"
     lines = [plain_line((fit(title, width), "dim"))]
     for y, runs in enumerate(area):

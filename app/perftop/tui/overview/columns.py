@@ -319,7 +319,7 @@ class RowHistories:
             self._busy_cells.update(zip(rows, lines, strict=True))
         if ipc_width:
             util, of_first = past[-ipc_width:, 0, : len(rows)], past[-ipc_width:, 1, : len(rows)]
-            shown = np.where(util >= heat_ramp.QUIET_SHARE, of_first, np.nan).T
+            shown = np.where(util >= heat_ramp.MIN_DRAWN_SHARE, of_first, np.nan).T
             highest = float(np.fmax.reduce(shown, axis=None, initial=0.0))
             self.top_ipc = max(self.top_ipc, _IPC_STEP * np.ceil(highest / _IPC_STEP), _IPC_STEP)
             self._ipc_cells.update(zip(rows, heat_ramp.heights(shown, self.top_ipc), strict=True))

@@ -14,7 +14,7 @@ from textual.binding import BindingType
 from perftop.base.arrays import Floats
 from perftop.base.text import ClockUnit, round_number, short_duration, time_of_day
 from perftop.draw import charts, columns, theme
-from perftop.draw.charts import Look
+from perftop.draw.charts import Look, rows_of
 from perftop.draw.columns import DOUBTED_SIGN, Cell, Column, Run, fit
 from perftop.draw.strips import Line, panel_title, safe_cells, wrapped_lines
 from perftop.model.counters import MIN_COUNTED_SHARE
@@ -250,7 +250,7 @@ class CorePage(ChartedView):
         style = "ipc" if episode is None else "loss"
         area = charts.area(values / top, 1, style, ascii_=self.look == "ascii")
         end = round_number(top if number.rate else top * number.scale(clock)[0])
-        return [(" ", "text"), *area.lines()[0], (fit(f" {end}", SCALE_WIDTH), "faint")]
+        return [(" ", "text"), *rows_of(area)[0], (fit(f" {end}", SCALE_WIDTH), "faint")]
 
 
 def _core_name(place: Place) -> str:

@@ -19,7 +19,7 @@ import numpy as np
 from perftop.base.arrays import Floats
 from perftop.base.text import ClockUnit, duration, ranges, rate_unit, time_of_day
 from perftop.draw import charts, theme
-from perftop.draw.cells import FAINT, UNKNOWN, full_cell, half_cells, ramp
+from perftop.draw.cells import MIN_LETTER_STEP, UNKNOWN, full_cell, half_cells, ramp
 from perftop.draw.columns import Column, Run, fit
 from perftop.draw.strips import QUIET_SHARE, Line, Piece, fit_line, overlaid
 from perftop.model.kinds import Episode
@@ -466,7 +466,7 @@ class Lanes:
             share = (self.values[row][lane] - low) / (high - low)
             colours = _AREAS.get(self._field.key, "user")
             area = charts.area(share, lines, colours, ascii_=self._ascii)
-            self._areas[row, lane] = area.lines()
+            self._areas[row, lane] = charts.rows_of(area)
         return self._areas[row, lane]
 
 
@@ -496,4 +496,4 @@ def _cell(upper: int, lower: int, *, ascii_: bool) -> Run:
     if not ascii_:
         return half_cells(upper, lower, 1, ascii_)[0]
     shape, _ = full_cell(upper, 1, ascii_)[0]
-    return shape, f"heat{max(FAINT, upper)}"
+    return shape, f"heat{max(MIN_LETTER_STEP, upper)}"
