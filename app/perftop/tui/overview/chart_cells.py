@@ -467,34 +467,19 @@ class TaskLanes:
         """Reads the records of the axis, and keeps those from shortly before it, so that its first
         columns have a record. Returns whether the records have changed."""
         first_ns, last_ns = self._read_ns
-        previous_records = self._records
-        old_records = previous_records
+        previous_records = old_records = self._records
         if not first_ns <= start_ns <= end_ns or end_ns < last_ns:
             old_records, last_ns = [], start_ns - 1
         snapshots = self._session.past.task_records(last_ns, end_ns) if end_ns > last_ns else []
         new_records = [
-            (
-                time_ns,
-                [
-                    [task for cpu in cpus for task in snapshot.activity_on(cpu)]
-                    for cpus in self._cpus
-                ],
-            )
+            (time_ns, [[task for cpu in cpus for task in snapshot.activity_on(cpu)]
+                       for cpus in self._cpus])
             for time_ns, snapshot in snapshots
-        ]
+        ]  # fmt: skip
         self._read_ns = start_ns, end_ns
-        if (
-            not new_records
-            and old_records is previous_records
-            and (not old_records or old_records[0][0] > start_ns - MAX_TASKS_AGE_NS)
-        ):
-            return False
-        self._records = [
-            record
-            for record in (*old_records, *new_records)
-            if record[0] > start_ns - MAX_TASKS_AGE_NS
-        ]
-        return True
+        records = [*old_records, *new_records]
+        self._records = [r for r in records if r[0] > start_ns - MAX_TASKS_AGE_NS]
+        return self._records != previous_records
 
     def _add_up(self) -> None:
         """Adds up the shares in each record by the colours of the tasks."""
@@ -522,10 +507,11 @@ class TaskLanes:
         return group_name(self._session, pid, comm, self._grouping)
 
     def _choose_names(self) -> None:
-        used, by_task = dict[str, float](), self._grouping == "task"
+        """Gives a colour to each of the tasks that used most CPU time."""
+        used = dict[str, float]()
         for _, tasks_of_units in self._records:
             for (pid, comm, share), *_ in chain.from_iterable(tasks_of_units):
-                name = comm if by_task else self._name(pid, comm)
+                name = self._name(pid, comm)
                 used[name] = used.get(name, 0.0) + share
         top = sorted(used, key=lambda name: -used[name])[:NAMED_TAKERS]
         new = [name for name in top if name not in self._names]

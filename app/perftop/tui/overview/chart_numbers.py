@@ -289,14 +289,16 @@ _LEGEND: Mapping[str, Run] = {
 """Signs of the areas of a chart, by name of the share."""
 
 
-def share_run(value: float, size: int, *, lowered: bool = False, unsure: bool = False) -> Run:
-    """Returns a share in per cent, in `size` cells. Small shares are dim. `lowered`: it is red,
-    because an episode lowers it. `unsure`: it has the mark of a suspect number."""
+def _share_cell(values: UnitValues, name: str, size: int) -> Run:
+    """Returns a share in per cent, in `size` cells. Small shares are dim, a share that an episode
+    makes worse is red, and a suspect share has a mark."""
+    value = values.shares[name]
     if isnan(value):
         return f"{'–':>{size}}", "faint"
-    key = "alarm" if lowered else "dim" if value < DIM_SHARE else "text"
-    text = f"{100 * value:.1f}"
-    return (f"{DOUBTED_SIGN + text:>{size}}", "dim") if unsure else (f"{text:>{size}}", key)
+    if name in values.suspect_names:
+        return f"{f'{DOUBTED_SIGN}{100 * value:.1f}':>{size}}", "dim"
+    key = "alarm" if name in values.lowered else "dim" if value < DIM_SHARE else "text"
+    return f"{100 * value:>{size}.1f}", key
 
 
 def title_runs(values: UnitValues, size: int, *, colour: bool) -> list[Run]:
@@ -331,9 +333,7 @@ def title_runs(values: UnitValues, size: int, *, colour: bool) -> list[Run]:
 
 
 def _share_piece(values: UnitValues, name: str, *, colour: bool) -> list[Run]:
-    value = share_run(
-        values.shares[name], 6, lowered=name in values.lowered, unsure=name in values.suspect_names
-    )
+    value = _share_cell(values, name, 6)
     if name not in _LEGEND:
         return [(f"  {name}", "dim"), value]
     sign, key = _LEGEND[name]
@@ -378,9 +378,8 @@ def _two_line_block(values: UnitValues) -> list[list[Run]]:
     half = (WIDE_BLOCK_WIDTH - 5) // 2
     left = [*_name(values), *([(f"  {values.cpus}", "dim")] if values.cpus else [])]
     gap: Run = ("  ", "text")
-    upper, lower = merge_runs(left, half), list[Run]()
-    for name in names[:1]:
-        upper = [*upper, gap, *_number(values, name, half - 2)]
+    upper = [*merge_runs(left, half), gap, *_number(values, names[0], half - 2)]
+    lower = list[Run]()
     for name in names[1:3]:
         lower += [gap, *_number(values, name, half - 2)] if lower else _number(values, name, half)
     if not values.is_online:
@@ -412,13 +411,7 @@ def _number(values: UnitValues, name: str, size: int = BLOCK_WIDTH - 5) -> list[
     room, key = size - len(name), name if name in {"both", "lp0", "lp1"} else "dim"
     if name in values.texts:
         return [(name, key), (f"{values.texts[name]:>{room}}", "dim")]
-    value = share_run(
-        values.shares[name],
-        room,
-        lowered=name in values.lowered,
-        unsure=name in values.suspect_names,
-    )
-    return [(name, key), value]
+    return [(name, key), _share_cell(values, name, room)]
 
 
 def scale_marks(rows: int, queue_rows: int = 0) -> list[str]:
@@ -454,7 +447,7 @@ def numbers_beside_clock(
         (" IPC", "dim"),
     ]
     if rows == 2:
-        return [_padded_line(now), _padded_line(rate if ipc else [])]
+        return [merge_runs(now, RIGHT_WIDTH), merge_runs(rate if ipc else [], RIGHT_WIDTH)]
     lines: list[list[Run]] = [[] for _ in range(rows)]
     at_clock, at_ceiling = (row_of_clock(hz, ends, rows) for hz in (values.hz, values.ceiling_hz))
     at_ceiling = min(at_ceiling, rows - 2 - ipc)
@@ -465,7 +458,7 @@ def numbers_beside_clock(
         lines[at_clock + 1] = rate
     elif not lines[-1]:
         lines[-1] = [_number_cell(ends[0] * unit.per_hz, unit.digits, "faint")]
-    return [_padded_line(line) for line in lines]
+    return [merge_runs(line, RIGHT_WIDTH) for line in lines]
 
 
 def numbers_beside_rate(values: UnitValues, rows: int) -> list[list[Run]]:
@@ -514,7 +507,3 @@ def _number_cell(value: float, digits: int, key: str, *, lowered: bool = False) 
     if isnan(value):
         return f"{AT_REST if key == 'dim' else '–':>5}", "faint"
     return f"{value:>5.{digits}f}", "alarm" if lowered else key
-
-
-def _padded_line(line: list[Run]) -> list[Run]:
-    return merge_runs(line, RIGHT_WIDTH)

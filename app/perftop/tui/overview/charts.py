@@ -6,7 +6,7 @@ move over the lines.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, zip_longest
 from typing import Literal
@@ -169,9 +169,11 @@ class Charts:
         for i, (unit, unit_charts) in enumerate(zip(self._units, self._unit_charts, strict=True)):
             begins = i == 0 or (grouped and unit.package != packages[i - 1])
             if plan.headings and begins:
-                sign = moment.package_sign(unit.package)
-                legend = self._legend(plan, clock.name, look) if i == 0 else None
-                self._add(None, [_heading_line(plan, unit.package, sign, legend)])
+                sign, name = moment.package_sign(unit.package), package_name(unit.package)
+                heading = merge_runs([(" ", "text"), sign, (f" {name}", "bright")], plan.block)
+                rule: list[Run] = [(theme.RULE * (plan.width - plan.block - 1), "rule")]
+                heading += rule if i else self._legend(plan, clock.name, look)
+                self._add(None, [heading])
             unit_cpus = self._places.places[unit.core_index].cpus
             selected = self._cores is None and choice.cpu in unit_cpus
             values = moment.numbers(unit, chosen=selected)
@@ -346,62 +348,39 @@ class Charts:
     ) -> list[list[Run]]:  # fmt: skip
         """Returns the axis below a unit's charts, and the line of times below the last axis.
         `axes`: those of the charts of states and, if clocks are counted, of the other charts, each
-        with its ticks."""
-        cpus = {*unit.cpus} if plan.axes else {cpu for unit in self._units for cpu in unit.cpus}
-        own = [e for e in episodes if not cpus.isdisjoint(e.cpus)]
-        charts = [(*axes[0], own)]
-        if plan.kind == "columns":
-            return self._axes_of_columns(plan, axes[1], episodes)
-        if plan.counted:
-            names = ("clock", "IPC") if plan.rates else ("clock",)
-            charts = [(*axes[0], [e for e in own if lowered_chart(e) not in names])]
-            charts += [(*axes[1], [e for e in own if lowered_chart(e) == name]) for name in names]
-        line: list[Run] = [(" " * plan.block, "text")]
-        times: list[Run] = [*line]
-        has_times = last and plan.times
-        for i, (axis, marks, shown) in enumerate(charts):
-            gap: list[Run] = (
-                [(" " * (_GAP if i == 1 else plan.clock_right + _GAP - 1), "text")] if i else []
-            )
-            named = [] if i else self._session.marks
-            line += [*gap, *time_axis.tick_line(
-                axis, shown, marks, times_inside=not plan.times, marks=named
-            )]  # fmt: skip
-            if has_times:
-                times += [*gap, *time_axis.times_line(axis, marks)]
-        return [line, times] if has_times else [line]
+        with its ticks. An axis shows the episodes that make the number of its chart worse; below
+        two columns of clocks, those of its cores."""
 
-    def _axes_of_columns(
-        self, plan: Plan, axis_and_ticks: tuple[Axis, list[Tick]], episodes: list[Episode]
-    ) -> list[list[Run]]:
-        """Returns the axes below two columns of clocks, each with the episodes of its cores, and
-        the line of times below them."""
-        axis, ticks = axis_and_ticks
-        half, line, times = (len(self._units) + 1) // 2, list[Run](), list[Run]()
-        for units_of_side, marks in ((self._units[:half], self._session.marks),
-                                     (self._units[half:], [])):  # fmt: skip
-            cpus = {cpu for unit in units_of_side for cpu in unit.cpus}
-            own = [e for e in episodes if not cpus.isdisjoint(e.cpus)]
-            gap = 0 if not line else clock_columns.SIDE_WIDTH + clock_columns.GAP
-            blank: Run = (" " * (gap + plan.block), "text")
-            line += [blank, *time_axis.tick_line(axis, own, ticks, marks=marks)]
+        def on_units(units_of_axis: Sequence[Unit]) -> list[Episode]:
+            cpus = {cpu for unit in units_of_axis for cpu in unit.cpus}
+            return [e for e in episodes if not cpus.isdisjoint(e.cpus)]
+
+        marks = self._session.marks
+        if plan.kind == "columns":
+            half, gap = (len(self._units) + 1) // 2, clock_columns.SIDE_WIDTH + clock_columns.GAP
+            segments = [(plan.block, axes[1], on_units(self._units[:half]), marks),
+                        (gap + plan.block, axes[1], on_units(self._units[half:]), [])]  # fmt: skip
+        else:
+            own = on_units([unit] if plan.axes else self._units)
+            others = [("clock", _GAP)] if plan.counted else []
+            others += [("IPC", plan.clock_right + _GAP - 1)] if plan.rates else []
+            names = dict(others)
+            segments = [(plan.block, axes[0], [e for e in own if lowered_chart(e) not in names],
+                         marks)]  # fmt: skip
+            segments += [(gap, axes[1], [e for e in own if lowered_chart(e) == name], [])
+                         for name, gap in others]  # fmt: skip
+        line, times = list[Run](), list[Run]()
+        for gap, (axis, ticks), shown, named in segments:
+            blank: Run = (" " * gap, "text")
+            line += [blank, *time_axis.tick_line(axis, shown, ticks, times_inside=not plan.times,
+                                                 marks=named)]  # fmt: skip
             times += [blank, *time_axis.times_line(axis, ticks)]
-        return [line, times]
+        return [line, times] if last and plan.times else [line]
 
 
 def _are_contiguous(groups: Sequence[object]) -> bool:
     """Returns whether the members of each group stand together, so that a group has one heading."""
     return sum(a != b for a, b in pairwise(groups)) < len({*groups})
-
-
-def _heading_line(
-    plan: Plan, package: int | None, sign: Run, legend: list[Run] | None
-) -> list[Run]:
-    """Returns the heading of a package: its name, and the legend, if any, of the charts below."""
-    name = merge_runs([(" ", "text"), sign, (f" {package_name(package)}", "bright")], plan.block)
-    if legend is None:
-        return [*name, (theme.RULE * (plan.width - plan.block - 1), "rule")]
-    return [*name, *legend]
 
 
 def _titled_lines(
@@ -527,7 +506,6 @@ class Plan:
     width: int
     counted: bool
     """Whether there are counters, and so charts of clocks."""
-    charts: int
     kind: Literal["titled", "beside", "columns"]
     rows: int
     """Lines of each chart and its lane."""
@@ -611,16 +589,29 @@ def chart_plan(
     if counted and charts >= clock_columns.MIN_CORES and width >= clock_columns.MIN_WIDTH:
         return _two_column_plan(charts, height, width, caches)
     beside = counted or charts > MAX_TITLED
+    kind: Literal["titled", "beside"] = "beside" if beside else "titled"
+    headings = packages if beside else 0
     table = _MAX_ROWS_IF_LOW if height < _MIN_HEIGHT_FOR_TIMES else _MAX_ROWS
     max_rows = next((rows for max_charts, rows in table if charts <= max_charts), 0)
     max_rows += int(_GROWTH_SHARE * max(0, height - _GROWTH_HEIGHT)) // charts
     for rows in range(max_rows, 1, -1):
-        for layout in _possible_plans(
-            charts, rows, (width, height), packages if beside else 0, counted=counted
-        ):
-            min_panels = 8 if layout.gap else 5 if layout.times else 4
-            if layout.panels >= min_panels:
-                return layout
+        lanes = next(lane_rows for min_rows, lane_rows in _LANE_ROWS if rows >= min_rows)
+        lanes -= counted and (rows - lanes) % 2
+        queue = 0 if beside else next(lines for min_rows, lines in _QUEUE_ROWS if rows >= min_rows)
+        lanes -= queue if lanes > 1 else 0
+        has_causes = counted and rows > 2 and width >= MIN_WIDTH_FOR_CAUSES
+        # The most spacious layout comes first.
+        for gap, axes, times, blank in ((1, not beside, True, 1), (0, False, True, 1),
+                                        (0, False, False, 0)):  # fmt: skip
+            min_height = _MIN_HEIGHT_FOR_GAPS if gap else _MIN_HEIGHT_FOR_TIMES if times else 0
+            used = headings + charts * (rows + (not beside)) + (charts - 1) * gap
+            used += (charts if axes else 1) + times + blank
+            min_panels = 8 if gap else 5 if times else 4
+            if height >= min_height and height - used >= min_panels:
+                return Plan(
+                    width, counted, kind, rows, gap, axes, times, blank, headings, height - used,
+                    lanes, queue, RIGHT_WIDTH + CAUSES_WIDTH * has_causes,
+                )  # fmt: skip
     return None
 
 
@@ -632,30 +623,6 @@ def _two_column_plan(charts: int, height: int, width: int, headings: int) -> Pla
         if (rows := room // lines) >= 3:
             rows = min(rows, 3 + int(_GROWTH_SHARE * max(0, height - _GROWTH_HEIGHT)) // lines)
             used = 3 + headings + gap * (lines - headings) + lines * rows
-            return Plan(width, True, charts, "columns", rows, gap, axes=False, times=True, blank=0,
+            return Plan(width, True, "columns", rows, gap, axes=False, times=True, blank=0,
                         headings=headings, panels=height - used)  # fmt: skip
     return None
-
-
-def _possible_plans(
-    charts: int, rows: int, size: tuple[int, int], headings: int, *, counted: bool
-) -> Iterator[Plan]:
-    """Yields the layouts to try for charts of this many rows, the most spacious first."""
-    (width, height), beside = size, counted or charts > MAX_TITLED
-    kind: Literal["titled", "beside"] = "beside" if beside else "titled"
-    chart_lines = rows if beside else 1 + rows
-    for gap, axes, times, blank in ((1, not beside, True, 1), (0, False, True, 1),
-                                    (0, False, False, 0)):  # fmt: skip
-        if height < (_MIN_HEIGHT_FOR_GAPS if gap else _MIN_HEIGHT_FOR_TIMES if times else 0):
-            continue
-        used = headings + charts * chart_lines + (charts - 1) * gap
-        used += (charts if axes else 1) + times + blank
-        lanes = next(lane_rows for min_rows, lane_rows in _LANE_ROWS if rows >= min_rows)
-        lanes -= counted and (rows - lanes) % 2
-        queue = 0 if beside else next(lines for min_rows, lines in _QUEUE_ROWS if rows >= min_rows)
-        lanes -= queue if lanes > 1 else 0
-        has_causes = counted and rows > 2 and width >= MIN_WIDTH_FOR_CAUSES
-        yield Plan(
-            width, counted, charts, kind, rows, gap, axes, times, blank, headings, height - used,
-            lanes, queue, RIGHT_WIDTH + CAUSES_WIDTH * has_causes,
-        )  # fmt: skip

@@ -47,7 +47,7 @@ class ShownNumber:
     """The values that a column shows."""
 
     thread: int
-    """Index of the CPU within its core; LEAD for the busiest CPU."""
+    """Index of the CPU within its core; BUSIEST_CPU for the busiest one."""
     number: Any = None
     """The entry of `COLUMNS_BY_KEY` that the column shows; None if it shows no number."""
 
@@ -61,16 +61,16 @@ def grid_columns(
     columns = choice.of_cores() if places.pairs else choice.of_cpus()
     shown = []
     for column in fit_columns(columns, width):
-        number, thread = COLUMNS_BY_KEY.get(column.key), column.source or 0
+        number = COLUMNS_BY_KEY.get(column.key)
         scale, digits = (1.0, 0) if number is None else number.scale(clock, brief=True)
-        shown.append(
-            replace(column, source=ShownNumber(thread, number), scale=scale, digits=digits)
-        )
+        source = ShownNumber(column.source or 0, number)
+        shown.append(replace(column, source=source, scale=scale, digits=digits))
     return shown
 
 
 class _ColumnChoice:
-    """All columns that a session can show, with their minimum widths."""
+    """All columns that a session can show, with their minimum widths. Each method returns the
+    columns of one kind, none if their source is not available."""
 
     def __init__(self, session: Session, places: Places, clock: ClockUnit, *, roomy: bool) -> None:
         self._session, self._places, self._clock, self._is_roomy = session, places, clock, roomy
@@ -81,8 +81,16 @@ class _ColumnChoice:
         self._has_steal = "steal" in self._metrics and session.hello.virtualisation is not None
 
     def of_cores(self) -> list[Column]:
-        extra, places = self._extra_gap, self._places
+        extra, places, ipc = self._extra_gap, self._places, "ipc" in self._metrics
         detailed = self._is_roomy and places.threads <= MAX_THREADS
+        can_lose = ipc or self._has_ceiling or self._has_steal or "involuntary" in self._metrics
+        busy, width, gap = ("busy, lp0 over lp1", 24, 3) if self._is_roomy else ("busy", 10, 2)
+        histories = [
+            Column("work", busy, width + gap, is_left=True, gap=gap, rank=5, max_width=60,
+                   weight=3),
+            Column("past ipc", "IPC of lp0", 12 + 3 * extra, is_left=True, gap=2 + extra, rank=6,
+                   max_width=30),
+        ]  # fmt: skip
         return [
             self._names("core"),
             Column("cpus", "CPUs", max(5, places.cpus_width) + 2, is_left=True),
@@ -90,12 +98,14 @@ class _ColumnChoice:
             Column("bar", "SMT states", (20 if self._is_roomy else 10) + 2, is_left=True,
                    max_width=24, weight=2),
             *self._of_threads("util", "lp{} %", 6 + extra, 0),
-            *(self._busy_history() if places.threads == 2 else []),
-            *self._slot_columns(),
-            *self._ipc_columns(),
+            *(histories[:1] if places.threads == 2 else []),
+            *self._slots(),
+            *self._of_threads("ipc", "lp{}", 5 + 2 * extra, 1, ("IPC lp0", 8 + extra)),
+            *([Column("lost", "lost", 6 + 2 * extra)] if can_lose else []),
+            *(histories[1:] if ipc and places.threads == 2 else []),
             *self._clocks(),
-            *(self._number_columns("steal", 1) if self._has_steal else []),
-            *self._number_columns("involuntary", 4),
+            *(self._number("steal", 1) if self._has_steal else []),
+            *self._number("involuntary", 4),
             *(self._of_threads("idle", "idle lp{}", 6 + extra, 8) if detailed else []),
             *(self._of_threads("kernel_cycles", "krn lp{}", 6 + extra, 7) if detailed else []),
             *(self._of_threads("net_hz", "net lp{}", 6 + extra, 10) if detailed else []),
@@ -106,6 +116,7 @@ class _ColumnChoice:
         """Returns the columns for machines without siblings, where each row is a CPU."""
         extra, account = self._extra_gap, "stat_user_s" in self._session.counters.columns
         can_lose = self._has_ceiling or "involuntary" in self._metrics
+        ticks = (("user", 2), ("system", 2), ("iowait", 4)) if account else ()
         return [
             self._names("CPU"),
             *self._caches(),
@@ -113,18 +124,16 @@ class _ColumnChoice:
             Column("use", "where time goes", 16 + 2, is_left=True, max_width=52, weight=2),
             Column("work", "busy", 12 + 2 + extra, is_left=True, gap=2 + extra, rank=5,
                    max_width=90, weight=4),
-            *self._slot_columns(),
-            *self._number_columns("steal", 0),
-            *self._number_columns("ipc", 1),
+            *self._slots(),
+            *self._number("steal", 0),
+            *self._number("ipc", 1),
             *([Column("lost", "lost", 7 + extra)] if can_lose else []),
             *self._clocks(),
-            *self._number_columns("involuntary", 3),
-            *self._number_columns("idle", 6),
-            *(self._number_columns("user", 2) if account else []),
-            *(self._number_columns("system", 2) if account else []),
-            *(self._number_columns("iowait", 4) if account else []),
-            *self._number_columns("kernel_cycles", 7),
-            *self._number_columns("net_hz", 8),
+            *self._number("involuntary", 3),
+            *self._number("idle", 6),
+            *(column for key, rank in ticks for column in self._number(key, rank)),
+            *self._number("kernel_cycles", 7),
+            *self._number("net_hz", 8),
             *self._tasks(),
         ]  # fmt: skip
 
@@ -137,36 +146,11 @@ class _ColumnChoice:
         several = len(self._places.groups) > self._places.packages
         return [Column("l3", "L3", 4, rank=9)] if several else []
 
-    def _slot_columns(self) -> list[Column]:
+    def _slots(self) -> list[Column]:
         """Returns the column of the second bar: how the issue slots of the busiest CPU are used."""
-        if SLOT_COLUMNS[0] not in self._metrics or not self._is_roomy:
-            return []
-        return [
-            Column("slots", "issue slots", 12 + 2, is_left=True, rank=7, max_width=24, weight=1)
-        ]
-
-    def _busy_history(self) -> list[Column]:
-        """Returns the column with the utilisation history of both siblings. A narrow column has a
-        short title."""
-        title, width, gap = ("busy, lp0 over lp1", 24, 3) if self._is_roomy else ("busy", 10, 2)
-        return [
-            Column(
-                "work", title, width + gap, is_left=True, gap=gap, rank=5, max_width=60, weight=3
-            )
-        ]
-
-    def _ipc_columns(self) -> list[Column]:
-        """Returns the columns of IPC, losses of any kind, and the IPC history."""
-        extra, ipc = self._extra_gap, "ipc" in self._metrics
-        can_lose = ipc or self._has_ceiling or self._has_steal or "involuntary" in self._metrics
-        width, gap = 12 + 3 * extra, 2 + extra
-        past = Column("past ipc", "IPC of lp0", width, is_left=True, gap=gap, rank=6, max_width=30)
-        first = "IPC lp0", 8 + extra
-        return [
-            *self._of_threads("ipc", "lp{}", 5 + 2 * extra, 1, first),
-            *([Column("lost", "lost", 6 + 2 * extra)] if can_lose else []),
-            *([past] if ipc and self._places.threads == 2 else []),
-        ]
+        has_bar = SLOT_COLUMNS[0] in self._metrics and self._is_roomy
+        bar = Column("slots", "issue slots", 12 + 2, is_left=True, rank=7, max_width=24, weight=1)
+        return [bar] if has_bar else []
 
     def _clocks(self) -> list[Column]:
         if "busy_hz" not in self._metrics:
@@ -182,22 +166,11 @@ class _ColumnChoice:
         if any(missing.what == "tasks" for missing in self._session.hello.missing):
             return []
         width, gap = (22, 4) if self._is_roomy else (12, 2)
-        return [
-            Column(
-                "who",
-                "who runs",
-                width + gap,
-                is_left=True,
-                gap=gap,
-                rank=2,
-                max_width=48,
-                weight=2,
-            )
-        ]
+        return [Column("who", "who runs", width + gap, is_left=True, gap=gap, rank=2, max_width=48,
+                       weight=2)]  # fmt: skip
 
-    def _number_columns(self, key: str, rank: int) -> list[Column]:
-        """Returns the column of a metric, which shows the value of the busiest or the worst CPU; an
-        empty list if the metric is not available."""
+    def _number(self, key: str, rank: int) -> list[Column]:
+        """Returns the column of a metric, which shows the value of the busiest or the worst CPU."""
         if key not in self._metrics:
             return []
         number = COLUMNS_BY_KEY[key]
@@ -225,8 +198,9 @@ class _ColumnChoice:
         return columns
 
 
-def titles(columns: Sequence[Column], order: str = "topology", *, reverse: bool = False
-           ) -> list[Run]:  # fmt: skip
+def titles(
+    columns: Sequence[Column], order: str = "topology", *, reverse: bool = False
+) -> list[Run]:
     """Returns the heading of the grid; an arrow marks the column by which rows are sorted."""
     keys = [ORDER_BY_COLUMN.get(column.key, column.key) for column in columns]
     sorted_ = order in keys and (order != "topology" or reverse)
@@ -262,14 +236,9 @@ class RowHistories:
     that cells of past intervals are not read again."""
 
     def __init__(
-        self,
-        session: Session,
-        places: Sequence[Place],
-        busy_width: int,
-        ipc_width: int,
-        *,
-        ascii_: bool,
-    ) -> None:
+        self, session: Session, places: Sequence[Place], busy_width: int, ipc_width: int,
+        *, ascii_: bool,
+    ) -> None:  # fmt: skip
         """`busy_width`, `ipc_width`: widths of the utilisation and the IPC history, in cells; 0 if
         no column shows it."""
         self._session, self._places, self._ascii = session, places, ascii_
@@ -349,9 +318,9 @@ def axis_line(columns: Iterable[Column], session: Session, interval: Interval) -
     for column in columns:
         runs.append((" " * (column.gap if column.is_left else column.width), "text"))
         if column.key in {"work", "past ipc"}:
-            runs += _axis(session, interval, column.width - column.gap)
+            runs += _axis(session, interval, column.room)
         elif column.is_left:
-            runs.append((" " * (column.width - column.gap), "text"))
+            runs.append((" " * column.room, "text"))
     return runs
 
 

@@ -84,13 +84,6 @@ def arrange(
         return Arrangement(named, plain, [], rows, grouped=False)
     if fold == "never":
         return Arrangement([], every, [], rows)
-    return _folded_arrangement(places, packages, room, fold, cpu, rows)
-
-
-def _folded_arrangement(
-    places: Places, packages: Sequence[int | None], room: int, fold: Fold, cpu: int | None,
-    rows: list[int],
-) -> Arrangement:  # fmt: skip
     open_package = next(
         (place.package for place in places.places if cpu in place.cpus), packages[0]
     )

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import isnan
 
-from perftop.base.arrays import Ints
 from perftop.base.text import GHZ, MISSING, ClockUnit
 from perftop.draw import cells, strips, theme
 from perftop.draw.columns import Column, Run, fit
@@ -17,11 +16,9 @@ from perftop.model.smt import BOUNDS, SINGLE_METHOD
 from perftop.session.interval import Tasks
 from perftop.tui.overview.columns import SLOT_COLUMNS, RowHistories
 from perftop.tui.shared.choice import Places
-from perftop.tui.shared.episode_style import RowEpisode, RowEpisodes
+from perftop.tui.shared.episode_style import RowEpisodes
 from perftop.tui.shared.sheet import BUSIEST_CPU, MAX_IDLE_UTIL, Sheet, VisibleRows
 
-WorstThread = Mapping[int, RowEpisode]
-"""The worst running episode of each row, by the row's index among the lines being drawn."""
 _BLANK: Run = (" ", "text")
 
 
@@ -37,7 +34,6 @@ class Grid:
     """Histories of the visible rows; None if no column shows them."""
     order: str = "topology"
     clock: ClockUnit = GHZ
-    _groups: dict[int | None, tuple[Ints, Ints]] = field(default_factory=dict)
     _names: dict[int, list[str]] = field(default_factory=dict)
     """Names of tasks by row, looked up when needed. They change once a second."""
     _named_tasks: Tasks | None = None
@@ -59,23 +55,9 @@ def row_lines(grid: Grid, rows: Sequence[int]) -> dict[int, strips.Line]:
     row. Each column draws its cells in all lines at once."""
     online = grid.sheet.online[[*rows]].tolist()
     online_rows = [row for row, cpus in zip(rows, online, strict=True) if True in cpus]
-    lines = _online_lines(grid, online_rows) if online_rows else []
+    lines = _RowDrawer(grid, online_rows).lines() if online_rows else []
     online_lines = dict(zip(online_rows, lines, strict=True))
     return {row: online_lines.get(row) or _offline_line(grid, row) for row in rows}
-
-
-def _online_lines(grid: Grid, shown: Sequence[int]) -> list[strips.Line]:
-    places, episodes = grid.places.places, grid.episodes
-    rows = enumerate(places[i].rows for i in shown) if episodes else ()
-    worst = {at: it for at, positions in rows if (it := episodes.on_rows(positions)) is not None}
-    lines: list[list[Run]] = [[_BLANK, _BLANK] for _ in shown]
-    for at, episode in worst.items():
-        lines[at][1] = episode.sign, episode.key
-    visible = VisibleRows(grid.sheet, shown)
-    for column in grid.columns:
-        _DRAW_CELLS.get(column.key, _draw_number)(grid, visible, column, worst, lines)
-    victims = {at for at, episode in worst.items() if episode.victim}
-    return [(runs, "victim" if at in victims else "calm") for at, runs in enumerate(lines)]
 
 
 def selected_line(line: strips.Line) -> strips.Line:
@@ -85,143 +67,195 @@ def selected_line(line: strips.Line) -> strips.Line:
     return [mark, *runs[1:]], "chosen victim" if mood == "victim" else "chosen"
 
 
-def _offline_line(grid: Grid, i: int) -> strips.Line:
+def _offline_line(grid: Grid, row: int) -> strips.Line:
     runs: list[Run] = [_BLANK, _BLANK]
+    drawer = _RowDrawer(grid, [row])
     for column in grid.columns:
         if column.key in {"core", "cpus"}:
-            _DRAW_CELLS[column.key](grid, VisibleRows(grid.sheet, [i]), column, {}, [runs])
-        elif column.key in {"bar", "use"}:
-            runs.append((f"  {'off':<{column.width - 2}}", "dim"))
+            runs += next(iter(drawer.cells(column)))
         else:
-            runs.append((" " * column.width, "dim"))
+            text = "off" if column.key in {"bar", "use"} else ""
+            runs.append((f"  {text:<{column.width - 2}}", "dim"))
     return runs, "calm"
 
 
-def _draw_core(
-    g: Grid, s: VisibleRows, column: Column, worst: WorstThread, lines: list[list[Run]]
-) -> None:
-    names, width = g.places.names(g.order), column.width
-    for runs, i, idle in zip(lines, s.rows, s.idle, strict=True):
-        runs.append((names[i].rjust(width), "faint" if idle else "text"))
-    for at, episode in worst.items():
-        if episode.victim:
-            lines[at][-1] = lines[at][-1][0], "bright"
+class _RowDrawer:
+    """Draws some rows of the grid. The methods for columns yield the cell of each row, as runs that
+    fill the width of the column."""
+
+    def __init__(self, grid: Grid, shown: Sequence[int]) -> None:
+        self._grid, self._rows = grid, VisibleRows(grid.sheet, shown)
+        self._places = [grid.places.places[row] for row in shown]
+        rows = enumerate(self._places) if grid.episodes else ()
+        self._worst = {
+            at: worst for at, place in rows if (worst := grid.episodes.on_rows(place.rows))
+        }
+        """The worst running episode of each row, by the row's index among the lines."""
+
+    def lines(self) -> list[strips.Line]:
+        lines: list[list[Run]] = [[_BLANK, _BLANK] for _ in self._places]
+        for at, episode in self._worst.items():
+            lines[at][1] = episode.sign, episode.key
+        for column in self._grid.columns:
+            for runs, cell in zip(lines, self.cells(column), strict=True):
+                runs.extend(cell)
+        victims = {at for at, episode in self._worst.items() if episode.victim}
+        return [(runs, "victim" if at in victims else "calm") for at, runs in enumerate(lines)]
+
+    def cells(self, column: Column) -> Iterable[Sequence[Run]]:
+        """Returns the cells of all rows in a column."""
+        match column.key:
+            case "core" | "cpus" | "l3":
+                return self._name_cells(column)
+            case "bar":
+                return self._state_bars(column)
+            case "use":
+                return self._account_bars(column)
+            case "slots":
+                return self._slot_bars(column)
+            case "work" | "past ipc":
+                return self._histories(column)
+            case "lost":
+                return self._losses(column)
+            case "who":
+                return self._tasks(column)
+        return self._numbers(column)
+
+    def _name_cells(self, column: Column) -> Iterator[Sequence[Run]]:
+        names, places = self._grid.places.names(self._grid.order), self._grid.places
+        for at, (row, idle) in enumerate(zip(self._rows.rows, self._rows.idle, strict=True)):
+            style = "faint" if idle else "text" if column.key == "core" else "dim"
+            if column.key == "core":
+                text = names[row]
+                if at in self._worst and self._worst[at].victim:
+                    style = "bright"
+            elif column.key == "cpus":
+                text = places.cpus[row]
+            else:
+                l3 = places.places[row].l3
+                text = "" if l3 is None else str(l3)
+            yield [(column.place(text), style)]
+
+    def _state_bars(self, column: Column) -> Iterator[Sequence[Run]]:
+        """Yields the SMT states of each core."""
+        rows = zip(self._places, self._rows.online, *self._rows.split(), strict=True)
+        for place, online, states, low, how in rows:
+            bar: list[Run] = [(f"{MISSING:<{column.room}}", "faint")]
+            if how == BOUNDS and not isnan(low[0]):
+                bar = cells.bounded_smt(low, column.room)
+            elif how == SINGLE_METHOD and not isnan(states[1]):
+                thread = online.index(True) if len(place.rows) > 1 else None
+                bar = cells.single_thread(states[1], column.room, thread)
+            elif not isnan(states[3]):
+                bar = cells.smt(states, column.room)
+            elif not isnan(states[0]):
+                bar = cells.bounded_smt([states[0], 0.0, 0.0, 0.0], column.room)
+            yield [_gap(column), *bar]
+
+    def _account_bars(self, column: Column) -> Iterator[Sequence[Run]]:
+        """Yields how the time of each CPU is used."""
+        account = (self._rows.numbers(key) for key in ("util", "system", "steal"))
+        for (util, *_), (system, *_), (steal, *_) in zip(*account, strict=True):
+            bar: list[Run] = [(f"{MISSING:<{column.room}}", "faint")]
+            if not isnan(util):
+                kernel = 0.0 if isnan(system) else min(util, system)
+                steal_share = 0.0 if isnan(steal) else steal
+                bar = cells.account(util - kernel, kernel, steal_share, column.room)
+            yield [_gap(column), *bar]
+
+    def _slot_bars(self, column: Column) -> Iterator[Sequence[Run]]:
+        """Yields how the issue slots of each core's busiest CPU are used."""
+        parts = [self._grid.sheet.interval.values[key] for key in SLOT_COLUMNS]
+        rows = zip(self._places, self._rows.lead, self._rows.resting, strict=True)
+        for place, lead, resting in rows:
+            retiring, frontend, speculation = (float(part[place.rows[lead]]) for part in parts)
+            text = theme.NEITHER if resting[lead] else MISSING
+            bar: list[Run] = [(f"{text:<{column.room}}", "faint")]
+            if not (resting[lead] or isnan(retiring + frontend + speculation)):
+                bar = cells.slots(retiring, frontend, speculation, column.room)
+            yield [_gap(column), *bar]
+
+    def _numbers(self, column: Column) -> Iterator[Sequence[Run]]:
+        key, number, thread = column.key, column.source.number, column.source.thread
+        rows, worst = self._rows, self._worst
+        threads = [thread] * len(self._places)
+        if thread == BUSIEST_CPU:  # but a CPU that is losing this number is shown instead
+            threads = [*rows.cpu_index(key)]
+            for at, episode in worst.items():
+                of_core = self._places[at].rows
+                loses = (i for i, row in enumerate(of_core) if (row, key) in episode.lost)
+                threads[at] = next(loses, threads[at])
+        values = [of[thread] for of, thread in zip(rows.numbers(key), threads, strict=True)]
+        styles = _styles(column, rows.idle, values)
+        for at, episode in worst.items():
+            cpu_rows = self._places[at].rows[threads[at] :]  # some cores have fewer threads
+            if cpu_rows and (cpu_rows[0], key) in episode.lost:
+                styles[at] = "alarm"
+            elif styles[at] == "warn" and key in episode.shared:
+                styles[at] = "text"  # the package's line shows this number for all cores
+        doubts, running = rows.doubted(key), number is not None and number.while_running
+        for at, (thread, cell) in enumerate(
+            zip(threads, column.numbers(values, styles), strict=True)
+        ):
+            online, resting = rows.online[at][thread], running and rows.resting[at][thread]
+            doubted = doubts is not None and doubts[at][thread]
+            if thread >= len(self._places[at].rows):
+                yield [(" " * column.width, "text")]
+            elif doubted or resting or not online:
+                text, style = column.cell(
+                    values[at], styles[at], online=online, resting=resting, doubted=doubted
+                )
+                yield [(column.place(text), style)]
+            else:
+                yield [cell]
+
+    def _losses(self, column: Column) -> Iterator[Sequence[Run]]:
+        for at in range(len(self._places)):
+            text = self._grid.episodes.lost(self._worst[at]) if at in self._worst else ""
+            yield [(column.place(text), "alarm" if text else "text")]
+
+    def _histories(self, column: Column) -> Iterator[Sequence[Run]]:
+        histories = self._grid.histories
+        for at, row in enumerate(self._rows.rows):
+            if histories is None:
+                yield [(" " * column.width, "text")]
+            elif column.key == "work":
+                yield [_gap(column), *histories.busy(row)]
+            else:
+                yield [_gap(column), *histories.ipc(row, self._worst.get(at))]
+
+    def _tasks(self, column: Column) -> Iterator[Sequence[Run]]:
+        """Yields the tasks of each core; on a core that loses time to a neighbour, the losing task
+        and the task that takes the time."""
+        rows = zip(
+            self._places, self._grid.tasks(self._rows.rows), self._rows.numbers("util"),
+            self._rows.idle, strict=True,
+        )  # fmt: skip
+        for at, (place, names, util, idle) in enumerate(rows):
+            episode = self._worst.get(at)
+            if episode is not None and episode.victim:
+                tasks = dict(zip(place.rows, names, strict=True))
+                loser = tasks.get(episode.row, "")
+                taker = self._grid.episodes.taker(episode, tasks)
+                yield [_gap(column), *_loser_and_taker(loser, taker, column.room)]
+                continue
+            busy_names = [
+                name
+                for name, share in zip(names, util, strict=False)
+                if name and (idle or not share < MAX_IDLE_UTIL)
+            ]
+            text = _joined_names(tuple(busy_names), column.room)
+            yield [_gap(column), (text, "dim" if idle else "text")]
 
 
-def _draw_cpus(
-    g: Grid, s: VisibleRows, column: Column, _: WorstThread, lines: list[list[Run]]
-) -> None:
-    cpus, width = g.places.cpus, column.width - 2
-    for runs, i, idle in zip(lines, s.rows, s.idle, strict=True):
-        runs.append(("  " + fit(cpus[i], width), "faint" if idle else "dim"))
+def _gap(column: Column) -> Run:
+    return " " * column.gap, "text"
 
 
-def _draw_cache(
-    g: Grid, s: VisibleRows, column: Column, _: WorstThread, lines: list[list[Run]]
-) -> None:
-    places, width = g.places.places, column.width
-    for runs, i, idle in zip(lines, s.rows, s.idle, strict=True):
-        l3 = places[i].l3
-        runs.append((f"{'' if l3 is None else l3:>{width}}", "faint" if idle else "dim"))
-
-
-def _draw_bar(
-    g: Grid, s: VisibleRows, column: Column, _: WorstThread, lines: list[list[Run]]
-) -> None:
-    width = column.width - 2
-    for runs, i, online, states, low, how in zip(lines, s.rows, s.online, *s.split(), strict=True):
-        runs.append(("  ", "text"))
-        if how == BOUNDS and not isnan(low[0]):
-            runs.extend(cells.bounded_smt(low, width))
-        elif how == SINGLE_METHOD and not isnan(states[1]):
-            thread = online.index(True) if len(g.places.places[i].rows) > 1 else None
-            runs.extend(cells.single_thread(states[1], width, thread))
-        elif not isnan(states[3]):
-            runs.extend(cells.smt(states, width))
-        elif not isnan(states[0]):
-            runs.extend(cells.bounded_smt([states[0], 0.0, 0.0, 0.0], width))
-        else:
-            runs.append((f"{MISSING:<{width}}", "faint"))
-
-
-def _draw_use(
-    _: Grid, s: VisibleRows, column: Column, __: WorstThread, lines: list[list[Run]]
-) -> None:
-    width = column.width - 2
-    account = (s.numbers(key) for key in ("util", "system", "steal"))
-    for runs, (util, *_rest), (system, *_rest), (steal, *_rest) in zip(
-        lines, *account, strict=True
-    ):
-        runs.append(("  ", "text"))
-        if isnan(util):
-            runs.append((f"{MISSING:<{width}}", "faint"))
-            continue
-        kernel = 0.0 if isnan(system) else min(util, system)
-        runs.extend(cells.account(util - kernel, kernel, 0.0 if isnan(steal) else steal, width))
-
-
-def _draw_slots(
-    g: Grid, s: VisibleRows, column: Column, _: WorstThread, lines: list[list[Run]]
-) -> None:
-    width = column.width - 2
-    parts = [g.sheet.interval.values[key] for key in SLOT_COLUMNS]
-    for runs, i, lead, resting in zip(lines, s.rows, s.lead, s.resting, strict=True):
-        runs.append(("  ", "text"))
-        at = g.places.places[i].rows[lead]
-        retiring, frontend, speculation = (float(part[at]) for part in parts)
-        if resting[lead]:
-            runs.append((f"{theme.NEITHER:<{width}}", "faint"))
-        elif isnan(retiring + frontend + speculation):
-            runs.append((f"{MISSING:<{width}}", "faint"))
-        else:
-            runs.extend(cells.slots(retiring, frontend, speculation, width))
-
-
-def _draw_number(
-    g: Grid, s: VisibleRows, column: Column, worst: WorstThread, lines: list[list[Run]]
-) -> None:
-    key, number, thread = column.key, column.source.number, column.source.thread
-    threads = _shown_threads(g, s, key, worst) if thread == BUSIEST_CPU else [thread] * len(lines)
-    values = [of[thread] for of, thread in zip(s.numbers(key), threads, strict=True)]
-    styles = _styles(column, s.idle, values)
-    places = [g.places.places[row].rows for row in s.rows]
-    for at, episode in worst.items():
-        rows = places[at][threads[at] :]  # some cores have fewer threads
-        if rows and (rows[0], key) in episode.lost:
-            styles[at] = "alarm"
-        elif styles[at] == "warn" and key in episode.shared:
-            styles[at] = "text"  # the package's line shows this number for all cores
-    cells = column.numbers(values, styles)
-    doubts, running = s.doubted(key), number is not None and number.while_running
-    for at, thread in enumerate(threads):
-        online, resting = s.online[at][thread], running and s.resting[at][thread]
-        doubted = doubts is not None and doubts[at][thread]
-        if thread >= len(places[at]):
-            cells[at] = " " * column.width, "text"
-        elif doubted or resting or not online:
-            text, style = column.cell(
-                values[at], styles[at], online=online, resting=resting, doubted=doubted
-            )
-            cells[at] = column.place(text), style
-    for runs, cell in zip(lines, cells, strict=True):
-        runs.append(cell)
-
-
-def _shown_threads(g: Grid, s: VisibleRows, key: str, worst: WorstThread) -> list[int]:
-    """Returns, for each core, the index of the CPU whose number is shown: a CPU that is losing this
-    number, if any, else the usual one."""
-    threads = [*s.cpu_index(key)]
-    for at, episode in worst.items():
-        rows = g.places.places[s.rows[at]].rows
-        loses = (i for i, row in enumerate(rows) if (row, key) in episode.lost)
-        threads[at] = next(loses, threads[at])
-    return threads
-
-
-def _styles(slot: Column, idle: Sequence[bool], values: Sequence[float]) -> list[str]:
+def _styles(column: Column, idle: Sequence[bool], values: Sequence[float]) -> list[str]:
     """Returns the styles of numbers, ignoring episodes: faint in idle rows; in other rows by the
     size of the number, for metrics whose size matters."""
-    key, number = slot.key, slot.source.number
+    key, number = column.key, column.source.number
     if number is None or key not in METRICS or key == "net_hz":
         return ["faint" if rests else "dim" for rests in idle]
     if number.while_running or number.unit == "Hz":
@@ -233,51 +267,6 @@ def _styles(slot: Column, idle: Sequence[bool], values: Sequence[float]) -> list
     ]
 
 
-def _draw_loss(
-    g: Grid, _: VisibleRows, column: Column, worst: WorstThread, lines: list[list[Run]]
-) -> None:
-    blank: Run = " " * column.width, "text"
-    for at, runs in enumerate(lines):
-        text = g.episodes.lost(worst[at]) if at in worst else ""
-        runs.append((f"{text:>{column.width}}", "alarm") if text else blank)
-
-
-def _draw_history(
-    g: Grid, s: VisibleRows, column: Column, worst: WorstThread, lines: list[list[Run]]
-) -> None:
-    gap: Run = " " * column.gap, "text"
-    for at, (runs, i) in enumerate(zip(lines, s.rows, strict=True)):
-        runs.append(gap)
-        if g.histories is None:
-            runs.append((" " * (column.width - column.gap), "text"))
-        elif column.key == "work":
-            runs.extend(g.histories.busy(i))
-        else:
-            runs.extend(g.histories.ipc(i, worst.get(at)))
-
-
-def _draw_tasks(
-    g: Grid, s: VisibleRows, column: Column, worst: WorstThread, lines: list[list[Run]]
-) -> None:
-    """Appends the tasks of each core; on a core that loses time to a neighbour, the losing task and
-    the task that takes the time."""
-    gap: Run = " " * column.gap, "text"
-    room, shares = column.width - column.gap, s.numbers("util")
-    rows = zip(g.tasks(s.rows), shares, s.idle, lines, strict=True)
-    for at, (names, util, idle, runs) in enumerate(rows):
-        episode = worst.get(at)
-        if episode is not None and episode.victim:
-            tasks = dict(zip(g.places.places[s.rows[at]].rows, names, strict=True))
-            runs.extend((gap, *_loss_runs(g, episode, tasks, room)))
-            continue
-        busy_names = [
-            name
-            for name, share in zip(names, util, strict=False)
-            if name and (idle or not share < MAX_IDLE_UTIL)
-        ]
-        runs.extend((gap, (_joined_names(tuple(busy_names), room), "dim" if idle else "text")))
-
-
 @lru_cache(maxsize=4096)
 def _joined_names(names: tuple[str, ...], room: int) -> str:
     """Returns the names without repetitions, in `room` cells. Cached, because names change only
@@ -285,17 +274,11 @@ def _joined_names(names: tuple[str, ...], room: int) -> str:
     return fit(" · ".join(dict.fromkeys(names)), room)
 
 
-def _loss_runs(g: Grid, episode: RowEpisode, tasks: dict[int, str], room: int) -> list[Run]:
-    taker, loser = g.episodes.taker(episode, tasks), tasks.get(episode.row, "")
-    return (
-        _loser_and_taker(loser, taker, room)
-        if loser and taker
-        else [(fit(loser or taker, room), "bright")]
-    )
-
-
 def _loser_and_taker(loser: str, taker: str, room: int) -> list[Run]:
-    """Returns the losing and the taking task, without their PIDs if these do not fit."""
+    """Returns the losing and the taking task, without their PIDs if these do not fit. One of the
+    two may be unknown, ''."""
+    if not (loser and taker):
+        return [(fit(loser or taker, room), "bright")]
     sign = f" {theme.TAKEN_BY} "
     if len(loser) + len(sign) + len(taker) > room:
         loser, taker = (name.rpartition(" ")[0] or name for name in (loser, taker))
@@ -310,13 +293,3 @@ def _task_name(tasks: Tasks, cpu: int) -> str:
         case [pid, name, *_] if isinstance(pid, int) and isinstance(name, str):
             return safe_cells(f"{name[:64]} {pid}")
     return ""
-
-
-_DrawCells = Callable[[Grid, VisibleRows, Column, WorstThread, list[list[Run]]], None]
-_DRAW_CELLS: dict[str, _DrawCells] = {
-    "core": _draw_core, "cpus": _draw_cpus, "l3": _draw_cache, "bar": _draw_bar, "use": _draw_use,
-    "lost": _draw_loss, "slots": _draw_slots, "work": _draw_history, "past ipc": _draw_history,
-    "who": _draw_tasks,
-}  # fmt: skip
-"""Functions that append the cells of a column to the lines, by its key. `_draw_number` draws all
-other columns."""

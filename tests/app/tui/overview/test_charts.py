@@ -156,14 +156,14 @@ def test_the_layout_fills_the_height_and_leaves_room_for_panels(
     result = chart_plan(count, height, MIN_WIDTH, packages=packages, counted=counted)
     if result is None:
         return
-    assert lines(result) + result.blank + result.panels == height
+    assert lines(result, count) + result.blank + result.panels == height
     assert result.panels >= 4
 
 
-def lines(plan: Plan) -> int:
+def lines(plan: Plan, charts: int) -> int:
     rows_per_unit = plan.rows + (plan.kind == "titled")
-    axes = (plan.charts if plan.axes else 1) + plan.times
-    return plan.headings + plan.charts * rows_per_unit + (plan.charts - 1) * plan.gap + axes
+    axes = (charts if plan.axes else 1) + plan.times
+    return plan.headings + charts * rows_per_unit + (charts - 1) * plan.gap + axes
 
 
 @pytest.mark.parametrize(("height", "rows", "queue"), [(41, 10, 2), (19, 5, 1)])
