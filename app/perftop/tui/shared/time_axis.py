@@ -38,8 +38,7 @@ MIN_AXIS_NS = 10**9
 """Minimum length of the axis while the history is shorter than the window, in ns."""
 REDRAW_NS = 1_000_000_000
 """Time in ns between two redraws of charts, of sums and of sentences, however often numbers change:
-the records of tasks and the verdict also change once a second. Charts of less than a minute are
-drawn twice as often."""
+the records of tasks and the verdict also change once a second."""
 MIN_CELL_NS = 500_000_000
 """Minimum time that a cell of a small chart beside or below a number covers, in ns."""
 TICK_SIGN = "┬"
@@ -79,9 +78,7 @@ class Axis:
 
     def is_drawn_like(self, earlier: Axis) -> bool:
         """Returns whether charts on the earlier axis are recent enough to be shown on this one."""
-        is_short = self.columns * self.bin_ns < 60 * _SECOND_NS
-        step_ns = REDRAW_NS // 2 if is_short else REDRAW_NS
-        keys = [(a.now_ns // step_ns, a.bin_ns, a.columns, a.first_ns) for a in (self, earlier)]
+        keys = [(a.now_ns // REDRAW_NS, a.bin_ns, a.columns, a.first_ns) for a in (self, earlier)]
         return keys[0] == keys[1]
 
     @property
