@@ -110,9 +110,6 @@ class Paced:
         return spans([*self.ended, *self.running])
 
 
-S = made.SAMPLE_NS
-
-
 class Stepped:
     """A detector that the test steps, with its time and its episodes."""
 

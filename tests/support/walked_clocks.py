@@ -8,11 +8,10 @@ from typing import Any
 import counted
 import made
 import numpy as np
-from paced import S, Stepped
+from paced import S, Stepped, spans
 
 from perfprobe.wire import Block, Counter
 from perftop.detect.turbo_drops import Clocks, Drops
-from perftop.model.kinds import Episode
 from perftop.model.sample_reader import SampleReader
 
 HZ = 3.0e9
@@ -44,11 +43,6 @@ class Walk(Stepped):
             clocks = Clocks(run_s, cycles, use, np.full(self.cores, ceiling), delta)
             self.ended += self.drops.step(clocks, *self.step_of(ns))
         return self
-
-
-def spans(episodes: list[Episode]) -> list[tuple[int, int | None]]:
-    """Start and end in samples."""
-    return [(e.start_ns // S, None if e.end_ns is None else e.end_ns // S) for e in episodes]
 
 
 CALM_SAMPLES, DROP_SAMPLES = 150, 50

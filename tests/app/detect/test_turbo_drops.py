@@ -9,9 +9,9 @@ import made
 import numpy as np
 import pytest
 from fakes import CpuLoad, Machine, observe
-from paced import S
+from paced import S, spans
 from truths import SECOND, found_episodes, scripted
-from walked_clocks import HZ, Walk, drops_of_a_noisy_clock, spans
+from walked_clocks import HZ, Walk, drops_of_a_noisy_clock
 
 from perfprobe import wire
 from perfprobe.sources.sim.source import open_sim
