@@ -13,11 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from capabilities import needs_fuse
 from waiting import MAX_WAIT_S, wait_for
 
-from fakekernel.client import FakeKernel, Msr, unavailable
+from fakekernel.client import FakeKernel, Msr
 
-pytestmark = pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be mounted")
+pytestmark = needs_fuse
 
 
 @pytest.fixture

@@ -69,6 +69,10 @@ def cannot_be_another_user() -> str:
     )
 
 
+needs_fuse = pytest.mark.skipif(
+    bool(client.unavailable()), reason=client.unavailable() or "it can be mounted"
+)
+
 PRIVILEGED: Mapping[str, Callable[[], str]] = {
     "registers are programmed and restored (FUSE)": client.unavailable,
     "the msr driver's own device is recognised": cannot_make_devices,

@@ -19,8 +19,9 @@ from pathlib import Path
 
 import pytest
 import terminal
+from capabilities import needs_fuse
 from command import argv, children
-from fakekernel.client import FakeKernel, unavailable
+from fakekernel.client import FakeKernel
 from journals import entries_left, swept_directory
 from nights import cases_by_day
 from waiting import wait_for
@@ -183,7 +184,7 @@ WRITE = 1
 """Number of the system call write on x86-64."""
 
 
-@pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be mounted")
+@needs_fuse
 @pytest.mark.parametrize("count", cases_by_day([1, 400, 12000], [12000]))
 def test_registers_are_restored(tmp_path: Path, count: int) -> None:
     with FakeKernel(tmp_path / "root") as fake, swept_directory(Path(fake.root)):

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 import trees
-from capabilities import cannot_drop
+from capabilities import cannot_drop, needs_fuse
 from command import python, read_some, started_process
-from fakekernel.client import FakeKernel, unavailable
+from fakekernel.client import FakeKernel
 from journals import swept_directory
 from waiting import MAX_WAIT_S
 
@@ -65,7 +65,7 @@ def test_capabilities_of_a_running_probe(source: str) -> None:
         assert bool(lanes) == (source != "sim:idle")
 
 
-@pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be mounted")
+@needs_fuse
 def test_registers_are_reopened_and_restored_with_one_capability(tmp_path: Path) -> None:
     root = tmp_path / "root"
     with swept_directory(root), FakeKernel(root) as fake:

@@ -117,6 +117,7 @@ def test_the_remaining_cpu_reads_shared_files(source: Machine, tmp_path: Path) -
     """After CPU 1 has gone offline, CPU 3 reads the row of their core."""
     values(source)
     trees.put(tmp_path, f"{trees.CPU}/online", "0,2-3\n")
-    result = values(source, off=1)
-    assert result["core_throttled_s"] == [100, 103]
+    # an earlier frame may lack a CPU that was late
+    result = values(source, lambda now: now["core_throttled_s"] == [100, 103], off=1)
+    assert result["max_hz"][1] is None
     assert result["package_throttles"] == [10]

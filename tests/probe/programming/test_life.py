@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 from attempts import up_to_three_attempts
+from capabilities import needs_fuse
 from command import Line, lines, read_some, runs_here, started_process
-from fakekernel.client import FakeKernel, unavailable
+from fakekernel.client import FakeKernel
 from journals import entries_left
 from precedence import served_first
 from waiting import MAX_WAIT_S
@@ -30,7 +31,7 @@ from perfprobe.programming.source import open_msr
 from perftop.model.delta import MAX_HZ, MAX_IPC
 
 pytestmark = [
-    pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be mounted"),
+    needs_fuse,
     pytest.mark.usefixtures("run_dir"),
 ]
 

@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from fakekernel.client import FakeKernel, unavailable
+from capabilities import needs_fuse
+from fakekernel.client import FakeKernel
 from journals import entries_left
 
 from perfprobe.cpu import identity
@@ -17,7 +18,7 @@ from perfprobe.programming.journal import Journal
 from perfprobe.programming.programmer import Programmer
 from perfprobe.registers.msr import MsrError, Registers
 
-pytestmark = pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be mounted")
+pytestmark = needs_fuse
 
 SELECT = 0x186
 LEFT = Change(0, 0x43003C)

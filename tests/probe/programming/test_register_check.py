@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 import read_rows
-from fakekernel.client import FakeKernel, unavailable
+from capabilities import needs_fuse
+from fakekernel.client import FakeKernel
 from journals import swept_directory
 from nights import cases_by_day
 from waiting import whenever_due
@@ -20,7 +21,7 @@ from perfprobe.programming import source as msr_source
 from perfprobe.programming.programmer import Programmer
 from perfprobe.programming.source import Msr, open_msr
 
-pytestmark = pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be mounted")
+pytestmark = needs_fuse
 
 SAMPLE_NS = 20_000_000
 FIXED = ["cycles", "instructions", "ref"]

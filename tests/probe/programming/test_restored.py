@@ -16,14 +16,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from capabilities import needs_fuse
 from command import argv, children, lines, read_some, run, started_process
-from fakekernel.client import FakeKernel, unavailable
+from fakekernel.client import FakeKernel
 from journals import entries_left, swept_directory
 from nights import cases_by_day
 from waiting import MAX_WAIT_S, wait_for
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-pytestmark = pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be mounted")
+pytestmark = needs_fuse
 
 CPUS = 8
 SLOW_S = 0.06

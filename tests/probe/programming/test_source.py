@@ -11,14 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from capabilities import needs_fuse
 from command import Line, lines, runs_here
-from fakekernel.client import FakeKernel, unavailable
+from fakekernel.client import FakeKernel
 from fakekernel.models import MODELS
 from nights import cases_by_day
 from precedence import served_first
 
 pytestmark = [
-    pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be mounted"),
+    needs_fuse,
     pytest.mark.usefixtures("run_dir"),
 ]
 

@@ -9,9 +9,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from capabilities import cannot_make_devices
+from capabilities import cannot_make_devices, needs_fuse
 from command import run
-from fakekernel.client import FakeKernel, unavailable
+from fakekernel.client import FakeKernel
 from journals import swept_directory
 
 from perfprobe.programming import journal
@@ -19,7 +19,6 @@ from perfprobe.programming.counter_plan import Change, restore
 from perfprobe.registers import msr
 from perfprobe.registers.msr import MsrError, Registers
 
-needs_fuse = pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be mounted")
 OURS = b"ours" * 8 + bytes(4096)
 """Content of a register file: a TSC that is not 0, and unused counters."""
 

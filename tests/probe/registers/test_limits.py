@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 import read_rows
 from attempts import up_to_three_attempts
-from fakekernel.client import FakeKernel, unavailable
+from capabilities import needs_fuse
+from fakekernel.client import FakeKernel
 from fakekernel.scenes import PowerLimitDrop
 from precedence import served_first
 from read_rows import is_whole, place
@@ -32,7 +33,7 @@ from perftop.model.kinds import Episode
 from perftop.session.session import Session
 
 pytestmark = [
-    pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be mounted"),
+    needs_fuse,
     pytest.mark.usefixtures("run_dir"),
 ]
 

@@ -8,14 +8,12 @@ from pathlib import Path
 
 import pytest
 import trees
-from fakekernel.client import FakeKernel, unavailable
+from capabilities import needs_fuse
+from fakekernel.client import FakeKernel
 
 from perfprobe.cpu import files, identity, topology
 from perfprobe.registers import msr, opening
 from perfprobe.registers.msr import MsrError, Registers
-
-needs_fuse = pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be mounted")
-
 
 # --- the driver -----------------------------------------------------------------------------------
 
