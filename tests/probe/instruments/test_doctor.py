@@ -210,6 +210,7 @@ def test_nothing_is_reported_on_an_empty_tree(tmp_path: Path) -> None:
     assert set(states.values()) == {"unknown"}
 
 
+CLOCK_SOURCE = "sys/devices/system/clocksource/clocksource0/current_clocksource"
 CASES = [
     ("governor", {f"{CPUS}/cpu0/cpufreq/scaling_governor": "performance\n"}, "ready"),
     ("governor", {f"{CPUS}/cpu0/cpufreq/scaling_governor": "powersave\n"}, "matters"),
@@ -230,45 +231,21 @@ CASES = [
     ("hypervisor", {"proc/cpuinfo": "processor : 0\nflags : fpu hypervisor\n"}, "matters"),
     ("other load", {"proc/loadavg": "0.10 0 0\n", f"{CPUS}/online": "0-7\n"}, "ready"),
     ("other load", {"proc/loadavg": "3.0 0 0\n", f"{CPUS}/online": "0-7\n"}, "matters"),
-    (
-        "CPU mask",
-        {"proc/self/status": "Cpus_allowed_list:\t0-7\n", f"{CPUS}/online": "0-7\n"},
-        "ready",
-    ),
-    (
-        "CPU mask",
-        {"proc/self/status": "Cpus_allowed_list:\t2-3\n", f"{CPUS}/online": "0-7\n"},
-        "matters",
-    ),
-    (
-        "CPU mask",
-        {"proc/self/status": "Cpus_allowed_list:\tx\n", f"{CPUS}/online": "0-7\n"},
-        "unknown",
-    ),
+    *(("CPU mask", {"proc/self/status": f"Cpus_allowed_list:\t{mask}\n",
+                    f"{CPUS}/online": "0-7\n"}, state)
+      for mask, state in (("0-7", "ready"), ("2-3", "matters"), ("x", "unknown"))),
     ("CPU quota", {"proc/self/stat": "7 (sh)\n"}, "ready"),
-    (
-        "CPU quota",
-        {
-            "proc/self/stat": "7 (sh)\n",
-            "proc/7/cgroup": "0::/job\n",
-            "proc/self/mountinfo": "41 31 0:38 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
-            "sys/fs/cgroup/job/cpu.max": "50000 100000\n",
-            "sys/fs/cgroup/job/cpu.stat": "nr_periods 1\nnr_throttled 0\nthrottled_usec 0\n",
-        },
-        "matters",
-    ),
-    (
-        "clock source",
-        {"sys/devices/system/clocksource/clocksource0/current_clocksource": "tsc\n"},
-        "ready",
-    ),
-    (
-        "clock source",
-        {"sys/devices/system/clocksource/clocksource0/current_clocksource": "hpet\n"},
-        "matters",
-    ),
+    ("CPU quota", {
+        "proc/self/stat": "7 (sh)\n",
+        "proc/7/cgroup": "0::/job\n",
+        "proc/self/mountinfo": "41 31 0:38 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
+        "sys/fs/cgroup/job/cpu.max": "50000 100000\n",
+        "sys/fs/cgroup/job/cpu.stat": "nr_periods 1\nnr_throttled 0\nthrottled_usec 0\n",
+    }, "matters"),
+    ("clock source", {CLOCK_SOURCE: "tsc\n"}, "ready"),
+    ("clock source", {CLOCK_SOURCE: "hpet\n"}, "matters"),
     ("other load", {"proc/loadavg": "nonsense\n", f"{CPUS}/online": "0-7\n"}, "unknown"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("condition", "files", "state"), CASES)
