@@ -96,15 +96,16 @@ def what_happened(
     are shown; None: all episodes and the verdict."""
     groups = episode_groups(session, interval, cpus)
     duration = long_duration(max(0, interval.time_ns - session.hello.raw_ns))
-    count_text = f"{groups.count or 'no episode'} in {duration}"
+    verdict = None
+    if cpus is None:
+        verdict = verdict_at(session, interval, is_range=choice.range_ns is not None)
+    # A loss can be in the verdict without being an episode.
+    count_text = f"{groups.count or ('' if verdict else 'no episode')} in {duration}".strip()
     key = title_key(choice.captions["episodes"], "all", size)
     lines: list[PanelLine] = [(panel_title("what happened", count_text, size, key), None)]
     if height >= MIN_HEIGHT_FOR_HEADINGS and groups.count:
         heading = fit(" " * INDENT + f"{'since':<{_CLOCK_WIDTH}}  what", size - 8)
         lines.append(([(heading + "how long"[: max(0, size)], "dim")], None))
-    verdict = None
-    if cpus is None:
-        verdict = verdict_at(session, interval, is_range=choice.range_ns is not None)
     if verdict is not None and (not groups.count or verdict.outweighs(groups.running)):
         lines += [(runs, None) for runs in verdict_lines(verdict, size, height - len(lines))]
     room = max(0, height - len(lines))
