@@ -27,7 +27,7 @@ class Hierarchy:
 
     controller: str
     directory: str
-    root: PurePosixPath
+    root: str
     """The path of the group that is mounted."""
     version: int
 
@@ -45,10 +45,8 @@ class Hierarchy:
             mine = mine if self.version == 1 else not controllers
             if not mine or ".." in path:  # a path with ".." is outside this process's namespace
                 continue
-            group = PurePosixPath(path)
-            if group.is_relative_to(self.root):
-                group = "/" / group.relative_to(self.root)
-            return str(group)
+            root = self.root.rstrip("/")
+            return (path.removeprefix(root) or "/") if f"{path}/".startswith(f"{root}/") else path
         return None
 
 
@@ -61,7 +59,7 @@ def hierarchy(root: Path, controller: str) -> Hierarchy | None:
         if len(fields) < 5 or len(kind) < 3:
             continue
         at = f"{root}{_unescape(fields[4])}".replace("//", "/")
-        mounted = Hierarchy(controller, at, PurePosixPath(_unescape(fields[3])), 2)
+        mounted = Hierarchy(controller, at, _unescape(fields[3]), 2)
         if kind[0] == "cgroup" and controller in kind[2].split(","):
             mounted.version = 1
             return mounted

@@ -32,8 +32,8 @@ MAX_CPUS = 16
 """Maximum number of CPUs that are sampled at once: those that spend most time in the kernel."""
 MIN_PERIOD_NS, PERIOD_PER_CPU_NS = 4_000_037, 1_000_003
 """Minimum time in ns between two samples of a CPU, and the time that each sampled CPU adds to it:
-CPUs whose sampling begins together have at most 1000 samples a second in all. The numbers are
-primes, so that samples do not stay in step with a timer."""
+all CPUs together have at most 1000 samples a second. The numbers are primes, so that samples do not
+stay in step with a timer."""
 MAX_FUNCTIONS = 16
 """Maximum number of pairs of function and process in a record: first functions with a kind, then
 those with most time."""
@@ -70,33 +70,40 @@ KINDS = {
 The entry of a system call runs with interrupts off, so its time appears in the first function after
 it."""
 
-Stack = list[int]
+_NAME = re.compile(rb"[^.\s]+")
+
+Stack = tuple[int, ...]
 """Addresses in the kernel's functions, the innermost function first."""
 
 
 class Symbols:
-    """The kernel's functions by address. The constructor raises OSError if the kernel hides
-    addresses."""
+    """The kernel's functions by address, in arrays: as Python objects they would take 24 MB. The
+    constructor raises OSError if the kernel hides addresses."""
 
     def __init__(self, fd: int) -> None:
         """`fd` is an open /proc/kallsyms, which the constructor closes."""
-        pairs: list[tuple[int, str]] = []
-        with os.fdopen(fd, encoding="ascii", errors="replace") as lines:
+        addresses, starts = array("Q"), array("I")
+        self._names = bytearray()
+        """The rest of each line after the address and the kind: the name, and a module if any."""
+        with os.fdopen(fd, "rb") as lines:
             for line in lines:
-                address, kind, name, *_ = line.split()
-                if kind in "tT":
-                    pairs.append((int(address, 16), name))
-        pairs.sort()
-        if not pairs or not pairs[-1][0]:
+                if line[17:18] in b"tT":
+                    addresses.append(int(line[:16], 16))
+                    starts.append(len(self._names))
+                    self._names += line[19:]
+        if not any(addresses):
             raise PermissionError("the addresses of the kernel's functions are hidden")
-        self._addresses = array("Q", (address for address, _ in pairs))
-        self._names = [name for _, name in pairs]
+        order = sorted(range(len(addresses)), key=addresses.__getitem__)
+        self._addresses = array("Q", map(addresses.__getitem__, order))
+        self._starts = array("I", map(starts.__getitem__, order))
+        """The place of each function's name in `_names`."""
 
     def name(self, address: int) -> str:
         """Returns the name of the function at an address, without suffixes that the compiler
         appends; '' if there is no function."""
         at = bisect_right(self._addresses, address) - 1
-        return self._names[at].partition(".")[0][:MAX_NAME] if at >= 0 else ""
+        name = _NAME.match(self._names, self._starts[at]) if at >= 0 else None
+        return name[0].decode("ascii", "replace")[:MAX_NAME] if name else ""
 
     def describe(self, stack: Stack) -> tuple[str, str]:
         """Returns the kind of the kernel's work (a key of KINDS, or '') and the function that does
@@ -146,7 +153,7 @@ def parse_samples(records: bytes) -> Iterator[tuple[int, Stack]]:
         if kind == SAMPLE_RECORD and 32 < size <= len(records) - at:
             pid, _, count = struct.unpack_from("IIQ", records, at + 8)
             count = min(count, (size - 24) // 8)
-            yield pid, list(struct.unpack_from(f"{count}Q", records, at + 24)[1:])
+            yield pid, struct.unpack_from(f"{count}Q", records, at + 24)[1:]
         at += max(8, size)
 
 
@@ -173,9 +180,9 @@ class KernelProfile:
         the next call, those CPUs are sampled whose share of time in the kernel is high enough."""
         counts = Counter[tuple[str, str, int]]()
         for samples in self._samples.values():
-            for pid, stack in parse_samples(samples.take()):
+            for (pid, stack), count in Counter(parse_samples(samples.take())).items():
                 if self._symbols is not None and stack and pid != os.getpid():
-                    counts[*self._symbols.describe(stack), pid] += samples.period_ns
+                    counts[*self._symbols.describe(stack), pid] += count * samples.period_ns
         span_ns, is_sampled = now_ns - self._since_ns, bool(self._samples)
         self._since_ns = now_ns
         by_share = sorted(kernel_shares, key=lambda cpu: -kernel_shares[cpu])
@@ -197,10 +204,11 @@ class KernelProfile:
             self._symbols = Symbols(fd)
 
     def _sample(self, cpus: Sequence[int]) -> None:
-        """Starts sampling these CPUs, and stops sampling all others."""
-        for cpu in self._samples.keys() - {*cpus}:
-            self._samples.pop(cpu).close()
+        """Starts sampling these CPUs, and stops sampling all others. All have the same period."""
         period_ns = max(MIN_PERIOD_NS, PERIOD_PER_CPU_NS * len(cpus))
+        for cpu, samples in [*self._samples.items()]:
+            if cpu not in cpus or samples.period_ns != period_ns:
+                self._samples.pop(cpu).close()
         for cpu in () if self._is_refused else {*cpus} - self._samples.keys():
             with suppress(OSError):  # the CPU may be offline, or the kernel may not permit sampling
                 self._samples[cpu] = KernelSamples(cpu, period_ns)

@@ -1,4 +1,5 @@
-"""Opens perf events, and explains why the kernel refuses one. No other module opens perf events.
+"""Opens perf events that count, and explains why the kernel refuses one. No other module opens any;
+kernel/profile.py opens the event that samples the kernel's stack.
 
 The kernel puts a group on the counters as a whole or not at all. When a group is tried, its events
 are dropped in the order of DROPPED_ROLES until the remaining ones can be counted; events that exist

@@ -44,7 +44,7 @@ def symbols(path: Path, text: str) -> Symbols:
 def test_a_stack_says_what_the_kernel_does(
     tmp_path: Path, offsets: tuple[int, ...], kind: str, name: str
 ) -> None:
-    stack = [0xFFFFFFFF81000000 + offset for offset in offsets]
+    stack = tuple(0xFFFFFFFF81000000 + offset for offset in offsets)
     assert symbols(tmp_path / "kallsyms", KALLSYMS).describe(stack) == (kind, name)
 
 
@@ -62,7 +62,7 @@ def test_records_of_other_kinds_and_of_wrong_sizes_are_skipped() -> None:
     lost = record(2, CONTEXT, 1)
     long = record(SAMPLE_RECORD, CONTEXT, 5, 6)
     text = lost + long + struct.pack("IHH", SAMPLE_RECORD, 0, 0) + record(SAMPLE_RECORD, CONTEXT, 9)
-    assert [*parse_samples(text)] == [(7, [5, 6]), (7, [9])]
+    assert [*parse_samples(text)] == [(7, (5, 6)), (7, (9,))]
     assert [*parse_samples(long[:-9])] == []
 
 
@@ -73,6 +73,25 @@ def test_a_cpu_that_is_seldom_in_the_kernel_is_not_sampled() -> None:
             assert profile.record({0: 0.1}, second * 10**9) == {}
         assert profile.record({0: 0.9}, 5 * 10**9) == {}  # one call with the symptom is not enough
         assert profile.record({0: 0.1}, 6 * 10**9) == {}
+    finally:
+        profile.close()
+
+
+def test_all_sampled_cpus_have_the_same_period(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Samples:
+        def __init__(self, _cpu: int, period_ns: int) -> None:
+            self.period_ns = period_ns
+
+        def close(self) -> None: ...
+
+    monkeypatch.setattr("perfprobe.kernel.profile.KernelSamples", Samples)
+    profile = KernelProfile()
+    try:
+        for cpus in (range(8), range(16), range(3)):
+            profile._sample(cpus)
+            periods = {samples.period_ns for samples in profile._samples.values()}
+            assert len(profile._samples) == len(cpus)
+            assert len(periods) == 1
     finally:
         profile.close()
 
