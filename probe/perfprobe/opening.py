@@ -23,7 +23,6 @@ from perfprobe.errors import Unavailable, UsageError
 if TYPE_CHECKING:
     from perfprobe.kernel.job_threads import Watch
     from perfprobe.machine.source import Machine
-    from perfprobe.perf.chosen import EventOptions
     from perfprobe.sources import Source
     from perfprobe.wire import Multiplier, Rate
 
@@ -47,10 +46,8 @@ def open_source(options: argparse.Namespace) -> Source:
     if name == "os" or (name == "auto" and below):
         return open_os(options.sysroot, sample_ns, options.cpus, watch)
     if name in {"auto", "perf"}:
-        from perfprobe.perf.chosen import EventOptions
-
-        wanted = options.events and EventOptions(options.events, not options.no_multiplex)
-        return open_perf(name, sample_ns, options.cpus, method, watch, wanted)
+        events, multiplex = options.events, not options.no_multiplex
+        return open_perf(name, sample_ns, options.cpus, method, watch, events, multiplex=multiplex)
     if name == "msr":
         from perfprobe.programming.source import open_msr
 
@@ -115,7 +112,9 @@ def open_perf(
     cpus: str | None,
     method: str | None = None,
     watch: Watch | None = None,
-    events: EventOptions | None = None,
+    events: str | None = None,
+    *,
+    multiplex: bool = True,
 ) -> Machine:
     """Opens this machine with perf events, registers that are only read, and the operating system's
     own accounts. If neither reference cycles nor cycles can be counted, `perf` raises Unavailable;
@@ -127,7 +126,7 @@ def open_perf(
     from perfprobe.registers.opening import open_registers
 
     root = Path("/")
-    asked = [] if events is None else chosen.find_events(root, events.text)
+    asked = [] if events is None else chosen.find_events(root, events)
     rows, selected = read_rows(root, cpus)
     planner = cores.Planner(root, rows, method=method)
     wanted = with_siblings(selected, rows)
@@ -143,12 +142,12 @@ def open_perf(
         if why_not is not None and name == "perf":
             fix = f"; {why_not.fix}" if why_not.fix else ""
             raise Unavailable(f"the perf source is not available: {why_not.why}{fix}")
-        if events is not None and groups:
+        if groups:
             extra += chosen.open_chosen(
-                root, rows, groups, planner.pmus, cpus=wanted, multiplex=events.multiplex
+                root, rows, groups, planner.pmus, cpus=wanted, multiplex=multiplex
             )
         on_failure.pop_all()
-    slots = chosen.open_topdown(root, rows, planner.pmus, cpus=wanted)
+    slots, no_slots = chosen.open_topdown(root, rows, planner.pmus, cpus=wanted)
     registers, lacking, info = open_registers(root, rows)
     keys = {counter.key for part in parts for counter in part.counters}
 
@@ -159,5 +158,6 @@ def open_perf(
     served = "os" if why_not is not None else "perf"
     about = SourceInfo(served, cores.smt_methods(keys), rates, info.turbo, aliases)
     parts += [*registers, *os_parts(root, rows)]
-    lacking, extra = [*lacking, *slots.missing], [*extra, *slots.parts]
+    lacking += no_slots
+    extra += slots
     return Machine(root, sample_ns, rows, selected, parts, lacking, about, watch, extra)

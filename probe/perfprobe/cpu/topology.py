@@ -15,7 +15,8 @@ from pathlib import Path
 from perfprobe.cpu import cpu_sets, files, identity
 from perfprobe.wire import Cpu
 
-_PMUS = (("cpu_core", "P"), ("cpu_atom", "E"), ("cpu_lowpower", "L"))
+HYBRID_PMUS = (("cpu_core", "P"), ("cpu_atom", "E"), ("cpu_lowpower", "L"))
+"""The core PMUs of hybrids, with their core types."""
 
 # Favoured cores of one kind differ by up to 8 % in capacity, P and E cores by 13 % at least.
 _CLASS_STEP = 0.9
@@ -262,7 +263,7 @@ def _nodes(root: Path, base: str, present: list[int]) -> dict[int, int]:
 def _core_types(root: Path, base: str, rows: list[Cpu]) -> dict[int, str]:
     """The core type of each CPU of a hybrid, from its PMUs, else from capacity or base clock."""
     types: dict[int, str] = {}
-    for pmu, name in _PMUS:
+    for pmu, name in HYBRID_PMUS:
         for cpu in files.read_cpu_list(f"{root}/sys/devices/{pmu}/cpus"):
             types.setdefault(cpu, name)
     if types:

@@ -18,8 +18,6 @@ DEFAULT_SLACK_NS = 50_000
 MAX_QUIET_LOAD = 0.1
 """Load per CPU; the load of a quiet system stays below it."""
 
-SLOW_CLOCKS = {"hpet", "acpi_pm", "jiffies", "refined-jiffies"}
-
 Readiness = Literal["ready", "matters", "unknown"]
 
 
@@ -189,7 +187,7 @@ def _quota_item(root: Path) -> ConditionItem:
     own = files.read_text(f"{root}/proc/self/stat").split(" ", 1)[0]
     if not own.isdecimal():
         return ConditionItem("CPU quota", "unknown", "/proc/self/stat cannot be read")
-    usages, _ = Quotas(root).held([int(own)])
+    usages, _ = Quotas(root).read_usages([int(own)])
     limits = {group: float(usage[0]) for group, usage in usages.items()}
     if not limits:
         return ConditionItem("CPU quota", "ready", "none", value="none")
@@ -228,7 +226,7 @@ def _clock_source_item(root: Path) -> ConditionItem:
     name = identity.clocksource(root)
     if name is None:
         return ConditionItem("clock source", "unknown", "not reported by the kernel")
-    if name not in SLOW_CLOCKS:
+    if name not in clues.SLOW_CLOCKS:
         return ConditionItem("clock source", "ready", name, value=name)
     return ConditionItem(
         "clock source", "matters", name,

@@ -6,7 +6,6 @@ Only observed disturbances are reported, each with its effect on a measurement.
 
 from __future__ import annotations
 
-import re
 import resource
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -16,6 +15,7 @@ from typing import Any
 from perfprobe.cpu import files
 from perfprobe.instruments import conditions
 from perfprobe.instruments.conditions import ConditionItem
+from perfprobe.kernel import clues
 from perfprobe.polled import proc_counts
 from perfprobe.polled.proc_counts import TICK_S
 
@@ -85,12 +85,9 @@ def interrupts(text: str, cpu: int) -> dict[str, int]:
 def _idle_s(root: Path, cpu: int) -> float | None:
     """The CPU's idle time in s; None without cpuidle files. The kernel adds a state's time when the
     CPU leaves the state, so a CPU that reads its own files gets a complete sum."""
-    where = f"{root}/{files.CPU_DIRECTORY}/cpu{cpu}/cpuidle"
-    states = files.numbered_entries(where, "state")
-    times = [time for n in states if (time := files.read_word(f"{where}/state{n}/time"))]
-    if not times or not all(re.fullmatch("[0-9]{1,19}", text) for text in times):
-        return None
-    return sum(map(int, times)) / 1e6
+    times = [files.read_number(f"{path}/time") for path in clues.idle_state_paths(root, cpu)]
+    known = [time for time in times if time is not None]
+    return sum(known) / 1e6 if known else None
 
 
 # --- between two moments --------------------------------------------------------------------------

@@ -23,8 +23,8 @@ from perfprobe.errors import Unavailable, UsageError
 from perfprobe.instruments import disturbance
 from perfprobe.kernel.access import Trouble
 from perfprobe.native import affinity, tsc_rate
-from perfprobe.perf import perf_events, perf_pmus
-from perfprobe.perf.perf_events import CYCLES, HARDWARE, Event, Group, Kernel, RefusedError
+from perfprobe.perf import perf_pmus
+from perfprobe.perf.perf_events import CYCLES, RefusedError
 from perfprobe.wire import Cpu
 
 ISAS = ("scalar", "avx2", "avx512")
@@ -88,9 +88,10 @@ def measure_runs(
 
 @contextlib.contextmanager
 def _counter(cpu: int, tsc_hz: float) -> Iterator[tuple[int, Trouble | None]]:
-    """Yields the address of a group that counts cycles, or 0 and the reason."""
+    """Yields the address of a group that counts cycles, or 0 and the reason. The group must be
+    readable by RDPMC: read(2) takes a microsecond, and a piece takes only five."""
     try:
-        group = open_cycles(cpu)
+        group = perf_pmus.open_core_event(Path("/"), cpu, CYCLES, direct=True, tried=True)
     except RefusedError as refused:
         yield 0, refused.trouble
         return
@@ -163,22 +164,6 @@ def _run_load(work: Workload, tsc_hz: float, counter: int) -> tuple[int, Any, An
 def _block_count(tsc_hz: float) -> int:
     """Number of blocks of steps that run in PIECE_S."""
     return max(1, round(PIECE_S * tsc_hz / (lib.PP_RAMP_BLOCK * STEP_CYCLES)))
-
-
-def open_cycles(cpu: int, kernel: Kernel | None = None, root: Path = Path("/")) -> Group:
-    """The CPU's counter of cycles in all rings, running until it is closed. Raises RefusedError if
-    RDPMC cannot read it: read(2) takes a microsecond, and a piece takes only five."""
-    pmu = perf_pmus.core_pmu_at(root, cpu)
-    event = Event("cycles", HARDWARE, pmu.extended_type | CYCLES)
-    opened = perf_events.open_group(
-        kernel or Kernel(), [event], cpu, timed=True, tried=True, root=root
-    )
-    if opened.group is None:
-        raise RefusedError(opened.missing[event.key])
-    if not opened.group.direct:
-        opened.group.close()
-        raise RefusedError(pmu.indirect())
-    return opened.group
 
 
 # --- the answer -----------------------------------------------------------------------------------

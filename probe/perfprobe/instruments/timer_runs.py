@@ -31,7 +31,7 @@ from perfprobe.kernel.access import Trouble
 from perfprobe.native import tsc_rate
 from perfprobe.native.affinity import pinned_to
 from perfprobe.perf import perf_events, perf_pmus
-from perfprobe.perf.perf_events import Event, Group, Kernel, RefusedError, open_group
+from perfprobe.perf.perf_events import Event, Kernel, RefusedError
 from perfprobe.registers import msr
 from perfprobe.wire import Rate
 
@@ -118,34 +118,21 @@ def _open_rdtscp(_cpu: int, leaves: Leaves, _stack: contextlib.ExitStack) -> Res
 
 
 def _open_page(cpu: int, _leaves: Leaves, stack: contextlib.ExitStack) -> Resource:
-    pmu = perf_pmus.core_pmu_at(Path("/"), cpu)
-    group = _open_instructions(pmu, cpu, stack)
-    if not group.direct:
-        raise RefusedError(pmu.indirect())
+    group = perf_pmus.open_core_event(Path("/"), cpu, perf_events.INSTRUCTIONS, direct=True)
+    stack.callback(group.close)
     return "instructions", {"arg": group.address}
 
 
 def _open_perf(cpu: int, _leaves: Leaves, stack: contextlib.ExitStack) -> Resource:
+    note = "instructions"
     try:
-        group = _open_instructions(perf_pmus.core_pmu_at(Path("/"), cpu), cpu, stack)
+        group = perf_pmus.open_core_event(Path("/"), cpu, perf_events.INSTRUCTIONS)
     except RefusedError as refused:
         why = f"instructions cannot be read ({refused.trouble.why})"
-        group = _open_group(CPU_CLOCK, cpu, stack)
-        return f"cpu-clock, a software event: {why}", {"arg": group.address}
-    return "instructions", {"arg": group.address}
-
-
-def _open_instructions(pmu: perf_pmus.Pmu, cpu: int, stack: contextlib.ExitStack) -> Group:
-    config = pmu.extended_type | perf_events.INSTRUCTIONS
-    return _open_group(Event("instructions", perf_events.HARDWARE, config), cpu, stack)
-
-
-def _open_group(event: Event, cpu: int, stack: contextlib.ExitStack) -> Group:
-    opened = open_group(Kernel(), [event], cpu, timed=True)
-    if opened.group is None:
-        raise RefusedError(opened.missing[event.key])
-    stack.callback(opened.group.close)
-    return opened.group
+        note = f"cpu-clock, a software event: {why}"
+        group = perf_events.open_event(Kernel(), CPU_CLOCK, cpu)
+    stack.callback(group.close)
+    return note, {"arg": group.address}
 
 
 def _open_msr(cpu: int, _leaves: Leaves, stack: contextlib.ExitStack) -> Resource:

@@ -27,6 +27,7 @@ from perfprobe.cpu import files, identity, topology
 from perfprobe.errors import Unavailable
 from perfprobe.instruments import disturbance
 from perfprobe.instruments.measurement import histogram
+from perfprobe.kernel import clues
 from perfprobe.native import affinity
 from perfprobe.native.affinity import pinned_to
 
@@ -46,7 +47,7 @@ TIMER, OTHER_CPU = "timer", "another CPU"
 class State:
     """An idle state of the CPU, as cpuidle lists it."""
 
-    number: int
+    path: str
     name: str
     latency_us: int
     """Upper bound of the exit latency, as the kernel's driver states it."""
@@ -54,23 +55,16 @@ class State:
 
 def states(root: Path, cpu: int) -> list[State]:
     """The idle states of a CPU, the lightest first; empty without a cpuidle driver."""
-    results = []
-    base = f"{root}/{files.CPU_DIRECTORY}/cpu{cpu}/cpuidle"
-    for number in range(32):
-        name, latency = (
-            files.read_word(f"{base}/state{number}/{key}") for key in ("name", "latency")
-        )
-        if not latency.isdecimal():
-            break
-        results.append(State(number, name or f"state{number}", int(latency)))
-    return results
+    return [
+        State(path, files.read_word(f"{path}/name") or Path(path).name, latency_us)
+        for path in clues.idle_state_paths(root, cpu)
+        if (latency_us := files.read_number(f"{path}/latency")) is not None
+    ]
 
 
-def entries(root: Path, cpu: int, known: Sequence[State]) -> list[int]:
+def entries(known: Sequence[State]) -> list[int]:
     """Returns how often the CPU has entered each state."""
-    base = f"{root}/{files.CPU_DIRECTORY}/cpu{cpu}/cpuidle"
-    words = [files.read_word(f"{base}/state{state.number}/usage") for state in known]
-    return [int(word) if word.isdecimal() else 0 for word in words]
+    return [files.read_number(f"{state.path}/usage") or 0 for state in known]
 
 
 def measure(asked: int | None) -> dict[str, Any]:
@@ -94,7 +88,7 @@ def measure(asked: int | None) -> dict[str, Any]:
     before = disturbance.read_counts(cpu)
     with exact_timers(), pinned_to(cpu):
         measured = [
-            _measure_row(root, kind, limit, known, cpu, waker) for kind in kinds for limit in limits
+            _measure_row(kind, limit, known, cpu, waker) for kind in kinds for limit in limits
         ]
     after = disturbance.read_counts(cpu)
     return {
@@ -118,17 +112,17 @@ def measure(asked: int | None) -> dict[str, Any]:
 
 
 def _measure_row(
-    root: Path, kind: str, limit: State | None, known: Sequence[State], cpu: int, waker: int | None
+    kind: str, limit: State | None, known: Sequence[State], cpu: int, waker: int | None
 ) -> dict[str, Any]:
     """Measures one kind of wake-up with `limit` as the deepest state; None: the system's own
     limit."""
     with _limit_idle_states(limit):
         time.sleep(5 * PAUSE_S)  # a CPU applies the limit when it next goes idle
-        before = entries(root, cpu, known)
+        before = entries(known)
         waits = (
             _wake_by_timer() if kind == TIMER else _wake_by_cpu(waker if waker is not None else cpu)
         )
-        entered = [now - last for now, last in zip(entries(root, cpu, known), before, strict=True)]
+        entered = [now - last for now, last in zip(entries(known), before, strict=True)]
     total = sum(entered)
     ordered = sorted(waits)
     drawn = histogram(Counter(round(ns / 1000) for ns in ordered))

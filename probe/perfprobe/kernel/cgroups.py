@@ -41,9 +41,9 @@ class Hierarchy:
         controllers."""
         for line in text.splitlines():
             _, controllers, path = [*line.split(":", 2), "", ""][:3]
-            mine = self.controller in controllers.split(",")
-            mine = mine if self.version == 1 else not controllers
-            if not mine or ".." in path:  # a path with ".." is outside this process's namespace
+            is_v1 = self.controller in controllers.split(",")
+            is_own = is_v1 if self.version == 1 else not controllers
+            if not is_own or ".." in path:  # a path with ".." is outside this process's namespace
                 continue
             root = self.root.rstrip("/")
             return (path.removeprefix(root) or "/") if f"{path}/".startswith(f"{root}/") else path
@@ -183,7 +183,7 @@ class Quotas:
 
     def record(self, pids: Iterable[int]) -> dict[str, dict[str, object]]:
         """Returns the record for the wire; empty if no quota applies to these processes."""
-        usages, self._recorded = self.held(pids)
+        usages, self._recorded = self.read_usages(pids)
         return {"groups": {**usages}, "pids": {**self._recorded}} if usages else {}
 
     def record_again(self) -> dict[str, dict[str, object]]:
@@ -211,7 +211,9 @@ class Quotas:
                 del self._groups[str(pid)]
         return moved
 
-    def held(self, pids: Iterable[int]) -> tuple[dict[str, QuotaUsage], dict[str, list[str]]]:
+    def read_usages(
+        self, pids: Iterable[int]
+    ) -> tuple[dict[str, QuotaUsage], dict[str, list[str]]]:
         """Returns the usage of each group whose quota applies to any of these processes, and for
         each PID the groups whose quotas apply to it, the innermost first."""
         usages: dict[str, QuotaUsage] = {}

@@ -48,8 +48,8 @@ POLICIES = {
     "energy_performance_preference": "energy_performance_preference",
 }
 """Files of a cpufreq policy; if policies differ, all values are listed."""
-SLOW_CLOCKS = {"hpet", "acpi_pm", "refined-jiffies"}
-"""Clock sources that are devices, whose reads are timed."""
+SLOW_CLOCKS = {"hpet", "acpi_pm", "jiffies", "refined-jiffies"}
+"""Clock sources other than the TSC, whose reads are timed."""
 TIMED_ROUNDS, CALLS_PER_ROUND = 5, 50
 _COSTLY_MITIGATION = re.compile(r"Mitigation: (PTI|IBRS|untrained return thunk)\b")
 _BRACKETED = re.compile(r"\[([^\]]*)\]")
@@ -102,6 +102,13 @@ def governor(root: Path, cpu: int) -> str:
     return read_word(f"{root}/{CPU_DIRECTORY}/cpu{cpu}/cpufreq/scaling_governor")
 
 
+def idle_state_paths(root: Path, cpu: int) -> list[str]:
+    """The directories of the CPU's idle states, the lightest first; empty without a cpuidle
+    driver."""
+    at = f"{root}/{CPU_DIRECTORY}/cpu{cpu}/cpuidle"
+    return [f"{at}/state{n}" for n in numbered_entries(at, "state")]
+
+
 def _read_value(path: str) -> str:
     """Returns the chosen value in a list such as "always [madvise] never"; '' if there is none."""
     content = read_word(path)
@@ -145,10 +152,9 @@ def _costly_mitigations(root: Path) -> str:
 def _deepest_idle_state(root: Path) -> str:
     """Returns the enabled idle state that takes longest to leave, with that time by its driver; ''
     if there is none."""
-    at = f"{root}/{CPU_DIRECTORY}/cpu0/cpuidle"
-    states = [f"{at}/state{n}" for n in numbered_entries(at, "state")]
-    latencies = [(read_number(f"{state}/latency") or 0, read_word(f"{state}/name"))
-                 for state in states if not read_number(f"{state}/disable")]  # fmt: skip
+    latencies = [(read_number(f"{path}/latency") or 0, read_word(f"{path}/name"))
+                 for path in idle_state_paths(root, 0)
+                 if not read_number(f"{path}/disable")]  # fmt: skip
     latency_us, name = max(latencies, default=(0, ""))
     return f"{name}, {latency_us} µs" if latency_us else ""
 

@@ -75,12 +75,11 @@ def _idle_states(root: Path, rows: Sequence[Cpu]) -> tuple[list[str], list[str]]
     best: tuple[list[str], list[str]] = ([], [])
     alike = all(row.type == rows[0].type for row in rows)
     for row in rows:
-        base = f"{root}/{files.CPU_DIRECTORY}/cpu{row.cpu}/cpuidle"
         idle: list[str] = []
         poll: list[str] = []
-        for number in files.numbered_entries(base, "state"):
-            name = files.read_word(f"{base}/state{number}/name")
-            (poll if name == "POLL" else idle).append(f"state{number}")
+        for path in clues.idle_state_paths(root, row.cpu):
+            polls = files.read_word(f"{path}/name") == "POLL"
+            (poll if polls else idle).append(Path(path).name)
         if len(idle) > len(best[0]):
             best = (idle, poll)
         if alike and row.online:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from perfprobe.cpu import files
@@ -50,15 +49,6 @@ WATCHDOG_TROUBLE = Trouble(
     "sysctl kernel.nmi_watchdog=0, or --smt-method traced",
 )
 OTHER_CORES_TROUBLE = Trouble("cores of this type have no such event")
-
-
-@dataclass(frozen=True, slots=True)
-class EventOptions:
-    """The events that the user chose by -e."""
-
-    text: str
-    multiplex: bool = True
-    """Whether events may take turns; if not, events that do not fit are refused."""
 
 
 def find_events(root: Path, text: str) -> list[list[ChosenEvent]]:
@@ -120,8 +110,8 @@ def open_chosen(
     multiplex: bool = True,
 ) -> list[Groups]:
     """Opens a part for each group of events. Called after all other counters are open, because
-    those take precedence. Raises Unavailable if none of the events can be counted, or, without
-    `multiplex`, if an event does not fit."""
+    those take precedence. With `multiplex` events may take turns; without it, an event that does
+    not fit is refused. Raises Unavailable for such an event, or if no event can be counted."""
     kernel = kernel or Kernel()
     selected = set(cpus)
     read = [row for row in rows if row.online and row.cpu in selected]
@@ -300,12 +290,6 @@ ERROR = 0.05
 slots."""
 
 
-@dataclass(frozen=True, slots=True)
-class Topdown:
-    parts: list[Groups]
-    missing: list[Missing]
-
-
 def topdown_events(pmus: Iterable[Pmu]) -> list[ChosenEvent]:
     """Returns the events of the group, the leader first; empty if no PMU lists them."""
     results: list[ChosenEvent] = []
@@ -327,18 +311,18 @@ def topdown_events(pmus: Iterable[Pmu]) -> list[ChosenEvent]:
 def open_topdown(
     root: Path, rows: Sequence[Cpu], pmus: Sequence[Pmu], *, cpus: Iterable[int],
     kernel: Kernel | None = None,
-) -> Topdown:  # fmt: skip
+) -> tuple[list[Groups], list[Missing]]:  # fmt: skip
     """Opens the part that counts slots; if this machine cannot count them, returns the reason."""
     kernel = kernel or Kernel()
     group = topdown_events(pmus)
     if not group:
-        return Topdown([], [Missing(TOPDOWN_KEY, NO_PERF_METRICS)] if pmus else [])
+        return [], [Missing(TOPDOWN_KEY, NO_PERF_METRICS)] if pmus else []
     selected = set(cpus)
     read = [row for row in rows if row.online and row.cpu in selected]
     opener = Opener(root, kernel, rows, read, pmus)
     if (why := opener.whole(group, _slots_trouble)) is not None:
-        return Topdown([], [Missing(TOPDOWN_KEY, why.why, why.fix)])
-    return Topdown([opener.part(group)], [])
+        return [], [Missing(TOPDOWN_KEY, why.why, why.fix)]
+    return [opener.part(group)], []
 
 
 def _slots_trouble(counts: Sequence[float]) -> Trouble | None:

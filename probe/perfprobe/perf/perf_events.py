@@ -340,6 +340,16 @@ def open_group(
     return OpenedEvents(missing=_unserved_keys(missing, [], wanted))
 
 
+def open_event(
+    kernel: Kernel, event: Event, cpu: int, *, tried: bool = False, root: Path = Path("/")
+) -> Group:
+    """Opens one event as a timed group. Raises RefusedError if it cannot be counted."""
+    opened = open_group(kernel, [event], cpu, timed=True, tried=tried, root=root)
+    if opened.group is None:
+        raise RefusedError(opened.missing[event.key])
+    return opened.group
+
+
 def refusal_of(kernel: Kernel, event: Event, cpu: int, root: Path = Path("/")) -> Trouble | None:
     """Returns why this event cannot be opened alone on this CPU; None if it can."""
     try:

@@ -13,11 +13,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from perfprobe.cpu import files
+from perfprobe.cpu import files, topology
 from perfprobe.kernel import access
 from perfprobe.kernel.access import Trouble
 from perfprobe.perf.event_names import EventName
-from perfprobe.perf.perf_events import Event, RefusedError
+from perfprobe.perf.perf_events import (
+    HARDWARE,
+    OWN_KEYS,
+    Event,
+    Group,
+    Kernel,
+    RefusedError,
+    open_event,
+)
 
 CONFIG_WORDS = ("config", "config1", "config2")
 _TERM = re.compile(r"([A-Za-z0-9_.-]+)(?:=(0[xX][0-9a-fA-F]{1,16}|[0-9]{1,20}))?")
@@ -92,7 +100,7 @@ def _bits(path: str, term: str) -> tuple[str, list[int]]:
 # --- PMUs -----------------------------------------------------------------------------------------
 
 DEVICES = "sys/bus/event_source/devices"
-CORES = (("cpu", None), ("cpu_core", "P"), ("cpu_atom", "E"), ("cpu_lowpower", "L"))
+CORES = (("cpu", None), *topology.HYBRID_PMUS)
 """Names and core types of core PMUs. Hybrids have those with a type, other machines the first."""
 
 
@@ -149,12 +157,21 @@ def core_pmu_of(pmus: Iterable[Pmu], cpu: int) -> Pmu | None:
     return next((pmu for pmu in pmus if pmu.serves(cpu)), None)
 
 
-def core_pmu_at(root: Path, cpu: int) -> Pmu:
-    """Returns the core PMU of a CPU. Raises RefusedError if there is none."""
+def open_core_event(
+    root: Path, cpu: int, number: int, *, direct: bool = False, tried: bool = False,
+    kernel: Kernel | None = None,
+) -> Group:  # fmt: skip
+    """Opens a generic event of perftop's own (a key of OWN_KEYS) on a CPU, in all rings. Raises
+    RefusedError if it cannot be counted or, with `direct`, if RDPMC cannot read it."""
     pmu = core_pmu_of(core_pmus(root), cpu)
     if pmu is None:
         raise RefusedError(access.no_pmu_trouble(root))
-    return pmu
+    event = Event(OWN_KEYS[number], HARDWARE, pmu.extended_type | number)
+    group = open_event(kernel or Kernel(), event, cpu, tried=tried, root=root)
+    if direct and not group.direct:
+        group.close()
+        raise RefusedError(pmu.indirect())
+    return group
 
 
 def no_counters_trouble(root: Path) -> Trouble:

@@ -85,9 +85,7 @@ class ProcStat:
             self._fd = -1
 
 
-# --- Reads the row of the whole machine: the probe's own cost, the switches of turbo, pressure (how
-# long tasks waited for CPUs, memory or I/O, from the kernel's accounts), load averages, interrupts
-# and context switches.
+# --- the row of the whole machine -----------------------------------------------------------------
 
 PRESSURE = ("cpu", "memory", "io")
 LOADS = (1, 5, 15)

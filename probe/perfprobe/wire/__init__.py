@@ -15,7 +15,7 @@ value, which is a msgpack uint 32 in 5 bytes. If the hello has one, every messag
 **Growth.** Readers skip unknown keys, message types, note kinds, counters of blocks and records;
 adding them does not raise the version. Only a hello with another `wire` number is refused.
 
-**hello** describes all that is needed to read the frames. `?` marks keys that may be left out.
+**hello** has all that is needed to read the frames. `?` marks keys that may be left out.
 
 | hello | value |
 |---|---|
@@ -67,15 +67,15 @@ are raw and cumulative:
 - kind `gauge`: the value now. Signed gauges are two's complement.
 - kind `flags`: columns are the number of polls, then for each bit the polls that saw it set;
   `parts` names the bits.
-There is no scope for an L3: what is counted for each is on the row of one of its CPUs only.
+There is no scope for an L3: its counts are on the row of one of its CPUs only.
 `cpus` lists the CPUs that have the counter (null: all): hybrids and partial rights need no second
 block. Rates, shares and verdicts are never on the wire.
 
-**Counters that mean something.** perftop understands the keys of this table. A counter with another
-key is recorded and shown nowhere. None is required: a number whose counters are absent is absent,
-and `missing` in hello may give the reason. Each is in a block of the scope given, and is shown
-nowhere if it is in another; the block's name is free, but for the block `cpu`. `name` and `origin`
-are words for people.
+**Known counters.** perftop understands the keys of this table. A counter with another key is
+recorded, but not displayed. None is required: a number whose counters are absent is absent, and
+`missing` in hello may give the reason. Each must be in a block of the scope given here, otherwise
+it is not displayed; the block's name is free, except that of the block `cpu`. `name` and `origin`
+are text for people.
 
 | key | scope | kind | unit | what it counts |
 |---|---|---|---|---|
@@ -160,9 +160,8 @@ of events that perf counts has a block of its own (`events.1` …), with perf_en
 perf_running_s of its own: these two may be in several blocks, and apply to their own. Any other key
 is in one block only; if it is in more, the first counts.
 
-What follows from a unit, for counters in a block of scope `cpu`: more than this in a second of the
-span is not believed, whoever sends it. A counter of 64 bits may also step back a little; a narrower
-one has wrapped.
+The unit of a counter in a block of scope `cpu` limits its rate: readers reject a faster advance as
+implausible. A counter of 64 bits may also step back a little; a narrower one has wrapped.
 
 | unit | most a second |
 |---|---|
@@ -171,10 +170,10 @@ one has wrapped.
 | events | 1e13 |
 | s | 1 |
 
-What follows from an origin:
-- it begins with `perf`, and the block has perf_enabled_s and perf_running_s: the counter is scaled
-  by enabled / running, and unknown where running stood still.
-- of a `turbo` table in hello, it begins with `cpufreq`: an upper bound, whatever its steps are.
+The origin has a meaning in two cases:
+- If it begins with `perf`, and the block has perf_enabled_s and perf_running_s, the counter is
+  scaled by enabled / running, and unknown where running did not advance.
+- If that of a `turbo` table in hello begins with `cpufreq`, the table is an upper bound.
 
 one_thread, any_thread and distributed count slower than the TSC. `multipliers` in hello has the
 candidates for their factor, likeliest first; frames decide. `smt_methods` names those to use:
@@ -183,70 +182,79 @@ candidates for their factor, likeliest first; frames decide. `smt_methods` names
 **frame**: `seq` (counts the frames that the probe made), `time_ns` (raw time at which the sample
 was due), `lost` (frames so far that a slow reader did not get), `late` (deadlines so far that every
 CPU missed), `blocks` and `records`. `blocks` maps a name to `{"head": bin, "valid": bin, "values":
-bin}`, all little-endian u64 in C order: - `head`: HEAD words a row: stamp before the read, stamp
-after it, lateness of the wake-up against `time_ns` in ns, samples of this row lost so far, ROW_
-flags. A single head row applies to all rows. - `valid`: ceil(columns/64) words a row; bit i is set
-if column i holds data. Without ROW_SAMPLED the row was not read in this frame (its next delta
-covers the whole span) and nothing is valid. - `values`: one word a column and row. Values that are
-not valid must be ignored. A frame may lack blocks: what the probe reads once for the whole machine
-(pressure, power limits) is only in the last frame of those that it writes together, and its rows
-carry the stamps of that read. As for a row that was not read, the next delta covers the whole span.
-`records` maps names to any msgpack value: - `tasks`: {CPU as text: [pid, comm, share]}: the task
-that ran most among those that last ran on the CPU, and its share of the elapsed time. Tasks are
-scanned about once a second; only the frame after a scan has the record, and it replaces the
-previous one. On a CPU that is not listed no task of the scan ran for a noticeable time. For a
-thread `pid` is its process and `comm` its own name. - `details`: {pid as text: {"user", "command",
-"threads", "affinity", "parent", "group", "cpuset"}} for processes that `tasks` or `others` name:
-when they first name one, and again now and then. Fields may be missing; `affinity` is a list of
-CPUs as text ("0-3,8"), `parent` the name of the process that started it, `group` its control group
-as /proc/PID/cgroup has it, `cpuset` the CPUs that its cpuset allows, where that is not the
-outermost one. - `others`: {CPU as text: [[pid, comm, share], ...]}: the tasks that ran most,
-busiest first, three for each CPU, and more where few CPUs have any; in the frames that have
-`tasks`. - `waits`: {CPU as text: [[wait, switches], ...]} for the tasks of `others`, in the same
-order: the share of the elapsed time that the task was ready and waited for a CPU, and how often a
-second it gave up its CPU or lost it. Either is null where it is not known, as when a task is first
-read. - `ended_children`: {pid as text: [comm, share, child]}: processes whose children took a
-noticeable share of the time since the last scan, started after it and have ended; `child` is the
-name of one that runs now, or empty. Where they ran is not known. In frames that have `tasks`. -
-`quotas`: {"groups": {path: [cpus, periods, throttled, throttled_us]}, "pids": {pid as text: [path,
-...]}}: control groups with a CPU quota that holds for tasks of this record or of the watched job,
-and which hold for each process, the innermost first. `cpus` is how many CPUs the quota allows; the
-others are cumulative: periods, those in which the group was throttled, and for how long, summed
-over CPUs. In frames that have `tasks`, and of a watched job once before and after it was moved to
-another group; absent where there is no quota. - `interrupts`: {CPU as text: [tasks, irq, softirq,
-lines, softirqs]}: CPUs that spent 3 % of the time since the last scan in interrupts and softirqs.
-The first three are shares of that time: in tasks, in interrupts and in softirqs. `lines` and
-`softirqs` are [[name, count], ...], the most frequent first: lines of /proc/interrupts (numbered
-ones as "36 eth0") and kinds of softirqs, with how often each came; empty in the first record. In
-frames that have `tasks`; absent where no CPU did. - `memory`: {"stalled_us", "counts": {key:
-count}, "groups"?: {path: [limit, hits, pages, us]}, "pids"?: {pid as text: path}}: what came since
-the last scan. `stalled_us`: for how long some task stood still for memory (PSI). `counts`: keys of
-/proc/vmstat that rose. `groups`: memory groups of tasks of this record or of the watched job: the
-limit in bytes, how often it was reached, pages that were read back, and for how long some task of
-the group stood still; null where unknown. In frames that have `tasks`; absent where nothing rose. -
-`kernel`: {"span_ns", "functions": [[kind, function, pid, comm, ns], ...]}: how long processes were
-in which functions of the kernel, by samples of its stack. `kind`: `lock` (the function waits for
-one), `clock` (it reads a slow device), `mitigation`, `entry` (of a system call), or empty. They are
-from CPUs with 15 % of their time in the kernel, in `span_ns`, the time since the last scan. In
-frames that have `tasks`; absent where no CPU was sampled. - `kernel_log`: [[kind, name, count],
-...]: what messages of the kernel's log named since the last scan: `split-lock` with a task,
-`memory-errors` (corrected) with a memory module. Absent where there were none, or the log may not
-be read. - `managers`: {pid as text: comm}: programs that were found at the start and may lower
-limits of power and clock. Absent where there were none. - `asleep_ns`: how long the machine has
-been suspended since hello. `time_ns` stood still then, and counters may have. Absent until the
-first suspension. - `watched`, where hello has a `watch`: {"threads": {thread id as text: [pid,
-comm, cpu, run_ns, wait_ns, voluntary, involuntary]}, "more"}. It lists the threads of the watched
-job that were read since the previous frame: the CPU where each last ran, and, cumulative, how long
-it has run and waited to run, and how often it gave up the CPU and lost it. Any of the last three
-may be null. `more` is the number of threads beyond those that can be followed. Where the kernel
-accounts for it, `disk` maps the same thread ids to the time in ns that each has waited for a disk.
-`states` maps them to the state in which each was read, as proc(5) names it (R, S, D, T, t ...);
-"F": it stands still with its control group. - `l3_groups`: {group: [[l3, bytes], ...]}: what each
-group of resctrl has moved from and to memory since it was first seen, by L3; null: unknown in this
-read. A group is named by its path below the mount, the default group by the empty text; control
-groups hold what their monitoring groups move. Absent where there is no group but the default one. -
-`command`: the same of a command that was started to be measured, with its children, where hello's
-`watch` is another job.
+bin}`, all little-endian u64 in C order:
+- `head`: HEAD words a row: stamp before the read, stamp after it, lateness of the wake-up against
+  `time_ns` in ns, samples of this row lost so far, ROW_ flags. A single head row applies to all
+  rows.
+- `valid`: ceil(columns/64) words a row; bit i is set if column i holds data. Without ROW_SAMPLED
+  the row was not read in this frame (its next delta covers the whole span) and nothing is valid.
+- `values`: one word a column and row. Values that are not valid must be ignored.
+
+A frame may lack blocks: what the probe reads once for the whole machine (pressure, power limits) is
+only in the last frame of those that it writes together, and its rows have the stamps of that read.
+As for a row that was not read, the next delta covers the whole span. `records` maps names to any
+msgpack value:
+- `tasks`: {CPU as text: [pid, comm, share]}: the task that ran most among those that last ran on
+  the CPU, and its share of the elapsed time. Tasks are scanned about once a second; only the frame
+  after a scan has the record, and it replaces the previous one. On a CPU that is not listed no task
+  of the scan ran for a noticeable time. For a thread `pid` is its process and `comm` its own name.
+- `details`: {pid as text: {"user", "command", "threads", "affinity", "parent", "group", "cpuset"}}
+  for processes that `tasks` or `others` name: when they first name one, and again now and then.
+  Fields may be missing; `affinity` is a list of CPUs as text ("0-3,8"), `parent` the name of the
+  process that started it, `group` its control group as /proc/PID/cgroup has it, `cpuset` the CPUs
+  that its cpuset allows, where that is not the outermost one.
+- `others`: {CPU as text: [[pid, comm, share], ...]}: the tasks that ran most, busiest first, three
+  for each CPU, and more where few CPUs have any; in the frames that have `tasks`.
+- `waits`: {CPU as text: [[wait, switches], ...]} for the tasks of `others`, in the same order: the
+  share of the elapsed time that the task was ready and waited for a CPU, and how often a second it
+  gave up its CPU or lost it. Either is null where it is not known, as when a task is first read.
+- `ended_children`: {pid as text: [comm, share, child]}: processes whose children took a noticeable
+  share of the time since the last scan, started after it and have ended; `child` is the name of one
+  that runs now, or empty. Where they ran is not known. In frames that have `tasks`.
+- `quotas`: {"groups": {path: [cpus, periods, throttled, throttled_us]}, "pids": {pid as text:
+  [path, ...]}}: control groups with a CPU quota that holds for tasks of this record or of the
+  watched job, and which hold for each process, the innermost first. `cpus` is how many CPUs the
+  quota allows; the others are cumulative: periods, those in which the group was throttled, and for
+  how long, summed over CPUs. In frames that have `tasks`, and of a watched job once before and
+  after it was moved to another group; absent where there is no quota.
+- `interrupts`: {CPU as text: [tasks, irq, softirq, lines, softirqs]}: CPUs that spent 3 % of the
+  time since the last scan in interrupts and softirqs. The first three are shares of that time: in
+  tasks, in interrupts and in softirqs. `lines` and `softirqs` are [[name, count], ...], the most
+  frequent first: lines of /proc/interrupts (numbered ones as "36 eth0") and kinds of softirqs, with
+  how often each came; empty in the first record. In frames that have `tasks`; absent where no CPU
+  did.
+- `memory`: {"stalled_us", "counts": {key: count}, "groups"?: {path: [limit, hits, pages, us]},
+  "pids"?: {pid as text: path}}: changes since the last scan. `stalled_us`: for how long some task
+  was stalled for memory (PSI). `counts`: keys of /proc/vmstat that rose. `groups`: memory groups of
+  tasks of this record or of the watched job: the limit in bytes, how often it was reached, pages
+  that were read back, and for how long some task of the group was stalled; null where unknown. In
+  frames that have `tasks`; absent where nothing rose.
+- `kernel`: {"span_ns", "functions": [[kind, function, pid, comm, ns], ...]}: how long processes
+  were in which functions of the kernel, by samples of its stack. `kind`: `lock` (the function waits
+  for one), `clock` (it reads a slow device), `mitigation`, `entry` (of a system call), or empty.
+  They are from CPUs with 15 % of their time in the kernel, in `span_ns`, the time since the last
+  scan. In frames that have `tasks`; absent where no CPU was sampled.
+- `kernel_log`: [[kind, name, count], ...]: names in messages of the kernel's log since the last
+  scan: `split-lock` with a task, `memory-errors` (corrected) with a memory module. Absent where
+  there were none, or the log may not be read.
+- `managers`: {pid as text: comm}: programs that were found at the start and may lower limits of
+  power and clock. Absent where there were none.
+- `asleep_ns`: how long the machine has been suspended since hello. `time_ns` stopped then, and
+  counters may have. Absent until the first suspension.
+- `watched`, where hello has a `watch`: {"threads": {thread id as text: [pid, comm, cpu, run_ns,
+  wait_ns, voluntary, involuntary]}, "more"}. It lists the threads of the watched job that were read
+  since the previous frame: the CPU where each last ran, and, cumulative, how long it has run and
+  waited to run, and how often it gave up the CPU and lost it. Any of the last three may be null.
+  `more` is the number of threads beyond those that can be followed. Where the kernel accounts for
+  it, `disk` maps the same thread ids to the time in ns that each has waited for a disk. `states`
+  maps them to the state in which each was read, as proc(5) names it (R, S, D, T, t ...); "F": its
+  control group is frozen.
+- `command`: the same for a command that perftop has started to measure it, with its children, where
+  hello's `watch` is another job.
+- `l3_groups`: {group: [[l3, bytes], ...]}: the traffic of each group of resctrl from and to memory
+  since it was first read, by L3; null: unknown in this read. A group is named by its path below the
+  mount, the default group by the empty text; the traffic of a control group includes that
+  of its monitoring groups. Absent where there is no group but the default one.
 
 **packed**, in recordings only: a frame or note as its difference to the previous one, deflated;
 described in the app's `session/packing.py`.
@@ -259,14 +267,16 @@ described in the app's `session/packing.py`.
 `gap` {"since_ns", "why"}: from there to the note's time the link to the probe was broken; counters
 start again in the frames after it, whose rows have ROW_REBASED,
 `echo` {"number"}: the answer to an order of the reader, at the raw time at which it was read,
-`index` at the end of a recording. From sources that program registers, which they read back at
+`index` at the end of a recording.
+
+From sources that program registers, which they read back at
 least once a second:
-- `taken` {"cpus", "counters": keys, "since_ns"}: the registers of these counters do not hold any
-  more what the probe had written. In frames due after it their values on these CPUs are not valid;
-  those of frames since `since_ns`, the raw time of the last good check, are in doubt.
-- `given-back` {"cpus", "counters": keys}: the registers hold it again, which the probe did not
-  cause. Values are valid from the first sample after this note's time on; the difference from one
-  before `taken` to one after this means nothing.
+- `taken` {"cpus", "counters": keys, "since_ns"}: the registers of these counters no longer hold
+  the values that the probe has written. In frames due after it their values on these CPUs are not
+  valid; those of frames since `since_ns`, the raw time of the last good check, are in doubt.
+- `given-back` {"cpus", "counters": keys}: the registers have these values again, written by another
+  program. Values are valid from the first sample after this note's time on; a difference between a
+  value before `taken` and one after this note means nothing.
 
 **bye**: `reason` (text), `status` (0 when all was well).
 """
@@ -324,47 +334,10 @@ from perfprobe.wire.messages import (
 )
 
 __all__ = [
-    "HEAD",
-    "LATEST_NS",
-    "MAX_COLUMNS",
-    "MAX_ELEMENTS",
-    "MAX_MESSAGE",
-    "ROW_ELSEWHERE",
-    "ROW_OFFLINE",
-    "ROW_REBASED",
-    "ROW_SAMPLED",
-    "ROW_UNPINNED",
-    "ROW_WIDE",
-    "VERSION",
-    "Block",
-    "Bye",
-    "Bytes",
-    "Counter",
-    "Cpu",
-    "Decoder",
-    "Frame",
-    "Hello",
-    "Identity",
-    "Message",
-    "Missing",
-    "Multiplier",
-    "Note",
-    "Packed",
-    "Rate",
-    "Rows",
-    "Scope",
-    "Step",
-    "Turbo",
-    "WireError",
-    "check_frame",
-    "check_note",
-    "encode",
-    "first_fields",
-    "frame_bytes",
-    "max_elements",
-    "take_hotplug",
-    "topology_row",
-    "unpack",
-    "with_columns",
-    "without_check",
+    "HEAD", "LATEST_NS", "MAX_COLUMNS", "MAX_ELEMENTS", "MAX_MESSAGE", "ROW_ELSEWHERE",
+    "ROW_OFFLINE", "ROW_REBASED", "ROW_SAMPLED", "ROW_UNPINNED", "ROW_WIDE", "VERSION", "Block",
+    "Bye", "Bytes", "Counter", "Cpu", "Decoder", "Frame", "Hello", "Identity", "Message", "Missing",
+    "Multiplier", "Note", "Packed", "Rate", "Rows", "Scope", "Step", "Turbo", "WireError",
+    "check_frame", "check_note", "encode", "first_fields", "frame_bytes", "max_elements",
+    "take_hotplug", "topology_row", "unpack", "with_columns", "without_check",
 ]  # fmt: skip

@@ -29,6 +29,8 @@ from perfprobe.instruments import ramp
 from perfprobe.kernel import access
 from perfprobe.native import affinity, tsc_rate
 from perfprobe.perf import perf_events
+from perfprobe.perf.perf_events import CYCLES
+from perfprobe.perf.perf_pmus import open_core_event
 
 # --- machine code ---------------------------------------------------------------------------------
 
@@ -295,7 +297,7 @@ def measured_runs(
     for name in ("gone_at", "back_at", "slow"):
         ctypes.c_uint64.in_dll(library, name).value = faults.get(name, 0)
     group = fakeperf.Group([], timed=True, address=library.made_up(), direct=True)
-    monkeypatch.setattr(ramp, "open_cycles", lambda _cpu: group)
+    monkeypatch.setattr("perfprobe.perf.perf_pmus.open_core_event", lambda *_, **__: group)
     cpu = max(os.sched_getaffinity(0))
     with affinity.pinned_to(cpu):
         result = ramp.measure_runs(WORK, tsc_rate.calibrate().hz, cpu, [])
@@ -357,7 +359,7 @@ def test_cycles_in_all_rings_of_that_cpu(
     for name, (number, cpus) in pmus.items():
         fakeperf.pmu(tmp_path, name, number, cpus)
     kernel = Direct()
-    group = ramp.open_cycles(3, kernel, tmp_path)
+    group = open_core_event(tmp_path, 3, CYCLES, direct=True, tried=True, kernel=kernel)
     assert kernel.groups == [group]
     ((event, cpu, leader, host_only),) = kernel.opened.values()
     assert (event.type, event.config, event.kernel) == (perf_events.HARDWARE, config, False)
@@ -366,7 +368,7 @@ def test_cycles_in_all_rings_of_that_cpu(
 
 def refusal_of_counter(kernel: fakeperf.Kernel, root: Path) -> access.Trouble:
     with pytest.raises(perf_events.RefusedError) as raised:
-        ramp.open_cycles(0, kernel, root)
+        open_core_event(root, 0, CYCLES, direct=True, tried=True, kernel=kernel)
     assert all(group.closed for group in kernel.groups)
     return raised.value.trouble
 

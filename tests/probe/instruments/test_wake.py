@@ -28,7 +28,7 @@ def test_idle_states_are_those_of_the_driver(tmp_path: Path) -> None:
         ("C1E", 4),
         ("C6", 170),
     ]
-    assert wake.entries(tmp_path, 1, known) == [5, 70, 9]
+    assert wake.entries(known) == [5, 70, 9]
     assert wake.states(tmp_path, 0) == []
 
 

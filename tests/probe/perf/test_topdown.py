@@ -11,8 +11,10 @@ from fakeperf import TIMES, keys_on, machine
 
 from perfprobe.cpu import topology
 from perfprobe.perf import chosen, perf_pmus
-from perfprobe.perf.chosen import TOPDOWN_LEVEL_1, TOPDOWN_LEVEL_2, Topdown
+from perfprobe.perf.chosen import TOPDOWN_LEVEL_1, TOPDOWN_LEVEL_2
+from perfprobe.perf.groups import Groups
 from perfprobe.perf.perf_events import LEADER, Event
+from perfprobe.wire import Missing
 
 MOVED = {"slots": 1000, "topdown_retiring": 400, "topdown_bad_speculation": 50,
          "topdown_frontend": 150, "topdown_backend": 400}  # fmt: skip
@@ -28,7 +30,7 @@ def listing(root: Path, pmu: str, *tables: dict[str, tuple[str, str]]) -> None:
         trees.put(root, f"{fakeperf.DEVICES}/{pmu}/events/{name}", f"event=0x00,umask={code}\n")
 
 
-def open_part(root: Path, kernel: fakeperf.Kernel) -> Topdown:
+def open_part(root: Path, kernel: fakeperf.Kernel) -> tuple[list[Groups], list[Missing]]:
     rows = topology.read(root)
     return chosen.open_topdown(
         root, rows, perf_pmus.core_pmus(root), cpus=[row.cpu for row in rows], kernel=kernel
@@ -40,10 +42,9 @@ def test_ice_lake_has_a_group_led_by_slots(tmp_path: Path) -> None:
     fakeperf.pmu(tmp_path, "cpu", 4)
     listing(tmp_path, "cpu", TOPDOWN_LEVEL_1)
     kernel = fakeperf.Kernel(moved=MOVED)
-    result = open_part(tmp_path, kernel)
-    (part,) = result.parts
+    (part,), missing = open_part(tmp_path, kernel)
     assert keys_on(part) == [*TIMES, *TOPDOWN_LEVEL_1]
-    assert result.missing == []
+    assert missing == []
     opens = [(e.key, e.config, leader) for e, cpu, leader, _ in kernel.opened.values() if cpu == 1]
     assert [key for key, _, _ in opens[-5:]] == [*TOPDOWN_LEVEL_1]
     assert {(key, config) for key, config, leader in opens if leader == LEADER} == {
@@ -57,7 +58,7 @@ def test_sapphire_rapids_has_the_second_level_too(tmp_path: Path) -> None:
     machine(tmp_path)
     fakeperf.pmu(tmp_path, "cpu", 4)
     listing(tmp_path, "cpu", TOPDOWN_LEVEL_1, TOPDOWN_LEVEL_2)
-    (part,) = open_part(tmp_path, fakeperf.Kernel(moved=MOVED)).parts
+    (part,), _ = open_part(tmp_path, fakeperf.Kernel(moved=MOVED))
     assert keys_on(part) == [*TIMES, *TOPDOWN_LEVEL_1, *TOPDOWN_LEVEL_2]
 
 
@@ -67,7 +68,7 @@ def test_only_p_cores_of_a_hybrid_have_the_group(tmp_path: Path) -> None:
     fakeperf.pmu(tmp_path, "cpu_atom", 10, "1,3")
     listing(tmp_path, "cpu_core", TOPDOWN_LEVEL_1)
     listing(tmp_path, "cpu_atom", {key: TOPDOWN_LEVEL_1[key] for key in [*TOPDOWN_LEVEL_1][1:]})
-    (part,) = open_part(tmp_path, fakeperf.Kernel(moved=MOVED)).parts
+    (part,), _ = open_part(tmp_path, fakeperf.Kernel(moved=MOVED))
     assert {tuple(counter.cpus or ()) for counter in part.counters} == {(0, 2)}
     assert {m.why for m in part.missing} == {"cores of this type have no PERF_METRICS"}
 
@@ -75,8 +76,8 @@ def test_only_p_cores_of_a_hybrid_have_the_group(tmp_path: Path) -> None:
 def test_groups_that_fail_like_real_ones(tmp_path: Path) -> None:
     machine(tmp_path)
     fakeperf.pmu(tmp_path, "cpu", 4)
-    result = open_part(tmp_path, fakeperf.Kernel())
-    assert (result.parts, result.missing[0].why) == ([], chosen.NO_PERF_METRICS)
+    parts, (lacking,) = open_part(tmp_path, fakeperf.Kernel())
+    assert (parts, lacking.why) == ([], chosen.NO_PERF_METRICS)
     listing(tmp_path, "cpu", TOPDOWN_LEVEL_1)
     zeros = fakeperf.Kernel(moved=MOVED | {"topdown_retiring": 0, "topdown_backend": 0})
     negative = fakeperf.Kernel(moved=MOVED | {"topdown_retiring": -400, "topdown_backend": 1200})
@@ -86,7 +87,7 @@ def test_groups_that_fail_like_real_ones(tmp_path: Path) -> None:
 
     refusing = fakeperf.Kernel(refuse=refuse_beside_slots)
     for kernel in (zeros, negative, refusing):
-        result = open_part(tmp_path, kernel)
-        assert result.parts == []
-        assert [m.what for m in result.missing] == [chosen.TOPDOWN_KEY]
+        parts, missing = open_part(tmp_path, kernel)
+        assert parts == []
+        assert [m.what for m in missing] == [chosen.TOPDOWN_KEY]
         assert all(group.closed for group in kernel.groups)

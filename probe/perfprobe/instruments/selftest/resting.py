@@ -39,7 +39,7 @@ CHECKS = (
 @dataclass(frozen=True, slots=True)
 class Shares:
     """Times within `whole` in which the first, the second, and both of two patterns worked, in TSC
-    ticks or in ns."""
+    ticks."""
 
     whole: int
     first: int
@@ -56,21 +56,13 @@ def pattern_shares(
     first: Sequence[WorkSpan], second: Sequence[WorkSpan], moved: Movement
 ) -> Shares:
     """Shares of two patterns within the span of `moved`, in TSC ticks."""
-    on0, on1 = ([(s.begin, s.end) for s in spans] for spans in (first, second))
-    return overlapping_shares(on0, on1, moved.end - moved.begin)
-
-
-def overlapping_shares(
-    first: Sequence[tuple[int, int]], second: Sequence[tuple[int, int]], whole: int
-) -> Shares:
-    """Shares of two sequences of (begin, end) spans."""
-    on0, on1 = (sum(end - begin for begin, end in spans) for spans in (first, second))
+    on0, on1 = (sum(span.end - span.begin for span in spans) for spans in (first, second))
     both = sum(
-        max(0, min(end, until) - max(begin, since))
-        for begin, end in first
-        for since, until in second
+        max(0, min(one.end, other.end) - max(one.begin, other.begin))
+        for one in first
+        for other in second
     )
-    return Shares(whole, on0, on1, both)
+    return Shares(moved.end - moved.begin, on0, on1, both)
 
 
 @dataclass(frozen=True, slots=True)
