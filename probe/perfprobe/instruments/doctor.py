@@ -94,7 +94,7 @@ def _perf_check(root: Path) -> Check:
     refused = access.perf_trouble(root)
     if refused is not None:
         return Check(what, "not usable", refused.why, COUNTED_NUMBERS, refused.fix)
-    if access.may_read_counters(root, access.CAP_PERFMON, access.CAP_SYS_ADMIN):
+    if access.has_capability(root, access.CAP_PERFMON, access.CAP_SYS_ADMIN):
         return Check(what, "usable", f"{listed}; CAP_PERFMON")
     level = files.read_number(f"{root}/proc/sys/kernel/perf_event_paranoid")
     if access.is_seccomp_filtered(root):

@@ -188,18 +188,18 @@ DIFFERENCE_FACTOR = math.sqrt(2)
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    seconds: float
-    """Time for all rounds. Only a round of `first` samples may end later."""
-    count: int
+    max_s: float
+    """Time for all rounds. Only a round of `first_size` samples may end later."""
+    max_count: int
     """Maximum number of samples in all rounds."""
-    first: int = 64
+    first_size: int = 64
     """Samples in the first round; later rounds have a multiple of that number."""
     growth: int = 4
-    most: int = 4096
+    max_size: int = 4096
     """Maximum number of samples in a round; the samples of a round should fit into the L1 cache."""
-    longest_s: float = math.inf
+    max_round_s: float = math.inf
     """Maximum time of a round. The first round may last longer: an error needs several rounds."""
-    least_s: float = 0.0
+    min_s: float = 0.0
     """Minimum time before a mean counts as settled: disturbances occur at the rate of the kernel's
     timer or slower."""
 
@@ -226,7 +226,7 @@ def repeat_until_settled(
     """Calls `measure(n)`, which takes n samples and returns their mean, until the weighted mean
     changes by less than `epsilon` of itself or a limit is reached; at least once."""
     start = round_start = clock()
-    size, held, count = limits.first, 0, 0
+    size, held, count = limits.first_size, 0, 0
     rounds: list[tuple[int, float]] = []
     mean, total = math.nan, 0.0
     while True:
@@ -237,10 +237,10 @@ def repeat_until_settled(
         total += size * latest
         before, mean = mean, total / count
         held = held + 1 if abs(mean - before) <= epsilon * abs(mean) else 0
-        settled = held >= STABLE_ROUNDS and now - start >= limits.least_s
-        room = _samples_left(limits, size, now - round_start, start + limits.seconds - now)
-        size = min(size * limits.growth, limits.most, limits.count - count, room)
-        size -= size % limits.first
+        settled = held >= STABLE_ROUNDS and now - start >= limits.min_s
+        room = _samples_left(limits, size, now - round_start, start + limits.max_s - now)
+        size = min(size * limits.growth, limits.max_size, limits.max_count - count, room)
+        size -= size % limits.first_size
         if settled or size <= 0:
             spread_error = standard_error(rounds)
             least = None if spread_error is None else max(spread_error, epsilon * abs(mean))
@@ -253,7 +253,7 @@ def _samples_left(limits: Limits, size: int, took: float, left: float) -> int:
     if left <= 0:
         return 0
     took = max(took, 1e-9)  # a coarse clock may stand still during a short round
-    return max(limits.first, int(size * min(left, limits.longest_s) / took))
+    return max(limits.first_size, int(size * min(left, limits.max_round_s) / took))
 
 
 def combined_mean(parts: Sequence[RepeatedMean]) -> RepeatedMean:

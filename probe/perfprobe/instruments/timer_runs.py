@@ -169,7 +169,7 @@ error."""
 WARM_S = 0.01
 """Time in s for which the same instructions run before each measurement: a core may need this long
 to reach its clock."""
-LIMITS = Limits(seconds=0.03, count=1_000_000, longest_s=0.004, least_s=0.012)
+LIMITS = Limits(max_s=0.03, max_count=1_000_000, max_round_s=0.004, min_s=0.012)
 """Limits of a method in one pass; all methods and passes then take some 2 s. `least_s` is three
 ticks of a 250 Hz timer."""
 
@@ -247,7 +247,7 @@ def _open_run(method: Method, cpu: int, leaves: Leaves, stack: contextlib.ExitSt
 
 
 def _measure(run: Run) -> None:
-    ticks, values = (ffi.new("uint64_t[]", LIMITS.most) for _ in range(2))
+    ticks, values = (ffi.new("uint64_t[]", LIMITS.max_size) for _ in range(2))
 
     def burst(size: int) -> None:
         check_result(lib.pp_timer_run(run.timer.handle, size, ticks, values))
@@ -263,5 +263,5 @@ def _measure(run: Run) -> None:
 
     warm = time.monotonic() + WARM_S
     while time.monotonic() < warm:
-        burst(LIMITS.first)
+        burst(LIMITS.first_size)
     run.parts.append(repeat_until_settled(measure, EPSILON, LIMITS))

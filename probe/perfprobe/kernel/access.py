@@ -30,7 +30,7 @@ class Trouble:
     fix: str | None = None
 
 
-def may_read_counters(root: Path, *capabilities: int) -> bool:
+def has_capability(root: Path, *capabilities: int) -> bool:
     """Whether the effective set has one of these capabilities."""
     try:
         effective = int(own_status(root, "CapEff")[0], 16)
@@ -49,12 +49,12 @@ def perf_trouble(root: Path) -> Trouble | None:
         why = f"root in a user namespace has no right to it, and perf_event_paranoid is {level}"
         fix = "start perftop outside, or there: sudo sysctl kernel.perf_event_paranoid=0"
         return Trouble(why, fix)
-    if not may_read_counters(root, CAP_PERFMON, CAP_SYS_ADMIN):
+    if not has_capability(root, CAP_PERFMON, CAP_SYS_ADMIN):
         why = f"needs CAP_PERFMON or kernel.perf_event_paranoid <= 0, it is {level}"
         if os.geteuid() == 0:
             return Trouble(why, root_remedy(root, "CAP_PERFMON"))
         return Trouble(why, "perftop --sudo, or sudo sysctl kernel.perf_event_paranoid=0")
-    if int(level) >= 3 and not may_read_counters(
+    if int(level) >= 3 and not has_capability(
         root, CAP_SYS_ADMIN
     ):  # a level that a patch of Debian and Ubuntu adds
         why = f"perf_event_paranoid is {level}: CAP_PERFMON is not enough, it needs CAP_SYS_ADMIN"
@@ -102,7 +102,7 @@ def hidden_tasks_trouble(root: Path) -> Trouble | None:
             why = "in a PID namespace: processes outside this container are hidden"
             return Trouble(why, "start perftop outside the container")
     level = hidepid_level(root)
-    if not level or may_read_counters(root, CAP_SYS_PTRACE):
+    if not level or has_capability(root, CAP_SYS_PTRACE):
         return None
     why = f"processes of other users are hidden: /proc is mounted with hidepid={level}"
     return Trouble(why, "run perftop with --sudo, or: sudo mount -o remount,hidepid=0 /proc")

@@ -160,7 +160,7 @@ def _failure(number: int, log: str) -> OSError:
 def _is_permitted() -> bool:
     """Whether this process has the capabilities that tracing needs."""
     return not identity.user_namespace() and all(
-        access.may_read_counters(ROOT, capability, access.CAP_SYS_ADMIN)
+        access.has_capability(ROOT, capability, access.CAP_SYS_ADMIN)
         for capability in (access.CAP_BPF, access.CAP_PERFMON)
     )
 

@@ -110,7 +110,8 @@ class _TaskReading:
 
     @property
     def is_in_queue(self) -> bool:
-        return self.may_wait or any(thread.may_wait for thread in self.threads.values())
+        threads = self.threads.values()  # usually none: then no generator is made
+        return self.may_wait or (bool(threads) and any(thread.may_wait for thread in threads))
 
 
 class _Runner(NamedTuple):
@@ -340,7 +341,7 @@ class Tasks:
             yield from self._describe([*firsts, *busiest], details)
         others = {str(cpu): [runner.record() for runner in runners] for cpu, runners in ran.items()}
         waits = {str(cpu): [runner.waits() for runner in runners] for cpu, runners in ran.items()}
-        tasks = {cpu: told[0] for cpu, told in others.items()}
+        tasks = {cpu: records[0] for cpu, records in others.items()}
         self._ready = {"tasks": tasks, "others": others, "waits": waits}
         self._ready |= {"details": details} if details else {}
         pids = [*self._watched_pids(), *(runner.pid for runner in busiest)]

@@ -266,11 +266,11 @@ def perf_events(run: Callable[[], bytes] | None = None) -> Mapping[str, list[Lis
     import subprocess
 
     try:
-        event_names_of = json.loads((run or _perf_listing)())
+        listing = json.loads((run or _perf_listing)())
     except (OSError, ValueError, subprocess.SubprocessError, RecursionError):
         return {}
     events: dict[str, list[ListedEvent]] = {}
-    for item in event_names_of if isinstance(event_names_of, list) else []:
+    for item in listing if isinstance(listing, list) else []:
         texts = item if isinstance(item, dict) else {}
         keys = ("EventName", "Encoding", "BriefDescription")
         name, encoding, about = (t if isinstance(t := texts.get(key), str) else "" for key in keys)

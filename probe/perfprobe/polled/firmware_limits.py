@@ -298,16 +298,16 @@ class HsmpTable:
 # and hello names it.
 
 DEBUGFS = "sys/kernel/debug"
-COARSE_FILE = ("FREQUENCY", "CURRENT", "POWER", "THERMAL", "PLATFORM", "MCP", "RAS", "MISC", "QOS",
-          "DFC")  # fmt: skip
+COARSE_REASONS = ("FREQUENCY", "CURRENT", "POWER", "THERMAL", "PLATFORM", "MCP", "RAS", "MISC",
+                  "QOS", "DFC")  # fmt: skip
 _LIMITS = [f"{level}_{by}" for level in ("PL1", "PL2") for by in ("MSR_TPMI", "MMIO", "PCS")]
-FINE_FILE = (
+FINE_REASONS = (
     *(f"FREQUENCY_CDYN{n}" for n in range(6)), "FREQUENCY_FCT", "FREQUENCY_PCS_TRL",
     "CURRENT_MTPMAX", "POWER_FAST_RAPL", *(f"POWER_PKG_{name}" for name in _LIMITS),
     *(f"POWER_PLATFORM_{name}" for name in _LIMITS), "THERMAL_PER_CORE", "DFC_UFS",
     "PLATFORM_PROCHOT", "PLATFORM_HOT_VR", "MISC_PCS_PSTATE",
 )  # fmt: skip
-PARTS = (*COARSE_FILE, *FINE_FILE)
+PARTS = (*COARSE_REASONS, *FINE_REASONS)
 """The driver's names of the bits. Further names of later kernels are ignored."""
 KEY = "plr_reasons"
 COUNTER = Counter(

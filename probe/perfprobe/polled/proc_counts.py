@@ -6,6 +6,7 @@ accounts), load averages, interrupts and context switches."""
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -90,6 +91,7 @@ class ProcStat:
 PRESSURE = ("cpu", "memory", "io")
 LOADS = (1, 5, 15)
 """Minutes over which the kernel averages the load."""
+_LOADS = re.compile(rb"([0-9]{1,12}\.[0-9]{2}) " * len(LOADS))
 TOTALS = {b"intr": "interrupts", b"ctxt": "context_switches"}
 """Lines of /proc/stat, and the counter key of each."""
 MAX_CPUS_FOR_TOTALS = 64
@@ -179,12 +181,12 @@ def read_some(fd: int) -> int | None:
 
 def parse_loads(text: bytes) -> list[int | None]:
     """Returns the first numbers in `0.20 0.18 0.12 1/80 11206`, in hundredths."""
-    results: list[int | None] = []
-    for word in (text.split() + [b""] * len(LOADS))[: len(LOADS)]:
-        whole, dot, part = word.partition(b".")
-        good = dot and whole.isdigit() and part.isdigit() and len(part) == 2 and len(whole) <= 12
-        results.append(int(whole + part) if good else None)
-    return results
+    match = _LOADS.match(text)
+    return (
+        [None] * len(LOADS)
+        if match is None
+        else [int(n.replace(b".", b"")) for n in match.groups()]
+    )
 
 
 def parse_totals(text: bytes) -> list[int | None]:

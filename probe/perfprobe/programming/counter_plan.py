@@ -204,16 +204,16 @@ def program(registers: Registers, wanted: Changes) -> None:
             registers.write(register, change.ours)
 
 
-def restore(registers: Registers, result: Changes) -> Iterator[tuple[int, MsrError]]:
+def restore(registers: Registers, changes: Changes) -> Iterator[tuple[int, MsrError]]:
     """Restores the registers, enabling bits first. Yields the registers that could not be restored,
     with their errors."""
     now: dict[int, int] = {}
-    for register in result:
+    for register in changes:
         try:
             now[register] = registers.read(register)
         except MsrError as error:
             yield register, error
-    value = values_to_restore(result, now)
+    value = values_to_restore(changes, now)
     for register in reversed(now):
         try:
             if value[register] != now[register]:
@@ -222,15 +222,15 @@ def restore(registers: Registers, result: Changes) -> Iterator[tuple[int, MsrErr
             yield register, error
 
 
-def values_to_restore(result: Changes, now: Mapping[int, int]) -> dict[int, int]:
+def values_to_restore(changes: Changes, now: Mapping[int, int]) -> dict[int, int]:
     """The values to restore. A counter that another program has taken meanwhile keeps its values
     and its enabling bit."""
-    taken = _still_ours(result, now)
+    taken = _taken_bits(changes, now)
     nibbles = sum(0xF << NIBBLE * n for n in range(MAX_FIXED) if taken >> 32 + n & 1)
     theirs = {FIXED_CONTROL: nibbles, GLOBAL_CONTROL: taken, AMD_GLOBAL_CONTROL: taken}
     values = {}
     for register, value in now.items():
-        before, ours = result[register].before, result[register].ours
+        before, ours = changes[register].before, changes[register].ours
         if register in SHARED_REGISTERS:
             own = (before ^ ours) & ~theirs[register]
             values[register] = value & ~own | before & own
@@ -239,11 +239,11 @@ def values_to_restore(result: Changes, now: Mapping[int, int]) -> dict[int, int]
     return values
 
 
-def _still_ours(result: Changes, now: Mapping[int, int]) -> int:
+def _taken_bits(changes: Changes, now: Mapping[int, int]) -> int:
     """The enabling bits of counters that another program has taken."""
     bits = 0
     for register, value in now.items():
-        before, ours = result[register].before, result[register].ours
+        before, ours = changes[register].before, changes[register].ours
         if register == FIXED_CONTROL:
             for n in range(MAX_FIXED):
                 expected = {control_nibble(before, n), control_nibble(ours, n)}

@@ -34,7 +34,7 @@ from perfprobe.registers.parts import (
 )
 from perfprobe.wire import Cpu, Missing, Multiplier, Rate, Scope, Turbo
 
-UNREAD_TEXT = ("aperf", "mperf", "smi", "limit_reasons")
+UNREAD_KEYS = ("aperf", "mperf", "smi", "limit_reasons")
 """Keys that are reported missing if no register can be read."""
 
 Finder = Callable[[CpuKind, Registers], Readings]
@@ -62,7 +62,7 @@ def open_registers(
         survey.find_kinds(rows)
         parts = survey.parts(lambda _: [])
     except MsrError as error:
-        return [], [Missing(key, error.why, error.fix) for key in UNREAD_TEXT], survey.info
+        return [], [Missing(key, error.why, error.fix) for key in UNREAD_KEYS], survey.info
     return [part for part in parts if part is not None], survey.missing, survey.info
 
 

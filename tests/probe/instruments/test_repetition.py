@@ -47,13 +47,13 @@ class Simulated:
 
 limits_ = st.builds(
     Limits,
-    seconds=st.floats(1e-4, 2),
-    count=st.integers(8, 20_000),
-    first=st.sampled_from([1, 8, 64]),
+    max_s=st.floats(1e-4, 2),
+    max_count=st.integers(8, 20_000),
+    first_size=st.sampled_from([1, 8, 64]),
     growth=st.integers(2, 8),
-    most=st.sampled_from([64, 1024, 4096]),
-    longest_s=st.floats(1e-3, 10),
-    least_s=st.floats(0, 1),
+    max_size=st.sampled_from([64, 1024, 4096]),
+    max_round_s=st.floats(1e-3, 10),
+    min_s=st.floats(0, 1),
 )
 values_ = st.lists(st.floats(1, 1e6), min_size=1, max_size=40)
 
@@ -66,15 +66,15 @@ def test_repetition_stays_within_its_limits(
     result = machine.run(epsilon, limits)
     sizes = [size for size, _ in machine.rounds]
     assert result.count == sum(sizes)
-    assert sizes[0] == limits.first
-    assert result.count <= max(limits.count, limits.first)
+    assert sizes[0] == limits.first_size
+    assert result.count <= max(limits.max_count, limits.first_size)
     for size, begun in zip(sizes[1:], machine.begun[1:], strict=True):
-        assert size % limits.first == 0
-        assert limits.first <= size <= limits.most
-        assert begun < limits.seconds
-        if size > limits.first:
-            assert begun + size * cost <= limits.seconds * (1 + 1e-6) + 1e-9
-            assert size * cost <= limits.longest_s * (1 + 1e-6)
+        assert size % limits.first_size == 0
+        assert limits.first_size <= size <= limits.max_size
+        assert begun < limits.max_s
+        if size > limits.first_size:
+            assert begun + size * cost <= limits.max_s * (1 + 1e-6) + 1e-9
+            assert size * cost <= limits.max_round_s * (1 + 1e-6)
     assert min(values) * 0.999999 <= result.mean <= max(values) * 1.000001
 
 
@@ -89,25 +89,25 @@ def test_a_settled_mean_is_stable(
     means = [total / size for total, size in zip(sums, sizes, strict=True)]
     moves = [abs(b - a) <= epsilon * abs(b) for a, b in pairwise(means)]
     held = len(moves) >= STABLE_ROUNDS and all(moves[-STABLE_ROUNDS:])
-    assert result.settled == (held and machine.now - 100.0 >= limits.least_s)
+    assert result.settled == (held and machine.now - 100.0 >= limits.min_s)
     if result.error is not None:
         assert result.error >= epsilon * result.mean * 0.999999
 
 
 def test_a_constant_settles_quickly() -> None:
     machine = Simulated(1e-6, lambda _: 42.0)
-    result = machine.run(0.01, Limits(seconds=10, count=10**9))
+    result = machine.run(0.01, Limits(max_s=10, max_count=10**9))
     assert [size for size, _ in machine.rounds] == [64, 256, 1024, 4096]
     assert result == RepeatedMean(42.0, 0.42, 64 + 256 + 1024 + 4096, settled=True)
 
 
 def test_one_round_has_no_error() -> None:
-    result = Simulated(1.0, lambda _: 7.0).run(0.01, Limits(seconds=1, count=10**9))
+    result = Simulated(1.0, lambda _: 7.0).run(0.01, Limits(max_s=1, max_count=10**9))
     assert (result.mean, result.error, result.settled) == (7.0, None, False)
 
 
 def test_the_number_of_rounds_is_limited_if_the_clock_stops() -> None:
-    result = Simulated(0.0, float).run(1e-9, Limits(seconds=1, count=20_000))
+    result = Simulated(0.0, float).run(1e-9, Limits(max_s=1, max_count=20_000))
     assert result.count <= 20_000
 
 

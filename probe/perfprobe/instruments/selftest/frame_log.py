@@ -84,7 +84,7 @@ class FrameLog:
         """Number of rows of the counter's block."""
         return self.hello.rows(self.scope(key))
 
-    def begin(self) -> None:
+    def restart(self) -> None:
         """Drops the frames so far, and takes frames until every row was read once more."""
         self._reads_of.clear()
         self.read_past(read_instant()[1])

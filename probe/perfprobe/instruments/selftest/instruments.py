@@ -20,7 +20,7 @@ from perfprobe.errors import Unavailable
 from perfprobe.instruments.selftest import resting
 from perfprobe.instruments.selftest.frame_log import FrameLog, read_instant
 from perfprobe.instruments.selftest.verdict import Result
-from perfprobe.instruments.selftest.working import read_factors
+from perfprobe.instruments.selftest.working import tick_factors
 from perfprobe.native.affinity import pinned_to
 from perfprobe.wire import Missing
 
@@ -51,7 +51,7 @@ class CopyRun:
 
 def copy_memory(log: FrameLog) -> CopyRun:
     """Copies memory on one CPU, with samples before and after it."""
-    log.begin()
+    log.restart()
     cpu = max(os.sched_getaffinity(0))
     with contextlib.suppress(OSError), pinned_to(cpu):
         begin, copied = read_instant()[1], 0
@@ -353,7 +353,7 @@ def _calibration_row(log: FrameLog, span: CopyRun) -> dict[str, Any]:
     if moved is None or moved.amount <= 0:
         return _row(name, "undecided", counters=[key], why=f"{key} was not read in that time")
     factor = (moved.end - moved.begin) / moved.amount
-    nearest = min(read_factors(log, key), key=lambda candidate: abs(candidate - factor))
+    nearest = min(tick_factors(log, key), key=lambda candidate: abs(candidate - factor))
     measured = [{"counter": key, "values": [factor], "unit": "TSC ticks", "nearest": nearest}]
     off = factor / nearest - 1
     if abs(off) <= MAX_FACTOR_ERROR:

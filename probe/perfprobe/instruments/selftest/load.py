@@ -169,7 +169,7 @@ class Times:
     spans: dict[int, list[WorkSpan]]
     others_s: dict[int, float]
 
-    def conclusive(self, cpus: Sequence[int], whole_s: float) -> bool:
+    def is_conclusive(self, cpus: Sequence[int], whole_s: float) -> bool:
         return all(self.others_s[cpu] <= MAX_OTHERS_SHARE * whole_s for cpu in cpus)
 
     def doubt_s(self, cpus: Sequence[int]) -> float:

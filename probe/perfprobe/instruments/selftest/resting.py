@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from perfprobe.instruments.selftest.frame_log import FrameLog, Movement
 from perfprobe.instruments.selftest.load import PERIOD_NS, TIMES, Times, WorkSpan
 from perfprobe.instruments.selftest.verdict import Check, Outcome
-from perfprobe.instruments.selftest.working import read_factors
+from perfprobe.instruments.selftest.working import tick_factors
 from perfprobe.polled.proc_counts import TICK_S
 
 WAKING_IS_WORK = "interrupts, samples and waking up are work too"
@@ -109,11 +109,11 @@ def _cpu_outcomes(around: PatternReads, row: int, cpu: int) -> Iterator[tuple[Ch
         if check is STAT_CHECK and (waited := around.movement("stat_iowait_s", row)):
             measured += waited.amount  # iowait is idle time, too
         less, more = (others, lost) if asleep else (lost, others)
-        conclusive = around.times.conclusive([cpu], whole)
+        conclusive = around.times.is_conclusive([cpu], whole)
         yield check, Outcome(cpu, expected, measured, whole, less, more, conclusive)
     if (moved := around.movement("ref", row)) is not None:
         on = pattern_shares(spans, (), moved)
-        factor = _nearest_read(around.log, "ref", moved.amount, on.first)
+        factor = _nearest_factor(around.log, "ref", moved.amount, on.first)
         amount = moved.amount * factor
         yield REF_CHECK, _ticking_outcome(around, [cpu], amount, on.first, on.whole)
 
@@ -123,13 +123,13 @@ def _ticking_outcome(
 ) -> Outcome:
     """The outcome of a count of the first of `cpus`, which disturbances on all of them affect."""
     ticks = around.times.doubt_s(cpus) / around.seconds(1)
-    conclusive = around.times.conclusive(cpus, around.seconds(whole))
+    conclusive = around.times.is_conclusive(cpus, around.seconds(whole))
     return Outcome(cpus[0], expected, measured, whole, ticks, ticks, conclusive)
 
 
-def _nearest_read(log: FrameLog, key: str, amount: float, expected: float) -> float:
+def _nearest_factor(log: FrameLog, key: str, amount: float, expected: float) -> float:
     """The candidate factor of the counter that fits best."""
-    return min(read_factors(log, key), key=lambda factor: abs(amount * factor - expected))
+    return min(tick_factors(log, key), key=lambda factor: abs(amount * factor - expected))
 
 
 def _core_outcomes(
@@ -142,7 +142,7 @@ def _core_outcomes(
         if (moved := around.movement(key, row)) is not None:
             on = pattern_shares(first, second, moved)
             expected, whole = around.seconds(on.states()[i]), around.seconds(on.whole)
-            conclusive = around.times.conclusive(cpus, whole)
+            conclusive = around.times.is_conclusive(cpus, whole)
             yield (
                 TRACED_CHECKS[key],
                 Outcome(cpus[0], expected, moved.amount, whole, doubt, doubt, conclusive),
@@ -153,7 +153,7 @@ def _core_outcomes(
             if (moved := around.movement(key, position[cpu])) is not None:
                 on = pattern_shares(first, second, moved)
                 expected = expected_ticks(key, lp, on)
-                factor = _nearest_read(around.log, key, moved.amount, expected)
+                factor = _nearest_factor(around.log, key, moved.amount, expected)
                 amount = moved.amount * factor
                 yield (
                     check,

@@ -157,14 +157,14 @@ def _tests(log: FrameLog, cpus: Sequence[int]) -> Iterator[Test]:
 
 
 def _working_outcomes(log: FrameLog, cpus: Sequence[int], kind: int) -> Outcomes:
-    log.begin()
+    log.restart()
     loads = load.run_chains(cpus, kind)
     log.read_past(max((value.run.span.end for value in loads.values()), default=0))
     yield from working.outcomes(working.CHECKS_BY_CODE[kind], log, loads)
 
 
 def _resting_outcomes(log: FrameLog, cpus: Sequence[int]) -> Outcomes:
-    log.begin()
+    log.restart()
     times = load.run_patterns(paired_cpus(log.hello.cores, cpus))
     if not times.spans:
         return

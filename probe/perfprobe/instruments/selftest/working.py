@@ -149,7 +149,7 @@ def _ticking_measure(key: str) -> Measure:
             return None
         ticks = moved.end - moved.begin
         expected = min(
-            (ticks / factor for factor in read_factors(window.log, key)),
+            (ticks / factor for factor in tick_factors(window.log, key)),
             key=lambda value: abs(value - moved.amount),
         )
         # A hypervisor or a limit on CPU time halts the clock; other tasks do not. The lost time
@@ -160,7 +160,7 @@ def _ticking_measure(key: str) -> Measure:
     return measure
 
 
-def read_factors(log: FrameLog, key: str) -> list[float]:
+def tick_factors(log: FrameLog, key: str) -> list[float]:
     """Candidates for a tick of the counter in TSC ticks."""
     hello = log.hello
     candidates = [m.factor for m in hello.multipliers if m.counter == key]

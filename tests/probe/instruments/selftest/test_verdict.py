@@ -29,8 +29,8 @@ def test_candidates_for_a_tick_of_mperf() -> None:
     ):
         hello = dataclasses.replace(made.hello(tsc_hz=Rate(1e9, "made up")), **changes)
         log = FrameLog(cast("Source", SimpleNamespace(hello=hello)))
-        assert working.read_factors(log, "mperf") == expected
-        assert working.read_factors(log, "ref") == [1.0]
+        assert working.tick_factors(log, "mperf") == expected
+        assert working.tick_factors(log, "ref") == [1.0]
 
 
 def test_the_rate_is_compared_over_a_longer_time() -> None:
