@@ -34,7 +34,9 @@ def open_source(options: argparse.Namespace) -> Source:
     below = options.sysroot != Path("/")
     method = options.smt_method
     if method is not None and method not in stream_options.METHODS:
-        raise UsageError(f"--smt-method {method}: there are {', '.join(stream_options.METHODS)}")
+        raise UsageError(
+            f"unknown SMT method {method!r}; known: {', '.join(stream_options.METHODS)}"
+        )
     if name == "sim" or name.startswith("sim:"):
         return _open_sim(options)
     _raise_limit()
@@ -42,7 +44,7 @@ def open_source(options: argparse.Namespace) -> Source:
         raise UsageError("--events: only --source auto, perf and sim count events")
     watch = _open_watch(options)
     if name == "perf" and below:
-        raise UsageError("--sysroot and --source perf: there are no events below a directory")
+        raise UsageError("--source perf does not read a --sysroot: perf events are not files")
     if name == "os" or (name == "auto" and below):
         return open_os(options.sysroot, sample_ns, options.cpus, watch)
     if name in {"auto", "perf"}:
@@ -52,7 +54,7 @@ def open_source(options: argparse.Namespace) -> Source:
         from perfprobe.programming.source import open_msr
 
         return open_msr(options.sysroot, sample_ns, options.cpus, method, watch)
-    raise UsageError(f"--source {name}: there are auto, perf, msr, os and sim[:SCENARIO]")
+    raise UsageError(f"unknown source {name!r}; known: auto, perf, msr, os, sim[:SCENARIO]")
 
 
 def _raise_limit() -> None:

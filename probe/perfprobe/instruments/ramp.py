@@ -188,7 +188,7 @@ def measure(asked: int | None, isa: str, seconds: float) -> dict[str, Any]:
     """Returns the answer of `ramp`; takes `seconds`. Raises ValueError for arguments that no
     machine can fulfil, and Unavailable for arguments that this machine cannot."""
     if isa not in ISAS:
-        raise UsageError(f"--isa {isa}: there are {', '.join(ISAS)}")
+        raise UsageError(f"unknown ISA {isa!r}; known: {', '.join(ISAS)}")
     if not MIN_S <= seconds <= MAX_S:
         raise UsageError(f"--seconds {seconds:g}: from {MIN_S:g} to {MAX_S:g}")
     rows = topology.read(Path("/"))

@@ -200,7 +200,7 @@ def test_the_command_prints_runs_or_names_the_missing_isa(isa: str) -> None:
     (["--seconds", "0.5"], 2, "--seconds 0.5: from 1 to 60"),
     (["--seconds", "61"], 2, "--seconds 61: from 1 to 60"),
     (["--seconds", "nan"], 2, "--seconds nan: from 1 to 60"),
-    (["--isa", "sse"], 2, "--isa sse: there are scalar, avx2, avx512"),
+    (["--isa", "sse"], 2, "unknown ISA 'sse'; known: scalar, avx2, avx512"),
     (["--cpu", "60000"], 2, "--cpu 60000: no such CPU"),
     (["--cpu", "-1"], 2, "--cpu -1: no such CPU"),
 ])  # fmt: skip
