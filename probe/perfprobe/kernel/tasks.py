@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from perfprobe.cpu import files
 from perfprobe.kernel import access
@@ -114,7 +114,8 @@ class _TaskReading:
         return self.may_wait or (bool(threads) and any(thread.may_wait for thread in threads))
 
 
-class _Runner(NamedTuple):
+@dataclass(slots=True, eq=False)
+class _Runner:
     pid: int
     path: str
     """Directory of the task in /proc."""
@@ -122,37 +123,36 @@ class _Runner(NamedTuple):
     last: _TaskReading | None
     """The previous read of the same task."""
     process: Stat
+    change: TaskChange = field(default_factory=TaskChange)
+    """How the sums changed since the last read; unknown if either read lacked them."""
 
     @property
     def stat(self) -> Stat:
         assert self.reading.stat is not None
         return self.reading.stat
 
-    def change(self) -> TaskChange:
-        """Returns how the sums changed since the last read; unknown if either read lacked
-        them."""
+    def compare(self) -> bool:
+        """Sets `change`, and whether the task may wait. Returns whether it ran or waited for a
+        noticeable time."""
         last, now = self.last, self.reading
-        if last is None or last.stat is None or last.stat.start != self.stat.start:
-            return TaskChange()
-        return now.sums.since(last.sums) if now.sums and last.sums else TaskChange()
+        is_same = last is not None and last.stat is not None and last.stat.start == self.stat.start
+        before = last.sums if last is not None else None
+        if now.sums is not None and before is not None and is_same:
+            self.change = now.sums.since(before)
+        wait = self.change.wait or 0.0
+        now.may_wait = now.sums is not None and (before is None or wait >= MIN_SHARE)
+        return now.share >= MIN_SHARE or wait >= MIN_SHARE
 
     def share(self) -> float:
         """Returns the share by the scheduler's count; by ticks of 10 ms if that is unknown."""
-        run = self.change().run
+        run = self.change.run
         return round(self.reading.share, 4) if run is None else run
 
     def record(self) -> list[object]:
         return [self.pid, self.stat.comm, self.share()]
 
-    def is_listed(self) -> bool:
-        """Whether the task ran or waited for a noticeable time."""
-        wait = self.change()[1] or 0.0
-        is_first = self.last is None or self.last.sums is None
-        self.reading.may_wait = self.reading.sums is not None and (is_first or wait >= MIN_SHARE)
-        return self.reading.share >= MIN_SHARE or wait >= MIN_SHARE
-
     def waits(self) -> list[float | None]:
-        return [*self.change()[1:]]
+        return [*self.change[1:]]
 
 
 class Tasks:
@@ -330,9 +330,10 @@ class Tasks:
         for runner in busiest:
             runner.reading.sums = read_sums(runner.path, self._now_ns)
             yield
+        noticed = {runner for runner in chain(*ran.values()) if runner.compare()}
         ran = {cpu: listed for cpu, runners in ran.items()
-               if (listed := [runner for runner in runners if runner.is_listed()])}  # fmt: skip
-        busiest = [runner for runner in busiest if runner.is_listed()]
+               if (listed := [runner for runner in runners if runner in noticed])}  # fmt: skip
+        busiest = [runner for runner in busiest if runner in noticed]
         for runners in ran.values():
             runners.sort(key=lambda runner: -runner.share())
         details: dict[str, Any] = {}
@@ -359,10 +360,12 @@ class Tasks:
         for stat in gone:
             if stat is not None:
                 counted[stat.parent] = counted.get(stat.parent, 0) + stat.ticks + stat.children
-        ended: dict[str, list[object]] = {}
+        ended: dict[str, tuple[str, float]] = {}
         for pid, reading in self._seen.items():
             last = before.get(pid)
             if last is None or last is reading or last.stat is None or reading.stat is None:
+                continue
+            if reading.stat.children == last.stat.children:
                 continue
             ticks = reading.stat.children - last.stat.children - counted.get(int(pid), 0)
             elapsed_ns = reading.read_ns - last.read_ns
@@ -370,12 +373,13 @@ class Tasks:
                 reading.stat.start == last.stat.start
                 and ticks * TICK_NS >= MIN_SHARE * elapsed_ns > 0
             ):
-                share = round(ticks * TICK_NS / elapsed_ns, 4)
-                children = (c.stat for c in self._seen.values() if c.stat is not None)
-                started = [(c.start, c.comm) for c in children if c.parent == int(pid)]
-                ended[pid] = [reading.stat.comm, share, max(started)[1] if started else ""]
-        parents = sorted(ended, key=lambda pid: -float(str(ended[pid][1])))[:MAX_PARENTS]
-        return {pid: ended[pid] for pid in parents}
+                ended[pid] = reading.stat.comm, round(ticks * TICK_NS / elapsed_ns, 4)
+        parents = sorted(ended, key=lambda pid: -ended[pid][1])[:MAX_PARENTS]
+        running: dict[str, list[tuple[int, str]]] = {pid: [] for pid in parents}
+        for reading in self._seen.values() if parents else ():
+            if reading.stat is not None and (pid := str(reading.stat.parent)) in running:
+                running[pid].append((reading.stat.start, reading.stat.comm))
+        return {pid: [*ended[pid], max(running[pid], default=(0, ""))[1]] for pid in parents}
 
     def _watched_pids(self) -> list[int]:
         return self._watch.pids if self._watch is not None else []
