@@ -43,7 +43,7 @@ def test_selftest_fails_if_a_counter_is_wrong(
     ("--source sim --watch 7", 3, "perfprobe: no process 7\n"),
     ("--watch=", 2, "perfprobe: --watch '': a PID, or a name as in"),
     ("--source sim --cpus=", 2, "the selection is empty"),  # a variable of the shell was not set
-    ("--source nobody", 2, "--source nobody: there are"),
+    ("--source nobody", 2, "unknown source 'nobody'; known: auto"),
 ])  # fmt: skip
 def test_impossible_requests_are_refused_in_one_line(
     line: str,

@@ -12,6 +12,9 @@ unknown where sources disagree or give none."""
 METHODS = {"one-thread": "one_thread", "any-thread": "any_thread", "distributed": "distributed"}
 """Methods of finding the SMT states, and the counter that each method needs."""
 
+COUNTED_KEYS = ("ref", "cycles", "instructions", "kernel_cycles", "kernel_instructions")
+"""Keys of the counters of a core that are reported as missing if a source cannot count them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Event:

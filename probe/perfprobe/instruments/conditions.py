@@ -201,11 +201,7 @@ def _quota_item(root: Path) -> ConditionItem:
 
 
 def _mask_item(root: Path) -> ConditionItem:
-    words = access.own_status(root, "Cpus_allowed_list")
-    try:
-        ours = set(cpu_sets.parse(words[0])) if words else set[int]()
-    except ValueError:
-        ours = set[int]()
+    ours = access.allowed_cpus(root)
     online = set(files.read_cpu_list(f"{root}/{CPU_DIRECTORY}/online"))
     if not ours or not online:
         return ConditionItem("CPU mask", "unknown", "/proc/self/status cannot be read")

@@ -60,9 +60,7 @@ def _cpus_check(root: Path) -> Check:
     what = "CPUs"
     if root != Path("/"):
         return Check(what, "usable", f"{len(online)} on, according to the files below {root}")
-    allowed = access.own_status(root, "Cpus_allowed_list")
-    ours = set(cpu_sets.parse(allowed[0])) if allowed else os.sched_getaffinity(0)
-    outside = sorted(online - ours)
+    outside = sorted(online - (access.allowed_cpus(root) or os.sched_getaffinity(0)))
     if outside:
         return Check(
             what,

@@ -194,7 +194,7 @@ def measure(asked: int | None, isa: str, seconds: float) -> dict[str, Any]:
     rows = topology.read(Path("/"))
     if not rows:
         raise Unavailable(topology.no_cpus_text(Path("/")))
-    row = choose_cpu(asked, rows, os.sched_getaffinity(0))
+    row = affinity.require_cpu(asked, rows, os.sched_getaffinity(0))
     cpu = row.cpu
     # Python's handler would wait until the C function returns
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -203,15 +203,6 @@ def measure(asked: int | None, isa: str, seconds: float) -> dict[str, Any]:
             return _measure(row, affinity.siblings(row, rows), workload(isa, seconds))
     except OSError as error:
         raise Unavailable(f"--cpu {cpu}: cannot run there: {error.strerror}") from error
-
-
-def choose_cpu(asked: int | None, rows: Sequence[Cpu], allowed: set[int]) -> Cpu:
-    """The CPU to measure: the CPU asked for, else the last CPU that this process may run on,
-    because interrupts go to the first CPUs."""
-    if asked is None:
-        online = {row.cpu for row in rows if row.online}
-        asked = max(online & allowed or allowed)
-    return affinity.require_cpu(asked, rows, allowed)
 
 
 def workload(isa: str, seconds: float) -> Workload:

@@ -72,7 +72,7 @@ def measure(asked: int | None) -> dict[str, Any]:
     Unavailable for one that cannot be measured."""
     start_s, root = time.monotonic(), Path("/")
     rows, allowed = topology.read(), sorted(os.sched_getaffinity(0))
-    row = affinity.require_cpu(allowed[-1] if asked is None else asked, rows, allowed)
+    row = affinity.require_cpu(asked, rows, allowed)
     cpu, known = row.cpu, states(root, row.cpu)
     same_core = {cpu, *affinity.siblings(row, rows)}
     waker = next((other for other in allowed if other not in same_core), None)

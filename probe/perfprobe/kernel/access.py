@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perfprobe._native import lib
-from perfprobe.cpu import files, identity
+from perfprobe.cpu import cpu_sets, files, identity
 from perfprobe.errors import check_result
 
 CAP_SYS_PTRACE, CAP_SYS_ADMIN, CAP_PERFMON, CAP_BPF = 19, 21, 38, 39
@@ -84,6 +84,14 @@ def own_status(root: Path, field: str) -> list[str]:
         if line.startswith(f"{field}:"):
             return line.split()[1:]
     return []
+
+
+def allowed_cpus(root: Path) -> set[int]:
+    """Returns the CPUs on which this process may run; empty if they are unknown."""
+    try:
+        return set(cpu_sets.parse("".join(own_status(root, "Cpus_allowed_list"))))
+    except ValueError:
+        return set()
 
 
 def no_pmu_trouble(root: Path) -> Trouble:

@@ -16,13 +16,16 @@ from perfprobe.errors import Unavailable, UsageError
 from perfprobe.wire import Cpu
 
 
-def require_cpu(asked: int, rows: Sequence[Cpu], allowed: Collection[int]) -> Cpu:
-    """The row of the CPU that the user named. `allowed` is this process's affinity mask.
+def require_cpu(asked: int | None, rows: Sequence[Cpu], allowed: Collection[int]) -> Cpu:
+    """The row of the CPU that the user named; None: of the last CPU that this process may run on,
+    because interrupts go to the first CPUs. `allowed` is this process's affinity mask.
 
     Raises ValueError for a CPU that does not exist, and Unavailable for a CPU that is offline or
     not allowed.
     """
     online = [row.cpu for row in rows if row.online]
+    if asked is None:
+        asked = max({*online} & {*allowed} or allowed)
     row = next((row for row in rows if row.cpu == asked), None)
     if row is None:
         numbers = cpu_sets.format(online)

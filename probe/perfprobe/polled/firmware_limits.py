@@ -78,6 +78,12 @@ class Mailbox:
         os.close(self._fd)
 
 
+def _has_limit_table(root: Path) -> bool:
+    """Whether the CPU is one of models 50h to 5Fh of family 1Ah."""
+    cpu = identity(root)
+    return cpu.family == 0x1A and cpu.model in range(0x50, 0x60)
+
+
 class Hsmp:
     """Clock limits by socket. Sockets have the kernel's package numbers."""
 
@@ -101,9 +107,7 @@ class Hsmp:
         """The highest clock of each socket's fabric so far: no message returns its upper limit."""
         self._ask = ask or self._open(root / "dev/hsmp")
         self._messages = [m for m in COUNTERS if self._ask is not None and self._works(m)]
-        cpu, names = identity(root), list(SOURCE_NAMES)
-        if cpu.family == 0x1A and cpu.model in range(0x50, 0x60):
-            names += MORE_SOURCE_NAMES
+        names = [*SOURCE_NAMES, *(MORE_SOURCE_NAMES if _has_limit_table(root) else ())]
         names += [f"bit {bit}" for bit in range(len(names), SOURCES)]
         limits = replace(LIMITS, parts=names)
         counters = [counter for message in self._messages for counter in COUNTERS[message]]
@@ -225,8 +229,7 @@ class HsmpTable:
         self._words: list[Sequence[int] | None] = [None] * self.rows
         """The counts of the latest read, by socket; None before the first."""
         self._sums = [[0] * LIMIT_TIMES.columns for _ in self._sockets]
-        cpu = identity(root)
-        has_table = cpu.family == 0x1A and cpu.model in range(0x50, 0x60)
+        has_table = _has_limit_table(root)
         if has_table and read_table is None:
             with contextlib.suppress(OSError):  # the class Hsmp reports the reason
                 self._fd = files.open_file(root / "dev/hsmp")

@@ -18,7 +18,7 @@ from perfprobe import wire
 from perfprobe.cpu import cpuid
 from perfprobe.cpu.identity import boot_id
 from perfprobe.cpu.model import INTEL
-from perfprobe.cpu.model_terms import METHODS
+from perfprobe.cpu.model_terms import COUNTED_KEYS, METHODS
 from perfprobe.errors import NotRestored, Unavailable
 from perfprobe.machine.parts import Part
 from perfprobe.machine.source import Machine, SourceInfo, os_parts, read_rows, with_siblings
@@ -35,7 +35,6 @@ from perfprobe.wire import Frame, Hello, Missing, Note, Rate, with_columns
 if TYPE_CHECKING:
     from perfprobe.kernel.job_threads import Watch
 
-COUNTED_KEYS = ("ref", "cycles", "instructions", "kernel_cycles", "kernel_instructions")
 READ_ORDER = ("ref", *METHODS.values(), "cycles", "kernel_cycles", "instructions")
 """The order in which counters are read: counters that are divided by each other are read close
 together. Other keys follow."""

@@ -160,9 +160,10 @@ class Survey:
 def _tsc_hz(device: Registers, candidates: Iterable[Rate]) -> Rate:
     """The TSC's rate, measured against CLOCK_MONOTONIC_RAW. A candidate that agrees with it and has
     a smaller error is preferred."""
-    tsc0, raw0, width0 = _bracket(device)
+    read = partial(device.read, msr.TSC)
+    tsc0, raw0, width0 = tsc_rate.narrowest_bracket(read, tsc_rate.raw_ns)
     time.sleep(tsc_rate.SPAN_S)
-    tsc1, raw1, width1 = _bracket(device)
+    tsc1, raw1, width1 = tsc_rate.narrowest_bracket(read, tsc_rate.raw_ns)
     elapsed = raw1 - raw0
     hz, error = (tsc1 - tsc0) / elapsed * 1e9, (width0 + width1) / 2 / elapsed
     for rate in candidates:
@@ -170,8 +171,3 @@ def _tsc_hz(device: Registers, candidates: Iterable[Rate]) -> Rate:
             return rate
     origin = f"{msr.register_name(msr.TSC)} against CLOCK_MONOTONIC_RAW for {elapsed / 1e9:.2f} s"
     return Rate(hz, origin, error)
-
-
-def _bracket(device: Registers) -> tuple[int, int, int]:
-    """The TSC, raw ns at that moment, and the width in ns."""
-    return tsc_rate.narrowest_bracket(partial(device.read, msr.TSC), tsc_rate.raw_ns)

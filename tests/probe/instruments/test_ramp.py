@@ -112,9 +112,9 @@ def rows(tmp_path: Path) -> list[Any]:
 
 def test_the_measured_cpu_is_the_requested_one(tmp_path: Path) -> None:
     there = rows(tmp_path)
-    assert ramp.choose_cpu(None, there, {0, 1, 3}).cpu == 3
-    assert ramp.choose_cpu(None, there, {0, 1}).cpu == 1
-    assert ramp.choose_cpu(0, there, {0, 1}).cpu == 0
+    assert affinity.require_cpu(None, there, {0, 1, 3}).cpu == 3
+    assert affinity.require_cpu(None, there, {0, 1}).cpu == 1
+    assert affinity.require_cpu(0, there, {0, 1}).cpu == 0
 
 
 @pytest.mark.parametrize(("cpu", "error", "text"), [
@@ -128,7 +128,7 @@ def test_a_cpu_that_cannot_be_measured_is_refused(
     tmp_path: Path, cpu: int, error: type[Exception], text: str
 ) -> None:
     with pytest.raises(error) as raised:
-        ramp.choose_cpu(cpu, rows(tmp_path), {0, 1})
+        affinity.require_cpu(cpu, rows(tmp_path), {0, 1})
     assert str(raised.value) == text
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from perfprobe.cpu.model_tables import LIMITS_SKYLAKE
+from perfprobe.cpu.model_terms import COUNTED_KEYS
 from perfprobe.sources.sim import machine as hw
 from perfprobe.sources.sim.counters import SimCounter, Words, sim_counter
 from perfprobe.sources.sim.machine import Ints, Machine
@@ -121,7 +122,6 @@ def guest_columns() -> list[SimCounter]:
 
 def as_guest(hello: Hello) -> Hello:
     """The hello of the same machine as a guest."""
-    counted = ("ref", "cycles", "instructions", "kernel_cycles", "kernel_instructions")
     fix = "ask for a vPMU, or use a metal instance"
     return replace(
         hello,
@@ -130,7 +130,7 @@ def as_guest(hello: Hello) -> Hello:
         identity=Identity("GenuineIntel", 6, 0x8F, 8, "Intel Xeon Processor (sim)", "0x1"),
         base_hz=None,
         missing=[
-            *(Missing(key, _NO_PMU, fix) for key in counted),
+            *(Missing(key, _NO_PMU, fix) for key in COUNTED_KEYS),
             *(Missing(key, _NO_CLOCK) for key in ("cpufreq_hz", "max_hz")),
         ],
     )
