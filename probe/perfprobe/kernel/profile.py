@@ -38,6 +38,8 @@ MAX_FUNCTIONS = 16
 """Maximum number of pairs of function and process in a record: first functions with a kind, then
 those with most time."""
 MAX_NAME = 64
+MAX_KNOWN = 4096
+"""Maximum number of addresses whose names are kept."""
 RING_BYTES = 8 * mmap.PAGESIZE
 HEAD_OFFSET, TAIL_OFFSET = 1024, 1032
 """Offsets in the first page of data_head, which the kernel advances, and of data_tail, which this
@@ -97,21 +99,27 @@ class Symbols:
         self._addresses = array("Q", map(addresses.__getitem__, order))
         self._starts = array("I", map(starts.__getitem__, order))
         """The place of each function's name in `_names`."""
+        self._known: dict[int, str] = {}
+        """Names by address: the same addresses are sampled again and again."""
 
     def name(self, address: int) -> str:
         """Returns the name of the function at an address, without suffixes that the compiler
         appends; '' if there is no function."""
-        at = bisect_right(self._addresses, address) - 1
-        name = _NAME.match(self._names, self._starts[at]) if at >= 0 else None
-        return name[0].decode("ascii", "replace")[:MAX_NAME] if name else ""
+        if address not in self._known:
+            if len(self._known) >= MAX_KNOWN:
+                self._known.clear()
+            at = bisect_right(self._addresses, address) - 1
+            name = _NAME.match(self._names, self._starts[at]) if at >= 0 else None
+            self._known[address] = name[0].decode("ascii", "replace")[:MAX_NAME] if name else ""
+        return self._known[address]
 
     def describe(self, stack: Stack) -> tuple[str, str]:
         """Returns the kind of the kernel's work (a key of KINDS, or '') and the function that does
         it; for a lock, the function that takes the lock."""
-        names = [self.name(address) for address in stack]
-        function = next((name for name in names if not HELPERS.fullmatch(name)), names[0])
+        innermost, names = self.name(stack[0]), map(self.name, stack)
+        function = next((name for name in names if not HELPERS.fullmatch(name)), innermost)
         # A read of HPET may spin on a lock; it counts as a clock, not as a lock.
-        sign = function if KINDS["clock"].fullmatch(function) else names[0]
+        sign = function if KINDS["clock"].fullmatch(function) else innermost
         kind = next((kind for kind, form in KINDS.items() if form.fullmatch(sign)), "")
         return kind, function
 
