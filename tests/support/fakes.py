@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -94,7 +94,8 @@ class Machine:
         samples, self._seq = seq - self._seq, seq
         ns, ticks = seq * made.SAMPLE_NS, int(seq * made.TSC_HZ / 10)
         n = len(self.hello.topology)
-        cells = [self._advance(row.cpu, samples) for row in self.hello.topology]
+        self._advance(samples)
+        cells = [self._counters(row.cpu) for row in self.hello.topology]
         values: dict[str, list[int | None]] = {key: [c[key] for c in cells] for key in cells[0]}
         values["ceiling_hz"] = [int(self.ceiling_hz or 0)] * n
         flags = [
@@ -108,19 +109,34 @@ class Machine:
             blocks[block.name] = made.rows(block, rows, values, [ticks] * rows, flags=block_flags)
         return Frame(seq, ns, blocks, **more)
 
-    def _advance(self, cpu: int, samples: int) -> dict[str, int]:
-        """Returns the counters of a CPU after `samples` more samples."""
-        moved = self.moved(cpu, samples * made.SAMPLE_NS, samples * made.TSC_HZ / 10)
-        sums = self._sums.setdefault(cpu, dict.fromkeys(moved, 0))
-        for key, amount in moved.items():
-            sums[key] += round(amount)
-        return dict(sums)
+    def _counters(self, cpu: int) -> Mapping[str, int | None]:
+        """Returns the counters of a CPU in the current frame."""
+        return self._sums[cpu]
 
-    def moved(self, cpu: int, ns: float, ticks: float) -> dict[str, float]:
-        """Returns the amounts by which the counters of a CPU advance in `ns`, which are `ticks` TSC
-        ticks."""
-        does = self.cpu(cpu)
-        ref = does.util * ticks * (1000 if cpu in self.broken else 1)
+    def _advance(self, samples: int) -> None:
+        """Advances the counters of all CPUs by `samples` samples. CPUs with the same activity
+        advance by the same amounts, which are computed once."""
+        siblings = {cpu: core for core in self.hello.cores for cpu in core}
+        amounts: dict[tuple[object, ...], dict[str, int]] = {}
+        for row in self.hello.topology:
+            does, is_broken = self.cpu(row.cpu), row.cpu in self.broken
+            alone = does.alone
+            if alone is None:
+                alone = max(0.0, does.util - min(self.cpu(cpu).util for cpu in siblings[row.cpu]))
+            activity = *vars(does).values(), alone, is_broken
+            if activity not in amounts:
+                moved = self._moved(does, alone, is_broken=is_broken, samples=samples)
+                amounts[activity] = {key: round(amount) for key, amount in moved.items()}
+            sums = self._sums.setdefault(row.cpu, dict.fromkeys(amounts[activity], 0))
+            for key, amount in amounts[activity].items():
+                sums[key] += amount
+
+    @staticmethod
+    def _moved(does: CpuLoad, alone: float, *, is_broken: bool, samples: int) -> dict[str, float]:
+        """Returns the amounts by which the counters of a CPU with this activity advance in
+        `samples` samples. `alone`: the share of the time in which only this sibling runs."""
+        ns, ticks = samples * made.SAMPLE_NS, samples * made.TSC_HZ / 10
+        ref = does.util * ticks * (1000 if is_broken else 1)
         cycles = ref * does.hz / made.TSC_HZ
         idle = 1 - does.util - does.involuntary - does.steal
         busy = does.util - does.system
@@ -129,7 +145,7 @@ class Machine:
             "cycles": cycles,
             "instructions": cycles * does.ipc,
             "kernel_cycles": cycles * does.kernel,
-            "one_thread": self._alone(cpu) * ticks,
+            "one_thread": alone * ticks,
             "idle_s": idle * ns,
             "stat_user_s": max(busy, 0.0) * ns,
             "stat_system_s": min(does.system, does.util) * ns,
@@ -138,13 +154,6 @@ class Machine:
             "stat_irq_s": does.irq * ns,
             **{f"stat_{key}_s": 0 for key in ("nice", "iowait", "softirq")},
         }
-
-    def _alone(self, cpu: int) -> float:
-        does = self.cpu(cpu)
-        if does.alone is not None:
-            return does.alone
-        siblings = next(core for core in self.hello.cores if cpu in core)
-        return max(0.0, does.util - min(self.cpu(other).util for other in siblings))
 
 
 NO_PMU = [

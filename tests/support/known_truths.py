@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from contextlib import redirect_stdout
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from fakes import CpuLoad, Machine
@@ -106,11 +106,9 @@ class Unread(Machine):
 
     unread = range(UNREAD, UNREAD + 1)
 
-    def _advance(self, cpu: int, samples: int) -> dict[str, Any]:
-        cells: dict[str, Any] = super()._advance(cpu, samples)
-        if cpu == 1 and self._seq in self.unread:
-            cells["cycles"] = None
-        return cells
+    def _counters(self, cpu: int) -> Mapping[str, int | None]:
+        is_unread = cpu == 1 and self._seq in self.unread
+        return {**super()._counters(cpu), **({"cycles": None} if is_unread else {})}
 
 
 def session_in_batches(machine: Machine, at_once: int, samples: int = SAMPLES) -> Session:

@@ -113,17 +113,19 @@ def rows(
 ) -> Rows:
     """Returns the rows of a block. `values` has a list for each key, by position of the CPU; None
     where not valid."""
-    head, valid, cells = [], [], []
+    head: list[int] = []
     for row in range(n):
         flag = wire.ROW_SAMPLED if flags is None else flags[row]
         late = 0 if late_ns is None else late_ns[row]
         head += [stamps[row], stamps[row] + 100, late, 0, flag]
-        mask = 0
-        for column, item in enumerate(block.counters):
-            value = values[item.key][row]
-            mask |= (value is not None) << column
-            cells.append((value or 0) % 2**64)
-        valid += [mask] if block.counters else []
+    columns = [values[item.key] for item in block.counters]
+    table = [[column[row] for column in columns] for row in range(n)] if columns else []
+    cells = [(value or 0) % 2**64 for line in table for value in line]
+    valid = [
+        sum((value is not None) << column for column, value in enumerate(line))
+        if None in line else (1 << len(line)) - 1
+        for line in table
+    ]  # fmt: skip
     return Rows(_words(head), _words(valid), _words(cells))
 
 
