@@ -83,7 +83,7 @@ def home_directories(tmp_path: Path) -> Iterator[Path]:
 
 
 def fill(box: Ring, start_s: int = 0) -> None:
-    """Records 40 s of frames, starting at `after` seconds."""
+    """Records 40 s of frames, starting at `start_s`."""
     for seq in range(start_s * S // made.SAMPLE_NS, (start_s + 40) * S // made.SAMPLE_NS):
         box.write(made.frame(HELLO, seq, {"ref": [seq, seq]}))
 
@@ -151,8 +151,7 @@ def test_a_ring_is_only_written_into_a_private_directory(
     prepare(mode, home_directories)
     with pytest.raises(Failed, match=f"^cannot record to {shared_directory}/box: .*{message}"):
         run_ring(shared_directory / "box")
-    command = "record", "--ring", "30s", "-o", "box", *SIM, "--duration", "1s"
-    result = runs_here(*command)
+    result = runs_here("record", "--ring", "30s", "-o", "box", *SIM, "--duration", "1s")
     assert result.returncode == 1
     assert "cannot record to box: " in result.stderr
 
@@ -451,10 +450,11 @@ def test_every_module_that_writes_files_is_listed() -> None:
 
 
 def writes_a_file(call: ast.Call) -> bool:
-    function, whole = ast.unparse(call.func), ast.unparse(call)
+    function = ast.unparse(call.func)
     if not WRITING_CALLS.search(function):
         return False
     if function == "os.open":
+        whole = ast.unparse(call)
         return not READING.search(whole) or "O_WRONLY" in whole or "O_CREAT" in whole
     if function.endswith("open") and function != "tempfile.open":
         modes = [a.value for a in call.args if isinstance(a, ast.Constant)]

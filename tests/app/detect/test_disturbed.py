@@ -59,7 +59,8 @@ def test_lost_frames_hide_only_their_own_time(scenario: str, lost_frames: int) -
 def with_suspend(
     hello: wire.Hello, stream: Iterable[Timed], suspend_seq: int, sleep_ns: int
 ) -> Iterator[Timed]:
-    """Adds `sleep_ns` to all times from frame `at` on; counters and clocks restart at zero."""
+    """Adds `sleep_ns` to all times from frame `suspend_seq` on; counters and clocks restart at
+    zero."""
     base: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     for message in stream:
         if isinstance(message, wire.Note) or message.seq < suspend_seq:
@@ -107,7 +108,7 @@ def with_offline_cpu(
     stream: Iterable[Timed], hello: wire.Hello, cpu: int, start: int, end: int
 ) -> Iterator[Timed]:
     """Takes the CPU offline from frame `start` to frame `end`."""
-    row = next(i for i, known in enumerate(hello.topology) if known.cpu == cpu)
+    row = next(i for i, row in enumerate(hello.topology) if row.cpu == cpu)
     for message in stream:
         if isinstance(message, wire.Note):
             yield message

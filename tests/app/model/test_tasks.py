@@ -14,7 +14,7 @@ SECOND = 1000 * MS
 
 
 def record(**threads: list[Any]) -> dict[str, Any]:
-    return {"watched": {"threads": {tid[1:]: told for tid, told in threads.items()}, "more": 0}}
+    return {"watched": {"threads": {tid[1:]: row for tid, row in threads.items()}, "more": 0}}
 
 
 def test_differences_cover_the_requested_time() -> None:

@@ -159,9 +159,9 @@ def test_a_core_without_data_may_be_active_or_not() -> None:
 
 
 def test_offline_cores_are_not_active() -> None:
-    of = turbo([turbo_table([(1, 40), (2, 30)])], cores=2)
-    delta = counted.delta(of._counters, {"core_c6": [0.0, float("nan")]})
-    result = of.ceilings(delta, np.array([1.0, np.nan]), np.array([True, False]))
+    model = turbo([turbo_table([(1, 40), (2, 30)])], cores=2)
+    delta = counted.delta(model._counters, {"core_c6": [0.0, float("nan")]})
+    result = model.ceilings(delta, np.array([1.0, np.nan]), np.array([True, False]))
     assert in_ghz(result.low_hz[:1]) == [4.0]
 
 
@@ -201,11 +201,11 @@ def test_without_a_table_or_a_bound_there_is_no_ceiling() -> None:
 
 
 def test_cpufreq_gives_an_upper_bound_only() -> None:
-    of = turbo([cpufreq(38)], cores=2)
-    result = ceilings(of, [1, 1], [1, 1])
+    model = turbo([cpufreq(38)], cores=2)
+    result = ceilings(model, [1, 1], [1, 1])
     assert (in_ghz(result.low_hz), in_ghz(result.high_hz)) == ([2.1, 2.1], [3.8, 3.8])
     assert np.isnan(result.hz).all()
-    assert not of.cpus.any()
+    assert not model.cpus.any()
     unknown = ceilings(turbo([cpufreq(38)], cores=2, base_hz=None), [1, 1], [1, 1])
     assert np.isnan(unknown.low_hz).all()
     assert in_ghz(unknown.high_hz) == [3.8, 3.8]
@@ -220,14 +220,14 @@ def test_favoured_cores_may_exceed_their_table() -> None:
 def test_other_cores_beside_favoured_ones_have_their_own_maximum() -> None:
     """All cores have one table, with 5.3 GHz for one active core, which only two of the four cores
     can reach."""
-    of = turbo(
+    model = turbo(
         [turbo_table([(1, 53), (4, 50)]), cpufreq(53, cpus=[0, 1]), cpufreq(51, cpus=[2]),
          cpufreq(25, cpus=[3])],
         cores=4,
     )  # fmt: skip
-    result = ceilings(of, [1, 0, 0, 0], [1, 0, 0, 0])
+    result = ceilings(model, [1, 0, 0, 0], [1, 0, 0, 0])
     assert result.hz.tolist() == [5.3e9, 5.3e9, 5.1e9, 2.5e9]
-    result = ceilings(of, [1, 1, 1, 1], [1, 1, 1, 1])
+    result = ceilings(model, [1, 1, 1, 1], [1, 1, 1, 1])
     assert result.hz.tolist() == [5.0e9, 5.0e9, 5.0e9, 2.5e9]
     assert result.high_hz.tolist() == [5.0e9, 5.0e9, 5.0e9, 2.5e9]
 
@@ -235,10 +235,10 @@ def test_other_cores_beside_favoured_ones_have_their_own_maximum() -> None:
 def test_no_ceiling_exceeds_the_limit_of_all_cores() -> None:
     """Firmware limits a CPU whose table goes up to 3.9 GHz. The exact ceiling of a package is also
     that of its best core."""
-    of = turbo([turbo_table([(1, 39), (2, 35)]), cpufreq(36)], cores=2)
-    result = ceilings(of, [1, 0], [1, 0])
+    model = turbo([turbo_table([(1, 39), (2, 35)]), cpufreq(36)], cores=2)
+    result = ceilings(model, [1, 0], [1, 0])
     assert in_ghz(result.low_hz) == in_ghz(result.high_hz) == in_ghz(result.hz) == [3.6, 3.6]
-    assert in_ghz(ceilings(of, [1, 1], [1, 1]).low_hz) == [3.5, 3.5]
+    assert in_ghz(ceilings(model, [1, 1], [1, 1]).low_hz) == [3.5, 3.5]
     exact = wire.Counter("ceiling_hz", "ceiling", "Hz", "made", kind="gauge")
     greeting = made.hello(cores=2, threads=1, turbo=[cpufreq(40, cpus=[0]), cpufreq(33, cpus=[1])])
     greeting.blocks.append(Block("package", "package", [exact]))
@@ -293,8 +293,8 @@ def caps_of_interval(*more: wire.Turbo, **movements: Any) -> list[tuple[float, s
         there = [gauges[key] for key in places if key in gauges]
         if there:
             hello.blocks.append(Block(name, name, there))  # type: ignore[arg-type]
-    of = SampleReader(hello).turbo
-    result = of.caps(counted.delta(of._counters, movements))
+    model = SampleReader(hello).turbo
+    result = model.caps(counted.delta(model._counters, movements))
     names = [
         [*CLOCK_CAPS][by] if hz < np.inf else ""
         for hz, by in zip(result.hz, result.cap_index, strict=True)

@@ -90,8 +90,8 @@ def unexplained(result: Iterable[wire.Message]) -> dict[Path, int]:
     return unexplained_in_lines(list(lines(result)))
 
 
-def unexplained_in_lines(told_lines: list[Line]) -> dict[Path, int]:
-    greeting, *stream = told_lines
+def unexplained_in_lines(printed_lines: list[Line]) -> dict[Path, int]:
+    greeting, *stream = printed_lines
     for_good = {row["what"]: row.get("cpus") for row in greeting["missing"]}
     wrong: dict[Path, int] = {}
     for line in (greeting, *stream):
@@ -126,9 +126,9 @@ def test_counters_taken_by_other_programs_have_a_reason() -> None:
     """Instructions are unknown in all intervals, and no factor fits the any-thread counter."""
     greeting, *rest = messages_of_recording("platinum-8160")
     frames = [message for message in rest if isinstance(message, wire.Frame)][20:]
-    told_lines = list(lines([greeting, *frames]))
-    assert unexplained_in_lines(told_lines) == {}
-    summary = told_lines[-1]
+    printed_lines = list(lines([greeting, *frames]))
+    assert unexplained_in_lines(printed_lines) == {}
+    summary = printed_lines[-1]
     assert {str(core["why"]) for core in summary["cores"]} == {str({"smt": BOUNDS_REASON})}
     assert summary["machine"]["kernel_instructions"] is None
     for line in (summary, *summary["cpus"]):

@@ -176,7 +176,7 @@ def test_the_time_is_included_in_the_width_of_a_sentence(
     episode = Episode(kind, PACKAGE, S, None, deep, "power-pl1", dict(LOW_CLOCK))
     assert text(sentence(machine(), [episode], over=True, when=time_text)).endswith(sentence_text)
     narrow = text(sentence(machine(), [episode], over=True, when=time_text, max_length=40))
-    assert time_text not in narrow, "it is the first to go"
+    assert time_text not in narrow, "the time is dropped first"
     assert "package 0" in narrow
 
 
@@ -267,7 +267,7 @@ def test_a_loss_counts_once_for_each_cpu_and_the_costliest_group_is_first() -> N
     assert total_cost(unmeasured) == 0
     assert Episode("turbo-drop", [0], 1, None, 5e8).lost_share == 0, "of an unknown ceiling"
     assert Episode("smi", [0], 1, None, 9, evidence={"ceiling_hz": 3e9}).lost_share == 0
-    assert group_episodes([steal, loss]) == [[loss]], "what the hypervisor takes is one thing"
+    assert group_episodes([steal, loss]) == [[loss]], "both are time taken by the hypervisor"
     longer = replace(steal, cpus=[0, 2])
     assert group_episodes([longer, loss]) == [[loss, longer]]
     slight = episode("turbo-drop", "thermal", [9], 0.2e9)

@@ -22,6 +22,7 @@ from perftop.output.waiting import UNKNOWN_NEIGHBOUR, WaitingLoss, waiting_loss
 from perftop.output.why_report import (
     MAX_CAUSES,
     MIN_SHARE,
+    Finding,
     Report,
     _active_s,
     other_checks,
@@ -60,13 +61,15 @@ ALL_CASES = [
 ]
 
 
-def waits_of(session: Session, job: str | None) -> WaitingLoss | None:
+def waits_of(session: Session, job: str | None) -> WaitingLoss:
     """Returns the wait of the job's tasks over the whole run."""
     losses = LossSums(np.zeros(2), np.zeros(2), {})
     totals = Totals(
         session.run.start_ns, session.now_ns, session.run_times, losses, 0, 0, session.run
     )
-    return waiting_loss(session, job, totals, session.run_interval(), over=False)
+    result = waiting_loss(session, job, totals, session.run_interval(), over=False)
+    assert result is not None
+    return result
 
 
 def session_and_report(
@@ -78,6 +81,11 @@ def session_and_report(
 
 def printed_report(session: Session, result: Report) -> list[str]:
     return lines(session, result, colour=False, unicode=True)
+
+
+def finding_of(result: Report, cause: Cause) -> Finding:
+    (finding,) = [finding for finding in result.findings if finding.cause == cause]
+    return finding
 
 
 @pytest.mark.parametrize(("scenario", "watch", "seconds", "cause"), SCRIPTED)
@@ -134,8 +142,7 @@ def test_steal_below_its_tick_is_inferred(
 ) -> None:
     monkeypatch.setattr(why_report, "TICK_S", tick_s)
     _, result = session_and_report("guest")
-    (finding,) = (finding for finding in result.findings if finding.cause == STEAL_CAUSE)
-    assert finding.confidence == confidence
+    assert finding_of(result, STEAL_CAUSE).confidence == confidence
 
 
 def test_a_cause_is_as_well_known_as_the_episodes_of_a_substantial_part_of_its_loss() -> None:
@@ -150,9 +157,7 @@ def test_a_cause_is_as_well_known_as_the_episodes_of_a_substantial_part_of_its_l
     def confidence_with(parts: list[Episode]) -> str:
         session.log.running[:] = []
         session.log.ended[:] = [e for e in episodes if e not in drops] + parts
-        findings = report(session, session.run.start_ns).findings
-        (finding,) = [finding for finding in findings if finding.cause == cause]
-        return finding.confidence
+        return finding_of(report(session, session.run.start_ns), cause).confidence
 
     for inferred_part, confidence in ((0.0, "measured"), (0.05, "measured"), (0.3, "inferred")):
         parts = []
@@ -202,7 +207,7 @@ def test_a_job_without_a_sample_is_not_reported_as_healthy() -> None:
     session, result = session_and_report("steady", 3, "lmpp")
     first, *rest = printed_report(session, result)
     assert first.startswith("No process named lmpp was found")
-    assert not any(line.startswith("Working") for line in rest), "the machine does, not the job"
+    assert not any(line.startswith("Working") for line in rest), "only the machine works"
     session.neighbours.watched_job.name = "web.service"
     result = replace(result, job="web.service")
     assert answer(session, result).startswith("No process in web.service was found")
@@ -303,13 +308,16 @@ def waits(
     threads: dict[tuple[int, int], TaskTimes] | None = None,
     tasks: dict[tuple[int, str, int], TaskTimes] | None = None,
     job: str | None = "job",
+    details: dict[str, dict[str, object]] | None = None,
+    machine: Machine | None = None,
 ) -> WaitingLoss:
-    session: Session = sampled(Machine(cores=2))[0]
+    """Returns the wait of these tasks on a machine of two cores, idle by default."""
+    session: Session = sampled(machine or Machine(cores=2))[0]
     session.run_times.threads = threads or {}
     session.run_times.tasks = tasks or {}
-    result = waits_of(session, job)
-    assert result is not None
-    return result
+    session.run_times.seen_s = 1.0
+    session.details = details or {}
+    return waits_of(session, job)
 
 
 def task_times(comm: str, run_s: float, wait_s: float = 0.0, cpu: int = 0) -> TaskTimes:
@@ -397,21 +405,13 @@ def test_children_that_ended_between_scans_are_named_by_their_parent(
 
 
 def test_a_mask_is_reported_even_if_some_processes_have_none() -> None:
-    session: Session = sampled(Machine(cores=2))[0]
-    session.run_times.threads = PINNED | {(3, 3): task_times("timeout", 0.001, 0.001)}
-    session.details = {pid: {**mask} for pid, mask in MASKS.items()}
-    result = waits_of(session, "job")
-    assert result is not None
-    assert "may use 1 of 4 CPUs (mask)" in result.evidence
+    threads = PINNED | {(3, 3): task_times("timeout", 0.001, 0.001)}
+    assert "may use 1 of 4 CPUs (mask)" in waits(threads, details=MASKS).evidence
 
 
 def test_the_owner_of_the_other_task_is_evidence() -> None:
-    session: Session = sampled(Machine(cores=2))[0]
-    session.run_times.threads, session.run_times.tasks = BLOCKED, hog(0.5)
-    session.details = {"7": {"group": "/system.slice/backup.service"}}
-    result = waits_of(session, "job")
-    assert result is not None
-    assert result.evidence[-1] == "hog is of backup.service"
+    details: dict[str, dict[str, object]] = {"7": {"group": "/system.slice/backup.service"}}
+    assert waits(BLOCKED, hog(0.5), details=details).evidence[-1] == "hog is of backup.service"
 
 
 @pytest.mark.parametrize(("comm", "details", "by", "hint"), [
@@ -422,12 +422,7 @@ def test_the_owner_of_the_other_task_is_evidence() -> None:
 def test_a_kernel_thread_is_named_by_its_function(
     comm: str, details: dict[str, object], by: str, hint: str
 ) -> None:
-    session: Session = sampled(Machine(cores=2))[0]
-    session.run_times.threads = BLOCKED
-    session.run_times.tasks = {(7, comm, 0): task_times(comm, 0.3)}
-    session.details = {"7": details}
-    result = waits_of(session, "job")
-    assert result is not None
+    result = waits(BLOCKED, {(7, comm, 0): task_times(comm, 0.3)}, details={"7": details})
     assert result.text == f"job waits behind {comm}[7] on CPU 0"
     assert (result.culprit, result.hint) == (by, hint)
 
@@ -460,11 +455,8 @@ def test_wake_up_waits_on_idle_cpus_are_exits_of_idle_states(
 ) -> None:
     machine = Machine(cores=2)
     machine.does = dict.fromkeys(range(4), CpuLoad(util=util))
-    session: Session = sampled(machine)[0]
-    session.hello.settings["deepest_idle_state"] = "C6, 170 µs"
-    session.run_times.threads = {(1, 1): replace(BLOCKED[1, 1], switches=switches)}
-    result = waits_of(session, "job")
-    assert result is not None
+    machine.hello.settings["deepest_idle_state"] = "C6, 170 µs"
+    result = waits({(1, 1): replace(BLOCKED[1, 1], switches=switches)}, machine=machine)
     assert (result.text, result.confidence) == (sentence, confidence)
     if confidence == "inferred":
         price = ["1500 wake-ups, 200 µs each", "CPU 0 80 % idle"]
@@ -507,23 +499,21 @@ def test_tasks_that_share_a_cpu_wait_for_each_other_if_they_were_seen_for_a_part
         (pid, "job", 0): task_times("job", half_s, half_s, 0) for pid in (1, 2)
     }
     session.run_times.tasks[3, "hog", 0] = task_times("hog", 0.3 * half_s, 0.0, 0)
-    result = waits_of(session, None)
-    assert result is not None
-    assert result.text.startswith("2 tasks of job wait for each other and hog[3]")
+    text = waits_of(session, None).text
+    assert text.startswith("2 tasks of job wait for each other and hog[3]")
 
 
 def test_virtual_machines_of_a_host_are_named_with_their_waits() -> None:
     """The wait of a VM for a host CPU is the steal of its guest."""
-    session: Session = sampled(Machine(cores=2))[0]
-    session.run_times.seen_s = 1.0
-    session.run_times.tasks = {
+    tasks = {
         (pid, f"CPU {cpu}/KVM", cpu): task_times(f"CPU {cpu}/KVM", 0.2, wait_s, cpu)
         for pid, cpu, wait_s in ((1, 0, 0.2), (1, 1, 0.2), (2, 0, 0.1))
     }
     command = "/usr/bin/qemu-system-x86_64 -name guest={},debug-threads=on -machine q35"
-    session.details = {str(n): {"command": command.format(f"web{n}")} for n in (1, 2)}
-    result = waits_of(session, None)
-    assert result is not None
+    details: dict[str, dict[str, object]] = {
+        str(n): {"command": command.format(f"web{n}")} for n in (1, 2)
+    }
+    result = waits(tasks=tasks, job=None, details=details)
     assert result.text == "2 threads of VM web1 wait behind VM web2[2] on CPUs 0-1"
     assert result.evidence[:2] == ["they waited 0.40 of 0.80 s", "steal for the guest"]
 
@@ -543,28 +533,23 @@ def test_children_pinned_elsewhere_are_not_blamed() -> None:
 
 
 def test_tasks_of_one_name_with_different_parents_are_separate() -> None:
-    session: Session = sampled(Machine(cores=2))[0]
-    session.run_times.seen_s = 1.0
-    session.run_times.tasks = {
+    tasks = {
         (pid, "python", cpu): task_times("python", 0.4, wait_s, cpu)
         for pid, cpu, wait_s in ((1, 0, 0.4), (2, 0, 0.3), (3, 1, 0.2))
     }
-    parents = {"1": "make", "2": "make", "3": "cron"}
-    session.details = {pid: {"parent": parent} for pid, parent in parents.items()}
-    result = waits_of(session, None)
-    assert result is not None
+    parents: dict[str, dict[str, object]] = {
+        pid: {"parent": name} for pid, name in (("1", "make"), ("2", "make"), ("3", "cron"))
+    }
+    result = waits(tasks=tasks, job=None, details=parents)
     assert result.text.startswith("2 tasks of python wait ")
     assert result.evidence[0] == "they waited 0.70 of 1.5 s"
-    session.details = {}
-    result = waits_of(session, None)
-    assert result is not None
-    assert result.text.startswith("3 tasks of python wait ")
+    assert waits(tasks=tasks, job=None).text.startswith("3 tasks of python wait ")
 
 
 PINNED = {
     (pid, pid): task_times(comm, SPAN_S / 2, SPAN_S / 2) for pid, comm in ((1, "a"), (2, "b"))
 }
-MASKS = {"1": {"affinity": "0"}, "2": {"affinity": "0"}}
+MASKS: dict[str, dict[str, object]] = {"1": {"affinity": "0"}, "2": {"affinity": "0"}}
 CPUSETS = {pid: {**mask, "cpuset": "0"} for pid, mask in MASKS.items()}
 UNLIMITED = {"1": {"affinity": "0-7"}, "2": {"affinity": "0"}}
 
@@ -584,10 +569,7 @@ def test_a_job_limited_to_few_cpus_gets_its_mask(
 ) -> None:
     machine = Machine(cores=2)
     machine.does = {0: CpuLoad(util=1.0)} | dict.fromkeys((1, 2, 3), CpuLoad(util=busy))
-    session: Session = sampled(machine)[0]
-    session.run_times.threads, session.details = PINNED, details
-    result = waits_of(session, "job")
-    assert result is not None
+    result = waits(PINNED, details=details, machine=machine)
     assert result.text == "2 threads of job (a, b) wait for each other on CPU 0"
     assert [piece for piece in result.evidence if "CPU" in piece] == pieces
     assert result.hint == hint
@@ -614,25 +596,30 @@ def test_waits_for_tasks_that_were_not_seen_have_an_unknown_cause() -> None:
     session.start_accounts()
     session._losses._waited_s = np.array([0.3, 0.0, 0.0, 0.0])
     session.run_times.tasks = {(7, "hog", UNKNOWN_CPU): task_times("hog", 0.2, 0.3)}
-    findings = report(session, session.run.start_ns).findings
-    (finding,) = [finding for finding in findings if finding.cause == WAIT_CAUSE]
+    finding = finding_of(report(session, session.run.start_ns), WAIT_CAUSE)
     assert (finding.confidence, finding.evidence) == ("unknown", [UNKNOWN_NEIGHBOUR])
 
 
 # --- stopped threads
 
 
-@pytest.mark.parametrize(("readings", "confidence"), [("RT", "inferred"), ("RTTT", "measured")])
-def test_a_stop_that_one_reading_found_is_inferred(readings: str, confidence: str) -> None:
+def session_of_job(*threads: TaskTimes) -> Session:
+    """Returns a session in which the threads of the job have these times."""
     session: Session = sampled(Machine(cores=2))[0]
     session.start_accounts()
+    session.run_times.threads = {(1, tid): times for tid, times in enumerate(threads, 1)}
+    session.run_times.job_has_waits = True
+    return session
+
+
+@pytest.mark.parametrize(("readings", "confidence"), [("RT", "inferred"), ("RTTT", "measured")])
+def test_a_stop_that_one_reading_found_is_inferred(readings: str, confidence: str) -> None:
     job = TaskTimes("job", 0.1, 0.0, {0: 0.1})
     for letter in readings:
         job = job.with_state(letter, 0.1, 0.1 * (letter == "R"))
-    session.run_times.threads, session.run_times.job_has_waits = {(1, 1): job}, True
-    findings = report(session, session.run.start_ns, ["job"]).findings
-    (finding,) = [finding for finding in findings if finding.cause == STOPPED_CAUSE]
-    assert finding.confidence == confidence
+    session = session_of_job(job)
+    result = report(session, session.run.start_ns, ["job"])
+    assert finding_of(result, STOPPED_CAUSE).confidence == confidence
 
 
 @pytest.mark.parametrize(("state", "by", "hint"), [
@@ -641,10 +628,7 @@ def test_a_stop_that_one_reading_found_is_inferred(readings: str, confidence: st
     ("F", "a frozen group", "thaw its control group"),
 ])  # fmt: skip
 def test_a_stopped_job_gets_the_duration_and_the_cause(state: str, by: str, hint: str) -> None:
-    session: Session = sampled(Machine(cores=2))[0]
-    session.start_accounts()
-    stopped = TaskTimes("job", 0.3, 0.0, {0: 0.3}, 0.5, 0.3, {state: 0.2, "R": 0.3})
-    session.run_times.threads, session.run_times.job_has_waits = {(1, 1): stopped}, True
+    session = session_of_job(TaskTimes("job", 0.3, 0.0, {0: 0.3}, 0.5, 0.3, {state: 0.2, "R": 0.3}))
     result = report(session, session.run.start_ns, ["job"])
     (first,) = [finding for finding in result.named_findings if finding.cause == STOPPED_CAUSE]
     assert first.text == f"job was stopped for 0.2 of 0.5 s ({by})"
@@ -664,10 +648,8 @@ def test_the_cost_of_sleeps_after_split_locks_is_inferred(
 ) -> None:
     """The kernel log names a thread whose sleeps are as long as those after split locks, however
     often it was preempted."""
-    session: Session = sampled(Machine(cores=2))[0]
-    session.start_accounts()
     job = TaskTimes("job", 0.1, 0.0, {0: 0.1}, 0.5, 0.1, {"S": 0.5}, switches=1000, sleeps=sleeps)
-    session.run_times.threads, session.run_times.job_has_waits = {(1, 1): job}, True
+    session = session_of_job(job)
     session.hints.take({"kernel_log": [["split-lock", name, 1]]})
     result = report(session, session.run.start_ns, ["job"])
     found = {finding.cause: finding for finding in result.findings}
@@ -681,10 +663,11 @@ def test_the_cost_of_sleeps_after_split_locks_is_inferred(
 # --- CPU quotas
 
 
-def with_quota(threads: dict[tuple[int, int], TaskTimes], throttled_s: float) -> Session:
-    session: Session = sampled(Machine(cores=2))[0]
-    session.start_accounts()
-    session.run_times.threads, session.run_times.job_has_waits = threads, True
+def with_quota(throttled_s: float, waited_s: float = 0.0, threads: int = 1) -> Session:
+    """Returns a session in which a quota stopped the job for `throttled_s` and CPU 0 waited for
+    `waited_s`."""
+    session = session_of_job(*[task_times("job", 0.2, 0.3)] * threads)
+    session._losses._waited_s = np.array([waited_s, 0.0, 0.0, 0.0])
     for us in (0, round(throttled_s * 1e6)):
         groups = {"/docker/0123456789abcdef": [0.5, us // 100_000, us // 120_000, us]}
         record = {"groups": groups, "pids": {"1": [*groups]}}
@@ -693,8 +676,7 @@ def with_quota(threads: dict[tuple[int, int], TaskTimes], throttled_s: float) ->
 
 
 def test_a_quota_is_named_with_its_owner_and_other_tasks_are_not() -> None:
-    session = with_quota({(1, 1): task_times("job", 0.2, 0.3)}, 0.3)
-    session._losses._waited_s = np.array([0.3, 0.0, 0.0, 0.0])
+    session = with_quota(0.3, 0.3)
     result = report(session, session.run.start_ns, ["job"])
     (first,) = [finding for finding in result.named_findings if finding.cause == QUOTA_CAUSE]
     assert first.text == "job may use no more than 0.5 CPUs (quota of container 0123456789ab)"
@@ -706,21 +688,16 @@ def test_a_quota_is_named_with_its_owner_and_other_tasks_are_not() -> None:
 
 def test_stops_by_a_quota_are_inferred_where_they_are_multiplied_by_tasks_per_cpu() -> None:
     """The kernel counted 0.3 s for a CPU, so that two tasks which share it lost up to 0.6 s."""
-    threads = {(1, tid): task_times("job", 0.2, 0.3) for tid in (1, 2)}
-    session = with_quota(threads, 0.3)
-    session._losses._waited_s = np.array([0.6, 0.0, 0.0, 0.0])
-    result = report(session, session.run.start_ns, ["job"])
-    (finding,) = [finding for finding in result.named_findings if finding.cause == QUOTA_CAUSE]
+    session = with_quota(0.3, 0.6, threads=2)
+    finding = finding_of(report(session, session.run.start_ns, ["job"]), QUOTA_CAUSE)
     assert finding.evidence[0] == "job stood still 0.60 of 1.0 s"
     assert finding.confidence == "inferred"
 
 
 def test_a_wait_explained_by_a_quota_is_not_blamed_on_other_tasks() -> None:
-    session = with_quota({(1, 1): task_times("job", 0.2, 0.3)}, 0.2)
+    session = with_quota(0.2)
     session.run_times.tasks = hog(0.5)
-    result = waits_of(session, "job")
-    assert result is not None
-    assert result.evidence[0] == "it waited 0.10 of 0.30 s"
+    assert waits_of(session, "job").evidence[0] == "it waited 0.10 of 0.30 s"
 
 
 @pytest.mark.parametrize(("watch", "irq", "expected_text", "is_ruled_out"), [
@@ -847,11 +824,7 @@ def test_invalid_samples_of_the_kernel_are_ignored(record: object) -> None:
 
 
 @pytest.mark.parametrize(("records", "clues", "managers"), [
-    (
-        {"kernel_log": [["split-lock", "app[7]", 2], ["split-lock", "app[7]", 1]]},
-        ["app[7]"],
-        [],
-    ),
+    ({"kernel_log": [["split-lock", "app[7]", 2], ["split-lock", "app[7]", 1]]}, ["app[7]"], []),
     ({"kernel_log": [["memory-errors", "DIMM#0", 9]]}, ["DIMM#0"], []),
     ({"kernel_log": [["later-kind", "x", 1], ["split-lock", 7, 1], 7]}, [], []),
     ({"managers": {"812": "thermald", "x": "y"}, "kernel_log": 7}, [], ["thermald[812]"]),

@@ -47,6 +47,12 @@ async def window_around(
         yield bracket, job
 
 
+async def finished_run(bracket: CommandWindow) -> Run:
+    run = await bracket.wait_for_end()
+    assert run is not None
+    return run
+
+
 @pytest.mark.parametrize(("flags", "opens"), [
     (GOOD, True),
     ([SAMPLED, SAMPLED, SAMPLED, 0], False),
@@ -59,7 +65,7 @@ async def test_the_command_starts_after_all_online_cpus_were_read(
 ) -> None:
     async with window_around(["true"]) as (bracket, _job):
         assert not bracket.take(sample(flags))
-        assert bracket.on_signal(2) is opens, "from now on signals are the command's"
+        assert bracket.on_signal(2) is opens, "signals are for the command from its start on"
 
 
 async def test_the_reader_may_rest_while_the_command_runs() -> None:
@@ -114,7 +120,7 @@ async def test_an_unreadable_cpu_delays_the_command_for_a_limited_time() -> None
             assert not bracket.is_closed
             bracket.take(sample(flags, time_ns + MIN_WAIT_NS))
         assert bracket.is_closed
-    assert bracket.missed_cpus == [1, 3], "its sibling's differences wait for it"
+    assert bracket.missed_cpus == [1, 3], "differences of a sibling need both"
     assert bracket.bounds is not None
 
 
@@ -125,10 +131,11 @@ async def test_samples_before_the_end_do_not_close_the_window() -> None:
         assert bracket.admit(sample(GOOD, first_ns))
         bracket.take(sample(GOOD, first_ns, late_ns=7))
         before_ns = raw_ns()
-        run = await bracket.wait_for_end()
-        assert run is not None
+        run = await finished_run(bracket)
         assert not bracket.take(sample(GOOD, before_ns))
-        assert not bracket.take(sample(GOOD, run.end_ns - 1, late_ns=1)), "only one was late enough"
+        assert not bracket.take(sample(GOOD, run.end_ns - 1, late_ns=1)), (
+            "only one CPU was read after the end"
+        )
         assert not bracket.is_closed
         assert bracket.take(sample(GOOD, run.end_ns + 5))
         bounds = bracket.bounds
@@ -144,8 +151,7 @@ async def test_queued_samples_do_not_count_towards_the_time_limit() -> None:
     """The command may end while a slow terminal blocks perftop."""
     async with window_around(["sleep", "0.05"]) as (bracket, _):
         bracket.take(sample(GOOD))
-        run = await bracket.wait_for_end()
-        assert run is not None
+        run = await finished_run(bracket)
         step_ns = MIN_WAIT_NS // MIN_WAIT_FRAMES
         for n in range(2 * MIN_WAIT_FRAMES, 0, -1):
             assert not bracket.take(sample(GOOD, run.end_ns - n * step_ns))
@@ -160,7 +166,7 @@ async def test_a_simulated_machine_has_no_time_bounds() -> None:
     async with window_around(["sleep", "0.05"], source="sim:steady") as (bracket, _job):
         assert bracket.admit(sample(GOOD, 1))
         bracket.take(sample(GOOD, 1))
-        assert not bracket.take(sample(GOOD, 10**18)), "it still runs"
+        assert not bracket.take(sample(GOOD, 10**18)), "the command still runs"
         await bracket.wait_for_end()
         assert bracket.take(sample(GOOD, 2))
     assert bracket.bounds is None
@@ -168,14 +174,13 @@ async def test_a_simulated_machine_has_no_time_bounds() -> None:
 
 async def test_signals_sent_only_to_perftop_are_forwarded() -> None:
     async with window_around(["sleep", "60"]) as (bracket, _job):
-        assert not bracket.on_signal(15), "it has not begun: it is for us to end"
+        assert not bracket.on_signal(15), "the command has not started, so perftop ends"
         bracket.take(sample(GOOD))
-        assert bracket.on_signal(2), "the terminal has sent it to the command too"
+        assert bracket.on_signal(2), "the terminal sent it to the command, too"
         assert bracket.on_signal(15)
-        run = await bracket.wait_for_end()
-        assert run is not None
+        run = await finished_run(bracket)
         assert run.status == 143
-        assert not bracket.on_signal(15), "its number may be another's by now"
+        assert not bracket.on_signal(15), "another process may have its number now"
 
 
 async def test_a_signal_that_ended_the_command_does_not_end_perftop_at_once(
@@ -186,100 +191,94 @@ async def test_a_signal_that_ended_the_command_does_not_end_perftop_at_once(
     async with window_around(["sleep", "60"]) as (bracket, job):
         bracket.take(sample(GOOD))
         job.kill(9)
-        run = await bracket.wait_for_end()
-        assert run is not None
+        run = await finished_run(bracket)
         assert bracket.on_signal(2)
         assert not bracket.is_closed
         monkeypatch.setattr("perftop.process.command_window.raw_ns", lambda: run.end_ns + ECHO_NS)
-        assert not bracket.on_signal(2), "that one was for us"
+        assert not bracket.on_signal(2), "later signals end perftop"
 
 
 async def test_a_command_killed_before_its_start_has_a_status() -> None:
     async with window_around(["true"]) as (bracket, job):
         job.kill(9)
         state = Path(f"/proc/{job.pid}/stat")
-        await until_true(lambda: state.read_text(encoding="ascii").split()[2] == "Z", "it is dead")
+        await until_true(
+            lambda: state.read_text(encoding="ascii").split()[2] == "Z", "the command has ended"
+        )
         bracket.take(sample(GOOD))
-        run = await bracket.wait_for_end()
-        assert run is not None
+        run = await finished_run(bracket)
         assert run.status == 137
 
 
 # --- a remote machine with another clock: only order and lengths count
 
-FAR_HELLO = made.hello(cores=2, boot_id="another")
-THERE_NS = 5 * 10**15
+REMOTE_HELLO = made.hello(cores=2, boot_id="another")
+REMOTE_NS = 5 * 10**15
 """The remote clock, which is far from the local one."""
 MS = 1_000_000
 
 
-def far_sample(ms: int) -> wire.Frame:
-    frame = made.frame(FAR_HELLO, 1, VALUES, flags=GOOD)
-    return wire.Frame(1, THERE_NS + ms * MS, frame.blocks)
+def remote_sample(ms: int) -> wire.Frame:
+    frame = made.frame(REMOTE_HELLO, 1, VALUES, flags=GOOD)
+    return wire.Frame(1, REMOTE_NS + ms * MS, frame.blocks)
 
 
-def far_window(
+def remote_window(
     job: Job, start: CommandStart | None = None
 ) -> tuple[CommandWindow, Link, RemoteFeed]:
-    far = RemoteFeed()
-    link = Link("n7", far, lambda: 0.0)
+    remote = RemoteFeed()
+    link = Link("n7", remote, lambda: 0.0)
     bracket = CommandWindow(job, start)
     bracket.set_link(link)
-    bracket.begin(FAR_HELLO)
-    return bracket, link, far
-
-
-async def finished_run(bracket: CommandWindow) -> Run:
-    run = await bracket.wait_for_end()
-    assert run is not None
-    return run
+    bracket.begin(REMOTE_HELLO)
+    return bracket, link, remote
 
 
 async def test_only_a_read_after_an_echo_sent_after_the_end_closes_the_window() -> None:
     with Job(["true"]) as job:
-        bracket, link, far = far_window(job)
+        bracket, link, remote = remote_window(job)
         assert bracket.is_remote
-        assert bracket.admit(far_sample(0))
-        assert not bracket.take(far_sample(0))
+        assert bracket.admit(remote_sample(0))
+        assert not bracket.take(remote_sample(0))
         run = await finished_run(bracket)
-        assert not bracket.take(far_sample(100))
-        assert far.asked == [1], "it asks as soon as the run has ended"
-        link.echoed = Echo(run.end_ns - 1, THERE_NS + 150 * MS, 1)
-        assert not bracket.take(far_sample(200)), "the echo may have been heard before the end"
-        link.echoed = Echo(run.end_ns, THERE_NS + 250 * MS, 1)
-        assert not bracket.take(far_sample(249)), "read before the echo was heard"
-        assert bracket.take(far_sample(251))
+        assert not bracket.take(remote_sample(100))
+        assert remote.asked == [1], "an echo is requested as soon as the run has ended"
+        link.echoed = Echo(run.end_ns - 1, REMOTE_NS + 150 * MS, 1)
+        assert not bracket.take(remote_sample(200)), "the echo may have arrived before the end"
+        link.echoed = Echo(run.end_ns, REMOTE_NS + 250 * MS, 1)
+        assert not bracket.take(remote_sample(249)), "read before the echo arrived"
+        assert bracket.take(remote_sample(251))
         bounds = bracket.bounds
         assert bounds is not None
-        assert bounds.first_ns == (THERE_NS,) * 2
-        assert bounds.last_ns == (THERE_NS + 251 * MS,) * 2
+        assert bounds.first_ns == (REMOTE_NS,) * 2
+        assert bounds.last_ns == (REMOTE_NS + 251 * MS,) * 2
         slack_s = bounds.slack_s(run.start_ns, run.end_ns)
         assert abs(slack_s - (0.251 - run.wall_s)) < 1e-9
 
 
 async def test_without_echoes_there_are_no_time_bounds() -> None:
     with Job(["true"]) as job:
-        bracket, _, far = far_window(job)
-        bracket.take(far_sample(0))
+        bracket, _, remote = remote_window(job)
+        bracket.take(remote_sample(0))
         await finished_run(bracket)
-        taken = [bracket.take(far_sample(100 * i)) for i in range(1, MAX_UNANSWERED + 2)]
+        taken = [bracket.take(remote_sample(100 * i)) for i in range(1, MAX_UNANSWERED + 2)]
         assert any(taken)
-        assert len(far.asked) == MAX_UNANSWERED
+        assert len(remote.asked) == MAX_UNANSWERED
         assert bracket.bounds is None
 
 
 async def test_the_command_waits_for_all_remaining_machines() -> None:
     with Job(["true"]) as job:
         start = CommandStart(job, 3)
-        one, two, gone = (far_window(job, start)[0] for _ in range(3))
-        assert not one.admit(far_sample(0)), "the others have not been heard"
+        one, two, gone = (remote_window(job, start)[0] for _ in range(3))
+        assert not one.admit(remote_sample(0)), "no sample of the others arrived"
         gone.leave_start()
         gone.leave_start()
-        assert two.admit(far_sample(0))
-        assert not two.take(far_sample(0))
+        assert two.admit(remote_sample(0))
+        assert not two.take(remote_sample(0))
         assert job.start_ns == 0
-        assert one.admit(far_sample(100))
-        one.take(far_sample(100))
+        assert one.admit(remote_sample(100))
+        one.take(remote_sample(100))
         assert job.start_ns > 0
         run = await finished_run(two)
         assert run.status == 0
@@ -288,15 +287,15 @@ async def test_the_command_waits_for_all_remaining_machines() -> None:
 async def test_the_command_does_not_start_after_a_stop_or_without_machines() -> None:
     with Job(["true"]) as job:
         start = CommandStart(job, 2)
-        one, two = (far_window(job, start)[0] for _ in range(2))
+        one, two = (remote_window(job, start)[0] for _ in range(2))
         one.leave_start()
         two.leave_start()
         assert start.running is None
         start = CommandStart(job, 2)
-        one, two = (far_window(job, start)[0] for _ in range(2))
-        one.admit(far_sample(0))
-        two.admit(far_sample(0))
-        one.take(far_sample(0))
+        one, two = (remote_window(job, start)[0] for _ in range(2))
+        one.admit(remote_sample(0))
+        two.admit(remote_sample(0))
+        one.take(remote_sample(0))
         two.stop()
         two.leave_start()
         assert start.running is None
@@ -305,8 +304,8 @@ async def test_the_command_does_not_start_after_a_stop_or_without_machines() -> 
 
 async def test_a_broken_link_is_waited_for_only_for_a_limited_time_after_the_run() -> None:
     with Job(["true"]) as job:
-        bracket, link, _ = far_window(job)
-        bracket.take(far_sample(0))
+        bracket, link, _ = remote_window(job)
+        bracket.take(remote_sample(0))
         assert link.until_s == inf
         await finished_run(bracket)
-        await until_true(lambda: link.until_s < inf, "an end of the tries")
+        await until_true(lambda: link.until_s < inf, "a limit of the retries")

@@ -79,16 +79,16 @@ def test_ctrl_c_in_a_fork_hook_is_not_lost() -> None:
 
 
 def test_nothing_runs_before_the_job_is_started(tmp_path: Path) -> None:
-    report = tmp_path / "told"
+    start_file = tmp_path / "start"
     clock = "import time, sys; open(sys.argv[1], 'w').write(str(time.clock_gettime_ns(4)))"
     assert time.CLOCK_MONOTONIC_RAW == 4
-    job = Job([sys.executable, "-S", "-c", clock, str(report)])
+    job = Job([sys.executable, "-S", "-c", clock, str(start_file)])
     time.sleep(0.2)
-    assert not report.exists()
+    assert not start_file.exists()
     before_ns = raw_ns()
     job.start_command()
     result = asyncio.run(job.wait_for_end())
-    assert before_ns <= result.start_ns <= int(report.read_text()) <= result.end_ns <= raw_ns()
+    assert before_ns <= result.start_ns <= int(start_file.read_text()) <= result.end_ns <= raw_ns()
 
 
 def test_a_cancelled_command_never_runs(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ import asyncio
 from perftop.process import job
 
 job.CHECK_S = 0.1
-command = job.Job(["sh", "-c", "echo begun; read end"])
+command = job.Job(["sh", "-c", "echo started; read end"])
 command.start_command()
 done = asyncio.run(command.wait_for_end())
 print(done.late_s, done.wall_s)
@@ -152,7 +152,7 @@ def test_an_end_while_perftop_was_stopped_is_late() -> None:
     with subprocess.Popen(code, stdin=pipe, stdout=pipe, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        assert process.stdout.readline() == "begun\n"
+        assert process.stdout.readline() == "started\n"
         (command,) = children(process.pid)
         process.send_signal(signal.SIGSTOP)
         wait_for(lambda: _state(process.pid) == "T", "perftop is stopped")
@@ -200,7 +200,7 @@ async def test_a_command_has_its_own_terminal_with_its_size() -> None:
         tty.send_keys(INTERRUPT)
         result = await tty.job.wait_for_end()
         assert result.status == 130
-        await until_true(lambda: tty.is_closed, "nobody is left")
+        await until_true(lambda: tty.is_closed, "no process has the terminal open")
     size, name, *_ = bytes(printed).splitlines()
     assert size == b"12 99"
     assert name.startswith(b"/dev/pts/")
@@ -219,7 +219,7 @@ async def test_much_output_does_not_block_the_event_loop() -> None:
         tty.job.kill(9)
         await tty.job.wait_for_end()
     assert max(sizes) <= READ_TURN_BYTES + READ_BYTES
-    assert turns > 2, "others had their turn"
+    assert turns > 2, "the event loop ran other work in between"
 
 
 async def test_output_after_the_screen_is_forwarded() -> None:
@@ -364,5 +364,5 @@ async def test_keys_are_read_without_enter_in_the_foreground_only(
             if foreground:
                 await until_true(lambda: keys == ["m"], "the key")
             assert is_canonical() is not foreground
-        assert is_canonical(), "the terminal is as it was"
+        assert is_canonical(), "the settings of the terminal are restored"
     os.close(ours)

@@ -40,7 +40,7 @@ def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> fake_ssh.Hosts:
 def read(
     is_finished: Callable[[list[wire.Message], Probe], bool], *, restarts: bool = False
 ) -> list[wire.Message]:
-    """Messages from n7 until `enough` is true."""
+    """Returns the messages from n7 until `is_finished` is true."""
     results: list[wire.Message] = []
 
     async def take() -> None:
@@ -81,20 +81,20 @@ def row_flags(frames: list[wire.Frame]) -> np.ndarray:
 def test_a_broken_link_leaves_a_gap(hosts: fake_ssh.Hosts) -> None:
     cut: list[int] = []
 
-    def is_finished(found: list[wire.Message], _: Probe) -> bool:
-        frames = [m for m in found if isinstance(m, wire.Frame)]
+    def is_finished(received: list[wire.Message], _: Probe) -> bool:
+        frames = [m for m in received if isinstance(m, wire.Frame)]
         if len(frames) >= 5 and not cut:
             hosts.cut("n7")
-            cut.append(len(found))
-        return bool(notes(found, "gap")) and len(frames) >= cut[0] + 5
+            cut.append(len(received))
+        return bool(notes(received, "gap")) and len(frames) >= cut[0] + 5
 
-    found = read(is_finished)
-    assert [type(m) for m in found].count(wire.Hello) == 1
-    (gap,) = notes(found, "gap")
-    index = found.index(gap)
-    frames = [m for m in found if isinstance(m, wire.Frame)]
+    received = read(is_finished)
+    assert [type(m) for m in received].count(wire.Hello) == 1
+    (gap,) = notes(received, "gap")
+    index = received.index(gap)
+    frames = [m for m in received if isinstance(m, wire.Frame)]
     assert [m.seq for m in frames] == sorted({m.seq for m in frames})
-    last, first = found[index - 1], found[index + 1]
+    last, first = received[index - 1], received[index + 1]
     assert isinstance(last, wire.Frame)
     assert isinstance(first, wire.Frame)
     assert gap.data["since_ns"] == last.time_ns < gap.time_ns < first.time_ns
@@ -111,11 +111,11 @@ def test_a_broken_link_leaves_a_gap(hosts: fake_ssh.Hosts) -> None:
 def test_metrics_continue_after_a_gap(hosts: fake_ssh.Hosts) -> None:
     """No interval covers the gap, and the gap is reported."""
 
-    def is_finished(found: list[wire.Message], _: Probe) -> bool:
-        frames = [m for m in found if isinstance(m, wire.Frame)]
+    def is_finished(received: list[wire.Message], _: Probe) -> bool:
+        frames = [m for m in received if isinstance(m, wire.Frame)]
         if len(frames) == 5 and len(hosts.pids("n7")) == 1:
             hosts.cut("n7")
-        gaps = notes(found, "gap")
+        gaps = notes(received, "gap")
         later = [frame for frame in frames if gaps and frame.time_ns > gaps[0].time_ns]
         if not later:
             return False
@@ -141,7 +141,7 @@ def test_round_trips_are_measured(hosts: fake_ssh.Hosts) -> None:
         return probe.link is not None and probe.link.echoed is not None
 
     content = read(is_finished)
-    assert not notes(content, "echo"), "answers are the link's own"
+    assert not notes(content, "echo"), "they are for the link only"
     state = PROBES[-1].link
     assert state is not None
     assert 0 < state.rtt_s < waiting.MAX_WAIT_S
@@ -149,11 +149,11 @@ def test_round_trips_are_measured(hosts: fake_ssh.Hosts) -> None:
 
 
 def test_retries_continue_while_the_machine_is_unreachable(hosts: fake_ssh.Hosts) -> None:
-    def is_finished(found: list[wire.Message], _: Probe) -> bool:
-        if len(found) >= 3 and len(hosts.pids("n7")) == 1:
+    def is_finished(received: list[wire.Message], _: Probe) -> bool:
+        if len(received) >= 3 and len(hosts.pids("n7")) == 1:
             hosts.set("n7", "refused")
             hosts.cut("n7")
-        return bool(notes(found, "gap"))
+        return bool(notes(received, "gap"))
 
     async def repair() -> None:
         await waiting.until_true(lambda: len(hosts.pids("n7")) >= 4, "three tries")
@@ -162,13 +162,13 @@ def test_retries_continue_while_the_machine_is_unreachable(hosts: fake_ssh.Hosts
     async def both() -> None:
         repairing = asyncio.create_task(repair())
         async with open_stream(Probe(ssh_command("n7", OS))) as stream:
-            found: list[wire.Message] = []
+            received: list[wire.Message] = []
             async for messages in stream:
-                found += messages
-                if is_finished(found, PROBES[-1]):
+                received += messages
+                if is_finished(received, PROBES[-1]):
                     break
         await repairing
-        (gap,) = notes(found, "gap")
+        (gap,) = notes(received, "gap")
         assert "Connection refused" in gap.data["why"]
 
     asyncio.run(asyncio.wait_for(both(), waiting.MAX_WAIT_S))
@@ -180,11 +180,11 @@ def test_another_machine_does_not_continue_the_stream(
 ) -> None:
     hosts.set("n7", "run sim:idle,cpus=2")
 
-    def is_finished(found: list[wire.Message], _: Probe) -> bool:
-        if len(found) >= 5 and len(hosts.pids("n7")) == 1:
+    def is_finished(received: list[wire.Message], _: Probe) -> bool:
+        if len(received) >= 5 and len(hosts.pids("n7")) == 1:
             hosts.set("n7", "run sim:idle,cpus=4")
             hosts.cut("n7")
-        return len([m for m in found if isinstance(m, wire.Hello)]) > 1
+        return len([m for m in received if isinstance(m, wire.Hello)]) > 1
 
     if restarts:
         assert not notes(read(is_finished, restarts=True), "gap")
@@ -194,8 +194,8 @@ def test_another_machine_does_not_continue_the_stream(
 
 
 def test_a_finished_measurement_does_not_wait_for_the_link(hosts: fake_ssh.Hosts) -> None:
-    def is_finished(found: list[wire.Message], probe: Probe) -> bool:
-        if len(found) >= 5 and len(hosts.pids("n7")) == 1:
+    def is_finished(received: list[wire.Message], probe: Probe) -> bool:
+        if len(received) >= 5 and len(hosts.pids("n7")) == 1:
             hosts.set("n7", "refused")
             assert probe.link is not None
             probe.link.end_within(0.1)
@@ -230,13 +230,13 @@ def test_a_hanging_host_times_out(hosts: fake_ssh.Hosts, monkeypatch: pytest.Mon
 
 
 def test_a_probe_without_echoes_gets_a_limited_number_of_requests() -> None:
-    far, now = RemoteFeed(), [0.0]
-    state = link.Link("n7", far, lambda: now[0])
+    remote, now = RemoteFeed(), [0.0]
+    state = link.Link("n7", remote, lambda: now[0])
     for _ in range(100):
         state.ping()
-    assert len(far.asked) == link.MAX_UNANSWERED
+    assert len(remote.asked) == link.MAX_UNANSWERED
     assert isnan(state.rtt_s)
-    state.take_echo(wire.Note("echo", 5, data={"number": far.asked[1]}))
+    state.take_echo(wire.Note("echo", 5, data={"number": remote.asked[1]}))
     assert state.echoed is not None
     state.take_echo(wire.Note("echo", 6, data={"number": "x"}))
     assert state.echoed.remote_ns == 5
@@ -245,17 +245,17 @@ def test_a_probe_without_echoes_gets_a_limited_number_of_requests() -> None:
 def test_a_probe_that_lost_some_echoes_gets_another_request(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    far, now_ns = RemoteFeed(), [1]
+    remote, now_ns = RemoteFeed(), [1]
     monkeypatch.setattr(link, "raw_ns", lambda: now_ns[0])
-    state = link.Link("n7", far, lambda: 0.0)
+    state = link.Link("n7", remote, lambda: 0.0)
     state.ping()
-    state.take_echo(wire.Note("echo", 5, data={"number": far.asked[0]}))
+    state.take_echo(wire.Note("echo", 5, data={"number": remote.asked[0]}))
     for _ in range(2 * link.MAX_UNANSWERED):
         state.ping()
-    assert len(far.asked) == 1 + link.MAX_UNANSWERED
+    assert len(remote.asked) == 1 + link.MAX_UNANSWERED
     now_ns[0] += link.LOST_NS
     state.ping()
-    state.take_echo(wire.Note("echo", 9, data={"number": far.asked[-1]}))
+    state.take_echo(wire.Note("echo", 9, data={"number": remote.asked[-1]}))
     assert state.echoed is not None
     assert state.echoed.sent_ns == now_ns[0]
 

@@ -57,7 +57,7 @@ status = 0
 with launch.running_probe(PROBE):
     pass
 """
-UNSEEN = """
+HEADLESS = """
 class Work:
     bracket = None
     def on_end(self): pass
@@ -65,13 +65,13 @@ class Work:
 
 status = asyncio.run(headless.run_work(Work(), PROBE))
 """
-BLOCKS = {"shown": SHOWN, "unseen": UNSEEN}
+BLOCKS = {"shown": SHOWN, "unseen": HEADLESS}
 END = """
 sys.settrace(None)
 sys.exit(42 if lines < at else status)
 """
-PAST = 42
-"""Status of a run that has fewer lines."""
+TOO_FEW_LINES = 42
+"""Exit status of a run with fewer lines than `at`."""
 LINES = [
     pytest.param(1, 97, id="by day"),
     *(pytest.param(n, 8, id=f"by night, {n}", marks=pytest.mark.nightly) for n in range(1, 9)),
@@ -99,7 +99,7 @@ def test_a_signal_at_any_line_leaves_no_probe_running(
 ) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # as set by a shell
     at, bad, statuses = first_line, [], set()
-    while (status := _run(tmp_path / str(at), BLOCKS[block], at, number)) != PAST:
+    while (status := _run(tmp_path / str(at), BLOCKS[block], at, number)) != TOO_FEW_LINES:
         statuses.add(status)
         # Python ends by the signal itself after an uncaught KeyboardInterrupt.
         killed = status == -number and number != signal.SIGINT
@@ -220,7 +220,7 @@ def pipe() -> Iterator[tuple[int, TextIO]]:
 
 
 @pytest.fixture(autouse=True)
-def _nobody_asks() -> Iterator[None]:
+def _no_end_request() -> Iterator[None]:
     END_REQUEST.reset()
     yield
     END_REQUEST.reset()

@@ -114,10 +114,8 @@ except Failed as failed:
     ({"count": 2}, "no socket"),
     ({"listen": ""}, "does not listen for streams"),
     ({"kind": "socket.SOCK_DGRAM", "listen": ""}, "does not listen for streams"),
-    (
-        {"family": "socket.AF_INET", "address": ("127.0.0.1", 0)},
-        "something else than one unix socket",
-    ),
+    ({"family": "socket.AF_INET", "address": ("127.0.0.1", 0)},
+     "something else than one unix socket"),
 ])  # fmt: skip
 def test_systemd_may_pass_the_socket(
     tmp_path: Path, changes: dict[str, object], message: str
@@ -130,4 +128,4 @@ def test_systemd_may_pass_the_socket(
     result = python(code)
     assert message in result.stdout
     if not changes:
-        assert (tmp_path / "s").exists(), "it is systemd's"
+        assert (tmp_path / "s").exists(), "systemd owns it"

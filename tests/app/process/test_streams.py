@@ -353,7 +353,7 @@ async def test_a_resting_reader_reads_rarely_and_loses_nothing() -> None:
         except Failed as failed:
             assert "ended without an error message" in str(failed)
     assert sum(counts) == 4 + 40
-    assert counts[1] > 1, "what has come meanwhile"
+    assert counts[1] > 1, "messages that arrived meanwhile"
 
 
 async def test_a_new_rest_replaces_the_current_one() -> None:
@@ -471,7 +471,7 @@ async def test_a_silent_machine_is_disconnected() -> None:
     feed = Feed(Machine())
     member, listener = linked_member(feed.open)
     async with reading([member]):
-        await until_true(lambda: listener.fails, "silence is told")
+        await until_true(lambda: listener.fails, "the silence is reported")
         assert listener.fails[0][0] == "it has fallen silent"
         assert feed.closed
 
@@ -485,5 +485,5 @@ async def test_an_invalid_message_ends_the_stream_of_its_machine() -> None:
     member, listener = linked_member(feed.open)
     listener.take = refuse  # type: ignore[method-assign]
     async with reading([member]):
-        await until_true(lambda: listener.fails, "the lie is told")
+        await until_true(lambda: listener.fails, "the false time is reported")
     assert "cannot be true" in listener.fails[0][0]

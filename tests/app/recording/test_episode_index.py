@@ -135,11 +135,11 @@ def test_a_separate_process_finds_the_same_episodes(
     recordings: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = recordings["drops"]
-    here = printed_episodes(path, indexed(path))
+    expected = printed_episodes(path, indexed(path))
     (entry,) = player.cache_directory().iterdir()
     entry.unlink()
     monkeypatch.setattr(player, "_index_process", PASS)
-    assert printed_episodes(path, indexed(path)) == here
+    assert printed_episodes(path, indexed(path)) == expected
     assert entry.exists()
 
 
@@ -147,7 +147,7 @@ def test_a_separate_process_finds_the_same_episodes(
 
 
 def fail_if_indexed(_: Path) -> AbstractContextManager[int]:
-    raise Failed("looked through again")
+    raise Failed("the recording was indexed again")
 
 
 def test_a_recording_is_indexed_once(
@@ -189,12 +189,12 @@ def test_an_entry_is_used_for_its_own_file_only(
 
 
 def test_a_file_with_another_size_or_time_has_another_entry(tmp_path: Path) -> None:
-    path, known = tmp_path / "file", set()
+    path, names = tmp_path / "file", set()
     for size, time_ns in ((1 << 20, 1), (1 << 20, 2), (2 << 20, 2)):
         path.write_bytes(bytes(size))
         os.utime(path, ns=(time_ns, time_ns))
-        known.add(player.cache_name(path))
-    assert len(known) == 3
+        names.add(player.cache_name(path))
+    assert len(names) == 3
 
 
 def test_an_unwritable_cache_is_not_an_error(recordings: dict[str, Path], tmp_path: Path) -> None:
@@ -218,16 +218,16 @@ def test_old_entries_are_removed(
     recordings: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(player, "MAX_ENTRIES", 2)
-    where = player.cache_directory()
-    where.mkdir(parents=True)
-    for name in (f"{1:040}", f"{2:040}", f".{3:040}.0123456789abcdef", "of somebody else"):
-        (where / name).write_bytes(b"")
+    directory = player.cache_directory()
+    directory.mkdir(parents=True)
+    for name in (f"{1:040}", f"{2:040}", f".{3:040}.0123456789abcdef", "of another program"):
+        (directory / name).write_bytes(b"")
     entry = player.cache_name(recordings["drops"])
     player.write_cache_entry(recordings["drops"], entry, b"new")
-    kept = {path.name for path in where.iterdir()}
-    assert len(kept) == 3
-    assert "of somebody else" in kept
-    assert entry in kept
+    remaining = {path.name for path in directory.iterdir()}
+    assert len(remaining) == 3
+    assert "of another program" in remaining
+    assert entry in remaining
 
 
 def test_a_failed_indexing_is_reported(

@@ -42,15 +42,9 @@ def frame(seq: int, share: float = 0.5, **more: Any) -> wire.Frame:
 
 def packed(body: list[object]) -> bytes:
     """Returns the body packed as in a recording, with a valid checksum."""
-    export_of_small_recording = msgpack.packb(body)
-    return wire.encode(
-        wire.Packed(
-            0,
-            first=True,
-            crc=zlib.crc32(export_of_small_recording),
-            data=zlib.compress(export_of_small_recording),
-        )
-    )
+    content = msgpack.packb(body)
+    message = wire.Packed(0, first=True, crc=zlib.crc32(content), data=zlib.compress(content))
+    return wire.encode(message)
 
 
 @pytest.mark.parametrize("time_ns", [-1, 1 << 62, 2**64 - 1])
@@ -128,12 +122,10 @@ def message_with_checksum(pairs: bytes, count: int) -> bytes:
     return message_with_body(body + zlib.crc32(body).to_bytes(4, "big"))
 
 
-def packed_message(export_of_small_recording: bytes) -> bytes:
+def packed_message(content: bytes) -> bytes:
     """A packed message of these bytes, with a valid checksum."""
-    data = zlib.compress(export_of_small_recording, 9)
-    return wire.encode(
-        wire.Packed(HELLO.raw_ns, first=True, crc=zlib.crc32(export_of_small_recording), data=data)
-    )
+    data = zlib.compress(content, 9)
+    return wire.encode(wire.Packed(HELLO.raw_ns, first=True, crc=zlib.crc32(content), data=data))
 
 
 def note(data: bytes) -> bytes:
@@ -159,14 +151,10 @@ def frames_of_forms(count: int) -> bytes:
     out = wire.encode(hello)
     for i in range(1, count + 1):
         form = bytes([1, *(1 + (i >> bit & 1) for bit in range(8))])
-        export_of_small_recording = msgpack.packb(
-            [i, hello.raw_ns + i, 0, 0, {}, form, bytes(1 << 15)]
-        )
-        assert isinstance(export_of_small_recording, bytes)
-        data = zlib.compress(export_of_small_recording)
-        out += wire.encode(
-            wire.Packed(hello.raw_ns + i, True, zlib.crc32(export_of_small_recording), data)
-        )
+        content = msgpack.packb([i, hello.raw_ns + i, 0, 0, {}, form, bytes(1 << 15)])
+        assert isinstance(content, bytes)
+        data = zlib.compress(content)
+        out += wire.encode(wire.Packed(hello.raw_ns + i, True, zlib.crc32(content), data))
     return out
 
 

@@ -214,7 +214,7 @@ async def test_a_message_disappears_with_the_next_key(working_directory: Path) -
     async with running_app(Machine()) as run:
         await run.intervals(1)
         await run.pilot.press("R")
-        await until_true(lambda: "recording to " in words(run.pilot), "where it lies")
+        await until_true(lambda: "recording to " in words(run.pilot), "the path of the recording")
         await run.pilot.press("j")
         run.source.check()
         await until_true(lambda: "recording to " not in words(run.pilot), "it was seen")
@@ -227,7 +227,8 @@ async def test_a_key_starts_and_stops_recording(working_directory: Path) -> None
         assert " REC " not in words(run.pilot)
         await run.pilot.press("R")
         await until_true(
-            lambda: f"recording to {working_directory}/h-2023" in words(run.pilot), "where it lies"
+            lambda: f"recording to {working_directory}/h-2023" in words(run.pilot),
+            "the path of the recording",
         )
         await run.intervals(2)
         await until_true(
@@ -242,7 +243,7 @@ async def test_a_key_starts_and_stops_recording(working_directory: Path) -> None
             run.source.check()
             return "recorded" in words(run.pilot)
 
-        await until_true(recording_is_over, "what it has become")
+        await until_true(recording_is_over, "the end of the recording")
         assert " REC " not in words(run.pilot)
     content = read_messages(only_file(working_directory))
     assert comparable_messages(content) == [("frame", seq) for seq in range(len(content))]

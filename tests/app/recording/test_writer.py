@@ -67,7 +67,7 @@ def until(condition: Callable[[], object], process: subprocess.Popen[str]) -> No
         assert process.poll() is None, process.stderr and process.stderr.read()
         return condition()
 
-    wait_for(holds, "what is wanted of the file")
+    wait_for(holds, "the expected content of the file")
 
 
 def wait_for_end(process: subprocess.Popen[str]) -> tuple[int, str]:

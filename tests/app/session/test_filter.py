@@ -189,13 +189,13 @@ def test_cpus_can_be_filtered_by_task(text: str, expected: str) -> None:
 
 
 def test_malformed_tasks_do_not_match() -> None:
-    lies: dict[Any, Any] = {
+    malformed: dict[Any, Any] = {
         "0": 12, "1": "nginx", "2": [1], "3": ["nginx", "nginx"], "4": [None, "nginx"],
         "5": [7, ["nginx"]], "6": [8, "nginx" + 1000 * "x"], "x": [9, "nginx"], 7: [9, "nginx"],
     }  # fmt: skip
-    seen = session({"tasks": lies})
-    assert cpus("nginx", *seen) == "3-4,6"
-    assert cpus("pid:0-9", *seen) == "2,5-6"
+    observed = session({"tasks": malformed})
+    assert cpus("nginx", *observed) == "3-4,6"
+    assert cpus("pid:0-9", *observed) == "2,5-6"
     assert cpus("nginx", SESSION, None) == ""
 
 
@@ -214,13 +214,13 @@ def test_a_new_core_is_unknown_in_earlier_intervals() -> None:
     rows[1] = Cpu(1, online=False)
     three = Machine(3, 1, does={1: CpuLoad(alone=0.0)}, changes={"topology": rows})
     three.hello = dataclasses.replace(three.hello, cores=[[0], [2]])
-    seen, interval = fakes.observe(three)
-    assert cpus("lp0=50", seen, interval) == "0,2"
-    assert cpus("core:1", seen, interval) == ""
+    later, interval = fakes.observe(three)
+    assert cpus("lp0=50", later, interval) == "0,2"
+    assert cpus("core:1", later, interval) == ""
     row = {"package": 0, "die": 0, "core": 1}
-    seen.apply(Note("hotplug", 0, data={"cpu": 1, "online": True, "row": row}))
-    assert cpus("lp0=50", seen, interval) == ""
-    assert cpus("core:1", seen, interval) == "1"
+    later.apply(Note("hotplug", 0, data={"cpu": 1, "online": True, "row": row}))
+    assert cpus("lp0=50", later, interval) == ""
+    assert cpus("core:1", later, interval) == "1"
 
 
 def test_a_core_that_was_offline_in_hello_matches() -> None:
@@ -245,9 +245,9 @@ def test_an_invalid_topology_row_is_ignored() -> None:
 
 def test_a_kernel_without_topology_has_no_packages_and_cores() -> None:
     rows = [dataclasses.replace(row, core=None, package=None) for row in made.topology(2, 1)]
-    seen = fakes.observe(Machine(cores=2, threads=1, changes={"topology": rows}))
-    assert cpus("core:0-9", *seen) == cpus("type:E", *seen) == ""
-    assert cpus("!type:E", *seen) == "0-1"
+    observed = fakes.observe(Machine(cores=2, threads=1, changes={"topology": rows}))
+    assert cpus("core:0-9", *observed) == cpus("type:E", *observed) == ""
+    assert cpus("!type:E", *observed) == "0-1"
 
 
 @pytest.mark.parametrize(("text", "expected"), [
@@ -280,22 +280,11 @@ def test_an_empty_text_is_not_a_filter(text: str) -> None:
     ("pid:x", 4, "'x' is not a number or range: pid:4711"),
     ("type:", 5, "a core type is missing: type:E"),
     ("0 foo:3", 2, "unknown 'foo:' (known: core pkg die l3 node type pid; or quote it)"),
-    (
-        "x" * 30 + ":3",
-        0,
-        f"unknown '{15 * 'x'}…:' (known: core pkg die l3 node type pid; or quote it)",
-    ),
-    (
-        "utl>3",
-        0,
-        "unknown metric 'utl': did you mean util? To search for the text, quote it",
-    ),
+    ("x" * 30 + ":3", 0,
+     f"unknown '{15 * 'x'}…:' (known: core pkg die l3 node type pid; or quote it)"),
+    ("utl>3", 0, "unknown metric 'utl': did you mean util? To search for the text, quote it"),
     ("!inv>3", 1, "unknown metric 'inv': did you mean invol? To search for the text, quote it"),
-    (
-        "qqqq>3",
-        0,
-        "unknown metric 'qqqq'; try busy. To search for the text, quote it",
-    ),
+    ("qqqq>3", 0, "unknown metric 'qqqq'; try busy. To search for the text, quote it"),
     ("util >80", 5, "a metric is missing before >: busy>80"),
     ("util>", 5, "a number is missing: util>80"),
     ("util> 80", 5, "a number is missing: util>80"),

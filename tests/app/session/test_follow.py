@@ -105,7 +105,7 @@ def test_the_last_requested_interval_ends_a_live_stream() -> None:
         yield [HELLO]
         for frame in frames(50, 150, 250):
             yield [frame]
-        raise AssertionError("it was not enough")
+        raise AssertionError("the stream was read after its end")
 
     log = Log(1000 * MS)
     log.last_seq = 2

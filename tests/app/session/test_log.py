@@ -12,6 +12,7 @@ import made
 import numpy as np
 import pytest
 from calls import count_calls
+from exported import hello as greeting
 from exported import messages
 from played import TICKS
 from simulated import SAMPLE_NS
@@ -34,27 +35,25 @@ from perftop.verbs.stat import Stat
 
 
 def test_several_readers_get_all_episodes() -> None:
-    greeting = made.hello([made.REF], cores=2, threads=1)
-    session = Session(greeting)
-    often: list[Episode] = []
-    seen = 0
+    session = Session(made.hello([made.REF], cores=2, threads=1))
+    read_often: list[Episode] = []
+    cursor = 0
     for seq in range(12):
         data = {"cpu": seq % 2, "online": seq % 4 > 1}
         session.apply(wire.Note("hotplug", seq, data=data))
-        news, seen = session.log.since(seen)
-        often += news
+        news, cursor = session.log.since(cursor)
+        read_often += news
         if seq == 6:
-            seldom, late = session.log.since(0)
-    assert session.log.since(seen) == ([], seen)
-    news, late = session.log.since(late)
-    assert [*seldom, *news] == often == session.ended
-    assert len(often) == 12
+            read_once, slow_cursor = session.log.since(0)
+    assert session.log.since(cursor) == ([], cursor)
+    news, slow_cursor = session.log.since(slow_cursor)
+    assert [*read_once, *news] == read_often == session.ended
+    assert len(read_often) == 12
     assert session.running == []
 
 
 def test_a_late_reader_gets_the_newest_episodes() -> None:
-    greeting = made.hello([made.REF], threads=1)
-    session = Session(greeting)
+    session = Session(made.hello([made.REF], threads=1))
     for ns in range(3 * MAX_ENDED):
         session.apply(wire.Note("hotplug", ns, data={"cpu": 0, "online": ns % 2 == 1}))
     news, cursor = session.log.since(MAX_ENDED // 2)
@@ -206,8 +205,7 @@ def with_suspend(
 @pytest.mark.parametrize("split", [0, 3])
 def test_a_suspend_is_marked_and_affects_no_value(split: int) -> None:
     result = messages("sim:steady,cpus=8", 8)
-    hello = result[0]
-    assert isinstance(hello, wire.Hello)
+    hello = greeting(result)
     assert hello.tsc_hz is not None
     session = Session(hello, History(hello))
     utils, times = [], []
@@ -235,22 +233,18 @@ def test_a_suspend_is_marked_and_affects_no_value(split: int) -> None:
 def test_a_recording_opened_after_a_suspend_has_no_mark_of_it() -> None:
     """The time of the suspend before its first frame is unknown. Later suspends are reported."""
     result = messages("sim:steady,cpus=4", 1)
-    hello, *frames = (m for m in result if isinstance(m, wire.Hello | wire.Frame))
-    assert isinstance(hello, wire.Hello)
-    session = Session(hello)
+    session = Session(greeting(result))
+    frames = (message for message in result if isinstance(message, wire.Frame))
     for frame, asleep_ns in zip(frames, (7, 7, 7 + 90 * 10**9), strict=False):
-        assert isinstance(frame, wire.Frame)
         session.apply(dataclasses.replace(frame, records={"asleep_ns": asleep_ns}))
     assert [m.evidence["label"] for m in session.marks] == ["was suspended for 1 min 30 s"]
 
 
-@pytest.mark.parametrize("lie", ["x", -1, 1.5, True, None, 1 << 63])
-def test_malformed_suspend_times_are_ignored(lie: object) -> None:
+@pytest.mark.parametrize("value", ["x", -1, 1.5, True, None, 1 << 63])
+def test_malformed_suspend_times_are_ignored(value: object) -> None:
     result = messages("sim:steady,cpus=4", 1)
-    hello = result[0]
-    assert isinstance(hello, wire.Hello)
-    session = Session(hello)
+    session = Session(greeting(result))
     for message in result[1:]:
         if isinstance(message, wire.Frame):
-            session.apply(dataclasses.replace(message, records={"asleep_ns": lie}))
+            session.apply(dataclasses.replace(message, records={"asleep_ns": value}))
     assert session.marks == []

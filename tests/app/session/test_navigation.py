@@ -38,18 +38,18 @@ def episode(start: int, end: int | None, cpu: int) -> Episode:
     return Episode("steal", [cpu], start * SAMPLE_NS, end_ns)
 
 
-def walk(report: SessionAndInterval, episodes: list[Episode], direction: int) -> list[float]:
+def walk(start: SessionAndInterval, episodes: list[Episode], direction: int) -> list[float]:
     """Returns the visited times in order, in samples."""
-    session, interval = report
+    session, interval = start
     results: list[float] = []
     while True:
         moment = selection.nearest_moment(session, interval, episodes, direction)
         if moment is None:
             return results
         results.append(moment / SAMPLE_NS)
-        output = session.interval_at(moment, 5 * SAMPLE_NS)
-        assert output is not None
-        interval = output
+        past = session.interval_at(moment, 5 * SAMPLE_NS)
+        assert past is not None
+        interval = past
 
 
 def test_each_moment_is_visited_once_in_both_directions(live_session: SessionAndInterval) -> None:
@@ -68,15 +68,15 @@ def test_the_shown_interval_covers_the_episode(
     live_session: SessionAndInterval, start: int, end: int | None
 ) -> None:
     session, interval = live_session
-    moment = selection.moment_of(session, it := episode(start, end, 0), interval)
-    output = session.interval_at(moment, 5 * SAMPLE_NS)
-    assert output is not None
-    since_ns = output.time_ns - round(output.elapsed_s * 1e9)
-    assert since_ns <= it.start_ns <= output.time_ns
+    moment = selection.moment_of(session, shown_episode := episode(start, end, 0), interval)
+    shown = session.interval_at(moment, 5 * SAMPLE_NS)
+    assert shown is not None
+    since_ns = shown.time_ns - round(shown.elapsed_s * 1e9)
+    assert since_ns <= shown_episode.start_ns <= shown.time_ns
     if end is None or end - start >= 5:
-        assert since_ns == it.start_ns  # the whole interval is shown
+        assert since_ns == shown_episode.start_ns  # the whole interval is shown
     else:
-        assert output.time_ns == it.end_ns
+        assert shown.time_ns == shown_episode.end_ns
 
 
 def test_only_episodes_of_the_selected_cpus_are_visited(live_session: SessionAndInterval) -> None:

@@ -35,7 +35,7 @@ def test_only_stops_since_the_first_record_count() -> None:
     assert quota.throttled_s == pytest.approx(0.4)
     assert (quota.period_count, quota.throttled_count) == (20, 10)
     assert quota.cpus == 0.5
-    assert run_times(record(5000)).quotas.tightest(7) is None, "nothing is known of this span"
+    assert run_times(record(5000)).quotas.tightest(7) is None, "one record has no span"
     assert run_times(record(5000), record(5400)).quotas.tightest(9) is None
 
 
@@ -47,32 +47,22 @@ def test_a_recreated_group_counts_from_its_next_record() -> None:
 
 def test_the_group_that_stopped_a_task_longest_is_chosen_among_nested_ones() -> None:
     both: list[dict[str, object]] = [
-        {
-            "quotas": {
-                "groups": {GROUP: [4, 1, 0, ms], POD: [2, 1, 1, 9 * ms]},
-                "pids": {"7": [GROUP, POD]},
-            }
-        }
+        {"quotas": {"groups": {GROUP: [4, 1, 0, ms], POD: [2, 1, 1, 9 * ms]},
+                    "pids": {"7": [GROUP, POD]}}}
         for ms in (0, 1000)
-    ]
+    ]  # fmt: skip
     quota = run_times(*both).quotas.tightest(7)
     assert quota is not None
     assert quota.group == POD
 
 
-@pytest.mark.parametrize(
-    ("times", "share"),
-    [
-        (waiting_task(7, 2.0), 0.5),
-        (waiting_task(7, 0.5), 1.0),  # never more than the wait
-        (
-            waiting_task(7, 2.0) | waiting_task(8, 2.0),
-            0.5,
-        ),  # the kernel counts the CPU that they share once
-        (waiting_task(7, 2.0) | waiting_task(8, 2.0, cpu=1), 0.25),
-    ],
-    ids=["half", "all", "one CPU", "two CPUs"],
-)
+@pytest.mark.parametrize(("times", "share"), [
+    (waiting_task(7, 2.0), 0.5),
+    (waiting_task(7, 0.5), 1.0),  # never more than the wait
+    # the kernel counts the CPU that they share once
+    (waiting_task(7, 2.0) | waiting_task(8, 2.0), 0.5),
+    (waiting_task(7, 2.0) | waiting_task(8, 2.0, cpu=1), 0.25),
+], ids=["half", "all", "one CPU", "two CPUs"])  # fmt: skip
 def test_the_part_of_the_waiting_caused_by_a_quota_is_known(
     times: dict[tuple[int, str, int], TaskTimes], share: float
 ) -> None:
@@ -143,10 +133,8 @@ def test_a_hostile_name_is_escaped() -> None:
 @pytest.mark.parametrize(("group", "name"), [
     ("/", "this container"),
     ("/slurm/uid_1000/job_4711/step_0", "Slurm job 4711"),
-    (
-        "/kubepods.slice/kubepods-pod0a1b2c3d_4e5f_6071.slice/cri-containerd-99.scope",
-        "pod 0a1b2c3d",
-    ),
+    ("/kubepods.slice/kubepods-pod0a1b2c3d_4e5f_6071.slice/cri-containerd-99.scope",
+     "pod 0a1b2c3d"),
     ("/kubepods/burstable/pod0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9/x", "pod 0a1b2c3d"),
     ("/docker/0123456789abcdef0123", "container 0123456789ab"),
     ("/system.slice/docker-0123456789abcdef.scope", "container 0123456789ab"),

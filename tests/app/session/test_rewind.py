@@ -182,7 +182,7 @@ def test_no_interval_exists_before_the_first_sample() -> None:
 
 
 def test_kept_samples_do_not_depend_on_dropped_ones() -> None:
-    """The oldest kept sample does not depend on them either."""
+    """The oldest sample in the history does not depend on them either."""
     story = disturbed_scenario()
     _, live = live_intervals(story.hello, story.messages)
     session = Session(story.hello, history := History(story.hello, 125_000))
@@ -194,9 +194,9 @@ def test_kept_samples_do_not_depend_on_dropped_ones() -> None:
     oldest = session.interval_at(history.first_ns, INTERVAL_NS)
     assert oldest is not None
     assert oldest.sample_count == 1
-    kept = [i for i in live if i.time_ns - round(i.elapsed_s * 1e9) >= history.first_ns]
-    assert len(kept) > 4
-    for interval in kept:
+    in_history = [i for i in live if i.time_ns - round(i.elapsed_s * 1e9) >= history.first_ns]
+    assert len(in_history) > 4
+    for interval in in_history:
         assert_equal(
             session.interval_at(interval.time_ns, round(interval.elapsed_s * 1e9)), interval
         )

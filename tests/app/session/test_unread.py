@@ -16,7 +16,7 @@ def test_an_unread_value_does_not_make_the_run_unknown(at_once: int) -> None:
     assert whole.mean("busy_hz", session.shown) == pytest.approx(2.75e9, rel=0.02)
     shares = session.run.read_shares()
     assert shares["busy_hz"] == pytest.approx(37 / 39)
-    assert "util" not in shares, "which needs no cycles"
+    assert "util" not in shares, "this metric needs no cycles"
 
 
 @pytest.mark.parametrize("at_once", [1, SAMPLES])
@@ -29,7 +29,7 @@ def test_a_mean_requires_90_percent_of_the_samples(
     machine.unread = range(UNREAD, UNREAD + unread)
     whole = session_in_batches(machine, at_once).run_interval().values
     assert np.isfinite(whole["busy_hz"]).tolist() == [True, is_known, True, True]
-    assert np.isfinite(whole["util"]).all(), "which needs no cycles"
+    assert np.isfinite(whole["util"]).all(), "this metric needs no cycles"
 
 
 @pytest.mark.parametrize(("samples", "is_known"), [(5, True), (3, True), (2, False)])

@@ -170,11 +170,11 @@ async def test_pausing_freezes_values_but_not_sampling() -> None:
 
 async def test_the_interval_changes_in_steps_and_is_at_least_a_sample() -> None:
     async with running_app(Machine()) as run:
-        seen = []
+        intervals_ms = []
         for key in ("+", "+", "-", "-", "-", "-"):
             await run.pilot.press(key)
-            seen.append(run.source.status.interval_ns // 1_000_000)
-        assert seen == [500, 1000, 500, 200, 100, 100]
+            intervals_ms.append(run.source.status.interval_ns // 1_000_000)
+        assert intervals_ms == [500, 1000, 500, 200, 100, 100]
         await run.sees("every 100 ms, sampled 100 ms")
 
 
@@ -249,7 +249,7 @@ def test_the_first_of_two_internal_errors_is_shown(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(PerfTopApp, "is_headless", False)
     monkeypatch.setattr(errors, "save_traceback", str)
     app = PerfTopApp(LiveSource(Feed(Machine()).open, 1))
-    for error in (ValueError("the cause"), KeyError("what came of it")):
+    for error in (ValueError("the cause"), KeyError("a consequence")):
         app._handle_exception(error)
     assert "the cause" in str(app.failure)
     assert app.return_code == 1
@@ -299,7 +299,7 @@ async def test_the_last_episode_is_reported_as_such(keys: list[str], message: st
         await run.pilot.press(*keys)
         await run.sees(message)
         await run.pilot.click(offset=(0, 20))
-        await until_true(lambda: run.source.status.notice == "", "a click ends it, too")
+        await until_true(lambda: run.source.status.notice == "", "a click removes the message, too")
 
 
 async def test_a_jump_reports_its_time() -> None:
@@ -318,9 +318,9 @@ async def test_a_broken_link_is_shown_until_it_is_restored() -> None:
         link.set_down("n7: connection: refused")
         await run.sees("NO LINK FOR 0 s")
         assert run.has("n7: connection: refused")
-        assert run.source.interval is not None, "what came before is kept"
+        assert run.source.interval is not None, "the last values are kept"
         link.set_up()
-        await until_true(lambda: not run.has("NO LINK"), "it is back")
+        await until_true(lambda: not run.has("NO LINK"), "the link is restored")
 
 
 async def test_a_restarted_machine_starts_a_new_session() -> None:
@@ -373,8 +373,8 @@ async def test_rows_remain_on_the_smallest_screens() -> None:
         await run.pilot.press("down", "down", "down")
         await run.intervals(1)
         assert run.grid.size.height == 3
-        output = zip(run.text()[2:5], ("1,5", "2,6", "3,7"), strict=True)
-        assert all(cpus in line for line, cpus in output)
+        rows = zip(run.text()[2:5], ("1,5", "2,6", "3,7"), strict=True)
+        assert all(cpus in line for line, cpus in rows)
         assert marked_lines(run) == [run.text()[4]]
         await run.pilot.click(Overview, offset=(2, 0))
         assert run.grid.choice.cpu == 1

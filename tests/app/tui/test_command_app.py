@@ -108,7 +108,7 @@ async def test_output_of_a_command_is_below_the_view(size: tuple[int, int]) -> N
         assert view.size.height >= 3
         seen = pane.size.width - 1, pane.size.height - 1
         await until_true(
-            lambda: run.source.tty.size == seen, "its terminal is as large as what is seen"
+            lambda: run.source.tty.size == seen, "the terminal has the size of the pane"
         )
 
 
@@ -229,7 +229,7 @@ async def test_ctrl_c_interrupts_the_command_and_then_perftop() -> None:
         assert run.app.is_running
         await run.finish_command()
         await run.pilot.press("ctrl+c")
-        await until_true(lambda: run.app._exit, "it quits")
+        await until_true(lambda: run.app._exit, "the app ends")
     assert run.source.run is not None
     assert run.source.run.status == 3
 
@@ -270,7 +270,7 @@ async def test_a_dead_probe_leaves_the_command_running(tmp_path: Path) -> None:
     async with around(f"echo ready; until [ -e {go} ]; do sleep 0.05; done; exit 6") as run:
         await run.wait_for_output("ready")
         run.feed.die("it is gone")
-        await until_true(lambda: run.app.failure, "it is told")
+        await until_true(lambda: run.app.failure, "the failure is reported")
         run.app.exit()
         go.touch()
     assert run.source.run is not None
@@ -329,7 +329,7 @@ def test_a_command_that_cannot_run_ends_the_app() -> None:
                 feed.frames(1)
                 return app._exit
 
-            await until_true(gone, "it quits")
+            await until_true(gone, "the app ends")
         await source.see_out()
         return source
 

@@ -63,8 +63,8 @@ def test_settings_are_applied() -> None:
         help = "?,h"
         order = ""
     """
-    wanted = {"quit": "Q,ctrl+x", "help": "question_mark,h", "order": keys.NOT_ASSIGNABLE}
-    assert read(text) == Config("perftop-light", "MHz", ("ipc", "util"), wanted)
+    chosen_keys = {"quit": "Q,ctrl+x", "help": "question_mark,h", "order": keys.NOT_ASSIGNABLE}
+    assert read(text) == Config("perftop-light", "MHz", ("ipc", "util"), chosen_keys)
 
 
 def test_an_empty_file_is_valid() -> None:
@@ -283,9 +283,11 @@ def test_a_terminal_of_16_colours_starts_with_the_ansi_theme(
 
 async def test_the_app_uses_the_settings() -> None:
     """Two actions have swapped keys, one has a new key, one has none, and `q` has no action."""
-    wanted = {"quit": "x", "pause": "o", "order": "space", "help": keys.NOT_ASSIGNABLE}
+    chosen_keys = {"quit": "x", "pause": "o", "order": "space", "help": keys.NOT_ASSIGNABLE}
 
-    async with running_app(Machine(), config=Config("perftop-safe", "MHz", keys=wanted)) as run:
+    async with running_app(
+        Machine(), config=Config("perftop-safe", "MHz", keys=chosen_keys)
+    ) as run:
         screen = run.monitor
         assert (run.app.theme, screen.choice.units) == ("perftop-safe", "MHz")
         assert run.has("x quit")

@@ -70,7 +70,7 @@ def overview_errors(lines: list[str], message: Line) -> Iterator[str]:
         for title, value, factor in expected_values(drawn, mine):
             text = drawn.cell(line, title)
             if not any(agrees(text, one, factor) for one in value):
-                yield f"CPUs {names}, {title}: {text} is drawn, {value} is said"
+                yield f"CPUs {names}, {title}: {text} is drawn, {value} is in JSON"
 
 
 def expected_values(
@@ -107,13 +107,14 @@ def package_errors(
         mine = [cpus[cpu] for cpu in packages[int(match[1])] if cpus[cpu]["util"] is not None]
         util = sum(row["util"] for row in mine)
         if abs(float(match[2]) - 100 * util / len(mine)) > 0.1:
-            yield f"package {match[1]}: busy {match[2]} is drawn, {100 * util / len(mine)} is said"
+            mean = 100 * util / len(mine)
+            yield f"package {match[1]}: busy {match[2]} is drawn, {mean} is in JSON"
         ran = [row for row in mine if row["busy_hz"] is not None]
         work = sum(row["util"] for row in ran)
         if match[3] and work:
             hz = sum(row["util"] * row["busy_hz"] for row in ran) / work
             if abs(float(match[3]) - hz / 1e9) > 0.011:
-                yield f"package {match[1]}: clock {match[3]} is drawn, {hz} is said"
+                yield f"package {match[1]}: clock {match[3]} is drawn, {hz} is in JSON"
 
 
 def table_errors(lines: list[str], message: Line) -> Iterator[str]:
@@ -125,7 +126,7 @@ def table_errors(lines: list[str], message: Line) -> Iterator[str]:
         for title, (key, factor) in names.items() if cpu.isdecimal() else ():
             text = drawn.cell(line, title) if drawn.has(title) else "n/a"
             if text and not agrees(text, cpus[int(cpu)][key], factor):
-                yield f"CPU {cpu}, {title}: {text} is drawn, {cpus[int(cpu)][key]} is said"
+                yield f"CPU {cpu}, {title}: {text} is drawn, {cpus[int(cpu)][key]} is in JSON"
 
 
 def heat_map_errors(lines: list[str], message: Line) -> Iterator[str]:
@@ -138,7 +139,7 @@ def heat_map_errors(lines: list[str], message: Line) -> Iterator[str]:
     for thread, row in enumerate(mine):
         text = re.search(rf"lp{thread} +([\d.]+)", line)
         if text and not agrees(text[1], row["util"], 100):
-            yield f"heat, lp{thread}: {text[1]} is drawn, {row['util']} is said"
+            yield f"heat, lp{thread}: {text[1]} is drawn, {row['util']} is in JSON"
     text = re.search(r"clock ([\d.]+)", line)
     if text and not any(agrees(text[1], row["busy_hz"], 1e-9) for row in mine):
         yield f"heat, clock: {text[1]} is drawn"
@@ -146,7 +147,7 @@ def heat_map_errors(lines: list[str], message: Line) -> Iterator[str]:
     if text and len(mine) == 2:
         for drawn, row in zip(text.groups(), mine, strict=True):
             if not agrees(drawn, row["ipc"], 1):
-                yield f"heat, IPC: {drawn} is drawn, {row['ipc']} is said"
+                yield f"heat, IPC: {drawn} is drawn, {row['ipc']} is in JSON"
 
 
 def loss_errors(lines: list[str], episodes: list[Line]) -> Iterator[str]:
@@ -158,7 +159,7 @@ def loss_errors(lines: list[str], episodes: list[Line]) -> Iterator[str]:
         if "−" in line and lost and re.fullmatch(r"\d+(,\d+)*", names):
             mine = {int(name) for name in names.split(",")}
             if not any(mine & {*episode["cpus"]} for episode in episodes):
-                yield f"CPUs {names} lost something, and no episode is said"
+                yield f"CPUs {names} lost something, without an episode in JSON"
 
 
 @pytest.mark.parametrize("scenario", cases_by_day(SCENARIOS, BY_DAY))

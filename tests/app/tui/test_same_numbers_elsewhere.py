@@ -59,11 +59,11 @@ def header_errors(lines: list[str], message: Line) -> Iterator[str]:
         match = re.search(pattern, line)
         value = sum_of_rows(message["cpus"], key)
         if match and not agrees(match[1], value, factor, slack=0.6):
-            yield f"header, {pattern}: {match[1]} is drawn, {value} is said"
+            yield f"header, {pattern}: {match[1]} is drawn, {value} is in JSON"
     for pattern, (key, factor) in _WHOLE.items():
         match = re.search(pattern, line)
         if match and not agrees(match[1], message["machine"][key], factor):
-            yield f"header, {key}: {match[1]} is drawn, {message['machine'][key]} is said"
+            yield f"header, {key}: {match[1]} is drawn, {message['machine'][key]} is in JSON"
 
 
 def alert_errors(lines: list[str], episodes: list[Line]) -> Iterator[str]:
@@ -76,7 +76,7 @@ def alert_errors(lines: list[str], episodes: list[Line]) -> Iterator[str]:
     printed = {whole_percent(d) for d in depths} | {f"{100 * d:.1f} %" for d in depths}
     printed |= {f"{d / 1e9:.2f} GHz" for d in depths}
     if (match[1] or match[2]) not in printed:
-        yield f"alert: {match[0]} is drawn, {depths} are said"
+        yield f"alert: {match[0]} is drawn, {depths} are in JSON"
 
 
 def core_page_errors(lines: list[str], message: Line) -> Iterator[str]:
@@ -98,10 +98,10 @@ def core_page_errors(lines: list[str], message: Line) -> Iterator[str]:
             metric = METRICS[keys[label]]
             for text, row in zip(cells, mine, strict=True):
                 if not agrees(text, row[metric.key], metric.scale(GHZ)[0]):
-                    yield f"core page, {label}: {text} is drawn, {row[metric.key]} is said"
+                    yield f"core page, {label}: {text} is drawn, {row[metric.key]} is in JSON"
         share = core["smt"].get(_STATE_NAMES.get(label, ""))
         if share is not None and not agrees(cells[0], share, 100):
-            yield f"core page, {label}: {cells[0]} is drawn, {share} is said"
+            yield f"core page, {label}: {cells[0]} is drawn, {share} is in JSON"
     if found < 5:
         yield f"core page: only {found} numbers"
 
@@ -119,7 +119,7 @@ def selected_core_errors(lines: list[str], message: Line) -> Iterator[str]:
         key, factor = _SELECTED.get(label, ("", 1.0))
         for text, row in zip(cells, mine, strict=False):
             if key and not agrees(text, row[key], factor):
-                yield f"selected, {label}: {text} is drawn, {row[key]} is said"
+                yield f"selected, {label}: {text} is drawn, {row[key]} is in JSON"
 
 
 def chart_errors(lines: list[str], message: Line, losers: set[int]) -> Iterator[str]:
@@ -140,7 +140,7 @@ def chart_errors(lines: list[str], message: Line, losers: set[int]) -> Iterator[
             state = re.match(r".{3}(both|lp0|lp1|neither) *([\d.]+) ", below)
             share = state and core["smt"][state[1]]
             if state and share is not None and not agrees(state[2], share, 100):
-                yield f"{names} {state[1]}: {state[2]} is drawn, {share} is said"
+                yield f"{names} {state[1]}: {state[2]} is drawn, {share} is in JSON"
             if below.rstrip().endswith("◐") and "core" not in below:
                 text = below.split()[-2]
                 if not any(agrees(text, row["ipc"], 1) for row in losing or lead):
@@ -161,7 +161,7 @@ def account_errors(lines: list[str], message: Line) -> Iterator[str]:
                  if name in keys}  # fmt: skip
         for key, text in printed.items():
             if not agrees(text, row[key], 100):
-                yield f"CPU {result[1]}, {key}: {text} is drawn, {row[key]} is said"
+                yield f"CPU {result[1]}, {key}: {text} is drawn, {row[key]} is in JSON"
 
 
 def time_view_errors(lines: list[str], message: Line) -> Iterator[str]:
@@ -174,7 +174,7 @@ def time_view_errors(lines: list[str], message: Line) -> Iterator[str]:
         texts, mine = result[2].split(), result[1].split(",")
         for cpu, text in zip(mine, texts[-len(mine) :], strict=False):
             if int(cpu) in cpus and not agrees(text, cpus[int(cpu)]["util"], 100):
-                yield f"time, CPU {cpu}: {text} is drawn, {cpus[int(cpu)]['util']} is said"
+                yield f"time, CPU {cpu}: {text} is drawn, {cpus[int(cpu)]['util']} is in JSON"
 
 
 def text_errors(session: Session, interval: Interval, message: Line) -> Iterator[str]:
@@ -189,12 +189,12 @@ def text_errors(session: Session, interval: Interval, message: Line) -> Iterator
         for key, text in zip(DEFAULT_COLUMNS, cells, strict=False):
             scale = METRICS[key].scale(GHZ)[0]
             if (text == "n/a") != (row[key] is None) or not agrees(text, row[key], scale):
-                yield f"stat, CPU {name}, {key}: {text} is written, {row[key]} is said"
+                yield f"stat, CPU {name}, {key}: {text} is written, {row[key]} is in JSON"
         shares = cells[len(DEFAULT_COLUMNS) :]
         for state, text in zip(STATES, shares, strict=False):
             share = first[row["cpu"]]["smt"][state]
             if share is not None and not agrees(text, share, 100):
-                yield f"stat, CPU {name}, {state}: {text} is written, {share} is said"
+                yield f"stat, CPU {name}, {state}: {text} is written, {share} is in JSON"
 
 
 def summary_errors(session: Session) -> Iterator[str]:
@@ -208,7 +208,7 @@ def summary_errors(session: Session) -> Iterator[str]:
         for span, text in zip(SPAN_NAMES, cells, strict=False):
             value = measure[span] if measure else None
             if not agrees(text, value, METRICS[key].scale(GHZ)[0]):
-                yield f"summary, {label} {span}: {text} is written, {value} is said"
+                yield f"summary, {label} {span}: {text} is written, {value} is in JSON"
 
 
 _FLEET = {"busy": "util", "clock_hz": "busy_hz", "involuntary": "involuntary", "steal": "steal",
@@ -219,10 +219,14 @@ _FLEET = {"busy": "util", "clock_hz": "busy_hz", "involuntary": "involuntary", "
 def fleet_errors(session: Session, interval: Interval, message: Line) -> Iterator[str]:
     numbers = read_numbers(session, interval)
     for key, name in _FLEET.items():
-        said = message["machine"].get(name)
-        said = sum_of_rows(message["cpus"], name) if said is None and name in METRICS else said
-        if said is not None and numbers[key] != pytest.approx(said, rel=1e-4, abs=1e-5):
-            yield f"fleet, {key}: {numbers[key]} is shown, {said} is said"
+        json_value = message["machine"].get(name)
+        json_value = (
+            sum_of_rows(message["cpus"], name)
+            if json_value is None and name in METRICS
+            else json_value
+        )
+        if json_value is not None and numbers[key] != pytest.approx(json_value, rel=1e-4, abs=1e-5):
+            yield f"fleet, {key}: {numbers[key]} is shown, {json_value} is in JSON"
 
 
 def verdict_errors(session: Session, interval: Interval, lines: list[str]) -> Iterator[str]:
@@ -234,13 +238,13 @@ def verdict_errors(session: Session, interval: Interval, lines: list[str]) -> It
     line = why_json(session, verdict.report, None)
     first = why_text.lines(session, verdict.report, colour=False, unicode=True)[0]
     if first.rstrip(".") != verdict.text or line["answer"] != first:
-        yield f"verdict: {verdict.text} is shown, {first} and {line['answer']} are said"
+        yield f"verdict: {verdict.text} is shown, {first} and {line['answer']} are in JSON"
     if verdict.lost != pytest.approx(line["lost_ratio"] or 0.0, abs=1e-4):
-        yield f"verdict: {verdict.lost} is lost, {line['lost_ratio']} is said"
+        yield f"verdict: {verdict.lost} is lost, {line['lost_ratio']} is in JSON"
     (row,) = [row for row in lines[:6] if "  lost " in row]
     drawn = re.search(r"lost ([\d.]+) %", row)
     if drawn is None or not agrees(drawn[1], line["lost_ratio"] or 0.0, 100):
-        yield f"verdict: {row} is drawn, {line['lost_ratio']} is said"
+        yield f"verdict: {row} is drawn, {line['lost_ratio']} is in JSON"
     causes = sum(cause["lost_s"] for cause in line["causes"])
     if line["wanted_s"] and causes / line["wanted_s"] != pytest.approx(
         line["lost_ratio"], abs=1e-4

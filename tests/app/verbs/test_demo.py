@@ -1,5 +1,5 @@
 """Recordings shipped with perftop: their list and contents, and the reports of `why` and `diff`
-compared with what was staged."""
+compared with the staged load."""
 
 from __future__ import annotations
 

@@ -283,7 +283,7 @@ def test_the_part_after_the_damage_is_exported(path: Path) -> None:
     times = [float(row["time_unix_s"]) for row in printed]
     assert times[-1] == float(whole[-1]["time_unix_s"])
     lengths = [float(row["elapsed_s"]) for row in printed]
-    assert 2 < max(lengths) < 8, "what was lost is one long interval"
+    assert 2 < max(lengths) < 8, "the damaged part is one long interval"
     assert times[-1] - times[0] + lengths[0] == pytest.approx(10.4, abs=0.15)
 
 

@@ -97,17 +97,17 @@ async def test_a_hanging_or_broken_host_delays_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hosts = fake_ssh.install(tmp_path, monkeypatch)
-    printed = {"hung": "hang", "liar": "garbage", "gone": "noname", "cut": "cut 2000"}
-    for name, does in printed.items():
-        hosts.set(name, does)
+    behaviours = {"hung": "hang", "liar": "garbage", "gone": "noname", "cut": "cut 2000"}
+    for name, behaviour in behaviours.items():
+        hosts.set(name, behaviour)
     hosts.set("good", "run sim:steady,cpus=2")
 
-    source = LiveSource([*printed, "good"], 0.1)
+    source = LiveSource([*behaviours, "good"], 0.1)
     task = asyncio.create_task(source.run())
     machines = source.fleet.machines
-    await until_true(lambda: machines["good"].answers, "the good one answers")
+    await until_true(lambda: machines["good"].answers, "values of the working host")
     for name in ("liar", "gone", "cut"):
-        await until_true(partial(has_failed, machines[name]), f"{name} says why")
+        await until_true(partial(has_failed, machines[name]), f"the reason of {name}")
     assert machines["hung"].why == "connecting"
     assert "resolve" in machines["gone"].why
     # the grace period for the ssh of the host that hangs
@@ -126,13 +126,13 @@ async def test_a_broken_link_is_reported_immediately_and_restored(
     source = LiveSource(["n1"], 0.1)
     task = asyncio.create_task(source.run())
     machine = source.fleet.machines["n1"]
-    await until_true(lambda: machine.answers, "it answers")
+    await until_true(lambda: machine.answers, "values of n1")
     hosts.set("n1", "refused")
     hosts.cut("n1")
-    await until_true(lambda: "refused" in machine.why, "why it is not there any more")
+    await until_true(lambda: "refused" in machine.why, "the reason of the broken link")
     assert machine.past.times
     hosts.set("n1", "run sim:steady,cpus=2")
-    await until_true(lambda: machine.answers, "it is back")
+    await until_true(lambda: machine.answers, "values after the link is restored")
     assert "kB/s" in " ".join(source.facts())
     task.cancel()
     await asyncio.wait([task])
@@ -167,7 +167,7 @@ async def playing_source(night: Path) -> AsyncIterator[RecordingsSource]:
     source = RecordingsSource(night, playing=False)
     task = asyncio.create_task(source.run())
     try:
-        await until_true(lambda: source.now >= source.first + 1, "the beginning is read")
+        await until_true(lambda: source.now >= source.first + 1, "the first second")
         yield source
     finally:
         task.cancel()

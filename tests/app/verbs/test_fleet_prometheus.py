@@ -86,14 +86,14 @@ def fleet_of(at: float, path: str, fields: dict[str, str], hot: float = 0.0) -> 
             labels = {"instance": "k1:9917", "kind": "turbo-drop", "cause": "power-pl1"}
             return [(labels, [(t, 1.0) for t in times if t >= hot])]
         return [({"instance": "k1:9917", "perftop_number": "busy"}, [(t, 0.5) for t in times])]
-    printed = {
+    machines = {
         "k1:9917": {"busy": 1.0, "clock_hz": 2e9, "ceiling_hz": 4e9, "age": 7.0, "known": 1.0},
         "k2:9917": {"busy": 0.5, "clock_hz": 4e9, "ceiling_hz": 4e9, "age": 1.0, "known": 1.0},
         "k3:9917": {"known": 1.0},
     }
     return [
         ({"instance": name, "perftop_number": key}, [(at, value)])
-        for name, numbers in printed.items()
+        for name, numbers in machines.items()
         for key, value in numbers.items()
     ]
 
@@ -104,7 +104,7 @@ def run_until(source: PrometheusSource, then: Callable[[], object]) -> None:
     async def scenario() -> None:
         task = asyncio.create_task(source.run())
         try:
-            await until_true(lambda: task.done() or then(), "an answer is taken")
+            await until_true(lambda: task.done() or then(), "a response is handled")
         finally:
             task.cancel()
             await asyncio.wait([task])
@@ -158,9 +158,9 @@ def test_queries_about_the_past_use_the_servers_clock() -> None:
 
 
 def test_an_error_is_shown_with_the_escaped_text_of_the_server() -> None:
-    printed = r"refuses: parse error\?\[2J: no match"
-    words = "parse error\x1b[2J: no match[]"
-    with server_address(lambda *_: words) as url, pytest.raises(Failed, match=printed):
+    pattern = r"refuses: parse error\?\[2J: no match"
+    error_text = "parse error\x1b[2J: no match[]"
+    with server_address(lambda *_: error_text) as url, pytest.raises(Failed, match=pattern):
         run_until(PrometheusSource(url), lambda: False)
 
 
@@ -266,7 +266,7 @@ def test_any_response_of_a_server_is_displayed_or_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    output = 0
+    displayed_count = 0
     for seed in range(25):
         with server_address(random_answer(random.Random(seed))) as url:
             result = runs_here("fleet", "--prometheus", url, "--json", "-n", "1")
@@ -275,8 +275,8 @@ def test_any_response_of_a_server_is_displayed_or_refused(
         assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f]", result.stdout + result.stderr)
         for line in result.stdout.splitlines():
             json.loads(line, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
-        output += "k1" in result.stdout
-    assert output > 3
+        displayed_count += "k1" in result.stdout
+    assert displayed_count > 3
     assert not list(tmp_path.iterdir())
 
 

@@ -86,9 +86,9 @@ def test_a_command_that_sets_many_marks_does_not_wait_for_samples() -> None:
         "print(time.monotonic() - start)"
     )
     # The kernel buffers about ten; marks that waited for the samples would take 20 s.
-    found = run("stat", "--source", "os", "-o", os.devnull, "--sample", "1s", "--",
+    result = run("stat", "--source", "os", "-o", os.devnull, "--sample", "1s", "--",
                 sys.executable, "-c", script)  # fmt: skip
-    assert float(found.stdout) < 10
+    assert float(result.stdout) < 10
 
 
 def test_a_stopped_perftop_hardly_delays_a_command(monkeypatch: pytest.MonkeyPatch) -> None:

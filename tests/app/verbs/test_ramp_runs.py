@@ -264,8 +264,8 @@ def test_the_error_covers_differences_within_any_run() -> None:
 def test_the_spread_of_times_is_reported() -> None:
     ramp = ramp_runs.ramp_of_runs(answer(*(two_step_run(t) for t in (1e-3, 2e-3, 4e-3))))
     assert ramp.steady_s is not None
-    seen = (ramp.steady_s.low, ramp.steady_s.middle, ramp.steady_s.high)
-    assert seen == pytest.approx((1e-3, 2e-3, 4e-3), rel=0.03)
+    times_s = (ramp.steady_s.low, ramp.steady_s.middle, ramp.steady_s.high)
+    assert times_s == pytest.approx((1e-3, 2e-3, 4e-3), rel=0.03)
     assert ramp.is_clean
     assert ramp_runs.median_run(ramp) == 1
 

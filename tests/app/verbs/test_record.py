@@ -28,7 +28,7 @@ from perftop.verbs.record import CommandSummary, Record
 
 SIM = ("--source", "sim:smt-mix,cpus=4")
 CLOCK = "import time; now = lambda: time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW); a = now()"
-TELLING = f"{CLOCK}; sum(range(10**6)); print(a, now()); raise SystemExit(7)"
+TIMED_WORK = f"{CLOCK}; sum(range(10**6)); print(a, now()); raise SystemExit(7)"
 
 
 def note_kinds(path: Path) -> set[str]:
@@ -47,7 +47,7 @@ def wait_for_file(path: Path, process: subprocess.Popen[str]) -> None:
         assert process.poll() is None, process.stderr and process.stderr.read()
         return path.exists()
 
-    wait_for(mark_exists, f"{path.name} is there")
+    wait_for(mark_exists, f"{path.name} exists")
 
 
 @contextmanager
@@ -97,7 +97,7 @@ async def test_samples_are_batched_while_the_command_runs() -> None:
 
 
 def test_the_recorded_times_enclose_those_of_the_command(tmp_path: Path) -> None:
-    path, command = tmp_path / "a", [sys.executable, "-S", "-c", TELLING]
+    path, command = tmp_path / "a", [sys.executable, "-S", "-c", TIMED_WORK]
     process = run("record", "-o", str(path), "--source", "os", "--sample", "20ms", "--", *command)
     assert process.returncode == 7
     begun_ns, over_ns = map(int, process.stdout.split())
@@ -134,7 +134,7 @@ def test_the_end_is_written_after_all_cpus_were_read(tmp_path: Path) -> None:
             yield [wire.Frame(2, run.end_ns - 1, blocks)]
             assert note_kinds(path) == {"run-start"}
             yield [wire.Frame(3, run.end_ns + 5, blocks)]
-            raise AssertionError("it was not enough")
+            raise AssertionError("the stream was read after its end")
 
         await record.consume(stream())
         record.on_end()
@@ -156,7 +156,7 @@ async def test_a_sample_slightly_early_is_the_last(tmp_path: Path) -> None:
         yield [hello]
         for seq, time_ns in enumerate(times):
             yield [wire.Frame(seq, time_ns, made.frame(hello, seq, values).blocks)]
-        raise AssertionError("it was not enough")
+        raise AssertionError("the stream was read after its end")
 
     record = Record(cli._parse_arguments(["record", "--duration", "300ms"]), path)
     await record.consume(stream())
@@ -224,12 +224,12 @@ def _piece(fd: int) -> bytes:
 
 def test_signals_are_passed_to_the_command(tmp_path: Path) -> None:
     ready = tmp_path / "ready"
-    handler = f"trap 'echo told; exit 9' TERM; touch {ready}"
+    handler = f"trap 'echo handled; exit 9' TERM; touch {ready}"
     with start(tmp_path / "a", f"{handler}; while :; do sleep .05; done") as it:
         wait_for(ready.exists, "the shell handles the signal")
         it.send_signal(signal.SIGTERM)
         out, words = it.communicate(timeout=MAX_WAIT_S)
-    assert (it.returncode, out) == (9, "told\n")
+    assert (it.returncode, out) == (9, "handled\n")
     assert words.startswith("perftop: recorded ")
     assert notes(tmp_path / "a")["run-end"].data["status"] == 9
 

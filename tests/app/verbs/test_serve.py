@@ -39,7 +39,7 @@ def large_frame(seq: int) -> wire.Frame:
     return wire.Frame(seq, result.time_ns, result.blocks, records={"x": b"x" * 200_000})
 
 
-def received_messages(peer: socket.socket) -> list[wire.Message]:
+def received_messages(peer: socket.socket) -> list[Any]:
     """All messages currently in the socket."""
     decoder = wire.Decoder()
     results: list[wire.Message] = []
@@ -59,7 +59,7 @@ def connected_reader(readers: Readers) -> Iterator[socket.socket]:
 
 
 @contextlib.asynccontextmanager
-async def reader_results() -> AsyncIterator[Readers]:
+async def open_readers() -> AsyncIterator[Readers]:
     readers = Readers()
     try:
         yield readers
@@ -68,20 +68,19 @@ async def reader_results() -> AsyncIterator[Readers]:
 
 
 async def test_a_late_reader_first_gets_hello_and_persistent_notes() -> None:
-    async with reader_results() as readers:
+    async with open_readers() as readers:
         taken = wire.Note("taken", 5, data={"cpus": [1], "counters": ["ref"]})
         for message in (HELLO, taken, wire.Note("warning", 6, data={"text": "x"}), frame(3)):
             readers.take(message)
         with connected_reader(readers) as late:
             readers.take(frame(4))
             hello, note, first = received_messages(late)
-        assert isinstance(hello, wire.Hello)
         past_ns = frame(3).time_ns - HELLO.raw_ns
-        assert hello.raw_ns == frame(3).time_ns > 5, "it looks back no further"
+        assert hello.raw_ns == frame(3).time_ns > 5, "the stream starts there"
         assert hello.wall_ns == HELLO.wall_ns + past_ns
-        assert isinstance(note, wire.Note)
-        assert (note.kind, note.time_ns) == ("taken", hello.raw_ns), "it holds from there on"
-        assert isinstance(first, wire.Frame)
+        assert (note.kind, note.time_ns) == ("taken", hello.raw_ns), (
+            "the note is valid from the start"
+        )
         assert first.seq == 4
 
 
@@ -91,14 +90,13 @@ async def test_a_late_reader_gets_the_current_cpus_without_past_changes() -> Non
         {"cpu": 0, "online": False}, {"cpu": 1, "online": False}, {"cpu": [], "online": False},
         {"cpu": 0, "online": True, "row": row},
     ]  # fmt: skip
-    async with reader_results() as readers:
+    async with open_readers() as readers:
         readers.take(HELLO)
         for data in changes:
             readers.take(wire.Note("hotplug", 5, data=data))
         readers.take(frame(3))
         with connected_reader(readers) as late:
             (hello,) = received_messages(late)
-    assert isinstance(hello, wire.Hello)
     assert [(row.cpu, row.online) for row in hello.topology] == [(0, True), (1, False)]
     assert (hello.topology[0].core, hello.topology[0].l3) == (7, 3)
 
@@ -106,18 +104,17 @@ async def test_a_late_reader_gets_the_current_cpus_without_past_changes() -> Non
 async def test_hello_is_unchanged_after_a_suspend() -> None:
     """Frames contain the suspended time since that hello."""
 
-    async with reader_results() as readers:
+    async with open_readers() as readers:
         slept = wire.Frame(1, 10**9, frame(1).blocks, records={"asleep_ns": 5 * 10**9})
         for message in (HELLO, slept):
             readers.take(message)
         with connected_reader(readers) as late:
             (hello,) = received_messages(late)
-        assert isinstance(hello, wire.Hello)
         assert (hello.raw_ns, hello.wall_ns) == (HELLO.raw_ns, HELLO.wall_ns)
 
 
 async def test_a_slow_reader_loses_frames_and_delays_no_other() -> None:
-    async with reader_results() as readers:
+    async with open_readers() as readers:
         readers.take(HELLO)
         results: list[wire.Message] = []
         with connected_reader(readers) as slow, connected_reader(readers) as quick:
@@ -133,22 +130,22 @@ async def test_a_slow_reader_loses_frames_and_delays_no_other() -> None:
             assert all(m.lost == 0 for m in results if isinstance(m, wire.Frame))
             (backlog,) = (box._bytes for box in readers._outboxes.values() if box)
             assert backlog < 3 << 20
-            got: list[wire.Message] = []
+            slow_messages: list[wire.Message] = []
             slow.setblocking(False)
-            hers = wire.Decoder()
+            slow_decoder = wire.Decoder()
 
             def last_frame_arrived() -> bool:
                 with contextlib.suppress(BlockingIOError):
-                    got.extend(hers.feed(slow.recv(1 << 20)))
-                return isinstance(got[-1], wire.Frame) and got[-1].seq == 99
+                    slow_messages.extend(slow_decoder.feed(slow.recv(1 << 20)))
+                return isinstance(slow_messages[-1], wire.Frame) and slow_messages[-1].seq == 99
 
             await until_true(last_frame_arrived, "the last frame")
-        frames = [m for m in got if isinstance(m, wire.Frame)]
+        frames = [m for m in slow_messages if isinstance(m, wire.Frame)]
         assert frames[-1].lost == 100 - len(frames) > 0
 
 
 async def test_a_leaving_reader_is_removed_and_the_last_one_is_noticed() -> None:
-    async with reader_results() as readers:
+    async with open_readers() as readers:
         readers.take(HELLO)
         with connected_reader(readers):
             assert readers.has_readers.is_set()
@@ -157,7 +154,7 @@ async def test_a_leaving_reader_is_removed_and_the_last_one_is_noticed() -> None
 
 
 async def test_the_number_of_readers_is_limited() -> None:
-    async with reader_results() as readers:
+    async with open_readers() as readers:
         with contextlib.ExitStack() as stack:
             for _ in range(MAX_READERS):
                 stack.enter_context(connected_reader(readers))
@@ -167,7 +164,7 @@ async def test_the_number_of_readers_is_limited() -> None:
 
 
 async def test_input_from_a_reader_is_ignored() -> None:
-    async with reader_results() as readers:
+    async with open_readers() as readers:
         readers.take(HELLO)
         with connected_reader(readers) as hostile:
             with pytest.raises(BrokenPipeError):
@@ -240,7 +237,7 @@ def test_the_probe_stops_without_readers(tmp_path: Path, monkeypatch: pytest.Mon
     async def play() -> None:
         with open_listening_socket(path, None) as listener:
             serving = asyncio.ensure_future(serve.serve(listener, argv, None))
-            await until_true(has_no_probe, "the probe rests")
+            await until_true(has_no_probe, "the probe stops")
             for turn in (2, 3):
                 reader, writer = await asyncio.open_unix_connection(path)
                 decoder = wire.Decoder()
@@ -250,7 +247,7 @@ def test_the_probe_stops_without_readers(tmp_path: Path, monkeypatch: pytest.Mon
                 assert isinstance(results[0], wire.Hello)
                 assert len(starts) == turn
                 writer.close()
-                await until_true(has_no_probe, "the probe rests again")
+                await until_true(has_no_probe, "the probe stops again")
             os.kill(os.getpid(), signal.SIGTERM)
             await serving
 

@@ -34,7 +34,7 @@ def test_slightly_early_samples_end_their_interval() -> None:
         for seq, time_ns in enumerate(times):
             blocks = made.frame(hello, seq, {"ref": [seq, seq]}).blocks
             yield [wire.Frame(seq, time_ns, blocks)]
-        raise AssertionError("it was not enough")
+        raise AssertionError("the stream was read after its end")
 
     out = io.StringIO()
     words = ["stat", "-i", "200ms", "--sample", "100ms", "--duration", "400ms", "--json"]
@@ -75,8 +75,8 @@ def test_the_summary_begins_with_the_answer_of_why() -> None:
     hello, result = messages("sim:turbo-drop,cpus=4,packages=1,seed=1", 100)
     printed_lines = []
     for verb in ("stat", "why"):
-        work_class = {"stat": Stat, "why": Why}[verb]
-        printer = work_class(cli._parse_arguments([verb]))
+        make_printer = {"stat": Stat, "why": Why}[verb]
+        printer = make_printer(cli._parse_arguments([verb]))
         printer.out = out = io.StringIO()
         printer.take([hello, *result])
         printer.on_end()
@@ -123,8 +123,8 @@ def test_each_run_is_measured_and_the_first_failure_gives_the_status(
     seen.write_text("")
     code = f'n=$(wc -c <"{seen}"); printf x >>"{seen}"; exit $n'
     code = f'grep SigIgn /proc/self/status >>"{tmp_path}/signals"; {code}'
-    printed = ["stat", "-r", "2", "--warmup", "1", SOURCE, "--json", "-o", str(out)]
-    assert cli.main([*printed, "--keep-failed", "--", "sh", "-c", code]) == 1
+    words = ["stat", "-r", "2", "--warmup", "1", SOURCE, "--json", "-o", str(out)]
+    assert cli.main([*words, "--keep-failed", "--", "sh", "-c", code]) == 1
     lines = [json.loads(line) for line in out.read_text().splitlines()]
     assert [line["type"] for line in lines] == ["hello", "run", "run", "run", "runs"]
     assert [line["run"]["status"] for line in lines[1:4]] == [0, 1, 2]

@@ -65,14 +65,14 @@ def test_phases_begin_at_marks(recording: Path, capsys: pytest.CaptureFixture[st
     clocks = {name: line["machine"]["busy_hz"]["mean"] for name, line in result.items()}
     assert clocks["load"] - clocks["solve"] == pytest.approx(620e6 * 4.1 / 4.2, rel=0.05)
     joules = sum(result[name]["energy_j"] for name in ("load", "solve", "store"))
-    assert joules < result["whole"]["energy_j"], "what is before the first mark is left out"
+    assert joules < result["whole"]["energy_j"], "time before the first mark is left out"
 
 
 def test_a_part_can_be_summarised(recording: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line = phases(capsys, recording, "--from", "9s", "--to", "11s")["whole"]
     assert line["elapsed_s"] == pytest.approx(2, abs=0.11)
     assert line["lost_to_causes_ratio"] == pytest.approx(SHARE, rel=0.02)
-    assert "lost_ratio" not in line, "that of `machine` is without waits of tasks"
+    assert "lost_ratio" not in line, "`machine` has no waits of tasks"
 
 
 def test_marks_before_the_part_do_not_begin_phases(

@@ -55,7 +55,7 @@ def sessions(files: int) -> float:
 @pytest.mark.parametrize("files", cases_by_day([2, 3], [3]))
 def test_runs_of_several_files_are_compared_by_files(files: int) -> None:
     assert sessions(files) <= 0.05 + error(0.05, 300)
-    assert sessions(1) > 0.3, "one file a side cannot show it"
+    assert sessions(1) > 0.3, "one file a side does not show the spread of sessions"
 
 
 # --- intervals

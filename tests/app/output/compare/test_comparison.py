@@ -165,12 +165,10 @@ def test_values_that_both_sides_lack_have_no_row_and_others_are_named() -> None:
     unknown = "machine: the settings of at least one side are not known"
     assert unknown in text.lines([comparison], ("A", "B"))
     known = compare_runs(side(draw), side(draw, state={"governor": "powersave"}))
-    for of in (
-        known,
-        dataclasses.replace(known, same=[]),
-        dataclasses.replace(known, differing=[]),
-    ):
-        assert unknown not in text.lines([of], ("A", "B"))
+    lists: list[dict[str, Any]] = [{}, {"same": []}, {"differing": []}]
+    for changes in lists:
+        comparison = dataclasses.replace(known, **changes)
+        assert unknown not in text.lines([comparison], ("A", "B"))
 
 
 def test_text_fits_and_values_are_aligned() -> None:
@@ -232,9 +230,8 @@ def test_runs_are_dots_on_one_axis_with_a_above_b() -> None:
 
 
 def test_dense_values_have_two_dots() -> None:
-    a = [1.0] * 8 + [2.0]
-    dots, _, _ = picture(compare_runs(runs("run_s", *a), runs("run_s", 3.0)), "run_s")
-    assert dots == "⠃···⠂··⢠"
+    result = compare_runs(runs("run_s", *[1.0] * 8, 2.0), runs("run_s", 3.0))
+    assert picture(result, "run_s")[0] == "⠃···⠂··⢠"
 
 
 @pytest.mark.parametrize(("change", "interval", "certain", "shape"), [
@@ -301,13 +298,8 @@ def test_open_questions_say_what_would_answer_them() -> None:
     calm = compare([("", runs_beside_others(40, 0.0), runs_beside_others(42.4, 0.0))])
     assert next_step(calm).startswith("perftop stat -r ")
     certain = compare([("", runs("run_s", 1.0, 1.001), runs("run_s", 2.0, 2.001))])
-    assert next_step(certain) == ""
-    assert (
-        next_step(
-            compare([("", runs_beside_others(40, 0.9)[:1], runs_beside_others(42.4, 0.9)[:1])])
-        )
-        == ""
-    )
+    single = compare([("", runs_beside_others(40, 0.9)[:1], runs_beside_others(42.4, 0.9)[:1])])
+    assert next_step(certain) == next_step(single) == ""
 
 
 def test_work_and_speed_are_separated() -> None:
@@ -361,14 +353,10 @@ def test_a_difference_below_1_percent_is_the_same_however_significant() -> None:
 
 
 def test_values_have_words_and_small_differences_are_ignored() -> None:
-    assert (setting_label("power_limit_w"), value_text("power_limit_w", 205.0)) == (
-        "power limit PL1",
-        "205 W",
-    )
-    assert (setting_label("idle_governor"), value_text("idle_governor", "menu")) == (
-        "idle governor",
-        "menu",
-    )
+    assert setting_label("power_limit_w") == "power limit PL1"
+    assert value_text("power_limit_w", 205.0) == "205 W"
+    assert setting_label("idle_governor") == "idle governor"
+    assert value_text("idle_governor", "menu") == "menu"
     assert value_text("max_hz", None) == "n/a"
     assert not is_different(250.0, 250.3)
     assert is_different(250.0, 251.0)

@@ -91,8 +91,8 @@ def lines(session: Session, intervals: Iterable[Interval]) -> tuple[list[str], l
             form.interval(interval)
     for form in forms:
         form.finish()
-    kept, anew = (out.getvalue().decode().splitlines() for out in outputs)
-    return kept, anew
+    cached, uncached = (out.getvalue().decode().splitlines() for out in outputs)
+    return cached, uncached
 
 
 def intervals_of(session: Session, frames: Sequence[TimedMessage]) -> Iterator[Interval]:
@@ -106,10 +106,10 @@ def intervals_of(session: Session, frames: Sequence[TimedMessage]) -> Iterator[I
 def test_the_cache_does_not_change_the_output(scenario: str) -> None:
     hello, frames = messages(f"sim:{scenario},cpus=8", 90)
     session = Session(hello)
-    kept, anew = lines(session, intervals_of(session, frames))
+    cached, uncached = lines(session, intervals_of(session, frames))
 
-    assert len(kept) > 400
-    assert kept == anew
+    assert len(cached) > 400
+    assert cached == uncached
 
 
 def test_a_reason_may_change_while_the_same_values_are_missing() -> None:
@@ -117,7 +117,7 @@ def test_a_reason_may_change_while_the_same_values_are_missing() -> None:
     session = Session(hello)
     jumped = next(i for i in intervals_of(session, frames) if np.any(i.doubts == Doubt.JUMPED))
     in_use = np.where(jumped.doubts > 0, Doubt.TAKEN, 0).astype(np.uint8)
-    kept, anew = lines(session, [jumped, dataclasses.replace(jumped, doubts=in_use)])
+    cached, uncached = lines(session, [jumped, dataclasses.replace(jumped, doubts=in_use)])
 
-    assert kept == anew
-    assert sum(DOUBT_TEXTS[Doubt.TAKEN] in line.split(",,")[-1] for line in kept) > 0
+    assert cached == uncached
+    assert sum(DOUBT_TEXTS[Doubt.TAKEN] in line.split(",,")[-1] for line in cached) > 0

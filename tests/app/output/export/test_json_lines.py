@@ -27,15 +27,8 @@ async def _printed(result: list[wire.Message], interval_ns: int, seconds: float)
         for message in result:
             yield [message]
 
-    times = [
-        "-i",
-        f"{interval_ns / 1e9}s",
-        "--sample",
-        f"{SAMPLE_NS / 1e9}s",
-        "--duration",
-        f"{seconds}s",
-    ]
-    printer = stat.Stat(cli._parse_arguments(["stat", "--json", *times]))
+    words = f"stat --json -i {interval_ns / 1e9}s --sample {SAMPLE_NS / 1e9}s --duration {seconds}s"
+    printer = stat.Stat(cli._parse_arguments(words.split()))
     printer.out = io.StringIO()
     await printer.consume(stream())
     printer.on_end()
@@ -54,7 +47,7 @@ def test_jsonl_equals_the_output_of_stat(tmp_path: Path, spec: str, every_ns: in
     printed = asyncio.run(_printed(result, every_ns, 10.5))
     assert printed.count(b'"type":"interval"') > 10
     text = re.sub(rb',"own_cpu_s":[0-9.e-]+', b"", printed)
-    assert text != printed, "it is told by those who have caused it, not by a file"
+    assert text != printed, "a file does not have the cost of this process"
     assert export(path, "jsonl", every_ns=every_ns) == text
 
 

@@ -22,8 +22,10 @@ from perfprobe.wire import Frame, Hello, Message, Note
 from perftop.session.session import Session
 from perftop.session.values import cpu_values
 
-NOT_ASKED = {"counted_ratio", "package", "core", "suspect", "why", "task", "task_pid", "task_ratio",
-             "job_run_s", "job_wait_s", "job_preemptions"}  # fmt: skip
+MAY_BE_EMPTY = {
+    "counted_ratio", "package", "core", "suspect", "why", "task", "task_pid", "task_ratio",
+    "job_run_s", "job_wait_s", "job_preemptions",
+}  # fmt: skip
 """Columns that may be empty without a reason, as may bounds of known states."""
 
 
@@ -35,7 +37,7 @@ def test_all_empty_cells_have_a_reason(tmp_path: Path, spec: str | None) -> None
     header = (awkward.GOLDEN / "table.csv").read_text().partition("\n")[0].split(",")
     assert list(printed[0]) == header
     for row in printed:
-        empty = {name for name, value in row.items() if value == ""} - NOT_ASKED
+        empty = {name for name, value in row.items() if value == ""} - MAY_BE_EMPTY
         named = {name for part in row["why"].split("; ") for name in part.split("=")[0].split(",")}
         bounds = {name for name in empty if name.endswith(("_low_ratio", "_high_ratio"))}
         assert empty - bounds == named - {""}

@@ -138,7 +138,7 @@ async def test_headers_of_10_megabytes_are_refused_and_not_buffered() -> None:
                 writer.write(b"GET / HTTP/1.1\r\nx: " + b"a" * (1 << 16))
                 await writer.drain()
         assert (await result).startswith(b"HTTP/1.1 431 ")
-        await until_true(lambda: not server.open, "the connection is dropped")
+        await until_true(lambda: not server.open, "the connection is closed")
         writer.close()
 
 
@@ -155,7 +155,7 @@ async def test_a_thousand_idle_connections_block_no_client() -> None:
         assert b" 200 OK" in await response_to(port, GET)
         for one in idle:
             one.close()
-        await until_true(lambda: not server.open, "all have gone")
+        await until_true(lambda: not server.open, "all connections are closed")
     assert 1 < most <= serving.MAX_CONNECTIONS
 
 
@@ -175,12 +175,12 @@ async def test_unread_responses_are_limited(
             one.sendall(GET)
             slow.append(one)
         await until_true(lambda: len(server.open) == serving.MAX_CONNECTIONS and not any(
-            connection.idle for connection in server.open), "all places are taken")  # fmt: skip
+            connection.idle for connection in server.open), "the limit is reached")  # fmt: skip
         assert (await response_to(port, GET)).startswith(b"HTTP/1.1 503 ")
         assert len(server.open) == serving.MAX_CONNECTIONS
         for one in slow:
             one.close()
-        await until_true(lambda: not server.open, "all have gone")
+        await until_true(lambda: not server.open, "all connections are closed")
         assert b" 200 OK" in await response_to(port, GET)
 
 
@@ -198,8 +198,8 @@ async def test_slow_connections_are_dropped(monkeypatch: pytest.MonkeyPatch) -> 
             seen.update(server.open)  # the first may be dropped before the second exists
             return len(seen) == 2
 
-        await until_true(both_are_open, "both are there")
-        await until_true(lambda: not server.open, "both are dropped")
+        await until_true(both_are_open, "both connections are open")
+        await until_true(lambda: not server.open, "both connections are closed")
         assert await asking[0].read() == b""
         asking[1].close()
         taking.close()
@@ -226,19 +226,8 @@ def openssl(directory: Path, *arguments: str) -> None:
 def certificates(directory: Path) -> None:
     """A certificate authority and its certificates for a host and a reader."""
     new = "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"
-    openssl(
-        directory,
-        *new,
-        "-x509",
-        "-keyout",
-        "ca.key",
-        "-out",
-        "ca.pem",
-        "-subj",
-        "/CN=ca",
-        "-addext",
-        "keyUsage=critical,keyCertSign,cRLSign",
-    )
+    openssl(directory, *new, "-x509", "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=ca",
+            "-addext", "keyUsage=critical,keyCertSign,cRLSign")  # fmt: skip
     for name in ("host", "reader"):
         alias = "-addext", "subjectAltName=DNS:localhost"
         openssl(directory, *new, "-x509", "-CA", "ca.pem", "-CAkey", "ca.key",

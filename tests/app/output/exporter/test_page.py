@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import get_args
+from typing import Any, get_args
 
 import awkward
 import pytest
@@ -40,6 +40,11 @@ LABELS = {
     "perftop": {"version", "model", "source", "smt_method"},
 }
 """Label names, a stable interface."""
+
+
+def with_fields(hello: wire.Message, **fields: Any) -> wire.Hello:
+    assert isinstance(hello, wire.Hello)
+    return dataclasses.replace(hello, **fields)
 
 
 @pytest.fixture(scope="module")
@@ -102,11 +107,8 @@ def test_detailed_series_add_up_to_the_same_sums(story: list[wire.Message]) -> N
 
 
 def test_only_the_selected_cpus_are_printed() -> None:
-    given = messages("smt-mix,cpus=8", 3)
-    hello = given[0]
-    assert isinstance(hello, wire.Hello)
-    fields = {name: getattr(hello, name) for name in hello.__match_args__} | {"selected": [1, 5]}
-    screen = shown_series(fed_page([wire.Hello(**fields), *given[1:]], "cpu")[1])
+    hello, *frames = messages("smt-mix,cpus=8", 3)
+    screen = shown_series(fed_page([with_fields(hello, selected=[1, 5]), *frames], "cpu")[1])
     assert {labels[0] for labels, _ in series_named(screen, "perftop_cpu_seconds_total")} == {
         "1",
         "5",
@@ -131,18 +133,16 @@ def test_missing_families_of_a_vm_have_a_reason() -> None:
 
 def test_the_time_below_the_ceiling_is_unknown_without_a_clock() -> None:
     """A value of 0 would mean that no core was ever below its ceiling."""
-    given = messages("turbo-drop,cpus=4", 2)
-    hello = given[0]
+    hello, *frames = messages("turbo-drop,cpus=4", 2)
     assert isinstance(hello, wire.Hello)
-    fields = {name: getattr(hello, name) for name in hello.__match_args__}
-    fields["blocks"] = [
+    blocks = [
         dataclasses.replace(block, counters=[
             dataclasses.replace(c, key=f"not_{c.key}") if c.key in {"cycles", "aperf"} else c
             for c in block.counters
         ])
         for block in hello.blocks
     ]  # fmt: skip
-    screen = shown_series(fed_page([wire.Hello(**fields), *given[1:]])[1])
+    screen = shown_series(fed_page([with_fields(hello, blocks=blocks), *frames])[1])
     assert ("perftop_ceiling_hertz", "0") in screen
     assert not [*series_named(screen, "perftop_below_ceiling_seconds_total")]
     assert ("perftop_missing", "perftop_below_ceiling_seconds_total") in {k[:2] for k in screen}
@@ -172,13 +172,13 @@ def test_names_of_programs_are_never_exported() -> None:
     text = fed_page(given, "cpu")[1].text(openmetrics=True).decode()
     assert not [name for name in names if name in text]
     hello, printed = awkward.messages()
-    fields = {name: getattr(hello, name) for name in hello.__match_args__}
-    fields["missing"] = [wire.Missing("energy_j", 'in use by "secret\\job"\nsince boot')]
+    missing = [wire.Missing("energy_j", 'in use by "secret\\job"\nsince boot')]
     blocks = [block for block in hello.blocks if block.scope != "package"]
     stripped = [
         wire.Frame(m.seq, m.time_ns, {k: v for k, v in m.blocks.items() if k != "package"})
         for m in printed if isinstance(m, wire.Frame)
     ]  # fmt: skip
-    screen = shown_series(fed_page([wire.Hello(**(fields | {"blocks": blocks})), *stripped])[1])
+    hello = with_fields(hello, missing=missing, blocks=blocks)
+    screen = shown_series(fed_page([hello, *stripped])[1])
     assert screen["perftop_missing", "perftop_energy_joules_total",
                  "in use by a program\nsince boot"] == 1  # fmt: skip

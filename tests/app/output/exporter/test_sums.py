@@ -11,6 +11,7 @@ import awkward
 import made
 import numpy as np
 import pytest
+from exported import hello as greeting
 from exported import messages
 from fakes import guest
 from nights import cases_by_day
@@ -58,8 +59,8 @@ def test_states_match_the_schedule_and_add_up_to_the_time_of_the_cores(
         for state in STATES:
             true[line["package"], state] += line["smt"][state] * (line["end"] - line["start"])
     for (package, state), seconds in true.items():
-        printed_states = screen["perftop_smt_seconds_total", str(package), state]
-        assert printed_states == pytest.approx(seconds, rel=0.01, abs=0.02 * SECONDS)
+        exported_s = screen["perftop_smt_seconds_total", str(package), state]
+        assert exported_s == pytest.approx(seconds, rel=0.01, abs=0.02 * SECONDS)
     cores = len(session.hello.cores)
     assert series_sum(screen, "perftop_smt_seconds_total") == pytest.approx(
         SECONDS * cores, rel=2e-3
@@ -127,9 +128,9 @@ def test_seconds_of_episodes_match_the_script(spec: str, kind: str, sample_ns: i
         assert result["perftop_episodes_total", cause, kind, "0"] == len(lengths)
         if kind == "turbo-drop":
             assert result["perftop_below_ceiling_seconds_total", cause, "0"] == near
-    printed_states = {labels[0] for labels, value in series_named(result, "perftop_episodes_total")
+    exported_causes = {labels[0] for labels, value in series_named(result, "perftop_episodes_total")
             if labels[1] == kind and value}  # fmt: skip
-    assert printed_states == {*true}
+    assert exported_causes == {*true}
 
 
 def test_cycles_below_the_ceiling_are_depth_times_running_time() -> None:
@@ -169,35 +170,34 @@ def test_counters_never_decrease(spec: str) -> None:
 
 def test_a_doubted_counter_makes_dependent_values_unknown() -> None:
     """The cycles of CPU 2 jump once: counts of that sample are left out, but its time is added."""
-    hello, printed_states = awkward.messages()
-    sane = [
-        message
-        for message in printed_states
-        if not isinstance(message, wire.Frame) or message.seq < 30
+    hello, messages = awkward.messages()
+    before_restart = [m for m in messages if not isinstance(m, wire.Frame) or m.seq < 30]
+    without_jump = [
+        m for m in before_restart if not isinstance(m, wire.Frame) or m.seq != awkward.JUMPS_AT
     ]
-    calm = [m for m in sane if not isinstance(m, wire.Frame) or m.seq != awkward.JUMPS_AT]
-    (_, page), (_, other) = fed_page([hello, *sane], "cpu"), fed_page([hello, *calm], "cpu")
-    result, rest = shown_series(page), shown_series(other)
+    (_, page), (_, other) = (
+        fed_page([hello, *before_restart], "cpu"),
+        fed_page([hello, *without_jump], "cpu"),
+    )
+    result, expected = shown_series(page), shown_series(other)
     assert result["perftop_suspect_samples_total", "jumped"] > 0
     hurt = [key for key, value in series_named(result, "perftop_cycles_total") if value < 1e13]
     assert len(hurt) == 8
     for name in ("perftop_cycles_total", "perftop_instructions_total"):
-        assert result[name, "2", "0", "all"] < rest[name, "2", "0", "all"]
+        assert result[name, "2", "0", "all"] < expected[name, "2", "0", "all"]
     busy = result["perftop_cpu_seconds_total", "2", "busy", "0"]
-    assert busy == pytest.approx(rest["perftop_cpu_seconds_total", "2", "busy", "0"], rel=1e-3)
+    assert busy == pytest.approx(expected["perftop_cpu_seconds_total", "2", "busy", "0"], rel=1e-3)
 
 
 def test_the_time_of_a_core_is_unknown_during_a_lost_read() -> None:
     """A restarted row has no difference from the previous row, so its time is unknown."""
     given = messages("steady,cpus=4", 10)
-    hello = given[0]
-    assert isinstance(hello, wire.Hello)
     at = next(i for i, m in enumerate(given) if isinstance(m, wire.Frame) and m.seq == 50)
     frame = given[at]
     assert isinstance(frame, wire.Frame)
     rows = frame.blocks["cpu"]
     head = bytearray(rows.head)
-    for cpu in hello.cores[0]:
+    for cpu in greeting(given).cores[0]:
         head[8 * (wire.HEAD * cpu + 4)] |= wire.ROW_REBASED
     blocks = frame.blocks | {"cpu": wire.Rows(bytes(head), rows.valid, rows.values)}
     given[at] = wire.Frame(frame.seq, frame.time_ns, blocks, records=frame.records)
@@ -225,19 +225,19 @@ def polling_messages(samples: int, jump_at: int = -1) -> list[wire.Message]:
 
 def test_polling_is_not_work_although_reference_cycles_advance() -> None:
     screen = shown_series(fed_page(polling_messages(10))[1])
-    printed_states = {
+    seconds_by_mode = {
         labels[0]: value for labels, value in series_named(screen, "perftop_cpu_seconds_total")
     }
-    assert printed_states == pytest.approx({"busy": 0.4, "idle": 0.4, "poll": 0.2})
+    assert seconds_by_mode == pytest.approx({"busy": 0.4, "idle": 0.4, "poll": 0.2})
 
 
 def test_modes_of_a_doubted_sample_are_left_out_together() -> None:
     screen = shown_series(fed_page(polling_messages(10, jump_at=5))[1])
-    printed_states = {
+    seconds_by_mode = {
         labels[0]: value for labels, value in series_named(screen, "perftop_cpu_seconds_total")
     }
     assert screen["perftop_suspect_samples_total", "jumped"] == 1
-    assert printed_states == pytest.approx({"busy": 0.36, "idle": 0.36, "poll": 0.18})
+    assert seconds_by_mode == pytest.approx({"busy": 0.36, "idle": 0.36, "poll": 0.18})
 
 
 def test_overlapping_episodes_count_once_and_takeovers_have_one_cause(
@@ -245,16 +245,15 @@ def test_overlapping_episodes_count_once_and_takeovers_have_one_cause(
 ) -> None:
     """Two groups of cores are below their ceiling for the same cause at overlapping times."""
     given = polling_messages(100)
-    assert isinstance(given[0], wire.Hello)
     ms = 1_000_000
-    printed_states = [
+    all_episodes = [
         Episode("turbo-drop", [0], 500 * ms, 1500 * ms, cause="thermal"),
         Episode("turbo-drop", [0], 1000 * ms, 2000 * ms, cause="thermal"),
         Episode("suspect", [0], 500 * ms, 700 * ms, cause="cycles, instructions"),
     ]
 
     def episodes(_: Session, since_ns: int, until_ns: int) -> list[Episode]:
-        return [e for e in printed_states if e.start_ns <= until_ns and (e.end_ns or 0) > since_ns]
+        return [e for e in all_episodes if e.start_ns <= until_ns and (e.end_ns or 0) > since_ns]
 
     monkeypatch.setattr(Session, "episodes", episodes)
     screen = shown_series(fed_page(given)[1])
@@ -281,7 +280,7 @@ def stream(flags: dict[int, int], samples: int = 20) -> list[wire.Message]:
     return results
 
 
-def printed_states(page: Page) -> dict[str, float]:
+def seconds_by_state(page: Page) -> dict[str, float]:
     series = series_named(shown_series(page), "perftop_smt_seconds_total")
     return {labels[-1]: value for labels, value in series if labels[0] == "0" and value}
 
@@ -295,10 +294,10 @@ def printed_states(page: Page) -> dict[str, float]:
 ])  # fmt: skip
 def test_time_without_a_read_is_unknown(flags: dict[int, int], unknown_s: float) -> None:
     _, page = fed_page(stream(flags), "core")
-    answer = printed_states(page)
-    assert answer.get("unknown", 0.0) == pytest.approx(unknown_s, abs=1e-9)
-    assert answer["neither"] == answer["lp0"] == pytest.approx((2.0 - unknown_s) / 2)
-    assert sum(answer.values()) == pytest.approx(2.0)
+    seconds = seconds_by_state(page)
+    assert seconds.get("unknown", 0.0) == pytest.approx(unknown_s, abs=1e-9)
+    assert seconds["neither"] == seconds["lp0"] == pytest.approx((2.0 - unknown_s) / 2)
+    assert sum(seconds.values()) == pytest.approx(2.0)
 
 
 def test_an_offline_core_adds_no_time() -> None:
@@ -309,8 +308,8 @@ def test_an_offline_core_adds_no_time() -> None:
         assert isinstance(frame, wire.Frame)
         data = {"cpu": 0, "online": online}
         given.insert(place, wire.Note("hotplug", frame.time_ns - 1, data=data))
-    answer = printed_states(fed_page(given, "core")[1])
-    assert sum(answer.values()) == pytest.approx(1.0 + 0.5, abs=0.11)
+    seconds = seconds_by_state(fed_page(given, "core")[1])
+    assert sum(seconds.values()) == pytest.approx(1.0 + 0.5, abs=0.11)
 
 
 def test_a_core_keeps_its_time_when_cores_are_regrouped() -> None:

@@ -66,11 +66,11 @@ def line(lines: Sequence[str], text: str) -> int:
 def test_origins_are_shown_if_there_is_room() -> None:
     moment = "playing · 22:13:25 of 07:38:37"
     fleet = fleets.small()
-    for width, output in ((80, False), (160, True)):
+    for width, is_shown in ((80, False), (160, True)):
         state = FleetState(fleet, 1030.0, width, 24, origin="recorded", paused=moment)
-        line = strips.text(page.header(state)[0])
-        assert moment in line
-        assert ("recorded" in line) == output
+        header = strips.text(page.header(state)[0])
+        assert moment in header
+        assert ("recorded" in header) == is_shown
 
 
 def test_a_chart_without_a_clock_is_not_scaled_by_the_ceiling() -> None:
@@ -106,11 +106,11 @@ async def test_all_views_fit_all_sizes(fleet: Callable[[], Fleet], size: tuple[i
 
 async def test_hidden_rows_are_counted_and_drawn_as_cells() -> None:
     lines = await screen_lines(middle(), (120, 30))
-    output = lines[line(lines, "more rows")]
-    hidden = int(output.split()[0])
+    cells = lines[line(lines, "more rows")]
+    hidden = int(cells.split()[0])
     alike = int(lines[line(lines, " alike")].split()[1])
     assert hidden == 64 - alike - sum("k0" in text[:12] for text in lines[line(lines, "name ") :])
-    assert hidden >= output.count("▄") > 20
+    assert hidden >= cells.count("▄") > 20
 
 
 async def test_the_selected_row_is_always_visible() -> None:
@@ -358,4 +358,6 @@ async def test_keys_follow_the_users_configuration() -> None:
         await pilot.press("z")
         text = str(app.screen.query_one(Static).content).splitlines()
         assert text[line(text, "What costs the selected")].split()[0] == "y"
-        assert "R" not in [key for row in text for key in row.split()[:1]], "no recording here"
+        assert "R" not in [key for row in text for key in row.split()[:1]], (
+            "a fleet is not recorded"
+        )

@@ -121,7 +121,7 @@ async def test_any_keys_and_sizes_in_all_views_are_handled(machine: Machine) -> 
 async def test_the_last_values_remain_in_all_views() -> None:
     async with running_app(Machine()) as run:
         run.feed.die("it is gone")
-        await until_true(lambda: run.has("it is gone"), "told")
+        await until_true(lambda: run.has("it is gone"), "the message")
         for key in ("2", "3", "4", "5", "6", "1", "enter"):
             await run.pilot.press(key)
             assert view_text(run).strip()
@@ -156,7 +156,7 @@ async def test_a_hanging_probe_is_reported() -> None:
         await run.sees("NO DATA FOR 7 s")
         await run.intervals(1)
         run.source.check()
-        await until_true(lambda: not run.has("NO DATA"), "told no more")
+        await until_true(lambda: not run.has("NO DATA"), "no message")
 
 
 FRAMES = 40

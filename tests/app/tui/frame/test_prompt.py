@@ -249,7 +249,7 @@ async def test_jumping_shows_the_given_time() -> None:
         assert run.source.status.paused is None
         await run.pilot.press(*["backspace"] * 4, *"-1", "enter")
         assert not prompt(run).display
-        await until_true(lambda: run.source.status.paused is not None, "time stands still")
+        await until_true(lambda: run.source.status.paused is not None, "a pause")
         assert back_ns() == 10**9
         await run.pilot.press("J", *"+500ms", "enter")
         await until_true(lambda: back_ns() == 10**9 // 2, "half way back")

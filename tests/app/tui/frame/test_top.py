@@ -18,7 +18,6 @@ from perftop.session.history import History
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.frame import machine as machine_line
-from perftop.tui.frame import machine as tiles
 from perftop.tui.frame import top
 from perftop.tui.frame.top import Replay, Status, alert_line
 from perftop.tui.shared.verdict import CALM_SIGN, Verdict
@@ -41,9 +40,9 @@ def test_a_model_name_is_shortened(name: str, short_name: str) -> None:
 def test_a_guest_is_reported() -> None:
     session, interval = observe(guest())
     session.hello = replace(session.hello, virtualisation="KVM")
-    output = strips.text(top.header_line(session, interval, STATUS, 160))
-    assert "KVM guest · " in output
-    assert "skew" not in output
+    header = strips.text(top.header_line(session, interval, STATUS, 160))
+    assert "KVM guest · " in header
+    assert "skew" not in header
 
 
 def test_a_large_skew_is_a_warning() -> None:
@@ -69,9 +68,9 @@ def test_states_remain_when_other_parts_are_dropped() -> None:
         (replace(STATUS, failed="gone"), "DEAD"),
     ):
         for width in range(20, 300):
-            output = strips.text(top.header_line(session, interval, state, width))
-            assert len(output) <= max(width, 60)
-            assert word in output or width < 60
+            header = strips.text(top.header_line(session, interval, state, width))
+            assert len(header) <= max(width, 60)
+            assert word in header or width < 60
         assert "dropped 0" in strips.text(top.header_line(session, interval, state, 120))
     assert "late 3" in strips.text(top.header_line(session, interval, STATUS, 160))
 
@@ -101,9 +100,9 @@ def alert_text(
 
 def test_a_dead_probe_comes_before_all_episodes() -> None:
     session, interval = observe(Machine())
-    output = alert_line(session, interval, Status(0, failed="the probe ended by signal 9"), 80)[0]
-    assert output[0] == (" ▼ the probe ended by signal 9", "alarm")
-    assert "q quits" in strips.text(output)
+    runs = alert_line(session, interval, Status(0, failed="the probe ended by signal 9"), 80)[0]
+    assert runs[0] == (" ▼ the probe ended by signal 9", "alarm")
+    assert "q quits" in strips.text(runs)
 
 
 @pytest.mark.parametrize(("length", "end"), [
@@ -140,12 +139,12 @@ def test_episodes_that_cost_little_precede_a_calm_verdict() -> None:
     session.now_ns = interval.time_ns + 4 * 10**8  # the time is within the next interval
     line, mood = alert_line(session, interval, Status(0), 200, calm)
     assert mood == "calm"
-    output = strips.text(line)
-    assert output.startswith("  ╳ The hypervisor takes 0.4 % of CPU 1 for 2.0 s · ")
-    assert "○ CPU 3 is offline" in output
+    alert = strips.text(line)
+    assert alert.startswith("  ╳ The hypervisor takes 0.4 % of CPU 1 for 2.0 s · ")
+    assert "○ CPU 3 is offline" in alert
     session.detector.running.remove(steal)
-    output = strips.text(alert_line(session, interval, Status(0), 200, calm)[0])
-    assert output.startswith("  ✓ Nothing is slowing this machine down · CPUs 5 % busy · ○ CPU 3")
+    alert = strips.text(alert_line(session, interval, Status(0), 200, calm)[0])
+    assert alert.startswith("  ✓ Nothing is slowing this machine down · CPUs 5 % busy · ○ CPU 3")
     assert strips.text(alert_line(session, interval, Status(0), 60, calm)[0]).count("·") == 1
     paused = Status(0, paused=interval.time)
     then = replace(interval, time_ns=interval.time_ns - 3 * 10**9)
@@ -155,8 +154,8 @@ def test_episodes_that_cost_little_precede_a_calm_verdict() -> None:
 def test_a_broken_link_has_its_reason_and_the_next_try() -> None:
     session, interval = observe(Machine())
     link = LinkState("n7", 0.01, 0.0, "n7: connection: refused", 12.3, 4.2)
-    output = alert_line(session, interval, Status(0, link=link), 160)[0]
-    assert output[0] == (" next try in 4 s · n7: connection: refused", "alarm")
+    runs = alert_line(session, interval, Status(0, link=link), 160)[0]
+    assert runs[0] == (" next try in 4 s · n7: connection: refused", "alarm")
     tried = Status(0, link=replace(link, next_s=0.0))
     assert alert_text(session, interval, tried).startswith(" trying again · n7")
 
@@ -175,8 +174,8 @@ def test_the_machine_line_fits_and_drops_metrics() -> None:
     assert "IPC 1.25" in wide
     assert "halts 50.0 % idle  0.00 % involuntary" in wide
     vm = Machine(does={0: CpuLoad(0.5, steal=0.4)}, changes={"virtualisation": "kvm"})
-    of_vm = strips.text(machine_line.number_line(*observe(vm), [], 200))
-    assert ("steal 5.0 %" in of_vm, "steal" in wide) == (True, False)
+    steal_line = strips.text(machine_line.number_line(*observe(vm), [], 200))
+    assert ("steal 5.0 %" in steal_line, "steal" in wide) == (True, False)
     for size in range(20, 300):
         line = machine_line.number_line(session, interval, [], size)
         assert strips.width(line) <= size
@@ -244,21 +243,28 @@ ALL_VALUES = FEW_VALUES | {
 
 def test_tiles_fit_and_important_ones_are_kept() -> None:
     for size in range(20, 300):
-        for output in (FEW_VALUES, ALL_VALUES):
-            assert strips.width(tiles.tile_line(tiles.tile_columns(output, size))) <= size
+        for values in (FEW_VALUES, ALL_VALUES):
+            assert (
+                strips.width(machine_line.tile_line(machine_line.tile_columns(values, size)))
+                <= size
+            )
     assert "waits for a CPU  41.2 %" in strips.text(
-        tiles.tile_line(tiles.tile_columns(FEW_VALUES, 120))
+        machine_line.tile_line(machine_line.tile_columns(FEW_VALUES, 120))
     )
-    narrow = strips.text(tiles.tile_line(tiles.tile_columns(FEW_VALUES, 80)))
+    narrow = strips.text(machine_line.tile_line(machine_line.tile_columns(FEW_VALUES, 80)))
     assert "waits  41.2 %" in narrow
-    assert "busy  73.6 %" in strips.text(tiles.tile_line(tiles.tile_columns(FEW_VALUES, 30)))
+    assert "busy  73.6 %" in strips.text(
+        machine_line.tile_line(machine_line.tile_columns(FEW_VALUES, 30))
+    )
 
 
 def test_high_steal_is_red_and_unknown_metrics_have_no_tile() -> None:
-    runs = tiles.tile_line(tiles.tile_columns(FEW_VALUES, 160))
+    runs = machine_line.tile_line(machine_line.tile_columns(FEW_VALUES, 160))
     assert [part.strip() for part, key in runs if key == "alarm"] == ["7.9"]
     unknown = {"util": 0.1, "steal": float("nan")}
-    assert "steal" not in strips.text(tiles.tile_line(tiles.tile_columns(unknown, 160)))
+    assert "steal" not in strips.text(
+        machine_line.tile_line(machine_line.tile_columns(unknown, 160))
+    )
 
 
 @pytest.mark.parametrize("size", [160, 200, 300])
@@ -268,10 +274,10 @@ def test_the_history_is_below_its_metric(size: int) -> None:
     for seq in range(40):
         session.apply(machine.frame(seq))
     interval = session.take_interval()
-    output = tiles.machine_values(session, interval)
-    numbers = strips.text(tiles.tile_line(tiles.tile_columns(output, size)))
-    (past,) = tiles.TileHistory(session).lines(
-        tiles.tile_columns(output, size), interval, 10**8, size
+    values = machine_line.machine_values(session, interval)
+    numbers = strips.text(machine_line.tile_line(machine_line.tile_columns(values, size)))
+    (past,) = machine_line.TileHistory(session).lines(
+        machine_line.tile_columns(values, size), interval, 10**8, size
     )
     assert strips.width(past) <= size
     assert "busy" in numbers
@@ -279,24 +285,32 @@ def test_the_history_is_below_its_metric(size: int) -> None:
 
 
 def test_the_history_of_steal_is_red_back_to_where_it_became_high() -> None:
-    high = tiles.HIGH_STEAL
+    high = machine_line.HIGH_STEAL
     for values, styles in (
         ([high, 0.0, nan, high, high], [("over", 1), ("steal", 2), ("alarm", 2)]),
         ([high, high], [("alarm", 2)]),
         ([high, high, 0.0], [("over", 2), ("steal", 1)]),
     ):
-        assert tiles._steal_styles(values) == styles
+        assert machine_line._steal_styles(values) == styles
 
 
 def test_a_column_does_not_move_when_its_value_changes() -> None:
     calm = {**ALL_VALUES, "load_1": 0.2, "interrupts_hz": 7.0, "util": 0.01}
     rooms = [
-        [tile_column.room for tile_column in tiles.tile_columns(output, 240)]
-        for output in (ALL_VALUES, calm)
+        [tile_column.room for tile_column in machine_line.tile_columns(values, 240)]
+        for values in (ALL_VALUES, calm)
     ]
     assert rooms[0] == rooms[1]
 
 
 def test_a_history_of_several_lines_is_filled_from_below() -> None:
-    assert tiles._area_lines(np.array([0.5, 1.0, 0.0]), np.ones(3), 3) == [" █ ", "▄█ ", "██ "]
-    assert tiles._area_lines(np.array([0.0, 0.4, 4.0]), np.full(3, 4.0), 3) == ["  █", "  █", " ▂█"]
+    assert machine_line._area_lines(np.array([0.5, 1.0, 0.0]), np.ones(3), 3) == [
+        " █ ",
+        "▄█ ",
+        "██ ",
+    ]
+    assert machine_line._area_lines(np.array([0.0, 0.4, 4.0]), np.full(3, 4.0), 3) == [
+        "  █",
+        "  █",
+        " ▂█",
+    ]

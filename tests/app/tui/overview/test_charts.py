@@ -347,20 +347,20 @@ def test_a_moved_history_equals_a_new_one(scenario: str) -> None:
     assert isinstance(hello, Hello)
     session = Session(hello, History(hello))
     places = Places(session).places
-    sight = [*range(len(places))]
-    kept = RowHistories(session, places, 20, 12, ascii_=False)
+    visible_rows = [*range(len(places))]
+    moved = RowHistories(session, places, 20, 12, ascii_=False)
     for batch in BATCHES:
         for message in [feed.pop(0) for _ in range(batch)]:
             session.apply(message)
-        interval, anew = (
+        interval, new = (
             session.take_interval(),
             RowHistories(session, places, 20, 12, ascii_=False),
         )
-        kept.read(interval, sight, 0.0)
-        anew.read(interval, [], kept.top_ipc)
-        for row in sight:
-            assert kept.busy(row) == anew.busy(row)
-            assert kept.ipc(row, None) == anew.ipc(row, None)
+        moved.read(interval, visible_rows, 0.0)
+        new.read(interval, [], moved.top_ipc)
+        for row in visible_rows:
+            assert moved.busy(row) == new.busy(row)
+            assert moved.ipc(row, None) == new.ipc(row, None)
 
 
 @pytest.mark.parametrize(("samples", "cell_ns"), [(1, 500_000_000), (5, 500_000_000), (10, 10**9)])

@@ -104,14 +104,14 @@ def test_titles_are_above_their_columns(width: int) -> None:
 
 def test_the_mark_of_the_sorted_column_does_not_change_its_width() -> None:
     p = picture(Machine(), 160)
-    to_ascii = strips.text(columns.titles(p.columns))
+    plain = strips.text(columns.titles(p.columns))
     for order, reverse, mark in (
         ("busy_hz", False, "▼GHz"), ("busy_hz", True, "▲GHz"), ("task", False, "▲who runs"),
         ("worst first", False, "▼lost"), ("CPU number", True, "▼CPUs"), ("topology", True, "▼core"),
     ):  # fmt: skip
         runs = columns.titles(p.columns, order, reverse=reverse)
         assert [text.strip() for text, key in runs if key == "bright"] == [mark]
-        assert len(strips.text(runs)) == len(to_ascii)
+        assert len(strips.text(runs)) == len(plain)
 
 
 LOSS = {
@@ -122,10 +122,10 @@ LOSS = {
 
 @pytest.mark.parametrize("kind", LOSS)
 def test_a_row_with_a_running_episode_has_its_sign_and_a_red_value(kind: str) -> None:
-    of = Machine(does={2: CpuLoad(0.9, 2.4e9, involuntary=0.02)})
+    machine = Machine(does={2: CpuLoad(0.9, 2.4e9, involuntary=0.02)})
     depth = {"neighbour": 0.31, "turbo-drop": 0.8e9, "involuntary-halt": 0.02}[kind]
     cause = "sibling" if kind == "neighbour" else "unknown"
-    p = grid_with_episode(of, kind, [2], depth=depth, cause=cause)
+    p = grid_with_episode(machine, kind, [2], depth=depth, cause=cause)
     number, red, lowered_chart = LOSS[kind]
     assert styles_of(p, 2, number) >= {red}
     assert styles_of(p, 2, lowered_chart) == {"alarm"}
@@ -162,16 +162,16 @@ def test_only_the_cpu_that_loses_has_a_red_value() -> None:
 
 
 def test_an_episode_of_a_package_is_red_in_its_line_only() -> None:
-    every = Machine(cores=4, does={cpu: CpuLoad(0.9, 2.4e9) for cpu in range(8)})
-    p = grid_with_episode(every, "turbo-drop", [*range(8)], depth=0.6e9, cause="power-pl1")
+    machine = Machine(cores=4, does={cpu: CpuLoad(0.9, 2.4e9) for cpu in range(8)})
+    p = grid_with_episode(machine, "turbo-drop", [*range(8)], depth=0.6e9, cause="power-pl1")
     assert styles_of(p, 2, "2.40") == {"text"}
     assert row(p, 2)[0][1] == (theme.DROPPED, "text")
     assert row(p, 2)[1] == "calm"
     assert "%" not in "".join(lines(p))
-    output = package_line(p, 160)
-    assert ("2.40", "alarm") in output
-    assert (theme.DROPPED, "alarm") in output
-    assert "turbo-drop −0.60 GHz" in strips.text(output)
+    line = package_line(p, 160)
+    assert ("2.40", "alarm") in line
+    assert (theme.DROPPED, "alarm") in line
+    assert "turbo-drop −0.60 GHz" in strips.text(line)
 
 
 def test_idle_rows_are_dimmed() -> None:

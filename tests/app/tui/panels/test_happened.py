@@ -85,29 +85,35 @@ def test_episodes_of_one_cause_are_one_line() -> None:
     ramps = tuple(Episode("ramp", [cpu], S // 2 + cpu, S, 1.9e9) for cpu in (0, 1))
     much_later = Episode("ramp", [2], 3 * S, 31 * S // 10, 1.9e9)
     machine = Machine(cores=4)
-    of = observe(machine, 40)
-    of[0].detector.running += each
-    of[0].ended.extend([*ramps, much_later])
-    here = panels.episode_groups(*of)
-    drops = [e for e in of[0].running if e.kind != "neighbour"]
-    assert [len(alike) for alike in here.running] == [4] + [1] * len(drops)
-    assert here.ended == [[much_later], [ramps[1], ramps[0]]]
-    assert here.count == len(unique_losses([*of[0].running, *of[0].ended])) == 7 + len(drops)
+    observed = observe(machine, 40)
+    observed[0].detector.running += each
+    observed[0].ended.extend([*ramps, much_later])
+    groups = panels.episode_groups(*observed)
+    drops = [e for e in observed[0].running if e.kind != "neighbour"]
+    assert [len(alike) for alike in groups.running] == [4] + [1] * len(drops)
+    assert groups.ended == [[much_later], [ramps[1], ramps[0]]]
+    assert (
+        groups.count
+        == len(unique_losses([*observed[0].running, *observed[0].ended]))
+        == 7 + len(drops)
+    )
 
 
 def test_the_past_shows_the_episodes_of_then() -> None:
-    of, now = session(STEAL, ended=(ENDED_STEAL,))
+    session_then, now = session(STEAL, ended=(ENDED_STEAL,))
     then = dataclasses.replace(now, time_ns=int(1.5 * S))
-    result = text((of, then), 58, 10)
+    result = text((session_then, then), 58, 10)
     assert "1 in 1.5 s" in result[0]
     assert result[2].startswith(f"╳ {clock_at(1)}  The hypervisor takes 6.3 % of CPU 1")
     assert result[2].endswith("0.5 s")
 
 
 def test_marks_are_listed_with_episodes() -> None:
-    of = session(ended=(ENDED_STEAL,))
-    of[0].marks.append(Episode("mark", [], 3 * S, 3 * S, cause="-", evidence={"label": "go\x1b[m"}))
-    assert text(of, 58, 4)[1] == f"│ {clock_at(3)}  go?[m"
+    observed = session(ended=(ENDED_STEAL,))
+    observed[0].marks.append(
+        Episode("mark", [], 3 * S, 3 * S, cause="-", evidence={"label": "go\x1b[m"})
+    )
+    assert text(observed, 58, 4)[1] == f"│ {clock_at(3)}  go?[m"
 
 
 def test_omitted_evidence_is_marked() -> None:

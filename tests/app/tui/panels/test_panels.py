@@ -36,10 +36,10 @@ def session_with_tasks(count: int) -> tuple[Session, Interval]:
 @pytest.mark.parametrize("kind", PANELS)
 @pytest.mark.parametrize("count", [0, 1, 7, 200])
 def test_all_panels_have_their_exact_size(kind: Kind, count: int) -> None:
-    of = session_with_tasks(count)
+    observed = session_with_tasks(count)
     for width in (*range(20, 130, 7), 160, 240, 300):
         for height in (1, 4, 5, 8, 12, 30):
-            lines = PanelRow((kind,), (1,), width, height).lines(*of, Choice(cpu=0))
+            lines = PanelRow((kind,), (1,), width, height).lines(*observed, Choice(cpu=0))
             assert len(lines) == height
             assert {strips.width(line) for line in lines} == {width}
             assert all(c.isprintable() for line in lines for c in strips.text(line))
@@ -47,9 +47,9 @@ def test_all_panels_have_their_exact_size(kind: Kind, count: int) -> None:
 
 @pytest.mark.parametrize("kind", PANELS)
 def test_a_guest_has_panels_too(kind: Kind) -> None:
-    of = observe(guest(), records=tasks(["lmp", "cc1"]))
+    observed = observe(guest(), records=tasks(["lmp", "cc1"]))
     for width in range(20, 300, 7):
-        lines = PanelRow((kind,), (1,), width, 10).lines(*of, Choice(cpu=0))
+        lines = PanelRow((kind,), (1,), width, 10).lines(*observed, Choice(cpu=0))
         assert [strips.width(line) for line in lines] == [width] * 10
 
 
@@ -78,9 +78,9 @@ def session_with_losses(
 ) -> tuple[Session, Interval]:
     tasks = {"0": [4000, "lmp", 0.9], "2": [4002, "stream\x1b", 0.9], "3": [4003, "日本", 0.9]}
     busy = machine or Machine(cores=2, does={cpu: CpuLoad(1.0, ipc=1.5) for cpu in range(4)})
-    of = observe(busy, 20, records={"tasks": tasks})
-    of[0].detector.running[:] = episodes
-    return of
+    observed = observe(busy, 20, records={"tasks": tasks})
+    observed[0].detector.running[:] = episodes
+    return observed
 
 
 def text(session_and_interval: tuple[Session, Interval], width: int, height: int) -> list[str]:
@@ -100,14 +100,14 @@ def test_a_core_that_loses_is_listed_with_its_loss_and_culprit() -> None:
 
 def test_the_largest_loss_comes_first_and_other_cores_are_counted() -> None:
     machine = Machine(cores=4, threads=1, does={c: CpuLoad(1.0, ipc=1.5) for c in range(4)})
-    of = session_with_losses(
+    observed = session_with_losses(
         *(Episode("neighbour", [c], 0, None, (c + 1) / 10, "memory", SIBLING) for c in range(4)),
         machine=machine,
     )
-    result = text(of, 94, 7)
+    result = text(observed, 94, 7)
     assert "3 of 4" in result[0]
     assert [line.split()[1:3] for line in result[1::2]] == [["CPU", str(c)] for c in (3, 2, 1)]
-    assert [cpu for _, cpu in PANELS["losses"](*of, Choice(), 94, 5)] == [None, 3, 3, 2, 2]
+    assert [cpu for _, cpu in PANELS["losses"](*observed, Choice(), 94, 5)] == [None, 3, 3, 2, 2]
 
 
 # --- the row of panels below the overview, and clicks on it

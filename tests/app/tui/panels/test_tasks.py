@@ -31,7 +31,7 @@ DETAILS = {
 
 
 def records(**changes: Any) -> dict[str, Any]:
-    tasks = {cpu: output[0] for cpu, output in OTHER_TASKS.items()}
+    tasks = {cpu: ranked[0] for cpu, ranked in OTHER_TASKS.items()}
     plain = {"tasks": tasks, "others": OTHER_TASKS, "waits": WAITS, "details": DETAILS}
     return {key: value for key, value in (plain | changes).items() if value is not None}
 
@@ -84,10 +84,10 @@ def test_a_bar_consists_of_running_waiting_and_sleeping() -> None:
 
 
 def test_tasks_that_wait_more_than_a_fifth_of_the_time_are_bold() -> None:
-    of = observe(guest(), records=records())
-    assert styles(of, "38.2") == styles(of, "52.4") == {"bright"}
-    assert styles(of, "9.4") == {"dim"}, "it hardly runs"
-    assert styles(of, "3.1") == {"text"}
+    observed = observe(guest(), records=records())
+    assert styles(observed, "38.2") == styles(observed, "52.4") == {"bright"}
+    assert styles(observed, "9.4") == {"dim"}, "it hardly runs"
+    assert styles(observed, "3.1") == {"text"}
 
 
 def test_uncounted_parts_are_not_shown() -> None:
@@ -122,8 +122,8 @@ def test_threads_of_one_name_are_grouped() -> None:
 def test_only_tasks_on_the_selected_cpus_are_listed() -> None:
     machine = guest()
     machine.hello = dataclasses.replace(machine.hello, selected=[1])
-    of = observe(machine, records=records())
-    assert [comm for _, comm in tables.ranking(*of).tasks] == ["postgres", "perfprobe"]
+    observed = observe(machine, records=records())
+    assert [comm for _, comm in tables.ranking(*observed).tasks] == ["postgres", "perfprobe"]
 
 
 @pytest.mark.parametrize(("group", "parent", "owner"), [
@@ -151,7 +151,7 @@ def test_tasks_of_one_owner_can_be_grouped() -> None:
     assert result[2] == ["build.scope", "72.5", "·", "45.3", "399"], "two tasks of one scope"
     assert result[3][:3] == ["postgresql.service", "·", "38.4"]
     assert result[4][:6] == [*tables.NO_OWNER.split(), "2.7", "0.6"]
-    assert text(of, 97, 10)[2].split()[0] == "cc1plus", "tasks are kept beside"
+    assert text(of, 97, 10)[2].split()[0] == "cc1plus", "the ranking by task is unchanged"
 
 
 def test_running_totals_are_the_seconds_since_the_start() -> None:
@@ -161,8 +161,8 @@ def test_running_totals_are_the_seconds_since_the_start() -> None:
     session.start_accounts()
     for seq in range(301):
         session.apply(machine.frame(seq, records={} if seq % 10 else records()))
-    of = session, session.take_interval()
-    lines = [strips.text(line) for line, _ in tables.who_runs(*of, Choice(), 160, 10)]
+    observed = session, session.take_interval()
+    lines = [strips.text(line) for line, _ in tables.who_runs(*observed, Choice(), 160, 10)]
     assert lines[1].split()[-2:] == ["total", "s"]
     cells = dict(zip(("name", "pid"), lines[2].split(), strict=False))
     assert cells["pid"] == "4502", "whose share is 0.479"

@@ -90,8 +90,8 @@ def test_a_core_name_includes_its_package_if_there_are_several() -> None:
 
 
 def test_a_heading_counts_the_selected_cpus() -> None:
-    of = Machine(does={cpu: CpuLoad(0.8 if cpu < 4 else 0.2) for cpu in range(8)})
-    session, interval = observe(of)
+    machine = Machine(does={cpu: CpuLoad(0.8 if cpu < 4 else 0.2) for cpu in range(8)})
+    session, interval = observe(machine)
     session.shown = [0, 1, 2, 3]
     places = Places(session)
     lines = PackageLines(session, interval, places, RowEpisodes(session), GHZ)

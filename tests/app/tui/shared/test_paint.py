@@ -92,13 +92,13 @@ def test_a_partly_rewritten_line_looks_as_if_redrawn(
 ) -> None:
     """Some runs of the line differ, with the same number of cells."""
     first, last = sorted((first, last))
-    others = [("?" * len(text), key) for text, _ in runs[first:last]]
+    replacements = [("?" * len(text), key) for text, _ in runs[first:last]]
     before, after = (
-        ready_strip(it, INK, 40, ascii_=False)
-        for it in (runs, [*runs[:first], *others, *runs[last:]])
+        ready_strip(line, INK, 40, ascii_=False)
+        for line in (runs, [*runs[:first], *replacements, *runs[last:]])
     )
     terminal, meant = Cells(), Cells()
-    whole = [f"\x1b[1;1H{it.render(CONSOLE)}" for it in (before, after)]
+    whole = [f"\x1b[1;1H{line.render(CONSOLE)}" for line in (before, after)]
     replaced = after.difference(before, 0, 0, CONSOLE)
     assert replaced is not None
     assert len(replaced) < len(whole[1])

@@ -49,8 +49,7 @@ def messages_of_two_hogs() -> Iterator[wire.Message]:
 
 def session_and_verdicts(messages: list[wire.Message]) -> tuple[Session, list[tuple[int, Verdict]]]:
     """Returns a session, and its verdict after each second."""
-    hello, *frames = messages
-    assert isinstance(hello, wire.Hello)
+    hello, frames = exported.hello(messages), messages[1:]
     session, verdicts = Session(hello, History(hello)), []
     session.start_accounts()
     for _, second in groupby(frames, lambda m: (getattr(m, "time_ns", 0) - 1) // SECOND):
@@ -64,11 +63,9 @@ def session_and_verdicts(messages: list[wire.Message]) -> tuple[Session, list[tu
 
 def why_between(messages: list[wire.Message], start_ns: int, until_ns: int) -> tuple[str, Report]:
     """Returns the first line of `why` for a span, and its report."""
-    hello, *rest = messages
-    assert isinstance(hello, wire.Hello)
-    session = Session(hello)
+    session = Session(exported.hello(messages))
     session.start_accounts()
-    frames = (message for message in rest if isinstance(message, wire.Frame))
+    frames = (message for message in messages if isinstance(message, wire.Frame))
     session_of(session, [f for f in frames if start_ns <= f.time_ns <= until_ns])
     why = report(session, session.run.start_ns)
     return answer(session, why), why
@@ -97,10 +94,10 @@ def test_two_tasks_that_share_a_cpu_are_both_named() -> None:
     session, verdicts = session_and_verdicts([*messages_of_two_hogs()])
     verdict = verdicts[-1][1]
     assert verdict.text == "hogA[11] and hogB[12] share CPU 1: each waits 50 % of its time"
-    output, mood = alert_line(session, None, Status(0), 80, verdict=verdict)
+    line, mood = alert_line(session, None, Status(0), 80, verdict=verdict)
     assert mood == "victim"
-    assert strips.text(output).startswith(f"▌ ◐ {verdict.text} · for 1")
-    assert ("50 %", "alarm") in output
+    assert strips.text(line).startswith(f"▌ ◐ {verdict.text} · for 1")
+    assert ("50 %", "alarm") in line
 
 
 def test_a_sentence_is_always_shown() -> None:
@@ -251,11 +248,11 @@ def test_a_played_recording_shows_the_episodes_of_the_current_time() -> None:
 def test_sentences_are_cached_by_episodes_and_width() -> None:
     session, _ = observe(Machine())
     ended = [Episode("turbo-drop", [cpu], S, 2 * S, 1e8 * cpu, "thermal") for cpu in range(300)]
-    for some in ([one] for one in ended):
-        for most in (20, 70):
-            output = ended_sentence(session, some, most)
-            assert output == sentence(session.topology, some, over=True, max_length=most)
-            assert ended_sentence(session, some, most) is output
+    for group in ([one] for one in ended):
+        for width in (20, 70):
+            cached = ended_sentence(session, group, width)
+            assert cached == sentence(session.topology, group, over=True, max_length=width)
+            assert ended_sentence(session, group, width) is cached
     assert text(ended_sentence(session, ended[1:2], 20)) != text(
         ended_sentence(session, ended[1:2], 70)
     )

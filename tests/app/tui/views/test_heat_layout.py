@@ -119,15 +119,15 @@ def test_caches_of_a_die_are_adjacent(caches: list[int | None], labels: list[str
     assert [group.label for group in groups] == labels
 
 
-@pytest.mark.parametrize(("width", "beside"), [(94, True), (93, False)])
-def test_groups_are_side_by_side_if_there_is_room(width: int, beside: bool) -> None:
+@pytest.mark.parametrize(("width", "side_by_side"), [(94, True), (93, False)])
+def test_groups_are_side_by_side_if_there_is_room(width: int, side_by_side: bool) -> None:
     """8 cells of 4 with marks, a gap at the end and a label of 5: 46 columns, twice, with 2
     between."""
     plan = layout_of((1, 2, 8), 2, width, 16)
     assert (plan.cell.wide, plan.cell.high) == (4, 2)
     first, second = plan.spots[0], plan.spots[8]
-    assert (first[1] == second[1]) is beside
-    assert second[0] - first[0] == (48 if beside else 0)
+    assert (first[1] == second[1]) is side_by_side
+    assert second[0] - first[0] == (48 if side_by_side else 0)
 
 
 def test_a_folded_package_is_one_line_and_others_use_its_room() -> None:
