@@ -12,8 +12,8 @@ from typing import Any
 from waiting import FRAMES_HZ, until_handled, until_quiet
 
 gc.set_threshold(20_000, 10, 20)
-"""Thresholds of the garbage collector. The default is 700 objects, and collecting the tests makes a
-million."""
+"""Thresholds of the garbage collector; the default is 700 objects."""
+gc.disable()  # collecting the tests makes a million objects, which live to the end
 
 MEMORY = "/dev/shm"  # noqa: S108
 MIN_ROOM_BYTES = 4 << 30
@@ -80,5 +80,5 @@ def pytest_collection_finish() -> None:
     """Makes the garbage collector skip all tests, which are loaded now and live to the end."""
     if "textual" in sys.modules:
         speed_up_textual()
-    gc.collect()
     gc.freeze()
+    gc.enable()

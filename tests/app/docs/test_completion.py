@@ -37,11 +37,11 @@ TRIED = {
 
 
 def test_all_names_can_be_completed() -> None:
-    assert set(names("numbers", "key")) == {f.key for f in MEASURES if f.kind != "count"} - {
-        "counted"
-    }
-    known = (*SOFTWARE_EVENTS, *HARDWARE_EVENTS, *CACHE_EVENTS)
-    assert set(names("events", "event")) == {event.name for event in known}
+    assert set(names("numbers", "key")) == {
+        field.key for field in MEASURES if field.kind != "count"
+    } - {"counted"}
+    catalogue = (*SOFTWARE_EVENTS, *HARDWARE_EVENTS, *CACHE_EVENTS)
+    assert set(names("events", "event")) == {event.name for event in catalogue}
     assert set(names("episodes", "kind")) == set(KINDS)
     assert set(names("sim", "scenario")) == set(SCENARIOS)
     assert set(names("sources", "method")) == {*stream_options.METHODS, "single"}
@@ -53,10 +53,22 @@ def test_all_scripts_have_all_options() -> None:
         for option in verb.options:
             for shell, text in scripts.items():
                 for name in option.names:
-                    output = name
+                    expected = name
                     if shell == "fish":
-                        output = f"-l {name[2:]} " if name.startswith("--") else f"-s {name[1:]} "
-                    assert output in text, (shell, verb.name, name)
+                        expected = f"-l {name[2:]} " if name.startswith("--") else f"-s {name[1:]} "
+                    assert expected in text, (shell, verb.name, name)
+
+
+def test_fish_offers_the_events_of_the_pmu_only_as_events() -> None:
+    lines = command_line.script("fish", cli._parser()).splitlines()
+    events, metrics = (
+        next(line for line in lines if "__perftop_verb stat" in line and f"-l {name} " in line)
+        for name in ("events", "metrics")
+    )
+    assert "page-faults" in events
+    assert "$__perftop_pmu" in events
+    assert "(__perftop_list util busy_hz" in metrics
+    assert "$__perftop_pmu" not in metrics
 
 
 @pytest.mark.parametrize("shell", cli.SHELLS)
