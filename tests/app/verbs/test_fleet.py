@@ -23,7 +23,7 @@ from perftop.process import link as retry
 from perftop.session.fleet import Fleet
 from perftop.session.fleet_machine import Machine, MachineEpisode
 from perftop.session.packing import Recorder
-from perftop.verbs import screens
+from perftop.verbs import fleet_sources, screens
 from perftop.verbs.fleet_sources import LiveSource, RecordingsSource
 from perftop.verbs.screens import names
 
@@ -163,8 +163,8 @@ def night(tmp_path: Path) -> Path:
 
 
 @asynccontextmanager
-async def playing_source(night: Path) -> AsyncIterator[RecordingsSource]:
-    source = RecordingsSource(night, playing=False)
+async def playing_source(night: Path, *, playing: bool = False) -> AsyncIterator[RecordingsSource]:
+    source = RecordingsSource(night, playing=playing)
     task = asyncio.create_task(source.run())
     try:
         await until_true(lambda: source.now >= source.first + 1, "the first second")
@@ -223,6 +223,21 @@ async def test_an_unreadable_file_does_not_affect_others(night: Path) -> None:
         answers = {name: one.answers for name, one in source.fleet.machines.items()}
         assert answers == {"n0": False, "n1": True, "n2": True}
         assert "is not a perftop recording" in source.fleet.machines["n0"].why
+
+
+async def test_time_advances_only_while_recordings_play(
+    night: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet_sources, "TICK_S", 0.01)
+    async with playing_source(night) as source:
+        paused_at = source.now
+        await asyncio.sleep(5 * fleet_sources.TICK_S)
+        assert source.now == paused_at
+        assert source.moment.startswith("paused")
+    async with playing_source(night, playing=True) as source:
+        started_at = source.now
+        await until_true(lambda: source.now > started_at, "a later time")
+        assert source.moment.startswith("playing")
 
 
 async def test_recordings_are_played_to_their_end(night: Path) -> None:
