@@ -171,6 +171,8 @@ node_exporter reads it as another user, and it contains no secrets."""
 STALE_S, STALE_SAMPLES = 10.0, 5
 """Maximum seconds and maximum sample lengths without a new sample. After the longer of both, the
 page is not served, because counters that do not change would look like an idle machine."""
+MAX_WAITING = 8
+"""Maximum number of messages that wait to be taken."""
 SHIPPED = {
     "unit": "perftop.service", "recorder": "perftop-record.service", "socket": "perftop.socket",
     "rules": "rules.yml", "dashboard": "dashboard.json",
@@ -270,8 +272,10 @@ class Exporter(Follower):
         self._server = Server(lambda openmetrics: self.page(openmetrics=openmetrics))
         self._since_ns: int | None = None
         """Raw time of the newest sample."""
+        self._waiting: list[wire.Message] = []
+        """Messages that are taken together, which costs less: when there are MAX_WAITING of them,
+        or when somebody reads the page."""
         self._has_sample = False
-        """Whether the current batch contained a sample."""
         self._sampled_s = self._written_s = -FILE_PERIOD_S
         """Event loop times of the newest sample and of the newest text file, in s."""
         self._serves = False
@@ -281,15 +285,24 @@ class Exporter(Follower):
     async def consume(self, stream: Stream) -> None:
         import asyncio
 
+        from perfprobe import wire
+
         loop = asyncio.get_running_loop()
         async with contextlib.AsyncExitStack() as servers:
             async for messages in stream:
-                self._has_sample = False
-                self.take(messages)
-                if self._has_sample:
+                if isinstance(messages[0], wire.Hello):  # only the first of a call may be one
+                    self._take_waiting()
+                self._waiting += messages
+                if len(self._waiting) >= MAX_WAITING or not self._has_sample:
+                    self._take_waiting()
+                if self._has_sample and any(isinstance(m, wire.Frame) for m in messages):
                     self._sampled_s = loop.time()
                     await self._start_serving(servers)
                     self._write_file(loop.time())
+
+    def _take_waiting(self) -> None:
+        messages, self._waiting = self._waiting, []
+        self.take(messages)
 
     def on_hello(self, hello: wire.Hello) -> Session:
         from perftop.output.exporter.page import Page
@@ -326,6 +339,7 @@ class Exporter(Follower):
         stale_s = max(STALE_S, STALE_SAMPLES * self.session.hello.sample_ns / 1e9)
         if asyncio.get_running_loop().time() - self._sampled_s > stale_s:
             return None
+        self._take_waiting()
         return self._page.text(openmetrics=openmetrics)
 
     async def _start_serving(self, servers: contextlib.AsyncExitStack) -> None:
@@ -349,6 +363,7 @@ class Exporter(Follower):
 
         if self._file is not None and now_s - self._written_s >= FILE_PERIOD_S:
             try:
+                self._take_waiting()
                 text = self._page.text(openmetrics=False)
                 self._file_status = files.replace(self._file, text, FILE_MODE)
             except OSError as error:
