@@ -517,8 +517,12 @@ class Session:
 
     @property
     def has_smt(self) -> bool:
-        """Whether a core has several threads; with one thread, its SMT states repeat `util`."""
-        return any(len(core) > 1 for core in self.cores)
+        """Whether a core with a CPU that the user selected has several threads. The SMT states of a
+        core with one thread repeat `util`."""
+        rows = {*self.shown}
+        return any(
+            len(core) > 1 and any(self.position[cpu] in rows for cpu in core) for core in self.cores
+        )
 
     def shown_cores(self) -> list[int]:
         """Positions of the cores with a CPU that the user selected."""

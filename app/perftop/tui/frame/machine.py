@@ -75,11 +75,6 @@ def extent_of(session: Session) -> Extent:
     return current
 
 
-def has_states(session: Session) -> bool:
-    """Returns whether any core has siblings, and so SMT states."""
-    return bool(len(extent_of(session).pairs))
-
-
 def machine_values(session: Session, interval: Interval) -> Mapping[str, float]:
     """Returns the machine's numbers that this source has, by key: metrics over the CPUs that the
     user asked for, and totals of the machine. An unknown number is NaN or absent."""

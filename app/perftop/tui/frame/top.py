@@ -395,7 +395,7 @@ class Top(PageWidget):
         screen = self.screen.size
         self._plan = top_plan(
             screen.height, width, has_tiles=tiled,
-            has_states=session is None or machine.has_states(session),
+            has_states=session is None or session.has_smt,
             has_alert=bool(alert[0]) or interval is None,
         )  # fmt: skip
         if self.styles.height is None or self.styles.height.value != len(self._plan):

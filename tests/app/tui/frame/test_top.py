@@ -203,8 +203,8 @@ def test_the_metric_that_most_cpus_lose_is_red(kind: str, cause: str, number: st
 
 
 def test_a_guest_has_no_smt_states() -> None:
-    assert not machine_line.has_states(observe(Machine(threads=1))[0])
-    assert machine_line.has_states(observe(Machine())[0])
+    assert not observe(Machine(threads=1))[0].has_smt
+    assert observe(Machine())[0].has_smt
     session, interval = observe(guest())
     assert "clock" not in strips.text(machine_line.number_line(session, interval, [], 160))
 
