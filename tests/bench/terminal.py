@@ -19,6 +19,8 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 TICKS = os.sysconf("SC_CLK_TCK")
 SIZE = (120, 40)
 LIMIT_S = 30.0
+START_DELAY_S = 0.05
+"""Time in s that a program waits before it starts, while its terminal gets its size."""
 
 
 def start(argv: list[str], columns: int, lines: int) -> tuple[int, int]:
@@ -26,7 +28,7 @@ def start(argv: list[str], columns: int, lines: int) -> tuple[int, int]:
     pid, fd = pty.fork()
     if pid == 0:
         os.environ |= {"TERM": "xterm-256color", "COLORTERM": "truecolor", "LC_ALL": "C.UTF-8"}
-        time.sleep(0.05)  # the parent sets the size meanwhile
+        time.sleep(START_DELAY_S)
         os.execvp(argv[0], argv)  # noqa: S606
     fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
     return pid, fd
