@@ -60,7 +60,7 @@ def load(path: Path | None) -> Config:
             return Config()
         raise Failed(f"cannot read {config_path}: {error.strerror}", USAGE) from None
     if len(raw) > _MAX_BYTES:
-        raise Failed(f"{config_path}: longer than a megabyte, so it is no config file", USAGE)
+        raise Failed(f"{config_path}: larger than a megabyte, so it is not a config file", USAGE)
     return parse_config(raw, str(config_path))
 
 
@@ -93,19 +93,19 @@ def default() -> str:
     config = Config()
     lines = [
         "# Settings of perftop. These are the defaults; every line may be left out.",
-        "# Their place: ~/.config/perftop/config.toml, or the file given with --config.",
+        "# Location: ~/.config/perftop/config.toml, or the file given with --config.",
         "",
-        f"# {', '.join(THEMES)}: the last two are for colour-blind eyes,",
-        "# and of the 16 colours that the terminal has",
+        f"# {', '.join(THEMES)}: the last two are for colour-blind users",
+        "# and for the 16 colours of the terminal",
         f'theme = "{config.theme}"',
         f"# Unit of clocks: {', '.join(UNITS)} (multiples of the base clock)",
         f'units = "{config.units}"',
-        '# Of the table, in their order, called as in `stat --json`: ["util", "ipc"]; [] is all',
+        '# Columns of the table, by their names in `stat --json`: ["util", "ipc"]; [] is all',
         "columns = []",
         "",
-        '# Keys of each action, with commas between; "" is none. A sign is itself, or its name:',
-        "# question_mark is ?, and a comma is always comma. Others are space, enter, escape, tab,",
-        "# f1, up, pageup, home, shift+left, ctrl+p.",
+        '# Keys of each action, separated by commas; "" is none. A key is a character or a name:',
+        "# question_mark is ?, and a comma is always comma. Other names: space, enter, escape,",
+        "# tab, f1, up, pageup, home, shift+left, ctrl+p.",
         "[keys]",
     ]
     for place, title in _PLACES.items():
@@ -119,18 +119,18 @@ def default() -> str:
 
 _PLACES: dict[keys.Place, str] = {
     "app": "Everywhere",
-    "replay": "On a recording",
+    "replay": "While a recording is shown",
     "monitor": "In all views",
     "rows": "Overview, time, table",
     "heat": "Heat map",
     "table": "Table",
     "core": "Page of a core",
     "help": "Help",
-    "menu": "Lists to choose from",
-    "chooser": "Lists to choose some of",
-    "output": "What a command prints, where it fills the screen",
-    "prompt": "The line to type into",
-    "fleet": "Fleet, besides those of the same name above",
+    "menu": "Lists",
+    "chooser": "Lists with several choices",
+    "output": "Output of a command, while it fills the screen",
+    "prompt": "Prompt",
+    "fleet": "Fleet, besides the keys of the same names above",
 }
 
 
@@ -204,8 +204,8 @@ def _clashes(keymap: dict[str, str], skipped: set[str]) -> Iterator[tuple[str, s
     for name, key_a, key_b in dict.fromkeys(keys.clashes(keymap)):
         if (name, key_a, key_b) not in by_default and not skipped & {key_a.id, key_b.id}:
             changed_key, owner = (key_b, key_a) if key_b.id in keymap else (key_a, key_b)
-            problem = f"{changed_key.id}: {name} is a key of {owner.id}, too, in the same view"
-            yield changed_key.id, f"{problem}: one of them needs another"
+            problem = f"{changed_key.id}: {name} is already a key of {owner.id} in the same view"
+            yield changed_key.id, f"{problem}: change one of them"
     if keymap.get("quit") == keys.NOT_ASSIGNABLE:
         yield "quit", "quit has no key: it needs one, such as q"
 
@@ -240,9 +240,9 @@ def _syntax(error: Exception, raw: bytes) -> str:
     import tomllib
 
     if isinstance(error, UnicodeDecodeError):
-        return f":{raw[: error.start].count(10) + 1}: this is no UTF-8"
+        return f":{raw[: error.start].count(10) + 1}: not UTF-8"
     if isinstance(error, RecursionError):
-        return ": lists or tables in one another, too many"
+        return ": lists or tables are nested too deeply"
     if not isinstance(error, tomllib.TOMLDecodeError):
         return ": a number has too many digits"
     problem, _, position = str(error).rpartition(" (at ")

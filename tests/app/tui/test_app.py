@@ -307,7 +307,7 @@ async def test_a_jump_reports_its_time() -> None:
         await run.intervals(12)
         await run.pilot.press("J", "minus", "1", "s", "enter")
         await until_true(lambda: run.source.status.notice.startswith("at "), "the moment")
-        assert run.source.status.notice.endswith("; space goes on from there")
+        assert run.source.status.notice.endswith("; space resumes from there")
         assert run.source.status.paused is not None
 
 

@@ -1,6 +1,6 @@
 """The lines below the view: a line on the numbers that this source cannot count, and the last line
-of the screen with the views, keys of the visible view in groups, help and quit; and the line to
-type into, which appears above the last line.
+of the screen with the views, keys of the visible view in groups, help and quit; and the prompt,
+which appears above the last line.
 """
 
 from __future__ import annotations
@@ -132,8 +132,8 @@ def key_pieces(
 ) -> list[Piece]:  # fmt: skip
     """Returns the views, as many keys as fit, help and quit. The views are merged into one entry if
     one of the first `urgent` hints, the key back, or in a recording the key that plays it, would
-    not fit otherwise. `views`: ids of their keys; those of a fleet have only the keys in `hints`,
-    those of a stream also have common ones."""
+    not fit otherwise. `views`: ids of the keys of the views. The views of a stream also have the
+    keys that all of them share; the views of a fleet only have those in `hints`."""
     pair_labels = {**labels, **_PAIR_LABELS}
 
     def pieces(entry: Entry) -> list[Piece]:
@@ -273,8 +273,8 @@ def missing_runs(session: Session, size: int) -> list[Run]:
     return text or [(fit(f" {head}", size), "dim")]
 
 
-# --- The line to type into. It shows a label, the typed text,
-# and an explanation of the text or its error. It is visible only while in use.
+# --- The prompt: a label, the typed text, and an explanation of the text or its error. It is only
+# visible while in use.
 
 MAX_LENGTH = 400
 """Maximum characters of the text; longer pasted text is cut."""

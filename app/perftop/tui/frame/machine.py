@@ -373,8 +373,8 @@ def tile_columns(known: Mapping[str, float], size: int) -> list[TileColumn]:
         left -= used + TILE_GAP
     placed: list[TileColumn] = []
     for tile in (tile for tile in _TILES if tile.key in numbers):
-        at, (runs, used) = len(placed), numbers[tile.key]
-        extra = left * (at + 1) // len(numbers) - left * at // len(numbers)
+        index, (runs, used) = len(placed), numbers[tile.key]
+        extra = left * (index + 1) // len(numbers) - left * index // len(numbers)
         placed.append(TileColumn(tile, used + TILE_GAP + extra, runs, used))
     return placed
 
@@ -431,14 +431,14 @@ class TileHistory:
         ]
         areas = _area_lines(np.concatenate(pasts), np.repeat(tops, [*map(len, pasts)]), rows)
         lines: list[list[Run]] = [[(" ", "text")] for _ in range(rows)]
-        at = 0
+        start = 0
         for column, past in zip(columns, pasts, strict=True):
-            steals = column.tile.key == "steal"
-            styles = _steal_styles(past.tolist()) if steals else [(column.tile.area, len(past))]
+            is_steal = column.tile.key == "steal"
+            styles = _steal_styles(past.tolist()) if is_steal else [(column.tile.area, len(past))]
             for style, count in styles:
                 for line, area in zip(lines, areas, strict=True):
-                    line.append((area[at : at + count], style))
-                at += count
+                    line.append((area[start : start + count], style))
+                start += count
             for line in lines:
                 line.append((" " * (column.room - column.cells), "text"))
         return [line[:-1] for line in lines]
@@ -475,8 +475,8 @@ def _steal_styles(past: Sequence[float]) -> list[tuple[str, int]]:
     """Returns the styles of the cells of steal, with the number of adjacent cells of each. The last
     cells, in which steal has been high without a break, are red."""
     keys = ["over" if value >= HIGH_STEAL else "steal" for value in past]
-    at = len(keys)
-    while at and keys[at - 1] == "over":
-        at -= 1
-        keys[at] = "alarm"
+    index = len(keys)
+    while index and keys[index - 1] == "over":
+        index -= 1
+        keys[index] = "alarm"
     return [(key, len([*same])) for key, same in groupby(keys)]

@@ -178,7 +178,7 @@ class Monitor(DirectScreen):
             self._controls.show_notice("select a range first: drag in a chart")
             return
         choice.held = interval, self._top.verdict
-        self._controls.show_notice("range held as B: select A, which is compared with it")
+        self._controls.show_notice("range held as B: now select A to compare them")
         self.refresh_view()
 
     def refresh_view(self) -> None:
@@ -482,7 +482,7 @@ class Monitor(DirectScreen):
         def go(text: str) -> None:
             self._controls.go(moment(text))
             resume = self._captions["pause"]
-            self._controls.show_notice(f"at {preview(text)}; {resume} goes on from there")
+            self._controls.show_notice(f"at {preview(text)}; {resume} resumes from there")
 
         prompt = await self._shown_prompt()
         prompt.ask("jump to", "12:03:05  12:03  -30s", preview, accept=go)
@@ -504,7 +504,7 @@ class Monitor(DirectScreen):
                 self._controls.select(*range_ns)
 
         prompt = await self._shown_prompt()
-        hint = "a name; without one it gets a number"
+        hint = "a name; if empty, the mark gets a number"
         prompt.ask("mark", hint, lambda _: time_text, accept=accept)
 
     async def action_filter(self, text: str = "") -> None:

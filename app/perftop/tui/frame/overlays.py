@@ -298,7 +298,7 @@ class Palette(CommandPalette):
 
 def palette(session: Session | None) -> Palette:
     of_session = type("OfSession", (Commands,), {"session": session})
-    return Palette([of_session], placeholder="What to do, or where to go")
+    return Palette([of_session], placeholder="Search for a command, a CPU or a core")
 
 
 # --- Screens of text: the help (keys by purpose, shapes in charts, the meaning of every number),
@@ -450,19 +450,19 @@ _SHAPES: tuple[tuple[list[Run], str], ...] = (
     ([(theme.NEITHER * 4, "neither")], "neither"),
     ([(theme.UNKNOWN * 4, "unknown")], "not counted here: any of the states around it"),
     ([(theme.CLOCK * 3 + theme.CLOCK_END, "clock"), (" ", "text"), (theme.CEILING, "dim")],
-     "clock while running, from 0, and what turbo allows with as many cores active"),
+     "clock while running, from 0, and its turbo ceiling for the number of active cores"),
     ([(theme.DROPPED, "text"), (" ", "text"), (theme.DROPPED, "alarm")],
-     "clock below that; red: below the others of its package, too"),
+     "clock below its ceiling; red: also below the other cores of its package"),
     ([("▅▅▅▅", "user-8"), (" ", "text"), ("▅▅▅▅", "kernel-8")],
-     "charts of a CPU: user time, and the kernel's on top of it"),
+     "charts of a CPU: user time, and kernel time above it"),
     ([(theme.STEAL * 4, "hot/hot-back"), (" ", "text"), ("▀▀▀▀", "steal")],
-     "steal hangs from the top: the hypervisor ran something else; red while it is much"),
+     "steal, drawn from the top: the hypervisor ran something else; red while it is high"),
     ([("━━", "lp0"), ("━━", "dim"), ("──", "rule")], "a task runs, waits for a CPU, sleeps"),
     (_RAMP, "heat: from low to high"),
-    ([("12.3", "alarm")], "red: an episode runs here now, and this is what it costs"),
+    ([("12.3", "alarm")], "red: an episode is running here, and this number shows its cost"),
     ([("12.3", "warn")], "amber: near a limit"),
-    ([(DOUBTED_SIGN + "12.3", "dim")], "a sample that cannot be true was left out"),
-    ([(MISSING, "faint")], "not known; the reasons are at the end of this page"),
+    ([(DOUBTED_SIGN + "12.3", "dim")], "an impossible sample was left out"),
+    ([(MISSING, "faint")], "unknown; the reasons are at the end of this page"),
 )  # fmt: skip
 SHAPES_AND_COLOURS = Section("shapes and colours", [Entry(*shape) for shape in _SHAPES])
 EPISODES = Section(
@@ -486,5 +486,5 @@ def stream_help(
                 entries.append(Entry([], safe_cells(origin), "dim"))
         more.append(Section("numbers, and where they come from", entries))
         if lines := [safe_cells(line.removeprefix("n/a: ")) for line in missing_text(session)]:
-            more.append(Section("not known here", [Entry([], line) for line in lines]))
+            more.append(Section("not available here", [Entry([], line) for line in lines]))
     return Help(bindings, [SHAPES_AND_COLOURS, EPISODES, FILTERS], more, ascii_=ascii_)

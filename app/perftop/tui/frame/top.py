@@ -323,8 +323,9 @@ def _replay_text(replay: Replay, interval: Interval, dot: str) -> str:
         state = "max" if isinf(replay.speed) else f"×{replay.speed:g}"
     else:
         state = "paused"
-    at, whole = player_time(interval.time_ns - first_ns), player_time(last_ns - first_ns)
-    parts = [f"REPLAY {clock_time(interval.time)}", f"{at:>{len(whole)}}/{whole}", f"{state:<6}"]
+    elapsed, whole = (player_time(ns - first_ns) for ns in (interval.time_ns, last_ns))
+    position = f"{elapsed:>{len(whole)}}/{whole}"
+    parts = [f"REPLAY {clock_time(interval.time)}", position, f"{state:<6}"]
     if replay.indexed is not None:
         parts.append(f"finding episodes {100 * replay.indexed:2.0f} %")
     return f" {dot.join(parts)} "

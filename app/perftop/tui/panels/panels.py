@@ -471,13 +471,13 @@ class PanelRow:
         if kind == "selected":
             return drawn_panel(selected_core)
         now = interval.time_ns // (1 if is_past(session, interval) else REDRAW_NS)
-        episodes = [len(of) for of in (session.running, session.ended, session.marks)]
-        used: dict[Kind, object] = {  # `choice` itself stays the same object
+        episode_counts = [len(session.running), len(session.ended), len(session.marks)]
+        used_choices: dict[Kind, object] = {  # `choice` itself stays the same object
             "who": choice.grouping,
             "happened": choice.range_ns,
             "losses": (choice.cpu, choice.mask),
         }
-        drawn_from = now, session, episodes, used[kind], size, self.height
+        drawn_from = now, session, episode_counts, used_choices[kind], size, self.height
         if self.texts.get(kind, (None, []))[0] != drawn_from:
             self.texts[kind] = drawn_from, drawn_panel(PANELS[kind])
         return self.texts[kind][1]

@@ -276,7 +276,7 @@ class Ranking:
             for task in snapshot.tasks_on(name) if (name := str(cpu)) in known else ():
                 shares = self._shares.setdefault(self._key_of(task.pid, task.comm), {})
                 shares[cpu] = shares.get(cpu, 0.0) + task.share
-        ranks = [(-round(sum(of.values()), 3), *task) for task, of in self._shares.items()]
+        ranks = [(-round(sum(s.values()), 3), *task) for task, s in self._shares.items()]
         self.tasks = [(pid, comm) for _, pid, comm in sorted(ranks)]
         """Pid and name of each task, the busiest first."""
         self._made_tasks: list[RankedTask] = []

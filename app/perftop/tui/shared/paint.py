@@ -173,10 +173,10 @@ class ReadyStrip(Strip):
     """A strip of exactly `size` cells: the runs, followed by blanks."""
 
     # The attributes of the base class are made when they are first read.
-    __slots__ = ["_rendered", "ink", "runs", "wide"]
+    __slots__ = ["_rendered", "ink", "runs", "used_width"]
 
     def __init__(self, runs: Sequence[Run], used_width: int, ink: Ink, size: int) -> None:
-        self.runs, self.wide = runs, used_width
+        self.runs, self.used_width = runs, used_width
         """The runs of the line and their width in cells; the width is at most `size`."""
         self.ink = ink
         self._cell_length = size
@@ -196,7 +196,7 @@ class ReadyStrip(Strip):
         if console._color_system is not self.ink.system:  # noqa: SLF001 - such as for screenshots
             return super().render(console)
         if self._rendered is None:
-            self._rendered = self.ink.write(self.runs, self.cell_length - self.wide)
+            self._rendered = self.ink.write(self.runs, self.cell_length - self.used_width)
         return self._rendered
 
     def difference(self, shown_strip: Strip | None, x: int, y: int, console: Console) -> str | None:
@@ -205,7 +205,8 @@ class ReadyStrip(Strip):
         None if the lines cannot be compared."""
         if not isinstance(shown_strip, ReadyStrip) or shown_strip.ink is not self.ink:
             return None
-        if shown_strip.wide != self.wide or console._color_system is not self.ink.system:  # noqa: SLF001
+        is_comparable = console._color_system is self.ink.system  # noqa: SLF001
+        if shown_strip.used_width != self.used_width or not is_comparable:
             return None
         old_runs, new_runs = shown_strip.runs, self.runs
         first, last = 0, len(new_runs)
@@ -223,9 +224,9 @@ class ReadyStrip(Strip):
 
     def crop(self, start: int, end: int | None = None) -> Strip:
         end = self.cell_length if end is None else min(end, self.cell_length)
-        if start or end == self.cell_length or end < self.wide:
+        if start or end == self.cell_length or end < self.used_width:
             return super().crop(start, end)
-        return ReadyStrip(self.runs, self.wide, self.ink, end)  # this only cuts off blanks
+        return ReadyStrip(self.runs, self.used_width, self.ink, end)  # this only cuts off blanks
 
 
 # --- writing past Textual's queue of updates
@@ -255,7 +256,7 @@ class LineUpdate(CompositorUpdate):
         for place, (strip, visible_cells) in self._lines.items():
             shown_strip, visible = self._lines_on_terminal.get(place, (None, 0))
             text = None
-            if isinstance(strip, ReadyStrip) and strip.wide <= visible_cells == visible:
+            if isinstance(strip, ReadyStrip) and strip.used_width <= visible_cells == visible:
                 text = strip.difference(shown_strip, *place, console)
             if text is None:
                 text = f"{_cursor_sequence(*place)}{strip.crop(0, visible_cells).render(console)}"
@@ -310,8 +311,8 @@ class DirectScreen(Screen[None]):
         finally:
             collected, self.collected = self.collected, None
             if not self._paint(collected):
-                for widget, lines, wide in collected:
-                    repaint(widget, lines, wide)
+                for widget, lines, visible_cells in collected:
+                    repaint(widget, lines, visible_cells)
 
     def _paint(self, collected: list[tuple[Widget, Mapping[int, Strip], int]]) -> bool:
         app: Any = self.app
