@@ -125,19 +125,30 @@ static ssize_t counted_read(int fd, void *buffer, size_t size)
     return sizeof group;
 }
 
+static int counted_rdpmc(uint32_t counter, uint64_t *count)
+{
+    CHECK(counter == 2);
+    *count = ++reads;
+    return 0;
+}
+
 static void as_many_calls_as_asked_for(void)
 {
-    struct pp_perf_ops ops = {.read = counted_read};
-    struct pp_perf_group group = {.ops = &ops, .n = 1, .width = 1, .filled = 1, .fds = {5}};
+    struct perf_event_mmap_page page = {
+        .index = 3, .pmc_width = 48, .cap_user_rdpmc = 1, .cap_user_time = 1};
+    struct pp_perf_ops ops = {.read = counted_read, .rdpmc = counted_rdpmc};
+    struct pp_perf_group group = {
+        .ops = &ops, .n = 1, .width = 1, .filled = 1, .fds = {5}, .pages = {&page}};
     uint64_t at = (uint64_t)(uintptr_t)&group;
 
-    for (uint32_t calls = 1; calls < 4; calls++) {
-        reads = 0;
-        CHECK(run_of(PP_TIMER_PERF_READ, calls, -1, at, N) == 0);
-        CHECK(reads == N * calls);
-        for (uint32_t i = 0; i < N; i++) /* the result of each sample's last call */
-            CHECK(values[i] == (i + 1) * calls);
-    }
+    for (uint32_t calls = 1; calls < 4; calls++)
+        for (uint32_t kind = PP_TIMER_PERF_PAGE; kind <= PP_TIMER_PERF_READ; kind++) {
+            reads = 0;
+            CHECK(run_of(kind, calls, -1, at, N) == 0);
+            CHECK(reads == N * calls);
+            for (uint32_t i = 0; i < N; i++) /* the result of each sample's last call */
+                CHECK(values[i] == (i + 1) * calls);
+        }
     reads = 990;
     CHECK(run_of(PP_TIMER_PERF_READ, 1, -1, at, N) == -EBADF);
     CHECK(reads == 1000);
