@@ -202,8 +202,8 @@ class KernelProfile:
         if not is_sampled:
             return {}
         most = sorted(counts, key=lambda work: (not work[0], -counts[work]))[:MAX_FUNCTIONS]
-        rows = [[kind, name, pid, files.read_word(f"/proc/{pid}/comm")[:MAX_NAME], counts[work]]
-                for work in most for kind, name, pid in (work,)]  # fmt: skip
+        comms = {pid: files.read_word(f"/proc/{pid}/comm")[:MAX_NAME] for *_, pid in most}
+        rows = [[*work, comms[work[-1]], counts[work]] for work in most]
         return {"span_ns": span_ns, "functions": rows}
 
     def _read_symbols(self) -> None:

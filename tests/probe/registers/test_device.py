@@ -88,7 +88,8 @@ def test_root_changes_no_file_of_an_archive(archive: Path, tmp_path: Path) -> No
     passwd.write_bytes(OURS)
     (archive / "dev/cpu/0/msr").symlink_to(passwd)
     (archive / "dev/cpu/1/msr").write_bytes(OURS)
-    result = runs_here("stat", "--source", "msr", "--sysroot", str(archive), "-n", "1", "-i", "100ms")
+    options = ("--source", "msr", "--sysroot", str(archive), "-n", "1", "-i", "100ms")
+    result = runs_here("stat", *options)
     assert result.returncode == 3
     assert "link" in result.stderr
     assert [path.read_bytes() for path in (passwd, archive / "dev/cpu/1/msr")] == [OURS, OURS]
