@@ -211,16 +211,11 @@ class CorePage(ChartedView):
         basis = past.axis, clock, [*lowering]
         if basis != self._histories[0]:
             pasts = self._read_histories()
-            self._histories = (
-                basis,
-                {
-                    number.key: self._past_strip(
-                        number, clock, pasts[number.key], lowering.get(number.key)
-                    )
-                    for number in self._numbers
-                    if number.key in pasts
-                },
-            )
+            self._histories = basis, {
+                number.key: self._past_strip(number, clock, pasts[number.key],
+                                             is_lowered=number.key in lowering)
+                for number in self._numbers if number.key in pasts
+            }  # fmt: skip
         return self._histories[1]
 
     def _read_histories(self) -> dict[str, Floats]:
@@ -239,7 +234,7 @@ class CorePage(ChartedView):
         return pasts
 
     def _past_strip(
-        self, number: Number, clock: ClockUnit, values: Floats, episode: Episode | None
+        self, number: Number, clock: ClockUnit, values: Floats, *, is_lowered: bool
     ) -> list[Run]:
         """Returns the history of a number as runs, on a scale from 0, and the upper end of the
         scale."""
@@ -247,7 +242,7 @@ class CorePage(ChartedView):
         if number.unit == "ratio":
             ends = SMALL_SHARE_ENDS if number.is_small else (1.0,)
         top = self._tops[number.key] = charts.axis_top(values, ends, self._tops.get(number.key))
-        style = "ipc" if episode is None else "loss"
+        style = "loss" if is_lowered else "ipc"
         area = charts.area(values / top, 1, style, ascii_=self.look == "ascii")
         end = round_number(top if number.rate else top * number.scale(clock)[0])
         return [(" ", "text"), *rows_of(area)[0], (fit(f" {end}", SCALE_WIDTH), "faint")]
@@ -328,12 +323,10 @@ def task_table(
     ones."""
     *all_tasks, unseen = lanes.task_times()
     window_s = unseen.run_s + lanes.idle_s + sum(task.run_s for task in all_tasks)
-    room = max(0, height - 4)
-    shown_tasks = all_tasks[:room]
-    if rest := all_tasks[room:]:
-        shown_tasks = all_tasks[: max(0, room - 1)]
-        rest = all_tasks[max(0, room - 1) :]
-        shown_tasks.append(_join_task_times(rest))
+    room, shown_tasks = max(0, height - 4), all_tasks
+    if len(all_tasks) > room:
+        named_count = max(0, room - 1)
+        shown_tasks = [*all_tasks[:named_count], _join_task_times(all_tasks[named_count:])]
     shown = columns.fit_columns([
         Column("sign", "", 2, is_left=True, gap=0),
         Column("task", "task", 12, is_left=True, gap=0, max_width=20),
@@ -380,7 +373,9 @@ def _task_cell(
         case "sign" if look != "colour":
             return charts.TAKER_LETTERS[task.part], "text"
         case "sign":
-            sign = (charts.UNSEEN, "dim/rule") if is_unseen else (theme.LEVELS[8], _style(task))
+            sign = (
+                (charts.UNSEEN, "dim/rule") if is_unseen else (theme.LEVELS[8], f"task{task.part}")
+            )
             return [sign, (" ", "text")]
         case "task":
             return fit(safe_cells(task.comm), column.room), "text" if task.pid else "dim"
@@ -406,10 +401,6 @@ def _task_cell(
     return safe_cells(command[:400]) if isinstance(command, str) else "", "dim"
 
 
-def _style(task: LaneTask) -> str:
-    return f"task{task.part}"
-
-
 def _time_strip(task: LaneTask, cells: int, look: Look) -> list[Run]:
     """Returns when the task ran and waited, as a strip."""
     edges = np.linspace(0, len(task.ran), cells + 1).round().astype(int)
@@ -424,7 +415,7 @@ def _time_strip(task: LaneTask, cells: int, look: Look) -> list[Run]:
             runs.append(("w" if look == "ascii" else WAIT_SIGN, "over"))
         elif share >= (MIN_UNSEEN if is_unseen else 1 / 16):
             level = theme.LEVELS[max(1, min(8, round(8 * share)))]
-            runs.append((charts.UNSEEN, "dim/rule") if is_unseen else (level, _style(task)))
+            runs.append((charts.UNSEEN, "dim/rule") if is_unseen else (level, f"task{task.part}"))
         else:
             runs.append((theme.NEITHER, "neither"))
     return runs

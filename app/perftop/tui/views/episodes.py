@@ -75,10 +75,10 @@ def episode_line(
 ) -> list[Run]:  # fmt: skip
     """Returns the line of an episode, which is dim if the history cannot show it any more. `names`:
     as in `sentence_of`."""
-    over, kept = episode.end_ns is not None, is_reachable(session, episode)
+    over, in_history = episode.end_ns is not None, is_reachable(session, episode)
     key = episode_style.severity(episode, over=over)
-    quiet = "text" if kept else "dim"
-    style = "dim" if over and not (kept and episode_style.is_loss(episode)) else key
+    quiet = "text" if in_history else "dim"
+    style = "dim" if over and not (in_history and episode_style.is_loss(episode)) else key
     plain, room = style if over else "bright", shown[-1].room
     parts = sentence_of(session, episode, room, names)
     words = [(safe_cells(part.text), style if part.role == "lost" else plain) for part in parts]
@@ -105,7 +105,8 @@ def details(
     duration = duration_text(session, episode)
     until = f"to {clock_time(session.unix(end_ns))}" if end_ns is not None and duration else ""
     place = place_text(session.topology, episode.cpus) if episode.cpus else ""
-    remainder = " ".join(filter(None, (place, start, until, f"for {duration}" if duration else "")))
+    span = f"for {duration}" if duration else ""
+    remainder = " ".join(filter(None, (place, start, until, span)))
     size = max(1, width - 2)
     title = panel_title(f"{episode_style.sign(episode)} {kind_name(episode)}", remainder, size)
     parts = sentence_of(session, episode, size, names)
@@ -184,19 +185,15 @@ def no_episodes(
     loss that is no episode."""
     missing_reasons = {m.what: m.why for m in lasting_reasons(session) if m.cpus is None}
     metrics = [key for key, variants in session.evaluator.chosen.items() if variants]
-    served_keys = {*session.counters.columns, *metrics} | (
-        {"turbo_ceiling_hz"} - missing_reasons.keys()
-    )
+    served_keys = {*session.counters.columns, *metrics}
+    served_keys |= {"turbo_ceiling_hz"} - missing_reasons.keys()
     names_by_reason: dict[str, list[str]] = {}
     undetected: set[str] = set()
     for kind_key, (name, groups) in _DETECTABLE.items():
         if missing_keys := next((keys for keys in groups if served_keys.isdisjoint(keys)), None):
             undetected.add(kind_key)
-            reason = next(
-                (missing_reasons[key] for key in missing_keys if key in missing_reasons),
-                UNCOUNTED_REASON,
-            )
-            names_by_reason.setdefault(reason, []).append(name)
+            reasons = (missing_reasons[key] for key in missing_keys if key in missing_reasons)
+            names_by_reason.setdefault(next(reasons, UNCOUNTED_REASON), []).append(name)
     place = "on the CPUs of the filter" if is_filtered else "so far"
     other = "other " * has_losses
     lines: list[list[Run]] = [[(f" no {other}episodes {place}; perftop detects:", "text")]]
@@ -300,25 +297,16 @@ class Episodes(PaneledView, Cursor):
         cpus = None if mask is None else {session.topology[row].cpu for row in mask}
 
         def sort(episodes: list[Episode]) -> list[Episode]:
-            touching_episodes = [
-                e
-                for e in unique_losses(episodes)
+            return newest_first(
+                e for e in unique_losses(episodes)
                 if cpus is None or not e.cpus or not cpus.isdisjoint(e.cpus)
-            ]
-            return newest_first(touching_episodes)
+            )  # fmt: skip
 
-        ended_episodes = [*session.ended, *session.marks]
-        basis = (
-            cpus,
-            len(ended_episodes),
-            *(id(e) for e in (*ended_episodes[:1], *ended_episodes[-1:])),
-        )
+        ended = [*session.ended, *session.marks]
+        basis = cpus, len(ended), *map(id, (*ended[:1], *ended[-1:]))
         if basis != self._ended_episodes[0]:
-            self._ended_episodes = basis, sort(ended_episodes)
-        running_episodes = sort(session.running)
-        if not running_episodes:
-            return self._ended_episodes[1]
-        return [*running_episodes, *self._ended_episodes[1]]
+            self._ended_episodes = basis, sort(ended)
+        return [*sort(session.running), *self._ended_episodes[1]]
 
     # --- lines
 
@@ -355,27 +343,20 @@ class Episodes(PaneledView, Cursor):
         cpus = self._lines[y].cpus if y < len(self._lines) else []
         return cpus[0] if cpus else None
 
-    def _place(self) -> int:
-        """Returns the index of the selected episode in the list."""
+    def _cursor_line(self) -> int:
         return next((i for i, e in enumerate(self._lines) if e is self._chosen), 0)
 
-    def _cursor_line(self) -> int:
-        return self._place()
-
     def choose(self, y: int, direction: int = 1) -> None:  # noqa: ARG002 - no headings to step over
-        self._choose(y)
-
-    def _choose(self, index: int) -> None:
         if self._lines:
-            self._chosen = self._lines[max(0, min(len(self._lines) - 1, index))]
+            self._chosen = self._lines[max(0, min(len(self._lines) - 1, y))]
             self._is_refused = False
             self.draw_selection()
 
     def show_cursor(self) -> None:
-        self.reveal(self._place(), self._place())
+        self.reveal(self._cursor_line(), self._cursor_line())
 
     def action_move(self, by: int) -> None:
-        self._choose(self._place() + by)
+        self.choose(self._cursor_line() + by)
 
     def on_click(self, event: events.Click) -> None:
         # the first click of the two was on another view

@@ -73,10 +73,8 @@ class Flow:
         """The names of taker and loser, with the PID, or with how many tasks have the name."""
         takers, losers = ({pair[at] for pair in self.pairs} - {0} for at in (0, 1))
         if not self.cause:
-            takers_name, losers_name = (
-                f"{len(pids)} {OTHERS_NAME}" if pids else OTHERS_NAME for pids in (takers, losers)
-            )
-            return takers_name, losers_name
+            counts = [f"{len(pids)} " if pids else "" for pids in (takers, losers)]
+            return counts[0] + OTHERS_NAME, counts[1] + OTHERS_NAME
         return _name(self.taker, takers), _name(self.loser, losers)
 
     @property
@@ -97,8 +95,8 @@ class Flow:
 def _name(comm: str, pids: Collection[int]) -> str:
     if not comm:
         return "unknown"
-    return f"{safe_cells(comm)} ×{len(pids)}" if len(pids) > 1 else safe_cells(" ".join(
-        [comm, *map(str, pids)]))  # fmt: skip
+    count = f"×{len(pids)}" if len(pids) > 1 else "".join(map(str, pids))
+    return f"{safe_cells(comm)} {count}".rstrip()
 
 
 def flows(session: Session, report: Report, rows: Collection[int], *, folded: bool) -> list[Flow]:

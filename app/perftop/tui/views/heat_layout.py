@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, zip_longest
 from math import ceil
 
 from perftop.draw.columns import Run
@@ -141,14 +141,11 @@ class _Form:
 
     def height_of(self, groups: Package) -> int:
         """Returns the number of lines of a package, including its heading."""
-        per, beside = self.blocks(groups)
-        blocks = (groups[i : i + beside] for i in range(0, len(groups), beside))
-        rows = sum(ceil(max(len(g.rows) for g in block) / per) for block in blocks)
-        return (
-            self.headings
-            + rows * (self.cell.high + self.cell.blank_lines)
-            + (self.cell.blank_lines == 1)
-        )
+        cells_per_line, groups_beside = self.blocks(groups)
+        blocks = (groups[i : i + groups_beside] for i in range(0, len(groups), groups_beside))
+        rows = sum(ceil(max(len(g.rows) for g in block) / cells_per_line) for block in blocks)
+        lines = rows * (self.cell.high + self.cell.blank_lines) + (self.cell.blank_lines == 1)
+        return self.headings + lines
 
 
 def layout(packages: Sequence[Package], ids: Sequence[int | None], names: Sequence[str],
@@ -176,17 +173,13 @@ def layout(packages: Sequence[Package], ids: Sequence[int | None], names: Sequen
                 form = _Form(cell, box, boxes_per_row, margin, headings, labels)
                 if (boxes_per_row > 1 and box < MIN_HEADING) or (headings and single_cores):
                     break
-                if all(form.blocks(groups)[0] for groups in drawn_packages):
-                    heights = [
-                        1 if i in folded else form.height_of(groups)
-                        for i, groups in enumerate(drawn_packages)
-                    ]
-                    rows = (
-                        heights[i : i + boxes_per_row]
-                        for i in range(0, len(heights), boxes_per_row)
-                    )
-                    if sum(map(max, rows)) <= height:
-                        return HeatLayout(cell, _place_boxes(drawn_packages, names, form, folded))
+                if not all(form.blocks(groups)[0] for groups in drawn_packages):
+                    continue
+                heights = [1 if i in folded else form.height_of(groups)
+                           for i, groups in enumerate(drawn_packages)]  # fmt: skip
+                starts = range(0, len(heights), boxes_per_row)
+                if sum(max(heights[i : i + boxes_per_row]) for i in starts) <= height:
+                    return HeatLayout(cell, _place_boxes(drawn_packages, names, form, folded))
     form = _Form(small_cell, width, 1, 1, headings=True, labels=False)
     is_usable = all(form.blocks(groups)[0] for groups in packages)
     lines = _place_boxes(packages, names, form, folded) if is_usable else []
@@ -225,33 +218,27 @@ def _place_boxes(
     for first in range(0, len(boxes), form.boxes_per_row):
         boxes_in_line = boxes[first : first + form.boxes_per_row]
         lines += [
-            [
-                replace(part, x=part.x + i * (form.box + PACKAGE_GAP))
-                for i, box in enumerate(boxes_in_line)
-                if y < len(box)
-                for part in box[y]
-            ]
-            for y in range(max(map(len, boxes_in_line)))
-        ]
+            [replace(part, x=part.x + i * (form.box + PACKAGE_GAP))
+             for i, parts in enumerate(parts_of_boxes) for part in parts]
+            for parts_of_boxes in zip_longest(*boxes_in_line, fillvalue=list[Part]())
+        ]  # fmt: skip
     return lines
 
 
 def _blocks(groups: Package, names: Sequence[str], form: _Form) -> list[list[Part]]:
     """Returns the lines of a package below its heading."""
-    per, beside = form.blocks(groups)
+    cells_per_line, groups_beside = form.blocks(groups)
     lines: list[list[Part]] = []
     above, below = form.cell.blank_lines > 0, form.cell.blank_lines > 1
-    for first in range(0, len(groups), beside):
-        block = groups[first : first + beside]
-        for start in range(0, max(len(group.rows) for group in block), per):
+    for first in range(0, len(groups), groups_beside):
+        block = groups[first : first + groups_beside]
+        for start in range(0, max(len(group.rows) for group in block), cells_per_line):
             lines += [[]] * above
             for line in range(form.cell.high):
                 parts: list[Part] = []
                 for i, group in enumerate(block):
-                    x, cells = (
-                        i * (form.width_of_cells(per) + BLOCK_GAP),
-                        group.rows[start : start + per],
-                    )
+                    x = i * (form.width_of_cells(cells_per_line) + BLOCK_GAP)
+                    cells = group.rows[start : start + cells_per_line]
                     if form.labels and cells and not line:
                         # A group without a label shows the name of the line's first core.
                         text = f" {'' if start else group.label:<{form.margin - 1}}"

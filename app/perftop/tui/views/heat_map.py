@@ -19,12 +19,7 @@ from perftop.draw.strips import Line, Piece, fit_line, safe_cells, spread, width
 from perftop.model.tasks import task
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.session.values import (
-    Reasons,
-    displayed_values,
-    doubt_texts,
-    suspect_rows,
-)
+from perftop.session.values import Reasons, displayed_values, doubt_texts, suspect_rows
 from perftop.tui.panels.panels import Kind, PaneledView, core_pieces, selected_core
 from perftop.tui.panels.tables import Loser, losers, worst_cores
 from perftop.tui.shared import episode_style
@@ -33,13 +28,7 @@ from perftop.tui.shared.choice import Choice, Place, Places
 from perftop.tui.shared.episode_style import RowEpisodes
 from perftop.tui.shared.keys import bindings
 from perftop.tui.shared.package_line import PackageLines
-from perftop.tui.shared.sheet import (
-    Scale,
-    chosen_field,
-    clock_of,
-    field_scale,
-    unit_in,
-)
+from perftop.tui.shared.sheet import Scale, chosen_field, clock_of, field_scale, unit_in
 from perftop.tui.shared.verdict import STEP_NS, is_past
 from perftop.tui.views.heat_layout import (
     Cell,
@@ -85,9 +74,8 @@ class Heat:
         self.field, self.others = chosen_field(session, choice.metric)
         """`others`: names of the fields that the metric key shows next, in order."""
         values = np.where(interval.online, displayed_values(self.field, session, interval), nan)
-        previous_scale = (
-            previous.scale if previous is not None and previous.field == self.field else None
-        )
+        is_same = previous is not None and previous.field == self.field
+        previous_scale = previous.scale if previous is not None and is_same else None
         self.scale: Scale = field_scale(self.field, values[session.shown], previous_scale)
         self.unit = unit_in(self.field, self.clock, self.scale.high)
         self.values: list[float] = values.tolist()
@@ -185,10 +173,8 @@ class Heat:
     def _cell_explanations(self, cell: Cell, *, ascii_: bool) -> list[list[Run]]:
         """Returns texts that explain a cell, the longest first."""
         places = self.places
-        if not places.pairs:
-            return [[("a cell is a CPU", "dim")], []]
-        if self.field.of_core or places.threads == 1:
-            return [[("a cell is a core", "dim")], []]
+        if not places.pairs or self.field.of_core or places.threads == 1:
+            return [[(f"a cell is a {'core' if places.pairs else 'CPU'}", "dim")], []]
         if places.threads > 2:
             last, order = places.threads - 1, "row by row" if ascii_ else "from above"
             short_text = f"lp0–{last} {order}"
@@ -218,12 +204,8 @@ class Heat:
         keys = dict.fromkeys((self.field.key, "busy_hz", "ipc", "turbo_ceiling_hz", *states))
         pieces += core_pieces(self.session, self.interval, [*place.cpus], keys, self.clock)
         tasks = (task(self.interval.tasks.get(str(cpu))) for cpu in place.cpus)
-        if task_names := [
-            safe_cells(f"{task_of_cpu.comm[:24]} {task_of_cpu.pid}")
-            for task_of_cpu in tasks
-            if task_of_cpu
-        ]:
-            pieces.append((7, [(" · ".join(task_names), "text")]))
+        if names := [safe_cells(f"{found.comm[:24]} {found.pid}") for found in tasks if found]:
+            pieces.append((7, [(" · ".join(names), "text")]))
         suspect_texts = "; ".join(dict.fromkeys(self._suspect_texts(place)))
         if not suspect_texts:
             return fit_line(pieces, size - 1, 2)
@@ -372,12 +354,10 @@ class HeatMap(PaneledView):
         if size <= 0:
             self.side = []
             return
-        numbers: list[PanelLine] = []
+        numbers, room = list[PanelLine](), height
         if height >= MIN_HEIGHT_FOR_NUMBERS:
             room = height - NUMBER_LINES
             numbers = selected_core(self.session, self.interval, self.choice, size, NUMBER_LINES)
-        else:
-            room = height
         moment = self.interval.time_ns // (1 if is_past(self.session, self.interval) else STEP_NS)
         shown = [(loser.row, loser.is_running) for loser in self._losers]
         basis = moment, shown, selected, size, room, self.session
@@ -433,8 +413,7 @@ class HeatMap(PaneledView):
         assert heat is not None
         runs: list[Run] = []
         levels, width, gap = heat.levels, cell.wide, (" ", "text")
-        before, after = self._left_signs, self._right_signs
-        closing_run: Run = gap
+        before, after, closing_run = self._left_signs, self._right_signs, gap
         is_of_core = heat.field.of_core
         for row in part.cells:
             runs.append(before.get(row, closing_run))
@@ -446,13 +425,12 @@ class HeatMap(PaneledView):
                 runs += half_cells(*pair, *[OFF] * (2 - len(pair)), width, ascii_)
             elif not is_single and part.line >= len(cpus):
                 runs += full_cell(OFF, width, ascii_)
-            else:  # an offline sibling has no value
-                cpu_row = max(cpus, key=levels.__getitem__) if is_single else cpus[part.line]
-                runs += (
-                    full_cell(levels[cpu_row], width, ascii_)
-                    if is_single and part.line
-                    else self._cpu_cells[cpu_row]
-                )
+            elif is_single:  # an offline sibling has no value
+                cpu_row = max(cpus, key=levels.__getitem__)
+                with_number = self._cpu_cells[cpu_row]
+                runs += full_cell(levels[cpu_row], width, ascii_) if part.line else with_number
+            else:
+                runs += self._cpu_cells[cpus[part.line]]
         return [*runs, closing_run]
 
     # --- the cursor

@@ -361,10 +361,7 @@ class Neighbours(PaneledView, Cursor):
             text += f"; a row is {row_s:g} s"
         if self._folded and any(len({*flow.pairs}) > 1 for flow in shown):
             text += "; equal names are one"
-        return [
-            (" ", "text"),
-            *panel_title("who takes from whom", text, max(1, self.width - 2)),
-        ]
+        return [(" ", "text"), *panel_title("who takes from whom", text, max(1, self.width - 2))]
 
     def _detail_lines(
         self, selected: Flow | None, shown: list[Flow], verdict: Verdict | None
@@ -418,9 +415,7 @@ class Neighbours(PaneledView, Cursor):
         title = job.name or ""
         if title.isdecimal() and report is not None and report.totals.times.threads:
             title = f"{report.job} {title}"
-        self.heads.append(
-            job_line(job, title, threads, session, interval, span_ns, unit, self.width)
-        )
+        self.heads += [job_line(job, title, threads, session, interval, span_ns, unit, self.width)]
         rows = self._shown_rows()
         if shown := [thread for thread in threads if position[thread.cpu] in rows]:
             heading: list[Run] = [(" ", "text"), *columns.headings(self._threads)]
@@ -434,14 +429,12 @@ class Neighbours(PaneledView, Cursor):
         mark: Run = (theme.CHOSEN_SIGN, "mark") if chosen else (" ", "text")
         if isinstance(row, Flow):
             most_s = self._flows[1][0].lost_s
-            cells = flow_cells(row, self._columns, most_s)
-            return [
-                mark,
-                *columns.columns_line(self._columns, cells),
-            ], "chosen" if chosen else "calm"
-        span_ns = max(MIN_SPAN_NS, round(self.interval.elapsed_s * 1e9))
-        cells = thread_cells(row, self.session, self.interval, span_ns, self._threads)
-        return [mark, *columns.columns_line(self._threads, cells)], "chosen" if chosen else "calm"
+            shown, cells = self._columns, flow_cells(row, self._columns, most_s)
+        else:
+            span_ns = max(MIN_SPAN_NS, round(self.interval.elapsed_s * 1e9))
+            shown = self._threads
+            cells = thread_cells(row, self.session, self.interval, span_ns, shown)
+        return [mark, *columns.columns_line(shown, cells)], "chosen" if chosen else "calm"
 
     # --- the cursor is on a flow or a thread; other views select its core
 

@@ -215,22 +215,14 @@ class Table(PaneledView, Cursor):
 
     def make_layout(self) -> None:
         self._clock = clock_of(self.session, self.choice.units)
-        self._choose_columns(self._first_column)
+        by_key = {column.key: column for column in self._known_columns}
+        chosen = [by_key[key] for key in self.choice.columns if key in by_key]
+        numbers = [number_column(number, self._clock) for number in chosen or self._known_columns]
+        self._page.scroll(numbers, self._first_column, self.width)
         self._first_column = self._page.hidden
         order = _KEYS.get(self.choice.order, self.choice.order)
         heading = self._page.headings(order, self.width, reverse=self.choice.reverse)
         self.heads = [] if self.bare else [heading]
-
-    def _columns(self) -> list[Number]:
-        """Returns the columns that the user chose, in the chosen order; all columns if none of the
-        chosen ones is known."""
-        by_key = {column.key: column for column in self._known_columns}
-        chosen_columns = [by_key[key] for key in self.choice.columns if key in by_key]
-        return chosen_columns or list(self._known_columns)
-
-    def _choose_columns(self, first: int) -> None:
-        numbers = [number_column(number, self._clock) for number in self._columns()]
-        self._page.scroll(numbers, first, self.width)
 
     def make_lines(self) -> None:
         """Updates the numbers of the columns in sight, and the order of lines."""
@@ -293,13 +285,10 @@ class Table(PaneledView, Cursor):
         self._first_column = max(0, self._first_column + by)
         self.lay_out()
 
-    async def _sort(self, key: str) -> None:
-        order = _ORDERS.get(key, key)
-        is_same = order == self.choice.order
-        await self.run_action("screen.reverse" if is_same else f"screen.sort({order!r})")
-
     async def on_click(self, event: events.Click) -> None:  # type: ignore[override]
         """Sorts by a clicked heading; clicks on lines move the cursor."""
         column = column_at(self._page.columns, event.x - SIGN_CELLS)
         if event.y < len(self.heads) and column is not None and column.key != "type":
-            await self._sort(column.key)
+            order = _ORDERS.get(column.key, column.key)
+            is_same = order == self.choice.order
+            await self.run_action("screen.reverse" if is_same else f"screen.sort({order!r})")

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import groupby
 from math import isnan, nan
 from typing import ClassVar
 
@@ -21,7 +20,7 @@ from perftop.base.text import ClockUnit, duration, ranges, rate_unit, time_of_da
 from perftop.draw import charts, theme
 from perftop.draw.cells import MIN_LETTER_STEP, UNKNOWN, full_cell, half_cells, ramp
 from perftop.draw.columns import Column, Run, fit
-from perftop.draw.strips import QUIET_SHARE, Line, Piece, fit_line, overlaid
+from perftop.draw.strips import QUIET_SHARE, Line, Piece, fit_line, join_cells, overlaid
 from perftop.model.kinds import Episode
 from perftop.model.numbers import Number
 from perftop.model.smt import STATES
@@ -128,11 +127,8 @@ def timeline_layout(
             continue
         count, row = counts[line.row], line.row
         for part in range(count * lane_height if each_lane else (count + 1) // 2):
-            lane = (
-                (part // lane_height,)
-                if each_lane
-                else tuple(range(2 * part, min(2 * part + 2, count)))
-            )
+            pair = range(2 * part, min(2 * part + 2, count))
+            lane = (part // lane_height,) if each_lane else tuple(pair)
             lane_lines.append(LaneLine(PlaceLine("row", row, part), lane, part % lane_height))
     return Layout(lane_lines, each_lane, lane_height, core, cpus)
 
@@ -450,14 +446,16 @@ class Lanes:
 
     def choose_scale(self, values_now: Floats, previous: Scale | None) -> None:
         """Chooses the scale for the rows read so far and for `values_now`, the present values of
-        all CPUs. The previous scale `previous` is kept while it suits these values."""
+        all CPUs. `previous`, the scale in use, is kept while it suits these values."""
         values = np.concatenate([*(block.ravel() for block in self.values.values()), values_now])
         self.scale = field_scale(self._field, values, previous)
 
     def flat_lane(self, row: int, lanes: Sequence[int]) -> list[Run]:
         """Returns a line with one lane in whole cells, or with two lanes in the halves of cells."""
         levels = self.scale.levels(self.values[row][[*lanes]])
-        return half_cell_line(levels[0], levels[-1], ascii_=self._ascii)
+        cells = _half_cell_table(ascii_=self._ascii)
+        codes = (levels[0] - UNKNOWN) * _KNOWN_CODES + levels[-1] - UNKNOWN
+        return join_cells([cells[code] for code in codes.tolist()])
 
     def tall_lane(self, row: int, lane: int, lines: int) -> list[list[Run]]:
         """Returns a lane that is several lines high, in which the height also shows the value."""
@@ -470,27 +468,15 @@ class Lanes:
         return self._areas[row, lane]
 
 
-def half_cell_line(upper: np.ndarray, lower: np.ndarray, *, ascii_: bool) -> list[Run]:
-    """Returns a line of cells. `upper` and `lower`: the steps of the heat ramp for the halves of
-    cells; -1 for unknown values. Equal neighbouring cells form one run."""
-    cells = _cells(ascii_=ascii_)
-    codes = ((upper + 1) * _KNOWN_CODES + lower + 1).astype(np.uint8).tobytes()
-    runs: list[Run] = []
-    for code, codes_of_run in groupby(codes):
-        shape, key = cells[code]
-        runs.append((shape * len(list(codes_of_run)), key))
-    return runs
-
-
 @cache
-def _cells(*, ascii_: bool) -> list[Run]:
+def _half_cell_table(*, ascii_: bool) -> list[Run]:
     """Returns the cells for all pairs of levels, ordered by the upper and then the lower level.
     Both start with the level of unknown values."""
     levels = range(UNKNOWN, theme.HEAT)
-    return [_cell(upper, lower, ascii_=ascii_) for upper in levels for lower in levels]
+    return [_half_cell(upper, lower, ascii_=ascii_) for upper in levels for lower in levels]
 
 
-def _cell(upper: int, lower: int, *, ascii_: bool) -> Run:
+def _half_cell(upper: int, lower: int, *, ascii_: bool) -> Run:
     if max(upper, lower) < 0:
         return " ", "text"
     if not ascii_:
