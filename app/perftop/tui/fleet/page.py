@@ -12,19 +12,10 @@ import numpy as np
 
 from perftop.base.arrays import Floats
 from perftop.base.text import GHZ, count_noun, percent, time_of_day
-from perftop.draw import charts, theme
+from perftop.draw import charts, columns, theme
 from perftop.draw.charts import rows_of
 from perftop.draw.columns import Run, fit
-from perftop.draw.strips import (
-    BLANK,
-    Line,
-    Piece,
-    fit_line,
-    panel_title,
-    safe_cells,
-    spread,
-    width,
-)
+from perftop.draw.strips import BLANK, Line, Piece, fit_line, panel_title, safe_cells, spread, width
 from perftop.model.kinds import KINDS, UNKNOWN_KIND, kind_of_cause
 from perftop.session.fleet import SharedEpisode, racks
 from perftop.session.fleet_machine import FIELDS, MIN_LOSS, PAST_S, ROW_SPAN_S, Machine, Numbers
@@ -75,11 +66,7 @@ def page(state: FleetState) -> list[Line]:
              loss_line(found, state.width, keys, shapes=shapes), *gap]  # fmt: skip
     if height >= MIN_HEIGHT_FOR_TOTALS:
         lines += [totals(state), BLANK]
-    draw = {
-        "rows": _row_lines,
-        "heat": _heat_lines,
-        "episodes": _episode_lines,
-    }
+    draw = {"rows": _row_lines, "heat": _heat_lines, "episodes": _episode_lines}
     lines += draw[state.view](state, height - len(lines) - 1, len(lines))
     return [*lines[: height - 1], *[BLANK] * (height - 1 - len(lines))]
 
@@ -214,11 +201,8 @@ def totals(state: FleetState) -> Line:
 
 def _number_pieces(numbers: Numbers) -> list[Piece]:
     """Returns the known numbers of a machine or of all machines, with their names."""
-    return [
-        (rank, words.named_number(f"{name} ", key, numbers, "bright" if rank < 3 else "text"))
-        for key, name, rank in _NUMBERS
-        if isfinite(numbers[key])
-    ]
+    return [(rank, words.named_number(f"{name} ", key, numbers, "bright" if rank < 3 else "text"))
+            for key, name, rank in _NUMBERS if isfinite(numbers[key])]  # fmt: skip
 
 
 # --- the views
@@ -243,7 +227,8 @@ def _row_lines(state: FleetState, body: int, first: int) -> list[Line]:
     """Returns the table, and below it the racks as cells and the selected machine, as far as there
     is room."""
     table, size = views.table(state), _half_width(state)
-    lines: list[Line] = [views.headings(state, table)]
+    headings = columns.headings(table, state.choice.order, rising=state.choice.reverse)
+    lines: list[Line] = [plain_line(*headings)]
     state.click_targets[first] = ""
     rack_cells = views.rack_lines(state, size or state.width - 1)
     if len(rack_cells) > max(body // 4, body - len(state.rows) - 2):
@@ -289,14 +274,14 @@ NUMBERS = (
 
 def grid_of(state: FleetState) -> views.Grid:
     """Returns the grid in which the cursor moves."""
-    return views.grid(
-        state.machines or list(state.fleet.machines.values()), state.width, state.height - 12
-    )
+    machines = state.machines or list(state.fleet.machines.values())
+    return views.grid(machines, state.width, state.height - 12)
 
 
 # --- below a view: the selected machine, and the episodes of all machines
 
 MAX_NAMES = 8
+"""Maximum number of machines named beside an episode."""
 
 
 def _half_width(state: FleetState) -> int:
@@ -319,9 +304,8 @@ def _detail_lines(state: FleetState, rack_cells: list[Line], room: int) -> list[
     if (height := min(room - len(lines) - 1, MAX_CHART)) >= MIN_CHART:
         chart = detail_chart(state, machine, (half or state.width) - 2, height)
         if half:
-            chart = _side_by_side(
-                chart, newest_episodes(state, height - 1, state.width - half - 2), half
-            )
+            episodes = newest_episodes(state, height - 1, state.width - half - 2)
+            chart = _side_by_side(chart, episodes, half)
         lines += [BLANK, *chart]
     return [*lines[:room], *[BLANK] * (room - len(lines))]
 
@@ -355,11 +339,8 @@ def _selected_machine(state: FleetState, machine: Machine, size: int) -> list[Li
     share = f"{100 * machine.probe_share:.2f} % of a CPU" if isfinite(machine.probe_share) else ""
     version = f"perfprobe {machine.version}" if machine.version else ""
     facts = ("runs", machine.tasks), ("probe", ", ".join(filter(None, (version, share))))
-    known: list[Piece] = [
-        (rank, [(f"{name} ", "dim"), (safe_cells(text), "text")])
-        for rank, (name, text) in enumerate(facts)
-        if text
-    ]
+    known: list[Piece] = [(rank, [(f"{name} ", "dim"), (safe_cells(text), "text")])
+                          for rank, (name, text) in enumerate(facts) if text]  # fmt: skip
     lines.append([("  ", "text"), *fit_line(known, size - 2, 3)])
     return [plain_line(*runs) for runs in lines]
 
@@ -403,8 +384,8 @@ def detail_chart(state: FleetState, machine: Machine, width: int, height: int) -
         key, name = "clock_hz", "clock under the ceiling that turbo allows"
         known_hz = np.concatenate([hz, ceilings])
         low, high = floor(np.nanmin(known_hz) / 1e9) * 1e9, ceil(np.nanmax(known_hz) / 1e9) * 1e9
-        columns = np.stack([hz, ceilings, _gap_states(state, machine, len(hz))], axis=1)
-        area = rows_of(charts.clock_area(columns, (low, high), rows, state.look))
+        values = np.stack([hz, ceilings, _gap_states(state, machine, len(hz))], axis=1)
+        area = rows_of(charts.clock_area(values, (low, high), rows, state.look))
         area = charts.with_gap_numbers(area, np.nan_to_num(ceilings - hz)[1::2] / 1e9)
     else:
         key, name, low = "lost", "lost", 0.0

@@ -19,20 +19,10 @@ from perftop.draw import columns, theme
 from perftop.draw.columns import DOUBTED_SIGN, Cell, Column, Run, fit, number
 from perftop.draw.strips import BLANK, Line, panel_title, safe_cells, spread
 from perftop.session.fleet import ORDERS, natural_key, racks
-from perftop.session.fleet_machine import (
-    FIELDS,
-    MIN_LOSS,
-    Machine,
-    mean_numbers,
-)
+from perftop.session.fleet_machine import FIELDS, MIN_LOSS, Machine, mean_numbers
 from perftop.tui.fleet import words
-from perftop.tui.fleet.words import (
-    FleetState,
-    amount_text,
-    number_cell,
-    plain_line,
-    unit_name,
-)
+from perftop.tui.fleet.words import FleetState, amount_text, number_cell, plain_line, unit_name
+from perftop.tui.shared.sheet import Scale
 
 NAME_WIDTHS = 9, 24
 """Minimum and maximum width of a machine's name, in cells."""
@@ -41,40 +31,26 @@ OLD_S = 3.0
 highlighted."""
 
 
-def _number(key: str, room: int, rank: int, heading: str | None = None) -> Column:
-    entry = FIELDS[key]
-    name = f"{entry.label} %" if heading is None else heading
-    return Column(key, name, room + 1, gap=1, rank=rank)
-
-
 COLUMNS = (
-    _number("lost", 6, 0),
-    _number("busy", 6, 0),
+    Column("lost", "lost %", 7, gap=1),
+    Column("busy", "busy %", 7, gap=1),
     Column("past", "10 min", 13, is_left=True, gap=2, rank=5, max_width=22, growth_turn=2),
-    _number("clock_hz", 6, 0, "GHz"),
+    Column("clock_hz", "GHz", 7, gap=1),
     Column("cause", "verdict", 46, is_left=True, gap=2, rank=1, max_width=90, growth_turn=1),
     Column("since", "since", 10, rank=3),
     Column("suspects", DOUBTED_SIGN, 2, gap=1, rank=6),
     Column("age", "age s", 6, gap=1, rank=4),
-)  # fmt: skip
-
-
+)
 Table = list[Column]
 
 
 def table(state: FleetState) -> Table:
     """Returns the columns that fit: sign and name, then as many numbers as possible."""
-    longest_name = max((len(name) for name in state.fleet.machines), default=0)
-    name = min(
-        max(longest_name, NAME_WIDTHS[0]), NAME_WIDTHS[1], max(NAME_WIDTHS[0], state.width // 6)
-    )
+    least, most = NAME_WIDTHS
+    longest_name = max(map(len, state.fleet.machines), default=0)
+    name = max(least, min(longest_name, most, state.width // 6))
     first = Column("sign", "", 2, gap=0), Column("name", "name", 1 + name, is_left=True, gap=1)
     return columns.fit_columns([*first, *COLUMNS], state.width - 1)
-
-
-def headings(state: FleetState, table: Table) -> Line:
-    choice = state.choice
-    return columns.headings(table, choice.order, rising=choice.reverse), "calm"
 
 
 def order_at(table: Table, x: int) -> str:
@@ -184,7 +160,7 @@ def _small_bar(state: FleetState, machine: Machine) -> Run:
     if sign != " ":
         return sign, style
     value = machine.numbers["lost"]
-    step = words.heat_step(value, "lost", words.ramp_top(state, "lost"))
+    step = words.heat_step(value, words.heat_scale(state, "lost"))
     return "▄", f"heat{max(1, step)}" if value >= MIN_LOSS else "user-2"
 
 
@@ -194,12 +170,10 @@ def rack_lines(state: FleetState, width: int) -> list[Line]:
     by_rack = racks(state.machines) if len(state.machines) <= MAX_RACKED else {}
     if len(by_rack) < 2:
         return []
-    inks, top = theme.letter_styles(state.theme), words.ramp_top(state, "lost")
+    inks, scale = theme.letter_styles(state.theme), words.heat_scale(state, "lost")
     title = f"{len(state.machines)} machines by rack"
-    lines = [
-        BLANK,
-        plain_line((" ", "text"), *panel_title(title, "lost %, worst first", width - 2)),
-    ]
+    heading = panel_title(title, "lost %, worst first", width - 2)
+    lines = [BLANK, plain_line((" ", "text"), *heading)]
     name_width = max(map(len, by_rack))
     for rack, machines in by_rack.items():
         worst_first = sorted(machines, key=lambda m: (m.answers, -np.nan_to_num(m.numbers["lost"])))
@@ -210,7 +184,7 @@ def rack_lines(state: FleetState, width: int) -> list[Line]:
             value = machine.numbers["lost"]
             text, style = words.worst_sign(machine) if not machine.answers else (
                 (f"{100 * value:.0f}" if value >= MIN_LOSS else theme.NEITHER),
-                inks[max(0, words.heat_step(value, "lost", top))],
+                inks[max(0, words.heat_step(value, scale))],
             )  # fmt: skip
             runs += [(f"{text:^{RACK_CELL}}", style), (" ", "text")]
         if len(machines) > count:
@@ -278,10 +252,8 @@ def grid(machines: Sequence[Machine], width: int, height: int) -> Grid:
     by_rack = racks(machines)
     numbers = set(map(_number_in_name, machines))
     rows = sorted(numbers, key=lambda number: (natural_key(number), number))  # 2 next to 02
-    fits = (
-        len(by_rack) > 1 and len(rows) + FOOT_LINES <= height and len(machines) > 2 * len(by_rack)
-    )
-    for size in SIZES[:3] if fits else ():
+    are_racks = len(by_rack) > 1 and len(machines) > 2 * len(by_rack)
+    for size in SIZES[:3] if are_racks and len(rows) + FOOT_LINES <= height else ():
         if len(by_rack) * (size + 1) <= room:
             columns = []
             for rack, machines_of_rack in by_rack.items():
@@ -295,10 +267,8 @@ def grid(machines: Sequence[Machine], width: int, height: int) -> Grid:
         if rows_of_column <= height or size == SIZES[-1]:
             break
     rows_of_column = min(max(rows_of_column, min(height, 8)), max(1, height))
-    pieces = [
-        sorted_machines[start : start + rows_of_column]
-        for start in range(0, len(sorted_machines), rows_of_column)
-    ][:across]
+    starts = range(0, len(sorted_machines), rows_of_column)[:across]
+    pieces = [sorted_machines[start : start + rows_of_column] for start in starts]
     if len(pieces) == 1:
         labels = tuple(safe_cells(machine.name)[: NAME_WIDTHS[1]] for machine in pieces[0])
         return Grid((("", tuple(pieces[0])),), labels, size, racked=False)
@@ -325,7 +295,7 @@ def heat(state: FleetState, height: int) -> list[Line]:
             text = safe_cells(title)[-machine_grid.size :]
             runs.append((f"{text:^{machine_grid.size}} ", "key" if column == x else "dim"))
         lines.append(plain_line(*runs))
-    inks = theme.letter_styles(state.theme)
+    inks, scale = theme.letter_styles(state.theme), words.heat_scale(state, state.metric)
     for row, label in enumerate(machine_grid.labels):
         runs = [(f"{label:>{label_width}} ", "key" if row == y and label else "dim")]
         for _, machines in machine_grid.columns:
@@ -333,7 +303,7 @@ def heat(state: FleetState, height: int) -> list[Line]:
             if machine is None:
                 runs.append((" " * (machine_grid.size + 1), "text"))
             else:
-                runs += _heat_cell(state, machine, machine_grid.size, inks)
+                runs += _heat_cell(state, machine, machine_grid.size, inks, scale)
         lines.append(plain_line(*runs))
     if machine_grid.racked and machine_grid.size >= 4:
         lines += _foot_lines(machine_grid)
@@ -344,27 +314,27 @@ def _legend_lines(state: FleetState) -> list[Line]:
     """Returns the legend: the displayed number, the heat ramp, and the number of machines on each
     step of the ramp."""
     key, has_words = state.metric, state.width >= MIN_WIDTH_FOR_WORDS
-    top, name = words.ramp_top(state, key), unit_name(key)
+    scale, name = words.heat_scale(state, key), unit_name(key)
     left_runs: list[Run] = [(" ", "text"), (f"{FIELDS[key].label} {name}", "bright")]
     left_runs += [(f"  {FIELDS[key].help}", "dim")] if has_words else []
     left_runs += [(f"  {state.captions['metric']}", "key"), (" another number", "dim")]
-    low = amount_text(key, top / 2) if key in words.CLOCK_KEYS else "0"
-    high = f" {'≥' if name == '%' and top < 1 else ''}{amount_text(key, top)} {name} "
+    low = amount_text(key, scale.low) if scale.low else "0"
+    high = f" {'≥' if name == '%' and scale.high < 1 else ''}{amount_text(key, scale.high)} {name} "
     step = 4 if has_words else 2
     ramp: list[Run] = [(f"{low} ", "dim")]
-    ramp += [(theme.BOTH * step, f"heat{step_index}") for step_index in range(theme.HEAT)]
+    ramp += [(theme.BOTH * step, f"heat{i}") for i in range(theme.HEAT)]
     lines = [plain_line(*spread(left_runs, [*ramp, (high, "dim")], state.width))]
     if has_words:
-        steps = [words.heat_step(machine.numbers[key], key, top) for machine in state.machines]
-        counts = "".join(
-            f"{steps.count(step_index) or '':>{step}}" for step_index in range(theme.HEAT)
-        )
+        steps = [words.heat_step(machine.numbers[key], scale) for machine in state.machines]
+        counts = "".join(f"{steps.count(i) or '':>{step}}" for i in range(theme.HEAT))
         machines: list[Run] = [("machines ", "faint"), (counts, "dim"), (" " * len(high), "text")]
         lines.append(plain_line(*spread([], machines, state.width)))
     return lines
 
 
-def _heat_cell(state: FleetState, machine: Machine, size: int, inks: Sequence[str]) -> list[Run]:
+def _heat_cell(
+    state: FleetState, machine: Machine, size: int, inks: Sequence[str], scale: Scale
+) -> list[Run]:
     """Returns the cell of a machine: the sign of its worst episode and its number, in the colour of
     its step of the ramp. Only machines with a sign show a number; small losses are not shown."""
     gap: Run = (theme.CURSOR[1], "mark") if machine.name == state.selected_name else (" ", "text")
@@ -373,15 +343,15 @@ def _heat_cell(state: FleetState, machine: Machine, size: int, inks: Sequence[st
         return [(f" {sign} ···"[:size] if size >= 6 else f"{sign:^{size}}", style), gap]
     key = state.metric
     value = machine.numbers[key]
-    step = words.heat_step(value, key, words.ramp_top(state, key))
+    step = words.heat_step(value, scale)
     if step < 0:
         return [(fit(sign if sign != " " else MISSING[:size], size), "faint"), gap]
     if size < 4:
         return [(f"{sign:^{size}}", inks[step]), gap]
     text = ""
     if sign != " " and (key != "lost" or value >= MIN_LOSS):
-        scale, _ = FIELDS[key].scale(GHZ)
-        text = f"{scale * value:.{int(key in words.CLOCK_KEYS)}f}"
+        factor, _ = FIELDS[key].scale(GHZ)
+        text = f"{factor * value:.{int(key in words.CLOCK_KEYS)}f}"
     return [(fit(f" {sign}{text:>{size - 3}} "[:size], size), inks[step]), gap]
 
 

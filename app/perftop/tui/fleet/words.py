@@ -18,6 +18,7 @@ from perftop.session.fleet_machine import FIELDS, MIN_LOSS, Machine
 from perftop.session.losses import WAIT_CAUSE, Cause
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.keys import captions
+from perftop.tui.shared.sheet import Scale
 from perftop.tui.shared.time_axis import Axis
 
 SILENT_SIGN = "○"
@@ -53,7 +54,7 @@ class FleetState:
     rows: Sequence[Row] = ()
     """The rows of these machines."""
     are_alike_folded: bool = True
-    """Whether machines with the same sentence share a row, beyond MAX_ALIKE of them."""
+    """Whether machines with the same sentence, beyond MAX_ALIKE of them, share a row."""
     selected_name: str = ""
     top: int = 0
     """Index of the first visible row in `rows`."""
@@ -142,9 +143,8 @@ def verdict(machine: Machine) -> tuple[str, float]:
     if kind_of_cause(*worst.group).costs_cycles and isfinite(hz) and isfinite(ceiling_hz):
         text = f"{taker} keeps it at {hz / 1e9:.2f} of {ceiling_hz / 1e9:.2f} GHz"
     elif kind == "steal":
-        text = (
-            f"The hypervisor takes {amount_text('steal', machine.numbers['steal'])} % of its time"
-        )
+        steal = amount_text("steal", machine.numbers["steal"])
+        text = f"The hypervisor takes {steal} % of its time"
     elif kind == "neighbour":
         text = f"{taker} takes {share} of a task's work" if share else f"{taker} slows a task"
     else:
@@ -220,23 +220,21 @@ def number_cell(machine: Machine, key: str, size: int) -> Run:
     return f"{amount_text(key, value):>{size}}", style
 
 
-def heat_step(value: float, key: str, top: float) -> int:
-    """Returns the step of the heat ramp for a number; -1 if the number is unknown. `top`: the value
-    at the upper end of the ramp."""
+def heat_step(value: float, scale: Scale) -> int:
+    """Returns the step of the heat ramp for a number; -1 if the number is unknown."""
     if not isfinite(value):
         return -1
-    share = value / top if top > 0 else 0.0
-    if key in CLOCK_KEYS:
-        share = (share - 0.5) * 2
+    share = (value - scale.low) / (scale.high - scale.low) if scale.high > 0 else 0.0
     return max(0, min(theme.HEAT - 1, int(share * theme.HEAT)))
 
 
-def ramp_top(state: FleetState, key: str) -> float:
-    """Returns the value at the upper end of the heat ramp."""
+def heat_scale(state: FleetState, key: str) -> Scale:
+    """Returns the values at the ends of the heat ramp."""
     if FIELDS[key].unit == "ratio":
-        return _RAMP_TOPS.get(key, 1.0)
+        return Scale(0.0, _RAMP_TOPS.get(key, 1.0))
     known_values = [v for m in state.fleet.answering if isfinite(v := m.numbers[key])]
-    return max(known_values, default=1.0)
+    top = max(known_values, default=1.0)
+    return Scale(top / 2 if key in CLOCK_KEYS else 0.0, top)
 
 
 # --- episodes
@@ -305,10 +303,6 @@ def axis_lines(now: float, span_s: float, cells: int, left: int) -> list[Line]:
     now_ns, bin_ns = round(now * 1e9), round(span_s * 1e9 / cells)
     axis = Axis((now_ns // bin_ns + 1) * bin_ns, bin_ns, cells, now_ns)
     blank: Run = (" " * left, "text")
-    ticks = time_axis.ticks(axis, _unix)
+    ticks = time_axis.ticks(axis, lambda unix_ns: unix_ns / 1e9)
     lines = time_axis.tick_line(axis, (), ticks), time_axis.times_line(axis, ticks)
     return [plain_line(blank, *line) for line in lines]
-
-
-def _unix(unix_ns: int) -> float:
-    return unix_ns / 1e9
