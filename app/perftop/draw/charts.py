@@ -234,7 +234,7 @@ def states(columns: Floats, rows: int, look: Look = "colour") -> list[Column]:
     only the second thread ran. The first thread is drawn above the middle, the second below it, and
     both around it; dots are time in which neither ran. A share of 1 fills half of `rows`, which is
     even. Columns in which the share of both is unknown are blank."""
-    # unknown kernel and steal shares become 0
+    # Unknown shares become 0; a column with an unknown share of both is left blank below.
     both_share, undetermined_share, lp0, lp1 = np.fmax(columns, 0.0).T
     half_rows = rows // 2
     inner = both_share + undetermined_share

@@ -59,11 +59,11 @@ def page(state: FleetState) -> list[Line]:
     state.running = state.fleet.running()
     height = state.height
     gap = [BLANK] * (height >= MIN_HEIGHT_FOR_GAPS)
-    found = verdict(state)
+    fleet_verdict = verdict(state)
     keys: list[Run] = [(state.captions["why"], "key"), (" why", "dim")] if state.selected else []
     shapes = {"ascii": ASCII_SHAPES, "shapes": SHAPES_WITHOUT_COLOUR}.get(state.look, "")
-    lines = [header(state), *gap, verdict_line(found, state.width),
-             loss_line(found, state.width, keys, shapes=shapes), *gap]  # fmt: skip
+    lines = [header(state), *gap, verdict_line(fleet_verdict, state.width),
+             loss_line(fleet_verdict, state.width, keys, shapes=shapes), *gap]  # fmt: skip
     if height >= MIN_HEIGHT_FOR_TOTALS:
         lines += [totals(state), BLANK]
     draw = {"rows": _row_lines, "heat": _heat_lines, "episodes": _episode_lines}

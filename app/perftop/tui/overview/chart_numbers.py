@@ -102,8 +102,8 @@ class Moment:
         numbers = interval.values.all[_READ_INDICES][:, rows].T.tolist()
         self._numbers = dict(zip(rows, numbers, strict=True))
         """The values of the metrics in _READ_KEYS, by position of the CPU."""
-        # The index of the busiest CPU of each place, its ceiling, and whether its clock is below
-        # that.
+        # By place: the index of the busiest CPU, its ceiling, and whether its clock is below its
+        # ceiling.
         self._lead, self._ceiling_hz, self._dropped = (
             of_places.tolist() for of_places in (sheet.lead, sheet.ceiling, sheet.is_dropped)
         )
@@ -435,7 +435,7 @@ def row_of_clock(hz: float, ends: tuple[float, float], rows: int) -> int:
 def numbers_beside_clock(
     values: UnitValues, ends: tuple[float, float], rows: int, *, ipc: bool
 ) -> list[list[Run]]:
-    """Returns the lines to the right of the clock chart, RIGHT cells wide: the ceiling and the
+    """Returns the lines to the right of the clock chart, in RIGHT_WIDTH cells: the ceiling and the
     clock at their heights, the lower end of the scale, and with `ipc` the IPC, which then has no
     chart of its own."""
     unit = values.clock
@@ -462,8 +462,8 @@ def numbers_beside_clock(
 
 
 def numbers_beside_rate(values: UnitValues, rows: int) -> list[list[Run]]:
-    """Returns the lines to the right of the IPC chart. They are one cell narrower than RIGHT,
-    because they end at the right edge of the screen."""
+    """Returns the lines to the right of the IPC chart. They are one cell narrower than
+    RIGHT_WIDTH, because they end at the right edge of the screen."""
     lines: list[list[Run]] = [[] for _ in range(rows)]
     lines[-1] = [("   0", "faint")] if rows > 2 else []
     style = "dim" if values.is_asleep else "bright"

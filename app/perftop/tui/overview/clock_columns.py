@@ -9,7 +9,7 @@ from perftop.base.text import ClockUnit, count_noun
 from perftop.draw import charts, theme
 from perftop.draw.charts import Look
 from perftop.draw.columns import Run, fit
-from perftop.draw.strips import merge_runs
+from perftop.draw.strips import merge_runs, width
 from perftop.tui.overview.chart_cells import UnitCharts
 from perftop.tui.overview.chart_numbers import (
     SELECTION_BAR,
@@ -73,8 +73,7 @@ def group_heading(places: Places, units: Sequence[Unit], moment: Moment, size: i
     sign = moment.shared_sign(units)
     left: list[Run] = [(" ", "text"), sign, (f" {name}", "bright"),
                        (f"  {count_noun(len(units), 'core')}   ", "dim")]  # fmt: skip
-    used = sum(len(text) for text, _ in left)
-    return [*left, (theme.RULE * max(0, size - used), "rule")]
+    return [*left, (theme.RULE * max(0, size - width(left)), "rule")]
 
 
 def unit_lines(values: UnitValues, chart: UnitCharts, rows: int) -> list[list[Run]]:

@@ -136,7 +136,7 @@ class Page:
 
 
 def number_style(number: Number, value: float, busy_share: float) -> str:
-    """Returns the style of a number on a CPU that is busy for a share `busy` of the time."""
+    """Returns the style of a number on a CPU that is busy for `busy_share` of the time."""
     if busy_share < MAX_IDLE_UTIL and not value >= number.stands_out:
         return "faint"
     if isinstance(number, Metric) and (number.while_running or number.unit == "Hz"):
