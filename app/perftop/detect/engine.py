@@ -63,8 +63,8 @@ def util(batch: SampleBatch) -> Floats:
 
 def cycles_and_time(batch: SampleBatch) -> Floats:
     """Returns `DetectorInput.ran` of each sample, (samples, 2, cores)."""
-    values, at = batch.values, INDEX["busy_hz"]
-    both = np.array([values.top[:, at], values.bottom[:, at]])
+    values, i = batch.values, INDEX["busy_hz"]
+    both = np.array([values.top[:, i], values.bottom[:, i]])
     both[:, ~np.logical_and.reduce(np.isfinite(both))] = 0.0
     return batch.cores.total(both).swapaxes(0, 1)
 
@@ -165,14 +165,18 @@ class RunningEpisodes:
         that have ended."""
         away = [e for e in self.of_kind("offline") if e.cpus == [cpu]]
         if online:
-            back = Episode("online", [cpu], time_ns, time_ns, cause="hotplug")
-            back.confidence = confidence("online", "hotplug")
-            return [*(self.end(episode, time_ns) for episode in away), back]
+            back = self.begin("online", "hotplug", time_ns, [cpu])
+            return [self.end(episode, time_ns) for episode in (*away, back)]
         if not away:
-            offline = Episode("offline", [cpu], time_ns, cause="hotplug")
-            offline.confidence = confidence("offline", "hotplug")
-            self.running.append(offline)
+            self.begin("offline", "hotplug", time_ns, [cpu])
         return []
+
+    def begin(self, kind: str, cause: str, start_ns: int, cpus: Sequence[int] = ()) -> Episode:
+        """Starts an episode whose cause is known, and returns it."""
+        episode = Episode(kind, [*cpus], start_ns, cause=cause)
+        episode.confidence = confidence(kind, cause)
+        self.running.append(episode)
+        return episode
 
     def end(self, episode: Episode, end_ns: int) -> Episode:
         self.running = [e for e in self.running if e is not episode]
@@ -228,10 +232,8 @@ class RecordEpisodes:
             return None
         if current is None:
             since_ns = self.time_ns - round(self.span_s * 1e9)
-            current = RecordEpisode(Episode(self._kind, [], since_ns, cause=cause))
-            current.episode.confidence = confidence(self._kind, cause)
+            current = RecordEpisode(self._episodes.begin(self._kind, cause, since_ns))
             self.running[key] = current
-            self._episodes.running.append(current.episode)
         current.lost_s += lost_s
         current.span_s += self.span_s
         self._shown.add(key)
@@ -396,7 +398,7 @@ class OpenEpisodes(Generic[S]):
         return [self._episodes.end(current.episode, current.until_ns) for current in over]
 
 
-class ShareEpisodes:
+class ShareEpisodes(OpenEpisodes[ShareEpisode]):
     """Detects episodes of one kind: positions whose share is high. Positions of one group whose
     shares rise in the same sample, or one sample apart, form one episode."""
 
@@ -408,9 +410,7 @@ class ShareEpisodes:
         running. `after`: number of consecutive samples that must show it; the episode started with
         the first of them. It is over once no sample has shown it for `pause_ns`; its end is then
         the start of that pause."""
-        self._open_episodes: OpenEpisodes[ShareEpisode] = OpenEpisodes(
-            episodes, AllowedPauses(pause_ns, max_gap_ns(sample_ns))
-        )
+        super().__init__(episodes, AllowedPauses(pause_ns, max_gap_ns(sample_ns)))
         self._kind = kind
         self._start, self._end, self._min_samples = start, end, after
         self._names: Sequence[Sequence[int]] = ()
@@ -421,17 +421,10 @@ class ShareEpisodes:
         """By position: raw time at which the first of the samples in `_high_counts` started."""
 
     @property
-    def running(self) -> list[ShareEpisode]:
-        return self._open_episodes.running
-
-    @property
     def is_quiet(self) -> bool:
         """Whether no episode runs or is about to start. If so, a sample without a high share may be
         skipped."""
         return not self.running and not self._high_counts.any()
-
-    def member_mask(self, count: int) -> Bools:
-        return self._open_episodes.member_mask(count)
 
     def step(
         self, shares: Floats, weights: Floats, groups: Ints, names: Sequence[Sequence[int]],
@@ -448,17 +441,17 @@ class ShareEpisodes:
             for current in self.running:
                 cpus = {*current.episode.cpus}
                 current.members = np.array([not cpus.isdisjoint(name) for name in names], bool)
-        if self._open_episodes.patience.is_gap(since_ns, time_ns):
+        if self.patience.is_gap(since_ns, time_ns):
             self._high_counts[:] = 0
-            return self._open_episodes.close(self.running)
+            return self.close(self.running)
         known = np.isfinite(shares) & (weights > 0)
         share, weight = np.where(known, shares, 0.0), np.where(known, weights, 0.0)
         sums = np.array([share * weight, weight, *(np.where(known, part, 0.0) for part in more)])
-        ended = self._open_episodes.close(self._extend_running(sums, since_ns, time_ns))
+        ended = self.close(self._extend_running(sums, since_ns, time_ns))
         high = known & (share >= self._start) & ~self.member_mask(len(names))
         # Positions that have been high for long enough start an episode.
         # the CPU was not read for too long
-        self._high_counts[time_ns - self._since_ns > self._open_episodes.patience.gap_ns] = 0
+        self._high_counts[time_ns - self._since_ns > self.patience.gap_ns] = 0
         self._since_ns[self._high_counts == 0] = since_ns
         self._high_counts = np.where(
             known, np.where(high, self._high_counts + 1, 0), self._high_counts
@@ -481,23 +474,19 @@ class ShareEpisodes:
             elif known:
                 current.add_sample(sums, time_ns)
                 _set_depth(current)
-            over += (
-                [current]
-                if self._open_episodes.patience.has_ended(current, time_ns, known=known)
-                else []
-            )
+            over += [current] if self.patience.has_ended(current, time_ns, known=known) else []
         return over
 
     def _start_or_join(self, group: int, new: Bools, by_position: Floats, time_ns: int) -> None:
         sums = by_position[:, new].sum(axis=1)
-        current = self._open_episodes.just_started(group)
+        current = self.just_started(group)
         if current is None:
             start_ns = int(self._since_ns[new].min())
             current = ShareEpisode(
                 group=group, start_ns=start_ns, last_ns=time_ns, members=new & False,
                 episode=Episode(self._kind, [], start_ns),
             )  # fmt: skip
-            self._open_episodes.begin(current)
+            self.begin(current)
             current.add_sample(sums, time_ns)
         else:
             current.totals.add_to_latest(sums)

@@ -25,7 +25,7 @@ from perftop.detect.engine import (
     RunningEpisodes,
     max_gap_ns,
 )
-from perftop.model.belief import TaskOnCpu, confidence
+from perftop.model.belief import TaskOnCpu
 from perftop.model.evaluation import Values
 from perftop.model.kinds import Episode
 from perftop.model.numbers import INDEX
@@ -92,9 +92,9 @@ class NeighbourLosses:
         self.just_started: Bools = np.zeros(n, bool)
         """Mask of the positions whose loss started in this sample."""
 
-    def lost_share(self, at: int) -> float:
+    def lost_share(self, position: int) -> float:
         """Returns the share that a losing position has lost so far."""
-        lost, weight = _total_loss(self.shares[at]).tolist()
+        lost, weight = _total_loss(self.shares[position]).tolist()
         return float(lost / weight) if weight > 0 else float("nan")
 
     def step(self, shares: Floats, weights: Floats, may_begin: Bools, since_ns: int,
@@ -109,24 +109,27 @@ class NeighbourLosses:
         self.just_started = may_begin & ~self.may_lose & (lost >= self._start)
         if self.is_quiet and not self.just_started.any():
             return []
-        for at in np.flatnonzero(self.just_started).tolist():
-            self.shares[at] = HighShare(
-                group=int(self._groups[at]), start_ns=since_ns, last_ns=since_ns, totals=AllSums()
+        for i in np.flatnonzero(self.just_started).tolist():
+            self.shares[i] = HighShare(
+                group=int(self._groups[i]),
+                start_ns=since_ns,
+                last_ns=since_ns,
+                totals=AllSums(),
             )
         self.may_lose |= self.just_started
         self.is_quiet = False
         sums, high = np.array([lost * weights, weights]).T, lost >= self._end
         over: Bools = np.zeros(len(known), bool)
-        for at in np.flatnonzero(self.may_lose).tolist():
-            high_share = self.shares[at]
-            if known[at] and high[at]:
-                high_share.add_sample(sums[at], time_ns)
-            elif known[at]:
-                high_share.pause(high_share.last_ns, sums[at])
-            over[at] = self._patience.has_ended(high_share, time_ns, known=bool(known[at]))
-            if not over[at] and not self.is_in_episode[at]:  # the loss may still prove too small
+        for i in np.flatnonzero(self.may_lose).tolist():
+            high_share = self.shares[i]
+            if known[i] and high[i]:
+                high_share.add_sample(sums[i], time_ns)
+            elif known[i]:
+                high_share.pause(high_share.last_ns, sums[i])
+            over[i] = self._patience.has_ended(high_share, time_ns, known=bool(known[i]))
+            if not over[i] and not self.is_in_episode[i]:  # the loss may still prove too small
                 total, weight = _total_loss(high_share).tolist()
-                over[at] = total < self._start * weight
+                over[i] = total < self._start * weight
         return self._close(over)
 
     def begin(
@@ -135,19 +138,19 @@ class NeighbourLosses:
         """Makes episodes from losses that have lasted and are proven. Returns the new episodes, and
         the episodes that more CPUs have joined. `names`: the CPUs of each position."""
         begun = []
-        for at in np.flatnonzero(self.may_lose & ~self.is_in_episode & proven).tolist():
-            share = self.shares[at]
+        for i in np.flatnonzero(self.may_lose & ~self.is_in_episode & proven).tolist():
+            share = self.shares[i]
             enough = share.totals.sample_count >= MIN_LOSS_SAMPLES and share.last_ns == time_ns
             if not (enough and np.asarray(share.totals.sums)[0] >= self._min_loss):
                 continue
-            loss = self._neighbour_loss(at)
-            if at not in loss.members:
-                loss.members.append(at)
-            loss.episode.cpus = sorted({*loss.episode.cpus, *names[at]})
+            loss = self._neighbour_loss(i)
+            if i not in loss.members:
+                loss.members.append(i)
+            loss.episode.cpus = sorted({*loss.episode.cpus, *names[i]})
             begun += [] if loss in begun else [loss]
-            self.is_in_episode[at] = True
+            self.is_in_episode[i] = True
         for loss in self.running if self.is_in_episode.any() else ():
-            lost, weight = self._shown_loss([at for at in loss.members if self.is_in_episode[at]])
+            lost, weight = self._shown_loss([i for i in loss.members if self.is_in_episode[i]])
             if loss.weight + weight > 0:
                 loss.episode.depth = (loss.lost + lost) / (loss.weight + weight)
         return begun
@@ -157,23 +160,22 @@ class NeighbourLosses:
         showed the loss."""
         if not members:
             return 0.0, 0.0
-        lost, weight = (
-            np.array([self.shares[at].totals.sums for at in members]).sum(axis=0).tolist()
-        )
+        lost, weight = np.array([self.shares[i].totals.sums for i in members]).sum(axis=0).tolist()
         return lost, weight
 
-    def _neighbour_loss(self, at: int) -> NeighbourLoss:
+    def _neighbour_loss(self, position: int) -> NeighbourLoss:
         """Returns the episode that started together with this position's loss, or that already
         included the position; otherwise a new episode."""
-        share = self.shares[at]
+        share = self.shares[position]
         for loss in self.running:
             apart_ns = abs(loss.episode.start_ns - share.start_ns)
-            if loss.group == share.group and (apart_ns <= self._sample_ns or at in loss.members):
+            if loss.group == share.group and (
+                apart_ns <= self._sample_ns or position in loss.members
+            ):
                 return loss
-        loss = NeighbourLoss(Episode(NEIGHBOUR, [], share.start_ns, cause=self._cause), share.group)
-        loss.episode.confidence = confidence(NEIGHBOUR, self._cause)
+        episode = self._episodes.begin(NEIGHBOUR, self._cause, share.start_ns)
+        loss = NeighbourLoss(episode, share.group)
         self.running.append(loss)
-        self._episodes.running.append(loss.episode)
         return loss
 
     def _close(self, over: Bools) -> list[Episode]:
@@ -182,12 +184,12 @@ class NeighbourLosses:
         self.is_quiet = not self.may_lose.any()
         for loss in [*self.running] if (over & self.is_in_episode).any() else ():
             lost, weight = self._shown_loss(
-                [at for at in {*loss.members} if over[at] and self.is_in_episode[at]]
+                [i for i in {*loss.members} if over[i] and self.is_in_episode[i]]
             )
             loss.lost, loss.weight = loss.lost + lost, loss.weight + weight
-            if not any(self.may_lose[at] and self.is_in_episode[at] for at in loss.members):
+            if not any(self.may_lose[i] and self.is_in_episode[i] for i in loss.members):
                 self.running.remove(loss)
-                end_ns = max(self.shares[at].last_ns for at in loss.members)
+                end_ns = max(self.shares[i].last_ns for i in loss.members)
                 ended.append(self._episodes.end(loss.episode, end_ns))
         self.is_in_episode &= ~over
         return ended
@@ -279,10 +281,10 @@ class UndisturbedPrograms:
             self.learned[:, changed] = 0.0
         if not self._losses.is_quiet:
             unproven = self._losses.may_lose & ~self._losses.is_in_episode & busy & ~is_new
-            for at in np.flatnonzero(unproven).tolist():
-                start_ns = self._losses.shares[at].start_ns
-                first_tasks = self._running.tasks_on(self._names[at][0])[:1]
-                self.proven[at] |= were_present(self._running, first_tasks, start_ns)
+            for i in np.flatnonzero(unproven).tolist():
+                start_ns = self._losses.shares[i].start_ns
+                first_tasks = self._running.tasks_on(self._names[i][0])[:1]
+                self.proven[i] |= were_present(self._running, first_tasks, start_ns)
         return changed
 
     def is_same_program(self, undisturbed_s: Floats) -> Bools:
@@ -321,8 +323,8 @@ class CpuWork(NamedTuple):
 
 def cpu_work(values: Values, busy: Bools) -> CpuWork:
     """Returns the work of CPUs. `busy`: mask of the CPUs whose work matters."""
-    at = INDEX["ipc"]
-    top, bottom = values.top[..., at, :], values.bottom[..., at, :]
+    i = INDEX["ipc"]
+    top, bottom = values.top[..., i, :], values.bottom[..., i, :]
     util = np.where(busy, values["util"], 0.0)
     counted = np.isfinite(top) & (bottom > 0) & (util > 0)
     cycles = np.where(counted, bottom, 0.0)

@@ -229,12 +229,12 @@ class Memory:
         some_work: Bools = np.logical_or.reduce(
             batch.cached(busy_cpus)[part], axis=1, keepdims=True
         )
-        at, count = 0, last - first
-        while at < count:
+        i, count = 0, last - first
+        while i < count:
             # Only CPUs that are not crowded learn, and the learned values show which CPUs are
             # crowded. So assume that this set does not change, up to the first sample in which it
             # does.
-            rest = slice(at, None)
+            rest = slice(i, None)
             assumed = some_work[rest] & self._is_saturated(
                 self._programs.learned, work.rate[rest], others_work[rest]
             )
@@ -249,7 +249,7 @@ class Memory:
                 usual_both = before[:, _BOTH_ROW] / before[:, _TIME_ROW]
             signs: Bools = crowded.copy()
             if np.count_nonzero(signs):
-                samples = slice(first + at, last)
+                samples = slice(first + i, last)
                 best = None if batch.best_traffic is None else batch.best_traffic[samples]
                 signs &= self._is_near_limit(work.rate[rest], batch.delta[samples], best)
                 _, shares, spread = self._programs.compare_ipc(before, work.ipc[rest])
@@ -258,10 +258,10 @@ class Memory:
             signs |= work.known[rest] & ~crowded & (work.rate[rest] * self.min_growth < usual_rate)
             due, valid = first_true(signs), first_true(crowded != assumed)
             self._programs.learned = learned[min(due, valid)].copy()
-            at += min(due, valid)
+            i += min(due, valid)
             if due <= valid:
                 break
-        return first + at
+        return first + i
 
     def _is_saturated(self, learned: Floats, rate: Floats, others_work: Floats) -> Bools:
         """Returns where traffic has grown, and the work of others. `learned`: (..., rows, CPUs)."""

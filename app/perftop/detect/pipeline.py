@@ -4,6 +4,7 @@ has a file of its own."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
@@ -26,7 +27,7 @@ from perftop.detect.stops import Smis, Steals, Throttles
 from perftop.detect.task_records import InterruptStorms, MemoryStalls
 from perftop.detect.turbo_drops import Drops, Licenses
 from perftop.detect.watched_job import JobStops, JobWaits, QuotaStops, TurboBudget
-from perftop.model.belief import Host, confidence
+from perftop.model.belief import Host
 from perftop.model.counters import packages
 from perftop.model.delta import Doubt, first_true
 from perftop.model.kinds import Episode
@@ -93,17 +94,17 @@ class Detection:
                 if detector.follows_drops:
                     self._next_index[number] = min(self._next_index[number], first)
         gaps = batch.cached(self._gaps)
-        at = first
-        while at < last:
-            due = at
-            if not gaps[at]:
-                stop = first_true(gaps, at)
+        index = first
+        while index < last:
+            due = index
+            if not gaps[index]:
+                stop = first_true(gaps, index)
                 for number, taken in enumerate(self._next_index):
                     if taken < min(last, stop):
                         self._skip_samples(number, batch, last, stop)
                 due, stop = min(self._next_index, default=stop), min(stop, last)
                 if due >= stop:
-                    at = stop
+                    index = stop
                     continue
             count, ended = len(self._episodes.running), list[Episode]()
             data = self._detector_input(batch, due)
@@ -111,37 +112,37 @@ class Detection:
                 if self._next_index[number] <= due:
                     ended += detector.sample(data)
                     self._next_index[number] = due + 1
-            at = due + 1
+            index = due + 1
             if ended or len(self._episodes.running) != count:
-                return at, ended
+                return index, ended
         return last, []
 
     def _skip_samples(self, number: int, batch: SampleBatch, last: int, stop: int) -> None:
         """Makes a detector skip the samples up to `last` in which its episodes cannot start. Unless
         the state of the detector is shown, it also skips some samples after that, up to `stop`."""
-        detector, at = self._detectors[number], self._next_index[number]
+        detector, index = self._detectors[number], self._next_index[number]
         if detector.follows_drops and any(e.kind == "turbo-drop" for e in self._episodes.running):
             return
         if self._is_shown and detector is self.neighbours:
             stop = min(last, stop)
-        while at < min(last, stop):
-            end = min(stop, at + self._batch_sizes[number])
-            due = detector.skip_calm_samples(batch, at, end)
+        while index < min(last, stop):
+            end = min(stop, index + self._batch_sizes[number])
+            due = detector.skip_calm_samples(batch, index, end)
             self._batch_sizes[number] = min(2 * self._batch_sizes[number], MAX_AHEAD)
-            at = due
+            index = due
             if due < end:
                 self._batch_sizes[number] = MIN_AHEAD
                 break
-        self._next_index[number] = at
+        self._next_index[number] = index
 
     def _gaps(self, batch: SampleBatch) -> Bools:
         span_ns = batch.time_ns - batch.since_ns
         return (span_ns <= 0) | (span_ns > self._gap_ns)
 
-    def _detector_input(self, batch: SampleBatch, at: int) -> DetectorInput:
-        since_ns, time_ns = int(batch.since_ns[at]), int(batch.time_ns[at])
-        records = batch.frames[at].records
-        return DetectorInput(Sample(batch, at), since_ns, time_ns, batch.cores, records)
+    def _detector_input(self, batch: SampleBatch, index: int) -> DetectorInput:
+        since_ns, time_ns = int(batch.since_ns[index]), int(batch.time_ns[index])
+        records = batch.frames[index].records
+        return DetectorInput(Sample(batch, index), since_ns, time_ns, batch.cores, records)
 
 
 # --- Detects counters whose values cannot be true: which counters, on which CPUs, and from when to
@@ -170,8 +171,10 @@ class _Suspect:
     last_ns: int
     why: dict[str, Doubt] = field(default_factory=dict)
     """The first reason for which each counter of the episode became suspect."""
-    samples: dict[int, int] = field(default_factory=dict)
+    samples: Counter[int] = field(default_factory=Counter)
     """Number of suspect samples of each CPU."""
+    new_cpus: set[int] = field(default_factory=set)
+    """CPUs with a suspect counter of the episode in the newest sample."""
 
     def includes(self, key: str, time_ns: int) -> bool:
         """Returns whether this suspect counter belongs to the episode."""
@@ -192,7 +195,6 @@ class Suspects(Detector):
         return min(last, int(doubted[0])) if len(doubted) else last
 
     def sample(self, data: DetectorInput) -> list[Episode]:
-        """Returns the episodes that this sample ended."""
         suspect = data.sample.delta.suspect if data.sample.is_doubted else {}
         doubts = {self._topology[row].cpu: doubts for row, doubts in suspect.items()}
         return self.step(doubts, data.since_ns, data.time_ns)
@@ -217,29 +219,23 @@ class Suspects(Detector):
             for key, why in doubted:
                 name = WHOLE_READ if why == Doubt.BACKWARDS else key
                 by_key.setdefault(name, {})[cpu] = why
-        new_cpus: dict[int, set[int]] = {}
+        for running in self._running:
+            running.new_cpus.clear()
         for key, cpus in sorted(by_key.items()):
-            suspect = next(
-                (running for running in self._running if running.includes(key, time_ns)), None
-            )
+            including = (each for each in self._running if each.includes(key, time_ns))
+            suspect = next(including, None)
             if suspect is None:
-                episode = Episode("suspect", [], since_ns, cause=key)
-                episode.confidence = confidence("suspect", key)
-                suspect = _Suspect(episode, time_ns)
-                self._episodes.running.append(suspect.episode)
+                suspect = _Suspect(self._episodes.begin("suspect", key, since_ns), time_ns)
                 self._running.append(suspect)
             suspect.why.setdefault(key, min(cpus.values()))
             suspect.last_ns = time_ns
-            new_cpus.setdefault(id(suspect), set()).update(cpus)
-        for suspect in self._running:
-            if id(suspect) not in new_cpus:
-                continue
-            for cpu in new_cpus[id(suspect)]:
-                suspect.samples[cpu] = suspect.samples.get(cpu, 0) + 1
-            episode = suspect.episode
-            episode.cpus, episode.cause = sorted(suspect.samples), ", ".join(suspect.why)
-            reasons = {key: why.name.lower() for key, why in suspect.why.items()}
-            episode.evidence = {**reasons, "samples": max(suspect.samples.values())}
+            suspect.new_cpus.update(cpus)
+        for running in self._running:
+            running.samples.update(running.new_cpus)
+            episode = running.episode
+            episode.cpus, episode.cause = sorted(running.samples), ", ".join(running.why)
+            reasons = {key: why.name.lower() for key, why in running.why.items()}
+            episode.evidence = {**reasons, "samples": max(running.samples.values())}
 
 
 # --- Detects losses to neighbours: of the CPUs of the watched job, or of all busy CPUs if no job is
@@ -286,15 +282,19 @@ class Neighbours(Detector):
             return first
         self.siblings.regroup(batch.cores)
         last = self.hypervisor.skip_calm_samples(batch, first, last)
-        with_records = [at for at in batch.cached(_with_records) if first <= at < last]
+        with_records = [index for index in batch.cached(_with_records) if first <= index < last]
         while first < last:
-            ends = (at + 1 for at in with_records if at >= first and self._shows_change(batch, at))
+            ends = (
+                index + 1
+                for index in with_records
+                if index >= first and self._shows_change(batch, index)
+            )
             end = next(ends, last)
             due = self._learn(batch, first, end)
-            for at in with_records:
-                if first <= at < due:
-                    self._take_records(batch, at)
-                    time_ns, busy = int(batch.time_ns[at]), batch.cached(busy_cpus)[at]
+            for index in with_records:
+                if first <= index < due:
+                    self._take_records(batch, index)
+                    time_ns, busy = int(batch.time_ns[index]), batch.cached(busy_cpus)[index]
                     for detector in (self.siblings, self.cache, self.memory):
                         detector.note_programs(busy, time_ns)
             first = due
@@ -302,12 +302,12 @@ class Neighbours(Detector):
                 break
         return first
 
-    def _shows_change(self, batch: SampleBatch, at: int) -> bool:
+    def _shows_change(self, batch: SampleBatch, index: int) -> bool:
         """Returns whether the records of a sample show another program on a busy CPU than
         before."""
-        if (tasks := batch.cached(self._top_tasks).get(at)) is None:
+        if (tasks := batch.cached(self._top_tasks).get(index)) is None:
             return False
-        busy = batch.cached(busy_cpus)[at]
+        busy = batch.cached(busy_cpus)[index]
         return any(
             detector.has_other_program(busy, tasks)
             for detector in (self.siblings, self.cache, self.memory)
@@ -316,7 +316,7 @@ class Neighbours(Detector):
     def _top_tasks(self, batch: SampleBatch) -> dict[int, Ints]:
         """Returns `RunningTasks.top_tasks` for the samples with a record of tasks, by index."""
         snapshots = batch.cached(task_snapshots)
-        return {at: self.running_tasks.top_tasks_of(tasks) for at, tasks in snapshots.items()}
+        return {index: self.running_tasks.top_tasks_of(tasks) for index, tasks in snapshots.items()}
 
     def _learn(self, batch: SampleBatch, first: int, last: int) -> int:
         """Learns from these samples, up to the first one in which a loss may start. Returns its
@@ -333,15 +333,14 @@ class Neighbours(Detector):
         self.siblings.take_outlook(outlook, batch.time_ns[first:due])
         return due
 
-    def _take_records(self, batch: SampleBatch, at: int) -> None:
-        records, time_ns = batch.frames[at].records, int(batch.time_ns[at])
-        if (snapshot := batch.cached(task_snapshots).get(at)) is not None:
-            self.running_tasks.take(snapshot, batch.cached(self._top_tasks)[at], time_ns)
+    def _take_records(self, batch: SampleBatch, index: int) -> None:
+        records, time_ns = batch.frames[index].records, int(batch.time_ns[index])
+        if (snapshot := batch.cached(task_snapshots).get(index)) is not None:
+            self.running_tasks.take(snapshot, batch.cached(self._top_tasks)[index], time_ns)
         self.watched_job.take(records, time_ns)
         self.l3_groups.take(records, time_ns)
 
     def sample(self, data: DetectorInput) -> list[Episode]:
-        """Returns the episodes that this sample ended."""
         self._take_records(data.sample.batch, data.sample.index)
         job_pids = None
         if self.watched_job.name is not None:
@@ -370,18 +369,20 @@ class Neighbours(Detector):
     def share(self, episode: Episode, cpu: int) -> float | None:
         """Returns the share that this CPU has lost so far in a running episode; None if it is not
         known by CPU."""
-        at = self._position.get(cpu, -1)
+        index = self._position.get(cpu, -1)
         for detector in (self.siblings, self.hypervisor, self.memory, self.cache, self.scheduler):
             losses = detector.losses
             if any(loss.episode is episode for loss in losses.running):
-                return losses.lost_share(at) if at >= 0 and losses.is_in_episode[at] else None
+                return (
+                    losses.lost_share(index) if index >= 0 and losses.is_in_episode[index] else None
+                )
         return None
 
 
 def _with_records(batch: SampleBatch) -> list[int]:
     """Returns the indices of the samples with records of tasks or of L3s."""
     frames = batch.frames
-    return [at for at, frame in enumerate(frames) if not _RECORDS.isdisjoint(frame.records)]
+    return [index for index, frame in enumerate(frames) if not _RECORDS.isdisjoint(frame.records)]
 
 
 class Hypervisor:
@@ -409,15 +410,17 @@ class Hypervisor:
         steal = data.sample.batch.cached(highest_values).steal[data.sample.index]
         if not self._known or (self.losses.is_quiet and steal < HYPERVISOR_START):
             return []
-        at, values = INDEX["steal"], data.sample.values
-        shares = np.where(busy | self.losses.is_in_episode, values.all[at], np.nan)
+        index, values = INDEX["steal"], data.sample.values
+        shares = np.where(busy | self.losses.is_in_episode, values.all[index], np.nan)
         everywhere: Bools = np.ones(len(busy), bool)
-        over = self.losses.step(shares, values.bottom[at], everywhere, data.since_ns, data.time_ns)
+        over = self.losses.step(
+            shares, values.bottom[index], everywhere, data.since_ns, data.time_ns
+        )
         self.losses.begin(everywhere, self._names, data.time_ns)
         for loss in self.losses.running:
             # Steal is measured, but a guest cannot see which other guest benefits.
             evidence, suspect = loss.episode.evidence, data.sample.delta.suspect
             evidence["who"], evidence["rests_on"] = Host(self._host), "stat_steal_s"
-            for key in sorted({key for at in loss.members for key, _ in suspect.get(at, ())}):
+            for key in sorted({key for index in loss.members for key, _ in suspect.get(index, ())}):
                 evidence[f"{key} doubted"] = evidence.get(f"{key} doubted", 0) + 1
         return over

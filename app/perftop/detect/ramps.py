@@ -320,9 +320,7 @@ class Climb:
         )
         start_ns = self.end_ns[woke] - work * self._values_at(woke, self.apart_ns)
         # For each core, a sample starts at the core's previous reading, which may be longer ago.
-        starts = [
-            self.end_ns[at] - self._values_at(at, self.apart_ns) for at in (at90, at99, settled)
-        ]
+        starts = [self.end_ns[i] - self._values_at(i, self.apart_ns) for i in (at90, at99, settled)]
         columns: Sequence[Floats | Ints] = (
             self.cores, start_ns.astype(int), starts[2].astype(int), first_hz, steady_hz,
             *(np.maximum(apart_s, (start - start_ns) / 1e9) for start in starts),

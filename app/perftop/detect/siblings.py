@@ -260,7 +260,7 @@ class Siblings:
         instructions, cycles, expected, run_s, together_s, given = sums
         age_ns = now_ns - int(self._alone_ns[members].min())
         known = bool(self._programs.top_tasks[members].all())
-        weakest = min(members, key=lambda at: int(self._history.counts[FITS, at]))
+        weakest = min(members, key=lambda i: int(self._history.counts[FITS, i]))
         fits, edges = self._history.counts[[FITS, EDGES], weakest].tolist()
         follows = fits >= MIN_REPEATS and bool(self._history.ipc_follows()[members].all())
         recent = age_ns <= MAX_AGE_NS
@@ -278,8 +278,8 @@ class Siblings:
         if age_ns > MAX_AGE_NS:
             episode.evidence["since_alone_s"] = round(age_ns / 1e9)
         if who:
-            tasks = [(task, cpu) for at in members if self._sibling_rows[at] >= 0
-                     for cpu in self._names[self._sibling_rows[at]]
+            tasks = [(task, cpu) for i in members if self._sibling_rows[i] >= 0
+                     for cpu in self._names[self._sibling_rows[i]]
                      for task in self._running.tasks_on(cpu)[:1]]  # fmt: skip
             episode.evidence |= blamed_tasks(tasks, job_pids)
         episode.evidence["changes_with_sibling"] = OutOf(fits, edges)

@@ -257,7 +257,6 @@ class Halts(Detector):
         self.signs = self._has_halt, has_steal
 
     def sample(self, data: DetectorInput) -> list[Episode]:
-        """Returns the episodes that this sample ended."""
         self._standstill.note_steal(data)
         if self.is_calm and not data.sample.part(self._has_halt):
             return []

@@ -65,7 +65,6 @@ class Throttles(Detector):
         )  # fmt: skip
 
     def sample(self, data: DetectorInput) -> list[Episode]:
-        """Returns the episodes that this sample ended."""
         ended = self._kernel_throttling.sample(data) if self._by_kernel else []
         if self.is_calm and not any(data.sample.part(sign) for sign in self._polled_signs):
             return ended
@@ -208,7 +207,6 @@ class Steals(Detector):
         stream; and the raw time up to which that share is computed."""
 
     def sample(self, data: DetectorInput) -> list[Episode]:
-        """Returns the episodes that this sample ended."""
         stolen_s = data.sample.values.top[INDEX["steal"]]
         ended = self.step(stolen_s, data.since_ns, data.time_ns)
         self.is_calm = not self._steals.running
@@ -281,7 +279,6 @@ class Smis(Detector):
         self._last_ns = 0
 
     def sample(self, data: DetectorInput) -> list[Episode]:
-        """Returns the episodes that this sample ended."""
         assert self._column is not None
         table = data.sample.delta.tables[self._column.block]
         moved = table.increments[:, self._column.first]
@@ -307,11 +304,7 @@ class Smis(Detector):
                 if self._episode is None:
                     self._counts[:] = 0
                     start_ns = int(begin_ns[is_new].min())
-                    self._episode = Episode(
-                        "smi", [], start_ns, cause="firmware",
-                        confidence=confidence("smi", "firmware"),
-                    )  # fmt: skip
-                    self._episodes.running.append(self._episode)
+                    self._episode = self._episodes.begin("smi", "firmware", start_ns)
             # without an episode, these are late counts of an earlier one
             if self._episode is not None:
                 self._counts += np.where(counted, moved, 0.0)

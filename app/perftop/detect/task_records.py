@@ -68,7 +68,6 @@ class InterruptStorms(Detector):
         self._storms = RecordEpisodes(reader, episodes, "interrupt", INTERRUPT_START, INTERRUPT_END)
 
     def sample(self, data: DetectorInput) -> list[Episode]:
-        """Returns the episodes that this sample ended."""
         if "tasks" not in data.records:
             return []
         is_whole = self._storms.note_record(data.time_ns)
@@ -188,7 +187,6 @@ class MemoryStalls(Detector):
         self._stalls = RecordEpisodes(reader, episodes, "memory-stall", STALL_START, STALL_END)
 
     def sample(self, data: DetectorInput) -> list[Episode]:
-        """Returns the episodes that this sample ended."""
         if "tasks" not in data.records:
             return []
         is_whole = self._stalls.note_record(data.time_ns)

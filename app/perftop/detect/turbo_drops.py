@@ -205,11 +205,11 @@ class Drops(Detector):
         if (limits_w := batch.cached(self._power_limits_w)) is not None and first < last:
             highest_w = np.fmax.reduce(limits_w[first:last])
             self._highest_limit_w = np.fmax(self._highest_limit_w, highest_w)
-        some_ceiling, at = batch.cached(_has_ceiling), first
-        while at < last:
-            end = first_true(some_ceiling != some_ceiling[at], at, last)
-            if some_ceiling[at]:  # samples without any ceiling are left out
-                part = slice(at, end)
+        some_ceiling, i = batch.cached(_has_ceiling), first
+        while i < last:
+            end = first_true(some_ceiling != some_ceiling[i], i, last)
+            if some_ceiling[i]:  # samples without any ceiling are left out
+                part = slice(i, end)
                 cycles, run_s = batch.cached(cycles_and_time)[part].swapaxes(0, 1)
                 ceiling_hz, spans_ns = batch.ceilings.low_hz[part], batch.time_ns - batch.since_ns
                 past, ceiling, known, low = self._compare_clocks(
@@ -222,9 +222,9 @@ class Drops(Detector):
                     past.past_after(count),
                     self._is_capped & (count == 0),
                 )
-                if at + count < end:
-                    return at + count
-            at = end
+                if i + count < end:
+                    return i + count
+            i = end
         return last
 
     def _note_noise(self, cycles: Floats, allowed: Floats, known: Bools) -> None:
@@ -254,7 +254,6 @@ class Drops(Detector):
         return self._reader.counters.rates(batch.delta, "power_limit_w")
 
     def sample(self, data: DetectorInput) -> list[Episode]:
-        """Returns the episodes that this sample ended."""
         if data.cores is not self._cores:
             self._regroup(data.cores)
         if not self._drops.running and not data.sample.part(_has_ceiling):
@@ -454,7 +453,6 @@ class Licenses(Detector):
         )  # fmt: skip
 
     def sample(self, data: DetectorInput) -> list[Episode]:
-        """Returns the episodes that this sample ended."""
         cores = data.cores
         levels = data.sample.part(self._level_cycles)
         cycles, run_s = data.cycles_and_time()

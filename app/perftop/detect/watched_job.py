@@ -84,9 +84,9 @@ class JobWaits:
         activity, self._pending_activity = self._pending_activity, {}
         since_ns, self._pending_since_ns = self._pending_since_ns or data.since_ns, 0
         for thread in self._job.last_threads if self._job.time_ns == data.time_ns else ():
-            at = self._position.get(thread.cpu)
-            if at is not None:
-                activity[at] = activity.get(at, ThreadActivity()) + thread.since_last()
+            i = self._position.get(thread.cpu)
+            if i is not None:
+                activity[i] = activity.get(i, ThreadActivity()) + thread.since_last()
         if self._quotas.has_quota(job_pids):
             if self._quotas.time_ns == self._quota_ns:
                 self._pending_activity, self._pending_since_ns = activity, since_ns
@@ -97,9 +97,9 @@ class JobWaits:
         occupied = {self._position.get(thread.cpu) for thread in self._job.threads.values()}
         count = len(self._names)
         shares, weights = np.full(count, np.nan), np.zeros(count)
-        shares[[at for at in range(count) if at not in occupied]] = 0.0
-        for at, work in activity.items():
-            shares[at], weights[at] = work.wait, work.run_s + work.wait_s
+        shares[[i for i in range(count) if i not in occupied]] = 0.0
+        for i, work in activity.items():
+            shares[i], weights[i] = work.wait, work.run_s + work.wait_s
         everywhere: Bools = np.ones(count, bool)
         over = self.losses.step(shares, weights, everywhere, since_ns, data.time_ns)
         self.losses.begin(everywhere, self._names, data.time_ns)
@@ -120,7 +120,7 @@ class JobWaits:
             return activity
         remaining_share = max(0.0, 1 - stopped_s / waited_s)
         return {
-            at: replace(work, wait_s=remaining_share * work.wait_s) for at, work in activity.items()
+            i: replace(work, wait_s=remaining_share * work.wait_s) for i, work in activity.items()
         }
 
     def _describe(
@@ -128,14 +128,14 @@ class JobWaits:
         job_pids: set[int],
     ) -> None:  # fmt: skip
         sums = self._switches[loss]
-        threads = [activity[at] for at in loss.members if at in activity]
+        threads = [activity[i] for i in loss.members if i in activity]
         sums[0] += sum(thread.involuntary for thread in threads)
         sums[1] += max((thread.elapsed_s for thread in threads), default=0.0)
         evidence = loss.episode.evidence
         if sums[1]:
             evidence["involuntary_switches_per_s"] = round(sums[0] / sums[1], 1)
         if self._running.time_ns == data.time_ns or "who" not in evidence:
-            cpus = [cpu for at in loss.members for cpu in self._names[at]]
+            cpus = [cpu for i in loss.members for cpu in self._names[i]]
             tasks = [(task, cpu) for cpu in cpus for task in self._running.tasks_on(cpu)
                      if task.share >= MIN_TASK_SHARE and task.pid not in job_pids]  # fmt: skip
             evidence |= blamed_tasks(tasks, job_pids) | self._crowded_cpus(cpus)
@@ -207,7 +207,7 @@ class TurboBudget:
                     now.ceiling_hz <= best.ceiling_hz * (1 - CLOCK_START) or self._power_drop(p)
                 )
         over = self.losses.step(shares, weights, may_begin, data.since_ns, data.time_ns)
-        used = {self._topology[at].cpu for at in np.flatnonzero(busy)}
+        used = {self._topology[i].cpu for i in np.flatnonzero(busy)}
         names = [[cpu for cpu in package if cpu in used] for package in self._packages]
         self.losses.begin(np.ones(n, bool), names, data.time_ns)
         for loss in self.losses.running:
@@ -292,7 +292,6 @@ class JobStops:
         """The share of the time that each stopped thread had run or waited before."""
 
     def sample(self, data: DetectorInput) -> list[Episode]:
-        """Returns the episodes that this sample ended."""
         if self._job.time_ns != data.time_ns:
             return []
         threads, self._states = self._job.threads, self._states | self._job.states
@@ -356,7 +355,6 @@ class QuotaStops(Detector):
         return max(stopped, default=0.0)
 
     def sample(self, data: DetectorInput) -> list[Episode]:
-        """Returns the episodes that this sample ended."""
         return self.take(data.records, data.time_ns)
 
     def take(self, records: Mapping[str, object], time_ns: int) -> list[Episode]:

@@ -30,7 +30,11 @@ def named_in_code() -> set[tuple[str, str]]:
     for path in (ROOT / "detect").glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             match node:
-                case ast.Call(ast.Name("confidence"), [ast.Constant(kind), ast.Constant(cause)]):
+                case ast.Call(
+                    ast.Name("confidence"), [ast.Constant(kind), ast.Constant(cause)]
+                ) | ast.Call(
+                    ast.Attribute(_, "begin"), [ast.Constant(kind), ast.Constant(cause), *_]
+                ):
                     pairs.add((str(kind), str(cause)))
                 case ast.Call(ast.Name("_verdict"), [ast.Constant(cause)]):
                     pairs.add(("turbo-drop", str(cause)))
