@@ -79,9 +79,9 @@ def test_the_size_of_an_answer_is_limited(
 
 
 @pytest.mark.parametrize(("answer", "reason"), [
-    ("", "no answer of perfprobe comes from there"),
-    ("[]", "no answer of perfprobe comes from there"),
-    ("[" * 100_000, "no answer of perfprobe comes from there"),
+    ("", "its output is no answer of perfprobe"),
+    ("[]", "its output is no answer of perfprobe"),
+    ("[" * 100_000, "its output is no answer of perfprobe"),
     ("{}", r"is not understood \(KeyError: 'cpus'\); .*same version"),
     ('{"cpus": 5}', "is not understood"),
     ('{"cpus": [{"cpu": 1e999, "online": true}]}', "is not understood"),
@@ -170,7 +170,7 @@ def test_a_stalled_stream_ends_the_verb(
         hanging_hosts.set("n7", sending_command(*pieces))
         result = runs_here(verb, "--host", "n7", "--duration", "1s", *output)
         assert result.returncode == 3
-        assert result.stderr == "perftop: n7: it is connected, but nothing has come for 1 s\n"
+        assert result.stderr == "perftop: n7: connected, but received nothing for 1 s\n"
 
 
 @pytest.mark.parametrize("arguments", [

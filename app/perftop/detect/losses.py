@@ -137,7 +137,7 @@ class NeighbourLosses:
     ) -> list[NeighbourLoss]:
         """Makes episodes from losses that have lasted and are proven. Returns the new episodes, and
         the episodes that more CPUs have joined. `names`: the CPUs of each position."""
-        begun = []
+        changed = []
         for i in np.flatnonzero(self.may_lose & ~self.is_in_episode & proven).tolist():
             share = self.shares[i]
             enough = share.totals.sample_count >= MIN_LOSS_SAMPLES and share.last_ns == time_ns
@@ -147,13 +147,13 @@ class NeighbourLosses:
             if i not in loss.members:
                 loss.members.append(i)
             loss.episode.cpus = sorted({*loss.episode.cpus, *names[i]})
-            begun += [] if loss in begun else [loss]
+            changed += [] if loss in changed else [loss]
             self.is_in_episode[i] = True
         for loss in self.running if self.is_in_episode.any() else ():
             lost, weight = self._shown_loss([i for i in loss.members if self.is_in_episode[i]])
             if loss.weight + weight > 0:
                 loss.episode.depth = (loss.lost + lost) / (loss.weight + weight)
-        return begun
+        return changed
 
     def _shown_loss(self, members: Sequence[int]) -> tuple[float, float]:
         """Returns the loss of a position and the weight of that loss, up to the last sample that

@@ -150,7 +150,7 @@ class Memory:
             before = learned[_BYTES_ROW:_TIME_ROW] / learned[_TIME_ROW]
         crowded = self._is_saturated(learned, work.rate, others_work)
         calm = self.losses.is_quiet and not np.count_nonzero(crowded)
-        over = [] if calm else self._compare(data, work, run_s, before[2], crowded)
+        ended = [] if calm else self._compare(data, work, run_s, before[2], crowded)
         quiet = work.known if calm else work.known & ~crowded
         # Traffic is far below the level that was learned as quiet, so learn that level again.
         stale = quiet & (work.rate * self.min_growth < before[0])
@@ -163,10 +163,10 @@ class Memory:
         if not calm:
             is_new_record = self._running.time_ns == data.time_ns
             sound = self._programs.is_same_program(learned[_TIME_ROW])
-            begun = self.losses.begin(sound, self._names, data.time_ns)
+            changed = self.losses.begin(sound, self._names, data.time_ns)
             for loss in self.losses.running:
-                self._describe(loss, data, job_pids or set(), who=is_new_record or loss in begun)
-        return over
+                self._describe(loss, data, job_pids or set(), who=is_new_record or loss in changed)
+        return ended
 
     @property
     def learned(self) -> Floats:
@@ -341,12 +341,12 @@ class Memory:
         shares = np.where(np.isnan(shares) | ~crowded | ~near, 0.0, shares)
         shares = np.where(unread | (unlike & crowded), np.nan, shares)
         may_begin = crowded & near & (shares >= MIN_SPREADS * spread)
-        over = self.losses.step(shares, run_s, may_begin, data.since_ns, data.time_ns)
+        ended = self.losses.step(shares, run_s, may_begin, data.since_ns, data.time_ns)
         if not self.losses.is_quiet:
             losing = self.losses.may_lose & crowded & np.isfinite(ipc * before)
             parts = ipc * cycles, cycles, cycles * before, run_s, run_s * rate
             self._programs.add_losses(losing, *parts)
-        return over
+        return ended
 
     def has_other_program(self, busy: Bools, top_tasks: Ints) -> bool:
         """Returns whether `note_programs` would find a change in a record with these tasks."""

@@ -99,8 +99,8 @@ class Detection:
             due = index
             if not gaps[index]:
                 stop = first_true(gaps, index)
-                for number, taken in enumerate(self._next_index):
-                    if taken < min(last, stop):
+                for number, next_index in enumerate(self._next_index):
+                    if next_index < min(last, stop):
                         self._skip_samples(number, batch, last, stop)
                 due, stop = min(self._next_index, default=stop), min(stop, last)
                 if due >= stop:
@@ -207,9 +207,9 @@ class Suspects(Detector):
         if doubts:
             self._add(doubts, since_ns, time_ns)
         clean_ns = max(CLEAN_NS, CLEAN_SAMPLES * (time_ns - since_ns))
-        over = [suspect for suspect in self._running if time_ns - suspect.last_ns >= clean_ns]
-        self._running = [suspect for suspect in self._running if suspect not in over]
-        return [self._episodes.end(suspect.episode, suspect.last_ns) for suspect in over]
+        finished = [suspect for suspect in self._running if time_ns - suspect.last_ns >= clean_ns]
+        self._running = [suspect for suspect in self._running if suspect not in finished]
+        return [self._episodes.end(suspect.episode, suspect.last_ns) for suspect in finished]
 
     def _add(
         self, doubts: Mapping[int, set[tuple[str, Doubt]]], since_ns: int, time_ns: int
@@ -413,7 +413,7 @@ class Hypervisor:
         index, values = INDEX["steal"], data.sample.values
         shares = np.where(busy | self.losses.is_in_episode, values.all[index], np.nan)
         everywhere: Bools = np.ones(len(busy), bool)
-        over = self.losses.step(
+        ended = self.losses.step(
             shares, values.bottom[index], everywhere, data.since_ns, data.time_ns
         )
         self.losses.begin(everywhere, self._names, data.time_ns)
@@ -423,4 +423,4 @@ class Hypervisor:
             evidence["who"], evidence["rests_on"] = Host(self._host), "stat_steal_s"
             for key in sorted({key for index in loss.members for key, _ in suspect.get(index, ())}):
                 evidence[f"{key} doubted"] = evidence.get(f"{key} doubted", 0) + 1
-        return over
+        return ended

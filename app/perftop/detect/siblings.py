@@ -149,11 +149,11 @@ class Siblings:
         run_s = work.util * ((data.time_ns - data.since_ns) / 1e9)
         outlook = self._outlook(work.samples(None), run_s[None])
         self._learn(outlook, np.array([data.time_ns]))
-        together, over = outlook.together[0], []
+        together, ended = outlook.together[0], []
         if np.count_nonzero(together) or not self.losses.is_quiet:
-            over = self._compare(data, work, run_s, together, job_pids or set())
+            ended = self._compare(data, work, run_s, together, job_pids or set())
         self.note_programs(busy, data.time_ns)
-        return over
+        return ended
 
     def has_other_program(self, busy: Bools, top_tasks: Ints) -> bool:
         """Returns whether `note_programs` would find a change in a record with these tasks."""
@@ -224,9 +224,9 @@ class Siblings:
         shares = np.where(np.isnan(shares) | (overlap < MAX_ALONE), 0.0, shares)
         shares = np.where(unknown, np.nan, shares)
         may_begin = together & (shares >= MIN_SPREADS * spread)
-        over = self.losses.step(shares, run_s, may_begin, data.since_ns, data.time_ns)
+        ended = self.losses.step(shares, run_s, may_begin, data.since_ns, data.time_ns)
         if self.losses.is_quiet:  # the usual case
-            return over
+            return ended
         given = np.zeros(len(cycles))
         if self._has_contention:
             given = cycles * np.nan_to_num(data.sample.values[CONTENTION_KEY])
@@ -234,11 +234,11 @@ class Siblings:
         parts = ipc * cycles, cycles, cycles * alone, run_s, run_s * overlap, given
         self._programs.add_losses(losing, *parts)
         sound = self._programs.is_same_program(self._alone_s) & self._history.ipc_follows()
-        begun = self.losses.begin(sound, self._names, data.time_ns)
+        changed = self.losses.begin(sound, self._names, data.time_ns)
         is_new_record = self._running.time_ns == data.time_ns
         for loss in self.losses.running:
-            self._describe(loss, data.time_ns, job_pids, who=is_new_record or loss in begun)
-        return over
+            self._describe(loss, data.time_ns, job_pids, who=is_new_record or loss in changed)
+        return ended
 
     def _busy_work(self, batch: SampleBatch) -> _SiblingWork:
         """Returns the work of busy CPUs in each sample."""

@@ -225,8 +225,8 @@ class Steals(Detector):
         share[~has_tick & np.isfinite(stolen_s) & (time_ns - self._last_ns > STEAL_QUIET_NS)] = 0.0
         taken = self._steals.member_mask(len(stolen_s))
         near = (since_ns == self._last_ns) | (elapsed_s * STEAL_START <= TICK_S)
-        goes_on = has_tick & soon & (taken | (near & (share >= STEAL_START)))
-        before = np.where(goes_on, self._tick_counts, 0.0)
+        continues = has_tick & soon & (taken | (near & (share >= STEAL_START)))
+        before = np.where(continues, self._tick_counts, 0.0)
         self._start_ns = np.where(has_tick & (before == 0), since_ns, self._start_ns)
         self._tick_counts = np.where(has_tick, before + stolen_s / TICK_S, self._tick_counts)
         self._last_ns = np.where(has_tick, time_ns, self._last_ns)
@@ -319,5 +319,5 @@ class Smis(Detector):
     def _end(self) -> list[Episode]:
         if self._episode is None:
             return []
-        over, self._episode = self._episode, None
-        return [self._episodes.end(over, self._last_ns)]
+        episode, self._episode = self._episode, None
+        return [self._episodes.end(episode, self._last_ns)]

@@ -308,13 +308,13 @@ class Drops(Detector):
                 return []
         self._learn_noise()
         sample = self._drop_sample(now, ceiling, known, since_ns, time_ns)
-        over = self._drops.close(self._extend_drops(sample))
+        ended = self._drops.close(self._extend_drops(sample))
         min_missing_share = np.maximum(DROP_START, MIN_DEVIATIONS * np.sqrt(self._variance))
         is_deep = sample.is_missing(min_missing_share) | (low & (self._mean_share < 1 - DROP_START))
         is_deep &= sample.is_missing(DROP_START) & ~self._has_drop()
         for key in distinct(sample.key[is_deep]):
             self._begin(key, sample, is_deep)
-        return over
+        return ended
 
     def _drop_sample(
         self, now: Clocks, ceiling: Floats, known: Bools, since_ns: int, time_ns: int
@@ -390,8 +390,8 @@ class Drops(Detector):
         if episode.cause == "power-pl1" and 0 < limit_w < MAX_LOWERED_RATIO * highest_w:
             episode.evidence["power_limit_before_w"] = round(highest_w, 1)
         # Active cores of the package, as each core was last read; omitted if some were never read.
-        on = self._cores.total(self._reader.online.astype(float)) > 0
-        work = self._core_past.util[on & (self._cores.package == self._cores.package[first])]
+        is_online = self._cores.total(self._reader.online.astype(float)) > 0
+        work = self._core_past.util[is_online & (self._cores.package == self._cores.package[first])]
         if np.isfinite(work).all():
             episode.evidence["active_cores"] = int((work >= MIN_ACTIVE).sum())
         if drop.paused_ns:
@@ -407,10 +407,10 @@ class Drops(Detector):
         whole = bool(
             allowed - cycles >= DROP_START * allowed and dropping_s >= MIN_WHOLE_SHARE * run_s
         )
-        young = self._drops.just_started(key)
-        if whole and young is not None:
-            young.is_whole = True
-            self._join(young, group & low & ~self._has_drop())
+        started = self._drops.just_started(key)
+        if whole and started is not None:
+            started.is_whole = True
+            self._join(started, group & low & ~self._has_drop())
             return
         drop = _Drop(
             group=key, start_ns=sample.since_ns, last_ns=sample.time_ns, members=group & False,

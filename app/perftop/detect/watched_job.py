@@ -101,12 +101,12 @@ class JobWaits:
         for i, work in activity.items():
             shares[i], weights[i] = work.wait, work.run_s + work.wait_s
         everywhere: Bools = np.ones(count, bool)
-        over = self.losses.step(shares, weights, everywhere, since_ns, data.time_ns)
+        ended = self.losses.step(shares, weights, everywhere, since_ns, data.time_ns)
         self.losses.begin(everywhere, self._names, data.time_ns)
         self._switches = {loss: self._switches.get(loss, [0, 0]) for loss in self.losses.running}
         for loss in self.losses.running:
             self._describe(loss, activity, data, job_pids)
-        return over
+        return ended
 
     def _without_quota(
         self, activity: dict[int, ThreadActivity], job_pids: set[int]
@@ -206,14 +206,14 @@ class TurboBudget:
                 may_begin[p] = crowded and bool(
                     now.ceiling_hz <= best.ceiling_hz * (1 - CLOCK_START) or self._power_drop(p)
                 )
-        over = self.losses.step(shares, weights, may_begin, data.since_ns, data.time_ns)
+        ended = self.losses.step(shares, weights, may_begin, data.since_ns, data.time_ns)
         used = {self._topology[i].cpu for i in np.flatnonzero(busy)}
         names = [[cpu for cpu in package if cpu in used] for package in self._packages]
         self.losses.begin(np.ones(n, bool), names, data.time_ns)
         for loss in self.losses.running:
             if (now := clocks[loss.group]) is not None:
                 self._describe(loss.episode, loss.group, now, job_pids)
-        return over
+        return ended
 
     def _job_clock(
         self, data: DetectorInput, ran: tuple[Floats, Floats], job: Bools, awake: Bools

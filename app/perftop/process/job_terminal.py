@@ -53,7 +53,7 @@ class JobTerminal:
         try:
             self._terminal_fd, command_fd = os.openpty()
         except OSError as error:
-            raise Failed(f"there is no terminal for the command: {error.strerror}") from None
+            raise Failed(f"cannot open a terminal for the command: {error.strerror}") from None
         os.set_blocking(self._terminal_fd, False)
         self.size = (0, 0)
         self.resize(columns, lines)

@@ -93,7 +93,7 @@ def authorize() -> None:
         raise Failed("--sudo: there is no sudo here; run perftop as root instead", UNAVAILABLE)
     if subprocess.run(["sudo", "-v"], check=False).returncode:
         refused = "--sudo: sudo did not let the probe run as root"
-        raise Failed(f"{refused}; without --sudo you see what you may read", UNAVAILABLE)
+        raise Failed(f"{refused}; without --sudo you see what your user may read", UNAVAILABLE)
 
 
 def longest_batch_ns(sample_ns: int, *spans_ns: int | None) -> int:
@@ -225,7 +225,7 @@ class Probe:
             self._wait(RESTORE_S if self._programs else GRACE_S)
         except subprocess.TimeoutExpired:
             if self._programs:
-                text = f"the probe (pid {process.pid}) is still giving registers back"
+                text = f"the probe (pid {process.pid}) is still restoring registers"
                 return Failed(f"{text}; to check later: perftop doctor")
             # the probe runs as root and cannot be signalled; it ends because its stdin was closed
             with suppress(PermissionError):
@@ -290,11 +290,11 @@ class SocketProbe:
             self._socket.close()
             match error:
                 case FileNotFoundError():
-                    why = "there is no such socket; to make one: perftop serve --socket PATH"
+                    why = "no such socket; start a server: perftop serve --socket PATH"
                 case ConnectionRefusedError():
-                    why = "nobody serves there any more; to do it: perftop serve --socket PATH"
+                    why = "its server has ended; start it again: perftop serve --socket PATH"
                 case PermissionError():
-                    why = "no right to read it; its server can admit a group: serve --group NAME"
+                    why = "permission denied; its server can admit a group: serve --group NAME"
                 case _:
                     why = error.strerror or str(error)
             raise Failed(f"{self.place}: {why}", UNAVAILABLE) from None
@@ -310,7 +310,7 @@ class SocketProbe:
 
     def end_failure(self, cut_bytes: int = 0) -> Failed:
         inside = f", {cut_bytes} bytes into a message" if cut_bytes else ""
-        text = f"the server has ended, has all readers it takes, or lets only others in{inside}"
+        text = f"the server has ended, has too many readers, or does not admit this user{inside}"
         return BrokenLink(f"{self.place}: {text}", UNAVAILABLE)
 
     def end(self) -> None:
@@ -325,7 +325,7 @@ def socket_path(address: str) -> str:
     """Returns the path in `unix:PATH`. Raises Failed."""
     path = address.removeprefix(SOCKET_SCHEME)
     if not address.startswith(SOCKET_SCHEME) or not path or "\0" in path:
-        raise Failed(f"{address}: is no address; readers are served at unix:PATH", USAGE)
+        raise Failed(f"{address}: not an address; use unix:PATH", USAGE)
     return path
 
 
@@ -372,7 +372,7 @@ def ask_probe(argv: Sequence[str]) -> dict[str, Any]:
                 return answer
         if probe.host and not probe.process.returncode:
             fix = START_FILE_FIX.format(host=probe.host)
-            text = f"{probe.host}: no answer of perfprobe comes from there; {fix}"
+            text = f"{probe.host}: its output is no answer of perfprobe; {fix}"
             raise Failed(text, UNAVAILABLE)
         raise probe.end_failure()
 
@@ -430,9 +430,9 @@ def ssh_command(
     of the probe on that machine. Raises Failed for a host name that ssh would misinterpret."""
     is_option = host.startswith("-") or _without_user(host).startswith("-")
     if not host or is_option or len(host) > MAX_HOST:
-        raise Failed(f"--host {shlex.quote(host[:40])}: is no [USER@]HOST", USAGE)
+        raise Failed(f"--host {shlex.quote(host[:40])}: not a [USER@]HOST", USAGE)
     if not host.isprintable() or " " in host:
-        raise Failed(f"--host {host[:40]!r}: a name has no blanks", USAGE)
+        raise Failed(f"--host {host[:40]!r}: a host name has no spaces", USAGE)
     home = "~/" if remote.startswith("~/") else ""  # expanded by the remote shell
     own = home + shlex.join([remote.removeprefix(home), *arguments])
     return [SSH, *SSH_OPTIONS, "--", host, f"sudo -n -- {own}" if sudo else own]

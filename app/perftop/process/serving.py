@@ -125,7 +125,7 @@ def _remove_stale(directory_fd: int, name: str, address: str) -> None:
     """Removes a socket on which nobody listens, which a killed program may have left."""
     with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISSOCK(os.stat(name, dir_fd=directory_fd, follow_symlinks=False).st_mode):
-            raise Failed(f"cannot listen on {address}: it is there already, and no socket")
+            raise Failed(f"cannot listen on {address}: the file exists and is not a socket")
         with socket.socket(socket.AF_UNIX) as test:
             test.setblocking(False)
             refuses = test.connect_ex(f"/proc/self/fd/{directory_fd}/{name}") == errno.ECONNREFUSED

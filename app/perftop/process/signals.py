@@ -250,5 +250,5 @@ def write_text(out: TextIO, text: str) -> None:
         elif END_REQUEST.age_s() > GRACE_S:
             discard_writes(fd)
             if out is not sys.stderr and sys.stderr is not None:
-                write_text(sys.stderr, "perftop: nobody reads the output: the rest of it is lost\n")
+                write_text(sys.stderr, "perftop: nobody reads the output; the rest is discarded\n")
             return

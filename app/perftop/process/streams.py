@@ -155,9 +155,9 @@ class ProbeStream(_ClosingStream):
         waits for something else."""
         place, span = self._probe.place, f"for {limit_s:.0f} s"
         if place is not None and hello is None:
-            raise BrokenLink(f"{place}: it is connected, but nothing has come {span}", UNAVAILABLE)
+            raise BrokenLink(f"{place}: connected, but received nothing {span}", UNAVAILABLE)
         if place is not None:
-            raise BrokenLink(f"{place}: no sample has come {span}", UNAVAILABLE)
+            raise BrokenLink(f"{place}: received no sample {span}", UNAVAILABLE)
         if hello is None or self.is_awaited():
             tail = "" if hello is None else "; the measurement is incomplete"
             raise Failed(f"the probe has sent nothing {span} (was it stopped?){tail}")
@@ -210,7 +210,7 @@ def _decode(
             messages.append(message)
     except wire.WireError as error:
         if place is not None and decoder.hello is None:
-            text = f"{place}: no stream of perfprobe comes from there: {error}"
+            text = f"{place}: its output is no stream of perfprobe: {error}"
             fix = f"; {START_FILE_FIX.format(host=place)}"
             return Failed(text + ("" if place.startswith(SOCKET_SCHEME) else fix), UNAVAILABLE)
         prefix = f"{place}: " if place else ""
@@ -365,9 +365,9 @@ async def _keep_reading(member: Member, turns: asyncio.Semaphore) -> None:
         except Failed as failed:
             why = str(failed)
         except wire.WireError as error:
-            why = f"it sent what cannot be true: {error}"
+            why = f"it sent impossible data: {error}"
         except TimeoutError:
-            why = "it has fallen silent" if turn.answered else f"no answer within {HELLO_S:.0f} s"
+            why = "it stopped sending" if turn.answered else f"no answer within {HELLO_S:.0f} s"
         finally:
             turn.release()
         if turn.answered:
@@ -388,7 +388,7 @@ async def _read(member: Member, turn: _StartPermit) -> None:
             turn.answered = True
             turn.release()
             limit.reschedule(now() + SILENT_S + 2 * member.sample_s)
-        raise Failed("the probe there has ended")
+        raise Failed("the probe on that machine has ended")
 
 
 class _StartPermit:

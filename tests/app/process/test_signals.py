@@ -250,7 +250,7 @@ def test_unread_output_is_dropped_after_a_request_to_end(
     write_text(out, TEXT)
     write_text(out, TEXT)  # later output is dropped too
     assert TEXT.startswith(os.read(reading, len(TEXT)).decode())
-    assert capsys.readouterr().err == "perftop: nobody reads the output: the rest of it is lost\n"
+    assert capsys.readouterr().err == "perftop: nobody reads the output; the rest is discarded\n"
 
 
 @pytest.mark.parametrize("number", cases_by_day([signal.SIGINT, signal.SIGTERM], [signal.SIGTERM]))

@@ -42,11 +42,11 @@ def test_only_an_unused_socket_is_replaced(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(tmp_path / "dead"))
     path.symlink_to("dead")
-    with pytest.raises(Failed, match="and no socket"), listening_socket(path):
+    with pytest.raises(Failed, match="is not a socket"), listening_socket(path):
         pass
     path.unlink()
     path.write_text("precious", encoding="ascii")
-    with pytest.raises(Failed, match="and no socket"), listening_socket(path):
+    with pytest.raises(Failed, match="is not a socket"), listening_socket(path):
         pass
     assert path.read_text(encoding="ascii") == "precious"
 
