@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -65,19 +66,48 @@ static void a_lane_goes_on(void)
     pp_free(sampler);
 }
 
-/* Returns how a child ends that writes to a protected address: -SIGNAL, or its status. */
-static int end_of_a_fault(void)
+/* Returns how a child ends that gets a SIGSEGV, or else writes to a protected address: -SIGNAL, or
+ * its status. */
+static int end_of_a_child(bool sent)
 {
     int *closed = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     int status, child = fork();
 
     if (child == 0) {
         setrlimit(RLIMIT_CORE, &(struct rlimit){0});
-        *(volatile int *)closed = 1;
+        alarm(20);
+        if (sent)
+            kill(getpid(), SIGSEGV);
+        else
+            *(volatile int *)closed = 1;
         _exit(0);
     }
     CHECK(child > 0 && waitpid(child, &status, 0) == child);
     return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+/* Without an earlier handler, the guard changes nothing: a fault ends the process, even if the
+ * signal is ignored. Each child installs its own guard. */
+static void a_process_without_handler_ends_as_without_guard(void)
+{
+    static const struct {
+        sighandler_t earlier;
+        bool sent;
+        int end;
+    } cases[] = {{SIG_DFL, false, -SIGSEGV}, {SIG_DFL, true, -SIGSEGV},
+                 {SIG_IGN, false, -SIGSEGV}, {SIG_IGN, true, 0}};
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int status, child = fork();
+
+        if (child == 0) {
+            signal(SIGSEGV, cases[i].earlier);
+            pp_rdpmc_guard();
+            CHECK(end_of_a_child(cases[i].sent) == cases[i].end);
+            _exit(0);
+        }
+        CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+    }
 }
 
 static volatile sig_atomic_t expected, arrived;
@@ -102,6 +132,7 @@ static void a_signal_that_was_sent_disarms_nothing(void)
 
 int main(void)
 {
+    a_process_without_handler_ends_as_without_guard();
     signal(SIGSEGV, earlier); /* before the guard, which passes on other signals */
     page.index = NO_COUNTER + 1;
     page.cap_user_rdpmc = 1;
@@ -110,7 +141,7 @@ int main(void)
     pp_rdpmc_guard();
     a_refusal_is_one_answer();
     a_lane_goes_on();
-    CHECK(end_of_a_fault() == 42);
+    CHECK(end_of_a_child(false) == 42);
     reads = 0;
     a_signal_that_was_sent_disarms_nothing();
     return 0;
