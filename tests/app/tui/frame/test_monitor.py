@@ -32,6 +32,18 @@ async def test_a_core_remains_selected_in_other_views() -> None:
         assert "core 2" in view_text(run)
 
 
+async def test_tab_cycles_through_the_views_in_both_directions() -> None:
+    order = keys.TURN_ORDER
+    async with running_app(Machine()) as run:
+        views = []
+        for key in (*["tab"] * len(order), "shift+tab"):
+            await run.pilot.press(key)
+            views.append(run.monitor.view.id)
+        assert views == [*order[1:], order[0], order[-1]]
+        await run.pilot.press("1", "enter", "tab")
+        assert run.monitor.view.id == order[1], "the page of a core counts as the overview"
+
+
 async def test_hidden_views_are_not_updated() -> None:
     async with running_app(Machine()) as run:
         assert len(run.monitor.query("Canvas")) == 1
