@@ -155,6 +155,10 @@ def test_unmeasurable_values_are_null_with_a_reason() -> None:
 def test_text_has_a_row_for_each_cpu_and_missing_values() -> None:
     done = command.runs_here("stat", "-i", "1s", "-n", "1", "--source", "os")
     assert done.returncode == 0
+    heading, names, blank, *_ = done.stdout.splitlines()
+    assert heading.startswith("# ")
+    assert "IPC" in names
+    assert not blank
     assert re.search(r"^# n/a: .*IPC.* - ", done.stdout, re.MULTILINE)
     for cpu in os.sched_getaffinity(0):
         assert re.search(rf"^ *{cpu} +\d+\.\d", done.stdout, re.MULTILINE)

@@ -279,6 +279,8 @@ class Cause:
     """Recorded settings and states of the machine that can be the cause."""
 
 
+STEAL_CAUSE = ("steal", "hypervisor")
+"""Kind and cause of time that the hypervisor took, which two detectors report."""
 _POWER_CAP = "the limit in /sys/class/powercap; the power cap in the BMC"
 
 CAUSES: dict[str, Cause] = {

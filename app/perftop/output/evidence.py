@@ -1,5 +1,5 @@
-"""Evidence of episodes as text and as JSON: the pieces, their order, names and units; and clues,
-which are evidence of losses that have no episode."""
+"""Evidence of episodes as text and as JSON: its pieces, their order, names and units. The second
+part finds clues, which are evidence of losses that have no episode."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from perftop.session.session import Session
 
 
 def evidence_json(evidence: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the evidence as it is in JSON: codes of detectors become text, numbers are
-    unchanged."""
+    """Returns the evidence for JSON: codes of detectors become text, numbers are unchanged."""
     line = {}
     for key, value in evidence.items():
-        name, shown = _WORDINGS.get(key, (key, None))
-        line[name] = value if shown is None else shown(value)
+        name, as_text = _WORDINGS.get(key, (key, None))
+        line[name] = value if as_text is None else as_text(value)
     return line
 
 
 def evidence_text(cause: str, evidence: Mapping[str, Any]) -> str:
-    """Returns the evidence in one line, without pieces that the cause implies."""
+    """Returns the evidence as one line of text."""
     return " · ".join(evidence_pieces(cause, evidence))
 
 
 def evidence_pieces(cause: str, evidence: Mapping[str, Any]) -> list[str]:
-    """Returns the pieces of the evidence as text, the most convincing first."""
+    """Returns the pieces of the evidence as text, the most convincing first, without those that the
+    cause implies."""
     evidence = evidence_json(evidence)
     limits = {limit for key, limit in _LIMITS.items() if key in evidence}
     first_keys = [key for key in _MOST_CONVINCING if key in evidence]
@@ -56,9 +56,9 @@ def evidence_pieces(cause: str, evidence: Mapping[str, Any]) -> list[str]:
 def evidence_piece(key: str, value: object) -> str:
     """Returns a piece of evidence as text; the unit of a number is the end of its key."""
     name = _LABELS.get(key)
-    for end, shown in _UNITS.items():
-        if key.endswith(end) and isinstance(value, int | float):
-            return f"{name or key.removesuffix(end).replace('_', ' ')} {shown(value)}"
+    for suffix, as_text in _UNITS.items():
+        if key.endswith(suffix) and isinstance(value, int | float):
+            return f"{name or key.removesuffix(suffix).replace('_', ' ')} {as_text(value)}"
     return f"{name or key.replace('_', ' ') + ':'} {value}"
 
 

@@ -18,7 +18,7 @@ from perftop.model.kinds import Episode, kind_of
 from perftop.model.numbers import INDEX
 from perftop.model.smt import STATES
 from perftop.output.stat_lines import Line, json_number, table_line
-from perftop.output.waiting import run_times_beside
+from perftop.output.waiting import OWN_NAMES, run_times_beside
 from perftop.process.command_window import Bounds, CommandWindow
 from perftop.session.interval import Distribution, Interval
 from perftop.session.losses import RunPhase
@@ -145,8 +145,6 @@ def _means(session: Session, key: str) -> Floats:
 
 MAX_NEIGHBOURS = 3
 """Maximum number of other processes that are listed with the CPUs of a job."""
-OWN_PROGRAMS = "perftop", "perfprobe"
-"""Names of perftop's own processes; their cost is reported separately."""
 
 
 def run_line(session: Session, bracket: CommandWindow) -> Line | None:
@@ -250,7 +248,7 @@ def _other_tasks(session: Session, footprint: JobFootprint | None) -> Line | Non
         return None
     run_s_by_cpu: dict[tuple[int, str], dict[int, float]] = {}
     for (pid, comm, cpu), times in session.run_times.tasks.items():
-        if cpu != UNKNOWN_CPU and pid not in footprint.pids and comm not in OWN_PROGRAMS:
+        if cpu != UNKNOWN_CPU and pid not in footprint.pids and comm not in OWN_NAMES:
             run_s_by_cpu.setdefault((pid, comm), {})[cpu] = times.run_s
     run_s = {who: sum(by_cpu.values()) for who, by_cpu in run_s_by_cpu.items()}
     busiest_task: Line | None = None

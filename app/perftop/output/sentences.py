@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from itertools import product
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from perftop.base.text import (
@@ -25,7 +26,15 @@ from perftop.base.text import (
     time_of_day,
 )
 from perftop.model.belief import OUTSIDE_CPU, Cap, Host, Level, TaskOnCpu
-from perftop.model.kinds import CLOCK_CAPS, KINDS, Episode, cause_of, kind_of, rank
+from perftop.model.kinds import (
+    CLOCK_CAPS,
+    KINDS,
+    STEAL_CAUSE,
+    Episode,
+    cause_of,
+    kind_of,
+    rank,
+)
 from perftop.model.tasks import task
 
 if TYPE_CHECKING:
@@ -37,10 +46,30 @@ MAX_SENTENCE = 76
 """Maximum characters of a sentence, which fills 80 columns with the four characters before it."""
 MAX_OWNER = 30
 """Maximum characters of the name of a control group's owner in a sentence."""
+MAX_COMM = 15
+"""Maximum characters of a thread's name, to which the kernel truncates the name of its program."""
 ELLIPSIS = "…"
 
 
-# --- names of CPUs
+# --- names of commands and of CPUs
+
+_WRAPPERS = {"chrt", "doas", "env", "ionice", "nice", "nohup", "numactl", "setsid", "stdbuf",
+             "sudo", "taskset", "time", "timeout"}  # fmt: skip
+"""Programs that run the program in their arguments."""
+_WRAPPER_ARGUMENT = re.compile(r"-.*|[0-9][0-9.,:-]*[a-z]?|0x[0-9a-f]+|\w+=.*")
+"""An option of a wrapper, or its value: a number, a time, a list of CPUs, or a variable."""
+
+
+def command_name(argv: Sequence[str], busiest: str = "") -> str:
+    """Returns the name of the program that a command runs, which for wrappers such as `nice` and
+    `timeout` is among their arguments. `busiest`: the kernel's name of the busiest thread, which
+    decides if it is one of the arguments."""
+    names = [PurePath(word).name or word for word in argv]
+    if busiest and (named := [name for name in names if name[:MAX_COMM] == busiest]):
+        return named[0]
+    programs = names if names[0] in _WRAPPERS else names[:1]
+    programs = [n for n in programs if n not in _WRAPPERS and not _WRAPPER_ARGUMENT.fullmatch(n)]
+    return next(iter(programs), names[0])
 
 
 def place_text(topology: Sequence[Cpu], cpus: Iterable[int], max_length: int = 24) -> str:
@@ -381,12 +410,10 @@ def duration_phrase(session: Session, episodes: Sequence[Episode], now_ns: int) 
 
 # --- groups of episodes
 
-STEAL_CAUSE = "steal", "hypervisor"
-"""The group of episodes of steal by the hypervisor, which two detectors report."""
-
 
 def group_key(episode: Episode) -> tuple[str, str]:
-    """Returns the group of an episode. Episodes of one group share a sentence."""
+    """Returns the group of an episode. Episodes of one group share a sentence: two detectors report
+    steal by the hypervisor, for example."""
     kind_and_cause = episode.kind, episode.cause
     is_steal = episode.kind == "steal" or kind_and_cause == ("neighbour", STEAL_CAUSE[1])
     return STEAL_CAUSE if is_steal else kind_and_cause

@@ -1,5 +1,5 @@
-"""A session as human-readable text: its heading, its episodes and its final lines. These report on
-the command and have tables of minimum, mean, maximum and fifth percentile of every measure. A
+"""A session as text for people: its heading, its episodes and its final lines, which report on the
+command and have a table of minimum, mean, maximum and fifth percentile of every measure. A
 `Measurement` decides which messages these lines cover."""
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ import shlex
 import time
 from collections.abc import Sequence
 from math import isnan
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,7 +32,7 @@ from perftop.model.smt import STATES
 from perftop.model.tasks import WatchedJob
 from perftop.output.evidence import evidence_text
 from perftop.output.run_summary import run_line, state_means, summary_line, time_use_lines
-from perftop.output.sentences import losers, place_text, sentence, text
+from perftop.output.sentences import command_name, losers, place_text, sentence, text
 from perftop.output.stat_lines import (
     Line,
     columns,
@@ -42,7 +41,6 @@ from perftop.output.stat_lines import (
     number_text,
     seconds_text,
     shown_unit,
-    table_columns,
     table_line,
 )
 from perftop.process.command_window import CommandStart, CommandWindow, MarkNotes, is_this_machine
@@ -50,7 +48,7 @@ from perftop.process.job import Job
 from perftop.session.episodes import Tally
 from perftop.session.session import Session
 from perftop.session.task_times import JobFootprint
-from perftop.session.values import missing_text
+from perftop.session.values import SOUGHT_NAMES, lasting_reasons, missing_text
 
 if TYPE_CHECKING:
     from perftop.output.why_report import Report
@@ -58,22 +56,28 @@ if TYPE_CHECKING:
 MAX_CPU_LIST, MAX_SENTENCE = 60, 200
 """Maximum characters of a list of CPUs, and of the sentence about an episode."""
 SPAN_NAMES = ("min", "mean", "max", "p5")
-CPU_WIDTH, LABEL_WIDTH, SPAN_WIDTH = 12, 24, 9
-MAX_LISTED_CPUS = 8
-"""Maximum number of CPUs that the summary of a command lists individually, in four lines each."""
+LABEL_WIDTH, SPAN_WIDTH = 24, 9
 _GROUPS = {"job": "job CPUs", "rest": "others"}
 """Titles of the columns with means over some of the CPUs. CPUs of the job may also have run other
 tasks."""
 
 
 def heading(session: Session) -> list[str]:
-    """Returns lines that describe the machine, and what cannot be measured on it and why."""
+    """Returns a line that describes the machine, and one with the names of the numbers that cannot
+    be measured on it, if users look for them."""
     hello = session.hello
     cores = count_noun(len(session.shown_cores()), "core")
     cpus = count_noun(len(session.shown), "CPU")
     model = hello.identity.name or "unknown CPU"
     lines = [f"# {hello.host} · {model} · {cores} / {cpus} · source {hello.source}"]
-    return lines + [f"# {reason}" for reason in missing_text(session)]
+    missing_keys = {missing.what for missing in lasting_reasons(session)}
+    names = dict.fromkeys(name for key, name in SOUGHT_NAMES.items() if key in missing_keys)
+    return [*lines, f"# n/a: {', '.join(names)} (the reasons are at the end)"] if names else lines
+
+
+def missing_lines(session: Session) -> list[str]:
+    """Returns a line for each reason why numbers cannot be measured on this machine."""
+    return [f"# {reason}" for reason in missing_text(session)]
 
 
 def episode_line(session: Session, episode: Episode) -> str:
@@ -105,12 +109,12 @@ def ending_lines(
     asked: Sequence[str] | None = None, *, brief: bool = False,
 ) -> list[str]:  # fmt: skip
     """Returns the final lines: about the command, if there was one, and the summary. `line`: the
-    summary as JSON. `asked`: keys of the metrics to summarise; None: the defaults. `brief`: omit
-    the per-CPU lines and, if there was a command, everything but its own lines."""
+    summary as JSON. `asked`: keys of the metrics to summarise; None: the defaults. `brief`: if
+    there was a command, omit everything but its own lines."""
     lines = []
     if argv is not None:
         bar = time_use_lines(session.run_phases(), unicode=utf8()) if session.accounts else []
-        lines = ["", headline(argv[0], line), "", *bar, *([""] if bar else [])]
+        lines = ["", headline(command_name(argv), line), "", *bar, *([""] if bar else [])]
         lines += command_lines(session, argv, line)
     if session.frames < 2 or (brief and argv is not None):
         return lines
@@ -118,8 +122,8 @@ def ending_lines(
     samples, cpus = count_noun(session.frames - 1, "sample"), count_noun(len(session.shown), "CPU")
     numbers = [number for number in columns(session, asked) if number.key in metrics]
     lines += ["", f"{elapsed_s:.3f} s, {samples} of {cpus}"]
-    with_states = has_states(session, asked)
-    lines += _measure_lines(line, numbers) + (_state_lines(line) if with_states else [])
+    lines += _measure_lines(line, numbers)
+    lines += _state_lines(line) if has_states(session, asked) else []
     shares = session.run.read_shares()
     if partly_read := [number for number in numbers if number.key in shares]:
         lowest = min(shares[number.key] for number in partly_read)
@@ -140,8 +144,6 @@ def ending_lines(
     else:
         dram = f" · memory {dram_j:.1f} J" if dram_j is not None else ""
         lines.append(f"energy {energy_j:.1f} J · {energy_j / elapsed_s:.1f} W{dram}")
-    if run is not None and not brief:
-        lines += _cpu_lines(session, line, numbers, states=with_states)
     for kind, causes in tally.counts_by_cause.items():
         counts = ", ".join(f"{cause} {count}" for cause, count in causes.items())
         lines.append(f"{kind}: {sum(causes.values())} ({counts})")
@@ -166,17 +168,12 @@ def _measure_lines(line: Line, numbers: Sequence[Number]) -> list[str]:
     placed += [Column("", title, SPAN_WIDTH) for title in (*SPAN_NAMES, *groups)]
     lines = [table_line(placed, [column.heading for column in placed])]
     for number in numbers:
-        cells = _span_cells(number, line["machine"][number.key])
-        for group in groups.values():
-            measure = group[number.key]
-            cells.append(number_text(number, measure["mean"] if measure else None))
+        measures = [(line["machine"][number.key], span) for span in SPAN_NAMES]
+        measures += [(group[number.key], "mean") for group in groups.values()]
+        cells = [number_text(number, measure and measure[span]) for measure, span in measures]
         label = f"{number.label} {shown_unit(number)}".rstrip()
         lines.append(table_line(placed, [label, *cells]))
     return lines
-
-
-def _span_cells(number: Number, measure: Line | None) -> list[str]:
-    return [number_text(number, measure[span] if measure else None) for span in SPAN_NAMES]
 
 
 def _state_lines(line: Line) -> list[str]:
@@ -189,43 +186,6 @@ def _state_lines(line: Line) -> list[str]:
             known_cores = max(known_cores, len(means))
     mean = f"SMT states, mean of {count_noun(known_cores, 'core')}"
     return [f"{mean}: {' · '.join(parts)}"] if parts else []
-
-
-def _cpu_lines(
-    session: Session, line: Line, numbers: Sequence[Number], *, states: bool
-) -> list[str]:
-    """Returns four lines for each CPU and, with `states`, for the states of each of their cores.
-    With more than MAX_LISTED_CPUS CPUs, only CPUs that the job ran on are listed."""
-    cpus = line["cpus"]
-    if len(cpus) > MAX_LISTED_CPUS and line["job"] is not None:
-        cpus = [cpu for cpu in cpus if cpu["cpu"] in line["job"]["cpus"]]
-    cpus = cpus[:MAX_LISTED_CPUS]
-    placed = table_columns(CPU_WIDTH, numbers)
-    lines = ["", table_line(placed, ["cpu", *(number.label for number in numbers)])]
-    lines.append(table_line(placed, ["", *map(shown_unit, numbers)]))
-    for cpu in cpus:
-        by_number = [_span_cells(number, cpu[number.key]) for number in numbers]
-        for line_index, span in enumerate(SPAN_NAMES):
-            name = f"{cpu['cpu'] if line_index == 0 else ''} {span:>4}"
-            lines.append(table_line(placed, [name, *(texts[line_index] for texts in by_number)]))
-    if left := len(line["cpus"]) - len(cpus):
-        lines.append(f"  … and {count_noun(left, 'CPU')} more: stat --json has all")
-    if not states:
-        return [*lines, ""]
-
-    placed = table_columns(CPU_WIDTH, (), len(STATES))
-    titles = ["", table_line(placed, ["core of", *STATES]), table_line(placed, ["", *"%%%%"])]
-    listed = {cpu["cpu"] for cpu in cpus}
-    for i, core_line in zip(session.shown_cores(), line["cores"], strict=True):
-        core, smt = session.cores[i], core_line["smt"]
-        if listed.isdisjoint(core) or not any(smt.values()):
-            continue
-        lines, titles = lines + titles, []
-        for line_index, span in enumerate(SPAN_NAMES):
-            shares = [percent(smt[s][span] if smt[s] else float("nan")) for s in STATES]
-            name = f"{ranges(core) if line_index == 0 else ''} {span:>4}"
-            lines.append(table_line(placed, [name, *shares]))
-    return [*lines, ""]
 
 
 # --- a command
@@ -250,8 +210,8 @@ def headline(command: str, line: Line) -> str:
     are of the whole process tree of the command."""
     run, job = line["run"], line["job"]
     used_s, wall_s = run["user_s"] + run["sys_s"], run["wall_s"]
-    name = safe_text(Path(command).name or command, MAX_NAME)
-    text = f"{name} took {'at most ' if run.get('late_s') else ''}{seconds_text(wall_s)}"
+    bound_text = "at most " if run.get("late_s") else ""
+    text = f"{safe_text(command, MAX_NAME)} took {bound_text}{seconds_text(wall_s)}"
     if wall_s < 0.1:
         return f"{text}."
     wait_text = ""
@@ -517,7 +477,7 @@ class CommandMeasurement(Measurement):
             if sum(counted[kind].values()) == 1
         ]  # fmt: skip
         ending = ending_lines(session, self.tally, line, self.job.argv)
-        self.summary = [*only, *ending, "", *heading(session)]
+        self.summary = [*only, *ending, "", heading(session)[0], *missing_lines(session)]
 
     def _count(self, episode: Episode, now_ns: int) -> None:
         self._first_episodes.setdefault(episode.kind, episode)

@@ -1,5 +1,5 @@
-"""Finds the group of tasks that waited most for a CPU, the tasks that ran on their CPUs meanwhile,
-and whether a mask or a cpuset kept them from other CPUs."""
+"""Explains waits for a CPU: which tasks waited most, which tasks ran on their CPUs meanwhile, and
+whether an affinity mask or a cpuset kept them from other CPUs."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ MIN_ROOM, MIN_IDLE = 0.5, 0.1
 """Minimum idle shares of a CPU: with MIN_ROOM, it could have run one more task; with MIN_IDLE, it
 could have run one for part of the time."""
 MIN_EXPLAINED_SHARE = 0.5
-"""Minimum running time of others, as a share of the waiting time, that explains it: then they are
-its cause, even if members of the group competed, too. Processes that ended between two scans are
-only searched for if others that were seen ran for less."""
+"""Minimum running time of other tasks, as a share of the waiting time, that explains the wait. Then
+they are its cause, even if members of the group also competed with each other. Only if the tasks
+that were scanned ran for less are processes considered that ended between two scans."""
 KERNEL_THREADS = {
     "ksoftirqd/": "softirq", "irq/": "irq", "kswapd": "reclaim", "kcompactd": "compaction",
     "khugepaged": "compaction", "idle_inject/": "idle-injection", "kidle_inj": "idle-injection",
@@ -63,15 +63,16 @@ to leaving idle states: the deepest states of servers take up to 0.3 ms."""
 _VM_PATTERN = re.compile(r"\S*(?:qemu|kvm)\S* (?:.* )?-name (?:guest=)?([^\s,]+)")
 """The command line of QEMU, with the name of its VM."""
 OWN_NAMES = {"perftop", "perfprobe"}
-"""Names of the tasks that measure: their waits are reported only where no other task waits."""
+"""Names of the processes that measure. Their waits are reported only where no other task waits, and
+their cost is reported separately."""
 VM_THREAD = "thread"
-"""A task of a VM, whose guest counts its waits as steal."""
+"""Noun for the tasks of a VM, whose guest counts their waits as steal."""
 UNKNOWN_NEIGHBOUR = "what ran there is not known"
 
 
 @dataclass(frozen=True)
 class WaitingLoss:
-    """The group of tasks that waited most, and the tasks that they waited for."""
+    """The part of a `why_report.Finding` on the tasks that waited most."""
 
     text: str
     culprit: str
@@ -82,7 +83,7 @@ class WaitingLoss:
     """`measured`: the tasks that they waited for ran on their CPUs. `inferred`: the CPUs of those
     tasks are unknown. `unknown`: nothing is known about those tasks."""
     headline: str
-    share: float
+    victim_share: float
     """Share of their own time that they waited; 0 if they needed little CPU time."""
 
 
@@ -95,7 +96,7 @@ class _Waiters:
     """The group of tasks that waited most."""
 
     name: str
-    what: str
+    noun: str
     """`thread` for a watched job or a VM, else `task`."""
     pids: set[int]
     members: Mapping[Any, TaskTimes]
@@ -131,30 +132,29 @@ def waiting_loss(
     None selects, among all tasks, the group of tasks with one name that waited most. `totals`,
     `whole`: times and numbers of the observed span. `over`: use the past tense."""
     times, span_s = totals.times, totals.elapsed_s
-    everywhere_tasks = _without_quotas(times, times.tasks)
+    tasks = _without_quotas(times, times.tasks)
     threads = _without_quotas(times, times.threads)
     by_cause, waited_s = totals.losses.by_cause, sum(one.wait_s for one in threads.values())
     if any(kind == "interrupt" for kind, _ in by_cause) and waited_s > 0:
         part = min(1.0, float(by_cause[WAIT_CAUSE].sum()) / waited_s)
         threads = {key: _with_wait(one, part * one.wait_s) for key, one in threads.items()}
-    tasks = {key: one for key, one in everywhere_tasks.items() if key[2] != UNKNOWN_CPU}
-    waiters = _find_waiters(session, job, threads, tasks)
+    placed_tasks = {key: one for key, one in tasks.items() if key[2] != UNKNOWN_CPU}
+    waiters = _find_waiters(session, job, threads, placed_tasks)
     if waiters is None:
         return None
     covered_s = span_s if job is not None else min(span_s, times.seen_s)
-    reason = _find_reason(session, waiters, tasks, everywhere_tasks, whole, covered_s)
+    reason = _find_reason(session, waiters, placed_tasks, tasks, whole, covered_s)
     name, members, waiting = waiters.name, waiters.members, waiters.waiting
-    group, cpus, for_whom = waiters.total, waiters.cpus, reason.waited_for
+    group, cpus, waited_for = waiters.total, waiters.cpus, reason.waited_for
 
     comms = [*dict.fromkeys(safe_text(one.comm, MAX_NAME) for one in waiting.values() if one.comm)]
     whose = f"{name} ({', '.join(comms[:2])})" if len(comms) > 1 and job is not None else name
-    who = f"{count_noun(len(members), waiters.what)} of {whose}" if len(members) > 1 else name
+    who = f"{count_noun(len(members), waiters.noun)} of {whose}" if len(members) > 1 else name
     who = f"{len(waiting)} of {who}" if len(waiting) < len(members) else who
     verb = "waited" if over else "waits" if len(waiting) == 1 else "wait"
-    after = f"{reason.preposition} "
+    they, their = ("they", "their") if len(waiting) > 1 else ("it", "its")
     place = short_place_text(session.topology, cpus, cpus[0])
 
-    they = "they" if len(waiting) > 1 else "it"
     digits = 1 if group.wanted_s >= 1 else 2
     is_crowded = job is None and any(
         times.full_s.get(cpu, 0.0) >= MIN_FULL_SHARE * covered_s for cpu in cpus
@@ -162,31 +162,35 @@ def waiting_loss(
     bound_text = "at least " if is_crowded else ""
     evidence = [f"{they} waited {bound_text}{group.wait_s:.2f} of {group.wanted_s:.{digits}f} s"]
     evidence += ["only the busiest of a CPU are seen"] if is_crowded else []
-    evidence += ["steal for the guest"] if job is None and waiters.what == VM_THREAD else []
+    evidence += ["steal for the guest"] if job is None and waiters.noun == VM_THREAD else []
     if group.longest_s >= MIN_LONG_S:
         evidence.append(f"once for {short_duration(group.longest_s)} or longer")
     if len(waiting) > 1:
         slowest = max(one.wait_s / one.wanted_s for one in waiting.values() if one.wanted_s > 0)
         evidence.append(f"one of them {whole_percent(slowest)} of its time")
     evidence += reason.evidence
-    everyone = _sum_times(tasks.values())
-    if job is None and everyone.wait_s > 1.1 * group.wait_s:
-        evidence.append(f"all tasks {everyone.wait_s:.2f} of {everyone.wanted_s:.1f} s")
-    share = percent_of(group.wait_s, group.wanted_s)
-    headline = f"{who} {verb} {bound_text}{share} of {'their' if len(waiting) > 1 else 'its'} time"
+    all_tasks = _sum_times(placed_tasks.values())
+    if job is None and all_tasks.wait_s > 1.1 * group.wait_s:
+        evidence.append(f"all tasks {all_tasks.wait_s:.2f} of {all_tasks.wanted_s:.1f} s")
     is_everywhere = len(cpus) == len(session.shown)
-    awaited, where = ("a CPU", "") if is_everywhere else (place, f" on {place}")
-    ends = [f"{after}{' and '.join(for_whom)}", f"{after}{for_whom[0]}"] if for_whom else []
-    tries = [f"{headline} {end}{where}" for end in ends] or [f"{headline} for {awaited}"]
+    ends = ["for a CPU" if is_everywhere else f"for {place}"]
+    if waited_for:
+        where = "" if is_everywhere else f" on {place}"
+        ends = [f"{reason.preposition} {' and '.join(waited_for)}{where}",
+                f"{reason.preposition} {waited_for[0]}{where}"]  # fmt: skip
+    share = percent_of(group.wait_s, group.wanted_s)
+    headlines = [f"{who} {verb} {bound_text}{share} of {their} time {end}" for end in ends]
     is_one = job is None and len(cpus) == 1
-    if is_one and (pair := _named_neighbours(tasks, cpus[0], reason.neighbours, waiters.pids)):
+    if is_one and (
+        pair := _named_neighbours(placed_tasks, cpus[0], reason.neighbours, waiters.pids)
+    ):
         shared, waited = ("shared", "waited") if over else ("share", "waits")
-        tries = [f"{' and '.join(pair)} {shared} {place}: each {waited} {share} of its time"]
-    headline = next((text for text in tries if len(text) < MAX_SENTENCE), tries[-1])
+        headlines = [f"{' and '.join(pair)} {shared} {place}: each {waited} {share} of its time"]
     return WaitingLoss(
-        f"{who} {verb} {f'{ends[0]}{where}' if for_whom else f'for {awaited}'}",
-        reason.culprit if job is not None else name, evidence, reason.hint, cpus, reason.confidence,
-        headline, victim_share(group.wait_s, group.wanted_s, span_s),
+        f"{who} {verb} {ends[0]}", reason.culprit if job is not None else name, evidence,
+        reason.hint, cpus, reason.confidence,
+        next((text for text in headlines if len(text) < MAX_SENTENCE), headlines[-1]),
+        victim_share(group.wait_s, group.wanted_s, span_s),
     )  # fmt: skip
 
 
@@ -195,7 +199,7 @@ def _find_waiters(
 ) -> _Waiters | None:
     """Returns the watched job, or the group of tasks that waited most; None if none waited."""
     members = threads
-    name, what, pids = job or "", "thread", {pid for pid, _ in threads}
+    name, noun, pids = job or "", "thread", {pid for pid, _ in threads}
     if job is None:
         names_by_task = {(pid, comm): _related_names(session, pid, comm) for pid, comm, _ in tasks}
         waits: dict[tuple[str, ...], float] = {}
@@ -211,7 +215,7 @@ def _find_waiters(
         pids = {pid for pid, _ in by_pid}
         members = {key: _sum_times(parts, key[1]) for key, parts in by_pid.items()}
         is_vm = worst[0] not in {safe_text(comm, MAX_NAME) for _, comm in by_pid}
-        name, what = worst[0], VM_THREAD if is_vm else "task"
+        name, noun = worst[0], VM_THREAD if is_vm else "task"
     waiting = {
         key: one for key, one in members.items() if one.wait_s > MIN_WAIT_SHARE * one.wanted_s
     }
@@ -221,19 +225,19 @@ def _find_waiters(
             return None
         waiting = {longest_waiter: members[longest_waiter]}
     cpus = sorted({max(one.by_cpu, key=lambda cpu: one.by_cpu[cpu]) for one in waiting.values()})
-    return _Waiters(name, what, pids, members, waiting, _sum_times(members.values()), cpus)
+    return _Waiters(name, noun, pids, members, waiting, _sum_times(members.values()), cpus)
 
 
 def _find_reason(
-    session: Session, waiters: _Waiters, tasks: Tasks, everywhere_tasks: Tasks, whole: Interval,
+    session: Session, waiters: _Waiters, placed_tasks: Tasks, all_tasks: Tasks, whole: Interval,
     covered_s: float,
 ) -> _WaitReason:  # fmt: skip
     """Returns what the group waited for: tasks that ran on its CPUs, its own members, processes too
     short-lived to be seen, or a CPU that first had to leave an idle state; and how a mask or a
-    cpuset kept it from other CPUs. `tasks`: those of `everywhere_tasks` whose CPU is known;
-    `covered_s`: the time of which their times are."""
+    cpuset kept it from other CPUs. `placed_tasks`: those of `all_tasks` whose CPU is known;
+    `covered_s`: seconds that these records of tasks cover."""
     cpus, total, members = waiters.cpus, waiters.total, waiters.members
-    ran_s = run_times_beside(tasks, cpus, waiters.pids)
+    ran_s = run_times_beside(placed_tasks, cpus, waiters.pids)
     neighbours = [who for who in sorted(ran_s, key=lambda who: -ran_s[who])
                  if ran_s[who] >= MIN_BLAME_SHARE * total.wait_s]  # fmt: skip
     mutual = len(members) > 1 and any(
@@ -242,7 +246,7 @@ def _find_reason(
     storm, least_s = None, MIN_EXPLAINED_SHARE * total.wait_s
     is_explained = mutual or sum(ran_s.values()) >= least_s
     if not is_explained:
-        storm = _process_storm(session, everywhere_tasks, cpus, waiters.pids, least_s)
+        storm = _process_storm(session, all_tasks, cpus, waiters.pids, least_s)
     mean_s = total.wait_s / total.switches if total.switches else inf
     rows = [row for row in session.shown if session.topology[row].cpu in cpus]
     idle = 1 - whole.values.mean("util", rows)
@@ -265,28 +269,27 @@ def _find_reason(
         cause = _kernel_cause(session, *neighbours[0])
         culprit = cause_of(cause).name if cause else _task_name(session, *neighbours[0])
         culprit += f"[{neighbours[0][0]}]" if culprit == waiters.name else ""
-    for_whom = ["each other"] if mutual else []
+    waited_for = ["each other"] if mutual else []
     if storm is not None:
         neighbours = []
-        culprit, for_whom = storm.child_names, [f"{storm.child_names} of {storm.parent}"]
+        culprit, waited_for = storm.child_names, [f"{storm.child_names} of {storm.parent}"]
     for pid, comm in neighbours[:1]:
         more = f" and {len(neighbours) - 1} more" if neighbours[1:] else ""
-        for_whom.append(f"{_task_name(session, pid, comm)}[{pid}]{more}")
+        waited_for.append(f"{_task_name(session, pid, comm)}[{pid}]{more}")
     # each of these tasks ran too little to be named
-    if not for_whom and sum(ran_s.values()) >= least_s:
-        culprit, for_whom = "many other tasks", [f"{len(ran_s)} other tasks"]
+    if not waited_for and sum(ran_s.values()) >= least_s:
+        culprit, waited_for = "many other tasks", [f"{len(ran_s)} other tasks"]
     busiest_task = max(ran_s, key=lambda who: ran_s[who], default=None)
     stuck = {key[0] if isinstance(key, tuple) else key for key in waiters.waiting}
     limit, allowed = _allowed_cpus(session, stuck)
-    spare = _spare_seconds(session, whole, allowed if limit else cpus)
+    spare = _idle_shares(session, whole, allowed if limit else cpus)
     if limit:
         count = sum(row.online for row in session.topology)
         evidence.append(f"may use {len(allowed)} of {count_noun(count, 'CPU')} ({limit})")
-        evidence += [
-            f"CPU {cpu} is {whole_percent(share)} idle" for cpu, share in [*spare.items()][:1]
-        ]
+        for cpu in [*spare][:1]:
+            evidence.append(f"CPU {cpu} is {whole_percent(spare[cpu])} idle")
     evidence += [f"children of {storm.parent} ran {storm.run_s:.2f} s"] if storm else []
-    if not for_whom:
+    if not waited_for:
         evidence.append(f"most of {UNKNOWN_NEIGHBOUR}" if ran_s else UNKNOWN_NEIGHBOUR)
     if busiest_task is not None and not neighbours and not mutual and storm is None:
         name = _task_name(session, *busiest_task)
@@ -309,9 +312,9 @@ def _find_reason(
         hint = f"no more than {count_noun(len(usable), 'thread')} at a time, one for each CPU"
         if limit:
             hint = f"a {limit} of more CPUs, or no more than {count_noun(len(usable), 'thread')}"
-    belief = confidence(*WAIT_CAUSE, counted=storm is None) if for_whom else "unknown"
+    belief = confidence(*WAIT_CAUSE, counted=storm is None) if waited_for else "unknown"
     preposition = "for" if mutual else "behind"
-    return _WaitReason(culprit, for_whom, evidence, neighbours, preposition, hint, belief)
+    return _WaitReason(culprit, waited_for, evidence, neighbours, preposition, hint, belief)
 
 
 def _related_names(session: Session, pid: int, comm: str) -> tuple[str, ...]:
@@ -355,24 +358,18 @@ class Storm:
 
 
 def _process_storm(
-    session: Session,
-    tasks: Tasks,
-    cpus: Sequence[int],
-    excluded_pids: Collection[int],
+    session: Session, tasks: Tasks, cpus: Sequence[int], excluded_pids: Collection[int],
     least_s: float,
-) -> Storm | None:
+) -> Storm | None:  # fmt: skip
     """Returns the processes that ran most between scans and may run on these CPUs; None if none ran
     for `least_s`."""
     online = {row.cpu for row in session.topology if row.online}
     times_by_parent: dict[int, dict[str, TaskTimes]] = {}
     for (pid, child, cpu), one in tasks.items():
-        mask = _parse_cpu_list(session.details.get(str(pid), {}).get("affinity"), online)
-        if (
-            cpu == UNKNOWN_CPU
-            and pid not in excluded_pids
-            and (not mask or not mask.isdisjoint(cpus))
-        ):
-            times_by_parent.setdefault(pid, {})[child] = one
+        if cpu == UNKNOWN_CPU and pid not in excluded_pids:
+            mask = _parse_cpu_list(session.details.get(str(pid), {}).get("affinity"), online)
+            if not mask or not mask.isdisjoint(cpus):
+                times_by_parent.setdefault(pid, {})[child] = one
     run_s = {
         pid: sum(one.run_s for one in parts.values()) for pid, parts in times_by_parent.items()
     }
@@ -428,19 +425,16 @@ def _with_wait(task: TaskTimes, wait_s: float) -> TaskTimes:
 
 
 def _sum_times(times: Iterable[TaskTimes], comm: str = "") -> TaskTimes:
-    run_s, wait_s, longest_s, switches, by_cpu = 0.0, 0.0, 0.0, 0, dict[int, float]()
-    without_waits_s = 0.0
+    total = TaskTimes(comm)
     for task in times:
-        run_s += task.run_s
-        wait_s += task.wait_s
-        without_waits_s += task.without_waits_s
-        longest_s, switches = max(longest_s, task.longest_s), switches + task.switches
+        total.run_s += task.run_s
+        total.wait_s += task.wait_s
+        total.without_waits_s += task.without_waits_s
+        total.longest_s = max(total.longest_s, task.longest_s)
+        total.switches += task.switches
         for cpu, wanted_s in task.by_cpu.items():
-            by_cpu[cpu] = by_cpu.get(cpu, 0.0) + wanted_s
-    return TaskTimes(
-        comm, run_s, wait_s, by_cpu, longest_s=longest_s, switches=switches,
-        without_waits_s=without_waits_s,
-    )  # fmt: skip
+            total.by_cpu[cpu] = total.by_cpu.get(cpu, 0.0) + wanted_s
+    return total
 
 
 def run_times_beside(
@@ -455,13 +449,14 @@ def run_times_beside(
     return ran_s
 
 
-def _spare_seconds(session: Session, whole: Interval, taken: Collection[int]) -> dict[int, float]:
-    """Returns the idle share of the other CPUs that had room for more work, the idlest first."""
+def _idle_shares(session: Session, whole: Interval, taken: Collection[int]) -> dict[int, float]:
+    """Returns the idle share of each CPU outside `taken` that had room for more work, the idlest
+    first."""
     util = whole.values["util"]
     idle = {session.topology[row].cpu: 1 - float(util[row]) for row in session.shown
             if session.online[row] and session.topology[row].cpu not in taken}  # fmt: skip
-    idle_cpus = {cpu: share for cpu, share in idle.items() if share >= MIN_IDLE}
-    return dict(sorted(idle_cpus.items(), key=lambda pair: -pair[1]))
+    return {cpu: idle[cpu] for cpu in sorted(idle, key=lambda cpu: -idle[cpu])
+            if idle[cpu] >= MIN_IDLE}  # fmt: skip
 
 
 def _allowed_cpus(session: Session, pids: Iterable[int]) -> tuple[str, set[int]]:

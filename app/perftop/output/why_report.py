@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite, nan
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,6 +27,7 @@ from perftop.model.kinds import (
     CLOCK_CAPS,
     KINDS,
     LINE_REMEDIES,
+    STEAL_CAUSE,
     Episode,
     cause_of,
 )
@@ -41,7 +41,7 @@ from perftop.output.evidence import (
     evidence_pieces,
     mean_of_job,
 )
-from perftop.output.sentences import as_clause, culprits, losers, sentence, text
+from perftop.output.sentences import as_clause, command_name, culprits, losers, sentence, text
 from perftop.output.sentences import subject_of as cause_subject
 from perftop.output.waiting import (
     MAX_NAME,
@@ -53,7 +53,6 @@ from perftop.output.waiting import (
 from perftop.session.interval import Interval
 from perftop.session.losses import (
     QUOTA_CAUSE,
-    STEAL_CAUSE,
     STOPPED_CAUSE,
     UNEXPLAINED,
     WAIT_CAUSE,
@@ -184,7 +183,7 @@ def report(
     if totals is None:
         totals = replace(session.totals(), start_ns=first_ns)
     whole = whole or session.run_interval()
-    job = _job_text(session, argv or session.command, totals.times)
+    job = _job_name(session, argv or session.command, totals.times)
     episodes = session.episodes(totals.start_ns, totals.end_ns)
     findings = [
         _finding(session, totals, whole, cause, episodes, job, past=past, over=over)
@@ -195,7 +194,7 @@ def report(
         lasting_reasons(session),
         lambda missing: None if missing.what in hidden else _EPISODE_NAMES.get(missing.what),
     )
-    unseen = [(", ".join(what), why, fix) for (why, fix), what in reasons.items()]
+    unseen = [(", ".join(names), why, fix) for (why, fix), names in reasons.items()]
     spent, chosen = totals.times.job_time(), session.evaluator.chosen
     if not totals.times.has_waits:
         short = "too short to tell" if totals.times.wait_snapshots else ""
@@ -237,26 +236,26 @@ L3_CAPACITY = ("the share of the L3", "not counted", "-e cache-misses")
 misses was chosen."""
 
 
-def _job_text(session: Session, argv: Sequence[str], times: RunTimes) -> str | None:
+def _job_name(session: Session, argv: Sequence[str], times: RunTimes) -> str | None:
     """Returns the name of the watched job; None if no job is watched. A process that was already
     running has the name of most of its threads."""
     name = session.neighbours.watched_job.name
     if argv:
-        return _command_name(argv, times)
-    if name is None or not name.isdecimal():
-        is_group = name is not None and name.startswith("/")
-        return None if name is None else safe_text(owner(name) if is_group else name, MAX_NAME + 1)
-    names = Counter(thread.comm for thread in times.threads.values())
-    return safe_text(names.most_common(1)[0][0], MAX_NAME + 1) if names else f"process {name}"
+        busiest = max(times.threads.values(), key=lambda thread: thread.run_s, default=None)
+        name = command_name(argv, "" if busiest is None else busiest.comm)
+    elif name is None:
+        return None
+    elif is_group(name):
+        name = owner(name)
+    elif name.isdecimal():
+        comms = Counter(thread.comm for thread in times.threads.values())
+        name = comms.most_common(1)[0][0] if comms else f"process {name}"
+    return safe_text(name, MAX_NAME + 1)
 
 
-def _command_name(argv: Sequence[str], times: RunTimes) -> str:
-    """Returns the name of a command. `nice`, `env` and `timeout` run another program, which is in
-    their arguments: the name is that of the argument that used most of the time."""
-    busiest = max(times.threads.values(), key=lambda thread: thread.run_s, default=None)
-    names = [Path(word).name for word in argv]
-    is_busiest = (name for name in names if busiest is not None and name[:15] == busiest.comm)
-    return safe_text(next(is_busiest, names[0]), MAX_NAME + 1)
+def is_group(watched: str) -> bool:
+    """Returns whether the watched job is a control group or a unit, not a process."""
+    return watched.startswith("/") or watched.endswith((".service", ".scope", ".slice"))
 
 
 # --- one cause
@@ -320,18 +319,13 @@ def _finding(
         return _quota_finding(finding, times, job, totals.elapsed_s, over=over)
     if cause == STOPPED_CAUSE and times.threads:
         return _stopped_finding(finding, times, job)
-    if (
-        cause == WAIT_CAUSE
-        and (waits := waiting_loss(session, job, totals, whole, over=over)) is not None
-    ):
-        for_s = finding.active_s if job else min(times.waiting_s, span_ns / 1e9)
-        return replace(
-            finding, text=waits.text, culprit=waits.culprit, evidence=waits.evidence,
-            hint=waits.hint, cpus=waits.cpus, active_s=for_s, confidence=waits.confidence,
-            headline=waits.headline, victim_share=waits.share,
-        )  # fmt: skip
-    if cause == WAIT_CAUSE and worst is None:
-        return replace(finding, confidence="unknown", evidence=[UNKNOWN_NEIGHBOUR])
+    if cause == WAIT_CAUSE:
+        waits = waiting_loss(session, job, totals, whole, over=over)
+        if waits is not None:
+            active_s = finding.active_s if job else min(times.waiting_s, span_ns / 1e9)
+            return replace(finding, active_s=active_s, **vars(waits))
+        if worst is None:
+            return replace(finding, confidence="unknown", evidence=[UNKNOWN_NEIGHBOUR])
     caps = safe_text(session.hello.settings.get(BANDWIDTH_CAPS.key, ""), MAX_OWNER)
     is_intel = session.hello.identity.vendor == "GenuineIntel"
     is_deep = worst is not None and (worst.depth or 0.0) >= MIN_CAPPED_LOSS
@@ -387,12 +381,12 @@ def _stopped_finding(finding: Finding, times: RunTimes, job: str | None) -> Find
     threads = times.threads
     (pid, _), worst = max(threads.items(), key=lambda pair: pair[1].stop_loss_s)
     state = max(STOP_REASONS, key=lambda letter: worst.by_state.get(letter, 0.0))
-    who, reason = safe_text(worst.comm, MAX_NAME), STOP_REASONS[state]
-    who = job if job is not None and len(threads) == 1 else who
-    others = sum(thread.stopped_s > 0 for thread in threads.values()) - 1
-    seen = "D, its group is frozen" if state == "F" else state
-    evidence = [f"state of {safe_text(worst.comm, MAX_NAME)}[{pid}]: {seen}"]
-    evidence += [f"{count_noun(others, 'more thread')} too"] if others else []
+    comm, reason = safe_text(worst.comm, MAX_NAME), STOP_REASONS[state]
+    who = job if job is not None and len(threads) == 1 else comm
+    more = sum(thread.stopped_s > 0 for thread in threads.values()) - 1
+    state_text = "D, its group is frozen" if state == "F" else state
+    evidence = [f"state of {comm}[{pid}]: {state_text}"]
+    evidence += [f"{count_noun(more, 'more thread')} too"] if more else []
     fixes = {"T": f"kill -CONT {pid}", "t": "detach the debugger", "F": "thaw its control group"}
     text = f"{who} was stopped for {worst.stopped_s:.1f} of {worst.elapsed_s:.1f} s ({reason})"
     how = confidence(*STOPPED_CAUSE, error=worst.state_error_s, effect=worst.stopped_s)
@@ -417,12 +411,6 @@ def _blamed_name(cause: Cause, worst: Episode | None) -> str:
     return as_clause(cause_of("license").subject if kind == "license" else cause_subject(known))
 
 
-def _has_spare_time(session: Session, core: Sequence[int]) -> bool:
-    """Returns whether the tasks of a core leave room for another one, as last recorded."""
-    activities = [a for cpu in core for a in session.snapshot.activity_on(str(cpu))]
-    return sum(activity.task.share for activity in activities) < MAX_CORE_SHARE
-
-
 def remedy(session: Session, cause: Cause, worst: Episode | None, cpus: Sequence[int]) -> str:
     """Returns a remedy for a cause that acts on these CPUs; '' if none is known. `worst`: the
     costliest episode of the cause."""
@@ -442,13 +430,15 @@ def remedy(session: Session, cause: Cause, worst: Episode | None, cpus: Sequence
                 return remedy
     who = culprits(worst) if worst is not None else []
     if who and cause[1] == "sibling":
-        others = [core for core in session.cores if {*cpus}.isdisjoint(core)]
+        other_cores = [core for core in session.cores if {*cpus}.isdisjoint(core)]
         online = {row.cpu for row in session.topology if row.online}
-        if not any(
-            _has_spare_time(session, core) for core in others if not online.isdisjoint(core)
-        ):
+        used_shares = [
+            sum(a.task.share for cpu in core for a in session.snapshot.activity_on(str(cpu)))
+            for core in other_cores if not online.isdisjoint(core)
+        ]  # fmt: skip
+        if min(used_shares, default=1.0) >= MAX_CORE_SHARE:
             return f"run {who[0].comm}[{who[0].pid}] at another time: no other core has room"
-        free = online.intersection(cpu for core in others for cpu in core)
+        free = online.intersection(cpu for core in other_cores for cpu in core)
         return f"taskset -acp {ranges(free)} {who[0].pid}"
     if who and cause[1] in {"memory", "cache"}:
         place = "package" if cause[1] == "memory" else "L3"

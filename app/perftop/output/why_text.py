@@ -21,12 +21,18 @@ from perftop.base.text import (
     wrap_text,
 )
 from perftop.model.belief import COUNTED
-from perftop.model.kinds import KINDS
+from perftop.model.kinds import KINDS, STEAL_CAUSE
 from perftop.output.run_summary import spent_text
 from perftop.output.sentences import MAX_SENTENCE, short_place_text
 from perftop.output.stat_lines import Line, json_number
-from perftop.output.why_report import MAX_CAUSES, MIN_SHARE, MIN_WHOLE_SHARE, Finding, Report
-from perftop.session.losses import STEAL_CAUSE
+from perftop.output.why_report import (
+    MAX_CAUSES,
+    MIN_SHARE,
+    MIN_WHOLE_SHARE,
+    Finding,
+    Report,
+    is_group,
+)
 from perftop.session.session import Session
 
 WIDTH = 78
@@ -53,17 +59,14 @@ def answer(session: Session, report: Report) -> str:
     blind = "" if session.evaluator.chosen["busy_hz"] else " Its clock is not visible."
     if report.job and not report.totals.times.threads:
         watched = session.neighbours.watched_job.name or ""
-        named = not watched.isdecimal()
-        is_group = watched.startswith("/") or watched.endswith((".service", ".scope", ".slice"))
-        unseen = (
-            f"No process {'in' if is_group else 'named'} {who} was found"
-            if named
-            else f"{_capitalise(who)} ended before a sample"
-        )
-        if not report.is_whole_run:
-            ran = "was not running" if report.is_over else "is not running"
-            unseen = f"{unseen} in this time" if named else f"{_capitalise(who)} {ran}"
-        return f"{unseen}, so nothing is known of it."
+        if not watched.isdecimal():
+            unseen = f"No process {'in' if is_group(watched) else 'named'} {who} was found"
+            unseen += "" if report.is_whole_run else " in this time"
+        elif report.is_whole_run:
+            unseen = f"{_capitalise(who)} ended before a sample"
+        else:
+            unseen = f"{_capitalise(who)} {'was' if report.is_over else 'is'} not running"
+        return f"{unseen}, so nothing is known about it."
     if not isfinite(whole) and not isfinite(report.interval.values.mean("util", session.shown)):
         is_sampled = report.totals.sample_count > report.totals.suspect_count
         why = "how busy CPUs were cannot be read" if is_sampled else "no good sample was taken"

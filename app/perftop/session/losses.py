@@ -33,14 +33,13 @@ from perftop.base.arrays import Bools, Floats, Ints
 from perftop.base.text import safe_text
 from perftop.model.delta import first_true
 from perftop.model.evaluation import LOSS_PARTS, Lost
-from perftop.model.kinds import Episode
+from perftop.model.kinds import STEAL_CAUSE, Episode
 from perftop.session.episodes import LATE_NS, RUN_ENDED, RUN_STARTED
 from perftop.session.interval import Span
 from perftop.session.task_times import RunTimes
 
 Cause = tuple[str, str]
 """Kind and cause of the episodes that caused the loss."""
-STEAL_CAUSE: Cause = ("steal", "hypervisor")
 WAIT_CAUSE: Cause = ("neighbour", "scheduler")
 QUOTA_CAUSE: Cause = ("quota", "quota")
 STOPPED_CAUSE: Cause = ("stopped", "stopped")

@@ -195,9 +195,8 @@ class Stat(MeasuredWork):
             why = self.measurement.report(self.session)
             lines = ["", answer(self.session, why), *lines]
         if not self._lines:
-            machine = stat_text.heading(self.session)
-            lines = [*machine, *lines] if argv is None else [*lines, "", *machine]
-        self._print(self._heading() + lines)
+            lines += ["", stat_text.heading(self.session)[0]]
+        self._print([*self._heading(), *lines, *stat_text.missing_lines(self.session)])
 
     def _print_episode(self, episode: Episode) -> None:
         from perftop.output import stat_text

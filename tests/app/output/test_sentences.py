@@ -21,6 +21,7 @@ from perftop.output.evidence import evidence_json, evidence_piece, evidence_text
 from perftop.output.sentences import (
     MAX_SENTENCE,
     clocks_text,
+    command_name,
     depth_text,
     duration_phrase,
     group_episodes,
@@ -366,3 +367,17 @@ def test_all_causes_of_halts_and_all_flags_have_words() -> None:
     keys = *(f"explained_by_{key}" for key in MARKERS), *PCU_COUNTERS, *FLAG_COUNTERS
     results = {key: PolledBits((), 0) if key in FLAG_COUNTERS else 0.5 for key in keys}
     assert evidence_json(results).keys().isdisjoint(keys)
+
+
+@pytest.mark.parametrize(("words", "busiest", "name"), [
+    ("/usr/bin/make -j4", "", "make"),
+    ("make -j4", "cc1", "make"),
+    ("nice -n 5 ./job", "cc1", "job"),
+    ("env A=b timeout 10s taskset -c 0-3,8 ./job --fast", "", "job"),
+    ("bash run.sh job", "job", "job"),
+    ("nice", "", "nice"),
+])  # fmt: skip
+def test_a_command_has_the_name_of_the_program_that_it_runs(
+    words: str, busiest: str, name: str
+) -> None:
+    assert command_name(words.split(), busiest) == name

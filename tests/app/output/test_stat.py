@@ -124,7 +124,7 @@ HOG = {"pid": 6450, "comm": "hog", "ran_s": 5.0}
 
 
 @pytest.mark.parametrize(("command", "line", "sentence"), [
-    ("/usr/bin/job", command_record(3.0, 8.65, waited_s=5.65, behind=[HOG]),
+    ("job", command_record(3.0, 8.65, waited_s=5.65, behind=[HOG]),
      ("job took 8.65 s: it ran 3.00 s on CPU 1 and waited 5.65 s for a CPU, mostly behind "
       "hog[6450].")),
     # `hog` ran for too short a time to be named.

@@ -15,7 +15,7 @@ from truths import PLAYED_S, SMALL, found_episodes, play_episodes
 
 from perfprobe.wire import Identity
 from perftop.model.counters import Counters
-from perftop.model.kinds import Episode, cause_of
+from perftop.model.kinds import STEAL_CAUSE, Episode, cause_of
 from perftop.output import why_report
 from perftop.output.evidence import _memory_clues
 from perftop.output.waiting import UNKNOWN_NEIGHBOUR, WaitingLoss, waiting_loss
@@ -31,7 +31,6 @@ from perftop.output.why_report import (
 from perftop.output.why_text import answer, lines
 from perftop.session.losses import (
     QUOTA_CAUSE,
-    STEAL_CAUSE,
     STOPPED_CAUSE,
     UNEXPLAINED,
     WAIT_CAUSE,

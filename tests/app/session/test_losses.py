@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 from truths import PLAYED_S, SMALL, found_episodes
 
 from perftop.model.evaluation import LOSS_PARTS, Lost
-from perftop.model.kinds import Episode
+from perftop.model.kinds import STEAL_CAUSE, Episode
 from perftop.session.episodes import LATE_NS
 from perftop.session.losses import (
     MAX_UNSETTLED,
-    STEAL_CAUSE,
     UNEXPLAINED,
     WAIT_CAUSE,
     Cause,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from perftop.model.kinds import STEAL_CAUSE
 from perftop.model.tasks import Quotas, owner
-from perftop.session.losses import QUOTA_CAUSE, STEAL_CAUSE, WAIT_CAUSE, LossSums
+from perftop.session.losses import QUOTA_CAUSE, WAIT_CAUSE, LossSums
 from perftop.session.task_times import RunTimes, TaskTimes
 
 GROUP, POD = "/pods/web", "/pods"

@@ -1,6 +1,5 @@
-"""The page that Prometheus scrapes, built from the sums so far, at most once per sample and format.
-
-Dashboards and alerts depend on the names, types and labels of the metric families.
+"""The page that Prometheus scrapes. It is built from the sums so far, at most once for each sample
+and format. Dashboards and alerts depend on the names, types and labels of the metric families.
 """
 
 from __future__ import annotations
@@ -135,49 +134,28 @@ class Family(NamedTuple):
     """Number of series, each of which is one line."""
 
 
-def series_of(heading: Heading, values: Iterable[tuple[Labels, float]]) -> Family:
-    """Returns a family whose series appear over time and are never removed. NaN values have no
-    series."""
+def family_of(heading: Heading, values: Iterable[tuple[Labels, float]]) -> Family:
+    """Returns a family with a series for each value; NaN values have no series."""
     lines = [f"{heading.sample}{labels(**places)} {value:.15g}\n" for places, value in values
              if not math.isnan(value)]  # fmt: skip
     return Family(heading, "".join(lines), len(lines))
 
 
-class _FamilyTemplate(NamedTuple):
-    places: Sequence[Labels]
-    known_mask: bytes
-    """Mask of the known values, as bytes."""
-    text: str
-    """Template of all lines, with a placeholder for each value."""
-
-
-class GridFamilies:
-    """Families with a series for each element of `places` and each name. Most families keep their
-    labels, so the template of their lines is built only once."""
-
-    def __init__(self) -> None:
-        self._templates: dict[str, _FamilyTemplate] = {}
-        """The last template of each family, by name of the family."""
-
-    def family(
-        self, heading: Heading, places: Sequence[Labels], values: Floats, label: str = "",
-        names: Sequence[str] = ("",),
-    ) -> Family:  # fmt: skip
-        """Returns a family. `places`: labels of the CPUs, cores or packages; the caller passes a
-        new object when they change. `values`: array of shape (names, places), NaN for unknown
-        values."""
-        flat = values.ravel()
-        known = np.isfinite(flat)
-        form = self._templates.get(heading.name)
-        if form is None or form.places is not places or form.known_mask != known.tobytes():
-            by_name = [{label: name} if label else {} for name in names]
-            line_starts = [f"{heading.sample}{labels(**place, **name_labels)} "
-                      for name_labels in by_name for place in places]  # fmt: skip
-            lines = zip(line_starts, known.tolist(), strict=True)
-            templates = (line.replace("%", "%%") for line, is_known in lines if is_known)
-            text = "".join(f"{line}%.15g\n" for line in templates)
-            form = self._templates[heading.name] = _FamilyTemplate(places, known.tobytes(), text)
-        return Family(heading, form.text % tuple(flat[known].tolist()), int(known.sum()))
+def grid_family(
+    heading: Heading, places: Sequence[str], values: Floats, label: str = "",
+    names: Sequence[str] = ("",),
+) -> Family:  # fmt: skip
+    """Returns a family with a series for each name and each element of `places`, the labels of
+    CPUs, cores or packages as text. `values`: array of shape (names, places), NaN for unknown
+    values."""
+    lines = []
+    for name, row in zip(names, values.reshape(len(names), -1).tolist(), strict=True):
+        own = labels(**{label: name}) if label else ""
+        for place, value in zip(places, row, strict=True):
+            if math.isfinite(value):
+                series = f"{place[:-1]},{own[1:]}" if place and own else place or own
+                lines.append(f"{heading.sample}{series} {value:.15g}\n")
+    return Family(heading, "".join(lines), len(lines))
 
 
 # --- the page
@@ -193,16 +171,16 @@ class Page:
         self._shows_owners = owners
         self._reasons = lasting_reasons(session)
         self._packages = [_package(session, cpus) for cpus in session.hello.packages]
-        self._known_packages: Sequence[Labels] = self._packages[:]
+        self._known_packages = [labels(**place) for place in self._packages]
+        """Labels of the packages as text, by position."""
         self._packages.append({})
         """Labels of the packages by position. The last entry is for parts of no known package,
         whose position is -1."""
         package = self._sums.package % len(self._packages)
         self._members = [np.flatnonzero(package == index) for index in range(len(self._packages))]
         """For each package, the positions of its CPUs."""
-        self._cores: tuple[Cores | None, list[int], Sequence[Labels]] = (None, [], [])
+        self._cores: tuple[Cores | None, list[int], Sequence[str]] = (None, [], [])
         """The core list, the cores shown and their labels; replaced when the core list changes."""
-        self._grids = GridFamilies()
         self._highest_values: dict[str, Floats] = {}
         """The highest values shown so far, by family. Read skew occasionally makes a value drop by
         a few ns, but a counter must never decrease."""
@@ -250,9 +228,9 @@ class Page:
             if why := self._reason(key, absent=is_absent):
                 reason = QUOTED_WORDS.sub("a program", why)[:MAX_REASON]
                 rows.append(({"what": sample, "why": reason}, 1.0))
-        families += [series_of(MISSING_HEADING, rows)] if rows else []
+        families += [family_of(MISSING_HEADING, rows)] if rows else []
         count = sum(family.series for family in families) + 1
-        return [*families, series_of(SERIES, [({}, count)])]
+        return [*families, family_of(SERIES, [({}, count)])]
 
     def _reason(self, key: str, *, absent: bool) -> str:
         """Returns the reason why the numbers with these keys are missing on all CPUs (if `absent`)
@@ -266,7 +244,7 @@ class Page:
 
     def _all_families(self) -> Iterator[Family]:
         session, sums, hello = self._session, self._sums, self._session.hello
-        yield series_of(INFO, [(self._info, 1.0)])
+        yield family_of(INFO, [(self._info, 1.0)])
         yield self._states()
         yield self._cpu_family(CPU, "mode", list(TIME_MODES), sums.seconds, sums.known_seconds)
         for heading, rings in PRIVILEGE_RINGS.items():
@@ -277,7 +255,7 @@ class Page:
             )
         yield from self._episode_families()
         owners = self._owner_time.seconds.items()
-        yield series_of(OWNER, (({"owner": o, "state": state}, s) for (o, state), s in owners))
+        yield family_of(OWNER, (({"owner": o, "state": state}, s) for (o, state), s in owners))
         ceiling_hz, package = self._core_time.ceiling_hz, self._core_time.cores.package
         known = np.isfinite(ceiling_hz)
         by_package = [known & (package == index) for index in range(len(self._known_packages))]
@@ -291,16 +269,14 @@ class Page:
             (ENERGY, sums.increments("energy_j")),
             (DRAM_ENERGY, sums.increments("energy_ram_j")),
         ):
-            yield self._grids.family(heading, self._known_packages, values)
+            yield grid_family(heading, self._known_packages, values)
         traffic = np.array([sums.increments(key) for key in TRAFFIC_KEYS])
-        yield self._grids.family(
-            MEMORY, self._known_packages, traffic, "direction", ("read", "write")
-        )
-        yield series_of(TSC, [({}, math.nan if hello.tsc_hz is None else hello.tsc_hz.hz)])
-        yield series_of(SUSPECT, (({"reason": r}, n) for r, n in sums.suspects.items()))
-        yield series_of(LOST_HEADING, [({}, session.lost)])
-        yield series_of(PROBE, [({}, session.probe_cpu_s())])
-        yield series_of(EXPORTER, [({}, time.process_time())])
+        yield grid_family(MEMORY, self._known_packages, traffic, "direction", ("read", "write"))
+        yield family_of(TSC, [({}, math.nan if hello.tsc_hz is None else hello.tsc_hz.hz)])
+        yield family_of(SUSPECT, (({"reason": r}, n) for r, n in sums.suspects.items()))
+        yield family_of(LOST_HEADING, [({}, session.lost)])
+        yield family_of(PROBE, [({}, session.probe_cpu_s())])
+        yield family_of(EXPORTER, [({}, time.process_time())])
 
     @cached_property
     def _info(self) -> Labels:
@@ -309,9 +285,9 @@ class Page:
         return names | {"smt_method": smt_method}
 
     @cached_property
-    def _cpus(self) -> Sequence[Labels]:
+    def _cpus(self) -> Sequence[str]:
         rows = zip(self._sums.package.tolist(), self._session.hello.topology, strict=True)
-        return [{**self._packages[package], "cpu": row.cpu} for package, row in rows]
+        return [labels(**self._packages[package], cpu=row.cpu) for package, row in rows]
 
     def _cpu_family(
         self, heading: Heading, label: str, names: Sequence[str], sums: Floats, is_known: Bools
@@ -319,19 +295,21 @@ class Page:
         """Returns a family of sums by package or by CPU. `sums`: array of shape (names, CPUs)."""
         places = self._cpus
         if self._detail != "cpu":
-            places = self._packages
+            places = [*self._known_packages, ""]
             sums = np.stack([sums[:, cpus].sum(axis=1) for cpus in self._members], axis=1)
             is_known = np.stack([is_known[:, cpus].any(axis=1) for cpus in self._members], axis=1)
         highest = np.maximum(sums, self._highest_values.get(heading.name, 0.0))
         self._highest_values[heading.name] = highest
         values = np.where(is_known, highest, np.nan)
-        return self._grids.family(heading, places, values, label, names)
+        return grid_family(heading, places, values, label, names)
 
     def _states(self) -> Family:
         core_time = self._core_time
         if self._cores[0] is not core_time.cores:
             cores = self._session.shown_cores()
-            places = self._packages if self._detail == "package" else self._core_labels(cores)
+            places: Sequence[str] = [*self._known_packages, ""]
+            if self._detail != "package":
+                places = self._core_labels(cores)
             self._cores = core_time.cores, cores, places
         _, cores, places = self._cores
         if not core_time.seconds[cores].any():
@@ -344,9 +322,9 @@ class Page:
                 unlisted_s = core_time.unlisted[package]
                 by_package[package] = seconds[packages == package].sum(axis=0) + unlisted_s
             seconds = by_package
-        return self._grids.family(SMT, places, seconds.T, "state", CORE_STATES)
+        return grid_family(SMT, places, seconds.T, "state", CORE_STATES)
 
-    def _core_labels(self, cores_shown: Sequence[int]) -> Sequence[Labels]:
+    def _core_labels(self, cores_shown: Sequence[int]) -> list[str]:
         """Returns the labels of cores. Cores with the same kernel number, or with none, are named
         after their first CPU."""
         session, cores = self._session, self._core_time.cores
@@ -357,7 +335,7 @@ class Page:
             else f"cpu{row.cpu}" for row in rows
         ]  # fmt: skip
         packages = [self._packages[cores.package[core]] for core in cores_shown]
-        return [{**place, "core": name} for place, name in zip(packages, names, strict=True)]
+        return [labels(**place, core=name) for place, name in zip(packages, names, strict=True)]
 
     def _episode_families(self) -> Iterator[Family]:
         sums, packages = self._episodes, self._packages
@@ -372,12 +350,12 @@ class Page:
         ):
             places = (({**packages[package], "cause": cause}, n)
                       for (package, cause), n in sums_by_cause.items())  # fmt: skip
-            yield series_of(heading, places)
+            yield family_of(heading, places)
         counts = {key: float(count) for key, count in sums.count.items()}
         for heading, values in (EPISODES, counts), (EPISODE_SECONDS, sums.seconds):
             kinds = (({**packages[package], "kind": kind, "cause": cause}, n)
                      for (package, kind, cause), n in values.items())  # fmt: skip
-            yield series_of(heading, kinds)
+            yield family_of(heading, kinds)
 
 
 def _package(session: Session, cpus: Sequence[int]) -> Labels:

@@ -15,9 +15,8 @@ from perftop.detect.low_clock_causes import LICENSE_COUNTERS
 from perftop.draw import columns, theme
 from perftop.draw.columns import Cell, Column, Run, fit, total_width
 from perftop.draw.strips import Line, fit_runs, panel_title, safe_cells
-from perftop.model.kinds import KINDS, Episode
+from perftop.model.kinds import KINDS, STEAL_CAUSE, Episode
 from perftop.output.sentences import (
-    STEAL_CAUSE,
     SentencePart,
     depth_text,
     group_key,

@@ -15,12 +15,12 @@ from dataclasses import dataclass, field, replace
 from perftop.base.text import count_noun, long_duration, ranges, time_of_day, whole_percent
 from perftop.draw.strips import safe_cells
 from perftop.model.belief import TaskOnCpu
-from perftop.model.kinds import Episode
+from perftop.model.kinds import STEAL_CAUSE, Episode
 from perftop.output.evidence import evidence_pieces
 from perftop.output.sentences import culprits
 from perftop.output.waiting import remedy_against
 from perftop.output.why_report import MIN_SHARE, Finding, Report, remedy
-from perftop.session.losses import STEAL_CAUSE, WAIT_CAUSE
+from perftop.session.losses import WAIT_CAUSE
 from perftop.session.session import Session
 from perftop.session.task_times import UNKNOWN_CPU, TaskTimes
 from perftop.tui.shared.episode_style import is_running_at
