@@ -165,7 +165,7 @@ _LABELS = {
     "misses_per_ki": "misses per 1000 instructions:", "misses_per_ki_before": "before:",
     "came_per_s": "it came", "memory_limit_mb": "limit", "at_limit": "times at it:",
     "busy_hz": "clock", "sibling_active_share": "both busy",
-    "rests on": "from",
+    "rests on": "from", "told by": "reported by",
     "first_hz": "from at most", "steady_hz": "to", "drops": "drops on the way:",
     "t90_s": "90 % within", "t99_s": "99 % within", "steady_s": "steady within",
     "slowest_s": "the slowest within", "slowest_cpu": "that is CPU",
@@ -195,9 +195,8 @@ MAX_OWNER = 40
 MAX_SPARE_UTIL = 0.5
 """Utilisation below which a governor that follows demand may choose a low clock."""
 MIN_KERNEL_SHARE = 0.15
-"""Minimum share of the working time that CPUs must spend in the kernel for a setting that slows the
-kernel to be reported. File and network servers spend this much, too, but there the setting also
-costs time."""
+"""Minimum share of the busy time in the kernel for a setting that slows the kernel to be reported.
+File and network servers spend this much without a fault, but the setting costs time there, too."""
 
 
 class Clue(NamedTuple):
@@ -211,7 +210,7 @@ class Clue(NamedTuple):
     lost_share: float = nan
     """Share of the time that samples of the kernel found lost in this way; NaN without them."""
     activity: str = ""
-    """What tasks do in that time, after "spends"."""
+    """What tasks do in that time, as the end of a sentence after "spends"."""
 
 
 def clues(session: Session, whole: Interval, totals: Totals) -> list[Clue]:
@@ -297,12 +296,11 @@ UNCORE = (
     "min_freq_khz in /sys/devices/system/cpu/intel_uncore_frequency/*; the firmware's energy mode",
 )  # fmt: skip
 FABRIC = "the data fabric", "memory", "APBDIS and a fixed DF P-state in the firmware's setup"
-"""The owner of the clock, the parts that it slows down, and the remedy."""
+"""Name of the clock domain, the parts that its clock slows down, and the remedy."""
 
 
 def _memory_clues(session: Session, whole: Interval, sums: LossSums) -> Iterator[Clue]:
-    """Yields why memory may be slow: another node serves it, or the uncore's clock is low in the
-    run so far."""
+    """Yields reasons for slow memory: another node serves it, or the uncore clock has been low."""
     keys = "memory_bytes_per_s", "local_bytes_per_s"
     moved, local = (float(np.nansum(whole.caches[key])) if key in whole.caches else nan
                     for key in keys)  # fmt: skip

@@ -26,9 +26,9 @@ from perftop.session.session import Session
 from perftop.session.task_times import UNKNOWN_CPU, JobFootprint, JobTime
 from perftop.session.values import BOUNDS_REASON, UNREAD_REASON, why_no_states, why_unknown
 
-# --- The state of a machine: hardware and settings in which two measurements can differ from the
-# start. Keys and values of the states are those of the JSON output; the tables in this module
-# translate them into text.
+# --- The state of a machine: hardware and settings that can differ between two measurements. Keys
+# and values of the states are those of the JSON output; the tables in this module translate them
+# into text.
 
 MAX_SHOWN_LENGTH, MAX_VALUE_LENGTH = 60, 200
 """Maximum characters of a value on display, and of a value in the state."""
@@ -148,8 +148,8 @@ MAX_NEIGHBOURS = 3
 
 
 def run_line(session: Session, bracket: CommandWindow) -> Line | None:
-    """Returns the run of the command, or None if there was none. All first samples were taken
-    before its start, all last samples after its end."""
+    """Returns the run of the command; None without a command. All CPUs were sampled before its
+    start and after its end."""
     run = bracket.run
     if run is None:
         return None
@@ -468,8 +468,8 @@ def _table(
     headings = ["phase", "length", *(TIME_USES[index].heading for index in shown_uses)]
     columns = [Column("", headings[0], MAX_NAME, is_left=True, gap=0)]
     columns += [Column("", heading, 9) for heading in headings[1:]]
-    columns.append(Column("", "largest taker", MAX_NAME + 10, is_left=True, gap=2))
-    rows = ["", table_line(columns, [*headings, "largest taker"])]
+    columns.append(Column("", "most CPU time", MAX_NAME + 10, is_left=True, gap=2))
+    rows = ["", table_line(columns, [column.heading for column in columns])]
     for phase, times in zip(phases, spent_s, strict=True):
         program, run_s = phase.largest()
         largest = (

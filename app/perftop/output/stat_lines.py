@@ -8,7 +8,7 @@ Unknown values are null in JSON. Reasons that hold for the whole run are in `mis
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from math import isfinite, isnan, nan
 from typing import Any
 
@@ -91,8 +91,8 @@ def hello_line(session: Session) -> Line:
 
 
 def smt_method(session: Session) -> str:
-    """Returns the best method for the SMT states. If hello names no method, it is chosen by the
-    available counters."""
+    """Returns the best available method for the SMT states: the one that hello names, else one that
+    the counters allow."""
     if session.hello.smt_methods:
         return session.hello.smt_methods[0]
     if all(len(core) < 2 for core in session.hello.cores):
@@ -103,7 +103,7 @@ def smt_method(session: Session) -> str:
 def interval_line(session: Session, interval: Interval) -> Line:
     shares = multiplexed_shares(interval)
     multipliers: Line = {}
-    """The value of one tick of each counter; `before` is an earlier, wrong value."""
+    """TSC ticks per tick of each counter; `before` is an earlier value that proved wrong."""
     for key, calibration in session.calibrations.items():
         factor = json_number(calibration.factor)
         multipliers[key] = {"factor": factor, "state": calibration.state}
@@ -148,7 +148,7 @@ def _watched_line(session: Session, activity: ThreadActivity) -> Line:
 
 
 def _package_line(session: Session, interval: Interval, index: int) -> Line:
-    """Returns the numbers of a package. For missing ones, hello has the reasons under the key of
+    """Returns the numbers of a package. The reason for a missing one is in hello, under the key of
     the machine-wide number."""
     first = session.hello.packages[index][0]
     line: Line = {"package": session.topology[session.position[first]].package}
@@ -331,10 +331,15 @@ def seconds_text(seconds: float) -> str:
     return f"{1e3 * seconds:.2g} ms" if seconds < 0.0995 else f"{seconds:.2f} s"
 
 
-def table_columns(name_width: int, numbers: Sequence[Number], states: int = 0) -> list[Column]:
-    """Returns a column for the name of a line, for each number and for each state of a core."""
+def table_columns(
+    name_width: int, numbers: Sequence[Number], states: int, estimated: Container[str] = ()
+) -> list[Column]:
+    """Returns a column for the name of a line, for each number and for each of the first `states`
+    states of a core. Columns of `estimated` events have room for a share of time."""
     placed = [Column("", "", name_width)]
-    placed += [Column(n.key, n.label, max(MIN_WIDTH, len(n.label) + 1)) for n in numbers]
+    for number in numbers:
+        width = max(MIN_WIDTH, len(number.label) + 1) + SHARE_WIDTH * (number.key in estimated)
+        placed.append(Column(number.key, number.label, width))
     return placed + [Column(state, state, STATE_WIDTH) for state in STATES[:states]]
 
 
@@ -376,12 +381,8 @@ class StatTable:
             # An event is multiplexed now: widen its column for shares of time and print a new
             # heading.
             self._estimated |= shared_events
-            is_wide = [n.key in self._estimated for n in self.columns]
-            placed = table_columns(NAME_WIDTH, self.columns, self._states)
-            for place, is_wider in enumerate(is_wide, start=1):
-                width = placed[place].width + SHARE_WIDTH * is_wider
-                placed[place] = Column(placed[place].key, placed[place].heading, width)
-            self._placed, self._lines_left = placed, 0
+            self._placed = table_columns(NAME_WIDTH, self.columns, self._states, self._estimated)
+            self._lines_left = 0
         machine_row = [
             number_text(number, machine_value(session, interval, number.key))
             if number.scope == "machine" or number.key in session.evaluator.metrics else ""
@@ -455,7 +456,7 @@ def _machine_lines(session: Session, interval: Interval) -> list[str]:
         time += f"  ~ {len(interval.suspect)} CPUs with suspect samples, left out"
     if shares := multiplexed_shares(interval):
         lowest_share = percent(min(shares.values()))
-        time += f"  counters shared: counted {lowest_share} % of the time at least, and scaled"
+        time += f"  counters multiplexed: active for at least {lowest_share} %, counts are scaled"
     lines = ["", time]
 
     for i, cpus in enumerate(session.hello.packages):

@@ -129,7 +129,7 @@ def ending_lines(
         lowest = min(shares[number.key] for number in partly_read)
         labels = ", ".join(number.label for number in partly_read)
         lines.append(
-            f"means over {whole_percent(lowest)} of the samples, on a CPU at least: {labels}"
+            f"means cover at least {whole_percent(lowest)} of the samples of each CPU: {labels}"
         )
 
     job, run = line["job"], line["run"]
@@ -137,7 +137,7 @@ def ending_lines(
         place = place_text(session.topology, job["cpus"], MAX_CPU_LIST)
         used_s = run["user_s"] + run["sys_s"]
         seen_text = f"its processes were seen running {job['seen_s']:.2f} s of {used_s:.2f} s"
-        lines.append(f"job on {place}: {seen_text}; processes shorter than a second can be missed")
+        lines.append(f"job on {place}: {seen_text}; short-lived processes can be missed")
     energy_j, dram_j = line["energy_j"], line["energy_dram_j"]
     if energy_j is None or not elapsed_s:
         lines.append("energy n/a")
@@ -241,7 +241,7 @@ def command_lines(session: Session, argv: Sequence[str], line: Line) -> list[str
     run, job, other_tasks, machine = line["run"], line["job"], line.get("others"), line["machine"]
     user, system = (f"{run[key]:.3f} s" for key in ("user_s", "sys_s"))
     slack_s = run["slack_s"]
-    measured = "not known when in the measurement it ran"
+    measured = "when it ran within the measurement is not known"
     if slack_s is not None:
         measured = f"measured {slack_s:.3f} s longer"
     work = [f"IPC {machine['ipc']['mean']:.2f}"] if machine["ipc"] is not None else []

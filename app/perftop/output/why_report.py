@@ -1,6 +1,6 @@
-"""The report of `perftop why`: the causes that cost most, the tasks that other tasks waited for,
-causes that were ruled out, and causes that cannot be measured here. This module only reports
-losses; the detectors in `detect/` find them."""
+"""The report of `perftop why`: the costliest causes, the tasks that other tasks waited for, causes
+that were ruled out, and causes that cannot be measured here. This module only reports losses; the
+detectors in `detect/` find them."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ MAX_CORE_SHARE = 0.5
 """Sum of the shares of a core's tasks below which a task can move to it without a new loss to a
 sibling."""
 MIN_CAPPED_LOSS = 0.7
-"""Share of its IPC that no sibling takes by sharing the core alone. A cap of resctrl on the memory
-bandwidth of one of the two does, since it acts on the whole core of Intel."""
+"""Lost share of the IPC that is too large for a task that only shares the core. A resctrl cap on
+the memory bandwidth of one sibling explains it: on Intel CPUs the cap slows the whole core."""
 MAX_STEAL_CPUS = 3
 """Maximum number of CPUs whose stolen time is listed per CPU."""
 
@@ -230,7 +230,7 @@ _EPISODE_NAMES = {
 }  # fmt: skip
 """Names, by key, of the numbers without which a cause can go undetected."""
 OWN_WAITS = ("a program's own waits", "locks, disks, network are not counted", None)
-SLEEP = ("why it slept", "locks, network and timers are not told apart", None)
+SLEEP = ("why it slept", "locks, network and timers cannot be distinguished", None)
 L3_CAPACITY = ("the share of the L3", "not counted", "-e cache-misses")
 """The entry for losses of a share of the L3, listed as not measured unless an event that counts
 misses was chosen."""
@@ -274,7 +274,7 @@ def _finding(
     rows = np.flatnonzero(lost_s > 0.05 * lost_s.max()).tolist()
     cpus = [session.topology[row].cpu for row in rows]
     alike.sort(key=lambda e: -e.lost_s(now_ns))
-    if cause[0] == "interrupt":  # an episode is of one CPU, where the job may not run
+    if cause[0] == "interrupt":  # such an episode concerns one CPU, where the job may not run
         alike = [e for e in alike if not {*cpus}.isdisjoint(e.cpus)]
     worst = alike[0] if alike else None
     running = not past and (
@@ -423,7 +423,7 @@ def remedy(session: Session, cause: Cause, worst: Episode | None, cpus: Sequence
             if manager_names
             else "thermald, the BMC, a power manager"
         )
-        return f"who lowers it while the machine runs: {suspects}"
+        return f"find what lowers it at run time: {suspects}"
     if worst is not None and (line := str(worst.evidence.get("line", ""))):
         for name, remedy in LINE_REMEDIES.items():
             if line.startswith(name):
@@ -483,6 +483,14 @@ def other_checks(
         share = sum(shares.get(cause, 0.0) for cause in causes)
         results.append(Check(key, looked_for, seen, share, brief, measured))
 
+    def add_share(
+        key: str, looked_for: str, name: str, share: float, *kinds: str, result: str = ""
+    ) -> None:
+        """Adds a loss of these kinds of which a share of the time is measured."""
+        text = f"{100 * share:.{2 if share < 0.001 else 1}f} %"
+        result = result or f"{text} of time"
+        add(key, looked_for, result, f"{name} ({text})", *of_kinds(*kinds), measured=share)
+
     def of_kinds(*kinds: str) -> list[Cause]:
         return [cause for cause in shares if cause[0] in kinds]
 
@@ -499,25 +507,20 @@ def other_checks(
     irq = [session.counters.rates(session.run.delta, key) for key in INTERRUPT_COUNTERS]
     taken = nan if irq[0] is None or irq[1] is None else mean_of_job(session, sums, irq[0] + irq[1])
     if is_whole_run and isfinite(taken):
-        small, causes = _small_share_text(taken), of_kinds("interrupt")
-        brief = f"interrupts ({small})"
-        add("interrupts", "interrupts", f"{small} of time", brief, *causes, measured=taken)
+        add_share("interrupts", "interrupts", "interrupts", taken, "interrupt")
     pressure = whole.machine.get("pressure_memory", nan)
     if isfinite(pressure):
-        small, causes = _small_share_text(pressure), of_kinds("memory-stall")
-        brief = f"waiting for memory ({small})"
-        seen = f"{small} of time"
-        add("memory-stalls", "tasks waiting for memory", seen, brief, *causes, measured=pressure)
+        wait = "tasks waiting for memory"
+        add_share("memory-stalls", wait, "waiting for memory", pressure, "memory-stall")
     halts = whole.values.mean("involuntary", session.shown)
     if chosen["involuntary"] and np.isfinite(halts):
-        small, causes = _small_share_text(halts), of_kinds("involuntary-halt", "throttle")
-        smi, seen = whole.counts.get("smi"), f"{small} of all time"
+        name, smi = "involuntary halts", whole.counts.get("smi")
+        result = ""
         if smi is not None and np.isfinite(smi).any():
-            seen = count_noun(int(np.nanmax(smi)), "SMI")
-        brief = f"involuntary halts ({small})"
-        add("halts", "involuntary halts", seen, brief, *causes, measured=halts)
+            result = count_noun(int(np.nanmax(smi)), "SMI")
+        add_share("halts", name, name, halts, "involuntary-halt", "throttle", result=result)
     if session.has_smt and chosen["ipc"]:
-        seen = "none ran slower than it ran alone"
+        seen = "no task ran slower than when alone"
         add("sibling", "tasks slowed by a sibling", seen, "siblings", ("neighbour", "sibling"))
     is_read = not _has_unread_cpu(session, whole)
     if OF_BEST_NAME in whole.machine and chosen["ipc"] and is_read:
@@ -530,9 +533,8 @@ def other_checks(
             ("neighbour", "cache"))  # fmt: skip
     stolen = whole.values.mean("steal", session.shown)
     if chosen["steal"] and isfinite(stolen):
-        small = _small_share_text(stolen)
-        seen = f"{small} of all time" if session.hello.virtualisation else "no hypervisor"
-        add("steal", "steal", seen, f"steal ({small})", STEAL_CAUSE)
+        result = "" if session.hello.virtualisation else "no hypervisor"
+        add_share("steal", "steal", "steal", stolen, STEAL_CAUSE[0], result=result)
     heat = whole.machine.get("temperature_c", nan)
     if isfinite(heat) and not any(e.cause == "thermal" for e in episodes):
         add("heat", "", f"{heat:.0f} °C", f"heat ({heat:.0f} °C)")
@@ -540,16 +542,12 @@ def other_checks(
 
 
 def _has_unread_cpu(session: Session, whole: Interval) -> bool:
-    """Returns whether CPUs of the packages of shown CPUs were not read, for example because of
-    `--cpu`: what others do there is not seen."""
+    """Returns whether some CPUs of the shown packages were not read, for example because of
+    `--cpus`. Losses to tasks on those CPUs would go unnoticed."""
     packages = {session.topology[row].package for row in session.shown}
     util = whole.values["util"]
     return any(cpu.online and cpu.package in packages and not isfinite(util[row])
                for row, cpu in enumerate(session.topology))  # fmt: skip
-
-
-def _small_share_text(share: float) -> str:
-    return f"{100 * share:.{2 if share < 0.001 else 1}f} %"
 
 
 def _mean_clocks(session: Session, whole: Interval) -> str:

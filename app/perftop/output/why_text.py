@@ -3,7 +3,6 @@ JSON."""
 
 from __future__ import annotations
 
-from itertools import zip_longest
 from math import isfinite
 from typing import Literal, NamedTuple
 
@@ -39,8 +38,8 @@ WIDTH = 78
 """Width in columns: a screen of 80 columns shows the report with a margin."""
 INDENT = 10
 """Width in columns of the marker and the number before the text."""
-LABEL_WIDTH = 11
-"""Width in columns of labels such as `not seen`."""
+LABEL_WIDTH, TRY_WIDTH = 11, 10
+"""Widths in columns of labels such as `not seen`, and of those of a cause, such as `try:`."""
 MIN_WANTED_SHARE = 0.5
 """Minimum share of the elapsed time that a job must have wanted to run for its losses to be given
 as a share of its time. A job that ran or waited less mostly slept, for a lock for example, and the
@@ -192,9 +191,7 @@ def rows(session: Session, report: Report) -> list[TextLine]:
         rows += [*_healthy_lines(session, report), []]
     for clue in report.clues:
         rows += _labelled_lines("clue", clue.text)
-        hint = wrap_text(clue.hint, WIDTH - LABEL_WIDTH - 10)
-        for name, line in zip_longest(("try:",), hint, fillvalue=""):
-            rows.append([Part(f"{'':{LABEL_WIDTH}}{name:<10}", "dim"), Part(line, "try")])
+        rows += _try_lines(wrap_text(clue.hint, WIDTH - LABEL_WIDTH - TRY_WIDTH), LABEL_WIDTH)
     if report.job_time is not None:
         rows += _labelled_lines("spent", spent_text(report.job_time), "dim")
     for i, (what, why, fix) in enumerate(report.not_seen[:MAX_UNSEEN]):
@@ -217,7 +214,7 @@ def _finding_lines(finding: Finding, elapsed_s: float) -> list[TextLine]:
     sign = KINDS[finding.cause[0]].sign if finding.cause[0] in KINDS else " "
     head = [Part(f"{sign} {percent(finding.share):>4} %", role), Part("  " + first)]
     head.append(Part(end.rjust(WIDTH - INDENT - len(first)) if end else "", "dim"))
-    label = f"{'':{INDENT}}{finding.confidence + ':':<10}"
+    label = f"{'':{INDENT}}{finding.confidence + ':':<{TRY_WIDTH}}"
     counted = COUNTED.get(finding.cause)
     basis = "no counter names a limit" if counted is None else counted.what
     evidence = wrap_text(
@@ -226,13 +223,18 @@ def _finding_lines(finding: Finding, elapsed_s: float) -> list[TextLine]:
     )  # fmt: skip
     rows = [head, *([Part(" " * INDENT + line)] for line in rest)]
     rows += [[Part(line, "dim")] for line in evidence]
-    if finding.hint:
-        # A command stays on one line, so that it can be copied.
-        is_command = finding.hint.startswith("taskset ")
-        hint = [finding.hint] if is_command else wrap_indented(finding.hint, WIDTH - len(label), 0)
-        for name, line in zip_longest(("try:",), hint, fillvalue=""):
-            rows.append([Part(f"{'':{INDENT}}{name:<10}", "dim"), Part(line, "try")])
-    return rows
+    # A command stays on one line, so that it can be copied.
+    is_command = finding.hint.startswith("taskset ")
+    hint = [finding.hint] if is_command else wrap_indented(finding.hint, WIDTH - len(label), 0)
+    return rows + _try_lines(hint, INDENT)
+
+
+def _try_lines(hint: list[str], indent: int) -> list[TextLine]:
+    """Returns the lines of a remedy after the label `try:`; none without a remedy."""
+    return [
+        [Part(f"{'':{indent}}{'' if i else 'try:':<{TRY_WIDTH}}", "dim"), Part(line, "try")]
+        for i, line in enumerate(hint)
+    ]
 
 
 def _healthy_lines(session: Session, report: Report) -> list[TextLine]:

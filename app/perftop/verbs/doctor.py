@@ -26,10 +26,9 @@ RIGHT_EFFECTS = {
     "MSRs": "ceilings and causes of a low clock",
     "idle transitions": "busy time to the microsecond",
 }
-"""Numbers that a source provides, by the name of its check. The first source is required by all
-others."""
+"""Numbers that a source provides, by the name of its check. All other sources need the first."""
 BY_ROOT_TEXT = "perftop --sudo"
-"""Text that occurs in each fix that requires root's rights."""
+"""Text that each fix contains that requires root's rights."""
 SUDO = "sudo "
 UNUSABLE_STATE = "not usable"
 RULES = {

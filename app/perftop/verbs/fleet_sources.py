@@ -387,7 +387,7 @@ _READ_BYTES = 1 << 16
 class Series(NamedTuple):
     labels: dict[str, str]
     points: list[tuple[float, float]]
-    """Pairs of the server's time, in Unix seconds, and the value."""
+    """Pairs of a time by the server's clock, in Unix seconds, and a value."""
 
 
 class Server:
@@ -395,7 +395,7 @@ class Server:
         """Raises Failed for an invalid URL."""
         parts = urllib.parse.urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname or parts.username:
-            text = f"--prometheus {safe_text(url, 80)}: is no http://HOST[:PORT][/PATH]"
+            text = f"--prometheus: invalid URL {safe_text(url, 80)!r} (try http://HOST:9090)"
             raise Failed(text, USAGE)
         self.url = url.rstrip("/")
         self.bytes = 0
@@ -506,7 +506,8 @@ class _Https(_LimitedHandler, urllib.request.HTTPSHandler):
 
 
 def _opener(limits: _Limits) -> urllib.request.OpenerDirector:
-    """Opens http: and https: alone, so that a redirection leads to no file and no FTP server."""
+    """Returns an opener of http: and https: only, so that no redirection leads to a file or to an
+    FTP server."""
     opener = urllib.request.OpenerDirector()
     for handler in (
         _Http(limits), _Https(limits), urllib.request.ProxyHandler(),
@@ -533,7 +534,7 @@ def _series(answer: bytes) -> list[Series]:
     try:
         parsed = json.loads(answer)
     except (ValueError, RecursionError):
-        raise Failed("the server's answer is no JSON: is it a Prometheus?") from None
+        raise Failed("the server's answer is not JSON: is it a Prometheus?") from None
     data = parsed.get("data") if isinstance(parsed, dict) else None
     result = data.get("result") if isinstance(data, dict) else None
     if not isinstance(result, list):

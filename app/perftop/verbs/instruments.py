@@ -1,6 +1,5 @@
-"""Verbs that measure or check with code of the probe: `perftop timers` shows the cost and the
-resolution of each way to read the time, `wake` the cost of a wake-up, and `selftest` checks
-counters."""
+"""Verbs that measure with code of the probe: `perftop timers` shows the cost and the resolution of
+each way to read the time, `wake` the cost of a wake-up, and `selftest` checks counters."""
 
 from __future__ import annotations
 
@@ -50,7 +49,7 @@ def timers_lines(answer: Answer, width: int = 100, *, unicode: bool = True) -> l
     source_text = f"measured on CPU {answer['cpu']} ({answer['cpu_why']})"
     lines = wrap_indented(" · ".join([*describe_machine(answer), source_text]), width, 0)
     lines += ["", *_cost_lines(answer, width), *_timer_note_lines(answer, width)]
-    lines += ["", *_distributions(answer, unicode), "", "order it keeps"]
+    lines += ["", *_distributions(answer, unicode), "", "ordering guarantees"]
     for method in answer["methods"]:
         lines += fact_lines(method["name"], method["guarantees"] or "not stated", width)
     lines += ["", *_tsc_lines(answer["tsc"], width), "", *_offset_lines(answer, width), ""]
@@ -90,16 +89,16 @@ def _timer_note_lines(answer: Answer, width: int) -> Iterator[str]:
     methods = answer["methods"]
     trimmed, confidence = (f"{100 * answer[key]:g} %" for key in ("trimmed", "confidence"))
     means = (
-        f"mean and σ without the lowest and the highest {trimmed}; ±: with {confidence} confidence"
-        " another run's mean is no farther away, if all else stays as it is"
+        f"mean and σ without the lowest and the highest {trimmed}; ±: {confidence} confidence that"
+        " the mean of another run is within it, under the same conditions"
     )
     stamps = (
-        "MONOTONIC… by clock_gettime; everything that is not a time stamp is measured between two"
+        "MONOTONIC… by clock_gettime; methods other than time stamps are measured between two"
         f" LFENCE;RDTSC;LFENCE, whose {number(answer['bracket_ticks'])} ticks are subtracted"
     )
     notes = [means, stamps]
     by_calls: dict[int, list[str]] = {}
-    """Methods that are so short that several calls are measured together, by number of calls."""
+    """Fast methods, of which several calls are measured together, by the number of calls."""
     for method in methods:
         if method["usable"] and method["calls"] > 1:
             by_calls.setdefault(method["calls"], []).append(method["name"])
@@ -108,8 +107,8 @@ def _timer_note_lines(answer: Answer, width: int) -> Iterator[str]:
         notes.append(f"{', '.join(names)}: {text}")
     if any(method["settled"] is False for method in methods):
         epsilon = f"{100 * answer['epsilon']:g} %"
-        notes.append(f"* the mean still moved by more than {epsilon} when time was up: only ± is "
-                     "known")  # fmt: skip
+        notes.append(f"* the mean still changed by more than {epsilon} at the end of the time "
+                     "limit: trust only ±")  # fmt: skip
     notes += [f"{method['name']} of {method['note']}" for method in methods if method["note"]]
     for note in notes:
         yield from wrap_indented(f"  {note}", width, 2)
@@ -126,8 +125,8 @@ def _distributions(answer: Answer, unicode: bool) -> Iterator[str]:
             line = f"{method['name']:<{INDENT}}{number(first):>{COLUMN_WIDTH}} "
             line += f"{machine.bar_line(counts, unicode=unicode)} {number(end):<{COLUMN_WIDTH}}"
             far_counts = method["far"]
-            yield f"{line} {100 * far_counts:.2g} % far out" if far_counts else line.rstrip()
-    yield f"  far out: beyond {answer['far']} times the median; the longest 1 % is not drawn"
+            yield f"{line} {100 * far_counts:.2g} % outliers" if far_counts else line.rstrip()
+    yield f"  outliers: beyond {answer['far']} times the median; the longest 1 % is not drawn"
 
 
 def _tsc_lines(tsc: Answer, width: int) -> Iterator[str]:
@@ -157,7 +156,7 @@ def _offset_lines(answer: Answer, width: int) -> Iterator[str]:
     if not offsets:
         yield from fact_lines("TSC offsets", "perftop may run on one CPU only", width)
         return
-    yield f"TSC offsets against CPU {offsets[0]['against']}, with bounds that hold for certain"
+    yield f"TSC offsets against CPU {offsets[0]['against']}, with guaranteed bounds"
     known_offsets = [
         f"  CPU {o['cpu']:<5}{o['offset_ticks']:+.0f} ± {o['error_ticks']:.0f} ticks"
         f" ({o['offset_ns']:+.0f} ± {o['error_ns']:.0f} ns)"
@@ -201,7 +200,7 @@ def wake_lines(answer: Answer, width: int = 100, *, unicode: bool = True) -> lis
     lines.append(f"{'woken by':<12}{'deepest state':<14}{head}  in µs")
     for row in rows:
         cells = "".join(f"{row[key]:>7.{1 if row[key] < 1000 else 0}f}" for key in _COST_KEYS)
-        state = (row["deepest"] or "as it is")[:13]
+        state = (row["deepest"] or "not limited")[:13]
         bars = machine.bar_line(row["histogram"]["counts"], unicode=unicode)
         line = f"{row['kind']:<12}{state:<14}{cells}  {bars}"
         lines.append(line.rstrip())
@@ -209,7 +208,7 @@ def wake_lines(answer: Answer, width: int = 100, *, unicode: bool = True) -> lis
         f"{rate:,} a second: {percent(min(1.0, rate * rows[0]['median_us'] / 1e6))} %"
         for rate in WAKE_UP_RATES
     ]  # shares of its time that a program spends on wake-ups by a timer
-    text = "A program that waits for each wake-up waits so much of its time"
+    text = "Share of its time that a program loses by waiting for wake-ups"
     lines += ["", *wrap_indented(f"{text}: {', '.join(costs)}.", width, 2), ""]
     for note in _wake_note_lines(answer):
         lines += wrap_indented(note, width, 2)
@@ -232,27 +231,27 @@ def _wake_note_lines(answer: Answer) -> Iterator[str]:
     if answer["states"] and min(idle) < MIN_IDLE_SHARE:
         yield (
             f"CPU {answer['cpu']} was idle before {whole_percent(min(idle))} of the wake-ups of a"
-            " row: other tasks ran there, and these costs hold the time of waiting for them."
-            " Repeat it at rest."
+            " row: other tasks ran there, and these costs include waiting for them. Repeat it on"
+            " an idle machine."
         )
     if answer["virtualisation"] is not None:
         yield (
-            "This is a VM: a halt returns to the hypervisor, whose time to start the VM again is in"
-            " these costs. The states of the real CPU are not visible here."
+            "This is a VM: a halt returns to the hypervisor, and these costs include its time to"
+            " resume the VM. The states of the real CPU are not visible here."
         )
     if answer["states_why"]:
-        yield f"States were not held one by one: {answer['states_why']}."
+        yield f"Idle states were not measured one by one: {answer['states_why']}."
     elif answer["states"]:
         names = [f"{state['name']} ({state['latency_us']} µs)" for state in answer["states"]]
         yield (
-            f"Idle states, with the latency that their driver states: {', '.join(names)}. To keep"
-            " CPUs from deep ones: cpupower idle-set -D LATENCY, or a PM QoS request."
+            f"Idle states, with the latency that their driver reports: {', '.join(names)}. To avoid"
+            " deep ones: cpupower idle-set -D LATENCY, or a PM QoS request."
         )
     if answer["waker_why"]:
         yield f"No wake-up from another CPU: {answer['waker_why']}."
     yield (
-        f"The CPU sleeps {1000 * answer['pause_s']:g} ms before each. The cost has the way out of"
-        " the idle state, the interrupt, the scheduler and the return to the program."
+        f"The CPU sleeps {1000 * answer['pause_s']:g} ms before each wake-up. The cost includes"
+        " leaving the idle state, the interrupt, the scheduler and the return to the program."
     )
 
 
@@ -260,9 +259,9 @@ def _wake_note_lines(answer: Answer) -> Iterator[str]:
 
 VERDICTS = ("trusted", "close", "disturbed", "unusable")
 VERDICT_MEANINGS = {
-    "close": "off by more than the test's own error, not by much",
-    "disturbed": "others were at work, or CPU time was limited: try again on a quieter machine",
-    "unusable": "wrong: do not believe numbers that need it",
+    "close": "off by slightly more than the error of the test",
+    "disturbed": "other tasks ran, or CPU time was limited: try again on a quieter machine",
+    "unusable": "wrong: do not trust numbers that need it",
 }
 NAME_WIDTH, VERDICT_WIDTH = 22, 11
 """Widths in cells of the columns of names and verdicts."""
@@ -311,7 +310,7 @@ def selftest_lines(answer: Answer, width: int = 100, *, unicode: bool = True) ->
         text = f"{', '.join(names)}: {reason}{f'; fix: {fix}' if fix else ''}"
         lines += fact_lines("  not there", text, width, CHECK_INDENT)
     if answer["unchecked"]:
-        text = f"nothing moves by a known amount: {', '.join(answer['unchecked'])}"
+        text = f"no code changes them by a known amount: {', '.join(answer['unchecked'])}"
         lines += fact_lines("  not tested", text, width, CHECK_INDENT)
     if "instruments" in answer:
         lines += ["", "Every source and instrument:"]

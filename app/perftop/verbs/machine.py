@@ -63,8 +63,8 @@ def ask_machine(args: argparse.Namespace, verb: str, *arguments: str) -> Answer:
 
 @contextlib.contextmanager
 def understood_answer(args: argparse.Namespace) -> Iterator[None]:
-    """Raises Failed where the block fails because of the structure of a remote machine's answer:
-    the program there is another version of the probe, or not the probe at all."""
+    """Raises Failed if the block fails because of the structure of a remote machine's answer: the
+    program there is another version of the probe, or not the probe at all."""
     try:
         yield
     except (
@@ -114,7 +114,7 @@ def disturbances(answer: Answer, width: int) -> list[str]:
     """Returns lines on what disturbed a measurement."""
     if not answer["disturbances"]:
         return ["no disturbance was seen"]
-    lines = ["what disturbed"]
+    lines = ["disturbances"]
     for disturbance in answer["disturbances"]:
         finding = f"{disturbance['found']}: {disturbance['matters']}"
         lines += fact_lines(f"  {disturbance['what']}", finding, width)

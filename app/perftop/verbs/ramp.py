@@ -249,11 +249,11 @@ def facts(answer: Answer, ramp: Ramp, width: int) -> list[str]:
         if bursts_s:
             longest = brief_duration(max(map(max, bursts_s)))
             steady_text += (
-                f"; left later in {count_noun(len(bursts_s), 'run')}, for up to {longest}"
+                f"; not held later in {count_noun(len(bursts_s), 'run')}, for up to {longest}"
             )
     rows = [
         *_source_facts(answer, ramp),
-        ("first", first if is_counted(answer) else f"{first}, cold caches in it"),
+        ("first", first if is_counted(answer) else f"{first}, including cold caches"),
         ("90 %", f"{_range_text(ramp.t90_s)}; 99 % {_range_text(ramp.t99_s)}"),
         ("steady", steady_text),
         *_level_facts(answer, ramp),
@@ -271,7 +271,7 @@ def facts(answer: Answer, ramp: Ramp, width: int) -> list[str]:
         text = "not known to be invariant: if it follows the clock, all these numbers are wrong"
         rows.append(("TSC", text))
     if answer["virtualisation"]:
-        text = "only idle time of this VM is visible; the host's CPU may have run others"
+        text = "only idle time of this VM is visible; the host's CPU may have run other VMs"
         rows.append(("VM", text))
     return [line for name, text in rows for line in fact_lines(name, text, width, INDENT)]
 
@@ -363,9 +363,9 @@ def _gap_text(ramp: Ramp) -> str:
 
 
 _DISTURBANCES: dict[str, tuple[str, Callable[[float], str]]] = {
-    "idle": ("before only {} idle", whole_percent),
+    "idle": ("only {} idle before the run", whole_percent),
     "steal_s": ("the hypervisor took {}", brief_duration),
-    "lost": ("stood still for {}", whole_percent),
+    "lost": ("halted for {}", whole_percent),
     "preempted": ("preempted {} times", "{:.0f}".format),
     "sibling": ("its sibling was busy for {}", whole_percent),
 }

@@ -1,5 +1,5 @@
-"""`perftop why` reports the causes that cost most time, with evidence, in about a dozen lines, and
-`perftop summary` sums up a recording, as a whole or phase by phase."""
+"""`perftop why` reports the causes that cost most time, with evidence, in about a dozen lines.
+`perftop summary` summarises a recording, as a whole or phase by phase."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _run_on_file(args: argparse.Namespace) -> int:
 
 
 def _argument_hint(path: Path) -> str:
-    """Returns a hint if an argument that is not a recording can be a command or a duration; else
+    """Returns a hint if an argument that is not a recording may be a command or a duration; else
     ''."""
     program = f"./{path}" if path.exists() and not path.is_absolute() else str(path)
     if shutil.which(program):
@@ -156,7 +156,7 @@ _CLOCK = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?")
 
 
 def add_summary(verbs: Any) -> None:
-    text = "a recording summed up, as a whole or phase by phase"
+    text = "summary of a recording, as a whole or phase by phase"
     parser = options.add_verb(verbs, "summary", run_summary, text)
     text = "what record has written"
     parser.add_argument("file", type=options.recording, metavar="FILE", help=text)

@@ -302,12 +302,12 @@ def test_means_that_leave_samples_out_have_the_share_of_the_others(
 
     def notes() -> list[str]:
         return [text for text in stat_text.ending_lines(session, Tally(), line)
-                if text.startswith("means over")]  # fmt: skip
+                if text.startswith("means cover")]  # fmt: skip
 
     assert notes() == []
     shares = {"busy_hz": 0.949, "ipc": 0.975, "license": 0.5}
     monkeypatch.setattr(Span, "read_shares", lambda _: shares)
-    assert notes() == ["means over 95 % of the samples, on a CPU at least: clock, IPC"]
+    assert notes() == ["means cover at least 95 % of the samples of each CPU: clock, IPC"]
 
 
 def test_other_tasks_are_averaged_over_the_time_of_their_records() -> None:

@@ -881,4 +881,4 @@ def test_a_lowered_power_limit_hints_at_running_power_managers() -> None:
         episode.evidence["power_limit_before_w"] = 300.0
     session.hints.take({"managers": {"812": "thermald"}})
     hint = report(session, session.run.start_ns).findings[0].hint
-    assert hint == "who lowers it while the machine runs: thermald[812] here or the BMC"
+    assert hint == "find what lowers it at run time: thermald[812] here or the BMC"

@@ -199,7 +199,7 @@ TIMERS: dict[str, Any] = {
 FACTS = (
     "n1 · Xeon · guest of KVM · Linux 6.1", "CPU 3 (asked for)", "22.39", "0.02", "9.74",
     "0.87 ns", "18066", "22601", "4 ms", "n/a: no /dev/cpu/N/msr", "fix: sudo modprobe msr",
-    "▁ █", "0.12 % far out", "none: may move", "not stated", "2300.000000 MHz, within 0.12 ppm",
+    "▁ █", "0.12 % outliers", "none: may move", "not stated", "2300.000000 MHz, within 0.12 ppm",
     "no: it may follow", "24.5 ticks", "CPU 1", "+71 ± 267 ticks (+31 ± 116 ns)",
     "n/a: it did not answer", "5 more CPUs", "10 %: others ran", "lowest and the highest 5 %",
     "MONOTONIC: 8 calls a sample: least, median, σ are of their means",
@@ -313,7 +313,7 @@ def test_the_result_comes_first_with_its_meaning(width: int) -> None:
 @pytest.mark.parametrize(("changes", "expected_text"), [
     ({"virtualisation": "kvm"}, "a halt returns to the hypervisor"),
     ({"rows": [row("timer", None, 180.0, idle_entries=40)]}, "was idle before 10 %"),
-    ({"states_why": "/dev/cpu_dma_latency: Permission denied"}, "not held one by one: /dev"),
+    ({"states_why": "/dev/cpu_dma_latency: Permission denied"}, "not measured one by one: /dev"),
     ({"waker": None, "waker_why": "one core only"}, "No wake-up from another CPU: one core"),
 ])  # fmt: skip
 def test_limits_of_the_measurement_are_reported(

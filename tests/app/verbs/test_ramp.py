@@ -232,7 +232,7 @@ def test_disturbed_runs_give_low_confidence() -> None:
     result = ramp_runs.ramp_of_runs(words)
     assert "low confidence" in ramp.sentence(words, result)
     text = " ".join(" ".join(ramp.facts(words, result, 100)).split())
-    assert "0 of 5 left out: before only 20 % idle (in 5)" in text
+    assert "0 of 5 left out: only 20 % idle before the run (in 5)" in text
     assert "the hypervisor took 20 ms (in 5)" in text
 
 

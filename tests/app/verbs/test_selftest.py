@@ -70,7 +70,7 @@ def test_all_verdicts_are_printed_on_lines_that_fit(width: int) -> None:
         "exact; 1 % allowed: the tick counts too; from perf; disturbed on CPU 7",
         "? idle_s disturbed a loop of known length no sample could be used; 1 % allowed",
         "ref, mperf: no PMU; fix: get one",
-        "nothing moves by a known amount: smi",
+        "no code changes them by a known amount: smi",
         "0.4000 s for 0.3000 s, off by 5.00 % of 2.0000 s; 1 % of 2.0000 s allowed",
         "4 tests in 2.5 s: 1 trusted, 1 close, 1 disturbed, 1 unusable; wrong: instructions",
     ):

@@ -163,7 +163,7 @@ ELAPSED = Field(
 PLACE_FIELDS = (
     Field("package", "Package of the CPU.", lambda now: now.places("package"), kind="count",
           explained=False),
-    Field("core", "Core of the CPU, as the kernel numbers those of a package.",
+    Field("core", "Core of the CPU, by the kernel's number within the package.",
           lambda now: now.places("core"), kind="count", explained=False),
     Field("cpu", "Number of the CPU.", lambda now: now.places("cpu"), kind="count"),
 )  # fmt: skip
@@ -212,13 +212,13 @@ def _bounds(end: str, description: str) -> Iterable[Field]:
 
     for i, state in enumerate(STATES):
         yield Field(
-            f"smt_{state}_{end}_ratio", f"The {description} that {state} can be, by method bounds.",
+            f"smt_{state}_{end}_ratio", f"{description} bound of {state}, by the method bounds.",
             partial(values, i), f"smt_{end}", scope="core", explained=False,
         )  # fmt: skip
 
 
 def _count(key: str) -> Field:
-    text = f"How far the counter {key} moved, in samples that can be trusted."
+    text = f"Increase of the counter {key}, without suspect samples."
     return Field(
         f"{key}_count", text, lambda now: now.cpu_column(now.interval.counts.get(key)), key, "count"
     )
@@ -229,25 +229,25 @@ MEASURES = (
     Field("smt_method", "How the states of its core were measured.", IntervalRows.methods,
           "smt_method", "text", "core"),
     *(_field_of(NUMBERS[state], "smt") for state in STATES),
-    *_bounds("low", "least"), *_bounds("high", "most"),
+    *_bounds("low", "Lower"), *_bounds("high", "Upper"),
     *(_field_of(number) for key, number in numbers.CORE.items() if key not in STATES),
     *map(_count, ("tsc", *COUNTS)),
-    Field("counted_ratio", "Share of the time for which perf counted, where it takes turns.",
+    Field("counted_ratio", "Share of the time in which counters were active, if multiplexed.",
           lambda now: now.cpu_column(now.interval.counted), "counted", explained=False),
     *(_field_of(NUMBERS[key])
       for key in (*COUNTER_BY_NAME, *numbers.PACKAGE, *numbers.L3)),
     Field("task", "Name of the task that ran most.", lambda now: now.first_tasks("comm"), "task",
           "text", explained=False),
-    Field("task_pid", "Its process.", lambda now: now.first_tasks("pid"), "task", "whole",
+    Field("task_pid", "PID of that task.", lambda now: now.first_tasks("pid"), "task", "whole",
           explained=False),
-    Field("task_ratio", "Share of the time that it ran.", lambda now: now.first_tasks("share"),
+    Field("task_ratio", "Share of the time that task ran.", lambda now: now.first_tasks("share"),
           "task", "exact", explained=False),
-    Field("job_run_s", "How long the watched job ran.", lambda now: now.job("run_s"), "watched",
+    Field("job_run_s", "Time that the watched job ran.", lambda now: now.job("run_s"), "watched",
           scope="machine", explained=False),
-    Field("job_wait_s", "How long it waited for a CPU.", lambda now: now.job("wait_s"), "watched",
+    Field("job_wait_s", "Time that it waited for a CPU.", lambda now: now.job("wait_s"), "watched",
           scope="machine", explained=False),
-    Field("job_preemptions", "How often it lost its CPU.", lambda now: now.job("involuntary"),
-          "watched", scope="machine", explained=False),
+    Field("job_preemptions", "Number of times that it was preempted.",
+          lambda now: now.job("involuntary"), "watched", scope="machine", explained=False),
 )  # fmt: skip
 
 
@@ -258,7 +258,7 @@ def _of_event(session: Session, key: str) -> tuple[Field, ...]:
         replace(_field_of(metrics[key + PER_KI]), name=f"{key}_per_ki",
                 help=f"Events {name} per thousand instructions."),
         _count(key),
-        Field(f"{key}_counted_ratio", f"Share of the time for which {name} was counted.",
+        Field(f"{key}_counted_ratio", f"Share of the time in which {name} was counted.",
               lambda rows: rows.cpu_column(rows.interval.shares.get(key)), key, explained=False),
     )  # fmt: skip
 

@@ -140,7 +140,7 @@ class OpenMetrics(ExportFormat):
             start=f"{session.unix(hello.raw_ns):.3f}", command=shlex.join(hello.command),
             **{f"label_{name}": value for name, value in hello.labels.items()},
         )  # fmt: skip
-        heading = Heading("perftop", "info", "What was recorded, and by what.")
+        heading = Heading("perftop", "info", "Machine, command and version of the recording.")
         self._text(heading.openmetrics)
         self._samples(f"{heading.sample}{info}", np.ones(len(self._times)))
         places = {
@@ -225,12 +225,12 @@ _UNITS = {"_hz": "hertz", "_per_s": "per_second", "_s": "seconds", "_w": "watts"
 """Suffixes of field names, and their replacement in the family name. The first matching suffix is
 used."""
 _EVENTS = {
-    "_count": Heading("perftop_event", "counter", "Chosen events, in samples that can be trusted."),
+    "_count": Heading("perftop_event", "counter", "Chosen events, without suspect samples."),
     "_hz": Heading("perftop_event_hertz", "gauge", "Chosen events per second."),
     "_per_ki": Heading("perftop_event_per_thousand_instructions", "gauge",
                        "Chosen events per thousand instructions."),
     "_counted_ratio": Heading("perftop_event_counted_ratio", "gauge",
-                              "Share of the time for which a chosen event was counted."),
+                              "Share of the time in which a chosen event was counted."),
 }  # fmt: skip
 """Families of chosen events, by suffix of the field name; the event is a label."""
 

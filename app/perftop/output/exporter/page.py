@@ -38,17 +38,17 @@ from perftop.session.values import BOUNDS_REASON, UNREAD_REASON, lasting_reasons
 
 SMT = Heading(
     "perftop_smt_seconds", "counter",
-    "Time of cores by which of their threads ran. Unknown: doubted, or not measured here. "
-    "All states sum to the time of the cores.",
+    "Time of cores by the threads that were active. Unknown: suspect, or not measured here. "
+    "All states add up to the time of the cores.",
 )  # fmt: skip
 CPU = Heading(
     "perftop_cpu_seconds", "counter",
-    "Time of CPUs: at work, idle by the system's choice, idle but polling, halted although there "
-    "was work, taken by the hypervisor. Only what can be trusted.",
+    "Time of CPUs: busy, idle by choice of the system, idle but polling, halted although there "
+    "was work, taken by the hypervisor. Suspect samples are left out.",
 )  # fmt: skip
 CYCLES = Heading(
     "perftop_cycles", "counter",
-    "Core cycles while not halted. These, instructions and reference cycles are of the same spans.",
+    "Core cycles while not halted. Instructions and reference cycles cover the same time.",
 )  # fmt: skip
 INSTRUCTIONS = Heading("perftop_instructions", "counter", "Instructions retired.")
 REFERENCE = Heading(
@@ -57,28 +57,28 @@ REFERENCE = Heading(
 )  # fmt: skip
 BELOW_HEADING = Heading(
     "perftop_below_ceiling_seconds", "counter",
-    "Time in which cores of the package ran below what turbo allows them, by cause.",
+    "Time in which cores of the package ran below the clock that turbo allows, by cause.",
 )  # fmt: skip
 BELOW_CYCLES = Heading(
     "perftop_below_ceiling_cycles", "counter",
-    "Cycles that the ceiling would have allowed in that time and that did not come.",
+    "Cycles that cores at their ceiling would have run in that time in addition.",
 )  # fmt: skip
 EPISODES = Heading(
     "perftop_episodes", "counter", "Episodes that have begun; counted some seconds later."
 )
-EPISODE_SECONDS = Heading("perftop_episode_seconds", "counter", "How long episodes ran.")
+EPISODE_SECONDS = Heading("perftop_episode_seconds", "counter", "Duration of episodes.")
 OWNER = Heading(
     "perftop_owner_cpu_seconds", "counter",
-    "Time that tasks of an owner (job, pod, container, unit) ran, and waited for a CPU, at least: "
-    "only the busiest tasks of each CPU are seen.",
+    "Time that tasks of an owner (job, pod, container, unit) ran or waited for a CPU. A lower "
+    "bound: only the busiest tasks of each CPU are sampled.",
 )  # fmt: skip
 CEILING = Heading(
     "perftop_ceiling_hertz", "gauge",
-    "What turbo allows for certain with as many active cores, mean over the cores.",
+    "Clock that turbo certainly allows with this number of active cores; mean over the cores.",
 )  # fmt: skip
 BASE_HEADING = Heading("perftop_base_hertz", "gauge", "Base clock.")
 TSC = Heading("perftop_tsc_hertz", "gauge", "Rate of the time-stamp counter.")
-LIMIT = Heading("perftop_power_limit_watts", "gauge", "What the power is limited to.")
+LIMIT = Heading("perftop_power_limit_watts", "gauge", "Power limit of the package.")
 TEMPERATURE = Heading("perftop_temperature_celsius", "gauge", "Temperature of the package.")
 ENERGY = Heading("perftop_energy_joules", "counter", "Energy of the package.")
 DRAM_ENERGY = Heading("perftop_dram_energy_joules", "counter", "Energy of the package's memory.")
@@ -89,14 +89,12 @@ SUSPECT = Heading(
     "perftop_suspect_samples", "counter",
     "Samples of CPUs in which a counter could not be trusted, by reason.",
 )  # fmt: skip
-LOST_HEADING = Heading(
-    "perftop_lost_samples", "counter", "Samples of the machine that came too late."
-)
+LOST_HEADING = Heading("perftop_lost_samples", "counter", "Samples of the machine that were lost.")
 PROBE = Heading("perftop_probe_cpu_seconds", "counter", "CPU time of the probe.")
 EXPORTER = Heading("perftop_exporter_cpu_seconds", "counter", "CPU time of the exporter itself.")
-INFO = Heading("perftop", "info", "What measures here, for joins.")
+INFO = Heading("perftop", "info", "Version, CPU model and source of the counters, for joins.")
 MISSING_HEADING = Heading(
-    "perftop_missing", "gauge", "1 for each family, or part of one, that is not there; and why."
+    "perftop_missing", "gauge", "1 for each family, or part of one, that is missing; and why."
 )
 SERIES = Heading("perftop_series", "gauge", "Number of series here, this one included.")
 
