@@ -45,9 +45,8 @@ perftop VERB --help      the options of a verb"""
 
 
 def _add_help(verbs: Any) -> None:
-    parser = options.add_verb(
-        verbs, "help", _show_help, "pages that explain perftop; options of a verb"
-    )
+    text = "pages that explain perftop; options of a verb"
+    parser = options.add_verb(verbs, "help", _show_help, text)
     text = "a page or a verb (default: list the pages)"
     parser.add_argument("topic", nargs="?", metavar="TOPIC", help=text)
 

@@ -283,9 +283,8 @@ def manual(parser: ArgumentParser, version: str, date: str) -> dict[str, str]:
             if line != ".PP" or not has_gap:
                 page_lines.append(line)
         text = "\n".join([*page_lines, ""])
-        manual_pages[name] = "".join(
-            sign if sign.isascii() else f"\\[u{ord(sign):04X}]" for sign in text
-        )
+        escapes = (sign if sign.isascii() else f"\\[u{ord(sign):04X}]" for sign in text)
+        manual_pages[name] = "".join(escapes)
     return manual_pages
 
 
@@ -346,9 +345,7 @@ def _options(options: Iterable[Option]) -> list[str]:
 def _block(block: Block) -> list[str]:
     text = block.lines[0]
     if block.kind == "heading":
-        return [
-            f".SH {_inline_markup(text)}" if block.level == 2 else f".SS {_inline_markup(text)}"
-        ]
+        return [f"{'.SH' if block.level == 2 else '.SS'} {_inline_markup(text)}"]
     if block.kind == "code":
         code = (_roff_line(_escaped(line)) for line in block.lines)
         return [".PP", ".RS 4", ".nf", *code, ".fi", ".RE"]

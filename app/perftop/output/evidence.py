@@ -311,9 +311,8 @@ def _memory_clues(session: Session, whole: Interval, sums: LossSums) -> Iterator
             " node, which takes longer",
             "numactl --cpunodebind=N --membind=N; numastat -p PID shows where its memory is",
         )
-    clock, highest = (
-        session.counters.rates(session.run.delta, key) for key in ("uncore_hz", "uncore_max_hz")
-    )
+    delta, keys = session.run.delta, ("uncore_hz", "uncore_max_hz")
+    clock, highest = (session.counters.rates(delta, key) for key in keys)
     is_busy = mean_of_job(session, sums, whole.values["util"]) >= MAX_SPARE_UTIL
     is_amd = session.hello.identity.vendor == "AuthenticAMD"
     name, parts, remedy = FABRIC if is_amd else UNCORE

@@ -83,9 +83,8 @@ def value_text(key: str, value: object) -> str:
     if value is None:
         return "n/a"
     if isinstance(value, int | float):
-        return _VALUE_FORMATS.get(key, "{}".format if key in SETTING_NAMES else "{:g}".format)(
-            value
-        )
+        usual = "{}" if key in SETTING_NAMES else "{:g}"
+        return _VALUE_FORMATS.get(key, usual.format)(value)
     text = safe_text(str(value), MAX_SHOWN_LENGTH)
     return text.partition("-")[0] if key == "boot_id" else text
 
@@ -234,10 +233,8 @@ def _losses(session: Session) -> Line:
     ]  # fmt: skip
     spans = {f"{name}_s": json_number(getattr(busy, f"{name}_s")) for name in
              ("all", "one", "between", "none")}  # fmt: skip
-    return {
-        "causes": causes,
-        "busy": spans | {"alone": busy.single_cpu_task, "cpus": len(session.shown)},
-    }
+    more = {"alone": busy.single_cpu_task, "cpus": len(session.shown)}
+    return {"causes": causes, "busy": spans | more}
 
 
 def _other_tasks(session: Session, footprint: JobFootprint | None) -> Line | None:
@@ -255,12 +252,8 @@ def _other_tasks(session: Session, footprint: JobFootprint | None) -> Line | Non
     if run_s:
         busiest = pid, comm = max(run_s, key=lambda who: run_s[who])
         cpus = sorted(run_s_by_cpu[busiest])
-        busiest_task = {
-            "pid": pid,
-            "comm": comm,
-            "ran_s": json_number(run_s[busiest]),
-            "cpus": cpus,
-        }
+        ran_s = json_number(run_s[busiest])
+        busiest_task = {"pid": pid, "comm": comm, "ran_s": ran_s, "cpus": cpus}
     return {"cpus": json_number(sum(run_s.values()) / seen_s), "most": busiest_task}
 
 
@@ -287,10 +280,8 @@ def _job_line(
                    for pid, comm in neighbours],
     }  # fmt: skip
     other_rows = [row for row in session.shown if row not in rows and session.online[row]]
-    return {
-        "job": job,
-        "rest": _group_line(session, whole, extremes, other_rows) if other_rows else None,
-    }
+    rest = _group_line(session, whole, extremes, other_rows) if other_rows else None
+    return {"job": job, "rest": rest}
 
 
 def _totals(session: Session, whole: Interval) -> Line:
@@ -472,9 +463,8 @@ def _table(
     rows = ["", table_line(columns, [column.heading for column in columns])]
     for phase, times in zip(phases, spent_s, strict=True):
         program, run_s = phase.largest()
-        largest = (
-            f"{safe_text(program, MAX_NAME)} {_seconds(run_s)}" if run_s >= MIN_SHOWN_S else ""
-        )
+        text = f"{safe_text(program, MAX_NAME)} {_seconds(run_s)}"
+        largest = text if run_s >= MIN_SHOWN_S else ""
         seconds = [_seconds(s) for s in (phase.elapsed_s, *(times[index] for index in shown_uses))]
         rows.append(table_line(columns, [safe_text(phase.label, MAX_NAME), *seconds, largest]))
     sums = [sum(phase.elapsed_s for phase in phases)]

@@ -86,9 +86,8 @@ def place_text(topology: Sequence[Cpu], cpus: Iterable[int], max_length: int = 2
         return f"{what} {names}"
     if len(names) <= max_length:
         return f"{what}s {names}"
-    return (
-        f"{len(chosen_cpus)} CPUs {ranges(chosen_cpus)[:max_length].rpartition(',')[0]},{ELLIPSIS}"
-    )
+    names = ranges(chosen_cpus)[:max_length].rpartition(",")[0]
+    return f"{len(chosen_cpus)} CPUs {names},{ELLIPSIS}"
 
 
 MAX_SHORT_PLACE = 9
@@ -312,9 +311,8 @@ def _fill_phrase(
     if phrase.startswith("{where}"):
         pieces[1] = SentencePart(pieces[1].text[0].upper() + pieces[1].text[1:])
     if end.startswith("for ") and phrase.endswith("of the time"):
-        pieces[-1] = SentencePart(
-            pieces[-1].text.removesuffix("the time") + end.removeprefix("for ")
-        )
+        before = pieces[-1].text.removesuffix("the time")
+        pieces[-1] = SentencePart(before + end.removeprefix("for "))
     elif end:
         pieces.append(SentencePart(f" {end}" if end.startswith("for ") else f", {end}"))
     joined_parts: list[SentencePart] = []

@@ -129,9 +129,8 @@ def interval_line(session: Session, interval: Interval) -> Line:
     }
     if interval.watched is not None:
         line["watched"] = _watched_line(session, interval.watched)
-    reasons = {
-        name: UNREAD_REASON for name, value in interval.machine.items() if not isfinite(value)
-    }
+    unread = [name for name, value in interval.machine.items() if not isfinite(value)]
+    reasons = dict.fromkeys(unread, UNREAD_REASON)
     return line | {"why": reasons} if reasons else line
 
 
@@ -153,10 +152,8 @@ def _package_line(session: Session, interval: Interval, index: int) -> Line:
     first = session.hello.packages[index][0]
     line: Line = {"package": session.topology[session.position[first]].package}
     for name in PACKAGE_NAMES:
-        values = interval.packages.get(name)
-        line[name] = (
-            None if values is None or index >= len(values) else json_number(float(values[index]))
-        )
+        values = interval.packages.get(name, ())
+        line[name] = json_number(float(values[index])) if index < len(values) else None
     return line
 
 
@@ -336,11 +333,11 @@ def table_columns(
 ) -> list[Column]:
     """Returns a column for the name of a line, for each number and for each of the first `states`
     states of a core. Columns of `estimated` events have room for a share of time."""
-    placed = [Column("", "", name_width)]
+    columns = [Column("", "", name_width)]
     for number in numbers:
         width = max(MIN_WIDTH, len(number.label) + 1) + SHARE_WIDTH * (number.key in estimated)
-        placed.append(Column(number.key, number.label, width))
-    return placed + [Column(state, state, STATE_WIDTH) for state in STATES[:states]]
+        columns.append(Column(number.key, number.label, width))
+    return columns + [Column(state, state, STATE_WIDTH) for state in STATES[:states]]
 
 
 def table_line(columns: Sequence[Column], cells: Sequence[str]) -> str:

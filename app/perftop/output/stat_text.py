@@ -128,9 +128,8 @@ def ending_lines(
     if partly_read := [number for number in numbers if number.key in shares]:
         lowest = min(shares[number.key] for number in partly_read)
         labels = ", ".join(number.label for number in partly_read)
-        lines.append(
-            f"means cover at least {whole_percent(lowest)} of the samples of each CPU: {labels}"
-        )
+        share = whole_percent(lowest)
+        lines.append(f"means cover at least {share} of the samples of each CPU: {labels}")
 
     job, run = line["job"], line["run"]
     if job is not None and run is not None:
@@ -164,15 +163,15 @@ def _measure_lines(line: Line, numbers: Sequence[Number]) -> list[str]:
     """Returns the table of measures, with means over the CPUs that the job ran on and over the
     other CPUs."""
     groups = {title: line[key] for key, title in _GROUPS.items() if line[key] is not None}
-    placed = [Column("", "", LABEL_WIDTH)]
-    placed += [Column("", title, SPAN_WIDTH) for title in (*SPAN_NAMES, *groups)]
-    lines = [table_line(placed, [column.heading for column in placed])]
+    columns = [Column("", "", LABEL_WIDTH)]
+    columns += [Column("", title, SPAN_WIDTH) for title in (*SPAN_NAMES, *groups)]
+    lines = [table_line(columns, [column.heading for column in columns])]
     for number in numbers:
         measures = [(line["machine"][number.key], span) for span in SPAN_NAMES]
         measures += [(group[number.key], "mean") for group in groups.values()]
         cells = [number_text(number, measure and measure[span]) for measure, span in measures]
         label = f"{number.label} {shown_unit(number)}".rstrip()
-        lines.append(table_line(placed, [label, *cells]))
+        lines.append(table_line(columns, [label, *cells]))
     return lines
 
 
@@ -253,9 +252,8 @@ def command_lines(session: Session, argv: Sequence[str], line: Line) -> list[str
     waits = ""
     if job is not None:
         times = {"a CPU": job["waited_s"], "the disk": job["disk_s"]}
-        waits = " and ".join(
-            f"{seconds_text(s)} for {what}" for what, s in times.items() if s is not None
-        )
+        known = (f"{seconds_text(s)} for {what}" for what, s in times.items() if s is not None)
+        waits = " and ".join(known)
         if (longest_s := job.get("longest_wait_s") or 0.0) >= MIN_STATE_S:
             once = f"for a CPU (once {seconds_text(longest_s)} or longer)"
             waits = waits.replace("for a CPU", once, 1)
@@ -288,9 +286,9 @@ def command_lines(session: Session, argv: Sequence[str], line: Line) -> list[str
 def _busy_text(busy: Line | None) -> str:
     if busy is None:
         return ""
-    who = f" ({safe_text(str(busy['alone']), MAX_NAME)})" if busy["alone"] else ""
+    task_name = f" ({safe_text(str(busy['alone']), MAX_NAME)})" if busy["alone"] else ""
     spans = (
-        (f"all {busy['cpus']} for", "all_s", ""), ("one for", "one_s", who),
+        (f"all {busy['cpus']} for", "all_s", ""), ("one for", "one_s", task_name),
         ("between for", "between_s", ""), ("none for", "none_s", ""),
     )  # fmt: skip
     least_s = MIN_WAIT_SHARE * sum(busy[key] for _, key, _ in spans)

@@ -81,9 +81,9 @@ def phase(session: Session, label: str) -> Phase:
     line = summary_line(session, tally.counts_by_cause, why.totals.elapsed_s)
     worst = []
     for finding in why.named_findings[:MAX_CAUSES]:
-        alike = [e for e in episodes if (e.kind, e.cause) == finding.cause]
-        alike.sort(key=lambda e: -e.lost_share * len(e.cpus) * e.span_s(first_ns, now_ns))
-        worst.append((finding, alike[0] if alike else None))
+        same_cause = [e for e in episodes if (e.kind, e.cause) == finding.cause]
+        same_cause.sort(key=lambda e: -e.lost_share * len(e.cpus) * e.span_s(first_ns, now_ns))
+        worst.append((finding, same_cause[0] if same_cause else None))
     machine = line.pop("machine")
     for key, measure in machine.items():
         values = extremes.percentiles(key, [*PERCENTILES.values()])
@@ -92,10 +92,10 @@ def phase(session: Session, label: str) -> Phase:
                 name: json_number(value) for name, value in zip(PERCENTILES, values, strict=True)
                 if name not in measure and isfinite(value)
             }  # fmt: skip
-    rest = {key: value for key, value in line.items() if key not in {"type", "run"}}
+    other_parts = {key: value for key, value in line.items() if key not in {"type", "run"}}
     line = {
         "type": "phase", "label": label, "start": session.unix(first_ns),
-        "answer": answer(session, why), **rest, "machine": machine,
+        "answer": answer(session, why), **other_parts, "machine": machine,
         "lost_to_causes_ratio": json_number(why.sums.lost_ratio),
         "samples": why.totals.sample_count,
     }  # fmt: skip
@@ -186,11 +186,11 @@ def _sentence(phases: Sequence[Phase]) -> str:
         wanted_s = phase.report.sums.whole_s
         rarely = wanted_s < MIN_WANTED_SHARE * phase.report.totals.elapsed_s
         if first is None or first.share < MIN_SHARE:
-            rest = "hardly wanted a CPU" if rarely else "lost less than 1 %"
+            loss = "hardly wanted a CPU" if rarely else "lost less than 1 %"
         else:
             unit = f"the {wanted_s:.1f} s that it wanted" if rarely else f"its {first.unit}"
-            rest = f"lost {percent(first.share)} % of {unit} to {first.culprit}"
-        parts.append(f"{phase.name} {rest}")
+            loss = f"lost {percent(first.share)} % of {unit} to {first.culprit}"
+        parts.append(f"{phase.name} {loss}")
     return "; ".join(parts) + "."
 
 
@@ -202,9 +202,8 @@ def _label(number: Number) -> str:
     """Returns the name of a number, with its unit right-aligned in the label column."""
     unit = PER_KI if number.key.endswith(PER_KI) else shown_unit(number)
     is_event = number.key not in NUMBERS
-    name = (
-        safe_text(number.label.removesuffix(PER_KI), MAX_EVENT) if is_event else number.plain_name
-    )
+    event_name = safe_text(number.label.removesuffix(PER_KI), MAX_EVENT)
+    name = event_name if is_event else number.plain_name
     return f"{name:<{LABEL_WIDTH - len(unit)}}{unit}"
 
 
@@ -213,8 +212,8 @@ def _phases_as_columns(
 ) -> list[str]:
     """Returns a heading and a row for each number, with the values of these names of each phase:
     first the numbers that have percentiles, then the others, which only have one value."""
-    placed = _value_columns(CELL_WIDTH, len(phases) * len(names))
-    lines = [table_line(placed, ["", *names * len(phases)])]
+    columns = _value_columns(CELL_WIDTH, len(phases) * len(names))
+    lines = [table_line(columns, ["", *names * len(phases)])]
     for number in (*numbers, *map(NUMBERS.__getitem__, TOTALS)):
         is_total = number.key in TOTALS
         values = [[phase.value(number.key, name) for name in names] for phase in phases]
@@ -223,7 +222,7 @@ def _phases_as_columns(
                 "" if is_total and place else number_text(number, value)
                 for of_phase in values for place, value in enumerate(of_phase)
             ]  # fmt: skip
-            lines.append(table_line(placed, [_label(number), *cells]))
+            lines.append(table_line(columns, [_label(number), *cells]))
     return lines
 
 
@@ -231,16 +230,14 @@ def _phases_as_rows(phases: Sequence[Phase], numbers: Sequence[Number]) -> list[
     """Returns a table with a row of means for each phase."""
     heads = [GHZ.name if n.unit == "Hz" else f"{n.label.split()[0]} {shown_unit(n)}".rstrip()
              for n in numbers]  # fmt: skip
-    placed = [
-        Column("", "phase", LABEL_WIDTH - 3, is_left=True, gap=0),
-        Column("", "s", CELL_WIDTH),
-    ]
-    placed += [Column("", head, ROW_CELL_WIDTH) for head in heads]
-    lines = [table_line(placed, ["phase", "s", *heads])]
+    columns = [Column("", "phase", LABEL_WIDTH - 3, is_left=True, gap=0)]
+    columns.append(Column("", "s", CELL_WIDTH))
+    columns += [Column("", head, ROW_CELL_WIDTH) for head in heads]
+    lines = [table_line(columns, ["phase", "s", *heads])]
     for phase in phases:
         cells = [number_text(number, phase.value(number.key)) for number in numbers]
         elapsed = f"{phase.report.totals.elapsed_s:.1f}"
-        lines.append(table_line(placed, [phase.name, elapsed, *cells]))
+        lines.append(table_line(columns, [phase.name, elapsed, *cells]))
     return lines
 
 

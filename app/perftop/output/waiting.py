@@ -156,9 +156,8 @@ def waiting_loss(
     place = short_place_text(session.topology, cpus, cpus[0])
 
     digits = 1 if group.wanted_s >= 1 else 2
-    is_crowded = job is None and any(
-        times.full_s.get(cpu, 0.0) >= MIN_FULL_SHARE * covered_s for cpu in cpus
-    )
+    full_s = max(times.full_s.get(cpu, 0.0) for cpu in cpus)
+    is_crowded = job is None and full_s >= MIN_FULL_SHARE * covered_s
     bound_text = "at least " if is_crowded else ""
     evidence = [f"{they} waited {bound_text}{group.wait_s:.2f} of {group.wanted_s:.{digits}f} s"]
     evidence += ["only the busiest of a CPU are seen"] if is_crowded else []
@@ -216,9 +215,7 @@ def _find_waiters(
         members = {key: _sum_times(parts, key[1]) for key, parts in by_pid.items()}
         is_vm = worst[0] not in {safe_text(comm, MAX_NAME) for _, comm in by_pid}
         name, noun = worst[0], VM_THREAD if is_vm else "task"
-    waiting = {
-        key: one for key, one in members.items() if one.wait_s > MIN_WAIT_SHARE * one.wanted_s
-    }
+    waiting = {key: t for key, t in members.items() if t.wait_s > MIN_WAIT_SHARE * t.wanted_s}
     if not waiting:
         longest_waiter = max(members, key=lambda key: members[key].wait_s, default=None)
         if longest_waiter is None or not members[longest_waiter].wait_s:
@@ -240,9 +237,8 @@ def _find_reason(
     ran_s = run_times_beside(placed_tasks, cpus, waiters.pids)
     neighbours = [who for who in sorted(ran_s, key=lambda who: -ran_s[who])
                  if ran_s[who] >= MIN_BLAME_SHARE * total.wait_s]  # fmt: skip
-    mutual = len(members) > 1 and any(
-        total.by_cpu[cpu] > MIN_CROWDED_CPUS * covered_s for cpu in cpus
-    )
+    busiest_s = max(total.by_cpu[cpu] for cpu in cpus)
+    mutual = len(members) > 1 and busiest_s > MIN_CROWDED_CPUS * covered_s
     storm, least_s = None, MIN_EXPLAINED_SHARE * total.wait_s
     is_explained = mutual or sum(ran_s.values()) >= least_s
     if not is_explained:

@@ -195,32 +195,32 @@ def report(
         lambda missing: None if missing.what in hidden else _EPISODE_NAMES.get(missing.what),
     )
     unseen = [(", ".join(names), why, fix) for (why, fix), names in reasons.items()]
-    spent, chosen = totals.times.job_time(), session.evaluator.chosen
+    spent, variants = totals.times.job_time(), session.evaluator.chosen
     if not totals.times.has_waits:
         short = "too short to tell" if totals.times.wait_snapshots else ""
         why = short or "known after 3 s, if the kernel reports it"
         unseen.append(("waiting for a CPU", why, None))
-    if chosen["involuntary"]:
+    if variants["involuntary"]:
         run = session.run_interval()
         if not np.isfinite(run.values.mean("involuntary", session.shown)):
             unseen.append(("halts", why_unknown(session, run, session.shown, "involuntary"), None))
     unseen = unseen or [OWN_WAITS if spent is None else SLEEP]
-    if chosen["ipc"] and not session.neighbours.cache.known:
+    if variants["ipc"] and not session.neighbours.cache.known:
         is_intel = session.hello.identity.vendor == "GenuineIntel"
         unseen.append(L3_CAPACITY if is_intel else (*L3_CAPACITY[:2], None))
-    if chosen["ipc"] and _has_unread_cpu(session, whole):
+    if variants["ipc"] and _has_unread_cpu(session, whole):
         unseen.append(("losses to others in the package", "not all of its CPUs are read", None))
-    hides = ""
-    if not chosen["busy_hz"]:
+    confusion_sentence = ""
+    if not variants["busy_hz"]:
         outside = "" if session.hello.virtualisation is None else " or a busy sibling outside"
-        hides = f"A low clock{outside} would look like slow code here."
+        confusion_sentence = f"A low clock{outside} would look like slow code here."
     elif not session.reader.turbo.cpus.any():
-        hides = "No turbo table is known: clocks are compared with the base clock."
-    checked = other_checks(session, totals, whole, episodes, is_whole_run=is_whole_run)
-    hints = clues(session, whole, totals)
+        confusion_sentence = "No turbo table is known: clocks are compared with the base clock."
+    checks = other_checks(session, totals, whole, episodes, is_whole_run=is_whole_run)
     return Report(
-        job, totals, findings, checked, hints, unseen, whole, spent, hides, over, is_whole_run
-    )
+        job, totals, findings, checks, clues(session, whole, totals), unseen, whole, spent,
+        confusion_sentence, over, is_whole_run,
+    )  # fmt: skip
 
 
 _EPISODE_NAMES = {
@@ -270,51 +270,51 @@ def _finding(
     span_ns = now_ns - totals.start_ns
     kind, lost_s = KINDS.get(cause[0]), sums.by_cause[cause]
     causes = [cause, ("neighbour", "hypervisor")] if cause == STEAL_CAUSE else [cause]
-    alike = [e for e in episodes if (e.kind, e.cause) in causes]
+    same_cause = [e for e in episodes if (e.kind, e.cause) in causes]
     rows = np.flatnonzero(lost_s > 0.05 * lost_s.max()).tolist()
     cpus = [session.topology[row].cpu for row in rows]
-    alike.sort(key=lambda e: -e.lost_s(now_ns))
+    same_cause.sort(key=lambda e: -e.lost_s(now_ns))
     if cause[0] == "interrupt":  # such an episode concerns one CPU, where the job may not run
-        alike = [e for e in alike if not {*cpus}.isdisjoint(e.cpus)]
-    worst = alike[0] if alike else None
-    running = not past and (
-        not alike or any(e.end_ns is None or e.end_ns > now_ns - MAX_STILL_ACTIVE_NS for e in alike)
-    )
-    known = alike or [Episode(cause[0], cpus, now_ns, cause=cause[1])]
+        same_cause = [e for e in same_cause if not {*cpus}.isdisjoint(e.cpus)]
+    worst = same_cause[0] if same_cause else None
+    active_since_ns = now_ns - MAX_STILL_ACTIVE_NS
+    is_active = any(e.end_ns is None or e.end_ns > active_since_ns for e in same_cause)
+    running = not past and (is_active or not same_cause)
+    described = same_cause or [Episode(cause[0], cpus, now_ns, cause=cause[1])]
     if cause[0] == "interrupt" and worst is not None:
-        ran_s = sum(e.span_s(e.start_ns, now_ns) * len(e.cpus) for e in alike)
-        mean_depth = sum(e.lost_s(now_ns) for e in alike) / ran_s if ran_s > 0 else 0.0
-        known = [replace(worst, cpus=cpus, depth=mean_depth)]
-    names = [job] if job else losers(session, known, whole.tasks)
-    words = text(sentence(session.topology, known, names, over=over or not running))
+        ran_s = sum(e.span_s(e.start_ns, now_ns) * len(e.cpus) for e in same_cause)
+        mean_depth = sum(e.lost_s(now_ns) for e in same_cause) / ran_s if ran_s > 0 else 0.0
+        described = [replace(worst, cpus=cpus, depth=mean_depth)]
+    names = [job] if job else losers(session, described, whole.tasks)
+    sentence_text = text(sentence(session.topology, described, names, over=over or not running))
     # The sentence already contains the clocks.
-    drop = (
-        {"busy_hz", "ceiling_hz"} if kind is not None and kind.costs_cycles else {"owner", "line"}
-    )
-    shown = {} if worst is None else {k: v for k, v in worst.evidence.items() if k not in drop}
+    is_cycles = kind is not None and kind.costs_cycles
+    implied_keys = {"busy_hz", "ceiling_hz"} if is_cycles else {"owner", "line"}
+    whole_evidence = {} if worst is None else worst.evidence
+    evidence = {k: value for k, value in whole_evidence.items() if k not in implied_keys}
     lost_parts = [(e.confidence, e.lost_share * len(e.cpus) * e.span_s(totals.start_ns, now_ns))
-                  for e in alike]  # fmt: skip
+                  for e in same_cause]  # fmt: skip
     finding = Finding(
-        cause, sums.share(cause), float(lost_s.sum()), words, _blamed_name(cause, worst), cpus,
-        _active_s(alike, now_ns, span_ns), running,
-        joint_confidence(lost_parts) if alike else confidence(*cause, counted=False),
-        evidence_pieces(cause[1], shown),
-        remedy(session, cause, worst, cpus), {} if worst is None else evidence_json(worst.evidence),
+        cause, sums.share(cause), float(lost_s.sum()), sentence_text, _blamed_name(cause, worst),
+        cpus, _active_s(same_cause, now_ns, span_ns), running,
+        joint_confidence(lost_parts) if same_cause else confidence(*cause, counted=False),
+        evidence_pieces(cause[1], evidence),
+        remedy(session, cause, worst, cpus), evidence_json(whole_evidence),
     )  # fmt: skip
     if cause[1] == UNEXPLAINED:
-        evidence = ["no limit was seen to act"]
+        pieces = ["no limit was seen to act"]
         rows = sorted({*rows}.intersection(session.shown))
         if cause[0] == "turbo-drop" and whole.values.mean("util", rows) < MAX_SPARE_UTIL:
-            evidence.append("with time to spare, so the governor may have chosen this clock")
-        return replace(finding, confidence="unknown", evidence=evidence)
+            pieces.append("with time to spare, so the governor may have chosen this clock")
+        return replace(finding, confidence="unknown", evidence=pieces)
     if cause == STEAL_CAUSE:
         how = confidence(*STEAL_CAUSE, error=TICK_S, effect=finding.lost_s)
         stolen = f"{lost_s.sum():.2f} s on {count_noun(len(cpus), 'CPU')}"
         if len(cpus) <= MAX_STEAL_CPUS:
             by_cpu = [f"{lost_s[session.position[cpu]]:.2f} s on CPU {cpu}" for cpu in cpus]
             stolen = " and ".join(by_cpu)
-        evidence = [f"steal {stolen}, in {long_duration(span_ns)}"]
-        return replace(finding, confidence=how, evidence=evidence)
+        pieces = [f"steal {stolen}, in {long_duration(span_ns)}"]
+        return replace(finding, confidence=how, evidence=pieces)
     if cause == QUOTA_CAUSE:
         return _quota_finding(finding, times, job, totals.elapsed_s, over=over)
     if cause == STOPPED_CAUSE and times.threads:
@@ -330,9 +330,9 @@ def _finding(
     is_intel = session.hello.identity.vendor == "GenuineIntel"
     is_deep = worst is not None and (worst.depth or 0.0) >= MIN_CAPPED_LOSS
     if cause == ("neighbour", "sibling") and caps and is_intel and is_deep:
-        evidence = [f"resctrl caps the memory bandwidth of both siblings ({caps})"]
-        evidence += finding.evidence
-        finding = replace(finding, evidence=evidence, hint=BANDWIDTH_CAPS.remedy)
+        pieces = [f"resctrl caps the memory bandwidth of both siblings ({caps})"]
+        pieces += finding.evidence
+        finding = replace(finding, evidence=pieces, hint=BANDWIDTH_CAPS.remedy)
     if cause[0] == "neighbour" and worst is not None and job is None:
         return replace(finding, headline=finding.text, victim_share=worst.depth or 0.0)
     return finding
@@ -357,9 +357,8 @@ def _quota_finding(
     whose = owner and f" (quota{owner})"
     evidence = [f"{who} stood still {worst.wait_s:.2f} of {worst.wanted_s:.1f} s"]
     if quota.period_count:
-        evidence.append(
-            f"throttled in {percent(quota.throttled_count / quota.period_count)} % of periods"
-        )
+        share = percent(quota.throttled_count / quota.period_count)
+        evidence.append(f"throttled in {share} % of periods")
     if len(throttled) > 1:
         evidence.append(f"{count_noun(len(throttled) - 1, 'more group')} too")
     details = {"group": quota.group, "owner": quota.owner, "cpus": quota.cpus,
@@ -407,8 +406,8 @@ def _blamed_name(cause: Cause, worst: Episode | None) -> str:
         return "halts" if kind == "involuntary-halt" else "a low clock"
     if kind == "ramp":
         return "the ramp-up of its clock"
-    known = worst or Episode(kind, [], 0, cause=name)
-    return as_clause(cause_of("license").subject if kind == "license" else cause_subject(known))
+    episode = worst or Episode(kind, [], 0, cause=name)
+    return as_clause(cause_of("license").subject if kind == "license" else cause_subject(episode))
 
 
 def remedy(session: Session, cause: Cause, worst: Episode | None, cpus: Sequence[int]) -> str:
@@ -417,19 +416,15 @@ def remedy(session: Session, cause: Cause, worst: Episode | None, cpus: Sequence
     if worst is not None and isinstance(cap := worst.evidence.get("cap"), Cap):
         return CLOCK_CAPS[cap.name][1] if cap.name in CLOCK_CAPS else cause_of("policy").remedy
     if worst is not None and "power_limit_before_w" in worst.evidence:
-        manager_names = ", ".join(session.hints.managers[:2])
-        suspects = (
-            f"{manager_names} here or the BMC"
-            if manager_names
-            else "thermald, the BMC, a power manager"
-        )
-        return f"find what lowers it at run time: {suspects}"
+        managers = ", ".join(session.hints.managers[:2])
+        known = f"{managers} here or the BMC" if managers else ""
+        return f"find what lowers it at run time: {known or 'thermald, the BMC, a power manager'}"
     if worst is not None and (line := str(worst.evidence.get("line", ""))):
         for name, remedy in LINE_REMEDIES.items():
             if line.startswith(name):
                 return remedy
-    who = culprits(worst) if worst is not None else []
-    if who and cause[1] == "sibling":
+    taker = next(iter(culprits(worst)), None) if worst is not None else None
+    if taker is not None and cause[1] == "sibling":
         other_cores = [core for core in session.cores if {*cpus}.isdisjoint(core)]
         online = {row.cpu for row in session.topology if row.online}
         used_shares = [
@@ -437,12 +432,12 @@ def remedy(session: Session, cause: Cause, worst: Episode | None, cpus: Sequence
             for core in other_cores if not online.isdisjoint(core)
         ]  # fmt: skip
         if min(used_shares, default=1.0) >= MAX_CORE_SHARE:
-            return f"run {who[0].comm}[{who[0].pid}] at another time: no other core has room"
+            return f"run {taker.comm}[{taker.pid}] at another time: no other core has room"
         free = online.intersection(cpu for core in other_cores for cpu in core)
-        return f"taskset -acp {ranges(free)} {who[0].pid}"
-    if who and cause[1] in {"memory", "cache"}:
+        return f"taskset -acp {ranges(free)} {taker.pid}"
+    if taker is not None and cause[1] in {"memory", "cache"}:
         place = "package" if cause[1] == "memory" else "L3"
-        return f"run {who[0].comm}[{who[0].pid}] at another time or on another {place}"
+        return f"run {taker.comm}[{taker.pid}] at another time or on another {place}"
     return cause_of(cause[1]).remedy
 
 

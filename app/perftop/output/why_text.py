@@ -98,13 +98,9 @@ def answer(session: Session, report: Report) -> str:
     place = short_place_text(session.topology, first.cpus, first.cpus[0]) if first.cpus else ""
     place = "" if len(first.cpus) == len(session.shown) else f" on {place}"
     if report.job is None and (first.cause == STEAL_CAUSE or first.headline):
-        text = (
-            first.headline
-            or f"The hypervisor {takes} {_share_text(share)} of {machine}'s time{place}"
-        )
-        rest = sum(
-            finding.share for finding in report.named_findings if finding.culprit != first.culprit
-        )
+        text = f"The hypervisor {takes} {_share_text(share)} of {machine}'s time{place}"
+        text = first.headline or text
+        rest = sum(f.share for f in report.named_findings if f.culprit != first.culprit)
         take = "took" if report.is_over else "take"
         more = f"; other causes {take} {_share_text(rest)}" if rest >= MIN_SHARE else ""
         return _first_fitting([f"{text}{more}.{blind}", f"{text}{more}.", f"{text}."])
@@ -183,9 +179,8 @@ def rows(session: Session, report: Report) -> list[TextLine]:
         if more := report.named_findings[MAX_CAUSES:]:
             rows.append([Part(f"{'':{INDENT}}+ {len(more)} more", "dim")])
         min_share = report.named_findings[-1].share
-        ruled_out = ", ".join(
-            check.brief_result for check in report.checks if check.is_ruled_out(min_share)
-        )
+        checks = (check for check in report.checks if check.is_ruled_out(min_share))
+        ruled_out = ", ".join(check.brief_result for check in checks)
         rows += [[], *_labelled_lines("ruled out", ruled_out or "nothing", "dim")]
     else:
         rows += [*_healthy_lines(session, report), []]
@@ -258,9 +253,8 @@ def _healthy_lines(session: Session, report: Report) -> list[TextLine]:
 def _working_sentence(session: Session, report: Report) -> str:
     """Returns a sentence on how busy the machine was; '' if that is unknown."""
     whole = report.interval
-    util, ipc, kernel = (
-        whole.values.mean(key, session.shown) for key in ("util", "ipc", "kernel_cycles")
-    )
+    keys = "util", "ipc", "kernel_cycles"
+    util, ipc, kernel = (whole.values.mean(key, session.shown) for key in keys)
     both = whole.split.mean("both")
     if not isfinite(util):
         return ""
@@ -348,7 +342,7 @@ def why_json(session: Session, report: Report, run: Line | None) -> Line:
          "found": check.result}
         for check in report.checks
     ]  # fmt: skip
-    seen = {
+    basis = {
         "host": hello.host, "source": hello.source, "virtualisation": hello.virtualisation,
         "cpus": [session.topology[row].cpu for row in session.shown],
         "start": end - totals.elapsed_s, "end": end, "elapsed_s": json_number(totals.elapsed_s),
@@ -362,5 +356,5 @@ def why_json(session: Session, report: Report, run: Line | None) -> Line:
         "not_seen": [{"what": what, "why": why, "fix": fix} for what, why, fix in report.not_seen],
         "spent": None if report.job_time is None
         else {key: json_number(s) for key, s in report.job_time._asdict().items()},
-        "seen": seen, "run": run,
+        "seen": basis, "run": run,
     }  # fmt: skip

@@ -254,9 +254,8 @@ def _next_step(lacking: list[Answer], asked: AskedMachine, writable: bool) -> tu
             typed = asked.with_rights(fix.removeprefix(SUDO))
             return f"This gives you {RIGHT_EFFECTS[check['what']]}", typed
     if writable and not any(check["what"] == COUNTERS for check, _ in fixes):
-        step = (
-            f"Registers can give you {RIGHT_EFFECTS[COUNTERS]}: perftop programs and restores them"
-        )
+        given = RIGHT_EFFECTS[COUNTERS]
+        step = f"Registers can give you {given}: perftop programs and restores them"
         return step, asked.command("--source", "msr")
     if fixes:
         check, fix = fixes[0]

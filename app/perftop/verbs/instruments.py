@@ -338,9 +338,8 @@ def _check_lines(check: Answer, sign: str, width: int) -> list[str]:
     else:
         if verdict in VERDICT_MEANINGS:
             parts.append(VERDICT_MEANINGS[verdict])
-        measured, expected_amount = (
-            _amount_text(check[key], unit) for key in ("measured", "expected")
-        )
+        measured = _amount_text(check["measured"], unit)
+        expected_amount = _amount_text(check["expected"], unit)
         error = f"off by {100 * abs(check['error']):.2f} %{relative}" if check["error"] else "exact"
         parts.append(f"{measured} for {expected_amount}, {error}")
     parts.append(f"{100 * check['tolerance']:.3g} %{relative} allowed: {check['why']}")

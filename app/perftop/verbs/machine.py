@@ -402,10 +402,8 @@ def event_lines(answer: Answer, width: int = 100, *, unicode: bool = True) -> li
         lines = ["no such event here"]
     for reason in answer["missing"]:
         fix = f"; {reason['fix']}" if reason["fix"] else ""
-        lines += [
-            "",
-            *wrap_indented(f"not here: events of cores - {reason['why']}{fix}", width, 10),
-        ]
+        text = f"not here: events of cores - {reason['why']}{fix}"
+        lines += ["", *wrap_indented(text, width, 10)]
     return lines
 
 

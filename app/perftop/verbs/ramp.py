@@ -248,9 +248,8 @@ def facts(answer: Answer, ramp: Ramp, width: int) -> list[str]:
         steady_text += f": {_steady_text(answer, ramp)}"
         if bursts_s:
             longest = brief_duration(max(map(max, bursts_s)))
-            steady_text += (
-                f"; not held later in {count_noun(len(bursts_s), 'run')}, for up to {longest}"
-            )
+            runs = count_noun(len(bursts_s), "run")
+            steady_text += f"; not held later in {runs}, for up to {longest}"
     rows = [
         *_source_facts(answer, ramp),
         ("first", first if is_counted(answer) else f"{first}, including cold caches"),
@@ -319,9 +318,8 @@ def _level_facts(answer: Answer, ramp: Ramp) -> list[tuple[str, str]]:
     isa = answer["isa"]
     difference_hz = abs(ramp.steady_hz - ramp.scalar_hz)
     is_same = difference_hz <= max(ramp.error_hz, SAME_CLOCK * ramp.scalar_hz)
-    difference_text = (
-        "no different" if is_same else _percent_text(ramp.steady_hz / ramp.scalar_hz - 1)
-    )
+    relative = ramp.steady_hz / ramp.scalar_hz - 1
+    difference_text = "no different" if is_same else _percent_text(relative)
     scalar = f"scalar code runs at {ramp.scalar_hz / 1e9:.3f} {unit(answer)}"
     rows = [("level", f"{scalar}: {isa} {difference_text}")]
     if len(ramp.switch_s) == 2:

@@ -265,9 +265,8 @@ def settling_time(part: Trace, steady_hz: float) -> tuple[float, list[float]]:
 
 def climb(answer: Mapping[str, Any], run: Mapping[str, Any]) -> Climb:
     parts = traces(answer, run)
-    levels = [
-        level(part, phase["isa"]) for part, phase in zip(parts, answer["phases"], strict=True)
-    ]
+    isas = [phase["isa"] for phase in answer["phases"]]
+    levels = [level(part, isa) for part, isa in zip(parts, isas, strict=True)]
     known_levels = [level for level in levels if level is not None]
     t90 = t99 = steady_s = None
     bursts_s: list[float] = []

@@ -428,9 +428,8 @@ class CommandSummary(Follower):
 def add_mark(verbs: Any) -> None:
     text = "name the phase that begins now, from inside a command that perftop runs"
     parser = options.add_verb(verbs, "mark", run_mark, text)
-    parser.add_argument(
-        "name", metavar="NAME", help="name of the phase that begins now, such as link"
-    )
+    text = "name of the phase that begins now, such as link"
+    parser.add_argument("name", metavar="NAME", help=text)
 
 
 def run_mark(args: argparse.Namespace) -> int:

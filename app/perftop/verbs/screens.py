@@ -41,9 +41,8 @@ PANE_TEXT = (
 
 def add_live(verbs: Any) -> None:
     text = "the screen: what each core does, and what takes its time (the default)"
-    live = options.add_verb(
-        verbs, "live", run_live, text, stream=True, epilog=COST_TEXT + PANE_TEXT
-    )
+    epilog = COST_TEXT + PANE_TEXT
+    live = options.add_verb(verbs, "live", run_live, text, stream=True, epilog=epilog)
     live.set_defaults(runs=True)
 
     replay = options.add_verb(verbs, "replay", run_replay, "the screen on a recording")
@@ -101,9 +100,8 @@ def run_live(args: argparse.Namespace) -> int:
     from perftop.process import launch
 
     if args.command is None:
-        argv = options.stream_command(
-            args, sample_ns, launch.longest_batch_ns(sample_ns, interval_ns)
-        )
+        batch_ns = launch.longest_batch_ns(sample_ns, interval_ns)
+        argv = options.stream_command(args, sample_ns, batch_ns)
         # The app takes longer to import than the probe to start, so both run in parallel.
         with config.show_picture() as picture, launch.running_probe(argv) as probe:
             with fast_imports():
@@ -169,9 +167,8 @@ def run_attach(args: argparse.Namespace) -> int:
 def run_replay(args: argparse.Namespace) -> int:
     files, mouse = args.files, not args.no_mouse
     if len(files) > 2:
-        raise Failed(
-            "replay takes one recording, or two to compare; more: perftop fleet DIR", USAGE
-        )
+        text = "replay takes one recording, or two to compare; more: perftop fleet DIR"
+        raise Failed(text, USAGE)
     if args.align is not None and len(files) < 2:
         raise Failed("--align needs two recordings: perftop replay A B", USAGE)
     if len(files) == 1:

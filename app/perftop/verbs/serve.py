@@ -195,9 +195,8 @@ def add_exporter(verbs: Any) -> None:
     text = "where to listen (default: the sockets of systemd, else 127.0.0.1:9917)"
     parser.add_argument("--listen", metavar="HOST:PORT|unix:PATH", help=text)
     text = "series for each package (default), SMT states for each core, all for each CPU"
-    parser.add_argument(
-        "--detail", choices=("package", "core", "cpu"), default="package", help=text
-    )
+    choices = "package", "core", "cpu"
+    parser.add_argument("--detail", choices=choices, default="package", help=text)
     text = "CPU time by unit, container, pod or Slurm job, too; these names become labels"
     parser.add_argument("--owners", action="store_true", help=text)
     text = "write this file for node_exporter; it listens only if --listen is given, too"

@@ -303,9 +303,8 @@ def _run_repeated(args: argparse.Namespace, sample_ns: int) -> int:
             if not unicode:
                 printed_lines = [ascii_line(line) for line in printed_lines]
         printed_lines = [printable(line) for line in printed_lines]
-        printed_lines[0] = with_style(
-            printed_lines[0], "1" if colours(out) and not args.json else ""
-        )
+        style = "1" if colours(out) and not args.json else ""
+        printed_lines[0] = with_style(printed_lines[0], style)
         out.write("".join(f"{line}\n" for line in printed_lines))
         out.flush()
     return status

@@ -256,9 +256,8 @@ def _summary_span(
     start = _SpanEnd(hello.raw_ns) if since is None else _moment(since, hello)
     end = None if until is None else _moment(until, hello)
     offset_ns = hello.wall_ns - hello.raw_ns
-    first_ns, last_ns = (
-        moment.ns + (0 if moment.is_unix else offset_ns) for moment in (start, end or start)
-    )
+    moments = start, end or start
+    first_ns, last_ns = (m.ns + (0 if m.is_unix else offset_ns) for m in moments)
     if end is not None and last_ns <= first_ns:
         raise Failed("--to must be later than --from", USAGE)
     return start, end

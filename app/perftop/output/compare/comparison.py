@@ -86,9 +86,8 @@ class Row:
     @property
     def is_same(self) -> bool:
         """Whether no relevant difference was found, and none above MAX_SAME_CHANGE is possible."""
-        is_noise = (
-            self.verdict == NOISE and max(map(abs, self.interval or (0.0,))) <= MAX_SAME_CHANGE
-        )
+        largest = max(map(abs, self.interval or (0.0,)))
+        is_noise = self.verdict == NOISE and largest <= MAX_SAME_CHANGE
         return is_noise or self.verdict == SMALL
 
     @property
@@ -185,10 +184,8 @@ def compare(
             for key in both if is_different(state_a[key], state_b[key])
         ]  # fmt: skip
         same = [key for key in both if not is_different(state_a[key], state_b[key])]
-        keys_of_one_side = _only_on_side(a, b), _only_on_side(b, a)
-        compared.append(
-            Comparison(name, a, b, differing, same, rows, extra, keys_of_one_side, in_turn)
-        )
+        only = _only_on_side(a, b), _only_on_side(b, a)
+        compared.append(Comparison(name, a, b, differing, same, rows, extra, only, in_turn))
     return compared
 
 
@@ -249,8 +246,8 @@ def _is_shown_nonzero(number: Number, value: float) -> bool:
 
 
 def _only_on_side(side: Sequence[Reading], other: Sequence[Reading]) -> list[str]:
-    ours, theirs = ({key for run in runs for key in run.numbers} for runs in (side, other))
-    return [key for key in row_keys(run.numbers for run in side) if key in ours - theirs]
+    keys, other_keys = ({key for run in runs for key in run.numbers} for runs in (side, other))
+    return [key for key in row_keys(run.numbers for run in side) if key in keys - other_keys]
 
 
 def loss_sentences(phase: Comparison) -> Iterator[str]:
@@ -370,9 +367,8 @@ def _possible(phase: Comparison, row: Row) -> str:
     name = row.number.plain_name
     limits = f"{low} to {high}" if low != high else "less than 0.1"
     runs = " in these two runs" if phase.by_blocks else ""
-    return (
-        f"{name[:1].upper()}{name[1:]}: no difference found{runs}; {limits} {row.unit} is possible"
-    )
+    text = f"{name[:1].upper()}{name[1:]}: no difference found{runs}"
+    return f"{text}; {limits} {row.unit} is possible"
 
 
 def _cause_text(phase: Comparison, row: Row) -> str:

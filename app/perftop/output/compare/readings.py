@@ -230,9 +230,8 @@ def reading(line: Line, label: str = "") -> Reading:
     state = {key: value for key, value in states if isinstance(value, str | int | float)}
     run = line.get("run")
     status = run.get("status") if isinstance(run, dict) else 0
-    return Reading(
-        values, state, _lost_shares(line), label, status if isinstance(status, int) else 0
-    )
+    status = status if isinstance(status, int) else 0
+    return Reading(values, state, _lost_shares(line), label, status)
 
 
 def state_of(readings: Sequence[Reading]) -> Line:

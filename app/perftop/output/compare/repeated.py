@@ -212,13 +212,13 @@ def run_json(run: Repeat, index: int, outlier: Outlier | None) -> Line:
 
 def lines(runs: Runs, argv: Sequence[str]) -> list[str]:
     estimates = {key: estimate(runs.values(key)) for key in HEADINGS if runs.values(key)}
-    placed = NAMES + [Column(key, HEADINGS[key], CELL_WIDTH) for key in estimates]
+    columns = NAMES + [Column(key, HEADINGS[key], CELL_WIDTH) for key in estimates]
 
     def row(name: str, status: str, values: Numbers) -> str:
         """Formats a row; values have as many digits as the mean."""
         cells = [format_like(NUMBERS[key], values.get(key, nan), whole.mean)
                  for key, whole in estimates.items()]  # fmt: skip
-        return table_line(placed, [name, status, *cells])
+        return table_line(columns, [name, status, *cells])
 
     if not runs.runs:
         return [_failures(runs, argv)]
@@ -226,7 +226,7 @@ def lines(runs: Runs, argv: Sequence[str]) -> list[str]:
     if times := [run.numbers[TIME_KEY] for run in runs.warmups]:
         times_text = ", ".join(_time_text(time, times[0]) for time in times)
         text_lines += [f"warm-up runs, not counted: {times_text}", ""]
-    text_lines.append(table_line(placed, [column.heading for column in placed]))
+    text_lines.append(table_line(columns, [column.heading for column in columns]))
     for index, run in enumerate(runs.all_runs):
         remark = "  not counted" if run.status else "  outlier" if index in runs.outlying else ""
         if len(runs.all_runs) <= MAX_ROWS or remark:

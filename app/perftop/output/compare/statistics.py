@@ -64,9 +64,9 @@ class Estimate:
     @property
     def half_width(self) -> float:
         """Half of the 95 % interval; infinite for a single value."""
-        return (
-            t_quantile(0.5 + LEVEL / 2, self.count - 1) * self.error if self.has_error else math.inf
-        )
+        if not self.has_error:
+            return math.inf
+        return t_quantile(0.5 + LEVEL / 2, self.count - 1) * self.error
 
     @property
     def sd(self) -> float:
@@ -302,9 +302,8 @@ def t_quantile(share: float, df: float) -> float:
         low, high = high, 2 * high
     while high - low > 1e-9 * high:
         middle = (low + high) / 2
-        low, high = (
-            (middle, high) if tail_probability(middle, df) > 2 * (1 - share) else (low, middle)
-        )
+        is_below = tail_probability(middle, df) > 2 * (1 - share)
+        low, high = (middle, high) if is_below else (low, middle)
     return (low + high) / 2
 
 

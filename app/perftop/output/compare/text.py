@@ -108,17 +108,14 @@ def _machines(phase: Comparison, names: tuple[str, str]) -> list[str]:
             text_lines.append(f"{head}{a}")
             room = max(0, min(STATE_WIDTH, WIDTH - len(head) - len(b)))
             head, a = " " * len(head), ""
-        explains = (
-            f" explains the {number_of(state.explains[0]).plain_name}" if state.explains else ""
-        )
+        explained = [number_of(key).plain_name for key in state.explains[:1]]
+        explains = f" explains the {explained[0]}" if explained else ""
         text_lines.append(f"{head}{a:<{room}}{b:<{STATE_WIDTH - 1}}{explains}".rstrip())
     if phase.same:
         keys = [key for key in FIRST_EQUAL_STATES if key in phase.same]
         keys += [key for key in phase.same if key not in keys]
-        words, more = (
-            [setting_label(key) for key in keys[:MAX_EQUAL_STATES]],
-            len(keys) - MAX_EQUAL_STATES,
-        )
+        words = [setting_label(key) for key in keys[:MAX_EQUAL_STATES]]
+        more = len(keys) - MAX_EQUAL_STATES
         words += [f"{more} more"] if more > 0 else []
         text_lines += textwrap.wrap(f"  same: {', '.join(words)}", WIDTH, subsequent_indent=" " * 8)
     return text_lines
@@ -230,9 +227,8 @@ def _scale_end(compared: Sequence[Comparison]) -> float:
     rows = [row for phase in compared for row in phase.rows]
     sizes = [abs(row.change) for row in rows]
     sizes += [abs(end) for row in rows if row.is_sure for end in row.interval or ()]
-    longest = max(
-        (size for size in sizes if size <= SMALL_SHARE_ENDS[-1]), default=SMALL_SHARE_ENDS[-1]
-    )
+    last = SMALL_SHARE_ENDS[-1]
+    longest = max((size for size in sizes if size <= last), default=last)
     return next(scale for scale in SMALL_SHARE_ENDS if scale >= longest)
 
 

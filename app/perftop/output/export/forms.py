@@ -109,10 +109,8 @@ class RecordedCommand:
         """Processes a message that the session has applied."""
         if isinstance(message, wire.Frame):
             self._footprint.take(self._session.neighbours.watched_job, message.time_ns)
-            if (
-                self._job_apart.take(message.records, message.time_ns)
-                and self._job_apart.last_threads
-            ):
+            job = self._job_apart
+            if job.take(message.records, message.time_ns) and job.last_threads:
                 # The first record contains only the command, which has not started yet.
                 footprint = self._seen_apart or JobFootprint(self._job_apart.last_threads[0].pid)
                 footprint.take(self._job_apart, message.time_ns)
@@ -454,16 +452,12 @@ class Delimited(ExportFormat):
             words = cells_of_kind(np.concatenate([*numbers.values()])).view(np.uint32)
             starts = [0, *accumulate(map(len, numbers.values()))]
             has_digits = np.bitwise_or.reduceat(words, starts[:-1]) != 0
-            for index, (first, last), used in zip(
-                numbers, pairwise(starts), has_digits, strict=True
-            ):
-                columns_used = np.flatnonzero(used)  # narrow cells are written faster
-                begin, end = (
-                    (columns_used[0], columns_used[-1] + 1) if len(columns_used) else (0, 0)
-                )
-                self._cells[index] = (
-                    words[first:last, begin:end].view(np.uint8).reshape(new_columns[index])
-                )
+            spans = zip(numbers, pairwise(starts), has_digits, strict=True)
+            for index, (first, last), used in spans:
+                places = np.flatnonzero(used)  # narrow cells are written faster
+                begin, end = (places[0], places[-1] + 1) if len(places) else (0, 0)
+                cells = words[first:last, begin:end].view(np.uint8)
+                self._cells[index] = cells.reshape(new_columns[index])
         for index, order in orders.items():
             self._cells[index] = self._cells[index][order]
         self._place_cells(len(waiting), new_columns)

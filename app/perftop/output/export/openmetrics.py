@@ -113,9 +113,8 @@ class OpenMetrics(ExportFormat):
             values[i] = field.values(rows)
         is_rounded = [field.kind == "number" for field in self._fields]
         values[is_rounded] = rounded_numbers(values[is_rounded])
-        first = {
-            scope: _is_first_of_owner(self._owners(scope)) for scope in ("core", "package", "l3")
-        }
+        scopes = "core", "package", "l3"
+        first = {scope: _is_first_of_owner(self._owners(scope)) for scope in scopes}
         for i, field in enumerate(self._fields):
             # the value of a core, package or L3 is written only in the row of its first CPU
             if field.scope in first:

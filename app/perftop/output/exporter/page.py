@@ -248,9 +248,8 @@ class Page:
         for heading, rings in PRIVILEGE_RINGS.items():
             rows = [COUNT_KEYS.index(key) for key in rings]
             names = list(rings.values())
-            yield self._cpu_family(
-                heading, "ring", names, sums.counts[rows], sums.known_counts[rows]
-            )
+            counts, known_counts = sums.counts[rows], sums.known_counts[rows]
+            yield self._cpu_family(heading, "ring", names, counts, known_counts)
         yield from self._episode_families()
         owners = self._owner_time.seconds.items()
         yield family_of(OWNER, (({"owner": o, "state": state}, s) for (o, state), s in owners))

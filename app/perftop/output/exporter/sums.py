@@ -49,10 +49,8 @@ class Sums:
         """Position of the package, by position of the CPU; -1 if unknown."""
         self.shown: Bools = np.isin(np.arange(cpus), session.shown)
         """Mask of the CPUs that the user selected."""
-        self.seconds, self.counts = (
-            np.zeros((len(TIME_MODES), cpus)),
-            np.zeros((len(COUNT_KEYS), cpus)),
-        )
+        self.seconds = np.zeros((len(TIME_MODES), cpus))
+        self.counts = np.zeros((len(COUNT_KEYS), cpus))
         self.known_seconds, self.known_counts = self.seconds > 0, self.counts > 0
         """Masks of the sums that have received a value; the other sums are unknown."""
         self._increments = {key: np.zeros(len(hello.packages)) for key in SUMMED_KEYS}
@@ -62,14 +60,12 @@ class Sums:
         self.suspects = {doubt.name.lower(): 0 for doubt in Doubt}
         """Number of CPU samples with a suspect counter, by reason."""
         evaluator, rows = session.evaluator, range(cpus)
-        self._needs = [
-            self._indexes({"tsc", *evaluator.needed_counters(key)}) for key in TIME_MODES.values()
-        ]
+        keys = TIME_MODES.values()
+        self._needs = [self._indexes({"tsc", *evaluator.needed_counters(key)}) for key in keys]
         served = [[evaluator.has_metric(key, row) for row in rows] for key in TIME_MODES.values()]
         self._served: Bools = np.array(served, bool)
-        self._has_counter: Bools = np.array(
-            [session.counters.is_counted(key) for key in COUNT_KEYS], bool
-        )
+        is_counted = map(session.counters.is_counted, COUNT_KEYS)
+        self._has_counter: Bools = np.array([*is_counted], bool)
         self._polls: Bools = np.zeros(cpus, bool)
         """Mask of the CPUs whose busy time includes polling, because it is measured by reference
         cycles, which continue during polling."""
@@ -258,9 +254,8 @@ class EpisodeSums:
         self._session = session
         self._late_ns = max(LATE_NS, LATE_SAMPLES * session.hello.sample_ns)
         self._waiting: deque[_WaitingSample] = deque()
-        self._package = {
-            cpu: package for package, cpus in enumerate(session.hello.packages) for cpu in cpus
-        }
+        packages = enumerate(session.hello.packages)
+        self._package = {cpu: package for package, cpus in packages for cpu in cpus}
         self.count: defaultdict[Key, int] = defaultdict(int)
         self.seconds: defaultdict[Key, float] = defaultdict(float)
         self.below_s: defaultdict[Place, float] = defaultdict(float)
