@@ -49,7 +49,7 @@ WRONG = {
     "replay a b --align x": "invalid moment 'x' (try start, command, mark:LABEL)",
     "replay a b c": "perftop fleet DIR",
     "export x --format xml": "--format: invalid choice: 'xml' (choose from",
-    "why 10s": "how long to look: --duration 10s",
+    "why 10s": "length of a measurement: --duration 10s",
     "why sh": "to measure a command: perftop why -- sh",
     "stat --listen x": "no option --listen; --listen is for exporter",
     "replay x --json": "no option --json; --json is for stat, why, fleet",

@@ -46,7 +46,7 @@ CHECK_INDENT = 24
 
 
 def add(verbs: Any) -> None:
-    text = "what can be read here, what not, why, and how to see more"
+    text = "what can be read here, what cannot and why, and how to see more"
     parser = options.add_verb(verbs, "doctor", run, text, machine=True)
     options.add_json(parser)
     text = (

@@ -275,7 +275,7 @@ def add_selftest(verbs: Any) -> None:
     parser = add_instrument(verbs, "selftest", run_selftest, text)
     text = "source of the counters: auto, perf, msr, os"
     parser.add_argument("--source", default="auto", metavar="NAME", help=text)
-    text = "a verdict on every source and instrument, also on those that are not there"
+    text = "a verdict on every source and instrument, including missing ones"
     parser.add_argument("--all", action="store_true", help=text)
 
 

@@ -373,7 +373,8 @@ EVENT_INDENT = 28
 
 
 def add_events(verbs: Any) -> None:
-    parser = options.add_verb(verbs, "events", run_events, "what -e can count here", machine=True)
+    text = "events that -e can count here"
+    parser = options.add_verb(verbs, "events", run_events, text, machine=True)
     text = "only events with WORD in their name or description"
     parser.add_argument("word", nargs="?", metavar="WORD", help=text)
     text = "what this source counts: auto, perf"

@@ -193,7 +193,7 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     add_force(parser)
 
 
-def add_duration(parser: argparse.ArgumentParser, text: str = "stop after this long") -> None:
+def add_duration(parser: argparse.ArgumentParser, text: str = "stop after this time") -> None:
     parser.add_argument("--duration", type=span_ns, metavar="TIME", help=text)
 
 
@@ -201,9 +201,9 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     """Adds the options for the labels of a run, and for reading from `perftop serve`."""
     parser.add_argument(
         "--label", action="append", type=label, metavar="KEY=VALUE",
-        help="name of this run, kept in recordings and all output; may be repeated",
+        help="label of this run, stored in recordings and all output; may be repeated",
     )  # fmt: skip
-    text = "read from `perftop serve`, which listens there, and start no probe"
+    text = "read from the `perftop serve` that listens there; start no probe"
     parser.add_argument("--attach", metavar="unix:PATH", help=text)
 
 

@@ -49,11 +49,11 @@ subtracted."""
 
 
 def add(verbs: Any) -> None:
-    text = "from idle to a steady clock: how long to warm up"
+    text = "time from idle to a steady clock: how long to warm up"
     parser = add_instrument(verbs, "ramp", run, text)
     text = "CPU to wake (default: the last that perftop may use)"
     parser.add_argument("--cpu", metavar="N|all", help=text)
-    text = "code that runs beside the clock's chain; wide code may lower the clock"
+    text = "instructions to run; wide ones may lower the clock"
     parser.add_argument("--isa", choices=("scalar", "avx2", "avx512"), default="scalar", help=text)
     text = "time for all runs on a CPU: 1 to 60 (default: 5)"
     parser.add_argument("--seconds", type=float, default=5.0, metavar="S", help=text)

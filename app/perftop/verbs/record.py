@@ -53,7 +53,7 @@ _CLEAR = "\r\x1b[K"
 
 
 def add(verbs: Any) -> None:
-    text = "write what is measured to a file, without a screen"
+    text = "record measurements to a file, without a screen"
     parser = options.add_verb(verbs, "record", run, text, stream=True, epilog=EPILOG)
     text = "the file to write; a directory for several --host"
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help=text)
@@ -61,11 +61,11 @@ def add(verbs: Any) -> None:
     parser.add_argument("--ring", type=options.span_ns, metavar="TIME", help=text)
     text = "keep 30 s around episodes of these kinds: turbo-drop,neighbour …"
     parser.add_argument("--on", metavar="KIND,KIND", help=text)
-    text = "limit for all that --ring or --on keep (default: 1G)"
+    text = "size limit of everything that --ring or --on keeps (default: 1G)"
     parser.add_argument(
         "--max-size", type=size_bytes, default=DEFAULT_MAX_BYTES, metavar="SIZE", help=text
     )
-    text = "print the systemd service of a black box"
+    text = "print the systemd service of a black box (a permanent --ring)"
     parser.add_argument("--print-unit", action="store_true", help=text)
     options.add_force(parser)
     options.add_duration(parser)

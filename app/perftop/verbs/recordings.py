@@ -247,7 +247,7 @@ ENDINGS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl
 
 
 def add_export(verbs: Any) -> None:
-    text = "a recording as CSV, JSON lines, Parquet, OpenMetrics"
+    text = "convert a recording to CSV, JSON lines, Parquet, OpenMetrics"
     parser = options.add_verb(verbs, "export", run_export, text)
     text = "a recording, or - for stdin"
     parser.add_argument("file", type=options.recording, metavar="FILE", help=text)

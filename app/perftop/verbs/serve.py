@@ -199,7 +199,7 @@ def add_exporter(verbs: Any) -> None:
     parser.add_argument("--detail", choices=choices, default="package", help=text)
     text = "CPU time by unit, container, pod or Slurm job, too; these names become labels"
     parser.add_argument("--owners", action="store_true", help=text)
-    text = "write this file for node_exporter; it listens only if --listen is given, too"
+    text = "write this file for node_exporter; listen only if --listen is given"
     parser.add_argument("--textfile", type=Path, metavar="FILE.prom", help=text)
     printed_group = parser.add_mutually_exclusive_group()
     for name, text in (

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 COMMAND = (
     "-- CMD [ARG …] runs a command and measures it from before its start until after its end: "
     "a summary on stderr, lines before it with -i; the exit status is the command's. With -o - all "
-    "of it goes to stdout, and what the command writes there goes to stderr."
+    "of this goes to stdout, and the command's own output goes to stderr."
 )
 
 
@@ -51,7 +51,7 @@ def add(verbs: Any) -> None:
     parser.add_argument("-B", dest="command_b", metavar="'CMD'", help="the other command")
     forms = parser.add_mutually_exclusive_group()
     forms.add_argument("--json", action="store_true", help="one JSON object per line")
-    text = "one line an interval, of the whole machine"
+    text = "one line per interval, for the whole machine"
     forms.add_argument("--brief", action="store_true", help=text)
     parser.add_argument("--metrics", metavar="A,B", help=options.METRICS)
     options.add_output(parser)

@@ -34,11 +34,11 @@ EPILOG = (
 
 
 def add(verbs: Any) -> None:
-    text = "what costs most time here, with evidence"
+    text = "the causes that cost most time here, with evidence"
     parser = options.add_verb(verbs, "why", run, text, stream=True, epilog=EPILOG)
     text = "a recording, or - for stdin"
     parser.add_argument("file", nargs="?", type=options.recording, metavar="FILE", help=text)
-    options.add_duration(parser, "how long to look (default: 10s)")
+    options.add_duration(parser, "length of the measurement (default: 10s)")
     options.add_json(parser, "one JSON object")
     options.add_output(parser)
     parser.set_defaults(runs=True)
@@ -94,7 +94,7 @@ def _argument_hint(path: Path) -> str:
         return f"; to measure a command: perftop why -- {program}"
     with contextlib.suppress(argparse.ArgumentTypeError):
         options.span_ns("" if path.exists() else str(path))
-        return f"; how long to look: --duration {path}"
+        return f"; length of a measurement: --duration {path}"
     return ""
 
 
