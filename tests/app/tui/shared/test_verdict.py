@@ -155,7 +155,7 @@ def test_a_job_that_has_ended_is_judged_over_its_whole_time() -> None:
     assert moment is not None
     past = verdict_at(session, moment)
     assert past is not None
-    assert past.text == "Process 70 was not running, so nothing is known of it"
+    assert past.text == "Process 70 was not running, so nothing is known about it"
 
 
 def test_a_verdict_at_the_end_of_a_recorded_job_is_on_its_whole_run() -> None:
