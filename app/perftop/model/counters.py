@@ -321,7 +321,7 @@ def packages(hello: wire.Hello) -> Ints:
 
 
 def with_extra_column(values: Floats, fill: float) -> Floats:
-    """Returns the values by row with `none` appended, which row -1 then selects."""
+    """Returns the values by row with `fill` appended, which row -1 then selects."""
     output = np.empty((*values.shape[:-1], values.shape[-1] + 1))
     output[..., :-1], output[..., -1] = values, fill
     return output

@@ -351,13 +351,13 @@ class CounterLimits:
         the row of each value."""
         steps = new - old
         steps &= self._mask
-        unlimited = steps.view(np.int64).astype(np.float64)
+        increments = steps.view(np.int64).astype(np.float64)
         if len(gauges := self._gauges):  # gauges are signed and weighted by time
-            unlimited[:, gauges] = (
+            increments[:, gauges] = (
                 new[:, gauges].view(np.int64).astype(np.float64) * ticks[:, row_of[gauges]]
             )
-        unlimited *= self._scale
-        return unlimited
+        increments *= self._scale
+        return increments
 
     def scale_multiplexed(self, increments: Floats) -> Floats:
         """Returns the differences, scaled up to the whole span where perf multiplexed the

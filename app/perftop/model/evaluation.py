@@ -517,8 +517,8 @@ class MachineTotals:
         )
 
     def rates(self, delta: Delta) -> Rates:
-        """Returns the rates of all counters of NAMES, L3_COUNTERS and CORE_ENERGY that the stream
-        has."""
+        """Returns the rates of the counters that the stream has of COUNTER_BY_NAME, L3_COUNTERS and
+        CORE_ENERGY."""
         increments, span = (
             delta.take(self._increment_places),
             delta.take(self._ticks) / self._units_per_second,

@@ -135,8 +135,8 @@ def _hello_at(hello: wire.Hello, message: TimedMessage) -> wire.Hello:
             offline = flags & np.uint64(wire.ROW_OFFLINE) != 0
             sampled = flags & np.uint64(wire.ROW_SAMPLED) != 0
             topology = [
-                replace(row, online=bool(online or (row.online and not offline_note)))
-                for row, offline_note, online in zip(hello.topology, offline, sampled, strict=True)
+                replace(row, online=bool(was_read or (row.online and not is_offline)))
+                for row, is_offline, was_read in zip(hello.topology, offline, sampled, strict=True)
             ]
             return replace(hello, topology=topology)
     return hello
@@ -203,22 +203,22 @@ class Seeker:
         return playback
 
     async def next_episode(
-        self, playback: Playback, filter_episodes: Interval, direction: int, cpus: list[int] | None
+        self, playback: Playback, interval: Interval, direction: int, cpus: list[int] | None
     ) -> tuple[Playback, int] | None:
         """Returns the moment of the next known episode or mark of the file after an interval, or,
         if `direction` is -1, of the last one before it, and a playback that has read up to there.
         None if there is none."""
         session = playback.session
         episodes = selection.reachable_episodes(session, cpus)
-        moments = {selection.moment_of(session, episode, filter_episodes) for episode in episodes}
+        moments = {selection.moment_of(session, episode, interval) for episode in episodes}
         for time_ns in sorted(
-            (ns for ns in moments if (ns - filter_episodes.time_ns) * direction > 0),
+            (ns for ns in moments if (ns - interval.time_ns) * direction > 0),
             reverse=direction < 0,
         ):
             playback_there = await self.go(playback, time_ns)
             # Samples are discrete, so this may be the moment already shown.
             shown_ns = playback_there.shown_ns(time_ns)
-            if shown_ns is not None and (shown_ns - filter_episodes.time_ns) * direction > 0:
+            if shown_ns is not None and (shown_ns - interval.time_ns) * direction > 0:
                 return playback_there, time_ns
         return None
 
@@ -428,8 +428,8 @@ def cached_index(recording: Path) -> bytes | None:
 
 
 def write_cache_entry(recording: Path, entry_name: str | None, data: bytes | bytearray) -> None:
-    """Adds a cache entry, unless the recording has changed since the name of its entry was
-    `before`. Nothing is reported if the cache cannot be written, or belongs to another user."""
+    """Adds a cache entry, unless the recording has changed since `entry_name` was computed.
+    Nothing is reported if the cache cannot be written, or belongs to another user."""
     if entry_name is None or len(data) > MAX_ENTRY_BYTES or cache_name(recording) != entry_name:
         return
     with contextlib.suppress(OSError):

@@ -159,8 +159,8 @@ class RecordingEpisodes:
         self.marks = sorted([*self.marks, mark], key=_start_ns)
 
     def overlapping(self, since_ns: int, until_ns: int) -> list[Episode]:
-        """Yields ended episodes that started by `until_ns` and ended after `since_ns`, in the order
-        of `ended`."""
+        """Returns ended episodes that started by `until_ns` and ended after `since_ns`, in the
+        order of `ended`."""
         news = [(e.start_ns, e.end_ns) for e in self.ended[self._spans.shape[1] :]]
         if news:
             added = np.array(news, np.int64).reshape(-1, 2).T

@@ -197,8 +197,8 @@ class Span:
         self, reader: SampleReader, end_ns: int, unix: float, seq: int, snapshot: TaskSnapshot,
         resting_before: Bools | None = None,
     ) -> Interval:  # fmt: skip
-        """Returns the numbers of the sums. `reader` has the CPUs online at the end; `rested`: CPUs
-        at rest in the previous interval."""
+        """Returns the numbers of the sums. `reader` has the CPUs online at the end.
+        `resting_before`: CPUs at rest in the previous interval."""
         counters, events = reader.counters, reader.evaluator.registry.counters
         values, split, ceilings = self._evaluate(reader)
         totals, rates = reader.totals, reader.totals.rates(self.delta)

@@ -348,7 +348,8 @@ def _as_missing(
 def doubt_texts(
     interval: Interval, row: int, needed_keys: Container[str] | None = None
 ) -> list[str]:
-    """Returns texts on why counters of a CPU are suspect. `needs`: the counters to report."""
+    """Returns texts on why counters of a CPU are suspect. `needed_keys`: the counters to
+    report; None: all."""
     codes = sorted(doubts_by_cpu(interval.doubts[row : row + 1], interval.keys).get(0, ()))
     if {code for _, code in codes} == {Doubt.BACKWARDS}:  # a whole read is suspect
         return [DOUBT_TEXTS[Doubt.BACKWARDS]]
