@@ -220,7 +220,7 @@ class Memory:
     def skip_calm_samples(self, batch: SampleBatch, first: int, last: int) -> int:
         """Returns the index of the first of these samples in which a loss may start or traffic has
         shrunk, or `last`. Takes the samples before it. No loss must be running."""
-        if not self.known or first == last:
+        if first == last:
             return last
         part, spans_ns = slice(first, last), batch.time_ns - batch.since_ns
         work = batch.cached(self._busy_work).samples(part)

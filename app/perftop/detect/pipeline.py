@@ -269,6 +269,9 @@ class Neighbours(Detector):
         self.memory = Memory(
             reader, episodes, self.running_tasks, groups, self.l3_groups, self.cache
         )
+        self._traffic = [detector for detector in (self.cache, self.memory) if detector.known]
+        self._learners: list[Siblings | Memory] = [self.siblings, *self._traffic]
+        """The detectors that learn the IPC of programs while these are undisturbed."""
         self.scheduler = JobWaits(
             reader, episodes, self.running_tasks, self.watched_job, groups, quotas
         )
@@ -276,10 +279,11 @@ class Neighbours(Detector):
         self.stops = JobStops(reader, episodes, self.watched_job)
 
     def skip_calm_samples(self, batch: SampleBatch, first: int, last: int) -> int:
-        detectors = self.siblings, self.hypervisor, self.cache, self.memory
-        is_losing = not all(detector.losses.is_quiet for detector in detectors)
-        if self.watched_job.name is not None or is_losing:
+        if self.watched_job.name is not None or not self.hypervisor.losses.is_quiet:
             return first
+        for detector in self._learners:
+            if not detector.losses.is_quiet:
+                return first
         self.siblings.regroup(batch.cores)
         last = self.hypervisor.skip_calm_samples(batch, first, last)
         with_records = [index for index in batch.cached(_with_records) if first <= index < last]
@@ -295,7 +299,7 @@ class Neighbours(Detector):
                 if first <= index < due:
                     self._take_records(batch, index)
                     time_ns, busy = int(batch.time_ns[index]), batch.cached(busy_cpus)[index]
-                    for detector in (self.siblings, self.cache, self.memory):
+                    for detector in self._learners:
                         detector.note_programs(busy, time_ns)
             first = due
             if due < end:
@@ -308,10 +312,7 @@ class Neighbours(Detector):
         if (tasks := batch.cached(self._top_tasks).get(index)) is None:
             return False
         busy = batch.cached(busy_cpus)[index]
-        return any(
-            detector.has_other_program(busy, tasks)
-            for detector in (self.siblings, self.cache, self.memory)
-        )
+        return any(detector.has_other_program(busy, tasks) for detector in self._learners)
 
     def _top_tasks(self, batch: SampleBatch) -> dict[int, Ints]:
         """Returns `RunningTasks.top_tasks` for the samples with a record of tasks, by index."""
@@ -324,12 +325,15 @@ class Neighbours(Detector):
         if not batch.cached(busy_cpus)[first:last].any():
             return last
         due, outlook = self.siblings.look_ahead(batch, first, last)
-        learned = self.cache.learned
-        due = cache_due = self.cache.skip_calm_samples(batch, first, due)
-        due = self.memory.skip_calm_samples(batch, first, due)
-        if due < cache_due:  # undo what the cache has learned from later samples
-            self.cache.learned = learned
-            self.cache.skip_calm_samples(batch, first, due)
+        learned = [detector.learned for detector in self._traffic]
+        ends = []
+        for detector in self._traffic:
+            due = detector.skip_calm_samples(batch, first, due)
+            ends.append(due)
+        for detector, sums, end in zip(self._traffic, learned, ends, strict=True):
+            if end > due:  # undo what the detector has learned from later samples
+                detector.learned = sums
+                detector.skip_calm_samples(batch, first, due)
         self.siblings.take_outlook(outlook, batch.time_ns[first:due])
         return due
 
