@@ -171,6 +171,7 @@ class TaskTimes:
         )  # fmt: skip
 
 
+NO_TIMES = TaskTimes("")
 DEAD_STATES = frozenset("ZX")
 """States of a thread that has ended and is still listed, which is not a sleep."""
 
@@ -392,11 +393,10 @@ class RunTimes:
         cpus, count = [*self._position], len(self._position)
         columns = snapshot.columns(self._task_cpus)
         has_wait, is_waiting = np.isfinite(columns.waits), columns.waits >= MIN_WAIT
-        run_s = columns.shares * span_s
-        wait_s = np.where(has_wait, columns.waits, 0.0) * span_s
+        run_s, wait_s = columns.shares * span_s, np.nan_to_num(columns.waits) * span_s
         keys = [*zip(columns.pids, columns.names, map(cpus.__getitem__, columns.cpus), strict=True)]
-        switches = np.rint(columns.switches * span_s)
-        self._newer_sums.add(keys, self._tasks, run_s, np.where(has_wait, wait_s, nan), switches)
+        known_s, switches = np.where(has_wait, wait_s, nan), np.rint(columns.switches * span_s)
+        self._newer_sums.add(keys, self._tasks, run_s, known_s, switches)
         if len(self._newer_sums.rows) > MAX_TASKS:
             self._settle_tasks()
         seen_share, waiting_count, cpu_run_s, cpu_wait_s = (
@@ -514,8 +514,8 @@ class TaskSums:
         self.rows: dict[TaskKey, int] = {}
         """The row of each task."""
         self._numbers = np.zeros((6, 0))
-        """By task: `run_s`, `without_waits_s`, `wait_s`, `switches` and `longest_s` of TaskTimes,
-        and the time of `by_cpu` on the only CPU of the task."""
+        """By task: `run_s`, `without_waits_s`, `wait_s` and `switches` of TaskTimes, the time of
+        `by_cpu` on the only CPU of the task, and `longest_s`."""
 
     def add(
         self, keys: Sequence[TaskKey], earlier: Mapping[TaskKey, TaskTimes], run_s: Floats,
@@ -526,39 +526,29 @@ class TaskSums:
         rows, count = self.rows, len(self.rows)
         row = np.array([rows.setdefault(key, len(rows)) for key in keys], int)
         if len(rows) > count:
-            new_rows = [_numbers(earlier.get(key), key[2]) for key in islice(rows, count, None)]
-            self._numbers = np.concatenate([self._numbers, np.transpose(new_rows)], axis=1)
+            new = [(earlier.get(key, NO_TIMES), key[2]) for key in islice(rows, count, None)]
+            numbers = [[t.run_s, t.without_waits_s, t.wait_s, t.switches, t.by_cpu.get(cpu, 0.0),
+                        t.longest_s] for t, cpu in new]  # fmt: skip
+            self._numbers = np.concatenate([self._numbers, np.transpose(numbers)], axis=1)
         has_wait = np.isfinite(wait_s)
         known_s, unknown_s = np.where(has_wait, run_s, 0.0), np.where(has_wait, 0.0, run_s)
-        waited_s = np.where(has_wait, wait_s, 0.0)
-        has_switches = has_wait & np.isfinite(switches)
-        switched = np.where(has_switches, switches, 0.0)
-        for column, values in zip(
-            (0, 1, 2, 3, 5, 5), (run_s, unknown_s, waited_s, switched, known_s, waited_s),
-            strict=True,
-        ):  # fmt: skip
+        waited_s = np.nan_to_num(wait_s)
+        switched = np.where(has_wait, np.nan_to_num(switches), 0.0)
+        added = run_s, unknown_s, waited_s, switched, known_s, waited_s
+        for column, values in zip((0, 1, 2, 3, 4, 4), added, strict=True):
             np.add.at(self._numbers[column], row, values)
         # A task waited at most once before each time that it ran.
-        longest_s = np.where(has_switches, waited_s / (switched + 1), 0.0)
-        np.maximum.at(self._numbers[4], row, longest_s)
+        longest_s = np.where(np.isnan(switches), 0.0, waited_s / (switched + 1))
+        np.maximum.at(self._numbers[5], row, longest_s)
 
     def times(self) -> Iterator[tuple[TaskKey, TaskTimes]]:
         """Yields each task with its times."""
         for key, row in zip(self.rows, self._numbers.T.tolist(), strict=True):
-            run_s, without_waits_s, wait_s, switches, longest_s, wanted_s = row
+            run_s, without_waits_s, wait_s, switches, wanted_s, longest_s = row
             yield key, TaskTimes(
                 key[1], run_s, wait_s, {key[2]: wanted_s} if wanted_s else {},
                 switches=int(switches), longest_s=longest_s, without_waits_s=without_waits_s,
             )  # fmt: skip
-
-
-def _numbers(times: TaskTimes | None, cpu: int) -> list[float]:
-    """Returns the numbers of TaskSums for a task of this CPU."""
-    if times is None:
-        return [0.0] * 6
-    by_cpu = times.by_cpu.get(cpu, 0.0)
-    waits = times.without_waits_s, times.wait_s, times.switches, times.longest_s
-    return [times.run_s, *waits, by_cpu]
 
 
 class BusyCpus:
