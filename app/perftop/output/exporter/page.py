@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import compress
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -146,14 +147,16 @@ def grid_family(
     """Returns a family with a series for each name and each element of `places`, the labels of
     CPUs, cores or packages as text. `values`: array of shape (names, places), NaN for unknown
     values."""
-    lines = []
-    for name, row in zip(names, values.reshape(len(names), -1).tolist(), strict=True):
+    values = values.reshape(len(names), -1)
+    known = np.isfinite(values)
+    series = []
+    for name, is_known in zip(names, known.tolist(), strict=True):
         own = labels(**{label: name}) if label else ""
-        for place, value in zip(places, row, strict=True):
-            if math.isfinite(value):
-                series = f"{place[:-1]},{own[1:]}" if place and own else place or own
-                lines.append(f"{heading.sample}{series} {value:.15g}\n")
-    return Family(heading, "".join(lines), len(lines))
+        series += [f"{place[:-1]},{own[1:]}" if place and own else place or own
+                   for place in compress(places, is_known)]  # fmt: skip
+    # One format for all values takes half the time of a format for each.
+    lines = "".join(f"{heading.sample}{text} \n" for text in series).replace("%", "%%")
+    return Family(heading, lines.replace("\n", "%.15g\n") % tuple(values[known]), len(series))
 
 
 # --- the page
