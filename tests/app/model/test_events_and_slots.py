@@ -361,7 +361,7 @@ def test_estimates_are_marked() -> None:
     line = stat_lines.interval_line(session, interval)
     assert line["cpus"][0]["counted"] == 0.4
     assert line["cpus"][0]["util"] == pytest.approx(0.125)
-    assert "counted 40.0 % of the time" in StatTable(session).lines(interval)[1]
+    assert "active for at least 40.0 %" in StatTable(session).lines(interval)[1]
 
 
 @pytest.mark.parametrize("disturbance", ["turns", "guests", "doubt"])

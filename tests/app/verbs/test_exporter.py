@@ -184,7 +184,7 @@ def test_a_unix_socket_is_private_and_removed_at_the_end(tmp_path: Path) -> None
 def test_a_regular_file_is_never_removed(tmp_path: Path) -> None:
     path = tmp_path / "s"
     path.write_text("precious")
-    assert "no socket" in status(f"unix:{path}")[1]
+    assert "not a socket" in status(f"unix:{path}")[1]
     assert path.read_text() == "precious"
 
 

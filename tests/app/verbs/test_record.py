@@ -187,9 +187,7 @@ def test_the_summary_equals_that_of_stat(tmp_path: Path) -> None:
 
     assert comparable_lines(lines) == comparable_lines(printed.stderr.splitlines())
     assert any(line.startswith("exit status 3") for line in lines)
-    assert [line.split()[:2] for line in lines if line.split()[1:2] == ["min"]] == [
-        [name, "min"] for name in ("0", "1", "2", "3", "0,2", "1,3")
-    ]
+    assert any(line.split() == ["min", "mean", "max", "p5"] for line in lines)
 
 
 def test_a_simulated_machine_uses_its_own_time(tmp_path: Path) -> None:
