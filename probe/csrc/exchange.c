@@ -8,7 +8,7 @@
 #include "cpu.h"
 
 enum {
-    LINE = 64,   /* bytes of a cache line; one line travels between the two CPUs */
+    LINE = 64,   /* bytes of a cache line; one line is exchanged between the two CPUs */
     SPINS = 1000 /* turns of a spin between two reads of the clock */
 };
 
@@ -24,9 +24,9 @@ struct table {
 static const uint64_t OVER = UINT64_MAX;
 static const uint64_t PLACING = UINT64_MAX - 1; /* the answerer is not on its CPU yet */
 
-/* Waits for the turn. False: the exchange is over, or the time is up, because the other thread may
- * not get to run. */
-static bool awaited(struct table *table, uint64_t turn)
+/* Waits for the turn. False: the exchange is over, or the time is up (the other thread may not get
+ * to run). */
+static bool wait_for_turn(struct table *table, uint64_t turn)
 {
     for (;;) {
         for (int i = 0; i < SPINS; i++) {
@@ -40,7 +40,7 @@ static bool awaited(struct table *table, uint64_t turn)
     }
 }
 
-static void *answer(void *arg)
+static void *answerer_main(void *arg)
 {
     struct table *table = arg;
     int cpu;
@@ -51,7 +51,7 @@ static void *answer(void *arg)
     if (table->rc)
         return NULL;
     cpu = sched_getcpu();
-    for (uint64_t turn = 1; awaited(table, turn); turn += 2) {
+    for (uint64_t turn = 1; wait_for_turn(table, turn); turn += 2) {
         table->seen = pp_rdtsc();
         pp_store_release(&table->turn, turn + 1);
     }
@@ -69,13 +69,13 @@ int pp_exchange_stamps(int cpu, uint32_t n, uint64_t limit_ns, pp_exchange *out)
 
     rc = pp_cpu_only(cpu, &table.mask);
     if (rc == 0)
-        rc = -pthread_create(&thread, NULL, answer, &table);
+        rc = -pthread_create(&thread, NULL, answerer_main, &table);
     if (rc)
         return rc;
-    for (uint64_t turn = 1; awaited(&table, turn - 1) && done < n; turn += 2) {
+    for (uint64_t turn = 1; wait_for_turn(&table, turn - 1) && done < n; turn += 2) {
         out[done].sent = pp_rdtsc();
         pp_store_release(&table.turn, turn);
-        if (!awaited(&table, turn + 1))
+        if (!wait_for_turn(&table, turn + 1))
             break;
         out[done].back = pp_rdtsc();
         out[done].seen = table.seen;

@@ -2,7 +2,7 @@
 
 #include <errno.h>
 
-/* --- by page ---------------------------------------------------------------------------------- */
+/* --- reading by page -------------------------------------------------------------------------- */
 
 /* Keeps the compiler from reordering loads, as x86 itself does not. */
 static void barrier(void)
@@ -12,7 +12,7 @@ static void barrier(void)
 
 /* Sign-extends a hardware count: counters are narrower than the kernel's sums, and the kernel
  * starts them below zero. */
-static uint64_t extend(uint64_t pmc, uint32_t width)
+static uint64_t sign_extend(uint64_t pmc, uint32_t width)
 {
     uint32_t unused = width > 0 && width < 64 ? 64 - width : 0;
 
@@ -42,7 +42,7 @@ int pp_perf_page_read(const struct pp_perf_ops *ops, pp_perf_page *page, uint64_
             return -EAGAIN;
         if (ops->rdpmc(index - 1, &pmc))
             return -EAGAIN;
-        *count = (uint64_t)page->offset + extend(pmc, page->pmc_width);
+        *count = (uint64_t)page->offset + sign_extend(pmc, page->pmc_width);
         if (times != NULL) {
             uint64_t since = ns_since(page, ops->rdtsc());
 
@@ -78,7 +78,7 @@ int pp_perf_read_pages(const struct pp_perf_group *group, uint64_t *out)
     return -EAGAIN;
 }
 
-/* --- by read() -------------------------------------------------------------------------------- */
+/* --- reading by read() ------------------------------------------------------------------------ */
 
 /*
  * Parses PERF_FORMAT_GROUP with both times: the number of events, enabled, running, the counts. If
@@ -108,7 +108,7 @@ int pp_perf_read_file(const struct pp_perf_group *group, uint64_t *out)
     return parse(buffer, (size_t)got, group->n, group->timed, out);
 }
 
-/* --- what is read ----------------------------------------------------------------------------- */
+/* --- reading a group -------------------------------------------------------------------------- */
 
 int pp_perf_read(const pp_perf_group *group, uint64_t *columns)
 {

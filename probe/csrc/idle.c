@@ -245,7 +245,7 @@ void pp_idle_close(pp_idle *idle)
 }
 
 /* Runs the program itself, so that no other code writes the rows. */
-int pp_idle_run(const pp_idle *idle, uint32_t cpu, uint32_t state, bool there)
+int pp_idle_run(const pp_idle *idle, uint32_t cpu, uint32_t state, bool on_cpu)
 {
     uint64_t context[2] = {state, cpu};
     union bpf_attr attr;
@@ -256,7 +256,7 @@ int pp_idle_run(const pp_idle *idle, uint32_t cpu, uint32_t state, bool there)
     attr.test.prog_fd = (uint32_t)idle->program;
     attr.test.ctx_in = (uintptr_t)context;
     attr.test.ctx_size_in = sizeof context;
-    if (there) {
+    if (on_cpu) {
         attr.test.flags = BPF_F_TEST_RUN_ON_CPU;
         attr.test.cpu = cpu;
     }

@@ -23,7 +23,7 @@ struct pp_idle {
 int pp_idle_make(const pp_idle_place *places, uint32_t n, int32_t swaps, pp_idle **out, char *log,
                  uint32_t log_size);
 
-/* Runs the program as if `cpu` made a transition into `state`; with `there`, on that CPU. */
-int pp_idle_run(const pp_idle *idle, uint32_t cpu, uint32_t state, bool there);
+/* Runs the program as if `cpu` made a transition into `state`; with `on_cpu`, on that CPU. */
+int pp_idle_run(const pp_idle *idle, uint32_t cpu, uint32_t state, bool on_cpu);
 
 #endif

@@ -92,8 +92,8 @@ forward:
     if r0 == r1 goto won
     if r4 != 0 goto retry
 
-    ; Given up: the core's state is wrong from here on, so this makes it unknown, by an AND, which
-    ; cannot fail. The CPU's next transition makes it known again. Until here the other CPU swapped
+    ; No attempts are left. The core's state is wrong from now on, so it is made unknown, by an AND,
+    ; which cannot fail. The CPU's next transition makes it known again. Until here the other CPU swapped
     ; with the old state of this one, so this CPU's own row changes only now.
     r1 = r7
     r1 &= 12
@@ -134,8 +134,9 @@ core_sum:
     r1 += 1
     *(u64 *)(r8 + 40) = r1
 
-; The same for the CPU alone, by its own clock, to check the core's sums. One exchange and signed
-; spans keep them complete even if pp_idle_offline meets a CPU that comes back.
+; Update the CPU's own row in the same way, by its own clock; it serves to check the core's sums. One
+; exchange and signed spans keep its sums complete even if pp_idle_offline runs while the CPU comes
+; back online.
 cpu_row:
     r1 = *(u64 *)(r10 - 24)
     r2 = r1

@@ -6,7 +6,7 @@
 
 #include "cpu.h"
 
-static void enter(pp_spell *s)
+static void begin_span(pp_work_span *s)
 {
     s->cpu = sched_getcpu();
     s->own_ns = pp_clock_ns(CLOCK_THREAD_CPUTIME_ID);
@@ -14,7 +14,7 @@ static void enter(pp_spell *s)
     s->begin = pp_rdtsc();
 }
 
-static void leave(pp_spell *s)
+static void end_span(pp_work_span *s)
 {
     s->end = pp_rdtsc();
     s->end_ns = pp_clock_ns(CLOCK_MONOTONIC);
@@ -27,7 +27,7 @@ static void leave(pp_spell *s)
 #define TEXT(x) TEXT_(x)
 
 #define BODY 64
-/* Instructions of the body, so many that entering and leaving the kernel costs little beside it. */
+/* Instructions of the body: enough that a system call costs little in comparison. */
 #define ENTER_BODY 512
 
 #define REPEAT(times, body) ".rept " TEXT(times) "\n\t" body "\n\t.endr\n\t"
@@ -93,29 +93,30 @@ uint32_t pp_known_chain(uint32_t kind)
     return kind == PP_KNOWN_ENTER ? ENTER_BODY : BODY;
 }
 
-int pp_known_run(uint32_t kind, uint64_t turns, uint64_t *marks, uint32_t n_marks, pp_spell *out)
+int pp_known_run(uint32_t kind, uint64_t turns, uint64_t *marks, uint32_t n_marks,
+                 pp_work_span *out)
 {
     if (kind >= PP_KNOWN_KINDS || turns == 0)
         return -EINVAL;
-    enter(out);
+    begin_span(out);
     for (uint32_t i = 0; i < n_marks; i++) {
         loops[kind](turns);
         marks[i] = pp_rdtsc();
     }
-    leave(out);
+    end_span(out);
     return 0;
 }
 
-void pp_known_pattern(uint64_t begin_ns, uint64_t period_ns, uint64_t on_ns, pp_spell *spells,
+void pp_known_pattern(uint64_t begin_ns, uint64_t period_ns, uint64_t on_ns, pp_work_span *spans,
                       uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
         const uint64_t start = begin_ns + i * period_ns;
 
         pp_sleep_until(start);
-        enter(&spells[i]);
+        begin_span(&spans[i]);
         while (pp_clock_ns(CLOCK_MONOTONIC) < start + on_ns)
             ;
-        leave(&spells[i]);
+        end_span(&spans[i]);
     }
 }

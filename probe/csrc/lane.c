@@ -44,15 +44,15 @@ static void read_slots(struct pp_lane *lane, const struct pp_lane_row *row, cons
         pp_write_once(&lane->slot_errno, failed);
 }
 
-static bool proves(const struct pp_lane *lane)
+static bool checks_cpu(const struct pp_lane *lane)
 {
     return lane->schedule->proof && lane->cpu != PP_ANYWHERE;
 }
 
 /* Completes a row that was read between the two stamps: writes its flags and stamps, and clears its
  * values if the thread was on another CPU. */
-static void seal(const struct pp_lane_row *row, struct pp_instant before, struct pp_instant after,
-                 bool elsewhere, uint64_t *out)
+static void finish_row(const struct pp_lane_row *row, struct pp_instant before,
+                       struct pp_instant after, bool elsewhere, uint64_t *out)
 {
     out[PP_AT_BEFORE] = before.stamp;
     out[PP_AT_AFTER] = after.stamp;
@@ -67,7 +67,7 @@ static void seal(const struct pp_lane_row *row, struct pp_instant before, struct
 static uint64_t read_once(struct pp_lane *lane, const struct pp_lane_row *rows, uint32_t n,
                           enum pp_clock clock, const pp_slot *slots, uint64_t *entry)
 {
-    bool proof = proves(lane);
+    bool proof = checks_cpu(lane);
     struct pp_instant before = pp_now(clock, proof);
     struct pp_instant after = before;
 
@@ -75,12 +75,12 @@ static uint64_t read_once(struct pp_lane *lane, const struct pp_lane_row *rows, 
      * CPU. */
     if (!proof || before.cpu == lane->cpu) {
         for (uint32_t i = 0; i < n; slots += rows[i++].plan.n_slots)
-            read_slots(lane, &rows[i], slots, entry + rows[i].at);
+            read_slots(lane, &rows[i], slots, entry + rows[i].offset);
         after = pp_now(clock, proof);
     }
     for (uint32_t i = 0; i < n; i++)
-        seal(&rows[i], before, after,
-             proof && (before.cpu != lane->cpu || after.cpu != lane->cpu), entry + rows[i].at);
+        finish_row(&rows[i], before, after,
+             proof && (before.cpu != lane->cpu || after.cpu != lane->cpu), entry + rows[i].offset);
     return after.stamp - before.stamp;
 }
 
@@ -109,7 +109,7 @@ static uint64_t read_together(struct pp_lane *lane, struct pp_lane_row *rows, ui
                               enum pp_clock clock, const pp_slot *slots, uint64_t *entry,
                               bool *wide)
 {
-    const uint64_t *flags = entry + rows->at + PP_AT_FLAGS;
+    const uint64_t *flags = entry + rows->offset + PP_AT_FLAGS;
 
     for (int repeat = 0;; repeat++) {
         uint64_t width = read_once(lane, rows, n, clock, slots, entry);
@@ -132,7 +132,7 @@ static bool read_row(struct pp_lane *lane, struct pp_lane_row *row, enum pp_cloc
         flags |= PP_ROW_WIDE;
     if (pp_read_once(&lane->pin_errno))
         flags |= PP_ROW_UNPINNED;
-    entry[row->at + PP_AT_FLAGS] = flags;
+    entry[row->offset + PP_AT_FLAGS] = flags;
     return !(flags & PP_ROW_ELSEWHERE);
 }
 
@@ -225,7 +225,7 @@ static void *lane_main(void *arg)
     pp_rights_keep(0); /* reading open files needs no capability */
     if (lane->cpu != PP_ANYWHERE)
         pin(lane);
-    if (proves(lane))
+    if (checks_cpu(lane))
         clock = pp_proven_clock(clock);
     while (sleep_until(lane, pp_deadline(schedule, round))) {
         uint64_t now_ns = pp_clock_ns(CLOCK_MONOTONIC);
@@ -246,7 +246,7 @@ static void *lane_main(void *arg)
     return NULL;
 }
 
-/* --- its life --------------------------------------------------------------------------------- */
+/* --- starting and stopping -------------------------------------------------------------------- */
 
 static int create(struct pp_lane *lane)
 {
@@ -258,7 +258,7 @@ static int create(struct pp_lane *lane)
     pthread_attr_setstacksize(&attr, STACK); /* if this fails, the default size remains */
     rc = pthread_create(&lane->thread, &attr, lane_main, lane);
     pthread_attr_destroy(&attr);
-    if (rc == EINVAL) /* thread-local data of libraries lies on the stack and is too large */
+    if (rc == EINVAL) /* thread-local data of libraries is on the stack, and is too large */
         rc = pthread_create(&lane->thread, NULL, lane_main, lane);
     return rc;
 }

@@ -31,7 +31,7 @@ struct pp_schedule {
 struct pp_lane_row {
     pp_row plan;
     uint32_t columns; /* the highest column of its slots, plus one */
-    uint32_t at;      /* offset of the row in an entry */
+    uint32_t offset;  /* of the row in an entry, in words */
     uint64_t median;  /* written by the lane: usual width of a read, in stamps; 0: none yet */
     uint32_t flags;   /* written by the drainer: added to rows until one has data */
 };
@@ -58,7 +58,7 @@ struct pp_lane {
     bool running;
     bool settled;    /* whether the lane adds nothing more to the round that is drained */
     uint64_t late;   /* number of samples that were popped after their round */
-    uint64_t cpu_ns; /* of its threads that ended; each adds its own at its end */
+    uint64_t cpu_ns; /* CPU time in ns of its ended threads; each adds its time at its end */
 };
 
 static inline uint64_t pp_deadline(const struct pp_schedule *schedule, uint64_t round)

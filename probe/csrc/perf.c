@@ -14,11 +14,11 @@
 
 enum {
     SPIN_TURNS = 1000,         /* turns of a spin between two reads of the clock */
-    TRIAL_LIMIT_NS = 100000000, /* elapsed; on a busy CPU the caller's own time comes slowly */
+    TRIAL_LIMIT_NS = 100000000, /* elapsed; on a busy CPU the caller's own time advances slowly */
     SAMPLE_DEPTH = 8            /* functions of the kernel's stack in a sample */
 };
 
-/* --- the machine's own operations ------------------------------------------------------------- */
+/* --- operations of this machine --------------------------------------------------------------- */
 
 static int machine_open(const struct perf_event_attr *attr, int cpu, int leader)
 {
@@ -183,7 +183,7 @@ int pp_perf_trial(const pp_perf_group *group, uint64_t own_ns, uint64_t *moved, 
     int rc;
 
     /* Time between the first read and the stamps must not be part of the trial: if a hypervisor
-     * took this CPU away there, the counters may have stood still. */
+     * took this CPU away in that time, the counters may not have advanced. */
     rc = pp_perf_read(group, before);
     own = pp_clock_ns(CLOCK_THREAD_CPUTIME_ID);
     ns = pp_clock_ns(CLOCK_MONOTONIC_RAW);

@@ -24,21 +24,22 @@ uint32_t pp_known_turn(uint32_t kind);
 uint32_t pp_known_chain(uint32_t kind);
 
 /* A span in which the caller worked. */
-typedef struct pp_spell {
-    uint64_t begin; /* the TSC at the begin and the end */
+typedef struct pp_work_span {
+    uint64_t begin; /* the TSC at the beginning and the end */
     uint64_t end;
     uint64_t begin_ns; /* ns of CLOCK_MONOTONIC at the same moments */
     uint64_t end_ns;
     uint64_t own_ns; /* time that the caller ran, by the kernel's account */
     int32_t cpu;     /* the CPU at both ends; -1: they differ */
-} pp_spell;
+} pp_work_span;
 
 /* Runs `turns` turns `n_marks` times; marks[i] is the TSC after the i-th time. -EINVAL: no such
  * kind, or no turns. */
-int pp_known_run(uint32_t kind, uint64_t turns, uint64_t *marks, uint32_t n_marks, pp_spell *out);
+int pp_known_run(uint32_t kind, uint64_t turns, uint64_t *marks, uint32_t n_marks,
+                 pp_work_span *out);
 
 /* Sleeps until begin_ns + i * period_ns of CLOCK_MONOTONIC, then works for on_ns, n times. */
-void pp_known_pattern(uint64_t begin_ns, uint64_t period_ns, uint64_t on_ns, pp_spell *spells,
+void pp_known_pattern(uint64_t begin_ns, uint64_t period_ns, uint64_t on_ns, pp_work_span *spans,
                       uint32_t n);
 
 /* cffi: end */

@@ -22,7 +22,7 @@ typedef struct pp_event {
     uint32_t type;
     uint32_t flags; /* PP_EVENT_ bits; only PMUs of cores accept them */
     uint64_t config, config1, config2;
-    uint64_t period; /* count between two samples of the task and the kernel's stack; 0: no samples */
+    uint64_t period; /* events between two samples of task and kernel stack; 0: no samples */
 } pp_event;
 
 int pp_perf_open(const pp_event *event, int32_t cpu, int32_t leader); /* returns a descriptor */

@@ -41,8 +41,8 @@ typedef struct pp_ramp_phase {
 typedef struct pp_ramp_order {
     uint64_t idle_ns;
     uint32_t blocks;  /* number of blocks in a piece, the work between two stamps */
-    uint32_t grow;    /* a chunk has a grow-th of the earlier pieces of its phase, */
-    uint32_t most;    /* at least 1 and at most this many */
+    uint32_t growth;  /* a chunk has 1 / growth of the pieces before it in its phase, */
+    uint32_t max_pieces; /* but at least 1 and at most this many */
     uint64_t counter; /* address of a pp_perf_group of one event with a page; or 0 */
 } pp_ramp_order;
 

@@ -18,7 +18,7 @@ static bool is_blank(char c)
 
 /* Parses the decimal number at the cursor. False: there is none, it does not fit into 64 bits, or
  * it is not followed by a blank. */
-static bool take_number(struct cursor *line, uint64_t *value)
+static bool parse_number(struct cursor *line, uint64_t *value)
 {
     const char *begin = line->at;
     uint64_t n = 0;
@@ -34,31 +34,31 @@ static bool take_number(struct cursor *line, uint64_t *value)
     return line->at > begin;
 }
 
-static bool take_fields(struct cursor *line, uint64_t *ticks)
+static bool parse_fields(struct cursor *line, uint64_t *ticks)
 {
     for (int i = 0; i < PP_STAT_FIELDS; i++) {
         while (line->at < line->end && is_blank(*line->at))
             line->at++;
-        if (!take_number(line, &ticks[i]))
+        if (!parse_number(line, &ticks[i]))
             return false;
     }
     return true;
 }
 
 /* Parses `cpuN`. False: the line is not of one CPU (the line of all CPUs, or `cpu07`). */
-static bool take_cpu(struct cursor *line, uint64_t *cpu)
+static bool parse_cpu(struct cursor *line, uint64_t *cpu)
 {
     const char *digits = line->at + 3; /* the caller has checked for "cpu" */
 
     line->at = digits;
-    return take_number(line, cpu) && (*digits != '0' || line->at == digits + 1);
+    return parse_number(line, cpu) && (*digits != '0' || line->at == digits + 1);
 }
 
 static void keep_line(pp_proc_stat *stat, struct cursor line)
 {
     uint64_t cpu, ticks[PP_STAT_FIELDS];
 
-    if (take_cpu(&line, &cpu) && cpu < stat->cpus && take_fields(&line, ticks)) {
+    if (parse_cpu(&line, &cpu) && cpu < stat->cpus && parse_fields(&line, ticks)) {
         memcpy(stat->lines[cpu].ticks, ticks, sizeof ticks);
         stat->lines[cpu].read = stat->reads;
     }

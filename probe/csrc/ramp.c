@@ -82,7 +82,7 @@ static uint64_t sleep_ns(uint64_t ns)
     return pp_clock_ns(CLOCK_MONOTONIC) - until;
 }
 
-static void add(pp_ramp_chunk *chunk, const struct moment *from, const struct moment *to)
+static void add_piece(pp_ramp_chunk *chunk, const struct moment *from, const struct moment *to)
 {
     uint64_t ticks = to->ticks - from->ticks, cycles = to->cycles - from->cycles;
 
@@ -96,8 +96,8 @@ static void add(pp_ramp_chunk *chunk, const struct moment *from, const struct mo
 
 /* Runs the pieces of a chunk, from `begin` on. Returns the moment at which the next chunk
  * begins. */
-static struct moment fill(struct run *run, pp_ramp_chain chain, pp_ramp_chunk *chunk,
-                          struct moment begin)
+static struct moment run_chunk(struct run *run, pp_ramp_chain chain, pp_ramp_chunk *chunk,
+                               struct moment begin)
 {
     struct moment from = begin;
 
@@ -108,7 +108,7 @@ static struct moment fill(struct run *run, pp_ramp_chain chain, pp_ramp_chunk *c
 
         chain(run->blocks);
         to = now(run);
-        add(chunk, &from, &to);
+        add_piece(chunk, &from, &to);
         ticks = to.ticks - from.ticks;
         from = to;
         if (ticks > run->before + run->before / 4) {
@@ -125,12 +125,12 @@ static struct moment fill(struct run *run, pp_ramp_chain chain, pp_ramp_chunk *c
     return from;
 }
 
-static int check(const pp_ramp_order *order, const pp_ramp_phase *phases, uint32_t n)
+static int check_order(const pp_ramp_order *order, const pp_ramp_phase *phases, uint32_t n)
 {
     const struct pp_perf_group *counter = counter_of(order);
     uint32_t isas = pp_ramp_isas();
 
-    if (n == 0 || order->blocks == 0 || order->grow == 0 || order->most == 0)
+    if (n == 0 || order->blocks == 0 || order->growth == 0 || order->max_pieces == 0)
         return -EINVAL;
     if (counter != NULL && (counter->n != 1 || !counter->direct))
         return -EINVAL;
@@ -145,13 +145,13 @@ static int check(const pp_ramp_order *order, const pp_ramp_phase *phases, uint32
 
 static uint32_t next_size(const pp_ramp_order *order, uint64_t pieces)
 {
-    uint64_t size = pieces / order->grow;
+    uint64_t size = pieces / order->growth;
 
-    return (uint32_t)(size < 1 ? 1 : size > order->most ? order->most : size);
+    return (uint32_t)(size < 1 ? 1 : size > order->max_pieces ? order->max_pieces : size);
 }
 
-static int load(struct run *run, const pp_ramp_order *order, const pp_ramp_phase *phases,
-                uint32_t n_phases, pp_ramp_chunk *chunks, uint32_t capacity)
+static int run_phases(struct run *run, const pp_ramp_order *order, const pp_ramp_phase *phases,
+                      uint32_t n_phases, pp_ramp_chunk *chunks, uint32_t capacity)
 {
     struct moment stamp = now(run);
 
@@ -166,7 +166,7 @@ static int load(struct run *run, const pp_ramp_order *order, const pp_ramp_phase
             chunk = &chunks[run->result->chunks++];
             chunk->phase = phase;
             chunk->pieces = next_size(order, pieces);
-            stamp = fill(run, pp_ramp_chains[phases[phase].isa], chunk, stamp);
+            stamp = run_chunk(run, pp_ramp_chains[phases[phase].isa], chunk, stamp);
             pieces += chunk->pieces;
         }
     }
@@ -178,7 +178,7 @@ int pp_ramp_run(const pp_ramp_order *order, const pp_ramp_phase *phases, uint32_
 {
     struct run run = {.blocks = order->blocks, .before = UINT64_MAX / 2,
                       .counter = counter_of(order), .result = result};
-    int cpu = sched_getcpu(), rc = check(order, phases, n_phases);
+    int cpu = sched_getcpu(), rc = check_order(order, phases, n_phases);
     uint64_t off;
 
     memset(result, 0, sizeof *result);
@@ -190,7 +190,7 @@ int pp_ramp_run(const pp_ramp_order *order, const pp_ramp_phase *phases, uint32_
     run.switches = switches();
     result->late_ns = sleep_ns(order->idle_ns);
     off = off_ns(&run); /* also fetches the counter's page for the first piece */
-    rc = load(&run, order, phases, n_phases, chunks, capacity);
+    rc = run_phases(&run, order, phases, n_phases, chunks, capacity);
     result->off_ns = off_ns(&run) - off;
     result->stamp_ticks = stamp_ticks(&run);
     return sched_getcpu() == cpu ? rc : -EXDEV;

@@ -12,7 +12,7 @@ enum { CAPABILITIES = 64 }; /* bits of two words; no kernel has more */
 /* No program that this thread executes gets more rights than the thread, neither by a set-user-ID
  * file nor by being root. Kernels before 3.5 have none of these calls; capset below suffices for
  * the thread itself. */
-static void close_ways_back(uint64_t keep)
+static void prevent_regaining(uint64_t keep)
 {
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
     prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
@@ -28,7 +28,7 @@ int pp_rights_keep(uint64_t keep)
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
     struct __user_cap_data_struct sets[_LINUX_CAPABILITY_U32S_3];
 
-    close_ways_back(keep);
+    prevent_regaining(keep);
     if (syscall(SYS_capget, &header, sets))
         return -errno;
     for (int i = 0; i < _LINUX_CAPABILITY_U32S_3; i++) {

@@ -116,7 +116,7 @@ static struct pp_lane *add_lane(pp_sampler *s, int32_t cpu)
 static int prepare(struct pp_lane *lane, uint32_t ring, uint32_t flags, const pp_row *rows,
                    uint32_t n_rows, const pp_slot *slots, uint32_t n_slots)
 {
-    uint32_t at = PP_ENTRY_ROWS;
+    uint32_t offset = PP_ENTRY_ROWS;
 
     lane->rows = calloc(n_rows + 1, sizeof *lane->rows); /* + 1: calloc(0) may return NULL */
     lane->slots = calloc(n_slots + 1, sizeof *lane->slots);
@@ -131,11 +131,11 @@ static int prepare(struct pp_lane *lane, uint32_t ring, uint32_t flags, const pp
         row->plan = rows[i];
         row->columns = pp_plan_columns(slots, rows[i].n_slots);
         row->flags = flags;
-        row->at = at;
-        at += PP_AT_VALID + rows[i].valid_words + row->columns;
+        row->offset = offset;
+        offset += PP_AT_VALID + rows[i].valid_words + row->columns;
         slots += rows[i].n_slots;
     }
-    return pp_ring_init(&lane->ring, ring, at);
+    return pp_ring_init(&lane->ring, ring, offset);
 }
 
 int pp_attach(pp_sampler *s, int32_t cpu, uint32_t flags, const pp_row *rows, uint32_t n_rows,
@@ -201,7 +201,7 @@ static void scatter(struct pp_lane *lane, const uint64_t *entry, uint64_t *frame
 {
     for (uint32_t i = 0; i < lane->n_rows; i++) {
         struct pp_lane_row *row = &lane->rows[i];
-        const uint64_t *in = entry + row->at;
+        const uint64_t *in = entry + row->offset;
         const uint64_t *valid = in + PP_AT_VALID;
         uint64_t *head = frame + row->plan.head;
 

@@ -139,7 +139,7 @@ static uint32_t flags_width(const pp_flags *flags)
     return 1 + (uint32_t)__builtin_popcount(flags->mask);
 }
 
-static bool field_known(const pp_field *field)
+static bool field_is_valid(const pp_field *field)
 {
     return field->width > 0 && field->width < 64 && field->shift <= 64 - field->width &&
            field->enable < 64;
@@ -168,7 +168,7 @@ uint64_t pp_slot_filled(const pp_slot *slot)
     return ((uint64_t)1 << count_of(slot)) - 1;
 }
 
-bool pp_slot_known(const pp_slot *slot)
+bool pp_slot_is_valid(const pp_slot *slot)
 {
     uint32_t count = count_of(slot);
 
@@ -179,7 +179,7 @@ bool pp_slot_known(const pp_slot *slot)
     case PP_PERF:
         return slot->group != NULL && count == slot->group->width;
     case PP_FIELD:
-        return slot->field != NULL && count == 1 && field_known(slot->field);
+        return slot->field != NULL && count == 1 && field_is_valid(slot->field);
     case PP_FLAGS:
         return slot->flags != NULL && count == flags_width(slot->flags);
     case PP_STAT:
@@ -231,7 +231,7 @@ static bool slot_fits(uint32_t words, const pp_row *row, const pp_slot *slot)
 {
     uint64_t end = end_of(slot);
 
-    return pp_slot_known(slot) && end <= 64 * (uint64_t)row->valid_words &&
+    return pp_slot_is_valid(slot) && end <= 64 * (uint64_t)row->valid_words &&
            row->values + end <= words;
 }
 

@@ -14,8 +14,8 @@
 enum { PP_FILE_TEXT = 256 }; /* number of bytes of a file that are read */
 
 /* Whether the slot's kind exists, its arguments are possible, and its number of columns is that of
- * its kind. The functions below take only slots that pass. */
-bool pp_slot_known(const pp_slot *slot);
+ * its kind. The functions below accept only slots that pass this check. */
+bool pp_slot_is_valid(const pp_slot *slot);
 
 /* Returns a mask: bit i is set if the slot fills the i-th column from its first. */
 uint64_t pp_slot_filled(const pp_slot *slot);
@@ -25,7 +25,7 @@ uint64_t pp_slot_filled(const pp_slot *slot);
 int pp_slot_read(const pp_slot *slot, uint64_t *value);
 
 /* Whether each row with all its columns is within `words` of a frame, each slot passes
- * pp_slot_known and has valid bits for its columns, and the rows have n_slots slots in total. */
+ * pp_slot_is_valid and has valid bits for its columns, and the rows have n_slots slots in total. */
 bool pp_plan_fits(uint32_t words, const pp_row *rows, uint32_t n_rows, const pp_slot *slots,
                   uint32_t n_slots);
 

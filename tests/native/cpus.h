@@ -1,4 +1,4 @@
-/* The CPUs that a test may use, and moving to one of them. */
+/* Functions that find the CPUs a test may use, and pin a thread to one. */
 #ifndef PP_CPUS_H
 #define PP_CPUS_H
 
@@ -6,7 +6,7 @@
 
 #include "check.h"
 
-/* Finds up to two. Returns their number. */
+/* Writes up to two allowed CPUs to `cpus`. Returns their number. */
 static inline int own_cpus(int *cpus)
 {
     cpu_set_t set;

@@ -12,7 +12,7 @@
 #include "check.h"
 #include "idle_play.h"
 
-/* Runs once, when the clock is read next: between a reader's two reads of the word. */
+/* Called once, at the next read of the clock, which is between a reader's two reads of the word. */
 static void (*hook)(void);
 
 int __real_clock_gettime(clockid_t clock, struct timespec *t);
@@ -63,13 +63,13 @@ static void unknown_until_the_first_transition(void)
     pp_idle_close(idle);
 }
 
-/* The time in each state lies between that inside the calls and that around them. */
+/* The time in each state is between the time inside the calls and the time around them. */
 static void each_state_gets_its_time(void)
 {
     static const struct {
         uint32_t cpu;
         int state;
-        unsigned then; /* the core's state after it */
+        unsigned then; /* the core's state after the event */
     } steps[] = {
         {A, RUNS, 1}, {B, RUNS, 3}, {A, IDLE, 2}, {A, POLL, 2}, {B, IDLE, 0}, {B, RUNS, 2},
         {B, RUNS, 2}, {A, RUNS, 3}, {B, POLL, 1}, {A, IDLE, 0}, {A, RUNS, 1}, {A, POLL, 0},

@@ -24,7 +24,7 @@ long __wrap_syscall(long number, int command, void *attr, size_t size);
 /* bpf(2) is the only call by syscall() here. */
 long __wrap_syscall(long number, int command, void *attr, size_t size)
 {
-    if (command == BPF_PROG_LOAD) /* a name by which bpftool lists it */
+    if (command == BPF_PROG_LOAD) /* bpftool lists the program by this name */
         CHECK(strncmp(((union bpf_attr *)attr)->prog_name, "pp_idle", 8) == 0);
     if (command == fail_command) {
         errno = fail_errno;
@@ -48,7 +48,7 @@ static int descriptors(void)
     return n;
 }
 
-static void failures_are_named_and_leave_nothing(void)
+static void failures_are_named_and_leave_no_descriptor(void)
 {
     static const struct {
         int command, error;
@@ -80,7 +80,7 @@ static void failures_are_named_and_leave_nothing(void)
 }
 
 /* The verifier refuses more attempts than it can follow, and the log has its message. */
-static void the_verifier_is_heard(void)
+static void the_log_has_the_verifiers_message(void)
 {
     pp_idle *idle = NULL;
     int rc = pp_idle_make(places, 2, 10000000, &idle, text, sizeof text);
@@ -94,7 +94,7 @@ static void the_verifier_is_heard(void)
 }
 
 /* tests/probe/kernel/test_idle_trace.py tests that transitions of the kernel arrive. */
-static void attached_it_counts(void)
+static void an_attached_program_counts(void)
 {
     static const pp_idle_place far[] = {{4095, 4095, 1}};
     pp_idle *idle = NULL, *other = NULL;
@@ -129,8 +129,8 @@ int main(void)
         fprintf(stderr, "needs CAP_BPF and CAP_PERFMON, or root\n");
         return SKIPPED;
     }
-    failures_are_named_and_leave_nothing();
-    the_verifier_is_heard();
-    attached_it_counts();
+    failures_are_named_and_leave_no_descriptor();
+    the_log_has_the_verifiers_message();
+    an_attached_program_counts();
     return 0;
 }

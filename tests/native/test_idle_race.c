@@ -25,7 +25,7 @@ static void *toggle(void *argument)
 
     pin(cpus[t->cpu == A ? 0 : n - 1]);
     for (unsigned n = 0; !*t->stop; n++) {
-        /* Each transition comes twice: the second does not change the state, so both add to the
+        /* Each transition is made twice: the second does not change the state, so both add to the
          * same sum. */
         event(t->idle, t->cpu, n / 2 % 2 ? IDLE : RUNS);
         t->unknown += !(pp_idle_core(t->idle->base, CORE)->word & own);

@@ -1,5 +1,5 @@
 /* Loops execute the stated number of instructions: a traced child is single-stepped, and each step
- * is one instruction in user space. Spells report their time and CPU. */
+ * is one instruction in user space. Work spans report their time and CPU. */
 #define _GNU_SOURCE
 #include "known.c"
 
@@ -20,7 +20,7 @@ static void child(uint32_t kind, uint64_t turns)
     _exit(0);
 }
 
-/* Instructions from SIGSTOP to the end. */
+/* Returns the number of instructions from SIGSTOP to the end. */
 static long steps(uint32_t kind, uint64_t turns)
 {
     const pid_t pid = fork();
@@ -47,7 +47,7 @@ static long steps(uint32_t kind, uint64_t turns)
     return n;
 }
 
-/* The instructions around the loop are the same for any number of turns, so they drop out of the
+/* The instructions around the loop are the same for any number of turns, so they cancel out in the
  * difference. A step over SYSCALL may be reported with the instruction after it. */
 static bool has_length(uint32_t kind)
 {
@@ -68,9 +68,9 @@ static void check_length(uint32_t kind)
 }
 
 /* The thread's own clock, if simulated: 1000 ns, then 300 more at each read. */
-static bool made_up;
+static bool clock_is_simulated;
 static long own_ns;
-static int looks_until_moved; /* reads of the clock; 0: not moved */
+static int reads_until_moved; /* reads of the clock until the thread moves; 0: it does not move */
 static int other_cpu;
 
 int __real_clock_gettime(clockid_t clock, struct timespec *t);
@@ -78,9 +78,9 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *t);
 
 int __wrap_clock_gettime(clockid_t clock, struct timespec *t)
 {
-    if (looks_until_moved && --looks_until_moved == 0)
+    if (reads_until_moved && --reads_until_moved == 0)
         pin(other_cpu);
-    if (!made_up || clock != CLOCK_THREAD_CPUTIME_ID)
+    if (!clock_is_simulated || clock != CLOCK_THREAD_CPUTIME_ID)
         return __real_clock_gettime(clock, t);
     own_ns += own_ns ? 300 : 1000;
     *t = (struct timespec){.tv_nsec = own_ns};
@@ -90,27 +90,27 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *t)
 static void check_own_time(void)
 {
     uint64_t marks[2];
-    pp_spell spell;
+    pp_work_span span;
 
-    made_up = true;
-    CHECK(pp_known_run(PP_KNOWN_ADD, 10, marks, 2, &spell) == 0 && spell.own_ns == 300);
-    made_up = false;
+    clock_is_simulated = true;
+    CHECK(pp_known_run(PP_KNOWN_ADD, 10, marks, 2, &span) == 0 && span.own_ns == 300);
+    clock_is_simulated = false;
 }
 
-/* A spell reports its CPU, or -1 if it ended on another one. */
+/* A span reports its CPU, or -1 if it ended on another one. */
 static void check_cpu(void)
 {
-    pp_spell spell;
+    pp_work_span span;
     int cpus[2], n = own_cpus(cpus);
 
     pin(cpus[0]);
-    pp_known_pattern(0, 0, 1, &spell, 1);
-    CHECK(spell.cpu == cpus[0]);
+    pp_known_pattern(0, 0, 1, &span, 1);
+    CHECK(span.cpu == cpus[0]);
     if (n == 2) {
         other_cpu = cpus[1];
-        looks_until_moved = 3; /* its start makes the first two */
-        pp_known_pattern(0, 0, 1, &spell, 1);
-        CHECK(spell.cpu == -1);
+        reads_until_moved = 3; /* its start makes the first two */
+        pp_known_pattern(0, 0, 1, &span, 1);
+        CHECK(span.cpu == -1);
     }
 }
 
@@ -119,30 +119,30 @@ static void check_pattern(void)
     enum { N = 3 };
     const uint64_t period = 5000000, on = 1000000;
     const uint64_t begin = pp_clock_ns(CLOCK_MONOTONIC) + period;
-    pp_spell spells[N];
+    pp_work_span spans[N];
 
-    pp_known_pattern(begin, period, on, spells, N);
+    pp_known_pattern(begin, period, on, spans, N);
     for (unsigned i = 0; i < N; i++) {
-        CHECK(spells[i].begin_ns >= begin + i * period);
-        CHECK(spells[i].end_ns >= begin + i * period + on);
-        CHECK(spells[i].begin <= spells[i].end);
+        CHECK(spans[i].begin_ns >= begin + i * period);
+        CHECK(spans[i].end_ns >= begin + i * period + on);
+        CHECK(spans[i].begin <= spans[i].end);
     }
 }
 
 int main(void)
 {
     uint64_t marks[3];
-    pp_spell spell;
+    pp_work_span span;
 
     check_own_time();
     check_cpu();
     check_pattern();
     CHECK(pp_known_turn(PP_KNOWN_KINDS) == 0);
-    CHECK(pp_known_run(PP_KNOWN_KINDS, 1, marks, 3, &spell) == -EINVAL);
-    CHECK(pp_known_run(PP_KNOWN_ADD, 0, marks, 3, &spell) == -EINVAL); /* would run too long */
+    CHECK(pp_known_run(PP_KNOWN_KINDS, 1, marks, 3, &span) == -EINVAL);
+    CHECK(pp_known_run(PP_KNOWN_ADD, 0, marks, 3, &span) == -EINVAL); /* would run too long */
     for (uint32_t kind = 0; kind < PP_KNOWN_KINDS; kind++) {
-        CHECK(pp_known_run(kind, 10, marks, 3, &spell) == 0);
-        CHECK(spell.begin <= marks[0] && marks[0] <= marks[1] && marks[2] <= spell.end);
+        CHECK(pp_known_run(kind, 10, marks, 3, &span) == 0);
+        CHECK(span.begin <= marks[0] && marks[0] <= marks[1] && marks[2] <= span.end);
         check_length(kind);
     }
     return 0;

@@ -5,8 +5,8 @@
 
 enum { USUAL = 100000, ENOUGH = 200 };
 
-/* A row that has been read often. */
-static struct pp_lane_row knowing(uint64_t usual)
+/* Returns a row after many reads of about this width. */
+static struct pp_lane_row row_with_usual_width(uint64_t usual)
 {
     struct pp_lane_row row = {0};
 
@@ -24,7 +24,7 @@ static void the_first_read_is_not_wide(void)
 
 static void wide_is_more_than_four_times_the_usual(void)
 {
-    struct pp_lane_row row = knowing(USUAL);
+    struct pp_lane_row row = row_with_usual_width(USUAL);
     uint64_t usual = row.median;
 
     CHECK(usual >= USUAL - USUAL / 4 && usual <= USUAL + USUAL / 4);
@@ -37,15 +37,15 @@ static void wide_is_more_than_four_times_the_usual(void)
 /* This holds however narrow the usual read is. */
 static void nothing_below_the_floor_is_wide(void)
 {
-    struct pp_lane_row row = knowing(10);
+    struct pp_lane_row row = row_with_usual_width(10);
 
     CHECK(!is_wide(&row, WIDE_FLOOR));
     CHECK(is_wide(&row, WIDE_FLOOR + 1));
 }
 
-static void what_is_usual_follows_both_ways(void)
+static void the_usual_width_rises_and_falls(void)
 {
-    struct pp_lane_row row = knowing(USUAL);
+    struct pp_lane_row row = row_with_usual_width(USUAL);
 
     for (int i = 0; i < ENOUGH; i++)
         is_wide(&row, 3 * USUAL);
@@ -65,12 +65,12 @@ static void one_fast_read_ends_a_bad_start(void)
     CHECK(is_wide(&row, 5 * USUAL));
 }
 
-/* Such a row is not read, so it takes no time. */
-static void a_row_that_was_elsewhere_does_not_change_what_is_usual(void)
+/* A row is not read on another CPU, so the read takes no time. */
+static void a_read_on_another_cpu_does_not_change_the_usual_width(void)
 {
     const struct pp_schedule schedule = {.proof = true};
     struct pp_lane lane = {.schedule = &schedule, .cpu = PP_CPU_MAX};
-    struct pp_lane_row row = knowing(USUAL);
+    struct pp_lane_row row = row_with_usual_width(USUAL);
     uint64_t usual = row.median, entry[PP_AT_VALID];
     bool wide;
 
@@ -78,7 +78,7 @@ static void a_row_that_was_elsewhere_does_not_change_what_is_usual(void)
     CHECK(!wide && row.median == usual);
 }
 
-static void no_cpu_without_proof(void)
+static void the_cpu_is_not_read_without_proof(void)
 {
     for (int clock = PP_CLOCK_RDTSCP; clock <= PP_CLOCK_RAW; clock++)
         CHECK(pp_now((enum pp_clock)clock, false).cpu == -1);
@@ -86,12 +86,12 @@ static void no_cpu_without_proof(void)
 
 int main(void)
 {
-    no_cpu_without_proof();
+    the_cpu_is_not_read_without_proof();
     the_first_read_is_not_wide();
     wide_is_more_than_four_times_the_usual();
     nothing_below_the_floor_is_wide();
-    what_is_usual_follows_both_ways();
+    the_usual_width_rises_and_falls();
     one_fast_read_ends_a_bad_start();
-    a_row_that_was_elsewhere_does_not_change_what_is_usual();
+    a_read_on_another_cpu_does_not_change_the_usual_width();
     return 0;
 }

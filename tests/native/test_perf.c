@@ -20,14 +20,14 @@ enum { WIDTH = 48, LEADER = 100 };
 static struct perf_event_mmap_page pages[3];
 static uint64_t pmc[3];  /* the counters; page i is on counter i */
 static int rdpmcs, reads;
-static int moves; /* how often the lock of page 0 still changes, once at each read of a counter */
-static int moves_at = -1; /* the counter whose read changes it; -1: any */
+static int lock_changes; /* changes of the lock of page 0 left, one per read of a counter */
+static int lock_changes_at = -1; /* the counter whose read changes it; -1: any */
 
 static int fake_rdpmc(uint32_t counter, uint64_t *count)
 {
     rdpmcs++;
-    if (moves > 0 && (moves_at < 0 || moves_at == (int)counter)) {
-        moves--;
+    if (lock_changes > 0 && (lock_changes_at < 0 || lock_changes_at == (int)counter)) {
+        lock_changes--;
         pages[0].lock += 2;
     }
     CHECK(counter < 3);
@@ -58,14 +58,14 @@ static ssize_t fake_read(int fd, void *buffer, size_t size)
     return answered;
 }
 
-static struct perf_event_attr asked;
-static int asked_leader, open_errno;
+static struct perf_event_attr opened;
+static int opened_leader, open_errno;
 
 static int fake_open(const struct perf_event_attr *attr, int cpu, int leader)
 {
     CHECK(cpu == 5);
-    asked = *attr;
-    asked_leader = leader;
+    opened = *attr;
+    opened_leader = leader;
     errno = open_errno;
     return open_errno ? -1 : 77;
 }
@@ -77,7 +77,7 @@ static struct pp_perf_group make(bool direct)
 {
     struct pp_perf_group group = {.ops = &fake, .n = 3, .width = 5, .filled = 31, .timed = true,
                                   .direct = direct};
-    const uint64_t said[] = {3, 900, 800, 10, 20, 30};
+    const uint64_t file_content[] = {3, 900, 800, 10, 20, 30};
 
     memset(pages, 0, sizeof pages);
     for (int i = 0; i < 3; i++) {
@@ -92,10 +92,10 @@ static struct pp_perf_group make(bool direct)
         group.pages[i] = &pages[i];
         group.fds[i] = LEADER + i;
     }
-    memcpy(answer, said, sizeof said);
-    answered = sizeof said;
-    rdpmcs = reads = moves = 0;
-    moves_at = -1;
+    memcpy(answer, file_content, sizeof file_content);
+    answered = sizeof file_content;
+    rdpmcs = reads = lock_changes = 0;
+    lock_changes_at = -1;
     tsc = 0;
     return group;
 }
@@ -112,7 +112,7 @@ static uint64_t count_of(uint64_t raw, uint32_t width, int64_t offset)
     return count;
 }
 
-static void counters_narrower_than_sums(void)
+static void narrow_counters_are_sign_extended(void)
 {
     CHECK(count_of(5, 48, 1000) == 1005);
     CHECK(count_of(0xffffffffffffu, 48, 1000) == 999);  /* -1 in 48 bits */
@@ -127,7 +127,7 @@ static void counters_narrower_than_sums(void)
     CHECK(count_of(9, 0, 1) == 10); /* a page without a width */
 }
 
-static void what_a_page_refuses(void)
+static void a_page_that_allows_no_rdpmc_is_not_read(void)
 {
     uint64_t count, times[2];
 
@@ -142,16 +142,16 @@ static void what_a_page_refuses(void)
     CHECK(pp_perf_page_read(&fake, &pages[0], times, &count) == -EAGAIN && rdpmcs == 0);
 }
 
-static void a_lock_that_moves(void)
+static void a_changed_lock_repeats_the_read(void)
 {
     uint64_t count;
 
     make(true);
-    moves = PP_PERF_TRIES - 1;
+    lock_changes = PP_PERF_TRIES - 1;
     CHECK(pp_perf_page_read(&fake, &pages[0], NULL, &count) == 0);
     CHECK(rdpmcs == PP_PERF_TRIES && count == 1000);
     make(true);
-    moves = 1000;
+    lock_changes = 1000;
     CHECK(pp_perf_page_read(&fake, &pages[0], NULL, &count) == -EAGAIN);
     CHECK(rdpmcs == PP_PERF_TRIES);
     make(true);
@@ -159,7 +159,7 @@ static void a_lock_that_moves(void)
     CHECK(pp_perf_page_read(&fake, &pages[0], NULL, &count) == -EAGAIN);
 }
 
-static void times_go_on_since_the_page_was_written(void)
+static void times_advance_after_the_page_was_written(void)
 {
     uint64_t count, times[2];
 
@@ -169,47 +169,48 @@ static void times_go_on_since_the_page_was_written(void)
     pages[0].time_offset = (uint64_t)-1000; /* the page was written at 1000 ns */
     tsc = 801; /* 1201.5 ns */
     CHECK(pp_perf_page_read(&fake, &pages[0], times, &count) == 0);
-    CHECK(times[0] == 50 + 201 && times[1] == 40 + 201); /* running < enabled stays so */
+    CHECK(times[0] == 50 + 201 && times[1] == 40 + 201); /* running is still less than enabled */
     pages[0].time_running = 0;
     CHECK(pp_perf_page_read(&fake, &pages[0], times, &count) == 0 && times[1] == 201);
 }
 
 /* --- groups ----------------------------------------------------------------------------------- */
 
-static void expect(const struct pp_perf_group *group, bool by_page)
+static void check_read(const struct pp_perf_group *group, bool by_page)
 {
-    const uint64_t paged[] = {50, 40, 1000, 2000, 3000}, said[] = {900, 800, 10, 20, 30};
+    const uint64_t page_content[] = {50, 40, 1000, 2000, 3000};
+    const uint64_t file_content[] = {900, 800, 10, 20, 30};
     uint64_t out[5] = {0};
 
     CHECK(pp_perf_read(group, out) == 0);
-    CHECK(memcmp(out, by_page ? paged : said, sizeof out) == 0);
+    CHECK(memcmp(out, by_page ? page_content : file_content, sizeof out) == 0);
     CHECK(reads == !by_page);
 }
 
-static void a_group_by_its_pages_or_as_a_whole_by_read(void)
+static void a_group_is_read_by_all_pages_or_by_read(void)
 {
     struct pp_perf_group group = make(true);
 
-    expect(&group, true);
+    check_read(&group, true);
     group = make(false);
-    expect(&group, false);
+    check_read(&group, false);
     CHECK(rdpmcs == 0);
     group = make(true);
     pages[2].index = 0; /* with one event off its counter, read() reads all */
-    expect(&group, false);
+    check_read(&group, false);
     group = make(true);
-    moves = 1; /* the group was taken off and put back between its first and last event */
-    moves_at = 2;
-    expect(&group, true);
+    lock_changes = 1; /* the group was taken off and put back between its first and last event */
+    lock_changes_at = 2;
+    check_read(&group, true);
     CHECK(rdpmcs == 6);
     group = make(true);
-    moves = 1000;
-    moves_at = 2;
-    expect(&group, false);
+    lock_changes = 1000;
+    lock_changes_at = 2;
+    check_read(&group, false);
     CHECK(rdpmcs == 3 * PP_PERF_TRIES);
 }
 
-static void what_read_says(void)
+static void results_of_read_are_checked(void)
 {
     const int errors[] = {ENODEV, EINTR, ENOSPC, EIO, EBADF};
     struct pp_perf_group group = make(false);
@@ -235,7 +236,7 @@ static void what_read_says(void)
     CHECK(pp_perf_read(&group, out) == 0 && out[0] == 10 && out[2] == 30);
 }
 
-static void columns_with_gaps(void)
+static void columns_may_have_gaps(void)
 {
     struct pp_perf_group group = make(true);
     pp_slot slot = {.kind = PP_PERF, .column = 60, .count = 9, .group = &group};
@@ -267,41 +268,41 @@ static void columns_with_gaps(void)
 
 /* --- opening ---------------------------------------------------------------------------------- */
 
-static void what_an_open_asks_for(void)
+static void an_event_is_opened_with_its_attributes(void)
 {
     pp_event event = {.type = 4, .config = 0x20003c};
 
     open_errno = 0;
     CHECK(pp_perf_open_by(&fake, &event, 5, -1) == 77);
-    CHECK(asked.type == 4 && asked.config == 0x20003c && asked.size == PERF_ATTR_SIZE_VER0);
-    CHECK(asked.disabled == 1 && asked_leader == -1);
-    CHECK(asked.exclude_user == 0 && asked.exclude_guest == 0 && asked.exclude_kernel == 0);
-    CHECK(asked.read_format == (PERF_FORMAT_GROUP | PERF_FORMAT_TOTAL_TIME_ENABLED |
+    CHECK(opened.type == 4 && opened.config == 0x20003c && opened.size == PERF_ATTR_SIZE_VER0);
+    CHECK(opened.disabled == 1 && opened_leader == -1);
+    CHECK(opened.exclude_user == 0 && opened.exclude_guest == 0 && opened.exclude_kernel == 0);
+    CHECK(opened.read_format == (PERF_FORMAT_GROUP | PERF_FORMAT_TOTAL_TIME_ENABLED |
                                 PERF_FORMAT_TOTAL_TIME_RUNNING));
-    CHECK(asked.sample_period == 0 && asked.inherit == 0 && asked.pinned == 0);
+    CHECK(opened.sample_period == 0 && opened.inherit == 0 && opened.pinned == 0);
     CHECK(pp_perf_open_by(&fake, &event, 5, 9) == 77);
-    CHECK(asked.disabled == 0 && asked_leader == 9);
+    CHECK(opened.disabled == 0 && opened_leader == 9);
     event.flags = PP_EVENT_KERNEL;
     CHECK(pp_perf_open_by(&fake, &event, 5, 9) == 77);
-    CHECK(asked.exclude_user == 1 && asked.exclude_guest == 0);
+    CHECK(opened.exclude_user == 1 && opened.exclude_guest == 0);
     event.flags = PP_EVENT_HOST;
     CHECK(pp_perf_open_by(&fake, &event, 5, 9) == 77);
-    CHECK(asked.exclude_user == 0 && asked.exclude_guest == 1);
+    CHECK(opened.exclude_user == 0 && opened.exclude_guest == 1);
     event.flags = PP_EVENT_USER | PP_EVENT_PINNED;
     CHECK(pp_perf_open_by(&fake, &event, 5, 9) == 77);
-    CHECK(asked.exclude_kernel == 1 && asked.exclude_hv == 1 && asked.exclude_user == 0);
-    CHECK(asked.pinned == 0); /* only a leader can be */
+    CHECK(opened.exclude_kernel == 1 && opened.exclude_hv == 1 && opened.exclude_user == 0);
+    CHECK(opened.pinned == 0); /* only a leader can be */
     CHECK(pp_perf_open_by(&fake, &event, 5, -1) == 77);
-    CHECK(asked.pinned == 1);
+    CHECK(opened.pinned == 1);
     event.config1 = 0x1234;
     CHECK(pp_perf_open_by(&fake, &event, 5, -1) == 77);
-    CHECK(asked.config1 == 0x1234 && asked.size == PERF_ATTR_SIZE_VER0);
+    CHECK(opened.config1 == 0x1234 && opened.size == PERF_ATTR_SIZE_VER0);
     event.config2 = 0x5678;
     CHECK(pp_perf_open_by(&fake, &event, 5, -1) == 77);
-    CHECK(asked.config2 == 0x5678 && asked.size == PERF_ATTR_SIZE_VER1);
+    CHECK(opened.config2 == 0x5678 && opened.size == PERF_ATTR_SIZE_VER1);
 }
 
-static void every_errno_comes_back(void)
+static void every_errno_is_returned(void)
 {
     const int errors[] = {EACCES, EPERM,  ENOENT, ENODEV, EINVAL, EOPNOTSUPP,
                           EMFILE, ENFILE, ENOSYS, ENOSPC, EBUSY,  ENOMEM};
@@ -313,8 +314,7 @@ static void every_errno_comes_back(void)
     }
 }
 
-/* A trial ends after 100 ms at the latest, even if other threads had the CPU nearly all the time.
- * Then it is repeated. */
+/* Repeats a trial that ended after 100 ms because other threads had the CPU nearly all the time. */
 static void try_for(uint64_t own_ns, pp_perf_group *group, uint64_t *moved, pp_trial *trial)
 {
     for (int i = 0; i < 100; i++) {
@@ -369,14 +369,14 @@ static int real_group(void)
 
 int main(void)
 {
-    counters_narrower_than_sums();
-    what_a_page_refuses();
-    a_lock_that_moves();
-    times_go_on_since_the_page_was_written();
-    a_group_by_its_pages_or_as_a_whole_by_read();
-    what_read_says();
-    columns_with_gaps();
-    what_an_open_asks_for();
-    every_errno_comes_back();
+    narrow_counters_are_sign_extended();
+    a_page_that_allows_no_rdpmc_is_not_read();
+    a_changed_lock_repeats_the_read();
+    times_advance_after_the_page_was_written();
+    a_group_is_read_by_all_pages_or_by_read();
+    results_of_read_are_checked();
+    columns_may_have_gaps();
+    an_event_is_opened_with_its_attributes();
+    every_errno_is_returned();
     return real_group();
 }

@@ -51,7 +51,7 @@ static int64_t ticks_of(const pp_proc_stat *stat, uint32_t cpu)
 }
 
 /* Checks the sums of the first three CPUs in a text. */
-static void gives(const char *text, int64_t cpu0, int64_t cpu1, int64_t cpu2)
+static void check_sums(const char *text, int64_t cpu0, int64_t cpu1, int64_t cpu2)
 {
     pp_proc_stat stat = make(CPUS, SIZE);
     const int64_t expected[] = {cpu0, cpu1, cpu2, -1};
@@ -73,26 +73,28 @@ static void gives(const char *text, int64_t cpu0, int64_t cpu1, int64_t cpu2)
 
 static void test_lines(void)
 {
-    gives("cpu  9 9 9 9 9 9 9 9 9 9\ncpu0 1 0 0 0 0 0 0 0 0 0\ncpu1 0 0 0 0 0 0 0 7 0 0\n"
+    check_sums("cpu  9 9 9 9 9 9 9 9 9 9\ncpu0 1 0 0 0 0 0 0 0 0 0\ncpu1 0 0 0 0 0 0 0 7 0 0\n"
           "intr 5 0\ncpu2" ONES "\n", 1, 56, -1); /* text after the CPUs is ignored */
-    gives("cpu0" ONES "\ncpu2" TWOS "\n", 36, -1, 72); /* CPU 1 is off */
-    gives("cpu2" ONES "\ncpu0" TWOS "\ncpu1" ONES, 72, 36, 36); /* any order, no final newline */
-    gives("cpu0" ONES "\ncpu0" TWOS "\ncpu0 1 x\n", 72, -1, -1);
-    gives("cpu0\t1\t1 \t1 1\v1\f1 1 1 \r\ncpu1" ONES " x\n", 36, 36, -1);
-    gives("", -1, -1, -1);
-    gives("\ncpu0" ONES "\n", -1, -1, -1);
-    gives("cp", -1, -1, -1);
-    gives("cpu", -1, -1, -1);
+    check_sums("cpu0" ONES "\ncpu2" TWOS "\n", 36, -1, 72); /* CPU 1 is off */
+    check_sums("cpu2" ONES "\ncpu0" TWOS "\ncpu1" ONES, 72, 36, 36); /* in any order, no newline */
+    check_sums("cpu0" ONES "\ncpu0" TWOS "\ncpu0 1 x\n", 72, -1, -1);
+    check_sums("cpu0\t1\t1 \t1 1\v1\f1 1 1 \r\ncpu1" ONES " x\n", 36, 36, -1);
+    check_sums("", -1, -1, -1);
+    check_sums("\ncpu0" ONES "\n", -1, -1, -1);
+    check_sums("cp", -1, -1, -1);
+    check_sums("cpu", -1, -1, -1);
 }
 
-static void test_lines_that_are_none(void)
+static void test_invalid_lines(void)
 {
-    gives("cpu0 1 1 1 1 1 1 1\ncpu1" ONES "\n", -1, 36, -1); /* no field comes from the next line */
-    gives("cpu0\ncpu\ncpufreq" ONES "\ncpu1" ONES "\n", -1, 36, -1);
-    gives("cpu00" ONES "\ncpu01" ONES "\ncpu 2" ONES "\n", -1, -1, -1);
-    gives("cpu1x" ONES "\ncpu-1" ONES "\ncpu+1" ONES "\ncpu1.0" ONES "\n", -1, -1, -1);
-    gives("cpu4" ONES "\ncpu4294967296" ONES "\ncpu18446744073709551616" ONES "\n", -1, -1, -1);
-    gives("cpu0 1 1 1 -1 1 1 1 1\ncpu1 1 1 1 0x1 1 1 1 1\ncpu2 1 1 1 1.5 1 1 1 1\n", -1, -1, -1);
+    check_sums("cpu0 1 1 1 1 1 1 1\ncpu1" ONES "\n", -1, 36, -1); /* not from the next line */
+    check_sums("cpu0\ncpu\ncpufreq" ONES "\ncpu1" ONES "\n", -1, 36, -1);
+    check_sums("cpu00" ONES "\ncpu01" ONES "\ncpu 2" ONES "\n", -1, -1, -1);
+    check_sums("cpu1x" ONES "\ncpu-1" ONES "\ncpu+1" ONES "\ncpu1.0" ONES "\n", -1, -1, -1);
+    check_sums("cpu4" ONES "\ncpu4294967296" ONES "\ncpu18446744073709551616" ONES "\n",
+               -1, -1, -1);
+    check_sums("cpu0 1 1 1 -1 1 1 1 1\ncpu1 1 1 1 0x1 1 1 1 1\ncpu2 1 1 1 1.5 1 1 1 1\n",
+               -1, -1, -1);
 }
 
 static void test_numbers(void)
@@ -111,7 +113,7 @@ static void test_numbers(void)
 }
 
 /* Each read discards the values of the one before it, even if it fails. */
-static void test_read_anew(void)
+static void test_repeated_reads(void)
 {
     pp_proc_stat stat = make(CPUS, SIZE);
     int fd = stat.fd;
@@ -128,8 +130,9 @@ static void test_read_anew(void)
     discard(&stat);
 }
 
-/* Cut at each byte: a line counts only with its newline, unless the text ends before the memory. */
-static void test_cut(void)
+/* Cuts the text at each byte: a line counts only with its newline, unless the text ends before the
+ * memory. */
+static void test_cut_text(void)
 {
     const char *text = "cpu  1 1 1 1 1 1 1 1 1 1\ncpu0" ONES " 1 1\ncpu1" ONES " 1 123\n";
     size_t length = strlen(text), first = 25, second = first + 25;
@@ -174,7 +177,7 @@ static void test_slots(void)
 
     next.kind = PP_STAT_LINE;
     next.fd = 1;
-    CHECK(pp_slot_known(&first) && pp_slot_filled(&first) == 0xFF);
+    CHECK(pp_slot_is_valid(&first) && pp_slot_filled(&first) == 0xFF);
     write_text(&stat, "cpu1" ONES "\n", 21);
     CHECK(pp_slot_read(&first, value) == -ENODATA && value[0] == 0); /* its CPU is off */
     CHECK(pp_slot_read(&next, value) == 0 && value[7] == 1 && value[8] == 42);
@@ -185,14 +188,14 @@ static void test_slots(void)
     close(stat.fd);
     CHECK(pp_slot_read(&first, value) == -EBADF && pp_slot_read(&next, value) == -ENODATA);
     next.fd = CPUS;
-    CHECK(!pp_slot_known(&next));
+    CHECK(!pp_slot_is_valid(&next));
     next.fd = -1;
-    CHECK(!pp_slot_known(&next));
+    CHECK(!pp_slot_is_valid(&next));
     next.fd = 0;
     next.count = 7;
-    CHECK(!pp_slot_known(&next));
+    CHECK(!pp_slot_is_valid(&next));
     first.stat = NULL;
-    CHECK(!pp_slot_known(&first));
+    CHECK(!pp_slot_is_valid(&first));
     stat.fd = -1;
     discard(&stat);
 }
@@ -231,10 +234,10 @@ static void test_random_texts(void)
 int main(void)
 {
     test_lines();
-    test_lines_that_are_none();
+    test_invalid_lines();
     test_numbers();
-    test_read_anew();
-    test_cut();
+    test_repeated_reads();
+    test_cut_text();
     test_many_cpus();
     test_slots();
     test_random_texts();

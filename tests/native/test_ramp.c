@@ -1,6 +1,6 @@
 /*
  * From idle to load: chunks account for all time, with every chain and any number of pieces. The
- * counts of a simulated counter are in the chunk in which it counted. Invalid orders are refused.
+ * counts of a simulated counter are in the chunk where they occur. Invalid orders are refused.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -12,15 +12,15 @@
 #include "cpus.h"
 #include "group.h"
 
-enum { CAPACITY = 4096, GROW = 10, MOST = 50, BLOCKS = 20 };
+enum { CAPACITY = 4096, GROWTH = 10, MAX_PIECES = 50, BLOCKS = 20 };
 
 static pp_ramp_chunk chunks[CAPACITY];
 static pp_ramp_result result;
 
 static const pp_ramp_order order = {
-    .idle_ns = 2000000, .blocks = BLOCKS, .grow = GROW, .most = MOST};
+    .idle_ns = 2000000, .blocks = BLOCKS, .growth = GROWTH, .max_pieces = MAX_PIECES};
 
-/* Chunks follow each other without a gap; the slowest piece lies within its chunk. */
+/* Chunks follow each other without a gap; the slowest piece is within its chunk. */
 static void check_chunks(uint64_t began, uint64_t ended)
 {
     uint64_t pieces = 0;
@@ -34,7 +34,7 @@ static void check_chunks(uint64_t began, uint64_t ended)
         if (i > 0)
             CHECK(c->begin == chunks[i - 1].end && c->phase >= chunks[i - 1].phase);
         pieces = first ? 0 : pieces;
-        CHECK(c->pieces >= 1 && c->pieces <= MOST && c->pieces <= 1 + pieces / GROW);
+        CHECK(c->pieces >= 1 && c->pieces <= MAX_PIECES && c->pieces <= 1 + pieces / GROWTH);
         pieces += c->pieces;
         CHECK(c->longest > 0 && c->longest_at >= c->begin);
         CHECK(c->longest_at + c->longest <= c->end);
@@ -43,7 +43,7 @@ static void check_chunks(uint64_t began, uint64_t ended)
     }
 }
 
-static void every_isa_there_is(void)
+static void every_available_isa_runs(void)
 {
     uint32_t isas = pp_ramp_isas();
 
@@ -74,7 +74,7 @@ static void phases_follow_each_other(void)
     CHECK(chunks[0].phase == 0 && chunks[result.chunks - 1].phase == 2);
 }
 
-static void full_is_told(void)
+static void full_chunks_are_reported(void)
 {
     pp_ramp_phase phase = {.ticks = UINT64_MAX};
     uint64_t began = pp_rdtsc();
@@ -84,32 +84,32 @@ static void full_is_told(void)
     check_chunks(began, pp_rdtsc());
 }
 
-static int questions; /* calls that asked for the CPU so far */
-static int moved_at;  /* the call that gets a wrong answer; 0: none */
+static int cpu_reads; /* number of reads of the CPU so far */
+static int moved_at_read;  /* the read that returns another CPU; 0: none */
 
 int __real_sched_getcpu(void);
 int __wrap_sched_getcpu(void);
 
 int __wrap_sched_getcpu(void)
 {
-    return __real_sched_getcpu() + (++questions == moved_at);
+    return __real_sched_getcpu() + (++cpu_reads == moved_at_read);
 }
 
-static void a_move_is_told(void)
+static void a_move_is_reported(void)
 {
     pp_ramp_phase phase = {.ticks = 1};
 
-    questions = 0;
-    moved_at = 1;
+    cpu_reads = 0;
+    moved_at_read = 1;
     CHECK(pp_ramp_run(&order, &phase, 1, chunks, CAPACITY, &result) == -EXDEV);
-    moved_at = questions; /* the last one */
-    questions = 0;
+    moved_at_read = cpu_reads; /* the last one */
+    cpu_reads = 0;
     CHECK(pp_ramp_run(&order, &phase, 1, chunks, CAPACITY, &result) == -EXDEV);
-    moved_at = 0;
+    moved_at_read = 0;
     CHECK(pp_ramp_run(&order, &phase, 1, chunks, CAPACITY, &result) == 0);
 }
 
-static void nonsense_is_refused(void)
+static void invalid_orders_are_refused(void)
 {
     pp_ramp_phase phase = {.isa = PP_RAMP_ISAS, .ticks = 1};
     pp_ramp_order none = order;
@@ -131,7 +131,7 @@ static void *rival(void *unused)
     return unused;
 }
 
-static uint64_t seen_switches(void)
+static uint64_t recorded_switches(void)
 {
     uint64_t sum = 0;
 
@@ -141,15 +141,15 @@ static uint64_t seen_switches(void)
 }
 
 /* Another thread wants the same CPU, so the chain must be preempted, and the chunk records it. */
-static void preemption_is_told_where_it_was(void)
+static void a_preemption_is_recorded_in_its_chunk(void)
 {
     pp_ramp_phase phase = {.ticks = 50000000};
     pthread_t thread;
 
     CHECK(pthread_create(&thread, NULL, rival, NULL) == 0);
-    for (int i = 0; i < 100 && (i == 0 || seen_switches() == 0); i++)
+    for (int i = 0; i < 100 && (i == 0 || recorded_switches() == 0); i++)
         CHECK(pp_ramp_run(&order, &phase, 1, chunks, CAPACITY, &result) == 0);
-    CHECK(seen_switches() > 0 && seen_switches() < 1000000);
+    CHECK(recorded_switches() > 0 && recorded_switches() < 1000000);
     over = 1;
     CHECK(pthread_join(thread, NULL) == 0);
 }
@@ -160,9 +160,9 @@ enum { A_PIECE = 1000, AWAY_NS = 77 };
 
 static struct perf_event_mmap_page page;
 static uint64_t counter, readings;
-static uint64_t gone_at, back_at; /* reads at which it disappears for good; returns after a while */
+static uint64_t gone_at, back_at; /* reads at which it is lost: for good; for AWAY_NS */
 
-/* It advances only when it is read. */
+/* The counter advances only when it is read. */
 static int fake_rdpmc(uint32_t index, uint64_t *count)
 {
     CHECK(index == 6);
@@ -178,7 +178,7 @@ static int fake_rdpmc(uint32_t index, uint64_t *count)
 static const struct pp_perf_ops fake = {.rdpmc = fake_rdpmc, .rdtsc = pp_rdtsc};
 static struct pp_perf_group group = {.ops = &fake, .n = 1, .direct = true, .pages = {&page}};
 
-static int counted(uint64_t ticks)
+static int run_with_counter(uint64_t ticks)
 {
     pp_ramp_order with = order;
     pp_ramp_phase phase = {.ticks = ticks};
@@ -197,7 +197,7 @@ static void every_piece_has_its_cycles(void)
     uint64_t began = pp_rdtsc(), pieces = 0;
 
     gone_at = back_at = 0;
-    CHECK(counted(20000000) == 0);
+    CHECK(run_with_counter(20000000) == 0);
     check_chunks(began, pp_rdtsc());
     CHECK(result.uncounted == 0 && result.off_ns == 0);
     for (uint32_t i = 0; i < result.chunks; i++) {
@@ -208,26 +208,26 @@ static void every_piece_has_its_cycles(void)
     CHECK(readings > pieces);
 }
 
-static void a_counter_that_others_take(void)
+static void a_counter_that_others_use_is_reported(void)
 {
     gone_at = 50;
-    CHECK(counted(3000000) == 0 && result.uncounted > 0 && readings == gone_at);
+    CHECK(run_with_counter(3000000) == 0 && result.uncounted > 0 && readings == gone_at);
     gone_at = 0;
     back_at = 50;
-    CHECK(counted(3000000) == 0 && result.uncounted == 0 && result.off_ns == AWAY_NS);
+    CHECK(run_with_counter(3000000) == 0 && result.uncounted == 0 && result.off_ns == AWAY_NS);
 }
 
-static void a_counter_that_needs_the_kernel(void)
+static void a_counter_that_needs_the_kernel_is_refused(void)
 {
     group.direct = false;
-    CHECK(counted(1) == -EINVAL && readings == 0);
+    CHECK(run_with_counter(1) == -EINVAL && readings == 0);
     group.direct = true;
     group.n = 2;
-    CHECK(counted(1) == -EINVAL && readings == 0);
+    CHECK(run_with_counter(1) == -EINVAL && readings == 0);
     group.n = 1;
 }
 
-static void no_counter(void)
+static void without_a_counter_no_cycles_are_reported(void)
 {
     pp_ramp_phase phase = {.ticks = 1000000};
 
@@ -240,15 +240,15 @@ static void no_counter(void)
 int main(void)
 {
     pin(sched_getcpu());
-    every_isa_there_is();
+    every_available_isa_runs();
     phases_follow_each_other();
-    full_is_told();
-    a_move_is_told();
-    nonsense_is_refused();
-    preemption_is_told_where_it_was();
+    full_chunks_are_reported();
+    a_move_is_reported();
+    invalid_orders_are_refused();
+    a_preemption_is_recorded_in_its_chunk();
     every_piece_has_its_cycles();
-    a_counter_that_others_take();
-    a_counter_that_needs_the_kernel();
-    no_counter();
+    a_counter_that_others_use_is_reported();
+    a_counter_that_needs_the_kernel_is_refused();
+    without_a_counter_no_cycles_are_reported();
     return 0;
 }

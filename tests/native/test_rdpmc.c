@@ -21,13 +21,13 @@ static int reads;
 
 static ssize_t fake_read(int fd, void *buffer, size_t size)
 {
-    const uint64_t said[] = {1, 900, 800, 4711};
+    const uint64_t file_content[] = {1, 900, 800, 4711};
 
     (void)fd;
-    CHECK(size == sizeof said);
-    memcpy(buffer, said, sizeof said);
+    CHECK(size == sizeof file_content);
+    memcpy(buffer, file_content, sizeof file_content);
     __atomic_fetch_add(&reads, 1, __ATOMIC_RELAXED);
-    return sizeof said;
+    return sizeof file_content;
 }
 
 static uint64_t no_rdtsc(void)
@@ -39,7 +39,7 @@ static const struct pp_perf_ops ops = {NULL, fake_read, pp_rdpmc, no_rdtsc};
 static struct pp_perf_group group = {.ops = &ops, .n = 1, .width = 1, .filled = 1, .direct = true,
                                      .pages = {&page}};
 
-static void a_refusal_is_one_answer(void)
+static void a_refused_count_is_read_by_the_kernel(void)
 {
     uint64_t count = 7;
 
@@ -50,7 +50,7 @@ static void a_refusal_is_one_answer(void)
 }
 
 /* Lanes block all signals, and a blocked fault would end the process. */
-static void a_lane_goes_on(void)
+static void a_lane_continues_after_a_refusal(void)
 {
     pp_config config = {.period_ns = 2 * MS, .words = ROW_WORDS, .ring = 8, .stamp = PP_STAMP_TSC,
                         .proof = true};
@@ -88,10 +88,10 @@ static int end_of_a_child(bool sent)
 
 /* Without an earlier handler, the guard changes nothing: a fault ends the process, even if the
  * signal is ignored. Each child installs its own guard. */
-static void a_process_without_handler_ends_as_without_guard(void)
+static void a_fault_without_a_handler_ends_the_process(void)
 {
     static const struct {
-        sighandler_t earlier;
+        sighandler_t earlier_handler;
         bool sent;
         int end;
     } cases[] = {{SIG_DFL, false, -SIGSEGV}, {SIG_DFL, true, -SIGSEGV},
@@ -101,7 +101,7 @@ static void a_process_without_handler_ends_as_without_guard(void)
         int status, child = fork();
 
         if (child == 0) {
-            signal(SIGSEGV, cases[i].earlier);
+            signal(SIGSEGV, cases[i].earlier_handler);
             pp_rdpmc_guard();
             CHECK(end_of_a_child(cases[i].sent) == cases[i].end);
             _exit(0);
@@ -112,7 +112,7 @@ static void a_process_without_handler_ends_as_without_guard(void)
 
 static volatile sig_atomic_t expected, arrived;
 
-static void earlier(int number)
+static void earlier_handler(int number)
 {
     (void)number;
     if (!expected)
@@ -120,29 +120,29 @@ static void earlier(int number)
     arrived++;
 }
 
-/* A sent signal calls the earlier handler; the guard remains for the next refusal. */
-static void a_signal_that_was_sent_disarms_nothing(void)
+/* A sent signal calls the earlier_handler handler; the guard remains for the next refusal. */
+static void a_sent_signal_leaves_the_guard_installed(void)
 {
     expected = 1;
     CHECK(kill(getpid(), SIGSEGV) == 0 && arrived == 1);
     CHECK(kill(getpid(), SIGSEGV) == 0 && arrived == 2);
     expected = 0;
-    a_refusal_is_one_answer();
+    a_refused_count_is_read_by_the_kernel();
 }
 
 int main(void)
 {
-    a_process_without_handler_ends_as_without_guard();
-    signal(SIGSEGV, earlier); /* before the guard, which passes on other signals */
+    a_fault_without_a_handler_ends_the_process();
+    signal(SIGSEGV, earlier_handler); /* before the guard, which passes on other signals */
     page.index = NO_COUNTER + 1;
     page.cap_user_rdpmc = 1;
     page.cap_user_time = 1;
     pp_rdpmc_guard();
     pp_rdpmc_guard();
-    a_refusal_is_one_answer();
-    a_lane_goes_on();
+    a_refused_count_is_read_by_the_kernel();
+    a_lane_continues_after_a_refusal();
     CHECK(end_of_a_child(false) == 42);
     reads = 0;
-    a_signal_that_was_sent_disarms_nothing();
+    a_sent_signal_leaves_the_guard_installed();
     return 0;
 }

@@ -27,7 +27,7 @@ static void wait_a_little(void)
         sched_yield();
 }
 
-static void test_refuses_the_new_when_full(void)
+static void test_full_ring_refuses_new_entries(void)
 {
     static struct pp_ring ring;
     uint64_t *entry;
@@ -77,7 +77,7 @@ static void *produce(void *arg)
     return NULL;
 }
 
-static void test_nothing_torn_or_reordered(void)
+static void test_entries_are_whole_and_in_order(void)
 {
     static struct pp_ring ring;
     pthread_t producer;
@@ -102,7 +102,7 @@ static void test_nothing_torn_or_reordered(void)
 
 int main(void)
 {
-    test_refuses_the_new_when_full();
-    test_nothing_torn_or_reordered();
+    test_full_ring_refuses_new_entries();
+    test_entries_are_whole_and_in_order();
     return 0;
 }

@@ -127,20 +127,20 @@ static void test_own_cpu(uint32_t stamp)
         CHECK(valid_of((uint32_t)i) == 1 << 2);
         CHECK(head[PP_HEAD + 1 + 2] >= 100);
         CHECK(stats_of(s, cpus[i]).pin_errno == 0);
-        CHECK(slack_ns == 1); /* of the lane's thread: else wake-ups are 50 us late on purpose */
+        CHECK(slack_ns == 1); /* the lane's; by default, wake-ups are 50 us late */
         CHECK(stats_of(s, cpus[i]).cpu_ns > 0);
     }
     pp_free(s);
 }
 
-static void test_no_such_cpu(bool proof)
+static void test_nonexistent_cpu(bool proof)
 {
     pp_sampler *s = make(5 * MS, proof, 8);
 
     atomic_store(&count, 0);
     CHECK(attach(s, NO_CPU, 0, COUNTING, 0) == 0);
     next_sampled(s, 0, 0);
-    CHECK(!atomic_load(&count) == proof); /* without support, it is not even tried */
+    CHECK(!atomic_load(&count) == proof); /* with proof, the file is not read on another CPU */
     CHECK(stats_of(s, NO_CPU).pin_errno == EINVAL);
     CHECK(flags_of(0) & PP_ROW_UNPINNED);
     CHECK(!(flags_of(0) & PP_ROW_ELSEWHERE) == !proof);
@@ -148,7 +148,7 @@ static void test_no_such_cpu(bool proof)
     pp_free(s);
 }
 
-/* The thread is pinned, and then somebody else moves it to another CPU. */
+/* The thread is pinned, and then another process moves it to another CPU. */
 static void test_moved(void)
 {
     int cpus[2];
@@ -190,7 +190,7 @@ static void test_moved_while_reading(void)
     pp_free(s);
 }
 
-static void test_come_and_go(void)
+static void test_repeated_attach_and_detach(void)
 {
     pp_sampler *s = make(3 * MS, false, 8);
     uint64_t round = 0, samples = 0, cpu_ns = 0;
@@ -330,11 +330,11 @@ int main(void)
     test_refusals();
     test_own_cpu(PP_STAMP_TSC);
     test_own_cpu(PP_STAMP_RAW);
-    test_no_such_cpu(true);
-    test_no_such_cpu(false);
+    test_nonexistent_cpu(true);
+    test_nonexistent_cpu(false);
     test_moved();
     test_moved_while_reading();
-    test_come_and_go();
+    test_repeated_attach_and_detach();
     test_prompt_stop();
     test_failing_slot();
     test_two_rows();

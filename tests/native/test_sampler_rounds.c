@@ -236,7 +236,7 @@ static void test_flags_wait_for_data(void)
         uint64_t *entry = pp_ring_reserve(&lane->ring);
 
         entry[PP_ENTRY_ROUND] = round;
-        entry[lane->rows[0].at + PP_AT_FLAGS] = taken[round];
+        entry[lane->rows[0].offset + PP_AT_FLAGS] = taken[round];
         pp_ring_push(&lane->ring);
         CHECK(collect(lane, round, frame));
         CHECK(flags_of(0) == (taken[round] | (round < 2 ? PP_ROW_REBASED : 0)));

@@ -9,9 +9,9 @@
 #include "check.h"
 #include "slot.h"
 
-/* Simulated descriptors. GONE: a file of a CPU that went offline. DEVICE: one register, THERE.
+/* Simulated descriptors. GONE: a file of a CPU that went offline. DEVICE: the register REGISTER.
  * SHORT: a device that returns half a register. */
-enum { GONE = 1000, DEVICE, SHORT, THERE = 0x1B1 };
+enum { GONE = 1000, DEVICE, SHORT, REGISTER = 0x1B1 };
 
 static uint64_t content;
 
@@ -20,7 +20,7 @@ ssize_t __wrap_pread(int fd, void *buffer, size_t size, off_t offset);
 
 ssize_t __wrap_pread(int fd, void *buffer, size_t size, off_t offset)
 {
-    if (fd == GONE || (fd == DEVICE && offset != THERE)) {
+    if (fd == GONE || (fd == DEVICE && offset != REGISTER)) {
         errno = fd == GONE ? ENODEV : EIO;
         return -1;
     }
@@ -51,7 +51,7 @@ static int read_text(const char *text, uint64_t nth, uint64_t *value)
     return rc;
 }
 
-static void gives(const char *text, uint64_t nth, uint64_t expected)
+static void check_value(const char *text, uint64_t nth, uint64_t expected)
 {
     uint64_t value;
     int rc = read_text(text, nth, &value);
@@ -61,7 +61,7 @@ static void gives(const char *text, uint64_t nth, uint64_t expected)
     CHECK(rc == 0 && value == expected);
 }
 
-static void fails(const char *text, uint64_t nth, int rc)
+static void check_error(const char *text, uint64_t nth, int rc)
 {
     uint64_t value;
     int got = read_text(text, nth, &value);
@@ -73,37 +73,37 @@ static void fails(const char *text, uint64_t nth, int rc)
 
 static void test_numbers(void)
 {
-    gives("0\n", 0, 0);
-    gives("2400000\n", 0, 2400000);
-    gives("  17", 0, 17);
-    gives("0007\n", 0, 7);
-    gives("-5\n", 0, (uint64_t)-5);
-    gives("18446744073709551615\n", 0, UINT64_MAX);
-    gives("-9223372036854775808\n", 0, (uint64_t)1 << 63);
-    fails("18446744073709551616\n", 0, -ERANGE);
-    fails("99999999999999999999999999\n", 0, -ERANGE);
-    fails("-9223372036854775809\n", 0, -ERANGE);
+    check_value("0\n", 0, 0);
+    check_value("2400000\n", 0, 2400000);
+    check_value("  17", 0, 17);
+    check_value("0007\n", 0, 7);
+    check_value("-5\n", 0, (uint64_t)-5);
+    check_value("18446744073709551615\n", 0, UINT64_MAX);
+    check_value("-9223372036854775808\n", 0, (uint64_t)1 << 63);
+    check_error("18446744073709551616\n", 0, -ERANGE);
+    check_error("99999999999999999999999999\n", 0, -ERANGE);
+    check_error("-9223372036854775809\n", 0, -ERANGE);
 }
 
 static void test_nth(void)
 {
-    gives("10 20\t-30\n40", 0, 10);
-    gives("10 20\t-30\n40", 2, (uint64_t)-30);
-    gives("10 20\t-30\n40", 3, 40);
-    fails("10 20\t-30\n40", 4, -ENODATA);
-    gives("cpu3 11 12\n", 0, 11);
-    gives("some avg10=0.50 avg60=1.00 total=123\n", 0, 123);
-    gives("1,2:3", 2, 3);
-    gives("99999999999999999999 7\n", 1, 7); /* a number too large is one of the numbers */
+    check_value("10 20\t-30\n40", 0, 10);
+    check_value("10 20\t-30\n40", 2, (uint64_t)-30);
+    check_value("10 20\t-30\n40", 3, 40);
+    check_error("10 20\t-30\n40", 4, -ENODATA);
+    check_value("cpu3 11 12\n", 0, 11);
+    check_value("some avg10=0.50 avg60=1.00 total=123\n", 0, 123);
+    check_value("1,2:3", 2, 3);
+    check_value("99999999999999999999 7\n", 1, 7); /* a number too large is one of the numbers */
 }
 
 static void test_no_number(void)
 {
-    fails("", 0, -ENODATA);
-    fails("\n", 0, -ENODATA);
-    fails("-", 0, -ENODATA);
-    fails("<not supported>\n", 0, -ENODATA);
-    fails("0x1f 1.5 0-3 12kHz --4", 0, -ENODATA);
+    check_error("", 0, -ENODATA);
+    check_error("\n", 0, -ENODATA);
+    check_error("-", 0, -ENODATA);
+    check_error("<not supported>\n", 0, -ENODATA);
+    check_error("0x1f 1.5 0-3 12kHz --4", 0, -ENODATA);
 }
 
 /* If the text is longer than the buffer, a number at the buffer's end is not used. */
@@ -115,12 +115,12 @@ static void test_long(void)
     text[sizeof text - 1] = 0;
     memcpy(text, "5", 1);
     memcpy(text + PP_FILE_TEXT - 3, "123456", 6);
-    gives(text, 0, 5);
-    fails(text, 1, -ENODATA);
+    check_value(text, 0, 5);
+    check_error(text, 1, -ENODATA);
     memcpy(text + PP_FILE_TEXT - 4, "123 56", 6);
-    gives(text, 1, 123);
+    check_value(text, 1, 123);
     memset(text, '1', PP_FILE_TEXT + 7);
-    fails(text, 0, -ENODATA);
+    check_error(text, 0, -ENODATA);
 }
 
 static void test_errors(void)
@@ -135,7 +135,7 @@ static void test_errors(void)
     slot.fd = directory;
     CHECK(pp_slot_read(&slot, &value) == -EISDIR);
     slot.kind = 999;
-    CHECK(pp_slot_read(&slot, &value) == -ENOSYS && !pp_slot_known(&slot));
+    CHECK(pp_slot_read(&slot, &value) == -ENOSYS && !pp_slot_is_valid(&slot));
     close(directory);
 }
 
@@ -146,41 +146,41 @@ static uint64_t field(pp_field field)
     pp_slot slot = {.kind = PP_FIELD, .fd = DEVICE, .field = &field};
     uint64_t value = 42;
 
-    CHECK(pp_slot_known(&slot) && pp_slot_filled(&slot) == 1);
+    CHECK(pp_slot_is_valid(&slot) && pp_slot_filled(&slot) == 1);
     CHECK(pp_slot_read(&slot, &value) == 0);
     return value;
 }
 
 static void test_field(void)
 {
-    pp_field guarded = {.msr = THERE, .width = 15, .enable = 15};
+    pp_field guarded = {.msr = REGISTER, .width = 15, .enable = 15};
     pp_slot slot = {.kind = PP_FIELD, .fd = DEVICE, .field = &guarded};
     uint64_t value = 42;
 
     content = 0xFEDCBA9876543210;
-    CHECK(field((pp_field){.msr = THERE, .shift = 16, .width = 7}) == 0x54);
-    CHECK(field((pp_field){.msr = THERE, .shift = 38, .width = 1}) == 0);
-    CHECK(field((pp_field){.msr = THERE, .shift = 39, .width = 1}) == 1);
-    CHECK(field((pp_field){.msr = THERE, .shift = 63, .width = 1}) == 1);
-    CHECK(field((pp_field){.msr = THERE, .width = 63}) == 0x7EDCBA9876543210);
-    CHECK(field((pp_field){.msr = THERE, .shift = 16, .width = 7, .below = 95}) == 11);
-    CHECK(field((pp_field){.msr = THERE, .width = 8, .below = 15}) == (uint64_t)-1);
+    CHECK(field((pp_field){.msr = REGISTER, .shift = 16, .width = 7}) == 0x54);
+    CHECK(field((pp_field){.msr = REGISTER, .shift = 38, .width = 1}) == 0);
+    CHECK(field((pp_field){.msr = REGISTER, .shift = 39, .width = 1}) == 1);
+    CHECK(field((pp_field){.msr = REGISTER, .shift = 63, .width = 1}) == 1);
+    CHECK(field((pp_field){.msr = REGISTER, .width = 63}) == 0x7EDCBA9876543210);
+    CHECK(field((pp_field){.msr = REGISTER, .shift = 16, .width = 7, .below = 95}) == 11);
+    CHECK(field((pp_field){.msr = REGISTER, .width = 8, .below = 15}) == (uint64_t)-1);
 
     content = 1200;
     CHECK(pp_slot_read(&slot, &value) == -ENODATA && value == 42);
     content |= 1 << 15;
     CHECK(pp_slot_read(&slot, &value) == 0 && value == 1200);
-    guarded.msr = THERE + 1;
+    guarded.msr = REGISTER + 1;
     CHECK(pp_slot_read(&slot, &value) == -EIO && value == 1200);
 }
 
 static void test_register(void)
 {
-    pp_slot slot = {.kind = PP_MSR, .fd = DEVICE, .arg = THERE};
+    pp_slot slot = {.kind = PP_MSR, .fd = DEVICE, .arg = REGISTER};
     uint64_t value = 42;
 
     content = 0xFEDCBA9876543210;
-    CHECK(pp_slot_known(&slot) && pp_slot_filled(&slot) == 1);
+    CHECK(pp_slot_is_valid(&slot) && pp_slot_filled(&slot) == 1);
     slot.fd = SHORT;
     CHECK(pp_slot_read(&slot, &value) == -EIO && value == 42);
     slot.fd = DEVICE;
@@ -195,10 +195,10 @@ static void test_impossible_fields(void)
                         {.shift = UINT32_MAX, .width = 1}, {.width = 1, .enable = 64}};
     pp_slot slot = {.kind = PP_FIELD, .fd = DEVICE};
 
-    CHECK(!pp_slot_known(&slot));
+    CHECK(!pp_slot_is_valid(&slot));
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         slot.field = &wrong[i];
-        CHECK(!pp_slot_known(&slot));
+        CHECK(!pp_slot_is_valid(&slot));
     }
 }
 
@@ -206,36 +206,36 @@ static void test_impossible_fields(void)
 static void test_flags(void)
 {
     const uint64_t polled[] = {0x400, 0x80000C01, 0x2};
-    const uint64_t told[][5] = {{1, 0, 1, 0, 0}, {2, 1, 2, 1, 1}, {3, 1, 2, 1, 1}};
-    pp_flags flags = {.msr = THERE, .mask = 1u << 0 | 1u << 10 | 1u << 11 | 1u << 31};
+    const uint64_t expected[][5] = {{1, 0, 1, 0, 0}, {2, 1, 2, 1, 1}, {3, 1, 2, 1, 1}};
+    pp_flags flags = {.msr = REGISTER, .mask = 1u << 0 | 1u << 10 | 1u << 11 | 1u << 31};
     pp_slot slot = {.kind = PP_FLAGS, .fd = DEVICE, .count = 5, .flags = &flags};
     uint64_t value[6] = {[5] = 42};
 
-    CHECK(pp_slot_known(&slot) && pp_slot_filled(&slot) == 0x1F);
+    CHECK(pp_slot_is_valid(&slot) && pp_slot_filled(&slot) == 0x1F);
     for (int i = 0; i < 3; i++) {
         content = polled[i];
         CHECK(pp_slot_read(&slot, value) == 0);
-        CHECK(memcmp(value, told[i], sizeof told[i]) == 0 && value[5] == 42);
+        CHECK(memcmp(value, expected[i], sizeof expected[i]) == 0 && value[5] == 42);
     }
     slot.fd = GONE; /* a failed poll does not count */
     CHECK(pp_slot_read(&slot, value) == -ENODEV);
-    CHECK(flags.polls == 3 && memcmp(value, told[2], sizeof told[2]) == 0);
+    CHECK(flags.polls == 3 && memcmp(value, expected[2], sizeof expected[2]) == 0);
 }
 
 static void test_all_flags(void)
 {
-    pp_flags flags = {.msr = THERE, .mask = UINT32_MAX};
+    pp_flags flags = {.msr = REGISTER, .mask = UINT32_MAX};
     pp_slot slot = {.kind = PP_FLAGS, .fd = DEVICE, .count = 33, .flags = &flags};
     uint64_t value[33];
 
     content = 0xFFFFFFFF80000000;
-    CHECK(pp_slot_known(&slot) && pp_slot_filled(&slot) == 0x1FFFFFFFF);
+    CHECK(pp_slot_is_valid(&slot) && pp_slot_filled(&slot) == 0x1FFFFFFFF);
     CHECK(pp_slot_read(&slot, value) == 0);
     CHECK(value[0] == 1 && value[31] == 0 && value[32] == 1);
     slot.count = 32;
-    CHECK(!pp_slot_known(&slot));
+    CHECK(!pp_slot_is_valid(&slot));
     slot.flags = NULL;
-    CHECK(!pp_slot_known(&slot));
+    CHECK(!pp_slot_is_valid(&slot));
 }
 
 /* --- plans: a plan fits if each part of each row is inside the frame --------------------------- */
@@ -248,7 +248,7 @@ static const pp_row ends_with_the_frame[] = {
     {.head = 0, .valid = 5, .valid_words = 1, .values = WORDS - 8, .n_slots = 1},
 };
 
-static void the_frame_is_long_enough(void)
+static void a_plan_must_fit_the_frame(void)
 {
     pp_slot slot = {.kind = PP_FILE, .column = 7};
 
@@ -258,7 +258,7 @@ static void the_frame_is_long_enough(void)
     }
 }
 
-static void nothing_wraps_around(void)
+static void offsets_do_not_overflow(void)
 {
     for (int i = 0; i < 4; i++) {
         pp_slot slot = {.kind = PP_FILE, .column = 7};
@@ -286,7 +286,7 @@ static void columns_have_valid_bits(void)
     CHECK(!pp_plan_fits(1000, &row, 1, &slot, 1));
 }
 
-static void rows_have_all_the_slots(void)
+static void rows_have_all_slots(void)
 {
     pp_row rows[] = {{.valid = 5, .valid_words = 1, .values = 6, .n_slots = 2},
                      {.valid = 5, .valid_words = 1, .values = 6, .n_slots = 1}};
@@ -323,10 +323,10 @@ int main(void)
     test_impossible_fields();
     test_flags();
     test_all_flags();
-    the_frame_is_long_enough();
-    nothing_wraps_around();
+    a_plan_must_fit_the_frame();
+    offsets_do_not_overflow();
     columns_have_valid_bits();
-    rows_have_all_the_slots();
+    rows_have_all_slots();
     the_highest_column();
     return 0;
 }

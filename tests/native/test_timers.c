@@ -24,18 +24,19 @@ static int run_of(uint32_t kind, uint32_t calls, int fd, uint64_t arg, uint32_t 
 
 static int cpus[2], n_cpus;
 
-/* Number of the call for the thread's CPU that gets a wrong answer. 0: none. */
 static pthread_t caller;
-static int lie_to_caller, lie_to_answerer;
+/* Which of the thread's next reads of its CPU returns another CPU; 0: none. */
+static int wrong_read_of_caller, wrong_read_of_answerer;
 
 int __real_sched_getcpu(void);
 int __wrap_sched_getcpu(void);
 
 int __wrap_sched_getcpu(void)
 {
-    int *lie = pthread_equal(pthread_self(), caller) ? &lie_to_caller : &lie_to_answerer;
+    int *countdown =
+        pthread_equal(pthread_self(), caller) ? &wrong_read_of_caller : &wrong_read_of_answerer;
 
-    return __real_sched_getcpu() + (*lie && --*lie == 0);
+    return __real_sched_getcpu() + (*countdown && --*countdown == 0);
 }
 
 static uint64_t sum(void)
@@ -48,7 +49,7 @@ static uint64_t sum(void)
 }
 
 /* All samples are in the bracket, one after the other. */
-static void stamps_lie_in_their_bracket(void)
+static void stamps_are_within_their_bracket(void)
 {
     for (uint32_t kind = PP_TIMER_RDTSC; kind <= PP_TIMER_CPUID_RDTSC; kind++) {
         uint64_t before = pp_rdtsc(), after;
@@ -65,7 +66,7 @@ static void stamps_lie_in_their_bracket(void)
     }
 }
 
-static void clocks_lie_in_their_bracket(void)
+static void clocks_are_within_their_bracket(void)
 {
     static const clockid_t clocks[] = {CLOCK_MONOTONIC, CLOCK_MONOTONIC_RAW,
                                        CLOCK_MONOTONIC_COARSE};
@@ -81,7 +82,7 @@ static void clocks_lie_in_their_bracket(void)
     }
 }
 
-static void the_system_is_called(void)
+static void the_system_call_is_made(void)
 {
     CHECK(run_of(PP_TIMER_SYSCALL, 1, -1, 0, N) == 0);
     for (int i = 0; i < N; i++)
@@ -89,7 +90,7 @@ static void the_system_is_called(void)
     CHECK(run_of(PP_TIMER_NOTHING, 1, -1, 0, N) == 0);
 }
 
-static void a_register_is_read_where_it_lies(void)
+static void a_register_is_read_at_its_offset(void)
 {
     FILE *file = tmpfile();
     uint64_t content[] = {11, 22, 33};
@@ -107,7 +108,7 @@ static void a_register_is_read_where_it_lies(void)
 }
 
 static uint64_t reads;
-static int move_at = -1;
+static int move_at_read = -1;
 
 /* A group of one event whose count is the number of reads. */
 static ssize_t counted_read(int fd, void *buffer, size_t size)
@@ -115,7 +116,7 @@ static ssize_t counted_read(int fd, void *buffer, size_t size)
     uint64_t group[] = {1, 900, 800, ++reads};
 
     CHECK(fd == 5 && size == sizeof group);
-    if ((int)reads == move_at)
+    if ((int)reads == move_at_read)
         pin(cpus[1]);
     if (reads == 1000) {
         errno = EBADF;
@@ -132,7 +133,7 @@ static int counted_rdpmc(uint32_t counter, uint64_t *count)
     return 0;
 }
 
-static void as_many_calls_as_asked_for(void)
+static void a_sample_has_the_requested_calls(void)
 {
     struct perf_event_mmap_page page = {
         .index = 3, .pmc_width = 48, .cap_user_rdpmc = 1, .cap_user_time = 1};
@@ -154,13 +155,13 @@ static void as_many_calls_as_asked_for(void)
     CHECK(reads == 1000);
     if (n_cpus == 2) {
         reads = 0;
-        move_at = 10;
+        move_at_read = 10;
         CHECK(run_of(PP_TIMER_PERF_READ, 1, -1, at, N) == -EXDEV);
         pin(cpus[0]);
     }
 }
 
-static void nonsense_is_refused(void)
+static void invalid_arguments_are_refused(void)
 {
     CHECK(run_of(PP_TIMER_RDTSC, 1, -1, 0, 0) == -EINVAL);
     CHECK(run_of(PP_TIMER_RDTSC, 1, -1, 0, 7) == -EINVAL);
@@ -168,61 +169,62 @@ static void nonsense_is_refused(void)
     CHECK(run_of(99, 1, -1, 0, 8) == -EINVAL);
 }
 
-static pp_exchange got[N];
+static pp_exchange exchanges[N];
 
-/* A CPU that exchanges stamps with itself has one clock: each stamp lies between those before and
+/* A CPU that exchanges stamps with itself has one clock: each stamp is between those before and
  * after. The two threads take turns on it, so the time may end before all exchanges are made. */
 static void one_clock_orders_all_stamps(void)
 {
-    int done = pp_exchange_stamps(cpus[0], N, 200000000, got);
+    int done = pp_exchange_stamps(cpus[0], N, 200000000, exchanges);
 
     CHECK(done >= 0 && done <= N);
     for (int i = 0; i < done; i++) {
-        CHECK(got[i].sent < got[i].seen && got[i].seen < got[i].back);
-        CHECK(i == 0 || got[i - 1].back < got[i].sent);
+        CHECK(exchanges[i].sent < exchanges[i].seen && exchanges[i].seen < exchanges[i].back);
+        CHECK(i == 0 || exchanges[i - 1].back < exchanges[i].sent);
     }
 }
 
-/* Fewer than two exchanges: the other thread did not run in time. An error: its CPU went offline
- * meanwhile. Both are tried again. */
+/* Tries again after fewer than two exchanges (the other thread did not run in time), and after an
+ * error (its CPU went offline meanwhile). */
 static void two_cpus_answer_each_other(void)
 {
     int done = 0;
 
     for (int i = 0; i < 20 && done <= 1; i++) {
         nap_ms(i);
-        done = pp_exchange_stamps(cpus[1], N, 1000000000, got);
+        done = pp_exchange_stamps(cpus[1], N, 1000000000, exchanges);
         CHECK(done >= 0 || done == -EXDEV || done == -EINVAL);
     }
     CHECK(done > 1 && done <= N);
     for (int i = 0; i < done; i++) {
-        CHECK(got[i].sent < got[i].back);
-        CHECK(i == 0 || (got[i - 1].back < got[i].sent && got[i - 1].seen < got[i].seen));
+        CHECK(exchanges[i].sent < exchanges[i].back);
+        CHECK(i == 0 || (exchanges[i - 1].back < exchanges[i].sent &&
+                         exchanges[i - 1].seen < exchanges[i].seen));
     }
 }
 
 static void a_thread_that_was_moved_is_an_error(void)
 {
-    lie_to_caller = 2; /* at its end */
-    CHECK(pp_exchange_stamps(cpus[0], N, 200000000, got) == -EXDEV);
+    wrong_read_of_caller = 2; /* at its end */
+    CHECK(pp_exchange_stamps(cpus[0], N, 200000000, exchanges) == -EXDEV);
     for (int i = 1; i <= 2; i++) { /* at its start, at its end */
-        lie_to_answerer = i;
-        CHECK(pp_exchange_stamps(cpus[0], N, 200000000, got) == -EXDEV);
+        wrong_read_of_answerer = i;
+        CHECK(pp_exchange_stamps(cpus[0], N, 200000000, exchanges) == -EXDEV);
     }
-    CHECK(lie_to_caller == 0 && lie_to_answerer == 0);
-    lie_to_caller = 2;
+    CHECK(wrong_read_of_caller == 0 && wrong_read_of_answerer == 0);
+    wrong_read_of_caller = 2;
     CHECK(run_of(PP_TIMER_RDTSC, 1, -1, 0, N) == -EXDEV);
 }
 
-static void no_exchange_with_a_cpu_that_is_not_there(void)
+static void a_nonexistent_cpu_is_refused(void)
 {
     struct pp_cpu_mask mask;
 
-    CHECK(pp_exchange_stamps(-1, N, 1000000, got) == -EINVAL);
-    CHECK(pp_exchange_stamps(PP_CPU_MAX - 1, N, 1000000, got) == -EINVAL);
-    CHECK(pp_exchange_stamps(PP_CPU_MAX, N, 1000000, got) == -EINVAL);
+    CHECK(pp_exchange_stamps(-1, N, 1000000, exchanges) == -EINVAL);
+    CHECK(pp_exchange_stamps(PP_CPU_MAX - 1, N, 1000000, exchanges) == -EINVAL);
+    CHECK(pp_exchange_stamps(PP_CPU_MAX, N, 1000000, exchanges) == -EINVAL);
     CHECK(pp_cpu_only(PP_CPU_MAX - 1, &mask) == 0 && pp_cpu_only(PP_CPU_MAX, &mask) == -EINVAL);
-    CHECK(pp_exchange_stamps(cpus[0], 0, 1000000, got) == 0);
+    CHECK(pp_exchange_stamps(cpus[0], 0, 1000000, exchanges) == 0);
 }
 
 int main(void)
@@ -231,16 +233,16 @@ int main(void)
     n_cpus = own_cpus(cpus);
     pin(cpus[0]);
     CHECK(pp_current_cpu() == cpus[0]);
-    stamps_lie_in_their_bracket();
-    clocks_lie_in_their_bracket();
-    the_system_is_called();
-    a_register_is_read_where_it_lies();
-    as_many_calls_as_asked_for();
-    nonsense_is_refused();
+    stamps_are_within_their_bracket();
+    clocks_are_within_their_bracket();
+    the_system_call_is_made();
+    a_register_is_read_at_its_offset();
+    a_sample_has_the_requested_calls();
+    invalid_arguments_are_refused();
     one_clock_orders_all_stamps();
     if (n_cpus == 2)
         two_cpus_answer_each_other();
     a_thread_that_was_moved_is_an_error();
-    no_exchange_with_a_cpu_that_is_not_there();
+    a_nonexistent_cpu_is_refused();
     return 0;
 }

@@ -84,14 +84,14 @@ chain_length = lib.pp_known_chain
 def run_loop(kind: int, turns: int, marks: int) -> Run:
     """Runs the loop on the caller's present CPU."""
     c_marks = ffi.new("uint64_t[]", marks)
-    out: Any = ffi.new("pp_spell *")
+    out: Any = ffi.new("pp_work_span *")
     check_result(lib.pp_known_run(kind, turns, c_marks, marks, out))
     return Run(kind, turns, tuple(c_marks), _work_span(out))
 
 
 def run_pattern(begin_ns: int, period_ns: int, on_ns: int, times: int) -> list[WorkSpan]:
     """Sleeps until each of `times` periods begins, then works for `on_ns`."""
-    spans: Any = ffi.new("pp_spell[]", times)
+    spans: Any = ffi.new("pp_work_span[]", times)
     lib.pp_known_pattern(begin_ns, period_ns, on_ns, spans, times)
     return [_work_span(span) for span in spans]
 
