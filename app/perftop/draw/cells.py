@@ -188,7 +188,7 @@ MIN_DRAWN_SHARE = 0.02
 """Smallest share that is drawn in a history."""
 _NONE_LOST = 0
 _LOST_FLAG = 16
-"""Flag added to the height of a cell during which an episode ran."""
+"""Flag added to the height of a cell if an episode ran during its time."""
 
 
 def steps(shares: Floats) -> Codes:

@@ -6,7 +6,7 @@ blank. In charts of stacked areas, each column takes one cell; in lines and area
 columns share a cell.
 
 Values are first rounded, as arrays, to eighths or dots of a cell. This leaves few different columns
-of cells, and most of them are cached, because a machine's charts have thousands of cells.
+of cells, most of which come from a cache: a machine's charts have thousands of cells.
 """
 
 from __future__ import annotations
@@ -159,15 +159,15 @@ def _account_cell(parts: tuple[int, ...], heat: int, row: int, rows: int, _: Loo
 NAMED_TAKERS = 5
 """Number of tasks that have a colour and a letter of their own."""
 TAKERS = NAMED_TAKERS + 2
-"""Number of parts of a column of `takers`: the named tasks, other tasks, and busy time whose task
-is unknown."""
+"""Number of parts of a column of `takers`: the named tasks, all other tasks, and busy time whose
+task is unknown."""
 _TAKER_STYLES = (*(f"task{i}" for i in range(NAMED_TAKERS + 1)), "rule", "ground")
 MIN_TAKEN_SHARE = 0.1
 """Minimum busy share of a column in a chart of takers that has one row."""
 TAKER_LETTERS = "abcde+/ "
-"""Letters of the parts of a column without colour; the last is idle time."""
+"""Letters of the parts of a column, used without colour; the last is for idle time."""
 UNSEEN = "╱"
-"""Sign of a cell, without colour, for busy time whose task is unknown."""
+"""Sign of a cell, used without colour, for busy time whose task is unknown."""
 
 
 def takers(columns: Floats, rows: int, look: Look = "colour") -> list[Column]:
@@ -223,7 +223,7 @@ def _account_shape(parts: Sequence[int], heat: int, _: int, __: int, look: Look)
             kind = _KERNEL if system > user else _USER
         elif lost and idle + lost == 8:
             sign, kind = theme.STEAL_EDGE, _STEAL
-    step = AREA_STEPS - 1  # one shade: without colour, shades would be stripes
+    step = AREA_STEPS - 1  # without colour, several shades would look like stripes
     stolen = "steal", "over", "alarm"
     return sign, (f"user-{step}", f"kernel-{step}", "text", stolen[heat])[kind]
 
@@ -276,11 +276,11 @@ def _half_cell(parts: tuple[int, ...], step: int, _: Look, *, is_upper: bool) ->
 
 def _half_shape(parts: Sequence[int], _: int, look: Look, *, is_upper: bool) -> Run:
     """Returns a cell in the shape of its largest state. In 16 colours, a single thread has its own
-    colour but the same shape as both threads. All lines have one shade: without colour, shades
-    would be stripes."""
+    colour but the same shape as both threads. All lines have the same shade: without colour,
+    several shades would look like stripes."""
     kind = parts.index(max(parts))
     thread_key, shape = ("lp0", theme.LP0) if is_upper else ("lp1", theme.LP1)
-    if look != "ascii":  # half cells would be stripes in a tall chart
+    if look != "ascii":  # half cells would look like stripes in a tall chart
         shape = theme.BOTH if look == "sixteen" else theme.KERNEL
     signs = theme.BOTH, theme.UNKNOWN, shape, theme.NEITHER
     step = AREA_STEPS - 1
@@ -388,7 +388,7 @@ def with_gap_numbers(lines: list[list[Run]], losses: Sequence[float]) -> list[li
 
 def rate(columns: Floats, high: float, rows: int, look: Look = "colour") -> list[Column]:
     """Returns an area chart on a scale from 0 to `high`. `columns`: (columns, 2): the value, and
-    AWAKE or LOSING. Columns that are LOSING are red."""
+    AWAKE or LOSING. LOSING columns are red."""
     cell_rows, cell_columns = cell_dots(look)
     drawn_columns = columns[1::2] if look == "ascii" else columns  # in ASCII the newer of each pair
     values = np.nan_to_num(drawn_columns[:, 0], posinf=0.0)
@@ -440,12 +440,13 @@ def _area_column(eighths: int, rows: int, name: str, look: Look) -> Column:
 
 _RULE = "│"
 _RISES, _FALLS = "─▁▄█", "─▔▀█"
-"""Signs of a difference by size: up from the base of a cell, and down from its top."""
+"""Signs of a difference by its size: rising from the base of a cell, and hanging from its top."""
 
 
 def differences(shares: Floats, styles: tuple[str, str], *, ascii_: bool = False) -> list[Run]:
     """Returns a line that is above its base where a share (-1 to 1) is positive, and hangs where it
-    is negative. `styles`: of positive and of negative cells. A cell with NaN is blank."""
+    is negative. `styles`: the style of positive cells and that of negative cells. A cell with NaN
+    is blank."""
     cells: list[Run] = []
     for share in shares.tolist():
         size = 0 if isnan(share) else sum(abs(share) >= end for end in (1 / 16, 5 / 16, 11 / 16))

@@ -18,7 +18,7 @@ Run = tuple[str, str]
 """Text whose every character is one cell wide, and the name of its style."""
 ELLIPSIS = "…"
 AT_REST = "·"
-"""Shown in place of a number that describes running time, if the CPU hardly ran."""
+"""Text in place of a number that describes running time, for a CPU that hardly ran."""
 UNKNOWN_TEXTS = MISSING, "–"
 """Texts for an unknown number: the normal one, and a shorter one for narrow cells."""
 MAX_NARROW_WIDTH = 4
@@ -58,7 +58,7 @@ class Column:
     """Whether numbers are printed with one decimal and an SI prefix, such as 12.3k."""
     unit: str = ""
     source: Any = None
-    """For use by the owner of the column: the source of its values."""
+    """The source of the column's values, for use by the owner of the column."""
 
     @property
     def room(self) -> int:

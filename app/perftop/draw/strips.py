@@ -1,5 +1,5 @@
-"""Functions for lines made of runs: their text and width, cutting, joining, and fitting pieces into
-a line."""
+"""Functions for lines made of runs: get their text and width, cut and join them, and fit pieces
+into a line."""
 
 from __future__ import annotations
 
@@ -103,9 +103,9 @@ def _merge_runs(runs: tuple[Run, ...], size: int) -> Sequence[Run]:
 
 
 def _ends_in_fallback_font(text: str) -> bool:
-    """Returns whether the text ends with a character that browsers draw in a fallback font. Only
-    the total width of such a run is right, so blanks in the same run would shift the text before
-    the blanks."""
+    """Returns whether the text ends with a character that browsers draw in a fallback font. The
+    browser keeps only the total width of such a run, so blanks in the same run would shift the text
+    before them."""
     last_sign = text[-1:]
     return "\u2800" <= last_sign <= "\u28ff" or last_sign == theme.LIMIT
 
@@ -137,7 +137,7 @@ def overlaid(
     runs: Sequence[Run], start: int, new: list[Run], *, whole_words: bool = False
 ) -> list[Run]:
     """Returns the runs with `new` in place of the cells from `start` on. `whole_words`: words that
-    it covers in part are left out."""
+    `new` covers in part are left out."""
     stop, signs = start + width(new), text(runs)
     first, last = start, stop
     while whole_words and 0 < first <= len(signs) and signs[first - 1 : first].strip():

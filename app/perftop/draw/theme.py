@@ -38,7 +38,8 @@ class Palette:
     chosen_victim: str
     dark: bool = True
     ansi: bool = False
-    """The palette uses only the terminal's own colours, on its own background."""
+    """Whether the palette uses only the terminal's own colours, on the terminal's own
+    background."""
 
     @cached_property
     def heat(self) -> Sequence[str]:
@@ -103,9 +104,8 @@ _BOLD = frozenset({"bright", "alarm", "key"})
 _QUIET_KEYS = frozenset({"dim", "faint", "rule", "neither", "unknown"})
 _WITH_BACKGROUND = {"label": "bright", "badge": "lp0", "paused": "warn", "lost": "alarm"}
 """Styles with their own background, and the key of the background's colour."""
-_STALE_SHARE = 0.55
-"""Share by which a stale line is blended towards the background, once it is grey: by half of this
-share, so that the line stays readable."""
+_STALE_SHARE = 0.275
+"""Share by which the grey text of a stale line is blended towards the background."""
 
 
 def _theme(name: str, palette: Palette) -> Theme:
@@ -137,7 +137,7 @@ def _theme(name: str, palette: Palette) -> Theme:
 _ANSI_VARIABLES = {
     "rule": "ansi_blue", "dim": "ansi_bright_blue", "chosen": "ansi_blue",
     "block-cursor-foreground": "ansi_black", "block-cursor-background": "ansi_cyan",
-    # Textual uses these, but does not define them for a custom ANSI theme.
+    # Textual uses these variables, but does not define them for a custom ANSI theme.
     "ansi-background": "ansi_default", "ansi-foreground": "ansi_default",
     "foreground-disabled": "ansi_default", "surface-active": "ansi_default",
 }  # fmt: skip
@@ -175,7 +175,7 @@ def letter_styles(name: str) -> tuple[str, ...]:
     palette, keys = PALETTES[name], []
     for step, color in enumerate(palette.heat):
         is_deep = color == "blue"
-        if not palette.ansi:  # white has more contrast to a deep colour than black has
+        if not palette.ansi:  # on a deep colour, white has more contrast than black
             r, g, b = (math.pow(part, 2.2) for part in Color.parse(color).normalized)
             is_deep = 0.2126 * r + 0.7152 * g + 0.0722 * b < 0.18
         keys.append(f"{'white' if is_deep else 'black'}/heat{step}")
@@ -195,7 +195,7 @@ def _mixed_styles(palette: Palette, colors: dict[str, str], mood: Mood) -> dict[
         if mood == "stale":
             level = round(255 * Color.parse(color).brightness)
             grey = Color(level, level, level)
-            fore = grey.blend(Color.parse(palette.ground), _STALE_SHARE / 2).hex
+            fore = grey.blend(Color.parse(palette.ground), _STALE_SHARE).hex
         table[key] = Style(color=fore, bgcolor=backgrounds, bold=key in _BOLD and mood != "stale")
     return table
 
@@ -285,7 +285,7 @@ _CUBE_LEVELS = (0, 95, 135, 175, 215, 255)
 and the 24 greys are used, because users can redefine the first 16 colours."""
 _GREYS = range(232, 256)
 Rgb = tuple[int, int, int]
-"""Red, green and blue, 0 to 255."""
+"""Red, green and blue, each from 0 to 255."""
 _BACKGROUND_COLOURS = {
     "#0d1117": 16, "#1a212b": 235, "#27171c": 52, "#3a1f24": 236,
     "#ffffff": 231, "#e8eef5": 254, "#fdecea": 224, "#f8d5d2": 223,

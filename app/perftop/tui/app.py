@@ -1,6 +1,6 @@
 """The terminal app. It shows the screen of a source: a stream, a recording, a command, a fleet, or
-two recordings. The app has what all screens share: themes, the user's key bindings, and how keys,
-signals and bugs end perftop; and the driver of the terminal.
+two recordings. This module contains what all screens share: themes, the user's key bindings,
+shutdown on keys, signals and bugs, and the terminal driver.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class PerfTopApp(App[None]):
         """Why no new data can be shown; None if there was no failure."""
         self._up = self._crashed = False
         self._early_status: int | None = None
-        """Exit status if the app is to end; None if the app continues."""
+        """Exit status, once the app is to end; None while it continues."""
         self.displays = 0
         """Number of times that the app has drawn on the terminal."""
         for shade in theme.THEMES:
@@ -260,9 +260,9 @@ class PerfTopApp(App[None]):
 
 def run_app(app: PerfTopApp, *, mouse: bool, on_start: Callable[[], None] = lambda: None) -> int:
     """Runs the app; returns the exit status. Raises Failed if the app failed or had nothing to
-    show. `on_start` is called when no signal can end perftop any more without the app, which
-    restores the terminal."""
-    check_loop()  # fails before the app takes over from a first picture on the terminal
+    show. `on_start` is called once signals that end perftop are held until the app handles them, so
+    that the terminal is always restored."""
+    check_loop()  # must fail, if at all, before the app takes over the terminal
     app.keep_theme()
     hold_signals()
     on_start()
@@ -292,14 +292,14 @@ CANCEL = b"\x18"
 POLL_S = 0.05
 """Seconds between two attempts to write to a terminal that blocks."""
 MAX_QUEUED = 2
-"""Maximum number of texts queued for a slow terminal; a refresh is one text or a few. The response
-to a key is written after the queued texts; with Textual's limit of 30, that may take half a
-minute."""
+"""Maximum number of texts queued for a slow terminal; a refresh consists of one text or a few. The
+response to a key is written after the queued texts; with Textual's limit of 30, that may take half
+a minute."""
 MAX_END_S = 1.0
 """Maximum seconds to wait for a terminal that blocks, in all, once perftop is to end."""
 TICK_S = 0.1
-"""Seconds between two checks of whether a sequence that began with Esc continues. If the sequence
-does not continue for some time, the user has pressed the Esc key."""
+"""Seconds between two checks for the rest of a sequence that began with Esc. If no rest arrives for
+some time, the user has pressed the Esc key."""
 
 
 class Terminal(LinuxDriver):
@@ -310,8 +310,9 @@ class Terminal(LinuxDriver):
         screen = self._file
         self._is_lost = threading.Event()
         self._patience_s = float("inf")
-        """Seconds for which perftop still waits for the terminal. Only waiting counts: if the start
-        takes a second after a signal, the text that restores the terminal is written still."""
+        """Seconds for which perftop still waits for the terminal. Only time spent waiting counts:
+        if the app takes a second to start after a signal, the text that restores the terminal is
+        still written."""
         self._file: Any = _Output(screen.fileno(), screen.encoding, self._report_loss)
         self.exit_event: _EndEvent = _EndEvent(self.fileno, self._report_loss)
 
@@ -323,7 +324,8 @@ class Terminal(LinuxDriver):
         return bool(self._file.is_writing())
 
     def discard(self) -> None:
-        """Discards what the terminal has not yet accepted, since the screen is about to end."""
+        """Discards text that the terminal has not yet accepted, because the screen is about to
+        close."""
         self._file.discard()
 
     def start_application_mode(self) -> None:
@@ -408,7 +410,7 @@ class Terminal(LinuxDriver):
 
 def can_be_resumed() -> bool:
     """Returns whether a shell can resume perftop after a stop: whether an ancestor in this session
-    belongs to another process group. If there is none, the process would never be resumed."""
+    belongs to another process group. Without such an ancestor, perftop would stay stopped."""
     pid = os.getppid()
     while pid > 0:
         try:
@@ -439,9 +441,9 @@ class _Output:
         """Number of texts given to the writing thread, counted by the main thread; and number of
         texts that the writing thread has written, counted by that thread."""
         self._is_cut = False
-        """Whether the text before the next one may end within a sequence."""
+        """Whether the last text may have been cut within an escape sequence."""
         self._discarded = 0
-        """Number of texts of which the writing thread discards what it has not written."""
+        """Number of texts, counted as in `_queued_count`, whose unwritten parts are discarded."""
 
     def fileno(self) -> int:
         return self._fd

@@ -41,8 +41,8 @@ PANE_UPDATE_S = 0.1
 END_NOTICE_NS = 10_000_000_000
 """Time in ns for which the notice that the command has ended is shown."""
 MAX_UNSEEN = 1 << 16
-"""Maximum bytes of output kept since the pane's last update; they are printed to the terminal if
-the screen closes before the next update."""
+"""Maximum bytes of output kept since the pane's last update; if the screen closes before the next
+update, they are printed to the terminal."""
 MAX_NAME = 16
 """Maximum number of characters shown of the command's name."""
 KEY_OF_SIGNAL = {signal.SIGINT: INTERRUPT, signal.SIGQUIT: QUIT}
@@ -151,9 +151,9 @@ class Around(LiveSource):
 
     @property
     def _may_read_late(self) -> bool:
-        """Whether samples may be read late, which saves CPU time. They may while the command runs
-        and once its whole run was measured; at the start and the end of the run, samples are needed
-        at once."""
+        """Whether samples may be read late, which saves CPU time. This is so while the command runs
+        and once its whole run has been measured; at the start and the end of the run, samples are
+        needed at once."""
         measurement = self.measurement
         return measurement is not None and (measurement.running or bool(measurement.summary))
 

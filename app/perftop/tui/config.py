@@ -254,8 +254,8 @@ def _syntax(error: Exception, raw: bytes) -> str:
 
 def _line(text: str, key_path: tuple[str, ...]) -> int:
     """Returns the number of the line with an entry, which tomllib does not report. Searches for
-    each name of the path in turn; if a name is not found, the line of the last name found
-    remains."""
+    each name of the path in turn; if a name is not found, returns the line of the last name
+    found."""
     rows, line = text.split("\n"), 0
     for name in key_path:
         named = re.compile(rf"[^#]*(?<![\w-]){re.escape(name)}[\"']?\s*[=.\]]")
@@ -264,7 +264,7 @@ def _line(text: str, key_path: tuple[str, ...]) -> int:
 
 
 # --- The first picture: a line that reports that perftop is starting, shown while modules are being
-# imported. Also whether the user is new, who then gets notes on the screen.
+# imported. Also the check for a new user, who is shown notes on the screen.
 #
 # The line is drawn with plain escape sequences, because Textual takes too long to import.
 
@@ -278,8 +278,8 @@ class Picture:
     on_screen = True
 
     def hand_over(self) -> None:
-        """Called when the app takes over the alternate screen. The app restores the main screen
-        when it ends."""
+        """Records that the app has taken over the alternate screen. The app restores the main
+        screen when it ends."""
         self.on_screen = False
 
 

@@ -60,11 +60,11 @@ MAX_MACHINES_A_LINE = 4
 
 
 class FleetFeed(Protocol):
-    """The origin of the fleet's numbers."""
+    """The source of the fleet's numbers."""
 
     fleet: Fleet
     what: str
-    """Description of the origin for the first line, such as "over ssh"."""
+    """Description of the source for the first line, such as "over ssh"."""
     every_s: float
     problem: str
     """Why no new numbers arrive; '' while they do."""
@@ -95,7 +95,7 @@ class FleetPage(PageWidget, can_focus=True):
     """The fleet's page. It selects and orders the machines; keys are handled by the screen."""
 
     def __init__(self, fill: Callable[[FleetState], None], state: FleetState) -> None:
-        """`fill`: updates the state of the page, `state`, before it is drawn."""
+        """`fill`: updates `state`, the state of the page, before the page is drawn."""
         super().__init__(id="fleet", ascii_=state.ascii)
         self.state = state
         self._fill = fill
@@ -145,7 +145,7 @@ class FleetPage(PageWidget, can_focus=True):
 
     def _ordered_machines(self, state: FleetState) -> list[Machine]:
         """Returns the machines in order. Rows move only every SORT_PERIOD_S, when the order or the
-        filter changes, or when a machine begins or ceases to answer."""
+        filter changes, or when a machine starts or stops answering."""
         rows = state.fleet.rows(state.choice, state.now)
         basis = state.choice, frozenset((machine.name, machine.answers) for machine in rows)
         if basis != self._basis or not 0 <= state.now - self._moved < SORT_PERIOD_S:
@@ -218,7 +218,8 @@ class FleetScreen(DirectScreen):
                 return
 
     def action_fold(self) -> None:
-        """Gives each machine its own row, or lets machines alike share one again."""
+        """Gives each machine its own row, or lets machines with the same sentence share one
+        again."""
         self.page.state.are_alike_folded = not self.page.state.are_alike_folded
         self.page.update()
 
@@ -359,7 +360,7 @@ class FleetSource(Source):
         state.paused = feed.moment or ("paused" if state.paused == "paused" else "")
 
     def step(self, by: int) -> None:
-        """Steps in time. In the heat map, selects the next cell instead; leaps step in time
+        """Steps in time. In the heat map, selects the next cell instead; `leap` steps in time
         there."""
         if self.page.state.view == "heat":
             screen = self.page.screen

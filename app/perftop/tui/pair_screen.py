@@ -168,7 +168,7 @@ class PairState:
     cursor_s: float = 0.0
     """The shown moment, in seconds relative to the moment at which the recordings are aligned."""
     zoom: float = 1.0
-    """The time that both recordings cover, divided by the span of the axis."""
+    """Magnification: the time that both recordings cover, divided by the span of the axis."""
     ascii: bool = False
     captions: Mapping[str, str] = field(default_factory=partial(captions, {}))
     comparison: Comparison | None = None
@@ -182,8 +182,8 @@ class PairState:
 
     @property
     def origins_ns(self) -> tuple[int, int]:
-        """The moments at which A and B are aligned, in raw ns; the start of a recording whose
-        moment was not read yet or does not exist."""
+        """The moments at which A and B are aligned, in raw ns. If the moment of a recording was not
+        read yet or does not exist, the start of the recording is used."""
         origins = [track.origin_ns(self.alignment) for track in self.tracks]
         a, b = (track.ends_ns[0] if origin is None else origin
                 for track, origin in zip(self.tracks, origins, strict=True))  # fmt: skip
@@ -280,7 +280,8 @@ def _header(pair: PairState) -> Line:
 
 
 def _answer_line(pair: PairState) -> list[Line]:
-    """Returns the first sentence of `perftop diff`, and what one side lost more."""
+    """Returns the line with the first sentence of `perftop diff`, and the line with the losses that
+    differ between A and B."""
     if (comparison := pair.comparison) is None:
         return [BLANK, BLANK]
     answer, losses = headline([comparison]), "; ".join(loss_sentences(comparison))
@@ -307,7 +308,7 @@ def _differing_line(pair: PairState) -> Line:
 
 
 def _moment(pair: PairState) -> Line:
-    """Returns the line of the moment under the cursor, and of what the ± of all rows is."""
+    """Returns the line with the moment under the cursor and the meaning of ± in all rows."""
     times = [clock_time(track.session.unix(round(pair.cursor_s * 1e9) + origin))
              for track, origin in zip(pair.tracks, pair.origins_ns, strict=True)]  # fmt: skip
     moment: Run = (f" {pair.cursor_s:+.1f} s", "bright")
@@ -362,7 +363,8 @@ def _chart_band(pair: PairState, number: Number, chart_height: int) -> list[Line
 
 
 def _verdicts(pair: PairState, key: str) -> tuple[list[Run], list[Run]]:
-    """Returns how much a number differs with its verdict, and its cause; blank if not compared."""
+    """Returns the difference of a number with its verdict, and the cause; both are blank if the
+    number was not compared."""
     rows = [] if pair.comparison is None else pair.comparison.rows
     row = next((row for row in rows if row.number.key == key), None)
     if row is None:

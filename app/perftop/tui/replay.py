@@ -59,15 +59,15 @@ class ReplaySource(StreamSource):
         self._playing = asyncio.Event()
         self._playing.set()
         self.seek: Worker[None] | None = None
-        """The worker that is seeking another moment; None if no seek is under way."""
+        """The worker that is seeking another moment; None if there is none."""
         self._seek_ns = 0
         """The moment up to which the seek has read, in raw ns."""
         self._episodes = RecordingEpisodes()
         self.indexing = True
         """Whether the search of the whole file for episodes is under way."""
         self._extended_playback: tuple[Playback | None, int] = None, 0
-        """The section for which earlier samples were read last, and the raw ns from which they
-        were read."""
+        """The section for which earlier samples were read last, and the raw time in ns from which
+        they were read."""
         self._mark_count = 0
         """Number of marks that the user has set in this replay, which are not written to the file.
         """
@@ -145,7 +145,7 @@ class ReplaySource(StreamSource):
 
     def _play(self) -> bool:
         """Plays up to the moment that is due, first from the history, then from the file. Returns
-        True if this machine cannot read fast enough for the playback speed."""
+        whether this machine reads too slowly for the playback speed."""
         playback, interval = self._playback, self.interval
         now_ns = self._pace.now_ns(self.clock())
         if playback is None or interval is None:
@@ -179,7 +179,7 @@ class ReplaySource(StreamSource):
             self._playing.set()
             self._pace.begin(interval.time_ns, self.clock())
             if (ends_ns := self.ends_ns) is not None and interval.time_ns < ends_ns[0]:
-                self.head_for(interval.time_ns)  # a search dropped this moment from the history
+                self.head_for(interval.time_ns)  # a seek has dropped this moment from the history
         self.show_moved()
 
     def speed(self, by: int) -> None:

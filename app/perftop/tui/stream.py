@@ -1,5 +1,5 @@
-"""Sources that show one stream: what a live stream, a recording and a stream around a command have
-in common, and the live stream. The source owns the shown moment and the messages to the user."""
+"""Sources that show one stream: the base class of a live stream, a recording and a stream around a
+command; and the live stream. The source owns the shown moment and the messages to the user."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ reports, such as a lost link."""
 DRAWING_CHECK_S = 0.05
 """Seconds between two checks of whether a slow terminal has accepted the last picture."""
 MIN_SILENCE_S = 3.0
-"""After this many seconds plus two sampling intervals without a message, the screen reports that
-no data arrives."""
+"""The screen reports that no data arrives after this many seconds plus two sampling intervals
+without a message."""
 
 
 class StreamSource(Source, Follower, Controls):
@@ -103,7 +103,7 @@ class StreamSource(Source, Follower, Controls):
             self.status = replace(self.status, own_cpu_share=self.cost.share(self.session))
         if self.clock() - self._watched_s >= MIN_WATCH_S:
             self.check()
-        self._watch_later(1.5)  # this limit is longer than a batch of samples of up to 1 s
+        self._watch_later(1.5)  # longer than a batch, which covers up to 1 s of samples
         self._show_news(has_news=has_news)
         return is_over
 
@@ -186,14 +186,14 @@ class StreamSource(Source, Follower, Controls):
 
     def _watch_later(self, seconds: float) -> None:
         """Schedules a check in this many seconds. A batch of messages that arrives earlier
-        postpones the check, because each batch includes one: waking up only for the check would
-        cost 5 % of a refresh a second."""
+        postpones the check, because each batch includes one: a separate wake-up for the check would
+        cost 5 % of a refresh each second."""
         if self._timer is not None:
             self._timer.cancel()
 
         def check() -> None:
             self._watch_later(1.0)
-            self.check()  # may ask for an earlier one
+            self.check()  # may ask for an earlier check
 
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(seconds, self.app.call_later, check)
@@ -218,7 +218,8 @@ class StreamSource(Source, Follower, Controls):
         self.show_moved(is_range=span_ns is not None)
 
     def show_moved(self, *, is_range: bool = False) -> None:
-        """Shows the new moment. `is_range`: its interval is a range that the user has selected."""
+        """Shows the moment to which the source has moved. `is_range`: its interval is a range that
+        the user has selected."""
         time_s = self.interval.time if self.interval is not None and self.paused else None
         self.status = replace(self.status, paused=time_s, is_range=is_range)
         self.show()

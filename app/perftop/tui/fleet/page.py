@@ -1,5 +1,5 @@
-"""The fleet's screen for a given size. From top to bottom: the source, the verdict on all machines,
-their totals, one of the views, and below it the selected machine and the episodes of all machines.
+"""Draws the fleet's screen at a given size. From top to bottom: the source, the verdict on all
+machines, their totals, one of the views, the selected machine and the episodes of all machines.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def _sentence(state: FleetState, cause: Cause, machines: Sequence[Machine], shar
 
 
 def _evidence(state: FleetState, cause: Cause, machines: Sequence[Machine]) -> list[str]:
-    """Returns since when the cause acts, how deep its episodes are, and where."""
+    """Returns evidence of the cause: its start, the depth of its episodes, and the machines."""
     episodes = [e for e in state.running if (e.kind, e.cause) == cause]
     if not episodes:
         return [_machine_names(state, machines)]
@@ -179,8 +179,8 @@ def _machine_names(state: FleetState, machines: Sequence[Machine]) -> str:
 
 
 def _silence_sentence(state: FleetState) -> list[str]:
-    """Returns a sentence on the machines that do not answer, their names, and why; [] if all
-    answer."""
+    """Returns a sentence on the machines that do not answer, followed by their names and the
+    reason; [] if all answer."""
     machines = [m for m in state.fleet.silent_machines if m.why != "connecting"]
     if not machines:
         return []
@@ -195,7 +195,7 @@ def _silence_sentence(state: FleetState) -> list[str]:
 
 def totals(state: FleetState) -> Line:
     gap = 3 if state.width >= 120 else 2
-    pieces = _number_pieces({**state.fleet.totals(), "lost": nan})  # the verdict shows this number
+    pieces = _number_pieces({**state.fleet.totals(), "lost": nan})  # the verdict shows it
     return plain_line((" ", "text"), *fit_line(pieces, state.width - 2, gap))
 
 
@@ -224,8 +224,8 @@ def _visible_rows(state: FleetState, body: int) -> tuple[Sequence[Row], Sequence
 
 
 def _row_lines(state: FleetState, body: int, first: int) -> list[Line]:
-    """Returns the table, and below it the racks as cells and the selected machine, as far as there
-    is room."""
+    """Returns the table, and below it, where there is room, the racks as cells and the selected
+    machine."""
     table, size = views.table(state), _half_width(state)
     headings = columns.headings(table, state.choice.order, rising=state.choice.reverse)
     lines: list[Line] = [plain_line(*headings)]
@@ -404,7 +404,8 @@ def detail_chart(state: FleetState, machine: Machine, width: int, height: int) -
 
 
 def _gap_states(state: FleetState, machine: Machine, columns: int) -> Floats:
-    """Returns the state of each column of a clock's chart: which episode lowers the clock."""
+    """Returns the state of each column of a clock's chart, which depends on the episode that lowers
+    the clock."""
     states, column_s = np.zeros(columns), PAST_S / columns
     for episode in (*machine.ended, *machine.running):
         if KINDS.get(episode.kind, UNKNOWN_KIND).costs_cycles:

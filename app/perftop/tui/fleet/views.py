@@ -27,7 +27,7 @@ from perftop.tui.shared.sheet import Scale
 NAME_WIDTHS = 9, 24
 """Minimum and maximum width of a machine's name, in cells."""
 OLD_S = 3.0
-"""Age of numbers, in seconds, in addition to two intervals of the source, beyond which the age is
+"""Numbers older than this many seconds plus two intervals of the source have their age
 highlighted."""
 
 
@@ -81,8 +81,8 @@ def row(state: FleetState, table: Table, machine: Machine, *alike: Machine) -> L
 
 
 def _alike_row(table: Table, machines: Sequence[Machine]) -> list[Run]:
-    """Returns the row of machines with the same sentence: their means, their names, and how much
-    they lose."""
+    """Returns the row shared by machines with the same sentence: their means, their names, and the
+    range of their losses."""
     means = mean_numbers([machine.numbers for machine in machines])
     losses = [v for machine in machines if isfinite(v := machine.numbers["lost"])]
     ends = dict.fromkeys(f"{100 * end(losses):.0f}" for end in (min, max)) if losses else ()
@@ -251,7 +251,7 @@ def grid(machines: Sequence[Machine], width: int, height: int) -> Grid:
     room = width - LABEL - 1
     by_rack = racks(machines)
     numbers = set(map(_number_in_name, machines))
-    rows = sorted(numbers, key=lambda number: (natural_key(number), number))  # 2 next to 02
+    rows = sorted(numbers, key=lambda number: (natural_key(number), number))  # 2 is next to 02
     are_racks = len(by_rack) > 1 and len(machines) > 2 * len(by_rack)
     for size in SIZES[:3] if are_racks and len(rows) + FOOT_LINES <= height else ():
         if len(by_rack) * (size + 1) <= room:
@@ -283,8 +283,8 @@ def _number_in_name(machine: Machine) -> str:
 
 
 def heat(state: FleetState, height: int) -> list[Line]:
-    """Returns the heat map, in at most `height` lines. A column has the name of its rack or of its
-    first machine, as far as it fits."""
+    """Returns the heat map, in at most `height` lines. The heading of a column is its rack or its
+    first machine, cut to fit."""
     machine_grid = grid(state.machines, state.width, height - 3 - FOOT_LINES)
     lines = _legend_lines(state)
     x, y = machine_grid.place(state.selected_name)

@@ -51,17 +51,17 @@ _LIVE_ORDER = ("pause", "next_episode", "sort", "filter", "wider", "mark", "reco
                "order", "longer", "theme")  # fmt: skip
 _REPLAY_ORDER = ("pause", "faster", "step_on", "next_episode", "jump", "finish", "filter", "sort",
                  "wider", "order", "mark", "longer", "theme")  # fmt: skip
-"""Entries that all views have, each given by its last key, in a live session (_LIVE) and in a
-recording (_REPLAY); the most important first."""
+"""Entries that all views have in a live session (_LIVE_ORDER) and in a recording (_REPLAY_ORDER),
+each given by its last key; the most important first."""
 _ROW_KEYS = frozenset({"sort", "order", "filter"})
 """Ids of keys that do nothing on the page of a core."""
 _PAIR_LABELS = {"faster": "speed", "step_on": "step", "finish": "ends", "wider": "window"}
 """Labels of pairs of keys, by the id of the second key of the pair."""
 MAX_FIRST_HINTS, MAX_FIRST_COMMON = 1, 4
-"""Numbers of entries that are most important. The order of importance is: the first hints of the
-view, at least MAX_FIRST_HINTS, then the first MAX_FIRST_COMMON entries that all views have, then
-the other entries of the view. In a recording, the entries that all views have come first, because
-they control playback."""
+"""Numbers of entries that come first in the order of importance: the first hints of the view, at
+least MAX_FIRST_HINTS, then the first MAX_FIRST_COMMON entries that all views have, then the other
+entries of the view. In a recording, the entries that all views have come first, because they
+control playback."""
 GAP, GROUP_GAP = 2, 3
 """Cells between two keys, and between two groups of keys."""
 
@@ -216,7 +216,8 @@ class MissingLine(PageWidget):
         self.lay_out()
 
     def show(self, session: Session | None) -> None:
-        """Stores the session. Called at every refresh; only a new session changes the line."""
+        """Shows the missing metrics of this session. Called at every refresh; only a new session
+        changes the line."""
         if session is not self._session:
             self._session = session
             self.lay_out()
@@ -377,7 +378,7 @@ class Prompt(Widget):
         self.display = True
         if text:
             self._preview(text)
-        self.screen.set_focus(self._input)  # `focus` would act after the next keys
+        self.screen.set_focus(self._input)  # `focus` would take effect after the next keys
 
     def asks(self, label: str) -> bool:
         """Returns whether the prompt is open and has this label."""

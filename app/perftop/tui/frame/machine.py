@@ -39,7 +39,8 @@ NEAR_POWER_LIMIT = 0.97
 MIN_BAR_WIDTH = 12
 """Minimum width in cells of a bar with text beside it; a shorter bar shows too little."""
 MIN_CPUS_HIT = 0.5
-"""Share of the CPUs on which episodes must run for the number that they make worse to be red."""
+"""Minimum share of the CPUs on which episodes must run for the number that they make worse to be
+red."""
 SHARE_WIDTH = len("100.0")
 GAP, NARROW_GAP = 4, 2
 """Cells between two numbers: GAP if all numbers fit, else NARROW_GAP."""
@@ -49,8 +50,8 @@ WAIT_NAMES = {"cpu": "a CPU", "io": "a disk", "memory": "memory"}
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """The CPUs that the user asked for, and their cores. The lists rarely change, so they are not
-    rebuilt at every refresh."""
+    """The CPUs that the user asked for, and their cores. These lists rarely change, so they are
+    kept between refreshes."""
 
     source: tuple[object, ...]
     """The session's lists from which this object was made."""
@@ -138,8 +139,8 @@ def number_line(
         temperature = [number(degrees, 0, 0, style), (" °C", "dim")]
     more = [_power_runs(known), temperature, _wait_runs(known)]
     pieces += [(4 + 2 * i, runs) for i, runs in enumerate(filter(None, more))]
-    pieces.append((6, _memory_runs(known)))  # outranks the net clock, derived from other numbers
-    if not isnan(watts := known.get("power_dram_w", nan)):  # not part of the package power
+    pieces.append((6, _memory_runs(known)))  # before the net clock, which is derived
+    if not isnan(watts := known.get("power_dram_w", nan)):  # not included in the package power
         pieces.append((8, [("dram ", "dim"), number(watts, 0, 0), (" W", "dim")]))
     return [
         (" ", "text"),
@@ -334,7 +335,7 @@ class TileColumn(NamedTuple):
 
 
 def shows_tiles(session: Session) -> bool:
-    """Returns whether tiles replace the machine's numbers, which is so if no clock is counted."""
+    """Returns whether tiles replace the machine's numbers, because no clock is counted."""
     return not session.evaluator.chosen["busy_hz"]
 
 
@@ -473,7 +474,7 @@ def _level_columns(rows: int) -> list[str]:
 
 def _steal_styles(past: Sequence[float]) -> list[tuple[str, int]]:
     """Returns the styles of the cells of steal, with the number of adjacent cells of each. The last
-    cells, in which steal has been high without a break, are red."""
+    cells are red if steal has been high in all of them."""
     keys = ["over" if value >= HIGH_STEAL else "steal" for value in past]
     index = len(keys)
     while index and keys[index - 1] == "over":

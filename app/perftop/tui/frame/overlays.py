@@ -235,7 +235,7 @@ def cpu_commands(session: Session, query: str) -> Iterator[Command]:
     numbers = set(re.findall(r"[0-9]+", query))
     shown = [session.topology[position] for position in session.shown]
     names = {f"Go to CPU {row.cpu}": row.cpu for row in shown if str(row.cpu) in numbers}
-    for row in reversed(shown):  # reversed, so that a core's first CPU overwrites its siblings
+    for row in reversed(shown):  # last to first, so that a core's first CPU overwrites its siblings
         if str(row.core) in numbers:
             names[f"Go to core {row.core} of package {row.package}"] = row.cpu
     return ((name, f"CPU {cpu}", f"goto({cpu})") for name, cpu in names.items())
@@ -246,7 +246,7 @@ class Commands(Provider):
 
     def _all_commands(self, query: str) -> Iterator[tuple[str, str, Callable[[], object]]]:
         do, bound = self.app.run_action, reversed(self.screen.active_bindings.values())
-        active = {a.binding.id: a for a in bound if a.enabled}  # by the first key of each action
+        active = {a.binding.id: a for a in bound if a.enabled}  # the first key of each action
         for key in sorted(KEYS, key=lambda key: key.id == "quit"):  # Enter runs the first entry
             if (active_binding := active.get(key.id)) and key.id not in {"interrupt", "palette"}:
                 means = escape(f"{key.tooltip}  {caption(active_binding.binding.key)}")

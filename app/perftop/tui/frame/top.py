@@ -1,8 +1,7 @@
-"""The lines above the view, the app's own state that they show beside measured numbers, and the
-requests of the user to the app.
-
-The lines are the header, with the machine at the left, and at the right the sampling, its cost and
-the state of the screen; the alert line; the machine's numbers, and its SMT states.
+"""The lines above the view, the state of the app that they show beside measured numbers, and the
+interface through which the screen sends requests to the app. The lines are the header, with the
+machine at the left, and at the right the sampling, its cost and the state of the screen; the alert
+line; the machine's numbers, and its SMT states.
 """
 
 from __future__ import annotations
@@ -55,9 +54,9 @@ class Replay:
     playing: bool
     speed: float
     reach_ns: tuple[int, int]
-    """Raw ns of the first and the last moment of the recording."""
+    """Raw times in ns of the first and the last moment of the recording."""
     seeking_ns: int | None
-    """Raw ns up to which a seek has read; None if no seek is under way."""
+    """Raw time in ns up to which a seek has read; None if no seek is under way."""
     is_over: bool
     """Whether the last moment of the recording is shown."""
     damage: str | None
@@ -181,7 +180,7 @@ warning."""
 _COMMON_WORDS = re.compile(r"\((?:r|tm)\)|\b(?:cpu|processor)\b|@.*|\b\d+-core\b", re.IGNORECASE)
 """Parts of a CPU model's name that do not distinguish the model."""
 _SEPARATORS: tuple[Run, ...] = ("", "text"), ("  ", "text"), (" · ", "faint")
-"""Separators before the first, the second and each further part at the left."""
+"""Separators before the first, the second and every further part at the left."""
 
 
 def header_line(
@@ -473,7 +472,7 @@ def alert_line(
 ) -> Line:  # fmt: skip
     """Returns a message, or the verdict. If episodes run that cost next to nothing, the worst of
     them is the sentence, and harmless ones are evidence."""
-    if status.failed is not None:  # why the stream ended, and hints where there is room for them
+    if status.failed is not None:  # why the stream ended, and hints if there is room
         text, quits = safe_cells(status.failed), " · q quits "
         newest = interval is not None and status.paused is None
         hints = (f" · these are the last numbers{quits}" if newest else quits, quits, "")

@@ -147,7 +147,7 @@ class ChartDrawer:
         account = () if len(self._pairs) == len(units) else ("user", "system", "steal")
         keys = ["util", *account, *(("busy_hz", "ipc") if counted else ())]
         lookups: dict[str, Lookup] = {}
-        if counted:  # pairs exist only if clocks are counted
+        if counted:  # there are pairs only if clocks are counted
             lookups["cores"] = lambda history, at: history.cores(cores, at)
         self._may_be_bounds_only = _may_be_bounds(session)
         self.past = ColumnHistory(session, keys, rows, lookups)
@@ -210,7 +210,8 @@ class ChartDrawer:
             self.past.series("util")[[self._cpus_of_units[i][at] for i in self._pairs]]
             for at in (0, 1)
         )
-        # A lone thread is stored as the first; which it was follows from the busy shares.
+        # The only online thread of a core is stored as its first thread; the busy shares show which
+        # thread that is.
         is_second = np.isnan(first) & np.isfinite(second)
         lp0, lp1 = np.where(is_second, lp1, lp0), np.where(is_second, lp0, lp1)
         open_, unknown, axis = np.zeros(both.shape), np.isnan(both), self.past.axis
@@ -358,8 +359,8 @@ def _by_column(*kinds: Floats | Ints) -> Floats:
 # --- lanes: the tasks that used each CPU, below its chart in the same columns, and the seconds of
 # each task
 #
-# Tasks of the same name count as one task. The five tasks that used most CPU time have a colour
-# each, and keep it while they are among the five. Busy time that the records of tasks do not cover
+# Tasks of the same name count as one task. Each of the five tasks that used most CPU time has its
+# own colour, and keeps it while it is among the five. Busy time that the task records do not cover
 # is "not seen".
 
 SUMS_WIDTH = 37
@@ -610,8 +611,8 @@ class TaskLanes:
         return float(self._idle_s.sum())
 
     def task_times(self) -> list[LaneTask]:
-        """Returns what each task did on all CPUs of the lanes, the one that ran longest first, and
-        then the busy time of unknown tasks. With the idle time, these add up to the window."""
+        """Returns the times of each task on all CPUs of the lanes, the task that ran longest first,
+        and then the busy time of unknown tasks. With the idle time, these add up to the window."""
         shape = 2, len(self._cpus), len(self._records) + 1
         by_task: dict[tuple[str, int], Floats] = {}
         longest_s: dict[tuple[str, int], float] = {}
@@ -624,7 +625,7 @@ class TaskLanes:
                 for (pid, comm, share), wait, switches in tasks:
                     key = comm, pid
                     by_task.setdefault(key, np.zeros(shape))[:, unit, record] += share, wait
-                    # It waited at most once before each time that it ran.
+                    # A task waits at most once before each time that it runs.
                     wait_s = wait * elapsed_s / (switches * elapsed_s + 1)
                     longest_s[key] = float(np.fmax(longest_s.get(key, nan), wait_s))
                     last_ns[key] = time_ns

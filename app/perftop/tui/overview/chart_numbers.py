@@ -102,8 +102,8 @@ class Moment:
         numbers = interval.values.all[_READ_INDICES][:, rows].T.tolist()
         self._numbers = dict(zip(rows, numbers, strict=True))
         """The values of the metrics in _READ_KEYS, by position of the CPU."""
-        # By place: the index of the busiest CPU, its ceiling, and whether its clock is below its
-        # ceiling.
+        # For each place: the index of the busiest CPU, its ceiling, and whether its clock is below
+        # its ceiling.
         self._lead, self._ceiling_hz, self._dropped = (
             of_places.tolist() for of_places in (sheet.lead, sheet.ceiling, sheet.is_dropped)
         )
@@ -169,7 +169,7 @@ class Moment:
     def _states(self, unit: Unit) -> Mapping[str, float]:
         states = self._interval.split.states[unit.core].tolist()
         shares = dict(zip(STATES, states, strict=True))
-        if not self._online[unit.rows[0]]:  # a lone thread is stored as the first
+        if not self._online[unit.rows[0]]:  # the only online thread is stored as the first
             shares["lp0"], shares["lp1"] = shares["lp1"], shares["lp0"]
         return {name: shares[name] for name in ("both", "lp0", "lp1", "neither")}
 
@@ -214,8 +214,8 @@ def _accounts(session: Session) -> Mapping[str, str]:
 def _task_names(
     tasks: Sequence[tuple[float, str]], numbers: Mapping[int, Sequence[float]], unit: Unit
 ) -> list[str]:
-    """Returns the tasks of a unit, each with its share of a CPU in per cent. If they account for
-    less than half of the busy time, returns how much of that was not seen instead."""
+    """Returns the tasks of a unit, each with its share of a CPU in per cent. If these shares cover
+    less than half of the busy time, returns the share that was not seen instead."""
     busy = sum(numbers[row][0] for row in unit.rows)
     seen = sum(share for share, _ in tasks)
     unseen = unseen_text(busy, seen)
@@ -267,7 +267,7 @@ class UnitValues:
     hz: float = nan
     ceiling_hz: float = nan
     dropped: Run = (" ", "text")
-    """Mark after the clock, not blank if the clock is below its ceiling."""
+    """Mark after the clock; blank unless the clock is below its ceiling."""
     ipc: float = nan
     loser: Run = (" ", "text")
     """Mark after the IPC: the sign of the episode that lowers it."""

@@ -68,8 +68,8 @@ class Charts:
     def __init__(
         self, session: Session, places: Places, cores: Sequence[int] | None = None
     ) -> None:
-        """`cores`: positions of the cores in the session's lists; None: all shown cores, with a bar
-        that marks the selected one."""
+        """`cores`: positions of the cores in the session's lists; None: all shown cores, and a bar
+        marks the selected one."""
         self._session, self._places, self._cores = session, places, cores
         # There are no charts of the states of more than two threads.
         self.counted = bool(session.evaluator.chosen["busy_hz"]) and places.threads <= 2
@@ -80,16 +80,16 @@ class Charts:
         self._units: list[Unit] = []
         self._lanes: TaskLanes | None = None
         self._basis: object = None
-        """The inputs from which the charts and axes below were drawn, apart from the history."""
+        """The inputs, apart from the history, from which the charts and axes below were drawn."""
         self._unit_charts: list[UnitCharts] = []
         self._axis_lines: list[list[list[Run]]] = []
         self.lines: list[list[Run]] = []
         self.rows: list[int | None] = []
-        """For each line, the index of the place that is drawn there, in the left one if there are
-        two columns; None if none is."""
+        """Index of the place that is drawn on each line, in the left column if there are two; None
+        for lines without a place."""
         self.right_rows: list[int | None] = []
-        """For each line, the index of the place in the right one of two columns; None if none is
-        drawn there."""
+        """Index of the place that is drawn on each line in the right of two columns; None for lines
+        without one."""
 
     def fit(self, height: int, width: int) -> bool:
         """Chooses the layout for a size; returns whether one fits."""
@@ -349,7 +349,7 @@ class Charts:
         """Returns the axis below a unit's charts, and the line of times below the last axis.
         `axes`: those of the charts of states and, if clocks are counted, of the other charts, each
         with its ticks. An axis shows the episodes that make the number of its chart worse; below
-        two columns of clocks, those of its cores."""
+        two columns of clocks, the episodes on the cores of its column."""
 
         def on_units(units_of_axis: Sequence[Unit]) -> list[Episode]:
             cpus = {cpu for unit in units_of_axis for cpu in unit.cpus}
@@ -379,7 +379,8 @@ class Charts:
 
 
 def _are_contiguous(groups: Sequence[object]) -> bool:
-    """Returns whether the members of each group stand together, so that a group has one heading."""
+    """Returns whether the members of each group are adjacent, so that each group needs only one
+    heading."""
     return sum(a != b for a, b in pairwise(groups)) < len({*groups})
 
 
@@ -484,7 +485,7 @@ _MIN_HEIGHT_FOR_GAPS, _MIN_HEIGHT_FOR_TIMES = 28, 22
 """Minimum heights in lines: for gaps between charts, and for a separate line of times."""
 _MAX_ROWS = ((1, 12), (2, 10), (4, 6), (8, 4), (MAX_CHARTS, 3))
 """Pairs (charts, rows): with at most `charts` charts, a chart and its lane have at most `rows`
-rows, unless the screen is so high that charts grow."""
+rows, unless the screen is high enough for charts to grow."""
 _MAX_ROWS_IF_LOW = ((1, 7), (2, 5), (4, 2))
 """Maximum rows of a chart, like _MAX_ROWS, on a screen with fewer lines than
 _MIN_HEIGHT_FOR_TIMES."""

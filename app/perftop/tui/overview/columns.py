@@ -30,8 +30,8 @@ MARKS_WIDTH = 2
 MIN_ROOMY_WIDTH = 140
 """Minimum width, in cells, at which numbers have wider gaps."""
 MAX_THREADS = 4
-"""Maximum number of CPUs of a core that each have their own columns; if there are more, columns
-show only the busiest CPU."""
+"""Maximum number of CPUs per core for which each CPU has its own columns; with more, columns show
+only the busiest CPU."""
 MAX_RANK_AT_80 = 3
 """Maximum rank of columns that fit a screen of 80 cells; these have narrow gaps."""
 SLOT_COLUMNS = ("topdown_retiring_ratio", "topdown_frontend_ratio", "topdown_bad_speculation_ratio")
@@ -56,7 +56,7 @@ def grid_columns(
     session: Session, places: Places, width: int, clock: ClockUnit = GHZ
 ) -> list[Column]:
     """Returns the columns that fit, in display order; spare width goes to columns that can grow. A
-    column without a source is left out."""
+    column whose numbers this stream does not have is left out."""
     choice = _ColumnChoice(session, places, clock, roomy=width >= MIN_ROOMY_WIDTH)
     columns = choice.of_cores() if places.pairs else choice.of_cpus()
     shown = []
@@ -210,7 +210,7 @@ def titles(
         return []
     placed = [replace(columns[0], width=MARKS_WIDTH + columns[0].width), *columns[1:]]
     marked = headings(placed[: at + 1], columns[at].key, rising=rising)
-    return marked + headings(placed[at + 1 :])  # other columns may have the same key
+    return marked + headings(placed[at + 1 :])  # columns of other threads have the same key
 
 
 # --- histories. Each cell is one interval, and the newest is at the right edge.
@@ -232,8 +232,8 @@ def history_axis(session: Session, interval: Interval, cells: int) -> Axis:
 
 
 class RowHistories:
-    """Utilisation and IPC histories of rows. The object is kept from one interval to the next, so
-    that cells of past intervals are not read again."""
+    """Utilisation and IPC histories of rows. Kept from one interval to the next, so that cells of
+    past intervals are not read again."""
 
     def __init__(
         self, session: Session, places: Sequence[Place], busy_width: int, ipc_width: int,

@@ -56,9 +56,9 @@ scale, in cells."""
 MIN_TABLE_HEIGHT = 6
 """Minimum height of a table of tasks with episodes below it."""
 MIN_WAIT = 0.1
-"""Minimum share of the time of a cell for which a task waited that is shown."""
+"""Minimum share of a cell's time spent waiting for the wait to be shown."""
 MIN_UNSEEN = 0.2
-"""Minimum share of a cell's time without a known task that is shown."""
+"""Minimum share of a cell's time used by unknown tasks for it to be shown."""
 WAIT_SIGN = "▒"
 _LEGEND: list[Run] = [
     (theme.LEVELS[8], "task0"), (" runs ", "dim"), (WAIT_SIGN, "over"), (" waits ", "dim"),
@@ -195,7 +195,7 @@ class CorePage(ChartedView):
             if has_histories:
                 line += strips.get(key, [(" " * (history_width + SCALE_WIDTH + 1), "text")])
             if origin_width >= MIN_HISTORY_WIDTH:
-                is_metric = key in session.evaluator.chosen  # any other key is that of a counter
+                is_metric = key in session.evaluator.chosen  # all other keys are those of counters
                 origin = session.evaluator.origin(key) if is_metric else ""
                 line.append((fit(f"  {safe_cells(origin or '')}", origin_width), "faint"))
             lines.append(line)
@@ -249,7 +249,7 @@ class CorePage(ChartedView):
 
 
 def _core_name(place: Place) -> str:
-    """Returns the name of the core and its place in the topology, as far as it is known."""
+    """Returns the name of the core and what is known of its place in the topology."""
     parts = [
         "" if place.core is None or len(place.cpus) == 1 else f"core {place.core}",
         f"CPU{'s' * (len(place.cpus) > 1)} {', '.join(map(str, place.cpus))}",
@@ -319,8 +319,8 @@ def task_table(
     session: Session, lanes: TaskLanes, width: int, height: int, look: Look
 ) -> list[list[Run]]:
     """Returns a table of the tasks on the CPUs of the lanes: how long each ran and waited, and when
-    it ran last. The seconds that it ran add up to the window, with those of unknown tasks and idle
-    ones."""
+    it ran last. The running times add up to the window, together with those of unknown tasks and
+    the idle time."""
     *all_tasks, unseen = lanes.task_times()
     window_s = unseen.run_s + lanes.idle_s + sum(task.run_s for task in all_tasks)
     room, shown_tasks = max(0, height - 4), all_tasks

@@ -51,7 +51,8 @@ class Arrangement:
     """The lines of the overview, and which of them scroll."""
 
     above: Sequence[PlaceLine]
-    """Package lines that stay in sight above the lines that scroll; `below`: those below them."""
+    """Package lines that stay in sight above the scrolling lines; `below`: package lines below
+    them."""
     lines: Sequence[PlaceLine]
     below: Sequence[PlaceLine]
     order: Sequence[int]
@@ -117,7 +118,7 @@ class Overview(ChartedView, Cursor):
     """Width and height, in cells, when the charts were fitted. They are stored because Textual
     computes them at each access."""
     _grid: Grid | None = None
-    """The data of the rows; None while charts are shown, which is so where they fit."""
+    """The data of the rows; None while charts are shown instead."""
     _packages: PackageLines
     _fold: Fold = "needed"
     _arrangement = Arrangement([], [], [], [])
@@ -298,7 +299,7 @@ class Overview(ChartedView, Cursor):
         all_folded = self._fold == "always" and any(line.kind == "folded" for line in plan.lines)
         if all_folded:
             super().action_move(by)
-        elif self.count:  # else no CPU matches the filter
+        elif self.count:  # empty if no CPU matches the filter
             cpus = [self.places.places[row].cpus[0] for row in plan.order]
             at = cpus.index(self.choice.cpu) if self.choice.cpu in cpus else 0
             self._select(at + by)
@@ -315,7 +316,7 @@ class Overview(ChartedView, Cursor):
         return self.HINTS_OF_CHARTS if self._grid is None else self.HINTS
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Disables folding while charts are shown, which have no packages to fold."""
+        """Disables folding while charts are shown, because they have no packages to fold."""
         exists = action != "fold" or self._grid is not None
         return exists and super().check_action(action, parameters)
 
@@ -338,7 +339,7 @@ class Overview(ChartedView, Cursor):
         fixed = event.y < len(self.heads) or 0 <= below < len(plan.below)
         if self._grid is None or not fixed:
             return
-        event.prevent_default()  # the lines may move
+        event.prevent_default()  # the order of the lines may change
         if event.y > 0 or not self.heads:
             line = plan.below[below] if below >= 0 else plan.above[event.y - 1]
             if line.row >= 0:

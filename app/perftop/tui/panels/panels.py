@@ -1,7 +1,7 @@
 """Panels side by side, with which a view fills spare lines at the bottom of the screen: "who runs",
 "who loses to whom", "what happened", and the selected core.
 
-A panel is a function of the session, an interval, the user's choices and a size. It returns lines,
+A panel is a function of the session, an interval, the user's choices and a size; it returns lines,
 each with its target for clicks. `PanelRow` puts panels of equal height side by side, makes each
 line exactly as wide as its panel, and adds margins and gaps.
 """
@@ -68,12 +68,12 @@ _LABEL_WIDTH = 10
 """Width of the labels "cause" and "evidence", in cells."""
 _MIN_WIDTH_FOR_EVIDENCE = 48
 MAX_ENDED = 64
-"""Maximum number of ended episodes that are read, the newest; no panel has as many lines."""
+"""Maximum number of ended episodes that are read, newest first; no panel has as many lines."""
 MAX_START_GAP_NS = 1_000_000_000
 """Maximum time between the starts of ended episodes of one cause that share a line, in ns."""
 MAX_SHORT_NS = 1_000_000_000
-"""Maximum length of steals that share a line although they came one after another, in ns; else a
-hypervisor that takes a little often would fill the list."""
+"""Maximum length of steals that share a line even if they did not start together, in ns. Otherwise,
+a hypervisor that often takes a little time would fill the list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +140,8 @@ def episode_groups(
     session: Session, interval: Interval, cpus: frozenset[int] | None = None
 ) -> Groups:
     """Returns the groups of episodes that run at the end of the interval, and of episodes that have
-    ended by then. `cpus`: only those on these CPUs, and of the ended ones only the newest that are
-    kept."""
+    ended by then. `cpus`: only episodes on these CPUs; among these, ended ones are only found if
+    they are among the newest MAX_ENDED."""
     now_ns = interval.time_ns
     ended, marks = session.ended, session.marks
     ended_count = bisect_right(ended, now_ns, key=lambda e: e.end_ns or 0)
@@ -165,8 +165,8 @@ def episode_groups(
 
 
 def _group_by_start(newest: Iterable[Episode]) -> list[list[Episode]]:
-    """Returns groups of episodes that have one cause, and began together, or took a little
-    of the same CPUs. `newest`: the episodes, the newest first."""
+    """Returns groups of episodes that have the same cause, and that began together or are short
+    steals from the same CPUs. `newest`: the episodes, the newest first."""
     groups: list[list[Episode]] = []
     last_group: dict[tuple[str, str], list[Episode]] = {}
     for episode in newest:
@@ -325,7 +325,7 @@ def core_pieces(
     session: Session, interval: Interval, cpus: list[int], keys: Iterable[str], clock: ClockUnit
 ) -> Iterator[Piece]:
     """Yields numbers of a core for a single line, the most important first. A number that the CPUs
-    share is shown once; only the first is shown if it is unknown."""
+    share is shown once. An unknown number is left out, unless it is the first."""
     lowering, numbers = lowering_episodes(session, interval, cpus), columns_by_key(session)
     for rank, key in enumerate((key for key in keys if key in numbers), 1):
         number = numbers[key]
@@ -466,7 +466,7 @@ class PanelRow:
 
         if callable(kind):
             return drawn_panel(kind)
-        # The numbers of this panel are also shown elsewhere on the screen, so it is drawn at each
+        # Its numbers are also shown elsewhere on the screen, so this panel is drawn at each
         # refresh.
         if kind == "selected":
             return drawn_panel(selected_core)
@@ -514,8 +514,7 @@ class PaneledView(Canvas):
     """A view with panels below its lines."""
 
     OWN_PANEL: ClassVar[Kind | None] = None
-    """The kind of panel that would only repeat the content of the view, and is therefore left
-    out."""
+    """The kind of panel that is left out, because it would only repeat the content of the view."""
     _drawn_panels: PanelRow | None = None
 
     @property
@@ -525,14 +524,14 @@ class PaneledView(Canvas):
         return 0 if self.bare else self.size.height - len(self.heads) - max(1, self.count)
 
     def panels(self, room: int, gap: int = 1, first: Kind = "who") -> list[Line]:
-        """Returns `room` lines with panels, from the left `first`; the first `gap` lines are blank.
-        All lines are blank if there is no room for panels."""
+        """Returns `room` lines with panels, of which `first` is the leftmost; the first `gap` lines
+        are blank. All lines are blank if there is no room for panels."""
         height = room - gap
         if height < MIN_HEIGHT:
             self._drawn_panels = None
             return [BLANK] * room
         width = self.width if self.side_width else self.size.width
-        # In a row with few lines, losses, if any, replace the tasks.
+        # If the row has few lines, losses, if there are any, replace the tasks.
         if self.OWN_PANEL != "losses" and height < 2 * MIN_HEIGHT:
             running = episode_style.episodes_during(self.session, self.interval)
             first = "losses" if any(e.kind == NEIGHBOUR for e in running) else first

@@ -41,7 +41,7 @@ from perftop.tui.shared.episode_style import CPU_KINDS, RowEpisode, RowEpisodes
 from perftop.tui.shared.verdict import Verdict, is_past, verdict_at
 
 MAX_CPU_COLUMNS = 4
-"""Maximum number of CPUs for which each CPU has a column."""
+"""Maximum number of CPUs at which each CPU has its own column."""
 MIN_WIDTH_FOR_OWNERS = 88
 MIN_BOLD_WAIT = 0.2
 """Minimum share of the time for which a task waited at which that share is drawn bold."""
@@ -85,7 +85,7 @@ def who_runs(
         return [(panel_title("who runs", "", width), None), *lines]
     is_low = height < MIN_HEIGHT_FOR_HEADINGS
     shown = task_columns(session, interval, ranked, width, low=is_low)
-    if is_low:  # the title's line has the headings, except that of the names
+    if is_low:  # the headings are on the title's line, without that of the names
         numbers = [column for column in shown if column.key not in {"name", "pid", "owner"}]
         after = headings(numbers)
         after.append((" " * max(0, width - total_width(shown)), "dim"))
@@ -287,7 +287,7 @@ class Ranking:
         return pid if self.grouping == "task" else 0, name
 
     def total_s(self, task: RankedTask) -> float:
-        """Returns the CPU seconds that a task has used since perftop began to watch."""
+        """Returns the CPU seconds that a task has used since perftop began to read tasks."""
         return self._totals_s.get((task.pid, task.comm), nan)
 
     @cached_property
@@ -333,8 +333,8 @@ def ranking(session: Session, interval: Interval, grouping: Grouping = "task") -
     return last
 
 
-# --- The cores that lose most, now or within the last minute: which of them they are, and a list
-# with who loses what to whom and the losses of the last ten minutes.
+# --- The cores that lose most, now or within the last minute, and the list of them: what each core
+# loses, to which task, and its losses of the last ten minutes.
 
 MAX_WORST = 10
 RECENT_NS = 60_000_000_000
@@ -365,7 +365,7 @@ class Loser(NamedTuple):
 
     @property
     def percent(self) -> str:
-        """The lost share as it is written into the ring of the core; '' if unknown."""
+        """The lost share as text for the ring around the core; '' if unknown."""
         return f"−{100 * self.share:.0f}" if isfinite(self.share) else ""
 
 
@@ -487,14 +487,14 @@ def _loss_strip(
 # --- The comparison of the selected range, A, with the range that was held before, B.
 
 MIN_DIFFERENCE = 0.01
-"""Minimum difference in CPUs that the sentence states, and that is red if it is a loss."""
+"""Minimum difference, in CPUs, that the sentence names and that is drawn red if it is a loss."""
 
 
 def a_against_b(
     session: Session, interval: Interval, choice: Choice, width: int, height: int
 ) -> list[PanelLine]:
-    """Returns the comparison of the selected range with the range that is held as B. It is shown in
-    place of the tasks."""
+    """Returns the comparison of the selected range with the range that is held as B. This panel
+    replaces that of the tasks."""
     lengths = [interval.elapsed_s] + ([choice.held[0].elapsed_s] if choice.held else [])
     heading = panel_title("A against B", " and ".join(f"{s:.1f} s" for s in lengths), width)
     lines = comparison_lines(session, interval, choice, width, height - 1)

@@ -1,10 +1,10 @@
-"""Widgets that consist of lines, drawn by Textual's Line API. A view provides its lines as runs;
+"""Widgets that consist of lines, drawn with Textual's Line API. A view provides its lines as runs;
 only the lines that have changed are made into strips and painted.
 
 A `PageWidget` makes all its lines at once. A `Canvas` is one of the views of the main screen. It
-has fixed lines at its top and bottom, and between them lines that scroll and can be clicked. It has
-three verbs: `set` an interval, `lay_out` all lines, `draw` the lines that have changed. A `Cursor`
-is a canvas in which a cursor moves from line to line.
+has fixed lines at its top and bottom, and between them lines that scroll and can be clicked. Its
+main methods are `set` (an interval), `lay_out` (all lines) and `draw` (the lines that have
+changed). A `Cursor` is a canvas in which a cursor moves from line to line.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ NOTES = (
 name."""
 HAPPENED_NOTE, LAST_NOTE = 1, 2
 MIN_SIZE_FOR_NOTES = Size(100, 50)
-"""Minimum size of a screen on which each note has a blank row beside its subject; on smaller ones
-notes are shown one at a time, in the row of the first."""
+"""Minimum size of a screen on which each note has a blank row beside its subject; on smaller
+screens, notes are shown one at a time, in the row of the first."""
 
 
 def has_rows(screen: Size) -> bool:
@@ -64,7 +64,7 @@ def has_rows(screen: Size) -> bool:
 
 def note_line(choice: Choice, note: int, x: int, size: int, *, is_above: bool) -> Line:
     """Returns a note in `size` cells, joined to its subject, which is at cell `x` of the next line
-    or, unless `is_above`, of the line before. The first note that is left is marked."""
+    or, unless `is_above`, of the line before. The first of the notes that are left is marked."""
     key, before, after = NOTES[note]
     is_first = note == choice.notes[0]
     runs: list[Run] = [
@@ -117,7 +117,8 @@ class StripCache:
 
     def cropped(self, key: Hashable, line: Line, width: int, crop: Region) -> Strip:
         """Returns the strip of a line, cut to the region that Textual asks for. The strip includes
-        the background and needs no borders or filters, which would be most of a line's cost."""
+        the background and needs no borders or filters, which would take most of the time spent on a
+        line."""
         return self.strip(key, line, width).crop_extend(crop.x, crop.right, None)
 
     def paint(self, lines: Sequence[tuple[Hashable, Line]], width: int, visible_width: int) -> None:
@@ -243,11 +244,11 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
 
     @property
     def hints(self) -> tuple[str, ...]:
-        """Those of HINTS whose keys have an effect now."""
+        """The ids in HINTS whose keys have an effect now."""
         return self.HINTS
 
     def begin(self) -> None:
-        """Prepares for another machine or filter. The view may have no size yet."""
+        """Prepares the view for another machine or filter. The view may have no size yet."""
 
     def is_outdated(self) -> bool:
         """Returns whether this interval needs another layout, as after `begin`. Only called after

@@ -1,5 +1,5 @@
-"""The user's choices. All views of a screen share them, so the selected core and the filter are the
-same in every view; and the rows of views, which follow from the topology and the filter.
+"""The user's choices, which all views of a screen share, so that the selected core and the filter
+are the same in every view; and the rows of views, which follow from the topology and the filter.
 """
 
 from __future__ import annotations
@@ -57,20 +57,20 @@ class Choice:
     range_ns: tuple[int, int] | None = None
     """Raw times of the start and the end of the selected range; None if there is none."""
     held: tuple[Interval, Verdict | None] | None = None
-    """The numbers of the range B, which was held, and the verdict on it; None if there is none."""
+    """The numbers of the held range, B, and the verdict on it; None if no range is held."""
     notes: list[int] = field(default_factory=list)
     """The notes for a new user that are left, as indices of `canvas.NOTES`."""
     captions: Mapping[str, str] = field(default_factory=partial(captions, {}))
     """Displayed names of keys, by id."""
     stale: bool = False
-    """Whether the stream has ended, so that the numbers shown are its last ones."""
+    """Whether the stream has ended, so that the shown numbers are no longer updated."""
     ascii: bool = False
     _mask_source: tuple[Filter, Session, Sequence[object]] | None = None
     """The filter, session and topology from which the mask was made."""
 
     @property
     def is_comparing(self) -> bool:
-        """Whether a range is selected that is not the one held."""
+        """Whether the selected range differs from the held range."""
         ranges = self.ranges_ns
         return self.range_ns is not None and "B" in ranges and ranges["B"] != self.range_ns
 
@@ -90,7 +90,7 @@ class Choice:
         valid filter, raises FilterError and changes nothing."""
         self.filter = parse(text)
         self.cpu = cpu
-        self.mask = self._mask_source = None  # makes views check the selected core again
+        self.mask = self._mask_source = None  # a new mask makes views check the selected core again
 
     def update_mask(self, session: Session | None, interval: Interval | None) -> None:
         """Computes the mask if it may have changed. An equal mask does not replace the old object,
@@ -119,7 +119,7 @@ class Choice:
 
 ORDERS = ("topology", "CPU number", "worst first")
 MIN_NAME_WIDTH = 4
-"""Minimum width of a column of names, in cells: that of its heading."""
+"""Minimum width of a column of names, in cells: the width of its heading."""
 
 
 @dataclass(frozen=True, slots=True)

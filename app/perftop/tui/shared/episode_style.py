@@ -1,7 +1,7 @@
-"""The markers, styles and sentences of episodes in all views; which episodes run; and episodes by
-row: the marker of a row, the numbers that episodes make worse there, and the loss.
+"""The markers, styles and sentences of episodes in all views; the running episodes; and the
+episodes of each row: its marker, the numbers that they make worse there, and its loss.
 
-Lists by CPU are made again only when an episode begins, grows or ends. So the cost of a refresh
+Lists by CPU are rebuilt only when an episode begins, grows or ends, so the cost of a refresh
 depends on the number of visible rows, not on the number of CPUs.
 """
 
@@ -105,7 +105,7 @@ _GAP_OF_CAUSE = {"current": "power", "thermal": "heat", "prochot": "heat", "vr":
 
 
 def gap_cause(kind: str, cause: str) -> str:
-    """Returns what holds the clock below its ceiling during an episode; one of
+    """Returns the cause of the clock's gap below its ceiling during an episode; one of
     `charts.GAP_CAUSES`."""
     by_cause = "power" if cause.startswith("power") else "unknown"
     return _GAP_OF_KIND.get(kind) or _GAP_OF_CAUSE.get(cause, by_cause)
@@ -119,7 +119,8 @@ sleep."""
 CPU_KINDS = frozenset({"neighbour", *(key for key, kind in KINDS.items() if kind.is_per_cpu)})
 """Kinds of episodes that affect single CPUs; the other kinds can affect a whole package."""
 MIN_LOST_HZ = 5e6
-"""Minimum loss of clock that counts as a loss, in Hz; the SIMD level of a CPU may cost nothing."""
+"""Minimum reduction of a clock that counts as a loss, in Hz; an episode of a SIMD licence may cost
+no clock."""
 
 
 def lowered_number(episode: Episode) -> str:
@@ -258,12 +259,12 @@ class RowEpisodes:
         return episodes, [e for e in episodes if e.kind in wide_kinds]
 
     def victims(self, places: Places) -> dict[int, RowEpisode]:
-        """Returns the episodes of the cores that lose something which their package as a whole does
-        not, by index of their place."""
+        """Returns the episodes of the cores that lose something that their package as a whole does
+        not lose, by index of their place."""
         return {i: worst for i, worst in self._by_place(places) if worst.victim}
 
     def lost_shares(self, places: Places) -> dict[int, float]:
-        """Returns the share that each core loses to its worst episode, also to one of its whole
+        """Returns the share that each core loses to its worst episode, which may affect its whole
         package, by index of its place."""
         worst = ((i, e) for i, e in self._by_place(places) if is_loss(e.episode))
         return {i: np.nan_to_num(self.share(episode)) for i, episode in worst}

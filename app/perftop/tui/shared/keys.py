@@ -16,7 +16,8 @@ Place = Literal["app", "replay", "monitor", "rows", "heat", "time", "table", "co
 """The place where a key works: in the whole app; in the app while it shows a recording (replay); in
 all views (monitor); in views whose cursor moves up and down (rows); in one view; in all lists
 (menu); in lists with several choices (chooser); in the prompt; in a command's output while the
-output fills the screen; on the fleet's screen, where some keys of other places work too (FLEET)."""
+output fills the screen; on the fleet's screen, where some keys of other places (FLEET) also
+work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +227,7 @@ def caption(key: str) -> str:
 def _sign(name: str) -> str:
     """Returns the ASCII character with this Unicode name, such as ; for `semicolon`; if there is
     none, the name itself."""
-    # the name is a letter; looking letters up would load a megabyte of Unicode names
+    # a letter is its own name; a look-up would load a megabyte of Unicode names
     if len(name) == 1:
         return name
     try:
@@ -311,8 +312,8 @@ def canonical(key: str) -> str | None:
 
 
 def clashes(keymap: Mapping[str, str]) -> Iterator[tuple[str, Key, Key]]:
-    """Yields the name of each key that has two different actions in one view, with the two table
-    entries."""
+    """Yields the name of each key that has two different actions in one view, with the table
+    entries of both."""
     views = [[key for key in KEYS if key.place in places] for places in VIEWS.values()]
     for view in [*views, [key for key in KEYS if key.place == "app" or key.id in FLEET]]:
         owners: dict[str, Key] = {}

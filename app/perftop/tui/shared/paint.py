@@ -14,7 +14,8 @@ most lines change several times a second, this would be most of the cost. Three 
 3. Only differences are written. As long as nothing else has written to the terminal, the lines on
    the terminal are known, and equal runs at both ends of a line are not written again.
 
-Without 1 to 3, a refresh takes 1.3 times (2 CPUs) to 2.5 times (256 CPUs) the CPU time.
+Without these measures, a refresh takes from 1.3 times (2 CPUs) to 2.5 times (256 CPUs) as much CPU
+time.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ _RESET = "\x1b[0m"
 
 
 FADED = "~"
-"""Prefix of the key of a style that is faded: of what is outside the selected range."""
+"""Prefix of the key of a faded style, which is used outside the selected range."""
 _FADED_SHARE = 0.68
 """Share by which a faded style is blended towards the background."""
 
@@ -98,7 +99,8 @@ class Ink:
     def write(self, runs: Iterable[Run], blanks: int = 0) -> str:
         """Returns the runs with their escape sequences, followed by `blanks` blanks. Adjacent runs
         of one style share a sequence. Blanks need no sequence if the background stays the same. If
-        only the letter colour changes, as is most frequent, only that colour is switched."""
+        only the letter colour changes, which is the most frequent case, only that colour is
+        switched."""
         parts: list[str] = []
         append, switches = parts.append, self._switches
         last_key, ground, field = "", None, False
@@ -170,7 +172,7 @@ def ready_strip(runs: Sequence[Run], ink: Ink, size: int, *, ascii_: bool) -> Re
 
 
 class ReadyStrip(Strip):
-    """A strip of exactly `size` cells: the runs, followed by blanks."""
+    """A strip of exactly `size` cells: runs, followed by blanks."""
 
     # The attributes of the base class are made when they are first read.
     __slots__ = ["_rendered", "ink", "runs", "used_width"]

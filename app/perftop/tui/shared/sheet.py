@@ -1,8 +1,7 @@
-"""A sheet: the numbers of one interval by row, from which rows are drawn. At each refresh, numbers
-of all rows are read as arrays; numbers of the visible rows are converted to Python numbers.
-
-Every number is the number of a CPU, as in `stat`. A row shows the numbers of all its CPUs, or the
-number of the busiest CPU; for halts and steal, the highest number. Nothing is averaged over
+"""Sheets: the numbers of one interval by row, from which rows are drawn. At each refresh, the
+numbers of all rows are read as arrays, and those of the visible rows are converted to Python
+numbers. Every number is that of a CPU, as in `stat`. A row shows the numbers of all its CPUs, or
+the number of the busiest CPU; for halts and steal, the highest number. Nothing is averaged over
 siblings. Rows are ordered by these numbers; a field is a number that a heat map or a time axis can
 show for every CPU.
 """
@@ -293,9 +292,9 @@ def _round_end(top: float) -> float:
 
 
 def field_scale(field: Number, values: Floats, previous: Scale | None = None) -> Scale:
-    """Returns a scale that shows differences between CPUs: a scale of shares starts at 0, a scale
-    of clocks ranges from about the slowest to the fastest clock. `previous`, the scale in use, is
-    returned while it still fits."""
+    """Returns a scale that shows differences between CPUs: a scale of shares starts at 0; a scale
+    of clocks ranges from about the slowest clock to about the fastest. `previous`, the scale in
+    use, is returned while it still fits."""
     known_values = values[np.isfinite(values)]
     known_values = known_values if len(known_values) else np.zeros(1)
     min_value, max_value = float(known_values.min()), float(known_values.max())

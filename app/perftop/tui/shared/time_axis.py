@@ -25,7 +25,7 @@ from perftop.session.session import Session
 from perftop.tui.shared import episode_style
 
 Unix = Callable[[int], float]
-"""Converts raw ns to Unix time in seconds; `Session.unix` is such a function."""
+"""Converts a raw time in ns to Unix time in seconds; `Session.unix` is such a function."""
 Tick = tuple[int, str]
 """The cell of a round time, and this time as text."""
 
@@ -60,15 +60,15 @@ class Axis:
     to and including its end."""
 
     end_ns: int
-    """Raw ns at which the last bin ends. If the axis moves with time, it is a multiple of the bin
-    length, so that the edges of bins do not change."""
+    """Raw time in ns at which the last bin ends. If the axis moves with time, it is a multiple of
+    the bin length, so that the edges of bins do not change."""
     bin_ns: int
     columns: int
     """Number of columns of the chart, each a bin."""
     now_ns: int
-    """Raw ns of the newest moment; it may be earlier than `end_ns`."""
+    """Raw time in ns of the newest moment; it may be earlier than `end_ns`."""
     first_ns: int | None = None
-    """Raw ns at which the history begins; None if it covers the whole axis."""
+    """Raw time in ns at which the history begins; None if it covers the whole axis."""
     cell_columns: int = 1
     """Columns of each cell of the screen: 2 for charts of dots."""
 
@@ -139,9 +139,10 @@ class Axis:
 
 def fit_axis(now_ns: int, window_s: float, room: int, first_ns: int | None = None) -> Axis:
     """Returns the finest axis of `room` cells that covers the window. While the history, which
-    begins at `first_ns`, fills no more than half of the window, the axis is half, a quarter … of
-    the window: it rarely changes, because all of the chart changes with it. The distance of the
-    ticks is a multiple of the bin length. Bins may be shorter than the sampling interval."""
+    begins at `first_ns`, fills no more than half of the window, the axis covers a half, a quarter,
+    … of the window. It changes only in such large steps, because the whole chart changes with it.
+    The distance of the ticks is a multiple of the bin length. Bins may be shorter than the sampling
+    interval."""
     window_ns = window_s * 1e9
     if first_ns is not None:
         while now_ns - first_ns <= window_ns / 2 >= MIN_AXIS_NS:
@@ -243,7 +244,7 @@ def ticks(axis: Axis, unix: Unix | None) -> list[Tick]:
 def round_times(since_ns: int, step_ns: int, unix: Unix | None) -> Iterator[tuple[int, str]]:
     """Yields, without end, the moments from `since_ns` on (in raw ns) at which local time, or the
     time since the zero of the axis, is a multiple of the step, each with this time as text."""
-    # Converted once; otherwise rounding would make ticks jitter.
+    # Converted only once: rounding each time would make ticks jitter.
     zero_ns = 0 if unix is None else round(unix(0) * 1e9)
     start_ns = zero_ns + since_ns
     offset_s = 0 if unix is None else _utc_offset_s(start_ns // (_QUARTER_S * _SECOND_NS))

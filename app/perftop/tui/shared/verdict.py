@@ -1,8 +1,8 @@
-"""The verdict: the first line of `why` over the last seconds, up to the shown moment; over its
-whole time for a watched job that has ended.
+"""The verdict: the first line of `why` over the last seconds up to the shown moment, or, for a
+watched job that has ended, over its whole run.
 
-A live session is summed up from its start, so the last seconds are the difference of two totals. A
-past moment is summed up again from history.
+A live session keeps totals from its start, so the last seconds are the difference of two totals.
+For a past moment, totals are computed again from the history.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ SPAN_NS = 10_000_000_000
 FIRST_NS = 3_000_000_000
 """Span in ns before the first verdict."""
 STEP_NS, CALM_STEP_NS = 1_000_000_000, 2_000_000_000
-"""Minimum time between two verdicts, in ns; the second after one without a loss, as long as no
-episode runs."""
+"""Minimum time between two verdicts, in ns; CALM_STEP_NS applies after a verdict without a loss, as
+long as no episode runs."""
 MAX_READ = 40_000
 """Maximum product of samples and CPUs that is read again for a past moment."""
 WARN, ALARM = 0.01, 0.05
@@ -134,9 +134,9 @@ class _Verdicts:
         self._job_verdict: Verdict | None = None
         """The verdict on a watched job that has ended; None while it runs."""
         self._basis = False, 0.0, False
-        """Whether the verdict is on a past moment; the length in seconds of the selected range, 0
-        if the verdict is on the last seconds; and whether all episodes of a recording were
-        known."""
+        """Inputs of the last verdict: whether it is on a past moment; the length in seconds of the
+        selected range, or 0 if it is on the last seconds; and whether all episodes of a recording
+        were known."""
         self._until_ns = 0
         """Raw time at which the verdict's span ends."""
         self._worst_since: tuple[tuple[str, str], int] = ("", ""), 0
@@ -144,8 +144,8 @@ class _Verdicts:
         self._last_loss: tuple[str, int] = "", -LAST_SHOWN_NS
         """Text of the last verdict with a loss, and the raw time at which it was last true."""
         self._loss_sums: deque[tuple[int, float, float]] = deque(maxlen=STRIP_NS // STRIP_STEP_NS)
-        """Every STRIP_STEP_NS, and last: the raw time, and the seconds that tasks wanted and lost
-        from the start of the session to that time."""
+        """The raw time, and the seconds that tasks wanted and lost from the start of the session to
+        that time; one entry per STRIP_STEP_NS, and the latest."""
 
     def at(self, session: Session, interval: Interval, *, is_range: bool) -> Verdict:
         past = is_past(session, interval)
@@ -192,7 +192,7 @@ class _Verdicts:
             return totals
         first_ns = totals.end_ns - SPAN_NS
         reads = len(session.topology) * SPAN_NS // session.hello.sample_ns
-        # A busy machine draws late, and then has no time to read history again.
+        # A busy machine draws late, and then has no time to read the history again.
         is_near = first_ns - SPAN_NS // 2 <= states[0].end_ns <= first_ns + STEP_NS
         if is_near or (len(states) > 1 and reads > MAX_READ):
             return totals.since(states[0])
@@ -200,8 +200,8 @@ class _Verdicts:
 
     def _live_verdict(self, session: Session, interval: Interval) -> Verdict:
         """Returns the verdict on the last seconds, with the time since which its cause is the
-        worst. If the cause took nothing recently, it has ended: then the verdict is on the time
-        since."""
+        worst. If the cause has cost nothing recently, it has ended, and the verdict covers only
+        that recent time."""
         now_ns = session.now_ns
         totals = session.totals()
         wanted_s, lost = totals.losses.whole_s, totals.losses.lost_ratio
@@ -272,7 +272,7 @@ def _past_verdict(session: Session, interval: Interval, *, is_range: bool) -> Ve
         text = "No verdict: the samples of this moment are not kept"
         return Verdict(text, (), theme.UNKNOWN, 0.0, is_past=True)
     verdict = _verdict(session, totals, interval, past=True)
-    if is_range or not verdict.level:  # the user knows the range; evidence of calm has the span
+    if is_range or not verdict.level:  # evidence of calm contains the span
         return verdict
     return verdict.with_span("in all" if is_whole_run else "in the last")
 
@@ -338,8 +338,8 @@ def _sign(kind: str) -> str:
 
 
 def _losses_by_name(findings: Sequence[Finding]) -> tuple[Loss, ...]:
-    """Returns the losses, the greatest first. Heat, for one, can both stop CPUs and lower their
-    clock, which are two findings of one name."""
+    """Returns the losses, the greatest first. For example, heat can both stop CPUs and lower their
+    clock, which gives two findings with one name."""
     losses: dict[str, Loss] = {}
     for finding in findings:
         name = _loss_name(finding)

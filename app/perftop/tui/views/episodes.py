@@ -44,7 +44,7 @@ MIN_HEIGHT_FOR_DETAILS = 12
 """Minimum number of lines for details of the selected episode, and for a heading above the
 titles."""
 MAX_VERDICT_LINES = 2
-"""Maximum number of lines with a loss that is no episode."""
+"""Maximum number of lines about a loss that is not an episode."""
 _DETAILS = 5, 10
 """Minimum and maximum number of lines about the selected episode."""
 
@@ -172,16 +172,16 @@ _DETECTABLE = {
     "smi": ("SMIs", (("smi",),)),
     "ramp": ("clock ramps", (("busy_hz",),)),
 }  # fmt: skip
-"""The name of each kind of episode in the plural, and groups of counters or metrics. Detecting the
-kind requires one of each group."""
+"""The plural name of each kind of episode, and groups of counters or metrics, one of each of which
+is needed to detect the kind."""
 
 
 def no_episodes(
     session: Session, size: int, *, is_filtered: bool, has_losses: bool
 ) -> list[list[Run]]:
     """Returns the lines of an empty list: the kinds that perftop detects, and the kinds that it
-    cannot detect here, with the reasons. `has_losses`: whether the verdict is shown above, on a
-    loss that is no episode."""
+    cannot detect here, with the reasons. `has_losses`: whether a verdict about a loss that is not
+    an episode is shown above."""
     missing_reasons = {m.what: m.why for m in lasting_reasons(session) if m.cpus is None}
     metrics = [key for key, variants in session.evaluator.chosen.items() if variants]
     served_keys = {*session.counters.columns, *metrics}
@@ -216,7 +216,7 @@ class Episodes(PaneledView, Cursor):
 
     @dataclass(eq=False)
     class Visited(Message):
-        """A request of the user to see an episode at the moment `time_ns` (raw)."""
+        """Message: the user asks to see the moment `time_ns` (raw) of an episode."""
 
         time_ns: int
 
@@ -231,10 +231,10 @@ class Episodes(PaneledView, Cursor):
         self._empty_lines: list[list[Run]] = []
         """Lines shown if there are no episodes."""
         self._ended_episodes: tuple[object, list[Episode]] = None, []
-        """A key that changes when ended episodes must be sorted again, and the sorted ended
-        episodes."""
+        """A key that changes when ended episodes must be sorted again, followed by these episodes
+        in order."""
         self._is_from_click = False
-        """Whether a click on another view has selected the episode, so that a second click opens
+        """Whether the episode was selected by a click in another view, so that a second click opens
         it."""
         self._is_refused = False
         """Whether the user tried to open the selected episode, but it is older than the history."""
@@ -265,8 +265,8 @@ class Episodes(PaneledView, Cursor):
         self.feet = [*detail_lines, *self.panels(self.spare - len(detail_lines))]
 
     def _verdict_lines(self) -> list[list[Run]]:
-        """Returns the verdict if tasks lose more than in any running episode, without an episode:
-        when they wait for a CPU."""
+        """Returns the verdict if tasks lose more without an episode, by waiting for a CPU, than in
+        any running episode."""
         is_range = self.choice.range_ns is not None
         verdict = verdict_at(self.session, self.interval, is_range=is_range)
         running = [[e] for e in self._lines if e.end_ns is None]

@@ -1,9 +1,9 @@
 """Flows of CPU time from losers to takers: the lost seconds of the verdict's report, divided among
-the tasks that lost and the tasks that took them.
+the tasks that lost them and the tasks that took them.
 
-Time that tasks waited for a CPU is divided by how long each task of the CPU waited, and how long
-others ran there meanwhile. What a sibling, saturated memory or the hypervisor costs a CPU is
-divided by how long its tasks ran.
+Time that tasks waited for a CPU is divided in proportion to the waiting time of each task of the
+CPU and to the running time of the others there. Time that a CPU lost to a sibling, saturated memory
+or the hypervisor is divided in proportion to the running times of its tasks.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from perftop.session.task_times import UNKNOWN_CPU, TaskTimes
 from perftop.tui.shared.episode_style import is_running_at
 
 MIN_LOST_S = 0.3
-"""Minimum loss of a flow, in seconds; smaller ones are joined, apart from the largest."""
+"""Minimum loss of a flow, in seconds; all smaller flows except the largest flow are joined."""
 MIN_SHOWN_S = 0.05
-"""Minimum loss of all small flows together, in seconds; less would be shown as 0.0."""
+"""Minimum total loss of the small flows, in seconds; less would be shown as 0.0."""
 MIN_PART = 0.02
-"""Minimum share that a task has in a loss or in taking it; smaller parts are left out."""
+"""Minimum share of a task in a loss, as its loser or taker; smaller shares are left out."""
 MAX_PLACE = 60
 """Maximum cells of a list of CPUs; a longer one is replaced by their number."""
 OTHERS_NAME = "others"
@@ -53,13 +53,13 @@ class Flow:
     cause: str
     lost_s: float = 0.0
     pairs: dict[tuple[int, int, int], float] = field(default_factory=dict)
-    """Lost seconds by PID of the taker, PID of the loser, and number of the CPU."""
+    """Lost seconds by PID of the taker, PID of the loser, and CPU number."""
     wanted_s: dict[tuple[int, int], float] = field(default_factory=dict)
     """Seconds that the losers ran or waited, by their PID and the number of the CPU."""
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Key that identifies the flow, which stays the same while its seconds change."""
+        """Key of the flow, which stays the same while the seconds change."""
         pids = {pair[:2] for pair in self.pairs}
         return self.taker, self.loser, self.cause, *(pids if len(pids) == 1 else ())
 
@@ -100,10 +100,10 @@ def _name(comm: str, pids: Collection[int]) -> str:
 
 
 def flows(session: Session, report: Report, rows: Collection[int], *, folded: bool) -> list[Flow]:
-    """Returns the flows on the CPUs at these positions, the largest first; small ones are joined at
-    the end, and left out if they are below MIN_SHOWN_S together. So the flows have the seconds of
-    the report's causes. `folded`: tasks of the same name share a flow. No flow is returned if all
-    are small and together below MIN_SHARE."""
+    """Returns the flows on the CPUs at these positions, the largest first. Small flows are joined
+    into the last one, which is left out if it is below MIN_SHOWN_S, so that the flows add up to the
+    losses in the report. `folded`: tasks of the same name share a flow. Returns no flow if all are
+    small and their sum is below MIN_SHARE."""
     tasks = _Tasks(session, report)
     by_key: dict[tuple[object, ...], Flow] = {}
     for (kind, cause), lost_s in report.sums.by_cause.items():
@@ -209,7 +209,7 @@ def _weights_to_parts(weights: Weights) -> dict[Task, float]:
     return {task: w / whole for task, w in large.items()} or {UNKNOWN_TASK: 1.0}
 
 
-# --- what is known of one flow
+# --- the details of a flow
 
 CAUSES = {
     "sibling": "both run on the two threads of one core",
@@ -226,8 +226,8 @@ def details(
     session: Session, report: Report, flow: Flow, *, largest: bool, lasting: str
 ) -> list[tuple[str, str]]:
     """Returns labels and texts on a flow. `largest`: whether no other flow of its cause is larger,
-    so that the statements of the report on the cause apply to this flow. `lasting`: how long the
-    cause has been the worst; '' if it is not known."""
+    so that what the report says about the cause applies to this flow. `lasting`: how long the cause
+    has been the worst; '' if it is not known."""
     finding = next((f for f in report.findings if f.cause[1] == flow.cause), None)
     cpus, end_ns = flow.cpus, report.interval.time_ns
     episodes = [e for e in session.episodes(end_ns - _HOUR_NS, end_ns)
@@ -269,8 +269,8 @@ def _gain(flow: Flow, newest: Episode | None) -> str:
 
 
 def _remedy(session: Session, flow: Flow, finding: Finding | None, *, largest: bool) -> str:
-    """Returns a command or a sentence against the taker; '' if none is known. A command never names
-    a process that has ended."""
+    """Returns a command or a sentence that stops the taker from taking time; '' if none is known. A
+    command never names a process that has ended."""
     takers: dict[Task, float] = {}
     for (pid, _, _), seconds in flow.pairs.items():
         takers[pid, flow.taker] = takers.get((pid, flow.taker), 0.0) + seconds

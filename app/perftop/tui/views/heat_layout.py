@@ -1,4 +1,4 @@
-"""The layout of the heat map: the position of every core, and rings round cores that lose
+"""The layout of the heat map: the position of every core, and rings around cores that lose
 something."""
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class Cell:
     wide: int
     high: int
     blank_lines: int
-    """Number of empty lines for rings round the cell: 2: one above and one below it; 1: one between
-    two rows of cells, which their rings share; 0: there are no rings."""
+    """Number of empty lines for rings around the cell: 2: one above and one below; 1: one between
+    two rows of cells, shared by their rings; 0: no rings are drawn."""
     has_halves: bool
     """Whether two threads share a line of the cell; else each thread has its own line."""
 
@@ -86,7 +86,7 @@ def packages(session: Session, places: Places) -> tuple[list[Package], list[int 
         die = next((die for die in dies if die is not None), None)
         rows_of.setdefault(place.package, {}).setdefault((die, place.l3), []).append(row)
     cache_groups = [_groups(caches) for caches in rows_of.values()]
-    if all(len(group.rows) == 1 for group in chain(*cache_groups)):  # no two cores share an L3
+    if all(len(group.rows) == 1 for group in chain(*cache_groups)):  # each core has its own L3
         cache_groups = [[Group("", tuple(row for group in groups for row in group.rows))]
                  for groups in cache_groups]  # fmt: skip
     return cache_groups, list(rows_of)
@@ -94,7 +94,7 @@ def packages(session: Session, places: Places) -> tuple[list[Package], list[int 
 
 def _groups(caches: dict[tuple[int | None, int | None], list[int]]) -> Package:
     """Returns the groups of a package. `caches`: its rows, by die and L3. A label names the die
-    only if there are several dies and the L3 does not identify the die."""
+    only if there are several dies and the L3 alone does not identify it."""
     dies = list(dict.fromkeys(die for die, _ in caches))
     one_cache_each = len(caches) == len(dies)
     groups = []
@@ -253,12 +253,12 @@ def _blocks(groups: Package, names: Sequence[str], form: _Form) -> list[list[Par
     return [*lines, []] if form.cell.blank_lines == 1 else lines
 
 
-# --- rings round cores that lose something. Rings that touch share a line.
+# --- rings around cores that lose something. Rings that touch share a line.
 
 RIGHT, LEFT, DOWN, UP = 1, 2, 4, 8
 """Directions into which the strokes of a cell lead; cells of rings add them up."""
 _STROKES = {True: " ╺╸━╻┏┓┳╹┗┛┻┃┣┫╋", False: " ╶╴─╷┌┐┬╵└┘┴│├┤┼"}
-"""Signs by whether the core loses now, and by the sum of the directions."""
+"""Signs of the strokes, indexed by whether the core loses now and by the sum of the directions."""
 
 
 @dataclass(frozen=True, slots=True)

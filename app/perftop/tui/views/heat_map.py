@@ -50,8 +50,8 @@ get."""
 NUMBER_WIDTH = 4
 """Width, in columns, of cells that show values as numbers."""
 LOSERS_CELLS, SIGN_CELLS = 52, 42
-"""Number of cells in the legend for the cores that lose most, reserved so that nothing moves when a
-core loses something, and for the meaning of signs."""
+"""Number of cells reserved in the legend for the cores that lose most, so that nothing moves when a
+core loses something; and number of cells for the meaning of signs."""
 MIN_WIDTH_FOR_RAMP = 100
 """Minimum width, in cells, at which all steps of the ramp are shown; below it, every other step."""
 NO_LOSS_TEXT = "no core loses anything to an episode"
@@ -138,8 +138,8 @@ class Heat:
     def legend(
         self, cell: Cell, size: int, losers: Sequence[Loser], *, is_asked: bool, ascii_: bool
     ) -> list[Run]:
-        """Returns the second line: how to read a cell, and the cores that lose most. `losers`:
-        those to be named, because they are not listed beside the map. `is_asked`: whether the user
+        """Returns the second line: how to read a cell, and the cores that lose most. `losers`: the
+        cores to name, because they are not listed beside the map. `is_asked`: whether the user
         asked for the worst core although no core loses anything."""
         wordings = self._cell_explanations(cell, ascii_=ascii_)
         room = size - LOSERS_CELLS
@@ -307,7 +307,7 @@ class HeatMap(PaneledView):
         )
         places = self.places.places
         if not self._folded.isdisjoint(places[loser.row].package for loser in self._losers):
-            self.make_layout()  # a core in a folded package now loses time, clock or IPC
+            self.make_layout()  # a core in a folded package now loses something
         self._cpu_cells = heat.cpu_cells(
             self._plan.cell, theme.letter_styles(self.app.theme), ascii_=self.choice.ascii
         )
@@ -325,7 +325,7 @@ class HeatMap(PaneledView):
         self._make_side(selected)
 
     def _make_marks(self, heat: Heat) -> None:
-        """Makes the signs beside cells: the sign of suspect values, rings round cores that lose
+        """Makes the signs beside cells: the sign of suspect values, rings around cores that lose
         something, where there is room, else the sign of their episode; and the cursor, which
         replaces any of these."""
         before, after = dict[int, Run](), dict[int, Run]()

@@ -39,13 +39,13 @@ from perftop.tui.views.flows import Flow, details, flows, join_flows
 
 NO_LOSS_TEXT = "No CPU is losing time to a neighbour"
 MIN_SPAN_NS = 1_000_000_000
-"""Minimum time, in ns, that the numbers of threads cover, because threads run in slices and sleep
+"""Minimum time, in ns, that the numbers of threads cover; threads run in short slices with sleep
 between them."""
 MIN_WIDTH_FOR_BARS = 110
 MAX_CPU_LIST = 24
 """Maximum width of a list of CPUs, in cells; a longer list is replaced by the number of CPUs."""
 MIN_ROWS = 6
-"""Number of rows, with a heading, for which the lines about the selected row leave room."""
+"""Number of rows, including a heading, for which the lines about the selected row leave room."""
 _LABEL_WIDTH = 11
 """Width of labels such as "evidence", in cells."""
 
@@ -53,7 +53,7 @@ _LABEL_WIDTH = 11
 
 MIN_WIDTH_FOR_RIBBONS, MIN_RIBBON_ROWS = 100, 6
 ROW_SCALES_S = tuple(base * 10.0**power for power in range(-2, 5) for base in (1, 2, 5))
-"""Possible scales: CPU seconds for each row."""
+"""Possible scales of the ribbons, in CPU seconds per row."""
 NAME_WIDTH = 26
 """Width of the names on each side of the ribbons, in cells."""
 _COLOURS = {
@@ -61,7 +61,8 @@ _COLOURS = {
     "memory": ("both-3", "both-1"), "package": ("gap-heat",),
     "cache": ("both-2", "both-4"), "": ("rule",),
 }  # fmt: skip
-"""Colours of ribbons by cause; several alternate, a stripe for each pair of tasks."""
+"""Colours of ribbons by cause; if there are several, they alternate between the stripes of pairs of
+tasks."""
 
 
 class _RibbonSide:
@@ -272,8 +273,8 @@ class Neighbours(PaneledView, Cursor):
         self._folded = True
         """Whether tasks of the same name share a row."""
         self._report: Report | None = None
-        """The report that the flows were made from. It is kept, because a later report could get
-        the id() of a freed one."""
+        """The report from which the flows were made. It is kept so that no later report can get its
+        id()."""
         self._flows: tuple[object, list[Flow]] = None, []
         """The inputs from which the flows were made, and the flows."""
         self._drawn_ribbons: tuple[object, list[list[Run]], float] = None, [], 0.0
@@ -366,7 +367,8 @@ class Neighbours(PaneledView, Cursor):
     def _detail_lines(
         self, selected: Flow | None, shown: list[Flow], verdict: Verdict | None
     ) -> list[list[Run]]:
-        """Returns lines on the selected flow, and on the checks that were and were not possible."""
+        """Returns lines about the selected flow, and about the checks that were possible and those
+        that were not."""
         size = max(1, self.width - 2)
         lines: list[list[Run]] = []
         if selected is not None:
@@ -399,12 +401,12 @@ class Neighbours(PaneledView, Cursor):
 
     def _add_job(self, report: Report | None) -> None:
         """Adds the line of the watched job to `heads`, and its threads to the rows. A job that is
-        watched by its PID has the name of the report, too."""
+        watched by its PID also has the name in the report."""
         session, interval = self.session, self.interval
         job = session.neighbours.watched_job
         if job.name is None:
             return
-        if interval.time_ns < session.now_ns:  # as of that moment, from recorded frames
+        if interval.time_ns < session.now_ns:  # numbers at that moment, from recorded frames
             job = WatchedJob(job.name)
             for message in session.past.frames(interval.time_ns - DIFFERENCE_NS, interval.time_ns):
                 job.take(getattr(message, "records", {}), message.time_ns)

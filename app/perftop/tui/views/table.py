@@ -63,13 +63,13 @@ class Page:
     names: list[Column] = field(default_factory=list)
     """The fixed columns, which identify the CPU."""
     numbers: list[Column] = field(default_factory=list)
-    """Scrolling columns in sight: numbers, and the task."""
+    """The scrolling columns in sight: numbers, and the task."""
     hidden: int = 0
     """Number of columns hidden at the left; `more` is the number hidden at the right."""
     more: int = 0
     values: dict[str, Floats] = field(default_factory=dict)
     doubted: dict[str, Bools] = field(default_factory=dict)
-    """Whether a counter of each value is suspect."""
+    """Whether a counter of each value is suspect, by key of the column."""
     interval: Interval | None = None
 
     @property
@@ -210,7 +210,7 @@ class Table(PaneledView, Cursor):
         self._rows = np.array([row for row in rows if row in visible_rows], np.intp)
         self._offline_rows = [session.position[cpu] for cpu in self.places.offline_cpus]
         self._page.names = name_columns(session)
-        self._lines, self.count, self.feet = [], 0, []  # empty until the first layout
+        self._lines, self.count, self.feet = [], 0, []  # without columns until the first layout
         self._strips.clear()
 
     def make_layout(self) -> None:

@@ -1,7 +1,7 @@
 """The time view: one metric of every CPU over time, with the newest values at the right edge.
 
-If all CPUs fit, each CPU has one line, or several lines in which the height also shows the value.
-Otherwise siblings share a line as the halves of its cells. The lines and the widths of their parts
+If all CPUs fit, each CPU has one line, or several lines, whose height then also shows the value.
+Otherwise, siblings share a line as the halves of its cells. The lines and the widths of their parts
 depend only on the displayed CPUs and the size, so that nothing moves when values change.
 """
 
@@ -44,10 +44,9 @@ HEADS = 2
 MIN_HEIGHT_FOR_TIMES = 24
 """Minimum number of lines at which clock times have a separate line below the axis."""
 MAX_LANE_HEIGHT = 16
-"""Maximum number of lines of a CPU, which is reached only if few CPUs are shown."""
+"""Maximum number of lines of a CPU; only reached if few CPUs are shown."""
 PANEL_HEIGHT, MIN_LANE_HEIGHT = 10, 3
-"""Number of lines reserved for panels, provided that each CPU still gets at least MIN_LANE_HEIGHT
-lines."""
+"""Number of lines reserved for panels if each CPU still gets at least MIN_LANE_HEIGHT lines."""
 NUMBER_WIDTH = 7
 """Width of a number, in cells, including the gap to its left."""
 MAX_CPU_LIST = 12
@@ -118,7 +117,7 @@ def timeline_layout(
         if each_lane and not of_core:
             names = [str(cpu) for row in counts for cpu in places.places[row].cpus]
         cpus = 2 + min(MAX_CPU_LIST, width_of_names(names))
-    if headings:  # the names of packages use the same cells
+    if headings:  # the names of packages are in the same cells
         core = max(core, 9 - cpus)
     lane_lines: list[LaneLine] = []
     for line in lines:
@@ -245,7 +244,7 @@ class Timeline(PaneledView, Cursor):
         low, high = (f"{end * factor:.{digits}f}" for end in (scale.low, scale.high))
         ends: list[Run] = [(f"{low} ", "dim"), *ramp(ascii_=self.choice.ascii),
                            (f" {high} {name}".rstrip(), "dim")]  # fmt: skip
-        if self._plan.lane_height > 1:  # the height, not the colour, shows the value
+        if self._plan.lane_height > 1:  # the scale of tall lanes, whose height shows the value
             ends = [("from ", "dim"), (low, "text"), (" to ", "dim"),
                     (f"{high} {name}".rstrip(), "text")]  # fmt: skip
         cell_s = float(f"{self._axis.bin_ns / 1e9:.2g}")
