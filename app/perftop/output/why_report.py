@@ -200,7 +200,7 @@ def report(
         short = "too short to tell" if totals.times.wait_snapshots else ""
         why = short or "known after 3 s, if the kernel reports it"
         unseen.append(("waiting for a CPU", why, None))
-    if variants["involuntary"]:
+    if variants["involuntary"] and not np.isfinite(whole.values.mean("involuntary", session.shown)):
         run = session.run_interval()
         if not np.isfinite(run.values.mean("involuntary", session.shown)):
             unseen.append(("halts", why_unknown(session, run, session.shown, "involuntary"), None))
