@@ -60,7 +60,7 @@ class PowerRegisters:
 def watts(model: int, units: int, word: int) -> list[float]:
     """PL1 and PL2."""
     kind = CpuKind([0], [0], intel(model), cpuid.no_leaves)
-    readings = limits.of_package(kind, cast("Registers", PowerRegisters(units, word)))
+    readings = limits.package_readings(kind, cast("Registers", PowerRegisters(units, word)))
     scale = {r.counter.key: r.counter.scale for r in readings if isinstance(r, Reading)}
     keys = {"power_limit_w": 0, "power_limit2_w": 32}
     return [(word >> first & 0x7FFF) * scale[key] for key, first in keys.items()]

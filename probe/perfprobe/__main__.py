@@ -198,7 +198,7 @@ def _doctor(options: argparse.Namespace) -> dict[str, Any]:
     root = options.sysroot
     answer: dict[str, Any] = {**identity.facts(root), "checks": []}
     checks = doctor.checks(root)
-    # doctor reports on the keys that the hello of a stream from this machine has.
+    # The answer has these keys of the hello that a stream from this machine starts with.
     wanted = _parser().parse_args(["stream", "--sysroot", str(root)])
     keys = ("source", "smt_methods", "multipliers", "tsc_hz", "base_hz", "missing")
     try:

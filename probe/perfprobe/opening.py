@@ -3,7 +3,7 @@
 | source | counters of cores | registers | the system's own account |
 |---|---|---|---|
 | os | | | yes |
-| auto, perf | perf events; `auto` goes on without | read only | yes |
+| auto, perf | perf events; `auto` continues without them | read only | yes |
 | msr | | programmed and read | yes |
 
 Where several parts have a key, the part that is listed first serves it.
@@ -133,8 +133,8 @@ def open_perf(
     planner = cores.Planner(root, rows, method=method)
     wanted = with_siblings(selected, rows)
     others = [group for group in asked if chosen.own_key(group) is None]
-    beside = chosen.largest_groups(others, planner.pmus)
-    parts = cores.open_parts(root, rows, planner, cpus=wanted, beside=beside)
+    other_group = chosen.largest_groups(others, planner.pmus)
+    parts = cores.open_parts(root, rows, planner, cpus=wanted, other_group=other_group)
     aliases = chosen.own_counters(asked, parts[0].counters)
     groups = [group for group in asked if group[0].asked.key not in aliases]
     with contextlib.ExitStack() as on_failure:

@@ -1,5 +1,6 @@
-"""The options of a stream, for perfprobe and for perftop, which passes them on. They are outside
-the wire package because that package loads msgpack, which `--help` does not need."""
+"""The options of a stream, shared by perfprobe and by perftop, which passes them on to perfprobe.
+They are outside the wire package because that package loads msgpack, which `--help` does not
+need."""
 
 from __future__ import annotations
 

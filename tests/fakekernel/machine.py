@@ -51,7 +51,7 @@ class Processor:
         self.core = core
         pmu = Pmu(core, model, place.thread, spec.kvm)
         self.counters = pmu.addresses()
-        self.read_at: Readers = {**registers.of_core(core, model), **shared}
+        self.read_at: Readers = {**registers.core_registers(core, model), **shared}
         self.write_at: Writers = {}
         for read, write in (registers.clocks(core, model, place.thread), pmu.registers()):
             self.read_at |= read
@@ -127,7 +127,7 @@ class Machine:
         self.cores = [Core(plan) for plan in self.plans]
         each = spec.cores
         packages = [Package(self.cores[i : i + each]) for i in range(0, total, each)]
-        self.shared = [registers.of_package(package, self.model) for package in packages]
+        self.shared = [registers.package_registers(package, self.model) for package in packages]
         self.cpus = [Processor(self, cpu, self.place(cpu)) for cpu in range(total * self.threads)]
         for cpu, reg, value in spec.registers:
             self.cpus[cpu].poke(reg, value)

@@ -150,7 +150,7 @@ def amd_facts(core: Core, model: Model) -> Readers:
     }
 
 
-def of_core(core: Core, model: Model) -> Readers:
+def core_registers(core: Core, model: Model) -> Readers:
     """The read-only registers of a core."""
     if model.amd:
         return amd_facts(core, model)
@@ -163,7 +163,7 @@ def of_core(core: Core, model: Model) -> Readers:
     }
 
 
-def of_package(package: Package, model: Model) -> Readers:
+def package_registers(package: Package, model: Model) -> Readers:
     if model.amd:
         return {0xC001029B: power(package)[0x611]}
     return {**limits(package, model), **power(package), **package_residency(package, model)}

@@ -25,7 +25,7 @@ def entries_left(root: Path) -> list[journal.JournalEntry]:
 def swept_directory(root: Path) -> Iterator[Path]:
     """Yields the directory of journals, and removes this machine's journals at the end of the
     block."""
-    directory = journal.prepare()
+    directory = journal.prepare_directory()
     try:
         yield directory
     finally:

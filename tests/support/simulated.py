@@ -78,7 +78,7 @@ def valid(hello: Hello, frame: Frame, key: str) -> Any:
 
 def schedule_of(text: str) -> Schedule:
     spec = parse_spec(text)
-    machine = Machine.of(spec)
+    machine = Machine.from_spec(spec)
     return Schedule(machine, scripts.build(spec.scenario, machine), spec.seed)
 
 

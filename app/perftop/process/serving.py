@@ -225,7 +225,7 @@ class Readers:
             self._now_ns = message.time_ns
             self._slept |= "asleep_ns" in message.records
         elif isinstance(message, wire.Note) and message.kind == "hotplug":
-            wire.take_hotplug(self._topology, message)
+            wire.apply_hotplug(self._topology, message)
         elif isinstance(message, wire.Note) and message.kind in STATE_KINDS:
             self._state = [*self._state, message][-MAX_STATE_NOTES:]
         if self._hello is None:

@@ -127,7 +127,7 @@ class Ring:
 
     def _write(self, message: TimedMessage) -> None:
         if isinstance(message, wire.Note) and message.kind == "hotplug":
-            wire.take_hotplug(self._topology, message)
+            wire.apply_hotplug(self._topology, message)
         if self._writer is None or self.begins_part(message):
             self._next_part(message.time_ns)
         assert self._writer is not None

@@ -71,7 +71,7 @@ def identity(root: Path = Path("/")) -> Identity:
 
 
 def facts(root: Path = Path("/")) -> dict[str, str | None]:
-    """The first facts of an answer: which machine, CPU, kernel and hypervisor it is about."""
+    """The names of machine, CPU model, kernel and hypervisor, for the start of a JSON answer."""
     return {
         "host": hostname(root),
         "model": identity(root).name or None,
@@ -107,9 +107,10 @@ KVM_MODULES = ("kvm_intel", "kvm_amd")
 
 @lru_cache
 def may_run_guests(root: Path) -> bool:
-    """Whether KVM may run guests here. A KVM that lends the PMU to guests starts none with a PMU
-    while an event of the host includes guests, so events leave them out from the start. The device
-    also exists where its module is loaded on demand; a container may lack the device."""
+    """Whether KVM may run guests here. If KVM passes the PMU through to guests, it cannot start a
+    guest with a PMU while an event of the host includes guests, so events exclude guests from the
+    start. The device also exists where its module is loaded on demand; a container may lack the
+    device."""
     parameters = (f"{root}/sys/module/{module}/parameters" for module in ("kvm", *KVM_MODULES))
     return (root / "dev/kvm").exists() or any(
         read_word(f"{path}/enable_mediated_pmu") in {"Y", "y", "1"} for path in parameters

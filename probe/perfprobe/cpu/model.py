@@ -60,9 +60,16 @@ def find_uarch(
     return _fitted_uarch(_unknown(vendor, family, model, leaves), leaves, core_type)
 
 
-def uarch_of(who: Identity, leaves: Leaves, core_type: str | None = None) -> Uarch:
+def uarch_of(cpu_identity: Identity, leaves: Leaves, core_type: str | None = None) -> Uarch:
     """Returns what a CPU of this machine can count."""
-    return find_uarch(who.vendor, who.family, who.model, who.stepping, leaves, core_type)
+    return find_uarch(
+        cpu_identity.vendor,
+        cpu_identity.family,
+        cpu_identity.model,
+        cpu_identity.stepping,
+        leaves,
+        core_type,
+    )
 
 
 def with_preferred_method(uarch: Uarch, method: str | None) -> Uarch:
@@ -158,12 +165,12 @@ def _countable(event: Event, budget: Budget | None) -> bool:
 SCALED_TICKS = ("ref_p", "one_thread", "any_thread", "distributed")
 """Events whose ticks need a multiplier."""
 
-Belief = Literal["tsc", "crystal", "four", "base"]
+FactorOrigin = Literal["tsc", "crystal", "four", "base"]
 
-# The best candidate is first. Tables are often wrong, so all four are candidates for each event
-# that needs a multiplier. Where the table states an event's tick, the TSC's own rate is never the
-# only candidate.
-_BELIEFS: dict[Tick, tuple[Belief, ...]] = {
+# Origins of candidates for the factor of an event, by the event's tick; the best is first. Tables
+# are often wrong, so all four are candidates for each event that needs a multiplier. Where the
+# table states an event's tick, the TSC's own rate is never the only candidate.
+_FACTOR_ORIGINS: dict[Tick, tuple[FactorOrigin, ...]] = {
     "core": (),
     "tsc": ("tsc", "crystal"),
     "crystal": ("crystal", "four", "tsc", "base"),
@@ -180,7 +187,7 @@ def multipliers(
 
     `platform_info` is MSR CEH. Where it cannot be read, the measured `tsc_hz` replaces it.
     """
-    factors: dict[Belief, tuple[float, str]] = {"tsc": (1.0, "at the rate of the TSC")}
+    factors: dict[FactorOrigin, tuple[float, str]] = {"tsc": (1.0, "at the rate of the TSC")}
     crystal = cpuid.crystal(leaves)
     if crystal is not None:
         why = f"core crystal: CPUID.15H {crystal.numerator}/{crystal.denominator}"
@@ -201,9 +208,9 @@ def multipliers(
         if event is None:
             continue
         reasons: dict[float, list[str]] = {}
-        for belief in _BELIEFS[event.tick]:
-            if belief in factors:
-                factor, why = factors[belief]
+        for factor_origin in _FACTOR_ORIGINS[event.tick]:
+            if factor_origin in factors:
+                factor, why = factors[factor_origin]
                 reasons.setdefault(factor, []).append(why)
         if event.tick in {"crystal", "xclk"} and len(reasons) == 1 and 1.0 in reasons:
             continue

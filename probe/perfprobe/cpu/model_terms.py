@@ -68,7 +68,7 @@ class Residency:
 @dataclass(frozen=True, slots=True)
 class Limits:
     """The register of a package's limit reasons. Bit i is the present state of `parts[i]`; bit i+16
-    is its sticky copy, which nobody clears."""
+    is its sticky copy, which is never cleared."""
 
     msr: int
     parts: tuple[str, ...]

@@ -23,7 +23,7 @@ MAX_BYTES = 1 << 24
 """Maximum number of bytes read from /proc/stat and /proc/interrupts. The latter has a line for
 each interrupt vector, with 11 bytes for each CPU."""
 MAX_INTERRUPT_NAMES = 3
-"""Number of interrupt sources that are named; the others are only in the sum."""
+"""Maximum number of interrupt sources that are named; all others are only in the sum."""
 MIN_BUSY_SHARE = 0.02
 """Share of a sibling's time above which the sibling is busy; the kernel's own timers stay below."""
 
@@ -166,7 +166,8 @@ def _lasting_conditions(*items: ConditionItem) -> Iterator[Disturbance]:
 def _disturbances(
     cpu: int, siblings: Sequence[int], before: CpuCounts, after: CpuCounts
 ) -> Iterator[Disturbance]:
-    """Work of siblings, interrupts, and time that other tasks or the hypervisor took."""
+    """Yields the work of siblings, interrupts, and the time that other tasks or the hypervisor ran
+    instead."""
     for sibling in siblings:
         asleep = share_of_ticks(before.ticks, after.ticks, sibling, proc_counts.IDLE_FIELDS)
         if asleep is not None and 1 - asleep > MIN_BUSY_SHARE:

@@ -73,13 +73,13 @@ def _cpus_check(root: Path) -> Check:
 
 
 def _proc_checks(root: Path) -> Iterator[Check]:
-    """A check only where /proc is missing, as in a chroot: everything else needs /proc."""
+    """Yields a check only if /proc is missing, as in a chroot; all other checks need /proc."""
     try:
         (root / "proc/stat").open("rb").close()
     except OSError as error:
         why = f"/proc/stat cannot be read: {error.strerror}"
         lost = "utilisation, steal, tasks, waits; what this machine is, and whether it is a guest"
-        yield Check("/proc", "not usable", why, lost, proc_counts.proc_mount(root))
+        yield Check("/proc", "not usable", why, lost, proc_counts.proc_mount_remedy(root))
 
 
 def _perf_check(root: Path) -> Check:
@@ -107,12 +107,13 @@ NEEDED_KEYS = {
     "IPC": ({"instructions", "cycles"},),
     "halts": ({"ref"},),
 }
-"""Numbers that perf counters provide, each with sets of counters; it needs all counters of one
-set."""
+"""Numbers that perf counters provide, each with alternative sets of counters; a number needs all
+counters of one of its sets."""
 
 
 def counted_check(check: Check, keys: Collection[str], missing: Sequence[Missing]) -> Check:
-    """The check of perf counters, once a stream was opened: `keys` are the counters that count."""
+    """Returns the check of perf counters after a stream was opened; `keys` are those of the
+    counters that count."""
     if check.what != PERF_CHECK or check.state == "not usable":
         return check
     lost = [name for name, sets in NEEDED_KEYS.items() if not any(s <= {*keys} for s in sets)]
@@ -187,7 +188,7 @@ def _trace_check(root: Path) -> Check:
 
 
 def _driver_checks(root: Path) -> Iterator[Check]:
-    """The kernel's drivers of idle states and of clocks."""
+    """Yields the checks of the kernel's drivers for idle states and clocks."""
     driver = files.read_word(f"{root}/{files.CPU_DIRECTORY}/cpuidle/current_driver")
     if driver in {"", "none"}:
         why = "no cpuidle driver here"

@@ -1,5 +1,5 @@
-"""Measures how a CPU gets from idle to a steady clock: raw points of a few runs on one CPU, which
-perftop interprets.
+"""Measures how the clock of a CPU rises from idle until it is steady: raw points of a few runs on
+one CPU, which perftop interprets.
 
 Each run sleeps, which lets the CPU go idle, and then works without a pause. Wide code runs in three
 phases (wide, scalar, wide), so that one run shows both levels and both changes. Cycles are counted
@@ -49,7 +49,7 @@ COUNTER_TAKEN = Trouble(
     "the kernel gave the counter to others while it was needed", "stop the other tool"
 )
 MOMENT_KEYS = ("begin", "end", "longest_at")
-"""Columns of chunks in TSC ticks since the first stamp; AMOUNT_KEYS are the others."""
+"""Columns of chunks in TSC ticks since the first stamp; AMOUNT_KEYS has the other columns."""
 AMOUNT_KEYS = ("aside", "longest", "pieces", "phase", "switches", "cycles", "longest_cycles")
 UNCOUNTED: dict[str, None] = {"cycles": None, "longest_cycles": None}
 _FASTEST = 8
@@ -70,15 +70,15 @@ class Workload:
 
 
 def measure_runs(
-    work: Workload, tsc_hz: float, cpu: int, others: Sequence[int]
+    work: Workload, tsc_hz: float, cpu: int, siblings: Sequence[int]
 ) -> tuple[list[dict[str, Any]], Trouble | None]:
     """Returns all runs, and the reason if they have no cycles. Either all runs have cycles or none,
-    so that their clocks are comparable. `others` are the CPU's siblings."""
+    so that their clocks are comparable. `siblings` are the other threads of its core."""
     parent = os.getppid()
     runs: list[dict[str, Any]] = []
     with _counter(cpu, tsc_hz) as (counter, trouble):
         while len(runs) < RUNS and os.getppid() == parent:  # the command ends with its parent
-            runs.append(_measure_run(work, tsc_hz, cpu, others, counter))
+            runs.append(_measure_run(work, tsc_hz, cpu, siblings, counter))
     if counter and any(run["chunks"]["cycles"] is None for run in runs):
         trouble = COUNTER_TAKEN
         for run in runs:
@@ -115,7 +115,7 @@ def _counter_trouble(counter: int, tsc_hz: float) -> Trouble | None:
 
 
 def _measure_run(
-    work: Workload, tsc_hz: float, cpu: int, others: Sequence[int], counter: int
+    work: Workload, tsc_hz: float, cpu: int, siblings: Sequence[int], counter: int
 ) -> dict[str, Any]:
     before = disturbance.read_counts(cpu)
     status, chunks, result = _run_load(work, tsc_hz, counter)
@@ -141,13 +141,13 @@ def _measure_run(
         "load_s": work.load_s,
         "late_s": result.late_ns / 1e9,
         "stamp_ticks": result.stamp_ticks,
-        "around": disturbance.changes_during(cpu, others, before, after),
+        "around": disturbance.changes_during(cpu, siblings, before, after),
         "chunks": columns | ({} if counted else UNCOUNTED),
     }
 
 
 def _run_load(work: Workload, tsc_hz: float, counter: int) -> tuple[int, Any, Any]:
-    """Status, chunks and result of one run."""
+    """Runs the load once, and returns the status, the chunks and the result."""
     capacity = 4 * GROWTH * _FASTEST + round(_FASTEST * work.load_s / MAX_PIECES_S)
     most = round(MAX_PIECES_S / PIECE_S)
     order = ffi.new("pp_ramp_order *", [work.idle_ns, _block_count(tsc_hz), GROWTH, most, counter])
@@ -184,7 +184,7 @@ _THREE_CYCLES_ON_P = ("Alder Lake", "Raptor Lake", "Bartlett Lake", "Meteor Lake
 differ among each other."""
 
 
-def measure(asked: int | None, isa: str, seconds: float) -> dict[str, Any]:
+def measure(requested_cpu: int | None, isa: str, seconds: float) -> dict[str, Any]:
     """Returns the answer of `ramp`; takes `seconds`. Raises ValueError for arguments that no
     machine can fulfil, and Unavailable for arguments that this machine cannot."""
     if isa not in ISAS:
@@ -194,7 +194,7 @@ def measure(asked: int | None, isa: str, seconds: float) -> dict[str, Any]:
     rows = topology.read(Path("/"))
     if not rows:
         raise Unavailable(topology.no_cpus_text(Path("/")))
-    row = affinity.require_cpu(asked, rows, os.sched_getaffinity(0))
+    row = affinity.require_cpu(requested_cpu, rows, os.sched_getaffinity(0))
     cpu = row.cpu
     # Python's handler would wait until the C function returns
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -223,24 +223,24 @@ def step_cycles(name: str, core_type: str | None) -> int | None:
     return STEP_CYCLES if is_known else None
 
 
-def _measure(row: Cpu, others: Sequence[int], work: Workload) -> dict[str, Any]:
+def _measure(row: Cpu, siblings: Sequence[int], work: Workload) -> dict[str, Any]:
     cpu = row.cpu
     isa = work.phases[0][0]
     if not lib.pp_ramp_isas() >> ISAS.index(isa) & 1:
         lacks = "this CPU or its system does not have it"
         raise Unavailable(f"--isa {isa} needs {NEEDED_FEATURES[isa]}: {lacks}; try --isa scalar")
-    who = identity.identity()
+    cpu_identity = identity.identity()
     leaves = affinity.cpuid_leaves(cpu)
-    uarch = model.uarch_of(who, leaves, row.type)
+    uarch = model.uarch_of(cpu_identity, leaves, row.type)
     tsc = tsc_rate.calibrate()
-    runs, trouble = measure_runs(work, tsc.hz, cpu, others)
+    runs, trouble = measure_runs(work, tsc.hz, cpu, siblings)
     return {
         "host": identity.hostname(),
-        "model": who.name or None,
+        "model": cpu_identity.name or None,
         "virtualisation": identity.virtualisation(),
         "cpu": cpu,
         "isa": isa,
-        "siblings": list(others),
+        "siblings": list(siblings),
         "tsc": asdict(tsc) | {"invariant": cpuid.has_feature(leaves, "invariant-tsc")},
         "cycles_why": trouble and trouble.why,
         "cycles_fix": trouble and trouble.fix,

@@ -170,7 +170,7 @@ WARM_S = 0.01
 """Time in s for which the same instructions run before each measurement: a core may need this long
 to reach its clock."""
 LIMITS = Limits(max_s=0.03, max_count=1_000_000, max_round_s=0.004, min_s=0.012)
-"""Limits of a method in one pass; all methods and passes then take some 2 s. `least_s` is three
+"""Limits of a method in one pass; all methods and passes then take some 2 s. `min_s` is three
 ticks of a 250 Hz timer."""
 
 
@@ -185,14 +185,14 @@ class Run:
     stamp itself."""
     steps: Counts = field(default_factory=Counter)
     """Differences between consecutive answers."""
-    parts: list[RepeatedMean] = field(default_factory=list)
+    pass_means: list[RepeatedMean] = field(default_factory=list)
     """The mean of each pass."""
     trouble: Trouble | None = None
     """The reason why the method is not available, or failed while it ran."""
 
     @property
     def repeated_mean(self) -> RepeatedMean:
-        return combined_mean(self.parts)
+        return combined_mean(self.pass_means)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,9 +200,9 @@ class Measurement:
     bracket: Run
     """The cost of the stamps around calls of methods that are not stamps themselves."""
     rows: list[Run]
-    hello: Rate
-    """The TSC's rate as a stream would measure it."""
-    hz: Rate
+    stream_rate: Rate
+    """The TSC's rate as measured for the hello of a stream."""
+    rate: Rate
     """The TSC's rate over the whole measurement."""
 
     @property
@@ -264,4 +264,4 @@ def _measure(run: Run) -> None:
     warm = time.monotonic() + WARM_S
     while time.monotonic() < warm:
         burst(LIMITS.first_size)
-    run.parts.append(repeat_until_settled(measure, EPSILON, LIMITS))
+    run.pass_means.append(repeat_until_settled(measure, EPSILON, LIMITS))

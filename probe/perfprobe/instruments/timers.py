@@ -143,23 +143,27 @@ def exchange_stamps(cpu: int, limit_s: float) -> list[Exchange]:
 # --- the answer -----------------------------------------------------------------------------------
 
 
-def measure(asked: int | None) -> dict[str, Any]:
+def measure(requested_cpu: int | None) -> dict[str, Any]:
     """Returns the answer of `timers`; takes some 2 s. Raises ValueError for a CPU that does not
     exist, and Unavailable for a CPU that cannot be measured."""
     start = time.monotonic()
     rows = topology.read()
     allowed = sorted(os.sched_getaffinity(0))
-    row = affinity.require_cpu(lib.pp_current_cpu() if asked is None else asked, rows, allowed)
+    row = affinity.require_cpu(
+        lib.pp_current_cpu() if requested_cpu is None else requested_cpu, rows, allowed
+    )
     cpu, leaves = row.cpu, affinity.cpuid_leaves(row.cpu)
     before = disturbance.read_counts(cpu)
     result = timer_runs.measure_methods(cpu, leaves)
     after = disturbance.read_counts(cpu)
     some = spread_cpus(allowed)
-    offsets = measure_offsets(some, result.grid or 1.0, result.hz.hz)
+    offsets = measure_offsets(some, result.grid or 1.0, result.rate.hz)
     return {
         **identity.facts(),
         "cpu": cpu,
-        "cpu_why": "where the measurement was started" if asked is None else "asked for",
+        "cpu_why": "where the measurement was started"
+        if requested_cpu is None
+        else "requested_cpu for",
         "tsc": _tsc_report(leaves, result),
         "trimmed": TRIMMED_SHARE,
         "far": DISTURBED_FACTOR,
@@ -181,9 +185,9 @@ def _tsc_report(leaves: Leaves, measurement: Measurement) -> dict[str, Any]:
     note = "CLOCK_MONOTONIC_RAW is derived from this TSC: this is the rate that the kernel assumes"
     by_cpuid = model.tsc_hz(model.uarch_of(identity.identity(), leaves), leaves, None)
     return {
-        **asdict(measurement.hz),
+        **asdict(measurement.rate),
         "note": note if source == "tsc" else None,
-        "hello": asdict(measurement.hello),
+        "hello": asdict(measurement.stream_rate),
         "said": [asdict(rate) for rate in by_cpuid],
         "invariant": cpuid.has_feature(leaves, "invariant-tsc"),
         "clocksource": source,
@@ -213,7 +217,7 @@ def _method_row(run: Run, measurement: Measurement, leaves: Leaves) -> dict[str,
         return row | {"why": run.trouble.why, "fix": run.trouble.fix}
     stamp = method.kind < BRACKET.kind
     less = RepeatedMean(0.0, 0.0, 0, settled=True) if stamp else measurement.bracket.repeated_mean
-    row |= _cost_row(run, less, measurement.hz.hz, measurement.grid)
+    row |= _cost_row(run, less, measurement.rate.hz, measurement.grid)
     return row | _step_report(run, stamp, measurement)
 
 
@@ -253,7 +257,7 @@ def _round_scaled(value: float | None, factor: float = 1.0) -> float | None:
 
 def _step_report(run: Run, stamp: bool, measurement: Measurement) -> dict[str, Any]:
     if stamp:
-        ns = None if measurement.grid is None else measurement.grid * 1e9 / measurement.hz.hz
+        ns = None if measurement.grid is None else measurement.grid * 1e9 / measurement.rate.hz
         return {"step_ns": _round_scaled(ns), "step_from": "the TSC's"}
     if run.method.answers != "ns":
         return {"step_from": "a count: it has no time of its own"}

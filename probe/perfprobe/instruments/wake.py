@@ -1,9 +1,9 @@
 """Measures the latency of a wake-up of an idle CPU: by its own timer, and by a task on another CPU.
 
 A task on the CPU sleeps, so that the CPU goes idle, and reads the clock when it runs again. The
-latency of a wake-up by a timer counts from the time for which the timer was set; that of a wake-up
-by another CPU, from the moment before that CPU writes to an eventfd. The latency includes the exit
-from the idle state, the interrupt, the scheduler and the return from the system call.
+latency of a wake-up by a timer is measured from the time for which the timer was set; that of a
+wake-up by another CPU, from the moment before that CPU writes to an eventfd. The latency includes
+the exit from the idle state, the interrupt, the scheduler and the return from the system call.
 
 Each kind of wake-up is measured with the idle states that the system chooses, and then with each
 state as the deepest that PM QoS allows. The kernel's counts show which states were entered.
@@ -62,17 +62,17 @@ def states(root: Path, cpu: int) -> list[State]:
     ]
 
 
-def entries(known: Sequence[State]) -> list[int]:
+def entries(idle_states: Sequence[State]) -> list[int]:
     """Returns how often the CPU has entered each state."""
-    return [files.read_number(f"{state.path}/usage") or 0 for state in known]
+    return [files.read_number(f"{state.path}/usage") or 0 for state in idle_states]
 
 
-def measure(asked: int | None) -> dict[str, Any]:
+def measure(requested_cpu: int | None) -> dict[str, Any]:
     """Returns the answer of `wake`. Raises UsageError for a CPU that does not exist, and
     Unavailable for one that cannot be measured."""
     start_s, root = time.monotonic(), Path("/")
     rows, allowed = topology.read(), sorted(os.sched_getaffinity(0))
-    row = affinity.require_cpu(asked, rows, allowed)
+    row = affinity.require_cpu(requested_cpu, rows, allowed)
     cpu, known = row.cpu, states(root, row.cpu)
     same_core = {cpu, *affinity.siblings(row, rows)}
     waker = next((other for other in allowed if other not in same_core), None)

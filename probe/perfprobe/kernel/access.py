@@ -40,8 +40,8 @@ def has_capability(root: Path, *capabilities: int) -> bool:
 
 
 def perf_trouble(root: Path) -> Trouble | None:
-    """Returns why the kernel refuses perf counters of whole CPUs to this process; None if it does
-    not refuse them."""
+    """Returns why the kernel denies this process perf counters of whole CPUs; None if it allows
+    them."""
     level = files.read_word(f"{root}/proc/sys/kernel/perf_event_paranoid")
     if not level.isdigit() or int(level) <= 0:
         return None
@@ -137,11 +137,11 @@ def accounts_delays(root: Path) -> bool:
 
 
 # --- dropping capabilities ------------------------------------------------------------------------
-# A descriptor that is open stays readable without any capability. The few capabilities that are
-# kept serve to open files and events again when a CPU comes online. The user ID stays as well:
-# registers, journals and some files of /sys belong to root. No seccomp filter is set: the system
-# calls of the interpreter, of the C library and of its user database change with their versions,
-# and each change would end a probe that has programmed registers.
+# An open descriptor stays readable without any capability. A few capabilities are kept, to open
+# files and events again when a CPU comes online. The user ID stays as well: registers, journals and
+# some files of /sys belong to root. No seccomp filter is set: the system calls of the interpreter,
+# of the C library and of its user database change with their versions, and each change would end a
+# probe that has programmed registers.
 
 CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_SYS_RAWIO = 1, 2, 17
 BPF_RUN_VERSION = (5, 19)

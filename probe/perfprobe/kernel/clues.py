@@ -1,6 +1,6 @@
-"""Clues from the kernel, in addition to counts, to why programs are slow: settings of the system
-that may change how fast they run, read once, and messages of its log that name who slows the
-machine down: programs that take split locks, and memory whose errors are corrected."""
+"""Reads clues to slow programs from the kernel, in addition to counts: system settings that affect
+their speed, read once; and messages of the kernel's log that name programs that take split locks,
+and memory modules with corrected errors."""
 
 from __future__ import annotations
 

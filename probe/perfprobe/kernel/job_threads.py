@@ -72,7 +72,7 @@ class Watch:
         self._proc = f"{root}/proc"
         self._is_group, self._root = is_group(text), root
         self._pid = None if self._is_group else wanted_pid(text)
-        self._start = None if self._pid is None else self._birth(root, self._pid)
+        self._start = None if self._pid is None else self._start_ticks(root, self._pid)
         self._delays = access.accounts_delays(root)
         self._freezer = hierarchy(root, "freezer")
         self._family = None
@@ -174,7 +174,7 @@ class Watch:
 
     # --- at the start ------------------------------------------------------------------------
 
-    def _birth(self, root: Path, pid: str) -> int:
+    def _start_ticks(self, root: Path, pid: str) -> int:
         status = files.read_text(f"{self._proc}/{pid}/status", MAX_STATUS_BYTES)
         leader = status.partition("\nTgid:")[2].split("\n", 1)[0].strip()
         if leader not in {"", pid}:

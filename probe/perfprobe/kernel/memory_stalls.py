@@ -1,5 +1,5 @@
-"""Reports how long tasks were stalled for memory, and what the kernel did to free some, from /proc
-and the files of control groups.
+"""Reports how long tasks were stalled for memory, and how much the kernel reclaimed to free some,
+from /proc and the files of control groups.
 
 Pressure (PSI) is the time for which some task reclaimed, compacted or read back memory. The files
 of control groups are read only while the machine's pressure rises.

@@ -1,5 +1,6 @@
-"""Reports what the kernel does on CPUs that spend much time in it: spinning on a lock, reading a
-slow clock, running the code of mitigations, or which function, and for which process.
+"""Reports the functions in which the kernel spends time on CPUs that are much in the kernel, with
+the kind of work (spinning on a lock, reading a slow clock, running the code of mitigations) and the
+process.
 
 The kernel's stack is sampled by the clock of the CPU, as `perf record -e cpu-clock:k -g` does, and
 only while a CPU shows the symptom: each sample interrupts the CPU for about a microsecond, and

@@ -33,7 +33,8 @@ class Stat(NamedTuple):
     """User and system time, in clock ticks."""
     threads: int
     start: int
-    """Birth in ticks since boot; it distinguishes a task from a later task with the same number."""
+    """Start time in ticks since boot; it distinguishes a task from a later task with the same
+    number."""
     cpu: int
     parent: int = 0
     children: int = 0

@@ -63,7 +63,7 @@ are reported for each, up to MAX_WAITS in all: tasks in a queue take turns, and 
 waited least."""
 MAX_PARENTS = 8
 """Maximum number of processes whose ended children are reported; those with the most time are."""
-CHECKS_NS, CHECK_NS = 3_000_000_000, 100_000_000
+CHECK_SPAN_NS, CHECK_INTERVAL_NS = 3_000_000_000, 100_000_000
 """Time in ns, after the first scan that finds a watched process, for which perfprobe checks whether
 the process was moved to another control group; and time between two checks."""
 MAX_CHECKED = 8
@@ -228,7 +228,7 @@ class Tasks:
         now_ns = self._now_ns()
         if now_ns < self._check_due_ns:
             return False
-        self._check_due_ns = now_ns + CHECK_NS if now_ns < self._checks_end_ns else inf
+        self._check_due_ns = now_ns + CHECK_INTERVAL_NS if now_ns < self._checks_end_ns else inf
         if not self._joined and self._quotas.has_moved(self._watched_pids()[:MAX_CHECKED]):
             quotas = self._quotas.record(self._watched_pids())
             self._joined = {"quotas": quotas} if quotas else {}
@@ -270,7 +270,8 @@ class Tasks:
         for names in self._processes():
             for name in names:
                 last = self._seen.get(name)
-                # The clock is asked before the file, so time used in between shows next time.
+                # The clock is read before the file, so time used in between counts in the next
+                # scan.
                 clock_ns = self._clock_ns(name)
                 if last is not None and last.has_rested(self._now_ns(), clock_ns):
                     seen[name] = last
@@ -292,7 +293,7 @@ class Tasks:
             )
         before, self._seen, self._begun_ns = self._seen, seen, begun_ns
         if not self._checks_end_ns and self._watched_pids():
-            self._check_due_ns, self._checks_end_ns = begun_ns, begun_ns + CHECKS_NS
+            self._check_due_ns, self._checks_end_ns = begun_ns, begun_ns + CHECK_SPAN_NS
         interrupts, shares = self._interrupts.record(), self._interrupts.kernel_shares
         if before and seen:
             yield from self._make_records(ran)

@@ -60,7 +60,7 @@ def drop_served_keys(missing: Iterable[Missing], counters: Iterable[Counter]) ->
     return [item for item in missing if item.what not in everywhere]
 
 
-def restricted_to(counter: Counter, cpus: Sequence[int], number: int) -> Counter:
+def restrict_to_cpus(counter: Counter, cpus: Sequence[int], number: int) -> Counter:
     """The counter, restricted to these CPUs unless they are all CPUs, of which there are
     `number`."""
     return counter if len(cpus) == number else replace(counter, cpus=[*cpus])
@@ -163,10 +163,10 @@ class RowReaders:
                     successors |= dict.fromkeys(list(left)[:1])
         return [(successor, self._with_shared(successor)) for successor in successors]
 
-    def unread(self, wanted: Iterable[int]) -> list[int]:
-        """Offsets, in words of the frame, of the heads of rows whose wanted CPUs are all
-        offline."""
-        offline = [cpu for cpu in wanted if cpu not in self._plans]
+    def offline_heads(self, cpus: Iterable[int]) -> list[int]:
+        """Returns the heads of the rows of those CPUs that are offline, and of their cores and
+        packages that no CPU reads, as offsets in words of the frame."""
+        offline = [cpu for cpu in cpus if cpu not in self._plans]
         names = ("cpu", *self._chosen)
         heads = [self._head(name, self._row[cpu]) for name in names for cpu in offline]
         for scope in SHARED:

@@ -339,7 +339,7 @@ class Machine:
     def _mark_offline(self, rounds: Sequence[_Round]) -> None:
         """Sets ROW_OFFLINE in rows of offline CPUs, whose heads the drain has cleared."""
         if off := self._wanted - self._attached:
-            heads = self._reading.unread(off)
+            heads = self._reading.offline_heads(off)
             for each in rounds:
                 words = memoryview(each.data).cast("Q")
                 for head in heads:
@@ -425,7 +425,8 @@ class Machine:
         ]  # fmt: skip
 
     def _unpinned_cpus(self) -> list[int]:
-        """CPUs on which none of the lanes may run. Waits until all lanes have tried."""
+        """Returns the CPUs to which their lanes could not be pinned. Waits until all lanes have
+        tried."""
         if not self._real:
             return []
         end_s = time.monotonic() + MAX_PINNING_S

@@ -16,34 +16,35 @@ from perfprobe.errors import Unavailable, UsageError
 from perfprobe.wire import Cpu
 
 
-def require_cpu(asked: int | None, rows: Sequence[Cpu], allowed: Collection[int]) -> Cpu:
-    """The row of the CPU that the user named; None: of the last CPU that this process may run on,
-    because interrupts go to the first CPUs. `allowed` is this process's affinity mask.
+def require_cpu(requested_cpu: int | None, rows: Sequence[Cpu], allowed: Collection[int]) -> Cpu:
+    """Returns the row of the CPU that the user named. If none is named, this is the last CPU on
+    which this process may run, because interrupts go to the first CPUs. `allowed` is this process's
+    affinity mask.
 
     Raises ValueError for a CPU that does not exist, and Unavailable for a CPU that is offline or
     not allowed.
     """
     online = [row.cpu for row in rows if row.online]
-    if asked is None:
-        asked = max({*online} & {*allowed} or allowed)
-    row = next((row for row in rows if row.cpu == asked), None)
+    if requested_cpu is None:
+        requested_cpu = max({*online} & {*allowed} or allowed)
+    row = next((row for row in rows if row.cpu == requested_cpu), None)
     if row is None:
         numbers = cpu_sets.format(online)
-        raise UsageError(f"--cpu {asked}: no such CPU (online: {numbers})")
+        raise UsageError(f"--cpu {requested_cpu}: no such CPU (online: {numbers})")
     if not row.online:
-        fix = f"echo 1 | sudo tee /sys/devices/system/cpu/cpu{asked}/online"
-        raise Unavailable(f"--cpu {asked}: it is offline; to bring it online: {fix}")
-    if asked not in allowed:
+        fix = f"echo 1 | sudo tee /sys/devices/system/cpu/cpu{requested_cpu}/online"
+        raise Unavailable(f"--cpu {requested_cpu}: it is offline; to bring it online: {fix}")
+    if requested_cpu not in allowed:
         where = cpu_sets.format(sorted(allowed))
         why = f"perftop may run on {where} only; start it outside the container or cpuset"
-        raise Unavailable(f"--cpu {asked}: {why}")
+        raise Unavailable(f"--cpu {requested_cpu}: {why}")
     return row
 
 
-def siblings(here: Cpu, rows: Sequence[Cpu]) -> list[int]:
+def siblings(cpu_row: Cpu, rows: Sequence[Cpu]) -> list[int]:
     """The other threads of the CPU's core that are online."""
     online = {row.cpu for row in rows if row.online}
-    return [cpu for cpu in here.siblings if cpu != here.cpu and cpu in online]
+    return [cpu for cpu in cpu_row.siblings if cpu != cpu_row.cpu and cpu in online]
 
 
 @contextlib.contextmanager

@@ -27,8 +27,8 @@ _span_start: Bracket | None = None
 
 def start_span() -> None:
     """Starts the span of the next `calibrate`, so that it need not sleep through the whole span. A
-    probe calls this before it imports modules and opens its source: else its first message would
-    come 38 ms later, at 105 instead of 70 ms."""
+    probe calls this before it imports modules and opens its source: otherwise its first message
+    would be sent after 105 instead of 70 ms."""
     global _span_start  # noqa: PLW0603 - its start is a fact of the process
     _span_start = read_bracket()
 

@@ -60,8 +60,8 @@ def find_events(root: Path, text: str) -> list[list[ChosenEvent]]:
 
 
 def own_key(group: Sequence[ChosenEvent]) -> str | None:
-    """Returns the key of the counter of perftop that counts the only event of a group; None if
-    there is none."""
+    """Returns the key of perftop's own counter for the only event of a group; None if there is no
+    such counter, or if the group has several events."""
     events = [event for chosen in group for event in chosen.events.values()]
     keys = {
         OWN_KEYS.get(event.config & GENERIC_EVENT)
@@ -149,11 +149,11 @@ class Opener:
         hard = [chosen for chosen in singles if chosen not in soft]
         braced = [group for group in chosen_groups if len(group) > 1]
         whole = [hard] if 1 < len(hard) <= MAX_IN_GROUP else [[chosen] for chosen in hard]
-        if len(whole) == 1 and not self._fit([*braced, *whole]):
+        if len(whole) == 1 and not self._groups_fit([*braced, *whole]):
             whole = [[chosen] for chosen in hard]
         for i in range(0 if multiplex else len(braced) + len(whole)):
             groups = [*braced, *whole][: i + 1]
-            if not self._fit(groups):
+            if not self._groups_fit(groups):
                 names = ",".join(chosen.asked.name for chosen in groups[-1])
                 raise Unavailable(
                     f"-e {names}: no counter is left for it; without --no-multiplex "
@@ -162,7 +162,7 @@ class Opener:
         many = [soft[i : i + MAX_IN_GROUP] for i in range(0, len(soft), MAX_IN_GROUP)]
         return [*many, *braced, *whole]
 
-    def _fit(self, groups: Sequence[Sequence[ChosenEvent]]) -> bool:
+    def _groups_fit(self, groups: Sequence[Sequence[ChosenEvent]]) -> bool:
         """Whether the groups fit together, tried on one CPU of each PMU."""
         cpus: dict[str | None, int] = {}
         for row in self._read:
@@ -187,11 +187,13 @@ class Opener:
                 for group, trial in zip(opened, trials, strict=True)
             ]
 
-    def whole(
-        self, group: Sequence[ChosenEvent], judge: Callable[[Sequence[float]], Trouble | None]
+    def whole_group_trouble(
+        self,
+        group: Sequence[ChosenEvent],
+        find_trouble: Callable[[Sequence[float]], Trouble | None],
     ) -> Trouble | None:
         """Returns why the whole group cannot be counted on the first CPU that has its events; None
-        if it can. `judge` returns what is wrong with the counts of a trial."""
+        if it can. `find_trouble` returns what is wrong with the counts of a trial."""
         row = next((row for row in self._read if self._events(group, row.cpu)), None)
         if row is None:
             return OTHER_CORES_TROUBLE
@@ -204,7 +206,7 @@ class Opener:
             opened.group.close()
         if opened.missing:
             return next(iter(opened.missing.values()))
-        return judge(trial.counts) if trial and trial.running else None
+        return find_trouble(trial.counts) if trial and trial.running else None
 
     def _trial(self, group: Group, cpu: int) -> Trial | None:
         """Runs a trial of the group; None if it cannot be tried on this CPU."""
@@ -220,10 +222,10 @@ class Opener:
         opened = open_events(self._kernel, read, timed=True, mapped=False, root=self._root)
         opened = dict(zip(opened, run_in_threads(self._if_fits, opened.items()), strict=True))
         lacking = [
-            (cpu, key, of_cpu.missing.get(key) or chosen.trouble or OTHER_CORES_TROUBLE)
-            for cpu, of_cpu in opened.items()
+            (cpu, key, opened_events.missing.get(key) or chosen.trouble or OTHER_CORES_TROUBLE)
+            for cpu, opened_events in opened.items()
             for chosen in group
-            if (key := chosen.asked.key) not in {event.key for event in of_cpu.events}
+            if (key := chosen.asked.key) not in {event.key for event in opened_events.events}
         ]
         return cpu_part(
             self._kernel, self._rows, wanted, opened, [_counter(chosen) for chosen in group],
@@ -233,16 +235,16 @@ class Opener:
     def _if_fits(self, opened: tuple[int, OpenedEvents]) -> OpenedEvents:
         """Returns the events of a CPU, without events that would never be counted because pinned
         events leave no counter for them."""
-        cpu, of_cpu = opened
-        if of_cpu.group is None or not any(event.core for event in of_cpu.events):
-            return of_cpu
-        if group_fits(self._kernel, of_cpu.events, cpu, self._root):
-            return of_cpu
-        of_cpu.group.close()
+        cpu, opened_events = opened
+        if opened_events.group is None or not any(event.core for event in opened_events.events):
+            return opened_events
+        if group_fits(self._kernel, opened_events.events, cpu, self._root):
+            return opened_events
+        opened_events.group.close()
         watched = files.read_number(f"{self._root}/proc/sys/kernel/nmi_watchdog") == 1
         why = WATCHDOG_TROUBLE if watched else NO_ROOM_TROUBLE
-        missing = {event.key: why for event in of_cpu.events}
-        return OpenedEvents(missing=of_cpu.missing | missing)
+        missing = {event.key: why for event in opened_events.events}
+        return OpenedEvents(missing=opened_events.missing | missing)
 
     def _open_events(self, group: Sequence[ChosenEvent], cpu: int) -> OpenedEvents:
         """Opens the group on one CPU, for a trial."""
@@ -285,7 +287,7 @@ TOPDOWN_KEY = "topdown_retiring_ratio"
 SLOTS_TROUBLE = (
     "the counters of slots are there but do not add up: the hypervisor does not pass them on"
 )
-ERROR = 0.05
+MAX_SLOTS_ERROR = 0.05
 """Maximum difference between the slots and the sum of the four parts in a trial, as a share of the
 slots."""
 
@@ -320,7 +322,7 @@ def open_topdown(
     selected = set(cpus)
     read = [row for row in rows if row.online and row.cpu in selected]
     opener = Opener(root, kernel, rows, read, pmus)
-    if (why := opener.whole(group, _slots_trouble)) is not None:
+    if (why := opener.whole_group_trouble(group, _slots_trouble)) is not None:
         return [], [Missing(TOPDOWN_KEY, why.why, why.fix)]
     return [opener.part(group)], []
 
@@ -328,6 +330,6 @@ def open_topdown(
 def _slots_trouble(counts: Sequence[float]) -> Trouble | None:
     """Returns what is wrong with the counts of a trial, in the order of TOPDOWN_LEVEL_1."""
     slots, parts = counts[0], counts[1 : len(TOPDOWN_LEVEL_1)]
-    if slots <= 0 or abs(sum(parts) - slots) > ERROR * slots or min(parts) < 0:
+    if slots <= 0 or abs(sum(parts) - slots) > MAX_SLOTS_ERROR * slots or min(parts) < 0:
         return Trouble(SLOTS_TROUBLE)
     return None

@@ -180,21 +180,23 @@ def open_parts(
     *,
     cpus: Iterable[int] | None = None,
     kernel: Kernel | None = None,
-    beside: Callable[[int], Sequence[Event]] | None = None,
+    other_group: Callable[[int], Sequence[Event]] | None = None,
 ) -> list[Part]:
     """Opens the cores' part, the msr PMU's part, the part of memory controllers, then a part for
     each other PMU. The first three always exist and name what is missing and why. Every counter of
-    a core was seen to count on the CPUs that have it. `cpus` are the CPUs to read. `beside` returns
-    a further group of each CPU that will be counted at the same time. The cores' part is then
-    pinned, so that it does not take turns with that group, and leaves it counters. `root` is for
-    tests: perf events are never below a directory.
+    a core was seen to count on the CPUs that have it. `cpus` are the CPUs to read. `other_group`
+    returns the events of another group that will be counted on a CPU at the same time. The cores'
+    part is then pinned, so that it does not take turns with that group, and leaves it counters.
+    `root` is for tests: perf events are never below a directory.
     """
     kernel = kernel or Kernel()
     planner = planner or Planner(root, rows)
     selected = {row.cpu for row in rows} if cpus is None else set(cpus)
     read = [row for row in rows if row.online and row.cpu in selected]
-    leading = planner.core if beside is None else _with_pinned(planner.core)
-    core = _part(kernel, root, rows, read, leading, planner.counters(), timed=True, beside=beside)
+    leading = planner.core if other_group is None else _with_pinned(planner.core)
+    core = _part(
+        kernel, root, rows, read, leading, planner.counters(), timed=True, other_group=other_group
+    )
     if not planner.pmus:
         none = perf_pmus.no_counters_trouble(root)
         core.missing = [Missing(counter.key, none.why, none.fix) for counter in CORE[:5]]
@@ -222,16 +224,16 @@ def _with_pinned(plan: Callable[[Cpu], list[Event]]) -> Callable[[Cpu], list[Eve
 def _part(
     kernel: Kernel, root: Path, rows: Sequence[Cpu], read: Sequence[Cpu],
     plan: Callable[[Cpu], list[Event]], table: Sequence[Counter], *, timed: bool,
-    beside: Callable[[int], Sequence[Event]] | None = None,
+    other_group: Callable[[int], Sequence[Event]] | None = None,
 ) -> Groups:  # fmt: skip
-    """Opens the planned events that count, on all CPUs that are read."""
+    """Opens the planned events on all CPUs in `read`, and drops those that do not count."""
     wanted = {row.cpu: plan(row) for row in rows}
-    others = None if beside is None else {row.cpu: beside(row.cpu) for row in read}
+    others = None if other_group is None else {row.cpu: other_group(row.cpu) for row in read}
     opened = open_events(
         kernel, {row.cpu: wanted[row.cpu] for row in read}, timed=timed, tried=True,
-        beside=others, root=root,
+        other_group=others, root=root,
     )  # fmt: skip
-    counting = {event.key for of_cpu in opened.values() for event in of_cpu.events}
+    counting = {event.key for opened_events in opened.values() for event in opened_events.events}
     counters = [counter for counter in table if counter.key in counting]
     missing = join_missing(_missing_by_cpu(opened, root), len(opened))
     return cpu_part(kernel, rows, wanted, opened, counters, timed=timed, missing=missing)
@@ -242,8 +244,8 @@ def _missing_by_cpu(
 ) -> Iterator[tuple[int, str, Trouble]]:
     # Without the module, which is loaded at boot where CPUs allow guests, none can run.
     may_run = (root / "sys/module/kvm").exists() or not identity.may_run_guests(root)
-    for cpu, of_cpu in opened.items():
-        for key, trouble in of_cpu.missing.items():
+    for cpu, opened_events in opened.items():
+        for key, trouble in opened_events.missing.items():
             yield cpu, key, trouble
-        if of_cpu.host_only and may_run:
+        if opened_events.host_only and may_run:
             yield cpu, "guests", HOST_ONLY

@@ -245,8 +245,9 @@ def _event(asked: EventName, pmu: Pmu, code: Code, *, core: bool = True) -> Even
     )  # fmt: skip
 
 
-# --- what perf lists: not trusted, so an encoding counts only if it is one of a core PMU of this
-# machine, by its own formats
+# --- events that perf lists -----------------------------------------------------------------------
+# perf's output is not trusted: an encoding is used only if it is valid for a core PMU of this
+# machine by that PMU's own formats.
 
 PERF_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 """Directories in which perf is searched for. The caller's PATH is not used, since the probe may run
@@ -255,8 +256,8 @@ WAIT_S = 5.0
 MAX_LISTING_BYTES = 32 << 20
 MAX_TEXT = 200
 _ENCODING = re.compile(r"([A-Za-z0-9_-]{1,32})/([A-Za-z0-9_=,.x-]{1,200})/[a-zA-Z]*")
-_UNLISTED = ("period", "freq", "name", "metric-id", "long_desc", "desc")
-"""Terms of perf that do not change what is counted."""
+_IGNORED_TERMS = ("period", "freq", "name", "metric-id", "long_desc", "desc")
+"""Terms in perf's listing that do not affect the count."""
 
 
 def perf_events(run: Callable[[], bytes] | None = None) -> Mapping[str, list[ListedEvent]]:
@@ -276,7 +277,7 @@ def perf_events(run: Callable[[], bytes] | None = None) -> Mapping[str, list[Lis
         name, encoding, about = (t if isinstance(t := texts.get(key), str) else "" for key in keys)
         match = _ENCODING.fullmatch(encoding)
         if match is not None and 0 < len(name) <= MAX_TEXT:
-            terms = [t for t in match[2].split(",") if t.partition("=")[0] not in _UNLISTED]
+            terms = [t for t in match[2].split(",") if t.partition("=")[0] not in _IGNORED_TERMS]
             description = about[:MAX_TEXT] if about.isprintable() else ""
             event = ListedEvent(match[1], ",".join(terms), description)
             events.setdefault(name.lower(), []).append(event)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from perfprobe._native import lib
-from perfprobe.machine.parts import restricted_to
+from perfprobe.machine.parts import restrict_to_cpus
 from perfprobe.native.sampler import Slot
 from perfprobe.perf.perf_events import Event, Group, Kernel, OpenedEvents, open_group
 from perfprobe.wire import Counter, Cpu, Missing, Scope
@@ -113,7 +113,7 @@ def cpu_part(
     def on(counter: Counter, keys: set[str]) -> Counter:
         """Returns the counter, restricted to the CPUs on which one of these keys is counted."""
         cpus = [r.cpu for r in rows if not keys.isdisjoint(event.key for event in events(r.cpu))]
-        return restricted_to(counter, cpus, len(rows))
+        return restrict_to_cpus(counter, cpus, len(rows))
 
     def bundles(cpu: int) -> list[Bundle]:
         own = [(event, column[event.key]) for event in events(cpu)]

@@ -1,10 +1,11 @@
-"""Opens perf events that count, and explains why the kernel refuses one. No other module opens any;
-kernel/profile.py opens the event that samples the kernel's stack.
+"""Opens perf events that count, and explains why the kernel refuses one. No other module opens
+counting events; kernel/profile.py opens the event that samples the kernel's stack.
 
 The kernel puts a group on the counters as a whole or not at all. When a group is tried, its events
 are dropped in the order of DROPPED_ROLES until the remaining ones can be counted; events that exist
-but do not count are dropped as well. A group that merely takes turns with other groups loses no
-event: a pinned copy of it, which does not wait for a turn, shows that it fits."""
+but do not count are dropped as well. No event of a group is dropped if the group fits and only
+takes turns with other groups. A pinned copy, which waits for no turn, shows whether a group
+fits."""
 
 from __future__ import annotations
 
@@ -265,15 +266,15 @@ def open_events(
     timed: bool,
     mapped: bool = True,
     tried: bool = False,
-    beside: Mapping[int, Sequence[Event]] | None = None,
+    other_group: Mapping[int, Sequence[Event]] | None = None,
     root: Path = Path("/"),
 ) -> dict[int, OpenedEvents]:
-    """Opens a group of the wanted events on each CPU; see open_group. `beside` returns the events
-    of another group on each CPU; events of YIELDING_ROLES are dropped if that lets the other group
-    fit."""
+    """Opens a group of the wanted events on each CPU; see open_group. `other_group` has the events
+    of another group on each CPU; events of YIELDING_ROLES are dropped if the other group fits only
+    then."""
 
     def on(cpu: int) -> OpenedEvents:
-        other = [] if beside is None else beside.get(cpu, [])
+        other = [] if other_group is None else other_group.get(cpu, [])
 
         def opened(events: Sequence[Event]) -> OpenedEvents:
             return open_group(
@@ -413,14 +414,14 @@ class _Attempt:
                 if self.unfit:
                     raise
                 if error.errno == errno.EOPNOTSUPP and event.core and not self.host_only:
-                    self._again_for_host()
+                    self._reopen_for_host()
                     return
                 self.refused[event.key] = open_trouble(error, self.root)
                 continue
             self._fds.append(fd)
             self.events.append(event)
 
-    def _again_for_host(self) -> None:
+    def _reopen_for_host(self) -> None:
         """Opens all events again, excluding guests: if guests own the PMU while they run, only
         events that exclude them can be counted."""
         self.close()
@@ -433,7 +434,7 @@ class _Attempt:
             return self._kernel.open(event, self._cpu, leader, host_only=self.host_only)
         except OSError as error:
             if leader != LEADER and error.errno in {errno.EINVAL, errno.ENOSPC}:
-                # Alone: raises what is wrong with the event itself.
+                # Opened alone, so that an error of the event itself is raised.
                 fd = self._kernel.open(event, self._cpu, LEADER, host_only=self.host_only)
                 self._kernel.close(fd)
                 self.unfit = True

@@ -116,9 +116,9 @@ class Pmu:
     """The core type on a hybrid, whose generic events must name the PMU."""
 
     @property
-    def cpus_now(self) -> frozenset[int] | None:
-        """Reads `cpus` again: when a CPU of it goes offline, the kernel replaces it by another
-        CPU."""
+    def current_cpus(self) -> frozenset[int] | None:
+        """Reads `cpus` again: when one of these CPUs goes offline, the kernel replaces it by
+        another one."""
         return _cpus(self.path) or self.cpus
 
     def serves(self, cpu: int) -> bool:
@@ -129,7 +129,7 @@ class Pmu:
         """Bits that the config of a generic event needs in addition to its number."""
         return self.type << 32 if self.hybrid else 0
 
-    def indirect(self) -> Trouble:
+    def rdpmc_trouble(self) -> Trouble:
         """Returns why RDPMC cannot read the PMU's counters."""
         if files.read_number(f"{self.path}/rdpmc") == 0:
             return Trouble("the kernel forbids RDPMC", f"echo 1 | sudo tee {self.path}/rdpmc")
@@ -170,7 +170,7 @@ def open_core_event(
     group = open_event(kernel or Kernel(), event, cpu, tried=tried, root=root)
     if direct and not group.direct:
         group.close()
-        raise RefusedError(pmu.indirect())
+        raise RefusedError(pmu.rdpmc_trouble())
     return group
 
 
@@ -201,7 +201,7 @@ def event_config(pmu: Pmu, event: str) -> int | None:
     return words.config if words is not None and words == Code(words.config) else None
 
 
-def placed_term(pmu: Pmu, term: str, value: int) -> int | None:
+def place_term(pmu: Pmu, term: str, value: int) -> int | None:
     """The value, shifted to the term's bits in attr.config; None: the PMU lacks the term, the value
     does not fit, or the term has its bits elsewhere."""
     try:

@@ -129,11 +129,11 @@ def uncore_parts(
         if pmu is None or not read:
             continue
         if kind is PCU:  # the PMU lists no events, so raw codes are used
-            who = identity.identity(root)
-            codes = pcu_codes(who.vendor, who.family, who.model)
+            cpu_identity = identity.identity(root)
+            codes = pcu_codes(cpu_identity.vendor, cpu_identity.family, cpu_identity.model)
             names = {key.replace("_", " "): key for key in codes}
             configs = {
-                name: perf_pmus.placed_term(pmu, "event", codes[key]) for name, key in names.items()
+                name: perf_pmus.place_term(pmu, "event", codes[key]) for name, key in names.items()
             }
         else:  # the PMU lists the events that the model has
             names = kind.events
@@ -162,7 +162,7 @@ def _part(
     def dies(cpu: int) -> list[int]:
         """The CPUs on which to open events of this CPU's whole core or package: those that the PMU
         names, several for a package of several dies; otherwise the CPU itself."""
-        named = pmu.cpus_now or frozenset()
+        named = pmu.current_cpus or frozenset()
         chosen = [member for member in members.get(cpu, [cpu]) if member in named]
         return chosen[:1] if chosen and kind.scope == "core" else chosen or [cpu]
 
@@ -284,8 +284,8 @@ def _named_controller(pmu: Pmu) -> Controller | None:
 
 
 def _raw_controller(pmu: Pmu) -> Controller | None:
-    event = perf_pmus.placed_term(pmu, "event", CAS_COMMANDS)
-    masks = [perf_pmus.placed_term(pmu, "rdwrmask", mask) for mask in MASKS]
+    event = perf_pmus.place_term(pmu, "event", CAS_COMMANDS)
+    masks = [perf_pmus.place_term(pmu, "rdwrmask", mask) for mask in MASKS]
     if event is None or None in masks:
         return None
     reads, writes = (
@@ -300,8 +300,8 @@ def no_controller_trouble(root: Path) -> Trouble:
     guest = identity.virtualisation(root)
     if guest is not None:
         return Trouble("memory controllers are not visible in a VM", "check on the host")
-    who = identity.identity(root)
-    if who.vendor == "AuthenticAMD":
+    cpu_identity = identity.identity(root)
+    if cpu_identity.vendor == "AuthenticAMD":
         return Trouble("no PMU amd_umc: it needs Zen 4 or later, and Linux 6.7 or later")
     if not (root / perf_pmus.DEVICES).exists():
         return Trouble("this kernel has no perf events")
@@ -398,7 +398,7 @@ def _controller_places(controllers: Iterable[Controller], package: Sequence[int]
     return [
         (controller, cpu)
         for controller in controllers
-        for cpu in sorted(cpus & (controller.pmu.cpus_now or set()))
+        for cpu in sorted(cpus & (controller.pmu.current_cpus or set()))
     ]
 
 

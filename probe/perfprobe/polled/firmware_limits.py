@@ -1,5 +1,5 @@
-"""Reads what limits clocks from AMD's system management firmware (/dev/hsmp) and from Intel's TPMI
-performance limit reasons (PLR).
+"""Reads the limits of clocks from AMD's system management firmware (/dev/hsmp), and from Intel's
+performance limit reasons in TPMI (PLR).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from perfprobe.polled.polling import Pace, Values, package_ids, read_content
 from perfprobe.wire import Counter, Cpu, Missing
 
 # --- AMD HSMP -------------------------------------------------------------------------------------
-# A message takes the firmware from tens of us to 1 ms.
+# The firmware takes from some 10 us to 1 ms to answer a message.
 
 # Linux, arch/x86/include/uapi/asm/amd_hsmp.h: struct hsmp_message is packed to 4 bytes, and the
 # request is _IOWR(0xF8, 0, struct hsmp_message).
@@ -296,9 +296,9 @@ class HsmpTable:
 # --- Intel PLR ------------------------------------------------------------------------------------
 # Granite Rapids, Clearwater Forest and later models have no MSR with limit reasons. Linux's
 # intel_plr_tpmi shows their bits in debugfs, with a line for a die and a line for each of its CPUs.
-# The bits are sticky until somebody writes them, which is not done here. So a bit only shows that
-# it was set between two reads. A bit that is set at the first read shows nothing about this run,
-# and hello names it.
+# The bits are sticky until a write clears them, and perftop never writes them. So a bit that is
+# newly set was set between two reads. A bit that is set at the first read shows nothing about this
+# run, and hello names it.
 
 DEBUGFS = "sys/kernel/debug"
 COARSE_REASONS = ("FREQUENCY", "CURRENT", "POWER", "THERMAL", "PLATFORM", "MCP", "RAS", "MISC",
@@ -317,7 +317,7 @@ COUNTER = Counter(
     KEY, "limit reasons that came on", "1", "TPMI PLR", "flags",
     columns=1 + len(PARTS), parts=list(PARTS),
 )  # fmt: skip
-PERIOD_S, COST = 1.0, 100
+PERIOD_S, PAUSE_FACTOR = 1.0, 100
 """Time between reads in s, and the minimum pause after a read, as a multiple of the time of that
 read: the driver asks the power unit for each CPU through a mailbox."""
 MAX_STATUS_BYTES = 1 << 17
@@ -394,7 +394,7 @@ class LimitStatus:
                 for at, part in enumerate(PARTS):
                     self._seen[row][1 + at] += part in now[package] and part not in before
         end_s = self._clock()
-        self._next_s = max(start_s + PERIOD_S, end_s + COST * (end_s - start_s))
+        self._next_s = max(start_s + PERIOD_S, end_s + PAUSE_FACTOR * (end_s - start_s))
 
     def _lines(self, text: str) -> Iterator[tuple[int | None, list[str]]]:
         """Yields the package and the words of each line. The line of the die belongs to the package

@@ -44,7 +44,7 @@ class Polled(Protocol):
 class Pace:
     """Spaces reads of one kind so that they cost at most a hundredth of the main thread's time."""
 
-    PAUSE = 100
+    PAUSE_FACTOR = 100
     """Length of the pause after a read, as a multiple of the time of that read."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -59,7 +59,7 @@ class Pace:
         yield due
         if due:
             end_s = self._clock()
-            self._next_s = end_s + self.PAUSE * (end_s - start_s)
+            self._next_s = end_s + self.PAUSE_FACTOR * (end_s - start_s)
 
 
 def open_file(path: Path) -> int | None:
@@ -75,10 +75,10 @@ def open_file(path: Path) -> int | None:
     return fd
 
 
-def read_content(fd: int, most: int = MAX_BYTES) -> bytes | None:
-    """The first `most` bytes of an open file of the kernel; None if it cannot be read."""
+def read_content(fd: int, limit: int = MAX_BYTES) -> bytes | None:
+    """The first `limit` bytes of an open file of the kernel; None if it cannot be read."""
     try:
-        return os.pread(fd, most, 0)
+        return os.pread(fd, limit, 0)
     except OSError:
         return None
 

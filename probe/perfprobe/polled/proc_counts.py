@@ -1,6 +1,6 @@
-"""Counts of the kernel in /proc: each CPU's time by what it was spent on, which a lane that belongs
-to no CPU reads once a round for all CPUs; and the row of the whole machine: the probe's own cost,
-the switches of turbo, pressure (how long tasks waited for CPUs, memory or I/O, from the kernel's
+"""Counts of the kernel in /proc: each CPU's time by its use, which a lane that belongs to no CPU
+reads once a round for all CPUs; and the row of the whole machine: the probe's own cost, the
+switches of turbo, pressure (how long tasks waited for CPUs, memory or I/O, from the kernel's
 accounts), load averages, interrupts and context switches."""
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def parse_ticks(text: str) -> dict[int, tuple[int, ...]]:
     return ticks_by_cpu
 
 
-def proc_mount(root: Path) -> str | None:
-    """The remedy where /proc is not mounted; None below a --sysroot, whose files are another
+def proc_mount_remedy(root: Path) -> str | None:
+    """Returns the command that mounts /proc; None below a --sysroot, whose files are another
     machine's."""
     return "sudo mount -t proc proc /proc" if root == Path("/") else None
 
@@ -62,7 +62,9 @@ class ProcStat:
         except OSError as error:
             self._fd = -1
             why = f"/proc/stat cannot be read: {error.strerror}"
-            self.missing = [Missing(c.key, why, proc_mount(root)) for c in STAT_BLOCK.counters]
+            self.missing = [
+                Missing(c.key, why, proc_mount_remedy(root)) for c in STAT_BLOCK.counters
+            ]
         end = max(cpus) + 1
         size = min(max(MIN_BYTES, LINE_BYTES * (end + 1)), MAX_BYTES)
         self._text = ProcStatText(self._fd, end, size)
@@ -141,7 +143,7 @@ class MachineCounts:
         self._texts.clear()
 
     def _pressure(self, base: Path) -> list[Counter]:
-        if not all(self._try_open(base / what, read_some) for what in PRESSURE):
+        if not all(self._try_open(base / what, read_pressure) for what in PRESSURE):
             self.close()
             why = "the kernel does not account for pressure (PSI)"
             self.missing.append(Missing("pressure", why, "boot with psi=1"))
@@ -171,7 +173,7 @@ class MachineCounts:
         return True
 
 
-def read_some(fd: int) -> int | None:
+def read_pressure(fd: int) -> int | None:
     """Returns the total in `some avg10=0.00 avg60=0.00 avg300=0.00 total=12345`: the time in us for
     which at least one task waited."""
     line = (read_content(fd) or b"").partition(b"\n")[0]

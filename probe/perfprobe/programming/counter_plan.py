@@ -59,7 +59,7 @@ class Plan:
     """Bits of FIXED_CTR_CTRL to set."""
     enable: int
     """Bits of GLOBAL_CTRL to set."""
-    short: tuple[str, ...]
+    keys_without_counter: tuple[str, ...]
     """Keys for which no counter was left."""
     method: str | None
 

@@ -43,8 +43,9 @@ class JournalEntry:
     cpus: dict[int, Changes]
 
     @property
-    def live(self) -> bool:
-        """Whether its writer still runs: the same process, not a later process with that PID."""
+    def is_live(self) -> bool:
+        """Whether the process that wrote the journal still runs; a later process with its PID does
+        not count."""
         return start_time(self.pid) == self.started
 
 
@@ -71,7 +72,7 @@ def directories() -> list[Path]:
     return [*paths, Path(f"/tmp/perftop-{os.geteuid()}")]  # noqa: S108
 
 
-def prepare() -> Path:
+def prepare_directory() -> Path:
     """Returns the first directory that only this user can write to, created if necessary. Raises
     OSError with the reason of the last directory if there is none."""
     trouble = OSError()
@@ -222,7 +223,7 @@ def start_time(pid: int) -> int | None:
 
 def stale_entries(run_dir: Path, boot_id: str | None, root: Path) -> list[JournalEntry]:
     """Journals of this boot and tree whose writer has ended without restoring the registers."""
-    return [entry for entry in read_journals(run_dir, boot_id, root).entries if not entry.live]
+    return [entry for entry in read_journals(run_dir, boot_id, root).entries if not entry.is_live]
 
 
 def read_journals(run_dir: Path, boot_id: str | None, root: Path) -> Journals:

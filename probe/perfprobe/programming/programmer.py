@@ -73,7 +73,7 @@ class Programmer:
             raise
 
     def _begin(self, online: Iterable[int]) -> None:
-        directory = journal.prepare()
+        directory = journal.prepare_directory()
         with journal.locked_directory(directory):
             self._recover(Journal(directory, self._boot_id, self._root))
             self._survey(online)
@@ -107,7 +107,7 @@ class Programmer:
         for directory in journal.directories():
             result = journal.read_journals(directory, self._boot_id, self._root)
             for entry in result.entries:
-                if entry.live:
+                if entry.is_live:
                     raise InUseError(
                         f"another perftop (pid {entry.pid}) is programming these counters",
                         "two would overwrite each other's registers",
@@ -123,14 +123,14 @@ class Programmer:
                     f"programmed until the next one (the file is now {ignored_path.name})"
                 )
             for entry in result.entries:
-                self._give_back(entry)
+                self._restore_entry(entry)
                 self._journal = own
                 self._save()
                 if entry.path != own.path:
                     entry.path.unlink(missing_ok=True)
         self._journal = own
 
-    def _give_back(self, entry: JournalEntry) -> None:
+    def _restore_entry(self, entry: JournalEntry) -> None:
         left: dict[int, Changes] = {}
         for cpu, changes in entry.cpus.items():
             try:
@@ -220,8 +220,8 @@ class Programmer:
             self._save()
         if troubles:
             # One line on the CPUs whose registers could not be restored, with the remedy.
-            off = [cpu for cpu in sorted(troubles) if troubles[cpu].off]
-            first = next(error for error in troubles.values() if error.off == bool(off))
+            off = [cpu for cpu in sorted(troubles) if troubles[cpu].is_offline]
+            first = next(error for error in troubles.values() if error.is_offline == bool(off))
             steps = [first.fix] if first.fix else []
             if off:
                 names = ",".join(map(str, off))

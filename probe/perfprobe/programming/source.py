@@ -184,7 +184,7 @@ def _plans_by_cpu(survey: Survey) -> dict[int, Plan]:
             survey.missing += [Missing(key, why, None, cpus) for key in COUNTED_KEYS]
             continue
         why = f"this CPU has {plan.budget.gp} general counters: none is left for it"
-        survey.missing += [Missing(key, why, None, cpus) for key in plan.short]
+        survey.missing += [Missing(key, why, None, cpus) for key in plan.keys_without_counter]
         plans |= dict.fromkeys(kind.cpus, plan)
     return plans
 

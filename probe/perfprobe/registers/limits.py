@@ -1,4 +1,5 @@
-"""Registers that show how fast a CPU may run and what limits it, and its tables of turbo ratios.
+"""Readings of registers that show the allowed clock of a CPU and its limits, and tables of turbo
+ratios.
 
 Status bits show the present state. The sticky bits next to them are not used, because the kernel
 clears them.
@@ -84,7 +85,7 @@ def _unknown(key: str, uarch: Uarch) -> MissingCounter:
 # --- a CPU ----------------------------------------------------------------------------------------
 
 
-def of_cpu(kind: CpuKind, device: Registers) -> Readings:
+def cpu_readings(kind: CpuKind, device: Registers) -> Readings:
     if kind.uarch.vendor != INTEL:
         return []
     why = "CPUID does not announce clock modulation"
@@ -104,11 +105,11 @@ def of_cpu(kind: CpuKind, device: Registers) -> Readings:
 # --- a core or a package --------------------------------------------------------------------------
 
 
-def of_core(kind: CpuKind, device: Registers) -> Readings:  # noqa: ARG001
+def core_readings(kind: CpuKind, device: Registers) -> Readings:  # noqa: ARG001
     return _thermal(kind, "core")
 
 
-def of_package(kind: CpuKind, device: Registers) -> Readings:
+def package_readings(kind: CpuKind, device: Registers) -> Readings:
     uarch = kind.uarch
     readings = [
         *_limit_reasons(uarch),

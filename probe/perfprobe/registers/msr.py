@@ -81,7 +81,7 @@ class MsrError(Exception):
         """The errno; 0: a write was accepted but had no effect."""
 
     @property
-    def off(self) -> bool:
+    def is_offline(self) -> bool:
         """Whether the CPU is offline."""
         return self.code in {errno.ENXIO, errno.ENODEV}
 

@@ -121,19 +121,20 @@ class Survey:
                 "cpu",
                 lambda kind, device: [
                     *clock_readings(kind.uarch), *smi_readings(kind.uarch),
-                    *limits.of_cpu(kind, device),
+                    *limits.cpu_readings(kind, device),
                 ],
             ),
             self._part(
                 "core",
                 lambda kind, device: [
-                    *residency_readings(kind.uarch, "core"), *limits.of_core(kind, device),
+                    *residency_readings(kind.uarch, "core"), *limits.core_readings(kind, device),
                 ],
             ),
             self._part(
                 "package",
                 lambda kind, device: [
-                    *residency_readings(kind.uarch, "package"), *limits.of_package(kind, device),
+                    *residency_readings(kind.uarch, "package"),
+                    *limits.package_readings(kind, device),
                 ],
             ),
         ]  # fmt: skip

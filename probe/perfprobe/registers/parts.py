@@ -12,7 +12,7 @@ from perfprobe.cpu import cpuid, model
 from perfprobe.cpu.cpuid import Leaves
 from perfprobe.cpu.model import INTEL
 from perfprobe.cpu.model_terms import Uarch
-from perfprobe.machine.parts import restricted_to
+from perfprobe.machine.parts import restrict_to_cpus
 from perfprobe.native import affinity
 from perfprobe.native.sampler import Field, Flags, Slot
 from perfprobe.registers import msr
@@ -128,7 +128,8 @@ def _counters(table: Mapping[int, Sequence[Reading]]) -> list[Counter]:
             counters.setdefault(reading.counter.key, reading.counter)
             cpus.setdefault(reading.counter.key, []).append(cpu)
     return [
-        restricted_to(counter, sorted(cpus[key]), len(table)) for key, counter in counters.items()
+        restrict_to_cpus(counter, sorted(cpus[key]), len(table))
+        for key, counter in counters.items()
     ]
 
 

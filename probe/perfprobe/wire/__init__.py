@@ -25,7 +25,7 @@ adding them does not raise the version. Only a hello with another `wire` number 
 | sample_ns | time between frames |
 | topology | a row for each CPU of the machine |
 | cores, packages | lists of CPU numbers, in the order of their rows in frames |
-| blocks | what is read together, see below |
+| blocks | tables of counters that are read together, see below |
 | stamp? | what the stamps in row heads count: tsc (ticks of tsc_hz), or raw (ns, no TSC is read) |
 | tsc_hz?, base_hz? | a rate; null: unknown |
 | multipliers?, smt_methods? | see below |
@@ -34,13 +34,13 @@ adding them does not raise the version. Only a hello with another `wire` number 
 | selected? | the CPUs that the user asked for; null: all |
 | identity?, virtualisation?, boot_id? | which CPU, which hypervisor (null: none), which boot |
 | watch? | the job that is watched: a PID, a name, or a control group |
-| labels?, command?, interval_ns? | of the run: names, its command, what a line is to cover |
+| labels?, command?, interval_ns? | of the run: names, its command, the interval of a report line |
 | settings? | settings of the system at the start: a map of names to text, such as governor |
 | aliases? | further keys of counters: a map to the key under which the counter is in a block |
 
 | topology row | value |
 |---|---|
-| cpu, online | its number, and whether it is on |
+| cpu, online | number of the CPU, and whether it is online |
 | package?, die?, core?, thread?, l3?, node?, type?, siblings? | null: unknown |
 
 | block | value |
@@ -53,8 +53,8 @@ adding them does not raise the version. Only a hello with another `wire` number 
 | kind?, bits?, scale?, columns?, parts?, cpus? | default: counter, 64, 1.0, 1, [], null |
 
 A rate is {"hz", "origin", "error"?: relative}, a multiplier {"counter", "factor": ticks of the TSC
-in one tick, "why", "type"?: core type}, a turbo table {"steps": [{"cores": up to how many are
-active, "hz"}, ...], "origin", "cpus"?: null for all}, a missing thing {"what": key, "why", "fix"?,
+in one tick, "why", "type"?: core type}, a turbo table {"steps": [{"cores": maximum number of active
+cores, "hz"}, ...], "origin", "cpus"?: null for all}, a missing key {"what": key, "why", "fix"?,
 "cpus"?}, identity {"vendor", "family", "model", "stepping", "name", "microcode"}, all of them
 optional.
 
@@ -93,13 +93,13 @@ are text for people.
 | license_1, license_2, license_3 | cpu | counter | cycles | core cycles at that SIMD level |
 | license_throttle | cpu | counter | cycles | core cycles throttled until a level is granted |
 | slots | cpu | counter | events | issue slots of the core's cycles |
-| topdown_retiring, topdown_bad_speculation | cpu | counter | events | slots that went that way |
-| topdown_frontend, topdown_backend | cpu | counter | events | slots that went that way |
-| topdown_heavy_operations, topdown_branch_mispredicts | cpu | counter | events | of these |
-| topdown_fetch_latency, topdown_memory_bound | cpu | counter | events | of these |
+| topdown_retiring, topdown_bad_speculation | cpu | counter | events | slots in that category |
+| topdown_frontend, topdown_backend | cpu | counter | events | slots in that category |
+| topdown_heavy_operations, topdown_branch_mispredicts | cpu | counter | events | part of these |
+| topdown_fetch_latency, topdown_memory_bound | cpu | counter | events | part of these |
 | smt_contention | cpu | counter | cycles | dispatch slots given to the sibling, in whole cycles |
-| perf_enabled_s | cpu | counter | s | for how long the other counters of the block were to count |
-| perf_running_s | cpu | counter | s | for how long they did |
+| perf_enabled_s | cpu | counter | s | time for which the other counters of the block were enabled |
+| perf_running_s | cpu | counter | s | time for which they were on the hardware counters |
 | busy_s | cpu | counter | s | not idle by the kernel's idle transitions |
 | idle_s | cpu | counter | s | idle in states that halt; a column a state |
 | poll_s | cpu | counter | s | idle in states that poll |
@@ -123,14 +123,14 @@ are text for people.
 | package_thermal | package | flags | 1 | thermal status bits |
 | package_throttles, package_power_limits | package | counter | 1 | thermal_throttle: its events |
 | package_throttled_s | package | counter | s | thermal_throttle: its time |
-| limit_reasons | package | flags | 1 | what limits the clock |
-| plr_reasons | package | flags | 1 | limits of the clock that were newly set: sticky bits |
-| power_throttled_s | package | counter | s | held back by power limits |
+| limit_reasons | package | flags | 1 | reasons that limit the clock |
+| plr_reasons | package | flags | 1 | newly set limits: sticky bits |
+| power_throttled_s | package | counter | s | time throttled by power limits |
 | energy_j | package | counter | J | energy of the package |
 | energy_ram_j | package | counter | J | energy of its memory |
 | energy_core_j | core | counter | J | energy of the core (AMD) |
 | memory_read_bytes, memory_write_bytes | package | counter | B | from memory, and to it |
-| memory_clock | package | counter | cycles | clocks of memory channels, each of two transfers |
+| memory_clock | package | counter | cycles | clocks of memory channels, two transfers each |
 | power_limit_w, power_limit2_w | package | gauge | W | PL1, PL2 |
 | uncore_hz, uncore_max_hz | package | gauge | Hz | clock of mesh, or AMD's fabric; its highest |
 | temperature_c | package | gauge | °C | temperature |
@@ -143,10 +143,10 @@ are text for people.
 | hsmp_limit_times | package | flags | 1 | firmware cycles, and those under each limit (AMD) |
 | hsmp_prochot | package | gauge | 1 | 1: PROCHOT is asserted (AMD) |
 | pcu_ticks | package | counter | 1 | ticks of the power unit's clock; the others are shares of it |
-| pcu_transition, pcu_os, pcu_power, pcu_vr | package | counter | 1 | ticks limited by that |
-| pcu_thermal, pcu_current | package | counter | 1 | ticks limited by that |
-| pcu_prochot_internal, pcu_prochot_external | package | counter | 1 | ticks limited by that |
-| pcu_avx256, pcu_avx512 | package | counter | 1 | ticks limited by that |
+| pcu_transition, pcu_os, pcu_power, pcu_vr | package | counter | 1 | ticks with that limit |
+| pcu_thermal, pcu_current | package | counter | 1 | ticks with that limit |
+| pcu_prochot_internal, pcu_prochot_external | package | counter | 1 | ticks with that limit |
+| pcu_avx256, pcu_avx512 | package | counter | 1 | ticks with that limit |
 | turbo_off | machine | gauge | 1 | 1: the kernel has switched turbo off |
 | max_perf_pct | machine | gauge | % | share of the highest clock that is allowed |
 | pressure_cpu_s, pressure_io_s, pressure_memory_s | machine | counter | s | some task waited |
@@ -157,13 +157,13 @@ are text for people.
 A key `e.NAME`, in a block of scope `cpu`, is an event that the user has chosen: NAME is the name
 that the user gave it, `name` describes what it counts, `unit` is that of a scaled count. Each group
 of events that perf counts has a block of its own (`events.1` …), with perf_enabled_s and
-perf_running_s of its own: these two may be in several blocks, and apply to their own. Any other key
-is in one block only; if it is in more, the first counts.
+perf_running_s of its own: these two may be in several blocks, and each applies to its own
+block. Any other key is in one block only; if it is in several, the first is used.
 
 The unit of a counter in a block of scope `cpu` limits its rate: readers reject a faster advance as
 implausible. A counter of 64 bits may also step back a little; a narrower one has wrapped.
 
-| unit | most a second |
+| unit | maximum per second |
 |---|---|
 | cycles | 1e10 |
 | instructions | 1.6e11 |
@@ -176,8 +176,9 @@ The origin has a meaning in two cases:
 - If that of a `turbo` table in hello begins with `cpufreq`, the table is an upper bound.
 
 one_thread, any_thread and distributed count slower than the TSC. `multipliers` in hello has the
-candidates for their factor, likeliest first; frames decide. `smt_methods` names those to use:
-`one-thread`, `any-thread`, `distributed`, `traced` (neither_s … both_s), `bounds`, `single`.
+candidates for their factor, likeliest first; readers choose one by the frames. `smt_methods` names
+those to use: `one-thread`, `any-thread`, `distributed`, `traced` (neither_s … both_s), `bounds`,
+`single`.
 
 **frame**: `seq` (counts the frames that the probe made), `time_ns` (raw time at which the sample
 was due), `lost` (frames so far that a slow reader did not get), `late` (deadlines so far that every
@@ -212,35 +213,35 @@ msgpack value:
   share of the time since the last scan, started after it and have ended; `child` is the name of one
   that runs now, or empty. Where they ran is not known. In frames that have `tasks`.
 - `quotas`: {"groups": {path: [cpus, periods, throttled, throttled_us]}, "pids": {pid as text:
-  [path, ...]}}: control groups with a CPU quota that holds for tasks of this record or of the
-  watched job, and which hold for each process, the innermost first. `cpus` is how many CPUs the
-  quota allows; the others are cumulative: periods, those in which the group was throttled, and for
-  how long, summed over CPUs. In frames that have `tasks`, and of a watched job once before and
-  after it was moved to another group; absent where there is no quota.
+  [path, ...]}}: control groups whose CPU quota applies to tasks of this record or of the watched
+  job; and for each process the groups whose quotas apply to it, the innermost first. `cpus` is the
+  number of CPUs that the quota allows. The others are cumulative: periods, throttled periods, and
+  the throttled time, summed over CPUs. In frames that have `tasks`, and for a watched job once
+  before and after it was moved to another group; absent where there is no quota.
 - `interrupts`: {CPU as text: [tasks, irq, softirq, lines, softirqs]}: CPUs that spent 3 % of the
   time since the last scan in interrupts and softirqs. The first three are shares of that time: in
   tasks, in interrupts and in softirqs. `lines` and `softirqs` are [[name, count], ...], the most
   frequent first: lines of /proc/interrupts (numbered ones as "36 eth0") and kinds of softirqs, with
-  how often each came; empty in the first record. In frames that have `tasks`; absent where no CPU
-  did.
+  the number of each; empty in the first record. In frames that have `tasks`; absent if there is no
+  such CPU.
 - `memory`: {"stalled_us", "counts": {key: count}, "groups"?: {path: [limit, hits, pages, us]},
-  "pids"?: {pid as text: path}}: changes since the last scan. `stalled_us`: for how long some task
-  was stalled for memory (PSI). `counts`: keys of /proc/vmstat that rose. `groups`: memory groups of
-  tasks of this record or of the watched job: the limit in bytes, how often it was reached, pages
-  that were read back, and for how long some task of the group was stalled; null where unknown. In
-  frames that have `tasks`; absent where nothing rose.
-- `kernel`: {"span_ns", "functions": [[kind, function, pid, comm, ns], ...]}: how long processes
-  were in which functions of the kernel, by samples of its stack. `kind`: `lock` (the function waits
-  for one), `clock` (it reads a slow device), `mitigation`, `entry` (of a system call), or empty.
-  They are from CPUs with 15 % of their time in the kernel, in `span_ns`, the time since the last
-  scan. In frames that have `tasks`; absent where no CPU was sampled.
+  "pids"?: {pid as text: path}}: changes since the last scan. `stalled_us`: the time for which some
+  task was stalled for memory (PSI). `counts`: keys of /proc/vmstat that rose. `groups`: memory
+  groups of tasks of this record or of the watched job: the limit in bytes, how often it was
+  reached, pages that were read back, and the time for which some task of the group was stalled;
+  null where unknown. In frames that have `tasks`; absent if nothing rose.
+- `kernel`: {"span_ns", "functions": [[kind, function, pid, comm, ns], ...]}: the time that
+  processes spent in functions of the kernel, by samples of its stack. `kind`: `lock` (the function
+  waits for one), `clock` (it reads a slow device), `mitigation`, `entry` (of a system call), or
+  empty. They are from CPUs with 15 % of their time in the kernel, in `span_ns`, the time since the
+  last scan. In frames that have `tasks`; absent where no CPU was sampled.
 - `kernel_log`: [[kind, name, count], ...]: names in messages of the kernel's log since the last
   scan: `split-lock` with a task, `memory-errors` (corrected) with a memory module. Absent where
   there were none, or the log may not be read.
 - `managers`: {pid as text: comm}: programs that were found at the start and may lower limits of
   power and clock. Absent where there were none.
-- `asleep_ns`: how long the machine has been suspended since hello. `time_ns` stopped then, and
-  counters may have. Absent until the first suspension.
+- `asleep_ns`: the time for which the machine has been suspended since hello. `time_ns` stops during
+  a suspension, and counters may stop. Absent until the first suspension.
 - `watched`, where hello has a `watch`: {"threads": {thread id as text: [pid, comm, cpu, run_ns,
   wait_ns, voluntary, involuntary]}, "more"}. It lists the threads of the watched job that were read
   since the previous frame: the CPU where each last ran, and, cumulative, how long it has run and
@@ -264,7 +265,7 @@ described in the app's `session/packing.py`.
 `mark` {"label"}, `run-start` {"pid", "argv"}, `run-end` {"pid", "status", "wall_s", "user_s",
 "sys_s", "first_ns", "last_ns": the times between which all CPUs were first and last read, or null,
 "missed": CPUs for which that is not known},
-`gap` {"since_ns", "why"}: from there to the note's time the link to the probe was broken; counters
+`gap` {"since_ns", "why"}: the link to the probe was broken from then to the note's time; counters
 start again in the frames after it, whose rows have ROW_REBASED,
 `echo` {"number"}: the answer to an order of the reader, at the raw time at which it was read,
 `index` at the end of a recording.
@@ -276,9 +277,9 @@ least once a second:
   valid; those of frames since `since_ns`, the raw time of the last good check, are in doubt.
 - `given-back` {"cpus", "counters": keys}: the registers have these values again, written by another
   program. Values are valid from the first sample after this note's time on; a difference between a
-  value before `taken` and one after this note means nothing.
+  value before `taken` and a value after this note has no meaning.
 
-**bye**: `reason` (text), `status` (0 when all was well).
+**bye**: `reason` (text), `status` (0: no error).
 """
 
 from __future__ import annotations
@@ -288,10 +289,10 @@ from perfprobe.wire.check import (
     MAX_COLUMNS,
     MAX_MESSAGE,
     WireError,
+    apply_hotplug,
     check_frame,
     check_note,
     frame_bytes,
-    take_hotplug,
     topology_row,
 )
 from perfprobe.wire.encoding import (
@@ -338,6 +339,6 @@ __all__ = [
     "ROW_OFFLINE", "ROW_REBASED", "ROW_SAMPLED", "ROW_UNPINNED", "ROW_WIDE", "VERSION", "Block",
     "Bye", "Bytes", "Counter", "Cpu", "Decoder", "Frame", "Hello", "Identity", "Message", "Missing",
     "Multiplier", "Note", "Packed", "Rate", "Rows", "Scope", "Step", "Turbo", "WireError",
-    "check_frame", "check_note", "encode", "first_fields", "frame_bytes", "max_elements",
-    "take_hotplug", "topology_row", "unpack", "with_columns", "without_check",
+    "apply_hotplug", "check_frame", "check_note", "encode", "first_fields", "frame_bytes",
+    "max_elements", "topology_row", "unpack", "with_columns", "without_check",
 ]  # fmt: skip

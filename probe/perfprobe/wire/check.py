@@ -107,7 +107,7 @@ def topology_row(note: Note, old: Cpu) -> Cpu:
     return replace(old, online=online)
 
 
-def take_hotplug(topology: dict[int, Cpu], note: Note) -> None:
+def apply_hotplug(topology: dict[int, Cpu], note: Note) -> None:
     """Updates the topology row of the CPU in a hotplug note, if there is one."""
     cpu = note.data.get("cpu")
     if type(cpu) is int and cpu in topology:

@@ -26,7 +26,7 @@ from perfprobe.wire.messages import VERSION, Bye, Bytes, Frame, Hello, Message, 
 
 MAX_ELEMENTS = 1 << 15
 """Maximum number of elements of one array or map."""
-MAX_HELLO = 1 << 19
+MAX_HELLO_ELEMENTS = 1 << 19
 """Maximum number of elements of a hello; 8192 CPUs need half of it. An element takes up to 120
 bytes of memory."""
 MAX_UNCOUNTED_ARRAY = 1 << 12
@@ -43,15 +43,15 @@ def max_elements(cpus: int) -> int:
     return (1 << 13) + 64 * cpus
 
 
-def unpack(data: bytes, most: int) -> Any:
+def unpack(data: bytes, limit: int) -> Any:
     """Unpacks one object. Raises WireError if the bytes are not msgpack, or if the object has more
-    than `most` elements. They are counted before any is made, unless the bytes are too few for
+    than `limit` elements. They are counted before any is made, unless the bytes are too few for
     more: an element takes at least one byte."""
     try:
-        if len(data) <= most:
+        if len(data) <= limit:
             with contextlib.suppress(ValueError):  # the bytes may be damaged, or an array too long
                 return _unpack(data, min(MAX_UNCOUNTED_ARRAY, len(data)))
-        _check_count(data, most)
+        _check_count(data, limit)
         return _unpack(data, min(MAX_ELEMENTS, len(data)))
     except WireError:
         raise
@@ -101,11 +101,11 @@ unit of length counts for; 0: the length is in bytes."""
 _TEXT = 0xD9
 
 
-def _check_count(data: bytes, most: int) -> None:
-    """Raises WireError for more than `most` elements, present or claimed, or for more than MAX_TEXT
+def _check_count(data: bytes, limit: int) -> None:
+    """Raises WireError if more than `limit` elements are present or claimed, or more than MAX_TEXT
     bytes of text. Does not examine nesting, because every frame waits for this."""
     at, end, claimed, text, steps = 0, len(data), 1, 0, _SIZES
-    for _ in range(most):
+    for _ in range(limit):
         if at >= end:
             return
         first = data[at]
@@ -122,9 +122,9 @@ def _check_count(data: bytes, most: int) -> None:
             if not each:
                 at += number
                 text += number if first >= _TEXT else 0
-            if claimed > most or text > MAX_TEXT:
+            if claimed > limit or text > MAX_TEXT:
                 break
-    if at < end or claimed > most:
+    if at < end or claimed > limit:
         raise WireError("a damaged message (more elements or text than any has)")
 
 
@@ -246,8 +246,8 @@ class Decoder:
 
     def _decode(self, packed: bytes) -> Message | None:
         summed = _has_valid_crc(packed)
-        most = MAX_HELLO if self.hello is None else max_elements(len(self.hello.topology))
-        body = unpack(packed, most)
+        limit = MAX_HELLO_ELEMENTS if self.hello is None else max_elements(len(self.hello.topology))
+        body = unpack(packed, limit)
         if not isinstance(body, dict):
             raise WireError("a message that is not a map")
         kind = body.get("type")

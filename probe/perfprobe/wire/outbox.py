@@ -82,13 +82,13 @@ class Outbox:
             parts: list[Bytes] = [data for _, data in islice(self._queue, MAX_PARTS)]
             parts[0] = memoryview(parts[0])[self._sent :]
             try:
-                self._forget(os.writev(self.fd, parts))
+                self._remove_written(os.writev(self.fd, parts))
             except BlockingIOError:
                 return
             except OSError as error:
                 raise EndedError(f"the reader is gone ({error.strerror})") from None
 
-    def _forget(self, written: int) -> None:
+    def _remove_written(self, written: int) -> None:
         """Removes `written` bytes from the front of the queue."""
         self._sent += written
         while self._queue and self._sent >= (size := len(self._queue[0][1])):

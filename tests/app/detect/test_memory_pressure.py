@@ -33,12 +33,12 @@ def job_losses(monkeypatch: pytest.MonkeyPatch, play: Play) -> list[Episode]:
     memory for 6 s."""
 
     def script(script: Script) -> None:
-        alone = script.stage(8)
+        alone = script.add_stage(8)
         alone.run([0, 4], JOB)
-        loud = script.stage(6, like=alone)
+        loud = script.add_stage(6, like=alone)
         loud.run([0, 4], SLOW)
         play(script)
-        script.stage(60, like=alone)
+        script.add_stage(60, like=alone)
 
     monkeypatch.setitem(scenarios._SCRIPTS, "memory", script)
     _, episodes = truths.play_episodes("memory,cpus=16", SECOND // 10, 20)
@@ -112,14 +112,14 @@ def l3_losses(
     s. Memory traffic has been far higher before."""
 
     def script(script: Script) -> None:
-        script.stage(2).run([1, 2, 3], STREAM)
-        alone = script.stage(8)
+        script.add_stage(2).run([1, 2, 3], STREAM)
+        alone = script.add_stage(8)
         alone.run([0, 4], FRIENDLY)
-        loud = script.stage(6, like=alone)
+        loud = script.add_stage(6, like=alone)
         loud.run([0, 4], victim)
         if intruder is not None:
             loud.run([1, 2, 3], intruder)
-        script.stage(60, like=alone)
+        script.add_stage(60, like=alone)
 
     monkeypatch.setitem(scenarios._SCRIPTS, "memory", script)
     session, episodes = truths.play_episodes("memory,cpus=16", SECOND // 10, 20, events=events)

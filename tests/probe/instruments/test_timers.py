@@ -159,7 +159,7 @@ def run_of(calls: int, kind: int, answers: Any = "ticks") -> timer_runs.Run:
     """Returns a run of 100 samples of 180 ticks and one sample of 10 000 times that."""
     run = timer_runs.Run(Method("m", kind, None, answers, calls), timer_runs.Timer(None))
     run.ticks = Counter({180: 99, 1_800_000: 1})
-    run.parts = [RepeatedMean(180.0, 2.0, 50, settled=True)] * 2
+    run.pass_means = [RepeatedMean(180.0, 2.0, 50, settled=True)] * 2
     return run
 
 

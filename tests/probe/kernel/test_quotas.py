@@ -15,7 +15,7 @@ import trees
 from waiting import wait_for
 
 from perfprobe.kernel.cgroups import REREAD_SCANS, Quotas, hierarchy, read_cpuset
-from perfprobe.kernel.tasks import CHECK_NS, CHECKS_NS, Tasks
+from perfprobe.kernel.tasks import CHECK_INTERVAL_NS, CHECK_SPAN_NS, Tasks
 
 V1 = "32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu,cpuacct\n"
 V2 = "41 31 0:38 {root} /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw\n"
@@ -204,10 +204,10 @@ def test_a_watched_process_that_is_moved_between_scans_has_its_counts_from_then_
     assert tasks.check_due() == 0
     assert tasks.check_moves()
     assert tasks.take_joined_quotas() == {}
-    assert tasks.check_due() == CHECK_NS / 1e9
+    assert tasks.check_due() == CHECK_INTERVAL_NS / 1e9
     assert not tasks.check_moves()
     member(unified, 7, "/job")
-    now_ns[0] = CHECK_NS
+    now_ns[0] = CHECK_INTERVAL_NS
     assert tasks.check_moves()
     joined = tasks.take_joined_quotas()["quotas"]
     assert joined == {"groups": {"/job": [0.5, 40, 30, 2_500_000]}, "pids": {"7": ["/job"]}}
@@ -220,6 +220,6 @@ def test_a_watched_process_that_is_moved_between_scans_has_its_counts_from_then_
     (unified / GROUPS / "job/cpu.max").unlink()
     assert tasks.final_quotas() == {}
     member(unified, 7, "/job")
-    now_ns[0] = CHECKS_NS
+    now_ns[0] = CHECK_SPAN_NS
     assert tasks.check_moves()
     assert tasks.check_due() == inf

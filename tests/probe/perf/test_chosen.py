@@ -25,8 +25,8 @@ def open_chosen_events(
     rows, groups = topology.read(root), chosen.find_events(root, text)
     if own:
         planner = skylake(root)
-        beside = chosen.largest_groups(groups, planner.pmus)
-        open_parts(root, rows, planner, kernel=kernel, beside=beside)
+        other_group = chosen.largest_groups(groups, planner.pmus)
+        open_parts(root, rows, planner, kernel=kernel, other_group=other_group)
     return chosen.open_chosen(
         root, rows, groups, perf_pmus.core_pmus(root), cpus=[row.cpu for row in rows],
         kernel=kernel, multiplex=multiplex,

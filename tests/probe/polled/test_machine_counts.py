@@ -18,7 +18,7 @@ from perfprobe.polled.proc_counts import (
     MachineCounts,
     parse_loads,
     parse_totals,
-    read_some,
+    read_pressure,
 )
 
 pytestmark = pytest.mark.usefixtures("closes_files")
@@ -138,7 +138,7 @@ def test_any_bytes_give_bounded_numbers_or_none(data: bytes) -> None:
     fd = os.memfd_create("pressure")
     try:
         os.write(fd, data)
-        result = read_some(fd)
+        result = read_pressure(fd)
         assert all(
             value is None or 0 <= value < 10**18 for value in parse_loads(data) + parse_totals(data)
         )

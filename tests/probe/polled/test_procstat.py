@@ -20,7 +20,7 @@ from perfprobe.machine.source import Machine
 from perfprobe.native.sampler import ProcStatText, Sampler, lay_out
 from perfprobe.opening import open_os
 from perfprobe.polled import proc_counts
-from perfprobe.polled.proc_counts import FIELDS, MAX_BYTES, STAT_BLOCK, ProcStat, proc_mount
+from perfprobe.polled.proc_counts import FIELDS, MAX_BYTES, STAT_BLOCK, ProcStat, proc_mount_remedy
 
 pytestmark = pytest.mark.usefixtures("closes_files")
 
@@ -130,7 +130,7 @@ def test_an_unreadable_file_gives_a_reason_and_no_rows(root: Path) -> None:
     for field in FIELDS:
         assert "cannot be read: No such file" in missing[f"stat_{field}_s"].why
         assert missing[f"stat_{field}_s"].fix is None
-    assert proc_mount(Path("/")) == "sudo mount -t proc proc /proc"
+    assert proc_mount_remedy(Path("/")) == "sudo mount -t proc proc /proc"
 
 
 def test_a_vanished_text_leaves_columns_invalid(root: Path) -> None:

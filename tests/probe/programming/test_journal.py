@@ -32,7 +32,7 @@ CPUS = {
 @pytest.fixture
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(journal, "directories", lambda: [tmp_path / "perftop"])
-    return journal.prepare()
+    return journal.prepare_directory()
 
 
 def test_root_uses_the_directory_of_every_other_root_session(
@@ -85,12 +85,12 @@ def test_restored_values_start_no_counter(directory: Path, root: Path) -> None:
 def test_a_journal_is_read_back_as_written(directory: Path, root: Path) -> None:
     path = write_journal(directory, root)
     (entry,) = journal.read_journals(directory, BOOT, root).entries
-    assert (entry.pid, entry.cpus, entry.live) == (os.getpid(), CPUS, True)
+    assert (entry.pid, entry.cpus, entry.is_live) == (os.getpid(), CPUS, True)
     assert journal.stale_entries(directory, BOOT, root) == []
     forge(path)
     (left,) = journal.stale_entries(directory, BOOT, root)
     assert left.cpus == CPUS
-    assert not left.live
+    assert not left.is_live
 
 
 def test_a_reused_pid_is_not_the_writer(directory: Path, root: Path) -> None:
@@ -200,11 +200,11 @@ def test_a_directory_that_others_can_enter_is_not_used(
     monkeypatch.setattr(journal, "directories", lambda: [tmp_path / "a", tmp_path / "b"])
     (tmp_path / "a").mkdir()
     (tmp_path / "a").chmod(mode)
-    assert journal.prepare() == tmp_path / "b"
+    assert journal.prepare_directory() == tmp_path / "b"
     (tmp_path / "b").rmdir()
     (tmp_path / "b").symlink_to(tmp_path / "a")
     with pytest.raises(OSError):
-        journal.prepare()
+        journal.prepare_directory()
     assert journal.read_journals(tmp_path / "a", BOOT, root) == journal.Journals([], [])
 
 

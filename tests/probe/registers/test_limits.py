@@ -421,30 +421,30 @@ def test_haswell_ep_has_reasons_at_another_address_and_no_hwp(tmp_path: Path) ->
     assert len(place(hello, "core_thermal")[2].parts) == 4
 
 
-class Nothing:
+class UnreadableRegisters:
     """Registers that cannot be read."""
 
     def read(self, register: int) -> int:
         raise MsrError(f"MSR {register:X}H cannot be read", "it is not there")
 
 
-def of_package(uarch: Uarch) -> dict[str, Reading | MissingCounter]:
+def readings_of_package(uarch: Uarch) -> dict[str, Reading | MissingCounter]:
     kind = parts.CpuKind([0], [0], uarch, cpuid.no_leaves)
-    results = limits.of_package(kind, cast("Registers", Nothing()))
+    results = limits.package_readings(kind, cast("Registers", UnreadableRegisters()))
     return {r.counter.key if isinstance(r, Reading) else r.key: r for r in results}
 
 
 def test_amd_reports_the_p_state_limit() -> None:
     """P-state current limit: bits 2:0 of MSR C0010061H in all manuals since family 10h."""
-    result = of_package(model.find_uarch("AuthenticAMD", 0x19, 0x01, 1))["pstate_limit"]
+    result = readings_of_package(model.find_uarch("AuthenticAMD", 0x19, 0x01, 1))["pstate_limit"]
     assert isinstance(result, Reading)
     assert result.register == 0xC0010061
     assert result.counter.origin.endswith("bits 2:0")
-    assert "pstate_limit" not in of_package(model.find_uarch("GenuineIntel", 6, 0x55, 4))
+    assert "pstate_limit" not in readings_of_package(model.find_uarch("GenuineIntel", 6, 0x55, 4))
 
 
 @pytest.mark.parametrize("number", [0xAD, 0xAF, 0xDD])
 def test_servers_with_tpmi_have_no_register_of_reasons(number: int) -> None:
-    absent = of_package(model.find_uarch("GenuineIntel", 6, number, 1))["limit_reasons"]
+    absent = readings_of_package(model.find_uarch("GenuineIntel", 6, number, 1))["limit_reasons"]
     assert isinstance(absent, MissingCounter)
     assert "TPMI" in absent.why

@@ -46,7 +46,7 @@ class CopyRun:
     copied: int
     """Number of bytes that were copied."""
     cpu: int
-    """The CPU that copied, the only CPU that worked for perftop."""
+    """The CPU that copied; no other CPU worked for perftop."""
 
 
 def copy_memory(log: FrameLog) -> CopyRun:

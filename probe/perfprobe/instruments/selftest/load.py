@@ -167,13 +167,13 @@ class Times:
     """The patterns by CPU, and the seconds for which other tasks kept each CPU busy."""
 
     spans: dict[int, list[WorkSpan]]
-    others_s: dict[int, float]
+    other_tasks_s: dict[int, float]
 
     def is_conclusive(self, cpus: Sequence[int], whole_s: float) -> bool:
-        return all(self.others_s[cpu] <= MAX_OTHERS_SHARE * whole_s for cpu in cpus)
+        return all(self.other_tasks_s[cpu] <= MAX_OTHERS_SHARE * whole_s for cpu in cpus)
 
     def doubt_s(self, cpus: Sequence[int]) -> float:
-        return sum(self.others_s[cpu] + self.lost_s(cpu) for cpu in cpus)
+        return sum(self.other_tasks_s[cpu] + self.lost_s(cpu) for cpu in cpus)
 
     def lost_s(self, cpu: int) -> float:
         """Seconds of the work in which the thread did not run, because of other tasks, a hypervisor
@@ -188,7 +188,8 @@ def run_chains(cpus: Sequence[int], kind: int) -> dict[int, Chain]:
 
 
 def _run_chain(kind: int) -> Chain:
-    """IMUL's latency is measured in units of ADD, which takes one cycle on every x86-64."""
+    """Runs code of this kind, and measures IMUL's latency in units of ADD, which takes one cycle on
+    every x86-64."""
     unit, product = (
         min(_turn_ticks(each) for _ in range(3)) / chain_length(each)
         for each in (ADD_LOOP, IMUL_LOOP)
@@ -220,11 +221,11 @@ def run_patterns(cores: Sequence[Sequence[int]]) -> Times:
     spans = run_pinned(work)
     after = disturbance.ticks()
     busy = {cpu: disturbance.seconds_of_ticks(before, after, cpu, BUSY_FIELDS) for cpu in spans}
-    others = {cpu: _others_s(busy[cpu], own) for cpu, own in spans.items()}
+    others = {cpu: _other_tasks_s(busy[cpu], own) for cpu, own in spans.items()}
     return Times(spans, others)
 
 
-def _others_s(busy_s: float | None, own: Sequence[WorkSpan]) -> float:
+def _other_tasks_s(busy_s: float | None, own: Sequence[WorkSpan]) -> float:
     """Upper bound of the seconds that other tasks ran on the CPU. /proc/stat counts at ticks, so
     two standard deviations and two ticks are added."""
     if busy_s is None:

@@ -96,7 +96,7 @@ def outcomes(log: FrameLog, times: Times) -> Iterator[tuple[Check, Outcome]]:
 
 
 def _cpu_outcomes(around: PatternReads, row: int, cpu: int) -> Iterator[tuple[Check, Outcome]]:
-    spans, others = around.times.spans[cpu], around.times.others_s[cpu]
+    spans, others = around.times.spans[cpu], around.times.other_tasks_s[cpu]
     lost = around.times.lost_s(cpu)
     for check, asleep in ((IDLE_CHECK, True), (BUSY_CHECK, False), (STAT_CHECK, True)):
         moved = around.movement(check.counter, row)
@@ -108,9 +108,9 @@ def _cpu_outcomes(around: PatternReads, row: int, cpu: int) -> Iterator[tuple[Ch
         measured = moved.amount
         if check is STAT_CHECK and (waited := around.movement("stat_iowait_s", row)):
             measured += waited.amount  # iowait is idle time, too
-        less, more = (others, lost) if asleep else (lost, others)
+        max_loss, max_gain = (others, lost) if asleep else (lost, others)
         conclusive = around.times.is_conclusive([cpu], whole)
-        yield check, Outcome(cpu, expected, measured, whole, less, more, conclusive)
+        yield check, Outcome(cpu, expected, measured, whole, max_loss, max_gain, conclusive)
     if (moved := around.movement("ref", row)) is not None:
         on = pattern_shares(spans, (), moved)
         factor = _nearest_factor(around.log, "ref", moved.amount, on.first)

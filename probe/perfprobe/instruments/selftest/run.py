@@ -65,7 +65,7 @@ class Results:
 
     def _rows_with(self, check: Check) -> Sequence[int]:
         """CPUs that have the counter; on hybrids some CPUs lack some counters."""
-        if check is working.SAME_CHECK:
+        if check is working.OFFSET_CHECK:
             return self._cpus[1:]  # each of these CPUs is compared with the first CPU
         column = self._log.columns.get(check.counter)
         if column is None or column.counter.cpus is None:
@@ -147,7 +147,7 @@ def run(
 def _tests(log: FrameLog, cpus: Sequence[int]) -> Iterator[Test]:
     hz = log.hello.tsc_hz
     if len(cpus) > 1 and hz is not None:
-        yield [working.SAME_CHECK], lambda: working.same_outcomes(cpus, hz.hz)
+        yield [working.OFFSET_CHECK], lambda: working.offset_outcomes(cpus, hz.hz)
     for kind, looks in working.CHECKS_BY_CODE.items():
         checks = [check for check in looks if check.counter in log.columns]
         if checks:

@@ -20,7 +20,7 @@ class Check:
 
     counter: str
     what: str
-    """The state or work of the CPU whose count is known, in words."""
+    """The state or work of the CPU for which the count is known, in words."""
     unit: str
     tolerance: float
     why: str
@@ -36,10 +36,12 @@ class Outcome:
     measured: float
     scale: float
     """The value that errors are relative to: the expected value, or the whole span if that is 0."""
-    less: float = 0.0
-    """Upper bound of what other tasks or the hypervisor may have taken from the count."""
-    more: float = 0.0
-    """Upper bound of what they may have added. Both bounds are known without the counter."""
+    max_loss: float = 0.0
+    """Upper bound of the amount by which other tasks or the hypervisor may have lowered the
+    count."""
+    max_gain: float = 0.0
+    """Upper bound of the amount by which they may have raised it. Both bounds are known without the
+    counter."""
     conclusive: bool = True
     """Whether other tasks ran for so little time that the count is unlikely to be right by
     chance."""
@@ -79,7 +81,7 @@ def judge(check: Check, outcome: Outcome) -> Verdict:
     error, own = abs(outcome.error), check.tolerance * outcome.scale
     if error <= check.tolerance:
         return "trusted" if outcome.conclusive else "disturbed"
-    if -outcome.less - own <= outcome.measured - outcome.expected <= outcome.more + own:
+    if -outcome.max_loss - own <= outcome.measured - outcome.expected <= outcome.max_gain + own:
         return "disturbed"
     return "close" if error <= CLOSE_FACTOR * check.tolerance else "unusable"
 
@@ -95,7 +97,8 @@ def better(check: Check, one: Outcome | None, other: Outcome) -> Outcome:
 
 
 def conclude(check: Check, tries: Iterable[Outcome], cpus: Sequence[int], origin: str) -> Result:
-    """The worst result of any undisturbed CPU. `cpus` are the CPUs that were tried."""
+    """Returns the worst result of any undisturbed CPU. `cpus` are the CPUs on which the check was
+    tried."""
     by_cpu = {outcome.cpu: (judge(check, outcome), outcome) for outcome in tries}
     clear = {cpu: found for cpu, found in by_cpu.items() if found[0] != "disturbed"}
     silent = [cpu for cpu in cpus if cpu not in clear]

@@ -17,7 +17,7 @@ from perfprobe.instruments.selftest.verdict import Check, Outcome
 from perfprobe.polled.proc_counts import TICK_S
 from perfprobe.wire import Hello
 
-SAME_CHECK = Check("tsc", "the same on all CPUs", "s", 1.0,
+OFFSET_CHECK = Check("tsc", "the same on all CPUs", "s", 1.0,
              "it is bounded by messages there and back, some 0.1 µs each")  # fmt: skip
 RATE_CHECK = Check("tsc", "against CLOCK_MONOTONIC_RAW all through this test", "Hz", 5e-5,
              "the rate in use was counted for some 50 ms")  # fmt: skip
@@ -36,13 +36,13 @@ def rate_outcomes(hello: Hello, begin: Instant, end: Instant) -> Iterator[tuple[
         yield RATE_CHECK, Outcome(hello.topology[0].cpu, counted, hello.tsc_hz.hz, counted)
 
 
-def same_outcomes(cpus: Sequence[int], tsc_hz: float) -> Iterator[tuple[Check, Outcome]]:
-    """Checks the least possible offset between each CPU and the first CPU."""
+def offset_outcomes(cpus: Sequence[int], tsc_hz: float) -> Iterator[tuple[Check, Outcome]]:
+    """Checks the smallest possible offset between the TSCs of each CPU and the first CPU."""
     for offset in timers.measure_offsets(cpus, STEP, tsc_hz):
         if offset.offset_ns is not None and offset.error_ns is not None:
             least = max(0.0, abs(offset.offset_ns) - offset.error_ns) / 1e9
             yield (
-                SAME_CHECK,
+                OFFSET_CHECK,
                 Outcome(offset.cpu, 0.0, math.copysign(least, offset.offset_ns), SCALE_S),
             )
 
@@ -114,19 +114,21 @@ Measure = Callable[[Window], Outcome | None]
 
 
 def _counted_measure(
-    key: str, per_turn: Callable[[Window], float | None], less: str = ""
+    key: str, per_turn: Callable[[Window], float | None], subtracted_key: str = ""
 ) -> Measure:
-    """Checks a count that is proportional to the loop's turns; others can only add to it. `less` is
-    the key of a count to subtract."""
+    """Checks a count that is proportional to the loop's turns; other tasks can only add to it. If
+    `subtracted_key` is given, the count with this key is subtracted."""
 
     def measure(window: Window) -> Outcome | None:
         moved, count_per_turn = window.movement(key), per_turn(window)
         turns = window.turns(moved) if moved else None
-        part = window.movement(less) if less else Movement(0, 0, 0.0)
+        part = window.movement(subtracted_key) if subtracted_key else Movement(0, 0, 0.0)
         if moved is None or part is None or turns is None or count_per_turn is None:
             return None
-        expected, more = turns * count_per_turn, window.lost_s * MAX_PER_S
-        return Outcome(window.cpu, expected, moved.amount - part.amount, expected, more=more)
+        expected, max_gain = turns * count_per_turn, window.lost_s * MAX_PER_S
+        return Outcome(
+            window.cpu, expected, moved.amount - part.amount, expected, max_gain=max_gain
+        )
 
     return measure
 
@@ -154,8 +156,8 @@ def _ticking_measure(key: str) -> Measure:
         )
         # A hypervisor or a limit on CPU time halts the clock; other tasks do not. The lost time
         # does not show which of them it was.
-        less = window.lost_s / window.seconds(moved) * expected
-        return Outcome(window.cpu, expected, moved.amount, expected, less=less)
+        max_loss = window.lost_s / window.seconds(moved) * expected
+        return Outcome(window.cpu, expected, moved.amount, expected, max_loss=max_loss)
 
     return measure
 
@@ -177,15 +179,15 @@ def _spent_measure(key: str, *, busy: bool) -> Measure:
         if moved is None:
             return None
         whole, lost_s = window.seconds(moved), window.lost_s
-        less, more = (lost_s, 0.0) if busy else (0.0, lost_s)
-        return Outcome(window.cpu, whole if busy else 0.0, moved.amount, whole, less, more)
+        max_loss, max_gain = (lost_s, 0.0) if busy else (0.0, lost_s)
+        return Outcome(window.cpu, whole if busy else 0.0, moved.amount, whole, max_loss, max_gain)
 
     return measure
 
 
 def _user_outcome(window: Window) -> Outcome | None:
     """Checks user time between samples around the work. Other tasks may have added up to all of the
-    remaining time, and once more the time that they took, because that also delays the read. The
+    remaining time, and the time that they ran once more, because it also delays the read. The
     kernel counts the work as nice time if perftop was started by nice(1)."""
     span, log = window.load.run.span, window.log
     moved = log.movement("stat_user_s", window.row, span.begin, span.end, inside=False)
@@ -198,7 +200,7 @@ def _user_outcome(window: Window) -> Outcome | None:
     expected = span.own_ns / 1e9
     ticks = 2 * TICK_S
     rest = window.seconds(moved) - expected + window.lost_s
-    return Outcome(window.cpu, expected, amount, expected, less=ticks, more=rest + ticks)
+    return Outcome(window.cpu, expected, amount, expected, max_loss=ticks, max_gain=rest + ticks)
 
 
 _FREE_LOOP_CHECKS: Mapping[Check, Measure] = {
@@ -216,9 +218,11 @@ _CHAIN_CHECKS: Mapping[Check, Measure] = {
 }
 _SYSTEM_CALL_CHECKS: Mapping[Check, Measure] = {
     KERNEL_INSTRUCTIONS_CHECK: _counted_measure(
-        "instructions", instructions_per_turn, less="kernel_instructions"
+        "instructions", instructions_per_turn, subtracted_key="kernel_instructions"
     ),
-    KERNEL_CYCLES_CHECK: _counted_measure("cycles", cycles_per_turn, less="kernel_cycles"),
+    KERNEL_CYCLES_CHECK: _counted_measure(
+        "cycles", cycles_per_turn, subtracted_key="kernel_cycles"
+    ),
 }
 CHECKS_BY_CODE = {
     load.FREE_LOOP: _FREE_LOOP_CHECKS,

@@ -150,7 +150,7 @@ class Machine:
     """Whether the machine is a VM whose hypervisor exposes no PMU."""
 
     @classmethod
-    def of(cls, spec: Spec) -> Machine:
+    def from_spec(cls, spec: Spec) -> Machine:
         if spec.scenario == "hybrid":
             big = spec.cpus // 4
             return cls(spec.cpus, 1, 2, spec.cpus - big, big)

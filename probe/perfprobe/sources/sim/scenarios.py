@@ -50,38 +50,38 @@ def guest(script: Script) -> None:
     from the build twice, and a backup makes the database wait."""
     machine = script.machine
     build, data = range(0, machine.cpus, 2), range(1, machine.cpus, 2)
-    quiet = script.stage(7)
+    quiet = script.add_stage(7)
     quiet.run(build, CONFIGURE, TaskShare("configure", 640, 20), TaskShare("make", 120, 30))
     quiet.run(data, DATABASE, *WRITERS)
     quiet.pressure = (20, 0, 30)
-    works = script.stage(20, like=quiet)
+    works = script.add_stage(20, like=quiet)
     works.run(build, BUILD, *COMPILERS)
     works.pressure = (390, 0, 30)
     _steal_time(script, works, 6, 90)
-    script.stage(11, like=works)
-    links = script.stage(4, like=quiet)
+    script.add_stage(11, like=works)
+    links = script.add_stage(4, like=quiet)
     links.run(build, LINK, TaskShare("ld", 940))
     links.pressure = (30, 0, 240)
-    script.stage(3, like=quiet)
-    backup = script.stage(12, like=works)
+    script.add_stage(3, like=quiet)
+    backup = script.add_stage(12, like=works)
     backup.run(data, DUMP, *WAITING)
     backup.pressure = (520, 0, 180)
-    script.episode("neighbour", "scheduler", data, WAIT, watch="postgres")
-    script.stage(8, like=works)
+    script.add_episode("neighbour", "scheduler", data, WAIT, watch="postgres")
+    script.add_stage(8, like=works)
     _steal_time(script, works, 6, 140)
-    script.stage(3, like=works)
+    script.add_stage(3, like=works)
 
 
 def _steal_time(script: Script, like: Stage, seconds: float, steal: int) -> None:
     """Another guest gets `steal` per mille of the CPUs that build."""
     machine = script.machine
     cpus = range(0, machine.cpus, 2)
-    stage = script.stage(seconds, like=like)
+    stage = script.add_stage(seconds, like=like)
     busy = replace(BUILD, duty=990 - steal, jitter=10, steal=steal)
     stage.run(cpus, busy, *COMPILERS)
     stage.pressure = (560, 0, 30)
-    script.episode("steal", "hypervisor", cpus, steal / 1000)
-    script.episode("neighbour", "hypervisor", cpus, steal / 1000)
+    script.add_episode("steal", "hypervisor", cpus, steal / 1000)
+    script.add_episode("neighbour", "hypervisor", cpus, steal / 1000)
 
 
 CRON = Load("postgres", 240, 160, wander=600, ipc=820, kernel=310, iowait=180)
@@ -92,18 +92,18 @@ def demo(script: Script) -> None:
     """Two minutes of load that give each view something to show."""
     machine = script.machine
     first = list(range(machine.cores))  # CPU numbers of the first thread of each core
-    calm = script.stage(8)
+    calm = script.add_stage(8)
     calm.run(first[::4], NGINX)
     calm.run(first[2::4], CRON)
     job = _start_job(script, calm, first)
     _disturb_job(script, job)
-    script.stage(10, like=job)
-    cores = script.stage(8.2, like=job).limit_power(0, DROP_MHZ)
-    script.episode("turbo-drop", "power-pl1", cores, DROP_MHZ * 1e6)
-    script.stage(12, like=job)
+    script.add_stage(10, like=job)
+    cores = script.add_stage(8.2, like=job).limit_power(0, DROP_MHZ)
+    script.add_episode("turbo-drop", "power-pl1", cores, DROP_MHZ * 1e6)
+    script.add_stage(12, like=job)
     _heat_up(script, job)
-    script.stage(8, like=job)
-    script.stage(12, like=calm)
+    script.add_stage(8, like=job)
+    script.add_stage(12, like=calm)
 
 
 def _start_job(script: Script, calm: Stage, cpus: list[int]) -> Stage:
@@ -111,8 +111,8 @@ def _start_job(script: Script, calm: Stage, cpus: list[int]) -> Stage:
     after the rise."""
     goal = copy.deepcopy(calm)
     goal.run(cpus, LAMMPS)
-    script.climb(goal, [cpu for cpu in cpus if not calm.tasks[cpu]])
-    return script.stage(16, like=goal)
+    script.add_climb(goal, [cpu for cpu in cpus if not calm.tasks[cpu]])
+    return script.add_stage(16, like=goal)
 
 
 def _disturb_job(script: Script, job: Stage) -> None:
@@ -121,19 +121,19 @@ def _disturb_job(script: Script, job: Stage) -> None:
     victims = list(range(0, machine.cores, 4))
     others = [cpu for core in victims for cpu in machine.threads(core)[1:]]
     if others:
-        stage = script.stage(18, like=job)
+        stage = script.add_stage(18, like=job)
         stage.run(victims, replace(LAMMPS, ipc=round(LAMMPS.ipc * (1 - LOST))))
         stage.run(others, STREAM)
-        script.episode("neighbour", "sibling", victims, LOST)
+        script.add_episode("neighbour", "sibling", victims, LOST)
 
 
 def _heat_up(script: Script, job: Stage) -> None:
     """A fan stops, and the package gets hot."""
-    cores = script.stage(7, like=job).overheat(0, 99)
+    cores = script.add_stage(7, like=job).overheat(0, 99)
     cpus = [cpu for core in cores for cpu in script.machine.threads(core)]
     # The job has one thread of each core; the others are idle and lose nothing.
-    script.episode("throttle", "thermal", cpus, 0.125 / script.machine.smt)
-    script.episode("involuntary-halt", "modulation", cores, 0.125)
+    script.add_episode("throttle", "thermal", cpus, 0.125 / script.machine.smt)
+    script.add_episode("involuntary-halt", "modulation", cores, 0.125)
 
 
 # --- scenarios ------------------------------------------------------------------------------------
@@ -173,18 +173,18 @@ def _every_nth_core(machine: Machine, start: int, step: int = 8) -> list[int]:
 
 
 def idle(script: Script) -> None:
-    script.stage(20).run([0], replace(NGINX, duty=60, jitter=60))
-    script.stage(20)
+    script.add_stage(20).run([0], replace(NGINX, duty=60, jitter=60))
+    script.add_stage(20)
 
 
 def steady(script: Script) -> None:
-    script.stage(30).run(range(script.machine.cpus), HPL)
+    script.add_stage(30).run(range(script.machine.cpus), HPL)
 
 
 def jitter(script: Script) -> None:
     script.late_ns = 3_000_000
-    script.stage(10).run(range(script.machine.cpus), MPI)
-    stage = script.stage(10)
+    script.add_stage(10).run(range(script.machine.cpus), MPI)
+    stage = script.add_stage(10)
     stage.run(range(script.machine.cpus), replace(MPI, duty=700, jitter=600))
     stage.wobble_mhz[:] = 90
 
@@ -207,73 +207,73 @@ def _share_node(stage: Stage, turn: int) -> None:
 
 def smt_mix(script: Script) -> None:
     for turn, seconds in ((0, 14), (1, 10)):
-        _share_node(script.stage(seconds), turn)
+        _share_node(script.add_stage(seconds), turn)
 
 
 def turbo_drop(script: Script) -> None:
     machine = script.machine
-    calm = script.stage(8)
+    calm = script.add_stage(8)
     calm.run(_thread(machine, 0), HPL)
     calm.limits[:, TURBO_BIT] = 10
-    drop = script.stage(4.1, like=calm)
+    drop = script.add_stage(4.1, like=calm)
     cores = drop.limit_power(0, 620)
     drop.limits[0, TURBO_BIT] = 0
-    script.episode("turbo-drop", "power-pl1", _thread(machine, 0, cores), 620e6)
-    script.stage(7.9, like=calm)
+    script.add_episode("turbo-drop", "power-pl1", _thread(machine, 0, cores), 620e6)
+    script.add_stage(7.9, like=calm)
 
 
 def license_(script: Script) -> None:
     machine = script.machine
-    calm = script.stage(6)
+    calm = script.add_stage(6)
     calm.run(_thread(machine, 0), HPL)
     wide = _every_nth_core(machine, 0, 3)
     # AVX2 code comes first: it runs at its own licence level, but that level does not lower the
     # clock with this many active cores.
-    light = script.stage(5, like=calm)
+    light = script.add_stage(5, like=calm)
     light.run(_thread(machine, 0, wide), AVX2)
-    script.episode("license", "level", _thread(machine, 0, wide), 0.0)
-    heavy = script.stage(9, like=calm)
+    script.add_episode("license", "level", _thread(machine, 0, wide), 0.0)
+    heavy = script.add_stage(9, like=calm)
     heavy.run(_thread(machine, 0, wide), AVX512)
     heavy.drop_mhz[wide] = 500
-    script.episode("turbo-drop", "license", _thread(machine, 0, wide), 500e6)
-    script.stage(4, like=calm)
+    script.add_episode("turbo-drop", "license", _thread(machine, 0, wide), 500e6)
+    script.add_stage(4, like=calm)
 
 
 def throttle(script: Script) -> None:
     machine = script.machine
-    calm = script.stage(8)
+    calm = script.add_stage(8)
     calm.run(range(machine.cpus), HPL)
-    hot = script.stage(6, like=calm)
+    hot = script.add_stage(6, like=calm)
     cores = hot.overheat(0, 99)
-    script.episode("throttle", "thermal", _threads_of_all(machine, cores), 0.125)
-    script.episode("involuntary-halt", "modulation", _threads_of_all(machine, cores), 0.125)
-    script.stage(6, like=calm)
-    slow = script.stage(5, like=calm)
+    script.add_episode("throttle", "thermal", _threads_of_all(machine, cores), 0.125)
+    script.add_episode("involuntary-halt", "modulation", _threads_of_all(machine, cores), 0.125)
+    script.add_stage(6, like=calm)
+    slow = script.add_stage(5, like=calm)
     slow.limits[0, THERMAL_BIT] = 10
     slow.hot_c[0] = 97
     slow.drop_mhz[cores] = 400
-    script.episode("turbo-drop", "thermal", _threads_of_all(machine, cores), 400e6)
-    script.stage(5, like=calm)
+    script.add_episode("turbo-drop", "thermal", _threads_of_all(machine, cores), 400e6)
+    script.add_stage(5, like=calm)
 
 
 def neighbour(script: Script) -> None:
     machine = script.machine
     victims = _every_nth_core(machine, 0, 4)
-    alone = script.stage(8)
+    alone = script.add_stage(8)
     alone.run(_thread(machine, 0, victims), LAMMPS)
     if machine.smt > 1:
-        shared = script.stage(10, like=alone)
+        shared = script.add_stage(10, like=alone)
         loser = replace(LAMMPS, ipc=round(LAMMPS.ipc * 0.69))
         shared.run(_thread(machine, 0, victims), loser)
         shared.run(_thread(machine, 1, victims), STREAM)
-        script.episode("neighbour", "sibling", _thread(machine, 0, victims), 0.31)
-    script.stage(8, like=alone)
-    stolen_from = script.stage(8, like=alone)
+        script.add_episode("neighbour", "sibling", _thread(machine, 0, victims), 0.31)
+    script.add_stage(8, like=alone)
+    stolen_from = script.add_stage(8, like=alone)
     loser = replace(LAMMPS, duty=800, jitter=0, steal=200)
     stolen_from.run(_thread(machine, 0, victims), loser)
-    script.episode("neighbour", "hypervisor", _thread(machine, 0, victims), 0.2)
-    script.episode("steal", None, _thread(machine, 0, victims), 0.2)
-    script.stage(4, like=alone)
+    script.add_episode("neighbour", "hypervisor", _thread(machine, 0, victims), 0.2)
+    script.add_episode("steal", None, _thread(machine, 0, victims), 0.2)
+    script.add_stage(4, like=alone)
 
 
 def memory(script: Script) -> None:
@@ -281,22 +281,22 @@ def memory(script: Script) -> None:
     machine = script.machine
     victims = _every_nth_core(machine, 0, 4)
     others = [core for core in range(machine.cores) if core not in victims]
-    alone = script.stage(9)
+    alone = script.add_stage(9)
     alone.run(_thread(machine, 0, victims), LAMMPS)
     for seconds in (10, 6):
-        slowed = script.stage(seconds, like=alone)
+        slowed = script.add_stage(seconds, like=alone)
         if others:
             loser = replace(LAMMPS, ipc=round(LAMMPS.ipc * 0.72))
             slowed.run(_thread(machine, 0, victims), loser)
             slowed.run(_thread(machine, 0, others), STREAM)
-            script.episode("neighbour", "memory", _thread(machine, 0, victims), 0.28)
-        script.stage(6, like=alone)
+            script.add_episode("neighbour", "memory", _thread(machine, 0, victims), 0.28)
+        script.add_stage(6, like=alone)
 
 
 def warmup(script: Script) -> None:
     machine = script.machine
     halves = [_every_nth_core(machine, 0, 2), _every_nth_core(machine, 1, 2)]
-    script.stage(4)
+    script.add_stage(4)
     started: list[int] = []
     for half in halves:
         if not half:
@@ -304,27 +304,27 @@ def warmup(script: Script) -> None:
         started += half
         goal = Stage(machine, 6)
         goal.run(_thread(machine, 0, started), HPL)
-        script.climb(goal, half)
-        script.stage(6, like=goal)
-    script.stage(4)
+        script.add_climb(goal, half)
+        script.add_stage(6, like=goal)
+    script.add_stage(4)
 
 
 def halts(script: Script) -> None:
     machine = script.machine
-    calm = script.stage(5)
+    calm = script.add_stage(5)
     calm.run(_thread(machine, 0), HPL)
-    few = script.stage(10, like=calm)
+    few = script.add_stage(10, like=calm)
     _clock_changes(script, few, _every_nth_core(machine, 0, 2), 850_000)
-    script.stage(4, like=calm)
-    many = script.stage(6, like=calm)
+    script.add_stage(4, like=calm)
+    many = script.add_stage(6, like=calm)
     _clock_changes(script, many, _every_nth_core(machine, 1, 2) or [0], 425_000)
-    script.stage(4, like=calm)
-    firmware = script.stage(6, like=calm)
+    script.add_stage(4, like=calm)
+    firmware = script.add_stage(6, like=calm)
     firmware.smi_every = 3
-    script.episode("smi", None, range(machine.cpus), float(6 * CELLS_PER_S // 3))
+    script.add_episode("smi", None, range(machine.cpus), float(6 * CELLS_PER_S // 3))
     share = SMI_NS / (3 * CELL_NS)
-    script.episode("involuntary-halt", "smm", _thread(machine, 0), share)
-    script.stage(5, like=calm)
+    script.add_episode("involuntary-halt", "smm", _thread(machine, 0), share)
+    script.add_stage(5, like=calm)
 
 
 def _clock_changes(script: Script, stage: Stage, cores: list[int], period_ns: int) -> None:
@@ -333,33 +333,33 @@ def _clock_changes(script: Script, stage: Stage, cores: list[int], period_ns: in
     stage.halt_ns[cores] = CLOCK_CHANGE_NS
     stage.wobble_mhz[cores] = 100
     cpus = _thread(script.machine, 0, cores)
-    script.episode("involuntary-halt", "clock-change", cpus, CLOCK_CHANGE_NS / period_ns)
+    script.add_episode("involuntary-halt", "clock-change", cpus, CLOCK_CHANGE_NS / period_ns)
 
 
 def hotplug(script: Script) -> None:
     machine = script.machine
-    calm = script.stage(8)
+    calm = script.add_stage(8)
     _share_node(calm, 0)
     last_cpu = machine.cpus - 1
-    off = script.stage(8, like=calm)
+    off = script.add_stage(8, like=calm)
     off.online[last_cpu] = machine.cpus == 1  # Linux does not take its last CPU offline
     if machine.cpus > 1:
-        script.episode("offline", None, [last_cpu], None)
-    script.stage(10, like=calm)
+        script.add_episode("offline", None, [last_cpu], None)
+    script.add_stage(10, like=calm)
     if machine.cpus > 1:
-        script.episode("online", None, [last_cpu], None)
+        script.add_episode("online", None, [last_cpu], None)
         script.episodes[-1] = replace(script.episodes[-1], end=16.0)
 
 
 def hybrid(script: Script) -> None:
     machine = script.machine
     big, small = list(range(machine.p_cores)), list(range(machine.p_cores, machine.cores))
-    first = script.stage(15)
+    first = script.add_stage(15)
     first.run(_threads_of_all(machine, big[::2]), LAMMPS)
     first.run(_thread(machine, 0, big[1::2]), COMPILE)
     first.run(small[::2], COMPILE)
     first.run(small[1::4], POSTGRES)
-    second = script.stage(15, like=first)
+    second = script.add_stage(15, like=first)
     second.run(_thread(machine, 0, big), HPL)
     second.run(small, STREAM)
     second.limits[0, TURBO_BIT] = 10

@@ -179,7 +179,7 @@ class Script:
     late_ns: int = 0
     """Upper bound of the additional lateness of a reader's wake-up, in ns."""
 
-    def stage(self, seconds: float, like: Stage | None = None) -> Stage:
+    def add_stage(self, seconds: float, like: Stage | None = None) -> Stage:
         """Appends a stage: a copy of `like`, or a stage in which nothing runs."""
         stage = Stage(self.machine, seconds) if like is None else copy.deepcopy(like)
         stage.seconds = seconds
@@ -187,11 +187,11 @@ class Script:
         return stage
 
     @property
-    def now(self) -> float:
-        """Seconds from the start of the script to the end of the last stage."""
+    def length_s(self) -> float:
+        """Length of all stages so far, in s."""
         return sum(stage.seconds for stage in self.stages)
 
-    def episode(
+    def add_episode(
         self,
         kind: str,
         cause: str | None,
@@ -203,17 +203,17 @@ class Script:
         """Scripts an episode over the last `stages` stages; nothing if `cpus` is empty."""
         if not cpus:
             return
-        end, lasted = self.now, sum(stage.seconds for stage in self.stages[-stages:])
+        end, lasted = self.length_s, sum(stage.seconds for stage in self.stages[-stages:])
         times = round(end - lasted, 6), round(end, 6)
         self.episodes.append(ScriptedEpisode(kind, cause, list(cpus), *times, depth, watch))
 
-    def climb(self, goal: Stage, cores: list[int]) -> None:
+    def add_climb(self, goal: Stage, cores: list[int]) -> None:
         """Appends stages in which the clocks of these cores rise to those of `goal`."""
         top = int(goal.clocks()[cores[0] if cores else 0])
         steps = [mhz for mhz in CLIMB_MHZ if mhz < top]
         for mhz in steps:
-            self.stage(1 / CELLS_PER_S, like=goal).fixed_mhz[cores] = mhz
-        self.episode("ramp", None, cores, (top - steps[0]) * 1e6, stages=len(steps))
+            self.add_stage(1 / CELLS_PER_S, like=goal).fixed_mhz[cores] = mhz
+        self.add_episode("ramp", None, cores, (top - steps[0]) * 1e6, stages=len(steps))
 
 
 class Tables:

@@ -25,7 +25,7 @@ from perfprobe.sources.sim.counters import (
 from perfprobe.sources.sim.machine import Ints, Machine, Spec, parse_spec, tsc
 from perfprobe.sources.sim.schedule import Cursor, Lateness, Row, Schedule
 from perfprobe.sources.sim.shared_blocks import Packages, package_block
-from perfprobe.sources.sim.tasks import Tasks, Watched
+from perfprobe.sources.sim.tasks import Tasks, WatchedJob
 from perfprobe.wire import (
     HEAD,
     ROW_OFFLINE,
@@ -115,7 +115,7 @@ class Sim:
             raise UsageError(f"sim: a sample of {sample_ns} ns; at least 1 ms is needed")
         self._spec = spec
         self._sample_ns = sample_ns
-        self._machine = machine = Machine.of(spec)
+        self._machine = machine = Machine.from_spec(spec)
         script = scenarios.build(spec.scenario, machine)
         self._schedule = Schedule(machine, script, spec.seed)
         self._cursor = Cursor(self._schedule)
@@ -149,7 +149,7 @@ class Sim:
         self._chosen = [] if chosen is None else chosen.banks
         more = [] if chosen is None else chosen.blocks
         blocks = [block("cpu", columns), *more, block("stat", stat), *shared]
-        self._watched = None if watch is None else Watched(self._schedule, watch)
+        self._watched = None if watch is None else WatchedJob(self._schedule, watch)
         topology = [machine.row(cpu) for cpu in range(machine.cpus)]
         selected = select(topology) if callable(select) else select
         if selected is not None:
@@ -196,7 +196,7 @@ class Sim:
             return []
         count = max(1, min(BATCH, 4096 // self._machine.cpus))
         if self._spec.speed is not None:
-            count = min(max(count, self._batches.max_rounds), self._ready(self._spec.speed))
+            count = min(max(count, self._batches.max_rounds), self._due_frames(self._spec.speed))
         messages: list[Frame | Note] = []
         for _ in range(count):
             whole = self._number == self._batches.end(self._number)
@@ -205,7 +205,7 @@ class Sim:
                 self._batches.mark_taken(self._number - 1)
         return messages
 
-    def _ready(self, speed: float) -> int:
+    def _due_frames(self, speed: float) -> int:
         """The number of frames that are due. If the process was stopped or cannot keep up, the
         simulation pauses, because catching up on hours would take minutes."""
         now_ns = time.monotonic_ns() + GRACE_NS

@@ -97,7 +97,7 @@ def _waits(share: float, sleeps: float) -> list[float]:
     return [round(share, 4), round(sleeps + share * 1e9 / SLICE_NS, 1)]
 
 
-class Watched:
+class WatchedJob:
     """The threads of the watched job. Each of its processes has one thread, which waits as its
     TaskShare specifies."""
 

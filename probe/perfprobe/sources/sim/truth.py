@@ -48,7 +48,7 @@ def truth(
     spec = parse_spec(spec) if isinstance(spec, str) else spec
     if not 0 < duration_s < 31 * 86_400:
         raise UsageError(f"truth: a duration of {duration_s} s is not between 0 and 31 days")
-    machine = Machine.of(spec)
+    machine = Machine.from_spec(spec)
     script = scenarios.build(spec.scenario, machine)
     schedule = Schedule(machine, script, spec.seed)
     scripted = [episode for episode in script.episodes if episode.watch in {None, watch}]

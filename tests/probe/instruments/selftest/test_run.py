@@ -185,7 +185,9 @@ def tested(monkeypatch: pytest.MonkeyPatch) -> Callable[[Machine], dict[str, Any
         for module in (run, instruments, frame_log):
             monkeypatch.setattr(module, "read_instant", lambda: (machine.now, machine.now))
         monkeypatch.setattr(
-            working, "same_outcomes", lambda *_: iter([(working.SAME_CHECK, Outcome(1, 0, 0, 1))])
+            working,
+            "offset_outcomes",
+            lambda *_: iter([(working.OFFSET_CHECK, Outcome(1, 0, 0, 1))]),
         )
         monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
         return run.run(machine)
@@ -324,7 +326,7 @@ def test_a_busy_machine_gives_no_verdict_by_chance(tested: Tested) -> None:
         machine.others = 0.3
         times = patterns(cores)
         machine.others = 0.0
-        return dataclasses.replace(times, others_s=dict.fromkeys((0, 1), 0.3))
+        return dataclasses.replace(times, other_tasks_s=dict.fromkeys((0, 1), 0.3))
 
     machine.patterns = busy  # type: ignore[method-assign, assignment]
     checks = tested(machine)["checks"]

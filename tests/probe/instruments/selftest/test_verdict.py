@@ -48,22 +48,22 @@ CHECK = Check("x", "", "", 0.01, "")
 
 
 @pytest.mark.parametrize(
-    ("measured", "less", "more", "expected"),
+    ("measured", "max_loss", "max_gain", "expected"),
     [(100.9, 0, 0, "trusted"), (102, 0, 0, "close"), (104, 0, 0, "unusable"),
      (104, 0, 5, "disturbed"), (105.9, 0, 5, "disturbed"), (104, 5, 0, "unusable"),
      (96, 5, 0, "disturbed"),
      (96, 0, 5, "unusable"), (0, 0, 1e9, "unusable")],
 )  # fmt: skip
 def test_an_outcome_decides_its_verdict(
-    measured: float, less: float, more: float, expected: str
+    measured: float, max_loss: float, max_gain: float, expected: str
 ) -> None:
-    assert verdict.judge(CHECK, Outcome(0, 100, measured, 100, less, more)) == expected
+    assert verdict.judge(CHECK, Outcome(0, 100, measured, 100, max_loss, max_gain)) == expected
 
 
 def test_the_worst_undisturbed_cpu_decides() -> None:
     tries = [
         Outcome(0, 100, 100, 100),
-        Outcome(1, 100, 130, 100, more=50),
+        Outcome(1, 100, 130, 100, max_gain=50),
         Outcome(2, 100, 102, 100),
     ]
     result = verdict.conclude(CHECK, tries, [0, 1, 2, 3], "o")
@@ -78,7 +78,7 @@ def test_offset_tscs_are_judged_by_their_distance(monkeypatch: pytest.MonkeyPatc
     for apart, expected in ((-50_000_000, "unusable"), (-2000, "close"), (100, "trusted")):
         there = [Exchange(i, i + 300 + apart, i + 600) for i in range(10**9, 10**9 + 9000, 900)]
         monkeypatch.setattr(timers, "exchange_stamps", lambda *_, there=there: there)
-        ((check, outcome),) = working.same_outcomes([home, home + 1], 1e9)
+        ((check, outcome),) = working.offset_outcomes([home, home + 1], 1e9)
         assert verdict.judge(check, outcome) == expected
         # the measured offset is not larger than is certain
         assert abs(outcome.measured * 1e9) <= abs(apart)

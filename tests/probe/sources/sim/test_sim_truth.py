@@ -30,10 +30,10 @@ WILD = [
 
 def wild(smt: int, seed: int = 3, cores: int = 3) -> Schedule:
     """Cells of every kind: work, steal, polls, short and long halts, SMIs, an offline CPU."""
-    machine = Machine.of(parse_spec(f"steady,cpus={smt * cores},smt={smt}"))
+    machine = Machine.from_spec(parse_spec(f"steady,cpus={smt * cores},smt={smt}"))
     script = Script(machine)
     for seconds in (0.03, 0.05, 0.02):
-        stage = script.stage(seconds)
+        stage = script.add_stage(seconds)
         for cpu in range(machine.cpus):
             stage.run([cpu], WILD[(cpu + len(script.stages)) % len(WILD)])
         stage.halt_period_ns[0], stage.halt_ns[0] = 850_001, 8_500
@@ -203,7 +203,7 @@ def test_cursor_equals_integrals_from_the_start(step_ns: int) -> None:
 def test_work_has_the_length_of_its_load() -> None:
     schedule = wild(2)
     for name in ("idle", "smt-mix"):
-        machine = Machine.of(parse_spec(name))
+        machine = Machine.from_spec(parse_spec(name))
         schedule = Schedule(machine, scripts.build(name, machine), 1)
         cells = schedule.cells(0, 1000)
         assert (cells.start >= 0).all()
@@ -259,9 +259,9 @@ def test_truth_is_consistent(scenario: str) -> None:
 
 def test_memory_traffic_has_a_limit() -> None:
     """Sixteen copies of stream demand 192 GB/s from a memory of 10 GB/s per core."""
-    machine = Machine.of(parse_spec("steady,cpus=16"))
+    machine = Machine.from_spec(parse_spec("steady,cpus=16"))
     script = Script(machine)
-    script.stage(1).run(range(16), STREAM)
+    script.add_stage(1).run(range(16), STREAM)
     schedule = Schedule(machine, script, 1)
     moved = amounts_between(schedule, 0, 1_000_000_000)[Row.TRAFFIC]
     assert moved.sum() / 1000 == pytest.approx(80e9, rel=1e-3)
