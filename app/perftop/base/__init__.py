@@ -1,5 +1,5 @@
-"""Definitions that every other folder uses. This file imports only what the interpreter has loaded
-anyway."""
+"""Definitions that every other folder uses. This file imports only modules that the interpreter has
+already loaded."""
 
 import signal
 

@@ -63,8 +63,8 @@ def output_failure(error: OSError, output: str = "stdout") -> Failed:
 
 
 def expected_failure(error: BaseException | None, output: str = "stdout") -> Failed | None:
-    """Returns the failure for an error that is due to a refusal or a shortage of the system, also
-    if a worker of Textual or a group of tasks wraps it; None if the error is a bug."""
+    """Returns the failure for an error that is due to a refusal or a shortage of the system, even
+    if a Textual worker or a task group wraps it; None if the error is a bug."""
     if isinstance(error, Failed):
         return error
     if isinstance(error, OSError):

@@ -1,4 +1,5 @@
-"""Files and directories that we write, also in directories that other users can write to.
+"""Files and directories that perftop writes, including those in directories that other users can
+write to.
 
 A path is resolved once, to a descriptor of the directory that contains the file. All other
 operations are relative to that descriptor and follow no link, so renaming a directory, or putting a
@@ -117,12 +118,12 @@ def remove(path: Path, status: os.stat_result) -> None:
             os.unlink(name, dir_fd=fd)
 
 
-# --- directories where other users could redirect us
+# --- directories in which other users could redirect writes
 
 
 class Untrusted(OSError):  # noqa: N818 - what the place is, not what class of mistake
-    """Another user could redirect or replace what we write. The text explains how, and what to
-    do."""
+    """Raised if another user could redirect or replace a file that we write. The text explains how,
+    and what to do."""
 
 
 @contextlib.contextmanager
@@ -223,8 +224,8 @@ def open_to_write(path: Path, flags: int, mode: int) -> int:
 
 
 def make_directory(path: Path, *, parents: bool = False) -> None:
-    """Makes a directory for us alone, if there is none of that name; `parents`: also those above
-    it. Raises OSError."""
+    """Makes a directory for us alone, if there is none of that name; `parents`: its parents, too.
+    Raises OSError."""
     if parents and not path.parent.is_dir():
         make_directory(path.parent, parents=True)
     with parent(path, follow=True) as (fd, name):
@@ -236,14 +237,14 @@ def make_directory(path: Path, *, parents: bool = False) -> None:
 class OwnDirectory:
     """A directory that belongs to us and that only we and root can write to."""
 
-    def __init__(self, path: Path, name: str, above: int, *, make: bool = False) -> None:
-        """`name` is relative to the descriptor `above`; `path` is used in messages. Raises
+    def __init__(self, path: Path, name: str, parent_fd: int, *, make: bool = False) -> None:
+        """`name` is relative to the descriptor `parent_fd`; `path` is used in messages. Raises
         OSError."""
         self.path = path
         if make:
             with contextlib.suppress(FileExistsError):
-                os.mkdir(name, 0o700, dir_fd=above)
-        self.fd = os.open(name, _DIRECTORY, dir_fd=above)
+                os.mkdir(name, 0o700, dir_fd=parent_fd)
+        self.fd = os.open(name, _DIRECTORY, dir_fd=parent_fd)
         owner, is_private = os.fstat(self.fd).st_uid, is_closed_to_others(self.fd)
         if owner != os.geteuid() or not is_private:
             os.close(self.fd)
@@ -318,7 +319,7 @@ def read_own_file(path: Path, max_bytes: int) -> bytes | None:
         return None
 
 
-# --- the file of counters that selftests found wrong since this boot, which the screen reads
+# --- the file with the counters that selftests have found wrong since boot; the screen reads it
 
 FINDINGS_FORMAT = "perftop selftest 1"
 """Value of the file's `format` key; a file with any other value is ignored."""
@@ -335,7 +336,7 @@ def findings_file() -> Path:
 
 
 def save_findings(answer: Mapping[str, Any]) -> None:
-    """Replaces the content of the file by the counters that are wrong now. Raises OSError."""
+    """Replaces the content of the file with the counters that are wrong now. Raises OSError."""
     import json
 
     if answer["boot_id"] is None:

@@ -34,12 +34,12 @@ def ranges(numbers: Iterable[int], *, strides: bool = False) -> str:
 
 
 _FILLERS = frozenset("\u115f\u1160\u3164\uffa0")
-"""Hangul fillers: letters that are drawn as blanks."""
+"""Hangul fillers: letters that are displayed as blanks."""
 
 
 def _is_displayable(sign: str) -> bool:
-    """Returns whether a terminal draws this character as itself, in a cell of its own. This is not
-    so for control characters, direction marks and characters without width."""
+    """Returns whether a terminal draws this character as itself, in a cell of its own. Control
+    characters, direction marks and zero-width characters are not."""
     return sign.isprintable() and category(sign) not in {"Mn", "Me"} and sign not in _FILLERS
 
 
@@ -152,7 +152,7 @@ _ASCII_SIGNS = {
     "✓": "+", "●": "o", **dict.fromkeys("╺╸╻╹┏┓┳┗┛┻┣┫╋╶╴╷╵┌┐┘┤┼", "+"),
 }  # fmt: skip
 _CUT_END = re.compile("..…")
-"""An ellipsis with the two characters before it: in ASCII, three dots replace all three."""
+"""An ellipsis and the two characters before it: in ASCII, three dots replace all three."""
 _CUT_NAME = re.compile(r"\S\S…")
 """The cut end of a name: in a table the replacement must not be wider."""
 _WIDER_ASCII = {"±": "+-", "σ": "sd", " · ": ", ", "…": "..."}
@@ -267,8 +267,8 @@ PREFIXES = ((12, "T"), (9, "G"), (6, "M"), (3, "k"))
 
 
 def scale(value: float) -> tuple[int, str]:
-    """Returns the power of ten and the prefix with which a number has one to three digits before
-    the decimal point."""
+    """Returns the power of ten and the SI prefix that leave one to three digits before the decimal
+    point."""
     return next(((power, name) for power, name in PREFIXES if abs(value) >= 10**power), (0, ""))
 
 
@@ -283,7 +283,7 @@ def with_si_prefix(value: float) -> str:
 
 
 def round_number(value: float) -> str:
-    """Returns a round number without needless digits: 500k, 2.5."""
+    """Returns a round number without unnecessary digits: 500k, 2.5."""
     power, prefix = scale(value)
     return f"{value / 10**power:g}{prefix}"
 
