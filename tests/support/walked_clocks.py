@@ -11,7 +11,7 @@ import numpy as np
 from paced import S, Stepped, spans
 
 from perfprobe.wire import Block, Counter
-from perftop.detect.turbo_drops import Clocks, Drops
+from perftop.detect.turbo_drops import Clocks, TurboDrops
 from perftop.model.sample_reader import SampleReader
 
 HZ = 3.0e9
@@ -28,7 +28,7 @@ class Walk(Stepped):
         super().__init__()
         self.cores = cores
         self.reader = SampleReader(hello)
-        self.drops = Drops(self.reader, self.detector)
+        self.drops = TurboDrops(self.reader, self.detector)
 
     def go(
         self, depth: float | Sequence[float] = 0.0, *, samples: int = 1, ns: int = S,

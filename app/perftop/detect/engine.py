@@ -1,5 +1,5 @@
-"""The base of all detectors: the samples that they take, the list of running episodes, and the
-hysteresis that joins a high share with short pauses into one episode.
+"""The base of all detectors: their input, the list of running episodes, and the hysteresis that
+joins a high share with short pauses into one episode.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ GAP_NS, GAP_SAMPLES = 5_000_000_000, 3
 ends an episode, since the real end of the episode is unknown."""
 PAUSE_NS = 400_000_000
 """Length in ns of a pause that ends an episode. Control loops of power and heat oscillate several
-times a second, and at a loss of 5 % the ticks of 10 ms come more often than that. One line for each
+times a second, and at a loss of 5 % 10 ms ticks occur more often than that. One line for each
 oscillation or tick would hide the other episodes."""
 
 
@@ -38,7 +38,7 @@ class DetectorInput:
     time_ns: int
     cores: Cores
     records: Mapping[str, object]
-    """Records of the frame other than counters. They are untrusted: readers must check them."""
+    """Records of the frame other than counters. They are untrusted: check them before use."""
 
     @property
     def ceiling_hz(self) -> Floats:
@@ -62,7 +62,7 @@ def util(batch: SampleBatch) -> Floats:
 
 
 def cycles_and_time(batch: SampleBatch) -> Floats:
-    """Returns `DetectorInput.ran` of each sample, (samples, 2, cores)."""
+    """Returns `DetectorInput.cycles_and_time` of each sample, (samples, 2, cores)."""
     values, i = batch.values, INDEX["busy_hz"]
     both = np.array([values.top[:, i], values.bottom[:, i]])
     both[:, ~np.logical_and.reduce(np.isfinite(both))] = 0.0
@@ -70,13 +70,13 @@ def cycles_and_time(batch: SampleBatch) -> Floats:
 
 
 def has_task_records(batch: SampleBatch) -> Bools:
-    """Returns a mask of the samples that have the result of a scan of the tasks."""
+    """Returns a mask of the samples whose frame has records of tasks or quotas."""
     return np.array([not {"tasks", "quotas"}.isdisjoint(f.records) for f in batch.frames], bool)
 
 
 class HighestValues(NamedTuple):
-    """The highest values among the CPUs, by sample; 0 where no value is known. In most samples they
-    show that most detectors have nothing to do."""
+    """The highest values among the CPUs, by sample; 0 where no value is known. For most samples,
+    they let most detectors skip the sample."""
 
     stolen_s: Floats
     steal: Floats
@@ -201,9 +201,9 @@ class RecordEpisode:
 
 
 class RecordEpisodes:
-    """Episodes of one kind that are seen in records, which the probe sends about once a second. A
-    record has exact bounds, so an episode starts and ends with one. Each key (a CPU, a control
-    group) has at most one running episode."""
+    """Episodes of one kind that are detected from records, which the probe sends about once a
+    second. A record has exact bounds, so an episode starts and ends with one. Each key (a CPU, a
+    control group) has at most one running episode."""
 
     def __init__(
         self, reader: SampleReader, episodes: RunningEpisodes, kind: str, start: float, end: float
@@ -332,7 +332,7 @@ class HighShare:
 
 @dataclass(frozen=True, slots=True)
 class AllowedPauses:
-    """Time in ns for which an episode continues although no sample shows it."""
+    """Limits, in ns, up to which an episode continues although no sample shows it."""
 
     pause_ns: int
     gap_ns: int
@@ -342,8 +342,8 @@ class AllowedPauses:
         return not 0 < time_ns - since_ns <= self.gap_ns
 
     def has_ended(self, high: HighShare, time_ns: int, *, known: bool) -> bool:
-        """Returns whether a high share is over after a sample. `known`: the share is known in the
-        sample."""
+        """Returns whether a high share is over after a sample. `known`: whether the sample shows
+        the share."""
         if not known:
             return time_ns - high.last_ns > self.gap_ns
         return high.pause_start_ns is not None and time_ns - high.pause_start_ns >= self.pause_ns
@@ -404,15 +404,15 @@ class ShareEpisodes(OpenEpisodes[ShareEpisode]):
 
     def __init__(
         self, episodes: RunningEpisodes, kind: str, start: float, end: float, sample_ns: int, *,
-        after: int = 1, pause_ns: int = 0,
+        min_samples: int = 1, pause_ns: int = 0,
     ) -> None:  # fmt: skip
         """`start`: the share at which an episode starts; a lower share, down to `end`, keeps it
-        running. `after`: number of consecutive samples that must show it; the episode started with
-        the first of them. It is over once no sample has shown it for `pause_ns`; its end is then
-        the start of that pause."""
+        running. `min_samples`: number of consecutive samples that must show it; the episode started
+        with the first of them. It is over once no sample has shown it for `pause_ns`; it then ends
+        at the start of that pause."""
         super().__init__(episodes, AllowedPauses(pause_ns, max_gap_ns(sample_ns)))
         self._kind = kind
-        self._start, self._end, self._min_samples = start, end, after
+        self._start, self._end, self._min_samples = start, end, min_samples
         self._names: Sequence[Sequence[int]] = ()
         self._high_counts: Ints = np.zeros(0, int)
         """By position: the number of consecutive samples with a high share. They are too few for an
@@ -432,7 +432,7 @@ class ShareEpisodes(OpenEpisodes[ShareEpisode]):
     ) -> list[Episode]:  # fmt: skip
         """Advances by one sample. Returns the episodes that the sample ended. By position: the
         shares, NaN where unknown; their weights; the groups; `names`, the CPUs of each position, a
-        new object after they change; `more`, further values to sum up. Episodes that were not in
+        new object after they change; `more`, further values to add up. Episodes that were not in
         `running` before have just started."""
         if names is not self._names:
             # The positions changed: re-attach running episodes by their CPUs.
@@ -450,7 +450,7 @@ class ShareEpisodes(OpenEpisodes[ShareEpisode]):
         ended = self.close(self._extend_running(sums, since_ns, time_ns))
         high = known & (share >= self._start) & ~self.member_mask(len(names))
         # Positions that have been high for long enough start an episode.
-        # the CPU was not read for too long
+        # A position that has not been read for too long starts counting again.
         self._high_counts[time_ns - self._since_ns > self.patience.gap_ns] = 0
         self._since_ns[self._high_counts == 0] = since_ns
         self._high_counts = np.where(

@@ -1,11 +1,11 @@
-"""Shared by the detectors of neighbours: which CPUs have work, the speed of their programs while
-undisturbed, and the share that they lose to others, with its start and end.
+"""Shared by the detectors of losses to neighbours: which CPUs have work, the speed of their
+programs while undisturbed, and the share that they lose to others, with its start and end.
 
-Other tasks run in pieces (ticks, time slices), so one sample proves little. A loss is reported once
-it has lasted for some samples, and starts with the first of them. It ends once no sample has shown
-it for a while, and its end is that of the last sample that did. Each position has its own high
-share. The high shares of one group that started together form one episode. All arrays are by
-position, of CPUs or of packages.
+Other tasks run in short pieces (ticks, time slices), so one sample proves little. A loss is
+reported once it has lasted for some samples, and its start is that of the first of these samples.
+It ends once no sample has shown it for a while; its end is that of the last sample that did. Each
+position has its own high share. The high shares of one group that started together form one
+episode. All arrays are by position, of CPUs or of packages.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ LEARNING_S = 10.0
 """Running time in s after which the weight of older samples is divided by e, because programs have
 phases."""
 STABLE_S = 10.0
-"""In streams without task records: undisturbed time in s after which a CPU is assumed to run the
-same program still."""
+"""In streams without task records: undisturbed time in s after which the CPU is assumed to run the
+same program."""
 CYCLES_ROW = 1
 """Row of the cycles in the sums of UndisturbedPrograms."""
 MIN_BUSY = 0.5
-"""Share of the time that a CPU must work, steal included. A CPU that is idle for half of the time
-has time to spare."""
+"""Minimum share of the time that a CPU must be busy, including steal. A CPU that is idle for half
+of the time has time to spare."""
 MIN_JOB_BUSY = 0.1
 """MIN_BUSY for the CPUs of a watched job. It is lower, because the user asked for that job."""
 
 
 @dataclass(slots=True, eq=False)
 class NeighbourLoss:
-    """A running episode of a loss."""
+    """A running episode of losses to one cause."""
 
     episode: Episode
     group: int
@@ -156,8 +156,8 @@ class NeighbourLosses:
         return changed
 
     def _shown_loss(self, members: Sequence[int]) -> tuple[float, float]:
-        """Returns the loss of a position and the weight of that loss, up to the last sample that
-        showed the loss."""
+        """Returns the total loss of these positions and its weight, up to the last sample of each
+        that showed the loss."""
         if not members:
             return 0.0, 0.0
         lost, weight = np.array([self.shares[i].totals.sums for i in members]).sum(axis=0).tolist()
@@ -267,13 +267,13 @@ class UndisturbedPrograms:
         self.lost[:, losing] += np.array(parts)[:, losing]
 
     def has_other_program(self, busy: Bools, top_tasks: Ints) -> bool:
-        """Returns whether another program than before runs on one of these CPUs. `top_tasks`: those
-        of a record, as in `RunningTasks`."""
+        """Returns whether the program on one of these CPUs has changed. `top_tasks`: the tasks in a
+        record, as in `RunningTasks`."""
         return bool(np.count_nonzero((top_tasks != self.top_tasks) & busy))
 
     def note_programs(self, busy: Bools) -> Ints:
-        """Uses a new record of the tasks on these CPUs. Returns the positions where the program has
-        changed; what was learned there is discarded."""
+        """Updates the programs of these CPUs from a new record of tasks. Returns the positions
+        where the program has changed; their learned sums are reset."""
         is_new = (self._running.top_tasks != self.top_tasks) & busy
         changed = np.flatnonzero(is_new)
         if len(changed):
@@ -296,8 +296,8 @@ class UndisturbedPrograms:
 
 
 def wanted_share(batch: SampleBatch) -> Floats:
-    """Returns (samples, CPUs): the share of the time in which a CPU worked or the hypervisor had
-    taken it."""
+    """Returns (samples, CPUs): the share of the time in which a CPU was busy or stolen by the
+    hypervisor."""
     stolen = batch.values["steal"]
     return np.asarray(batch.values["util"] + np.where(np.isnan(stolen), 0.0, stolen))
 
@@ -307,7 +307,7 @@ def busy_cpus(batch: SampleBatch) -> Bools:
 
 
 class CpuWork(NamedTuple):
-    """The work of CPUs, by position; with a leading axis, in each of several samples."""
+    """The work of CPUs, by position; for several samples, arrays have a leading axis."""
 
     util: Floats
     """Utilisation; 0 for CPUs whose work is ignored."""

@@ -44,15 +44,15 @@ MIN_ACTIVE_SHARE = 0.1
 """Minimum share of polls or cycles. A limit that is active more rarely cannot lower the mean clock
 by DROP_START."""
 MIN_LIMIT_SHARE = 0.99
-"""Minimum share of the power limit at which a controller is assumed to hold the mean power at the
-limit."""
+"""Minimum ratio of the mean power to the power limit at which power is assumed to be limited."""
 MIN_STEAL = 0.05
-"""Share of the time. A hypervisor that takes this much has more work than cores."""
+"""Minimum share of the time that is stolen. A hypervisor that steals this much has more work than
+cores."""
 MIN_SAVING_EPP = 128
 """Energy preference, from 0 to 255, at which the hardware starts to prefer saving power to
 speed."""
 POWER, LIMITS = "power", ("power-pl1", "power-pl2")
-"""The cause "some power limit", and the power limits that it may be."""
+"""The cause "some power limit", and the specific power limits."""
 AMBIGUOUS = "PL1 or multi-core turbo"
 """A limit reason of Xeons that counts only if nothing else was seen, or if power is at PL1: the
 multi-core turbo limit is part of the ceiling, and lowers nothing below it."""
@@ -67,9 +67,9 @@ HSMP = {
     "TDC of SoC": "current",
     "SoC and DIMM power": "power-ppt",
 }
-"""Cause by the name of AMD's source of the clock limit."""
+"""Cause by the name of AMD's reason for the clock limit."""
 HSMP_COUNTERS = "hsmp_limit_times", "hsmp_limits"
-"""Counters of AMD's sources of the clock limit: the firmware's own count is preferred to polls of a
+"""Counters of AMD's reasons for the clock limit: the firmware's own count is preferred to a polled
 status."""
 
 
@@ -79,7 +79,7 @@ class Clue(NamedTuple):
     cause: str
     key: str
     part: str = ""
-    # 0: a single event is enough; such clues rank after all clues with a share
+    # 0: a single count is enough; such clues rank after all clues with a share
     min_share: float = MIN_ACTIVE_SHARE
 
 
@@ -160,8 +160,8 @@ def verdict(case: DropCase) -> Verdict:
 
 def verdicts(case: DropCase) -> Iterator[Verdict]:
     """Yields the causes of all rules that apply: first limits that were set, then limits of the
-    package that were measured, then limits that the running code causes, and last causes that are
-    only likely."""
+    package that were measured, then limits that the running code causes, and finally causes that
+    are only likely."""
     facts, mean = case.facts, case.facts.mean
     if case.cap:
         yield _verdict("policy")
@@ -185,7 +185,7 @@ def verdicts(case: DropCase) -> Iterator[Verdict]:
         limits = [clue for clue in limits if clue.cause in LIMITS]
     if limits:
         yield _verdict(limits[0].cause, counted=limits[0].key != "plr_reasons")
-    # Wide code also draws more power, so a limit that was measured goes before its license.
+    # Wide SIMD code also draws more power, so a measured limit ranks before the SIMD license.
     if sum(share for key in WIDE_SIMD_COUNTERS if (share := mean(key)) > 0) >= MIN_ACTIVE_SHARE:
         yield _verdict("license", counted=not case.is_scaled)
     if some_power_limit and not limits:
@@ -214,7 +214,7 @@ def evidence(case: DropCase, cause: str) -> dict[str, Any]:
     if sum(levels.values()) >= MIN_ACTIVE_SHARE:
         main_level = max(levels, key=lambda key: levels[key])
         result["simd"] = Level(int(main_level[-1]), levels[main_level])
-    # Limit reasons: those that limit the clock come first, the most frequent in front.
+    # Limit reasons: those that limit the clock first, then by frequency.
     rank = {part: place for place, part in enumerate(CAUSES)}
     reasons = facts.bits("limit_reasons", MIN_ACTIVE_SHARE)
     reasons.sort(key=lambda bit: (bit.part not in rank, -bit.times, rank.get(bit.part or "", 0)))
@@ -272,7 +272,7 @@ class _TallyEntry:
 
 
 class Tally:
-    """The counters of a stream that may show a cause, as sums that can be added up."""
+    """Adds up the counters of a stream that may show a cause."""
 
     def __init__(self, counters: Counters, keys: Iterable[str]) -> None:
         self._counters = counters

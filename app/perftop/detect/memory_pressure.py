@@ -1,10 +1,10 @@
 """Detects losses of a CPU to others that saturate the memory of its package, or that displace its
-data from the L3, by comparing instructions per cycle before and since.
+data from the L3, by comparing instructions per cycle (IPC) before and during the loss.
 
-Traffic is not counted by CPU, so three conditions must hold together: the program runs slower than
-with less traffic, the traffic is near the highest of this run, and other programs of the package
-work more than before. If a program saturates memory by itself, no other program is blamed. For an
-L3, misses per instruction take the place of traffic, where the user chose to count misses.
+Traffic is not counted by CPU, so three conditions must all hold: the program runs slower than with
+less traffic, the traffic is near the highest of this run, and other programs of the package work
+more than before. If a program saturates memory by itself, no other program is blamed. For an L3,
+misses per instruction are used instead of traffic, if the user chose to count misses.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from perftop.model.tasks import RunningTasks, Task
 
 START, END = 0.1, 0.05
 """Shares of the earlier IPC, at which a loss starts and below which it ends; the same values as for
-siblings, because IPC varies by some per cent."""
+siblings, because IPC varies by a few per cent."""
 MIN_SPREADS = 2.0
-"""Number of standard deviations of the earlier IPC. A smaller loss may be the program's own
+"""Minimum loss, in standard deviations of the earlier IPC. A smaller loss may be the program's own
 variation."""
 MIN_SATURATED_SHARE = 0.7
 """Share of the highest traffic of this run that counts as saturated. Latency rises steeply from
@@ -50,7 +50,7 @@ MIN_LIMIT_SHARE = 0.35
 """Maximum share of the capacity of the channels at which memory is not saturated, however high the
 traffic is for this run: tasks that crowd an L3 also raise the traffic."""
 BYTES_PER_CLOCK = 16
-"""Bytes that a channel of 64 bits can move in one of its clocks, which are of two transfers."""
+"""Bytes that a 64-bit channel can move in one clock cycle, which has two transfers."""
 MIN_GROWTH = 1.25
 """Factor by which traffic must grow to count. Smaller growth does not change latency."""
 MIN_OTHERS_WORK = 0.5
@@ -67,8 +67,8 @@ second, work of others, share of the time with the sibling running, and the runn
 
 
 class _MemoryWork(NamedTuple):
-    """Work of CPUs and traffic of their packages, by position; with a leading axis, in each of
-    several samples."""
+    """Work of CPUs and traffic of their packages, by position; for several samples, arrays have a
+    leading axis."""
 
     rate: Floats
     """Traffic of the package in bytes per second."""
@@ -94,14 +94,14 @@ class _MemoryWork(NamedTuple):
         return _MemoryWork(*parts)
 
 
-class Memory:
+class MemoryLosses:
     """Detects losses to the memory traffic of others."""
 
     cause, min_growth = "memory", MIN_GROWTH
 
     def __init__(
         self, reader: SampleReader, episodes: RunningEpisodes, running: RunningTasks, groups: Ints,
-        l3_groups: L3Groups, cache: Cache | None = None,
+        l3_groups: L3Groups, cache: CacheLosses | None = None,
     ) -> None:  # fmt: skip
         self._reader, self._running, self._package = reader, running, groups
         self._cache = cache
@@ -170,7 +170,7 @@ class Memory:
 
     @property
     def learned(self) -> Floats:
-        """What was learned while memory was quiet, as in `UndisturbedPrograms`."""
+        """The sums learned while memory was quiet, as in `UndisturbedPrograms`."""
         return self._programs.learned
 
     @learned.setter
@@ -219,7 +219,7 @@ class Memory:
 
     def skip_calm_samples(self, batch: SampleBatch, first: int, last: int) -> int:
         """Returns the index of the first of these samples in which a loss may start or traffic has
-        shrunk, or `last`. Takes the samples before it. No loss must be running."""
+        shrunk, or `last`. Learns from the samples before it. No loss may be running."""
         if first == last:
             return last
         part, spans_ns = slice(first, last), batch.time_ns - batch.since_ns
@@ -264,14 +264,15 @@ class Memory:
         return first + i
 
     def _is_saturated(self, learned: Floats, rate: Floats, others_work: Floats) -> Bools:
-        """Returns where traffic has grown, and the work of others. `learned`: (..., rows, CPUs)."""
+        """Returns a mask of the CPUs whose package has more traffic and more work of others than
+        was learned. `learned`: (..., rows, CPUs)."""
         with np.errstate(invalid="ignore", divide="ignore"):
             before = learned[..., _BYTES_ROW:_BOTH_ROW, :] / learned[..., None, _TIME_ROW, :]
         grown = rate > self.min_growth * before[..., 0, :]
         return np.asarray(grown & (others_work > before[..., 1, :] + MIN_OTHERS_WORK))
 
     def _learned_parts(self, sums: Floats, others_work: Floats, run_s: Floats) -> Floats:
-        """Returns what each sample adds to the learned sums, (samples, rows, CPUs)."""
+        """Returns the contribution of each sample to the learned sums, (samples, rows, CPUs)."""
         parts = sums.copy()
         parts[:, _WORK_ROW] = others_work
         parts[:, _BYTES_ROW:] *= run_s[:, None]
@@ -357,7 +358,8 @@ class Memory:
         )
 
     def note_programs(self, busy: Bools, time_ns: int) -> None:
-        """Uses the record of the tasks at that time, if there is one, after the sample with it."""
+        """Updates the programs from the record of tasks at `time_ns`, if there is one. Called after
+        that sample was processed."""
         is_busy = not self.losses.is_quiet or np.count_nonzero(busy)
         if self._running.time_ns != time_ns or not self.known or not is_busy:
             return
@@ -392,7 +394,7 @@ class Memory:
 
     def _suspects(self, loss: NeighbourLoss, job_pids: set[int]) -> list[tuple[Task, int]]:
         """Returns the tasks of other programs that have started on the package since it was quiet,
-        the busiest first."""
+        busiest first."""
         tasks = self._running.snapshot.top_task_keys(loss.episode.cpus)
         names = {task[1] for task in tasks if task}
         suspects = [
@@ -405,7 +407,7 @@ class Memory:
         return sorted(suspects, key=lambda pair: -pair[0].share)[:MAX_NAMED_TASKS]
 
 
-# --- the share of an L3
+# --- losses of L3 capacity
 
 MISS_KEYS = tuple(EVENT + name for name in ("LLC-load-misses", "LLC-misses", "cache-misses"))
 """Keys of the chosen events that count misses of the last cache, on Intel; `cache-misses` of AMD
@@ -414,7 +416,7 @@ MIN_MISS_GROWTH = 1.5
 """Factor by which misses per instruction must grow to count."""
 
 
-class Cache(Memory):
+class CacheLosses(MemoryLosses):
     """Detects losses to others whose data displace those of a CPU from their L3. Its rates are
     misses per instruction of each CPU, and its groups are the CPUs of an L3."""
 
@@ -458,7 +460,7 @@ class Cache(Memory):
         return {"misses_per_ki": round(1000 * rate, 2), "misses_per_ki_before": round(before, 2)}
 
 
-# --- The traffic of resctrl groups by L3, which is evidence of who moves the bytes.
+# --- The traffic of resctrl groups by L3: evidence of which groups cause the traffic.
 
 L3_RECORD = "l3_groups"
 DEFAULT_GROUP = "(default)"

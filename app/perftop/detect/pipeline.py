@@ -19,13 +19,13 @@ from perftop.detect.engine import (
     max_gap_ns,
 )
 from perftop.detect.losses import MIN_BUSY, MIN_JOB_BUSY, NeighbourLosses, busy_cpus, wanted_share
-from perftop.detect.memory_pressure import L3_RECORD, Cache, L3Groups, Memory
+from perftop.detect.memory_pressure import L3_RECORD, CacheLosses, L3Groups, MemoryLosses
 from perftop.detect.ramps import Ramps
-from perftop.detect.siblings import Siblings
+from perftop.detect.siblings import SiblingLosses
 from perftop.detect.standstill import Halts
 from perftop.detect.stops import Smis, Steals, Throttles
 from perftop.detect.task_records import InterruptStorms, MemoryStalls
-from perftop.detect.turbo_drops import Drops, Licenses
+from perftop.detect.turbo_drops import Licenses, TurboDrops
 from perftop.detect.watched_job import JobStops, JobWaits, QuotaStops, TurboBudget
 from perftop.model.belief import Host
 from perftop.model.counters import packages
@@ -36,8 +36,8 @@ from perftop.model.sample_reader import Sample, SampleBatch, SampleReader, task_
 from perftop.model.tasks import RunningTasks, WatchedJob
 
 MIN_AHEAD, MAX_AHEAD = 16, 256
-"""Number of samples that a detector examines at once: few after a sample in which an episode could
-start, then twice as many each time that no episode could."""
+"""Number of samples that a detector examines at once: it starts low after a sample in which an
+episode could start, and doubles each time no episode could."""
 
 
 class Detection:
@@ -45,18 +45,18 @@ class Detection:
         self, reader: SampleReader, episodes: RunningEpisodes, kinds: Collection[str] | None = None,
         *, is_shown: bool,
     ) -> None:  # fmt: skip
-        """`kinds`: the kinds of episodes to detect, None for all; others may be detected, too.
-        `is_shown`: between two calls of `take`, a screen reads what neighbours have learned."""
+        """`kinds`: the kinds of episodes to detect, None for all; other kinds may also be detected.
+        `is_shown`: a screen reads the state of `neighbours` between two calls of `take`."""
         self._reader, self._episodes, self._is_shown = reader, episodes, is_shown
         self._gap_ns = max_gap_ns(reader.hello.sample_ns)
         self.quotas = QuotaStops(reader, episodes)
         self.neighbours = Neighbours(reader, episodes, self.quotas)
-        # Each detector with the kinds that it starts, and those whose detectors read its episodes:
-        # a loss that a drop covers does not count again, and a task is not blamed for time that a
-        # quota took. So drops and quotas come first.
+        # Each detector with the kinds that it starts, and the kinds whose detectors read its
+        # episodes: a loss that a drop covers is not counted again, and a task is not blamed for
+        # time lost to a quota. So the detectors of drops and quotas are first.
         detectors: list[tuple[Detector, set[str]]] = [
             (Suspects(reader, episodes), {"suspect"}),
-            (Drops(reader, episodes), {"turbo-drop", "neighbour", "throttle", "license"}),
+            (TurboDrops(reader, episodes), {"turbo-drop", "neighbour", "throttle", "license"}),
             (Ramps(reader), {"ramp"}),
             (self.quotas, {"quota", "neighbour"}),
             (self.neighbours, {"neighbour", "stopped"}),
@@ -84,8 +84,8 @@ class Detection:
         """
 
     def take(self, batch: SampleBatch, first: int, last: int) -> tuple[int, list[Episode]]:
-        """Takes samples of a batch from `first` on, up to a sample in which an episode started or
-        ended, or up to `last`. Returns the index of the next sample, and the episodes that have
+        """Processes samples of a batch from `first` on, up to a sample in which an episode started
+        or ended, or up to `last`. Returns the index of the next sample, and the episodes that have
         ended."""
         if batch is not self._batch:
             self._batch, self._next_index = batch, [0 for _ in self._detectors]
@@ -145,8 +145,7 @@ class Detection:
         return DetectorInput(Sample(batch, index), since_ns, time_ns, batch.cores, records)
 
 
-# --- Detects counters whose values cannot be true: which counters, on which CPUs, and from when to
-# when.
+# --- Detects counters whose values cannot be true: the counters, the CPUs, and the time span.
 #
 # A program that reprograms counters does so on many CPUs. Each CPU shows this in a different
 # sample, when its work contradicts the count. All of this forms one episode, whose cause lists the
@@ -158,14 +157,14 @@ gaps are within the same disturbance, and one line for each part of it would hid
 episodes."""
 JOIN_NS = 2_000_000_000
 """Time in ns. Counters that become suspect within this time of the first one belong to the same
-takeover."""
+episode."""
 WHOLE_READ = "time stamps"
 """The cause when the whole read is wrong, not a single counter."""
 
 
 @dataclass(slots=True)
 class _Suspect:
-    """A running episode."""
+    """A running episode of suspect counters."""
 
     episode: Episode
     last_ns: int
@@ -239,13 +238,12 @@ class Suspects(Detector):
 
 
 # --- Detects losses to neighbours: of the CPUs of the watched job, or of all busy CPUs if no job is
-# watched. Losses to the hypervisor are detected in this file; losses to siblings, to memory
-# traffic, in run queues, and of clock to other tasks of the package are detected in files of their
-# own.
+# watched. Losses to the hypervisor are detected in this file; other files detect losses to siblings
+# and to memory traffic, in run queues, and of clock to other tasks of the package.
 
 HYPERVISOR_START, HYPERVISOR_END = 0.05, 0.02
-"""Shares of the time, at which a loss starts and below which it ends. Hosts take up to a twentieth
-for themselves. Most steal is counted in ticks, and an occasional tick keeps a loss running."""
+"""Shares of the time, at which a loss starts and below which it ends. Hosts use up to 5 % for
+themselves. Most steal is counted in ticks, and an occasional tick keeps a loss running."""
 _RECORDS = {"tasks", "watched", L3_RECORD}
 """Records of a frame about tasks, the watched job and L3s."""
 MIN_STOLEN_S = 0.03
@@ -262,16 +260,16 @@ class Neighbours(Detector):
         self.running_tasks = RunningTasks([row.cpu for row in hello.topology])
         self._position = reader.position
         groups = packages(hello)
-        self.siblings = Siblings(reader, episodes, self.running_tasks, groups)
-        self.hypervisor = Hypervisor(reader, episodes, groups)
+        self.siblings = SiblingLosses(reader, episodes, self.running_tasks, groups)
+        self.hypervisor = HypervisorLosses(reader, episodes, groups)
         self.l3_groups = L3Groups({row.cpu: row.l3 for row in hello.topology})
-        self.cache = Cache(reader, episodes, self.running_tasks, self.l3_groups)
-        self.memory = Memory(
+        self.cache = CacheLosses(reader, episodes, self.running_tasks, self.l3_groups)
+        self.memory = MemoryLosses(
             reader, episodes, self.running_tasks, groups, self.l3_groups, self.cache
         )
         self._traffic = [detector for detector in (self.cache, self.memory) if detector.known]
-        self._learners: list[Siblings | Memory] = [self.siblings, *self._traffic]
-        """The detectors that learn the IPC of programs while these are undisturbed."""
+        self._learners: list[SiblingLosses | MemoryLosses] = [self.siblings, *self._traffic]
+        """The detectors that learn the IPC of undisturbed programs."""
         self.scheduler = JobWaits(
             reader, episodes, self.running_tasks, self.watched_job, groups, quotas
         )
@@ -307,8 +305,8 @@ class Neighbours(Detector):
         return first
 
     def _shows_change(self, batch: SampleBatch, index: int) -> bool:
-        """Returns whether the records of a sample show another program on a busy CPU than
-        before."""
+        """Returns whether the records of a sample show that the program on a busy CPU has
+        changed."""
         if (tasks := batch.cached(self._top_tasks).get(index)) is None:
             return False
         busy = batch.cached(busy_cpus)[index]
@@ -324,7 +322,7 @@ class Neighbours(Detector):
         index, or `last`."""
         if not batch.cached(busy_cpus)[first:last].any():
             return last
-        due, outlook = self.siblings.look_ahead(batch, first, last)
+        due, ahead = self.siblings.look_ahead(batch, first, last)
         learned = [detector.learned for detector in self._traffic]
         ends = []
         for detector in self._traffic:
@@ -334,7 +332,7 @@ class Neighbours(Detector):
             if end > due:  # undo what the detector has learned from later samples
                 detector.learned = sums
                 detector.skip_calm_samples(batch, first, due)
-        self.siblings.take_outlook(outlook, batch.time_ns[first:due])
+        self.siblings.learn_ahead(ahead, batch.time_ns[first:due])
         return due
 
     def _take_records(self, batch: SampleBatch, index: int) -> None:
@@ -389,9 +387,8 @@ def _with_records(batch: SampleBatch) -> list[int]:
     return [index for index, frame in enumerate(frames) if not _RECORDS.isdisjoint(frame.records)]
 
 
-class Hypervisor:
-    """Detects losses of busy CPUs to the hypervisor, which runs something else during their
-    time."""
+class HypervisorLosses:
+    """Detects losses of busy CPUs to the hypervisor, which runs something else in their place."""
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes, groups: Ints) -> None:
         hello = reader.hello
@@ -405,7 +402,7 @@ class Hypervisor:
 
     def skip_calm_samples(self, batch: SampleBatch, first: int, last: int) -> int:
         """Returns the index of the first of these samples in which a loss may start, or `last`. No
-        loss must be running."""
+        loss may be running."""
         if not self._known:
             return last
         return first_true(batch.cached(highest_values).steal >= HYPERVISOR_START, first, last)

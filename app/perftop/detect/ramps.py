@@ -3,7 +3,7 @@ climb took. Each step depends only on its arguments and earlier steps.
 
 A ramp is reported once the clock has been steady for a while, because only then is the final clock
 known. Within a sample only the mean clock is visible. So times as short as a sample are upper
-bounds, and the real climb is at least as large as the reported one.
+bounds, and the real climb is at least as high as reported.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ HOLD_NS, HOLD_SAMPLES = 500_000_000, 3
 """Time in ns and number of samples for which a clock must stay the same to be steady. Governors
 adjust it every 10 to 100 ms."""
 MAX_CLIMB_NS = 10_000_000_000
-"""Maximum duration of a climb in ns. A clock that is not steady by then follows something other
-than the core's wake-up."""
+"""Maximum duration of a climb in ns. A clock that is not steady by then is changing for a reason
+other than the wake-up."""
 MIN_MEASURED_SAMPLES = 4
 """Minimum number of samples of a climb that counts as measured. With fewer samples, the mean clock
 of the first sample may exceed the clock at the start by more than an eighth of the climb."""
@@ -63,7 +63,7 @@ class Clocks:
     ceiling_hz: Floats
 
 
-class _Wakes(NamedTuple):
+class _WakeUps(NamedTuple):
     """Cores that wake up in some samples, as masks (samples, cores)."""
 
     has_woken: Bools
@@ -90,16 +90,16 @@ class Ramps(Detector):
     def _reset(self, cores: Cores) -> None:
         """Resets all state, after the cores have changed or the stream had a gap."""
         self._cores, count = cores, len(cores.lists)
-        self._awake_ns = np.zeros(count)  # time at which each core was last awake or unknown
-        self._known_ns = np.zeros(count)  # time at which each core was last read
-        self._woke = np.full(count, NEVER)  # index of the sample below in which the core woke
+        self._awake_ns = np.zeros(count)  # raw time at which each core was last awake or unknown
+        self._known_ns = np.zeros(count)  # raw time at which each core was last read
+        self._woke = np.full(count, NEVER)  # index in `_hz` of the sample in which the core woke
         self._batch_numbers = np.full(
             count, NEVER
         )  # number of the batch of cores that woke together
-        self._end_ns: list[int] = []  # end of each stored sample, which a climbing core needs
+        self._end_ns: list[int] = []  # raw end times of the stored samples
         self._hz: list[Floats] = []
         self._util: list[Floats] = []
-        self._apart_ns: list[Floats] = []  # time since the previous reading; 0: not read
+        self._apart_ns: list[Floats] = []  # ns since the previous reading; 0: not read
         self._new_batches: dict[
             int, int
         ] = {}  # by group: the batch that started in the last sample
@@ -120,12 +120,12 @@ class Ramps(Detector):
         if self._hz:
             return first
         part = slice(first, last)
-        wakes = self._wakes(batch.cached(util)[part], batch.time_ns[part])
+        wakes = self._wake_ups(batch.cached(util)[part], batch.time_ns[part])
         count = first_true(wakes.has_woken)
         self._known_ns, self._awake_ns = wakes.known_ns[count], wakes.awake_ns[count]
         return first + count
 
-    def _wakes(self, busy: Floats, time_ns: Ints) -> _Wakes:
+    def _wake_ups(self, busy: Floats, time_ns: Ints) -> _WakeUps:
         """Returns the cores that wake up in some samples. `busy`: utilisation of each core's
         busiest thread, (samples, cores)."""
         times = time_ns[:, None].astype(float)
@@ -136,7 +136,7 @@ class Ramps(Detector):
         unseen = ~known & (apart_ns > self._stale_ns)
         (awake_ns,) = latest_known(awake | unseen, (self._awake_ns, every))
         woke = awake & (known_ns[:-1] - awake_ns[:-1] >= REST_NS)
-        return _Wakes(woke, unseen, apart_ns, known_ns, awake_ns)
+        return _WakeUps(woke, unseen, apart_ns, known_ns, awake_ns)
 
     def step(self, now: Clocks, since_ns: int, time_ns: int) -> list[Episode]:
         """Advances by one sample, from per-core clocks."""
@@ -144,7 +144,7 @@ class Ramps(Detector):
             self._reset(self._cores)
             return []
         known, awake = np.isfinite(now.util), now.util >= MIN_UP_SHARE
-        wakes = self._wakes(now.util[None], np.array([time_ns]))
+        wakes = self._wake_ups(now.util[None], np.array([time_ns]))
         woke, unseen, apart_ns = wakes.has_woken[0], wakes.was_unseen[0], wakes.apart_ns[0]
         self._known_ns, self._awake_ns = wakes.known_ns[1], wakes.awake_ns[1]
         if not (self._hz or woke.any()):
@@ -170,8 +170,8 @@ class Ramps(Detector):
         self._end_ns.append(time_ns)
 
     def _add_to_batches(self, woke: Bools) -> None:
-        """Puts cores that woke into batches. A core that woke late in a sample shows it only in the
-        next sample, so both samples belong to one batch."""
+        """Assigns cores that woke to batches. A core that woke late in a sample shows it only in
+        the next sample, so both samples belong to one batch."""
         self._woke[woke] = len(self._hz) - 1
         new_batches, self._new_batches = self._new_batches, {}
         for group in distinct(self._cores.group[woke]):
@@ -271,7 +271,7 @@ class Ramp:
     t99_s: float
     steady_s: float
     resolution_s: float
-    """Error of the times in s, which is also the shortest measurable time."""
+    """Resolution of the times in s, which is also the shortest measurable time."""
     drops: int
     sample_count: int
     """Number of samples that showed the climb."""
@@ -306,7 +306,7 @@ class Climb:
         hz, woke, number = self.hz, self.wake_samples, np.arange(len(self.hz))[:, None]
         first_hz, steady_hz = self._values_at(woke, hz), np.median(hz[self.begin :], axis=0)
         at90, at99 = ((hz >= share * steady_hz).argmax(axis=0) for share in (0.9, 0.99))
-        # The first sample since which the clock has been steady.
+        # Start of the span in which the clock has been steady.
         unsteady = (np.abs(hz - steady_hz) > MAX_WAVER_SHARE * steady_hz) & (number < self.begin)
         settled = np.maximum(np.where(unsteady, number, -1).max(axis=0) + 1, at99)
         fell = hz[1:] < hz[:-1] * (1 - MAX_WAVER_SHARE)
@@ -314,7 +314,7 @@ class Climb:
         lost_hz = np.where(fell, hz[:-1] - hz[1:], 0.0).sum(axis=0)
         climbing = (number >= woke) & (number <= settled)
         apart_s = np.where(climbing, self.apart_ns, 0.0).max(axis=0) / 1e9
-        # In the sample of the wake-up, the work is at the end.
+        # In the sample of the wake-up, the core works at the end.
         work = np.minimum(
             1.0, self._values_at(woke, self.util) / self._values_at(woke + 1, self.util)
         )

@@ -35,15 +35,15 @@ from perftop.model.tasks import RunningTasks
 
 START, END = 0.1, 0.05
 """Shares of the IPC while alone, at which a loss starts and below which it ends. IPC varies by some
-per cent from sample to sample, and nobody moves a job to gain less than a tenth. Half of START
-keeps a loss running, so that a loss near START is one episode."""
+per cent from sample to sample, and nobody moves a job to gain less than 10 %. END is half of START,
+so that a loss near START is one episode."""
 MAX_ALONE, MIN_TOGETHER = 0.1, 0.5
 """Shares of a CPU's running time in which its sibling ran too. Below MAX_ALONE, the CPU counts as
 alone: its loss is below START even if both threads run at half speed together. From MIN_TOGETHER
 on, the mean IPC is mostly that of a CPU that shares its core."""
 MIN_SPREADS = 2.0
-"""Number of standard deviations of the IPC while alone. A smaller loss may be the program's own
-variation."""
+"""Minimum loss, in standard deviations of the IPC while alone. A smaller loss may be the program's
+own variation."""
 CONTENTION_KEY = "smt_contention_ratio"
 MIN_GIVEN_SHARE = 0.5
 """Minimum share of the lost IPC that the slots given to the sibling must reach to explain the
@@ -53,8 +53,8 @@ MAX_AGE_NS = 60_000_000_000
 
 
 class _SiblingWork(NamedTuple):
-    """Work of CPUs and of their siblings, by position; with a leading axis, in each of several
-    samples."""
+    """Work of CPUs and of their siblings, by position; for several samples, arrays have a leading
+    axis."""
 
     util: Floats
     """Utilisation; 0 where the work does not matter."""
@@ -76,7 +76,7 @@ class _SiblingWork(NamedTuple):
         return _SiblingWork(*parts)
 
 
-class _Outlook(NamedTuple):
+class _LookAhead(NamedTuple):
     """The work of the sibling of each CPU in each sample; arrays are (samples, CPUs)."""
 
     learned: Floats
@@ -87,14 +87,14 @@ class _Outlook(NamedTuple):
     """Whether the sibling ran most of the time, and the IPC while alone is known."""
     work: _SiblingWork
 
-    def first_samples(self, count: int) -> _Outlook:
-        return _Outlook(
+    def first_samples(self, count: int) -> _LookAhead:
+        return _LookAhead(
             self.learned[: count + 1], self.run_s[:count], self.together[:count],
             self.work.samples(slice(count)),
         )  # fmt: skip
 
 
-class Siblings:
+class SiblingLosses:
     """Detects losses of CPUs to their siblings."""
 
     def __init__(
@@ -147,9 +147,9 @@ class Siblings:
         else:
             work = self._work(cpu_work(sample.values, busy), sample.split)
         run_s = work.util * ((data.time_ns - data.since_ns) / 1e9)
-        outlook = self._outlook(work.samples(None), run_s[None])
-        self._learn(outlook, np.array([data.time_ns]))
-        together, ended = outlook.together[0], []
+        ahead = self._learned_ahead(work.samples(None), run_s[None])
+        self._learn(ahead, np.array([data.time_ns]))
+        together, ended = ahead.together[0], []
         if np.count_nonzero(together) or not self.losses.is_quiet:
             ended = self._compare(data, work, run_s, together, job_pids or set())
         self.note_programs(busy, data.time_ns)
@@ -160,45 +160,48 @@ class Siblings:
         return bool(len(self._pairs)) and self._programs.has_other_program(busy, top_tasks)
 
     def note_programs(self, busy: Bools, time_ns: int) -> None:
-        """Uses the record of the tasks at that time, if there is one, after the sample with it."""
+        """Updates the programs from the record of tasks at `time_ns`, if there is one. Called after
+        that sample was processed."""
         if self._running.time_ns == time_ns and len(self._pairs) and np.count_nonzero(busy):
             changed = self._programs.note_programs(busy)
             self._alone_s[changed] = 0.0
             self._history.forget(changed)
 
-    def look_ahead(self, batch: SampleBatch, first: int, last: int) -> tuple[int, _Outlook | None]:
+    def look_ahead(
+        self, batch: SampleBatch, first: int, last: int
+    ) -> tuple[int, _LookAhead | None]:
         """Returns the index of the first of these samples in which a loss may start, or `last`, and
-        what is learned from the samples, for `take_outlook`. No loss must be running."""
+        the values to learn from the samples, for `learn_ahead`. No loss may be running."""
         self.regroup(batch.cores)
         if not len(self._pairs):
             return last, None
         part, spans_ns = slice(first, last), batch.time_ns - batch.since_ns
         work = batch.cached(self._busy_work).samples(part)
-        outlook = self._outlook(work, work.util * (spans_ns[part, None] / 1e9))
-        if not np.count_nonzero(outlook.together):
-            return last, outlook
-        _, shares, spread = self._programs.compare_ipc(outlook.learned[1:], work.ipc)
-        starts: Bools = outlook.together & (shares >= np.maximum(MIN_SPREADS * spread, START))
-        return first + first_true(starts), outlook
+        ahead = self._learned_ahead(work, work.util * (spans_ns[part, None] / 1e9))
+        if not np.count_nonzero(ahead.together):
+            return last, ahead
+        _, shares, spread = self._programs.compare_ipc(ahead.learned[1:], work.ipc)
+        starts: Bools = ahead.together & (shares >= np.maximum(MIN_SPREADS * spread, START))
+        return first + first_true(starts), ahead
 
-    def take_outlook(self, outlook: _Outlook | None, time_ns: Ints) -> None:
-        """Learns from the samples that end at these times: the first ones of the batch that
-        `look_ahead` examined."""
-        if outlook is not None and len(time_ns):
-            self._learn(outlook.first_samples(len(time_ns)), time_ns)
+    def learn_ahead(self, ahead: _LookAhead | None, time_ns: Ints) -> None:
+        """Learns from the first of the samples that `look_ahead` examined. `time_ns`: the ends of
+        these samples."""
+        if ahead is not None and len(time_ns):
+            self._learn(ahead.first_samples(len(time_ns)), time_ns)
 
-    def _outlook(self, work: _SiblingWork, run_s: Floats) -> _Outlook:
-        """Returns the sums learned before and after each of these samples, and what the samples
-        show of the siblings."""
+    def _learned_ahead(self, work: _SiblingWork, run_s: Floats) -> _LookAhead:
+        """Returns the sums learned before and after each of these samples, and the work of the
+        siblings."""
         learned = self._programs.learned_by_sample(work.alone, run_s, work.sums)
         together = work.together & (learned[1:, CYCLES_ROW] > 0)
-        return _Outlook(learned, run_s, together, work)
+        return _LookAhead(learned, run_s, together, work)
 
-    def _learn(self, outlook: _Outlook, time_ns: Ints) -> None:
-        alone = outlook.work.alone
-        self._programs.learned = outlook.learned[-1].copy()
-        self._history.add(outlook.work)
-        self._alone_s = add_samples(self._alone_s, np.where(alone, outlook.run_s, 0.0))
+    def _learn(self, ahead: _LookAhead, time_ns: Ints) -> None:
+        alone = ahead.work.alone
+        self._programs.learned = ahead.learned[-1].copy()
+        self._history.add(ahead.work)
+        self._alone_s = add_samples(self._alone_s, np.where(alone, ahead.run_s, 0.0))
         ends_ns = np.broadcast_to(time_ns[:, None], alone.shape)
         self._alone_ns = latest_known(alone, (self._alone_ns, ends_ns))[0][-1]
 
@@ -260,8 +263,8 @@ class Siblings:
         instructions, cycles, expected, run_s, together_s, given = sums
         age_ns = now_ns - int(self._alone_ns[members].min())
         known = bool(self._programs.top_tasks[members].all())
-        weakest = min(members, key=lambda i: int(self._history.counts[FITS, i]))
-        fits, edges = self._history.counts[[FITS, EDGES], weakest].tolist()
+        weakest = min(members, key=lambda i: int(self._history.counts[MATCHES, i]))
+        fits, edges = self._history.counts[[MATCHES, SIBLING_CHANGES], weakest].tolist()
         follows = fits >= MIN_REPEATS and bool(self._history.ipc_follows()[members].all())
         recent = age_ns <= MAX_AGE_NS
         episode.evidence |= {
@@ -295,7 +298,7 @@ class Siblings:
 # that.
 
 MAX_NEW_SAMPLES = 32
-"""Number of samples, or of blocks of samples, that wait to be compared together."""
+"""Maximum number of samples, or of blocks of samples, that wait to be compared together."""
 MAX_MIXED_SAMPLES = 2
 """Maximum number of samples between two compared samples: in these, the sibling ran for a part of
 the time."""
@@ -305,14 +308,14 @@ change of the IPC between them to be the program's own. A sibling that starts or
 sample changes the IPC in two steps, and only one of them is counted as its start or stop."""
 MAX_CHANCE = 0.001
 """Maximum probability that the program's own changes explain the ones with the sibling. A program
-beside a sibling that starts or stops every 10 s is tested 360 times an hour."""
+whose sibling starts or stops every 10 s is tested 360 times an hour."""
 MAX_FIRST_CHANCE = 0.05
 """Like MAX_CHANCE, for a program whose IPC was never seen to change by itself. At least 19
 comparisons are needed."""
 MIN_REPEATS = 6
 """Minimum number of changes with the sibling for it to be a measured cause: it started and stopped
 three times."""
-EDGES, FITS, SAMES, CHANGES = range(4)
+SIBLING_CHANGES, MATCHES, STEADY_PAIRS, OWN_CHANGES = range(4)
 """Rows of the counts: the sibling started or stopped; of these, the IPC fell or rose accordingly;
 the sibling ran as much as before; of these, the IPC fell or rose."""
 
@@ -390,8 +393,8 @@ class SiblingHistory:
     def ipc_follows(self) -> Bools:
         """Returns a mask of the CPUs whose IPC changes with the sibling, and not by chance."""
         edges, fits, sames, changes = self.counts
-        # Changes are counted in both directions: where the sibling starts, a mixed sample gives the
-        # program twice the time for a change of its own.
+        # Changes in both directions count: if there is a mixed sample when the sibling starts, the
+        # program has twice the time for a change of its own.
         change_rate = (changes + 1) / (sames + 1)
         share = fits / np.maximum(edges, 1)
         with np.errstate(divide="ignore", invalid="ignore"):  # Chernoff's bound

@@ -32,11 +32,10 @@ from perftop.model.numbers import INDEX
 from perftop.model.sample_reader import SampleReader
 
 MAX_SMALL_IDLE = 0.05
-"""Share of the time. Less idle time than this cannot hide or cause much loss, however it was
-measured."""
+"""Maximum share of idle time that cannot hide or cause much loss, however it was measured."""
 MAX_READ_S = 20e-6
-"""Maximum time in s to read a row, so its counters are up to this far apart. Rows that take longer
-are read again, or left out."""
+"""Maximum time in s to read a row, and so the maximum time between the reads of its counters. Rows
+that take longer are read again, or left out."""
 ENTRY_S, IDLE_ERROR = 2e-6, 0.1
 """Error in s of each idle period, because cpuidle rounds it to a microsecond at both ends; and the
 error as a share of the idle time where idle periods are not counted, because hardly any is shorter
@@ -57,7 +56,8 @@ Bits 3:0 hold the duty in sixteenths. CPUs without CPUID.06H:EAX bit 5 support o
 
 
 class Standstill:
-    """The share of time for which each CPU stood still although the operating system had work."""
+    """Computes the share of time for which each CPU stood still although the operating system had
+    work."""
 
     def __init__(self, reader: SampleReader) -> None:
         rows = len(reader.hello.topology)
@@ -76,9 +76,9 @@ class Standstill:
             self._steal_ns[data.sample.values["steal"] > 0] = data.time_ns
 
     def shares(self, data: DetectorInput) -> tuple[Floats, Floats, Floats]:
-        """Returns, by position of the CPU: the share, NaN where it has no meaning, and below 0
-        where an error outweighs the loss; its time base in seconds; and, in seconds (3, CPUs), how
-        much of the loss may be an error of idle time, of the reading and of steal."""
+        """Returns, by position of the CPU: the share, NaN where it is undefined, and below 0 where
+        an error outweighs the loss; its time base in seconds; and, in seconds (3, CPUs), how much
+        of the loss may be an error of idle time, of the reading and of steal."""
         values = data.sample.values
         idle = values["idle"]
         lost_s, span_s = (part[INDEX["involuntary"]] for part in (values.top, values.bottom))
@@ -130,7 +130,7 @@ class Thermal:
         self.is_available = bool(self._status)
         """Whether this stream has such bits."""
         self.signs = [advances(status.column, status.columns) for status in self._status]
-        """The signs of heat: a poll found one of these bits set."""
+        """Signs of heat: a poll found one of these bits set."""
 
     def shares(self, data: DetectorInput) -> Floats:
         """Returns (HOT, cores): the share of the polls in this sample that found the cause; NaN
@@ -182,15 +182,15 @@ class Modulation:
 # episode is the first one that explains at least half of the loss.
 
 HALT_START, HALT_END = 0.003, 0.0015
-"""Shares of the time lost beyond the possible error, at which an episode starts and below which it
+"""Shares of the time, lost beyond the possible error, at which an episode starts and below which it
 ends. A machine without a fault loses up to 0.0006; the smallest loss ever worth reporting is about
 0.005."""
 MIN_SAMPLES = 2
 """Number of samples that must show the loss. A single sample may contain a tick of steal that was
 accounted late."""
 MIN_PACKET_NS = 80_000_000
-"""Minimum length in ns of a span that is judged; shorter samples are joined. Time is lost in
-pieces: to SMIs some ten times a second, to a hypervisor in ticks."""
+"""Minimum length in ns of a span that is evaluated; shorter samples are joined. Time is lost in
+pieces: to SMIs about ten times a second, to a hypervisor in ticks."""
 MIN_EXPLAINED = 0.5
 """Share of the loss that a marker must explain to be its cause."""
 TRANSITION_S = 8.5e-6
@@ -203,8 +203,8 @@ MIN_STEP_DISTANCE = 0.1
 """Share of a step. If the mean clock of a core is at least this far from both neighbouring steps,
 the core has changed its clock."""
 MIN_HDC_SHARE = 0.02
-"""Share of the reference cycles by which MPERF must exceed them. MPERF may tick at the nameplate
-frequency, which differs from the TSC by up to a per cent."""
+"""Minimum share by which MPERF must exceed the reference cycles. MPERF may tick at the nominal
+frequency, which differs from the TSC by up to 1 %."""
 MIN_SMI_S, MAX_SMI_S = 10e-6, 10e-3
 """Shortest and longest time in s that one SMI may cost. Entering and leaving SMM already takes the
 shortest; with the longest, an operating system would lose ticks."""
@@ -247,7 +247,7 @@ class Halts(Detector):
         self._names = reader.single_cpus
         sample_ns = reader.hello.sample_ns
         self._halts = ShareEpisodes(
-            episodes, "involuntary-halt", HALT_START, HALT_END, sample_ns, after=MIN_SAMPLES,
+            episodes, "involuntary-halt", HALT_START, HALT_END, sample_ns, min_samples=MIN_SAMPLES,
             pause_ns=PAUSE_NS,
         )  # fmt: skip
         self._gap_ns = max_gap_ns(sample_ns)
@@ -339,8 +339,7 @@ class Markers:
 
     def explained_s(self, data: DetectorInput, share: Floats, span_s: Floats) -> Floats:
         """Returns the seconds of standstill that each marker explains, (SIGNS, CPUs), for CPUs that
-        lose this share of a span. 0 if it explains nothing, or if the stream does not have the
-        marker."""
+        lose this share of a span; 0 if a marker explains nothing or is not in the stream."""
         lost_s, values = share * span_s, data.sample.values
         with np.errstate(divide="ignore", invalid="ignore"):
             hot = data.cores.by_cpu(np.fmax.reduce(self._thermal.shares(data), axis=0))

@@ -33,8 +33,8 @@ START, END = MIN_ACTIVE_SHARE, MIN_ACTIVE_SHARE / 2
 """Shares of polls or time, at which an episode starts and below which it ends. From START on, a
 status counts as the cause of a drop."""
 MIN_SAMPLES = 2
-"""Number of samples that must show the status. A single sample may be the edge of a drop with the
-same cause."""
+"""Number of samples that must show the status. A single sample may be the start or end of a drop
+with the same cause."""
 LOST_S, KNOWN_S, ASKED, STATUS = 2, 3, 4, 5
 """Indices in the sums of an episode: seconds lost, their time base, the share that modulation asked
 for, and the share of each cause."""
@@ -60,7 +60,7 @@ class Throttles(Detector):
         self.signs = [*self._polled_signs, *kernel_signs]
         self._standstill = Standstill(reader)
         self._throttles = ShareEpisodes(
-            episodes, "throttle", START, END, reader.hello.sample_ns, after=MIN_SAMPLES,
+            episodes, "throttle", START, END, reader.hello.sample_ns, min_samples=MIN_SAMPLES,
             pause_ns=PAUSE_NS,
         )  # fmt: skip
 
@@ -89,8 +89,7 @@ class Throttles(Detector):
 
     def _is_dropping(self, cores: Cores) -> Bools:
         """Returns a mask of the cores in a drop. If its cause is heat, the mask includes all cores
-        of the package, because they share the status, and cores that hardly work have no clock to
-        lose."""
+        of the package, because they share the status, and cores that hardly work cannot drop."""
         dropping = np.zeros(len(cores.lists), bool)
         for episode in self._episodes.of_kind("turbo-drop"):
             members = cores.with_cpus(episode.cpus)
@@ -120,7 +119,7 @@ def _describe(throttle: ShareEpisode) -> None:
 
 
 class KernelThrottling:
-    """Detects throttling in streams without polled status bits. There only the kernel counts
+    """Detects throttling in streams without polled status bits. There, only the kernel counts
     throttling, as time, and adds all of it to a counter when the throttling is over. So these
     episodes have already ended."""
 
@@ -170,15 +169,15 @@ STEAL_START, STEAL_END = 0.04, 0.02
 """Shares of the time, at which an episode starts and below which it ends. Neighbours on a well-run
 host occasionally take up to a tick in 250 ms."""
 MIN_TICKS = 3
-"""Number of ticks that must follow each other closely. A single tick may have accumulated over any
-time, and two may be close by chance."""
+"""Minimum number of ticks in close succession. A single tick may have accumulated over any time,
+and two may be close by chance."""
 USUAL_S = 60.0
 """Time in s after which the weight of earlier ticks in the usual share is divided by e."""
 MIN_DEVIATIONS = 4.0
-"""Standard deviations of the usual number of ticks by which ticks must exceed it. Some hosts take a
-few per cent of the time throughout, in ticks that are close to each other by chance."""
+"""Minimum number of standard deviations by which ticks must exceed their usual number. Some hosts
+take a few per cent of the time throughout, in ticks that may be close to each other by chance."""
 MIN_USUAL_SHARE = 0.005
-"""Usual share that is given as evidence."""
+"""Minimum usual share that is reported as evidence."""
 STEAL_QUIET_NS = round(TICK_S / STEAL_END * 1e9)
 """Time in ns without a tick after which the share is below STEAL_END."""
 

@@ -1,5 +1,5 @@
 """Detects losses that only the records of tasks show, which the probe sends about once a second:
-CPUs that interrupts take, and stalls for memory."""
+CPU time lost to interrupts, and stalls for memory."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from perftop.model.kinds import Episode
 from perftop.model.sample_reader import SampleReader
 from perftop.model.tasks import TaskSnapshot, owner
 
-# --- CPUs that interrupts and softirqs take from their tasks.
+# --- CPU time that tasks lose to interrupts and softirqs.
 #
 # The probe records such CPUs about once a second, with the lines and kinds whose counts rose most.
 # The counts do not show times, so the kind with the highest product of count and usual cost is
-# named. The work of ksoftirqd is a task that others wait for, and is left out here.
+# named. ksoftirqd is excluded, because it is a task that others wait for.
 
 INTERRUPT_START, INTERRUPT_END = 0.05, 0.03
 """Shares of a CPU's time, at which an episode starts and below which it ends."""
@@ -32,7 +32,7 @@ MIN_TASKS_SHARE = 0.1
 """Minimum share of the time that tasks must run on a CPU for interrupts to cost them time."""
 FULL_SHARE, MIN_TASKS_IF_FULL = 0.9, 0.01
 """Share of the time above which a CPU counts as full, and minimum share of the time that tasks must
-run there: a task on a full CPU may get next to no time, and that is a loss."""
+run there: a task on a full CPU may get almost no time, which is a loss."""
 MIN_BUSY_SHARE = 0.5
 """Minimum share of a CPU's time that its tasks and the interrupts must take together."""
 SOFTIRQ_COSTS = {"NET_RX": 5.0, "NET_TX": 3.0, "BLOCK": 2.0, "TASKLET": 2.0, "IRQ_POLL": 2.0}
@@ -146,11 +146,11 @@ def _costliest_source(named: list[object]) -> tuple[str, int] | None:
     return name, counts[name]
 
 
-# --- Tasks that stand still for memory: at the limit of their control group, while the
-# machine is short of memory, or while the kernel compacts or moves it.
+# --- Tasks that stall for memory: at the limit of their control group, while the machine is short
+# of memory, or while the kernel compacts or moves it.
 #
-# The probe records about once a second for how long at least one task stood still (PSI), and what
-# the kernel counted meanwhile. PSI does not name a cause, so the counts decide: the cause is a
+# The probe records about once a second for how long at least one task stalled (PSI), and the
+# kernel's counters over that time. PSI does not name a cause, so the counts decide: the cause is a
 # group that reached its memory limit, else the counter of the whole machine that increased. PSI
 # does not include the time of NUMA balancing, which is computed from the number of faults and
 # pages.
@@ -200,7 +200,7 @@ class MemoryStalls(Detector):
         self, current: RecordEpisode, stall: _Stall, records: Mapping[str, object]
     ) -> None:
         """Sets the CPU, depth and evidence of an episode. The CPU is one on which a task of the
-        group ran, because it is unknown where tasks stood still."""
+        group ran, because the CPU of a stalled task is unknown."""
         episode = current.episode
         if not episode.cpus:
             snapshot = TaskSnapshot.from_records(records) or TaskSnapshot()

@@ -59,16 +59,16 @@ NOISE_SAMPLES, MEAN_SAMPLES = 100.0, 10.0
 """Number of samples after which the weight of earlier ones is divided by e, in the noise and in the
 mean of a clock. A mean that is low starts a drop of a noisy clock, too."""
 MAX_NEW_SHARES = 32
-"""Number of blocks of samples whose noise is learned together, unless it is needed earlier."""
+"""Maximum number of blocks of samples that wait until their noise is learned together."""
 CAP_MARGIN = 0.02
 """Share of a cap within which the mean clock stays if that cap limits it."""
 MIN_WORK, MIN_AWAKE_SAMPLES = 0.5, 2
 """Share of the time that a core must work in this sample and in this number of samples before it.
-The clock of a core that works less follows its needs. The span of a core that was not read starts
-before the sample."""
+The clock of a core that works less follows its needs. (The span of a core that was not read starts
+before the sample.)"""
 MIN_AWAKE_NS = 200_000_000
-"""Time in ns after a wake-up in which the clock may still climb. Hardware takes tens of ms, the
-kernel's governor some of its periods."""
+"""Time in ns after a wake-up in which the clock may still climb. Hardware needs tens of ms, the
+kernel's governor a few of its periods."""
 MIN_ACTIVE = 0.1
 """Share of the time that a core must work to count as active."""
 MIN_WHOLE_SHARE = 0.75
@@ -163,7 +163,7 @@ def _decayed_mean(before: Floats, values: Floats, samples: float) -> Floats:
     return np.asarray(np.exp(-len(values) / samples) * before + weights @ values)
 
 
-class Drops(Detector):
+class TurboDrops(Detector):
     """Detects clocks below the turbo ceiling."""
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
@@ -429,11 +429,11 @@ LICENSE_START, LICENSE_END = MIN_ACTIVE_SHARE, MIN_ACTIVE_SHARE / 2
 """Shares of a core's cycles, at which an episode starts and below which it ends. From LICENSE_START
 on, a level counts as the cause of a drop."""
 MIN_SAMPLES = 2
-"""Number of samples that must show the level. A single sample may be the edge of a drop that the
-level has caused."""
+"""Number of samples that must show the level. A single sample may be the start or end of a drop
+that the level has caused."""
 MIN_MISSING = 0.01
 """Share of the ceiling. A clock that misses the ceiling by less counts as at the ceiling: a step of
-the clock is two to three times as much."""
+the clock is two to three times that."""
 RUN_S, CYCLES, ALLOWED, SCALED, FIRST = 2, 3, 4, 5, 6
 """Indices in the sums of an episode: run time, cycles, run time times ceiling, samples whose counts
 were scaled up, and the cycles of each level."""
@@ -449,7 +449,7 @@ class Licenses(Detector):
         self.signs = [advances(reader.counters.columns[key]) for key in self._levels]
         self._licenses = ShareEpisodes(
             episodes, "license", LICENSE_START, LICENSE_END, reader.hello.sample_ns,
-            after=MIN_SAMPLES, pause_ns=PAUSE_NS,
+            min_samples=MIN_SAMPLES, pause_ns=PAUSE_NS,
         )  # fmt: skip
 
     def sample(self, data: DetectorInput) -> list[Episode]:
@@ -482,8 +482,8 @@ class Licenses(Detector):
         return np.nan_to_num(np.stack(by_core, axis=1))
 
     def _describe(self, running: ShareEpisode) -> None:
-        """Sets evidence and depth. The depth is how far the clock is below its ceiling, not the
-        share of wide code."""
+        """Sets evidence and depth. The depth is the distance of the clock from its ceiling, not the
+        share of wide SIMD code."""
         sums = running.sums
         run_s, cycles, allowed = sums[[RUN_S, CYCLES, ALLOWED]].tolist()
         main_level = int(sums[FIRST:].argmax())

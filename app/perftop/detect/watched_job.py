@@ -1,5 +1,5 @@
-"""Detects what a watched job loses to others (time in run queues, and clock) and while it is
-stopped, and control groups that their CPU quota stops."""
+"""Detects losses of a watched job to others (time in run queues, and clock) and while it is
+stopped; and control groups that are stopped by their CPU quota."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ from perftop.model.tasks import (
 # while another task runs; and clock, because others work in its package.
 
 QUEUE_START, QUEUE_END = 0.05, 0.02
-"""Shares of the time for which threads were running or ready, at which a loss starts and below
-which it ends. Kernel threads and interrupts make every task wait for one or two per cent; 5 %
-indicates another program."""
+"""Shares of the time in which threads were running or ready, at which a loss starts and below which
+it ends. Kernel threads and interrupts make every task wait for 1 or 2 %; 5 % indicates another
+program."""
 MIN_WAITED_S = 0.02
-"""Minimum waiting time in s before a loss is reported: some time slices, because a single slice may
-be a wake-up that collided with another."""
+"""Minimum waiting time in s before a loss is reported: a few time slices, because a single one may
+be due to two wake-ups at the same time."""
 MIN_TASK_SHARE = 0.02
 """Share of the CPU's time that a task must use to be blamed for the waits."""
 CLOCK_START, CLOCK_END = 0.02, 0.01
-"""Shares of the clock, at which a loss starts and below which it ends. The smallest step that turbo
-makes is 100 MHz of less than 5 GHz."""
+"""Shares of the clock, at which a loss starts and below which it ends. The smallest step of turbo
+is 100 MHz, of less than 5 GHz."""
 MIN_WORK = 0.1
 """Share of the time that a core must work to count as active in the turbo table."""
 NEWEST_WEIGHT = 0.1
@@ -275,8 +275,8 @@ class TurboBudget:
             episode.evidence |= blamed_tasks(tasks, job_pids)
 
 
-# --- Detects that threads of the watched job are stopped. A thread that only slept before loses
-# nothing.
+# --- Detects that threads of the watched job are stopped. A thread that was only sleeping before
+# loses nothing.
 
 MIN_ACTIVE = 0.05
 """Minimum share of the time that a thread ran or waited before it was stopped."""
@@ -316,19 +316,19 @@ class JobStops:
         return self._stops.close()
 
 
-# --- Detects control groups that their CPU quota stops.
+# --- Detects control groups that are stopped by their CPU quota.
 #
-# The kernel counts, for each group, for how long the queues of CPUs stood still. The probe reads
-# the counts about once a second, so an episode starts and ends with a record. Its CPUs are all on
-# which tasks of the group ran. Its depth is the share of the time for which the group stood still
-# on the CPUs that it used at the time: a single task that moves is on one CPU at a time.
+# The kernel counts, for each group, for how long the run queues of CPUs were throttled. The probe
+# reads the counts about once a second, so an episode starts and ends with a record. Its CPUs are
+# all on which tasks of the group ran. Its depth is the share of the time for which the group was
+# stopped on the CPUs that it used at the time: a single task that migrates uses one CPU at a time.
 
 START, END = 0.05, 0.02
 """Shares of a CPU's time, at which an episode starts and below which it ends."""
 
 
 class QuotaStops(Detector):
-    """Detects stops by quotas."""
+    """Detects control groups that are stopped by quotas."""
 
     signs = (has_task_records,)
 
@@ -343,12 +343,12 @@ class QuotaStops(Detector):
         return self._stops.time_ns
 
     def has_quota(self, pids: Collection[int]) -> bool:
-        """Returns whether a quota holds for any of these processes."""
+        """Returns whether any of these processes has a quota."""
         return any(not {*pids}.isdisjoint(members) for members in self.quotas.newest.values())
 
     def stopped_s(self, pids: Collection[int]) -> float:
         """Returns the seconds of the newest record for which quotas stopped these processes, summed
-        over CPUs. Where one group is inside another, both count the same time."""
+        over CPUs. If one group is inside another, both count the same time."""
         quotas = self.quotas
         stopped = [quotas.by_group[group].newest_s for group, members in quotas.newest.items()
                    if not {*pids}.isdisjoint(members)]  # fmt: skip

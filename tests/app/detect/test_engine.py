@@ -22,10 +22,10 @@ NAMES = [[0, 3], [1, 4], [2, 5]]
 class Walk(Stepped):
     """A detector of shares at three positions, two of which are in one group."""
 
-    def __init__(self, *, after: int = 1, pause: int = 0) -> None:
+    def __init__(self, *, min_samples: int = 1, pause: int = 0) -> None:
         super().__init__()
         self.spells = ShareEpisodes(
-            self.detector, "made", START, END, S, after=after, pause_ns=pause * S
+            self.detector, "made", START, END, S, min_samples=min_samples, pause_ns=pause * S
         )
 
     def go(
@@ -60,7 +60,7 @@ def test_positions_of_a_group_that_begin_within_a_sample_are_one_episode() -> No
 def test_first_and_last_samples_do_not_count_for_the_depth(later_samples: int) -> None:
     """The first and the last sample may be only partly inside the episode. A short episode has no
     other samples."""
-    walk = Walk(after=later_samples).go([0.25, 0, 0]).go(ONE, samples=4).go([0.2, 0, 0]).go(0)
+    walk = Walk(min_samples=later_samples).go([0.25, 0, 0]).go(ONE, samples=4).go([0.2, 0, 0]).go(0)
     assert walk.spans() == [(0, 6)]
     assert walk.ended[0].depth == pytest.approx(0.5)
     assert Walk().go([0.25, 0, 0]).go(ONE).running[0].depth == pytest.approx(0.375)
@@ -75,16 +75,16 @@ def test_depth_and_sums_are_weighted() -> None:
 
 
 def test_a_single_sample_does_not_begin_an_episode_that_requires_two() -> None:
-    walk = Walk(after=2).go(0).go(ONE).go(0).go(ONE)
+    walk = Walk(min_samples=2).go(0).go(ONE).go(0).go(ONE)
     assert walk.spans() == []
     assert not walk.spells.is_quiet
     assert walk.go(ONE).spans() == [(3, None)]  # the episode starts with the first sample
-    walk = Walk(after=2).go(ONE).go(0)
+    walk = Walk(min_samples=2).go(ONE).go(0)
     assert walk.spells.is_quiet
 
 
 def test_a_position_whose_episode_ended_begins_a_new_one() -> None:
-    walk = Walk(after=2).go([0.5, 0.5, 0], samples=2).go([0, NAN, 0]).go([0, 0.5, 0])
+    walk = Walk(min_samples=2).go([0.5, 0.5, 0], samples=2).go([0, NAN, 0]).go([0, 0.5, 0])
     assert walk.spans() == [(0, 2)]
     assert walk.go([0, 0.5, 0]).spans() == [(0, 2), (3, None)]
 
@@ -100,10 +100,10 @@ def test_an_alternating_share_is_one_episode_as_deep_as_its_mean() -> None:
 
 
 def test_unknown_samples_neither_interrupt_nor_count() -> None:
-    assert Walk(after=2).go(ONE).go(NAN, samples=3).spans() == []
-    assert Walk(after=2).go(ONE).go(NAN, samples=3).go(ONE).spans() == [(0, None)]
+    assert Walk(min_samples=2).go(ONE).go(NAN, samples=3).spans() == []
+    assert Walk(min_samples=2).go(ONE).go(NAN, samples=3).go(ONE).spans() == [(0, None)]
     gone = GAP_NS // S
-    assert Walk(after=2).go(ONE).go(NAN, samples=gone).go(ONE).spans() == []
+    assert Walk(min_samples=2).go(ONE).go(NAN, samples=gone).go(ONE).spans() == []
 
 
 @pytest.mark.parametrize("unknown_shares", [{"shares": NAN}, {"shares": 0.0, "weights": 0.0}])

@@ -16,7 +16,14 @@ from walked_clocks import HZ, Walk, drops_of_a_noisy_clock
 from perfprobe import wire
 from perfprobe.sources.sim.source import open_sim
 from perftop.detect.engine import GAP_NS, PAUSE_NS, RunningEpisodes
-from perftop.detect.turbo_drops import DROP_END, DROP_START, MIN_AWAKE_NS, MIN_WORK, Clocks, Drops
+from perftop.detect.turbo_drops import (
+    DROP_END,
+    DROP_START,
+    MIN_AWAKE_NS,
+    MIN_WORK,
+    Clocks,
+    TurboDrops,
+)
 from perftop.model.belief import Cap
 from perftop.model.sample_reader import SampleReader
 from perftop.session.session import Session
@@ -163,7 +170,7 @@ def test_cores_of_different_types_do_not_hide_each_other() -> None:
     greeting = dataclasses.replace(greeting, topology=rows)
     detector = RunningEpisodes()
     reader = SampleReader(greeting)
-    drops = Drops(reader, detector)
+    drops = TurboDrops(reader, detector)
     run_s = np.array([1.0, 1.0, 1.0, 3.0])
     ceiling = np.array([3e9, 3e9, 3e9, 2.4e9])
     cycles = run_s * ceiling * [0.92, 0.92, 0.96, 1.0]

@@ -19,7 +19,7 @@ from simulated import SAMPLE_NS, bin_edges, messages
 from simulated import messages as simulated
 
 from perfprobe import wire
-from perftop.detect.turbo_drops import Drops
+from perftop.detect.turbo_drops import TurboDrops
 from perftop.model.kinds import Episode
 from perftop.model.sample_reader import SampleBatch, SampleReader
 from perftop.session.history import History
@@ -140,7 +140,7 @@ def test_detectors_learn_the_same_from_batches_of_any_size(scenario: str) -> Non
         for at in range(0, len(messages), size):
             for _ in session.parts(messages[at : at + size]):
                 pass
-        (drops,) = [d for d in session._detection._detectors if isinstance(d, Drops)]
+        (drops,) = [d for d in session._detection._detectors if isinstance(d, TurboDrops)]
         drops._learn_noise()
         return [drops._variance, drops._mean_share, session.neighbours.siblings._history.counts]
 
