@@ -361,11 +361,11 @@ class Measurement:
     messages to it."""
 
     def __init__(
-        self, job: Job | None = None, start: CommandStart | None = None, rest_s: float = 0.0
+        self, job: Job | None = None, start: CommandStart | None = None, read_pause_s: float = 0.0
     ) -> None:
-        """`start`: start of the job, if several machines are measured around it. `rest_s`: seconds
-        without waiting for a sample while the command runs."""
-        self.bracket = None if job is None else CommandWindow(job, start, rest_s)
+        """`start`: start of the job, if several machines are measured around it. `read_pause_s`:
+        seconds without waiting for a sample while the command runs."""
+        self.bracket = None if job is None else CommandWindow(job, start, read_pause_s)
         self._marks = None if self.bracket is None else MarkNotes(self.bracket)
         self.tally = Tally()
         self.first_ns: int | None = None
@@ -405,7 +405,7 @@ class Measurement:
             watched_job = self._command
             watched_job.take(frame.records, frame.time_ns)
         self._footprint.take(watched_job, frame.time_ns)
-        for note in self._marks.due(frame.time_ns, over=False):
+        for note in self._marks.due(frame.time_ns, is_over=False):
             session.apply(note)
         return self.bracket.take(frame)
 
@@ -437,8 +437,10 @@ class CommandMeasurement(Measurement):
 
     bracket: CommandWindow
 
-    def __init__(self, job: Job, start: CommandStart | None = None, rest_s: float = 0.0) -> None:
-        super().__init__(job, start, rest_s)
+    def __init__(
+        self, job: Job, start: CommandStart | None = None, read_pause_s: float = 0.0
+    ) -> None:
+        super().__init__(job, start, read_pause_s)
         self.job = job
         self.summary: list[str] = []
         """Lines of the summary; empty until the run has been measured completely."""

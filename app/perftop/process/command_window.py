@@ -28,15 +28,14 @@ from perftop.process.job import Job, Run, raw_ns
 from perftop.process.link import Link
 
 MIN_WAIT_FRAMES = 20
-"""Minimum number of frames to wait for a read of each CPU, before the run and again after it. Under
-load several reads in a row may be interrupted; a CPU that fails more often must not delay all
-others."""
+"""Number of frames to wait for a read of each CPU, before the run and again after it. Under load
+several reads in a row may be interrupted; a CPU that fails more often must not delay all others."""
 MIN_WAIT_NS = 1_000_000_000
 """Minimum time in ns to wait for a read of each CPU, besides MIN_WAIT_FRAMES: under load a CPU may
 miss many short samples."""
 FORWARDED_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
-"""Signals that only we get, and pass on to the command. The terminal sends the other signals
-directly to both."""
+"""Signals that only perftop gets, and passes on to the command. The terminal sends the other
+signals directly to both."""
 HANDLED_SIGNALS = (signal.SIGINT, signal.SIGQUIT, *FORWARDED_SIGNALS)
 ECHO_NS = 500_000_000
 """Time in ns after the command's end in which a signal still counts as the command's: the terminal
@@ -51,8 +50,8 @@ _UNUSABLE_FLAGS = np.uint64(wire.ROW_ELSEWHERE | wire.ROW_WIDE)
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Ranges of raw times of the first and of the last samples of all CPUs, by the clock of the
-    measured machine."""
+    """Ranges of the raw times of all CPUs' first samples and of their last samples, by the clock of
+    the measured machine."""
 
     first_ns: tuple[int, int]
     last_ns: tuple[int, int]
@@ -102,8 +101,8 @@ class CommandStart:
                 rest(seconds)
 
     def _on_run_end(self, _: object) -> None:
-        """Called at the end of the run: streams no longer pause, since the windows wait for
-        samples, and broken links are retried only for a limited time."""
+        """Ends the pauses of the streams, since the windows now wait for samples, and limits the
+        time for which broken links are retried."""
         for rest, _ in self.pauses:
             rest(0.0)
         for link in self.links:
@@ -114,11 +113,13 @@ class CommandWindow:
     """The measurement window of one machine around a job: the job starts after the first read of
     each CPU, and the window closes after the last read of each CPU."""
 
-    def __init__(self, job: Job, start: CommandStart | None = None, rest_s: float = 0.0) -> None:
+    def __init__(
+        self, job: Job, start: CommandStart | None = None, read_pause_s: float = 0.0
+    ) -> None:
         """`start`: shared with the windows of other machines; None: there are no other machines.
-        `rest_s`: pause in s between two reads while the command runs and nobody waits for samples.
-        """
-        self.job, self._rest_s = job, rest_s
+        `read_pause_s`: pause in s between two reads while the command runs and no window waits for
+        samples."""
+        self.job, self._read_pause_s = job, read_pause_s
         self._start = start or CommandStart(job)
         self.link: Link | None = None
         """The connection to a remote machine; None if it is this machine."""
@@ -139,11 +140,11 @@ class CommandWindow:
         if link is not None:
             self._start.links.append(link)
 
-    def set_pause(self, rest: Callable[[float], None]) -> None:
+    def set_pause_function(self, set_pause: Callable[[float], None]) -> None:
         """Sets the function that makes this machine's stream pause for a number of seconds between
         two reads; with 0 it reads whenever data arrive. Called before the first message."""
-        if self._rest_s:
-            self._start.pauses.append((rest, self._rest_s))
+        if self._read_pause_s:
+            self._start.pauses.append((set_pause, self._read_pause_s))
 
     def begin(self, hello: wire.Hello) -> None:
         self._ready_ns = raw_ns()
@@ -162,8 +163,8 @@ class CommandWindow:
         self._last_ns = self._first_ns.copy()
 
     def admit(self, frame: wire.Frame) -> bool:
-        """Takes a frame before the session applies it. False: drop it, because it was read before
-        we were ready to start the command, and would only lengthen the measured time."""
+        """Takes a frame before the session applies it. Returns False for a frame to drop: it was
+        read before the command could be started, and would only lengthen the measured time."""
         if not self._has_answer:
             self._has_answer = True
             self._start.note_answer()
@@ -203,7 +204,7 @@ class CommandWindow:
         self._start.is_stopped = True
 
     def on_signal(self, number: int) -> bool:
-        """Handles a signal. Returns False if the signal is for us, because the command is not
+        """Handles a signal. Returns False if the signal is for perftop, because the command is not
         running."""
         if self._start.running is None:
             return False
@@ -219,8 +220,8 @@ class CommandWindow:
         return True
 
     async def wait_for_end(self) -> Run | None:
-        """Waits for the command's end, also if the measurement failed. None if the command never
-        started."""
+        """Waits for the command's end, even if the measurement failed. Returns None if the command
+        never started."""
         return None if self._start.running is None else await self._start.running
 
     @property
@@ -299,12 +300,12 @@ class MarkNotes:
         self._waiting: list[tuple[int, str]] = []
         """Marks after the newest frame: raw time and name."""
 
-    def due(self, now_ns: int, *, over: bool) -> Iterator[wire.Note]:
-        """Yields the notes, each once, that are due at the time of the newest frame; if `over`, all
-        remaining notes."""
+    def due(self, now_ns: int, *, is_over: bool) -> Iterator[wire.Note]:
+        """Yields the notes, each once, that are due at the time of the newest frame; if `is_over`,
+        all remaining notes."""
         window, waiting = self._window, self._waiting
         waiting += window.job.marks.new_marks()
-        while waiting and (over or not window.has_our_clock or waiting[0][0] <= now_ns):
+        while waiting and (is_over or not window.has_our_clock or waiting[0][0] <= now_ns):
             time_ns, name = waiting.pop(0)
             at_ns = min(time_ns, now_ns) if window.has_our_clock else now_ns
             yield wire.Note("mark", max(at_ns, 0), "recorder", {"label": name})
@@ -319,9 +320,9 @@ class RunNotes:
         self._has_started = self._is_over = False
         self._start_ns = 0
 
-    def due(self, now_ns: int, *, over: bool) -> Iterator[wire.Note]:
+    def due(self, now_ns: int, *, is_over: bool) -> Iterator[wire.Note]:
         """Yields the notes that are due, each once. `now_ns`: time of the newest frame, the only
-        time that a simulated machine has. `over`: the run has ended, so all pending notes are
+        time that a simulated machine has. `is_over`: the run has ended, so all pending notes are
         due."""
         job, window = self._job, self._window
         if job.start_ns > 0 and not self._has_started:
@@ -329,8 +330,8 @@ class RunNotes:
             self._start_ns = job.start_ns if window.has_our_clock else now_ns
             data = {"pid": job.pid, "argv": argv_text(job.argv)}
             yield wire.Note("run-start", self._start_ns, "recorder", data)
-        yield from self._marks.due(now_ns, over=over)
-        if over and self._has_started and not self._is_over and (run := window.run) is not None:
+        yield from self._marks.due(now_ns, is_over=is_over)
+        if is_over and self._has_started and not self._is_over and (run := window.run) is not None:
             self._is_over = True
             far_ns = self._start_ns + run.end_ns - run.start_ns
             at_ns = run.end_ns if window.has_our_clock else far_ns if window.is_remote else now_ns

@@ -1,5 +1,5 @@
-"""A command that we run: we fork a process, hold it at a gate until we are ready, start the
-command, and wait for its end.
+"""The command to be measured: perftop forks a process, holds it at a gate until the measurement is
+ready, lets it become the command, and waits for its end.
 
 The fork happens before there are threads or an event loop. The measurement starts while the process
 waits at the gate. The resources that it used before it became the command are subtracted.
@@ -35,9 +35,9 @@ _IGNORED_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ)
 """Signals that Python ignores. They are reset to their defaults, because the command would inherit
 this."""
 PEAK_MARGIN = 1.1
-"""Factor by which the peak memory must exceed our own to be that of the command."""
+"""Factor by which the peak memory must exceed perftop's own to count as the command's."""
 CHECK_S = 1.0
-"""Seconds between two checks whether we were stopped ourselves, and may have noticed the end
+"""Seconds between two checks of whether perftop itself was stopped, and may have noticed the end
 late."""
 POLL_S = 0.01
 """Seconds between two checks for the command's end where pidfd_open is not available."""
@@ -89,10 +89,11 @@ def raw_ns() -> int:
 
 class Job:
     def __init__(
-        self, argv: Sequence[str], terminal: int | None = None, *, apart: bool = False
+        self, argv: Sequence[str], terminal: int | None = None, *, stdout_to_stderr: bool = False
     ) -> None:
         """`terminal`: file descriptor of a terminal for the command; None: the command shares ours.
-        `apart`: the command's stdout goes to stderr, because stdout is for the measurement."""
+        `stdout_to_stderr`: the command's stdout goes to stderr, because stdout is for the
+        measurement."""
         self.argv = list(argv)
         gate, self._gate = os.pipe()
         self._reports, reports = os.pipe()
@@ -121,8 +122,8 @@ class Job:
             failed = cannot(f"start {argv[0]}", error)
             raise Failed(f"{failed}; see ulimit -u", NOT_EXECUTABLE) from None
         if self.pid == 0:
-            os.close(self._gate)  # else the child would never see the gate close
-            if apart:
+            os.close(self._gate)  # otherwise the child would never see the gate close
+            if stdout_to_stderr:
                 with contextlib.suppress(OSError):  # stderr may be closed
                     os.dup2(2, 1)
             os.environ.update(self.marks.environment())
@@ -149,7 +150,7 @@ class Job:
         else:
             self._error = started  # the fork failed before it sent the message, or was killed
         watcher = threading.Thread(target=self._watch, daemon=True)
-        with contextlib.suppress(RuntimeError):  # no more threads: `ended` notices the end
+        with contextlib.suppress(RuntimeError):  # no more threads: `wait_for_end` notices the end
             watcher.start()
             self._watcher = watcher
 
@@ -158,7 +159,7 @@ class Job:
         try:
             handle = os.pidfd_open(self.pid)
         except OSError:
-            return  # `ended` waits without it
+            return  # `wait_for_end` waits without it
         with os.fdopen(handle), contextlib.suppress(OSError):
             poll.register(handle, select.POLLIN)
             while not poll.poll(1000 * CHECK_S):
@@ -327,7 +328,7 @@ class MarkSocket:
     """Receives the marks. If no socket can be made, it receives none."""
 
     _socket: socket.socket | None = None
-    """Set in the class, because a signal may end __init__ early, and __del__ runs all the same."""
+    """Set in the class, because a signal may end __init__ early, and __del__ still runs."""
 
     def __init__(self) -> None:
         self.address = f"perftop-{os.getuid()}-{os.urandom(16).hex()}"
@@ -363,7 +364,7 @@ class MarkSocket:
 
     def collect(self) -> None:
         """Reads marks as they arrive, since the kernel holds few, and a command that sets one more
-        waits for us."""
+        waits for perftop."""
         for mark in self._messages():
             if len(self._pending_marks) < MAX_PENDING:
                 self._pending_marks.append(mark)

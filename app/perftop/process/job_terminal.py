@@ -45,9 +45,9 @@ _COLOUR = re.compile(rb"\x1b\[[0-9;:]*m")
 
 
 class JobTerminal:
-    """A pseudo-terminal with its `job`, which is held at its gate. We read the job's output, and
-    send keys through the terminal, which turns some of them into signals. It must be created before
-    there are threads."""
+    """A pseudo-terminal with its `job`, which is held at its gate. perftop reads the job's output,
+    and sends keys through the terminal, which turns some of them into signals. It must be created
+    before there are threads."""
 
     def __init__(self, argv: Sequence[str], columns: int, lines: int) -> None:
         try:
@@ -212,7 +212,7 @@ class Printout:
         lines = (self._open_line + b"".join(self._unsplit)).rsplit(b"\n", MAX_LINES)
         self._unsplit.clear()
         self._new_bytes = 0
-        if len(lines) > MAX_LINES:  # these lines were never shown
+        if len(lines) > MAX_LINES:  # none of these lines was ever shown
             self.left_out += lines[0].count(b"\n") + 1
             del lines[0]
         *ended, rest = lines

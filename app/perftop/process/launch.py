@@ -97,7 +97,7 @@ def authorize() -> None:
 
 
 def longest_batch_ns(sample_ns: int, *spans_ns: int | None) -> int:
-    """Returns the length in ns of the longest batch of samples that a probe may write at once for a
+    """Returns the maximum length in ns of a batch of samples that a probe may write at once for a
     reader that shows these spans, which are multiples of the sample time. A span that ended inside
     a batch would be shown late."""
     samples = math.gcd(*(round(span_ns / sample_ns) for span_ns in spans_ns if span_ns))
@@ -126,9 +126,9 @@ class Probe:
         self.start()
 
     def start(self) -> None:
-        """Starts the probe, also again after it has ended. It has its own process group, so that
-        the terminal's signals reach only us. It ends when its stdin closes, so it never outlives
-        us."""
+        """Starts the probe; may be called again after it has ended. It has its own process group,
+        so that the terminal's signals reach only us. It ends when its stdin closes, so it never
+        outlives us."""
         pipe, self._stderr = subprocess.PIPE, b""
         try:
             self.process = subprocess.Popen(
@@ -161,7 +161,7 @@ class Probe:
         return self.process.stdout
 
     def pace(self, batch_ns: int) -> None:
-        """Asks the probe to write frames once in `batch_ns`, counted from its last write. The probe
+        """Asks the probe to write frames every `batch_ns`, counted from its last write. The probe
         limits this time to at least a sample and at most a second. May be called often, and from
         any thread."""
         self._batch_ns = batch_ns
@@ -173,7 +173,7 @@ class Probe:
 
     def read_to_end(self) -> bytes:
         """Returns what the probe writes until its end. Raises Failed if that takes too long, or if
-        it is too much."""
+        the output is too large."""
         import select
 
         place = f"{self.host}: " if self.host else ""
@@ -208,8 +208,8 @@ class Probe:
             self.process.wait()
 
     def end_failure(self, cut_bytes: int = 0) -> Failed:
-        """Returns the failure of a stream that ended without a bye message; `cut`: bytes received
-        of an incomplete message."""
+        """Returns the failure of a stream that ended without a bye message; `cut_bytes`: bytes
+        received of an incomplete message."""
         with suppress(subprocess.TimeoutExpired):
             self._wait(GRACE_S)
         return self._failure(f", {cut_bytes} bytes into a message" if cut_bytes else "")
@@ -235,7 +235,7 @@ class Probe:
         if not self._programs or self.failure_raised or code in {0, INTERRUPTED_STATUS}:
             return None
         self._reader.join(STDERR_S)
-        # A failure to restore has a message; a wrong counter is in the answer, which nobody read.
+        # A failure to restore has a message; a wrong counter is in the answer, which was not read.
         killed = code < 0 or code > 128
         return self._failure() if killed or self._stderr.strip() else None
 
@@ -281,7 +281,7 @@ class SocketProbe:
         self.start()
 
     def start(self) -> None:
-        """Connects, also after the connection has ended."""
+        """Connects; may be called again after the connection has ended."""
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.settimeout(CONNECT_S)
         try:
@@ -416,7 +416,7 @@ FAILURE_PATTERNS = (
 """Steps of a connection, in order: name, pattern of ssh's error messages when the step fails, and
 the suggested fix."""
 START_FILE_FIX = "its shell's start file must print nothing: ssh {host} true"
-"""The suggested fix if something else than the probe's output arrives."""
+"""The suggested fix if something other than the probe's output arrives."""
 NOT_FOUND_PATTERN = re.compile(r"not found|No such file|[Pp]ermission denied|[Uu]nknown command")
 SUDO_REFUSED_PATTERN = re.compile(
     r"^sudo: .*(password|terminal|not allowed|not in the sudoers|askpass)"
@@ -439,7 +439,7 @@ def ssh_command(
 
 
 def host_of(argv: Sequence[str]) -> str | None:
-    """Returns the host in an argv made by `command`; None: the argv is of a program on this
+    """Returns the host in an argv made by `ssh_command`; None: the argv is of a program on this
     machine."""
     ours = argv[: len(SSH_OPTIONS) + 1] == [SSH, *SSH_OPTIONS]
     return argv[-2] if ours else None

@@ -233,7 +233,8 @@ class StreamJoiner:
         return list(notes)
 
     def frames(self, messages: list[wire.Message]) -> Iterator[wire.Message]:
-        """Messages after a hello, changed so that they continue those of earlier connections."""
+        """Yields the messages after a hello, changed so that they continue those of earlier
+        connections."""
         for message in messages:
             if isinstance(message, wire.Frame):
                 yield self._frame(message)

@@ -90,7 +90,7 @@ def listening_socket(path: Path, group: int | None = None) -> Iterator[socket.so
         except OSError as error:
             raise cannot_listen(address, error) from None
         sock = socket.socket(socket.AF_UNIX)
-        before = os.umask(0o177)  # until chmod, only its owner may connect
+        before = os.umask(0o177)  # only its owner may connect, until the chmod
         try:
             start_listening(sock, str(path), address)
         finally:
@@ -235,9 +235,9 @@ class Readers:
             self._flush(peer, outbox)
 
     def _current_hello(self, hello: wire.Hello) -> wire.Hello:
-        """Returns the hello as it would be if sent now, for a reader that has seen no earlier
-        hotplug notes. If the machine was suspended, its times stay those of the first hello,
-        because frames count suspended time from then on."""
+        """Returns an up-to-date hello for a reader that has seen no earlier hotplug notes. If the
+        machine was suspended, its times stay those of the first hello, because frames count
+        suspended time from then on."""
         hello = replace(hello, topology=list(self._topology.values()))
         past_ns = self._now_ns - hello.raw_ns
         if past_ns <= 0 or self._slept:

@@ -55,13 +55,14 @@ class EndRequest:
 
 
 END_REQUEST = EndRequest()
-"""The request to end this process. `on_signal` resets it when it is called for signals of ENDS."""
+"""The request to end this process. `on_signal` resets it when it is called for any of
+END_SIGNALS."""
 
 
 def check_loop() -> None:
     """Raises Failed if no event loop can run. Signals and threads wake it through a pair of
-    sockets; without this check asyncio would not fail where these are refused, but wait for
-    ever. `poll` is needed by the probe, the screen and writes to pipes."""
+    sockets; without this check asyncio would wait for ever where such pairs are refused, instead of
+    failing. `poll` is needed by the probe, the screen and writes to pipes."""
     import socket
 
     try:
@@ -133,21 +134,21 @@ _held_signals: list[int] = []
 
 
 def hold_signals() -> None:
-    """Lets signals that ask perftop to end wait until `on_signal` handles them: an exception of
-    their handlers would leave half of an event loop."""
+    """Lets signals that ask perftop to end wait until `on_signal` handles them: an exception raised
+    by a handler could leave an event loop half set up."""
     for number in END_SIGNALS:
         if callable(signal.getsignal(number)):
             signal.signal(number, lambda number, _: _held_signals.append(number))
 
 
 def on_signal(
-    numbers: Iterable[int], take: Callable[[Any], None],
+    numbers: Iterable[int], handler: Callable[[Any], None],
     on_arrival: Callable[[], None] = lambda: None,
 ) -> None:  # fmt: skip
-    """Calls `take(number)` in the running loop when a signal arrives, and `on_arrival` immediately
-    before that, even while the loop waits for something else. After the loop has closed, the signal
-    only calls `on_arrival`."""
-    import asyncio  # not before the probe has been started
+    """Calls `on_arrival` immediately when a signal arrives, even while the loop waits for something
+    else, and then `handler(number)` in the running loop. After the loop has closed, the signal only
+    calls `on_arrival`."""
+    import asyncio  # imported late, so that the probe starts earlier
 
     loop = asyncio.get_running_loop()
     # Signals wake the loop only if asyncio handles at least one signal itself. SIGURG is used
@@ -162,7 +163,7 @@ def on_signal(
             END_REQUEST.set()
         on_arrival()
         with suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(take, signal.Signals(number))
+            loop.call_soon_threadsafe(handler, signal.Signals(number))
 
     for number in numbers:
         signal.signal(number, handle)
@@ -245,7 +246,7 @@ def write_text(out: TextIO, text: str) -> None:
     room = select.poll()
     room.register(fd, select.POLLOUT)
     while data:
-        if room.poll(CHECK_MS):  # PIPE_BUF bytes fit without waiting
+        if room.poll(CHECK_MS):  # if the pipe is writable, PIPE_BUF bytes fit without waiting
             data = data[os.write(fd, data[: select.PIPE_BUF]) :]
         elif END_REQUEST.age_s() > GRACE_S:
             discard_writes(fd)

@@ -32,18 +32,18 @@ HELLO_S = 30.0
 """Longest wait in s for the first message of a probe, which includes connection, login and start,
 however many bytes of it arrive."""
 LOCAL_HELLO_S = 120.0
-"""Longest wait in s for the first message of a probe on this machine, which is slow to start where
-many programs want each CPU."""
+"""Longest wait in s for the first message of a probe on this machine, which starts slowly if many
+programs compete for each CPU."""
 PING_S = 2.0
 """Seconds between two echo requests to a remote machine."""
 SILENT_S = 10.0
 """Longest time in s without a sample of a remote machine, in addition to two sample times. For a
 probe on this machine it applies only when nothing but the stream is awaited."""
 MAX_STARTING = 8
-"""Maximum number of machines to which connections are being made at the same time: each takes a
+"""Maximum number of machines to which connections are being made at the same time: each needs a
 process here and one on the machine."""
 START_S = 2.0
-"""Longest time in s for which a starting machine keeps others waiting."""
+"""Longest time in s for which a starting machine delays the others."""
 
 
 class Stream(Protocol):
@@ -60,9 +60,9 @@ class _SilenceTimer:
     pipe are read first."""
 
     def __init__(self, limit_s: float) -> None:
-        self.end(limit_s)
+        self.restart(limit_s)
 
-    def end(self, limit_s: float) -> None:
+    def restart(self, limit_s: float) -> None:
         """Restarts the timer, at each sample. `limit_s`: longest silence after that sample."""
         self.limit_s, self._halves = limit_s, 0
         self.check_s = asyncio.get_running_loop().time() + limit_s / 2
@@ -81,13 +81,13 @@ def _has_sample(messages: Sequence[wire.Message]) -> bool:
 
 
 class _ClosingStream(ABC):
-    """A stream whose probe has ended when the block of the stream is left. Leaving it raises Failed
-    if registers were not restored."""
+    """A stream whose probe is ended when its `async with` block is left. Leaving the block raises
+    Failed if registers were not restored."""
 
     @abstractmethod
-    async def close(self, first: Failed | None = None) -> None:
-        """Ends the probe. Raises Failed if registers were not restored, or with the earlier failure
-        `first`."""
+    async def close(self, earlier_failure: Failed | None = None) -> None:
+        """Ends the probe. Raises Failed if registers were not restored; raises `earlier_failure` if
+        there is one."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -103,10 +103,10 @@ class ProbeStream(_ClosingStream):
         """`count` is called with the number of bytes of each read."""
         self._probe, self._count = probe, count
         self._transport: asyncio.ReadTransport | None = None
-        self._rest_s = self._due_s = 0.0
+        self._read_pause_s = self._due_s = 0.0
         """Seconds between two reads (0: data are read as soon as they arrive), and the time of the
         next read, by the loop's clock."""
-        self._rest_changed = asyncio.Event()
+        self._read_pause_changed = asyncio.Event()
         self.is_awaited: Callable[[], bool] = lambda: False
         """Returns whether nothing but the stream is awaited, as before the start of a command and
         after its end, so that a probe that hangs must not delay the outcome."""
@@ -123,13 +123,13 @@ class ProbeStream(_ClosingStream):
             messages: list[wire.Message] = []
             failed = _decode(decoder, data, messages, self._probe.place)
             if decoder.hello is not None and _has_sample(messages):
-                silence.end(SILENT_S + 2 * decoder.hello.sample_ns / 1e9)
+                silence.restart(SILENT_S + 2 * decoder.hello.sample_ns / 1e9)
             if messages:
                 yield messages
             if failed is not None:
                 raise failed
-            if self._rest_s and len(data) < MAX_PAUSED_BYTES:
-                await self._rest()
+            if self._read_pause_s and len(data) < MAX_PAUSED_BYTES:
+                await self._pause_between_reads()
         if not decoder.ended:
             failed = await run_in_thread(partial(self._probe.end_failure, decoder.cut))
             self._probe.failure_raised = True  # not reached if cancelled
@@ -162,40 +162,42 @@ class ProbeStream(_ClosingStream):
             tail = "" if hello is None else "; the measurement is incomplete"
             raise Failed(f"the probe has sent nothing {span} (was it stopped?){tail}")
 
-    def set_rest(self, seconds: float) -> None:
-        """Reads once in `seconds` from now on; 0: whenever data arrive, as at the beginning.
-        Between two reads the probe's output waits in the pipe. If this is called when a sample has
-        arrived, reads follow just after samples."""
-        self._rest_s = seconds
+    def set_read_pause(self, seconds: float) -> None:
+        """Makes the stream read once every `seconds` from now on; 0: whenever data arrive, as at
+        the beginning. Between two reads the probe's output waits in the pipe. If this is called
+        when a sample has arrived, reads follow just after samples."""
+        self._read_pause_s = seconds
         self._due_s = asyncio.get_running_loop().time() + seconds + ARRIVAL_S
         if not seconds:
-            self._rest_changed.set()
+            self._read_pause_changed.set()
 
-    async def _rest(self) -> None:
+    async def _pause_between_reads(self) -> None:
         assert self._transport is not None
         due_s = self._due_s
-        self._rest_changed.clear()
+        self._read_pause_changed.clear()
         self._transport.pause_reading()
         with suppress(TimeoutError):
             async with asyncio.timeout_at(due_s):
-                await self._rest_changed.wait()
+                await self._read_pause_changed.wait()
         self._transport.resume_reading()
-        if self._due_s == due_s:  # `set_rest` was not called meanwhile
-            self._due_s = max(due_s + self._rest_s, asyncio.get_running_loop().time())
+        if self._due_s == due_s:  # `set_read_pause` was not called meanwhile
+            self._due_s = max(due_s + self._read_pause_s, asyncio.get_running_loop().time())
 
     def disconnect(self) -> None:
         if self._transport is not None:
             self._transport.close()
 
-    async def close(self, first: Failed | None = None) -> None:
+    async def close(self, earlier_failure: Failed | None = None) -> None:
         self.disconnect()
-        last = await run_in_thread(self._probe.end)
-        if last is not None:
+        end_failure = await run_in_thread(self._probe.end)
+        if end_failure is not None:
             self._probe.failure_raised = True
-        if first is not None and last is not None:
-            raise Failed(str(first), first.status, further_lines=last.lines)
-        if first is not None or last is not None:
-            raise first or last  # type: ignore[misc]
+        if earlier_failure is not None and end_failure is not None:
+            raise Failed(
+                str(earlier_failure), earlier_failure.status, further_lines=end_failure.lines
+            )
+        if earlier_failure is not None or end_failure is not None:
+            raise earlier_failure or end_failure  # type: ignore[misc]
 
 
 def _decode(
@@ -255,8 +257,8 @@ class LinkedStream(_ClosingStream):
         finally:
             pinging.cancel()
 
-    async def close(self, first: Failed | None = None) -> None:
-        await self._connection.close(first)
+    async def close(self, earlier_failure: Failed | None = None) -> None:
+        await self._connection.close(earlier_failure)
 
     async def _ping(self) -> None:
         while True:
@@ -332,7 +334,7 @@ class Listener(Protocol):
     """Receives the messages of one machine."""
 
     def take(self, messages: Sequence[wire.Message]) -> object:
-        """Takes messages that have arrived. Raises wire.WireError for impossible messages."""
+        """Processes messages that have arrived. Raises wire.WireError for impossible messages."""
 
     def fail(self, why: str, retry_s: float) -> None:
         """Called when the machine does not answer; the next attempt follows after `retry_s`."""
@@ -348,7 +350,8 @@ class Member:
 
 
 async def listen(members: Sequence[Member]) -> None:
-    """Reads all machines until cancelled; then all streams are closed at the same time."""
+    """Reads the streams of all machines until cancelled; then closes all of them at the same
+    time."""
     turns = asyncio.Semaphore(MAX_STARTING)
     async with asyncio.TaskGroup() as group:
         for member in members:

@@ -71,7 +71,7 @@ class Around(LiveSource):
         """Whether the user has pressed a key since the command's end was reported."""
         self._printout = Printout()
         self._unseen_output = b""
-        self._set_rest_s: Callable[[float], None] = lambda _: None
+        self._set_read_pause: Callable[[float], None] = lambda _: None
         """Function that sets the maximum seconds between two reads of the stream."""
         self._print_timer: asyncio.TimerHandle | None = None
         """Timer of the next update of the output pane; None if there is no new output."""
@@ -95,17 +95,17 @@ class Around(LiveSource):
                 from perftop.output.stat_text import CommandMeasurement
                 from perftop.process.command_window import RunNotes
 
-                self.measurement = CommandMeasurement(self.tty.job, rest_s=self._rest_s)
+                self.measurement = CommandMeasurement(self.tty.job, read_pause_s=self._read_pause_s)
                 bracket = self.measurement.bracket
                 if self._is_stopped:
                     bracket.stop()
                 bracket.set_link(self._link())
                 if isinstance(stream, ProbeStream):
-                    self._set_rest_s = stream.set_rest
+                    self._set_read_pause = stream.set_read_pause
                     stream.is_awaited = lambda: (
                         not bracket.is_running and (self.run is None or self._has_left)
                     )
-                    bracket.set_pause(stream.set_rest)
+                    bracket.set_pause_function(stream.set_read_pause)
                 self._notes = RunNotes(self.tty.job, bracket)
                 async for messages in stream:
                     for batch in (
@@ -126,7 +126,7 @@ class Around(LiveSource):
         measured = bool(measurement.summary)
         self.take(messages)
         if self.has_started:
-            for note in notes.due(self.session.now_ns, over=measurement.bracket.is_closed):
+            for note in notes.due(self.session.now_ns, is_over=measurement.bracket.is_closed):
                 self.add(note)
             if bool(measurement.summary) != measured:
                 self.pace()
@@ -158,14 +158,14 @@ class Around(LiveSource):
         return measurement is not None and (measurement.running or bool(measurement.summary))
 
     @property
-    def _rest_s(self) -> float:
+    def _read_pause_s(self) -> float:
         """Maximum seconds between two reads of the stream while samples may be read late."""
         return min(self.status.interval_ns / 1e9, READ_PAUSE_S)
 
     def pace(self) -> None:
         super().pace()
         if self.has_started and self._may_read_late:
-            self._set_rest_s(self._rest_s)
+            self._set_read_pause(self._read_pause_s)
 
     # --- the command's output and state
 

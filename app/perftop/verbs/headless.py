@@ -71,16 +71,16 @@ class MeasuredWork(Follower):
 
     def __init__(
         self, interval_ns: int | None, job: Job | None, start: CommandStart | None = None,
-        *, rest_s: float, duration_ns: int | None = None, count: int | None = None,
+        *, read_pause_s: float, duration_ns: int | None = None, count: int | None = None,
     ) -> None:  # fmt: skip
         """`start`: the shared start of the job, if several machines are measured around it.
-        `rest_s`: seconds between two reads of the stream while the command runs, so that its
+        `read_pause_s`: seconds between two reads of the stream while the command runs, so that its
         samples are handled in batches."""
         from perftop.output.stat_text import Measurement
 
         super().__init__(interval_ns, duration_ns=duration_ns, count=count)
         self.job, self.each_sample = job, job is not None
-        self.measurement = Measurement(job, start, rest_s)
+        self.measurement = Measurement(job, start, read_pause_s)
 
     @property
     def bracket(self) -> CommandWindow | None:
@@ -189,7 +189,7 @@ async def _run_one(
             if bracket is not None:
                 bracket.set_link(probe.link)
                 if isinstance(stream, ProbeStream):
-                    bracket.set_pause(stream.set_rest)
+                    bracket.set_pause_function(stream.set_read_pause)
                     stream.is_awaited = lambda: not bracket.is_running
             task = asyncio.ensure_future(work.consume(stream))
             tasks.append(task)

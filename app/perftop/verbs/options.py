@@ -309,7 +309,7 @@ def held_job(args: argparse.Namespace) -> contextlib.AbstractContextManager[Job 
         return contextlib.nullcontext()
     from perftop.process.job import Job
 
-    return Job(args.command, apart=str(getattr(args, "output", "")) == "-")
+    return Job(args.command, stdout_to_stderr=str(getattr(args, "output", "")) == "-")
 
 
 def shared_start(job: Job | None, machines: int) -> CommandStart | None:

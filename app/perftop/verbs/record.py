@@ -291,7 +291,7 @@ class Record(Follower):
     def _write_run(self, *, is_over: bool) -> None:
         """Writes the pending notes on the command."""
         if self._command is not None:
-            for note in self._command.notes.due(self._now_ns, over=is_over):
+            for note in self._command.notes.due(self._now_ns, is_over=is_over):
                 self._write(note)
                 self._command.measure(note)
 

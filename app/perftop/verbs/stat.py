@@ -106,7 +106,7 @@ class Stat(MeasuredWork):
         interval_ns, _ = options.interval_and_sample(args)
         lines = job is None or args.interval is not None
         super().__init__(
-            interval_ns if lines else None, job, start, rest_s=0.0 if lines else READ_PAUSE_S,
+            interval_ns if lines else None, job, start, read_pause_s=0.0 if lines else READ_PAUSE_S,
             duration_ns=args.duration, count=args.count,
         )  # fmt: skip
         self._args, self._name = args, name
@@ -336,7 +336,7 @@ def _measured_runs(args: argparse.Namespace, sample_ns: int) -> tuple[list[Repea
         single_args = argparse.Namespace(**common | {"command": args.commands[side]})
         for number, handler in handlers.items():
             signal.signal(number, handler)  # the previous run ignored them at its end
-        with Job(single_args.command, apart=args.output == STDOUT) as job:
+        with Job(single_args.command, stdout_to_stderr=args.output == STDOUT) as job:
             argv = options.stream_command(single_args, sample_ns, sample_ns, job)
             stat, out = Stat(single_args, job), io.StringIO()
             stat.out = out

@@ -109,7 +109,7 @@ class Why(MeasuredWork):
 
         is_timed = args.file is None and job is None
         duration_ns = (args.duration or DEFAULT_NS) if is_timed else None
-        super().__init__(None, job, rest_s=READ_PAUSE_S, duration_ns=duration_ns)
+        super().__init__(None, job, read_pause_s=READ_PAUSE_S, duration_ns=duration_ns)
         self._args = args
         self.has_reported = False
         """Whether there was enough to report."""

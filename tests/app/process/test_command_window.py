@@ -71,8 +71,8 @@ async def test_the_command_starts_after_all_online_cpus_were_read(
 async def test_the_reader_may_rest_while_the_command_runs() -> None:
     results: list[float] = []
     with Job(["true"]) as job:
-        bracket = CommandWindow(job, rest_s=0.5)
-        bracket.set_pause(results.append)
+        bracket = CommandWindow(job, read_pause_s=0.5)
+        bracket.set_pause_function(results.append)
         bracket.begin(TWO_CORES)
         assert results == [], "the command waits for samples"
         bracket.take(sample(GOOD))
@@ -85,7 +85,7 @@ async def test_the_reader_may_rest_while_the_command_runs() -> None:
 async def test_the_reader_does_not_rest_while_the_command_waits_for_it() -> None:
     results: list[float] = []
     async with window_around(["true"]) as (bracket, _job):
-        bracket.set_pause(results.append)
+        bracket.set_pause_function(results.append)
         bracket.take(sample(GOOD))
         await bracket.wait_for_end()
     assert results == []

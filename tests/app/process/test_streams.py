@@ -348,8 +348,8 @@ async def test_a_resting_reader_reads_rarely_and_loses_nothing() -> None:
             async for messages in stream:
                 counts.append(len(messages))
                 if len(counts) == 1:
-                    stream.set_rest(1000.0)
-                    loop.call_later(0.5, stream.set_rest, 0.0)
+                    stream.set_read_pause(1000.0)
+                    loop.call_later(0.5, stream.set_read_pause, 0.0)
         except Failed as failed:
             assert "ended without an error message" in str(failed)
     assert sum(counts) == 4 + 40
@@ -360,9 +360,9 @@ async def test_a_new_rest_replaces_the_current_one() -> None:
     probe: Any = Mock(place=None)
     stream, loop = streams.ProbeStream(probe), asyncio.get_running_loop()
     stream._transport = Mock()
-    stream.set_rest(0.2)
-    loop.call_soon(stream.set_rest, 1000.0)
-    await stream._rest()
+    stream.set_read_pause(0.2)
+    loop.call_soon(stream.set_read_pause, 1000.0)
+    await stream._pause_between_reads()
     assert 0 < stream._due_s - loop.time() < 1001
 
 
@@ -377,7 +377,7 @@ async def test_a_reader_of_a_fast_stream_does_not_rest(monkeypatch: pytest.Monke
         async for messages in stream:
             result += len(messages)
             if result > many:
-                stream.set_rest(1000.0)
+                stream.set_read_pause(1000.0)
             if result >= 3 * many:
                 break
 

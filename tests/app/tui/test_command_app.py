@@ -194,7 +194,7 @@ async def test_the_message_about_the_end_remains_after_the_help_was_open() -> No
 async def test_the_stream_is_read_once_an_interval_while_the_command_runs() -> None:
     async with around("exec sleep 99") as run:
         drawn: list[float] = []
-        run.source._set_rest_s = drawn.append
+        run.source._set_read_pause = drawn.append
         await until_true(lambda: run.source._may_read_late, "it runs")
         await run.pilot.press("+")
         assert drawn == [run.source.status.interval_ns / 1e9]
