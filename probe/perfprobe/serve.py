@@ -5,9 +5,9 @@ from which the oldest frames are dropped and counted. The probe ends when its st
 parent has ended), when a write fails, or on SIGTERM; the caller then closes the source, which
 restores the registers that it changed.
 
-The parent may send two orders on stdin, one a line: `batch NS` sets the time between two writes,
-and `echo N` asks for a note with that number, by which a remote parent measures the delay of the
-link. All other bytes are ignored, because the probe may be root while its parent is not.
+The parent may send two kinds of orders on stdin, one per line: `batch NS` sets the time between two
+writes, and `echo N` asks for a note with that number, by which a remote parent measures the delay
+of the link. All other bytes are ignored, because the probe may be root while its parent is not.
 """
 
 from __future__ import annotations

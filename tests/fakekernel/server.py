@@ -17,7 +17,7 @@ from typing import Any
 
 from fakekernel import fuse
 from fakekernel.machine import Machine, Spec
-from fakekernel.tree import build, plug
+from fakekernel.tree import build, update_devices
 
 
 class Control:
@@ -57,7 +57,7 @@ class Control:
     def do_online(self, cpu: int, online: bool) -> None:
         processor = self.machine.cpus[cpu]
         processor.online = online
-        plug(self.root, self.machine, processor)
+        update_devices(self.root, self.machine, processor)
 
     def do_reset(self, cpu: int) -> None:
         """Restores all registers that were ever written, atomically."""

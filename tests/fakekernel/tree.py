@@ -24,14 +24,14 @@ def build(machine: Machine) -> Dir:
         _cpu(root, machine, processor)
         _cpufreq(root, machine, processor)
         _cpuidle(root, processor)
-        plug(root, machine, processor)
+        update_devices(root, machine, processor)
     _package_wide(root, machine)
     _machine_wide(root, machine)
     _proc(root, machine)
     return root
 
 
-def plug(root: Dir, machine: Machine, processor: Processor) -> None:
+def update_devices(root: Dir, machine: Machine, processor: Processor) -> None:
     """Adds or removes the device files of a CPU that goes online or offline."""
     at = f"dev/cpu/{processor.cpu}"
     if not processor.online:

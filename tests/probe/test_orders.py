@@ -13,7 +13,7 @@ NONE = (None, None)
 
 
 @given(cuts=st.lists(st.integers(0, 40), max_size=5))
-def test_an_order_may_come_in_pieces(cuts: list[int]) -> None:
+def test_an_order_may_arrive_in_pieces(cuts: list[int]) -> None:
     text = b"noise\nbatch 500000000\necho 3\nbatch 7\nbat"
     reader, result, at = Orders(), [], 0
     for cut in [*sorted(cuts), len(text)]:

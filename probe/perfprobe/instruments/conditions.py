@@ -16,7 +16,7 @@ from perfprobe.kernel.cgroups import Quotas
 WATCHDOG_OFF = "sudo sysctl kernel.nmi_watchdog=0"
 DEFAULT_SLACK_NS = 50_000
 MAX_QUIET_LOAD = 0.1
-"""Load per CPU; the load of a quiet system stays below it."""
+"""Maximum load average per CPU of a quiet system."""
 
 Readiness = Literal["ready", "matters", "unknown"]
 
@@ -31,7 +31,7 @@ class ConditionItem:
     change: str | None = None
     """How the user can change it."""
     value: str = ""
-    """The condition in a word that `doctor --check` compares; '' where unknown."""
+    """The condition as a word that `doctor --check` compares; '' if it is unknown."""
 
 
 def hypervisor_item(root: Path) -> ConditionItem:
@@ -46,7 +46,7 @@ def hypervisor_item(root: Path) -> ConditionItem:
 
 
 def governor_item(root: Path, cpus: Iterable[int] | None = None) -> ConditionItem:
-    """The governors of `cpus`; None: of all CPUs."""
+    """Returns the condition of the governors of `cpus`; None: of all CPUs."""
     numbers = files.numbered_entries(f"{root}/{CPU_DIRECTORY}", "cpu") if cpus is None else cpus
     cpus_by_governor: dict[str, list[int]] = {}
     for cpu in numbers:

@@ -157,8 +157,8 @@ class Registers:
 
 
 def _no_driver(root: Path, what: str, code: int) -> MsrError:
-    """The error if the driver is absent. A sysroot or a container shows no modules, though the
-    kernel may have them; a kernel without modules cannot load the driver."""
+    """Returns the error for an absent driver. A sysroot or a container shows no modules even if the
+    kernel has some; a kernel without modules cannot load the driver."""
     modules = Path(f"/lib/modules/{identity.kernel()}")
     can_load = root != Path("/") or any(modules.glob("kernel/arch/x86/kernel/ko*"))
     if can_load or identity.virtualisation(root) is None:
@@ -193,7 +193,8 @@ def _open_trouble(root: Path, cpu: int, error: OSError) -> MsrError:
 
 
 def _write_trouble(root: Path, error: OSError) -> MsrError:
-    """The kernel returns the same errno for lockdown and allow_writes; its files show which."""
+    """Returns the error for a refused write. The kernel returns the same errno for lockdown and
+    allow_writes; its files show which of them it is."""
     code = error.errno or 0
     what = "registers can be read, not programmed"
     if code == errno.EBADF:

@@ -330,7 +330,7 @@ def test_each_chunk_has_its_cycles(library: ctypes.CDLL, monkeypatch: pytest.Mon
 def test_an_unfit_counter_leaves_runs_without_cycles(
     library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch, faults: dict[str, int], why: str
 ) -> None:
-    """The counter fails before the first run or during the runs, or costs too much: then no run has
+    """If the counter fails before the first run or during the runs, or costs too much, no run has
     cycles."""
     runs, trouble = measured_runs(library, monkeypatch, **faults)
     assert trouble is not None

@@ -22,7 +22,7 @@ from perfprobe.instruments.measurement import (
 )
 
 
-class Simulated:
+class SimulatedMeasurement:
     """A clock that advances by the cost of samples, and a measurement that records its rounds."""
 
     def __init__(self, cost_s: float, value: Callable[[int], float]) -> None:
@@ -62,7 +62,7 @@ values_ = st.lists(st.floats(1, 1e6), min_size=1, max_size=40)
 def test_repetition_stays_within_its_limits(
     limits: Limits, values: list[float], cost: float, epsilon: float
 ) -> None:
-    machine = Simulated(cost, lambda i: values[i % len(values)])
+    machine = SimulatedMeasurement(cost, lambda i: values[i % len(values)])
     result = machine.run(epsilon, limits)
     sizes = [size for size, _ in machine.rounds]
     assert result.count == sum(sizes)
@@ -82,7 +82,7 @@ def test_repetition_stays_within_its_limits(
 def test_a_settled_mean_is_stable(
     limits: Limits, values: list[float], cost: float, epsilon: float
 ) -> None:
-    machine = Simulated(cost, lambda i: values[i % len(values)])
+    machine = SimulatedMeasurement(cost, lambda i: values[i % len(values)])
     result = machine.run(epsilon, limits)
     sizes = list(accumulate(size for size, _ in machine.rounds))
     sums = accumulate(size * mean for size, mean in machine.rounds)
@@ -95,19 +95,19 @@ def test_a_settled_mean_is_stable(
 
 
 def test_a_constant_settles_quickly() -> None:
-    machine = Simulated(1e-6, lambda _: 42.0)
+    machine = SimulatedMeasurement(1e-6, lambda _: 42.0)
     result = machine.run(0.01, Limits(max_s=10, max_count=10**9))
     assert [size for size, _ in machine.rounds] == [64, 256, 1024, 4096]
     assert result == RepeatedMean(42.0, 0.42, 64 + 256 + 1024 + 4096, settled=True)
 
 
 def test_one_round_has_no_error() -> None:
-    result = Simulated(1.0, lambda _: 7.0).run(0.01, Limits(max_s=1, max_count=10**9))
+    result = SimulatedMeasurement(1.0, lambda _: 7.0).run(0.01, Limits(max_s=1, max_count=10**9))
     assert (result.mean, result.error, result.settled) == (7.0, None, False)
 
 
 def test_the_number_of_rounds_is_limited_if_the_clock_stops() -> None:
-    result = Simulated(0.0, float).run(1e-9, Limits(max_s=1, max_count=20_000))
+    result = SimulatedMeasurement(0.0, float).run(1e-9, Limits(max_s=1, max_count=20_000))
     assert result.count <= 20_000
 
 

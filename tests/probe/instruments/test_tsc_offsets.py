@@ -124,11 +124,11 @@ def test_obstacles_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     (none,) = timers.measure_offsets([65000, cpu], 1.0, 2e9)
     assert str(none.why).startswith("CPU 65000: ")
 
-    class Silent:
+    class SilentLibrary:
         def pp_exchange_stamps(self, *_: object) -> int:
             return 0
 
-    monkeypatch.setattr(timers, "lib", Silent())
+    monkeypatch.setattr(timers, "lib", SilentLibrary())
     (silent,) = timers.measure_offsets([cpu, cpu], 1.0, 2e9)
     assert "did not answer" in str(silent.why)
     rows = [

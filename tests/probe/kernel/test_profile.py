@@ -41,7 +41,7 @@ def symbols(path: Path, text: str) -> Symbols:
     ((0x710, 0x610, 0x410), "clock", "read_hpet"),
     ((0x810,), "", "_raw_spin_unlock_irqrestore"), ((-0x100,), "", ""),
 ])  # fmt: skip
-def test_a_stack_says_what_the_kernel_does(
+def test_a_stack_has_the_kind_and_function_of_its_work(
     tmp_path: Path, offsets: tuple[int, ...], kind: str, name: str
 ) -> None:
     stack = tuple(0xFFFFFFFF81000000 + offset for offset in offsets)

@@ -181,7 +181,7 @@ def test_a_cpuset_comes_from_the_group_but_not_from_the_root(
     assert read_cpuset(None, groups) == ""
 
 
-class Watched:
+class WatchedJob:
     """A watched job of one process."""
 
     pids = (7,)
@@ -197,7 +197,7 @@ def test_a_watched_process_that_is_moved_between_scans_has_its_counts_from_then_
     member(unified, 7, "/")
     trees.put(unified, "proc/7/stat", trees.process(7, 0, 0))
     now_ns = [0]
-    watch: Any = Watched()
+    watch: Any = WatchedJob()
     tasks = Tasks(unified, range(4), watch, lambda: now_ns[0], lambda: 0)
     assert tasks.check_due() == inf
     tasks.work()

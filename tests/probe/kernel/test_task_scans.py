@@ -22,7 +22,8 @@ def machine(tmp_path: Path) -> Machine:
 
 def test_a_sleeping_process_is_not_read(machine: Machine) -> None:
     """The CPU clock of a sleeping process does not advance; after it wakes up, its share is counted
-    from its last read. It is read once more after it ran, as it may wait for a CPU."""
+    from its last read. It is read once more after it has run, because it may be waiting for a
+    CPU."""
     clocks = {"10": 0}
     machine.tasks._clock_ns = clocks.get  # type: ignore[method-assign, assignment]
 

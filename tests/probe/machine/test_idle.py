@@ -1,5 +1,5 @@
 """States from the kernel's idle transitions, through the sampler, the wire and the session. This
-machine may have no siblings, so two of its CPUs are declared to be siblings."""
+machine may have no siblings, so the tests treat two of its CPUs as siblings."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_busy_and_idle_siblings_are_distinguished(lp: int) -> None:
     assert session.suspect_samples == 0
 
 
-def assert_a_busy_cpu_is_traced(rows: list[Cpu], *, shut_first: bool) -> None:
+def assert_a_busy_cpu_is_traced(rows: list[Cpu], *, closed_first: bool) -> None:
     """Checks that the second CPU is opened while it is busy, and that its busy time follows the
     clock."""
     cpu = CPUS[1]
@@ -82,7 +82,7 @@ def assert_a_busy_cpu_is_traced(rows: list[Cpu], *, shut_first: bool) -> None:
     assert part._trace is not None
     try:
         with burning_cpu(cpu):
-            if shut_first:
+            if closed_first:
                 part.close_cpu(cpu)
             assert part.open(cpu)
             before_ns, start_ns = part._trace.busy(cpu), time.monotonic_ns()
@@ -99,14 +99,14 @@ def assert_a_busy_cpu_is_traced(rows: list[Cpu], *, shut_first: bool) -> None:
 def test_a_busy_cpu_that_returns_counts_as_busy() -> None:
     """The CPU has no idle transition while it stays busy."""
     rows = [Cpu(cpu, True, 0, 0, index, 0) for index, cpu in enumerate(CPUS)]
-    assert_a_busy_cpu_is_traced(rows, shut_first=True)
+    assert_a_busy_cpu_is_traced(rows, closed_first=True)
 
 
 @up_to_three_attempts
 def test_a_cpu_that_comes_online_later_is_traced() -> None:
     """The kernel does not describe the core of an offline CPU."""
     rows = [Cpu(CPUS[0], True, 0, 0, 0, 0), Cpu(CPUS[1], False)]
-    assert_a_busy_cpu_is_traced(rows, shut_first=False)
+    assert_a_busy_cpu_is_traced(rows, closed_first=False)
 
 
 def test_utilisation_names_its_origin() -> None:

@@ -10,7 +10,7 @@ from perfprobe.native.sampler import Slot
 from perfprobe.wire import Counter, Missing, Scope
 
 
-class Made:
+class FakePart:
     """A part whose slots' descriptors are the numbers of its columns."""
 
     scope: Scope = "cpu"
@@ -18,14 +18,14 @@ class Made:
     def __init__(self, *counters: Counter) -> None:
         self.counters = counters
         self.missing: Sequence[Missing] = ()
-        self.shuts: list[int] = []
+        self.closed_cpus: list[int] = []
         self.closed = False
 
     def open(self, _cpu: int) -> list[Slot]:
         return [Slot(lib.PP_FILE, i, i) for i in range(sum(c.columns for c in self.counters))]
 
     def close_cpu(self, cpu: int) -> None:
-        self.shuts.append(cpu)
+        self.closed_cpus.append(cpu)
 
     def close(self) -> None:
         self.closed = True
@@ -36,26 +36,26 @@ def counter(key: str, columns: int = 1, cpus: list[int] | None = None) -> Counte
 
 
 def test_the_first_part_keeps_a_counter() -> None:
-    first = Made(counter("a"), counter("b"))
-    second = Made(counter("c"), counter("b", 2), counter("d"), counter("a"), counter("e"))
+    first = FakePart(counter("a"), counter("b"))
+    second = FakePart(counter("c"), counter("b", 2), counter("d"), counter("a"), counter("e"))
     kept, thinned = keep_first_part_of_key([first, second])
     assert kept is first
     assert [c.key for c in thinned.counters] == ["c", "d", "e"]
     assert [(slot.column, slot.fd) for slot in thinned.open(0)] == [(0, 0), (1, 3), (2, 5)]
     thinned.close_cpu(4)
     thinned.close()
-    assert (second.shuts, second.closed) == ([4], True)
+    assert (second.closed_cpus, second.closed) == ([4], True)
 
 
 def test_the_first_of_several_parts_keeps_a_counter() -> None:
     parts = keep_first_part_of_key(
-        [Made(counter("a")), Made(counter("b")), Made(counter("a"), counter("b"))]
+        [FakePart(counter("a")), FakePart(counter("b")), FakePart(counter("a"), counter("b"))]
     )
     assert [[c.key for c in part.counters] for part in parts] == [["a"], ["b"], []]
 
 
 def test_parts_that_share_nothing_are_unchanged() -> None:
-    parts = [Made(counter("a")), Made(counter("b"))]
+    parts = [FakePart(counter("a")), FakePart(counter("b"))]
     assert keep_first_part_of_key(parts) == parts
 
 

@@ -24,7 +24,7 @@ SAMPLE_NS = 10_000_000
 COUNTERS = {"core": "core_c6", "package": "energy_j"}
 
 
-class Numbers:
+class NumberPart:
     """A part with one counter, which is the number in a file. It records which CPUs opened it."""
 
     def __init__(self, root: Path, scope: Scope) -> None:
@@ -64,7 +64,7 @@ class Rig:
         trees.machine(root, 1, 2, 2)
         rows, cpus = source.read_rows(root, selected)
         scopes: tuple[Scope, ...] = ("package", "cpu", "core")
-        self.parts = {scope: Numbers(root, scope) for scope in scopes}
+        self.parts = {scope: NumberPart(root, scope) for scope in scopes}
         self.source = source.Machine(root, SAMPLE_NS, rows, cpus, list(self.parts.values()))
         self.session = Session(self.source.hello)
         self.last: wire.Frame | None = None

@@ -88,7 +88,8 @@ def drive(
 
 
 def frames(source: Machine, session: Session, n: int) -> None:
-    """Returns `n` frames; a CPU that is not selected has no row in them."""
+    """Polls until the session has `n` more frames. All CPUs must have a row in them, unless some
+    CPUs are not selected."""
     goal = session.frames + n
     whole = n if source.hello.selected is None else 0
     drive(source, session, lambda: session.frames >= goal, f"{n} frames", whole)

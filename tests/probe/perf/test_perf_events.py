@@ -126,7 +126,7 @@ def test_an_invalid_event_is_not_a_shortage() -> None:
 
 
 def test_a_rotated_group_is_given_time_for_its_turn() -> None:
-    """Other groups take turns with it. Only pinned events keep their counters."""
+    """Other groups take turns with the group. Only pinned events keep their counters."""
     kernel = fakeperf.Kernel(8, turns={3: 8})
     settled = run(kernel)
     assert settled.missing == {}
@@ -155,8 +155,8 @@ def test_a_counter_that_stopped_in_only_one_trial_is_used() -> None:
 
 @pytest.mark.parametrize(("error", "fits"), [(errno.EIO, False), (errno.EPERM, True)])
 def test_a_group_that_cannot_be_read_does_not_fit(error: int, fits: bool) -> None:
-    """A kernel fails with EIO to read a pinned group without counters; other errors say nothing
-    about room."""
+    """The kernel fails the read of a pinned group without counters with EIO; other errors do not
+    show whether counters are free."""
     kernel = fakeperf.Kernel()
 
     def trial(group: fakeperf.Group, cpu: int, own_ns: int) -> Trial:

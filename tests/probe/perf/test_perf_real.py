@@ -38,7 +38,7 @@ from perftop.session.session import Session
 TASK_CLOCK, CPU_CLOCK, FAULTS, SWITCHES = 1, 0, 2, 3
 PERIOD_NS = 5_000_000
 MAX_TRIALS = 50
-"""Trials of which one must not be interrupted by another task."""
+"""Maximum number of trials until one is not interrupted by another task."""
 CORE = [Event(key, HARDWARE, n) for key, n in (("ref", 9), ("cycles", 0), ("instructions", 1))]
 
 

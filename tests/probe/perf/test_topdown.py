@@ -21,7 +21,7 @@ MOVED = {"slots": 1000, "topdown_retiring": 400, "topdown_bad_speculation": 50,
 
 
 def listing(root: Path, pmu: str, *tables: dict[str, tuple[str, str]]) -> None:
-    """Returns events as Linux lists them: event 0 with a umask of the pseudo code."""
+    """Writes the events of a PMU as Linux lists them: event 0 with a umask of the pseudo code."""
     trees.put(root, f"{fakeperf.DEVICES}/{pmu}/format/event", "config:0-7\n")
     trees.put(root, f"{fakeperf.DEVICES}/{pmu}/format/umask", "config:8-15\n")
     names = [name for table in tables for name, _ in table.values()]

@@ -76,7 +76,7 @@ def test_traffic_is_the_sum_of_control_groups(two_caches: Path) -> None:
     assert read_values(source)[0] == [600, 0, 80]
     shutil.rmtree(two_caches / RESCTRL_PATH / "batch")
     group(two_caches, "", 0, total=1150, local=800, occupancy=64)
-    assert read_values(source)[0] == [650, 0, 64], "what a group has moved stays when it goes"
+    assert read_values(source)[0] == [650, 0, 64], "the traffic of a removed group still counts"
 
 
 @pytest.mark.parametrize("word", ["Unavailable", "Unassigned", "Error"])

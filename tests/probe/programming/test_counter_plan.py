@@ -134,7 +134,7 @@ def test_changes_keep_unrelated_bits() -> None:
 
 
 @dataclass
-class Held:
+class FakeRegisters:
     """The registers of a CPU."""
 
     values: dict[int, int]
@@ -156,7 +156,7 @@ FIXED = ["ref", "cycles", "instructions"]
 def test_exactly_the_taken_counters_are_found(register: int, value: int, keys: list[str]) -> None:
     plan = planned("Skylake-SP")
     ours = counter_plan.planned_changes(plan, dict.fromkeys(plan.controls, 0))
-    held = Held({register: change.ours for register, change in ours.items()})
+    held = FakeRegisters({register: change.ours for register, change in ours.items()})
     registers = cast("Registers", held)
     assert counter_plan.foreign_changes(registers, plan) == ([], "")
     held.values[register] = value

@@ -44,14 +44,15 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def invalid(hello: wire.Hello, frame: wire.Frame) -> set[tuple[int, str]] | None:
-    """CPU and key of counters without a value, in rows that were read; None if CPU was not read."""
+    """Returns CPU and key of the counters without a value in rows that were read; None if the CPU
+    with the number CPU was not read."""
     flags = read_rows.head(frame.blocks["cpu"])[CPU, 4]  # CPUs that were not read have /proc/stat
     return read_rows.missing_values(hello, frame.blocks) if flags & wire.ROW_SAMPLED else None
 
 
 def next_note(source: Msr, kind: str) -> tuple[wire.Note, set[tuple[int, str]]]:
-    """The note of this kind, and the invalid counters of the first frame with CPU that is due after
-    it. Earlier frames may have been read before the registers were."""
+    """Returns the note of this kind, and the invalid counters of the first frame due after it in
+    which CPU was read. Earlier frames may have been read before the check of the registers."""
     note: wire.Note | None = None
     for messages in whenever_due(source.due, source.poll, f"a note {kind}, and a frame"):
         for message in messages:

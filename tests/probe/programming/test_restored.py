@@ -242,15 +242,16 @@ TIMES = [
 ]
 """Number of runs, and the seed of their end times. Each case has its own time limit."""
 WITHIN_S = 1.0
-"""Latest end in s after the start or the first write: imports, programming, frames, the end."""
+"""Latest time of a signal, in s after the start or the first write. This includes imports,
+programming, frames and the end."""
 
 
 @pytest.mark.parametrize(("times", "seed"), TIMES)
 def test_registers_are_restored_whenever_the_probe_ends(
     fake: FakeKernel, times: int, seed: int
 ) -> None:
-    """After a signal; after kill -9 of perftop, which the probe survives; kill -9 of the probe is
-    reported."""
+    """Registers are restored after a signal, and after kill -9 of perftop, which the probe
+    survives; kill -9 of the probe is reported."""
     # Tests run in the background or by nohup ignore some signals, which children inherit.
     for number in SIGNALS:
         signal.signal(number, signal.SIG_DFL)

@@ -147,7 +147,8 @@ def check_states(measurement: Measured) -> None:
 
 
 def check_bounds(measurement: Measured) -> None:
-    """In most intervals, for the reason given in `median_errors`."""
+    """Checks that the bounds contain the truth in most intervals; `median_errors` explains why not
+    in all of them."""
     assert measurement.hello["origin"]["util"] == "ref / tsc (MPERF, MSR C00000E7H)"
     held: dict[tuple[str, int], list[bool]] = {}
     for line, truth in zip(measurement.intervals, measurement.truth, strict=True):
@@ -157,10 +158,10 @@ def check_bounds(measurement: Measured) -> None:
                 assert row["smt"][state] is None
                 low, high = row["smt_low"][state], row["smt_high"][state]
                 known = None not in (low, high) and high - low < 0.5
-                lies = known and low - 2e-2 <= core["smt"][state] <= high + 2e-2
-                held.setdefault((state, row["core"]), []).append(lies)
+                is_inside = known and low - 2e-2 <= core["smt"][state] <= high + 2e-2
+                held.setdefault((state, row["core"]), []).append(is_inside)
     assert len(held) == len(STATES) * len(measurement.truth[0]["cores"])
-    assert [core for core, lies in held.items() if 2 * sum(lies) <= len(lies)] == []
+    assert [core for core, inside in held.items() if 2 * sum(inside) <= len(inside)] == []
 
 
 def check_four_threads(measurement: Measured) -> None:

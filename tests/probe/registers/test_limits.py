@@ -97,7 +97,7 @@ def stamps_ns(hello: Hello, frame: Frame, block: str) -> np.ndarray:
 # --- a power-limit drop ---------------------------------------------------------------------------
 
 
-class Watched:
+class WatchedPackage:
     """One package of a machine whose power limit lowers its clock, as reported by frames."""
 
     def __init__(
@@ -140,7 +140,7 @@ class Watched:
         return results
 
 
-def watch(root: Path) -> list[Watched]:
+def watch(root: Path) -> list[WatchedPackage]:
     """Both packages, for one and a half periods."""
     scene = PowerLimitDrop()
     with (
@@ -156,25 +156,25 @@ def watch(root: Path) -> list[Watched]:
         finally:
             source.close()
         assert kernel.changed() == {}
-    return [Watched(scene, package, session, report) for package in (0, 1)]
+    return [WatchedPackage(scene, package, session, report) for package in (0, 1)]
 
 
 @pytest.fixture(scope="module")
-def watched_packages(tmp_path_factory: pytest.TempPathFactory) -> list[Watched]:
+def watched_packages(tmp_path_factory: pytest.TempPathFactory) -> list[WatchedPackage]:
     return watch(tmp_path_factory.mktemp("drop"))
 
 
 @pytest.fixture
 def watch_attempts(
-    watched_packages: list[Watched], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[list[Watched]]:
+    watched_packages: list[WatchedPackage], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[list[WatchedPackage]]:
     """The packages as all tests watched them, then as each further attempt watches them: a fake
     register is read through another process, which a busy machine may delay."""
     later = (watch(tmp_path_factory.mktemp("drop")) for _ in itertools.count())
     return itertools.chain([watched_packages], later)
 
 
-def test_the_table_is_in_hello(watched_packages: list[Watched]) -> None:
+def test_the_table_is_in_hello(watched_packages: list[WatchedPackage]) -> None:
     table = table_of(watched_packages[0].hello)
     assert [(step.cores, step.hz) for step in table.steps[:3]] == [
         (2, 3.7e9),
@@ -185,7 +185,7 @@ def test_the_table_is_in_hello(watched_packages: list[Watched]) -> None:
 
 
 @up_to_three_attempts
-def test_a_drop_and_its_reason(watch_attempts: Iterator[list[Watched]]) -> None:
+def test_a_drop_and_its_reason(watch_attempts: Iterator[list[WatchedPackage]]) -> None:
     first, _ = next(watch_attempts)
     for key, part in (("limit_reasons", EITHER), ("package_thermal", "power limit")):
         polls = first.polls(key, part)
@@ -202,7 +202,7 @@ def test_a_drop_and_its_reason(watch_attempts: Iterator[list[Watched]]) -> None:
 
 
 @up_to_three_attempts
-def test_the_other_package_has_no_drop(watch_attempts: Iterator[list[Watched]]) -> None:
+def test_the_other_package_has_no_drop(watch_attempts: Iterator[list[WatchedPackage]]) -> None:
     _, other = next(watch_attempts)
     polls = other.polls("limit_reasons", EITHER)
     assert {seen for n, seen, _ in polls[True] + polls[False]} == {0}
@@ -210,7 +210,9 @@ def test_the_other_package_has_no_drop(watch_attempts: Iterator[list[Watched]]) 
 
 
 @up_to_three_attempts
-def test_throttled_time_is_the_length_of_the_drop(watch_attempts: Iterator[list[Watched]]) -> None:
+def test_throttled_time_is_the_length_of_the_drop(
+    watch_attempts: Iterator[list[WatchedPackage]],
+) -> None:
     first, _ = next(watch_attempts)
     (start, _), (_, end) = first.pairs[0], first.pairs[-1]  # gaps do not affect a counter
     scale = place(first.hello, "power_throttled_s")[2].scale
@@ -223,7 +225,9 @@ def test_throttled_time_is_the_length_of_the_drop(watch_attempts: Iterator[list[
 
 
 @up_to_three_attempts
-def test_a_drop_is_an_episode_of_its_package_alone(watch_attempts: Iterator[list[Watched]]) -> None:
+def test_a_drop_is_an_episode_of_its_package_alone(
+    watch_attempts: Iterator[list[WatchedPackage]],
+) -> None:
     first, _ = next(watch_attempts)
     scene, session = first.scene, first.session
     assert set(session.take_interval().ceilings.hz.round(-8).tolist()) == {scene.fast_hz}

@@ -102,7 +102,7 @@ class FrameLog:
                 return
 
     def read_past(self, stamp: int) -> None:
-        """Takes frames until every row was read after the stamp, for MAX_WAIT_S at most."""
+        """Takes frames until every row was read after the stamp, but for MAX_WAIT_S at most."""
         end = time.monotonic() + MAX_WAIT_S
         while time.monotonic() < end:
             self.take_frames()

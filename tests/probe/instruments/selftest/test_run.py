@@ -68,7 +68,7 @@ class Machine(made.Source):
 
     def due(self) -> float:
         """Advances time, because the caller is about to wait."""
-        self.go([], SAMPLE)
+        self.advance([], SAMPLE)
         return 0.0
 
     def poll(self) -> list[Frame | Note]:
@@ -77,8 +77,9 @@ class Machine(made.Source):
 
     # --- time ---
 
-    def go(self, working_cpus: Sequence[int], ns: int, rates: Truth | None = None) -> None:
-        """Runs work on some CPUs; each sample in this time becomes a frame."""
+    def advance(self, working_cpus: Sequence[int], ns: int, rates: Truth | None = None) -> None:
+        """Advances the time by `ns` while some CPUs work; each sample in this time becomes a
+        frame."""
         while ns:
             step = min(ns, SAMPLE - self.now % SAMPLE)
             for cpu in range(2):
@@ -134,7 +135,7 @@ class Machine(made.Source):
         self.tries += 1
         marks, begin = [], self.now
         for _ in range(260):
-            self.go([0, 1], 100 * turn_ns, rates)
+            self.advance([0, 1], 100 * turn_ns, rates)
             marks.append(self.now)
         turns = round(100 * (1 - self.others - self.rationed))
         return {
@@ -145,13 +146,13 @@ class Machine(made.Source):
     def patterns(self, _: object) -> Times:
         spans: dict[int, list[WorkSpan]] = {0: [], 1: []}
         begins = {0: 0, 1: 0}
-        self.go([], 60_000_000)
+        self.advance([], 60_000_000)
         for _ in range(load.TIMES):
             for busy, ns in (([0], 20), ([0, 1], 20), ([1], 30), ([], 30)):
                 for cpu in (0, 1):
                     if cpu in busy and not begins[cpu]:
                         begins[cpu] = self.now
-                self.go(busy, ns * 1_000_000)
+                self.advance(busy, ns * 1_000_000)
                 for cpu, last in ((0, [0, 1]), (1, [1])):
                     if busy == last:
                         spans[cpu].append(self.span(begins[cpu], cpu))

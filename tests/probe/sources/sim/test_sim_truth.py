@@ -28,8 +28,9 @@ WILD = [
 ]
 
 
-def wild(smt: int, seed: int = 3, cores: int = 3) -> Schedule:
-    """Cells of every kind: work, steal, polls, short and long halts, SMIs, an offline CPU."""
+def varied_schedule(smt: int, seed: int = 3, cores: int = 3) -> Schedule:
+    """Returns a schedule with cells of every kind: work, steal, polls, short and long halts, SMIs,
+    an offline CPU."""
     machine = Machine.from_spec(parse_spec(f"steady,cpus={smt * cores},smt={smt}"))
     script = Script(machine)
     for seconds in (0.03, 0.05, 0.02):
@@ -130,7 +131,7 @@ moments = st.integers(0, 250_000_000)
 
 @pytest.mark.parametrize("smt", [1, 2, 4, 8])
 def test_closed_forms_equal_interval_arithmetic(smt: int) -> None:
-    schedule = wild(smt)
+    schedule = varied_schedule(smt)
     for t0, t1 in ((0, 100_000_000), (3_333_333, 3_333_334), (61_234_567, 187_654_321)):
         got, wanted = amounts_between(schedule, t0, t1), sweep(schedule, t0, t1)
         for row in Row:
@@ -142,7 +143,7 @@ def test_closed_forms_equal_interval_arithmetic(smt: int) -> None:
 @settings(max_examples=25)
 @given(moments, moments, st.integers(0, 1000))
 def test_closed_forms_at_any_two_moments(a: int, b: int, seed: int) -> None:
-    schedule = wild(2, seed, cores=2)
+    schedule = varied_schedule(2, seed, cores=2)
     t0, t1 = min(a, b), min(min(a, b) + 35_000_000, max(a, b))
     assert (amounts_between(schedule, t0, t1) == sweep(schedule, t0, t1)).all()
 
@@ -151,7 +152,7 @@ def test_closed_forms_at_any_two_moments(a: int, b: int, seed: int) -> None:
 def test_algebra_of_the_four_states(a: int, b: int, seed: int) -> None:
     """The formulas of SMT states applied to the truth: no state is negative, and all formulas
     agree."""
-    schedule = wild(2, seed, cores=4)
+    schedule = varied_schedule(2, seed, cores=4)
     t0, t1 = min(a, b), max(a, b)
     total = amounts_between(schedule, t0, t1).reshape(len(Row), 2, -1)
     (r0, r1), (one0, one1) = total[Row.RUN], total[Row.SMT]
@@ -171,14 +172,14 @@ def test_algebra_of_the_four_states(a: int, b: int, seed: int) -> None:
 @settings(max_examples=25)
 @given(moments, moments, moments)
 def test_integrals_add_up(a: int, b: int, c: int) -> None:
-    schedule = wild(4)
+    schedule = varied_schedule(4)
     t0, t1, t2 = sorted((a, b, c))
     parts = amounts_between(schedule, t0, t1) + amounts_between(schedule, t1, t2)
     assert (parts == amounts_between(schedule, t0, t2)).all()
 
 
 def test_cells_do_not_depend_on_the_order_of_requests() -> None:
-    schedule = wild(2)
+    schedule = varied_schedule(2)
     many = measure(schedule.cells(0, 60), CELL_NS)
     for cell in range(60):
         assert (measure(schedule.cells(cell, 1), CELL_NS)[:, 0] == many[:, cell]).all()
@@ -187,7 +188,7 @@ def test_cells_do_not_depend_on_the_order_of_requests() -> None:
 @pytest.mark.parametrize("step_ns", [7_000_000, 100_000_000, 1_234_567_890])
 def test_cursor_equals_integrals_from_the_start(step_ns: int) -> None:
     """Each CPU is read up to a different time, across chunks and cells."""
-    schedule = wild(2)
+    schedule = varied_schedule(2)
     schedule.chunk = 16
     cursor = Cursor(schedule)
     late = np.array([0, 5_000, 60_000, 300_000, 12_000_000, 31_000_000])
@@ -201,7 +202,7 @@ def test_cursor_equals_integrals_from_the_start(step_ns: int) -> None:
 
 
 def test_work_has_the_length_of_its_load() -> None:
-    schedule = wild(2)
+    schedule = varied_schedule(2)
     for name in ("idle", "smt-mix"):
         machine = Machine.from_spec(parse_spec(name))
         schedule = Schedule(machine, scripts.build(name, machine), 1)
