@@ -48,9 +48,9 @@ class Made:
     problem = moment = ""
     now = NOW
 
-    def __init__(self, fleet: Fleet, what: str, facts: Sequence[str] = ()) -> None:
-        self.fleet, self.what, self._facts = fleet, what, facts
-        self.every_s = 15.0 if what.startswith("prometheus") else 1.0
+    def __init__(self, fleet: Fleet, origin: str, facts: Sequence[str] = ()) -> None:
+        self.fleet, self.origin, self._facts = fleet, origin, facts
+        self.every_s = 15.0 if origin.startswith("prometheus") else 1.0
 
     def facts(self) -> Sequence[str]:
         return self._facts

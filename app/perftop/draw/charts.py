@@ -263,15 +263,15 @@ def _states(both: int, undetermined: int, lp0: int, lp1: int, half_rows: int, lo
 def _half_cell(parts: tuple[int, ...], step: int, _: Look, *, is_upper: bool) -> Run:
     lower, upper, level = two_kinds(parts)
     names = f"both-{step}", "unknown", f"lp{0 if is_upper else 1}-{step}", ""
-    near, far = names[lower], names[upper]
+    inner, outer = names[lower], names[upper]
     if lower == upper:
-        return (theme.LEVELS[8], near) if near else (theme.NEITHER, "neither")
+        return (theme.LEVELS[8], inner) if inner else (theme.NEITHER, "neither")
     if is_upper:
-        return theme.LEVELS[level], f"{near}/{far}" if far else near
+        return theme.LEVELS[level], f"{inner}/{outer}" if outer else inner
     level = 8 - level  # blocks grow from the bottom, so the far kind is the foreground here
-    if not far and level in _SHAPES:
-        return _UPPER_BLOCKS[level], near
-    return theme.LEVELS[level], f"{far or 'ground'}/{near}"
+    if not outer and level in _SHAPES:
+        return _UPPER_BLOCKS[level], inner
+    return theme.LEVELS[level], f"{outer or 'ground'}/{inner}"
 
 
 def _half_shape(parts: Sequence[int], _: int, look: Look, *, is_upper: bool) -> Run:
@@ -375,7 +375,7 @@ def with_gap_numbers(lines: list[list[Run]], losses: Sequence[float]) -> list[li
             cells, cause = len(signs), key.removeprefix("~").removeprefix("gap-")
             is_gap = cause in GAP_CAUSES and set(signs) == {theme.LEVELS[8]}
             gaps |= dict.fromkeys(range(x, x + cells), cause) if is_gap else {}
-            if is_gap and cause not in [gaps_above.get(at) for at in range(x, x + cells)]:
+            if is_gap and cause not in [gaps_above.get(cell) for cell in range(x, x + cells)]:
                 text = f"{GAP_SIGNS[GAP_CAUSES.index(cause)]} −{losses[x + cells // 2]:.2f}"
                 text = text if cells > len(text) else text[0]
                 runs += [(text, f"bright/{key}"), (signs[len(text) :], key)]

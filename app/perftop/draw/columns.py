@@ -147,10 +147,10 @@ def fit_columns(columns: Iterable[Column], width: int) -> list[Column]:
             weights, cells_left = sum(fitted_columns[i].weight for i in growing), spare_cells
             for i in growing:
                 column = fitted_columns[i]
-                more = min(max(1, spare_cells * column.weight // weights), cells_left)
-                more = min(more, column.max_width - column.width)
-                fitted_columns[i] = replace(column, width=column.width + more)
-                cells_left -= more
+                added_cells = min(max(1, spare_cells * column.weight // weights), cells_left)
+                added_cells = min(added_cells, column.max_width - column.width)
+                fitted_columns[i] = replace(column, width=column.width + added_cells)
+                cells_left -= added_cells
             spare_cells = cells_left
     return fitted_columns
 

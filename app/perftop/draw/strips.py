@@ -112,17 +112,17 @@ def _ends_in_fallback_font(text: str) -> bool:
 
 def cut(runs: Sequence[Run], start: int, stop: int) -> list[Run]:
     """Returns the cells from `start` to before `stop`."""
-    kept, begin = list[Run](), 0
+    runs_within, begin = list[Run](), 0
     for run in runs:
         end = begin + len(run[0])
         if begin >= stop:
             break
         if end > stop or begin < start < end:
-            kept.append((run[0][max(0, start - begin) : stop - begin], run[1]))
+            runs_within.append((run[0][max(0, start - begin) : stop - begin], run[1]))
         elif begin >= start and begin < end:
-            kept.append(run)
+            runs_within.append(run)
         begin = end
-    return kept
+    return runs_within
 
 
 def restyle_cells(runs: Sequence[Run], start: int, stop: int, prefix: str) -> list[Run]:

@@ -69,10 +69,10 @@ class Source:
     def show_notice(self, notice: str) -> None:
         """Shows a message until the user presses a key or some seconds have passed."""
 
-    def key_unknown(self, key: str) -> None:
+    def on_unknown_key(self, key: str) -> None:
         """Called when a key was pressed that has no action on the main screen."""
 
-    def notice_read(self) -> None:
+    def on_notice_read(self) -> None:
         """Called when the user has pressed a key on the main screen, and so has read the notice."""
 
     # --- shutdown
@@ -163,7 +163,7 @@ class PerfTopApp(App[None]):
             return
         if isinstance(event, events.Key | events.MouseDown) and len(self.screen_stack) == 1:
             # a notice that is covered by another screen has not been read yet
-            self.source.notice_read()
+            self.source.on_notice_read()
         if isinstance(event, events.Key) and not event.is_forwarded:
             self._key_targets[event] = self.focused
         await super().on_event(event)
@@ -178,7 +178,7 @@ class PerfTopApp(App[None]):
             self._key_targets[again] = focused
             focused._forward_event(again)  # noqa: SLF001 - no public name
         elif event.key not in self.screen.active_bindings and len(self.screen_stack) == 1:
-            self.source.key_unknown(event.key)
+            self.source.on_unknown_key(event.key)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         exists = action != "source" or hasattr(self.source, str(parameters[0]))
@@ -234,7 +234,7 @@ class PerfTopApp(App[None]):
         """Limits the wait for the terminal. Called when a signal arrives, even while the event loop
         waits for the terminal."""
         if isinstance(self._driver, Terminal):
-            self._driver.hurry()
+            self._driver.limit_wait()
 
     def _on_signal(self, number: signal.Signals) -> None:
         """Ends the app as `q` does: the terminal is restored and the probe is stopped. SIGINT ends
@@ -316,7 +316,7 @@ class Terminal(LinuxDriver):
         self._file: Any = _Output(screen.fileno(), screen.encoding, self._report_loss)
         self.exit_event: _EndEvent = _EndEvent(self.fileno, self._report_loss)
 
-    def hurry(self) -> None:
+    def limit_wait(self) -> None:
         """Limits the wait for the terminal. Called by a signal handler when perftop is to end."""
         self._patience_s = min(self._patience_s, MAX_END_S)
 
@@ -365,7 +365,7 @@ class Terminal(LinuxDriver):
         while not self.exit_event.is_set():
             in_sequence = parser._timeout_time is not None  # noqa: SLF001
             typed_bytes = b""
-            if self.exit_event.input_comes(TICK_S if in_sequence else None):
+            if self.exit_event.wait_for_input(TICK_S if in_sequence else None):
                 with suppress(OSError):  # the terminal may have just vanished
                     typed_bytes = os.read(self.fileno, 4096)
             if text := decode(typed_bytes):  # '' after a partial character; '' would end the parser
@@ -535,7 +535,7 @@ class _EndEvent(threading.Event):
             self._report_loss()
         return hung_up
 
-    def input_comes(self, seconds: float | None) -> bool:
+    def wait_for_input(self, seconds: float | None) -> bool:
         """Waits at most this long for input, the event or the loss of the terminal; None: without
         limit. Returns whether there is input."""
         ready = self._poll.poll(None if seconds is None else 1000 * seconds)

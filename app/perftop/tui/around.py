@@ -49,7 +49,7 @@ KEY_OF_SIGNAL = {signal.SIGINT: INTERRUPT, signal.SIGQUIT: QUIT}
 STOPPED_STATUS = 130
 
 
-class Around(LiveSource):
+class CommandSource(LiveSource):
     each_sample = True
     summarises = True
 
@@ -189,8 +189,8 @@ class Around(LiveSource):
             self._printout.settle()
             await monitor.show_output(self._printout, self.tty.resize)
 
-    def read(self, status: Status) -> Status:
-        status = super().read(status)
+    def complete_status(self, status: Status) -> Status:
+        status = super().complete_status(status)
         run = self.run
         return replace(
             status,
@@ -217,9 +217,9 @@ class Around(LiveSource):
         text = f"{self._name} ended with status {run.status} after {run_length}"
         return f"{text} · q quits and prints the summary"
 
-    def notice_read(self) -> None:
+    def on_notice_read(self) -> None:
         self._has_seen_end = self.run is not None
-        super().notice_read()
+        super().on_notice_read()
 
     # --- signals and keys for the command
 
@@ -246,7 +246,7 @@ class Around(LiveSource):
 
     # --- after the screen
 
-    async def see_out(self) -> None:
+    async def wait_for_command(self) -> None:
         """Waits until the command has ended, after the screen has closed, even if the app
         failed."""
         self._has_left = True
@@ -300,7 +300,7 @@ def run(
     """Runs the app; returns the command's exit status. Raises Failed if the command could not be
     run, or if the stream or the app failed."""
     ascii_ = not utf8()
-    source = Around(console, lambda: open_stream(probe), interval_ns, lambda: probe.link)
+    source = CommandSource(console, lambda: open_stream(probe), interval_ns, lambda: probe.link)
     app = PerfTopApp(source, config, ascii_=ascii_)
     run_loop(_run, app, source, mouse=mouse)
     command_run, failure = source.run, app.failure
@@ -317,7 +317,7 @@ def run(
     return command_run.status if command_run is not None else app.return_code or STOPPED_STATUS
 
 
-async def _run(app: PerfTopApp, source: Around, *, mouse: bool) -> None:
+async def _run(app: PerfTopApp, source: CommandSource, *, mouse: bool) -> None:
     with drawing_on_stdout():
         await app.run_async(mouse=mouse)
-    await source.see_out()
+    await source.wait_for_command()

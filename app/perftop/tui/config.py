@@ -73,9 +73,9 @@ def parse_config(raw: bytes, name: str) -> Config:
         text = raw.decode("utf-8-sig")
         document = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        raise Failed(name + _syntax(error, raw), USAGE) from None
+        raise Failed(name + _syntax_problem(error, raw), USAGE) from None
     if errors := sorted(
-        {(_line(text, key_path), problem) for key_path, problem in _errors(document)}
+        {(_line_number(text, key_path), problem) for key_path, problem in _errors(document)}
     ):
         first, *further = [f"{name}:{line}: {problem}" for line, problem in errors]
         raise Failed(first, USAGE, further_lines=further)
@@ -148,7 +148,7 @@ def _errors(document: dict[str, Any]) -> Iterator[_Error]:
         if not isinstance(value, str):
             yield (
                 (name,),
-                f'{name} is {_type(value)}: it must be a string such as "{known_names[0]}"',
+                f'{name} is {_type_name(value)}: it must be a string such as "{known_names[0]}"',
             )
         elif value not in known_names:
             yield (name,), f"unknown {name} {value!r}; known: {', '.join(known_names)}"
@@ -156,7 +156,7 @@ def _errors(document: dict[str, Any]) -> Iterator[_Error]:
         yield ("columns",), problem
     table = document.get("keys", {})
     if not isinstance(table, dict):
-        yield ("keys",), f"keys is {_type(table)}: it must be a table, [keys]"
+        yield ("keys",), f"keys is {_type_name(table)}: it must be a table, [keys]"
         return
     key_errors = list(_key_errors(table))
     clashes = _clashes(_keymap(table), {name for name, _ in key_errors})
@@ -165,7 +165,7 @@ def _errors(document: dict[str, Any]) -> Iterator[_Error]:
 
 def _column_errors(columns: object) -> Iterator[str]:
     if not isinstance(columns, list):
-        yield f'columns is {_type(columns)}: it must be a list such as ["util", "ipc"]'
+        yield f'columns is {_type_name(columns)}: it must be a list such as ["util", "ipc"]'
     elif columns:
         from perftop.session.values import (  # imported late: needs numpy
             COLUMNS_BY_KEY,
@@ -174,7 +174,7 @@ def _column_errors(columns: object) -> Iterator[str]:
 
         for name in columns:
             if not isinstance(name, str):
-                yield f'a column is {_type(name)}: it must be a string such as "util"'
+                yield f'a column is {_type_name(name)}: it must be a string such as "util"'
             elif not is_possible_column(name):
                 yield f"unknown column {name!r}{_suggestion(name, COLUMNS_BY_KEY)}"
 
@@ -187,9 +187,9 @@ def _key_errors(table: dict[str, Any]) -> Iterator[tuple[str, str]]:
             lists = "perftop --default-config lists them"
             yield name, f"unknown action {name!r}{_suggestion(name, keys.BY_ID, lists)}"
         elif not isinstance(value, str):
-            yield name, f'{name} is {_type(value)}: it must be a string such as "q,f10"'
+            yield name, f'{name} is {_type_name(value)}: it must be a string such as "q,f10"'
         else:
-            for part, canonical in zip(value.split(","), _canonical(value), strict=False):
+            for part, canonical in zip(value.split(","), _canonical_keys(value), strict=False):
                 if canonical is None and part.strip():
                     suggestion = _suggestion(part.strip(), known_keys, "try q, Q, f1, ctrl+p")
                     yield name, f"{name}: there is no key {part.strip()!r}{suggestion}"
@@ -215,14 +215,14 @@ def _keymap(table: Mapping[str, Any]) -> dict[str, str]:
     keymap = {}
     for key in keys.KEYS:
         value = table.get(key.id)
-        names = _canonical(value) if isinstance(value, str) else [None]
+        names = _canonical_keys(value) if isinstance(value, str) else [None]
         key_list = ",".join(dict.fromkeys(name for name in names if name)) or keys.NOT_ASSIGNABLE
         if None not in names and key_list != key.keys:
             keymap[key.id] = key_list
     return keymap
 
 
-def _canonical(value: str) -> list[str | None]:
+def _canonical_keys(value: str) -> list[str | None]:
     """Returns Textual's names of the keys in an entry, with None for each unknown key."""
     return [keys.canonical(part.strip()) for part in value.split(",")] if value else []
 
@@ -231,11 +231,11 @@ def _suggestion(name: str, known_names: Collection[str], default: str = "") -> s
     return did_you_mean(name, known_names, default or f"known: {', '.join(known_names)}")
 
 
-def _type(value: object) -> str:
+def _type_name(value: object) -> str:
     return _TYPES.get(type(value), "a date or time")
 
 
-def _syntax(error: Exception, raw: bytes) -> str:
+def _syntax_problem(error: Exception, raw: bytes) -> str:
     """Returns the line and the reason of a syntax error, as the rest of a message."""
     import tomllib
 
@@ -252,7 +252,7 @@ def _syntax(error: Exception, raw: bytes) -> str:
     return f":{line}: {problem}{text}"
 
 
-def _line(text: str, key_path: tuple[str, ...]) -> int:
+def _line_number(text: str, key_path: tuple[str, ...]) -> int:
     """Returns the number of the line with an entry, which tomllib does not report. Searches for
     each name of the path in turn; if a name is not found, returns the line of the last name
     found."""

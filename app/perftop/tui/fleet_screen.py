@@ -22,7 +22,7 @@ from perftop.session.fleet_machine import FIELDS, Machine
 from perftop.tui.app import PerfTopApp, Source, run_app
 from perftop.tui.config import Config
 from perftop.tui.fleet import views, words
-from perftop.tui.fleet.page import NUMBERS, grid_of, page
+from perftop.tui.fleet.page import NUMBER_HELP, grid_of, page
 from perftop.tui.fleet.words import FleetState
 from perftop.tui.frame.bottom import Piece, key_at, key_pieces
 from perftop.tui.frame.monitor import FLEET_VARIABLE
@@ -55,7 +55,7 @@ PAGE_ROWS = 20
 """Number of machines by which PgUp and PgDn move."""
 MAX_FILTER = 60
 """Maximum characters of a filter."""
-MAX_MACHINES_A_LINE = 4
+MAX_MACHINES_PER_LINE = 4
 """Maximum machines per line of the screen; with more, the heat map is the first view."""
 
 
@@ -63,7 +63,7 @@ class FleetFeed(Protocol):
     """The source of the fleet's numbers."""
 
     fleet: Fleet
-    what: str
+    origin: str
     """Description of the source for the first line, such as "over ssh"."""
     every_s: float
     problem: str
@@ -131,7 +131,7 @@ class FleetPage(PageWidget, can_focus=True):
             self._has_drawn = True
             state.view = (
                 "heat"
-                if len(state.fleet.machines) > MAX_MACHINES_A_LINE * state.height
+                if len(state.fleet.machines) > MAX_MACHINES_PER_LINE * state.height
                 else state.view
             )
         state.click_targets.clear()
@@ -169,7 +169,7 @@ class FleetPage(PageWidget, can_focus=True):
 
 
 class FleetScreen(DirectScreen):
-    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings_of(keys.FLEET)]
+    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings_of(keys.FLEET_KEYS)]
 
     def __init__(self, page: FleetPage, opener: Opener) -> None:
         super().__init__()
@@ -187,7 +187,7 @@ class FleetScreen(DirectScreen):
         from perftop.tui.frame.overlays import Entry, Help, Section
 
         bindings = [active.binding for active in self.active_bindings.values()]
-        entries = [Entry([(name, "key")], text) for name, text in NUMBERS]
+        entries = [Entry([(name, "key")], text) for name, text in NUMBER_HELP]
         numbers = Section("numbers and signs", entries)
         self.app.push_screen(Help(bindings, [numbers], ascii_=self.page.state.ascii))
 
@@ -354,7 +354,7 @@ class FleetSource(Source):
     def _fill(self, state: FleetState) -> None:
         feed = self._feed
         state.now, state.problem = feed.now, safe_text(feed.problem, MAX_PROBLEM)
-        state.every_s, state.origin = feed.every_s, feed.what
+        state.every_s, state.origin = feed.every_s, feed.origin
         own_text = f"own {100 * self._share:.1f} % here"
         state.facts = (f"every {duration(feed.every_s)}", own_text, *feed.facts())
         state.paused = feed.moment or ("paused" if state.paused == "paused" else "")

@@ -52,7 +52,7 @@ from perftop.tui.app import PerfTopApp, Source, run_app
 from perftop.tui.config import Config
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.canvas import PageWidget
-from perftop.tui.shared.keys import PAIR, bindings_of, captions
+from perftop.tui.shared.keys import PAIR_KEYS, bindings_of, captions
 from perftop.tui.shared.paint import DirectScreen
 from perftop.tui.shared.time_axis import Axis
 
@@ -84,15 +84,15 @@ MAX_NAME = 28
 class Alignment:
     """The moment of a recording that is zero on the time axis."""
 
-    what: str = "start"
+    kind: str = "start"
     """One of "start", "command" and "mark"."""
     label: str = ""
-    """Label of the mark; '' if `what` is not "mark"."""
+    """Label of the mark; '' if `kind` is not "mark"."""
 
     @property
     def words(self) -> str:
         names = {"start": "the start", "command": "the start of the command"}
-        return names.get(self.what) or f"mark {self.label}"
+        return names.get(self.kind) or f"mark {self.label}"
 
 
 class Track(RecordingReader):
@@ -113,9 +113,9 @@ class Track(RecordingReader):
 
     def origin_ns(self, alignment: Alignment) -> int | None:
         """Returns the moment in raw ns; None if it was not read yet or does not exist."""
-        if alignment.what == "start":
+        if alignment.kind == "start":
             return self.session.hello.raw_ns
-        if alignment.what == "command":
+        if alignment.kind == "command":
             return self.command_ns
         labels = ((mark.evidence["label"], mark.start_ns) for mark in self.session.marks)
         return next((at_ns for label, at_ns in labels if label == alignment.label), None)
@@ -395,7 +395,7 @@ def _episodes(pair: PairState) -> list[Line]:
         line: list[Run] = [(" ", "text")] * axis.cells
         time_axis.draw_episodes(line, axis, session.episodes(*track.ends_ns))
         for moment in session.marks:
-            time_axis.draw_name(line, axis, moment)
+            time_axis.draw_mark(line, axis, moment)
         title = "episodes" if row == 0 else ""
         lines.append(([(f" {fit(title, LABEL_WIDTH - 4)}", "dim"), (f"{'AB'[row]:<3}", "bright"),
                        *line], "calm"))  # fmt: skip
@@ -421,7 +421,7 @@ def _keys(pair: PairState) -> Line:
 
 
 class PairScreen(DirectScreen):
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of(PAIR)]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of(PAIR_KEYS)]
 
     def __init__(self, page: PairPage) -> None:
         super().__init__()

@@ -99,7 +99,7 @@ class ReplaySource(StreamSource):
         except (Failed, OSError) as error:
             self.show_notice(str(error))
         self.indexing = False
-        self.show_moved()
+        self.show_new_moment()
 
     def watch(self) -> None:
         """Reports damage to the file once. Reads samples from before the history if time axes show
@@ -112,7 +112,7 @@ class ReplaySource(StreamSource):
         elif self._remarks:
             self.show_notice(f"the recording is {self._remarks.pop()}")
 
-    def read(self, status: Status) -> Status:
+    def complete_status(self, status: Status) -> Status:
         if self._playback is None:
             return status
         first_ns, last_ns = self.reach_ns
@@ -180,7 +180,7 @@ class ReplaySource(StreamSource):
             self._pace.begin(interval.time_ns, self.clock())
             if (ends_ns := self.ends_ns) is not None and interval.time_ns < ends_ns[0]:
                 self.head_for(interval.time_ns)  # a seek has dropped this moment from the history
-        self.show_moved()
+        self.show_new_moment()
 
     def speed(self, by: int) -> None:
         self._pace.change(by)

@@ -138,7 +138,7 @@ class StreamSource(Source, Follower, Controls):
 
     # --- the status
 
-    def read(self, status: Status) -> Status:
+    def complete_status(self, status: Status) -> Status:
         """Returns the status with the state of this source added, and with the source's notice if
         the status has none."""
         return status
@@ -158,12 +158,12 @@ class StreamSource(Source, Follower, Controls):
         self._notice, self._notice_end_s = notice, self.clock() + NOTICE_S
         self.show()
 
-    def notice_read(self) -> None:
+    def on_notice_read(self) -> None:
         self._notice_end_s = 0.0
         if self.status.notice:
             self.show()
 
-    def key_unknown(self, key: str) -> None:
+    def on_unknown_key(self, key: str) -> None:
         is_key = any(key in k.keys.split(",") for k in keys.KEYS)
         where = "in this view" if is_key else "in perftop"
         self.show_notice(f"{keys.caption(key)} has no action {where}; "
@@ -182,7 +182,7 @@ class StreamSource(Source, Follower, Controls):
 
     def _current_status(self) -> Status:
         notice = self._notice if self.clock() < self._notice_end_s else ""
-        return self.read(replace(self.status, notice=notice))
+        return self.complete_status(replace(self.status, notice=notice))
 
     def _watch_later(self, seconds: float) -> None:
         """Schedules a check in this many seconds. A batch of messages that arrives earlier
@@ -215,9 +215,9 @@ class StreamSource(Source, Follower, Controls):
             interval = self.session.interval_at(nearest_ns, span_ns or self.status.interval_ns)
             if interval is not None:
                 self.interval, self.paused = interval, True
-        self.show_moved(is_range=span_ns is not None)
+        self.show_new_moment(is_range=span_ns is not None)
 
-    def show_moved(self, *, is_range: bool = False) -> None:
+    def show_new_moment(self, *, is_range: bool = False) -> None:
         """Shows the moment to which the source has moved. `is_range`: its interval is a range that
         the user has selected."""
         time_s = self.interval.time if self.interval is not None and self.paused else None
@@ -322,7 +322,7 @@ class LiveSource(StreamSource):
         self._last_s = self.clock()
         return super().take(messages)
 
-    def read(self, status: Status) -> Status:
+    def complete_status(self, status: Status) -> Status:
         """Returns the status with the time since the last message if the probe hangs, and with the
         state of the recording and of the link."""
         if not self.has_started:
@@ -338,15 +338,15 @@ class LiveSource(StreamSource):
             notice=status.notice or news_text, link=None if link is None else link.state(),
         )  # fmt: skip
 
-    def notice_read(self) -> None:
+    def on_notice_read(self) -> None:
         if self._recorder is not None:
             self._recorder.clear_notice()
-        super().notice_read()
+        super().on_notice_read()
 
     def pause(self) -> None:
         if self.paused:
             self.interval, self.paused = self.newest, False
-            self.show_moved()
+            self.show_new_moment()
         else:
             self.step(0)
 

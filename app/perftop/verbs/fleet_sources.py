@@ -68,7 +68,7 @@ class LiveSource:
             text = f"{len(hosts)} machines: at most {MAX_HOSTS} over ssh"
             raise Failed(f"{text}; for more: --prometheus URL", USAGE)
         self.every_s = every_s
-        self.what = "simulated" if all(h.startswith(SIMULATED) for h in hosts) else "over ssh"
+        self.origin = "simulated" if all(h.startswith(SIMULATED) for h in hosts) else "over ssh"
         self._received = ByteRate(RATE_S)
         self._feeds = [_host_feed(host, every_s, remote) for host in hosts]
         self.fleet = Fleet([live.machine for _, live in self._feeds])
@@ -136,7 +136,7 @@ class PrometheusSource:
         self._server, self.every_s, self._clock = Server(url), every_s, clock
         self._questions = Questions(match, WINDOW_INTERVALS * every_s)
         self.fleet = Fleet([])
-        self.what = f"prometheus {safe_text(url, 60)}"
+        self.origin = f"prometheus {safe_text(url, 60)}"
         self.problem = ""
         self._back_s = 0.0
         """Age of the displayed time, in seconds; 0 for live."""
@@ -254,7 +254,7 @@ class RecordingsSource:
             self._open = stack.pop_all()
         self.first = min(track.first for track in self._tracks)
         self.last = max(track.last for track in self._tracks)
-        self.what = "recorded"
+        self.origin = "recorded"
         self._unread = {name: Machine(name) for name in failed}
         for name, failure in failed.items():
             self._unread[name].fall_silent(self.first, str(failure))

@@ -22,7 +22,7 @@ from perftop.base import errors
 from perftop.base.text import count_noun, long_duration
 from perftop.process.job_terminal import JobTerminal
 from perftop.tui.app import PerfTopApp
-from perftop.tui.around import Around
+from perftop.tui.around import CommandSource
 from perftop.tui.frame.command_output import Output
 from perftop.tui.frame.monitor import Monitor
 from perftop.tui.frame.top import MIN_HEIGHT_FOR_GAPS, State, Top
@@ -31,7 +31,7 @@ SIZES = (160, 50), (80, 24), (80, 11)
 
 
 class CommandRun(Run):
-    source: Around
+    source: CommandSource
 
     @property
     def screen(self) -> Monitor:
@@ -69,7 +69,7 @@ class CommandRun(Run):
 @asynccontextmanager
 async def running(tty: JobTerminal, size: tuple[int, int]) -> AsyncIterator[CommandRun]:
     feed = Feed(Machine(changes={"source": "sim:made"}))  # this source has its own time
-    source = stopped(Around(tty, feed.open, INTERVAL_NS))
+    source = stopped(CommandSource(tty, feed.open, INTERVAL_NS))
     app = PerfTopApp(source)
     async with app.run_test(size=size) as pilot:
         run = CommandRun(app, source, feed, pilot)
@@ -89,7 +89,7 @@ async def around(
             if interrupted:
                 await run.pilot.press("ctrl+c")
                 await run.finish_command()
-        await run.source.see_out()
+        await run.source.wait_for_command()
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -286,11 +286,11 @@ async def test_a_dead_probe_leaves_the_command_running(tmp_path: Path) -> None:
 def test_a_signal_before_the_start_cancels_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, signal_time: str
 ) -> None:
-    async def go(tty: JobTerminal) -> Around:
+    async def go(tty: JobTerminal) -> CommandSource:
         feed = Feed(Machine(changes={"source": "sim:made"}))
         send_frames = feed.frames
         monkeypatch.setattr(feed, "frames", Mock())
-        source = Around(tty, feed.open, INTERVAL_NS)
+        source = CommandSource(tty, feed.open, INTERVAL_NS)
         app = PerfTopApp(source)
         if signal_time == "before the stream":
             assert not source.handles(signal.SIGTERM)
@@ -307,7 +307,7 @@ def test_a_signal_before_the_start_cancels_the_command(
         if signal_time == "after the screen":  # the screen's handler has it in its queue
             asyncio.get_running_loop().call_soon(app._on_signal, signal.SIGTERM)
         async with asyncio.timeout(MAX_WAIT_S) as limit:
-            await source.see_out()
+            await source.wait_for_command()
         assert not limit.expired()
         return source
 
@@ -318,9 +318,9 @@ def test_a_signal_before_the_start_cancels_the_command(
 
 
 def test_a_command_that_cannot_run_ends_the_app() -> None:
-    async def go(tty: JobTerminal) -> Around:
+    async def go(tty: JobTerminal) -> CommandSource:
         feed = Feed(Machine(changes={"source": "sim:made"}))
-        source = Around(tty, feed.open, INTERVAL_NS)
+        source = CommandSource(tty, feed.open, INTERVAL_NS)
         app = PerfTopApp(source)
         async with app.run_test():
             feed.frames(2)
@@ -330,7 +330,7 @@ def test_a_command_that_cannot_run_ends_the_app() -> None:
                 return app._exit
 
             await until_true(gone, "the app ends")
-        await source.see_out()
+        await source.wait_for_command()
         return source
 
     with JobTerminal(["/nowhere/nothing"], 80, 24) as tty:

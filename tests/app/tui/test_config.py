@@ -218,7 +218,7 @@ def test_the_table_of_keys_is_consistent() -> None:
     ids = [key.id for key in keys.KEYS]
     assert len(set(ids)) == len(ids)
     places = {place for view in keys.VIEWS.values() for place in view}
-    places |= {keys.BY_ID[name].place for name in keys.FLEET}
+    places |= {keys.BY_ID[name].place for name in keys.FLEET_KEYS}
     assert {key.place for key in keys.KEYS} <= places
     for key in keys.KEYS:
         assert [keys.canonical(name) for name in key.keys.split(",")] == key.keys.split(","), key.id

@@ -35,7 +35,7 @@ class PipeReader(Terminal):
         self.waits: list[float | None] = []
         self.terminal_lost = False
         self.exit_event = _EndEvent(self.fileno, self._report_loss)
-        self.exit_event.input_comes, request = self._waited, self.exit_event.input_comes  # type: ignore[method-assign]
+        self.exit_event.wait_for_input, request = self._waited, self.exit_event.wait_for_input  # type: ignore[method-assign]
         self._asked = request
         self.thread = threading.Thread(target=self.run_input_thread)
         self.thread.start()
@@ -111,7 +111,7 @@ def test_a_slow_terminal_is_restored_after_a_late_end(monkeypatch: pytest.Monkey
     terminal._is_lost, terminal._patience_s = threading.Event(), float("inf")
     with piped_output() as (output, *_):
         terminal._file = output
-        terminal.hurry()
+        terminal.limit_wait()
         time.sleep(0.2)
         terminal.write("." * FILLS + "a refresh")
         terminal.write("restore")

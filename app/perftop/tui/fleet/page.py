@@ -238,7 +238,7 @@ def _row_lines(state: FleetState, body: int, first: int) -> list[Line]:
         state.click_targets[first + len(lines)] = row[0].name
         lines.append(views.row(state, table, *row))
     if hidden_machines:
-        lines.append(views.out_of_sight(state, hidden_machines, state.width))
+        lines.append(views.hidden_machines_line(state, hidden_machines, state.width))
     elif state.machines and body > len(lines) + len(rack_cells):
         order = f" Order: {state.choice.order}, no answer first; rows move every 10 s or on a key"
         lines.append(plain_line((fit(order, state.width), "dim")))
@@ -261,7 +261,7 @@ def _episode_lines(state: FleetState, body: int, _: int) -> list[Line]:
     return [plain_line((" ", "text"), *runs) for runs, _ in lines]
 
 
-NUMBERS = (
+NUMBER_HELP = (
     ("lost %", "share of the time that tasks wanted and did not get: waits, clock, halts, steal"),
     *((FIELDS[key].name(GHZ), FIELDS[key].help) for key in ("below", "both", "involuntary")),
     ("▼ ≁", "running episodes; samples in which a counter was doubted"),

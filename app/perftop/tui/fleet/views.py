@@ -46,9 +46,9 @@ Table = list[Column]
 
 def table(state: FleetState) -> Table:
     """Returns the columns that fit: sign and name, then as many numbers as possible."""
-    least, most = NAME_WIDTHS
+    min_width, max_width = NAME_WIDTHS
     longest_name = max(map(len, state.fleet.machines), default=0)
-    name = max(least, min(longest_name, most, state.width // 6))
+    name = max(min_width, min(longest_name, max_width, state.width // 6))
     first = Column("sign", "", 2, gap=0), Column("name", "name", 1 + name, is_left=True, gap=1)
     return columns.fit_columns([*first, *COLUMNS], state.width - 1)
 
@@ -135,7 +135,7 @@ def _bar(share: float) -> Run:
     return theme.LEVELS[max(1, min(7, round(share * 14)))], style
 
 
-def out_of_sight(state: FleetState, hidden_machines: Sequence[Machine], width: int) -> Line:
+def hidden_machines_line(state: FleetState, hidden_machines: Sequence[Machine], width: int) -> Line:
     """Returns a line about the machines without a visible row: their number, the worst loss among
     them, and a cell for each machine, grouped by rack."""
     text = f" {len(hidden_machines)} more rows"
@@ -167,7 +167,7 @@ def _small_bar(state: FleetState, machine: Machine) -> Run:
 def rack_lines(state: FleetState, width: int) -> list[Line]:
     """Returns the machines as cells, a line for each rack with its worst machine first, below a
     blank line and a title; none if there is only one rack, or if no screen has room for all."""
-    by_rack = racks(state.machines) if len(state.machines) <= MAX_RACKED else {}
+    by_rack = racks(state.machines) if len(state.machines) <= MAX_MACHINES_IN_RACKS else {}
     if len(by_rack) < 2:
         return []
     inks, scale = theme.letter_styles(state.theme), words.heat_scale(state, "lost")
@@ -179,14 +179,14 @@ def rack_lines(state: FleetState, width: int) -> list[Line]:
         worst_first = sorted(machines, key=lambda m: (m.answers, -np.nan_to_num(m.numbers["lost"])))
         runs: list[Run] = [(f" {safe_cells(rack):<{name_width}}", "text"),
                            (f"{len(machines):>4}  ", "dim")]  # fmt: skip
-        count = (width - name_width - 12) // (RACK_CELL + 1)
+        count = (width - name_width - 12) // (RACK_CELL_WIDTH + 1)
         for machine in worst_first[:count]:
             value = machine.numbers["lost"]
             text, style = words.worst_sign(machine) if not machine.answers else (
                 (f"{100 * value:.0f}" if value >= MIN_LOSS else theme.NEITHER),
                 inks[max(0, words.heat_step(value, scale))],
             )  # fmt: skip
-            runs += [(f"{text:^{RACK_CELL}}", style), (" ", "text")]
+            runs += [(f"{text:^{RACK_CELL_WIDTH}}", style), (" ", "text")]
         if len(machines) > count:
             runs.append((f"+{len(machines) - count}", "dim"))
         lines.append(plain_line(*runs))
@@ -195,13 +195,13 @@ def rack_lines(state: FleetState, width: int) -> list[Line]:
 
 # --- the heat map
 
-RACK_CELL, MAX_RACKED = 4, 1000
+RACK_CELL_WIDTH, MAX_MACHINES_IN_RACKS = 4, 1000
 """Width in cells of a machine's part of the heat map below the table, and maximum number of
 machines in that map."""
-SIZES = (6, 4, 3, 2, 1)
+CELL_WIDTHS = (6, 4, 3, 2, 1)
 """Possible widths of a machine's cell; the widest that fits is used. Cells from 4 on show
 numbers."""
-LABEL = 6
+MIN_LABEL_WIDTH = 6
 """Minimum width of the labels at the left, in cells."""
 MIN_WIDTH_FOR_WORDS = 150
 """Minimum width of a screen that has a sentence about the displayed number, in cells."""
@@ -219,11 +219,11 @@ class Grid:
     """A label for each row: the number at the end of the names, or the machine's name if there is
     only one column."""
     size: int
-    racked: bool
+    has_racks: bool
 
     @property
     def label_width(self) -> int:
-        return max([LABEL, *map(len, self.labels)])
+        return max([MIN_LABEL_WIDTH, *map(len, self.labels)])
 
     def place(self, name: str) -> tuple[int, int]:
         """Returns the column and the row of a machine; 0, 0 if the grid does not contain it."""
@@ -248,32 +248,32 @@ class Grid:
 
 def grid(machines: Sequence[Machine], width: int, height: int) -> Grid:
     """Returns the grid with the widest cells that fit."""
-    room = width - LABEL - 1
+    room = width - MIN_LABEL_WIDTH - 1
     by_rack = racks(machines)
     numbers = set(map(_number_in_name, machines))
     rows = sorted(numbers, key=lambda number: (natural_key(number), number))  # 2 is next to 02
     are_racks = len(by_rack) > 1 and len(machines) > 2 * len(by_rack)
-    for size in SIZES[:3] if are_racks and len(rows) + FOOT_LINES <= height else ():
+    for size in CELL_WIDTHS[:3] if are_racks and len(rows) + FOOT_LINES <= height else ():
         if len(by_rack) * (size + 1) <= room:
             columns = []
             for rack, machines_of_rack in by_rack.items():
                 by_number = {_number_in_name(machine): machine for machine in machines_of_rack}
                 columns.append((rack, tuple(map(by_number.get, rows))))
-            return Grid(tuple(columns), tuple(rows), size, racked=True)
+            return Grid(tuple(columns), tuple(rows), size, has_racks=True)
     sorted_machines = sorted(machines, key=lambda m: natural_key(m.name))
-    for size in SIZES:
-        across = max(1, room // (size + 1))
-        rows_of_column = max(1, ceil(len(sorted_machines) / across))
-        if rows_of_column <= height or size == SIZES[-1]:
+    for size in CELL_WIDTHS:
+        columns_across = max(1, room // (size + 1))
+        rows_of_column = max(1, ceil(len(sorted_machines) / columns_across))
+        if rows_of_column <= height or size == CELL_WIDTHS[-1]:
             break
     rows_of_column = min(max(rows_of_column, min(height, 8)), max(1, height))
-    starts = range(0, len(sorted_machines), rows_of_column)[:across]
+    starts = range(0, len(sorted_machines), rows_of_column)[:columns_across]
     pieces = [sorted_machines[start : start + rows_of_column] for start in starts]
     if len(pieces) == 1:
         labels = tuple(safe_cells(machine.name)[: NAME_WIDTHS[1]] for machine in pieces[0])
-        return Grid((("", tuple(pieces[0])),), labels, size, racked=False)
+        return Grid((("", tuple(pieces[0])),), labels, size, has_racks=False)
     named_columns = tuple((piece[0].name, tuple(piece)) for piece in pieces)
-    return Grid(named_columns, ("",) * rows_of_column, size, racked=False)
+    return Grid(named_columns, ("",) * rows_of_column, size, has_racks=False)
 
 
 def _number_in_name(machine: Machine) -> str:
@@ -289,7 +289,7 @@ def heat(state: FleetState, height: int) -> list[Line]:
     lines = _legend_lines(state)
     x, y = machine_grid.place(state.selected_name)
     label_width = machine_grid.label_width
-    if machine_grid.racked or (len(machine_grid.columns) > 1 and machine_grid.size >= 4):
+    if machine_grid.has_racks or (len(machine_grid.columns) > 1 and machine_grid.size >= 4):
         runs: list[Run] = [(" " * (label_width + 1), "text")]
         for column, (title, _) in enumerate(machine_grid.columns):
             text = safe_cells(title)[-machine_grid.size :]
@@ -305,7 +305,7 @@ def heat(state: FleetState, height: int) -> list[Line]:
             else:
                 runs += _heat_cell(state, machine, machine_grid.size, inks, scale)
         lines.append(plain_line(*runs))
-    if machine_grid.racked and machine_grid.size >= 4:
+    if machine_grid.has_racks and machine_grid.size >= 4:
         lines += _foot_lines(machine_grid)
     return lines[:height]
 
@@ -361,14 +361,14 @@ def _foot_lines(machine_grid: Grid) -> list[Line]:
     means = [mean_numbers([m.numbers for m in rack if m.answers]) for rack in racks_]
     lines: list[Line] = []
     for key, digits in (("lost", 1), ("busy", 0)):
-        runs: list[Run] = [(f" {key:<{LABEL}}", "dim")]
+        runs: list[Run] = [(f" {key:<{MIN_LABEL_WIDTH}}", "dim")]
         for mean in means:
             text, style = number(100 * mean[key], digits, machine_grid.size - 1)
             if key == "lost":
                 style = "bright" if mean[key] >= MIN_LOSS else "faint"
             runs += [(text, style), ("  ", "text")]
         lines.append(plain_line(*runs))
-    runs = [(f" {'kW':<{LABEL}}", "dim")]
+    runs = [(f" {'kW':<{MIN_LABEL_WIDTH}}", "dim")]
     for rack in racks_:
         watts = [v for m in rack if isfinite(v := m.numbers["power_w"])]
         text, _ = number(sum(watts) / 1e3 if watts else float("nan"), 1, machine_grid.size - 1)

@@ -135,8 +135,8 @@ def verdict(machine: Machine) -> tuple[str, float]:
             f"; last: {episode_sign(last.kind)} {short_cause(*last.group)}, "
             f"{span_text(last.end - last.start)}, {time_of_day(last.end)}"
         )  # fmt: skip
-        blind = "; no PMU, so the clock is unknown" if machine.clock_missing_text else ""
-        return f"Nothing is slowing it down{ended or blind}", nan
+        missing_text = "; no PMU, so the clock is unknown" if machine.clock_missing_text else ""
+        return f"Nothing is slowing it down{ended or missing_text}", nan
     kind, taker = worst.group[0], subject(worst.group)
     hz, ceiling_hz = machine.numbers["clock_hz"], machine.numbers["ceiling_hz"]
     share = f"{100 * worst.depth:.0f} %" if worst.depth is not None else ""
@@ -175,11 +175,11 @@ def rows(state: FleetState) -> list[Row]:
         reason = "" if machine.answers else silence_text(machine, nan)
         if (key := machine.cause if machine.answers else ("silent", reason)) != ("", ""):
             groups.setdefault(key, []).append(machine)
-    alike: dict[str, Row] = {}
+    similar_rows: dict[str, Row] = {}
     for machines in groups.values() if state.are_alike_folded else ():
         folded = tuple(m for m in machines[MAX_ALIKE:] if m.name != state.selected_name)
-        alike |= dict.fromkeys((machine.name for machine in folded), folded)
-    machine_rows = ((m, alike.get(m.name, (m,))) for m in state.machines)
+        similar_rows |= dict.fromkeys((machine.name for machine in folded), folded)
+    machine_rows = ((m, similar_rows.get(m.name, (m,))) for m in state.machines)
     return [row for machine, row in machine_rows if row[0] is machine]
 
 

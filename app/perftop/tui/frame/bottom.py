@@ -165,14 +165,14 @@ def key_pieces(
             line = ends  # even the views alone do not fit
             continue
         for entry in entries:
-            wanted = {*shown, entry}
-            groups = [[pieces(e) for e in group if e in wanted] for group in _GROUPS]
+            candidates = {*shown, entry}
+            groups = [[pieces(e) for e in group if e in candidates] for group in _GROUPS]
             middle = _join_pieces(
                 [_join_pieces(group, GAP) for group in groups if group], GROUP_GAP
             )
             longer = _join_pieces([view_pieces, rule, middle, rule, ends], GAP)
             if _size(longer) <= width - 2:
-                line, shown = longer, wanted
+                line, shown = longer, candidates
         if required <= shown:
             break
     return [_BLANK, *line]
@@ -250,16 +250,16 @@ def missing_runs(session: Session, size: int) -> list[Run]:
     """Returns the metrics that no CPU of this source has, the reason, and the fix. If the text does
     not fit, it is shortened and refers to `perftop doctor`, which prints all of it."""
     names = {key: SOUGHT_NAMES[key] for key in _REPORTED_METRICS}
-    everywhere = [missing for missing in lasting_reasons(session) if missing.cpus is None]
-    reasons = names_by_reason(everywhere, lambda missing: names.get(missing.what))
+    machine_wide = [missing for missing in lasting_reasons(session) if missing.cpus is None]
+    reasons = names_by_reason(machine_wide, lambda missing: names.get(missing.what))
     if not reasons:
         return []
-    (why, fix), lost = max(reasons.items(), key=lambda item: len(item[1]))
-    lost.sort(key=list(names.values()).index)
+    (why, fix), missing_names = max(reasons.items(), key=lambda item: len(item[1]))
+    missing_names.sort(key=list(names.values()).index)
     head = safe_cells(why.partition(": ")[0].replace("no core PMU", "no PMU"))
     head = head[:1].upper() + head[1:]
     verb = "cannot be counted" if "PMU" in head else "cannot be known"
-    lost_names = " and ".join(filter(None, (", ".join(lost[:-1]), lost[-1])))
+    lost_names = " and ".join(filter(None, (", ".join(missing_names[:-1]), missing_names[-1])))
     long = f" {head}: {lost_names} {verb}"
     dot: Run = (" · ", "faint")
     more: Run = ("more: ", "dim")
@@ -267,7 +267,7 @@ def missing_runs(session: Session, size: int) -> list[Run]:
     texts: list[list[Run]] = [
         [(long, "dim"), *fix_runs, dot, more, _DOCTOR],
         [(long, "dim"), dot, more, _DOCTOR],
-        [(f" {head}: {', '.join(lost[:_MAX_NAMED])} unknown", "dim"), dot, _DOCTOR],
+        [(f" {head}: {', '.join(missing_names[:_MAX_NAMED])} unknown", "dim"), dot, _DOCTOR],
         [(f" {head}", "dim"), dot, _DOCTOR],
     ]
     text = next((runs for runs in texts if width(runs) <= size), None)

@@ -49,7 +49,7 @@ WAIT_NAMES = {"cpu": "a CPU", "io": "a disk", "memory": "memory"}
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
+class ShownCpus:
     """The CPUs that the user asked for, and their cores. These lists rarely change, so they are
     kept between refreshes."""
 
@@ -62,17 +62,17 @@ class Extent:
     """Positions of the CPUs, as an argument for `Values.group`."""
 
 
-_EXTENTS: WeakKeyDictionary[Session, Extent] = WeakKeyDictionary()
+_SHOWN_CPUS: WeakKeyDictionary[Session, ShownCpus] = WeakKeyDictionary()
 
 
-def extent_of(session: Session) -> Extent:
-    current, source = _EXTENTS.get(session), (session.cores, session.shown)
+def shown_cpus(session: Session) -> ShownCpus:
+    current, source = _SHOWN_CPUS.get(session), (session.cores, session.shown)
     if current is None or current.source[0] is not source[0] or current.source[1] is not source[1]:
         cores = session.shown_cores()
         pairs = np.array([i for i in cores if len(session.cores[i]) > 1], np.intp)
         all_shown = session.shown == list(range(len(session.topology)))
-        current = Extent(source, cores, pairs, slice(None) if all_shown else session.shown)
-        _EXTENTS[session] = current
+        current = ShownCpus(source, cores, pairs, slice(None) if all_shown else session.shown)
+        _SHOWN_CPUS[session] = current
     return current
 
 
@@ -81,7 +81,7 @@ def machine_values(session: Session, interval: Interval) -> Mapping[str, float]:
     user asked for, and totals of the machine. An unknown number is NaN or absent."""
     chosen, means = (
         session.evaluator.chosen,
-        interval.values.group(extent_of(session).cpus).tolist(),
+        interval.values.group(shown_cpus(session).cpus).tolist(),
     )
     served = {key: value for key, value in zip(chosen, means, strict=True) if chosen[key]}
     return interval.machine | served
@@ -107,7 +107,7 @@ def number_line(
 
     pieces: list[Piece] = [(0, share("util", "busy", "bright"))]
     if "busy_hz" in known:
-        sign, cpus = lowering.get("busy_hz", ""), extent_of(session).cpus
+        sign, cpus = lowering.get("busy_hz", ""), shown_cpus(session).cpus
         ceiling_hz = mean_ceiling(
             spread_to_cpus(session, interval.ceiling_hz)[cpus], interval.values["util"][cpus]
         )
@@ -137,8 +137,8 @@ def number_line(
     if not isnan(degrees := known.get("temperature_c", nan)):
         style = "alarm" if "temperature_c" in lowering else "text"
         temperature = [number(degrees, 0, 0, style), (" °C", "dim")]
-    more = [_power_runs(known), temperature, _wait_runs(known)]
-    pieces += [(4 + 2 * i, runs) for i, runs in enumerate(filter(None, more))]
+    further_runs = [_power_runs(known), temperature, _wait_runs(known)]
+    pieces += [(4 + 2 * i, runs) for i, runs in enumerate(filter(None, further_runs))]
     pieces.append((6, _memory_runs(known)))  # before the net clock, which is derived
     if not isnan(watts := known.get("power_dram_w", nan)):  # not included in the package power
         pieces.append((8, [("dram ", "dim"), number(watts, 0, 0), (" W", "dim")]))
@@ -168,8 +168,8 @@ def _power_runs(machine: Mapping[str, float]) -> list[Run]:
     if isnan(watts):
         return []
     style = "warn" if watts >= NEAR_POWER_LIMIT * limit else "text"
-    of = "" if isnan(limit) else f" of {limit:.0f}"
-    return [("power ", "dim"), number(watts, 0, 0, style), (of, "dim"), (" W", "dim")]
+    limit_text = "" if isnan(limit) else f" of {limit:.0f}"
+    return [("power ", "dim"), number(watts, 0, 0, style), (limit_text, "dim"), (" W", "dim")]
 
 
 def _wait_runs(machine: Mapping[str, float]) -> list[Run]:
@@ -191,8 +191,8 @@ def _memory_runs(machine: Mapping[str, float]) -> list[Run]:
         return []
     read, write = (number(rate, 1, 0) for rate in rates)
     share = machine.get(OF_BEST_NAME, nan)
-    of = "" if isnan(share) else f" {100 * share:.0f} %"
-    return [("mem ", "dim"), read, ("+", "dim"), write, (f" GB/s{of}", "dim")]
+    share_text = "" if isnan(share) else f" {100 * share:.0f} %"
+    return [("mem ", "dim"), read, ("+", "dim"), write, (f" GB/s{share_text}", "dim")]
 
 
 def _with_even_gaps(pieces: list[Piece], size: int) -> list[Run]:
@@ -216,7 +216,7 @@ def _with_even_gaps(pieces: list[Piece], size: int) -> list[Run]:
 def state_line(session: Session, interval: Interval, size: int) -> list[Run]:
     """Returns a bar of the SMT states of all cores together, followed by a legend in the same
     order. On the narrowest screens the legend is left out."""
-    cores, split = extent_of(session).pairs, interval.split
+    cores, split = shown_cpus(session).pairs, interval.split
     bar: Callable[[Sequence[float], int], list[Run]] = bounded_smt
     words: list[list[Run]]
     """Alternatives for the words beside the bar; the first that leaves room for the bar is
@@ -372,12 +372,12 @@ def tile_columns(known: Mapping[str, float], size: int) -> list[TileColumn]:
             break
         numbers[tile.key] = runs, used
         left -= used + TILE_GAP
-    placed: list[TileColumn] = []
+    columns: list[TileColumn] = []
     for tile in (tile for tile in _TILES if tile.key in numbers):
-        index, (runs, used) = len(placed), numbers[tile.key]
+        index, (runs, used) = len(columns), numbers[tile.key]
         extra = left * (index + 1) // len(numbers) - left * index // len(numbers)
-        placed.append(TileColumn(tile, used + TILE_GAP + extra, runs, used))
-    return placed
+        columns.append(TileColumn(tile, used + TILE_GAP + extra, runs, used))
+    return columns
 
 
 def tile_line(columns: Sequence[TileColumn]) -> list[Run]:
@@ -450,8 +450,10 @@ class TileHistory:
         fields = history.fields(self._metrics, self._session.shown, edges_ns)
         known = np.isfinite(fields)
         means = np.where(known, fields, 0.0).sum(2) / np.maximum(known.sum(2), 1)
-        others = history.machine(self._others, edges_ns)
-        return np.concatenate([means, np.where(np.isfinite(others), others, 0.0)], axis=1)
+        machine_values = history.machine(self._others, edges_ns)
+        return np.concatenate(
+            [means, np.where(np.isfinite(machine_values), machine_values, 0.0)], axis=1
+        )
 
 
 def _area_lines(values: Floats, tops: Floats, rows: int) -> list[str]:

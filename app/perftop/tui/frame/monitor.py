@@ -135,7 +135,7 @@ class Monitor(DirectScreen):
         choice, interval, status = self.choice, self.last.interval, self.last.status
         if status.paused is None or interval is None:
             choice.pinned_ns = choice.cursor_ns = choice.range_ns = self._range_start_ns = None
-            choice.held = None
+            choice.held_range = None
             return
         choice.cursor_ns = time_ns = interval.time_ns
         choice.range_ns = None
@@ -177,7 +177,7 @@ class Monitor(DirectScreen):
         if choice.range_ns is None or interval is None:
             self._controls.show_notice("select a range first: drag in a chart")
             return
-        choice.held = interval, self._top.verdict
+        choice.held_range = interval, self._top.verdict
         self._controls.show_notice("range held as B: now select A to compare them")
         self.refresh_view()
 
@@ -282,8 +282,8 @@ class Monitor(DirectScreen):
             await self.action_view(self._previous_view_id)
         elif self.choice.filter is not None:
             self.action_clear()
-        elif self.choice.held is not None:
-            self.choice.held = None
+        elif self.choice.held_range is not None:
+            self.choice.held_range = None
             self.refresh_view()
         elif self.last.status.paused is not None:
             if self.choice.range_ns is not None:
@@ -377,15 +377,15 @@ class Monitor(DirectScreen):
         self.choice.reverse = not self.choice.reverse
         self.refresh_view()
 
-    def action_metric(self, which: int | str) -> None:
+    def action_metric(self, metric: int | str) -> None:
         """Chooses the metric with this key, or moves this many metrics forward in the list."""
         if self.last.session is None:
             return
         field_keys = [field.key for field in heat_fields(self.last.session)]
-        if isinstance(which, int):
+        if isinstance(metric, int):
             index = field_keys.index(self.choice.metric) if self.choice.metric in field_keys else 0
-            which = field_keys[(index + which) % len(field_keys)]
-        self.choice.metric = which
+            metric = field_keys[(index + metric) % len(field_keys)]
+        self.choice.metric = metric
         self.refresh_view()
 
     def action_goto(self, cpu: int) -> None:

@@ -380,7 +380,10 @@ class Why(TextScreen):
 
 
 def help_page(
-    bindings: Sequence[Binding], right: Sequence[Section], more: Sequence[Section], size: int
+    bindings: Sequence[Binding],
+    right: Sequence[Section],
+    lower_sections: Sequence[Section],
+    size: int,
 ) -> list[Line]:
     """Returns all lines of the help, laid out for `size` columns."""
     title: Line = [(" help", "key"), ("   esc back   ", "dim"), ("j k", "dim"), (" scroll", "dim")]
@@ -395,7 +398,7 @@ def help_page(
         ]
     else:
         lines = _lines([*left, *right], size)
-    return [title, [], *lines, *_lines(more, size)]
+    return [title, [], *lines, *_lines(lower_sections, size)]
 
 
 def _lines(sections: Sequence[Section], size: int) -> list[Line]:
@@ -414,10 +417,10 @@ def _wrap_entry(entry: Entry, size: int) -> list[Line]:
     used = width(entry.term)
     column = max(TERM_WIDTH, used + 2) + 2
     room = max(MIN_WORDS_WIDTH, size - column)
-    first, *more = textwrap.wrap(entry.words, room) or [""]
+    first, *more_lines = textwrap.wrap(entry.words, room) or [""]
     gap = " " * (column - 2 - used)
     lines: list[Line] = [[("  ", "text"), *entry.term, (gap, "text"), (first, entry.style)]]
-    return lines + [[(" " * column, "text"), (words, entry.style)] for words in more]
+    return lines + [[(" " * column, "text"), (words, entry.style)] for words in more_lines]
 
 
 # --- the sections

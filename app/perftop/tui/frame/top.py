@@ -209,7 +209,7 @@ def header_line(
 
 def _machine_pieces(session: Session, status: Status, *, with_words: bool) -> list[Piece]:
     hello = session.hello
-    cores, cpus = len(machine.extent_of(session).cores), len(session.shown)
+    cores, cpus = len(machine.shown_cpus(session).cores), len(session.shown)
     pieces: list[Piece] = [(-1, [("perftop", "key")]), (1, [(safe_cells(hello.host), "bright")])]
     kind = hello.virtualisation
     if name := short_model(hello.identity.name):
@@ -264,11 +264,11 @@ def _sampling_pieces(
 def _cost_pieces(session: Session, interval: Interval | None, status: Status) -> list[Piece]:
     """Returns parts on the cost of monitoring, the skew, and the late and dropped samples. "late"
     counts the sample times at which no CPU was read. Both counts start with the probe."""
-    own = "n/a" if isnan(status.own_cpu_share) else f"{100 * status.own_cpu_share:.1f}"
+    cost_text = "n/a" if isnan(status.own_cpu_share) else f"{100 * status.own_cpu_share:.1f}"
     # recordings do not have the cost of the app
     whose = "own" if status.replay is None else "probe"
-    label = f"{whose} ".rjust(len(whose) + 5 - len(own))
-    pieces: list[Piece] = [(3, [(label, "dim"), (own, "text"), (" %", "dim")])]
+    label = f"{whose} ".rjust(len(whose) + 5 - len(cost_text))
+    pieces: list[Piece] = [(3, [(label, "dim"), (cost_text, "text"), (" %", "dim")])]
     if interval is not None and session.hello.virtualisation is None:
         skew = f"{interval.skew_s * 1e6:.0f}"
         style = "warn" if interval.skew_s * 1e9 > MAX_SKEW * session.hello.sample_ns else "text"
@@ -512,8 +512,10 @@ def alert_line(
             pieces=tuple(p for p in pieces if p.removeprefix("clock ") not in text),
         )  # fmt: skip
         del groups[wrong]
-    more = [f"{episode_style.sign(g[0])} {text}" for g, text in zip(groups, texts, strict=True)]
-    return verdict_line(verdict, size, more)
+    episode_texts = [
+        f"{episode_style.sign(g[0])} {text}" for g, text in zip(groups, texts, strict=True)
+    ]
+    return verdict_line(verdict, size, episode_texts)
 
 
 def _message_line(text: str, style: str, size: int) -> Line:

@@ -103,7 +103,7 @@ CLOCK_STEP_HZ = 1e9
 """The ends of a clock's scale are multiples of this, in Hz."""
 
 
-def _may_be_bounds(session: Session) -> bool:
+def _may_be_bounded(session: Session) -> bool:
     """Returns whether the SMT states may be known only within bounds: if no counter shows them, or
     if the counter's calibration factor is not settled and can still be refused."""
     key = session.reader.splitter.any_counter()
@@ -132,8 +132,8 @@ class ChartDrawer:
     def __init__(self, session: Session, units: Sequence[Unit], *, counted: bool) -> None:
         self._session, self._units, self._counted = session, units, counted
         rows = [row for unit in units for row in unit.rows]
-        at = {row: i for i, row in enumerate(rows)}
-        self._cpus_of_units = [[at[row] for row in unit.rows] for unit in units]
+        index_of_row = {row: i for i, row in enumerate(rows)}
+        self._cpus_of_units = [[index_of_row[row] for row in unit.rows] for unit in units]
         """For each unit, the indices of its CPUs in arrays of CPU values."""
         self._first = np.array([rows[0] for rows in self._cpus_of_units], int)
         self._last = np.array([rows[-1] for rows in self._cpus_of_units], int)
@@ -148,8 +148,8 @@ class ChartDrawer:
         keys = ["util", *account, *(("busy_hz", "ipc") if counted else ())]
         lookups: dict[str, Lookup] = {}
         if counted:  # there are pairs only if clocks are counted
-            lookups["cores"] = lambda history, at: history.cores(cores, at)
-        self._may_be_bounds_only = _may_be_bounds(session)
+            lookups["cores"] = lambda history, index_of_row: history.cores(cores, index_of_row)
+        self._may_be_bounded = _may_be_bounded(session)
         self.past = ColumnHistory(session, keys, rows, lookups)
         self._top = 1.0
         self._scale_tops: dict[int, float] = {}
@@ -174,14 +174,14 @@ class ChartDrawer:
             for i, area in zip(unit_indices, unit_areas, strict=True):
                 unit_charts[i].area = area
         if self._counted:
-            busier = self._busiest_cpu_values()
-            how = self._add_clock_charts(unit_charts, busier, episodes, rows, look)
+            busiest_values = self._busiest_cpu_values()
+            gap_states = self._add_clock_charts(unit_charts, busiest_values, episodes, rows, look)
             for chart, lost_s in zip(
-                unit_charts, self._lost_seconds(busier, how, span_ns), strict=True
+                unit_charts, self._lost_seconds(busiest_values, gap_states, span_ns), strict=True
             ):
                 chart.lost_s = lost_s
             if rate_rows:
-                self._add_rate_charts(unit_charts, busier["ipc"], episodes, rate_rows, look)
+                self._add_rate_charts(unit_charts, busiest_values["ipc"], episodes, rate_rows, look)
         return unit_charts
 
     def _account_charts(
@@ -189,9 +189,9 @@ class ChartDrawer:
     ) -> list[list[list[Run]]]:
         """Returns the uses of CPU time. The account divides the busy time, which is measured more
         finely than the ticks of the account."""
-        at = [self._cpus_of_units[i][0] for i in which]
+        cpu_indices = [self._cpus_of_units[i][0] for i in which]
         busy, user, kernel, steal = (
-            self.past.series(key)[at] for key in ("util", "user", "system", "steal")
+            self.past.series(key)[cpu_indices] for key in ("util", "user", "system", "steal")
         )
         with np.errstate(divide="ignore", invalid="ignore"):
             part = kernel / (user + kernel)
@@ -215,7 +215,7 @@ class ChartDrawer:
         is_second = np.isnan(first) & np.isfinite(second)
         lp0, lp1 = np.where(is_second, lp1, lp0), np.where(is_second, lp0, lp1)
         open_, unknown, axis = np.zeros(both.shape), np.isnan(both), self.past.axis
-        if self._may_be_bounds_only and np.count_nonzero(
+        if self._may_be_bounded and np.count_nonzero(
             unknown[:, axis.columns - axis.known_columns :]
         ):
             low, high = bounds(first, second)
@@ -228,17 +228,22 @@ class ChartDrawer:
         return draw_to_lines(charts.states, values, rows, look)
 
     def _episode_columns(
-        self, which: Sequence[int], episodes: Sequence[Episode], name: str, over: int, now: int
+        self,
+        which: Sequence[int],
+        episodes: Sequence[Episode],
+        name: str,
+        ended_marker: int,
+        running_marker: int,
     ) -> Ints:
-        """Returns markers of episodes that make the number `name` worse, (charts, columns): `now`
-        during a running episode, `over` during an ended one, else 0."""
+        """Returns markers of episodes that make the number `name` worse, (charts, columns);
+        0 where there is none."""
         axis = self.past.axis
         markers = np.zeros((len(which), axis.columns), np.intp)
         for episode in episodes:
             visible = axis.cells_of(episode) if lowered_chart(episode) == name else None
             if visible is None:
                 continue
-            value = now if is_running_at(episode, axis.now_ns) else over
+            value = running_marker if is_running_at(episode, axis.now_ns) else ended_marker
             affected = [n for n, i in enumerate(which)
                    if not {*self._units[i].cpus}.isdisjoint(episode.cpus)]  # fmt: skip
             columns = slice(visible[0].start, visible[0].stop)
@@ -258,49 +263,56 @@ class ChartDrawer:
         keys, values = self.past.metrics, self.past.of_cpus
         util = values[keys.index("util")]
         rank = np.where(np.isnan(util), -1.0, util.round(2))  # as in `busiest_rows`
-        later = rank[self._last] > rank[self._first]
-        found = np.where(later, values[:, self._last], values[:, self._first])
-        return dict(zip(keys, found, strict=True))
+        is_last_busier = rank[self._last] > rank[self._first]
+        busiest_values = np.where(is_last_busier, values[:, self._last], values[:, self._first])
+        return dict(zip(keys, busiest_values, strict=True))
 
     def _add_clock_charts(
-        self, all_charts: list[UnitCharts], busier: Mapping[str, Floats],
+        self, all_charts: list[UnitCharts], busiest_values: Mapping[str, Floats],
         episodes: Sequence[Episode], rows: int, look: Look,
     ) -> Ints:  # fmt: skip
         """Adds the charts of clocks. Returns the state of each column, (units, columns)."""
-        hz = busier["busy_hz"]
+        hz = busiest_values["busy_hz"]
         all_units = [*range(len(self._units))]
-        how = np.zeros(hz.shape, np.intp)
+        gap_states = np.zeros(hz.shape, np.intp)
         for number, gap in enumerate(charts.GAP_CAUSES):
-            alike = [e for e in episodes if gap_cause(e.kind, e.cause) == gap]
-            if alike:
+            unit_indices = [e for e in episodes if gap_cause(e.kind, e.cause) == gap]
+            if unit_indices:
                 codes = charts.ENDED_GAP + number, charts.LOSING + number
-                columns = self._episode_columns(all_units, alike, "clock", *codes)
-                how = np.where(columns, columns, how)
-        asleep = ~(busier["util"] >= MIN_AWAKE_UTIL)
-        how[asleep & (how == charts.AWAKE)] = charts.ASLEEP
+                columns = self._episode_columns(all_units, unit_indices, "clock", *codes)
+                gap_states = np.where(columns, columns, gap_states)
+        asleep = ~(busiest_values["util"] >= MIN_AWAKE_UTIL)
+        gap_states[asleep & (gap_states == charts.AWAKE)] = charts.ASLEEP
         ceiling = self.past.series("cores")[:, -1]
         low, high = self._clock_ends(hz, ceiling)
         losses = np.nan_to_num(ceiling - hz)[:, 1::2] / 1e9
         ends = zip(low.tolist(), high.tolist(), strict=True)
         for unit_charts, columns, loss, (floor_hz, top_hz) in zip(
-            all_charts, _by_column(hz, ceiling, how), losses.tolist(), ends, strict=True
+            all_charts, _by_column(hz, ceiling, gap_states), losses.tolist(), ends, strict=True
         ):
             lines = rows_of(charts.clock_area(columns, (floor_hz, top_hz), rows, look))
             unit_charts.clock = charts.with_gap_numbers(lines, loss)
             unit_charts.low_hz, unit_charts.high_hz = floor_hz, top_hz
-        return how
+        return gap_states
 
     def _lost_seconds(
-        self, busier: Mapping[str, Floats], how: Ints, span_ns: tuple[int, int]
+        self, busiest_values: Mapping[str, Floats], gap_states: Ints, span_ns: tuple[int, int]
     ) -> list[list[float]]:
         """Returns, by unit and cause, the running time of the busier CPU that was lost below its
         ceiling, in seconds. A gap outside episodes has no known cause."""
         axis, ceiling = self.past.axis, self.past.series("cores")[:, -1]
         ends_ns = axis.edges.clip(*span_ns)
         with np.errstate(divide="ignore", invalid="ignore"):
-            lost = busier["util"] * (1 - busier["busy_hz"] / ceiling) * np.diff(ends_ns) / 1e9
-        lost = np.where((how == charts.ASLEEP) | (lost < 0), 0.0, np.nan_to_num(lost))
-        causes = np.where(how < charts.LOSING, 0, (how - charts.LOSING) % len(charts.GAP_CAUSES))
+            lost = (
+                busiest_values["util"]
+                * (1 - busiest_values["busy_hz"] / ceiling)
+                * np.diff(ends_ns)
+                / 1e9
+            )
+        lost = np.where((gap_states == charts.ASLEEP) | (lost < 0), 0.0, np.nan_to_num(lost))
+        causes = np.where(
+            gap_states < charts.LOSING, 0, (gap_states - charts.LOSING) % len(charts.GAP_CAUSES)
+        )
         count, units = len(charts.GAP_CAUSES), len(causes)
         keys = causes + count * np.arange(units)[:, None]
         sums = np.bincount(keys.ravel(), lost.ravel(), count * units)
@@ -313,15 +325,17 @@ class ChartDrawer:
         and only ever grows."""
         low, high = np.zeros(len(hz)), np.zeros(len(hz))
         base = self._session.hello.base_hz
-        for kind, alike in enumerate(self._units_by_type):
-            most = float(np.fmax.reduce(ceiling[alike], axis=None, initial=0.0))
-            most = most or float(np.fmax.reduce(hz[alike], axis=None, initial=CLOCK_STEP_HZ))
-            top = ceil(most / CLOCK_STEP_HZ - 1e-6) * CLOCK_STEP_HZ
+        for kind, unit_indices in enumerate(self._units_by_type):
+            highest_hz = float(np.fmax.reduce(ceiling[unit_indices], axis=None, initial=0.0))
+            highest_hz = highest_hz or float(
+                np.fmax.reduce(hz[unit_indices], axis=None, initial=CLOCK_STEP_HZ)
+            )
+            top = ceil(highest_hz / CLOCK_STEP_HZ - 1e-6) * CLOCK_STEP_HZ
             self._scale_tops[kind] = top = max(top, self._scale_tops.get(kind, 0.0))
             base_hz = base.hz if base is not None else top / 2
             floor_hz = floor(base_hz / CLOCK_STEP_HZ) * CLOCK_STEP_HZ
-            low[alike] = min(floor_hz, top - 2 * CLOCK_STEP_HZ)
-            high[alike] = top
+            low[unit_indices] = min(floor_hz, top - 2 * CLOCK_STEP_HZ)
+            high[unit_indices] = top
         return np.maximum(low, 0.0), high
 
     def _add_rate_charts(
@@ -332,12 +346,12 @@ class ChartDrawer:
         CPU that is losing IPC, that CPU's values replace them."""
         running = [e for e in episodes if is_running_at(e, self.past.axis.now_ns)]
         for i, unit in enumerate(self._units):
-            if (at := find_losing_cpu(unit.cpus, running)) is not None:
-                values[i] = self.past.series("ipc")[self._cpus_of_units[i][at]]
+            if (losing_cpu := find_losing_cpu(unit.cpus, running)) is not None:
+                values[i] = self.past.series("ipc")[self._cpus_of_units[i][losing_cpu]]
         self._top = axis_top(values, IPC_SCALE_ENDS, self._top)
         all_units = [*range(len(self._units))]
-        how = self._episode_columns(all_units, episodes, "IPC", charts.AWAKE, charts.LOSING)
-        for unit_charts, columns in zip(all_charts, _by_column(values, how), strict=True):
+        states = self._episode_columns(all_units, episodes, "IPC", charts.AWAKE, charts.LOSING)
+        for unit_charts, columns in zip(all_charts, _by_column(values, states), strict=True):
             unit_charts.rate = rows_of(charts.rate(columns, self._top, rows, look))
 
 
@@ -446,11 +460,11 @@ class TaskLanes:
         ends_ns = axis.end_ns - axis.bin_ns * np.arange(columns - 1, -1, -1.0)
         times_ns = self._times_ns
         # A record covers the time before it; the newest columns have no record yet.
-        at = times_ns.searchsorted(ends_ns).clip(0, max(0, len(times_ns) - 1))
+        record_of_column = times_ns.searchsorted(ends_ns).clip(0, max(0, len(times_ns) - 1))
         if len(times_ns):
-            is_far = np.abs(times_ns[at] - ends_ns) > MAX_TASKS_AGE_NS
-            at = np.where(is_far, len(times_ns), at)
-        shares, self._record_of_column = self._record_shares[:, at], at
+            is_far = np.abs(times_ns[record_of_column] - ends_ns) > MAX_TASKS_AGE_NS
+            record_of_column = np.where(is_far, len(times_ns), record_of_column)
+        shares, self._record_of_column = self._record_shares[:, record_of_column], record_of_column
         known = shares.sum(axis=2)
         with np.errstate(divide="ignore", invalid="ignore"):
             self._scale = np.where(known > util, util / known, np.where(np.isnan(util), nan, 1.0))
@@ -498,10 +512,10 @@ class TaskLanes:
                     parts.append(first_part + place.get(name, _OTHERS_INDEX))
                     shares.append(share)
                     waits.append(wait)
-        at = np.array(parts, int)
-        sums = np.bincount(at, shares, units * records * TAKERS).reshape(units, records, TAKERS)
+        bins = np.array(parts, int)
+        sums = np.bincount(bins, shares, units * records * TAKERS).reshape(units, records, TAKERS)
         self._record_shares = sums / self._cpu_counts[..., None]
-        counts = np.bincount(at // TAKERS, np.nan_to_num(waits), units * records)
+        counts = np.bincount(bins // TAKERS, np.nan_to_num(waits), units * records)
         self._waiting_counts = counts.astype(float).reshape(units, records)
 
     def _name(self, pid: int, comm: str) -> str:
@@ -559,8 +573,8 @@ class TaskLanes:
         """Returns a run of letters, in which the name follows the letter where there is room."""
         for letter, name in zip(charts.TAKER_LETTERS, map(safe_cells, self._names), strict=False):
             words = f"{letter}={name} "
-            for found in re.finditer(f"{letter}{{{len(words) + 1},}}", signs):
-                signs = signs[: found.start()] + words + signs[found.start() + len(words) :]
+            for match in re.finditer(f"{letter}{{{len(words) + 1},}}", signs):
+                signs = signs[: match.start()] + words + signs[match.start() + len(words) :]
         return [(signs, key)]
 
     def sums(self, unit: int, rows: int, look: Look) -> list[list[Run]]:

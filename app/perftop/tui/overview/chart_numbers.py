@@ -67,16 +67,16 @@ def units(places: Places, order: Sequence[int], *, counted: bool) -> list[Unit]:
     """Returns a unit for each core, or for each CPU if there are no counters, in the order in which
     they are drawn. `order`: indices of places."""
     units = []
-    for at in order:
-        place = places.places[at]
+    for index in order:
+        place = places.places[index]
         core = [(place.rows, place.cpus)]
         cpus = [((row,), (cpu,)) for row, cpu in zip(place.rows, place.cpus, strict=True)]
         for unit_rows, unit_cpus in core if counted else cpus:
             name = f"CPU {unit_cpus[0]}"
             if len(unit_rows) > 1:
-                name = f"core {places.name(at, 'CPU number')}"
+                name = f"core {places.name(index, 'CPU number')}"
             units.append(
-                Unit(at, place.core_index, unit_rows, unit_cpus, place.package, place.type, name)
+                Unit(index, place.core_index, unit_rows, unit_cpus, place.package, place.type, name)
             )
     return units
 
@@ -127,29 +127,36 @@ class Moment:
 
     def numbers(self, unit: Unit, *, chosen: bool) -> UnitValues:
         row = unit.rows[self._lead[unit.core_index] if unit.is_pair else 0]
-        going = self.running_episodes(unit)
-        own = [e for e in going if not self._row_episodes.is_package_wide(e, unit.rows[0])]
-        worst = next((e for e in own if episode_style.is_loss(e)), own[0] if own else None)
+        running_episodes = self.running_episodes(unit)
+        own_episodes = [
+            e for e in running_episodes if not self._row_episodes.is_package_wide(e, unit.rows[0])
+        ]
+        worst = next(
+            (e for e in own_episodes if episode_style.is_loss(e)),
+            own_episodes[0] if own_episodes else None,
+        )
         shares = self._states(unit) if unit.is_pair else self._account(row)
-        dropped = self._dropped[unit.core_index] or "clock" in map(lowered_chart, going)
-        lowers = next((e for e in own if lowered_chart(e) == "IPC"), None)
-        lowered = None if lowers is None else find_losing_cpu(unit.cpus, own)
-        rated = row if lowered is None else unit.rows[lowered]
+        is_dropped = self._dropped[unit.core_index] or "clock" in map(
+            lowered_chart, running_episodes
+        )
+        ipc_episode = next((e for e in own_episodes if lowered_chart(e) == "IPC"), None)
+        losing_cpu = None if ipc_episode is None else find_losing_cpu(unit.cpus, own_episodes)
+        ipc_row = row if losing_cpu is None else unit.rows[losing_cpu]
         util, hz, _ = self._account_of_cpu(row)
-        *_, ipc = self._account_of_cpu(rated)
+        *_, ipc = self._account_of_cpu(ipc_row)
         # The IPC is that of one CPU, so that CPU's tasks come first.
-        cpus = sorted(unit.cpus, key=lambda cpu: cpu != unit.cpus[unit.rows.index(rated)])
+        cpus = sorted(unit.cpus, key=lambda cpu: cpu != unit.cpus[unit.rows.index(ipc_row)])
         tasks = [task for cpu in cpus for task in sorted(self._tasks.get(cpu, ()), reverse=True)]
         if not unit.is_pair:
             tasks.sort(reverse=True)
         return UnitValues(
             unit.name, ",".join(map(str, unit.cpus)) if unit.is_pair else "",
-            shares, frozenset(filter(None, map(lowered_chart, own))),
+            shares, frozenset(filter(None, map(lowered_chart, own_episodes))),
             self._doubtful_shares(unit, shares),
             _sign_run(worst), _task_names(tasks, self._numbers, unit), hz,
             self._ceiling_hz[unit.core_index],
-            (theme.DROPPED, "alarm") if dropped else (" ", "text"),
-            ipc, _sign_run(lowers), any(self._online[row] for row in unit.rows),
+            (theme.DROPPED, "alarm") if is_dropped else (" ", "text"),
+            ipc, _sign_run(ipc_episode), any(self._online[row] for row in unit.rows),
             self._share_texts(unit) if unit.is_pair else {},
             util < MIN_AWAKE_UTIL, chosen, self._clock, self._waiting_tasks(unit),
         )  # fmt: skip
@@ -256,7 +263,7 @@ class UnitValues:
     """The CPU numbers of a core; '' for a single CPU."""
     shares: Mapping[str, float]
     """Shares of the unit's time, by name. The available shares depend on the machine."""
-    lowered: frozenset[str] = frozenset()
+    lowered_names: frozenset[str] = frozenset()
     """Names of the metrics that a running episode makes worse."""
     suspect_names: frozenset[str] = frozenset()
     """Names of the metrics with a suspect counter."""
@@ -266,10 +273,10 @@ class UnitValues:
     """Names of the tasks that run on the unit, the busiest first."""
     hz: float = nan
     ceiling_hz: float = nan
-    dropped: Run = (" ", "text")
+    drop_sign: Run = (" ", "text")
     """Mark after the clock; blank unless the clock is below its ceiling."""
     ipc: float = nan
-    loser: Run = (" ", "text")
+    ipc_sign: Run = (" ", "text")
     """Mark after the IPC: the sign of the episode that lowers it."""
     is_online: bool = True
     texts: Mapping[str, str] = field(default_factory=dict)
@@ -297,7 +304,7 @@ def _share_cell(values: UnitValues, name: str, size: int) -> Run:
         return f"{'–':>{size}}", "faint"
     if name in values.suspect_names:
         return f"{f'{DOUBTED_SIGN}{100 * value:.1f}':>{size}}", "dim"
-    key = "alarm" if name in values.lowered else "dim" if value < DIM_SHARE else "text"
+    key = "alarm" if name in values.lowered_names else "dim" if value < DIM_SHARE else "text"
     return f"{100 * value:>{size}.1f}", key
 
 
@@ -337,7 +344,7 @@ def _share_piece(values: UnitValues, name: str, *, colour: bool) -> list[Run]:
     if name not in _LEGEND:
         return [(f"  {name}", "dim"), value]
     sign, key = _LEGEND[name]
-    if name in values.lowered:
+    if name in values.lowered_names:
         key = "alarm"
     elif colour and name != "steal":
         sign = theme.USER
@@ -391,9 +398,11 @@ def _framed(values: UnitValues, lines: list[list[Run]], rows: int, size: int) ->
     """Returns the lines with a left margin added: the bar that marks the selected unit, and the
     episode sign."""
     framed = []
-    for at in range(rows):
-        line = merge_runs([(" ", "text"), *(lines[at] if at < len(lines) else [])], size - 3)
-        sign = values.sign if at == 0 else (" ", "text")
+    for line_index in range(rows):
+        line = merge_runs(
+            [(" ", "text"), *(lines[line_index] if line_index < len(lines) else [])], size - 3
+        )
+        sign = values.sign if line_index == 0 else (" ", "text")
         if not values.is_chosen:
             framed.append([(" ", "text"), sign, *line, (" ", "text")])
             continue
@@ -440,20 +449,22 @@ def numbers_beside_clock(
     chart of its own."""
     unit = values.clock
     key = "dim" if values.is_asleep else "bright"
-    run = _number_cell(values.hz * unit.per_hz, unit.digits, key, lowered="clock" in values.lowered)
-    now: list[Run] = [run, (" ", "text"), values.dropped]
+    run = _number_cell(
+        values.hz * unit.per_hz, unit.digits, key, lowered="clock" in values.lowered_names
+    )
+    clock_runs: list[Run] = [run, (" ", "text"), values.drop_sign]
     rate: list[Run] = [
-        _number_cell(values.ipc, 2, key, lowered="IPC" in values.lowered),
+        _number_cell(values.ipc, 2, key, lowered="IPC" in values.lowered_names),
         (" IPC", "dim"),
     ]
     if rows == 2:
-        return [merge_runs(now, RIGHT_WIDTH), merge_runs(rate if ipc else [], RIGHT_WIDTH)]
+        return [merge_runs(clock_runs, RIGHT_WIDTH), merge_runs(rate if ipc else [], RIGHT_WIDTH)]
     lines: list[list[Run]] = [[] for _ in range(rows)]
     at_clock, at_ceiling = (row_of_clock(hz, ends, rows) for hz in (values.hz, values.ceiling_hz))
     at_ceiling = min(at_ceiling, rows - 2 - ipc)
     at_clock = max(at_ceiling + 1, min(at_clock, rows - 1 - ipc))
     lines[at_ceiling] = [_number_cell(values.ceiling_hz * unit.per_hz, unit.digits, "dim")]
-    lines[at_clock] = now
+    lines[at_clock] = clock_runs
     if ipc:
         lines[at_clock + 1] = rate
     elif not lines[-1]:
@@ -467,8 +478,8 @@ def numbers_beside_rate(values: UnitValues, rows: int) -> list[list[Run]]:
     lines: list[list[Run]] = [[] for _ in range(rows)]
     lines[-1] = [("   0", "faint")] if rows > 2 else []
     style = "dim" if values.is_asleep else "bright"
-    ipc = _number_cell(values.ipc, 2, style, lowered="IPC" in values.lowered)
-    lines[max(0, rows // 2 - 1)] = [ipc, (" ", "text"), values.loser]
+    ipc = _number_cell(values.ipc, 2, style, lowered="IPC" in values.lowered_names)
+    lines[max(0, rows // 2 - 1)] = [ipc, (" ", "text"), values.ipc_sign]
     return [merge_runs(line, RIGHT_WIDTH - 1) for line in lines]
 
 

@@ -98,7 +98,7 @@ class Charts:
         is_page = self._cores is not None
         if (is_page or places.threads <= 2) and places.places and session.history is not None:
             shown_cores = session.shown_cores() if self._cores is None else self._cores
-            cores = [session.cores[at] for at in shown_cores]
+            cores = [session.cores[position] for position in shown_cores]
             charts = len(cores) if self.counted else sum(map(len, cores))
             packages = 1 if is_page else places.packages
             self._plan = chart_plan(
@@ -151,7 +151,7 @@ class Charts:
             last_unit = self._units[-1]
             self._axis_lines = [
                 self._axes(plan, unit, episodes, axes, last=unit is last_unit)
-                if plan.axes or unit is last_unit else []
+                if plan.has_own_axes or unit is last_unit else []
                 for unit in self._units
             ]  # fmt: skip
         has_lanes = plan.lane_rows or self._cores is not None
@@ -170,8 +170,10 @@ class Charts:
             begins = i == 0 or (grouped and unit.package != packages[i - 1])
             if plan.headings and begins:
                 sign, name = moment.package_sign(unit.package), package_name(unit.package)
-                heading = merge_runs([(" ", "text"), sign, (f" {name}", "bright")], plan.block)
-                rule: list[Run] = [(theme.RULE * (plan.width - plan.block - 1), "rule")]
+                heading = merge_runs(
+                    [(" ", "text"), sign, (f" {name}", "bright")], plan.block_width
+                )
+                rule: list[Run] = [(theme.RULE * (plan.width - plan.block_width - 1), "rule")]
                 heading += rule if i else self._legend(plan, clock.name, look)
                 self._add(None, [heading])
             unit_cpus = self._places.places[unit.core_index].cpus
@@ -243,12 +245,12 @@ class Charts:
         assert plan is not None
         if plan.kind == "columns":
             right = clock_columns.column_width(plan.width) + clock_columns.GAP
-            return [(x + plan.block, plan.chart_width, 2) for x in (0, right)]
-        spans = [(plan.block, plan.columns, 1)]
+            return [(x + plan.block_width, plan.chart_width, 2) for x in (0, right)]
+        spans = [(plan.block_width, plan.columns, 1)]
         if plan.counted:
-            x = plan.block + plan.columns + _GAP
+            x = plan.block_width + plan.columns + _GAP
             spans.append((x, plan.chart_width, 2))
-            if plan.rates:
+            if plan.has_rates:
                 spans.append((x + plan.chart_width + plan.clock_right + _GAP - 1,
                               plan.chart_width, 2))  # fmt: skip
         return spans
@@ -281,9 +283,9 @@ class Charts:
             if choice.ranges_ns:
                 lines = [restyle_cells(line, faded_from, first + cells, FADED) for line in lines]
             if choice.cursor_ns is not None:
-                at = first + axis.bin(choice.cursor_ns) // cell_columns
-                if first <= at < first + cells:
-                    lines = [overlaid(line, at, [(CURSOR, "bright")]) for line in lines]
+                x = first + axis.bin(choice.cursor_ns) // cell_columns
+                if first <= x < first + cells:
+                    lines = [overlaid(line, x, [(CURSOR, "bright")]) for line in lines]
         return lines
 
     def _draw_label(self, line: list[Run], choice: Choice) -> list[Run]:
@@ -295,8 +297,10 @@ class Charts:
         first, cells, cell_columns = self.chart_cells()[0]
         axis = replace(axis, cell_columns=cell_columns)
         text = f" {clock_time(self._session.unix(choice.cursor_ns))} "
-        at = first + axis.bin(choice.cursor_ns) // cell_columns - len(text) // 2
-        for name, (start_ns, end_ns) in choice.ranges_ns.items() if self._plan.times else ():
+        x = first + axis.bin(choice.cursor_ns) // cell_columns - len(text) // 2
+        for name, (start_ns, end_ns) in (
+            choice.ranges_ns.items() if self._plan.has_times_line else ()
+        ):
             begin, end = (
                 max(0, min(cells, (axis.bin(ns) + 1) // cell_columns)) for ns in (start_ns, end_ns)
             )
@@ -308,9 +312,9 @@ class Charts:
             line = overlaid(line, first + begin, [(bracket, style)], whole_words=True)
             if end_ns == choice.cursor_ns:  # the time is written beside the bracket
                 is_right = begin + size + 1 + len(text) <= cells
-                at = first + begin + (size + 1 if is_right else -len(text) - 1)
-        at = max(first, min(first + cells - len(text), at))
-        return overlaid(line, at, [(text, "label")], whole_words=True)
+                x = first + begin + (size + 1 if is_right else -len(text) - 1)
+        x = max(first, min(first + cells - len(text), x))
+        return overlaid(line, x, [(text, "label")], whole_words=True)
 
     def _add(self, row: int | None, lines: list[list[Run]]) -> None:
         self.lines += lines
@@ -336,7 +340,7 @@ class Charts:
             words = f"clock, {clock_unit}"
         clock = merge_runs([(words, "dim")], room)
         runs = [*merge_runs(legend, plan.columns), (" " * _GAP, "text"), *clock]
-        if plan.rates:
+        if plan.has_rates:
             wordings = ("IPC of the busier or losing thread", "IPC of one thread")
             words = next((w for w in wordings if is_pair and len(w) <= plan.chart_width), "IPC")
             runs += [(" " * (_GAP - 1), "text"), *merge_runs([(words, "dim")], plan.chart_width)]
@@ -358,24 +362,26 @@ class Charts:
         marks = self._session.marks
         if plan.kind == "columns":
             half, gap = (len(self._units) + 1) // 2, clock_columns.SIDE_WIDTH + clock_columns.GAP
-            segments = [(plan.block, axes[1], on_units(self._units[:half]), marks),
-                        (gap + plan.block, axes[1], on_units(self._units[half:]), [])]  # fmt: skip
+            block, right_block = plan.block_width, gap + plan.block_width
+            segments = [(block, axes[1], on_units(self._units[:half]), marks),
+                        (right_block, axes[1], on_units(self._units[half:]), [])]  # fmt: skip
         else:
-            own = on_units([unit] if plan.axes else self._units)
-            others = [("clock", _GAP)] if plan.counted else []
-            others += [("IPC", plan.clock_right + _GAP - 1)] if plan.rates else []
-            names = dict(others)
-            segments = [(plan.block, axes[0], [e for e in own if lowered_chart(e) not in names],
-                         marks)]  # fmt: skip
-            segments += [(gap, axes[1], [e for e in own if lowered_chart(e) == name], [])
-                         for name, gap in others]  # fmt: skip
+            axis_episodes = on_units([unit] if plan.has_own_axes else self._units)
+            right_charts = {"clock": _GAP} if plan.counted else {}
+            right_charts |= {"IPC": plan.clock_right + _GAP - 1} if plan.has_rates else {}
+            left_episodes = [e for e in axis_episodes if lowered_chart(e) not in right_charts]
+            segments = [(plan.block_width, axes[0], left_episodes, marks)]
+            segments += [(gap, axes[1], [e for e in axis_episodes if lowered_chart(e) == name], [])
+                         for name, gap in right_charts.items()]  # fmt: skip
         line, times = list[Run](), list[Run]()
         for gap, (axis, ticks), shown, named in segments:
             blank: Run = (" " * gap, "text")
-            line += [blank, *time_axis.tick_line(axis, shown, ticks, times_inside=not plan.times,
-                                                 marks=named)]  # fmt: skip
+            line.append(blank)
+            line += time_axis.tick_line(
+                axis, shown, ticks, times_inside=not plan.has_times_line, marks=named
+            )
             times += [blank, *time_axis.times_line(axis, ticks)]
-        return [line, times] if last and plan.times else [line]
+        return [line, times] if last and plan.has_times_line else [line]
 
 
 def _are_contiguous(groups: Sequence[object]) -> bool:
@@ -389,7 +395,7 @@ def _titled_lines(
 ) -> list[list[Run]]:
     bar: Run = (chart_numbers.SELECTION_BAR, "key") if values.is_chosen else (" ", "text")
     lines = [
-        chart_numbers.title_runs(values, plan.block + plan.columns, colour=look == "colour"),
+        chart_numbers.title_runs(values, plan.block_width + plan.columns, colour=look == "colour"),
         *([bar, (f"{mark} ", "faint"), *area]
           for mark, area in zip(chart_numbers.scale_marks(plan.area_rows, plan.queue_rows),
                                 lanes.queue(unit, plan.queue_rows, look) + charts.area,
@@ -422,7 +428,7 @@ def _with_numbers_beside(
         return [[*block, *area, (" " * _GAP, "text"), *part]
                 for block, area, part in zip(left, areas, sums, strict=True)]  # fmt: skip
     right = chart_numbers.numbers_beside_clock(
-        values, (charts.low_hz, charts.high_hz), rows, ipc=not plan.rates
+        values, (charts.low_hz, charts.high_hz), rows, ipc=not plan.has_rates
     )
     lines = [
         [*block, *area, (" " * _GAP, "text"), *clock, *numbers]
@@ -430,7 +436,7 @@ def _with_numbers_beside(
     ]
     if plan.has_causes:
         lines = [[*line, *cause] for line, cause in zip(lines, charts.causes, strict=True)]
-    if plan.rates:
+    if plan.has_rates:
         rate: list[list[Run]] = [*charts.rate]
         if len(rate) < rows:
             size = plan.chart_width
@@ -512,9 +518,9 @@ class Plan:
     """Lines of each chart and its lane."""
     gap: int
     """Blank lines between charts."""
-    axes: bool
+    has_own_axes: bool
     """Whether each chart has its own axis; else there is one axis below the last chart."""
-    times: bool
+    has_times_line: bool
     """Whether times have a separate line; else they are written into the axis."""
     blank: int
     """Blank lines before the panels."""
@@ -547,36 +553,36 @@ class Plan:
         return self.clock_right > RIGHT_WIDTH
 
     @property
-    def block(self) -> int:
+    def block_width(self) -> int:
         """Width of the names and numbers, or of the scale, to the left of a chart, in cells."""
         if self.kind == "beside":
             return WIDE_BLOCK_WIDTH if self.rows == 2 else BLOCK_WIDTH
         return SCALE_WIDTH if self.kind == "titled" else clock_columns.NAME_WIDTH
 
     @property
-    def rates(self) -> bool:
+    def has_rates(self) -> bool:
         """Whether there is an IPC chart beside each clock chart."""
         return self.counted and self.kind == "beside" and self.width >= MIN_WIDTH_FOR_RATES
 
     @property
     def rate_rows(self) -> int:
         """Lines of an IPC chart; 0 if there are none. A tall chart has a line of tasks above it."""
-        return 0 if not self.rates else self.rows - 1 if self.rows > 2 else self.rows
+        return 0 if not self.has_rates else self.rows - 1 if self.rows > 2 else self.rows
 
     @property
     def chart_width(self) -> int:
         """Width of a chart of the clock or the IPC, in cells."""
         if self.kind == "columns":
             return clock_columns.chart_width(self.width)
-        room = self.width - self.block - self.clock_right - _GAP
-        return (room - RIGHT_WIDTH - _GAP + 2) // 4 if self.rates else room // 3
+        room = self.width - self.block_width - self.clock_right - _GAP
+        return (room - RIGHT_WIDTH - _GAP + 2) // 4 if self.has_rates else room // 3
 
     @property
     def columns(self) -> int:
         """Columns of time of each chart; a cell of a clock or IPC chart has two."""
         if self.counted:
             return 2 * self.chart_width
-        return self.width - self.block - 1 - (SUMS_WIDTH + _GAP if self.has_sums else 0)
+        return self.width - self.block_width - 1 - (SUMS_WIDTH + _GAP if self.has_sums else 0)
 
 
 def chart_plan(
@@ -624,6 +630,6 @@ def _two_column_plan(charts: int, height: int, width: int, headings: int) -> Pla
         if (rows := room // lines) >= 3:
             rows = min(rows, 3 + int(_GROWTH_SHARE * max(0, height - _GROWTH_HEIGHT)) // lines)
             used = 3 + headings + gap * (lines - headings) + lines * rows
-            return Plan(width, True, "columns", rows, gap, axes=False, times=True, blank=0,
-                        headings=headings, panels=height - used)  # fmt: skip
+            return Plan(width, True, "columns", rows, gap, has_own_axes=False, has_times_line=True,
+                        blank=0, headings=headings, panels=height - used)  # fmt: skip
     return None

@@ -109,8 +109,8 @@ def _numbers(values: UnitValues, chart: UnitCharts, rows: int) -> list[list[Run]
     def number(value_hz: float) -> str:
         return f"{value_hz * clock.per_hz:>5.{clock.digits}f}"
 
-    style = "alarm" if "clock" in values.lowered else "dim" if values.is_asleep else "bright"
-    if values.dropped[0] == " " or not ceiling_hz > hz:
+    style = "alarm" if "clock" in values.lowered_names else "dim" if values.is_asleep else "bright"
+    if values.drop_sign[0] == " " or not ceiling_hz > hz:
         at_clock = row_of(hz, rows - 2)
         lines[at_clock] = [(number(hz), style)]
     else:
@@ -118,7 +118,7 @@ def _numbers(values: UnitValues, chart: UnitCharts, rows: int) -> list[list[Run]
         at_clock = max(at_ceiling + 1, row_of(hz, rows - 2))
         loss = f" −{(ceiling_hz - hz) * clock.per_hz:.{clock.digits}f}"
         lines[at_ceiling] = [(number(ceiling_hz), "dim"), (loss, style)]
-        lines[at_clock] = [(number(hz), style), (" ", "text"), values.dropped]
-    if values.loser[0] != " ":
-        lines[at_clock] += [(f"  IPC {values.ipc:.2f} ", "alarm"), values.loser]
+        lines[at_clock] = [(number(hz), style), (" ", "text"), values.drop_sign]
+    if values.ipc_sign[0] != " ":
+        lines[at_clock] += [(f"  IPC {values.ipc:.2f} ", "alarm"), values.ipc_sign]
     return lines

@@ -204,13 +204,15 @@ def titles(
     """Returns the heading of the grid; an arrow marks the column by which rows are sorted."""
     keys = [ORDER_BY_COLUMN.get(column.key, column.key) for column in columns]
     sorted_ = order in keys and (order != "topology" or reverse)
-    at = keys.index(order) if sorted_ else -1
+    sorted_index = keys.index(order) if sorted_ else -1
     rising = (order in {"topology", "CPU number", "task"}) != reverse
     if not columns:  # the view has no size yet
         return []
-    placed = [replace(columns[0], width=MARKS_WIDTH + columns[0].width), *columns[1:]]
-    marked = headings(placed[: at + 1], columns[at].key, rising=rising)
-    return marked + headings(placed[at + 1 :])  # columns of other threads have the same key
+    title_columns = [replace(columns[0], width=MARKS_WIDTH + columns[0].width), *columns[1:]]
+    runs = headings(title_columns[: sorted_index + 1], columns[sorted_index].key, rising=rising)
+    return runs + headings(
+        title_columns[sorted_index + 1 :]
+    )  # columns of other threads have the same key
 
 
 # --- histories. Each cell is one interval, and the newest is at the right edge.
@@ -264,9 +266,9 @@ class RowHistories:
     def _bin_values(self, rows: Sequence[int]) -> BinValues:
         """Returns the history of the first and the last CPU of each of these rows."""
         places = [self._places[row] for row in rows]
-        first, last = ([place.rows[at] for place in places] for at in (0, -1))
+        first, last = ([place.rows[i] for place in places] for i in (0, -1))
         keys, cpus = ("util", "ipc") if self._ipc_width else ("util",), first + last
-        return BinValues({"past": lambda history, at: history.fields(keys, cpus, at)})
+        return BinValues({"past": lambda history, i: history.fields(keys, cpus, i)})
 
     def _make_cells(self, rows: Sequence[int], values: BinValues) -> None:
         """Makes the cells of all these rows at once, which costs little more than for one row."""
@@ -287,11 +289,13 @@ class RowHistories:
             lines = [line.tobytes() for line in cells]
             self._busy_cells.update(zip(rows, lines, strict=True))
         if ipc_width:
-            util, of_first = past[-ipc_width:, 0, : len(rows)], past[-ipc_width:, 1, : len(rows)]
-            shown = np.where(util >= heat_ramp.MIN_DRAWN_SHARE, of_first, np.nan).T
-            highest = float(np.fmax.reduce(shown, axis=None, initial=0.0))
+            util, ipc_values = past[-ipc_width:, 0, : len(rows)], past[-ipc_width:, 1, : len(rows)]
+            drawn_ipc = np.where(util >= heat_ramp.MIN_DRAWN_SHARE, ipc_values, np.nan).T
+            highest = float(np.fmax.reduce(drawn_ipc, axis=None, initial=0.0))
             self.top_ipc = max(self.top_ipc, _IPC_STEP * np.ceil(highest / _IPC_STEP), _IPC_STEP)
-            self._ipc_cells.update(zip(rows, heat_ramp.heights(shown, self.top_ipc), strict=True))
+            self._ipc_cells.update(
+                zip(rows, heat_ramp.heights(drawn_ipc, self.top_ipc), strict=True)
+            )
 
     def busy(self, row: int) -> tuple[Run, ...]:
         if row not in self._busy_cells:
@@ -329,8 +333,8 @@ def _axis(session: Session, interval: Interval, cells: int) -> list[Run]:
     episodes = filter(episode_style.is_loss, time_axis.episodes(axis, session))
     line = time_axis.axis_rule(axis, episodes)
     if cells >= MIN_WIDTH_FOR_TIME:
-        at = cells // 6
-        text = TICK_SIGN + time_of_day(session.unix(axis.start_ns + at * axis.bin_ns))
-        if all(run[0] == theme.RULE for run in line[at : at + len(text) + 1]):
-            line[at : at + len(text)] = [(sign, "dim") for sign in text]
+        clock_cell = cells // 6
+        text = TICK_SIGN + time_of_day(session.unix(axis.start_ns + clock_cell * axis.bin_ns))
+        if all(run[0] == theme.RULE for run in line[clock_cell : clock_cell + len(text) + 1]):
+            line[clock_cell : clock_cell + len(text)] = [(sign, "dim") for sign in text]
     return join_cells(line)

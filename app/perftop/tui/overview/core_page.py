@@ -37,10 +37,10 @@ from perftop.tui.panels.panels import (
     MIN_HEIGHT,
     NUMBER_KEYS,
     PanelRow,
+    episode_panel,
     lowering_episodes,
     number_line,
     number_line_width,
-    what_happened,
 )
 from perftop.tui.shared.canvas import PanelLine
 from perftop.tui.shared.choice import Choice, Place
@@ -79,7 +79,7 @@ class CorePage(ChartedView):
     """
     _histories: tuple[object, dict[str, list[Run]]]
     """The inputs from which the histories of the numbers were drawn, and the histories by key."""
-    _tasks_and_events: tuple[object, list[PanelLine]]
+    _tasks_and_episodes: tuple[object, list[PanelLine]]
     """The inputs from which these lines were drawn, and the lines."""
 
     @property
@@ -101,7 +101,7 @@ class CorePage(ChartedView):
         if page_charts.fit(height - MIN_HEIGHT, self.size.width):
             self.shown_charts = page_charts
         self._numbers, self._tops = _counted_numbers(session, self.interval), {}
-        self._histories, self._tasks_and_events = (None, {}), (None, [])
+        self._histories, self._tasks_and_episodes = (None, {}), (None, [])
         metrics = session.evaluator.metrics
         keys = ["util", "busy_hz", *(n.key for n in self._numbers if n.key in metrics)]
         cores = [place.cpus]
@@ -123,7 +123,7 @@ class CorePage(ChartedView):
         if page_charts is None:
             row = PanelRow((self._draw_numbers,), (1,), width, room)
         else:
-            row = PanelRow((self._draw_tasks_and_events, self._draw_numbers), (7, 5), width, room)
+            row = PanelRow((self._draw_tasks_and_episodes, self._draw_numbers), (7, 5), width, room)
         self.feet = self.panel_lines(row)
 
     def line(self, y: int) -> Line:
@@ -143,22 +143,24 @@ class CorePage(ChartedView):
 
     # --- panels
 
-    def _draw_tasks_and_events(
+    def _draw_tasks_and_episodes(
         self, session: Session, interval: Interval, choice: Choice, width: int, height: int
     ) -> list[PanelLine]:
         """Returns the table of tasks. Where there is room, the episodes on the core are below the
         table, with notes on the core's numbers."""
         assert self.shown_charts is not None
         lanes = self.shown_charts.lanes
-        episodes = [len(of) for of in (session.running, session.ended, session.marks)]
+        episodes = [
+            len(episode_list) for episode_list in (session.running, session.ended, session.marks)
+        ]
         moment_ns = interval.time_ns if is_past(session, interval) else None
         basis = lanes.basis, moment_ns, session, episodes, width, height
-        if basis == self._tasks_and_events[0]:
-            return self._tasks_and_events[1]
+        if basis == self._tasks_and_episodes[0]:
+            return self._tasks_and_episodes[1]
         table_height = height * 3 // 5 if height >= 2 * MIN_TABLE_HEIGHT else height
         table = task_table(session, lanes, width, table_height, self.look)
         lines: list[PanelLine] = [(line, None) for line in table]
-        self._tasks_and_events = basis, lines
+        self._tasks_and_episodes = basis, lines
         if table_height == height:
             return lines
         lines += [([], None)] * (table_height - len(lines) + 1)
@@ -167,7 +169,7 @@ class CorePage(ChartedView):
         note_lines = [line for note in notes for line in wrapped_lines(safe_cells(note), width)]
         note_lines = note_lines[: height // 2]
         height -= len(note_lines) + bool(note_lines)
-        lines += [*what_happened(session, interval, choice, width, height, cpus), ([], None)]
+        lines += [*episode_panel(session, interval, choice, width, height, cpus), ([], None)]
         lines += [([(line, "dim")], None) for line in note_lines]
         return lines
 

@@ -301,8 +301,8 @@ class Overview(ChartedView, Cursor):
             super().action_move(by)
         elif self.count:  # empty if no CPU matches the filter
             cpus = [self.places.places[row].cpus[0] for row in plan.order]
-            at = cpus.index(self.choice.cpu) if self.choice.cpu in cpus else 0
-            self._select(at + by)
+            selected_index = cpus.index(self.choice.cpu) if self.choice.cpu in cpus else 0
+            self._select(selected_index + by)
 
     def action_page(self, by: int) -> None:
         self.action_move(by * max(1, self.height - 1))

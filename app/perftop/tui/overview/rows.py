@@ -88,19 +88,19 @@ class _RowDrawer:
         self._places = [grid.places.places[row] for row in shown]
         rows = enumerate(self._places) if grid.episodes else ()
         self._worst = {
-            at: worst for at, place in rows if (worst := grid.episodes.on_rows(place.rows))
+            i: worst for i, place in rows if (worst := grid.episodes.on_rows(place.rows))
         }
         """The worst running episode of each row, by the row's index among the lines."""
 
     def lines(self) -> list[strips.Line]:
         lines: list[list[Run]] = [[_BLANK, _BLANK] for _ in self._places]
-        for at, episode in self._worst.items():
-            lines[at][1] = episode.sign, episode.key
+        for i, episode in self._worst.items():
+            lines[i][1] = episode.sign, episode.key
         for column in self._grid.columns:
             for runs, cell in zip(lines, self.cells(column), strict=True):
                 runs.extend(cell)
-        victims = {at for at, episode in self._worst.items() if episode.victim}
-        return [(runs, "victim" if at in victims else "calm") for at, runs in enumerate(lines)]
+        victims = {i for i, episode in self._worst.items() if episode.victim}
+        return [(runs, "victim" if i in victims else "calm") for i, runs in enumerate(lines)]
 
     def cells(self, column: Column) -> Iterable[Sequence[Run]]:
         """Returns the cells of all rows in a column."""
@@ -123,11 +123,11 @@ class _RowDrawer:
 
     def _name_cells(self, column: Column) -> Iterator[Sequence[Run]]:
         names, places = self._grid.places.names(self._grid.order), self._grid.places
-        for at, (row, idle) in enumerate(zip(self._rows.rows, self._rows.idle, strict=True)):
+        for i, (row, idle) in enumerate(zip(self._rows.rows, self._rows.idle, strict=True)):
             style = "faint" if idle else "text" if column.key == "core" else "dim"
             if column.key == "core":
                 text = names[row]
-                if at in self._worst and self._worst[at].victim:
+                if i in self._worst and self._worst[i].victim:
                     style = "bright"
             elif column.key == "cpus":
                 text = places.cpus[row]
@@ -139,11 +139,11 @@ class _RowDrawer:
     def _state_bars(self, column: Column) -> Iterator[Sequence[Run]]:
         """Yields the SMT states of each core."""
         rows = zip(self._places, self._rows.online, *self._rows.split(), strict=True)
-        for place, online, states, low, how in rows:
+        for place, online, states, lower_bounds, method in rows:
             bar: list[Run] = [(f"{MISSING:<{column.room}}", "faint")]
-            if how == BOUNDS and not isnan(low[0]):
-                bar = cells.bounded_smt(low, column.room)
-            elif how == SINGLE_METHOD and not isnan(states[1]):
+            if method == BOUNDS and not isnan(lower_bounds[0]):
+                bar = cells.bounded_smt(lower_bounds, column.room)
+            elif method == SINGLE_METHOD and not isnan(states[1]):
                 thread = online.index(True) if len(place.rows) > 1 else None
                 bar = cells.single_thread(states[1], column.room, thread)
             elif not isnan(states[3]):
@@ -185,7 +185,10 @@ class _RowDrawer:
                 of_core = self._places[at].rows
                 loses = (i for i, row in enumerate(of_core) if (row, key) in episode.lost)
                 threads[at] = next(loses, threads[at])
-        values = [of[thread] for of, thread in zip(rows.numbers(key), threads, strict=True)]
+        values = [
+            thread_values[thread]
+            for thread_values, thread in zip(rows.numbers(key), threads, strict=True)
+        ]
         styles = _styles(column, rows.idle, values)
         for at, episode in worst.items():
             cpu_rows = self._places[at].rows[threads[at] :]  # some cores have fewer threads
@@ -210,19 +213,19 @@ class _RowDrawer:
                 yield [cell]
 
     def _losses(self, column: Column) -> Iterator[Sequence[Run]]:
-        for at in range(len(self._places)):
-            text = self._grid.episodes.lost(self._worst[at]) if at in self._worst else ""
+        for i in range(len(self._places)):
+            text = self._grid.episodes.lost(self._worst[i]) if i in self._worst else ""
             yield [(column.place(text), "alarm" if text else "text")]
 
     def _histories(self, column: Column) -> Iterator[Sequence[Run]]:
         histories = self._grid.histories
-        for at, row in enumerate(self._rows.rows):
+        for i, row in enumerate(self._rows.rows):
             if histories is None:
                 yield [(" " * column.width, "text")]
             elif column.key == "work":
                 yield [_gap(column), *histories.busy(row)]
             else:
-                yield [_gap(column), *histories.ipc(row, self._worst.get(at))]
+                yield [_gap(column), *histories.ipc(row, self._worst.get(i))]
 
     def _tasks(self, column: Column) -> Iterator[Sequence[Run]]:
         """Yields the tasks of each core; on a core that loses time to a neighbour, the losing task
@@ -231,8 +234,8 @@ class _RowDrawer:
             self._places, self._grid.tasks(self._rows.rows), self._rows.numbers("util"),
             self._rows.idle, strict=True,
         )  # fmt: skip
-        for at, (place, names, util, idle) in enumerate(rows):
-            episode = self._worst.get(at)
+        for i, (place, names, util, idle) in enumerate(rows):
+            episode = self._worst.get(i)
             if episode is not None and episode.victim:
                 tasks = dict(zip(place.rows, names, strict=True))
                 loser = tasks.get(episode.row, "")
@@ -260,9 +263,15 @@ def _styles(column: Column, idle: Sequence[bool], values: Sequence[float]) -> li
         return ["faint" if rests else "dim" for rests in idle]
     if number.while_running or number.unit == "Hz":
         return ["faint" if rests else "text" for rests in idle]
-    much = number.stands_out
+    threshold = number.stands_out
     return [
-        "faint" if rests else "warn" if value >= much else "dim" if value < QUIET_SHARE else "text"
+        "faint"
+        if rests
+        else "warn"
+        if value >= threshold
+        else "dim"
+        if value < QUIET_SHARE
+        else "text"
         for rests, value in zip(idle, values, strict=True)
     ]
 

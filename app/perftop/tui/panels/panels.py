@@ -88,7 +88,7 @@ class Groups:
     """Number of all episodes so far, as in the list of episodes."""
 
 
-def what_happened(
+def episode_panel(
     session: Session, interval: Interval, choice: Choice, size: int, height: int,
     cpus: frozenset[int] | None = None,
 ) -> list[PanelLine]:  # fmt: skip
@@ -253,7 +253,7 @@ _NUMBER_NAMES = {
 """Names of the numbers that are not shown by their label, by key."""
 
 
-def selected_core(
+def core_panel(
     session: Session, interval: Interval, choice: Choice, width: int, height: int  # noqa: ARG001
 ) -> list[PanelLine]:  # fmt: skip
     core = next((core for core in session.cores if choice.cpu in core), [])
@@ -426,8 +426,8 @@ Kind = Literal["who", "happened", "selected", "losses"]
 Panel = Callable[[Session, Interval, Choice, int, int], list[PanelLine]]
 """Draws a panel, given its width and height."""
 PANELS: dict[Kind, Panel] = {
-    "who": tables.who_runs, "happened": what_happened, "selected": selected_core,
-    "losses": tables.losing_cores,
+    "who": tables.task_panel, "happened": episode_panel, "selected": core_panel,
+    "losses": tables.loss_panel,
 }  # fmt: skip
 GAP = 3
 """Cells between two panels."""
@@ -469,7 +469,7 @@ class PanelRow:
         # Its numbers are also shown elsewhere on the screen, so this panel is drawn at each
         # refresh.
         if kind == "selected":
-            return drawn_panel(selected_core)
+            return drawn_panel(core_panel)
         now = interval.time_ns // (1 if is_past(session, interval) else REDRAW_NS)
         episode_counts = [len(session.running), len(session.ended), len(session.marks)]
         used_choices: dict[Kind, object] = {  # `choice` itself stays the same object
@@ -545,7 +545,7 @@ class PaneledView(Canvas):
         note. Clicks are looked up in these panels from now on."""
         if self.choice.is_comparing:
             row.kinds = tuple(
-                tables.a_against_b if k in {"who", "losses"} else k for k in row.kinds
+                tables.comparison_panel if k in {"who", "losses"} else k for k in row.kinds
             )
         if self._drawn_panels is not None:
             row.texts = self._drawn_panels.texts

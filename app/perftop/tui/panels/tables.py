@@ -68,7 +68,7 @@ def title_key(key: str, label: str, width: int) -> list[Run]:
     return [(key, "key"), (f" {label}", "dim")] if width >= MIN_WIDTH_FOR_KEY else []
 
 
-def who_runs(
+def task_panel(
     session: Session, interval: Interval, choice: Choice, width: int, height: int
 ) -> list[PanelLine]:
     ranked = ranking(session, interval, choice.grouping)
@@ -172,11 +172,11 @@ def task_columns(
         "total": session.accounts and not low,
         "ipc": bool(session.evaluator.chosen["ipc"]),
     }
-    more = [_BAR, waits, Column("switches", "switches/s", 12, rank=4),
+    further_columns = [_BAR, waits, Column("switches", "switches/s", 12, rank=4),
             Column("ipc", "IPC", 6, rank=2, digits=2),
             Column("total", "total s", 10, rank=5, digits=1, source=ranking)]  # fmt: skip
     return fit_columns(
-        [*names, *shares, *(column for column in more if available[column.key])], width
+        [*names, *shares, *(column for column in further_columns if available[column.key])], width
     )
 
 
@@ -225,9 +225,9 @@ def task_bar(ran: float, waited: float, size: int) -> list[Run]:
 def _ipc(session: Session, interval: Interval, task: RankedTask) -> float:
     """Returns the IPC of the CPU on which this task, and no other task, ran; NaN if the task ran on
     several CPUs or shared its CPU."""
-    cpu, *more = task.shares
+    cpu, *other_cpus = task.shares
     tasks = interval.snapshot.tasks_on(str(cpu))
-    if more or any((other.pid, other.comm) != (task.pid, task.comm) for other in tasks):
+    if other_cpus or any((other.pid, other.comm) != (task.pid, task.comm) for other in tasks):
         return nan
     return float(interval.values["ipc"][session.position[cpu]])
 
@@ -402,7 +402,7 @@ def losers(
     return sorted([*running, *recent.values()], key=rank)
 
 
-def losing_cores(
+def loss_panel(
     session: Session, interval: Interval, choice: Choice, width: int, height: int
 ) -> list[PanelLine]:
     """Returns the list as a panel."""
@@ -490,12 +490,12 @@ MIN_DIFFERENCE = 0.01
 """Minimum difference, in CPUs, that the sentence names and that is drawn red if it is a loss."""
 
 
-def a_against_b(
+def comparison_panel(
     session: Session, interval: Interval, choice: Choice, width: int, height: int
 ) -> list[PanelLine]:
     """Returns the comparison of the selected range with the range that is held as B. This panel
     replaces that of the tasks."""
-    lengths = [interval.elapsed_s] + ([choice.held[0].elapsed_s] if choice.held else [])
+    lengths = [interval.elapsed_s] + ([choice.held_range[0].elapsed_s] if choice.held_range else [])
     heading = panel_title("A against B", " and ".join(f"{s:.1f} s" for s in lengths), width)
     lines = comparison_lines(session, interval, choice, width, height - 1)
     return [(heading, None), *((line, None) for line in lines)]
@@ -506,8 +506,8 @@ def comparison_lines(
 ) -> list[list[Run]]:
     """Returns a table of rates, because the ranges differ in length: shares of all CPUs' time, and
     the CPUs that tasks used or waited for; and a sentence."""
-    assert choice.held is not None
-    sides = (interval, verdict_at(session, interval, is_range=True)), choice.held
+    assert choice.held_range is not None
+    sides = (interval, verdict_at(session, interval, is_range=True)), choice.held_range
     columns = fit_columns([
         Column("name", "", 10, is_left=True, gap=1, max_width=24),
         Column("A", "A", 9), Column("B", "B", 9), Column("A - B", "A − B", 10),
@@ -540,10 +540,12 @@ def comparison_lines(
         row(safe_cells(name), (a[name], b[name]), "CPUs", is_loss=False)
         for name in order[: max(0, height - len(lines) - 2)]
     ]
-    more, less = (choose(order, key=differences.__getitem__, default="") for choose in (max, min))
+    gainer, loser = (
+        choose(order, key=differences.__getitem__, default="") for choose in (max, min)
+    )
     parts = [
         f"{safe_cells(name)} {verb} {abs(differences[name]):.2f}"
-        for name, verb, sign in ((more, "took", 1), (less, "lost", -1))
+        for name, verb, sign in ((gainer, "took", 1), (loser, "lost", -1))
         if name and sign * differences[name] >= MIN_DIFFERENCE
     ]
     sentence = f"{', '.join(parts)} CPUs" if parts else "No task used more or less"

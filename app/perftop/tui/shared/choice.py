@@ -56,7 +56,7 @@ class Choice:
     """Raw time of the cursor in charts; None while the newest numbers are shown."""
     range_ns: tuple[int, int] | None = None
     """Raw times of the start and the end of the selected range; None if there is none."""
-    held: tuple[Interval, Verdict | None] | None = None
+    held_range: tuple[Interval, Verdict | None] | None = None
     """The numbers of the held range, B, and the verdict on it; None if no range is held."""
     notes: list[int] = field(default_factory=list)
     """The notes for a new user that are left, as indices of `canvas.NOTES`."""
@@ -78,9 +78,9 @@ class Choice:
     def ranges_ns(self) -> dict[str, tuple[int, int]]:
         """Raw times of the starts and the ends of the held range, B, and of the selected one, A."""
         ranges = {}
-        if self.held is not None:
-            end_ns = self.held[0].time_ns
-            ranges["B"] = end_ns - round(self.held[0].elapsed_s * 1e9), end_ns
+        if self.held_range is not None:
+            end_ns = self.held_range[0].time_ns
+            ranges["B"] = end_ns - round(self.held_range[0].elapsed_s * 1e9), end_ns
         if self.range_ns is not None and self.range_ns != ranges.get("B"):
             ranges["A"] = self.range_ns
         return ranges

@@ -16,7 +16,7 @@ Place = Literal["app", "replay", "monitor", "rows", "heat", "time", "table", "co
 """The place where a key works: in the whole app; in the app while it shows a recording (replay); in
 all views (monitor); in views whose cursor moves up and down (rows); in one view; in all lists
 (menu); in lists with several choices (chooser); in the prompt; in a command's output while the
-output fills the screen; on the fleet's screen, where some keys of other places (FLEET) also
+output fills the screen; on the fleet's screen, where some keys of other places (FLEET_KEYS) also
 work."""
 
 
@@ -178,12 +178,12 @@ KEYS: tuple[Key, ...] = (
 )  # fmt: skip
 """All keys. If an action has several keys in one place, the screen shows the first."""
 BY_ID = {key.id: key for key in KEYS}
-FLEET = (
+FLEET_KEYS = (
     "machines", "heat", "fleet_episodes", "open", "why", "next_episode",
     "previous_episode", "filter", "sort_next", "sort_before", "metric", "metric_back", "help",
     "fold", "up", "down", "first", "last", "page_up", "page_down", "reverse", "back",
 )  # fmt: skip
-PAIR = "next_episode", "previous_episode", "narrower", "wider", "help"
+PAIR_KEYS = "next_episode", "previous_episode", "narrower", "wider", "help"
 """Ids of the keys of the fleet's screen, and of the screen that compares two recordings, besides
 those of the whole app."""
 
@@ -315,7 +315,7 @@ def clashes(keymap: Mapping[str, str]) -> Iterator[tuple[str, Key, Key]]:
     """Yields the name of each key that has two different actions in one view, with the table
     entries of both."""
     views = [[key for key in KEYS if key.place in places] for places in VIEWS.values()]
-    for view in [*views, [key for key in KEYS if key.place == "app" or key.id in FLEET]]:
+    for view in [*views, [key for key in KEYS if key.place == "app" or key.id in FLEET_KEYS]]:
         owners: dict[str, Key] = {}
         for key in view:
             for name in keymap.get(key.id, key.keys).split(","):

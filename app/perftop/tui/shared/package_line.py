@@ -58,7 +58,7 @@ class PackageLines:
         has a bar of SMT states at the end, another one a rule."""
         interval = self._interval
         rows, cpus, cores = self._places.of_package(package)
-        every, wide = self._episodes.on_package(package)
+        every, package_wide = self._episodes.on_package(package)
         mark: Run = (theme.CHOSEN_SIGN, "mark") if is_selected else (" ", "text")
         sign: Run = (episode_style.sign(every[0]), "alarm") if every else (" ", "text")
         unit = "core" if self._places.pairs else "CPU"
@@ -71,9 +71,9 @@ class PackageLines:
             pieces.append((1, [("busy ", "dim"), (f"{100 * util:5.1f}", "text"), (" %", "dim")]))
         gap = GAP if size >= MIN_WIDTH_FOR_CEILING else NARROW_GAP
         pieces += [
-            (3, self._clock_runs(hz, cpus, cores, wide, size)),
+            (3, self._clock_runs(hz, cpus, cores, package_wide, size)),
             *self._power_and_memory(cpus),
-            (2, self._loss(rows, unit, wide, has_cause=size >= MIN_WIDTH_FOR_CAUSE)),
+            (2, self._loss(rows, unit, package_wide, has_cause=size >= MIN_WIDTH_FOR_CAUSE)),
         ]
         runs = fit_line([piece for piece in pieces if piece[1]], size - 2, gap)
         room = size - width(runs) - 2
@@ -82,14 +82,14 @@ class PackageLines:
         return [*runs, (" " + theme.RULE * room, "rule"), (" ", "text")]
 
     def _clock_runs(
-        self, hz: float, cpus: Ints, cores: Ints, wide: Sequence[Episode], size: int
+        self, hz: float, cpus: Ints, cores: Ints, package_wide: Sequence[Episode], size: int
     ) -> list[Run]:
         """Returns the clock of the package's CPUs while they ran; red if an episode lowers the
         clock of the whole package."""
         if isnan(hz):
             return []
         unit, per_hz, digits = self._clock
-        is_lowered = any(lowered_number(episode) == "busy_hz" for episode in wide)
+        is_lowered = any(lowered_number(episode) == "busy_hz" for episode in package_wide)
         runs: list[Run] = [("clock ", "dim")] if size >= MIN_WIDTH_FOR_CEILING else []
         runs.append((f"{hz * per_hz:.{digits}f}", "alarm" if is_lowered else "text"))
         ceilings = self._interval.ceiling_hz[cores]
@@ -107,22 +107,26 @@ class PackageLines:
             self._session, self._interval, cpu, *keys
         )
         if not isnan(power):
-            of = "" if isnan(limit) else f" of {limit:.0f}"
+            limit_text = "" if isnan(limit) else f" of {limit:.0f}"
             more: list[Run] = (
                 [] if isnan(dram) else [(" + ", "dim"), (f"{dram:.0f}", "text"), (" dram", "dim")]
             )
-            yield 4, [(f"{power:3.0f}", "text"), (f"{of} W", "dim"), *more]
+            yield 4, [(f"{power:3.0f}", "text"), (f"{limit_text} W", "dim"), *more]
         if not isnan(rate := sum(rates)):
-            of = "" if isnan(share) else f" {100 * share:3.0f} % of best"
-            yield 5, [("mem ", "dim"), (f"{rate / 1e9:5.1f}", "text"), (f" GB/s{of}", "dim")]
+            limit_text = "" if isnan(share) else f" {100 * share:3.0f} % of best"
+            yield (
+                5,
+                [("mem ", "dim"), (f"{rate / 1e9:5.1f}", "text"), (f" GB/s{limit_text}", "dim")],
+            )
 
     def _loss(
-        self, rows: Sequence[int], unit: str, wide: Sequence[Episode], *, has_cause: bool
+        self, rows: Sequence[int], unit: str, package_wide: Sequence[Episode], *, has_cause: bool
     ) -> list[Run]:
         """Returns the loss of the whole package, or else the number of its cores that lose
         something to the most frequent cause."""
-        if wide:
-            return [(f"{wide[0].kind} {depth_text(wide[0].kind, wide[0].depth)}".rstrip(), "alarm")]
+        if package_wide:
+            worst = package_wide[0]
+            return [(f"{worst.kind} {depth_text(worst.kind, worst.depth)}".rstrip(), "alarm")]
         members = set(rows) if self.victims else set()
         hit = [victim.episode for row, victim in self.victims.items() if row in members]
         if not hit:

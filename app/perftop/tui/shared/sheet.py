@@ -280,8 +280,8 @@ def chosen_field(session: Session, metric: str) -> tuple[Number, list[str]]:
     it."""
     served_fields = heat_fields(session)
     index = next((i for i, field in enumerate(served_fields) if field.key == metric), 0)
-    others = served_fields[index + 1 :] + served_fields[:index]
-    return served_fields[index], [field.plain_name for field in others]
+    other_names = served_fields[index + 1 :] + served_fields[:index]
+    return served_fields[index], [field.plain_name for field in other_names]
 
 
 def _round_end(top: float) -> float:

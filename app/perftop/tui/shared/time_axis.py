@@ -329,7 +329,7 @@ def draw_episodes(line: list[Run], axis: Axis, episodes: Iterable[Episode]) -> N
                 line[cells.start] = (sign, style)
 
 
-def draw_name(line: list[Run], axis: Axis, moment: Episode) -> range:
+def draw_mark(line: list[Run], axis: Axis, moment: Episode) -> range:
     """Draws a mark onto a line of single cells: a stroke, which may replace the stroke of an
     episode, and the label to the right of it, up to the next cell in use. Returns the cells
     drawn."""
@@ -363,7 +363,7 @@ def tick_line(
     running episodes. `since`: Unix time at which the history begins, shown in the cells before it;
     None: these cells are blank."""
     line = axis_rule(axis, episodes)
-    named = {cell for moment in marks for cell in draw_name(line, axis, moment)}
+    named = {cell for moment in marks for cell in draw_mark(line, axis, moment)}
     free = {cell for cell, run in enumerate(line) if run == _RULE} - named
     if times_inside:
         _draw_times(line, axis, ticks, named)

@@ -215,11 +215,13 @@ class _Verdicts:
             return self._job_verdict
         self._job_verdict = None
         verdict = _verdict(session, self._of_last_seconds(session, totals), interval)
-        before = [state for state in self._recent_totals if state.end_ns <= now_ns - RECENT_NS]
-        if verdict.level and before:
-            recent_losses = totals.losses.since(before[-1].losses)
+        earlier_totals = [
+            state for state in self._recent_totals if state.end_ns <= now_ns - RECENT_NS
+        ]
+        if verdict.level and earlier_totals:
+            recent_losses = totals.losses.since(earlier_totals[-1].losses)
             if not recent_losses.share(verdict.cause) >= WARN:
-                verdict = _verdict(session, totals.since(before[-1]), interval)
+                verdict = _verdict(session, totals.since(earlier_totals[-1]), interval)
         if not verdict.level:
             text, end_ns = self._last_loss
             self._worst_since = ("", ""), 0
@@ -233,8 +235,10 @@ class _Verdicts:
         lasted_s = (now_ns - self._worst_since[1]) // 10**9
         if not lasted_s:
             return verdict
-        lasting = f"for {running_time(lasted_s)}"
-        return replace(verdict, pieces=(lasting, *verdict.pieces), duration_text=lasting)
+        duration_text = f"for {running_time(lasted_s)}"
+        return replace(
+            verdict, pieces=(duration_text, *verdict.pieces), duration_text=duration_text
+        )
 
 
 _VERDICTS: WeakKeyDictionary[Session, _Verdicts] = WeakKeyDictionary()

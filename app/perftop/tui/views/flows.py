@@ -71,7 +71,7 @@ class Flow:
     @property
     def names(self) -> tuple[str, str]:
         """The names of taker and loser, with the PID, or with how many tasks have the name."""
-        takers, losers = ({pair[at] for pair in self.pairs} - {0} for at in (0, 1))
+        takers, losers = ({pair[i] for pair in self.pairs} - {0} for i in (0, 1))
         if not self.cause:
             counts = [f"{len(pids)} " if pids else "" for pids in (takers, losers)]
             return counts[0] + OTHERS_NAME, counts[1] + OTHERS_NAME
@@ -184,10 +184,10 @@ class _Tasks:
         own_pids = self._job_pids or {loser[0]}
         tasks = self._by_cpu.get(cpu, {})
         ran_s = {task: t.run_s for task, t in tasks.items() if task[0] not in own_pids}
-        own = [t for task, t in tasks.items() if task[0] in own_pids]
-        beyond_s = sum(t.wanted_s for t in own) - self._report.totals.times.seen_s
-        if beyond_s > 0:
-            ran_s[loser] = min(beyond_s, sum(t.run_s for t in own))
+        own_times = [t for task, t in tasks.items() if task[0] in own_pids]
+        excess_s = sum(t.wanted_s for t in own_times) - self._report.totals.times.seen_s
+        if excess_s > 0:
+            ran_s[loser] = min(excess_s, sum(t.run_s for t in own_times))
         return ran_s or {task: t.run_s for task, t in self._by_cpu.get(UNKNOWN_CPU, {}).items()}
 
     def _culprits(self, cause: str, cpu: int) -> Weights:
@@ -195,9 +195,9 @@ class _Tasks:
         if cause == STEAL_CAUSE[1]:
             return {(0, cause): 1.0}
         core = next((core for core in self._session.cores if cpu in core), [])
-        who = [task for e in self._episodes if e.cause == cause and cpu in e.cpus
+        culprit_tasks = [task for e in self._episodes if e.cause == cause and cpu in e.cpus
                for task in culprits(e) if cause != "sibling" or task.cpu in core]  # fmt: skip
-        known = {(task.pid, task.comm): self._by_cpu.get(task.cpu, {}) for task in who}
+        known = {(task.pid, task.comm): self._by_cpu.get(task.cpu, {}) for task in culprit_tasks}
         return {task: times[task].run_s if task in times else 0.1 for task, times in known.items()}
 
 

@@ -41,8 +41,8 @@ Package = list[Group]
 class Cell:
     """Size of a core's cell in columns and lines. The column to the left of a cell is for marks."""
 
-    wide: int
-    high: int
+    width: int
+    height: int
     blank_lines: int
     """Number of empty lines for rings around the cell: 2: one above and one below; 1: one between
     two rows of cells, shared by their rings; 0: no rings are drawn."""
@@ -74,7 +74,7 @@ class HeatLayout:
         for y, line in enumerate(self.lines):
             for part in line:
                 for i, row in enumerate(part.cells):
-                    self.spots.setdefault(row, (part.x + i * (self.cell.wide + 1), y))
+                    self.spots.setdefault(row, (part.x + i * (self.cell.width + 1), y))
 
 
 def packages(session: Session, places: Places) -> tuple[list[Package], list[int | None]]:
@@ -99,8 +99,8 @@ def _groups(caches: dict[tuple[int | None, int | None], list[int]]) -> Package:
     one_cache_each = len(caches) == len(dies)
     groups = []
     for die, l3 in sorted(caches, key=lambda key: dies.index(key[0])):
-        needless = len(dies) == 1 or (one_cache_each and l3 is not None)
-        parts = [f"die {die}"] if die is not None and not needless else []
+        names_no_die = len(dies) == 1 or (one_cache_each and l3 is not None)
+        parts = [f"die {die}"] if die is not None and not names_no_die else []
         parts += [f"L3 {l3}"] if l3 is not None else []
         label = " ".join(parts) if len(caches) > 1 else ""
         groups.append(Group(label, tuple(caches[die, l3])))
@@ -125,7 +125,7 @@ class _Form:
         """Returns the number of cells in a line of a group (0 if none fit), and the number of
         groups side by side. All groups are as wide as the widest group, so that they align in
         columns."""
-        fit = (self.box - self.margin - 1) // (self.cell.wide + 1)
+        fit = (self.box - self.margin - 1) // (self.cell.width + 1)
         max_rows = max(len(group.rows) for group in groups)
         if fit <= 0:
             return 0, 1
@@ -137,14 +137,14 @@ class _Form:
 
     def width_of_cells(self, cells: int) -> int:
         """Returns the width of this many cells with their label, in columns."""
-        return self.margin + cells * (self.cell.wide + 1) + 1
+        return self.margin + cells * (self.cell.width + 1) + 1
 
     def height_of(self, groups: Package) -> int:
         """Returns the number of lines of a package, including its heading."""
         cells_per_line, groups_beside = self.blocks(groups)
         blocks = (groups[i : i + groups_beside] for i in range(0, len(groups), groups_beside))
         rows = sum(ceil(max(len(g.rows) for g in block) / cells_per_line) for block in blocks)
-        lines = rows * (self.cell.high + self.cell.blank_lines) + (self.cell.blank_lines == 1)
+        lines = rows * (self.cell.height + self.cell.blank_lines) + (self.cell.blank_lines == 1)
         return self.headings + lines
 
 
@@ -189,13 +189,13 @@ def layout(packages: Sequence[Package], ids: Sequence[int | None], names: Sequen
 def _cell_sizes(threads: int, *, ascii_: bool) -> Iterator[Cell]:
     """Yields the cell sizes to try, the best first. In ASCII, siblings are side by side, so widths
     are even."""
-    halves = ceil(threads / 2)
-    for air in (2, 1):
-        yield Cell(4, max(2, threads), air, has_halves=False)
-    for air in (1, 0):
+    height = ceil(threads / 2)
+    for blank_lines in (2, 1):
+        yield Cell(4, max(2, threads), blank_lines, has_halves=False)
+    for blank_lines in (1, 0):
         for width in (4, 3, 2, 1):
-            if (width > 1 or not air) and not (ascii_ and threads > 1 and width % 2):
-                yield Cell(width, halves, air, has_halves=threads > 1)
+            if (width > 1 or not blank_lines) and not (ascii_ and threads > 1 and width % 2):
+                yield Cell(width, height, blank_lines, has_halves=threads > 1)
 
 
 def _whole_packages(packages: Sequence[Package], ids: Sequence[int | None]) -> list[Package]:
@@ -234,7 +234,7 @@ def _blocks(groups: Package, names: Sequence[str], form: _Form) -> list[list[Par
         block = groups[first : first + groups_beside]
         for start in range(0, max(len(group.rows) for group in block), cells_per_line):
             lines += [[]] * above
-            for line in range(form.cell.high):
+            for line in range(form.cell.height):
                 parts: list[Part] = []
                 for i, group in enumerate(block):
                     x = i * (form.width_of_cells(cells_per_line) + BLOCK_GAP)
@@ -246,7 +246,7 @@ def _blocks(groups: Package, names: Sequence[str], form: _Form) -> list[list[Par
                             text = f"{names[group.rows[start]]:>{form.margin}}"
                         parts.append(Part(x, form.margin, label=text))
                     if cells:
-                        width = len(cells) * (form.cell.wide + 1) + 1
+                        width = len(cells) * (form.cell.width + 1) + 1
                         parts.append(Part(x + form.margin, width, cells, line))
                 lines.append(parts)
             lines += [[]] * below
@@ -282,18 +282,18 @@ def ring_edges(plan: HeatLayout, rings: Sequence[Ring]) -> dict[int, list[Run]]:
     cores that lose now are drawn over the others."""
     strokes: dict[int, dict[int, tuple[int, Ring]]] = {}
     texts: dict[int, dict[int, Run]] = {}
-    wide = plan.cell.wide
+    cell_width = plan.cell.width
     for ring in sorted(rings, key=lambda ring: ring.is_running):
         if ring.row not in plan.spots:
             continue
         left, top = plan.spots[ring.row]
-        for y, inwards in ((top - 1, DOWN), (top + plan.cell.high, UP)):
-            corners = {left: RIGHT + inwards, left + wide + 1: LEFT + inwards}
+        for y, inward in ((top - 1, DOWN), (top + plan.cell.height, UP)):
+            corners = {left: RIGHT + inward, left + cell_width + 1: LEFT + inward}
             cells = strokes.setdefault(y, {})
-            for x in range(left, left + wide + 2):
+            for x in range(left, left + cell_width + 2):
                 cells[x] = cells.get(x, (0, ring))[0] | corners.get(x, LEFT + RIGHT), ring
-        if len(ring.text) <= wide:
-            for x, sign in enumerate(ring.text, left + (wide - len(ring.text)) // 2 + 1):
+        if len(ring.text) <= cell_width:
+            for x, sign in enumerate(ring.text, left + (cell_width - len(ring.text)) // 2 + 1):
                 texts.setdefault(top - 1, {})[x] = sign, ring.style
     edges: dict[int, list[Run]] = {}
     for y, cells in strokes.items():

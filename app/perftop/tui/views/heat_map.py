@@ -20,7 +20,7 @@ from perftop.model.tasks import task
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import Reasons, displayed_values, doubt_texts, suspect_rows
-from perftop.tui.panels.panels import Kind, PaneledView, core_pieces, selected_core
+from perftop.tui.panels.panels import Kind, PaneledView, core_panel, core_pieces
 from perftop.tui.panels.tables import Loser, losers, worst_cores
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.canvas import PanelLine, Target
@@ -63,16 +63,16 @@ class Heat:
 
     def __init__(
         self, session: Session, interval: Interval, choice: Choice, places: Places,
-        troubles: RowEpisodes, previous: Heat | None,
+        row_episodes: RowEpisodes, previous: Heat | None,
     ) -> None:  # fmt: skip
-        troubles.read(interval)
-        self.session, self.interval, self.places, self.troubles = (
-            session, interval, places, troubles,
+        row_episodes.read(interval)
+        self.session, self.interval, self.places, self.row_episodes = (
+            session, interval, places, row_episodes,
         )  # fmt: skip
         self.clock = clock_of(session, choice.units)
         """Unit of clocks, which are shown for all fields."""
-        self.field, self.others = chosen_field(session, choice.metric)
-        """`others`: names of the fields that the metric key shows next, in order."""
+        self.field, self.other_names = chosen_field(session, choice.metric)
+        """`other_names`: names of the fields that the metric key shows next, in order."""
         values = np.where(interval.online, displayed_values(self.field, session, interval), nan)
         is_same = previous is not None and previous.field == self.field
         previous_scale = previous.scale if previous is not None and is_same else None
@@ -85,7 +85,7 @@ class Heat:
         self.levels = np.where(interval.online, self.scale.levels(values), OFF).tolist()
         """Steps of the heat ramp, by position of the CPU."""
         clock = clock_of(session, choice.units, known=True)
-        self.packages = PackageLines(session, interval, places, troubles, clock)
+        self.packages = PackageLines(session, interval, places, row_episodes, clock)
 
     def text(self, value: float) -> str:
         return _value_text(value, self.unit, self.unit.digits)
@@ -94,7 +94,7 @@ class Heat:
         self, cell: Cell, letters: Sequence[str], *, ascii_: bool
     ) -> list[tuple[Run, ...]]:
         """Returns the cell of each CPU. `letters`: styles of numbers, by level."""
-        size, has_halves = cell.wide, cell.has_halves and not self.field.of_core
+        size, has_halves = cell.width, cell.has_halves and not self.field.of_core
         coloured_cells = [full_cell(level, size, ascii_) for level in self.levels]
         if size != NUMBER_WIDTH or has_halves:
             return coloured_cells
@@ -129,7 +129,7 @@ class Heat:
         lead = "   next: "
         room = size - width(runs) - len(lead)
         names: list[str] = []
-        for name in self.others:
+        for name in self.other_names:
             if sum(len(name_of_other) + 3 for name_of_other in names) + len(name) > room:
                 break
             names.append(name)
@@ -164,9 +164,9 @@ class Heat:
         for i, loser in enumerate(losers):
             name = f"{f'{kind} ' if not i else '  '}{self.places.name(loser.row, '')}"
             share: Run = (f" {loser.percent}".rstrip(), loser.style)
-            more = f"  +{len(losers) - i}"
-            if width(runs) + len(name) + len(share[0]) + len(more) > room:
-                return [*runs, (more, "dim")] if runs else []
+            more_text = f"  +{len(losers) - i}"
+            if width(runs) + len(name) + len(share[0]) + len(more_text) > room:
+                return [*runs, (more_text, "dim")] if runs else []
             runs += [(name, "bright"), share]
         return runs
 
@@ -238,7 +238,7 @@ class HeatMap(PaneledView):
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("heat")]
     HINTS: ClassVar[tuple[str, ...]] = ("metric", "heat_worst", "open", "units")
 
-    _troubles: RowEpisodes
+    _row_episodes: RowEpisodes
     _heat: Heat | None = None
     _plan = _NO_LAYOUT
     _worst_asked = False
@@ -265,7 +265,7 @@ class HeatMap(PaneledView):
     # --- lines from an interval
 
     def begin(self) -> None:
-        self._troubles = RowEpisodes(self.session)
+        self._row_episodes = RowEpisodes(self.session)
         # The old layout is for other rows, and the widget may not have a size for a new one yet.
         self._plan, self._row_of_core, self.count, self._losers = _NO_LAYOUT, {}, 0, ()
 
@@ -276,14 +276,14 @@ class HeatMap(PaneledView):
         self.side_width = round(SIDE_SHARE * self.size.width) if is_wide else 0
         groups, ids = packages(self.session, places)
         selected = self._selected_row()
-        own = None if selected is None else places.places[selected].package
-        if self._is_zoomed and own in ids:
-            groups, ids = [groups[ids.index(own)]], [own]
+        selected_package = None if selected is None else places.places[selected].package
+        if self._is_zoomed and selected_package in ids:
+            groups, ids = [groups[ids.index(selected_package)]], [selected_package]
         self._package_ids = ids
         names = [places.name(i, "topology") for i in range(len(places.places))]
         offline_lines = 1 if places.offline_cpus else 0
         height = self.size.height - FOOT - offline_lines - (0 if self.bare else HEADS)
-        losing = {places.places[loser.row].package for loser in self._losers} | {own}
+        losing = {places.places[loser.row].package for loser in self._losers} | {selected_package}
         calm, folded = [i for i, id_ in enumerate(ids) if id_ not in losing], set[int]()
         while True:
             self._plan = layout(groups, ids, names, places.threads, self.width, height,
@@ -300,10 +300,10 @@ class HeatMap(PaneledView):
     def make_lines(self) -> None:
         """Makes the marks of cells, and the lines above, below and beside the map."""
         heat = self._heat = Heat(
-            self.session, self.interval, self.choice, self.places, self._troubles, self._heat
+            self.session, self.interval, self.choice, self.places, self._row_episodes, self._heat
         )
         self._losers = losers(
-            self.session, self.interval, self.places, self._troubles, heat.packages.victims
+            self.session, self.interval, self.places, self._row_episodes, heat.packages.victims
         )
         places = self.places.places
         if not self._folded.isdisjoint(places[loser.row].package for loser in self._losers):
@@ -357,7 +357,7 @@ class HeatMap(PaneledView):
         numbers, room = list[PanelLine](), height
         if height >= MIN_HEIGHT_FOR_NUMBERS:
             room = height - NUMBER_LINES
-            numbers = selected_core(self.session, self.interval, self.choice, size, NUMBER_LINES)
+            numbers = core_panel(self.session, self.interval, self.choice, size, NUMBER_LINES)
         moment = self.interval.time_ns // (1 if is_past(self.session, self.interval) else STEP_NS)
         shown = [(loser.row, loser.is_running) for loser in self._losers]
         basis = moment, shown, selected, size, room, self.session
@@ -412,7 +412,7 @@ class HeatMap(PaneledView):
         heat, cell, ascii_ = self._heat, self._plan.cell, self.choice.ascii
         assert heat is not None
         runs: list[Run] = []
-        levels, width, gap = heat.levels, cell.wide, (" ", "text")
+        levels, width, gap = heat.levels, cell.width, (" ", "text")
         before, after, closing_run = self._left_signs, self._right_signs, gap
         is_of_core = heat.field.of_core
         for row in part.cells:
@@ -453,7 +453,7 @@ class HeatMap(PaneledView):
         selected = self._selected_row()
         if selected in self._plan.spots:
             first = last = self._plan.spots[selected][1]
-            last += self._plan.cell.high - 1
+            last += self._plan.cell.height - 1
             if first and not any(part.cells for part in self._plan.lines[first - 1]):
                 first -= 1
             self.reveal(first, last)
@@ -511,7 +511,7 @@ class HeatMap(PaneledView):
             row = self.places.row_of_cpu.get(cpu) if isinstance(cpu, int) else None
         elif not self.pick(event) and (y := self.line_at(event.y)) is not None:
             for part in self._plan.lines[y]:
-                i = (event.x - part.x) // (self._plan.cell.wide + 1)
+                i = (event.x - part.x) // (self._plan.cell.width + 1)
                 if part.cells and 0 <= i < len(part.cells):
                     row = part.cells[i]
         if row is not None:

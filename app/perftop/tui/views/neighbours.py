@@ -309,8 +309,10 @@ class Neighbours(PaneledView, Cursor):
         drawn_from = id(report), self._folded, self.choice.mask
         if self._flows[0] != drawn_from:
             rows = self._shown_rows()
-            made = [] if report is None else flows(self.session, report, rows, folded=self._folded)
-            self._report, self._flows = report, (drawn_from, made)
+            flow_list = (
+                [] if report is None else flows(self.session, report, rows, folded=self._folded)
+            )
+            self._report, self._flows = report, (drawn_from, flow_list)
         return self._flows[1]
 
     def make_lines(self) -> None:
@@ -329,9 +331,9 @@ class Neighbours(PaneledView, Cursor):
         elif self._detailed_flow != (self._flows[0], selected):
             self._detailed_flow = self._flows[0], selected
             largest = next(flow for flow in shown if flow.cause == selected.cause) is selected
-            lasting = verdict.duration_text if verdict.cause[1] == selected.cause else ""
+            duration_text = verdict.duration_text if verdict.cause[1] == selected.cause else ""
             self._details = details(
-                self.session, verdict.report, selected, largest=largest, lasting=lasting
+                self.session, verdict.report, selected, largest=largest, lasting=duration_text
             )
         feet = self._detail_lines(selected, shown, verdict)
         if not self.bare:

@@ -109,9 +109,9 @@ class Page:
             runs.append((" " * max(0, spare_cells) + RIGHT_ARROW, "key"))
         return [(" " * SIGN_CELLS, "text"), *runs]
 
-    def cells(self, row: int, task: str, trouble: RowEpisode | None) -> Iterator[Cell]:
-        """Yields the cells of the CPU at position `row`. `task`: may be untrusted text. `trouble`:
-        the episode that runs on this CPU."""
+    def cells(self, row: int, task: str, row_episode: RowEpisode | None) -> Iterator[Cell]:
+        """Yields the cells of the CPU at position `row`. `task`: may be untrusted text.
+        `row_episode`: the episodes that run on this CPU."""
         interval = self.interval
         assert interval is not None
         for column in self.names:
@@ -124,7 +124,7 @@ class Page:
                 yield safe_cells(task), "dim"
             else:
                 key, value = column.key, float(self.values[column.key][row])
-                is_lowered = trouble is not None and (row, key) in trouble.lost
+                is_lowered = row_episode is not None and (row, key) in row_episode.lost
                 yield column.cell(
                     value,
                     "alarm" if is_lowered else number_style(column.source, value, busy_share),
@@ -173,7 +173,7 @@ class Table(PaneledView, Cursor):
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("table")]
 
     _tabular: CpuColumns
-    _troubles: RowEpisodes
+    _row_episodes: RowEpisodes
     _selected: int = 0
     """Position of the CPU under the cursor."""
     _rows: Ints
@@ -201,7 +201,7 @@ class Table(PaneledView, Cursor):
     def begin(self) -> None:
         session = self.session
         self._tabular = CpuColumns(session)
-        self._known_columns, self._troubles = self._tabular.columns(), RowEpisodes(session)
+        self._known_columns, self._row_episodes = self._tabular.columns(), RowEpisodes(session)
         mask, shown_rows = self.choice.mask, frozenset(session.shown)
         visible_rows = shown_rows if mask is None else shown_rows & mask
         by_core = [place.rows for place in self.places.places]
@@ -226,7 +226,7 @@ class Table(PaneledView, Cursor):
 
     def make_lines(self) -> None:
         """Updates the numbers of the columns in sight, and the order of lines."""
-        self._troubles.read(self.interval)
+        self._row_episodes.read(self.interval)
         self._page.read(self._tabular, self.session, self.interval)
         self._lines = [*self._arranged(), *self._offline_rows]
         self.count = len(self._lines)
@@ -255,12 +255,12 @@ class Table(PaneledView, Cursor):
     def line(self, y: int) -> Line:
         row = self._lines[y]
         is_selected = row == self._selected
-        trouble = self._troubles.on_rows([row]) if self._troubles else None
+        row_episode = self._row_episodes.on_rows([row]) if self._row_episodes else None
         task = self._tabular.task(row, self.interval)
         runs: list[Run] = [(theme.CHOSEN_SIGN, "mark") if is_selected else (" ", "text")]
-        runs.append((trouble.sign, trouble.key) if trouble else (" ", "text"))
-        runs += columns_line(self._page.columns, self._page.cells(row, task, trouble))
-        if trouble is not None and trouble.victim:
+        runs.append((row_episode.sign, row_episode.key) if row_episode else (" ", "text"))
+        runs += columns_line(self._page.columns, self._page.cells(row, task, row_episode))
+        if row_episode is not None and row_episode.victim:
             return runs, "chosen victim" if is_selected else "victim"
         return runs, "chosen" if is_selected else "calm"
 

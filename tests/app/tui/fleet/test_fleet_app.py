@@ -322,7 +322,7 @@ def test_racks_have_a_stable_order_if_their_numbers_are_equal() -> None:
 
 
 def test_keys_are_unique_and_have_an_action() -> None:
-    fleet = [key for key in keys.KEYS if key.place == "app" or key.id in keys.FLEET]
+    fleet = [key for key in keys.KEYS if key.place == "app" or key.id in keys.FLEET_KEYS]
     names = [name for key in fleet for name in key.keys.split(",")]
     assert len(names) == len(set(names))
     for key in fleet:

@@ -162,7 +162,7 @@ def test_the_layout_fills_the_height_and_leaves_room_for_panels(
 
 def lines(plan: Plan, charts: int) -> int:
     rows_per_unit = plan.rows + (plan.kind == "titled")
-    axes = (charts if plan.axes else 1) + plan.times
+    axes = (charts if plan.has_own_axes else 1) + plan.has_times_line
     return plan.headings + charts * rows_per_unit + (charts - 1) * plan.gap + axes
 
 

@@ -28,11 +28,11 @@ from perftop.tui.shared.sheet import Reader
 
 
 def of_session(session: Session, interval: Interval, width: int = 160, **more: Any) -> Grid:
-    places, troubles = Places(session), RowEpisodes(session)
-    troubles.read(interval)
+    places, row_episodes = Places(session), RowEpisodes(session)
+    row_episodes.read(interval)
     sheet = Reader(session, places).read(interval)
     output = columns.grid_columns(session, places, width - columns.MARKS_WIDTH - 1)
-    return Grid(places, sheet, output, troubles, **more)
+    return Grid(places, sheet, output, row_episodes, **more)
 
 
 def picture(machine: Machine, width: int = 160, order: str = "topology", **more: Any) -> Grid:

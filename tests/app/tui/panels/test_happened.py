@@ -41,7 +41,7 @@ def session(*running: Episode, ended: tuple[Episode, ...] = (), samples: int = 4
 def text(session_and_interval: tuple[Session, Interval], width: int, height: int) -> list[str]:
     return [
         strips.text(line).rstrip()
-        for line, _ in panels.what_happened(*session_and_interval, Choice(), width, height)
+        for line, _ in panels.episode_panel(*session_and_interval, Choice(), width, height)
     ]
 
 
@@ -62,7 +62,7 @@ def test_running_episodes_come_first_then_the_most_recent() -> None:
 def test_only_running_episodes_have_red_numbers() -> None:
     lines = [
         line
-        for line, _ in panels.what_happened(*session(STEAL, ended=(ENDED_STEAL,)), Choice(), 58, 10)
+        for line, _ in panels.episode_panel(*session(STEAL, ended=(ENDED_STEAL,)), Choice(), 58, 10)
     ]
     keys = {part.strip(): key for part, key in lines[2]}
     assert keys["13.8 %"] == keys["╳"] == keys["2.0 s"] == "alarm"

@@ -39,14 +39,14 @@ def records(**changes: Any) -> dict[str, Any]:
 def text(session_and_interval: tuple[Session, Interval], width: int, height: int) -> list[str]:
     return [
         strips.text(line).rstrip()
-        for line, _ in tables.who_runs(*session_and_interval, Choice(), width, height)
+        for line, _ in tables.task_panel(*session_and_interval, Choice(), width, height)
     ]
 
 
 def styles(session_and_interval: tuple[Session, Interval], part: str) -> set[str]:
     return {
         key
-        for line, _ in tables.who_runs(*session_and_interval, Choice(), 97, 10)
+        for line, _ in tables.task_panel(*session_and_interval, Choice(), 97, 10)
         for run, key in line
         if run.strip() == part
     }
@@ -145,7 +145,7 @@ def test_an_owner_is_a_unit_a_container_or_the_parent(group: Any, parent: Any, o
 def test_tasks_of_one_owner_can_be_grouped() -> None:
     details = DETAILS | {"4509": DETAILS["4502"]}
     of = observe(guest(), records=records(details=details))
-    lines = tables.who_runs(*of, Choice(grouping="job"), 97, 10)
+    lines = tables.task_panel(*of, Choice(grouping="job"), 97, 10)
     result = [strips.text(line).replace("━", "").replace("─", "").split() for line, _ in lines]
     assert result[1][:5] == ["job", "CPU", "0", "CPU", "1"]
     assert result[2] == ["build.scope", "72.5", "·", "45.3", "399"], "two tasks of one scope"
@@ -162,7 +162,7 @@ def test_running_totals_are_the_seconds_since_the_start() -> None:
     for seq in range(301):
         session.apply(machine.frame(seq, records={} if seq % 10 else records()))
     observed = session, session.take_interval()
-    lines = [strips.text(line) for line, _ in tables.who_runs(*observed, Choice(), 160, 10)]
+    lines = [strips.text(line) for line, _ in tables.task_panel(*observed, Choice(), 160, 10)]
     assert lines[1].split()[-2:] == ["total", "s"]
     cells = dict(zip(("name", "pid"), lines[2].split(), strict=False))
     assert cells["pid"] == "4502", "whose share is 0.479"

@@ -83,16 +83,16 @@ def test_all_cores_have_one_cell_and_no_cells_overlap(
         assert end <= width
     assert len(drawn) == of[0] * of[1] * of[2]
     # lp0 and lp1 are side by side
-    assert not (ascii_ and plan.cell.has_halves and plan.cell.wide % 2)
-    assert all(lines == list(range(plan.cell.high)) for lines in drawn.values())
+    assert not (ascii_ and plan.cell.has_halves and plan.cell.width % 2)
+    assert all(lines == list(range(plan.cell.height)) for lines in drawn.values())
     assert len(set(plan.spots.values())) == len(drawn)
 
 
 def test_few_cores_have_large_cells() -> None:
     sizes = [layout_of((1, 1, n), 2, 79, 16).cell for n in (8, 64, 128, 256, 512)]
-    areas = [cell.wide * (cell.high + cell.blank_lines) for cell in sizes]
+    areas = [cell.width * (cell.height + cell.blank_lines) for cell in sizes]
     assert areas == sorted(areas, reverse=True)
-    assert (sizes[0].wide, sizes[0].high) == (4, 2)
+    assert (sizes[0].width, sizes[0].height) == (4, 2)
 
 
 def test_cores_of_an_l3_are_adjacent_below_their_package() -> None:
@@ -124,7 +124,7 @@ def test_groups_are_side_by_side_if_there_is_room(width: int, side_by_side: bool
     """8 cells of 4 with marks, a gap at the end and a label of 5: 46 columns, twice, with 2
     between."""
     plan = layout_of((1, 2, 8), 2, width, 16)
-    assert (plan.cell.wide, plan.cell.high) == (4, 2)
+    assert (plan.cell.width, plan.cell.height) == (4, 2)
     first, second = plan.spots[0], plan.spots[8]
     assert (first[1] == second[1]) is side_by_side
     assert second[0] - first[0] == (48 if side_by_side else 0)
@@ -140,7 +140,7 @@ def test_a_folded_package_is_one_line_and_others_use_its_room() -> None:
     assert len(folded.lines) <= 10
     assert set(folded.spots) == set(packages[0][0].rows)
     assert [part.package for line in folded.lines for part in line if part.package >= 0] == [*ids]
-    assert folded.cell.wide > whole.cell.wide
+    assert folded.cell.width > whole.cell.width
 
 
 def test_adjacent_rings_share_their_strokes() -> None:
