@@ -387,7 +387,7 @@ class FleetSource(Source):
         with self.app.suspend():
             if arguments[0] == "why":
                 print(
-                    f"{safe_text(arguments[-1], MAX_PROBLEM)}: looking for ten seconds …",
+                    f"{safe_text(arguments[-1], MAX_PROBLEM)}: measuring for ten seconds …",
                     flush=True,
                 )
             child = await asyncio.create_subprocess_exec(

@@ -303,7 +303,7 @@ def _differing_line(pair: PairState) -> Line:
     ]
     texts = [f"{setting_label(key)} {value_text(key, a[key])} / {value_text(key, b[key])}"
             for key in dict.fromkeys(keys)]  # fmt: skip
-    text = "differs: " + ", ".join(texts) if texts else "the machine is set alike in both"
+    text = "differs: " + ", ".join(texts) if texts else "the machine has the same settings in both"
     return [(f" {fit(text, pair.width - 2)}", "warn" if texts else "dim")], "calm"
 
 
@@ -323,7 +323,7 @@ def _charts(pair: PairState, room: int) -> list[Line]:
     known_keys = set[str]().union(*(track.keys for track in pair.tracks))
     keys = [key for key in ROWS if key in known_keys][: max(2, room // MIN_LINES)]
     if not keys:
-        return [([(" nothing was read yet", "dim")], "calm")]
+        return [([(" nothing read yet", "dim")], "calm")]
     chart_height = max(1, min(MAX_LINES, (room // len(keys) - 2) // 2))
     gap = [BLANK] if room >= len(keys) * (2 * chart_height + 2) else []
     lines: list[Line] = []

@@ -298,7 +298,7 @@ class LiveSource(StreamSource):
         was down."""
         if self.has_started:
             recorded = self.end_recording()
-            text = f"{hello.host} was restarted: its past before that is gone"
+            text = f"{hello.host} was restarted: its earlier history is gone"
             self.interval = self.newest = None
             self.paused = False
             self.status = replace(self.status, paused=None)

@@ -264,10 +264,10 @@ def _episode_lines(state: FleetState, body: int, _: int) -> list[Line]:
 NUMBER_HELP = (
     ("lost %", "share of the time that tasks wanted and did not get: waits, clock, halts, steal"),
     *((FIELDS[key].name(GHZ), FIELDS[key].help) for key in ("below", "both", "involuntary")),
-    ("▼ ≁", "running episodes; samples in which a counter was doubted"),
-    ("age s", "since the newest numbers came; all times are of their arrival here"),
-    ("○", "does not answer, and why"),
-    ("numbers", "cover ten seconds, or what the server was asked for"),
+    ("▼ ≁", "running episodes; samples with a suspect counter"),
+    ("age s", "age of the newest numbers, counted from their arrival here"),
+    ("○", "the machine does not answer; its row has the reason"),
+    ("numbers", "averages over ten seconds, or over the span of the query to the server"),
 )
 """Numbers and signs, with their meaning, for the help."""
 
@@ -391,7 +391,7 @@ def detail_chart(state: FleetState, machine: Machine, width: int, height: int) -
         key, name, low = "lost", "lost", 0.0
         lost = np.array(machine.past.series(key, cells, state.now))
         if not np.isfinite(lost).any():
-            return [plain_line((" no past yet", "faint")), *[BLANK] * (height - 1)]
+            return [plain_line((" no history yet", "faint")), *[BLANK] * (height - 1)]
         high = max(float(np.nanmax(lost)), MIN_LOSS)
         area = rows_of(charts.area(lost / high, rows, "loss", ascii_=state.ascii))
     title = f" {words.unit_name(key):<5}{name} · {safe_cells(machine.name)}"

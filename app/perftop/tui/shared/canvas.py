@@ -46,7 +46,7 @@ PanelLine = tuple[list[Run], Target]
 
 NOTES = (
     ("report", "This is the verdict: what is lost, and to whom. ", " shows the evidence"),
-    ("next_episode", "What happened is listed below. ", " goes to the next event"),
+    ("next_episode", "What happened is listed below. ", " goes to the next episode"),
     ("time", "Last: ", " shows when it was; a click in a chart stops there"),
 )
 """Notes for a new user: the id of the key that ends the note, and the words before and after its
