@@ -284,8 +284,8 @@ def test_two_jobs_are_recorded_separately(tmp_path: Path) -> None:
     thread(tmp_path, 10, 10)
     process(tmp_path, 20, "command")
     thread(tmp_path, 20, 20)
-    beside = Watch(tmp_path, "20", tree=True)
-    watched = scan(Watch(tmp_path, "job", second=beside), tmp_path)
+    command_watch = Watch(tmp_path, "20", tree=True)
+    watched = scan(Watch(tmp_path, "job", second=command_watch), tmp_path)
     report = watched.take(S)
     assert [*report["watched"]["threads"]] == ["10"]
     assert [*report["command"]["threads"]] == ["20"]

@@ -69,7 +69,7 @@ def parse_spec(text: str) -> Spec:
     if spec.smt not in {1, 2, 4, 8}:
         raise UsageError(f"sim: smt={spec.smt}: a core has 1, 2, 4 or 8 threads")
     if guest and spec.smt != 1:
-        raise UsageError(f"sim: smt={spec.smt}: a guest is told nothing of siblings, smt=1")
+        raise UsageError(f"sim: smt={spec.smt}: a guest has no visible siblings: use smt=1")
     if scenario == "hybrid":
         if spec.packages != 1 or spec.smt != 2 or spec.cpus % 4:
             why = "hybrid has one package, smt=2 on its P cores, and a multiple of 4 CPUs"

@@ -38,7 +38,7 @@ def test_omitted_parameters_have_defaults() -> None:
     ("sim:idle,seed=1,seed=2", "seed is given twice"),
     ("sim:hybrid,cpus=18", "hybrid has one package"),
     ("sim:hybrid,smt=4", "hybrid has one package"),
-    ("sim:guest,smt=2", "a guest is told nothing of siblings"),
+    ("sim:guest,smt=2", "a guest has no visible siblings"),
 ])  # fmt: skip
 def test_a_mistake_is_named_in_one_line(text: str, message: str) -> None:
     with pytest.raises(ValueError) as caught:
