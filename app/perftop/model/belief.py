@@ -1,5 +1,4 @@
-"""The rule by which the confidence in the cause of every episode is decided, and the types of
-evidence.
+"""The rule that decides the confidence in the cause of an episode, and the types of evidence.
 
 A cause is `measured` if three conditions hold: the counter counts the cause itself, and not
 something that only accompanies it; it counted during the episode, and neither before it nor only in
@@ -78,14 +77,14 @@ COUNTED: dict[tuple[str, str], Counted] = {
     ("offline", "hotplug"): Counted("the kernel's list of online CPUs"),
     ("online", "hotplug"): Counted("the kernel's list of online CPUs"),
 }
-"""The counted quantity, by kind and cause of an episode; "*" stands for any cause."""
+"""The counted quantity, by kind and cause of an episode; "*" matches any cause."""
 
 
 def confidence(
     kind: str, cause: str, *, counted: bool = True, error: float = 0.0,
     effect: float = float("inf"),
 ) -> Confidence:  # fmt: skip
-    """Returns how well a cause is known. `counted`: whether the quantity in `COUNTED` was counted
+    """Returns the confidence in a cause. `counted`: whether the quantity in `COUNTED` was counted
     over the whole span, without scaling. `error`, `effect`: the error of the count and the size of
     the effect, in the same unit."""
     entry = COUNTED.get((kind, cause)) or COUNTED.get((kind, "*"))
@@ -95,12 +94,12 @@ def confidence(
 
 
 MIN_WEAKER_SHARE = 0.1
-"""Share of the loss to a cause from which its less certain episodes decide how well it is known."""
+"""Share of a cause's loss from which its less certain episodes determine the confidence."""
 
 
 def joint_confidence(parts: Iterable[tuple[Confidence, float]]) -> Confidence:
-    """Returns how well the common cause of several losses is known: as well as the weakest of those
-    that together carry a substantial part of the loss. `parts`: the confidence and the size of each
+    """Returns the confidence in the common cause of several losses: the lowest among those that
+    together make up a substantial part of the loss. `parts`: the confidence and the size of each
     loss."""
     losses: dict[Confidence, float] = {}
     for belief, size in parts:
@@ -113,7 +112,7 @@ def joint_confidence(parts: Iterable[tuple[Confidence, float]]) -> Confidence:
     return "unknown"
 
 
-# --- The types of evidence that detectors give in addition to numbers.
+# --- The types of evidence, in addition to numbers, that detectors report.
 
 OUTSIDE_CPU = "outside the CPU"
 """The origin of a PROCHOT signal that is not due to the CPU's own heat."""

@@ -1,4 +1,4 @@
-"""The counters of one stream: the block that holds each counter, and how far the counter advanced
+"""The counters of one stream: the block that holds each counter, and the advance of the counter
 over a span of time; and the cores of the stream.
 
 A `Delta` holds, for every counter of hello and every row, how far the counter advanced in base
@@ -62,7 +62,8 @@ def rename_misplaced(hello: wire.Hello) -> wire.Hello:
 
 
 def aliased_counters(hello: wire.Hello) -> dict[str, wire.Counter]:
-    """Returns, by key, the counters of CPUs that are another counter under a further key."""
+    """Returns, by key, the counters of CPUs that are duplicates of another counter under a second
+    key."""
     counters = {c.key: c for block in hello.blocks if block.scope == "cpu" for c in block.counters}
     return {
         name: replace(counters[key], key=name) for name, key in hello.aliases.items()
@@ -150,7 +151,8 @@ class Counters:
         return self._places.in_delta(column.block, column.first)
 
     def empty_delta(self, *samples: int) -> Delta:
-        """Returns an empty span to which samples can be added, or as many spans as `samples`."""
+        """Returns an empty Delta to which samples can be added; with `samples`, an empty Delta of
+        that many samples."""
         sums = np.zeros((*samples, self._places.rows + self._places.values))
         widths = np.zeros((*samples, self._places.rows))
         codes = np.zeros((*samples, len(self.hello.topology), len(self.keys)), np.uint8)

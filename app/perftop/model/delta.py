@@ -1,6 +1,5 @@
-"""Differences of all counters over a span of time: where each counter is stored, how far it
-advanced, which counters are suspect, and by how much each counter can advance. Functions of arrays
-with a leading axis of samples are here, too.
+"""Differences of all counters over a span of time: the place of each counter, its advance, suspect
+counters, and upper bounds of the advance; and functions of arrays with a leading axis of samples.
 
 The rows and the values of all blocks of a stream are stored one after another, so the number of
 numpy calls does not grow with the number of blocks.

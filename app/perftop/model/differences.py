@@ -1,9 +1,9 @@
-"""Computes differences from raw frames. Wraps, gaps, restarts and rewrites of counters are handled
-only here.
+"""Computes differences from raw frames. All wraps, gaps, restarts and rewrites of counters are
+handled here.
 
 A row that was not read adds nothing: its ticks are 0, and the row's next difference covers that
-time too. An interrupted read counts as not read. A column that could not be read is NaN. A
-difference that cannot be true is left out, and the reason is kept as a doubt.
+time too. An interrupted read counts as not read. A column that could not be read is NaN. An
+impossible difference is left out, and the reason is kept as a doubt.
 
 If perf has more events than there are hardware counters, it multiplexes the events. A block with
 the two columns of PERF_TIMES shows for how long each group was counted. The other columns whose

@@ -37,7 +37,7 @@ COUNT_UNITS = frozenset({"1", "events", "cycles", "instructions"})
 
 class Registry:
     """The metrics of one stream: first those of METRICS, then two for each event that the user
-    chose, then the metrics that few CPUs have. So a position in METRICS is the same position in
+    chose, then metrics that few CPUs support. So a position in METRICS is the same position in
     every stream."""
 
     def __init__(self, hello: wire.Hello | None = None) -> None:
@@ -260,7 +260,7 @@ LOST_RATIO = "lost_ratio"
 LOSS_PARTS = "steal", "involuntary", "clock"
 MIN_WANTED_SHARE = 0.1
 """Minimum share of a sample for which the operating system must have work for a CPU. A CPU with
-less work wakes up now and then, and its clock has no time to climb."""
+less work wakes up only occasionally, and its clock has no time to rise."""
 
 
 class Lost(NamedTuple):
@@ -400,7 +400,7 @@ WINDOW_S = 0.95
 """Minimum span of the mean in s: ten samples of 100 ms, less their jitter. A shorter span may hold
 a burst from a queue."""
 WINDOW_SAMPLES = 32
-"""Number of samples in which the end of a second is searched at once."""
+"""Number of samples that are searched at once for the end of a second."""
 
 
 def memory_traffic(counters: Counters, delta: Delta) -> tuple[Floats, Floats] | None:

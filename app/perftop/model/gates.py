@@ -1,10 +1,10 @@
-"""Checks whether a sample can be true, before its numbers are shown.
+"""Checks whether the counts of a sample are plausible, before its numbers are shown.
 
 A gate is one such check: it compares two counts of the same time and, if they disagree, marks one
-of the two counters as suspect. Fixed counters are witnesses against programmable counters, which
-other programs can take. APERF, MPERF and the TSC, which no program reprograms, are witnesses
-against the fixed counters. (Counters that advanced faster than any clock are caught earlier, where
-differences are taken.)
+of the two counters as suspect. Fixed counters are witnesses used to check programmable counters,
+which other programs can take. APERF, MPERF and the TSC, which no program reprograms, are witnesses
+used to check the fixed counters. (Counters that advanced faster than any clock are caught earlier,
+where differences are taken.)
 
 Counts that were scaled up, because perf's events took turns, are estimates: they are neither
 checked nor used as witnesses.
@@ -42,8 +42,8 @@ MIN_BUSY_S = 0.02
 """Running time in s, by the operating system's account, after which a counter must have advanced.
 Wake-ups of the probe itself take a thousandth of this time."""
 MIN_WORKED_S = 5e-6
-"""Running time in s, by a witness, after which a counter must have advanced: less than any wake-up
-takes, and more than one tick of a crystal."""
+"""Running time in s, by a witness, after which a counter must have advanced: shorter than any
+wake-up, and longer than one tick of a crystal."""
 MAX_CLOCK_DIFFERENCE = 0.02
 """Relative difference below which two clocks agree. Turbo and halts cause far larger
 differences."""
@@ -173,7 +173,7 @@ class _CheckedSamples:
         return np.where(self.delta.doubts[..., self.counters.key_at[key]] == 0, increments, np.nan)
 
     def doubt(self, key: str, code: Doubt, rows: Bools) -> None:
-        """Marks a counter as suspect on these rows. A reason that was noted earlier stays."""
+        """Marks a counter as suspect on these rows. An earlier reason is kept."""
         if np.count_nonzero(rows):
             codes = self.delta.doubts[..., self.counters.key_at[key]]
             codes[rows & (codes == 0)] = code

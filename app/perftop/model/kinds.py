@@ -1,4 +1,5 @@
-"""The kinds of episodes and their causes: how each is drawn, named and explained; and the episode.
+"""The kinds of episodes and their causes, with the marker, name and explanation of each; and the
+type of an episode.
 
 A new loss needs one entry here and a file in `detect/`. Markers, names, remedies and sentences are
 taken from these tables everywhere: on the screen, in `why`, `summary`, `diff`, the exporter and
@@ -171,7 +172,7 @@ KINDS: dict[str, Kind] = {
         ),
     )
 }  # fmt: skip
-"""Kinds of episodes by key, the worst first."""
+"""Kinds of episodes by key, worst first."""
 UNKNOWN_KIND = Kind(
     "other", "│", "an episode of a newer perftop", is_wrong=False, sentences=("{kind} on {where}",)
 )
@@ -416,7 +417,7 @@ class CostlySetting(NamedTuple):
     """A setting of the machine that makes programs slower by an amount that is not counted."""
 
     key: str
-    """Name of the setting in hello."""
+    """Key of the setting in hello."""
     values: tuple[str, ...]
     """The values of the setting that cost time; empty: any value."""
     text: str
@@ -427,7 +428,7 @@ class CostlySetting(NamedTuple):
     """Key of the setting in hello with the measured time of one call that this setting slows down;
     '' if no time is measured."""
     price_text: str = ""
-    """Words for the measured call."""
+    """Name of the measured call, as text."""
     baseline_price_us: float = 0.0
     """Time in us that the measured call takes without the setting."""
     work: tuple[str, str] = "", ""
@@ -474,7 +475,7 @@ KERNEL_WORK = {
     ),
     "": ("in the kernel's function {}", "perf record -g -e cpu-clock:k, which shows its callers"),
 }
-"""Kinds of work of the kernel that samples show: what tasks do there, with the function, and the
+"""Kinds of work of the kernel that samples show: the activity, as text with the function, and the
 remedy, unless the setting in COSTLY_SETTINGS that causes the work has one."""
 LOST_KERNEL_WORK = {"clock", "lock", "mitigation"}
 """Kinds of kernel work that is pure loss, because no program needs its result."""
@@ -503,8 +504,7 @@ _KIND_ORDER = [*KINDS]
 
 
 def rank(kind: str) -> int:
-    """Returns the position of a kind in order of severity, the worst first. Unknown kinds come
-    last."""
+    """Returns the position of a kind in order of severity, worst first. Unknown kinds come last."""
     return _KIND_ORDER.index(kind) if kind in KINDS else len(_KIND_ORDER)
 
 
@@ -518,7 +518,7 @@ class Episode:
     cause: str = "unknown"
     evidence: dict[str, Any] = field(default_factory=dict)
     confidence: Confidence = "unknown"
-    """How well the cause is known, by `belief.confidence`."""
+    """Confidence in the cause, from `belief.confidence`."""
     is_calm: bool = False
     """Whether the episode is not visible in the newest samples. The episode ends if that lasts."""
 

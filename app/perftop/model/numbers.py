@@ -48,9 +48,9 @@ class Number:
     derives the name."""
     is_coarse: bool = False
     """Whether the kernel samples the number once a tick. Such a number is shown without decimals
-    where room is scarce."""
+    where space is limited."""
     is_small: bool = False
-    """Whether the number is a share for which a few per cent are a lot."""
+    """Whether the number is a share of which a few per cent are already significant."""
     stands_out: float = inf
     """Minimum value at which the number is highlighted."""
     while_running: bool = False
@@ -88,8 +88,8 @@ class Number:
         return f"{self.key}_ratio" if ratio else self.key
 
     def scale(self, clock: ClockUnit, *, brief: bool = False) -> tuple[float, int]:
-        """Returns the factor and the number of decimals with which values are shown. `brief`: room
-        is scarce."""
+        """Returns the factor and the number of decimals with which values are shown. `brief`: space
+        is limited."""
         if self.unit == "Hz":
             return clock.per_hz, clock.digits
         digits = 0 if brief and self.is_coarse else self.digits

@@ -1,4 +1,4 @@
-"""Computes samples from frames, without the values that cannot be true.
+"""Computes samples from frames, without impossible values.
 
 Both live numbers and numbers read back from history come from here: a reader that resumes from an
 earlier state computes the same samples from the same frames.
@@ -198,7 +198,7 @@ class SampleReader:
         self._carried_s: Floats = np.zeros(len(hello.topology))
         """Stolen seconds of each CPU that later samples count; see `distribute_steal`."""
         self._was_read: Bools | bool = False
-        """Mask of the values that were ever read, or one answer for all of them."""
+        """Mask of the values that were ever read, or a single value for all of them."""
         self._has_started = False
         self.turbo = Turbo(self.counters, self.cores)
         self.memory = BestTraffic(self.counters)
@@ -259,7 +259,7 @@ class SampleReader:
             self.memory.rate = batch.best_traffic[sample]
 
     def skip(self, frames: Sequence[wire.Frame]) -> None:
-        """Uses frames only as the baseline of the next sample."""
+        """Reads frames only as the baseline of the next sample."""
         if frames:
             self.counters.steps(frames)
 

@@ -15,14 +15,14 @@ from perftop.model.counters import Cores, Counters
 from perftop.model.delta import Delta
 from perftop.model.evaluation import Values
 
-# --- The number of TSC ticks that one tick of an SMT event stands for, called its factor and
-# learned from the frames themselves. Tables and CPUID give candidates for this factor. Some are
-# wrong: for example, a workstation's crystal frequency for a server with the same model number. The
-# siblings' counts bound the factor from both sides, for example `(r0 - r1) / one0 <= k <= r0 /
-# one0`. A sample is evidence for the candidates within its bounds. A sample that no candidate
-# explains was disturbed, or another program took the counter; it supports no candidate. The first
-# candidate that explains nearly as many samples as the best one is used. Older samples count for
-# less. Live and replayed frames give the same result.
+# --- The number of TSC ticks per tick of an SMT event, called the event's factor. It is learned
+# from the frames. Tables and CPUID give candidates for this factor. Some are wrong: for example, a
+# workstation's crystal frequency for a server with the same model number. The siblings' counts
+# bound the factor from both sides, for example `(r0 - r1) / one0 <= k <= r0 / one0`. A sample is
+# evidence for the candidates within its bounds. A sample that no candidate explains was disturbed,
+# or another program took the counter; it supports no candidate. The first candidate that explains
+# nearly as many samples as the best one is used. Older samples have less weight. Live and replayed
+# frames give the same result.
 
 MARGIN = 0.005
 """Tolerance of the bounds, as a share of the factor. Read skew and tick quanta move a bound by less

@@ -54,8 +54,7 @@ def _task_fields(record: object) -> tuple[int, str, float] | None:
 
 
 def safe_name(name: str) -> str:
-    """Returns a task's name, made safe and short, because a task's name may contain a control
-    sequence."""
+    """Returns a task's name, shortened and with control characters replaced."""
     if len(name) > MAX_NAME_LENGTH:
         name = name[:MAX_NAME_LENGTH]
     return name if name.isprintable() else "".join(c if c.isprintable() else "?" for c in name)
@@ -234,8 +233,8 @@ class RunningTasks:
         """Raw times between which the tasks ran; both are 0 before the first record."""
 
     def top_tasks_of(self, snapshot: TaskSnapshot) -> Ints:
-        """Returns, by position of the CPU, a number for the PID and name of the task that ran most;
-        0 where unknown."""
+        """Returns, by position of the CPU, an ID for the PID and name of the task that ran most; 0
+        where unknown."""
         keys = [key or 0 for key in snapshot.top_task_keys(self._cpus)]
         return np.array([*map(hash, keys)], np.int64)
 
@@ -418,7 +417,7 @@ def _is_id(tid: object) -> bool:
     return isinstance(tid, str) and tid.isdecimal() and len(tid) <= 10
 
 
-# --- CPU quotas of control groups: how long each has kept its tasks from running.
+# --- CPU quotas of control groups, and the time for which each stopped its tasks.
 #
 # The kernel counts, for each group, the periods in which the quota was used up and the time for
 # which queues of CPUs were throttled. A task that is throttled counts as waiting for a CPU, so
@@ -439,7 +438,7 @@ class Quota:
     throttled_count: int = 0
     """Periods in which the quota was used up."""
     throttled_s: float = 0.0
-    """Time for which the tasks of the group stood still, summed over CPUs."""
+    """Time for which the tasks of the group were throttled, summed over CPUs."""
     newest_s: float = 0.0
     """The part of `throttled_s` that the newest record added."""
     newest_periods: tuple[int, int] = 0, 0
@@ -466,14 +465,14 @@ class Quota:
 
 
 class Quotas:
-    """The quotas of a stream, and the processes for which they hold."""
+    """The quotas of a stream, and the processes to which they apply."""
 
     def __init__(self) -> None:
         self.by_group: dict[str, Quota] = {}
         self._groups: dict[int, list[str]] = {}
-        """By PID, the groups whose quota holds, the innermost first."""
+        """By PID, the groups whose quota applies, innermost first."""
         self.newest: dict[str, list[int]] = {}
-        """The groups in the newest record, each with the processes for which its quota holds."""
+        """The groups in the newest record, each with the processes to which its quota applies."""
 
     def take(self, records: Mapping[str, object]) -> None:
         """Reads the records of a frame, which are untrusted."""

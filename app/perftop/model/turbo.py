@@ -89,7 +89,7 @@ class Turbo:
         return ", ".join(dict.fromkeys(names)) or None
 
     def regroup(self, cores: Cores) -> None:
-        """Uses a new core list, after the cores changed."""
+        """Switches to a new core list, after the cores changed."""
         self._cores, first, package = cores, cores.rows[:, 0], cores.package
         self._fastest = cores.max_of_threads(self._bounds)
         self._has_upper_bounds = bool(np.isfinite(self._fastest).any())
@@ -127,8 +127,8 @@ class Turbo:
         for key, rows, indexes in self._exact:
             exact = self._gauge_means(key, "package", delta).take(indexes, axis=-1)
             low[..., rows] = high[..., rows] = exact
-        # Tables hold for the best core. Other cores, and cores that firmware limits, never reach
-        # them.
+        # Tables are valid for the best core. Other cores, and cores that firmware limits, never
+        # reach them.
         if self._has_upper_bounds:
             low, high = (np.where(hz > self._fastest, self._fastest, hz) for hz in (low, high))
         return Ceilings(low, high, np.where(self._has_ceiling, low, np.nan))

@@ -53,8 +53,7 @@ class Recording:
         self._file: BinaryIO = _open_file(path)
         # tested before `size` is read, because the writer may end in between
         self.is_growing = _is_locked(self._file)
-        """Whether the file was still being written when it was opened, so that it has no end
-        yet."""
+        """Whether the file was still being written when it was opened, and so has no end yet."""
         self.size = os.fstat(self._file.fileno()).st_size
         """Size of the file in bytes when it was opened."""
         self._window, self.offset = b"", 0
@@ -105,16 +104,16 @@ class Recording:
         return self.hello.raw_ns
 
     def messages(self, time_ns: int = 0) -> Iterator[TimedMessage]:
-        """Messages, beginning with the block that contains this moment, or else the last block
-        before it. After damage the rest of its block is skipped."""
+        """Yields messages, beginning with the block that contains this moment, or else the last
+        block before it. After damage the rest of its block is skipped."""
         block = bisect_right(self._blocks[1::2], time_ns) - 1
         offset: int | None = self._blocks[2 * max(block, 0)] if self._blocks else self._first_offset
         while offset is not None:
             offset = yield from self._until_damage(offset)
 
     def _until_damage(self, offset: int) -> Generator[TimedMessage, None, int | None]:
-        """Messages from the block at this offset to the end or the first damage. Returns the offset
-        of the next block after the damage; None if there is nothing more to read."""
+        """Yields messages from the block at this offset to the end or the first damage. Returns the
+        offset of the next block after the damage; None if there is nothing more to read."""
         unpacking, decoder = Unpacking(self.hello), self._decoder()
         damage: wire.WireError | OSError | None = None
         ended, newest_ns = False, -1

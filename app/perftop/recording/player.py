@@ -60,8 +60,8 @@ SEEK_PAUSE_S = 0.005
 
 
 class Playback:
-    """Reads a recording into a session, from the block that contains a given moment. Several
-    playbacks of one recording are independent."""
+    """Reads a recording into a session, from the block that contains a given moment. Playbacks of
+    the same recording are independent."""
 
     def __init__(
         self, recording: AnyRecording, time_ns: int, episodes: RecordingEpisodes | None = None,
@@ -315,7 +315,7 @@ async def fill_episodes(
 def _index_process(path: Path) -> Iterator[int]:
     """Starts the process; yields a descriptor of its output. The process is killed when the block
     is left."""
-    # -P: a perftop/ in the working directory must not run with our rights.
+    # -P: a perftop/ in the working directory must not be imported.
     argv = sys.executable, "-P", "-m", __name__, os.path.abspath(path)  # noqa: PTH100
     devnull = subprocess.DEVNULL
     with subprocess.Popen(argv, stdin=devnull, stdout=subprocess.PIPE, stderr=devnull) as process:

@@ -104,7 +104,7 @@ class Ring:
 
     @property
     def extent(self) -> str:
-        """Text with length and size so far, to be followed by a path."""
+        """Text with the current length and size; a path follows it."""
         if self._final_extent:
             return self._final_extent
         lasted_ns = self._now_ns - self._parts[0].begin_ns if self._parts else 0
@@ -113,7 +113,7 @@ class Ring:
         return f"the last {last} of {self.frames} frames, {total} with what was kept,"
 
     def write(self, message: TimedMessage) -> None:
-        """Raises Failed; the earlier parts in the directory are complete then."""
+        """Writes a message. Raises Failed; the earlier parts in the directory are then complete."""
         try:
             self._write(message)
         except Failed as failed:
@@ -200,7 +200,7 @@ class Ring:
             raise write_failure(self.path, error) from None
 
     def _drop_oldest_part(self) -> _Sizes:
-        """Removes the oldest part of the ring; returns it."""
+        """Removes the oldest part of the ring; returns its inode and size."""
         name = self._parts.popleft().name
         status = self._directory.stat(name)
         self._directory.unlink(name)

@@ -29,7 +29,7 @@ MAX_UNPACKED_BYTES = 1 << 22
 NOTICE_S = 10.0
 """Time in s for which a notice is shown."""
 END_S = 2.0
-"""Time in s without progress of the disk after which the app ends anyway."""
+"""Time in s without progress of the disk after which the app exits anyway."""
 
 
 def refuse(path: Path, *, force: bool) -> None:
@@ -60,7 +60,7 @@ class Writer:
 
     Each message is one write of its bytes on the wire, so a sudden end loses at most the last
     message. The messages of a complete block are packed together, in place of these bytes. This
-    costs far less CPU time than packing each message as it comes."""
+    takes far less CPU time than packing each message when it arrives."""
 
     def __init__(
         self, path: Path, hello: wire.Hello, *, force: bool = False, directory: int | None = None
@@ -157,8 +157,8 @@ class Writer:
             write_all(self._fd, data)
 
     def _pack(self) -> None:
-        """Replaces the messages that are not packed by packed ones. Raises OSError; then the file
-        is as before, unless the disk refuses even that."""
+        """Replaces the unpacked messages with packed ones. Raises OSError; then the file is as
+        before, unless the disk refuses even that."""
         self._recorder.write_many(self._waiting_messages)
         try:
             write_all(self._fd, self._pending_bytes, self._packed_bytes)
@@ -259,7 +259,7 @@ class ScreenRecorder:
         if thread is None:
             return ""
         thread.put(None)
-        while thread.is_alive():  # much history may still be unwritten
+        while thread.is_alive():  # much of the history may still be unwritten
             written_bytes = thread.bytes
             thread.join(END_S)
             if thread.is_alive() and thread.bytes == written_bytes:

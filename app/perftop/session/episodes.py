@@ -57,7 +57,7 @@ class EpisodeLog:
 
     @property
     def running(self) -> list[Episode]:
-        """Episodes that have not ended, oldest first; of a recording, those running at its end."""
+        """Episodes that have not ended, oldest first; for a recording, those running at its end."""
         detected, recording = self._detector.running, self.recording
         if recording is None:
             return detected
@@ -65,7 +65,7 @@ class EpisodeLog:
 
     @property
     def ended(self) -> list[Episode]:
-        """Ended episodes, newest last: the last MAX_ENDED of a live stream, or all of a
+        """Ended episodes, newest last: the last MAX_ENDED of a live stream, or all in a
         recording."""
         recording, detected = self.recording, self._ended
         if recording is None or recording.is_complete:

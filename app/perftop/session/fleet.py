@@ -83,8 +83,8 @@ class Fleet:
         return sums
 
     def rows(self, choice: RowChoice, now: float) -> list[Machine]:
-        """Returns the machines that match the filter, sorted: those that do not answer first, then
-        the worst."""
+        """Returns the machines that match the filter, sorted: machines that do not answer first,
+        then the worst."""
         matching = [m for m in self.machines.values() if matches(m, choice.filter)]
         matching.sort(key=lambda m: natural_key(m.name))
         silent_machines = [m for m in matching if not m.answers]
@@ -228,8 +228,8 @@ Answers = Iterable[tuple[dict[str, str], Sequence[tuple[float, float]]]]
 
 
 class Questions:
-    """PromQL queries, each for all machines at once, so that an answer is small and all its values
-    are of one moment."""
+    """PromQL queries, each for all machines at once, so that answers are small and all values in an
+    answer are from the same moment."""
 
     def __init__(self, match: str, window_s: float) -> None:
         """`match`: label matchers, with or without braces."""
@@ -291,7 +291,7 @@ class Questions:
 
 
 def _join_queries(queries: dict[str, str]) -> str:
-    """Joins several expressions into one; a label of each series names its number."""
+    """Returns one query for several expressions; a label of each series names its number."""
     return " or ".join(
         f'label_replace({query}, "{NUMBER_LABEL}", "{key}", "", "")'
         for key, query in queries.items()

@@ -1,7 +1,6 @@
 """One machine of a fleet: its numbers, their history, its episodes, and whether it answers.
-
-A reader fills it: `LiveMachine` from a stream of frames, `fleet.scraped` from a Prometheus server.
-The screen and the JSON lines only read it. A row has one value of each number for a span of some
+`LiveMachine` fills it from a stream of frames, `fleet.scraped_fleet` from a Prometheus server. The
+screen and the JSON lines only read it. A row has one value of each number for a span of some
 seconds; NaN is unknown. Times are Unix seconds of the viewer's clock: the clocks of two machines
 are never compared.
 """
@@ -29,7 +28,8 @@ from perftop.session.session import Session
 from perftop.session.values import lasting_reasons, machine_value
 
 ROW_SPAN_S = 10.0
-"""Seconds covered by the numbers of a row: few enough to follow changes, enough to be readable."""
+"""Seconds covered by the numbers of a row: short enough to follow changes, long enough to be
+readable."""
 PAST_S = 600.0
 """Length of a machine's history, in s."""
 MAX_POINTS = 600
@@ -83,8 +83,8 @@ _INTERVAL_KEYS = {"lost": "lost_ratio", "busy": "util", "clock_hz": "busy_hz",
 """The numbers in FIELDS that every interval has for the machine, with their keys in the
 interval."""
 MIN_LOSS = 0.01
-"""Minimum share of the time that a machine lost for its cause to be named. Smaller shares are drawn
-faint."""
+"""Minimum share of the time that a machine lost for its cause to be named. Smaller shares are
+dimmed."""
 UNKNOWN_NUMBERS: Numbers = dict.fromkeys(FIELDS, nan)
 
 
@@ -137,7 +137,7 @@ def lost_share(numbers: Numbers) -> float:
 
 
 def mean_numbers(machines: Sequence[Numbers]) -> Numbers:
-    """Means of the known values over spans of equal length, or over machines."""
+    """Returns the means of the known values over spans of equal length, or over machines."""
     means = dict(UNKNOWN_NUMBERS)
     for key in FIELDS:
         total = weights = 0.0
@@ -289,8 +289,8 @@ class Machine:
         self.answers, self.why, self.retry_at, self.silent_since = True, "", nan, updated
 
     def fall_silent(self, now: float, why: str, retry_at: float = nan) -> None:
-        """Called when the machine does not answer. Its history is kept. Its episodes end, since it
-        is unknown whether they are still running."""
+        """Marks the machine as silent, because it does not answer. Its history is kept. Its
+        episodes end, since it is unknown whether they are still running."""
         if not isfinite(self.silent_since):
             self.silent_since = now
         self.answers, self.why, self.retry_at = False, why, retry_at
@@ -335,7 +335,7 @@ class LiveMachine(Follower):
         row's span on."""
 
     def take(self, messages: Iterable[wire.Message]) -> bool:
-        """Takes messages that have arrived. Raises wire.WireError for impossible messages."""
+        """Processes messages that have arrived. Raises wire.WireError for impossible messages."""
         self._arrival_s = self._clock and self._clock()
         return super().take(messages)
 

@@ -1,5 +1,5 @@
-"""The loop over a stream of messages that all readers share: of this machine, a remote one, or a
-file.
+"""The loop over a stream of messages that all readers share: from this machine, a remote machine or
+a file.
 
 A reader of a stream derives from `Follower` and overrides hooks: a verb prints in them, a screen
 draws. To read a file, call `take(source.messages())` after its hello; to read a live stream, call
@@ -55,7 +55,7 @@ class Follower:
         return Session(hello)
 
     def admits(self, message: wire.Message) -> bool:  # noqa: ARG002 - for overrides
-        """Called before the session takes a message. False: the message is dropped."""
+        """Called before the session takes a message. Returns False to drop the message."""
         return True
 
     def on_episode(self, episode: Episode) -> None:
@@ -92,8 +92,8 @@ class Follower:
                 return
 
     def take(self, messages: Iterable[wire.Message]) -> bool:
-        """Takes messages in order; a hello may only be the first message of a call. Returns whether
-        to stop reading."""
+        """Processes messages in order; a hello may only be the first message of a call. Returns
+        whether to stop reading."""
         from perfprobe import wire
 
         messages_left = iter(messages)
@@ -159,7 +159,7 @@ class Follower:
 
     def _begin(self, hello: wire.Hello) -> None:
         self._slack_ns = hello.sample_ns // 2
-        """A frame that comes at most this many ns before a boundary counts as on the boundary."""
+        """A frame at most this many ns before a boundary counts as on the boundary."""
         self.first_ns, self.intervals = None, 0
         self._cursor = 0
         self._running: dict[int, Episode] = {}

@@ -41,7 +41,7 @@ MAX_WAITING, MAX_WAITING_BYTES = 32, 1 << 16
 """Maximum number of frames, and of their bytes, that wait to be packed together: packing many costs
 little more than packing one."""
 TASK_FRAME_BYTES = 130
-"""Memory in bytes that an entry of `Chunk.task_frames` takes."""
+"""Memory in bytes of an entry of `Chunk.task_frames`."""
 FRAME_OVERHEAD, ROWS_OVERHEAD = 500, 170
 """Bytes of the objects of a frame, and of each of its blocks, in addition to their content."""
 
@@ -87,7 +87,7 @@ class Trail:
         self._ticks, self._increment_places = map(np.concatenate, zip(*places, strict=True))
         """Positions of the rows of the counters in a Delta."""
         self._counters: Singles = np.zeros((2, len(self._ticks), room), np.float32)
-        # One row more than there are cores: position -1 stands for a core without known values.
+        # One row more than there are cores: position -1 is for a core without known values.
         self._cores: Singles = np.zeros((room, len(cores.lists) + 1, CEILING_ROW + 1), np.float32)
 
     @property
@@ -107,8 +107,8 @@ class Trail:
         return self._parts[:, metrics, samples]
 
     def counter_terms(self, rows: Sequence[int] | slice, samples: slice) -> Singles:
-        """Returns (samples, 2, rows): by how much rows of counters advanced, and in how many
-        ticks."""
+        """Returns (samples, 2, rows): the advance of rows of counters, and the ticks of its
+        span."""
         self.settle()
         return self._counters[:, rows, samples].transpose(2, 0, 1)
 
@@ -125,7 +125,8 @@ class Trail:
         self._waiting_samples.add(batch, first, last)
 
     def settle(self) -> None:
-        """Writes the added samples into the arrays; many cost little more than one."""
+        """Writes the added samples into the arrays; writing many takes little longer than writing
+        one."""
         if not self._waiting_samples.count:
             return
         new_columns = slice(self.count - self._waiting_samples.count, self.count)
@@ -285,7 +286,7 @@ MAX_BYTES = 100_000_000
 CHUNK_SAMPLES = 50
 """Samples in a chunk. To read a sample, all samples before it in its chunk must be unpacked."""
 MIN_CHUNKS = 8
-"""Minimum number of chunks in a full history: a chunk takes at most the budget divided by this
+"""Minimum number of chunks in a full history: a chunk uses at most the budget divided by this
 number, so that little is dropped at once."""
 MAX_PACKED_BYTES, MIN_WAITING_PARTS = 1 << 21, 64
 """Maximum bytes that are packed together, and the fraction (1/n) of the budget that they may be."""
@@ -469,8 +470,8 @@ class History:
         return self.fields([key], rows, edges_ns)[:, 0]
 
     def fields(self, keys: Sequence[str], rows: Sequence[int], edges_ns: Times) -> Floats:
-        """Returns (bins, metrics, rows): `field` of several metrics; many cost little more than
-        one."""
+        """Returns (bins, metrics, rows): `field` of several metrics; computing many takes little
+        longer than computing one."""
         values = np.full((len(edges_ns) - 1, len(keys), len(rows)), np.nan)
         served_columns = [i for i, key in enumerate(keys) if key in self._metrics]
         if not served_columns:
@@ -508,8 +509,8 @@ class History:
         return values
 
     def shared_counter(self, key: str, edges_ns: Times) -> Floats:
-        """Returns (bins, rows): by how much a counter of SHARED advanced per second, by package in
-        the order of hello, or by L3 in the order of the CPUs that have it. No columns if it is not
+        """Returns (bins, rows): the advance per second of a counter of SHARED, by package in the
+        order of hello, or by L3 in the order of the CPUs that have it. No columns if it is not
         counted. A read covers the bins since the previous read."""
         if key not in self._counters:
             return np.full((len(edges_ns) - 1, 0), np.nan)
@@ -543,7 +544,7 @@ class History:
     def _counter_sums(
         self, rows: Sequence[int] | slice, count: int, edges_ns: Times
     ) -> tuple[Floats, Floats]:
-        """Returns (bins, rows) each: by how much counters advanced, and in how many ticks."""
+        """Returns (bins, rows) each: the advance of counters, and the ticks of their spans."""
 
         def part(chunk: Chunk, samples: slice) -> Singles:
             return chunk.trail.counter_terms(rows, samples)
@@ -587,7 +588,7 @@ class History:
         last = bisect_left(self._chunks, last_ns, key=lambda c: c.end_ns)
         return self._chunks[first : last + 1]
 
-    # --- computing past intervals again
+    # --- recomputing past intervals
 
     def frames(self, start_ns: int, end_ns: int) -> Iterator[Message]:
         """Returns raw messages in their order. They are the messages kept at the time of the call,

@@ -1,6 +1,6 @@
 """One span of time: a `Span` sums up samples, and an `Interval` has the numbers of these sums. Live
 intervals, runs, phases and intervals of history are all computed this way. A `Distribution` has
-what sums cannot show of a run: extremes and percentiles of its samples."""
+extremes and percentiles of the samples of a run, which sums cannot show."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ class Span:
         self._only_sample = (batch, first, reader.online.tobytes()) if is_single else None
 
     def copy(self) -> Span:
-        """Returns a copy to which samples can be added on its own."""
+        """Returns an independent copy, to which samples can be added."""
         whole = None if self._whole_delta is None else self._whole_delta.copy()
         return replace(self, delta=self.delta.copy(), _whole_delta=whole)
 
@@ -165,8 +165,8 @@ class Span:
         )  # fmt: skip
 
     def values(self, reader: SampleReader) -> Values:
-        """Metrics over all samples; a metric that is suspect in some samples is over the others,
-        if these are most of them."""
+        """Metrics over all samples; a metric that is suspect in some samples is computed from the
+        others, if these are the majority."""
         values = reader.evaluator.evaluate(self.delta)
         if self._lost_sums is None:
             return values
@@ -184,8 +184,8 @@ class Span:
         return min(max(1.0, MAX_MISSING_SHARE * self.sample_count), (self.sample_count - 1) / 2)
 
     def read_shares(self) -> dict[str, float]:
-        """Returns the share of the samples that the mean of each metric is over, on the CPU with
-        the fewest; without the metrics that are over all samples, or unknown."""
+        """Returns, by metric, the share of the samples that its mean includes, on the CPU with the
+        fewest; metrics whose mean includes all samples or is unknown are left out."""
         counts = np.asarray(self._missing_counts)
         if not counts.any():
             return {}
@@ -283,8 +283,8 @@ end of a batch. The arrays of the whole batch stay in memory as long as one of i
 
 
 class Distribution:
-    """How each metric of each CPU, and each state of each core, is distributed over the samples of
-    a run. After `finish`, the minimum, percentiles and the maximum of each are known."""
+    """The distribution of each metric of each CPU, and of each state of each core, over the samples
+    of a run. After `finish`, the minimum, percentiles and the maximum of each are known."""
 
     def __init__(
         self, shown_rows: list[int], max_bytes: int = MAX_BYTES, least_rows: int = MIN_ROWS
@@ -326,7 +326,7 @@ class Distribution:
             self.settle()
 
     def settle(self) -> None:
-        """Counts the waiting samples; counting many costs little more than counting one."""
+        """Counts the waiting samples; counting many takes little longer than counting one."""
         if not self._waiting_samples.count:
             return
         samples, self._waiting_samples = self._waiting_samples, StackedSamples()
@@ -338,7 +338,7 @@ class Distribution:
         )
         states = samples.part(lambda batch: batch.split.states)
         count, self._cpus = len(states), values.all.shape[-1]
-        has_all = len(self._shown_rows) == self._cpus  # in this case no CPU has to be copied
+        has_all = len(self._shown_rows) == self._cpus  # a slice copies no CPU
         totals = values.group(slice(None) if has_all else self._shown_rows)
         flat = values.all.reshape(count, -1), states.reshape(count, -1)
         rows = np.concatenate([totals, *flat], axis=1)
@@ -420,7 +420,8 @@ class Distribution:
         return self._series_at(self._registry.index[key])
 
     def percentiles(self, key: str, shares: Sequence[float]) -> list[float]:
-        """Percentiles of a metric of the machine over the samples; NaN if there are none."""
+        """Returns percentiles of a metric of the machine over the samples; NaN if there are
+        none."""
         known_values = self._known_values(key)
         if not len(known_values):
             return [float("nan")] * len(shares)

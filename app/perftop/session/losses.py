@@ -53,7 +53,7 @@ _NAMING_KINDS: dict[str, tuple[str, ...]] = {
 """For each part of the loss, the kinds of episodes that name its cause, by priority."""
 _SHARED_RESOURCES = frozenset({"sibling", "package", "memory", "cache"})
 _REST_KINDS = frozenset({"interrupt", "memory-stall"})
-"""Kinds whose episodes have the lost share of the time that is not lost otherwise."""
+"""Kinds whose episodes have the lost share of the remaining time."""
 JOB_SPREAD_NS = 1_000_000_000
 """Time in ns within which the probe reads all threads of a job, in turn."""
 MAX_UNSETTLED = 256
@@ -137,7 +137,8 @@ class LossSums(NamedTuple):
         return self._replace(by_cause={c: s for c, s in by_cause.items() if s.any()})
 
     def with_stops(self, stopped_s: Floats, cause: Cause = STOPPED_CAUSE) -> LossSums:
-        """Returns the sums with the time for which tasks were stopped, which they wanted, too."""
+        """Returns the sums with the time for which tasks were stopped, which is also time that they
+        wanted."""
         if not stopped_s.any():
             return self
         by_cause = {**self.by_cause, cause: stopped_s}
@@ -255,8 +256,8 @@ class Losses:
         return none_ns if first is None else int(first[0]), self._open_count
 
     def settle(self, episodes: Iterable[Episode], now_ns: int) -> None:
-        """Adds up the samples for which all episodes are known. `episodes`: those since the time
-        that `oldest_due_ns` returned."""
+        """Adds up the samples whose episodes are all known. `episodes`: those since the time that
+        `oldest_due_ns` returned."""
         samples = _join_samples(self._open_samples)
         count = len(samples.until_ns)
         settled_count = int(samples.until_ns.searchsorted(now_ns - LATE_NS))
@@ -379,7 +380,7 @@ class Totals(TaskTimeSpan):
         )  # fmt: skip
 
 
-# --- likely reasons of losses, whose cost is not counted
+# --- likely reasons of losses, whose cost is not measured
 
 MAX_NAMES, MAX_NAME_LENGTH = 64, 64
 MAX_WORKS = 1024
@@ -394,8 +395,9 @@ class KernelWork(NamedTuple):
 
 
 class RecordHints:
-    """Likely reasons of losses that records name: messages of the kernel's log, and programs
-    that manage power. Records are untrusted: they are checked here, and names are made safe."""
+    """Likely reasons of losses that are named in records: messages of the kernel's log, and
+    programs that manage power. Records are untrusted: they are checked here, and names are made
+    safe."""
 
     def __init__(self) -> None:
         self.messages: dict[tuple[str, str], int] = {}

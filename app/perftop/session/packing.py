@@ -55,7 +55,7 @@ class Layout:
 
 def pack(layout: Layout, rows: Words) -> list[bytes]:
     """Packs the difference of each row of words from the previous row; all rows are sorted by
-    column. Packing many costs little more than packing one."""
+    column. Packing many takes little longer than packing one."""
     if not layout.words:
         return [b""] * (len(rows) - 1)
     increments = (rows[1:] - rows[:-1]).view(np.int64)
@@ -76,9 +76,9 @@ def pack(layout: Layout, rows: Words) -> list[bytes]:
 
 
 def unpack(layout: Layout, previous_words: Words, packed: Sequence[bytes]) -> Words:
-    """Returns the rows of words whose differences from each other are packed: the first from the
-    old words. Raises ValueError if one is not complete. Unpacking many costs little more than
-    unpacking one."""
+    """Returns the rows of words whose differences from each other are packed: the first from
+    `previous_words`. Raises ValueError if one is not complete. Unpacking many takes little longer
+    than unpacking one."""
     count, columns = len(packed), len(layout.heights)
     if not layout.words:
         return np.zeros((count, 0), np.uint64)
@@ -292,7 +292,7 @@ BLOCK_MESSAGES = 64
 """Number of messages in a block. To read a message, all messages before it in its block must be
 unpacked."""
 COMPRESSION_LEVEL = 1
-"""Compression level of zlib. The next level takes twice as long and saves a twentieth."""
+"""Compression level of zlib. The next level takes twice as long and saves 5 %."""
 
 MAX_OVERHEAD_BYTES = 1 << 22
 """Maximum size of a packed message without its blocks, in bytes."""
@@ -319,7 +319,8 @@ class Recorder:
         self.write_many([message])
 
     def write_many(self, messages: Sequence[TimedMessage]) -> None:
-        """Writes messages, with the same bytes as one by one. Many cost little more than one."""
+        """Writes messages, with the same bytes as one by one. Writing many takes little longer than
+        writing one."""
         while messages:
             first = self._block >= BLOCK_MESSAGES
             if first:

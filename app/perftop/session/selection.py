@@ -1,7 +1,7 @@
 """Selections that users type: CPUs by a filter such as `pkg:1 busy>80 | offline !type:E`, and
 moments of history by a time.
 
-All terms of a filter side by side are required, `|` separates alternatives, and `!` before a term
+Terms that follow each other are all required, `|` separates alternatives, and `!` before a term
 negates it. An unknown value matches no comparison, negated or not.
 """
 
@@ -324,7 +324,8 @@ _NS = {"ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 
 
 def reachable_episodes(session: Session, cpus: Iterable[int] | None = None) -> list[Episode]:
-    """Marks, and episodes on at least one of these CPUs (None: any CPU), that can be shown."""
+    """Returns the marks, and the episodes on at least one of these CPUs (None: any CPU), that can
+    be shown."""
     asked_cpus = None if cpus is None else set(cpus)
     return [
         episode for episode in (*session.ended, *session.running, *session.marks)
@@ -348,7 +349,7 @@ def moment_of(session: Session, episode: Episode, interval: Interval) -> int:
     """
     sample_ns = session.hello.sample_ns
     samples = max(1, round(interval.elapsed_s * 1e9 / sample_ns))
-    # samples are taken slightly late
+    # samples may be slightly late
     full_ns = episode.start_ns + samples * sample_ns + sample_ns // 2
     return full_ns if episode.end_ns is None else min(full_ns, episode.end_ns)
 

@@ -1,7 +1,7 @@
 """The mutable model of a stream: hello, online CPUs, sums over the interval and the run, episodes.
 
-Messages are added by `apply` or `play`, in order. Nothing in this module waits, reads or draws. The
-same code serves live streams, files and tests.
+Messages are added by `apply` or `play`, in order. This module never waits, does no I/O and draws
+nothing. The same code serves live streams, files and tests.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ class Session:
         self, hello: wire.Hello, history: History | None = None, *, summarises: bool = True,
         kinds: Collection[str] | None = None,
     ) -> None:  # fmt: skip
-        """`history`: the session adds messages to it. `summarises`: whether somebody reads the
-        distribution of the samples. `kinds`: the kinds of episodes to detect; None: all."""
+        """`history`: the session adds messages to it. `summarises`: whether the distribution of the
+        samples will be read. `kinds`: the kinds of episodes to detect; None: all."""
         self.hello = hello
         self.history = history
         self.now_ns = hello.raw_ns
@@ -118,7 +118,7 @@ class Session:
         self._start_sums()
 
         self.newest: tuple[SampleBatch, int, int] | None = None
-        """The samples of the part that was taken last: their batch, the index of the first, and the
+        """The samples of the last processed part: their batch, the index of the first, and the
         index after the last; None: it was a note, or a frame that was only a baseline."""
         self.lost = self.late_samples = 0
         self.snapshot = TaskSnapshot()
@@ -204,7 +204,7 @@ class Session:
         return frames
 
     def _take_baseline(self, frame: wire.Frame) -> None:
-        """Takes the first frame of the stream, which has no sample."""
+        """Processes the first frame of the stream, which has no sample."""
         self.now_ns, self.frames = frame.time_ns, 1
         self.lost, self.late_samples = frame.lost, frame.late
         self._take_records(frame, TaskSnapshot.from_records(frame.records))
@@ -221,7 +221,7 @@ class Session:
             self._notice_recalibration(int(batch.time_ns[0]))
         last = min(len(batch), first + 1 + int(batch.time_ns[first:].searchsorted(due_ns)))
         if self.neighbours.watched_job.name is not None:
-            last = first + 1  # for older records, the threads are not known any more
+            last = first + 1  # the threads in older records are no longer known
         elif self.accounts and last > first + 1:
             last = first + self._losses.free_samples(
                 batch.since_ns[first:last], batch.time_ns[first:last]
@@ -395,10 +395,10 @@ class Session:
         self.distribution, self.frames = Distribution(self.shown), min(self.frames, 1)
 
     def start_accounts(self, root: int = -1, *, losses_only: bool = False) -> None:
-        """Starts to sum up how long tasks ran and waited, and how much time each cause took, for
-        `lost_time` and `run_times`. On a big machine this takes milliseconds of CPU time a second.
-        `root`: first process of a job that we started. `losses_only`: leave out `busy_cpus` and
-        `run_phases`, which only the summary of a run shows."""
+        """Starts to sum up the times that tasks ran and waited, and the time lost to each cause,
+        for `lost_time` and `run_times`. On a big machine this takes milliseconds of CPU time a
+        second. `root`: first process of a job that perftop started. `losses_only`: omit `busy_cpus`
+        and `run_phases`, which are only shown in the summary of a run."""
         self.accounts, self.run_times.job.root = True, root
         self._sums_run = not losses_only
 

@@ -1,4 +1,4 @@
-"""Sums up, over a stream, how long tasks ran and how long they waited for a CPU.
+"""Sums up, over a stream, the time that tasks ran and the time that they waited for a CPU.
 
 The probe sends the times of each thread of a watched job since the thread's start. For other tasks,
 it sends only the shares of the busiest ones between two snapshots. A thread that started and ended
@@ -35,13 +35,13 @@ each CPU."""
 MIN_WAIT = 0.05
 """Minimum share of its time that a task must spend waiting to count as waiting."""
 MIN_WAIT_SNAPSHOTS = 2
-"""Minimum number of snapshots with wait times: of a span of two seconds, one snapshot covers a
-tenth to a half."""
+"""Minimum number of snapshots with wait times: one snapshot covers only 10 to 50 % of a span of two
+seconds."""
 MIN_TASKS_SENT = 3
 """Number of tasks of a CPU below which the probe has sent all."""
 MIN_SEEN_SHARE = 0.7
 """Minimum share of the time of a CPU with waiting tasks that the reported tasks must cover to be
-nearly all of its tasks: of four equal tasks, three run for 75 %. A hypervisor may take some of the
+nearly all of its tasks: three of four equal tasks run for 75 %. A hypervisor may use some of the
 rest."""
 MAX_FIRST_NS = 1_500_000_000
 """Upper bound, in ns, on the time attributed to the first snapshot of all tasks."""
@@ -213,10 +213,10 @@ class JobFootprint:
     """The CPUs on which a job ran, and how long it waited for a CPU and for a disk."""
 
     def __init__(self, root: int) -> None:
-        """`root`: the first process of a job that we started. All the time of its children and
-        threads since their start counts for the job; the process itself counts only from the first
-        record on, when it was still waiting to be started. -1: the job was already running, and
-        each thread counts only from its first record on."""
+        """`root`: the first process of a job that perftop started. All the time of its children and
+        threads since their start counts for the job; the process itself counts only from its first
+        record on, because it was still waiting to be started then. -1: the job was already running,
+        and each thread counts only from its first record on."""
         self.root = root
         self.seconds: dict[int, float] = {}
         """Seconds that the job ran, by CPU."""
@@ -330,8 +330,8 @@ class RunTimes:
         return self._quotas.since(self._quotas_before)
 
     def copy(self, *, job_only: bool = False) -> RunTimes:
-        """Returns a copy of the times so far, which takes no more records. `job_only`: without the
-        times of other tasks than those of the job."""
+        """Returns a copy of the times so far, to which no records are added. `job_only`: without
+        the times of other tasks than those of the job."""
         times = copy(self)
         times.job, times.threads = copy(self.job), self.threads.copy()
         times.tasks = {} if job_only else self.tasks.copy()
@@ -345,7 +345,7 @@ class RunTimes:
         return self.job_has_waits or self.wait_snapshots >= MIN_WAIT_SNAPSHOTS
 
     def since(self, earlier: RunTimes) -> RunTimes:
-        """Returns the times after those of `earlier`, without tasks that did nothing since."""
+        """Returns the times after those of `earlier`, without tasks that have been idle since."""
         later = self.copy(job_only=True)
         later.threads = _times_since(self.threads, earlier.threads)
         later.tasks = _times_since(self.tasks, earlier.tasks)
@@ -403,7 +403,7 @@ class RunTimes:
             np.bincount(columns.cpus, weights, count).astype(float)
             for weights in (columns.shares, is_waiting, run_s, wait_s)
         )
-        # As many tasks are reported as can be, and others ran for a noticeable share of the time.
+        # The list of tasks is full, and other tasks ran for a noticeable share of the time.
         task_count = np.bincount(columns.cpus, minlength=count)
         may_hide_waits = (task_count >= MIN_TASKS_SENT) & (seen_share < MIN_SEEN_SHARE)
         for index in np.flatnonzero(may_hide_waits & (waiting_count > 0)).tolist():
@@ -420,7 +420,8 @@ class RunTimes:
         return cpu_run_s, cpu_wait_s
 
     def job_time(self) -> JobTime | None:
-        """Returns what the threads of the watched job did; None if their states are not known."""
+        """Returns the times of the threads of the watched job by activity; None if their states are
+        not known."""
         threads = [times for times in self.threads.values() if times.elapsed_s > 0]
         if not threads:
             return None
@@ -553,7 +554,7 @@ class TaskSums:
 
 class BusyCpus:
     """Seconds in which all CPUs were busy, in which only one was, and in which none was. They
-    reveal a program that leaves most CPUs idle."""
+    reveal programs that leave most CPUs idle."""
 
     def __init__(self) -> None:
         self.all_s = self.one_s = self.none_s = self.between_s = 0.0

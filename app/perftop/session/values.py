@@ -56,8 +56,8 @@ def columns_by_key(session: Session) -> dict[str, Number]:
 
 
 def cpu_values(session: Session, interval: Interval, key: str) -> Floats:
-    """Returns values by position of the CPU: a number of the CPU, of its core, package or L3, or by
-    how much a counter advanced per second; NaN where unknown."""
+    """Returns values by position of the CPU: a number of the CPU, of its core, package or L3, or
+    the advance of a counter per second; NaN where unknown."""
     if key in session.evaluator.metrics:
         return interval.values[key]
     if key in STATES:
@@ -192,8 +192,8 @@ class CpuColumns:
         self, rows: Ints, column: Number, interval: Interval, clock: ClockUnit, *, reverse: bool
     ) -> Ints:
         """Returns the rows sorted by a column: the highest value first, names from a to z, unknown
-        values always last. Values that look the same on screen count as equal, so rows do not
-        change places without a visible reason."""
+        values always last. Values that are displayed alike count as equal, so that rows do not swap
+        without a visible reason."""
         if not column.unit:
             names = {
                 row: "" if self._unseen(row, interval)
@@ -210,7 +210,7 @@ class CpuColumns:
     def task(self, row: int, interval: Interval) -> str:
         """Returns the name and pid of the task that used the CPU most, as they were received: they
         are untrusted and must be made printable before they are drawn. If all known tasks together
-        used less than half of the busy time, returns how much of it was not seen instead."""
+        used less than half of the busy time, returns a text with the unaccounted part instead."""
         return self._unseen(row, interval) or self._named_task(row, interval)
 
     def _unseen(self, row: int, interval: Interval) -> str:
@@ -229,12 +229,12 @@ class CpuColumns:
 
 
 MIN_NAMED_UTIL = 0.05
-"""Minimum busy share for the text that its tasks were not seen."""
+"""Minimum busy share of a CPU for the text that its tasks were not seen."""
 
 
 def unseen_text(busy: float, seen: float) -> str:
-    """Returns how much of the busy time the known tasks do not account for; '' if they account for
-    half of it."""
+    """Returns a text with the part of the busy time that the known tasks do not account for; '' if
+    they account for at least half of it."""
     is_unseen = busy > MIN_NAMED_UTIL and seen < busy / 2
     return f"not seen {100 * (1 - seen / busy):.0f} %" if is_unseen else ""
 
@@ -280,7 +280,8 @@ numbers are not listed."""
 
 
 def lasting_reasons(session: Session) -> list[wire.Missing]:
-    """Reasons why numbers are missing in the whole stream, by the keys that users see."""
+    """Returns the reasons why numbers are missing in the whole stream, by the keys that users
+    see."""
     missing_by_key = {m.what: m for m in session.hello.missing}
     reasons = [*session.hello.missing]
     for key, is_served, text in (
@@ -369,7 +370,8 @@ class Reasons:
         """Results of `lasting_reason`, which a table needs for each empty cell."""
 
     def lasting_reason(self, key: str, cpu: int | None = None) -> wire.Missing | None:
-        """Returns the reason that holds for the whole stream, of this CPU; None: of all CPUs."""
+        """Returns the reason that applies to the whole stream. `cpu`: the CPU whose value is
+        missing; None: all CPUs."""
         if (key, cpu) not in self._reason_cache:
             reasons = (
                 m for m in self._lasting_reasons.get(key, ()) if m.cpus is None or cpu in m.cpus
@@ -513,8 +515,8 @@ Reason = tuple[str, str | None]
 def names_by_reason(
     reasons: Iterable[wire.Missing], name: Callable[[wire.Missing], str | None]
 ) -> dict[Reason, list[str]]:
-    """Names of the missing numbers, by reason. `name` returns None or '' for numbers that are not
-    listed."""
+    """Returns the names of the missing numbers, by reason. `name` returns None or '' for numbers
+    that are not listed."""
     names: dict[Reason, dict[str, None]] = {}
     for missing in reasons:
         if label := name(missing):
@@ -523,7 +525,8 @@ def names_by_reason(
 
 
 def missing_text(session: Session) -> list[str]:
-    """Lines for the user, one for each reason: the missing numbers, the reason and the fix."""
+    """Returns lines for the user, one for each reason: the missing numbers, the reason and the
+    fix."""
     return [
         f"n/a: {', '.join(labels)} - {why}" + (f" · {fix}" if fix else "")
         for (why, fix), labels in names_by_reason(lasting_reasons(session), _listed_name).items()
