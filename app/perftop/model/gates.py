@@ -281,7 +281,7 @@ class SiblingGates:
             ways, cores = low.shape[1:]
             if np.count_nonzero(group.is_uneven):
                 low = np.where(group.is_uneven[:, None], np.nan, low)
-            outcomes = calibration.judge(low.reshape(-1, cores), high.reshape(-1, cores))
+            outcomes = calibration.evidence_of(low.reshape(-1, cores), high.reshape(-1, cores))
             rows.append(outcomes.reshape(samples, ways, -1))
         return calibration.add_evidence(np.concatenate(rows, axis=1))
 

@@ -64,7 +64,7 @@ class Calibration:
     factor that was once settled is never refused: later contradictions mean that another program
     took the counter."""
     _sums: list[float] = field(init=False)
-    """Sums of the evidence, in the order that `judge` describes."""
+    """Sums of the evidence, in the order that `evidence_of` describes."""
     _is_settled: bool = False
 
     def __post_init__(self) -> None:
@@ -81,7 +81,7 @@ class Calibration:
             return "refused"
         return "settled" if self._is_settled else "uncalibrated"
 
-    def judge(self, low: Floats, high: Floats) -> Ints:
+    def evidence_of(self, low: Floats, high: Floats) -> Ints:
         """Returns the evidence of several samples, from their bounds of the factor, (samples,
         cores), which are NaN where too little was counted. The evidence of a sample is a row of
         numbers of cores: by candidate, those whose bounds include its factor; by candidate, those

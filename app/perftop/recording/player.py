@@ -230,18 +230,18 @@ class Seeker:
         longer_playback = Playback(
             self.recording, since_ns - WARM_UP_NS, self.episodes, history.free_bytes
         )
-        await self._read(longer_playback, begin_ns, gently=True)
+        await self._read(longer_playback, begin_ns, low_priority=True)
         history.prepend(longer_playback.session.past)
 
-    async def _read(self, playback: Playback, time_ns: int, *, gently: bool = False) -> None:
-        """Reads up to this moment, but at least one sample. `gently`: keys and the screen have
-        priority, because the user is not waiting for the result."""
+    async def _read(self, playback: Playback, time_ns: int, *, low_priority: bool = False) -> None:
+        """Reads up to this moment, but at least one sample. `low_priority`: keys and the screen
+        have priority, because the user is not waiting for the result."""
         end_s = self.clock() + BATCH_S
         ahead = playback.messages_until(time_ns)
         while messages := list(islice(ahead, MAX_BATCH)):
             for _ in playback.session.parts(messages):
                 pass
-            if gently or self.clock() > end_s:
+            if low_priority or self.clock() > end_s:
                 self.progress(messages[-1].time_ns)
                 await asyncio.sleep(SEEK_PAUSE_S)
                 end_s = self.clock() + BATCH_S

@@ -264,7 +264,7 @@ class Chunk:
 
     def _pack(self, messages: Sequence[wire.Frame | wire.Note]) -> None:
         assert self.packer is not None
-        packed_messages = self.packer.packs(messages)
+        packed_messages = self.packer.pack_many(messages)
         self.packer_bytes = self.packer.nbytes
         self.messages += packed_messages
         self._bytes += sum(sys.getsizeof(data) + 8 for data in packed_messages)

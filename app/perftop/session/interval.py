@@ -287,12 +287,12 @@ class Distribution:
     of a run. After `finish`, the minimum, percentiles and the maximum of each are known."""
 
     def __init__(
-        self, shown_rows: list[int], max_bytes: int = MAX_BYTES, least_rows: int = MIN_ROWS
+        self, shown_rows: list[int], max_bytes: int = MAX_BYTES, min_rows: int = MIN_ROWS
     ) -> None:
-        """`max_bytes`: maximum size of the kept samples. `least_rows`: number of samples that are
+        """`max_bytes`: maximum size of the kept samples. `min_rows`: number of samples that are
         kept however large they are; at least 2."""
         self._shown_rows = np.array(shown_rows, int)
-        self._max_bytes, self._least_rows = max_bytes, least_rows
+        self._max_bytes, self._min_rows = max_bytes, min_rows
         self._kept_samples = np.empty((0, 0), np.float32)
         """Table of the kept samples, one in each row; `_count` rows are used. A row takes memory
         only when it is written."""
@@ -346,7 +346,7 @@ class Distribution:
             # These are the first samples, or cores were regrouped, so that older samples are of
             # other cores.
             self._minima, self._maxima = rows[0], rows[0]
-            room = max(self._max_bytes // (4 * rows.shape[1]), self._least_rows)
+            room = max(self._max_bytes // (4 * rows.shape[1]), self._min_rows)
             # malloc, once it has freed a block as large as this, would not return memory any more.
             pages = mmap.mmap(-1, 4 * room * rows.shape[1])
             self._kept_samples, self._count = np.frombuffer(pages, np.float32).reshape(room, -1), 0

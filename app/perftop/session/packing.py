@@ -110,7 +110,7 @@ class Layouts:
     def __init__(self, hello: wire.Hello) -> None:
         self._blocks = [(block, hello.rows(block.scope)) for block in hello.blocks]
         self._layouts_by_form: dict[bytes, Layout] = {}
-        self.most_elements = wire.max_elements(len(hello.topology))
+        self.max_elements = wire.max_elements(len(hello.topology))
         """Maximum number of elements in one message."""
         self.nbytes = 0
 
@@ -180,9 +180,9 @@ class Packer:
         return sum(words.nbytes for words in self._last_words.values())
 
     def pack(self, message: wire.Frame | wire.Note) -> bytes:
-        return self.packs([message])[0]
+        return self.pack_many([message])[0]
 
-    def packs(self, messages: Sequence[wire.Frame | wire.Note]) -> list[bytes]:
+    def pack_many(self, messages: Sequence[wire.Frame | wire.Note]) -> list[bytes]:
         """Packs messages, with the same result as calling `pack` for each in turn."""
         packed_messages = [b""] * len(messages)
         forms: dict[bytes, dict[int, wire.Frame]] = {}
@@ -218,9 +218,9 @@ class Packer:
         return sum(sizes.values()) > MAX_WORDS
 
     def unpack(self, data: bytes) -> wire.Frame | wire.Note:
-        return self.unpacks([data])[0]
+        return self.unpack_many([data])[0]
 
-    def unpacks(self, packed: Sequence[bytes]) -> list[wire.Frame | wire.Note]:
+    def unpack_many(self, packed: Sequence[bytes]) -> list[wire.Frame | wire.Note]:
         """Unpacks messages, with the same result as calling `unpack` for each in turn. If one of
         them is damaged, raises WireError, ValueError or TypeError, and has unpacked none."""
         last_words = dict(self._last_words)
@@ -234,7 +234,7 @@ class Packer:
         messages: list[wire.Frame | wire.Note | None] = [None] * len(packed)
         forms: dict[bytes, dict[int, Any]] = {}
         for index, data in enumerate(packed):
-            body = wire.unpack(data, self._layouts.most_elements)
+            body = wire.unpack(data, self._layouts.max_elements)
             if isinstance(body[0], str):
                 messages[index] = wire.Note(*body)
             else:
@@ -329,7 +329,7 @@ class Recorder:
                 self._deflate = zlib.compressobj(COMPRESSION_LEVEL)
             block_messages = messages[: BLOCK_MESSAGES - self._block]
             for message, packed_bytes in zip(
-                block_messages, self._packer.packs(block_messages), strict=True
+                block_messages, self._packer.pack_many(block_messages), strict=True
             ):
                 self._last_ns = max(self._last_ns, message.time_ns)  # a mark can be earlier
                 if first:
@@ -382,7 +382,7 @@ class Unpacking:
             except _DAMAGE_ERRORS as error:
                 damage = error
             try:
-                messages: Iterable[TimedMessage] = self._packer.unpacks(inflated_messages)
+                messages: Iterable[TimedMessage] = self._packer.unpack_many(inflated_messages)
             except _DAMAGE_ERRORS:
                 messages = map(self._packer.unpack, inflated_messages)  # up to the damaged one
             for packed, message in zip(run, messages, strict=False):

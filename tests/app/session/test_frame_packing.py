@@ -66,8 +66,8 @@ def test_any_sequence_of_messages_is_restored(messages: list[Frame | Note]) -> N
     there, back, together = Packer(LAYOUTS), Packer(LAYOUTS), Packer(LAYOUTS)
     packed = [there.pack(message) for message in messages]
     assert [back.unpack(data) for data in packed] == messages
-    assert together.packs(messages) == packed
-    assert Packer(LAYOUTS).unpacks(packed) == messages
+    assert together.pack_many(messages) == packed
+    assert Packer(LAYOUTS).unpack_many(packed) == messages
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3)), max_size=4), st.data())
@@ -149,7 +149,7 @@ def test_the_number_of_cached_layouts_is_limited() -> None:
 
 @given(st.lists(frames(), min_size=1, max_size=5))
 def test_a_damaged_message_does_not_change_the_packer(messages: list[Frame]) -> None:
-    packed, packer = Packer(LAYOUTS).packs(messages), Packer(LAYOUTS)
+    packed, packer = Packer(LAYOUTS).pack_many(messages), Packer(LAYOUTS)
     with pytest.raises(wire.WireError):
-        packer.unpacks([*packed, packed[-1][:-1]])
-    assert packer.unpacks(packed) == messages
+        packer.unpack_many([*packed, packed[-1][:-1]])
+    assert packer.unpack_many(packed) == messages

@@ -285,7 +285,7 @@ def test_times_of_a_job_equal_those_of_its_cpu(lines: list[stat_lines.Line]) -> 
 def test_percentiles_remain_correct_when_samples_are_thinned() -> None:
     greeting = made.hello([made.REF], threads=1)
     session = Session(greeting)
-    session.distribution = Distribution([0], max_bytes=4096, least_rows=2)
+    session.distribution = Distribution([0], max_bytes=4096, min_rows=2)
     rng = np.random.default_rng(1)
     shares = np.sort(rng.random(3000))  # sorted: uneven thinning would overweight late ones
     refs = np.cumsum([0, *(int(share * TICKS) for share in shares)]) % 2**48
@@ -298,14 +298,14 @@ def test_percentiles_remain_correct_when_samples_are_thinned() -> None:
     assert result["p5"] == pytest.approx(0.05, abs=0.06)
 
 
-@pytest.mark.parametrize(("max_bytes", "least_rows", "room"), [(4352, 2, 32), (1, 2, 2), (1, 9, 9)])
+@pytest.mark.parametrize(("max_bytes", "min_rows", "room"), [(4352, 2, 32), (1, 2, 2), (1, 9, 9)])
 def test_a_run_of_any_length_keeps_samples_in_bounded_memory(
-    max_bytes: int, least_rows: int, room: int
+    max_bytes: int, min_rows: int, room: int
 ) -> None:
     """A row has 34 numbers of 4 bytes: 15 metrics of the machine and of its CPU, and 4 states."""
     greeting = made.hello([made.REF], threads=1)
     session = Session(greeting)
-    session.distribution = Distribution([0], max_bytes, least_rows)
+    session.distribution = Distribution([0], max_bytes, min_rows)
     session.apply(frame(greeting, 0, {"ref": [0]}))
     for seq in range(1, 200):
         session.apply(frame(greeting, seq, {"ref": [seq * TICKS // 2]}))
