@@ -42,16 +42,16 @@ class Terminal:
             return False
         return True
 
-    def sees(self, pattern: str, since: int = 0) -> int:
+    def wait_for_text(self, pattern: str, since: int = 0) -> int:
         """Waits for the pattern on the screen; returns the offset of its end."""
-        wanted = re.compile(pattern)
+        regex = re.compile(pattern)
 
-        def seen() -> re.Match[str] | None:
-            assert wanted.search(self.drawn, since) or self.read(), f"it has ended: {self.errors}"
-            return wanted.search(self.drawn, since)
+        def match() -> re.Match[str] | None:
+            assert regex.search(self.drawn, since) or self.read(), f"it has ended: {self.errors}"
+            return regex.search(self.drawn, since)
 
-        wait_for(seen, f"it draws {pattern}")
-        found = wanted.search(self.drawn, since)
+        wait_for(match, f"it draws {pattern}")
+        found = regex.search(self.drawn, since)
         assert found
         return found.end()
 
@@ -62,7 +62,7 @@ class Terminal:
     def errors(self) -> str:
         return self._errors.read_text(encoding="utf-8")
 
-    def ended(self) -> int:
+    def wait_for_end(self) -> int:
         wait_for(lambda: not self.read(), "it ends")
         _, status = os.waitpid(self.pid, 0)
         self.pid = 0
@@ -91,11 +91,11 @@ LEAVE_ALTERNATE_SCREEN = "\x1b[?1049l"
 
 def test_output_status_and_summary_of_a_command(tmp_path: Path) -> None:
     with perftop(tmp_path, "sh", "-c", "echo hello; tty; exit 7") as terminal:
-        terminal.sees("hello")
-        terminal.sees("/dev/pts/")
-        terminal.sees("sh ended with status 7")
+        terminal.wait_for_text("hello")
+        terminal.wait_for_text("/dev/pts/")
+        terminal.wait_for_text("sh ended with status 7")
         terminal.type("q")
-        assert terminal.ended() == 7
+        assert terminal.wait_for_end() == 7
         assert "exit status 7 " in terminal.errors
         assert re.search(r"^ +busy % +[0-9.]+", terminal.errors, re.MULTILINE)
         assert "own cost" in terminal.errors
@@ -106,13 +106,13 @@ def test_quitting_early_leaves_the_rest_of_the_output_on_the_terminal(tmp_path: 
     os.mkfifo(go)
     script = f"echo before; read line < {go}; echo after it; exit 5"
     with perftop(tmp_path, "sh", "-c", script) as terminal:
-        terminal.sees("before")
+        terminal.wait_for_text("before")
         terminal.type("q")
-        until_cooked(terminal)
+        wait_until_ctrl_c_is_a_signal(terminal)
         assert terminal.errors == "perftop: sh runs on, its summary will follow\n"
         go.write_text("on\n")
-        terminal.sees("after it")
-        assert terminal.ended() == 5
+        terminal.wait_for_text("after it")
+        assert terminal.wait_for_end() == 5
         assert "exit status 5 " in terminal.errors
         assert re.search(
             r"after it\r+\n", terminal.drawn[terminal.drawn.index(LEAVE_ALTERNATE_SCREEN) :]
@@ -125,35 +125,35 @@ def test_ctrl_c_reaches_the_command_on_the_screen_and_after_it(
 ) -> None:
     script = "trap 'echo caught; exit 3' INT; echo ready; while :; do sleep 0.05; done"
     with perftop(tmp_path, "sh", "-c", script) as terminal:
-        at = terminal.sees("ready")
+        at = terminal.wait_for_text("ready")
         if not screen:
             terminal.type("q")
-            until_cooked(terminal)
+            wait_until_ctrl_c_is_a_signal(terminal)
         terminal.type("\x03")
-        terminal.sees("caught", at)
+        terminal.wait_for_text("caught", at)
         if screen:
-            terminal.sees("ended with status 3")
+            terminal.wait_for_text("ended with status 3")
             terminal.type("q")
-        assert terminal.ended() == 3
+        assert terminal.wait_for_end() == 3
         assert "exit status 3 " in terminal.errors
 
 
-def until_cooked(terminal: Terminal) -> None:
+def wait_until_ctrl_c_is_a_signal(terminal: Terminal) -> None:
     """Waits until the terminal turns ^C into a signal again."""
 
-    def cooked() -> bool:
+    def makes_signals() -> bool:
         terminal.read()
         isig = termios.tcgetattr(terminal._fd)[3] & termios.ISIG
         return bool(isig) and "runs on" in terminal.errors
 
-    wait_for(cooked, "a terminal that makes signals")
+    wait_for(makes_signals, "a terminal that makes signals")
 
 
 def test_a_signal_ends_the_command(tmp_path: Path) -> None:
     with perftop(tmp_path, "sh", "-c", "echo ready; exec sleep 60") as terminal:
-        terminal.sees("ready")
+        terminal.wait_for_text("ready")
         os.kill(terminal.pid, signal.SIGTERM)
-        assert terminal.ended() == 143
+        assert terminal.wait_for_end() == 143
         assert "exit status 143 " in terminal.errors
 
 
@@ -161,10 +161,10 @@ def test_sigusr1_does_not_end_a_command_after_the_screen(tmp_path: Path) -> None
     go = tmp_path / "go"
     os.mkfifo(go)
     with perftop(tmp_path, "sh", "-c", f"echo ready; read line < {go}; exit 7") as terminal:
-        terminal.sees("ready")
+        terminal.wait_for_text("ready")
         os.kill(terminal.pid, signal.SIGUSR1)
         terminal.type("q")
-        until_cooked(terminal)
+        wait_until_ctrl_c_is_a_signal(terminal)
         os.kill(terminal.pid, signal.SIGUSR1)
         go.write_text("on\n")
-        assert terminal.ended() == 7
+        assert terminal.wait_for_end() == 7

@@ -24,15 +24,15 @@ from perftop.docs import page
 from perftop.model.numbers import METRICS
 
 README = TEXTS["README"].read_text(encoding="utf-8")
-ALL = "\n".join(path.read_text(encoding="utf-8") for path in TEXTS.values())
-QUICK = ("guest", "overview", "turbo-drop", "table", "neighbours", "remote", "fleet")
+ALL_TEXT = "\n".join(path.read_text(encoding="utf-8") for path in TEXTS.values())
+DAILY_PICTURES = ("guest", "overview", "turbo-drop", "table", "neighbours", "remote", "fleet")
 """Pictures that are compared by day; the others are compared at night."""
 PICTURED = "8.2.8"
-OTHERS = {"--from", "--no-deps", "--idle", "--all-tasks", "--pid"}
+FOREIGN_FLAGS = {"--from", "--no-deps", "--idle", "--all-tasks", "--pid"}
 """Flags of perfprobe or other programs that the texts name."""
 OTHER_PAGES = [ROOT / "app/README.md", ROOT / ".github/CONTRIBUTING.md", ROOT / "app/CHANGELOG.md"]
-LINES = 160
-PAGE_LINES = 250
+MAX_README_LINES = 160
+MAX_PAGE_LINES = 250
 """Maximum number of lines: long pages are not read."""
 
 
@@ -58,9 +58,9 @@ def named_flags(text: str) -> set[str]:
 
 
 def test_every_flag_that_is_named_exists() -> None:
-    named = named_flags(ALL)
+    named = named_flags(ALL_TEXT)
     assert named
-    assert named <= flags() | OTHERS
+    assert named <= flags() | FOREIGN_FLAGS
 
 
 @pytest.mark.parametrize("name", examples.documents())
@@ -76,7 +76,7 @@ def test_every_command_is_understood(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "printed"), shown_texts(ALL), ids=lambda text: text.splitlines()[0]
+    ("line", "printed"), shown_texts(ALL_TEXT), ids=lambda text: text.splitlines()[0]
 )
 def test_examples_print_the_output_shown(
     line: str, printed: str, capsys: pytest.CaptureFixture[str]
@@ -100,7 +100,7 @@ def test_the_moving_picture_shows_each_frame_once_and_is_small() -> None:
 
 
 def test_the_front_page_is_short() -> None:
-    assert len(README.splitlines()) <= LINES
+    assert len(README.splitlines()) <= MAX_README_LINES
 
 
 def test_the_extractor_finds_flags() -> None:
@@ -137,14 +137,14 @@ def test_links_have_targets(path: Path) -> None:
 @pytest.mark.parametrize("topic", page.topics())
 def test_a_page_is_short(topic: str) -> None:
     lines = page.lines(page.read_page(topic), 80, colour=False, unicode=True)
-    assert len(lines) <= PAGE_LINES
+    assert len(lines) <= MAX_PAGE_LINES
 
 
 def test_readme_names_every_page() -> None:
     assert set(re.findall(r"\(app/perftop/docs/([a-z-]+)\.md\)", README)) == set(page.topics())
 
 
-@pytest.mark.parametrize("name", sorted(set(re.findall(r"screenshots/[a-z0-9.-]+", ALL))))
+@pytest.mark.parametrize("name", sorted(set(re.findall(r"screenshots/[a-z0-9.-]+", ALL_TEXT))))
 def test_each_linked_picture_exists(name: str) -> None:
     assert (ROOT / name).read_bytes().startswith(b"<svg")
 
@@ -155,7 +155,7 @@ def test_readme_has_every_verb_of_the_help() -> None:
         assert verb == "live" or re.search(rf"perftop {verb}\b", README), verb
 
 
-@pytest.mark.parametrize("name", cases_by_day([one.name for one in make.PICTURES], QUICK))
+@pytest.mark.parametrize("name", cases_by_day([one.name for one in make.PICTURES], DAILY_PICTURES))
 def test_pictures_are_current(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -153,7 +153,7 @@ def test_unmeasurable_values_are_null_with_a_reason() -> None:
 
 @up_to_three_attempts
 def test_text_has_a_row_for_each_cpu_and_missing_values() -> None:
-    done = command.runs_here("stat", "-i", "1s", "-n", "1", "--source", "os")
+    done = command.run_in_process("stat", "-i", "1s", "-n", "1", "--source", "os")
     assert done.returncode == 0
     heading, names, blank, *_ = done.stdout.splitlines()
     assert heading.startswith("# ")
@@ -204,9 +204,9 @@ def test_a_terminal_of_ascii_gets_ascii(tmp_path: Path, around: bool) -> None:
 def test_a_dash_is_stdout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     arguments = "stat", "--source", "sim", "-n", "1", "-i", "100ms", "-o", "-"
-    done = command.runs_here(*arguments)
+    done = command.run_in_process(*arguments)
     assert "busy" in done.stdout
     assert done.stderr == ""
-    done = command.runs_here(*arguments[:3], "-o", "-", "--", "sh", "-c", "exit 0")
+    done = command.run_in_process(*arguments[:3], "-o", "-", "--", "sh", "-c", "exit 0")
     assert "status 0" in done.stdout
     assert not list(tmp_path.iterdir())

@@ -30,7 +30,7 @@ def start(*arguments: str) -> subprocess.Popen[bytes]:
     raise AssertionError(process.communicate()[1])
 
 
-def rest_of(process: subprocess.Popen[bytes]) -> tuple[list[command.Line], str]:
+def remaining_output(process: subprocess.Popen[bytes]) -> tuple[list[command.Line], str]:
     """The lines that the process still prints, and its messages."""
     out, err = process.communicate(timeout=MAX_WAIT_S)
     return command.lines(out.decode()), err.decode()
@@ -52,7 +52,7 @@ def test_an_interrupt_prints_the_summary_and_has_status_130() -> None:
     process = start("--source", "sim")
     (probe,) = command.children(process.pid)
     process.send_signal(signal.SIGINT)
-    lines, err = rest_of(process)
+    lines, err = remaining_output(process)
     assert process.returncode == 130
     assert lines[-1]["type"] == "summary"
     assert err == ""
@@ -63,7 +63,7 @@ def test_a_killed_probe_is_reported_after_the_summary() -> None:
     process = start("--source", "sim")
     (probe,) = command.children(process.pid)
     os.kill(probe, signal.SIGKILL)
-    lines, err = rest_of(process)
+    lines, err = remaining_output(process)
     assert process.returncode == 1
     assert lines[-1]["type"] == "summary"
     assert re.fullmatch(r"perftop: the probe ended by signal 9 without an error message.*\n", err)
@@ -104,23 +104,25 @@ def test_a_signal_during_an_import_has_its_status_and_no_traceback(
     assert (done.returncode, done.stderr) == (128 + number, "")
 
 
-AWKWARD = "no\nfile"
-IN_A_NAME = [
-    ["summary", AWKWARD],
-    ["replay", AWKWARD],
-    ["export", AWKWARD],
-    ["diff", AWKWARD, AWKWARD],
-    ["record", "-o", f"{AWKWARD}/r", "--source", "sim", "--duration", "1s"],
-    ["stat", "--sysroot", AWKWARD, "-n", "1"],
-    ["stat", "--source", "sim", "--", AWKWARD],
-    ["stat", f"--{AWKWARD}"],
-    [AWKWARD],
+NAME_WITH_LINE_END = "no\nfile"
+LINE_END_IN_A_NAME = [
+    ["summary", NAME_WITH_LINE_END],
+    ["replay", NAME_WITH_LINE_END],
+    ["export", NAME_WITH_LINE_END],
+    ["diff", NAME_WITH_LINE_END, NAME_WITH_LINE_END],
+    ["record", "-o", f"{NAME_WITH_LINE_END}/r", "--source", "sim", "--duration", "1s"],
+    ["stat", "--sysroot", NAME_WITH_LINE_END, "-n", "1"],
+    ["stat", "--source", "sim", "--", NAME_WITH_LINE_END],
+    ["stat", f"--{NAME_WITH_LINE_END}"],
+    [NAME_WITH_LINE_END],
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("arguments", IN_A_NAME, ids=lambda words: words[0].replace("\n", " "))
+@pytest.mark.parametrize(
+    "arguments", LINE_END_IN_A_NAME, ids=lambda words: words[0].replace("\n", " ")
+)
 def test_a_line_end_in_a_name_does_not_divide_the_message(arguments: list[str]) -> None:
-    done = command.runs_here(*arguments)
+    done = command.run_in_process(*arguments)
     assert done.returncode
     assert done.stderr.startswith("perftop: ")
     assert done.stderr.count("\n") == 1
@@ -164,7 +166,9 @@ def test_a_closed_pipe_is_a_normal_end() -> None:
 def test_a_full_disk_is_reported() -> None:
     if not Path("/dev/full").exists():
         pytest.skip("no /dev/full here")
-    done = command.runs_here("stat", "--source", "sim", "-i", "50ms", "-n", "1", "-o", "/dev/full")
+    done = command.run_in_process(
+        "stat", "--source", "sim", "-i", "50ms", "-n", "1", "-o", "/dev/full"
+    )
     assert done.returncode == 1
     assert done.stderr == "perftop: cannot write /dev/full: No space left on device\n"
 
@@ -195,17 +199,17 @@ def test_the_status_of_a_command_outlives_a_full_disk() -> None:
 def test_an_existing_file_is_kept(tmp_path: Path, verb: list[str]) -> None:
     out = tmp_path / "out.txt"
     out.write_text("precious", encoding="utf-8")
-    done = command.runs_here(*verb, "-o", str(out))
+    done = command.run_in_process(*verb, "-o", str(out))
     assert done.returncode == 1
     assert done.stderr == f"perftop: {out} exists already; --force replaces it\n"
     assert out.read_text(encoding="utf-8") == "precious"
     if verb[0] == "stat":
-        assert command.runs_here(*verb, "-o", str(out), "--force").returncode == 0
+        assert command.run_in_process(*verb, "-o", str(out), "--force").returncode == 0
         assert "own cost" in out.read_text(encoding="utf-8")
 
 
 def test_a_missing_recording_is_reported_before_the_terminal_is_used(tmp_path: Path) -> None:
-    done = command.runs_here("replay", str(tmp_path / "nosuch"))
+    done = command.run_in_process("replay", str(tmp_path / "nosuch"))
     assert done.returncode == 1
     assert done.stderr.endswith("nosuch: No such file or directory\n")
 
@@ -232,7 +236,7 @@ def test_a_missing_recording_is_reported_before_the_terminal_is_used(tmp_path: P
 def test_each_refusal_has_a_status_and_no_traceback(
     arguments: list[str], status: int, text: str
 ) -> None:
-    done = command.runs_here(*arguments)
+    done = command.run_in_process(*arguments)
     assert (done.returncode, done.stdout) == (status, "")
     assert text in done.stderr
     assert "Traceback" not in done.stderr
@@ -254,6 +258,6 @@ def test_an_unwritable_stdout_is_reported(arguments: list[str]) -> None:
 
 
 def test_doctor_answers_if_no_source_is_readable(tmp_path: Path) -> None:
-    done = command.runs_here("doctor", "--sysroot", str(tmp_path))
+    done = command.run_in_process("doctor", "--sysroot", str(tmp_path))
     assert done.returncode == 0
     assert "no CPUs can be found below" in done.stdout

@@ -15,7 +15,7 @@ from typing import Any
 import fake_ssh
 import pytest
 from command import started_process
-from examples import NOT_HERE, REPLACEMENTS, SCREENS, examples, lines, runnable_here
+from examples import NOT_RUN, REPLACEMENTS, SCREEN_COMMANDS, examples, lines, runnable_here
 from simulated import messages
 from taped import write_recording
 from waiting import until_true, wait_for
@@ -28,38 +28,38 @@ from perftop.tui.app import PerfTopApp
 from perftop.tui.fleet_screen import FleetSource
 from perftop.tui.stream import StreamSource
 
-SLOW = (
+SLOW_EXAMPLES = (
     r"ramp|timers|wake|selftest|-r 5|\.json|--host|n001|sim:|-- .*job|-- CMD|-- mpi|--on|unix"
     r"|serve|exporter(?! --print)"
 )
 """Examples that run at night: slow ones, those that tests/test_docs.py runs, and those that are
 nearly the same as one that runs by day."""
-LASTING = r"perftop (serve|exporter(?!.*--print)) .*?(?P<made>socket|metrics|\S+\.prom)\b"
+LASTING_COMMANDS = r"perftop (serve|exporter(?!.*--print)) .*?(?P<made>socket|metrics|\S+\.prom)\b"
 """Commands that run until they are ended; they have started once this file exists."""
 EXAMPLES = examples()
-TAPE = messages("sim:turbo-drop,cpus=4", 60)
+STREAM = messages("sim:turbo-drop,cpus=4", 60)
 
 
 class Directory:
     """The directory in which the commands of a page run, and the programs that run until its
     end."""
 
-    def __init__(self, path: Path, held: contextlib.ExitStack) -> None:
-        self._path, self._held = path, held
+    def __init__(self, path: Path, programs: contextlib.ExitStack) -> None:
+        self._path, self._programs = path, programs
 
     def prepare(self, line: str) -> None:
         """Writes the recordings that a command reads, with a mark in the middle."""
-        hello, tape = TAPE
-        middle = tape[len(tape) // 2]
+        hello, stream = STREAM
+        middle = stream[len(stream) // 2]
         marks = [wire.Note("mark", middle.time_ns, data={"label": "solve"})]
-        at = tape.index(middle)
+        at = stream.index(middle)
         reads = [] if " -o " in line or "box" in line else shlex.split(line)
         for name in reads:
             if name.endswith(".perftop"):
-                write_recording(self._path / name, hello, [*tape[:at], *marks, *tape[at:]])
+                write_recording(self._path / name, hello, [*stream[:at], *marks, *stream[at:]])
 
     def start(self, line: str, made: str) -> None:
-        self._held.enter_context(started_process(*shlex.split(line)[1:]))
+        self._programs.enter_context(started_process(*shlex.split(line)[1:]))
         wait_for((self._path / made).exists, f"{made} of {line}")
 
 
@@ -71,33 +71,35 @@ def directory(
     fake_ssh.install(tmp_path, monkeypatch)
     (tmp_path / "machines").write_text("n001\nn002\n")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(config, "show_picture", lambda: contextlib.nullcontext(_Picture()))
-    monkeypatch.setattr(PerfTopApp, "run_async", _seen)
+    monkeypatch.setattr(config, "show_picture", lambda: contextlib.nullcontext(_FakePicture()))
+    monkeypatch.setattr(PerfTopApp, "run_async", _run_until_numbers)
     monkeypatch.setattr(os, "get_terminal_size", lambda *_: os.terminal_size((80, 24)))
-    with contextlib.ExitStack() as held:
-        yield Directory(tmp_path, held)
+    with contextlib.ExitStack() as programs:
+        yield Directory(tmp_path, programs)
 
 
-class _Picture:
+class _FakePicture:
     def hand_over(self) -> None:
         pass
 
 
-async def _seen(app: PerfTopApp, **_: object) -> None:
+async def _run_until_numbers(app: PerfTopApp, **_: object) -> None:
     """Runs an app until it shows numbers."""
     async with app.run_test(size=(80, 24)):
-        await until_true(lambda: _shows(app) or app.failure, f"numbers on {type(app).__name__}")
+        await until_true(
+            lambda: _has_numbers(app) or app.failure, f"numbers on {type(app).__name__}"
+        )
     assert app.failure is None
 
 
-def _shows(app: PerfTopApp) -> bool:
+def _has_numbers(app: PerfTopApp) -> bool:
     if isinstance(app.source, FleetSource):
         return bool(app.source.page.state.fleet.answering)
     return app.source.interval is not None if isinstance(app.source, StreamSource) else app._up
 
 
 def run(line: str, monkeypatch: pytest.MonkeyPatch) -> int:
-    screen = re.match(SCREENS, line) is not None
+    screen = re.match(SCREEN_COMMANDS, line) is not None
     main: Callable[[list[str]], int] = probe.main if line.startswith("perfprobe") else cli.main
     _, *words = shlex.split(line)
     with monkeypatch.context() as terminal:
@@ -116,42 +118,44 @@ def run_examples(
     commands = [
         (example, line) for example in examples if (line := runnable_here(example)) is not None
     ]
-    commands.sort(key=lambda command: re.match(LASTING, command[1]) is None)  # servers start first
+    commands.sort(
+        key=lambda command: re.match(LASTING_COMMANDS, command[1]) is None
+    )  # servers start first
     for example, line in commands:
         directory.prepare(line)
-        if lasting := re.match(LASTING, line):
+        if lasting := re.match(LASTING_COMMANDS, line):
             directory.start(line, lasting["made"])
         else:
             # 1: a counter of this machine is wrong, the machine is busy, or runs differ
-            fine = {0, 1} if re.search("selftest|--check|--fail-if", line) else {0}
-            assert run(line, monkeypatch) in fine, f"{example}, here as {line}"
+            allowed_statuses = {0, 1} if re.search("selftest|--check|--fail-if", line) else {0}
+            assert run(line, monkeypatch) in allowed_statuses, f"{example}, here as {line}"
 
 
 def pages(*, slow: bool) -> list[Any]:
     """Pages with their examples, with or without slow ones."""
     chosen = {
-        name: [line for line in found if slow or not re.search(SLOW, line)]
+        name: [line for line in found if slow or not re.search(SLOW_EXAMPLES, line)]
         for name, found in EXAMPLES.items()
     }
     return [pytest.param(found, id=name) for name, found in chosen.items() if found]
 
 
-@pytest.mark.parametrize("wanted", pages(slow=False))
+@pytest.mark.parametrize("page_examples", pages(slow=False))
 def test_examples_do_what_their_text_claims(
-    wanted: list[str],
+    page_examples: list[str],
     directory: Directory,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    run_examples(wanted, directory, monkeypatch)
+    run_examples(page_examples, directory, monkeypatch)
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("wanted", pages(slow=True))
+@pytest.mark.parametrize("page_examples", pages(slow=True))
 def test_slow_examples_do_what_the_text_claims(
-    wanted: list[str], directory: Directory, monkeypatch: pytest.MonkeyPatch
+    page_examples: list[str], directory: Directory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Runs all examples of their page, because slow ones read files of the others."""
-    run_examples(wanted, directory, monkeypatch)
+    run_examples(page_examples, directory, monkeypatch)
 
 
 def test_examples_are_found() -> None:
@@ -165,6 +169,6 @@ def test_examples_are_found() -> None:
 
 def test_the_table_has_no_superfluous_rows() -> None:
     found = [line for each in EXAMPLES.values() for line in each]
-    for pattern, _, why in (*REPLACEMENTS, *NOT_HERE):
+    for pattern, _, why in (*REPLACEMENTS, *NOT_RUN):
         assert why
         assert any(re.search(pattern, line) for line in found), pattern

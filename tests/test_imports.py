@@ -55,7 +55,7 @@ MAY_IMPORT = {
     "instruments/selftest": "wire native polled sources instruments",
     "perfprobe": "wire cpu native kernel machine perf registers programming sources instruments",
 }
-EVERYWHERE = ["perfprobe.errors", "perftop.draw.columns"]
+ALLOWED_EVERYWHERE = ["perfprobe.errors", "perftop.draw.columns"]
 """Errors of the probe, and printing of tables."""
 HEADLESS = "model detect session recording output process verbs"
 """Folders without a screen, which work without Textual and Rich."""
@@ -103,7 +103,7 @@ def imports(source: str) -> Iterator[tuple[int, str]]:
 
 def forbidden_imports(module: str, source: str) -> list[str]:
     """Imports of the module that the table does not allow."""
-    here, may = folder(module), MAY_IMPORT[folder(module)].split() + EVERYWHERE
+    here, may = folder(module), MAY_IMPORT[folder(module)].split() + ALLOWED_EVERYWHERE
     return [
         f"{PATHS[module].relative_to(ROOT)}:{line}: {here} must not import {found}"
         for line, found in imports(source)
@@ -113,7 +113,7 @@ def forbidden_imports(module: str, source: str) -> list[str]:
     ]
 
 
-def loaded(code: str) -> set[str]:
+def loaded_modules(code: str) -> set[str]:
     """Top-level modules that are loaded after this code."""
     show = "\nimport sys; print(' '.join({m.partition('.')[0] for m in sys.modules}))"
     done = python(code + show)
@@ -137,7 +137,7 @@ def test_no_files_and_no_folders_import_each_other() -> None:
     for module, path in PATHS.items():
         for _, found in imports(path.read_text("utf-8")):
             files.setdefault(module, set()).add(found)
-            if folder(found) != folder(module) and found not in EVERYWHERE:
+            if folder(found) != folder(module) and found not in ALLOWED_EVERYWHERE:
                 folders.setdefault(folder(module), set()).add(folder(found))
     for graph in (files, folders):
         try:
@@ -153,7 +153,7 @@ def test_imports_inside_functions_are_seen() -> None:
         "app/perftop/session/session.py:2: session must not import perftop.tui.app"
     ]
     assert "perftop.model.counters" in modules("model")
-    assert "numpy" in loaded("import perftop.session.session")
+    assert "numpy" in loaded_modules("import perftop.session.session")
 
 
 def test_all_imports_name_the_package() -> None:
@@ -165,12 +165,15 @@ def test_all_imports_name_the_package() -> None:
 def test_verbs_without_a_screen_need_no_textual() -> None:
     found = modules(HEADLESS)
     drawing = {m for m in found if m.startswith("perftop.verbs.ramp")}
-    assert not loaded(f"import {', '.join(sorted({*found} - drawing))}") & {"textual", "rich"}
+    assert not loaded_modules(f"import {', '.join(sorted({*found} - drawing))}") & {
+        "textual",
+        "rich",
+    }
 
 
 def test_the_first_picture_loads_no_library() -> None:
     """It is shown while numpy and Textual are imported."""
-    found = loaded(
+    found = loaded_modules(
         "import perftop.cli, perftop.tui.config, perftop.tui.config\nimport perftop.process.launch"
     )
     assert not found & {"numpy", "textual", "rich", "asyncio", "msgpack"}
@@ -192,7 +195,7 @@ def test_the_probe_is_small() -> None:
     found -= {"perfprobe._native"}
     rest = {m.removesuffix(".__init__") for m in found if folder(m) != "sources/sim"}
     code = f"import perfprobe.__main__, {', '.join(sorted(rest))}"
-    assert not loaded(code) & {"numpy", "textual", "rich", "perftop", "psutil", "asyncio"}
+    assert not loaded_modules(code) & {"numpy", "textual", "rich", "perftop", "psutil", "asyncio"}
 
 
 @pytest.mark.parametrize(
@@ -204,4 +207,4 @@ def test_help_is_quick(arguments: list[str]) -> None:
         "with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):\n"
         f"    main({arguments!r})"
     )
-    assert not loaded(code) & {"textual", "numpy", "rich", "asyncio", "msgpack"}
+    assert not loaded_modules(code) & {"textual", "numpy", "rich", "asyncio", "msgpack"}

@@ -21,7 +21,7 @@ print(flush=True)
 end = time.process_time() + float(sys.argv[2])
 while time.process_time() < end: pass
 """
-FOR_S = 0.6
+CPU_TIME_S = 0.6
 """CPU time of the command, long enough for several scans."""
 
 
@@ -34,22 +34,22 @@ def cpus() -> tuple[int, int]:
 
 
 @pytest.fixture
-def other(cpus: tuple[int, int]) -> Iterator[int]:
+def other_job(cpus: tuple[int, int]) -> Iterator[int]:
     """Runs a job on the last CPU until the end of the test, because the next test may need a quiet
     CPU."""
     with burning_cpu(cpus[1]) as pid:
         yield pid
 
 
-EVERY = [*product(("stat", "record"), ("nobody", "pid", "absent"), (0, 1))]
+CASES = [*product(("stat", "record"), ("nobody", "pid", "absent"), (0, 1))]
 
 
-@pytest.mark.parametrize(("verb", "watch", "cpu_index"), cases_by_day(EVERY, [("stat", "pid", 0)]))
+@pytest.mark.parametrize(("verb", "watch", "cpu_index"), cases_by_day(CASES, [("stat", "pid", 0)]))
 @up_to_three_attempts
 def test_a_command_is_attributed_to_the_cpus_it_ran_on(
-    cpus: tuple[int, int], other: int, verb: str, watch: str, cpu_index: int, tmp_path: object
+    cpus: tuple[int, int], other_job: int, verb: str, watch: str, cpu_index: int, tmp_path: object
 ) -> None:
-    options = {"nobody": [], "pid": ["--watch", str(other)], "absent": ["--watch", "pt-nobody"]}
+    options = {"nobody": [], "pid": ["--watch", str(other_job)], "absent": ["--watch", "pt-nobody"]}
     path = f"{tmp_path}/out"
     spin = ["taskset", "-c", str(cpus[cpu_index]), sys.executable, "-c", SPIN, str(cpus[cpu_index])]
     more = ["--json"] if verb == "stat" else []
@@ -64,7 +64,7 @@ def test_a_command_is_attributed_to_the_cpus_it_ran_on(
         path,
         "--",
         *spin,
-        str(FOR_S),
+        str(CPU_TIME_S),
     )
     if verb == "record":
         printed = command.run("export", path, "--format", "jsonl", "--metrics", "util").stdout
@@ -76,4 +76,4 @@ def test_a_command_is_attributed_to_the_cpus_it_ran_on(
     if verb == "stat" or watch == "nobody":
         assert summary["job"]["cpus"] == [cpus[cpu_index]]
     run = summary["run"]
-    assert run["user_s"] + run["sys_s"] == pytest.approx(FOR_S, rel=0.2)
+    assert run["user_s"] + run["sys_s"] == pytest.approx(CPU_TIME_S, rel=0.2)

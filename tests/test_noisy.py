@@ -11,11 +11,11 @@ import pytest
 from attempts import up_to_three_attempts
 from command import burning_cpu
 from nights import cases_by_day
-from precedence import served_first
+from precedence import raised_priority
 
 pytestmark = pytest.mark.machine
 
-OTHERS = 0.25
+MAX_SHARE_OF_OTHERS = 0.25
 """Share of the CPU above which it is correct to name another task first."""
 
 
@@ -25,29 +25,29 @@ def run_and_waited_ns(pid: int) -> tuple[int, int]:
     return int(ran), int(waited)
 
 
-class Fight:
+class Contention:
     """Two tasks on one CPU, and the report of perftop on the watched task."""
 
     def __init__(self, cpu: int, by: str) -> None:
         with (
-            served_first(),
+            raised_priority(),
             burning_cpu(cpu, "pt-victim") as self.victim,
             burning_cpu(cpu, "pt-noisy") as self.noisy,
         ):
             watch = str(self.victim) if by == "pid" else "pt-victim"
-            begun_ns, before = time.monotonic_ns(), self._ran_and_waited()
+            start_ns, before = time.monotonic_ns(), self._ran_and_waited()
             arguments = ["--source", "os", "--watch", watch, "-n", "3"]
             self.episodes = command.lines(
                 command.run("stat", "--json", *arguments).stdout, "episode"
             )
-            took_ns = time.monotonic_ns() - begun_ns
+            span_ns = time.monotonic_ns() - start_ns
             ran, self.waited, noisy_ran, _ = (
                 b - a for a, b in zip(before, self._ran_and_waited(), strict=True)
             )
         self.ran = ran
-        self.others = 1 - (ran + noisy_ran) / took_ns
+        self.others = 1 - (ran + noisy_ran) / span_ns
 
-    def longest(self) -> command.Line:
+    def longest_episode(self) -> command.Line:
         own = [e for e in self.episodes if e["kind"] == "neighbour" and e["cause"] == "scheduler"]
         assert own, self.episodes
         return max(own, key=lambda e: (e["end"] or 1e12) - e["start"])
@@ -61,16 +61,16 @@ class Fight:
 def test_the_task_that_takes_the_cpu_from_a_job_is_named(by: str) -> None:
     cpu = max(os.sched_getaffinity(0))
     for _ in range(3):
-        fight = Fight(cpu, by)
-        longest = fight.longest()
-        who = longest["evidence"]["who"]
-        if "pt-noisy" in who or fight.others < OTHERS:
+        contention = Contention(cpu, by)
+        longest_episode = contention.longest_episode()
+        who = longest_episode["evidence"]["who"]
+        if "pt-noisy" in who or contention.others < MAX_SHARE_OF_OTHERS:
             break
     else:
-        pytest.skip(f"others took {fight.others:.0%} of CPU {cpu}, and were named")
-    ran, waited = fight.ran, fight.waited
-    assert longest["cpus"] == [cpu]
-    assert longest["depth"] == pytest.approx(waited / (ran + waited), abs=0.15)
+        pytest.skip(f"others took {contention.others:.0%} of CPU {cpu}, and were named")
+    ran, waited = contention.ran, contention.waited
+    assert longest_episode["cpus"] == [cpu]
+    assert longest_episode["depth"] == pytest.approx(waited / (ran + waited), abs=0.15)
     assert "pt-noisy" in who
-    assert str(fight.noisy) in who
-    assert str(fight.victim) not in who
+    assert str(contention.noisy) in who
+    assert str(contention.victim) not in who

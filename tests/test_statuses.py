@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from command import argv, runs_here
+from command import argv, run_in_process
 from waiting import MAX_WAIT_S
 
 SIM = ("--source", "sim:steady,cpus=2")
@@ -41,7 +41,7 @@ def test_statuses_around_a_command(
 ) -> None:
     (tmp_path / "plain").write_text("no program")
     monkeypatch.chdir(tmp_path)
-    done = runs_here(verb, *SIM, *options, "--", *command)
+    done = run_in_process(verb, *SIM, *options, "--", *command)
     assert done.returncode == status, done.stderr
     assert done.stdout == ""
     assert "Traceback" not in done.stderr

@@ -29,7 +29,7 @@ def test_it(n):
     with open("ran", "a") as file:
         file.write(f"{kind} {{begin}} {{time.monotonic()}} {{worker}}\\n")
 """
-ALONE = "pytestmark = pytest.mark.machine"
+MACHINE_MARK = "pytestmark = pytest.mark.machine"
 
 
 def test_files_of_programs_are_spread_and_files_stay_together() -> None:
@@ -58,7 +58,7 @@ def test_marked_tests_run_last_and_alone(tmp_path: Path) -> None:
     shutil.copy(ROOT / "tests/support/turns.py", tmp_path)
     (tmp_path / "conftest.py").write_text(CONFTEST)
     for file in range(6):
-        kind, mark = ("alone", ALONE) if file < 2 else ("ordinary", "")
+        kind, mark = ("alone", MACHINE_MARK) if file < 2 else ("ordinary", "")
         (tmp_path / f"test_{file}.py").write_text(SUITE.format(kind=kind, mark=mark))
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = machine\npythonpath = .\n")
     # Separate directories, because pytest would spend half a minute removing those of earlier runs.

@@ -51,7 +51,7 @@ KEYS = {key: row[1:4] for row in TABLES["key"] for key in row[0].split(", ")}
 # --- the tables and the code ----------------------------------------------------------------------
 
 
-class _Asked(dict[str, counters.BlockCounter]):
+class _RecordingColumns(dict[str, counters.BlockCounter]):
     """Counters of a stream, which record the keys that the app reads."""
 
     keys_asked: ClassVar[set[str]] = set()
@@ -72,23 +72,23 @@ class _Asked(dict[str, counters.BlockCounter]):
 @pytest.fixture(scope="module")
 def keys_read_by_app() -> set[str]:
     """Keys that the app reads, from streams with varied events."""
-    plain = counters.Counters.__init__
+    original = counters.Counters.__init__
 
-    def noting(self: counters.Counters, hello: wire.Hello) -> None:
-        plain(self, hello)
-        self.columns = _Asked(self.columns)
+    def init_with_recording(self: counters.Counters, hello: wire.Hello) -> None:
+        original(self, hello)
+        self.columns = _RecordingColumns(self.columns)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(counters.Counters, "__init__", noting)
+        patched.setattr(counters.Counters, "__init__", init_with_recording)
         for scenario in ("turbo-drop", "throttle", "halts"):
-            _played(scenario, "one-thread", 20.0)
+            _play(scenario, "one-thread", 20.0)
         for method in ("any-thread", "distributed"):
-            _played("steady", method, 1.0)
+            _play("steady", method, 1.0)
     needs = {key for m in METRICS.values() for v in m.variants for key in v.needs}
-    return (_Asked.keys_asked | needs) - {""}
+    return (_RecordingColumns.keys_asked | needs) - {""}
 
 
-def _played(scenario: str, method: str, seconds: float) -> None:
+def _play(scenario: str, method: str, seconds: float) -> None:
     hello, found = messages_lasting(f"sim:{scenario},cpus=4", seconds)
     hello = replace(hello, smt_methods=[method])
     session_of(Session(hello, History(hello)), found).take_interval()
@@ -179,15 +179,15 @@ def test_the_keys_of_a_message(table: str, made: type[Any]) -> None:
 # --- a stream by hand -----------------------------------------------------------------------------
 
 TSC_HZ, SAMPLE_NS = 2_000_000_000, 100_000_000
-COUNTED = [("ref", "cycles"), ("cycles", "cycles"), ("instructions", "instructions"),
+COUNTERS = [("ref", "cycles"), ("cycles", "cycles"), ("instructions", "instructions"),
            ("one_thread", "1")]  # fmt: skip
 SHARES = [0.5, 0.25]
 """How much of the time each thread is not halted; they overlap for 0.125 of it."""
-K = 80
+TSC_TICKS_PER_COUNT = 80
 """Ticks of the TSC in a tick of one_thread."""
 
 
-def _sent(message: dict[str, Any]) -> bytes:
+def _encoded(message: dict[str, Any]) -> bytes:
     packed: bytes = msgpack.packb(msgpack.packb(message), use_bin_type=True)
     return packed
 
@@ -205,7 +205,7 @@ def _hello() -> dict[str, Any]:
         "blocks": [
             {"name": "cpu", "scope": "cpu", "counters": [
                 {"key": key, "name": key, "unit": unit, "origin": "pencil", "bits": 48}
-                for key, unit in COUNTED
+                for key, unit in COUNTERS
             ]},
             {"name": "sockets", "scope": "package", "counters": [
                 {"key": "energy_j", "name": "energy", "unit": "J", "origin": "pencil", "bits": 32,
@@ -213,7 +213,7 @@ def _hello() -> dict[str, Any]:
             ]},
         ],
         "tsc_hz": {"hz": TSC_HZ, "origin": "pencil"},
-        "multipliers": [{"counter": "one_thread", "factor": K, "why": "pencil"}],
+        "multipliers": [{"counter": "one_thread", "factor": TSC_TICKS_PER_COUNT, "why": "pencil"}],
         "smt_methods": ["one-thread"],
     }  # fmt: skip
 
@@ -233,7 +233,7 @@ def _frame(seq: int) -> dict[str, Any]:
     for share in SHARES:
         ref = int(tsc * share)
         cycles = ref * 3 // 2  # 3 GHz
-        cpus.append([ref, cycles, cycles * 2, int(tsc * (share - 0.125)) // K])
+        cpus.append([ref, cycles, cycles * 2, int(tsc * (share - 0.125)) // TSC_TICKS_PER_COUNT])
     return {
         "type": "frame", "seq": seq, "time_ns": seq * SAMPLE_NS, "lost": 0, "late": 0,
         "blocks": {"cpu": rows(tsc, cpus), "sockets": rows(tsc, [[seq * 5000]])}, "records": {},
@@ -243,7 +243,7 @@ def _frame(seq: int) -> dict[str, Any]:
 def test_a_handmade_stream_is_read(tmp_path: Path) -> None:
     file = tmp_path / "by-hand"
     messages = [_hello(), *map(_frame, range(41)), {"type": "bye", "reason": "done", "status": 0}]
-    file.write_bytes(b"".join(map(_sent, messages)))
+    file.write_bytes(b"".join(map(_encoded, messages)))
     command = argv("export", str(file), "--format", "jsonl", "--every", "1s")
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     lines = [json.loads(line) for line in done.stdout.splitlines()]

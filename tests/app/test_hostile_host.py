@@ -17,7 +17,7 @@ from typing import Any
 import fake_ssh
 import made
 import pytest
-from command import runs_here
+from command import run_in_process
 
 from perfprobe import wire
 from perftop.base.errors import Failed
@@ -64,7 +64,7 @@ def test_a_host_that_never_answers_times_out(
 ) -> None:
     monkeypatch.setattr(launch, "ANSWER_S", LIMIT_S)
     hanging_hosts.set("n7", f"code {NEVER[behaviour]}")
-    result = runs_here("doctor", "--host", "n7")
+    result = run_in_process("doctor", "--host", "n7")
     assert (result.returncode, result.stdout) == (1, "")
     assert result.stderr == "perftop: n7: the probe gave no answer within 1 s\n"
 
@@ -74,7 +74,7 @@ def test_the_size_of_an_answer_is_limited(
 ) -> None:
     monkeypatch.setattr(launch, "ANSWER_BYTES", 1 << 20)
     hosts.set("n7", "code while True: os.write(1, b'[' * 65536)")
-    result = runs_here("topology", "--host", "n7")
+    result = run_in_process("topology", "--host", "n7")
     assert result.stderr == "perftop: n7: the probe's answer is larger than 1 MB\n"
 
 
@@ -90,7 +90,7 @@ def test_an_answer_of_another_structure_is_refused(
     hosts: fake_ssh.Hosts, answer: str, reason: str
 ) -> None:
     hosts.set("n7", f"code os.write(1, {answer!r}.encode())")
-    result = runs_here("topology", "--host", "n7")
+    result = run_in_process("topology", "--host", "n7")
     assert (result.returncode, result.stdout) == (3, "")
     assert re.match(rf"perftop: n7: .*{reason}", result.stderr), result.stderr
     assert result.stderr.count("\n") == 1
@@ -100,7 +100,7 @@ def test_an_answer_of_another_structure_is_refused(
 def test_text_on_stderr_does_not_control_the_terminal(hosts: fake_ssh.Hosts, verb: str) -> None:
     hosts.set("n7", f"code sys.stderr.write({EVIL!r} * 99); sys.exit(1)")
     output = ("-o", "recording") if verb == "record" else ()
-    result = runs_here(verb, "--host", "n7", *output)
+    result = run_in_process(verb, "--host", "n7", *output)
     assert result.returncode == 1
     assert not CONTROL.search(result.stdout + result.stderr)
 
@@ -131,7 +131,7 @@ def mutated_answer(value: Any, chance: random.Random, share: float) -> Any:
 def test_any_answers_are_displayed_or_refused(
     monkeypatch: pytest.MonkeyPatch, verb: str, draw: machine.Draw
 ) -> None:
-    answer = json.loads(runs_here(verb, "--json").stdout)
+    answer = json.loads(run_in_process(verb, "--json").stdout)
     args, chance, drawn = argparse.Namespace(host="n7", json=False), random.Random(verb), 0
     share = 1 / places(answer)
     for _ in range(300):
@@ -168,7 +168,7 @@ def test_a_stalled_stream_ends_the_verb(
     output = ("-o", "../recording") if verb == "record" else ()
     for pieces in ([], [wire.encode(HELLO)[:9]]):
         hanging_hosts.set("n7", sending_command(*pieces))
-        result = runs_here(verb, "--host", "n7", "--duration", "1s", *output)
+        result = run_in_process(verb, "--host", "n7", "--duration", "1s", *output)
         assert result.returncode == 3
         assert result.stderr == "perftop: n7: connected, but received nothing for 1 s\n"
 
@@ -196,7 +196,7 @@ def test_a_stream_with_any_text_does_not_control_the_terminal(
         "n7", sending_command(wire.encode(hello), *SAMPLES[:5], *notes, *SAMPLES[5:], bye)
     )
     verb, *more = arguments
-    result = runs_here(verb, *(("n7",) if verb == "fleet" else ("--host", "n7")), *more)
+    result = run_in_process(verb, *(("n7",) if verb == "fleet" else ("--host", "n7")), *more)
     assert result.returncode in {0, 1, 3}
     assert "owned" in result.stdout + result.stderr
     assert not CONTROL.search(result.stdout + result.stderr)

@@ -19,7 +19,7 @@ from pathlib import Path
 import capabilities
 import made
 import pytest
-from command import runs_here
+from command import run_in_process
 from exported import counted_messages, record
 from roots import ROOT
 
@@ -151,7 +151,7 @@ def test_a_ring_is_only_written_into_a_private_directory(
     prepare(mode, home_directories)
     with pytest.raises(Failed, match=f"^cannot record to {shared_directory}/box: .*{message}"):
         run_ring(shared_directory / "box")
-    result = runs_here("record", "--ring", "30s", "-o", "box", *SIM, "--duration", "1s")
+    result = run_in_process("record", "--ring", "30s", "-o", "box", *SIM, "--duration", "1s")
     assert result.returncode == 1
     assert "cannot record to box: " in result.stderr
 
@@ -262,7 +262,7 @@ def test_files_chosen_by_another_user_are_not_written(
     record(home_directories.parent / "recording", counted_messages())
     with as_nobody():
         path = prepare(home_directories)
-    result = runs_here(*command, "-o", path, "--force")
+    result = run_in_process(*command, "-o", path, "--force")
     assert result.returncode == 1
     assert result.stderr.startswith(
         f"perftop: cannot {'record to' if command is RECORD else 'write'}"
@@ -300,12 +300,12 @@ def test_the_directory_for_several_machines_is_not_created_behind_a_link_of_anot
 
 
 def test_a_ring_reports_its_size_at_the_end(shared_directory: Path) -> None:
-    result = runs_here("record", "--ring", "30s", "-o", "box", *SIM, "--duration", "1s")
+    result = run_in_process("record", "--ring", "30s", "-o", "box", *SIM, "--duration", "1s")
     assert result.returncode == 0
     assert result.stderr.startswith("perftop: recorded the last 1.0 s of ")
     Path("bad").write_bytes(b"no program")
     Path("bad").chmod(0o700)
-    result = runs_here(
+    result = run_in_process(
         "record", "--ring", "30s", "-o", "box", *SIM[:1], "sim:smt-mix", "--", "./bad"
     )
     assert result.returncode == 126

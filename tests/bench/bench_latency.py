@@ -74,7 +74,7 @@ def latencies(cpus: int) -> list[float]:
     return results
 
 
-def first(source: str, mark: bytes) -> tuple[float, float]:
+def start_delays_ms(source: str, mark: bytes) -> tuple[float, float]:
     """Returns the ms from the start of the command to its first text, and to the first numbers."""
     start = time.monotonic()
     argv = [sys.executable, "-m", "perftop", "--source", source]
@@ -99,6 +99,6 @@ if __name__ == "__main__":
         print(f"{cpus:5} CPUs: frame to terminal p50 {statistics.median(found):5.1f} ms, "
               f"p95 {tail:5.1f} ms ({len(found)} refreshes)")  # fmt: skip
     for source in ("auto", "sim:smt-mix,cpus=64"):
-        paints, numbers = zip(*(first(source, b"busy") for _ in range(7)), strict=True)
+        paints, numbers = zip(*(start_delays_ms(source, b"busy") for _ in range(7)), strict=True)
         print(f"{source}: first paint {statistics.median(paints):.0f} ms, first numbers "
               f"{statistics.median(numbers):.0f} ms (median of 7)")  # fmt: skip

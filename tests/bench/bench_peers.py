@@ -81,9 +81,12 @@ def cost(argv: list[str], span_s: float = SPAN_S) -> tuple[float, float]:
     started."""
     pid, fd = terminal.start(argv, 160, 50)
     terminal.drain(fd, WARM_S)
-    own_s, total_s = (terminal.cpu_s(pids) for pids in ([pid], terminal.family(pid)))
+    own_s, total_s = (terminal.cpu_s(pids) for pids in ([pid], terminal.process_tree(pid)))
     terminal.drain(fd, span_s)
-    own_s, total_s = terminal.cpu_s([pid]) - own_s, terminal.cpu_s(terminal.family(pid)) - total_s
+    own_s, total_s = (
+        terminal.cpu_s([pid]) - own_s,
+        terminal.cpu_s(terminal.process_tree(pid)) - total_s,
+    )
     terminal.stop(pid, fd)
     return own_s / span_s * 60, (total_s - own_s) / span_s * 60
 

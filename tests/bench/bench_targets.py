@@ -50,18 +50,18 @@ def large_machines() -> Iterator[Line]:
     """Measures the app on larger, simulated machines."""
     ten = ["--source", "sim:smt-mix,cpus=256", "-i", "100ms", "--sample", "100ms"]
     yield "the app alone, 256 CPUs, 10 Hz", bench_peers.cost([*PERFTOP, *ten])[0], 3.0, "s/min"
-    yield "96 CPUs at 1 Hz, idle", ninety_six(), 0.6, "s/min"
-    with load():
-        yield "96 CPUs at 1 Hz, at work", ninety_six(), 0.6, "s/min"
+    yield "96 CPUs at 1 Hz, idle", cost_of_96_cpus(), 0.6, "s/min"
+    with busy_cpus():
+        yield "96 CPUs at 1 Hz, at work", cost_of_96_cpus(), 0.6, "s/min"
 
 
-def ninety_six() -> float:
+def cost_of_96_cpus() -> float:
     """Returns the cost of 96 CPUs at 1 Hz in s/min. The app on a simulated machine and the probe on
     this machine are measured; the cost of lanes for the remaining CPUs is computed from the cost of
     one sample."""
-    one = ["-i", "1s", "--sample", "1s"]
-    app = bench_peers.cost([*PERFTOP, "--source", "sim:smt-mix,cpus=96", *one])[0]
-    probe = bench_peers.cost([*PERFTOP, "--source", "os", *one])[1]
+    options = ["-i", "1s", "--sample", "1s"]
+    app = bench_peers.cost([*PERFTOP, "--source", "sim:smt-mix,cpus=96", *options])[0]
+    probe = bench_peers.cost([*PERFTOP, "--source", "os", *options])[1]
     rows = [row for row in topology.read(Path("/")) if row.cpu in os.sched_getaffinity(0)]
     us, *_ = bench_sampling.run(10, source.os_parts(Path("/"), rows), rows)
     threads = (96 - len(rows)) * us * 60 / 1e6
@@ -71,7 +71,7 @@ def ninety_six() -> float:
 
 
 @contextmanager
-def load() -> Iterator[None]:
+def busy_cpus() -> Iterator[None]:
     """Keeps every CPU that this process may use busy during the block."""
     argv = [sys.executable, "-c", "while True: pass"]
     cpus = sorted(os.sched_getaffinity(0))
@@ -79,15 +79,15 @@ def load() -> Iterator[None]:
     try:
         yield
     finally:
-        for one in started:
-            one.kill()
-            one.wait()
+        for process in started:
+            process.kill()
+            process.wait()
 
 
 def refresh_costs() -> Iterator[Line]:
-    for cpus, most in ((2, 2.0), (1024, 4.0)):
+    for cpus, limit_ms in ((2, 2.0), (1024, 4.0)):
         us, _ = bench_refresh.refresh_us(cpus, "overview", (160, 50))
-        yield f"a refresh, {cpus} CPUs", us / 1000, most, "ms"
+        yield f"a refresh, {cpus} CPUs", us / 1000, limit_ms, "ms"
 
 
 def latency() -> Iterator[Line]:
@@ -96,14 +96,19 @@ def latency() -> Iterator[Line]:
 
 
 def start_delays() -> Iterator[Line]:
-    firsts = [bench_latency.first("auto", b"busy") for _ in range(RUNS)]
+    firsts = [bench_latency.start_delays_ms("auto", b"busy") for _ in range(RUNS)]
     paints, numbers = zip(*firsts, strict=True)
     yield "first paint", statistics.median(paints), 150.0, "ms"
     yield "first numbers", statistics.median(numbers), 300.0, "ms"
-    yield "the probe's first word", statistics.median(hello() for _ in range(RUNS)), 80.0, "ms"
+    yield (
+        "the probe's first word",
+        statistics.median(first_bytes_ms() for _ in range(RUNS)),
+        80.0,
+        "ms",
+    )
 
 
-def hello() -> float:
+def first_bytes_ms() -> float:
     """Returns the ms from the start of the command to the first bytes of the stream."""
     start = time.monotonic()
     argv = [sys.executable, "-m", "perfprobe", "stream", "--source", "auto"]
@@ -121,7 +126,7 @@ def memory() -> Iterator[Line]:
     for name, argv in (("live", PERFTOP), ("stat", [*PERFTOP, "stat"])):
         pid, fd = terminal.start([*argv, "--source", "os"], 160, 50)
         terminal.drain(fd, 10.0)
-        total = sum(map(terminal.rss_mb, terminal.family(pid)))
+        total = sum(map(terminal.rss_mb, terminal.process_tree(pid)))
         terminal.stop(pid, fd)
         yield f"resident, {name}, both processes", total, 70.0, "MB"
 
@@ -130,8 +135,8 @@ if __name__ == "__main__":
     os.environ |= {"COLORTERM": "truecolor", "TERM": "xterm-256color"}
     missed = 0
     for part in (costs, large_machines, refresh_costs, latency, start_delays, memory):
-        for name, value, most, unit in part():
-            missed += value > most
-            verdict = "reached" if value <= most else "NOT reached"
-            print(f"{name:40}{value:9.2f} of {most:7.2f} {unit:6}{verdict}", flush=True)
+        for name, value, limit_ms, unit in part():
+            missed += value > limit_ms
+            verdict = "reached" if value <= limit_ms else "NOT reached"
+            print(f"{name:40}{value:9.2f} of {limit_ms:7.2f} {unit:6}{verdict}", flush=True)
     sys.exit(1 if missed else 0)

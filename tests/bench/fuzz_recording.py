@@ -52,11 +52,11 @@ SPECS = ("hotplug,cpus=4", "hybrid,cpus=8", "smt-mix,cpus=8,smt=4", "turbo-drop,
          "throttle,cpus=4", "neighbour,cpus=4", "license,cpus=4", "warmup,cpus=2")  # fmt: skip
 SAMPLE_NS = 500_000_000
 SAMPLES = 20
-MEMORY = 1 << 30
+MAX_MEMORY_BYTES = 1 << 30
 """Maximum additional memory in bytes."""
-SECONDS = 30
+MAX_CPU_S = 30
 """Maximum CPU time for one file in s; tracing makes reading several times slower."""
-OFTEN = 40
+MAX_TRACED_CALLS = 40
 """Number of calls per file after which only some calls of a function are traced."""
 ANSWERS = {
     "why": ("why",), "why in JSON": ("why", "--json"), "summary": ("summary", "--by", "mark"),
@@ -64,7 +64,7 @@ ANSWERS = {
 }  # fmt: skip
 STATUSES = {0, 1, 2, 3, 4}
 OURS = (str(Path(perftop.__file__).parent), str(Path(wire.__file__).parent))
-ODD: tuple[Tree, ...] = (
+ODD_VALUES: tuple[Tree, ...] = (
     None, True, -1, 0, 1, 2, 255, 2**31, 2**53 + 1, 2**63 - 1, 2**64 - 1, -(2**63), 0.5, -1e300,
     1e-300, float("nan"), float("inf"), "", "\x1b[2J\n", "x" * 300, "util", b"", b"\xff" * 8, [],
     {}, [[]], {"": None}, {1: 2}, [0] * 40,
@@ -143,11 +143,11 @@ def _changed(tree: Tree, rng: random.Random) -> Tree:
 
 def _odd(value: Tree, rng: random.Random) -> Tree:
     if rng.random() < 0.15:
-        return copy.deepcopy(rng.choice(ODD))
+        return copy.deepcopy(rng.choice(ODD_VALUES))
     if isinstance(value, bytes) and value:
         return _bytes(bytearray(value), rng)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        return copy.deepcopy(rng.choice(ODD))
+        return copy.deepcopy(rng.choice(ODD_VALUES))
     near = (value + 1, value - 1, value * 2, -value, value + SAMPLE_NS, value // 2)
     choice = rng.choice(near)
     return choice if isinstance(choice, float) else max(-(2**63), min(2**64 - 1, choice))
@@ -239,7 +239,9 @@ def traced_edges(found: Edges) -> Iterator[None]:
     def call(frame: FrameType, event: str, arg: object) -> Any:
         code = frame.f_code
         calls[code] += 1
-        if (calls[code] > OFTEN and calls[code] % 8) or not code.co_filename.startswith(OURS):
+        if (calls[code] > MAX_TRACED_CALLS and calls[code] % 8) or not code.co_filename.startswith(
+            OURS
+        ):
             return None
         last = 0
 
@@ -260,10 +262,10 @@ def traced_edges(found: Edges) -> Iterator[None]:
 
 def limit_resources() -> None:
     size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (size + MEMORY, size + MEMORY))
+    resource.setrlimit(resource.RLIMIT_AS, (size + MAX_MEMORY_BYTES, size + MAX_MEMORY_BYTES))
 
     def raise_timeout(*_: object) -> None:
-        raise TimeoutError(f"more than {SECONDS} s")
+        raise TimeoutError(f"more than {MAX_CPU_S} s")
 
     signal.signal(signal.SIGVTALRM, raise_timeout)
     warnings.simplefilter("error")
@@ -271,7 +273,7 @@ def limit_resources() -> None:
 
 def fault_of(path: Path, read: Callable[[Path], None], result: Edges) -> str | None:
     """Returns the fault; None if the file was read, or refused with a message."""
-    signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS)
+    signal.setitimer(signal.ITIMER_VIRTUAL, MAX_CPU_S)
     try:
         with traced_edges(result), contextlib.redirect_stderr(io.StringIO()):
             read(path)

@@ -97,7 +97,7 @@ def episodes(count: int, place: Path) -> Work:
     for seq in range(count * 10):
         for cpu in range(8):
             stolen = seq % 10 < 5 and seq // 10 % 8 == cpu
-            machine.does[cpu] = fakes.CpuLoad(util=0.4, steal=0.5 if stolen else 0.0)
+            machine.loads[cpu] = fakes.CpuLoad(util=0.4, steal=0.5 if stolen else 0.0)
         messages.append(machine.frame(seq))
     record(place / "r", messages, machine.hello)
 

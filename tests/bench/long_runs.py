@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import terminal
-from read_back import faults, story
+from read_back import check_recording, faults
 from terminal import Screen
 
 from perfprobe import wire
@@ -34,12 +34,12 @@ SAMPLES = 48
 """Number of samples of a run; the first one is one period after the start."""
 CALM, EVENTFUL = "steady", "halts"
 SAMPLE_NS = 100_000_000
-MOST_SILENT_S = 120.0
+MAX_SILENT_S = 120.0
 
 SLACK, SLACK_MB = 0.02, 2.0
 RULE = (
     f"flat: in the last quarter of a run no process holds more than {SLACK:.0%} and {SLACK_MB:g} MB"
-    " above the most in its second quarter, and not one descriptor or thread more"
+    " above the maximum in its second quarter, and not one descriptor or thread more"
 )
 """The first quarter of samples is skipped, because bounded stores fill up in that time."""
 
@@ -61,7 +61,7 @@ def process_usage(pid: int) -> ProcessUsage:
     )  # fmt: skip
 
 
-def family(pid: int) -> dict[str, int]:
+def process_tree(pid: int) -> dict[str, int]:
     """Returns the pids of a running perftop and its probe."""
     with contextlib.suppress(OSError):
         words = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
@@ -69,13 +69,13 @@ def family(pid: int) -> dict[str, int]:
     return {}
 
 
-def growth(trail: Sequence[ProcessUsage]) -> str:
+def growth(samples: Sequence[ProcessUsage]) -> str:
     """Returns what has grown in these samples of a process; '' if nothing has."""
-    quarter = len(trail) // 4
+    quarter = len(samples) // 4
     if not quarter:
         return "too few samples"
     early, late = (map(max, zip(*part, strict=True))
-                   for part in (trail[quarter : 2 * quarter], trail[-quarter:]))  # fmt: skip
+                   for part in (samples[quarter : 2 * quarter], samples[-quarter:]))  # fmt: skip
     before, after = ProcessUsage(*early), ProcessUsage(*late)
     few = before.rss_mb * (1 + SLACK) + SLACK_MB
     words = [f"{after.rss_mb:.1f} MB after {before.rss_mb:.1f}"] if after.rss_mb > few else []
@@ -90,27 +90,27 @@ class Run:
 
     def __init__(self, name: str, pid: int) -> None:
         self.name, self.pid = name, pid
-        self._trails: dict[str, list[ProcessUsage]] = {}
+        self._samples: dict[str, list[ProcessUsage]] = {}
 
     def sample_processes(self, at: str) -> None:
         results = {}
-        for what, pid in family(self.pid).items():
+        for what, pid in process_tree(self.pid).items():
             with contextlib.suppress(OSError):  # the end of a process is reported by `judge`
                 results[what] = process_usage(pid)
         for what, now in results.items():
-            self._trails.setdefault(what, []).append(now)
+            self._samples.setdefault(what, []).append(now)
         report = "; ".join(f"{what} {now}" for what, now in results.items())
         print(f"{self.name}, {at}: {report}", flush=True)
 
     def judge(self, trouble: str = "") -> bool:
         """Prints the result of the run. Returns whether it passed."""
         bad = [trouble] if trouble else []
-        for what, trail in self._trails.items():
-            more = growth(trail)
+        for what, samples in self._samples.items():
+            more = growth(samples)
             bad += [more] if more else []
-            most = ProcessUsage(*map(max, zip(*trail, strict=True)))
+            maximum = ProcessUsage(*map(max, zip(*samples, strict=True)))
             print(f"{self.name}, {what}: {'NOT FLAT: ' + more if more else 'flat'}; "
-                  f"first {trail[0]}, last {trail[-1]}, most {most}")  # fmt: skip
+                  f"first {samples[0]}, last {samples[-1]}, most {maximum}")  # fmt: skip
         print(f"{self.name}: {'FAILED: ' + trouble if trouble else 'went well'}", flush=True)
         return not bad
 
@@ -141,7 +141,7 @@ def follow_run(run: Run, hours: float, rate: float, drain: Callable[[], int]) ->
     next_s, last, heard_s = 0.0, 0, time.monotonic()
     while True:
         drain()
-        probe = family(run.pid).get("perfprobe")
+        probe = process_tree(run.pid).get("perfprobe")
         if probe is None:
             if last:
                 return "it has ended by itself"
@@ -158,8 +158,8 @@ def follow_run(run: Run, hours: float, rate: float, drain: Callable[[], int]) ->
             continue  # the run is ending, which the next turn detects
         if done_s >= hours * 3600:
             return ""
-        if time.monotonic() - heard_s > MOST_SILENT_S:
-            return f"silent for {MOST_SILENT_S:g} s"
+        if time.monotonic() - heard_s > MAX_SILENT_S:
+            return f"silent for {MAX_SILENT_S:g} s"
 
 
 def run_on_simulated_machine(scenario: str, hours: float, cpus: int) -> bool:
@@ -224,7 +224,7 @@ def sample_runs(runs: list[Run], seconds: int) -> None:
 
 def read_back_faults(path: Path) -> str:
     """Returns the faults of the recording, or ''."""
-    report, damage = story(path)
+    report, damage = check_recording(path)
     print(f"record: {report.seen['frames']} frames, {report.seen['lost']} lost, "
           f"{path.stat().st_size / 1e6:.1f} MB")  # fmt: skip
     return damage or ", ".join(faults(report.faults))

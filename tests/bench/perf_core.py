@@ -17,8 +17,8 @@ TURNS = (
     "perf stat -a -e branches,branch-misses,cache-misses,cache-references,r81d0,r82d0,r01d1,r0151"
     " sleep 1000 >/dev/null 2>&1 & OTHER=$!; sleep 1; "
 )
-STRANGER = "python3 /rig/stranger.py --pinned --for"
-MANY = ",".join(f"r{umask:02x}d0" for umask in range(0x80, 0x9E))
+OTHER_PROGRAM = "python3 /rig/stranger.py --pinned --for"
+MANY_EVENTS = ",".join(f"r{umask:02x}d0" for umask in range(0x80, 0x9E))
 CPU3 = "/sys/devices/system/cpu/cpu3/online"
 MODES = ("stat -n 99", "stat -n 99 -e branches", "stat -n 99 --smt-method traced",
          "why --duration 30s", "record --ring 1m -o /tmp/ring", "exporter --listen 127.0.0.1:9999",
@@ -48,16 +48,16 @@ ROWS = {
     "B": Row("... which end after interval 6: counters",
              TURNS + 'python3 /rig/drive.py "6:kill $OTHER" -- PERFTOP stat --json -n 12'),
     "C": Row("events by turns: values", "PERFTOP stat --json -n 2 --sample 10ms -e branches,"
-             f"branch-misses,cache-misses; PERFTOP stat --json -n 2 -e {MANY}"),
+             f"branch-misses,cache-misses; PERFTOP stat --json -n 2 -e {MANY_EVENTS}"),
     "D": Row("-e beside the NMI watchdog", "PERFTOP stat --json -n 2 -e branches",
              ("perf.watchdog=1",)),
     "D2": Row("-e beside a pinned pair; in braces; ref-cycles",
-              f"{STRANGER} 40 c4 c5 & sleep 1; PERFTOP stat --json -n 2 -e branches; kill $!;"
+              f"{OTHER_PROGRAM} 40 c4 c5 & sleep 1; PERFTOP stat --json -n 2 -e branches; kill $!;"
               " PERFTOP stat --json -n 2 -e '{branches,branch-misses}';"
               " PERFTOP stat --json -n 2 -e ref-cycles"),
     "E": Row("4 counters and no fixed ones: reasons", "PERFTOP stat --json -n 1", ("fixed=0",)),
     "F": Row("a pinned group of 5 s after interval 2",
-             f'python3 /rig/drive.py "2:{STRANGER} 5 c4 c5 81d0 82d0" -- '
+             f'python3 /rig/drive.py "2:{OTHER_PROGRAM} 5 c4 c5 81d0 82d0" -- '
              "PERFTOP stat --json -n 12"),
     "G": Row("six starts: reasons for ref",
              "for n in $(seq 6); do PERFTOP stat --json -i 300ms -n 1; done"),
@@ -75,7 +75,7 @@ KEYS = "util", "busy_hz", "ipc", "halt", "idle"
 SHOWN = "You have", "without it", "not:", "(n/a", "guests", "## at", "KVM", "perftop:", "unknown:"
 
 
-def shown(line: str) -> str:
+def counter_facts(line: str) -> str:
     """What a line says about the counters; '' if nothing."""
     if not line.startswith("{"):
         return line if any(words in line for words in SHOWN) else ""
@@ -112,7 +112,7 @@ def main(guest: str, venvs: str, *names: str) -> int:
                                 check=False)  # fmt: skip
         print(f"{name}: {row.what}", flush=True)
         for line in result.stdout.splitlines():
-            if text := shown(line):
+            if text := counter_facts(line):
                 print(f"    {text[:150]}", flush=True)
     return 0
 

@@ -14,12 +14,12 @@ from perftop.output import stat_lines
 from perftop.recording.file import Recording
 from perftop.session.session import Session
 
-MOST_HZ = 6e9
-MOST_IPC = 16.0
+MAX_HZ = 6e9
+MAX_IPC = 16.0
 REPORT_NS = 1_000_000_000
 
 
-class Story:
+class RecordingCheck:
     """The frames of a recording, and its CPUs that went offline and online."""
 
     def __init__(self, hello: wire.Hello) -> None:
@@ -39,7 +39,7 @@ class Story:
     def lasted_s(self) -> float:
         return (self._session.now_ns - self._hello.raw_ns) / 1e9
 
-    def take(self, message: wire.Message) -> None:
+    def apply(self, message: wire.Message) -> None:
         if isinstance(message, wire.Frame):
             self._frame(message)
         elif isinstance(message, wire.Note) and message.kind == "hotplug":
@@ -86,10 +86,10 @@ class Story:
     def _numbers(self, line: dict[str, Any]) -> None:
         self.seen["intervals"] += 1
         for row in line["cpus"]:
-            for key, most in (("util", 1.0), ("halt", 1.0), ("idle", 1.0), ("steal", 1.0),
-                              ("busy_hz", MOST_HZ), ("ipc", MOST_IPC)):  # fmt: skip
+            for key, maximum in (("util", 1.0), ("halt", 1.0), ("idle", 1.0), ("steal", 1.0),
+                              ("busy_hz", MAX_HZ), ("ipc", MAX_IPC)):  # fmt: skip
                 value = row[key]
-                self.faults[f"impossible {key}"] += value is not None and not 0 <= value <= most
+                self.faults[f"impossible {key}"] += value is not None and not 0 <= value <= maximum
         for core in line["cores"]:
             states = list(core["smt"].values())
             if None not in states:
@@ -97,12 +97,12 @@ class Story:
                 self.faults["a state is negative"] += min(states) < 0
 
 
-def story(path: Path) -> tuple[Story, str]:
+def check_recording(path: Path) -> tuple[RecordingCheck, str]:
     """Reads a recording. Returns what its messages contain, and its damage ('' if none)."""
     with Recording(path) as recording:
-        report = Story(recording.hello)
+        report = RecordingCheck(recording.hello)
         for message in recording.messages():
-            report.take(message)
+            report.apply(message)
         return report, recording.damage or ""
 
 

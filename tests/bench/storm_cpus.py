@@ -30,15 +30,15 @@ from pathlib import Path
 from command import argv, run
 from fakekernel.client import FakeKernel, unavailable
 from journals import entries_left, swept_directory
-from read_back import faults, story
+from read_back import check_recording, faults
 
-CORES, EACH = 4, 25
+CORES, STORMS_PER_RECORDING = 4, 25
 """Number of cores of the fake kernel, each with two threads; number of storms in a recording."""
 PAUSES_S, LONGEST_OFF_S = (0.02, 0.1, 0.4), 0.3
 """Longest pauses in s between two switches of a storm; the last only on the fake kernel. The
 recording reads the list of CPUs every 0.2 s, so it misses some changes."""
 ONLINE = Path("/sys/devices/system/cpu/cpu1/online")
-MOST_S = 30.0
+MAX_ONLINE_WAIT_S = 30.0
 """Longest wait in s until the recording sees that the CPUs are online."""
 SAMPLE = ("--sample", "20ms")
 Switch = Callable[[int, bool], None]
@@ -73,8 +73,8 @@ def running_recording(path: Path, *source: str) -> Iterator[subprocess.Popen[byt
 def wait_until_online(path: Path) -> None:
     """Waits until the recording has seen that all CPUs are online, or until the time is up;
     `judge_recording` checks the recording later."""
-    end_s = time.monotonic() + MOST_S
-    while story(path)[0].off and time.monotonic() < end_s:
+    end_s = time.monotonic() + MAX_ONLINE_WAIT_S
+    while check_recording(path)[0].off and time.monotonic() < end_s:
         time.sleep(0.2)
 
 
@@ -82,7 +82,7 @@ def judge_recording(
     path: Path, what: str, wrong: list[str], total: Counter[str], *, all_on: bool = True
 ) -> None:
     """Reads the recording and prints its line; `wrong` has the faults that were found before."""
-    recording_story, damage = story(path)
+    recording_story, damage = check_recording(path)
     wrong += (
         [f"CPUs {recording_story.off} did not return"] if recording_story.off and all_on else []
     )
@@ -133,8 +133,11 @@ def record_fake_storms(
 def run_on_fake_kernel(storms: int, rng: random.Random, directory: Path) -> Counter[str]:
     total = Counter[str]()
     with swept_directory(directory / "root"), FakeKernel(directory / "root", cores=CORES) as kernel:
-        for number in range(-(-storms // EACH)):
-            count, path = min(EACH, storms - number * EACH), directory / f"recording-{number}"
+        for number in range(-(-storms // STORMS_PER_RECORDING)):
+            count, path = (
+                min(STORMS_PER_RECORDING, storms - number * STORMS_PER_RECORDING),
+                directory / f"recording-{number}",
+            )
             wrong = record_fake_storms(kernel, path, count, rng, mid=number % 2 == 1)
             judge_recording(
                 path, f"fake kernel, {count} storms", wrong, total, all_on=number % 2 == 0

@@ -61,11 +61,11 @@ def drained_bytes(fd: int, seconds: float) -> bytes:
     return b"".join(result)
 
 
-def family(pid: int) -> list[int]:
+def process_tree(pid: int) -> list[int]:
     """The process and all its descendants."""
     path = Path(f"/proc/{pid}/task/{pid}/children")
     below = [int(word) for word in path.read_text(encoding="ascii").split()]
-    return [pid, *(one for child in below for one in family(child))]
+    return [pid, *(one for child in below for one in process_tree(child))]
 
 
 def cpu_s(pids: list[int]) -> float:
@@ -103,7 +103,7 @@ class Screen:
             os.waitpid(self.pid, 0)
         os.close(self.fd)
 
-    def gone(self) -> bool:
+    def has_ended(self) -> bool:
         if self.status is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             self.status = os.waitstatus_to_exitcode(status) if pid else None
@@ -111,10 +111,10 @@ class Screen:
 
     def quit(self) -> int:
         """Presses q and returns the exit status; -9 if the program does not end."""
-        if not self.gone():
+        if not self.has_ended():
             os.write(self.fd, b"q")
         end_s = time.monotonic() + LIMIT_S
-        while not self.gone() and time.monotonic() < end_s:
+        while not self.has_ended() and time.monotonic() < end_s:
             drain(self.fd, 0.1)
         drain(self.fd, 0.1)
         return -9 if self.status is None else self.status

@@ -70,7 +70,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "time-back": ("3", "space", "left", "left"),
     "episode": ("5", "down", "enter"),
 }
-LOOK_KEYS: dict[str, tuple[str, ...]] = {
+EPISODE_KEYS: dict[str, tuple[str, ...]] = {
     "overview": (), "rows": ("4",), "list": ("5",), "no-colour": (), "light": ("T",),
     "filter-error": ("slash", *"util>"),
 }  # fmt: skip
@@ -281,7 +281,7 @@ def _pictures(directory: Path, kind: str, machine: str, size: tuple[int, int]) -
             if name.startswith("view") or machine not in {"small", "hybrid"}:
                 yield f"{name}-{size[0]}", partial(_run_screen, _live, machine, size, keys)
     elif kind == "looks":
-        for name, keys in LOOK_KEYS.items():
+        for name, keys in EPISODE_KEYS.items():
             draw = _without_colour if name == "no-colour" else _live
             yield f"{name}-{size[0]}", partial(_run_screen, draw, IN_EPISODE, size, keys)
     elif kind == "replay":

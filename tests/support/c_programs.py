@@ -20,10 +20,18 @@ from waiting import MAX_WAIT_S
 
 HERE = TESTS / "native"
 PROBE = ROOT / "probe"
-SKIPPED = 77
+SKIPPED_STATUS = 77
 TIMEOUT_S = 120
-ALWAYS = ["-std=c11", "-g1", "-Wall", "-Wextra", "-Werror", "-pthread", f"-I{PROBE / 'csrc'}"]
-STRICT = ["-Wshadow", "-Wconversion", "-fvisibility=hidden"]
+COMMON_OPTIONS = [
+    "-std=c11",
+    "-g1",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-pthread",
+    f"-I{PROBE / 'csrc'}",
+]
+PACKAGE_OPTIONS = ["-Wshadow", "-Wconversion", "-fvisibility=hidden"]
 """The package's compiler options."""
 BUILDS = {
     "plain": ["-O2"],
@@ -34,14 +42,21 @@ DAILY = ("cc", "asan-ubsan"), ("cc", "tsan")
 """Builds that run by day. The plain build finds nothing that these miss, except faults that only
 its speed shows; the plain build and the other compiler run at night."""
 PROGRAMS = {path.stem for path in HERE.glob("test_*.c")}
-ALONE = {"test_idle", "test_idle_load", "test_known", "test_perf", "test_proc_stat", "test_slot"}
+SINGLE_THREADED = {
+    "test_idle",
+    "test_idle_load",
+    "test_known",
+    "test_perf",
+    "test_proc_stat",
+    "test_slot",
+}
 """Programs of one thread, which have no races."""
-CONTEND = {"test_idle_race"}
+RACE_TESTS = {"test_idle_race"}
 """Programs that test only for races: test_idle checks the same memory."""
-LEFT_OUT = {"plain": set[str](), "asan-ubsan": CONTEND, "tsan": ALONE}
+EXCLUDED = {"plain": set[str](), "asan-ubsan": RACE_TESTS, "tsan": SINGLE_THREADED}
 
 
-def compiled(compiler: list[str], *arguments: str | Path) -> None:
+def compile_source(compiler: list[str], *arguments: str | Path) -> None:
     subprocess.run([*compiler, *arguments], check=True, timeout=TIMEOUT_S)
 
 
@@ -56,13 +71,13 @@ def compiler_works(compiler: list[str], where: Path) -> bool:
     """Whether an empty program can be built by this compiler and run."""
     (where / "empty.c").write_text("int main(void) { return 0; }\n")
     try:
-        compiled(compiler, where / "empty.c", "-o", where / "empty")
+        compile_source(compiler, where / "empty.c", "-o", where / "empty")
     except (subprocess.CalledProcessError, FileNotFoundError):
         return False
     return run(where / "empty")[0] == 0
 
 
-def wrapped(source: Path) -> list[str]:
+def wrap_options(source: Path) -> list[str]:
     """Linker options that make a program's __wrap_ functions replace functions of the C library."""
     text = source.read_text()
     for header in re.findall(r'#include "(\w+_play\.h)"', text):
@@ -78,11 +93,11 @@ def build_all(compiler: list[str], where: Path, names: set[str]) -> None:
     archive = where / "csrc.a"
 
     def add(source: Path, target: Path) -> None:
-        compiled(compiler, *STRICT, "-c", source, "-o", target)
+        compile_source(compiler, *PACKAGE_OPTIONS, "-c", source, "-o", target)
 
     def link(name: str) -> None:
         source = HERE / f"{name}.c"
-        compiled(compiler, source, archive, *wrapped(source), "-o", where / name)
+        compile_source(compiler, source, archive, *wrap_options(source), "-o", where / name)
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(add, sources, objects))
@@ -95,7 +110,7 @@ def directory(cc: str, build: str, shared: Path) -> Path:
     share. The first worker that needs the programs builds them."""
     if shutil.which(cc) is None:
         pytest.skip(f"no {cc} here")
-    compiler = [cc, *ALWAYS, *BUILDS[build]]
+    compiler = [cc, *COMMON_OPTIONS, *BUILDS[build]]
     where = shared / f"native-{cc}-{build}"
     where.mkdir(exist_ok=True)
     result, useless = where / "done", where / "useless"
@@ -104,7 +119,7 @@ def directory(cc: str, build: str, shared: Path) -> Path:
         if not result.exists() and not useless.exists():
             usable = compiler_works(compiler, where)
             if usable:
-                build_all(compiler, where, PROGRAMS - LEFT_OUT[build])
+                build_all(compiler, where, PROGRAMS - EXCLUDED[build])
             (result if usable else useless).touch()
     if useless.exists():
         pytest.skip(f"{' '.join(compiler)} makes no program that runs here")
@@ -114,7 +129,7 @@ def directory(cc: str, build: str, shared: Path) -> Path:
 def cases() -> Iterator[Any]:
     """Compiler, build and program of each case; all except the daily builds run at night."""
     for cc, build in product(("cc", "clang"), BUILDS):
-        for program in sorted(PROGRAMS - LEFT_OUT[build]):
+        for program in sorted(PROGRAMS - EXCLUDED[build]):
             marks = [] if (cc, build) in DAILY else [pytest.mark.nightly]
             yield pytest.param(cc, build, program, marks=marks)
 
@@ -123,7 +138,7 @@ def assert_success(cc: str, build: str, program: str, base: Path) -> None:
     """Runs the program; `base` is pytest's directory of this worker."""
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     status, errors = run(directory(cc, build, shared) / program)
-    if status == SKIPPED:
+    if status == SKIPPED_STATUS:
         pytest.skip(errors.strip() or program)
     assert status == 0, errors
 

@@ -47,7 +47,7 @@ def python(
     )  # fmt: skip
 
 
-def runs_here(*arguments: str) -> subprocess.CompletedProcess[str]:
+def run_in_process(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Runs perftop in this process, to save the start of an interpreter; its probe is a child
     process. Tests that kill perftop, or in which CMD prints, cannot use it."""
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
@@ -68,7 +68,7 @@ def lines(text: str, kind: str | None = None) -> list[Line]:
 
 def stat(*arguments: str) -> list[Line]:
     """Returns the lines of a `stat --json`, which must exit with 0."""
-    result = runs_here("stat", "--json", *arguments)
+    result = run_in_process("stat", "--json", *arguments)
     assert result.returncode == 0, result.stderr
     assert result.stderr == ""
     return lines(result.stdout)

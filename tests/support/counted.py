@@ -12,7 +12,7 @@ from perfprobe.wire import Counter, Rate, Step
 from perftop.model.counters import Counters
 from perftop.model.delta import Delta
 
-Moved = Mapping[str, Any]
+Amounts = Mapping[str, Any]
 """Movements by key. Gauges: the level. Flags: the number of polls, and by part the number of polls
 that saw it. Counters: the movement per second. One value for all rows, or one for each."""
 
@@ -21,12 +21,12 @@ def seconds_counter(key: str) -> Counter:
     return Counter(key, key, "s", "made")
 
 
-def delta(counters: Counters, moved: Moved, span_s: float = 0.1) -> Delta:
+def delta(counters: Counters, amounts: Amounts, span_s: float = 0.1) -> Delta:
     result = counters.empty_delta()
     for table in result.tables.values():
         table.ticks[:] = span_s * counters.stamp_hz
         table.increments[:] = np.nan
-    for key, value in moved.items():
+    for key, value in amounts.items():
         column = counters.columns[key]
         counter, table = column.counter, result.tables[column.block]
         if counter.kind == "flags":

@@ -19,7 +19,7 @@ V3_NARROW = (0x07280203, 0x503)
 V3_BONNELL = (0x07280203, 0x2501)
 
 
-class Fake:
+class FakeCpuid:
     """Leaves from a table; subleaves are ignored."""
 
     def __init__(self, leaves: dict[int, Registers]) -> None:
@@ -44,7 +44,7 @@ def machine(
         table[0x15] = (crystal[1], crystal[0], crystal[2], 0)
     table[0x16] = (mhz, 0, 0, 0)
     table.update({int(name[1:], 16): registers for name, registers in leaves.items()})
-    return Fake(table)
+    return FakeCpuid(table)
 
 
 def epyc(leaf22: Registers | None, *, hypervisor: bool = False, counts: bool = True) -> Leaves:
@@ -59,7 +59,7 @@ def epyc(leaf22: Registers | None, *, hypervisor: bool = False, counts: bool = T
     }
     if leaf22:
         table[0x80000022] = leaf22
-    return Fake(table)
+    return FakeCpuid(table)
 
 
 def factors(result: list[Multiplier], key: str) -> list[float]:

@@ -41,15 +41,17 @@ REPLACEMENTS: Rules = (
     (r"^perftop record", r"\g<0> --force", "others wrote the file"),
 )  # fmt: skip
 """Pattern, replacement and reason of each change to an example, in the order of application."""
-NOT_HERE: Rules = (
+NOT_RUN: Rules = (
     (r"^perftop serve$", "", "only names the verb: it needs --socket"),
     (r"--prometheus", "", "needs a server; tests/app/verbs/fleet has one"),
 )
 """Examples that no test runs, and the reasons."""
-MEASURES = r"perftop( live| stat| record| why| serve| exporter)?( -|$)"
+MEASURING_COMMANDS = r"perftop( live| stat| record| why| serve| exporter)?( -|$)"
 """Verbs that read a machine; tests use a simulated machine instead..."""
-SCREENS = r"perftop( live| demo| attach| replay| fleet(?!.*--json)|$| -(?!.*(--default|help)))"
-ELSEWHERE = "--(source|host|attach|print|help|version|default)"
+SCREEN_COMMANDS = (
+    r"perftop( live| demo| attach| replay| fleet(?!.*--json)|$| -(?!.*(--default|help)))"
+)
+NO_MACHINE_NEEDED = "--(source|host|attach|print|help|version|default)"
 """... unless the command names its machine, or reads none."""
 
 
@@ -101,13 +103,13 @@ def examples() -> dict[str, list[str]]:
 
 def runnable_here(line: str) -> str | None:
     """The command that a test runs for an example; None if no test runs it."""
-    if any(re.search(pattern, line) for pattern, _, _ in NOT_HERE):
+    if any(re.search(pattern, line) for pattern, _, _ in NOT_RUN):
         return None
     for pattern, new, _ in REPLACEMENTS:
         line = re.sub(pattern, new, line)
-    if re.match(MEASURES, line) and not re.search(ELSEWHERE, line):
+    if re.match(MEASURING_COMMANDS, line) and not re.search(NO_MACHINE_NEEDED, line):
         head, dashes, command = line.partition(" -- ")
         scenario = "neighbour" if "lmp" in line else "turbo-drop"
-        speed = "9" if dashes or re.match(SCREENS, line) else "max"
+        speed = "9" if dashes or re.match(SCREEN_COMMANDS, line) else "max"
         line = f"{head} --source sim:{scenario},cpus=4,speed={speed}{dashes}{command}"
     return line

@@ -31,11 +31,11 @@ if TYPE_CHECKING:  # imported here, because the import takes most of a connectio
 
 
 HOSTS = "FAKE_SSH_HOSTS"
-DEAF = """
+WITHOUT_ECHO = """
 from perfprobe import serve
 serve.ECHO_ORDER = b"unknown "
 """
-OTHER = """
+ANOTHER_MACHINE = """
 import dataclasses, sys
 from perfprobe import __main__, serve
 serving = serve.serve
@@ -64,10 +64,10 @@ class Hosts:
     def __init__(self, directory: Path) -> None:
         self.path = self._directory = directory
 
-    def set(self, host: str, does: str) -> None:
+    def set(self, host: str, behaviour: str) -> None:
         """Sets the behaviour of a host for its next connections."""
         new = self._directory / f".{host}"
-        new.write_text(does, encoding="utf-8")
+        new.write_text(behaviour, encoding="utf-8")
         new.rename(self._directory / host)
 
     def pids(self, host: str) -> list[int]:
@@ -93,38 +93,40 @@ def install(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Hosts:
 
 def _main() -> int:
     *options, dashes, host, command = sys.argv[1:]
-    wanted = {"BatchMode=yes", "StrictHostKeyChecking=yes"}
-    if dashes != "--" or host.startswith("-") or not wanted <= set(options):
+    required = {"BatchMode=yes", "StrictHostKeyChecking=yes"}
+    if dashes != "--" or host.startswith("-") or not required <= set(options):
         return _end(255, f"fake ssh: not as it should be called: {sys.argv}")
     hosts = Path(os.environ[HOSTS])
     with (hosts / f"{host}.pid").open("a") as pids:
         pids.write(f"{os.getpid()}\n")
     path = hosts / host
-    does, _, more = (path.read_text(encoding="utf-8") if path.exists() else "run").partition(" ")
-    if does in SSH_ERRORS:
-        status, text = SSH_ERRORS[does]
+    behaviour, _, more = (path.read_text(encoding="utf-8") if path.exists() else "run").partition(
+        " "
+    )
+    if behaviour in SSH_ERRORS:
+        status, text = SSH_ERRORS[behaviour]
         return _end(status, text.format(host=host))
-    if does == "hang":
+    if behaviour == "hang":
         time.sleep(600)
-    elif does == "garbage":
+    elif behaviour == "garbage":
         os.write(1, b"\xc4\x05" + bytes(range(256)) * 64)
-    elif does == "code":
+    elif behaviour == "code":
         os.execv(sys.executable, [sys.executable, "-c", f"import os, sys, time\n{more}"])  # noqa: S606
     else:
-        if does == "banner":
+        if behaviour == "banner":
             os.write(1, b"Welcome to this machine\n")
-        return _run(does, more, shlex.split(command))
+        return _run(behaviour, more, shlex.split(command))
     return 0
 
 
-def _run(does: str, more: str, words: list[str]) -> int:
+def _run(behaviour: str, more: str, words: list[str]) -> int:
     own = words[words.index("perfprobe") + 1 :]
-    if "--source" in own and does not in {"real", "other", "old"}:
-        own[own.index("--source") + 1] = more if does == "run" and more else "sim:idle"
+    if "--source" in own and behaviour not in {"real", "other", "old"}:
+        own[own.index("--source") + 1] = more if behaviour == "run" and more else "sim:idle"
     argv = [sys.executable, "-P", "-m", "perfprobe", *own]
-    if does in {"other", "old"}:
-        argv[2:4] = ["-c", (DEAF if does == "old" else "") + OTHER]
-    if does != "cut":
+    if behaviour in {"other", "old"}:
+        argv[2:4] = ["-c", (WITHOUT_ECHO if behaviour == "old" else "") + ANOTHER_MACHINE]
+    if behaviour != "cut":
         os.execv(argv[0], argv)  # noqa: S606 - there is none on purpose
     with subprocess.Popen(argv, stdout=subprocess.PIPE) as probe:
         assert probe.stdout

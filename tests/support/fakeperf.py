@@ -121,23 +121,23 @@ class Kernel(perf_events.Kernel):
         """Returns the share of time for which the group is on the counters: pinned groups always
         are, and the other groups take turns on the remaining counters, each as a whole."""
 
-        def counters_of(one: Group) -> int:
-            return sum(self.opened[fd][0].core for fd in one.fds)
+        def counters_of(group: Group) -> int:
+            return sum(self.opened[fd][0].core for fd in group.fds)
 
-        def is_pinned(one: Group) -> bool:
-            return self.opened[one.fds[0]][0].pinned
+        def is_pinned(group: Group) -> bool:
+            return self.opened[group.fds[0]][0].pinned
 
-        there = [g for g in self.groups if not g.closed and self.opened[g.fds[0]][1] == cpu]
-        earlier = there[: there.index(group)] if is_pinned(group) else there
+        open_groups = [g for g in self.groups if not g.closed and self.opened[g.fds[0]][1] == cpu]
+        earlier = open_groups[: open_groups.index(group)] if is_pinned(group) else open_groups
         free -= sum(counters_of(other) for other in earlier if is_pinned(other))
         if not is_pinned(group):
             free -= self._turns.get(cpu, 0)
         if counters_of(group) > free:
             return 0.0
-        flexible = sum(counters_of(other) for other in there if not is_pinned(other))
+        flexible = sum(counters_of(other) for other in open_groups if not is_pinned(other))
         return 1.0 if is_pinned(group) or not counters_of(group) else min(1.0, free / flexible)
 
-    def live(self, cpu: int) -> list[tuple[Event, int]]:
+    def open_events(self, cpu: int) -> list[tuple[Event, int]]:
         """Returns the events of the CPU's open groups, with their leaders."""
         fds = [fd for group in self.groups if not group.closed for fd in group.fds]
         open_ = (self.opened[fd] for fd in fds)

@@ -51,8 +51,8 @@ class CpuLoad:
 
 @dataclass
 class Machine:
-    """Makes the hello and the frames of a machine whose CPUs have the activity in `does`. Between
-    two frames, counters advance at constant rates, even if a test changes `does`."""
+    """Makes the hello and the frames of a machine whose CPUs have the activity in `loads`. Between
+    two frames, counters advance at constant rates, even if a test changes `loads`."""
 
     cores: int = 4
     threads: int = 2
@@ -62,7 +62,7 @@ class Machine:
     split: bool = True
     """Whether a counter measures the SMT states; otherwise only their bounds are known."""
     ceiling_hz: float | None = 3.2e9
-    does: dict[int, CpuLoad] = field(default_factory=dict)
+    loads: dict[int, CpuLoad] = field(default_factory=dict)
     changes: dict[str, Any] = field(default_factory=dict)
     broken: set[int] = field(default_factory=set)
     """CPUs whose cycles and instructions advance faster than is possible."""
@@ -84,7 +84,7 @@ class Machine:
         return plain
 
     def cpu(self, number: int) -> CpuLoad:
-        return self.does.setdefault(number, CpuLoad())
+        return self.loads.setdefault(number, CpuLoad())
 
     def frame(self, seq: int, **more: Any) -> Frame:
         """Returns the frame after `seq` samples. Counters restart if the previous frame had a
@@ -119,39 +119,39 @@ class Machine:
         siblings = {cpu: core for core in self.hello.cores for cpu in core}
         amounts: dict[tuple[object, ...], dict[str, int]] = {}
         for row in self.hello.topology:
-            does, is_broken = self.cpu(row.cpu), row.cpu in self.broken
-            alone = does.alone
+            load, is_broken = self.cpu(row.cpu), row.cpu in self.broken
+            alone = load.alone
             if alone is None:
-                alone = max(0.0, does.util - min(self.cpu(cpu).util for cpu in siblings[row.cpu]))
-            activity = *vars(does).values(), alone, is_broken
+                alone = max(0.0, load.util - min(self.cpu(cpu).util for cpu in siblings[row.cpu]))
+            activity = *vars(load).values(), alone, is_broken
             if activity not in amounts:
-                moved = self._moved(does, alone, is_broken=is_broken, samples=samples)
+                moved = self._moved(load, alone, is_broken=is_broken, samples=samples)
                 amounts[activity] = {key: round(amount) for key, amount in moved.items()}
             sums = self._sums.setdefault(row.cpu, dict.fromkeys(amounts[activity], 0))
             for key, amount in amounts[activity].items():
                 sums[key] += amount
 
     @staticmethod
-    def _moved(does: CpuLoad, alone: float, *, is_broken: bool, samples: int) -> dict[str, float]:
+    def _moved(load: CpuLoad, alone: float, *, is_broken: bool, samples: int) -> dict[str, float]:
         """Returns the amounts by which the counters of a CPU with this activity advance in
         `samples` samples. `alone`: the share of the time in which only this sibling runs."""
         ns, ticks = samples * made.SAMPLE_NS, samples * made.TSC_HZ / 10
-        ref = does.util * ticks * (1000 if is_broken else 1)
-        cycles = ref * does.hz / made.TSC_HZ
-        idle = 1 - does.util - does.involuntary - does.steal
-        busy = does.util - does.system
+        ref = load.util * ticks * (1000 if is_broken else 1)
+        cycles = ref * load.hz / made.TSC_HZ
+        idle = 1 - load.util - load.involuntary - load.steal
+        busy = load.util - load.system
         return {
             "ref": ref,
             "cycles": cycles,
-            "instructions": cycles * does.ipc,
-            "kernel_cycles": cycles * does.kernel,
+            "instructions": cycles * load.ipc,
+            "kernel_cycles": cycles * load.kernel,
             "one_thread": alone * ticks,
             "idle_s": idle * ns,
             "stat_user_s": max(busy, 0.0) * ns,
-            "stat_system_s": min(does.system, does.util) * ns,
+            "stat_system_s": min(load.system, load.util) * ns,
             "stat_idle_s": idle * ns,
-            "stat_steal_s": does.steal * ns,
-            "stat_irq_s": does.irq * ns,
+            "stat_steal_s": load.steal * ns,
+            "stat_irq_s": load.irq * ns,
             **{f"stat_{key}_s": 0 for key in ("nice", "iowait", "softirq")},
         }
 
@@ -162,10 +162,10 @@ NO_PMU = [
 ]
 
 
-def guest(does: dict[int, CpuLoad] | None = None) -> Machine:
+def guest(loads: dict[int, CpuLoad] | None = None) -> Machine:
     """A guest with two CPUs and no core counters."""
     changes = {"virtualisation": "kvm", "missing": NO_PMU}
-    return Machine(cores=2, threads=1, counted=False, does=does or {}, changes=changes)
+    return Machine(cores=2, threads=1, counted=False, loads=loads or {}, changes=changes)
 
 
 def observe(machine: Machine, samples: int = 5, **more: Any) -> tuple[Session, Interval]:

@@ -112,7 +112,7 @@ class Unread(Machine):
 
 
 def session_in_batches(machine: Machine, at_once: int, samples: int = SAMPLES) -> Session:
-    machine.does = {cpu: CpuLoad(1.0, hz=(2.0 if cpu == 1 else 3.0) * 1e9) for cpu in range(4)}
+    machine.loads = {cpu: CpuLoad(1.0, hz=(2.0 if cpu == 1 else 3.0) * 1e9) for cpu in range(4)}
     session = Session(machine.hello)
     frames = [machine.frame(seq) for seq in range(samples)]
     for first in range(0, samples, at_once):

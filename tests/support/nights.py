@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-TELLING = ("hybrid", "hotplug", "throttle", "halts", "neighbour", "guest", "demo")
+INFORMATIVE_SCENARIOS = ("hybrid", "hotplug", "throttle", "halts", "neighbour", "guest", "demo")
 """Scenarios in which numbers are missing, CPUs go offline, or time is lost; the other scenarios
 would test little more."""
 

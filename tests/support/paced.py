@@ -28,7 +28,7 @@ def spans(episodes: Sequence[Episode]) -> list[tuple[float, float | None]]:
     return [(e.start_ns / S, None if e.end_ns is None else e.end_ns / S) for e in episodes]
 
 
-class Paced:
+class RateStream:
     """A stream of cores with two threads in one package. A rate is the increase of a counter per
     second, the value of a gauge, or for flags the share of polls that saw each part; a sample has
     100 polls, or the rate KEY_polls. A sequence has one rate for each row, or for each part of
@@ -57,7 +57,7 @@ class Paced:
         }
         self.session.apply(self._frame())
 
-    def go(self, samples: int = 1, *, ns: int = S, **rates: Any) -> Paced:
+    def go(self, samples: int = 1, *, ns: int = S, **rates: Any) -> RateStream:
         self.rates |= rates
         frames = []
         for _ in range(samples):
@@ -110,7 +110,7 @@ class Paced:
         return spans([*self.ended, *self.running])
 
 
-class Stepped:
+class SteppedDetector:
     """A detector that the test steps, with its time and its episodes."""
 
     def __init__(self) -> None:

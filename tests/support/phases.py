@@ -26,7 +26,7 @@ class Phases:
     """Largest relative change of the IPC in a phase; 0: the program has no phases."""
     phase_s: float = 10.0
     """Mean length in s of a phase."""
-    spell_s: float = 10.0
+    sibling_phase_s: float = 10.0
     """Mean length in s of the periods in which the sibling works or rests."""
     loss: float = 0.0
     """Share of the IPC that the sibling takes."""
@@ -36,26 +36,26 @@ class Phases:
     """Relative standard deviation of the IPC from sample to sample."""
 
 
-def episodes(what: Phases, seconds: int) -> list[Episode]:
+def episodes(phases: Phases, seconds: int) -> list[Episode]:
     """Returns the episodes in which the sibling slows the program."""
-    rng = np.random.default_rng(what.seed)
+    rng = np.random.default_rng(phases.seed)
     count = seconds * SECOND
-    speed = _levels(rng, count, what.phase_s, 1 + what.depth * rng.uniform(-1, 1, count))
-    works = _levels(rng, count, what.spell_s, (np.arange(count) + rng.integers(2)) % 2)
+    speed = _levels(rng, count, phases.phase_s, 1 + phases.depth * rng.uniform(-1, 1, count))
+    works = _levels(rng, count, phases.sibling_phase_s, (np.arange(count) + rng.integers(2)) % 2)
     changes = np.flatnonzero(np.diff(works))  # the sibling starts and stops within these samples
     works[changes] = rng.uniform(size=len(changes))
-    speed *= (1 - what.loss * works) * (1 + what.noise * rng.standard_normal(count))
+    speed *= (1 - phases.loss * works) * (1 + phases.noise * rng.standard_normal(count))
     machine = Machine(cores=1)
     session, cursor, result = Session(machine.hello), 0, list[Episode]()
     for first in range(0, count, 256):
         frames = []
         for seq in range(first, min(count, first + 256)):
-            machine.does = {
+            machine.loads = {
                 0: CpuLoad(1.0, ipc=1.5 * float(speed[seq])),
                 1: replace(SIBLING_LOAD, util=float(works[seq])) if works[seq] else REST,
             }
             tasks = {"0": PROGRAM} | ({"1": SIBLING} if works[seq] else {})
-            records = {"tasks": tasks} if what.has_tasks and seq % SECOND == 0 else {}
+            records = {"tasks": tasks} if phases.has_tasks and seq % SECOND == 0 else {}
             frames.append(machine.frame(seq, records=records))
         session_of(session, frames)
         news, cursor = session.log.since(cursor)

@@ -26,7 +26,7 @@ from perftop.tui.replay import ReplaySource
 from perftop.tui.stream import LiveSource, StreamSource
 
 INTERVAL_NS = 200_000_000
-BIG = (160, 50)
+BIG_SCREEN = (160, 50)
 
 
 class Run:
@@ -67,7 +67,7 @@ class Run:
     def has(self, text: str) -> bool:
         return any(text in line for line in self.text())
 
-    async def sees(self, text: str) -> None:
+    async def wait_for_text(self, text: str) -> None:
         await until_true(lambda: self.has(text), f"{text!r} on screen: " + "\n".join(self.text()))
 
     async def intervals(self, count: int, **more: Any) -> None:
@@ -83,7 +83,7 @@ class Run:
 
 @asynccontextmanager
 async def running_app(
-    machine: Machine, size: tuple[int, int] = BIG,
+    machine: Machine, size: tuple[int, int] = BIG_SCREEN,
     *, pace: Callable[[int], None] = lambda _: None,
     link: Callable[[], Link | None] = lambda: None, tour: bool = False, **more: Any,
 ) -> AsyncIterator[Run]:  # fmt: skip
@@ -102,7 +102,7 @@ async def running_app(
 def play_app(
     machine: Machine,
     act: Callable[[Run], Awaitable[None]],
-    size: tuple[int, int] = BIG,
+    size: tuple[int, int] = BIG_SCREEN,
     **more: Any,
 ) -> Run:
     async def go() -> Run:
@@ -152,18 +152,18 @@ class Viewer(Run):
     async def wait(self, seconds: float) -> None:
         self._clock[0] += seconds
 
-    async def comes_to(self, at_s: float) -> None:
-        def there() -> bool:
+    async def wait_until(self, at_s: float) -> None:
+        def is_there() -> bool:
             return abs(self.at_s - at_s) < 0.01 and self.source.seek is None
 
-        await until_true(there, f"{at_s}, not {self.header}")
+        await until_true(is_there, f"{at_s}, not {self.header}")
         await self.pilot.pause()
 
     async def press(self, *keys: str, to_s: float | None = None) -> None:
         """Presses the keys, and waits until the app shows the time `to_s`."""
         await self.pilot.press(*keys)
         if to_s is not None:
-            await self.comes_to(to_s)
+            await self.wait_until(to_s)
 
 
 @asynccontextmanager

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def served_first() -> Iterator[None]:
+def raised_priority() -> Iterator[None]:
     """Raises the priority of this thread and of its child processes in the block, if the user is
     root. A fake driver is a process that a busy machine delays; the real driver answers within a
     microsecond."""

@@ -71,8 +71,8 @@ def refuse(call: str, error: str) -> None:
     _prctl(_SECCOMP, _FILTER, ctypes.cast(ctypes.byref(program), ctypes.c_void_p))
 
 
-def limit(name: str, most: int) -> None:
-    resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (most, most))
+def limit(name: str, maximum: int) -> None:
+    resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (maximum, maximum))
     if name == "NPROC" and os.geteuid() == 0:
         _prctl(_KEEPCAPS, 1)
         user = USERS + os.getpid()

@@ -22,11 +22,11 @@ class View:
         self.past = run.app.screen_stack[0].query_one(Timeline)
 
     @property
-    def heads(self) -> list[str]:
+    def title_lines(self) -> list[str]:
         return [text(runs) for runs in self.past.heads]
 
     @property
-    def feet(self) -> list[str]:
+    def axis_lines(self) -> list[str]:
         """Returns the line of the axis, and that of its clock times if there is one."""
         return [
             text(runs)
@@ -38,7 +38,7 @@ class View:
         """All lines of the scrolled part, visible or not."""
         return [text(self.past.line(y)[0]) for y in range(self.past.count)]
 
-    def seen(self) -> list[str]:
+    def visible_lines(self) -> list[str]:
         lines = range(self.past.size.height)
         return [self.past.render_line(y).text.rstrip() for y in lines]
 
@@ -48,7 +48,7 @@ class View:
         start = self.past._chart_left
         return results[start : start + self.past._axis.cells]
 
-    async def again(self) -> None:
+    async def redraw(self) -> None:
         """Redraws the view after a change that the app does not notice."""
         session, interval = self.run.session, self.run.interval
         self.past.set(session, interval, choice_changed=True)
@@ -77,10 +77,10 @@ async def view_of(machine: Machine, size: tuple[int, int] = (160, 50)) -> View:
 def two_cores() -> Machine:
     """Two cores: the first has an idle and a busy CPU, the second has two equally busy CPUs."""
     return Machine(
-        cores=2, does={0: CpuLoad(0.02), 2: CpuLoad(0.98), 1: CpuLoad(0.5), 3: CpuLoad(0.5)}
+        cores=2, loads={0: CpuLoad(0.02), 2: CpuLoad(0.98), 1: CpuLoad(0.5), 3: CpuLoad(0.5)}
     )
 
 
 def many_cores(cores: int = 24) -> Machine:
     does = {cpu: CpuLoad(0.02 if cpu < cores else 0.98) for cpu in range(2 * cores)}
-    return Machine(cores=cores, does=does, ceiling_hz=3.0e9)
+    return Machine(cores=cores, loads=does, ceiling_hz=3.0e9)

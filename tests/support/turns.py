@@ -29,7 +29,7 @@ other workers compute meanwhile."""
 SHARED_PLAYS = "PLAYED_S"
 """Files with this name in their text play the same simulated machines (see truths.py): one worker
 runs them all, and plays each machine once."""
-LATEST = 0.9
+MAX_POSITION = 0.9
 """Position of the last such file, as a share of the list: a later file would leave other workers
 idle."""
 
@@ -53,11 +53,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if mixed:
         raise pytest.UsageError(f"tests marked machine need files of their own: {mixed}")
     place: dict[str, float] = {}
-    for waits, latest in ((True, LATEST), (False, 1.0)):
+    for waits, max_position in ((True, MAX_POSITION), (False, 1.0)):
         chosen = [file for file in files if bool(PROGRAMS.match(file)) == waits]
         if waits:
             chosen.reverse()  # files near the end of the alphabet wait longest
-        place |= {file: latest * at / len(chosen) for at, file in enumerate(chosen)}
+        place |= {file: max_position * at / len(chosen) for at, file in enumerate(chosen)}
     items.sort(key=lambda item: (_file(item) in quiet, place[_file(item)], _file(item)))
 
 

@@ -28,39 +28,41 @@ SOON_S = 0.02
 class WaitError(AssertionError):
     """A condition was not met in time."""
 
-    def __init__(self, most_s: float, what: str) -> None:
-        super().__init__(f"waited {most_s} s for: {what}")
+    def __init__(self, limit_s: float, description: str) -> None:
+        super().__init__(f"waited {limit_s} s for: {description}")
 
 
-def wait_for(condition: Callable[[], object], what: str, most_s: float = MAX_WAIT_S) -> None:
+def wait_for(
+    condition: Callable[[], object], description: str, limit_s: float = MAX_WAIT_S
+) -> None:
     """Waits until the condition holds, in tests without an event loop."""
-    end = time.monotonic() + most_s
+    end = time.monotonic() + limit_s
     while not condition():
         if time.monotonic() > end:
-            raise WaitError(most_s, what)
+            raise WaitError(limit_s, description)
         time.sleep(CHECK_PERIOD_S)
 
 
 async def until_true(
-    condition: Callable[[], object], what: str, most_s: float = MAX_WAIT_S
+    condition: Callable[[], object], description: str, limit_s: float = MAX_WAIT_S
 ) -> None:
     """Waits until the condition holds, in an event loop."""
-    end = time.monotonic() + most_s
+    end = time.monotonic() + limit_s
     while not condition():
         if time.monotonic() > end:
-            raise WaitError(most_s, what)
+            raise WaitError(limit_s, description)
         await asyncio.sleep(CHECK_PERIOD_S)
 
 
-async def until_quiet(_least_s: float = 0.0, most_s: float = 1.0) -> None:
+async def until_quiet(_least_s: float = 0.0, limit_s: float = 1.0) -> None:
     """Waits until nothing in this loop is due within SOON_S. This replaces Textual's own wait,
     which assumes that a process is idle if it used little CPU time in 20 ms; that is slow, and
     wrong on a busy machine.
 
     If the screen never rests, the wait ends when as many timers have fired as Textual has frames in
-    `most_s`: a busy machine may need more than `most_s` for a single frame."""
+    `limit_s`: a busy machine may need more than `limit_s` for a single frame."""
     loop: Any = asyncio.get_running_loop()
-    end, waits = time.monotonic() + MAX_WAIT_S, int(most_s * FRAMES_HZ)
+    end, waits = time.monotonic() + MAX_WAIT_S, int(limit_s * FRAMES_HZ)
     await asyncio.sleep(0)
     while waits and time.monotonic() < end:
         timers = [timer.when() for timer in loop._scheduled if not timer.cancelled()]
@@ -80,20 +82,20 @@ async def until_handled(_least_s: float = 0.0) -> None:
 
 
 def whenever_due(
-    due: Callable[[], float], take: Callable[[], T], what: str, most_s: float = MAX_WAIT_S
+    due: Callable[[], float], poll: Callable[[], T], description: str, limit_s: float = MAX_WAIT_S
 ) -> Iterator[T]:
-    """Yields the result of `take` each time it is due, like the probe; the caller ends the loop."""
-    end = time.monotonic() + most_s
+    """Yields the result of `poll` each time it is due, like the probe; the caller ends the loop."""
+    end = time.monotonic() + limit_s
     while time.monotonic() < end:
         time.sleep(max(0.0, min(0.05, due() - time.monotonic())))
-        yield take()
-    raise WaitError(most_s, what)
+        yield poll()
+    raise WaitError(limit_s, description)
 
 
-def paced(times: int, each_s: float) -> Iterator[None]:
-    """Yields `times` times, `each_s` seconds apart."""
+def at_intervals(times: int, interval_s: float) -> Iterator[None]:
+    """Yields `times` times, `interval_s` seconds apart."""
     for _ in range(times):
-        time.sleep(each_s)
+        time.sleep(interval_s)
         yield
 
 

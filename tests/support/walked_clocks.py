@@ -8,7 +8,7 @@ from typing import Any
 import counted
 import made
 import numpy as np
-from paced import S, Stepped, spans
+from paced import S, SteppedDetector, spans
 
 from perfprobe.wire import Block, Counter
 from perftop.detect.turbo_drops import Clocks, TurboDrops
@@ -17,7 +17,7 @@ from perftop.model.sample_reader import SampleReader
 HZ = 3.0e9
 
 
-class Walk(Stepped):
+class CoreClocks(SteppedDetector):
     """Simulated cores of two threads each, at a ceiling of 3 GHz."""
 
     def __init__(
@@ -32,10 +32,10 @@ class Walk(Stepped):
 
     def go(
         self, depth: float | Sequence[float] = 0.0, *, samples: int = 1, ns: int = S,
-        ceiling: float = HZ, util: float | Sequence[float] = 1.0, **moved: Any,
-    ) -> Walk:  # fmt: skip
+        ceiling: float = HZ, util: float | Sequence[float] = 1.0, **amounts: Any,
+    ) -> CoreClocks:  # fmt: skip
         """Lowers the clocks by `depth` of the first ceiling. `util` NaN: not read."""
-        delta = counted.delta(self.reader.counters, moved, abs(ns) / 1e9)
+        delta = counted.delta(self.reader.counters, amounts, abs(ns) / 1e9)
         for _ in range(samples):
             use = np.broadcast_to(np.asarray(util, float), self.cores)
             run_s = np.nan_to_num(use) * ns / 1e9
@@ -46,20 +46,20 @@ class Walk(Stepped):
 
 
 CALM_SAMPLES, DROP_SAMPLES = 150, 50
-"""Lengths of the two parts of a spell of a noisy clock."""
+"""Lengths of the two parts of a round of a noisy clock."""
 MAX_EARLY_SAMPLES = 5
 """Number of samples before a drop in which its episode may begin."""
 
 
-def drops_of_a_noisy_clock(noise: float, spells: int) -> tuple[int, int]:
-    """Returns two counts of spells whose clock is steady for 15 s and 6 % lower for 5 s: the
+def drops_of_a_noisy_clock(noise: float, rounds: int) -> tuple[int, int]:
+    """Returns two counts of rounds whose clock is steady for 15 s and 6 % lower for 5 s: the
     detected drops, and the episodes without a drop. With noise of 2 %, a clock is 5 % low by chance
     some 200 times an hour."""
-    rng, walk = np.random.default_rng(3), Walk(cores=2)
-    for _ in range(spells):
+    rng, walk = np.random.default_rng(3), CoreClocks(cores=2)
+    for _ in range(rounds):
         for depth in [0.0] * CALM_SAMPLES + [0.06] * DROP_SAMPLES:
             walk.go((depth + rng.normal(0, noise, 2)).tolist())
-    spell, drop = CALM_SAMPLES + DROP_SAMPLES, CALM_SAMPLES - MAX_EARLY_SAMPLES
+    round_samples, drop = CALM_SAMPLES + DROP_SAMPLES, CALM_SAMPLES - MAX_EARLY_SAMPLES
     starts = [start for start, _ in spans([*walk.ended, *walk.running])]
-    detected = {start // spell for start in starts if start % spell >= drop}
-    return len(detected), sum(start % spell < drop for start in starts)
+    detected = {start // round_samples for start in starts if start % round_samples >= drop}
+    return len(detected), sum(start % round_samples < drop for start in starts)

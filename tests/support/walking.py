@@ -41,13 +41,13 @@ class _WalkedApp(PaintedApp):
         self.errors.append("".join(traceback.format_exception(error)))
         self.exit(return_code=1)
 
-    def differs(self) -> str:
+    def differing_line(self) -> str:
         """A line of the terminal that differs from the compositor's; '' if there is none."""
-        for y, (output, wanted) in enumerate(
+        for y, (output, expected) in enumerate(
             zip(self.terminal.lines(), self.composed(), strict=False)
         ):
-            if output != wanted:
-                return f"line {y} at {self.size}:\n  {output!r} is shown\n  {wanted!r} is meant"
+            if output != expected:
+                return f"line {y} at {self.size}:\n  {output!r} is shown\n  {expected!r} is meant"
         return ""
 
 
@@ -145,24 +145,24 @@ async def walk(
         if pause_s is not None:
             await asyncio.sleep(pause_s)
         if not rng.randrange(25):
-            wrong += await _settled(app)
+            wrong += await _remaining_difference(app)
         if wrong:
             break
     if not wrong and not app.errors and not running.done():
-        wrong += await _settled(app)
+        wrong += await _remaining_difference(app)
     app.exit()
     await running
     wrong += app.errors
     return [f"{text}\nafter {' '.join(walker.steps[-40:])}" for text in wrong]
 
 
-async def _settled(app: LiveWalk | ReplayWalk) -> list[str]:
+async def _remaining_difference(app: LiveWalk | ReplayWalk) -> list[str]:
     end_s = time.monotonic() + REST_S
-    while differs := app.differs() if len(app.screen_stack) else "":
+    while difference := app.differing_line() if len(app.screen_stack) else "":
         if time.monotonic() > end_s or app.errors or app._exit:
             break
         await asyncio.sleep(0.02)
-    return [] if not differs or app.errors or app._exit else [differs]
+    return [] if not difference or app.errors or app._exit else [difference]
 
 
 async def walk_live(rng: random.Random, feed: list[wire.Message], steps: int) -> list[str]:

@@ -24,7 +24,7 @@ SCENARIOS = ("turbo-drop", "license", "throttle", "halts", "neighbour", "memory"
              "warmup", "hotplug")  # fmt: skip
 
 
-def named_in_code() -> set[tuple[str, str]]:
+def causes_in_code() -> set[tuple[str, str]]:
     """The kinds and causes that a detector passes to the rule as constants."""
     pairs = set[tuple[str, str]]()
     for path in (ROOT / "detect").glob("*.py"):
@@ -41,10 +41,10 @@ def named_in_code() -> set[tuple[str, str]]:
     return pairs
 
 
-def emitted() -> set[tuple[str, str]]:
+def nameable_causes() -> set[tuple[str, str]]:
     """The kinds and causes that the tables and the code of all detectors can name."""
     clues = {clue.cause for clue in low_clock_causes.CLUES} - {low_clock_causes.POWER}
-    return named_in_code() | {
+    return causes_in_code() | {
         *(("turbo-drop", cause) for cause in clues | {*low_clock_causes.LIMITS}),
         *(("throttle", cause) for cause in stops.CAUSES),
         *(("involuntary-halt", sign.cause) for sign in standstill.MARKERS.values()),
@@ -53,7 +53,7 @@ def emitted() -> set[tuple[str, str]]:
 
 
 def test_all_causes_of_all_detectors_name_what_is_counted() -> None:
-    names = emitted()
+    names = nameable_causes()
     assert names <= {*COUNTED}
     rest = {kind for kind, _ in {*COUNTED} - names}
     assert rest == BY_RECORDS | BY_KEY

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from paced import S, Stepped
+from paced import S, SteppedDetector
 
 from perftop.detect.engine import GAP_NS, ShareEpisodes
 from perftop.detect.losses import NeighbourLosses, blamed_tasks
@@ -19,12 +19,12 @@ START, END = 0.2, 0.1
 NAMES = [[0, 3], [1, 4], [2, 5]]
 
 
-class Walk(Stepped):
+class SteppedShares(SteppedDetector):
     """A detector of shares at three positions, two of which are in one group."""
 
     def __init__(self, *, min_samples: int = 1, pause: int = 0) -> None:
         super().__init__()
-        self.spells = ShareEpisodes(
+        self.episodes = ShareEpisodes(
             self.detector, "made", START, END, S, min_samples=min_samples, pause_ns=pause * S
         )
 
@@ -36,87 +36,100 @@ class Walk(Stepped):
         ns: int = S,
         weights: float | Sequence[float] = 1.0,
         names: Sequence[list[int]] = NAMES,
-    ) -> Walk:
+    ) -> SteppedShares:
         for _ in range(samples):
             share, weight = (
                 np.broadcast_to(np.array(v, float), len(names)) for v in (shares, weights)
             )
             groups = np.array([0, 0, 1])[: len(names)]
             times = self.step_of(ns)
-            self.ended += self.spells.step(share, weight, groups, names, *times, [weight * 7])
+            self.ended += self.episodes.step(share, weight, groups, names, *times, [weight * 7])
         return self
 
 
-ONE = [0.5, 0, 0]
+FIRST_ONLY = [0.5, 0, 0]
 
 
 def test_positions_of_a_group_that_begin_within_a_sample_are_one_episode() -> None:
-    walk = Walk().go([0.5, 0, 0.5]).go(0.5)
+    walk = SteppedShares().go([0.5, 0, 0.5]).go(0.5)
     assert sorted(e.cpus for e in walk.running) == [[0, 1, 3, 4], [2, 5]]
-    assert [e.cpus for e in Walk().go(ONE, samples=3).go([0.5, 0.5, 0]).running] == [[0, 3], [1, 4]]
+    assert [
+        e.cpus for e in SteppedShares().go(FIRST_ONLY, samples=3).go([0.5, 0.5, 0]).running
+    ] == [[0, 3], [1, 4]]
 
 
 @pytest.mark.parametrize("later_samples", [1, 2])
 def test_first_and_last_samples_do_not_count_for_the_depth(later_samples: int) -> None:
     """The first and the last sample may be only partly inside the episode. A short episode has no
     other samples."""
-    walk = Walk(min_samples=later_samples).go([0.25, 0, 0]).go(ONE, samples=4).go([0.2, 0, 0]).go(0)
+    walk = (
+        SteppedShares(min_samples=later_samples)
+        .go([0.25, 0, 0])
+        .go(FIRST_ONLY, samples=4)
+        .go([0.2, 0, 0])
+        .go(0)
+    )
     assert walk.spans() == [(0, 6)]
     assert walk.ended[0].depth == pytest.approx(0.5)
-    assert Walk().go([0.25, 0, 0]).go(ONE).running[0].depth == pytest.approx(0.375)
-    assert Walk().go([0.25, 0, 0]).running[0].depth == pytest.approx(0.25)
+    assert SteppedShares().go([0.25, 0, 0]).go(FIRST_ONLY).running[0].depth == pytest.approx(0.375)
+    assert SteppedShares().go([0.25, 0, 0]).running[0].depth == pytest.approx(0.25)
 
 
 def test_depth_and_sums_are_weighted() -> None:
-    walk = Walk().go([0.2, 0.8, 0], weights=[3, 1, 1], samples=4)
+    walk = SteppedShares().go([0.2, 0.8, 0], weights=[3, 1, 1], samples=4)
     assert walk.running[0].depth == pytest.approx(0.35)
-    (spell,) = walk.spells.running
-    assert spell.sums[2] == pytest.approx(7 * spell.sums[1])
+    (episode,) = walk.episodes.running
+    assert episode.sums[2] == pytest.approx(7 * episode.sums[1])
 
 
 def test_a_single_sample_does_not_begin_an_episode_that_requires_two() -> None:
-    walk = Walk(min_samples=2).go(0).go(ONE).go(0).go(ONE)
+    walk = SteppedShares(min_samples=2).go(0).go(FIRST_ONLY).go(0).go(FIRST_ONLY)
     assert walk.spans() == []
-    assert not walk.spells.is_quiet
-    assert walk.go(ONE).spans() == [(3, None)]  # the episode starts with the first sample
-    walk = Walk(min_samples=2).go(ONE).go(0)
-    assert walk.spells.is_quiet
+    assert not walk.episodes.is_quiet
+    assert walk.go(FIRST_ONLY).spans() == [(3, None)]  # the episode starts with the first sample
+    walk = SteppedShares(min_samples=2).go(FIRST_ONLY).go(0)
+    assert walk.episodes.is_quiet
 
 
 def test_a_position_whose_episode_ended_begins_a_new_one() -> None:
-    walk = Walk(min_samples=2).go([0.5, 0.5, 0], samples=2).go([0, NAN, 0]).go([0, 0.5, 0])
+    walk = SteppedShares(min_samples=2).go([0.5, 0.5, 0], samples=2).go([0, NAN, 0]).go([0, 0.5, 0])
     assert walk.spans() == [(0, 2)]
     assert walk.go([0, 0.5, 0]).spans() == [(0, 2), (3, None)]
 
 
 def test_an_alternating_share_is_one_episode_as_deep_as_its_mean() -> None:
-    walk = Walk(pause=3)
+    walk = SteppedShares(pause=3)
     for _ in range(20):
-        walk.go(ONE, samples=2).go(0, samples=2)
+        walk.go(FIRST_ONLY, samples=2).go(0, samples=2)
     assert walk.spans() == [(0, None)]
     assert walk.running[0].depth == pytest.approx(0.25, abs=0.01)
     assert walk.go(0).spans() == [(0, 78)]
-    assert walk.go(ONE).spans() == [(0, 78), (81, None)]
+    assert walk.go(FIRST_ONLY).spans() == [(0, 78), (81, None)]
 
 
 def test_unknown_samples_neither_interrupt_nor_count() -> None:
-    assert Walk(min_samples=2).go(ONE).go(NAN, samples=3).spans() == []
-    assert Walk(min_samples=2).go(ONE).go(NAN, samples=3).go(ONE).spans() == [(0, None)]
+    assert SteppedShares(min_samples=2).go(FIRST_ONLY).go(NAN, samples=3).spans() == []
+    assert SteppedShares(min_samples=2).go(FIRST_ONLY).go(NAN, samples=3).go(
+        FIRST_ONLY
+    ).spans() == [(0, None)]
     gone = GAP_NS // S
-    assert Walk(min_samples=2).go(ONE).go(NAN, samples=gone).go(ONE).spans() == []
+    assert (
+        SteppedShares(min_samples=2).go(FIRST_ONLY).go(NAN, samples=gone).go(FIRST_ONLY).spans()
+        == []
+    )
 
 
 @pytest.mark.parametrize("unknown_shares", [{"shares": NAN}, {"shares": 0.0, "weights": 0.0}])
 def test_an_episode_without_data_ends_at_its_last_sample(
     unknown_shares: dict[str, Any],
 ) -> None:
-    walk = Walk().go(ONE, samples=2).go(**unknown_shares, samples=GAP_NS // S)
+    walk = SteppedShares().go(FIRST_ONLY, samples=2).go(**unknown_shares, samples=GAP_NS // S)
     assert walk.spans() == [(0, None)]
     assert walk.go(**unknown_shares).spans() == [(0, 2)]
 
 
 def test_an_episode_keeps_its_cpus_when_positions_change() -> None:
-    walk = Walk().go([0, 0.5, 0], samples=2)
+    walk = SteppedShares().go([0, 0.5, 0], samples=2)
     walk.go([0.5, 0, 0], names=[[1, 4], [0, 3], [2, 5]])
     assert walk.spans() == [(0, None)]
     assert walk.running[0].cpus == [1, 4]
@@ -129,7 +142,7 @@ SAMPLE_NS = 100_000_000
 LOSS_START, LOSS_END = 0.1, 0.05
 
 
-class Steps(Stepped):
+class Steps(SteppedDetector):
     """Losses by position, where each position is a CPU, and ended episodes."""
 
     def __init__(self, groups: Sequence[int] = (0,), min_share: float = 0.0) -> None:

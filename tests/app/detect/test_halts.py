@@ -9,7 +9,7 @@ from typing import Any, cast
 import made
 import numpy as np
 import pytest
-from paced import BUSY, IDLE, STEAL, Paced, S
+from paced import BUSY, IDLE, STEAL, RateStream, S
 
 from perfprobe import wire
 from perfprobe.wire import Counter, Identity, Rate
@@ -29,20 +29,22 @@ INTEL: dict[str, Any] = {
 }
 
 
-def paced(*more: Counter, **changes: Any) -> Paced:
+def busy_stream(*more: Counter, **changes: Any) -> RateStream:
     """Returns four CPUs that are always busy, at 3 GHz."""
-    walk = Paced(KIND, [*BASE, *more], **changes)
+    walk = RateStream(KIND, [*BASE, *more], **changes)
     return walk.go(3, ref=TSC, cycles=3e9)
 
 
-def halt_first_cpu(walk: Paced, share: float = 0.02, samples: int = 5, **rates: Any) -> Paced:
+def halt_first_cpu(
+    walk: RateStream, share: float = 0.02, samples: int = 5, **rates: Any
+) -> RateStream:
     """Halts the first CPU for this share of the time; its clock stays the same."""
     ref = [TSC * (1 - share), TSC, TSC, TSC]
     return walk.go(samples, **{"ref": ref, "cycles": [1.5 * r for r in ref], **rates})
 
 
 def test_length_and_depth_follow_the_lost_time() -> None:
-    walk = halt_first_cpu(paced()).go(PAUSE, ref=TSC)
+    walk = halt_first_cpu(busy_stream()).go(PAUSE, ref=TSC)
     assert walk.spans() == [(3, 8)]
     (episode,) = walk.ended
     assert episode.cpus == [0]
@@ -56,7 +58,7 @@ def test_losses_within_the_error_do_not_begin_an_episode(
     threshold_multiple: float, spans: list[tuple[float, float | None]]
 ) -> None:
     reading = 20e-6 / 0.1
-    assert halt_first_cpu(paced(), threshold_multiple * HALT_START + reading).spans() == spans
+    assert halt_first_cpu(busy_stream(), threshold_multiple * HALT_START + reading).spans() == spans
 
 
 @pytest.mark.parametrize(("error_s", "confidence"), [(0.01, "measured"), (0.03, "inferred")])
@@ -72,15 +74,15 @@ def test_a_loss_within_its_error_is_inferred(error_s: float, confidence: str) ->
 
 
 def test_a_smaller_loss_keeps_an_episode_running() -> None:
-    walk = halt_first_cpu(halt_first_cpu(paced()), 1.2 * HALT_END + 0.0002)
+    walk = halt_first_cpu(halt_first_cpu(busy_stream()), 1.2 * HALT_END + 0.0002)
     assert walk.spans() == [(3, None)]
     assert halt_first_cpu(walk, 0.8 * HALT_END + 0.0002).spans() == [(3, 13)]
 
 
 def test_inexact_idle_time_hides_small_losses_only() -> None:
     half: dict[str, Any] = {"ref": 0.4 * TSC, "idle_s": 0.5}
-    assert paced().go(5, **half).spans() == []
-    little = paced().go(5, ref=0.93 * TSC, idle_s=0.04)
+    assert busy_stream().go(5, **half).spans() == []
+    little = busy_stream().go(5, ref=0.93 * TSC, idle_s=0.04)
     assert little.spans() == [(3, None)]
     assert little.running[0].evidence.items() >= {
         "error_share": 0.0042, "error_of_idle_share": 0.004, "error_of_reading_share": 0.0002,
@@ -90,7 +92,7 @@ def test_inexact_idle_time_hides_small_losses_only() -> None:
 
 def test_a_stolen_tick_makes_another_one_likely_for_a_minute() -> None:
     """A stolen tick would be 10 % of a sample."""
-    walk = paced().go(65, ns=10 * S)
+    walk = busy_stream().go(65, ns=10 * S)
     walk.go(1, stat_steal_s=0.1, ref=0.9 * TSC).go(1, stat_steal_s=0, ref=TSC)
     assert halt_first_cpu(walk).spans() == []
     assert halt_first_cpu(walk.go(65, ns=10 * S, ref=TSC)).spans() == [
@@ -99,22 +101,24 @@ def test_a_stolen_tick_makes_another_one_likely_for_a_minute() -> None:
 
 
 def test_exact_idle_time_hides_no_loss() -> None:
-    traced = Paced(KIND, [made.REF, made.CYCLES, BUSY, STEAL])
+    traced = RateStream(KIND, [made.REF, made.CYCLES, BUSY, STEAL])
     traced.go(3, ref=0.5 * TSC, cycles=1e9, busy_s=0.5).go(5, ref=0.45 * TSC)
     assert traced.spans() == [(3, None)]
     assert traced.running[0].depth == pytest.approx(0.05, rel=1e-4)
     entries = made.counter("idle_entries", "1")
     counted = (
-        paced(entries).go(3, ref=0.5 * TSC, idle_s=0.5, idle_entries=100).go(5, ref=0.49 * TSC)
+        busy_stream(entries)
+        .go(3, ref=0.5 * TSC, idle_s=0.5, idle_entries=100)
+        .go(5, ref=0.49 * TSC)
     )
     assert counted.spans() == [(6, None)]
-    often = paced(entries).go(5, ref=0.49 * TSC, idle_s=0.5, idle_entries=1e4)
+    often = busy_stream(entries).go(5, ref=0.49 * TSC, idle_s=0.5, idle_entries=1e4)
     assert often.spans() == []
 
 
 @pytest.mark.parametrize("virtual", ["kvm", None])
 def test_a_hypervisor_may_have_taken_most_of_a_tick(virtual: str | None) -> None:
-    walk = paced(virtualisation=virtual)
+    walk = busy_stream(virtualisation=virtual)
     if virtual is None:
         walk.go(1, stat_steal_s=0.1, ref=0.9 * TSC).go(1, stat_steal_s=0, ref=TSC)
     assert halt_first_cpu(walk, 0.09).spans() == []
@@ -153,7 +157,7 @@ ALL = [0.98 * TSC] * 4
 def test_the_cause_is_the_sign_that_explains_most_of_the_loss(
     cause: str, confidence: str, counters: dict[str, Any], rates: dict[str, Any]
 ) -> None:
-    walk = paced(*counters.get("cpu", []), package=counters.get("package", []),
+    walk = busy_stream(*counters.get("cpu", []), package=counters.get("package", []),
                  **counters.get("changes", {}))  # fmt: skip
     halt_first_cpu(walk, 0.02, 6, **rates)
     (episode,) = walk.running
@@ -162,14 +166,14 @@ def test_the_cause_is_the_sign_that_explains_most_of_the_loss(
 
 
 def test_a_sign_explains_at_most_the_whole_loss() -> None:
-    walk = halt_first_cpu(paced(MODULATION), 0.02, modulation=[0b11100, 0, 0, 0])
+    walk = halt_first_cpu(busy_stream(MODULATION), 0.02, modulation=[0b11100, 0, 0, 0])
     assert walk.running[0].evidence["explained_by_modulation"] == 1
 
 
 def test_short_samples_are_evaluated_together() -> None:
     """Samples take 10 ms, and each third one has a packet."""
     ns = S // 10
-    walk = paced().go(10, ns=ns)
+    walk = busy_stream().go(10, ns=ns)
     for _ in range(20):
         halt_first_cpu(walk, 0.06, 1, ns=ns)
         halt_first_cpu(walk, 0.0, 2, ns=ns)
@@ -183,7 +187,7 @@ def test_short_samples_are_evaluated_together() -> None:
 
 
 def test_an_episode_ends_when_its_cpu_was_last_read() -> None:
-    walk = halt_first_cpu(paced())
+    walk = halt_first_cpu(busy_stream())
     note = wire.Note("hotplug", walk.ns, data={"cpu": 0, "online": False})
     walk.session.apply(note)
     walk.gone = {0}
@@ -200,7 +204,7 @@ def test_scaled_counts_prove_no_halt(
 ) -> None:
     """The busy time is exact; reference cycles were counted for a tenth of it."""
     perf = [replace(counter, origin="perf") for counter in (made.REF, made.CYCLES)]
-    walk = Paced(KIND, [*TURNS, *perf, BUSY, STEAL])
+    walk = RateStream(KIND, [*TURNS, *perf, BUSY, STEAL])
     walk.session.start_accounts()
     counted: dict[str, Any] = {"perf_enabled_s": 1.0, "busy_s": 1.0}
     walk.go(3, perf_running_s=1.0, ref=TSC, cycles=3e9, **counted)
@@ -226,7 +230,7 @@ def test_time_of_guests_is_not_a_halt(events: str, users: int | None, is_halt: b
     rates: dict[str, Any] = {"perf_enabled_s": 1.0, "perf_running_s": 1.0, "busy_s": 1.0}
     gauges = [] if users is None else [Counter("kvm_users", "kvm", "1", "made", "gauge")]
     missing = guests if events == "host only" else []
-    walk = Paced(KIND, [*TURNS, *perf, BUSY, STEAL], package=gauges, missing=missing)
+    walk = RateStream(KIND, [*TURNS, *perf, BUSY, STEAL], package=gauges, missing=missing)
     walk.go(3, ref=TSC, cycles=3e9, kvm_users=users or 0, **rates)
     assert halt_first_cpu(walk, 0.5).spans() == [(3, None)] * is_halt
     walk.go(2, ref=0, cycles=0)
@@ -236,7 +240,7 @@ def test_time_of_guests_is_not_a_halt(events: str, users: int | None, is_halt: b
 
 def test_no_halt_is_negative() -> None:
     """A sample between two losses counts more reference cycles than its busy time explains."""
-    walk = Paced(KIND, [made.REF, made.CYCLES, BUSY, STEAL])
+    walk = RateStream(KIND, [made.REF, made.CYCLES, BUSY, STEAL])
     walk.go(3, ref=TSC, cycles=3e9, busy_s=1.0)
     halt_first_cpu(walk, 0.02, 3).go(1, ref=0.99 * TSC, busy_s=0.5)
     halt_first_cpu(walk, 0.02, 1, busy_s=1.0)

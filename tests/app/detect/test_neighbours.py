@@ -29,12 +29,12 @@ class Play:
 
     def __init__(self, cores: int = 2, **more: Any) -> None:
         self.machine = Machine(cores=cores, **more)
-        self.machine.does = dict.fromkeys(range(2 * cores), REST)
+        self.machine.loads = dict.fromkeys(range(2 * cores), REST)
         self.session = Session(self.machine.hello)
         self.seq = 0
 
-    def does(self, **cpus: CpuLoad) -> None:
-        self.machine.does |= {int(cpu[1:]): does for cpu, does in cpus.items()}
+    def loads(self, **cpus: CpuLoad) -> None:
+        self.machine.loads |= {int(cpu[1:]): does for cpu, does in cpus.items()}
 
     def run(self, samples: int, *, frames_per_record: int = 10, **records: Any) -> None:
         """Plays samples. Each tenth frame has records, as a probe sends them."""
@@ -60,7 +60,7 @@ def repeat_sibling_phases(play: Play, times: int) -> None:
     """Repeats phases in which the sibling starts and stops."""
     for _ in range(times):
         for does, more in ((ALONE, {}), (TOGETHER, {"2": STREAM}), (ALONE, {})):
-            play.does(**does)
+            play.loads(**does)
             play.run(20, tasks={"0": LMP} | more)
 
 
@@ -73,9 +73,9 @@ def play_with_sibling(
 ) -> Play:
     """CPU 0 runs lmp alone for `samples`, then `then` while stream runs on its sibling."""
     play = Play(**play_options)
-    play.does(**ALONE)
+    play.loads(**ALONE)
     play.run(samples_alone, tasks={"0": LMP})
-    play.does(**TOGETHER)
+    play.loads(**TOGETHER)
     play.run(samples, tasks={"0": later_task, "2": STREAM})
     return play
 
@@ -89,7 +89,7 @@ def test_a_sibling_that_takes_a_quarter_is_named() -> None:
     assert result.evidence["ipc_alone"] == pytest.approx(2.0, abs=0.01)
     assert result.evidence["ipc"] == pytest.approx(1.5, abs=0.01)
     assert result.evidence["who"] == [TaskOnCpu(4001, "stream", 2)]
-    play.does(**ALONE)
+    play.loads(**ALONE)
     play.run(10, tasks={"0": LMP})
     assert play.running == []
     assert play.ended[0].end_ns == 70 * SAMPLE_NS
@@ -99,11 +99,11 @@ def test_a_sibling_that_takes_a_quarter_is_named() -> None:
 def test_the_ipc_alone_of_a_task_is_not_used_for_the_next_one(next_task: list[object]) -> None:
     """The task ends, executes another program, or its CPU runs another process."""
     play = Play()
-    play.does(**ALONE)
+    play.loads(**ALONE)
     play.run(21, tasks={"0": LMP})
     alone = play.session.neighbours.siblings.ipc_alone
     assert alone(0) == pytest.approx(2.0, abs=0.01)
-    play.does(c0=CpuLoad(1.0, ipc=1.0) if next_task else REST)
+    play.loads(c0=CpuLoad(1.0, ipc=1.0) if next_task else REST)
     play.run(1, frames_per_record=1, tasks={"0": next_task} if next_task else {})
     assert isnan(alone(0))
     play.run(19, tasks={"0": next_task} if next_task else {})
@@ -123,11 +123,11 @@ def test_a_loss_to_a_sibling_is_measured_after_three_starts_and_stops() -> None:
 def test_a_sibling_that_starts_within_a_sample_is_blamed() -> None:
     """The start changes the IPC in two steps of more than a tenth."""
     play = Play()
-    play.does(**ALONE)
+    play.loads(**ALONE)
     play.run(41, tasks={"0": LMP})
-    play.does(c0=CpuLoad(1.0, ipc=1.7), c2=CpuLoad(0.6, ipc=0.4))
+    play.loads(c0=CpuLoad(1.0, ipc=1.7), c2=CpuLoad(0.6, ipc=0.4))
     play.run(1)
-    play.does(**TOGETHER)
+    play.loads(**TOGETHER)
     play.run(30, tasks={"0": LMP, "2": STREAM})
     (result,) = play.running
     assert (result.cause, result.cpus) == ("sibling", [0])
@@ -138,7 +138,7 @@ def test_a_phase_of_the_program_is_not_blamed_on_its_sibling() -> None:
     """The sibling runs all the time; the program slows down halfway."""
     play = Play()
     for ipc, sibling, more in ((2.0, REST, {}), (2.0, BUSY, {"2": STREAM}), (1.5, BUSY, {})):
-        play.does(c0=CpuLoad(1.0, ipc=ipc), c2=sibling)
+        play.loads(c0=CpuLoad(1.0, ipc=ipc), c2=sibling)
         play.run(40, tasks={"0": LMP} | more)
     assert play.running == play.ended == []
 
@@ -146,9 +146,9 @@ def test_a_phase_of_the_program_is_not_blamed_on_its_sibling() -> None:
 def test_a_sibling_is_blamed_after_a_phase_change_only_if_it_returns() -> None:
     play = Play()
     for ipc, samples in ((1.0, 50), (2.0, 400)):
-        play.does(c0=CpuLoad(1.0, ipc=ipc), c2=REST)
+        play.loads(c0=CpuLoad(1.0, ipc=ipc), c2=REST)
         play.run(samples, tasks={"0": LMP})
-    play.does(**TOGETHER)
+    play.loads(**TOGETHER)
     play.run(30, tasks={"0": LMP, "2": STREAM})
     assert play.running == []
     repeat_sibling_phases(play, 1)
@@ -167,15 +167,15 @@ def test_a_task_that_may_have_run_before_the_loss_is_not_a_victim(share: float, 
 
 def test_each_cpu_has_its_own_share_of_a_running_episode() -> None:
     play = Play()
-    play.does(**ALONE, c1=CpuLoad(1.0, ipc=2.0), c3=REST)
+    play.loads(**ALONE, c1=CpuLoad(1.0, ipc=2.0), c3=REST)
     play.run(41, tasks={"0": LMP, "1": LMP})
-    play.does(**TOGETHER)
+    play.loads(**TOGETHER)
     play.run(20, tasks={"0": LMP, "1": LMP, "2": STREAM})
     (first,) = play.running
     share = play.session.neighbours.share
     assert share(first, 0) == pytest.approx(0.25, abs=0.01)
     assert [share(first, cpu) for cpu in (1, 3, 99)] == [None] * 3
-    play.does(c1=CpuLoad(1.0, ipc=1.0), c3=CpuLoad(1.0, ipc=0.4))
+    play.loads(c1=CpuLoad(1.0, ipc=1.0), c3=CpuLoad(1.0, ipc=0.4))
     play.run(20, tasks={"0": LMP, "1": LMP, "2": STREAM, "3": STREAM})
     first, second = play.running
     assert (first.cpus, second.cpus) == ([0], [1])
@@ -192,9 +192,9 @@ def test_an_unsteady_program_is_not_a_victim() -> None:
     play = Play()
     for _ in range(10):
         for ipc in (1.4, 2.6):
-            play.does(c0=CpuLoad(1.0, ipc=ipc), c2=REST)
+            play.loads(c0=CpuLoad(1.0, ipc=ipc), c2=REST)
             play.run(2, tasks={"0": LMP})
-    play.does(**TOGETHER)
+    play.loads(**TOGETHER)
     play.run(60, tasks={"0": LMP, "2": STREAM})
     assert play.running == play.ended == []
 
@@ -204,9 +204,9 @@ def test_an_old_baseline_has_little_weight() -> None:
     play = Play()
     repeat_sibling_phases(play, 2)
     for ipc, samples in ((1.0, 50), (2.0, 250)):
-        play.does(c0=CpuLoad(1.0, ipc=ipc), c2=REST)
+        play.loads(c0=CpuLoad(1.0, ipc=ipc), c2=REST)
         play.run(samples, tasks={"0": LMP})
-    play.does(**TOGETHER)
+    play.loads(**TOGETHER)
     play.run(20, tasks={"0": LMP, "2": STREAM})
     episode = play.running[-1]
     assert 1.9 < episode.evidence["ipc_alone"] < 2.0
@@ -215,9 +215,9 @@ def test_an_old_baseline_has_little_weight() -> None:
 def test_without_tasks_a_loss_needs_a_long_baseline_and_is_inferred() -> None:
     for calm, count in ((50, 0), (120, 1)):
         play = Play()
-        play.does(**ALONE)
+        play.loads(**ALONE)
         play.run(calm)
-        play.does(**TOGETHER)
+        play.loads(**TOGETHER)
         play.run(30)
         assert len(play.running) == count
         assert all(e.confidence == "inferred" and "who" not in e.evidence for e in play.running)
@@ -226,7 +226,7 @@ def test_without_tasks_a_loss_needs_a_long_baseline_and_is_inferred() -> None:
 def test_a_loss_is_inferred_if_its_baseline_is_a_minute_old() -> None:
     play, message = Play(), []
     repeat_sibling_phases(play, 4)
-    play.does(**TOGETHER)
+    play.loads(**TOGETHER)
     for samples in (590, 40):
         play.run(samples, tasks={"0": LMP, "2": STREAM})
         message.append(play.running[0].confidence)
@@ -236,7 +236,7 @@ def test_a_loss_is_inferred_if_its_baseline_is_a_minute_old() -> None:
 
 def test_a_loss_ends_when_the_victim_leaves_its_cpu() -> None:
     play = play_with_sibling()
-    play.does(c0=REST)
+    play.loads(c0=REST)
     play.run(10, tasks={"2": STREAM})
     assert play.running == []
     assert play.ended[0].end_ns == 70 * SAMPLE_NS
@@ -244,19 +244,19 @@ def test_a_loss_ends_when_the_victim_leaves_its_cpu() -> None:
 
 def test_steal_affects_only_busy_cpus() -> None:
     play = Play()
-    play.does(c0=CpuLoad(0.7, steal=0.3), c1=CpuLoad(0.05, steal=0.3, system=0.0))
+    play.loads(c0=CpuLoad(0.7, steal=0.3), c1=CpuLoad(0.05, steal=0.3, system=0.0))
     play.run(20)
     (result,) = play.running
     assert (result.cause, result.cpus) == ("hypervisor", [0])
     assert result.depth == pytest.approx(0.3, abs=0.01)
-    play.does(c0=CpuLoad(0.7))
+    play.loads(c0=CpuLoad(0.7))
     play.run(10)
     assert play.ended[0].end_ns == 19 * SAMPLE_NS
 
 
 def test_a_guest_names_its_hypervisor_and_counts_doubted_values() -> None:
     play = Play(changes={"virtualisation": "kvm"})
-    play.does(c0=CpuLoad(0.7, steal=0.3))
+    play.loads(c0=CpuLoad(0.7, steal=0.3))
     play.run(20)
     (result,) = play.running
     assert result.evidence["who"] == Host("kvm")
@@ -295,7 +295,7 @@ NOISY = {"tasks": {"0": STREAM}, "others": {"0": [[4001, "stream", 0.5], [4000, 
 
 def test_a_job_that_waits_for_others_is_named_with_them() -> None:
     play = Play(changes={"watch": "lmp"})
-    play.does(c0=CpuLoad(1.0))
+    play.loads(c0=CpuLoad(1.0))
     play_watched_job(play, 21, 0.5, 0.5, **NOISY)
     (result,) = play.running
     assert (result.cause, result.cpus, result.confidence) == ("scheduler", [0], "measured")
@@ -307,7 +307,7 @@ def test_a_job_that_waits_for_others_is_named_with_them() -> None:
 
 def test_waits_begin_and_end_in_the_right_sample() -> None:
     play = Play(changes={"watch": "lmp"})
-    play.does(c0=CpuLoad(1.0))
+    play.loads(c0=CpuLoad(1.0))
     run_ns = wait_ns = 0
     for wait in (0.0,) * 20 + (0.5,) * 20 + (0.0,) * 10:
         run_ns += int((1 - wait) * SAMPLE_NS)
@@ -322,7 +322,7 @@ def test_waits_begin_and_end_in_the_right_sample() -> None:
 
 def test_a_thread_that_left_the_cpu_does_not_wait_there() -> None:
     play = Play(changes={"watch": "lmp"})
-    play.does(c0=CpuLoad(1.0), c1=CpuLoad(1.0))
+    play.loads(c0=CpuLoad(1.0), c1=CpuLoad(1.0))
     play_watched_job(play, 21, 0.5, 0.5, **NOISY)
     ns = play.seq * SAMPLE_NS // 2
     for i in range(10):
@@ -333,7 +333,7 @@ def test_a_thread_that_left_the_cpu_does_not_wait_there() -> None:
 
 def test_a_job_with_more_threads_than_cpus_waits_for_itself() -> None:
     play = Play(changes={"watch": "lmp"})
-    play.does(c0=CpuLoad(1.0))
+    play.loads(c0=CpuLoad(1.0))
     for _ in range(12):
         ns = play.seq * SAMPLE_NS
         two = {str(4000 + i): [4000, "lmp", 0, ns // 2, ns // 2, 0, 0] for i in range(2)}
@@ -346,7 +346,7 @@ def test_a_job_with_more_threads_than_cpus_waits_for_itself() -> None:
 
 def test_threads_of_one_process_wait_for_each_other() -> None:
     play = Play(changes={"watch": "lmp"})
-    play.does(c0=CpuLoad(1.0), c1=CpuLoad(1.0))
+    play.loads(c0=CpuLoad(1.0), c1=CpuLoad(1.0))
     for _ in range(21):
         ns = play.seq * SAMPLE_NS
         results = {str(4001 + i): [4000, "lmp", 0, ns // 2, ns // 2, 0, 0] for i in range(2)}
@@ -363,7 +363,7 @@ def test_threads_of_one_process_wait_for_each_other() -> None:
 
 def test_unreported_waits_are_not_a_loss() -> None:
     play = Play(changes={"watch": "lmp"})
-    play.does(c0=CpuLoad(1.0))
+    play.loads(c0=CpuLoad(1.0))
     play_watched_job(play, 21, 0.5, None, **NOISY)
     assert play.running == []
 
@@ -372,17 +372,17 @@ def test_only_the_watched_job_is_checked() -> None:
     assert play_with_sibling(60, changes={"watch": "other"}).running == []
 
 
-def at_full_clock(cores: int = 2) -> Play:
+def play_job_at_full_clock(cores: int = 2) -> Play:
     """Plays a job that has run alone at its ceiling of 3.4 GHz."""
     play = Play(cores=cores, changes={"watch": "lmp"}, ceiling_hz=3.4e9)
-    play.does(c0=CpuLoad(1.0, hz=3.4e9))
+    play.loads(c0=CpuLoad(1.0, hz=3.4e9))
     play_watched_job(play, 41, 1.0, 0.0, tasks={"0": LMP})
     return play
 
 
 def test_tasks_that_wake_up_take_turbo_from_the_job() -> None:
-    play = at_full_clock()
-    play.does(c0=CpuLoad(1.0, hz=3.06e9), c1=CpuLoad(1.0, hz=3.06e9))
+    play = play_job_at_full_clock()
+    play.loads(c0=CpuLoad(1.0, hz=3.06e9), c1=CpuLoad(1.0, hz=3.06e9))
     play.machine.ceiling_hz = 3.06e9
     play_watched_job(play, 30, 1.0, 0.0, tasks={"0": LMP, "1": [4009, "xhpl", 1.0]})
     (result,) = play.running
@@ -394,10 +394,10 @@ def test_tasks_that_wake_up_take_turbo_from_the_job() -> None:
 
 
 def test_a_job_that_grows_lowers_its_own_clock() -> None:
-    play = at_full_clock(3)
-    play.does(c1=CpuLoad(1.0, hz=3.4e9))
+    play = play_job_at_full_clock(3)
+    play.loads(c1=CpuLoad(1.0, hz=3.4e9))
     play_watched_job(play, 20, 1.0, 0.0, tasks={"0": LMP, "1": STREAM})
-    play.does(**{f"c{cpu}": CpuLoad(1.0, hz=3.06e9) for cpu in range(3)})
+    play.loads(**{f"c{cpu}": CpuLoad(1.0, hz=3.06e9) for cpu in range(3)})
     play.machine.ceiling_hz = 3.06e9
     play_watched_job(play, 30, 1.0, 0.0, cpus=(0, 2), tasks={"0": LMP, "1": STREAM, "2": LMP})
     assert play.running == []
@@ -405,8 +405,8 @@ def test_a_job_that_grows_lowers_its_own_clock() -> None:
 
 @pytest.mark.parametrize("another_task_started", [True, False])
 def test_a_power_limit_is_blamed_on_others_only_if_one_started(another_task_started: bool) -> None:
-    play = at_full_clock()
-    play.does(
+    play = play_job_at_full_clock()
+    play.loads(
         c0=CpuLoad(1.0, hz=3.1e9), c1=CpuLoad(1.0, hz=3.1e9) if another_task_started else REST
     )
     drop = Episode("turbo-drop", [0], play.session.now_ns, cause="power-pl1")
@@ -430,11 +430,11 @@ def test_an_unknown_earlier_ceiling_is_not_compared(
         blocks = result.blocks | {"package": replace(rows, head=bytes(len(rows.head)))}
         return replace(result, blocks=blocks)
 
-    play.does(c0=CpuLoad(1.0, hz=3.4e9))
+    play.loads(c0=CpuLoad(1.0, hz=3.4e9))
     with monkeypatch.context() as patched:
         patched.setattr(play.machine, "frame", unread)
         play_watched_job(play, 41, 1.0, 0.0, tasks={"0": LMP})
-    play.does(c0=CpuLoad(1.0, hz=3.1e9), c1=CpuLoad(1.0, hz=3.1e9))
+    play.loads(c0=CpuLoad(1.0, hz=3.1e9), c1=CpuLoad(1.0, hz=3.1e9))
     drop = Episode("turbo-drop", [0], play.session.now_ns, cause="power-pl1")
     play.session.detector.running.append(drop)
     play_watched_job(play, 10, 1.0, 0.0, tasks={"0": LMP})
@@ -444,8 +444,8 @@ def test_an_unknown_earlier_ceiling_is_not_compared(
 
 
 def test_a_clock_that_falls_without_new_tasks_is_not_blamed_on_others() -> None:
-    play = at_full_clock()
-    play.does(c0=CpuLoad(1.0, hz=3.06e9))
+    play = play_job_at_full_clock()
+    play.loads(c0=CpuLoad(1.0, hz=3.06e9))
     play.machine.ceiling_hz = 3.06e9
     play_watched_job(play, 30, 1.0, 0.0, tasks={"0": LMP})
     assert play.running == []

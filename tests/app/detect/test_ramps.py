@@ -9,7 +9,7 @@ import made
 import numpy as np
 import pytest
 from fakes import CpuLoad, Machine, played_core
-from paced import S, Stepped
+from paced import S, SteppedDetector
 
 from perftop.detect.engine import GAP_NS
 from perftop.detect.ramps import (
@@ -31,7 +31,7 @@ REST, HOLD = REST_NS // S, HOLD_NS // S
 Each = float | Sequence[float]
 
 
-class Walk(Stepped):
+class RampingCores(SteppedDetector):
     """Simulated cores."""
 
     def __init__(self, cores: int = 1, packages: int = 1) -> None:
@@ -43,7 +43,7 @@ class Walk(Stepped):
     def go(
         self, ghz: Each = 3.0, *, util: Each = 1.0, samples: int = 1, ns: int = S,
         ceiling: float = NAN,
-    ) -> Walk:  # fmt: skip
+    ) -> RampingCores:  # fmt: skip
         for _ in range(samples):
             hz, use = (np.broadcast_to(np.asarray(v, float), self.cores) for v in (ghz, util))
             clocks = Clocks(partial(np.multiply, hz, GHZ), use, np.full(self.cores, ceiling))
@@ -53,17 +53,17 @@ class Walk(Stepped):
     def climbing(self) -> bool:
         return bool((self.ramps._woke >= 0).any())
 
-    def sleep(self, samples: int = REST + 1) -> Walk:
+    def sleep(self, samples: int = REST + 1) -> RampingCores:
         return self.go(0.8, util=0.01, samples=samples)
 
-    def climb(self, *ghz: float) -> Walk:
+    def climb(self, *ghz: float) -> RampingCores:
         for clock in ghz:
             self.go(clock)
         return self.go(ghz[-1], samples=HOLD)
 
 
 def test_a_ramp_lasts_from_wake_up_to_the_steady_clock() -> None:
-    walk = Walk().sleep(20).climb(1.2, 2.0, 2.8, 2.98, 3.0)
+    walk = RampingCores().sleep(20).climb(1.2, 2.0, 2.8, 2.98, 3.0)
     (ramp,) = walk.ended
     assert (ramp.kind, ramp.cpus, ramp.cause) == ("ramp", [0, 1], "-")
     assert (ramp.start_ns / S, ramp.end_ns and ramp.end_ns / S) == (20, 23)
@@ -80,47 +80,47 @@ def test_a_ramp_lasts_from_wake_up_to_the_steady_clock() -> None:
 
 def test_the_first_clock_is_measured_only_in_ramps_of_many_samples() -> None:
     """The clock rises within the first sample, so its mean is too low."""
-    (few,) = Walk().sleep().climb(1.2, 1.8, 2.4, 3.0).ended
-    (many,) = Walk().sleep().climb(1.2, 1.6, 2.0, 2.4, 3.0).ended
+    (few,) = RampingCores().sleep().climb(1.2, 1.8, 2.4, 3.0).ended
+    (many,) = RampingCores().sleep().climb(1.2, 1.6, 2.0, 2.4, 3.0).ended
     assert (few.confidence, many.confidence) == ("inferred", "measured")
 
 
 def test_a_ramp_starts_when_work_starts_within_its_first_sample() -> None:
-    (ramp,) = Walk().sleep(20).go(1.2, util=0.25).climb(2.0, 2.6, 3.0).ended
+    (ramp,) = RampingCores().sleep(20).go(1.2, util=0.25).climb(2.0, 2.6, 3.0).ended
     assert ramp.start_ns / S == 20.75
     assert ramp.evidence["steady_s"] == pytest.approx(0.225)
-    walk = Walk().sleep(20).go(1.2, util=0.4).go(2.0, util=0.8).go(samples=HOLD, util=0.8)
+    walk = RampingCores().sleep(20).go(1.2, util=0.4).go(2.0, util=0.8).go(samples=HOLD, util=0.8)
     assert walk.ended[0].start_ns / S == 20.5
 
 
 def test_drops_during_a_ramp_are_counted() -> None:
-    (ramp,) = Walk().sleep().climb(1.2, 3.4, 2.8, 3.4, 2.9, 3.0).ended
+    (ramp,) = RampingCores().sleep().climb(1.2, 3.4, 2.8, 3.4, 2.9, 3.0).ended
     assert ramp.evidence["drops"] == 2
     assert (ramp.evidence["t90_s"], ramp.evidence["steady_s"]) == (0.1, 0.4)
-    assert "drops" not in Walk().sleep().climb(1.2, 2.0, 1.95, 3.0).ended[0].evidence
+    assert "drops" not in RampingCores().sleep().climb(1.2, 2.0, 1.95, 3.0).ended[0].evidence
 
 
 @pytest.mark.parametrize(
     ("first_ghz", "ramps"), [(1 - MIN_GAIN - 0.01, 1), (1 - MIN_GAIN + 0.01, 0), (1.5, 0)]
 )
 def test_a_small_gain_is_not_a_ramp(first_ghz: float, ramps: int) -> None:
-    assert len(Walk().sleep().climb(3 * first_ghz, 3.0).ended) == ramps
+    assert len(RampingCores().sleep().climb(3 * first_ghz, 3.0).ended) == ramps
 
 
 @pytest.mark.parametrize(("steady_ghz", "ramps"), [(0.6, 0), (1.6, 0), (1.8, 1), (5.3, 1)])
 def test_the_target_of_a_ramp_is_the_ceiling(steady_ghz: float, ramps: int) -> None:
-    walk = Walk().sleep().go(0.46, ceiling=5.3 * GHZ)
+    walk = RampingCores().sleep().go(0.46, ceiling=5.3 * GHZ)
     walk.go(steady_ghz, samples=HOLD + 1, ceiling=5.3 * GHZ)
     assert len(walk.ended) == ramps
 
 
 def test_a_core_that_slept_for_less_than_a_second_has_no_ramp() -> None:
-    assert Walk().sleep().go(3.0, samples=9).sleep(REST - 1).climb(1.2, 3.0).ended == []
-    assert len(Walk().sleep().go(3.0, samples=9).sleep(REST).climb(1.2, 3.0).ended) == 1
+    assert RampingCores().sleep().go(3.0, samples=9).sleep(REST - 1).climb(1.2, 3.0).ended == []
+    assert len(RampingCores().sleep().go(3.0, samples=9).sleep(REST).climb(1.2, 3.0).ended) == 1
 
 
 def test_a_core_that_falls_asleep_again_has_no_ramp() -> None:
-    walk = Walk()
+    walk = RampingCores()
     for _ in range(5):
         walk.sleep().go(1.2).go(2.0).go(samples=HOLD - 1).go(util=MIN_UP_SHARE / 2)
     assert walk.ended == []
@@ -129,12 +129,12 @@ def test_a_core_that_falls_asleep_again_has_no_ramp() -> None:
 
 @pytest.mark.parametrize(("util", "ramps"), [(MIN_WORK + 0.01, 1), (MIN_WORK - 0.01, 0)])
 def test_an_almost_idle_core_has_no_ramp(util: float, ramps: int) -> None:
-    walk = Walk().sleep().go(1.2, util=util).go(2.0, util=util).go(util=util, samples=HOLD)
+    walk = RampingCores().sleep().go(1.2, util=util).go(2.0, util=util).go(util=util, samples=HOLD)
     assert len(walk.ended) == ramps
 
 
 def test_cores_that_wake_together_are_one_ramp_that_names_the_slowest() -> None:
-    walk = Walk(cores=4).sleep().go([1.2, 1.2, 0.8, 1.2], util=[1, 1, 0.01, 0.02])
+    walk = RampingCores(cores=4).sleep().go([1.2, 1.2, 0.8, 1.2], util=[1, 1, 0.01, 0.02])
     walk.go([2.0, 2.0, 0.8, 1.2], util=[1, 1, 0, 1]).go([3, 3, 0.8, 2], util=[1, 1, 0, 1])
     for clock in (1.5, 2.5):
         walk.go([3, clock, 0.8, 3], util=[1, 1, 0, 1])
@@ -147,51 +147,51 @@ def test_cores_that_wake_together_are_one_ramp_that_names_the_slowest() -> None:
 
 
 def test_cores_of_two_packages_or_different_times_are_separate_ramps() -> None:
-    walk = Walk(cores=4, packages=2).sleep().climb(1.2, 2.0, 3.0)
+    walk = RampingCores(cores=4, packages=2).sleep().climb(1.2, 2.0, 3.0)
     assert [ramp.cpus for ramp in walk.ended] == [[0, 2, 4, 6], [1, 3, 5, 7]]
-    walk = Walk(cores=2).sleep().go([1.2, 0.8], util=[1, 0], samples=2)
+    walk = RampingCores(cores=2).sleep().go([1.2, 0.8], util=[1, 0], samples=2)
     walk.go([3, 1.2], util=1, samples=3).climb(3.0)
     assert [ramp.cpus for ramp in walk.ended] == [[0, 2], [1, 3]]
 
 
 def test_an_unread_sample_makes_times_less_certain() -> None:
-    walk = Walk().sleep(20).go(1.2).go(NAN, util=NAN).climb(3.0)
+    walk = RampingCores().sleep(20).go(1.2).go(NAN, util=NAN).climb(3.0)
     (ramp,) = walk.ended
     assert ramp.evidence["resolution_s"] == 0.2
     assert ramp.evidence["steady_s"] == 0.2
-    walk = Walk().sleep(20).go(NAN, util=NAN).go(1.2, util=0.75).climb(3.0)
+    walk = RampingCores().sleep(20).go(NAN, util=NAN).go(1.2, util=0.75).climb(3.0)
     assert walk.ended[0].start_ns / S == 20.5
 
 
 def test_a_core_that_is_no_longer_read_is_not_assumed_steady() -> None:
-    walk = Walk().sleep().go(1.2).go(3.0).go(NAN, util=NAN, samples=50)
+    walk = RampingCores().sleep().go(1.2).go(3.0).go(NAN, util=NAN, samples=50)
     assert walk.ended == []
     assert not walk.climbing()
-    asleep = Walk().sleep().go(NAN, util=NAN, samples=50)
+    asleep = RampingCores().sleep().go(NAN, util=NAN, samples=50)
     assert asleep.go(1.2).go(3.0, samples=20).ended == []  # the core may have been awake
 
 
 def test_a_late_sample_counts_as_one_long_sample() -> None:
-    (ramp,) = Walk().sleep(20).go(0.8, util=0.01, ns=8 * S).climb(1.2, 2.0, 3.0).ended
+    (ramp,) = RampingCores().sleep(20).go(0.8, util=0.01, ns=8 * S).climb(1.2, 2.0, 3.0).ended
     assert (ramp.start_ns / S, ramp.evidence["steady_s"]) == (28, 0.2)
-    (ramp,) = Walk().sleep(20).go(1.2).go(2.0, ns=8 * S).climb(3.0).ended
+    (ramp,) = RampingCores().sleep(20).go(1.2).go(2.0, ns=8 * S).climb(3.0).ended
     assert (ramp.evidence["steady_s"], ramp.evidence["resolution_s"]) == (0.9, 0.8)
 
 
 @pytest.mark.parametrize("gap_ns", [GAP_NS + S, -S, 0])
 def test_a_gap_in_the_stream_discards_a_ramp(gap_ns: int) -> None:
-    walk = Walk().sleep().go(1.2).go(2.0, ns=gap_ns).go(3.0, samples=20)
+    walk = RampingCores().sleep().go(1.2).go(2.0, ns=gap_ns).go(3.0, samples=20)
     assert walk.ended == []
     assert len(walk.sleep().climb(1.2, 3.0).ended) == 1
 
 
 def ramps(machine: Machine) -> list[Episode]:
     """Plays a core of two threads that sleep for 2 s; then one of them works."""
-    machine.does = {0: CpuLoad(0.01, 0.8e9, system=0.0), 1: CpuLoad(0.01, 0.8e9, system=0.0)}
+    machine.loads = {0: CpuLoad(0.01, 0.8e9, system=0.0), 1: CpuLoad(0.01, 0.8e9, system=0.0)}
 
     def script(_: Machine, seq: int) -> None:
         if seq > 20:
-            machine.does[0] = CpuLoad(1.0, {21: 1.2e9, 22: 2.0e9}.get(seq, 3.0e9))
+            machine.loads[0] = CpuLoad(1.0, {21: 1.2e9, 22: 2.0e9}.get(seq, 3.0e9))
 
     session, _ = played_core(machine, script)
     return [e for e in (*session.ended, *session.detector.running) if e.kind == "ramp"]

@@ -125,7 +125,7 @@ def test_a_line_without_a_device_has_its_name_and_its_remedy(line: str, remedy: 
     """Corrected errors of a failing DIMM cause machine check interrupts without a number."""
     cpu = Flooded()
     cpu.session.start_accounts()
-    cpu.machine.does = {0: CpuLoad(util=1.0)}
+    cpu.machine.loads = {0: CpuLoad(util=1.0)}
     for _ in range(4):
         cpu.flood([0.8, 0.2, 0.0, [["local timer interrupts", 9000], [line, 4000]], []])
     result = report(cpu.session, cpu.session.run.start_ns)
@@ -137,7 +137,7 @@ def test_a_line_without_a_device_has_its_name_and_its_remedy(line: str, remedy: 
 def test_a_storm_of_unknown_lines_is_measured_by_softirq_time() -> None:
     cpu = Flooded()
     cpu.session.start_accounts()
-    cpu.machine.does = {0: CpuLoad(util=1.0)}
+    cpu.machine.loads = {0: CpuLoad(util=1.0)}
     for _ in range(3):
         cpu.flood([0.6, 0.0, 0.4, [], []])
     result = report(cpu.session, cpu.session.run.start_ns)
@@ -204,7 +204,7 @@ def test_a_stop_is_an_episode_with_owner_and_share() -> None:
     assert words == "pod 0a1b2c3d was stopped by its CPU quota for 50 % of the time"
 
 
-def test_a_task_that_moves_stands_still_on_one_cpu_at_a_time() -> None:
+def test_a_task_that_moves_is_stopped_on_one_cpu_at_a_time() -> None:
     """The verdict and the list once reported 38 % and 18.9 % for the same stop."""
     job = Limited()
     for cpu in (0, 0, 1):

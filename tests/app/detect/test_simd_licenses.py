@@ -7,7 +7,7 @@ from typing import Any
 import made
 import numpy as np
 import pytest
-from paced import Paced, S
+from paced import RateStream, S
 
 from perftop.detect import turbo_drops
 from perftop.detect.turbo_drops import LICENSE_END, LICENSE_START
@@ -18,14 +18,16 @@ HZ = 3.0e9
 LEVELS = [made.counter("license_1"), made.counter("license_2")]
 
 
-def busy_cores(ceiling_hz: float | None = HZ) -> Paced:
+def busy_cores(ceiling_hz: float | None = HZ) -> RateStream:
     """Two cores whose first threads are always busy, at their ceiling of 3 GHz."""
     package = [] if ceiling_hz is None else [made.CEILING]
-    walk = Paced(KIND, [made.REF, made.CYCLES, *LEVELS], package=package)
+    walk = RateStream(KIND, [made.REF, made.CYCLES, *LEVELS], package=package)
     return walk.go(4, ref=[TSC, TSC, 0, 0], cycles=[HZ, HZ, 0, 0], ceiling_hz=ceiling_hz)
 
 
-def with_level_1(walk: Paced, share: float = 1.0, samples: int = 4, **rates: Any) -> Paced:
+def with_level_1(
+    walk: RateStream, share: float = 1.0, samples: int = 4, **rates: Any
+) -> RateStream:
     """Plays samples in which the first core spends this share of its cycles at level 1."""
     return walk.go(samples, license_1=[share * HZ, 0, 0, 0], **rates)
 
@@ -95,5 +97,5 @@ def test_a_turbo_drop_caused_by_a_license_replaces_it() -> None:
 
 
 def test_no_episode_exists_without_license_counters() -> None:
-    walk = Paced(KIND, [made.REF, made.CYCLES], package=[made.CEILING])
+    walk = RateStream(KIND, [made.REF, made.CYCLES], package=[made.CEILING])
     assert walk.go(5, ref=TSC, cycles=HZ, ceiling_hz=HZ).spans() == []

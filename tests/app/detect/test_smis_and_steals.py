@@ -6,7 +6,7 @@ import made
 import numpy as np
 import pytest
 from known_truths import bursts_of_steal
-from paced import S, Stepped
+from paced import S, SteppedDetector
 
 from perftop.detect.engine import GAP_NS
 from perftop.detect.stops import SMI_QUIET_NS, Smis, Steals
@@ -16,13 +16,13 @@ PAUSE = SMI_QUIET_NS // S
 SMI = made.counter("smi", "1", bits=32)
 
 
-class Walk(Stepped):
+class SmiSteps(SteppedDetector):
     def __init__(self) -> None:
         super().__init__()
         self.smis = Smis(SampleReader(made.hello([made.REF, SMI], cores=2)), self.detector)
 
     def go(self, count: float | list[float], *, samples: int = 1, ns: int = S,
-           spans: list[int] | None = None) -> Walk:  # fmt: skip
+           spans: list[int] | None = None) -> SmiSteps:  # fmt: skip
         """`spans`: samples that the row of each CPU covers; 0: not read."""
         for _ in range(samples):
             moved = np.broadcast_to(np.array(count, float), 4)
@@ -32,7 +32,7 @@ class Walk(Stepped):
 
 
 def test_an_episode_spans_its_smis_and_counts_them() -> None:
-    walk = Walk().go(0, samples=3).go(3).go(0, samples=4).go(2).go(0, samples=PAUSE)
+    walk = SmiSteps().go(0, samples=3).go(3).go(0, samples=4).go(2).go(0, samples=PAUSE)
     assert walk.spans() == [(3, 9)]
     (episode,) = walk.ended
     assert (episode.depth, episode.cpus) == (5, [0, 1, 2, 3])
@@ -41,13 +41,13 @@ def test_an_episode_spans_its_smis_and_counts_them() -> None:
 
 
 def test_an_smi_after_more_than_a_second_is_another_episode() -> None:
-    walk = Walk().go(1).go(0, samples=PAUSE - 1).go(1).go(0, samples=PAUSE).go(1)
+    walk = SmiSteps().go(1).go(0, samples=PAUSE - 1).go(1).go(0, samples=PAUSE).go(1)
     assert walk.spans() == [(0, PAUSE + 1), (2 * PAUSE + 1, None)]
     assert [e.depth for e in (*walk.ended, *walk.detector.running)] == [2, 1]
 
 
 def test_a_cpu_that_was_not_read_has_no_smis_of_its_own() -> None:
-    walk = Walk().go([1, 1, 1, 0], spans=[1, 1, 1, 0]).go(0, samples=6, spans=[1, 1, 1, 0])
+    walk = SmiSteps().go([1, 1, 1, 0], spans=[1, 1, 1, 0]).go(0, samples=6, spans=[1, 1, 1, 0])
     walk.go([0, 0, 0, 1], spans=[1, 1, 1, 8])
     assert walk.spans() == [(0, None)]
     assert walk.detector.running[0].cpus == [0, 1, 2, 3]
@@ -57,18 +57,20 @@ def test_a_cpu_that_was_not_read_has_no_smis_of_its_own() -> None:
 
 
 def test_the_start_after_unread_samples_is_the_earliest_possible() -> None:
-    assert Walk().go(0).go(0, samples=4, spans=[0] * 4).go(1, spans=[5] * 4).spans() == [(1, None)]
+    assert SmiSteps().go(0).go(0, samples=4, spans=[0] * 4).go(1, spans=[5] * 4).spans() == [
+        (1, None)
+    ]
 
 
 @pytest.mark.parametrize("ns", [GAP_NS + S, -S])
 def test_gaps_and_clock_jumps_end_an_episode_and_are_not_counted(ns: int) -> None:
-    walk = Walk().go(0).go(2, samples=2).go(50, ns=ns)
+    walk = SmiSteps().go(0).go(2, samples=2).go(50, ns=ns)
     assert walk.spans() == [(1, 3)]
     assert walk.ended[0].depth == 4
 
 
 def test_unknown_columns_are_not_counted() -> None:
-    assert Walk().go(float("nan"), samples=3).spans() == []
+    assert SmiSteps().go(float("nan"), samples=3).spans() == []
 
 
 # --- steal, in ticks of 10 ms
@@ -77,14 +79,14 @@ def test_unknown_columns_are_not_counted() -> None:
 NAN = float("nan")
 
 
-class TicksWalk(Stepped):
+class StealSteps(SteppedDetector):
     """Adds a number of ticks to the first CPU in each sample, and none to the other three."""
 
     def __init__(self) -> None:
         super().__init__()
         self.steals = Steals(SampleReader(made.hello(cores=2)), self.detector)
 
-    def go(self, *ticks: float, others: float = 0, ns: int = S) -> TicksWalk:
+    def go(self, *ticks: float, others: float = 0, ns: int = S) -> StealSteps:
         for n in ticks:
             stolen_s = np.array([n, *[others] * 3]) * 0.01
             self.ended += self.steals.step(stolen_s, *self.step_of(ns))
@@ -102,15 +104,15 @@ class TicksWalk(Stepped):
 def test_consecutive_ticks_are_one_episode(
     ticks: list[float], spans: list[tuple[int, int | None]]
 ) -> None:
-    assert TicksWalk().go(*ticks).spans() == spans
+    assert StealSteps().go(*ticks).spans() == spans
 
 
 def test_earlier_sparse_ticks_are_not_part_of_an_episode() -> None:
-    assert TicksWalk().go(1, 0, 0, 0, 1, 0, 0, 0, 4, 4).spans() == [(8, None)]
+    assert StealSteps().go(1, 0, 0, 0, 1, 0, 0, 0, 4, 4).spans() == [(8, None)]
 
 
 def test_depth_is_the_share_of_the_samples_within_the_episode() -> None:
-    walk = TicksWalk().go(0, 1, 4, 4, 4, 4, 1, *[0] * 8)
+    walk = StealSteps().go(0, 1, 4, 4, 4, 4, 1, *[0] * 8)
     assert walk.spans() == [(1, 7)]
     (episode,) = walk.ended
     assert episode.depth == pytest.approx(0.4)
@@ -120,18 +122,18 @@ def test_depth_is_the_share_of_the_samples_within_the_episode() -> None:
 
 
 def test_a_low_share_is_averaged_over_the_pauses_between_ticks() -> None:
-    (episode,) = TicksWalk().go(*[1, 0] * 20).detector.running
+    (episode,) = StealSteps().go(*[1, 0] * 20).detector.running
     assert episode.depth == pytest.approx(0.05)
 
 
 def test_a_pause_shorter_than_the_time_between_ticks_does_not_end_it() -> None:
-    walk = TicksWalk().go(3, 3, 0, 0, 0, 1)
+    walk = StealSteps().go(3, 3, 0, 0, 0, 1)
     assert walk.spans() == [(0, None)]
     assert walk.go(*[0] * 6).spans() == [(0, 6)]
 
 
 def test_steal_of_an_offline_cpu_ends_when_it_was_last_counted() -> None:
-    walk = TicksWalk().go(2, 2, 2).go(*[NAN] * (GAP_NS // S))
+    walk = StealSteps().go(2, 2, 2).go(*[NAN] * (GAP_NS // S))
     assert walk.spans() == [(0, None)]
     assert walk.go(NAN).spans() == [(0, 3)]
 

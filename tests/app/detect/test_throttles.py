@@ -6,7 +6,7 @@ from typing import Any
 
 import made
 import pytest
-from paced import IDLE, NS, STEAL, Paced, S
+from paced import IDLE, NS, STEAL, RateStream, S
 
 from perftop.detect.engine import PAUSE_NS
 from perftop.detect.stops import END, START
@@ -23,10 +23,10 @@ MODULATION = made.counter("modulation", "1", kind="gauge")
 CPU = [made.REF, made.CYCLES, IDLE, STEAL]
 
 
-def paced(*cpu: Any, **more: Any) -> Paced:
+def busy_stream(*cpu: Any, **more: Any) -> RateStream:
     """Two cores of two threads that are always busy, at their ceiling of 3 GHz."""
     package = [made.CEILING, *more.pop("package", ())]
-    walk = Paced(KIND, [*CPU, *cpu], package=package, **more)
+    walk = RateStream(KIND, [*CPU, *cpu], package=package, **more)
     return walk.go(4, ref=TSC, cycles=HZ, ceiling_hz=HZ)
 
 
@@ -35,7 +35,9 @@ def rates_while_halted(share: float) -> dict[str, Any]:
 
 
 def test_the_status_gives_the_length_and_the_cost_gives_the_depth() -> None:
-    walk = paced(package=[REASONS]).go(5, limit_reasons=[0, 0.9, 0], **rates_while_halted(0.25))
+    walk = busy_stream(package=[REASONS]).go(
+        5, limit_reasons=[0, 0.9, 0], **rates_while_halted(0.25)
+    )
     walk.go(PAUSE, limit_reasons=[0, 0, 0], **rates_while_halted(0))
     assert walk.spans() == [(4, 9)]
     (episode,) = walk.ended
@@ -46,14 +48,14 @@ def test_the_status_gives_the_length_and_the_cost_gives_the_depth() -> None:
 
 
 def test_the_threshold_to_continue_is_lower_than_the_one_to_begin() -> None:
-    assert paced(package=[REASONS]).go(5, limit_reasons=[0, 0.9 * START, 0]).spans() == []
-    walk = paced(package=[REASONS]).go(3, limit_reasons=[0, 1.5 * START, 0])
+    assert busy_stream(package=[REASONS]).go(5, limit_reasons=[0, 0.9 * START, 0]).spans() == []
+    walk = busy_stream(package=[REASONS]).go(3, limit_reasons=[0, 1.5 * START, 0])
     assert walk.go(3, limit_reasons=[0, 1.2 * END, 0]).spans() == [(4, None)]
     assert walk.go(PAUSE, limit_reasons=[0, 0.5 * END, 0]).spans() == [(4, 10)]
 
 
 def test_the_status_is_unknown_without_polls() -> None:
-    walk = paced(package=[REASONS]).go(4, limit_reasons=[0, 1, 0])
+    walk = busy_stream(package=[REASONS]).go(4, limit_reasons=[0, 1, 0])
     walk.go(4, limit_reasons_polls=0)
     assert walk.spans() == [(4, None)]
     walk.go(PAUSE, limit_reasons=[0, 0, 0], limit_reasons_polls=100)
@@ -61,7 +63,7 @@ def test_the_status_is_unknown_without_polls() -> None:
 
 
 def test_a_single_sample_is_not_an_episode() -> None:
-    walk = paced(package=[REASONS]).go(1, limit_reasons=[0, 1, 0])
+    walk = busy_stream(package=[REASONS]).go(1, limit_reasons=[0, 1, 0])
     assert walk.go(3, limit_reasons=[0, 0, 0]).spans() == []
 
 
@@ -79,7 +81,7 @@ def test_status_bits_name_the_cause_and_the_cpus(
 ) -> None:
     results: dict[str, Any] = {counter.key: rates}
     scope = "core" if counter is CORE else "package"
-    walk = paced(**{scope: [counter]}).go(4, **results)
+    walk = busy_stream(**{scope: [counter]}).go(4, **results)
     assert [(e.cause, e.cpus) for e in walk.running] == ([(cause, cpus)] if cause else [])
 
 
@@ -90,7 +92,9 @@ def test_status_bits_name_the_cause_and_the_cpus(
 def test_the_register_gives_the_depth_of_modulation_without_other_data(
     register: int, depth: float | None
 ) -> None:
-    walk = Paced(KIND, [made.CYCLES, MODULATION]).go(6, cycles=HZ, modulation=[0, register, 0, 0])
+    walk = RateStream(KIND, [made.CYCLES, MODULATION]).go(
+        6, cycles=HZ, modulation=[0, register, 0, 0]
+    )
     results = [(e.cause, e.cpus, e.depth) for e in walk.running]
     assert results == ([] if depth is None else [("modulation", [1, 3], depth)])
     for episode in walk.running:
@@ -99,26 +103,26 @@ def test_the_register_gives_the_depth_of_modulation_without_other_data(
 
 
 def test_depth_is_unknown_without_a_measure_of_cost() -> None:
-    walk = Paced(KIND, [made.CYCLES], package=[REASONS])
+    walk = RateStream(KIND, [made.CYCLES], package=[REASONS])
     walk.go(4, cycles=HZ, limit_reasons=[0, 1, 0])
     assert [e.depth for e in walk.running] == [None]
 
 
 def test_a_hot_package_with_a_clock_drop_is_not_a_throttle() -> None:
-    walk = paced(package=[REASONS]).go(4, limit_reasons=[0, 1, 0], cycles=0.8 * HZ)
+    walk = busy_stream(package=[REASONS]).go(4, limit_reasons=[0, 1, 0], cycles=0.8 * HZ)
     assert walk.spans() == []
     assert [e.cause for e in walk.session.detector.running] == ["thermal"]
 
 
 def test_a_power_limited_package_that_is_hot_at_times_is_not_a_throttle() -> None:
-    walk = paced(package=[REASONS]).go(4, limit_reasons=[0, 0.5, 1], cycles=0.8 * HZ)
+    walk = busy_stream(package=[REASONS]).go(4, limit_reasons=[0, 0.5, 1], cycles=0.8 * HZ)
     assert walk.spans() == []
     assert [e.cause for e in walk.session.detector.running] == ["power-pl1"]
 
 
 def test_idle_cores_are_not_a_throttle() -> None:
     rates: dict[str, Any] = {"ref": [TSC, 0, TSC, 0], "cycles": [0.8 * HZ, 0, 0.8 * HZ, 0]}
-    walk = Paced(KIND, CPU, package=[made.CEILING, REASONS])
+    walk = RateStream(KIND, CPU, package=[made.CEILING, REASONS])
     walk.go(4, ref=[TSC, 0] * 2, cycles=[HZ, 0] * 2, idle_s=[0, 1] * 2, ceiling_hz=HZ)
     walk.go(4, limit_reasons=[0, 1, 0], **rates)
     assert walk.spans() == []
@@ -126,7 +130,7 @@ def test_idle_cores_are_not_a_throttle() -> None:
 
 
 def test_a_drop_that_follows_replaces_the_throttle() -> None:
-    walk = paced(package=[REASONS]).go(4, limit_reasons=[0, 1, 0])
+    walk = busy_stream(package=[REASONS]).go(4, limit_reasons=[0, 1, 0])
     walk.go(4, cycles=0.8 * HZ).go(4, cycles=HZ)
     assert walk.spans() == [(4, 8), (12, None)]
 
@@ -134,7 +138,7 @@ def test_a_drop_that_follows_replaces_the_throttle() -> None:
 def test_edges_of_a_drop_are_not_a_throttle() -> None:
     """An edge takes a fifth of a sample: too short for a low clock, long enough for the polls to
     see heat."""
-    walk = paced(package=[REASONS]).go(1, limit_reasons=[0, 0.2, 0], cycles=0.96 * HZ)
+    walk = busy_stream(package=[REASONS]).go(1, limit_reasons=[0, 0.2, 0], cycles=0.96 * HZ)
     walk.go(3, limit_reasons=[0, 1, 0], cycles=0.8 * HZ)
     walk.go(1, limit_reasons=[0, 0.2, 0], cycles=0.98 * HZ)
     walk.go(3, limit_reasons=[0, 0, 0], cycles=HZ)
@@ -144,7 +148,7 @@ def test_edges_of_a_drop_are_not_a_throttle() -> None:
 
 def test_simultaneous_causes_are_separate_episodes() -> None:
     level = made.counter("license_1")
-    walk = paced(level, package=[REASONS]).go(
+    walk = busy_stream(level, package=[REASONS]).go(
         4, limit_reasons=[0, 1, 0], **rates_while_halted(0.05)
     )
     walk.go(4, license_1=[0.5 * HZ, 0, 0, 0]).go(4, limit_reasons=[0, 0, 0])
@@ -162,7 +166,7 @@ BOOKED = [made.counter(f"{scope}_throttled_s", "s", scale=NS) for scope in ("pac
 
 
 def test_throttle_time_counted_by_the_kernel_is_an_episode_of_that_length() -> None:
-    walk = paced(core=[BOOKED[1]]).go(20).go(1, core_throttled_s=[0, 12.0])
+    walk = busy_stream(core=[BOOKED[1]]).go(20).go(1, core_throttled_s=[0, 12.0])
     assert walk.spans() == [(13, 25)]
     (episode,) = walk.go(3, core_throttled_s=0).ended
     assert (episode.cpus, episode.cause, episode.depth) == ([1, 3], "thermal", None)
@@ -170,13 +174,13 @@ def test_throttle_time_counted_by_the_kernel_is_an_episode_of_that_length() -> N
 
 
 def test_a_package_and_its_cores_are_one_episode() -> None:
-    walk = paced(package=[BOOKED[0]], core=[BOOKED[1]])
+    walk = busy_stream(package=[BOOKED[0]], core=[BOOKED[1]])
     walk.go(20).go(1, package_throttled_s=10.0, core_throttled_s=12.0)
     assert [e.cpus for e in walk.ended] == [[0, 1, 2, 3]]
 
 
 def test_kernel_counts_add_no_throttle_during_a_drop_or_a_status() -> None:
-    walk = paced(core=[BOOKED[1]]).go(5, cycles=[0.8 * HZ, HZ] * 2).go(5, cycles=HZ)
+    walk = busy_stream(core=[BOOKED[1]]).go(5, cycles=[0.8 * HZ, HZ] * 2).go(5, cycles=HZ)
     assert [e.cpus for e in walk.go(1, core_throttled_s=10.0).ended] == [[1, 3]]
-    walk = paced(core=[BOOKED[1]], package=[REASONS]).go(5, limit_reasons=[0, 1, 0])
+    walk = busy_stream(core=[BOOKED[1]], package=[REASONS]).go(5, limit_reasons=[0, 1, 0])
     assert walk.go(1, core_throttled_s=5.0).spans() == [(4, None)]

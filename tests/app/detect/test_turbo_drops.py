@@ -11,7 +11,7 @@ import pytest
 from fakes import CpuLoad, Machine, observe
 from paced import S, spans
 from truths import SECOND, found_episodes, scripted
-from walked_clocks import HZ, Walk, drops_of_a_noisy_clock
+from walked_clocks import HZ, CoreClocks, drops_of_a_noisy_clock
 
 from perfprobe import wire
 from perfprobe.sources.sim.source import open_sim
@@ -33,7 +33,7 @@ NAN = float("nan")
 
 
 def test_an_episode_lasts_from_the_first_to_the_last_sample_that_shows_it() -> None:
-    walk = Walk().go(samples=3).go(0.2, samples=4).go(samples=PAUSE)
+    walk = CoreClocks().go(samples=3).go(0.2, samples=4).go(samples=PAUSE)
     assert spans(walk.ended) == [(3, 7)]
     (episode,) = walk.ended
     assert (episode.kind, episode.cpus) == ("turbo-drop", list(range(8)))
@@ -50,32 +50,32 @@ def test_an_episode_lasts_from_the_first_to_the_last_sample_that_shows_it() -> N
 def test_the_threshold_to_continue_is_lower_than_the_one_to_begin(
     first_depth: float, later_depth: float, expected_spans: list[tuple[int, int | None]]
 ) -> None:
-    walk = Walk().go().go(first_depth).go(later_depth, samples=PAUSE)
+    walk = CoreClocks().go().go(first_depth).go(later_depth, samples=PAUSE)
     assert spans([*walk.ended, *walk.running]) == expected_spans
 
 
 def test_a_deep_and_a_shallow_part_are_weighted_by_their_time() -> None:
-    walk = Walk().go(0.1, samples=3, ns=S).go(0.25, ns=2 * S).go(0.25)
+    walk = CoreClocks().go(0.1, samples=3, ns=S).go(0.25, ns=2 * S).go(0.25)
     assert walk.running[0].depth == pytest.approx(0.175 * HZ)
 
 
 def test_partial_first_and_last_samples_do_not_lower_the_depth() -> None:
-    walk = Walk().go().go(0.12).go(0.2, samples=2).go(0.07).go(samples=PAUSE)
+    walk = CoreClocks().go().go(0.12).go(0.2, samples=2).go(0.07).go(samples=PAUSE)
     assert spans(walk.ended) == [(1, 5)]
     assert walk.ended[0].depth == pytest.approx(0.2 * HZ)
     assert walk.ended[0].evidence["busy_hz"] == pytest.approx(0.8 * HZ)
-    two = Walk().go().go(0.12).go(0.16).go(samples=PAUSE)
+    two = CoreClocks().go().go(0.12).go(0.16).go(samples=PAUSE)
     assert two.ended[0].depth == pytest.approx(0.14 * HZ)
 
 
 def test_a_single_core_has_its_own_drop() -> None:
-    walk = Walk().go([0, 0.2, 0, 0.04], samples=2)
+    walk = CoreClocks().go([0, 0.2, 0, 0.04], samples=2)
     assert [e.cpus for e in walk.running] == [[1, 5]]
     assert walk.running[0].depth == pytest.approx(0.2 * HZ)
 
 
 def test_cores_that_drop_together_are_one_episode_without_the_other_cores() -> None:
-    walk = Walk().go([0.2, 0, 0, 0.3], samples=2)
+    walk = CoreClocks().go([0.2, 0, 0, 0.3], samples=2)
     assert [e.cpus for e in walk.running] == [[0, 3, 4, 7]]
     assert walk.running[0].depth == pytest.approx(0.25 * HZ)
     walk.go([0.2, 0.2, 0, 0.3])
@@ -87,7 +87,7 @@ def test_cores_that_drop_together_are_one_episode_without_the_other_cores() -> N
 def test_an_alternating_clock_is_one_episode() -> None:
     """A power controller alternates the clock; the share of the time below the ceiling is
     reported."""
-    walk = Walk().go(samples=3)
+    walk = CoreClocks().go(samples=3)
     for _ in range(20):
         walk.go(0.2, samples=2).go()
     assert walk.ended == []
@@ -97,30 +97,30 @@ def test_an_alternating_clock_is_one_episode() -> None:
     assert walk.detector.of_kind("turbo-drop") == []
     walk.go(samples=PAUSE)
     assert spans(walk.ended) == [(3, 62)]
-    assert "dropping_share" not in Walk().go(0.2, samples=9).running[0].evidence
+    assert "dropping_share" not in CoreClocks().go(0.2, samples=9).running[0].evidence
 
 
 def test_a_package_whose_cores_drop_one_sample_apart_is_one_episode() -> None:
-    walk = Walk().go().go([0.06, 0.045, 0.02, 0.045]).go(0.2, samples=3)
+    walk = CoreClocks().go().go([0.06, 0.045, 0.02, 0.045]).go(0.2, samples=3)
     assert spans(walk.running) == [(1, None)]
     assert walk.running[0].cpus == list(range(8))
 
 
 def test_cores_that_wake_up_in_a_dropped_package_join_its_episode() -> None:
-    walk = Walk().go(0.2, util=[1, 1, 1, 0], samples=4)
+    walk = CoreClocks().go(0.2, util=[1, 1, 1, 0], samples=4)
     assert walk.running[0].cpus == [0, 1, 2, 4, 5, 6]
     walk.go(0.2, samples=4)
     assert [e.cpus for e in walk.running] == [list(range(8))]
 
 
 def test_an_almost_idle_or_waking_core_is_ignored() -> None:
-    assert Walk().go(0.5, util=MIN_WORK / 2, samples=5).running == []
-    walk = Walk().go(util=0, samples=3).go(0.5, samples=2).go(samples=3)
+    assert CoreClocks().go(0.5, util=MIN_WORK / 2, samples=5).running == []
+    walk = CoreClocks().go(util=0, samples=3).go(0.5, samples=2).go(samples=3)
     assert walk.running == walk.ended == []
 
 
 def test_a_sample_that_also_covers_an_unread_one_is_ignored() -> None:
-    walk = Walk().go(util=[1, NAN, 1, 1]).go([0, 0.1, 0, 0]).go()
+    walk = CoreClocks().go(util=[1, NAN, 1, 1]).go([0, 0.1, 0, 0]).go()
     assert walk.running == walk.ended == []
 
 
@@ -128,13 +128,13 @@ def test_a_sample_that_also_covers_an_unread_one_is_ignored() -> None:
 def test_a_step_of_the_ceiling_is_not_a_drop(ceiling: float) -> None:
     """The clock may follow in the same sample or may have changed earlier."""
     follows = 1 - ceiling / HZ
-    walk = Walk().go(samples=2).go(ceiling=ceiling).go(follows, ceiling=ceiling, samples=3)
+    walk = CoreClocks().go(samples=2).go(ceiling=ceiling).go(follows, ceiling=ceiling, samples=3)
     walk.go(follows).go(samples=2)
     assert walk.running == walk.ended == []
 
 
 def test_a_clock_that_stays_low_when_the_ceiling_rises_is_a_drop() -> None:
-    walk = Walk().go(samples=2).go(ceiling=1.2 * HZ, samples=3)
+    walk = CoreClocks().go(samples=2).go(ceiling=1.2 * HZ, samples=3)
     assert spans(walk.running) == [(3, None)]
     assert walk.running[0].depth == pytest.approx(0.2 * HZ)
 
@@ -143,25 +143,25 @@ def test_a_clock_that_stays_low_when_the_ceiling_rises_is_a_drop() -> None:
 def test_samples_without_evidence_neither_begin_nor_end_an_episode(
     util: float, ceiling: float
 ) -> None:
-    walk = Walk().go(0.2, samples=2).go(samples=10, util=util, ceiling=ceiling)
+    walk = CoreClocks().go(0.2, samples=2).go(samples=10, util=util, ceiling=ceiling)
     assert spans(walk.running) == [(0, None)]
     walk.go(0.2, samples=4)
     assert spans(walk.running) == [(0, None)]
-    assert Walk().go(0.2, samples=10, util=util, ceiling=ceiling).running == []
+    assert CoreClocks().go(0.2, samples=10, util=util, ceiling=ceiling).running == []
 
 
 def test_an_episode_without_data_ends_at_its_last_sample() -> None:
     most = GAP_NS // S
-    walk = Walk().go(0.2, samples=2).go(util=NAN, samples=most)
+    walk = CoreClocks().go(0.2, samples=2).go(util=NAN, samples=most)
     assert spans(walk.running) == [(0, None)]
     assert spans(walk.go(util=NAN).ended) == [(0, 2)]
 
 
 def test_a_gap_in_the_stream_ends_an_episode_before_the_gap() -> None:
-    walk = Walk().go(0.2, samples=2).go(0.2, ns=GAP_NS + S)
+    walk = CoreClocks().go(0.2, samples=2).go(0.2, ns=GAP_NS + S)
     assert spans(walk.ended) == [(0, 2)]
     assert walk.running == []
-    assert spans(Walk().go(0.2, samples=2).go(0.2, ns=GAP_NS).running) == [(0, None)]
+    assert spans(CoreClocks().go(0.2, samples=2).go(0.2, ns=GAP_NS).running) == [(0, None)]
 
 
 def test_cores_of_different_types_do_not_hide_each_other() -> None:
@@ -181,11 +181,11 @@ def test_cores_of_different_types_do_not_hide_each_other() -> None:
 
 def test_a_core_that_ramps_up_after_waking_does_not_drop() -> None:
     """In samples of 10 ms, a ramp takes six; a drop that outlasts it counts."""
-    walk = Walk().go(util=0, samples=3)
+    walk = CoreClocks().go(util=0, samples=3)
     for depth in (0.6, 0.5, 0.4, 0.3, 0.2, 0.1):
         walk.go(depth, ns=S // 10)
     assert walk.go(ns=S // 10, samples=30).running == walk.ended == []
-    slow = Walk().go(util=0, samples=3).go(0.2, ns=S // 10, samples=40)
+    slow = CoreClocks().go(util=0, samples=3).go(0.2, ns=S // 10, samples=40)
     assert [e.start_ns for e in slow.running] == [3 * S + MIN_AWAKE_NS]
 
 
@@ -196,7 +196,7 @@ CAP = [made.gauge("max_hz")]
 
 
 def test_a_cap_below_the_turbo_ceiling_has_the_cause_policy() -> None:
-    walk = Walk(cpu=CAP).go(samples=2, max_hz=2e9).go(1 / 3, samples=4, max_hz=2e9)
+    walk = CoreClocks(cpu=CAP).go(samples=2, max_hz=2e9).go(1 / 3, samples=4, max_hz=2e9)
     (episode,) = walk.running
     assert (episode.cause, episode.confidence) == ("policy", "measured")
     assert episode.depth == pytest.approx(1e9)
@@ -205,16 +205,16 @@ def test_a_cap_below_the_turbo_ceiling_has_the_cause_policy() -> None:
 
 def test_a_cap_is_not_a_cause_if_the_clock_does_not_reach_it() -> None:
     """A clock below its cap is measured against the cap. A cap at the ceiling has no effect."""
-    walk = Walk(cpu=CAP).go(0.4, samples=4, max_hz=2e9)
+    walk = CoreClocks(cpu=CAP).go(0.4, samples=4, max_hz=2e9)
     (episode,) = walk.running
     assert episode.cause == "unknown"
     assert episode.depth == pytest.approx(0.2e9)
-    assert Walk(cpu=CAP).go(samples=4, max_hz=3.2e9).running == []
-    assert Walk(cpu=CAP).go(1 / 3 + 0.02, samples=4, max_hz=2e9).running == []
+    assert CoreClocks(cpu=CAP).go(samples=4, max_hz=3.2e9).running == []
+    assert CoreClocks(cpu=CAP).go(1 / 3 + 0.02, samples=4, max_hz=2e9).running == []
 
 
 def test_a_drop_below_a_cap_is_an_episode_of_its_own() -> None:
-    walk = Walk(cpu=CAP).go(1 / 3, samples=4, max_hz=2e9).go(0.36, samples=2, max_hz=2e9)
+    walk = CoreClocks(cpu=CAP).go(1 / 3, samples=4, max_hz=2e9).go(0.36, samples=2, max_hz=2e9)
     assert spans([*walk.ended, *walk.running]) == [(0, None)]
     walk.go(0.5, samples=3, max_hz=2e9).go(1 / 3, samples=2, max_hz=2e9)
     results = [(e.cause, e.start_ns // S, e.end_ns) for e in (*walk.ended, *walk.running)]
@@ -224,16 +224,16 @@ def test_a_drop_below_a_cap_is_an_episode_of_its_own() -> None:
 
 def test_only_capped_cores_have_the_cause_policy() -> None:
     caps = [2e9, 9e9, 9e9, 2e9] * 2
-    walk = Walk(cpu=CAP).go([1 / 3, 0.2, 0.2, 1 / 3], samples=3, max_hz=caps)
+    walk = CoreClocks(cpu=CAP).go([1 / 3, 0.2, 0.2, 1 / 3], samples=3, max_hz=caps)
     assert [(e.cause, e.cpus) for e in walk.running] == [
         ("unknown", [1, 2, 5, 6]), ("policy", [0, 3, 4, 7]),
     ]  # fmt: skip
 
 
 def test_active_cores_are_counted_as_last_read() -> None:
-    walk = Walk().go().go(0.2, samples=3).go(0.2, util=[NAN, 1, 1, 0.02])
+    walk = CoreClocks().go().go(0.2, samples=3).go(0.2, util=[NAN, 1, 1, 0.02])
     assert walk.running[0].evidence["active_cores"] == 3
-    partly = Walk().go(util=[1, 1, NAN, NAN]).go(0.2, samples=3, util=[1, 1, NAN, NAN])
+    partly = CoreClocks().go(util=[1, 1, NAN, NAN]).go(0.2, samples=3, util=[1, 1, NAN, NAN])
     assert partly.running[0].cpus == [0, 1, 4, 5]
     assert "active_cores" not in partly.running[0].evidence
     partly.reader.online[[2, 3, 6, 7]] = False
@@ -254,7 +254,7 @@ def test_suspect_rows_neither_begin_nor_end_an_episode() -> None:
 
 def test_a_core_without_a_known_ceiling_does_not_affect_others() -> None:
     does = {cpu: CpuLoad(alone=0.0) for cpu in range(8)}
-    machine = Machine(ceiling_hz=3.62e9, gone={3, 7}, does=does)
+    machine = Machine(ceiling_hz=3.62e9, gone={3, 7}, loads=does)
     rows = [dataclasses.replace(r, online=r.cpu not in {3, 7}) for r in machine.hello.topology]
     machine.hello = dataclasses.replace(machine.hello, topology=rows, cores=machine.hello.cores[:3])
     session = Session(machine.hello)
@@ -321,6 +321,6 @@ def with_raised_limit(hello: wire.Hello, message: Any, factor: float) -> Any:
 
 @pytest.mark.parametrize("noise", [0.002, 0.02])
 def test_a_noisy_clock_must_drop_by_more_than_its_noise(noise: float) -> None:
-    detected_count, false_count = drops_of_a_noisy_clock(noise, spells=8)
+    detected_count, false_count = drops_of_a_noisy_clock(noise, rounds=8)
     assert detected_count == 8
     assert false_count <= 1

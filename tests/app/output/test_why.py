@@ -453,7 +453,7 @@ def test_wake_up_waits_on_idle_cpus_are_exits_of_idle_states(
     util: float, switches: int, sentence: str, confidence: str
 ) -> None:
     machine = Machine(cores=2)
-    machine.does = dict.fromkeys(range(4), CpuLoad(util=util))
+    machine.loads = dict.fromkeys(range(4), CpuLoad(util=util))
     machine.hello.settings["deepest_idle_state"] = "C6, 170 µs"
     result = waits({(1, 1): replace(BLOCKED[1, 1], switches=switches)}, machine=machine)
     assert (result.text, result.confidence) == (sentence, confidence)
@@ -567,7 +567,7 @@ def test_a_job_limited_to_few_cpus_gets_its_mask(
     details: dict[str, dict[str, object]], busy: float, pieces: list[str], hint: str
 ) -> None:
     machine = Machine(cores=2)
-    machine.does = {0: CpuLoad(util=1.0)} | dict.fromkeys((1, 2, 3), CpuLoad(util=busy))
+    machine.loads = {0: CpuLoad(util=1.0)} | dict.fromkeys((1, 2, 3), CpuLoad(util=busy))
     result = waits(PINNED, details=details, machine=machine)
     assert result.text == "2 threads of job (a, b) wait for each other on CPU 0"
     assert [piece for piece in result.evidence if "CPU" in piece] == pieces
@@ -708,7 +708,7 @@ def test_interrupts_on_the_cpus_of_a_job_are_not_ruled_out_at_several_percent(
 ) -> None:
     """Only one of four CPUs has interrupts, and the job runs on it."""
     machine = Machine(cores=2, changes={"watch": watch})
-    machine.does = {1: CpuLoad(util=0.9, hz=3.2e9, irq=irq)}
+    machine.loads = {1: CpuLoad(util=0.9, hz=3.2e9, irq=irq)}
     session = Session(machine.hello)
     session.start_accounts()
     frames = []
@@ -730,7 +730,7 @@ def session_in_kernel(settings: dict[str, str], *, util: float, kernel: float) -
     """Returns a session of 3 s of a machine with four CPUs. `kernel`: the share of their busy time
     that they spend in the kernel."""
     machine = Machine(cores=2, changes={"settings": settings})
-    machine.does = dict.fromkeys(range(4), CpuLoad(util=util, hz=3.2e9, kernel=kernel))
+    machine.loads = dict.fromkeys(range(4), CpuLoad(util=util, hz=3.2e9, kernel=kernel))
     session = Session(machine.hello)
     session.start_accounts()
     session_of(session, [machine.frame(seq) for seq in range(30)])
@@ -857,7 +857,7 @@ def test_slow_memory_is_a_clue(
     uncore_ghz: tuple[float, float] | None, clue_text: list[str],
 ) -> None:  # fmt: skip
     machine = Machine(cores=2)
-    machine.does = dict.fromkeys(range(4), CpuLoad(util=util))
+    machine.loads = dict.fromkeys(range(4), CpuLoad(util=util))
     session: Session = sampled(machine)[0]
     keys = "memory_bytes_per_s", "local_bytes_per_s"
     caches = {k: np.array([gb * 1e9]) for k, gb in zip(keys, caches_gb or (), strict=False)}

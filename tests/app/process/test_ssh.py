@@ -16,7 +16,7 @@ from pathlib import Path
 
 import fake_ssh
 import pytest
-from command import lines, run, runs_here
+from command import lines, run, run_in_process
 from hypothesis import given
 from hypothesis import strategies as st
 from nights import cases_by_day
@@ -44,7 +44,7 @@ def test_a_host_name_that_looks_like_an_option_is_refused(name: str) -> None:
     with pytest.raises(Failed, match="--host") as caught:
         ssh_command(name, [])
     assert caught.value.status == 2
-    assert runs_here("stat", f"--host={name}", "-n1").returncode == 2
+    assert run_in_process("stat", f"--host={name}", "-n1").returncode == 2
 
 
 def test_the_remote_shell_expands_the_home_directory() -> None:
@@ -67,7 +67,7 @@ def test_all_failing_steps_have_a_message(
     hosts: fake_ssh.Hosts, verb: str, behaviour: str, step: str, fix: str
 ) -> None:
     hosts.set("n7", behaviour)
-    result = runs_here(verb, "--host", "n7")
+    result = run_in_process(verb, "--host", "n7")
     assert result.returncode == 3
     with pytest.raises(Failed, match=f"{step}.*{fix}"):
         raise Failed(result.stderr)
@@ -81,7 +81,7 @@ def test_sudo_applies_to_the_remote_machine(
     hosts: fake_ssh.Hosts, behaviour: str, text: str
 ) -> None:
     hosts.set("n7", behaviour)
-    result = runs_here("stat", "--host", "n7", "--sudo")
+    result = run_in_process("stat", "--host", "n7", "--sudo")
     assert result.returncode == 3
     with pytest.raises(Failed, match=f"n7: {text}"):
         raise Failed(result.stderr)
@@ -90,7 +90,7 @@ def test_sudo_applies_to_the_remote_machine(
 def test_stat_reads_another_machine(hosts: fake_ssh.Hosts) -> None:
     hosts.set("me@n7", "run sim:idle,cpus=4,speed=20")
     events = "branches,cache-misses:u"
-    result = runs_here("stat", "--host", "me@n7", "--json", "-n", "2", "-e", events)
+    result = run_in_process("stat", "--host", "me@n7", "--json", "-n", "2", "-e", events)
     assert result.returncode == 0, result.stderr
     assert all(cpu["e.cache-misses:u"] is not None
                for cpu in lines(result.stdout, "interval")[-1]["cpus"])  # fmt: skip
@@ -103,18 +103,18 @@ def test_stat_reads_another_machine(hosts: fake_ssh.Hosts) -> None:
     "verb", cases_by_day(["topology", "doctor", "timers"], ["topology", "doctor"])
 )
 def test_machine_verbs_ask_the_remote_machine(hosts: fake_ssh.Hosts, verb: str) -> None:
-    result = runs_here(verb, "--host", "n7", "--json")
+    result = run_in_process(verb, "--host", "n7", "--json")
     assert result.returncode == 0, result.stderr
     assert len(hosts.pids("n7")) == 1
 
 
 def test_remote_without_a_host_is_a_usage_error() -> None:
-    assert runs_here("stat", "--remote", "/x", "-n1").returncode == 2
+    assert run_in_process("stat", "--remote", "/x", "-n1").returncode == 2
 
 
 def test_output_of_a_shell_startup_file_is_reported(hosts: fake_ssh.Hosts) -> None:
     hosts.set("n7", "banner")
-    result = runs_here("stat", "--host", "n7", "-n1")
+    result = run_in_process("stat", "--host", "n7", "-n1")
     assert result.returncode == 3
     assert "start file" in result.stderr
 

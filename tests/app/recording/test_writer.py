@@ -16,7 +16,7 @@ from pathlib import Path
 import made
 import pytest
 import simulated
-from command import argv, python, runs_here
+from command import argv, python, run_in_process
 from nights import cases_by_day
 from waiting import MAX_WAIT_S, wait_for
 
@@ -77,7 +77,7 @@ def wait_for_end(process: subprocess.Popen[str]) -> tuple[int, str]:
 
 def test_a_short_recording_has_all_samples(tmp_path: Path) -> None:
     path = tmp_path / "a"
-    process = runs_here("record", "-o", str(path), *SOURCE, "--duration", "600ms")
+    process = run_in_process("record", "-o", str(path), *SOURCE, "--duration", "600ms")
     assert (process.returncode, process.stdout) == (0, "")
     assert (
         process.stderr
@@ -121,13 +121,15 @@ def test_a_signal_sets_marks(tmp_path: Path) -> None:
 def test_existing_files_are_replaced_with_force_only(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_text("precious")
-    result = runs_here("record", "-o", str(path), *SOURCE, "--duration", "200ms")
+    result = run_in_process("record", "-o", str(path), *SOURCE, "--duration", "200ms")
     assert (result.returncode, result.stderr) == (
         1, f"perftop: {path} exists already; --force replaces it\n")  # fmt: skip
     assert path.read_text() == "precious"
     path.chmod(0o644)
     assert (
-        runs_here("record", "-o", str(path), *SOURCE, "--duration", "200ms", "--force").returncode
+        run_in_process(
+            "record", "-o", str(path), *SOURCE, "--duration", "200ms", "--force"
+        ).returncode
         == 0
     )
     assert frames(read(path)[0])
@@ -186,7 +188,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 def test_a_disk_that_fills_up_is_reported(small_disk: Path) -> None:
     path = small_disk / "a"
-    process = runs_here("record", "-o", str(path), "--source", f"{SOURCE[1]},speed=max")
+    process = run_in_process("record", "-o", str(path), "--source", f"{SOURCE[1]},speed=max")
     assert process.returncode == 1
     assert "No space left on device" in process.stderr
     result, damage = read(path)
@@ -247,7 +249,9 @@ def test_a_recording_ends_when_its_probe_ends(tmp_path: Path) -> None:
 
 
 def test_no_file_remains_if_the_probe_cannot_start(tmp_path: Path) -> None:
-    result = runs_here("record", "-o", str(tmp_path / "a"), "--source", "sim:nothing-like-that")
+    result = run_in_process(
+        "record", "-o", str(tmp_path / "a"), "--source", "sim:nothing-like-that"
+    )
     assert result.returncode != 0
     assert "sim" in result.stderr
     assert not list(tmp_path.iterdir())

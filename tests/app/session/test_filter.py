@@ -44,7 +44,7 @@ def machine() -> Machine:
         2: CpuLoad(util=0.0),
         6: CpuLoad(util=0.5, alone=0.5),
     }
-    return Machine(does=does, broken={3, 7}, changes=changes)
+    return Machine(loads=does, broken={3, 7}, changes=changes)
 
 
 def session(records: dict[str, Any] | None = None) -> tuple[Session, Interval]:
@@ -212,7 +212,7 @@ def test_a_new_core_is_unknown_in_earlier_intervals() -> None:
     """An older interval also does not know the positions of its cores among the current ones."""
     rows = made.topology(3, 1)
     rows[1] = Cpu(1, online=False)
-    three = Machine(3, 1, does={1: CpuLoad(alone=0.0)}, changes={"topology": rows})
+    three = Machine(3, 1, loads={1: CpuLoad(alone=0.0)}, changes={"topology": rows})
     three.hello = dataclasses.replace(three.hello, cores=[[0], [2]])
     later, interval = fakes.observe(three)
     assert cpus("lp0=50", later, interval) == "0,2"

@@ -170,7 +170,7 @@ def test_cores_are_found_by_their_cpus() -> None:
         1: CpuLoad(0.2),
         5: CpuLoad(0.2),
     }
-    machine = Machine(cores=4, does=does)
+    machine = Machine(cores=4, loads=does)
     history = recorded_history(machine.hello, [machine.frame(seq) for seq in range(5)])
     result = history.states([[1, 5], [0, 4], [77]], bins(0, 4, 2))
     np.testing.assert_allclose(result[1, 1], [0.1, 0.5, 0, 0.4], atol=1e-6)
@@ -209,7 +209,7 @@ def test_a_ceiling_is_weighted_by_time() -> None:
 
 @pytest.mark.parametrize("gone", [0, 1])
 def test_a_core_that_was_single_is_found_by_any_of_its_cpus(gone: int) -> None:
-    machine = Machine(cores=1, does={0: CpuLoad(0.5), 1: CpuLoad(0.5)})
+    machine = Machine(cores=1, loads={0: CpuLoad(0.5), 1: CpuLoad(0.5)})
     machine.gone.add(gone)
     off = wire.Note("hotplug", 1, data={"cpu": gone, "online": False})
     history = recorded_history(machine.hello, [off, *(machine.frame(seq) for seq in range(3))])
@@ -218,7 +218,7 @@ def test_a_core_that_was_single_is_found_by_any_of_its_cpus(gone: int) -> None:
 
 
 def test_states_are_unknown_without_a_counter() -> None:
-    machine = Machine(cores=2, split=False, does={0: CpuLoad(0.75), 2: CpuLoad(0.5)})
+    machine = Machine(cores=2, split=False, loads={0: CpuLoad(0.75), 2: CpuLoad(0.5)})
     history = recorded_history(machine.hello, [machine.frame(seq) for seq in range(5)])
     assert np.isnan(history.states([[1, 3], [0, 2]], bins(0, 4))).all()
 

@@ -151,7 +151,7 @@ def test_the_number_of_kept_threads_is_limited(monkeypatch: pytest.MonkeyPatch) 
 
 def test_the_summary_separates_the_cpus_of_the_job() -> None:
     does = {cpu: CpuLoad(0.2 * (cpu + 1)) for cpu in range(4)}
-    session, _ = observe(Machine(cores=2, does=does), 20)
+    session, _ = observe(Machine(cores=2, loads=does), 20)
     job = WatchedThreads()
     job.add_record((101, 101, 1, 0))
     line = run_summary.summary_line(session, {}, 2.0, None, job.add_record((101, 101, 1, 100)))

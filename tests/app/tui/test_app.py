@@ -138,7 +138,7 @@ async def test_the_requested_batches_end_with_intervals() -> None:
 async def test_the_order_does_not_change_the_selected_core() -> None:
     does = {cpu: CpuLoad(cpu / 100) for cpu in range(64)} | {5: CpuLoad(0.9, 1.5e9)}
 
-    async with running_app(Machine(cores=32, does=does), (240, 24)) as run:
+    async with running_app(Machine(cores=32, loads=does), (240, 24)) as run:
         await run.pilot.press(*["down"] * 7)
         for order in ("CPU number", "worst first", "topology"):
             await run.pilot.press("o")
@@ -158,9 +158,9 @@ async def test_pausing_freezes_values_but_not_sampling() -> None:
 
     async with running_app(m) as run:
         await run.pilot.press("space")
-        await run.sees("PAUSED 22:13:20.1")
+        await run.wait_for_text("PAUSED 22:13:20.1")
         before = run.text()
-        m.does = {cpu: CpuLoad(0.9) for cpu in range(8)}
+        m.loads = {cpu: CpuLoad(0.9) for cpu in range(8)}
         await run.intervals(3)
         assert run.text() == before
         await run.pilot.press("space")
@@ -175,7 +175,7 @@ async def test_the_interval_changes_in_steps_and_is_at_least_a_sample() -> None:
             await run.pilot.press(key)
             intervals_ms.append(run.source.status.interval_ns // 1_000_000)
         assert intervals_ms == [500, 1000, 500, 200, 100, 100]
-        await run.sees("every 100 ms, sampled 100 ms")
+        await run.wait_for_text("every 100 ms, sampled 100 ms")
 
 
 async def test_a_dead_probe_leaves_the_last_values_on_the_screen() -> None:
@@ -184,10 +184,10 @@ async def test_a_dead_probe_leaves_the_last_values_on_the_screen() -> None:
         before = [line for line in run.text() if "lmp 4000" in line]
         vivid = colour(run)
         run.feed.die("the probe ended by signal 9 without an error message")
-        await run.sees(
+        await run.wait_for_text(
             "▼ the probe ended by signal 9 without an error message · these are the last numbers"
         )
-        await run.sees("DEAD")
+        await run.wait_for_text("DEAD")
         assert [line for line in run.text() if "lmp 4000" in line] == before
         assert vivid > 100
         assert colour(run) < 40  # the colours are grey, because the values are no longer updated
@@ -282,7 +282,7 @@ async def test_a_mark_is_reported_with_its_time_until_the_next_key() -> None:
             lambda: run.source.status.notice.startswith('marked "warm" at '), "the mark"
         )
         output = run.source.status.notice
-        await run.sees(output)
+        await run.wait_for_text(output)
         await run.pilot.press("down")
         assert run.source.status.notice == ""
         assert not run.has(output)
@@ -297,7 +297,7 @@ async def test_the_last_episode_is_reported_as_such(keys: list[str], message: st
     async with running_app(Machine()) as run:
         await run.intervals(4)
         await run.pilot.press(*keys)
-        await run.sees(message)
+        await run.wait_for_text(message)
         await run.pilot.click(offset=(0, 20))
         await until_true(lambda: run.source.status.notice == "", "a click removes the message, too")
 
@@ -316,7 +316,7 @@ async def test_a_broken_link_is_shown_until_it_is_restored() -> None:
 
     async with running_app(Machine(), link=lambda: link) as run:
         link.set_down("n7: connection: refused")
-        await run.sees("NO LINK FOR 0 s")
+        await run.wait_for_text("NO LINK FOR 0 s")
         assert run.has("n7: connection: refused")
         assert run.source.interval is not None, "the last values are kept"
         link.set_up()
@@ -332,7 +332,7 @@ async def test_a_restarted_machine_starts_a_new_session() -> None:
         run.feed.send(later)
         run.feed.seq = 0
         run.feed.frames(4)
-        await run.sees("was restarted")
+        await run.wait_for_text("was restarted")
         await until_true(lambda: run.seq() >= 1, "numbers of the new session")
         assert not run.source.paused
         await run.pilot.press("2", "3", "4", "5", "1")

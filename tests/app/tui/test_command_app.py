@@ -15,7 +15,7 @@ from unittest.mock import Mock
 import pytest
 from fakes import Feed, Machine
 from make import stopped
-from playing import BIG, INTERVAL_NS, Run
+from playing import BIG_SCREEN, INTERVAL_NS, Run
 from waiting import MAX_WAIT_S, until_true
 
 from perftop.base import errors
@@ -80,7 +80,7 @@ async def running(tty: JobTerminal, size: tuple[int, int]) -> AsyncIterator[Comm
 
 @asynccontextmanager
 async def around(
-    script: str, size: tuple[int, int] = BIG, *, interrupted: bool = False
+    script: str, size: tuple[int, int] = BIG_SCREEN, *, interrupted: bool = False
 ) -> AsyncIterator[CommandRun]:
     """`interrupted`: the command is ended by Ctrl-C."""
     with JobTerminal(["sh", "-c", script], size[0], size[1]) as tty:

@@ -163,16 +163,16 @@ async def test_notes_are_in_blank_rows_and_have_no_other_effect(
             x, below = mine.index("╭"), lines[lines.index(mine) + 1]
             assert below[x:].startswith(("what happened", "3 time"))
         await run.pilot.press("w", "escape")
-        await run.sees("2 of 3")
+        await run.wait_for_text("2 of 3")
         await run.pilot.press("n")
-        await run.sees("3 of 3")
+        await run.wait_for_text("3 of 3")
         await run.pilot.press("3", "1")
         assert not run.has("of 3  ")
 
 
 async def test_notes_end_in_any_order_and_esc_ends_all() -> None:
     async with running_app(Machine(), size=(160, 50), tour=True) as run:
-        await run.sees("1 of 3")
+        await run.wait_for_text("1 of 3")
         await run.pilot.press("3", "1")
         assert run.has("1 of 3")
         assert run.has("2 of 3")

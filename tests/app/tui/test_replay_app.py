@@ -58,7 +58,7 @@ async def test_a_recording_plays_at_its_own_pace_and_shows_its_position(path: Pa
         assert viewer.at_s == 0.1  # the first sample: it plays from the start
         assert "· 0:00/1:40 · ×1" in viewer.header
         await viewer.wait(5.0)
-        await viewer.comes_to(5.1)
+        await viewer.wait_until(5.1)
         assert "· 0:05/1:40 · ×1" in viewer.header
         assert all(map(viewer.has, ("space pause", "{ } speed", "n next episode")))
 
@@ -66,30 +66,32 @@ async def test_a_recording_plays_at_its_own_pace_and_shows_its_position(path: Pa
 async def test_pausing_stops_a_replay_and_resuming_continues_it(path: Path) -> None:
     async with viewing(path) as viewer:
         await viewer.wait(3.0)
-        await viewer.comes_to(3.1)
+        await viewer.wait_until(3.1)
         await viewer.press("space")
-        await viewer.sees("· paused")
+        await viewer.wait_for_text("· paused")
         await viewer.wait(60.0)
         await viewer.pilot.pause(0.15)
         assert viewer.at_s == pytest.approx(3.1)
         assert viewer.has("space play")
         await viewer.press("space")
         await viewer.wait(1.0)
-        await viewer.comes_to(4.1)
+        await viewer.wait_until(4.1)
 
 
 async def test_the_speed_can_be_changed(path: Path) -> None:
     async with viewing(path) as viewer:
         await viewer.press("right_curly_bracket", "right_curly_bracket")
         await viewer.wait(2.0)
-        await viewer.comes_to(8.1)
+        await viewer.wait_until(8.1)
         assert "×4" in viewer.header
         await viewer.press(*["left_curly_bracket"] * 9)  # the speed cannot be lower
         await viewer.wait(8.0)
-        await viewer.comes_to(10.1)
+        await viewer.wait_until(10.1)
         assert "×0.25" in viewer.header
         await viewer.press(*["right_curly_bracket"] * 20)
-        await viewer.sees("· end")  # the replay is as fast as possible, independent of the clock
+        await viewer.wait_for_text(
+            "· end"
+        )  # the replay is as fast as possible, independent of the clock
         assert viewer.at_s == 100.0
 
 
@@ -108,7 +110,7 @@ async def test_keys_go_to_the_start_and_the_end(path: Path) -> None:
         assert "1:40/1:40 · end" in viewer.header
         await viewer.press("right", to_s=100.0)
         await viewer.press("space")
-        await viewer.sees("end of recording")
+        await viewer.wait_for_text("end of recording")
         await viewer.press("left", to_s=99.9)
         await viewer.press("0", to_s=0.1)
         await viewer.press("ctrl+end", to_s=100.0)
@@ -121,10 +123,10 @@ async def test_jumps_are_limited_to_the_recording(path: Path) -> None:
     async with viewing(path) as viewer:
         await viewer.press("space")
         await jump(viewer, "+75s")  # a time after everything that was read so far
-        await viewer.comes_to(75.1)
+        await viewer.wait_until(75.1)
         assert "1:15/1:40 · paused" in viewer.header
         await jump(viewer, "-60.5s")
-        await viewer.comes_to(14.6)
+        await viewer.wait_until(14.6)
         await viewer.press("J", *"+5m")
         words = viewer.app.screen.query_one("#prompt-words", Static)
         await until_true(
@@ -156,14 +158,14 @@ async def test_marks_are_found_in_read_and_unread_parts(path: Path) -> None:
         await viewer.press("n", to_s=12.0)
         await viewer.press("n", to_s=80.0)
         await viewer.press("n")
-        await viewer.sees("no episode or mark after this moment")
-        await viewer.comes_to(80.0)
+        await viewer.wait_for_text("no episode or mark after this moment")
+        await viewer.wait_until(80.0)
         await viewer.press("N", to_s=12.0)
         await viewer.press("dollar_sign", to_s=100.0)
         await viewer.press("N", to_s=80.0)
         await viewer.press("N", to_s=12.0)
         await viewer.press("N")
-        await viewer.sees("no episode or mark before this moment")
+        await viewer.wait_for_text("no episode or mark before this moment")
 
 
 def digest(path: Path) -> bytes:
@@ -176,7 +178,7 @@ async def test_a_new_mark_can_be_visited_and_the_file_does_not_change(path: Path
     async with viewing(path) as viewer:
         await viewer.press("space", "J", *"+50s", "enter", to_s=50.1)
         await viewer.press("m", *"here", "enter")
-        await viewer.sees("the file does not change")
+        await viewer.wait_for_text("the file does not change")
         for end, key in (("dollar_sign", "N"), ("0", "n")):
             await viewer.press(end, to_s=100.0 if end != "0" else 0.1)
             await viewer.press(key, to_s=80.0 if key == "N" else 12.0)
@@ -204,7 +206,7 @@ async def test_an_episode_is_listed_completely_from_any_position(
 ) -> None:
     async with viewing(recording_with_offline_cpu) as viewer:
         await viewer.press("space", start, *(("+", *"80s", "enter") if start == "J" else ()))
-        await viewer.comes_to(80.1 if start == "J" else 0.1)
+        await viewer.wait_until(80.1 if start == "J" else 0.1)
         await until_true(lambda: not viewer.source.indexing, "all episodes of the file")
         await viewer.press("5")
         await viewer.pilot.pause()
@@ -230,7 +232,7 @@ async def test_the_header_shows_the_progress_of_finding_episodes(
 
     async with viewing(path) as viewer:
         await half.wait()
-        await viewer.sees("finding episodes 50 %")
+        await viewer.wait_for_text("finding episodes 50 %")
         rest.set()
         await until_true(lambda: "finding" not in viewer.header, "the end of it")
 
@@ -244,10 +246,10 @@ async def test_a_cancelled_search_does_not_change_the_position(path: Path) -> No
             await release.wait()
 
         viewer.source.start_seek(lambda: forever(0))
-        await viewer.sees("seeking 0:12")
+        await viewer.wait_for_text("seeking 0:12")
         await viewer.press("space")
-        await viewer.sees("· paused")
-        await viewer.comes_to(12.0)
+        await viewer.wait_for_text("· paused")
+        await viewer.wait_until(12.0)
 
 
 def remaining_files(directory: Path) -> list[Path]:
@@ -286,7 +288,7 @@ async def test_a_cut_file_is_reported_and_ends_with_its_last_complete_frame(
 
     async with viewing(cut, size) as viewer:
         await viewer.wait(1.0)
-        await viewer.sees("the recording is cut at byte")
+        await viewer.wait_for_text("the recording is cut at byte")
         await viewer.press("dollar_sign")
         await until_true(lambda: "end" in viewer.header, "the end")
         assert 40 < viewer.at_s < 60

@@ -138,7 +138,7 @@ def test_the_recording_is_never_overwritten(path: Path) -> None:
     link.hardlink_to(path)
     with pytest.raises(Failed, match="cannot be the output"):
         export_file(path, link, "csv", "--force")
-    result = command.runs_here("why", str(path), "-o", str(link), "--force")
+    result = command.run_in_process("why", str(path), "-o", str(link), "--force")
     assert (result.returncode, "cannot be the output" in result.stderr) == (2, True)
     assert path.read_bytes() == before
 

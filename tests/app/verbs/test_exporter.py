@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from command import argv, children, runs_here
+from command import argv, children, run_in_process
 from exported import messages
 from nights import cases_by_day
 from scraped import series
@@ -68,7 +68,7 @@ def test_an_inherited_socket_is_used(tmp_path: Path) -> None:
 
 
 def test_a_missing_source_ends_with_status_3(tmp_path: Path) -> None:
-    result = runs_here("exporter", "--listen", f"unix:{tmp_path / 's'}", "--source", "msr",
+    result = run_in_process("exporter", "--listen", f"unix:{tmp_path / 's'}", "--source", "msr",
                 "--sysroot", str(tmp_path))  # fmt: skip
     assert result.returncode == 3
     assert not (tmp_path / "s").exists()
@@ -117,10 +117,10 @@ def test_a_text_file_is_written_for_node_exporter(tmp_path: Path) -> None:
 
 
 def test_an_unwritable_text_file_ends_the_exporter(tmp_path: Path) -> None:
-    result = runs_here("exporter", *SIM, "--textfile", str(tmp_path / "no" / "x.prom"))
+    result = run_in_process("exporter", *SIM, "--textfile", str(tmp_path / "no" / "x.prom"))
     assert result.returncode == 1
     assert "cannot write" in result.stderr
-    assert runs_here("exporter", *SIM, "--textfile", str(tmp_path)).returncode == 1
+    assert run_in_process("exporter", *SIM, "--textfile", str(tmp_path)).returncode == 1
 
 
 # --- addresses

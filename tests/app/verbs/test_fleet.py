@@ -55,7 +55,7 @@ def test_all_machines_have_a_line_and_silent_ones_a_reason(
     hosts = fake_ssh.install(tmp_path, monkeypatch)
     hosts.set("n1", "run sim:steady,cpus=4")
     hosts.set("n2", "refused")
-    result = command.runs_here("fleet", "n1", "n2", "--json", "-n", "2", "-i", "100ms")
+    result = command.run_in_process("fleet", "n1", "n2", "--json", "-n", "2", "-i", "100ms")
     assert result.returncode == 0, result.stderr
     lines = [json.loads(line) for line in result.stdout.splitlines()]
     assert [line["machine"] for line in lines if line["type"] == "machine"] == ["n2", "n1"] * 2
@@ -146,7 +146,7 @@ START = 1_700_000_000
 
 def write_recording(directory: Path, name: str, util: float, begins_s: int, seconds: int) -> None:
     """A recording of ten samples a second that starts `begins_s` after START."""
-    machine = FakeMachine(cores=2, does={cpu: CpuLoad(util=util) for cpu in range(4)})
+    machine = FakeMachine(cores=2, loads={cpu: CpuLoad(util=util) for cpu in range(4)})
     hello = dataclasses.replace(machine.hello, wall_ns=(START + begins_s) * 10**9, raw_ns=0)
     with (directory / f"{name}.perftop").open("wb") as file:
         recorder = Recorder(file.write, hello)
@@ -211,7 +211,7 @@ async def test_a_file_name_that_starts_with_a_dash_is_not_opened_as_an_option(
 
 
 def test_lines_report_whether_a_machine_responds(night: Path) -> None:
-    result = command.runs_here("fleet", str(night), "--json", "-n", "1")
+    result = command.run_in_process("fleet", str(night), "--json", "-n", "1")
     lines = [json.loads(line) for line in result.stdout.splitlines()]
     assert {line["machine"]: line["answers"] for line in lines} == {"n1": True, "n2": False}
 

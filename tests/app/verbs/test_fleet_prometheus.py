@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import runs_here
+from command import run_in_process
 from scraping import exporter, start_prometheus
 from waiting import MAX_WAIT_S, until_true, wait_for
 
@@ -269,7 +269,7 @@ def test_any_response_of_a_server_is_displayed_or_refused(
     displayed_count = 0
     for seed in range(25):
         with server_address(random_answer(random.Random(seed))) as url:
-            result = runs_here("fleet", "--prometheus", url, "--json", "-n", "1")
+            result = run_in_process("fleet", "--prometheus", url, "--json", "-n", "1")
         assert result.returncode in {0, 1}, result.stderr
         assert "internal error" not in result.stderr
         assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f]", result.stdout + result.stderr)

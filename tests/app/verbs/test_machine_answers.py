@@ -142,10 +142,10 @@ def test_a_terminal_that_supports_only_ascii_gets_ascii() -> None:
 
 
 def test_the_doctor_reports_on_this_machine() -> None:
-    result = command.runs_here("doctor")
+    result = command.run_in_process("doctor")
     assert (result.returncode, result.stderr) == (0, "")
     assert "perf counters" in result.stdout
-    answer = json.loads(command.runs_here("doctor", "--json").stdout)
+    answer = json.loads(command.run_in_process("doctor", "--json").stdout)
     assert {check["what"] for check in answer["checks"]} >= {"perf counters", "MSRs", "clock"}
     assert answer["source"] in {"os", "perf"}
 
@@ -251,7 +251,7 @@ def test_timers_of_a_single_cpu_are_printed() -> None:
 
 
 def test_timers_of_this_machine_are_printed() -> None:
-    result = command.runs_here("timers", "--json")
+    result = command.run_in_process("timers", "--json")
     assert (result.returncode, result.stderr) == (0, "")
     answer = json.loads(result.stdout)
     assert not list(json_page.object_faults(answer, "timers", "timers"))

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import made
 import numpy as np
-from command import argv, run, runs_here
+from command import argv, run, run_in_process
 from taped import read_messages
 from waiting import MAX_WAIT_S, wait_for
 
@@ -192,7 +192,7 @@ def test_the_summary_equals_that_of_stat(tmp_path: Path) -> None:
 
 def test_a_simulated_machine_uses_its_own_time(tmp_path: Path) -> None:
     path = tmp_path / "a"
-    assert runs_here("record", "-o", str(path), *SIM, "--", "sleep", "0.3").returncode == 0
+    assert run_in_process("record", "-o", str(path), *SIM, "--", "sleep", "0.3").returncode == 0
     result, times = notes(path), [message.time_ns for message in read_messages(path)]
     assert times == sorted(times)
     assert result["run-start"].time_ns < result["run-end"].time_ns == times[-1]
@@ -233,7 +233,9 @@ def test_signals_are_passed_to_the_command(tmp_path: Path) -> None:
 
 
 def test_a_missing_program_creates_no_file(tmp_path: Path) -> None:
-    result = runs_here("record", "-o", str(tmp_path / "a"), *SIM, "--", str(tmp_path / "nothing"))
+    result = run_in_process(
+        "record", "-o", str(tmp_path / "a"), *SIM, "--", str(tmp_path / "nothing")
+    )
     why = os.strerror(2)
     assert (result.returncode, result.stderr) == (127, f"perftop: {tmp_path / 'nothing'}: {why}\n")
     assert list(tmp_path.iterdir()) == []

@@ -14,7 +14,7 @@ from typing import Any
 
 import made
 import pytest
-from command import children, lines, runs_here, started_process
+from command import children, lines, run_in_process, started_process
 from waiting import MAX_WAIT_S, until_true, wait_for
 
 from perfprobe import wire
@@ -190,13 +190,13 @@ def server(path: Path, *more: str) -> Iterator[subprocess.Popen[bytes]]:
 def test_stat_and_record_can_attach_to_a_server(tmp_path: Path) -> None:
     path = tmp_path / "s"
     with server(path) as process:
-        result = runs_here("stat", "--attach", f"unix:{path}", "--json", "-n", "2")
+        result = run_in_process("stat", "--attach", f"unix:{path}", "--json", "-n", "2")
         assert result.returncode == 0, result.stderr
         (hello,) = lines(result.stdout, "hello")
         assert len(hello["topology"]) == 4
         assert len(lines(result.stdout, "interval")) == 2
         kept = tmp_path / "kept"
-        result = runs_here(
+        result = run_in_process(
             "record", "--attach", f"unix:{path}", "-o", str(kept), "--duration", "1s"
         )
         assert result.returncode == 0, result.stderr

@@ -11,7 +11,7 @@ from typing import cast
 
 import fake_ssh
 import pytest
-from command import lines, run, runs_here
+from command import lines, run, run_in_process
 from simulated import messages
 from taped import write_recording
 
@@ -36,14 +36,14 @@ def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> fake_ssh.Hosts:
 
 
 def test_record_writes_a_file_for_each_machine(hosts: fake_ssh.Hosts, tmp_path: Path) -> None:
-    result = runs_here("record", *HOSTS, "-o", str(tmp_path / "kept"), "--duration", "2s")
+    result = run_in_process("record", *HOSTS, "-o", str(tmp_path / "kept"), "--duration", "2s")
     assert result.returncode == 0, result.stderr
     results = {}
     for path in (tmp_path / "kept").iterdir():
         with file.Recording(path) as recording:
             results[path.name] = len(recording.hello.topology)
     assert results == {"n1.perftop": 2, "me@n2.perftop": 4, "n3.perftop": 6}
-    again = runs_here("record", *HOSTS, "-o", str(tmp_path / "kept"), "--duration", "2s")
+    again = run_in_process("record", *HOSTS, "-o", str(tmp_path / "kept"), "--duration", "2s")
     assert again.returncode == 1
     assert "exists already" in again.stderr
 
@@ -64,7 +64,7 @@ def test_a_mark_is_written_to_every_recording(tmp_path: Path) -> None:
 
 def test_a_broken_recording_does_not_stop_others(hosts: fake_ssh.Hosts, tmp_path: Path) -> None:
     hosts.set("me@n2", "refused")
-    result = runs_here("record", *HOSTS, "-o", str(tmp_path / "kept"), "--duration", "1s")
+    result = run_in_process("record", *HOSTS, "-o", str(tmp_path / "kept"), "--duration", "1s")
     assert result.returncode == 1
     assert "me@n2: connection" in result.stderr
     assert "1 of 3 machines failed" in result.stderr
@@ -73,7 +73,7 @@ def test_a_broken_recording_does_not_stop_others(hosts: fake_ssh.Hosts, tmp_path
 
 def test_lines_of_stat_name_their_machine(hosts: fake_ssh.Hosts) -> None:
     hosts.set("n3", "nologin")
-    result = runs_here("stat", *HOSTS, "--json", "-n", "2")
+    result = run_in_process("stat", *HOSTS, "--json", "-n", "2")
     assert result.returncode == 1
     for kind, each in (("hello", 1), ("interval", 2), ("summary", 1)):
         whose = [line["from"] for line in lines(result.stdout, kind)]
@@ -83,7 +83,7 @@ def test_lines_of_stat_name_their_machine(hosts: fake_ssh.Hosts) -> None:
 def test_machines_that_failed_alike_end_with_their_status(hosts: fake_ssh.Hosts) -> None:
     for host in ("n1", "me@n2", "n3"):
         hosts.set(host, "noname")
-    assert runs_here("stat", *HOSTS, "-n", "1").returncode == 3
+    assert run_in_process("stat", *HOSTS, "-n", "1").returncode == 3
 
 
 COMMAND = (
@@ -114,7 +114,7 @@ def test_clocks_of_other_machines_are_not_compared(hosts: fake_ssh.Hosts) -> Non
     """Only lengths are: the remote window exceeds the run by the reported slack."""
     hosts.set("n1", "other")
     out = hosts.path.parent / "out"
-    result = runs_here(
+    result = run_in_process(
         "stat", "--host", "n1", "--source", "os", "--json", "-o", str(out), "--", "true"
     )
     assert result.returncode == 0, result.stderr
@@ -128,7 +128,7 @@ def test_clocks_of_other_machines_are_not_compared(hosts: fake_ssh.Hosts) -> Non
 def test_an_older_probe_has_no_window(hosts: fake_ssh.Hosts) -> None:
     hosts.set("n1", "old")
     out = hosts.path.parent / "out"
-    result = runs_here(
+    result = run_in_process(
         "stat", "--host", "n1", "--source", "os", "--json", "-o", str(out), "--", "true"
     )
     assert result.returncode == 0, result.stderr
@@ -146,14 +146,14 @@ def test_the_status_of_the_command_is_kept_if_a_machine_is_lost(
     assert result.returncode == 7
     assert "me@n2: key" in result.stderr
     assert result.stderr.count("\nexit status 7") == 2
-    result = runs_here("stat", *HOSTS, "--source", "os", "--", "true")
+    result = run_in_process("stat", *HOSTS, "--source", "os", "--", "true")
     assert result.returncode == 1
 
 
 def test_the_command_does_not_start_without_a_machine(hosts: fake_ssh.Hosts) -> None:
     for host in ("n1", "me@n2", "n3"):
         hosts.set(host, "refused")
-    result = runs_here("stat", *HOSTS, "--", "echo", "it ran")
+    result = run_in_process("stat", *HOSTS, "--", "echo", "it ran")
     assert result.returncode == 3
     assert result.stdout == ""
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import made
 import pytest
-from command import argv, runs_here
+from command import argv, run_in_process
 from nights import cases_by_day
 from simulated import messages
 from waiting import MAX_WAIT_S
@@ -92,10 +92,12 @@ JOB = ("--source", "sim:steady,cpus=2", "--", "sh", "-c", "exit 3")
 
 @pytest.mark.parametrize("verb", cases_by_day(["stat", "why"], ["why"]))
 def test_a_full_disk_keeps_the_status_of_the_command(verb: str) -> None:
-    result = runs_here(verb, "-o", "/dev/full", *JOB)
+    result = run_in_process(verb, "-o", "/dev/full", *JOB)
     assert result.returncode == 3
     assert "cannot write /dev/full: No space left on device" in result.stderr
-    full = runs_here(verb, "-o", "/dev/full", "--source", "sim:steady,cpus=2", "--duration", "1s")
+    full = run_in_process(
+        verb, "-o", "/dev/full", "--source", "sim:steady,cpus=2", "--duration", "1s"
+    )
     assert full.returncode == 1
 
 

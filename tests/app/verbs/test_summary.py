@@ -12,7 +12,7 @@ from typing import Any
 
 import exported
 import pytest
-from command import runs_here
+from command import run_in_process
 from known_truths import seconds_after_a_suspend
 from nights import cases_by_day
 from simulated import messages
@@ -197,7 +197,7 @@ def test_a_single_sample_is_not_enough(tmp_path: Path) -> None:
     played = exported.messages("sim:idle,cpus=2", 1)
     exported.record(path, played[:2])
     for arguments, status in (([str(path)], USAGE), ([*QUICK, "--duration", "1ms"], 0)):
-        result = runs_here("why", *arguments)
+        result = run_in_process("why", *arguments)
         assert (result.stdout, result.returncode) == ("", status)
         assert "fewer than two samples" in result.stderr
 

@@ -7,7 +7,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from cpu_models import Fake
+from cpu_models import FakeCpuid
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,9 +34,9 @@ GENOA_GUEST: dict[int, Registers] = {
 }
 
 
-def intel(**leaves: Registers) -> Fake:
+def intel(**leaves: Registers) -> FakeCpuid:
     """Returns leaves by hexadecimal name: x0A=(EAX, EBX, ECX, EDX)."""
-    return Fake({0: INTEL, **{int(name[1:], 16): regs for name, regs in leaves.items()}})
+    return FakeCpuid({0: INTEL, **{int(name[1:], 16): regs for name, regs in leaves.items()}})
 
 
 def zeros(leaf: int, subleaf: int = 0, /) -> Registers | None:
@@ -48,8 +48,8 @@ def zeros(leaf: int, subleaf: int = 0, /) -> Registers | None:
 
 def test_vendor_comes_from_leaf_0() -> None:
     assert cpuid.vendor(intel()) == "GenuineIntel"
-    assert cpuid.vendor(Fake(GENOA_GUEST)) == "AuthenticAMD"
-    assert cpuid.vendor(Fake({0: (1, 0xFFFFFFFF, 0, 7)})) is None
+    assert cpuid.vendor(FakeCpuid(GENOA_GUEST)) == "AuthenticAMD"
+    assert cpuid.vendor(FakeCpuid({0: (1, 0xFFFFFFFF, 0, 7)})) is None
 
 
 def test_only_hybrids_have_a_core_type() -> None:
@@ -105,11 +105,11 @@ def test_any_thread_is_usable_if_cpuid_allows_it(eax: int, edx: int, usable: boo
 
 def test_amd_counters_come_from_a_leaf_that_some_cpus_lack() -> None:
     highest = (0x80000028, 0, 0, 0)
-    genoa = Fake({0: INTEL, 0x80000000: highest, 0x80000022: (0xFFFFFFFF, 0xFFFFFFF6, 0, 0)})
+    genoa = FakeCpuid({0: INTEL, 0x80000000: highest, 0x80000022: (0xFFFFFFFF, 0xFFFFFFF6, 0, 0)})
     assert cpuid.amd_counters(genoa) == 6
-    milan = Fake({0: INTEL, 0x80000000: highest, 0x80000022: (0x0, 0x6, 0, 0)})
+    milan = FakeCpuid({0: INTEL, 0x80000000: highest, 0x80000022: (0x0, 0x6, 0, 0)})
     assert cpuid.amd_counters(milan) is None
-    assert cpuid.amd_counters(Fake(GENOA_GUEST)) is None
+    assert cpuid.amd_counters(FakeCpuid(GENOA_GUEST)) is None
 
 
 # --- clocks, bits --------------------------------------------------------------------------------
@@ -149,16 +149,16 @@ def test_base_clock_comes_from_leaf_16h() -> None:
 ])  # fmt: skip
 def test_a_feature_is_one_bit_of_a_leaf(feature: str, number: int, registers: Registers) -> None:
     highest = {0: INTEL, 0x80000000: (0x80000022, 0, 0, 0)}
-    assert cpuid.has_feature(Fake({**highest, number: registers}), feature) is True
+    assert cpuid.has_feature(FakeCpuid({**highest, number: registers}), feature) is True
     a, b, c, d = (~word & 0xFFFFFFFF for word in registers)
-    assert cpuid.has_feature(Fake({**highest, number: (a, b, c, d)}), feature) is False
-    assert cpuid.has_feature(Fake({0: INTEL}), feature) is False
+    assert cpuid.has_feature(FakeCpuid({**highest, number: (a, b, c, d)}), feature) is False
+    assert cpuid.has_feature(FakeCpuid({0: INTEL}), feature) is False
     assert cpuid.has_feature(cpuid.no_leaves, feature) is None
 
 
 def test_leaves_beyond_the_highest_are_absent() -> None:
     # Intel CPUs return the registers of the highest leaf.
-    old = Fake({0: (0x0D, *INTEL[1:]), 0x15: (2, 168, 0, 0), 0x16: (2100, 0, 0, 0)})
+    old = FakeCpuid({0: (0x0D, *INTEL[1:]), 0x15: (2, 168, 0, 0), 0x16: (2100, 0, 0, 0)})
     assert cpuid.crystal(old) is None
     assert cpuid.base_mhz(old) is None
 

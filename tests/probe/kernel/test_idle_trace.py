@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from attempts import up_to_three_attempts
-from waiting import MAX_WAIT_S, WaitError, paced, wait_for
+from waiting import MAX_WAIT_S, WaitError, at_intervals, wait_for
 
 from perfprobe._native import ffi
 from perfprobe.kernel.idle_trace import IdleTrace, States
@@ -197,7 +197,7 @@ def test_the_four_states_and_the_unknown_add_up_to_all_time(two_cpus: tuple[int,
     before = time.monotonic_ns()
     with IdleTrace({a: (7, 0), b: (7, 1)}) as trace:
         opened = time.monotonic_ns()
-        for _ in paced(50, 0.005):
+        for _ in at_intervals(50, 0.005):
             start, states, end = time.monotonic_ns(), trace.states(7), time.monotonic_ns()
             assert states.known
             # The kernel's fast clock may differ from ours by nanoseconds, hence 1 µs.
@@ -220,7 +220,7 @@ def test_times_of_a_core_and_its_cpus_agree(two_cpus: tuple[int, int]) -> None:
             wait_idle(trace, cpu)
         base, base_busy = trace.states(0), [trace.busy(cpu) or 0 for cpu in two_cpus]
         slack = 100_000  # the base is not read atomically
-        for _ in paced(100, 0.005):
+        for _ in at_intervals(100, 0.005):
             low = [trace.busy(cpu) for cpu in two_cpus]
             states = trace.states(0)
             high = [trace.busy(cpu) for cpu in two_cpus]

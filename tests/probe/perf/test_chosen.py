@@ -52,7 +52,7 @@ def test_events_that_fit_are_counted_together(tmp_path: Path) -> None:
     soft, hard = open_chosen_events(tmp_path, kernel, "branches,cs,branch-misses")
     assert keys_on(soft) == [*TIMES, "e.cs"]
     assert keys_on(hard) == [*TIMES, "e.branches", "e.branch-misses"]
-    leaders = [e for cpu in range(4) for e, leader in kernel.live(cpu) if leader == -1]
+    leaders = [e for cpu in range(4) for e, leader in kernel.open_events(cpu) if leader == -1]
     assert all(e.pinned == (e.key == "ref") for e in leaders)
 
 
@@ -120,7 +120,7 @@ def test_own_counters_make_room_for_chosen_events(tmp_path: Path) -> None:
         (part,) = open_chosen_events(tmp_path, kernel, "branches")
         assert part.missing == []
         assert part.counters[0].cpus is None
-        live = {event.key for event, _ in kernel.live(0)}
+        live = {event.key for event, _ in kernel.open_events(0)}
         assert {"kernel_instructions", "kernel_cycles"} - live == given
 
 
@@ -159,7 +159,7 @@ def test_an_event_that_never_has_a_counter_is_refused_with_the_reason(
     assert why in hard.missing[0].why
     assert hard.missing[0].fix is not None
     assert fix in hard.missing[0].fix
-    live = {event.key for event, _ in kernel.live(0)}
+    live = {event.key for event, _ in kernel.open_events(0)}
     assert {"kernel_instructions", "kernel_cycles"} <= live  # these two would not free enough
     with pytest.raises(Unavailable, match=f"-e branches: no counter is left for it: {why}"):
         open_chosen_events(

@@ -132,7 +132,7 @@ def test_a_rotated_group_is_given_time_for_its_turn() -> None:
     assert settled.missing == {}
     assert settled.group is not None
     assert [group for group in kernel.groups if not group.closed] == [settled.group]
-    assert not any(event.pinned for event, _ in kernel.live(3))
+    assert not any(event.pinned for event, _ in kernel.open_events(3))
     both = run(fakeperf.Kernel(8, taken=3, turns={3: 5}))
     assert keys(both) == ["ref", "cycles", "instructions", "kernel_cycles", "one_thread"]
 

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from attempts import up_to_three_attempts
 from capabilities import needs_fuse
-from command import Line, lines, read_some, runs_here, started_process
+from command import Line, lines, read_some, run_in_process, started_process
 from fakekernel.client import FakeKernel
 from journals import entries_left
-from precedence import served_first
+from precedence import raised_priority
 from waiting import MAX_WAIT_S
 
 from perfprobe import wire
@@ -40,7 +40,7 @@ SKYLAKE = next(row.uarch for row in ROWS if row.uarch.name == "Skylake-SP")
 
 
 def stat(kernel: FakeKernel, *more: str) -> subprocess.CompletedProcess[str]:
-    return runs_here("stat", "--json", "--source", "msr", "--sysroot", str(kernel.root), *more)
+    return run_in_process("stat", "--json", "--source", "msr", "--sysroot", str(kernel.root), *more)
 
 
 def refusal(kernel: FakeKernel) -> str:
@@ -100,7 +100,7 @@ def test_leftover_selects_are_not_in_use_and_are_restored(tmp_path: Path) -> Non
 @pytest.mark.parametrize("policy", ["drop", "eperm"])
 @up_to_three_attempts
 def test_ineffective_writes_are_reported(tmp_path: Path, run_dir: Path, policy: str) -> None:
-    with served_first(), FakeKernel(tmp_path / "root", writes=policy) as kernel:
+    with raised_priority(), FakeKernel(tmp_path / "root", writes=policy) as kernel:
         offset = time.time() - time.clock_gettime(time.CLOCK_MONOTONIC_RAW)
         result = stat(kernel, "-n", "5", "-i", "300ms")
         lost = missing(result)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from capabilities import needs_fuse
-from command import argv, children, lines, read_some, runs_here, started_process
+from command import argv, children, lines, read_some, run_in_process, started_process
 from fakekernel.client import FakeKernel
 from journals import entries_left, swept_directory
 from nights import cases_by_day
@@ -53,7 +53,7 @@ def run_printed_command(text: str) -> None:
     (line,) = [line for line in text.splitlines() if "to restore" in line]
     command = shlex.split(line.partition("to restore")[2].partition(":")[2].rpartition(";")[2])
     assert command[0] == "perftop"
-    assert runs_here(*command[1:]).returncode == 0
+    assert run_in_process(*command[1:]).returncode == 0
 
 
 def running(root: Path) -> list[str]:
@@ -228,7 +228,7 @@ def test_a_journal_of_an_ended_session_is_found(
         probe.kill()
     assert set(fake.changed()) == set(range(CPUS))
     monkeypatch.delenv("XDG_RUNTIME_DIR")
-    result = runs_here(*stat(fake, "-n", "1"))
+    result = run_in_process(*stat(fake, "-n", "1"))
     assert result.returncode == 0
     assert "restored the counter registers" in result.stderr
     assert fake.changed() == {}

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 from capabilities import needs_fuse
-from command import Line, lines, runs_here
+from command import Line, lines, run_in_process
 from fakekernel.client import FakeKernel
 from fakekernel.models import MODELS
 from nights import cases_by_day
-from precedence import served_first
+from precedence import raised_priority
 
 pytestmark = [
     needs_fuse,
@@ -32,7 +32,7 @@ LEAST_IDLE_S = 0.3
 
 
 def stat(kernel: FakeKernel, *more: str) -> subprocess.CompletedProcess[str]:
-    return runs_here("stat", "--json", "--source", "msr", "--sysroot", str(kernel.root), *more)
+    return run_in_process("stat", "--json", "--source", "msr", "--sysroot", str(kernel.root), *more)
 
 
 # --- numbers -------------------------------------------------------------------------------------
@@ -62,7 +62,7 @@ class Measured:
 
     def __init__(self, name: str, root: Path, interval: str, *more: str) -> None:
         spec = {"cores": cores(name), "registers": near_wrap(name)}
-        with served_first(), FakeKernel(root, model=name, **spec) as kernel:
+        with raised_priority(), FakeKernel(root, model=name, **spec) as kernel:
             offset = time.time() - time.clock_gettime(time.CLOCK_MONOTONIC_RAW)
             before = idle_s()
             result = stat(kernel, "-i", interval, *more)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from capabilities import cannot_make_devices, needs_fuse
-from command import runs_here
+from command import run_in_process
 from fakekernel.client import FakeKernel
 from journals import swept_directory
 
@@ -89,7 +89,7 @@ def test_root_changes_no_file_of_an_archive(archive: Path, tmp_path: Path) -> No
     (archive / "dev/cpu/0/msr").symlink_to(passwd)
     (archive / "dev/cpu/1/msr").write_bytes(OURS)
     options = ("--source", "msr", "--sysroot", str(archive), "-n", "1", "-i", "100ms")
-    result = runs_here("stat", *options)
+    result = run_in_process("stat", *options)
     assert result.returncode == 3
     assert "link" in result.stderr
     assert [path.read_bytes() for path in (passwd, archive / "dev/cpu/1/msr")] == [OURS, OURS]

@@ -16,7 +16,7 @@ from attempts import up_to_three_attempts
 from capabilities import needs_fuse
 from fakekernel.client import FakeKernel
 from fakekernel.scenes import PowerLimitDrop
-from precedence import served_first
+from precedence import raised_priority
 from read_rows import is_whole, place
 from waiting import whenever_due
 
@@ -144,7 +144,7 @@ def watch(root: Path) -> list[WatchedPackage]:
     """Both packages, for one and a half periods."""
     scene = PowerLimitDrop()
     with (
-        served_first(),
+        raised_priority(),
         pytest.MonkeyPatch.context() as patch,
         FakeKernel(root / "root", **scene.spec()) as kernel,
     ):
@@ -255,7 +255,7 @@ def test_a_drop_is_an_episode_of_its_package_alone(
 
 @pytest.fixture
 def kernel(tmp_path: Path) -> Iterator[FakeKernel]:
-    with served_first(), FakeKernel(tmp_path / "root") as fake:
+    with raised_priority(), FakeKernel(tmp_path / "root") as fake:
         yield fake
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from command import runs_here
+from command import run_in_process
 from exported import messages
 from scraped import fed_page, shown_series
 from waiting import MAX_WAIT_S
@@ -213,7 +213,7 @@ def units(tmp_path: Path) -> Path:
 def printed_file(name: str) -> str:
     """A file as printed by the command."""
     words = ("record", "--print-unit") if name == "recorder" else ("exporter", f"--print-{name}")
-    result = runs_here(*words)
+    result = run_in_process(*words)
     assert (result.returncode, result.stderr) == (0, "")
     return result.stdout
 

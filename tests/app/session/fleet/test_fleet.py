@@ -142,7 +142,7 @@ def row_after_samples(machine: Machine, samples: int = 3, late_s: float = 0.0) -
 
 
 def test_metrics_equal_those_of_the_cpus() -> None:
-    row = row_after_samples(Machine(does={cpu: CpuLoad(util=0.75, hz=2.4e9) for cpu in range(8)}))
+    row = row_after_samples(Machine(loads={cpu: CpuLoad(util=0.75, hz=2.4e9) for cpu in range(8)}))
     result = row.numbers
     assert result["busy"] == pytest.approx(0.75, abs=0.01)
     assert result["clock_hz"] == pytest.approx(2.4e9, rel=0.01)
@@ -154,7 +154,7 @@ def test_metrics_equal_those_of_the_cpus() -> None:
 
 def test_half_of_the_work_below_its_ceiling_is_reported_as_half() -> None:
     does = {cpu: CpuLoad(hz=2.4e9 if cpu in {0, 1, 4, 5} else 3.2e9) for cpu in range(8)}
-    machine = Machine(does=does)
+    machine = Machine(loads=does)
     slow = {cpu for core in machine.hello.cores[:2] for cpu in core}
     for cpu in range(8):
         does[cpu].hz = 2.4e9 if cpu in slow else 3.2e9
@@ -170,7 +170,7 @@ def test_metrics_that_a_guest_lacks_have_a_reason() -> None:
 
 def test_episodes_have_arrival_times() -> None:
     """The least delayed frame gives the offset between the two clocks."""
-    machine = Machine(does={cpu: CpuLoad(util=1.0, hz=2.4e9) for cpu in range(8)})
+    machine = Machine(loads={cpu: CpuLoad(util=1.0, hz=2.4e9) for cpu in range(8)})
     row = row_after_samples(machine, 40, late_s=2.0)
     (event,) = [event for event in row.running if event.kind == "turbo-drop"]
     assert START + 2 <= event.start <= START + 2 + 4
@@ -179,7 +179,7 @@ def test_episodes_have_arrival_times() -> None:
 
 def test_a_silent_machine_keeps_its_history_but_no_current_values() -> None:
     row = row_after_samples(
-        Machine(does={cpu: CpuLoad(util=1.0, hz=2.4e9) for cpu in range(8)}), 40
+        Machine(loads={cpu: CpuLoad(util=1.0, hz=2.4e9) for cpu in range(8)}), 40
     )
     heard = row.updated
     row.fall_silent(heard + 60, "the link broke", heard + 62)

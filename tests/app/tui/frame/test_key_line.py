@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from fakes import Machine, guest, observe
-from playing import BIG, Run, running_app
+from playing import BIG_SCREEN, Run, running_app
 from waiting import until_true
 
 from perftop.draw import strips
@@ -110,7 +110,7 @@ async def test_a_click_on_a_key_presses_it() -> None:
 
 
 async def test_a_click_closes_the_prompt() -> None:
-    async with running_app(Machine(), BIG) as run:
+    async with running_app(Machine(), BIG_SCREEN) as run:
         await run.pilot.press("slash", "1")
         await until_true(lambda: run.monitor.choice.filter is not None, "a filter")
         await click(run, "3 time")
@@ -120,7 +120,7 @@ async def test_a_click_closes_the_prompt() -> None:
 
 
 async def test_a_click_between_keys_does_nothing() -> None:
-    async with running_app(Machine(), BIG) as run:
+    async with running_app(Machine(), BIG_SCREEN) as run:
         before = run.monitor.view
         for gap in ("│", "  "):
             await click(run, gap)

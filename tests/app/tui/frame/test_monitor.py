@@ -59,10 +59,10 @@ async def test_views_of_the_past_show_what_was_live_then(key: str) -> None:
 
     async with running_app(m, (100, 12)) as run:
         await run.pilot.press(key)
-        m.does = {cpu: CpuLoad(0.25, ipc=0.5) for cpu in range(8)}
+        m.loads = {cpu: CpuLoad(0.25, ipc=0.5) for cpu in range(8)}
         await run.intervals(3)
         then, moment = view_text(run), run.interval.time_ns
-        m.does = {cpu: CpuLoad(0.75, ipc=1.5) for cpu in range(8)}
+        m.loads = {cpu: CpuLoad(0.75, ipc=1.5) for cpu in range(8)}
         await run.intervals(3)
         assert view_text(run) != then
         await run.pilot.press("space", *["comma"] * 6)
@@ -83,7 +83,7 @@ async def test_another_interval_while_paused_has_the_same_end() -> None:
         assert after.time_ns == before.time_ns
         assert round(before.elapsed_s, 6) == 0.2
         assert round(after.elapsed_s, 6) == 0.5
-        await run.sees("every 500 ms, sampled 100 ms")
+        await run.wait_for_text("every 500 ms, sampled 100 ms")
 
 
 async def test_steps_stop_at_both_ends_and_space_returns_to_live() -> None:
@@ -146,7 +146,7 @@ async def test_names_from_outside_do_not_control_the_terminal() -> None:
         "details": {"4000": {"command": "\x1b]0;x\x07"}}
     }
     records["tasks"] |= {"2": "no", "3": []}
-    machine = Machine(cores=2, does={0: CpuLoad(0.7), 1: CpuLoad(0.7)})
+    machine = Machine(cores=2, loads={0: CpuLoad(0.7), 1: CpuLoad(0.7)})
     async with running_app(machine, (240, 70)) as run:
         await run.intervals(10, records=records)
         for key in ("2", "3", "4", "6", "1", "enter"):
@@ -165,7 +165,7 @@ async def test_a_hanging_probe_is_reported() -> None:
         assert not run.has("NO DATA")
         now_s += 7.4
         run.source.check()
-        await run.sees("NO DATA FOR 7 s")
+        await run.wait_for_text("NO DATA FOR 7 s")
         await run.intervals(1)
         run.source.check()
         await until_true(lambda: not run.has("NO DATA"), "no message")

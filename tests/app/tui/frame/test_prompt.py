@@ -204,9 +204,9 @@ async def test_an_unmatched_filter_does_not_stop_updates() -> None:
         await run.pilot.press("slash", *"nobody")
         await until_true(lambda: words(run) == "no CPU matches", "the hint")
         await run.pilot.press("enter")
-        await run.sees("nobody · no CPU matches")
-        await run.sees(" no CPU matches nobody")
-        await run.sees("4 cores, 8 CPUs")
+        await run.wait_for_text("nobody · no CPU matches")
+        await run.wait_for_text(" no CPU matches nobody")
+        await run.wait_for_text("4 cores, 8 CPUs")
         for key in ("down", "end", "pageup", "o", "r", "enter", "s", "escape", "4", "1"):
             await run.pilot.press(key)
         await run.intervals(2)
@@ -301,4 +301,4 @@ async def test_keys_pressed_together_reach_the_palette() -> None:
 async def test_a_key_without_an_action_is_reported() -> None:
     async with running_app(Machine()) as run:
         await run.pilot.press("f9")
-        await run.sees("F9 has no action in perftop; ? lists all keys")
+        await run.wait_for_text("F9 has no action in perftop; ? lists all keys")

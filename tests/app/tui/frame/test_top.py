@@ -173,7 +173,7 @@ def test_the_machine_line_fits_and_drops_metrics() -> None:
     assert "clock 3.00 of 3.20 GHz" in wide
     assert "IPC 1.25" in wide
     assert "halts 50.0 % idle  0.00 % involuntary" in wide
-    vm = Machine(does={0: CpuLoad(0.5, steal=0.4)}, changes={"virtualisation": "kvm"})
+    vm = Machine(loads={0: CpuLoad(0.5, steal=0.4)}, changes={"virtualisation": "kvm"})
     steal_line = strips.text(machine_line.number_line(*observe(vm), [], 200))
     assert ("steal 5.0 %" in steal_line, "steal" in wide) == (True, False)
     for size in range(20, 300):
@@ -223,7 +223,7 @@ def test_cores_of_more_than_two_threads_have_a_bar_of_any_and_neither() -> None:
 
 def test_four_uncounted_threads_have_a_range_of_neither() -> None:
     session, interval = observe(
-        Machine(cores=2, threads=4, does={i: CpuLoad(0.2) for i in range(8)})
+        Machine(cores=2, threads=4, loads={i: CpuLoad(0.2) for i in range(8)})
     )
     for width in (40, 80, 160):
         runs = machine_line.state_line(session, interval, width)

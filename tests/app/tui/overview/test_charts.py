@@ -53,7 +53,7 @@ def charts(machine: Machine, width: int, height: int, **options: object) -> Char
 
 def test_a_refused_calibration_leaves_a_range_instead_of_a_blank() -> None:
     machine = Machine(
-        cores=2, does={cpu: CpuLoad(0.5, alone=0.3) for cpu in range(4)},
+        cores=2, loads={cpu: CpuLoad(0.5, alone=0.3) for cpu in range(4)},
         changes={"multipliers": [Multiplier("one_thread", 1.0, "made")]},
     )  # fmt: skip
     session, interval = session_after_samples(machine)
@@ -323,7 +323,7 @@ async def test_past_values_are_shown_and_charts_do_not_move() -> None:
         # all lines but the axis, on which episodes appear after they begin
         end = run.grid.count - 2
         then = [run.grid.render_line(y).text[:BLOCK_WIDTH] for y in range(end)]
-        run.feed.machine.does = {cpu: CpuLoad(0.25) for cpu in range(8)}
+        run.feed.machine.loads = {cpu: CpuLoad(0.25) for cpu in range(8)}
         await run.intervals(3)
         assert [run.grid.render_line(y).text[:BLOCK_WIDTH] for y in range(end)] != then
         axis = run.grid._charts._drawer.past.axis  # type: ignore[union-attr]
@@ -410,7 +410,7 @@ async def test_a_kept_range_is_compared_with_the_next_and_esc_drops_them_in_turn
     async with running_app(m, (120, 40)) as run:
         await run.intervals(60, records=tasks(["lmp", "cc1"]))
         middle_ns = run.interval.time_ns
-        m.does = {0: CpuLoad(0.8), 1: CpuLoad(0.8)}
+        m.loads = {0: CpuLoad(0.8), 1: CpuLoad(0.8)}
         await run.intervals(60, records=tasks(["lmp", "cc1"]))
         run.source.select(middle_ns - 6 * 10**9, middle_ns - 2 * 10**9)
         await run.pilot.press("d")

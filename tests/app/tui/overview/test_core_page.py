@@ -164,7 +164,7 @@ async def test_only_episodes_of_the_core_are_listed_and_a_click_opens_one() -> N
 
 async def test_bounds_are_shown_as_a_range_and_suspect_counters_named() -> None:
     does = {cpu: CpuLoad(0.75) for cpu in range(4)}
-    lines = await opened_page(Machine(cores=2, split=False, does=does))
+    lines = await opened_page(Machine(cores=2, split=False, loads=does))
     assert "50–75" in line(lines[::-1], " both ").split()
     assert any("SMT states by bounds" in text for text in lines)
     lines = await opened_page(Machine(cores=1, broken={0}))
@@ -232,7 +232,7 @@ async def test_malformed_task_records_do_no_harm(record: object) -> None:
 
 async def test_the_only_online_thread_is_drawn_alone() -> None:
     machine = Machine(
-        cores=1, does={0: CpuLoad(0.0, alone=0.0), 1: CpuLoad(1.0, alone=1.0)}, gone={0}
+        cores=1, loads={0: CpuLoad(0.0, alone=0.0), 1: CpuLoad(1.0, alone=1.0)}, gone={0}
     )
     session = Session(machine.hello, History(machine.hello))
     session.apply(Note("hotplug", 0, data={"cpu": 0, "online": False}))

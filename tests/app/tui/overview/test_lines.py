@@ -73,15 +73,15 @@ def grid_with_episode(
 @pytest.mark.parametrize("kind", ["neighbour", "turbo-drop", "involuntary-halt"])
 def test_lines_made_together_equal_those_made_alone(kind: str) -> None:
     does = {0: CpuLoad(1.0), 1: CpuLoad(0.001), 6: CpuLoad(0.002), 7: CpuLoad(0.001)}
-    p = grid_with_episode(Machine(cores=4, does=does, gone={3, 5, 7}), kind, [2], 240, depth=0.3)
+    p = grid_with_episode(Machine(cores=4, loads=does, gone={3, 5, 7}), kind, [2], 240, depth=0.3)
     every = range(len(p.places.places))
     assert row_lines(p, every) == {i: row(p, i) for i in every}
     assert len({strips.text(row(p, i)[0]) for i in every}) == len(every)
 
 
 def test_columns_do_not_move_when_values_change() -> None:
-    low = Machine(cores=4, does={cpu: CpuLoad(0.001, 0.8e9, 0.01, 0.0) for cpu in range(8)})
-    high = Machine(cores=4, does={cpu: CpuLoad(1.0, 3.2e9, 9.99, 1.0) for cpu in range(8)})
+    low = Machine(cores=4, loads={cpu: CpuLoad(0.001, 0.8e9, 0.01, 0.0) for cpu in range(8)})
+    high = Machine(cores=4, loads={cpu: CpuLoad(1.0, 3.2e9, 9.99, 1.0) for cpu in range(8)})
     for width in (80, 100, 120, 160, 240):
         a, b = picture(low, width), picture(high, width)
         for column_a, column_b in zip(a.columns, b.columns, strict=True):
@@ -122,7 +122,7 @@ LOSS = {
 
 @pytest.mark.parametrize("kind", LOSS)
 def test_a_row_with_a_running_episode_has_its_sign_and_a_red_value(kind: str) -> None:
-    machine = Machine(does={2: CpuLoad(0.9, 2.4e9, involuntary=0.02)})
+    machine = Machine(loads={2: CpuLoad(0.9, 2.4e9, involuntary=0.02)})
     depth = {"neighbour": 0.31, "turbo-drop": 0.8e9, "involuntary-halt": 0.02}[kind]
     cause = "sibling" if kind == "neighbour" else "unknown"
     p = grid_with_episode(machine, kind, [2], depth=depth, cause=cause)
@@ -162,7 +162,7 @@ def test_only_the_cpu_that_loses_has_a_red_value() -> None:
 
 
 def test_an_episode_of_a_package_is_red_in_its_line_only() -> None:
-    machine = Machine(cores=4, does={cpu: CpuLoad(0.9, 2.4e9) for cpu in range(8)})
+    machine = Machine(cores=4, loads={cpu: CpuLoad(0.9, 2.4e9) for cpu in range(8)})
     p = grid_with_episode(machine, "turbo-drop", [*range(8)], depth=0.6e9, cause="power-pl1")
     assert styles_of(p, 2, "2.40") == {"text"}
     assert row(p, 2)[0][1] == (theme.DROPPED, "text")
@@ -175,7 +175,7 @@ def test_an_episode_of_a_package_is_red_in_its_line_only() -> None:
 
 
 def test_idle_rows_are_dimmed() -> None:
-    p = picture(Machine(does={0: CpuLoad(0.004, 1.2e9, kernel=0.7), 4: CpuLoad(0.0)}), 240)
+    p = picture(Machine(loads={0: CpuLoad(0.004, 1.2e9, kernel=0.7), 4: CpuLoad(0.0)}), 240)
     runs = row(p, 0)[0]
     assert {key for text, key in runs if text.strip()} <= {"faint", "neither"}
     assert "70.0" not in lines(p)[0]
@@ -184,19 +184,19 @@ def test_idle_rows_are_dimmed() -> None:
 
 
 def test_the_higher_share_of_involuntary_halts_of_two_siblings_is_shown() -> None:
-    p = picture(Machine(does={0: CpuLoad(0.9, involuntary=0.02)}))
+    p = picture(Machine(loads={0: CpuLoad(0.9, involuntary=0.02)}))
     assert styles_of(p, 0, "2.00") == {"warn"}
     assert styles_of(p, 1, "0.00") == {"dim"}
 
 
 def test_unknown_values_of_idle_cpus_are_dots() -> None:
-    p = picture(Machine(does={0: CpuLoad(0.0), 4: CpuLoad(0.0)}))
+    p = picture(Machine(loads={0: CpuLoad(0.0), 4: CpuLoad(0.0)}))
     assert styles_of(p, 0, MISSING) == set()
     assert styles_of(p, 0, theme.NEITHER) == {"faint", "neither"}  # an idle CPU has no clock
 
 
 def test_ranges_are_shown_without_a_split() -> None:
-    p = picture(Machine(split=False, does={0: CpuLoad(0.75), 4: CpuLoad(0.75)}))
+    p = picture(Machine(split=False, loads={0: CpuLoad(0.75), 4: CpuLoad(0.75)}))
     bar = lines(p)[0].split()[3]
     assert set(bar) == {theme.BOTH, theme.UNKNOWN}
     assert bar.count(theme.BOTH) == pytest.approx(len(bar) / 2, abs=1)
@@ -237,7 +237,7 @@ def test_a_guest_has_a_row_for_each_cpu_and_no_empty_column() -> None:
 
 
 def test_all_shapes_have_an_ascii_replacement_of_the_same_width() -> None:
-    p = picture(Machine(does={0: CpuLoad(1.0, 2.4e9), 1: CpuLoad(0.3)}), records=tasks(["Ünï"]))
+    p = picture(Machine(loads={0: CpuLoad(1.0, 2.4e9), 1: CpuLoad(0.3)}), records=tasks(["Ünï"]))
     for text in [*lines(p), strips.text(package_line(p, 100))]:
         assert to_ascii(text).isascii()
         assert len(to_ascii(text)) == len(text)

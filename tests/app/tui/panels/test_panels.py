@@ -22,7 +22,7 @@ NAMES = ("lmp", "日本語タスク", "a\x1b[31mred", "x" * 80, "ﾊﾝｶｸ", 
 def session_with_tasks(count: int) -> tuple[Session, Interval]:
     """A session with `count` tasks and episodes, half of which have ended."""
     cores = max(1, -(-count // 2))
-    machine = Machine(cores=cores, does={0: CpuLoad(1.0)})
+    machine = Machine(cores=cores, loads={0: CpuLoad(1.0)})
     names = [NAMES[i % len(NAMES)] for i in range(count)]
     session, interval = observe(machine, 2, records=tasks(names))
     session.ended.extend([Episode("steal", [0], i * 1000, i * 2000, 0.1) for i in range(count)])
@@ -77,7 +77,7 @@ def session_with_losses(
     *episodes: Episode, machine: Machine | None = None
 ) -> tuple[Session, Interval]:
     tasks = {"0": [4000, "lmp", 0.9], "2": [4002, "stream\x1b", 0.9], "3": [4003, "日本", 0.9]}
-    busy = machine or Machine(cores=2, does={cpu: CpuLoad(1.0, ipc=1.5) for cpu in range(4)})
+    busy = machine or Machine(cores=2, loads={cpu: CpuLoad(1.0, ipc=1.5) for cpu in range(4)})
     observed = observe(busy, 20, records={"tasks": tasks})
     observed[0].detector.running[:] = episodes
     return observed
@@ -99,7 +99,7 @@ def test_a_core_that_loses_is_listed_with_its_loss_and_culprit() -> None:
 
 
 def test_the_largest_loss_comes_first_and_other_cores_are_counted() -> None:
-    machine = Machine(cores=4, threads=1, does={c: CpuLoad(1.0, ipc=1.5) for c in range(4)})
+    machine = Machine(cores=4, threads=1, loads={c: CpuLoad(1.0, ipc=1.5) for c in range(4)})
     observed = session_with_losses(
         *(Episode("neighbour", [c], 0, None, (c + 1) / 10, "memory", SIBLING) for c in range(4)),
         machine=machine,
@@ -119,7 +119,7 @@ STEALS = [Episode("steal", [cpu], cpu * S, cpu * S + 1, 0.1, "hypervisor") for c
 
 
 def test_a_row_consists_of_its_panels_and_maps_positions_to_them() -> None:
-    of = observe(Machine(cores=4, does={0: CpuLoad(1.0)}), 40, records=TASKS)
+    of = observe(Machine(cores=4, loads={0: CpuLoad(1.0)}), 40, records=TASKS)
     of[0].ended.extend(STEALS)
     row = PanelRow(("who", "happened", "selected"), (1, 1, 1), 200, 9)
     lines = row.lines(*of, Choice(cpu=0))

@@ -103,7 +103,7 @@ def test_uncounted_parts_are_not_shown() -> None:
 
 
 def test_ipc_is_shown_for_tasks_that_have_a_cpu_for_themselves() -> None:
-    m = Machine(cores=4, does={0: CpuLoad(1.0, ipc=1.87), 1: CpuLoad(1.0, ipc=0.93)})
+    m = Machine(cores=4, loads={0: CpuLoad(1.0, ipc=1.87), 1: CpuLoad(1.0, ipc=0.93)})
     others = {"0": [[1, "alone", 0.9]], "1": [[2, "one", 0.5], [3, "two", 0.4]]}
     result = text(observe(m, records=records(others=others)), 60, 10)
     assert result[1].split()[-1] == "IPC"

@@ -51,13 +51,13 @@ TASKS = tasks(["c", "", "a", "B"])
 def test_rows_are_sorted_by_their_displayed_values(
     loads: dict[int, CpuLoad], key: str, first_cpus: list[int], last_cpus: list[int]
 ) -> None:
-    machine = Machine(cores=4, does={**loads})
+    machine = Machine(cores=4, loads={**loads})
     assert order(machine, key, records=TASKS) == first_cpus
     assert order(machine, key, reverse=True, records=TASKS) == last_cpus
 
 
 def test_victims_come_before_busy_cores() -> None:
-    session, interval = observe(Machine(does={cpu: CpuLoad(0.9) for cpu in range(8)}))
+    session, interval = observe(Machine(loads={cpu: CpuLoad(0.9) for cpu in range(8)}))
     places, choice = Places(session), Choice(order="worst first")
     assert arranged_rows(places, choice, session, interval)[0] == 0
     session.detector.running.append(Episode("neighbour", [2], 0, None, 0.31, "sibling"))
@@ -66,7 +66,7 @@ def test_victims_come_before_busy_cores() -> None:
 
 def test_cores_of_a_package_that_loses_come_before_busier_ones() -> None:
     loads = {cpu: CpuLoad(0.9 if cpu % 4 > 1 else 0.5) for cpu in range(8)}
-    machine = Machine(ceiling_hz=3.0e9, does=loads)
+    machine = Machine(ceiling_hz=3.0e9, loads=loads)
     session, interval = observe(machine)
     places, choice = Places(session), Choice(order="worst first")
     assert arranged_rows(places, choice, session, interval)[:2] == [2, 3]
@@ -90,7 +90,7 @@ def test_a_core_name_includes_its_package_if_there_are_several() -> None:
 
 
 def test_a_heading_counts_the_selected_cpus() -> None:
-    machine = Machine(does={cpu: CpuLoad(0.8 if cpu < 4 else 0.2) for cpu in range(8)})
+    machine = Machine(loads={cpu: CpuLoad(0.8 if cpu < 4 else 0.2) for cpu in range(8)})
     session, interval = observe(machine)
     session.shown = [0, 1, 2, 3]
     places = Places(session)

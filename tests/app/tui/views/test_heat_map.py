@@ -73,12 +73,12 @@ async def test_arrows_move_between_cells_and_stop_at_the_edges() -> None:
 
 
 def test_eight_threads_are_shown_in_one_line() -> None:
-    foot = map_lines(Machine(cores=4, threads=8, does={4: CpuLoad(0.25)}), size=(80, 24))[-1]
+    foot = map_lines(Machine(cores=4, threads=8, loads={4: CpuLoad(0.25)}), size=(80, 24))[-1]
     assert "busy  50.0  25.0  50.0  50.0  50.0  50.0  50.0  50.0 %" in foot
 
 
 async def test_unknown_offline_and_doubtful_cells_differ_from_zero() -> None:
-    m = Machine(cores=8, does={2: CpuLoad(0.0), 10: CpuLoad(0.0)})
+    m = Machine(cores=8, loads={2: CpuLoad(0.0), 10: CpuLoad(0.0)})
 
     async with running_app(m, (160, 30)) as run:
         await run.pilot.press("2", "right", "right")
@@ -108,7 +108,7 @@ async def test_the_last_line_does_not_scroll_with_the_map() -> None:
 
 async def test_the_title_counts_hidden_cores_and_those_that_lose() -> None:
     does = {1020: CpuLoad(0.7, steal=0.3)}
-    async with running_app(Machine(cores=1024, threads=1, does=does), (60, 20)) as run:
+    async with running_app(Machine(cores=1024, threads=1, loads=does), (60, 20)) as run:
         await run.pilot.press("2")
         await run.intervals(10)
         match = re.search(r"(\d+) of 1024 out of sight \(1 loses\)", text(run)[0])
@@ -178,7 +178,7 @@ async def test_a_filter_without_matches_is_reported() -> None:
 
 
 async def test_a_core_that_loses_has_a_ring_with_its_loss_and_is_listed() -> None:
-    m = Machine(cores=16, does={3: CpuLoad(0.7, steal=0.3)})
+    m = Machine(cores=16, loads={3: CpuLoad(0.7, steal=0.3)})
     async with running_app(m, (160, 50)) as run:
         await run.pilot.press("2")
         await run.intervals(10)
@@ -195,7 +195,7 @@ async def test_a_core_that_loses_has_a_ring_with_its_loss_and_is_listed() -> Non
         await run.pilot.press("home")
         await run.pilot.click(HeatMap, offset=(view(run).width + 12, entry))
         assert view(run).choice.cpu == 3
-        m.does = {}
+        m.loads = {}
         await run.intervals(20)
         assert not any("┏" in line for line in text(run)[2:])
         assert sum(line.count("┌−30─┐") for line in text(run)) == 1
@@ -203,7 +203,7 @@ async def test_a_core_that_loses_has_a_ring_with_its_loss_and_is_listed() -> Non
 
 
 async def test_cells_too_small_for_rings_have_the_sign_of_the_episode() -> None:
-    m = Machine(cores=512, threads=1, does={3: CpuLoad(0.7, steal=0.3)})
+    m = Machine(cores=512, threads=1, loads={3: CpuLoad(0.7, steal=0.3)})
     async with running_app(m, (80, 24)) as run:
         await run.pilot.press("2")
         await run.intervals(10)
@@ -216,7 +216,7 @@ async def test_cells_too_small_for_rings_have_the_sign_of_the_episode() -> None:
 async def test_a_narrow_map_names_its_worst_cores_and_lists_them_where_there_is_room() -> None:
     does = {core: CpuLoad(0.9 - 0.06 * core, steal=0.1 + 0.06 * core) for core in range(8)}
     for width in (120, 80):
-        async with running_app(Machine(cores=16, does=does), (width, 40)) as run:
+        async with running_app(Machine(cores=16, loads=does), (width, 40)) as run:
             await run.pilot.press("2")
             await run.intervals(10)
             lines = text(run)
@@ -241,7 +241,7 @@ async def test_zoom_shows_only_the_package_of_the_selected_core() -> None:
 
 async def test_only_the_lost_value_is_red_in_the_last_line() -> None:
     does = {2: CpuLoad(0.9, 2.4e9), 6: CpuLoad(0.9, 2.4e9)}
-    async with running_app(Machine(ceiling_hz=3.05e9, does=does), (160, 30)) as run:
+    async with running_app(Machine(ceiling_hz=3.05e9, loads=does), (160, 30)) as run:
         await run.pilot.press("2")
         await run.intervals(3)
         await run.pilot.press("right", "right")
@@ -259,7 +259,7 @@ async def test_only_the_lost_value_is_red_in_the_last_line() -> None:
 
 async def test_a_map_without_losses_reports_that_when_asked_for_the_worst_core() -> None:
     async with running_app(
-        Machine(cores=8, does={cpu: CpuLoad(0.5) for cpu in range(16)}), (160, 30)
+        Machine(cores=8, loads={cpu: CpuLoad(0.5) for cpu in range(16)}), (160, 30)
     ) as run:
         await run.pilot.press("2")
         before = view(run).choice.cpu

@@ -34,7 +34,7 @@ async def wait_for_text(run: Run, text: str) -> None:
 def machine_of_two_cores(**more: Any) -> Machine:
     """Returns a machine of two cores, of which only CPU 0 is busy."""
     machine = Machine(cores=2, **more)
-    machine.does = dict.fromkeys(range(4), REST) | {0: CpuLoad(1.0, ipc=2.0)}
+    machine.loads = dict.fromkeys(range(4), REST) | {0: CpuLoad(1.0, ipc=2.0)}
     return machine
 
 
@@ -43,7 +43,7 @@ async def play_neighbours(run: Run, **records: Any) -> None:
     for together in (False, True):
         tasks = {"0": LMP} | ({"2": STREAM} if together else {})
         if together:
-            run.feed.machine.does |= {0: CpuLoad(1.0, ipc=1.5), 2: CpuLoad(1.0, ipc=0.4)}
+            run.feed.machine.loads |= {0: CpuLoad(1.0, ipc=1.5), 2: CpuLoad(1.0, ipc=0.4)}
         await run.intervals(15, records={"tasks": tasks} | records)
 
 
@@ -75,7 +75,7 @@ async def test_enter_opens_the_core_and_a_filter_hides_others() -> None:
 async def test_each_task_has_its_own_loss() -> None:
     async with running_app(machine_of_two_cores()) as run:
         await run.pilot.press("6")
-        run.feed.machine.does |= {0: CpuLoad(0.7, steal=0.3), 1: CpuLoad(0.9, steal=0.1)}
+        run.feed.machine.loads |= {0: CpuLoad(0.7, steal=0.3), 1: CpuLoad(0.9, steal=0.1)}
         tasks = {"0": [4000, "lmp", 0.7], "1": [4001, "stream", 0.9]}
         await run.intervals(20, records={"tasks": tasks})
         await wait_for_text(run, "hypervisor")
@@ -222,7 +222,7 @@ QUEUED = {"tasks": TASKS, "others": QUEUES, "waits": WAITS}
 
 
 async def queue(run: Run) -> None:
-    run.feed.machine.does |= {0: CpuLoad(1.0), 1: CpuLoad(1.0)}
+    run.feed.machine.loads |= {0: CpuLoad(1.0), 1: CpuLoad(1.0)}
     await run.pilot.press("6")
     await run.intervals(20, records=QUEUED)
     await wait_for_text(run, "takes from")

@@ -110,7 +110,7 @@ def machine_with_falling_load(cores: int = 4) -> Machine:
     """The load decreases with the CPU number; the last CPU is idle."""
     last = 2 * cores - 1
     return Machine(
-        cores=cores, does={cpu: CpuLoad((last - cpu) / (last + 1)) for cpu in range(last + 1)}
+        cores=cores, loads={cpu: CpuLoad((last - cpu) / (last + 1)) for cpu in range(last + 1)}
     )
 
 
@@ -260,7 +260,7 @@ async def test_a_replaced_session_leaves_no_old_content_in_a_table_without_width
 
 async def test_a_line_with_a_running_episode_has_its_sign_and_a_red_value() -> None:
     does = {2: CpuLoad(0.9, 2.4e9), 6: CpuLoad(0.9, 2.4e9)}
-    async with running_app(Machine(ceiling_hz=3.05e9, does=does), (240, 30)) as run:
+    async with running_app(Machine(ceiling_hz=3.05e9, loads=does), (240, 30)) as run:
         await run.pilot.press("4")
         await run.intervals(3)
         table = view(run)
@@ -309,7 +309,7 @@ def row(machine: Machine, cpu: int, **more: Any) -> dict[str, str]:
 
 
 def test_all_known_metrics_of_a_cpu_are_shown() -> None:
-    m = Machine(cores=2, does={0: CpuLoad(1.0, 2.5e9, ipc=0.42), 2: CpuLoad(0.25, alone=0.0)})
+    m = Machine(cores=2, loads={0: CpuLoad(1.0, 2.5e9, ipc=0.42), 2: CpuLoad(0.25, alone=0.0)})
     result = row(m, 0, records=tasks(["lmp"]))
     served = {key for key in METRICS if observe(m)[0].evaluator.chosen[key]}
     assert served <= result.keys()
@@ -337,7 +337,7 @@ def test_uncounted_metrics_have_no_column() -> None:
 
 
 def test_unknown_values_and_the_clock_of_an_idle_cpu_are_not_numbers() -> None:
-    m = Machine(does={1: CpuLoad(0.0), 2: CpuLoad(0.005)})
+    m = Machine(loads={1: CpuLoad(0.0), 2: CpuLoad(0.005)})
     for cpu in (1, 2):
         result = row(m, cpu)
         assert (result["busy_hz"], result["ipc"], result["kernel_cycles"]) == (theme.NEITHER,) * 3
@@ -368,7 +368,7 @@ def test_positions_do_not_change_with_values() -> None:
     high = CpuLoad(1.0, 9.2e9, 9.99, 1.0)
     results = []
     for does in (low, high):
-        result = page(Machine(does=dict.fromkeys(range(8), does)))
+        result = page(Machine(loads=dict.fromkeys(range(8), does)))
         title = strips.text(result.headings("util", 400, reverse=False))
         texts = [
             strips.text(columns_line(result.columns, result.cells(i, "", None))) for i in range(8)

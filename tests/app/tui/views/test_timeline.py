@@ -27,7 +27,7 @@ from perftop.tui.views import timeline
 
 async def test_a_core_of_four_threads_has_two_lines() -> None:
     does = {cpu: CpuLoad(cpu // 20 / 4 + 0.1) for cpu in range(80)}
-    view = await view_of(Machine(cores=20, threads=4, does=does))
+    view = await view_of(Machine(cores=20, threads=4, loads=does))
     assert len(view.rows) == 1 + 2 * 20
     assert [row.split()[-2:] for row in view.rows[1:3]] == [["10.0", "35.0"], ["60.0", "85.0"]]
 
@@ -35,10 +35,10 @@ async def test_a_core_of_four_threads_has_two_lines() -> None:
 async def test_a_state_of_a_core_is_shown_once() -> None:
     async with viewing(many_cores()) as view:
         view.past.choice.metric = "both"
-        await view.again()
+        await view.redraw()
     row = next(row for row in view.rows if "0,24" in row)
     assert row.split()[-1] == "2.0"
-    assert "both active" in view.heads[0]
+    assert "both active" in view.title_lines[0]
 
 
 # --- time
@@ -52,7 +52,7 @@ async def test_a_short_history_fills_the_axis_and_missing_history_is_labelled() 
     assert set(cells.strip()) == {"▀"}
     blank = len(cells) - len(cells.lstrip())
     assert blank
-    since = view.feet[0][view.past._chart_left :].split("─")[0].strip(time_axis.TICK_SIGN)
+    since = view.axis_lines[0][view.past._chart_left :].split("─")[0].strip(time_axis.TICK_SIGN)
     assert since.strip() == "history from 22:13:20"
 
 
@@ -69,9 +69,9 @@ async def test_an_offline_cpu_leaves_a_gap_and_is_shown_as_off() -> None:
 
 
 async def test_an_idle_cpu_is_blank_and_its_clock_is_a_dot() -> None:
-    async with viewing(Machine(cores=24, does={24: CpuLoad(0.0)})) as view:
+    async with viewing(Machine(cores=24, loads={24: CpuLoad(0.0)})) as view:
         view.past.choice.metric = "busy_hz"
-        await view.again()
+        await view.redraw()
     assert view.rows[1].split()[-2:] == ["3.00", "·"]
     assert view.strip(1)[-1][0] == "▀"
     assert "/" not in view.strip(1)[-1][1]
@@ -85,7 +85,9 @@ async def test_the_window_can_be_chosen_and_the_length_of_a_cell_is_shown() -> N
         for key in ("", "right_square_bracket", *["left_square_bracket"] * 4):
             await view.run.pilot.press(*[key] if key else [])
             await view.run.pilot.pause()
-            window, cell = view.heads[0].split("window ")[1].split("   ")[0].split(", each cell ")
+            window, cell = (
+                view.title_lines[0].split("window ")[1].split("   ")[0].split(", each cell ")
+            )
             results.append((window, cell))
     windows, cells = zip(*results, strict=True)
     assert windows == ("60 s", "120 s", "60 s", "30 s", "15 s", "5 s")
@@ -139,8 +141,8 @@ async def test_a_filter_hides_other_cpus_and_reports_if_none_match() -> None:
         for chosen in ("3", "999"):
             choice = view.past.choice
             choice.filter, choice.mask = parse(chosen), frozenset({int(chosen)} - {999})
-            await view.again()
-            results.append(view.seen())
+            await view.redraw()
+            results.append(view.visible_lines())
             counts.append(view.past.count)
     some, none = results
     assert [line.split()[0] for line in some[3 : 2 + counts[0]] if line[:6].strip()] == ["▌"]
@@ -156,7 +158,7 @@ async def test_the_cursor_moves_between_cores_and_shows_all_their_lines() -> Non
         assert view.past.choice.cpu == 1
         chosen = [y for y in range(view.past.count) if view.past.line(y)[1] == "chosen"]
         assert len(chosen) == view.past.count // 2
-        assert sum(line.startswith("▌") for line in view.seen()) == 1
+        assert sum(line.startswith("▌") for line in view.visible_lines()) == 1
 
 
 # --- sizes, ASCII
@@ -172,11 +174,11 @@ async def test_no_line_is_wider_than_the_screen(cores: int) -> None:
             await view.run.pilot.resize_terminal(*size)
             await view.run.pilot.pause()
             assert view.past.size.width == size[0]
-            for line in [*view.heads, *view.rows, *view.feet]:
+            for line in [*view.title_lines, *view.rows, *view.axis_lines]:
                 assert len(line) <= size[0]
             if size[0] >= 80:
                 assert len({len(row.rstrip()) for row in view.rows if "," in row}) <= 1
-                assert "22:13:2" in view.feet[-1]
+                assert "22:13:2" in view.axis_lines[-1]
 
 
 async def test_in_ascii_all_cpus_have_a_line_and_shapes_show_values() -> None:
@@ -184,7 +186,7 @@ async def test_in_ascii_all_cpus_have_a_line_and_shapes_show_values() -> None:
     async with viewing(many_cores(), size=(100, 24), ascii_=True) as view:
         await view.run.pilot.press("end")
         await view.run.pilot.pause()
-        lines.extend(view.seen())
+        lines.extend(view.visible_lines())
     assert len(view.rows) == 1 + 48
     assert len(lines) > 15
     assert all(line.isascii() for line in lines)
@@ -216,8 +218,8 @@ async def test_only_visible_rows_are_read(monkeypatch: pytest.MonkeyPatch) -> No
         await view.run.pilot.press("end")
         await view.run.pilot.pause()
         assert all(rows <= most + 2 for rows, _ in request)
-        assert view.seen()[-3].split()[1:3] == ["127", "127,255"]
-        assert "▀" in view.seen()[-3]
+        assert view.visible_lines()[-3].split()[1:3] == ["127", "127,255"]
+        assert "▀" in view.visible_lines()[-3]
 
 
 # --- episodes and marks in the time view: on the axis, in lanes, and below them
@@ -229,23 +231,25 @@ S = 1_000_000_000
 async def show_episodes(view: View, *episodes: Episode) -> None:
     view.run.session.detector.running += [e for e in episodes if e.end_ns is None]
     view.run.session.ended.extend([e for e in episodes if e.end_ns is not None])
-    await view.again()
+    await view.redraw()
 
 
 async def test_an_episode_is_marked_on_the_axis_and_in_its_row() -> None:
     async with viewing(many_cores()) as view:
         await show_episodes(view, Episode("involuntary-halt", [24], 14 * S // 10))
-    index = view.feet[0].index("║")
+    index = view.axis_lines[0].index("║")
     assert view.rows[1][index] == "║"
     assert view.rows[1].rstrip().endswith("98.0 ║")  # the episode still runs
     assert not any("║" in row for row in view.rows[2:])
-    assert set(view.feet[0][index + 1 : view.past._chart_left + view.past._axis.cells]) == {"━"}
+    assert set(view.axis_lines[0][index + 1 : view.past._chart_left + view.past._axis.cells]) == {
+        "━"
+    }
 
 
 async def test_an_ended_episode_has_no_stroke_to_the_end() -> None:
     async with viewing(many_cores()) as view:
         await show_episodes(view, Episode("involuntary-halt", [0], S // 2, S))
-    assert view.feet[0].count("║") == 1
+    assert view.axis_lines[0].count("║") == 1
     assert view.rows[1].count("║") == 1
     assert not view.rows[1].rstrip().endswith("║")
 
@@ -256,7 +260,7 @@ async def test_panels_fill_the_room_below_the_axis() -> None:
     async with viewing(two_cores()) as view:
         await show_episodes(view, Episode("involuntary-halt", [1], S // 2, S))
         past = view.past
-        seen = view.seen()
+        seen = view.visible_lines()
         first = next(y for y, line in enumerate(seen) if "what happened" in line)
         at = next(y for y in range(first, len(seen)) if "║" in seen[y])
         results.append(past.target(seen[at].index("║"), past.size.height - at))

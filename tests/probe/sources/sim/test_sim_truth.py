@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nights import TELLING, cases_by_day
+from nights import INFORMATIVE_SCENARIOS, cases_by_day
 from simulated import amounts_between
 
 from perfprobe.sources.sim import scenarios as scripts
@@ -234,7 +234,7 @@ def mean_during(
     return float(np.mean(values))
 
 
-@pytest.mark.parametrize("scenario", cases_by_day(SCENARIOS, TELLING))
+@pytest.mark.parametrize("scenario", cases_by_day(SCENARIOS, INFORMATIVE_SCENARIOS))
 def test_truth_is_consistent(scenario: str) -> None:
     spec = f"sim:{scenario},cpus=16"
     result = list(truth(spec, 34.5))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from command import python
-from nights import TELLING, cases_by_day
+from nights import INFORMATIVE_SCENARIOS, cases_by_day
 from simulated import (
     SAMPLE_NS,
     amounts_between,
@@ -48,7 +48,7 @@ def passes(*sent: Message) -> None:
 SHAPES = ("cpus=1,smt=1", "cpus=2", "cpus=4", "cpus=8,smt=8", "cpus=6,packages=3", "cpus=128")
 
 
-@pytest.mark.parametrize("scenario", cases_by_day(SCENARIOS, TELLING))
+@pytest.mark.parametrize("scenario", cases_by_day(SCENARIOS, INFORMATIVE_SCENARIOS))
 def test_every_scenario_passes_the_wire(scenario: str) -> None:
     hello, frames, notes = run(scenario, 40, 2 * SAMPLE_NS)
     passes(hello, *notes, *frames)
@@ -67,7 +67,7 @@ def test_every_scenario_passes_the_wire(scenario: str) -> None:
         [(scenario, shape) for scenario in SCENARIOS if scenario != "hybrid" for shape in SHAPES],
         [
             (scenario, shape)
-            for at, scenario in enumerate(TELLING[1:])
+            for at, scenario in enumerate(INFORMATIVE_SCENARIOS[1:])
             for shape in SHAPES[at % 3 :: 3]
         ]
         + [("turbo-drop", "cpus=1,smt=1"), ("license", "cpus=8,smt=8"), ("warmup", "cpus=2")],
