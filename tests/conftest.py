@@ -48,7 +48,8 @@ sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Otherwise numpy starts a thread for each CPU in each command, for matrix products.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-# Hypothesis tries the same examples in each run, and a busy machine fails no test.
+# Hypothesis tries the same examples in each run and has no time limit, since the machine may be
+# busy.
 for name, examples in {"day": 40, "night": 200}.items():
     settings.register_profile(
         name, max_examples=examples, derandomize=True, deadline=None,
@@ -64,7 +65,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Marks tests of Hypothesis with `nightly`, because they try more examples at night."""
+    """Marks Hypothesis tests with `nightly`, because they try more examples at night."""
     asked = item.config.option.markexpr == "nightly"
     if asked and getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
         item.add_marker("nightly")

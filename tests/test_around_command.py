@@ -139,14 +139,14 @@ def test_ctrl_c_reaches_the_command_on_the_screen_and_after_it(
 
 
 def wait_until_ctrl_c_is_a_signal(terminal: Terminal) -> None:
-    """Waits until the terminal turns ^C into a signal again."""
+    """Waits until ^C in the terminal sends a signal again."""
 
     def makes_signals() -> bool:
         terminal.read()
         isig = termios.tcgetattr(terminal._fd)[3] & termios.ISIG
         return bool(isig) and "runs on" in terminal.errors
 
-    wait_for(makes_signals, "a terminal that makes signals")
+    wait_for(makes_signals, "^C sends signals")
 
 
 def test_a_signal_ends_the_command(tmp_path: Path) -> None:

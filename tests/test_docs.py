@@ -33,7 +33,7 @@ FOREIGN_FLAGS = {"--from", "--no-deps", "--idle", "--all-tasks", "--pid"}
 OTHER_PAGES = [ROOT / "app/README.md", ROOT / ".github/CONTRIBUTING.md", ROOT / "app/CHANGELOG.md"]
 MAX_README_LINES = 160
 MAX_PAGE_LINES = 250
-"""Maximum number of lines: long pages are not read."""
+"""Maximum number of lines, because nobody reads long pages."""
 
 
 def parsers(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:

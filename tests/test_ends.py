@@ -17,8 +17,8 @@ from perftop.verbs.options import fast_imports
 
 
 def start(*arguments: str) -> subprocess.Popen[bytes]:
-    """A `stat` that has printed an interval. Its pipes have no buffers here, from which
-    `communicate` would not read."""
+    """Starts `stat`; returns once it has printed an interval. The pipes are unbuffered, because
+    `communicate` would not read data that a buffer holds."""
     process = subprocess.Popen(
         command.argv("stat", "--json", "-i", "100ms", *arguments),
         bufsize=0, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -31,7 +31,7 @@ def start(*arguments: str) -> subprocess.Popen[bytes]:
 
 
 def remaining_output(process: subprocess.Popen[bytes]) -> tuple[list[command.Line], str]:
-    """The lines that the process still prints, and its messages."""
+    """Returns the remaining JSON lines of the process, and its stderr."""
     out, err = process.communicate(timeout=MAX_WAIT_S)
     return command.lines(out.decode()), err.decode()
 

@@ -35,7 +35,7 @@ SLOW_EXAMPLES = (
 """Examples that run at night: slow ones, those that tests/test_docs.py runs, and those that are
 nearly the same as one that runs by day."""
 LASTING_COMMANDS = r"perftop (serve|exporter(?!.*--print)) .*?(?P<made>socket|metrics|\S+\.prom)\b"
-"""Commands that run until they are ended; they have started once this file exists."""
+"""Commands that run until they are stopped; one has started once the file `made` exists."""
 EXAMPLES = examples()
 STREAM = messages("sim:turbo-drop,cpus=4", 60)
 

@@ -16,8 +16,7 @@ VIEW_IMPORTS = "base model detect session output draw tui/shared wire"
 """Modules used by views."""
 VIEWS = "tui/overview tui/views"
 MAY_IMPORT = {
-    # --- perftop, from the ground up; a folder's name stands for all below it, and a module's
-    # for itself
+    # --- perftop, from the lowest layer up; a folder includes all modules below it
     "base": "",
     "draw": "base",
     "docs": "base",
@@ -56,7 +55,7 @@ MAY_IMPORT = {
     "perfprobe": "wire cpu native kernel machine perf registers programming sources instruments",
 }
 ALLOWED_EVERYWHERE = ["perfprobe.errors", "perftop.draw.columns"]
-"""Errors of the probe, and printing of tables."""
+"""Modules that any module may import: errors of the probe, and printing of tables."""
 HEADLESS = "model detect session recording output process verbs"
 """Folders without a screen, which work without Textual and Rich."""
 PATHS = {

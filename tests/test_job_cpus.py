@@ -22,7 +22,7 @@ end = time.process_time() + float(sys.argv[2])
 while time.process_time() < end: pass
 """
 CPU_TIME_S = 0.6
-"""CPU time of the command, long enough for several scans."""
+"""CPU time of the command in s, long enough for several scans of tasks."""
 
 
 @pytest.fixture(scope="module")

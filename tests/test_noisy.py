@@ -16,17 +16,18 @@ from precedence import raised_priority
 pytestmark = pytest.mark.machine
 
 MAX_SHARE_OF_OTHERS = 0.25
-"""Share of the CPU above which it is correct to name another task first."""
+"""If other tasks use more than this share of the CPU, perftop may correctly name one of them
+first."""
 
 
 def run_and_waited_ns(pid: int) -> tuple[int, int]:
-    """Times since the process started, as counted by the kernel."""
+    """Returns the running and waiting time of the process so far, as counted by the kernel."""
     ran, waited, _ = Path(f"/proc/{pid}/schedstat").read_text().split()
     return int(ran), int(waited)
 
 
 class Contention:
-    """Two tasks on one CPU, and the report of perftop on the watched task."""
+    """Two busy tasks on one CPU, and perftop's episodes of the watched one."""
 
     def __init__(self, cpu: int, by: str) -> None:
         with (
@@ -62,15 +63,15 @@ def test_the_task_that_takes_the_cpu_from_a_job_is_named(by: str) -> None:
     cpu = max(os.sched_getaffinity(0))
     for _ in range(3):
         contention = Contention(cpu, by)
-        longest_episode = contention.longest_episode()
-        who = longest_episode["evidence"]["who"]
+        longest = contention.longest_episode()
+        who = longest["evidence"]["who"]
         if "pt-noisy" in who or contention.others < MAX_SHARE_OF_OTHERS:
             break
     else:
         pytest.skip(f"others took {contention.others:.0%} of CPU {cpu}, and were named")
     ran, waited = contention.ran, contention.waited
-    assert longest_episode["cpus"] == [cpu]
-    assert longest_episode["depth"] == pytest.approx(waited / (ran + waited), abs=0.15)
+    assert longest["cpus"] == [cpu]
+    assert longest["depth"] == pytest.approx(waited / (ran + waited), abs=0.15)
     assert "pt-noisy" in who
     assert str(contention.noisy) in who
     assert str(contention.victim) not in who

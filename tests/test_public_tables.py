@@ -43,7 +43,7 @@ def reasons(model: int, word: int, stepping: int = 1) -> list[str]:
 
 
 def turbo(model: int, ratios: int, counts: int) -> list[tuple[int, float]]:
-    """Numbers of active cores, and their clock in GHz."""
+    """Returns pairs of the number of active cores and their highest clock in GHz."""
     table = limits.turbo_table(intel(model), {0x1AD: ratios, 0x1AE: counts}.get)
     assert isinstance(table, Turbo)
     return [(step.cores, step.hz / 1e9) for step in table.steps]
@@ -58,7 +58,7 @@ class PowerRegisters:
 
 
 def watts(model: int, units: int, word: int) -> list[float]:
-    """PL1 and PL2."""
+    """Returns the power limits PL1 and PL2 in W."""
     kind = CpuKind([0], [0], intel(model), cpuid.no_leaves)
     readings = limits.package_readings(kind, cast("Registers", PowerRegisters(units, word)))
     scale = {r.counter.key: r.counter.scale for r in readings if isinstance(r, Reading)}

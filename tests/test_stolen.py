@@ -18,7 +18,8 @@ STEAL_FROM_S, STEAL_TO_S, ALL_S = 1.0, 3.0, 4.5
 
 
 class Guest:
-    """Two CPUs that are always busy; two in five ticks of the second are stolen for some time."""
+    """Two CPUs that are always busy; for some time, two in five ticks of the second CPU are
+    stolen."""
 
     def __init__(self, root: Path) -> None:
         self.root = root

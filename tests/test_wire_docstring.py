@@ -52,7 +52,7 @@ KEYS = {key: row[1:4] for row in TABLES["key"] for key in row[0].split(", ")}
 
 
 class _RecordingColumns(dict[str, counters.BlockCounter]):
-    """Counters of a stream, which record the keys that the app reads."""
+    """The counter columns of a stream, by key. Records the keys that the app looks up."""
 
     keys_asked: ClassVar[set[str]] = set()
 
@@ -182,9 +182,9 @@ TSC_HZ, SAMPLE_NS = 2_000_000_000, 100_000_000
 COUNTERS = [("ref", "cycles"), ("cycles", "cycles"), ("instructions", "instructions"),
            ("one_thread", "1")]  # fmt: skip
 SHARES = [0.5, 0.25]
-"""How much of the time each thread is not halted; they overlap for 0.125 of it."""
+"""Share of the time for which each thread is not halted; for 0.125 of the time both run."""
 TSC_TICKS_PER_COUNT = 80
-"""Ticks of the TSC in a tick of one_thread."""
+"""TSC ticks for each count of one_thread."""
 
 
 def _encoded(message: dict[str, Any]) -> bytes:

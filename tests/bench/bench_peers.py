@@ -1,7 +1,7 @@
 """Compares the CPU time that perftop and the other installed monitors take to watch this machine,
 in one run: seconds of CPU per minute at 160x50, including all processes that a program starts. Some
-monitors read every process, so the number of processes matters: an argument adds that many sleeping
-processes.
+monitors read every process, so the cost depends on the number of processes: the argument adds that
+many sleeping ones.
 
 Run by hand: python tests/bench/bench_peers.py [PROCESSES]
 """

@@ -1,7 +1,7 @@
-"""Prints how often `diff` and `stat -r` are wrong, for each of their claims, by simulation: the
-rate before these claims were examined, the rate now with its binomial error, and what is allowed.
-Does the same for figures on samples whose truth is known, which have no such error. Exits with 1 if
-one is outside.
+"""Simulates how often each claim of `diff` and `stat -r` is wrong. Prints the rate before these
+claims were examined, the rate now with its binomial error, and the allowed range. Prints the same
+for figures on samples whose true values are known, which have no such error. Exits with 1 if one is
+outside its range.
 
 Run by hand: PYTHONPATH=tests/support python tests/bench/claims.py [TRIALS] (3,000: a minute)
 """
@@ -54,8 +54,7 @@ class Claim(NamedTuple):
     """The lowest allowed rate now."""
     highest: float
     trials: float = math.inf
-    """The number of trials of `now`. A figure whose error is no sampling error has infinitely
-    many."""
+    """The number of trials of `now`. Infinite for a figure without a sampling error."""
 
 
 CORRELATED = (
@@ -65,8 +64,8 @@ CORRELATED = (
     (30, 2.0, 0.127),
     (60, 2.0, 0.342),
 )
-"""Lengths of correlation in a recording of 300 samples, the white noise beside it, and the share of
-pairs that were called different at that commit, of those whose noise was known."""
+"""Length of correlation in a recording of 300 samples, amount of white noise added to it, and, of
+the pairs whose noise was known, the share reported as different at that commit."""
 
 
 def share_with_a_difference(result: Iterable[list[Row]]) -> float:
@@ -147,8 +146,8 @@ def claims(trials: int) -> Iterator[Claim]:
 
 
 def claims_on_samples() -> Iterator[Claim]:
-    """Yields figures instead of rates; those before are of the same streams at that commit, which
-    found no sample in two of the spans after a suspend."""
+    """Yields figures instead of rates. `before` is the figure for the same streams at that commit,
+    which found no sample in two of the spans after a suspend."""
     share = lost_share_at_half_the_clock(util=0.45)
     yield Claim("loss at half the clock, 45 % busy; true: 0.5", 0.0, share, 0.49, 0.51)
     with TemporaryDirectory() as directory:

@@ -1,5 +1,5 @@
-"""Counts the files of the app that are involved in a piece of work, which a newcomer must read to
-understand it.
+"""Counts the files of the app that run for one task of the program, and that a newcomer must
+therefore read to understand it.
 
 Run by hand: PYTHONPATH=tests/support python tests/bench/flows.py [--files]
 
@@ -30,7 +30,7 @@ from perftop import cli
 APP = str(Path(perftop.__file__).parent)
 CPUS, WARM = 8, 40
 PAINT_S = 1.0
-"""Time in s in which a busy machine, too, completes a paint, which Textual delays."""
+"""Time in s in which even a busy machine completes a paint; Textual delays paints."""
 GOALS = {"a sample to the overview": 45, "key 2 to the heat map": 35, "a drop to a sentence": 30}
 
 

@@ -1,8 +1,8 @@
 """Fuzzes recordings. Mutants that reach new code are mutated further, and every fault is reported:
 a crash, a warning, much memory, much time, a value that is not a finite number.
 
-Mostly the content is changed and packed again, so that lengths and checksums are right; sometimes
-bytes are changed.
+Most mutants have changed content that is packed again, so that lengths and checksums are right;
+some have changed bytes.
 
 Run by hand: PYTHONPATH=tests/support python tests/bench/fuzz_recording.py [minutes] [seed]
 """
@@ -287,7 +287,7 @@ def fault_of(path: Path, read: Callable[[Path], None], result: Edges) -> str | N
 
 
 def fuzz(seconds: float, seed: int, into: Path) -> int:
-    """Returns the number of different faults; the files that caused them are kept."""
+    """Returns the number of different faults; keeps the files that caused them in `into`."""
     rng, reached, faults = random.Random(seed), Edges(), dict[str, Path]()
     cases = [case(spec) for spec in SPECS]
     (into / "whole").write_bytes(encoded_case(cases[0]))

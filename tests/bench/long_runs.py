@@ -95,7 +95,7 @@ class Run:
     def sample_processes(self, at: str) -> None:
         results = {}
         for what, pid in process_tree(self.pid).items():
-            with contextlib.suppress(OSError):  # the end of a process is reported by `judge`
+            with contextlib.suppress(OSError):  # `judge` reports the end of a process
                 results[what] = process_usage(pid)
         for what, now in results.items():
             self._samples.setdefault(what, []).append(now)
@@ -155,7 +155,7 @@ def follow_run(run: Run, hours: float, rate: float, drain: Callable[[], int]) ->
                 next_s = done_s
                 run.sample_processes(f"{done_s / 3600:.2f} h")
         except OSError:
-            continue  # the run is ending, which the next turn detects
+            continue  # the run is ending; the next iteration detects that
         if done_s >= hours * 3600:
             return ""
         if time.monotonic() - heard_s > MAX_SILENT_S:

@@ -1,6 +1,6 @@
-"""Runs perftop in a VM whose kernel has a core PMU that other programs use, too, and prints what
-it reports, a line for each row. Needs the script that boots the VM (guest.py), and environments
-made with Debian's python3 in which perftop is installed: the present one, and older ones.
+"""Runs perftop in a VM whose kernel has a core PMU that other programs also use. Prints perftop's
+reports, a line for each row. Needs the script that boots the VM (guest.py), and environments made
+with Debian's python3 in which perftop is installed: the present one, and older ones.
 
 Run by hand, on an idle machine: python tests/bench/perf_core.py GUEST.PY VENV[,VENV...] [ROW...]
 (half a minute for each row)
@@ -76,7 +76,7 @@ SHOWN = "You have", "without it", "not:", "(n/a", "guests", "## at", "KVM", "per
 
 
 def counter_facts(line: str) -> str:
-    """What a line says about the counters; '' if nothing."""
+    """Returns the facts about counters in a line of output; '' if it has none."""
     if not line.startswith("{"):
         return line if any(words in line for words in SHOWN) else ""
     data: dict[str, Any] = json.loads(line)

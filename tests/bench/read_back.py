@@ -20,7 +20,7 @@ REPORT_NS = 1_000_000_000
 
 
 class RecordingCheck:
-    """The frames of a recording, and its CPUs that went offline and online."""
+    """Checks the messages of a recording: frames, numbers, and CPUs that go offline and online."""
 
     def __init__(self, hello: wire.Hello) -> None:
         self._hello = hello
@@ -98,7 +98,7 @@ class RecordingCheck:
 
 
 def check_recording(path: Path) -> tuple[RecordingCheck, str]:
-    """Reads a recording. Returns what its messages contain, and its damage ('' if none)."""
+    """Reads a recording. Returns the check of its messages, and its damage ('' if none)."""
     with Recording(path) as recording:
         report = RecordingCheck(recording.hello)
         for message in recording.messages():

@@ -6,7 +6,7 @@ counter may stay programmed. Prints a line for each recording, and one for all.
 
 `fake`: on a fake kernel (needs root and /dev/fuse) with `--source msr`; every second recording ends
 in the middle of a storm. `here`: on this machine, CPU 1 (needs root and a kernel that lets it go
-off); it is offline for at most 0.3 s, and comes online even if this program is killed.
+off); it is offline for at most 0.3 s, and is brought online even if this program is killed.
 
 Run by hand: PYTHONPATH=tests:tests/support python tests/bench/storm_cpus.py fake [STORMS] [SEED]
              … here [STORMS] [SEED]

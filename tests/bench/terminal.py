@@ -14,7 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-# Programs keep their compiled modules, like installed programs: no start includes compiling.
+# Programs keep their compiled modules, like installed programs, so that no start includes
+# compiling.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 TICKS = os.sysconf("SC_CLK_TCK")
 SIZE = (120, 40)

@@ -39,7 +39,7 @@ HERE = Path(__file__).parent
 EXPECTED = HERE / "expected"
 DATA = HERE.parent / "data"
 MAX_CHARACTERS = 9_000
-"""Limit of an output; of a longer one, the beginning and a digest are kept."""
+"""Limit for an output; a longer one is stored as its beginning and a digest."""
 HEAD_CHARACTERS = 1_500
 HEADING = "=====> "
 MACHINES = {
@@ -56,7 +56,7 @@ SCENARIOS = ("idle", "steady", "jitter", "smt-mix", "turbo-drop", "license", "th
 IN_EPISODE = "in-episode"
 SPECS = MACHINES | {IN_EPISODE: "turbo-drop,cpus=8"}
 SECONDS = {"large": 3.0, IN_EPISODE: 10.0}
-"""Lengths of streams; that of IN_EPISODE ends while its episode runs."""
+"""Lengths of streams in s; the stream of IN_EPISODE ends during its episode."""
 USUAL_SECONDS = 20.0
 SIZES = ((80, 24), (160, 50))
 VIEWS = "123456"
@@ -74,7 +74,7 @@ EPISODE_KEYS: dict[str, tuple[str, ...]] = {
     "overview": (), "rows": ("4",), "list": ("5",), "no-colour": (), "light": ("T",),
     "filter-error": ("slash", *"util>"),
 }  # fmt: skip
-"""Keys of pictures of a machine in an episode."""
+"""Keys pressed for the pictures of a machine during an episode."""
 REPLAY_KEYS: dict[str, tuple[str, ...]] = {
     "first": (), "next": ("space", "n", "n"), "time": ("n", "3", "v"),
 }  # fmt: skip
@@ -121,7 +121,7 @@ _VARYING = (
     (re.compile(r'"version": ?"[^"]*"'), '"version":"VERSION"'),
     (re.compile(r'"(own_cpu_s|probe_cpu_s)": ?[\d.e-]+'), r'"\1":COST'),
     (re.compile(r"(own cost|probe)( +)[\d.<]+ ?(%|s|ms)( CPU \([\d.]+ % of one CPU\))?"), "COST"),
-    # Python 3.13 wraps a long group of usage, 3.12 does not.
+    # Python 3.13 wraps a long group of options in the usage line, 3.12 does not.
     (re.compile(r"(?<=[]|])\n +(?=\[?--print-)"), " "),
 )
 """Parts of outputs that differ between runs, releases or versions of Python."""

@@ -28,8 +28,7 @@ def test_outputs_are_as_expected(group: str) -> None:
 
 
 def test_no_choice_among_equals_follows_the_order_of_a_set() -> None:
-    """Sets of strings iterate in another order in each process, and ties go to the first
-    element."""
+    """The order of a set of strings differs between processes, and ties go to the first element."""
     choice = re.compile(r"\b(?:max|min)\((?:set\(|\{\*)[^)}]*[)}], key=")
     assert choice.search("max({*rest}, key=rest.count)")
     for path in (*(ROOT / "app").rglob("*.py"), *(ROOT / "probe").rglob("*.py")):

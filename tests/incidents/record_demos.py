@@ -60,7 +60,7 @@ sender.setsockopt(socket.IPPROTO_UDP, 103, 500)  # UDP_SEGMENT: the receiver cut
 while True:
     sender.send(bytes(30_000))
 """
-"""Sends packets that are never read: their cost is the softirq of the CPU that receives them."""
+"""Sends packets that are never read: their cost is softirq time on the CPU that receives them."""
 
 
 @contextlib.contextmanager

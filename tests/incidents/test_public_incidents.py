@@ -1,14 +1,14 @@
-"""The public incidents in which CPU time was lost, what perftop answers in each, and the test that
-shows it. A test checks that the tests and the causes of the table exist, and how many are named.
+"""Public incidents in which CPU time was lost, the answer of perftop in each, and the test that
+proves it. The tests below check that the tests and causes in the table exist, and how many
+incidents have a named cause.
 
 An answer is `size` if the cause is named with the share of the time, or of the clock, that it
 costs; `clue` if the cause is named without a size; `loss` if only the loss is shown; `none` if
-perftop has nothing to say.
+perftop reports nothing.
 
-Samples of the kernel give the time in its functions. A staged job proves that time; the
-stacks from which a lock, a clock source and a mitigation are recognised are made up. The share of a
-lock is the time spent spinning, a lower bound: moving the lock between CPUs costs more.
-"""
+Samples of the kernel's stacks give the time in its functions. A staged job proves that time; the
+stacks by which a lock, a clock source and a mitigation are recognised are made up. The share of a
+lock is the time spent spinning, a lower bound: moving the lock between CPUs costs more."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Incident:
     cause: str
     """Kind and cause of the finding, or of the samples of the kernel after `kernel`."""
     owner: str
-    """Whom the answer names."""
+    """The task or group that the answer names."""
     proofs: tuple[str, ...]
     """File and function of each test."""
 

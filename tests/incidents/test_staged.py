@@ -1,15 +1,14 @@
-"""Compares the report of `why -- CMD` on problems caused on this machine with a truth that is known
+"""Compares the report of `why -- CMD` on problems caused on this machine with values that are known
 without perftop: the signals that were sent, the mask, the counts of the kernel, and the schedstat
 of the victim.
 
 The job runs in a control group with so many shares that other load can hardly disturb it. Some
 cases run each day, beside other tests; the others run at night, alone.
 
-A share of the time may differ from its truth by three points. `why` reads the threads of a job and
-whether it joined a group with a quota every 0.1 s, so a count may be that much older at the start
-and at the end: two and a half points of 4 s. What it reads once a second (interrupts, memory, the
-kernel's log) has longer jobs.
-"""
+A share of the time may differ from the true one by three percentage points. `why` reads the threads
+of a job and whether it joined a group with a quota every 0.1 s, so a count may be that much older
+at the start and at the end: two and a half points of 4 s. Tests of values that it reads once a
+second (interrupts, memory, the kernel's log) have longer jobs."""
 
 from __future__ import annotations
 
@@ -135,7 +134,7 @@ def nightly(test: Any) -> Any:
 
 @dataclass(frozen=True)
 class Truth:
-    """Times from the victim's schedstat and /proc/stat."""
+    """True times, from the victim's schedstat and /proc/stat."""
 
     run_s: float
     wait_s: float

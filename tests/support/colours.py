@@ -1,4 +1,4 @@
-"""Perception of colours: luminance, contrast, distance, and eyes that lack one kind of cones."""
+"""Perception of colours: luminance, contrast, distance, and colour vision deficiencies."""
 
 from __future__ import annotations
 

@@ -13,8 +13,9 @@ from perftop.model.counters import Counters
 from perftop.model.delta import Delta
 
 Amounts = Mapping[str, Any]
-"""Movements by key. Gauges: the level. Flags: the number of polls, and by part the number of polls
-that saw it. Counters: the movement per second. One value for all rows, or one for each."""
+"""Values by counter key. For a counter: the increase per second; for a gauge: the level; for flags:
+the number of polls, and for each part the number of polls that saw it. One value for all rows, or
+one for each row."""
 
 
 def seconds_counter(key: str) -> Counter:

@@ -20,7 +20,7 @@ V3_BONNELL = (0x07280203, 0x2501)
 
 
 class FakeCpuid:
-    """Leaves from a table; subleaves are ignored."""
+    """A `cpuid` function that reads leaves from a table and has only subleaf 0."""
 
     def __init__(self, leaves: dict[int, Registers]) -> None:
         self.leaves = leaves

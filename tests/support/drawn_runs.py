@@ -1,4 +1,4 @@
-"""Runs whose numbers are drawn at random, and rates over many comparisons of them."""
+"""Runs with random values, and the rates of results over many comparisons of such runs."""
 
 from __future__ import annotations
 

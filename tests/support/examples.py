@@ -17,11 +17,11 @@ INNER = f"{sys.executable} -m perftop"
 """Starts perftop from a command that perftop runs."""
 Rules = tuple[tuple[str, str, str], ...]
 REPLACEMENTS: Rules = (
-    (r" (--group perf )?--sudo\b", "", "a test asks for no rights, and for no group"),
-    (r" \| (head|jq \.|sudo tee .*)$", "", "who reads a pipe is another program"),
+    (r" (--group perf )?--sudo\b", "", "tests need no privileges"),
+    (r" \| (head|jq \.|sudo tee .*)$", "", "the reader of the pipe is another program"),
     (r" > (\S+)$", "", "the shell writes the file"),
-    (r"\./(job|old|new)\b|\bCMD\b|mpirun .*", JOB, "a stranger's program"),
-    (r"--cpu 3 --isa avx512", "--isa scalar", "not every machine has a CPU 3, or that code"),
+    (r"\./(job|old|new)\b|\bCMD\b|mpirun .*", JOB, "a program of the user"),
+    (r"--cpu 3 --isa avx512", "--isa scalar", "not every machine has a CPU 3 or AVX-512"),
     (r"^perftop ramp", r"\g<0> --seconds 1", "time"),
     (r"-r 5( --warmup 1)?", "-r 2", "time"),
     (r"--duration 8h", "--duration 1s", "time"),
@@ -37,22 +37,23 @@ REPLACEMENTS: Rules = (
     (r"\bVERB\b", "stat", "a verb"),
     (r"sim:… --duration 10$", "sim:idle,speed=max --duration 1", "a scenario, and time"),
     (r"^perftop exporter(?! --)", r"\g<0> --listen unix:metrics", "its port may be taken"),
-    (r"^perftop record (?!.*(--duration|-- |--print)).*", r"\g<0> --duration 1s", "it runs on"),
-    (r"^perftop record", r"\g<0> --force", "others wrote the file"),
+    (r"^perftop record (?!.*(--duration|-- |--print)).*", r"\g<0> --duration 1s", "it has no end"),
+    (r"^perftop record", r"\g<0> --force", "an earlier example wrote the file"),
 )  # fmt: skip
 """Pattern, replacement and reason of each change to an example, in the order of application."""
 NOT_RUN: Rules = (
-    (r"^perftop serve$", "", "only names the verb: it needs --socket"),
+    (r"^perftop serve$", "", "it only names the verb; running it needs --socket"),
     (r"--prometheus", "", "needs a server; tests/app/verbs/fleet has one"),
 )
 """Examples that no test runs, and the reasons."""
 MEASURING_COMMANDS = r"perftop( live| stat| record| why| serve| exporter)?( -|$)"
-"""Verbs that read a machine; tests use a simulated machine instead..."""
+"""Commands that read a machine; tests use a simulated machine instead, unless an option matches
+NO_MACHINE_NEEDED."""
 SCREEN_COMMANDS = (
     r"perftop( live| demo| attach| replay| fleet(?!.*--json)|$| -(?!.*(--default|help)))"
 )
 NO_MACHINE_NEEDED = "--(source|host|attach|print|help|version|default)"
-"""... unless the command names its machine, or reads none."""
+"""Options with which a command names its machine or reads none."""
 
 
 def lines(text: str) -> Iterator[str]:

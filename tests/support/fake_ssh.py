@@ -95,7 +95,7 @@ def _main() -> int:
     *options, dashes, host, command = sys.argv[1:]
     required = {"BatchMode=yes", "StrictHostKeyChecking=yes"}
     if dashes != "--" or host.startswith("-") or not required <= set(options):
-        return _end(255, f"fake ssh: not as it should be called: {sys.argv}")
+        return _end(255, f"fake ssh: unexpected arguments: {sys.argv}")
     hosts = Path(os.environ[HOSTS])
     with (hosts / f"{host}.pid").open("a") as pids:
         pids.write(f"{os.getpid()}\n")

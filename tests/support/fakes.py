@@ -57,7 +57,7 @@ class Machine:
     cores: int = 4
     threads: int = 2
     counted: bool = True
-    """Whether there are core counters; else there are only the system's own accounts, as in a
+    """Whether there are core counters; otherwise there are only the times of /proc/stat, as in a
     guest."""
     split: bool = True
     """Whether a counter measures the SMT states; otherwise only their bounds are known."""
@@ -176,8 +176,7 @@ def observe(machine: Machine, samples: int = 5, **more: Any) -> tuple[Session, I
 
 
 def with_doubt(interval: Interval, cpu: int, key: str) -> Interval:
-    """Returns the interval with a suspect counter of the CPU at this position; numbers are
-    unchanged."""
+    """Returns the interval with this counter of the CPU marked as suspect; values are unchanged."""
     doubts = interval.doubts.copy()
     doubts[cpu, interval.keys.index(key)] = Doubt.JUMPED
     return dataclasses.replace(interval, doubts=doubts)
@@ -209,7 +208,7 @@ class Feed:
             yield batch
 
     def send(self, *messages: wire.Message) -> None:
-        """Sends messages at once, as a probe writes a batch."""
+        """Sends the messages in one batch, like a probe."""
         self._queue.put_nowait([*messages])
 
     def frames(self, count: int, **more: Any) -> None:

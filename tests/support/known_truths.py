@@ -1,4 +1,4 @@
-"""Streams with a known truth, and what is reported of them."""
+"""Streams whose true values are known, and the values that perftop reports for them."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def values(span_s: float = 1.0, **shares: float) -> Values:
 def wanted_and_lost_s(
     values_of_cpu: Values, ceiling_hz: float = HZ, *missing_metrics: str
 ) -> tuple[float, list[float]]:
-    """Returns the wanted time in seconds, and the lost parts of it."""
+    """Returns the wanted time in s, and how much of it was lost, by cause."""
     report = lost_time(values_of_cpu, np.array([ceiling_hz]), FullEvaluator(*missing_metrics))
     return float(report.wanted_s[0]), report.parts_s[:, 0].tolist()
 

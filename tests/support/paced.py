@@ -119,7 +119,7 @@ class SteppedDetector:
         self.now_ns = 0
 
     def step_of(self, ns: int = S) -> tuple[int, int]:
-        """Returns start and end of the next step, which lasts `ns`."""
+        """Advances the time by `ns`; returns start and end of this step."""
         since_ns, self.now_ns = self.now_ns, self.now_ns + ns
         return since_ns, self.now_ns
 

@@ -27,7 +27,7 @@ class Phases:
     phase_s: float = 10.0
     """Mean length in s of a phase."""
     sibling_phase_s: float = 10.0
-    """Mean length in s of the periods in which the sibling works or rests."""
+    """Mean length in s of the phases in which the sibling works or rests."""
     loss: float = 0.0
     """Share of the IPC that the sibling takes."""
     has_tasks: bool = True

@@ -71,7 +71,7 @@ class Run:
         await until_true(lambda: self.has(text), f"{text!r} on screen: " + "\n".join(self.text()))
 
     async def intervals(self, count: int, **more: Any) -> None:
-        """Sends frames for `count` more intervals, and waits until the app has taken all."""
+        """Sends frames for `count` more intervals, and waits until the app has read them all."""
         before = self.seq()
         self.feed.frames(2 * count, **more)
         await until_true(lambda: self.seq() >= before + count, "intervals taken")

@@ -25,7 +25,7 @@ def fed_page(
     each: Callable[[Page], None] | None = None,
 ) -> tuple[Session, Page]:
     """Returns a session and a page that has processed all messages; `each` is called with the page
-    after every sample."""
+    after each sample."""
     assert isinstance(messages[0], wire.Hello)
     session = Session(messages[0])
     page, since_ns = Page(session, detail), -1

@@ -26,7 +26,8 @@ def write_recording(
 
 
 def read_messages(path: Path, *, ended: bool = True) -> list[TimedMessage]:
-    """All messages of an undamaged recording; if not `ended`, it must lack its end."""
+    """Returns all messages of an undamaged recording. It must have an end, or none if not
+    `ended`."""
     with Recording(path) as recording:
         result = list(recording.messages())
         at = path.stat().st_size
@@ -36,7 +37,8 @@ def read_messages(path: Path, *, ended: bool = True) -> list[TimedMessage]:
 
 @contextmanager
 def passed_bytes(path: Path) -> Iterator[int]:
-    """Replaces `player._index_process`."""
+    """Yields a descriptor of the recording's index, made in this process instead of a child.
+    Replaces `player._index_process`."""
     with TemporaryFile() as out:
         player.write_index(path, out)
         out.seek(0)

@@ -27,7 +27,7 @@ class View:
 
     @property
     def axis_lines(self) -> list[str]:
-        """Returns the line of the axis, and that of its clock times if there is one."""
+        """Returns the line of the axis, and the line of clock times below it if there is room."""
         return [
             text(runs)
             for runs, _ in self.past.feet[: 1 + (self.past.size.height >= MIN_HEIGHT_FOR_TIMES)]

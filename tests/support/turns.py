@@ -30,8 +30,8 @@ SHARED_PLAYS = "PLAYED_S"
 """Files with this name in their text play the same simulated machines (see truths.py): one worker
 runs them all, and plays each machine once."""
 MAX_POSITION = 0.9
-"""Position of the last such file, as a share of the list: a later file would leave other workers
-idle."""
+"""Highest position of the last such file, as a share of the list: with a later one, other workers
+would be idle at the end."""
 
 
 def pytest_xdist_auto_num_workers() -> int:

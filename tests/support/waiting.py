@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 MAX_WAIT_S = 100.0
-"""Limit of a wait in s, also for programs that are started. It is long because other programs may
-keep all CPUs busy, and few waits fail."""
+"""Limit of a wait in s, also for programs that tests start. It is long because other programs may
+keep all CPUs busy; only failing tests wait that long."""
 CHECK_PERIOD_S = 0.005
 FRAMES_HZ = 120
-"""Textual's layouts and paints per second in tests, in which pilots wait for them; by default it
-has 60."""
+"""Textual's layouts and paints per second in tests, in which pilots wait for them; the default is
+60."""
 SOON_S = 0.02
-"""Time in s of more than two frames: Textual may skip one."""
+"""Time in s, longer than two frames, because Textual may skip one."""
 
 
 class WaitError(AssertionError):
@@ -59,8 +59,9 @@ async def until_quiet(_least_s: float = 0.0, limit_s: float = 1.0) -> None:
     which assumes that a process is idle if it used little CPU time in 20 ms; that is slow, and
     wrong on a busy machine.
 
-    If the screen never rests, the wait ends when as many timers have fired as Textual has frames in
-    `limit_s`: a busy machine may need more than `limit_s` for a single frame."""
+    If the screen keeps changing, the wait ends after as many timers as Textual has frames in
+    `limit_s`. Timers are counted because a busy machine may need more than `limit_s` for a single
+    frame."""
     loop: Any = asyncio.get_running_loop()
     end, waits = time.monotonic() + MAX_WAIT_S, int(limit_s * FRAMES_HZ)
     await asyncio.sleep(0)
@@ -84,7 +85,8 @@ async def until_handled(_least_s: float = 0.0) -> None:
 def whenever_due(
     due: Callable[[], float], poll: Callable[[], T], description: str, limit_s: float = MAX_WAIT_S
 ) -> Iterator[T]:
-    """Yields the result of `poll` each time it is due, like the probe; the caller ends the loop."""
+    """Yields the result of `poll` each time that it is due, like the loop of the probe. The caller
+    ends the loop."""
     end = time.monotonic() + limit_s
     while time.monotonic() < end:
         time.sleep(max(0.0, min(0.05, due() - time.monotonic())))
@@ -93,7 +95,7 @@ def whenever_due(
 
 
 def at_intervals(times: int, interval_s: float) -> Iterator[None]:
-    """Yields `times` times, `interval_s` seconds apart."""
+    """Yields `times` times, after a pause of `interval_s` each time."""
     for _ in range(times):
         time.sleep(interval_s)
         yield

@@ -34,7 +34,8 @@ class CoreClocks(SteppedDetector):
         self, depth: float | Sequence[float] = 0.0, *, samples: int = 1, ns: int = S,
         ceiling: float = HZ, util: float | Sequence[float] = 1.0, **amounts: Any,
     ) -> CoreClocks:  # fmt: skip
-        """Lowers the clocks by `depth` of the first ceiling. `util` NaN: not read."""
+        """Plays samples with clocks that are lower than HZ by the share `depth`. `util` is NaN for
+        cores that are not read."""
         delta = counted.delta(self.reader.counters, amounts, abs(ns) / 1e9)
         for _ in range(samples):
             use = np.broadcast_to(np.asarray(util, float), self.cores)
@@ -52,9 +53,9 @@ MAX_EARLY_SAMPLES = 5
 
 
 def drops_of_a_noisy_clock(noise: float, rounds: int) -> tuple[int, int]:
-    """Returns two counts of rounds whose clock is steady for 15 s and 6 % lower for 5 s: the
-    detected drops, and the episodes without a drop. With noise of 2 %, a clock is 5 % low by chance
-    some 200 times an hour."""
+    """Plays rounds in which the clock is steady for 15 s, then 6 % lower for 5 s. Returns the
+    number of detected drops, and of episodes without a drop. With noise of 2 %, a clock is 5 % low
+    by chance some 200 times an hour."""
     rng, walk = np.random.default_rng(3), CoreClocks(cores=2)
     for _ in range(rounds):
         for depth in [0.0] * CALM_SAMPLES + [0.06] * DROP_SAMPLES:

@@ -47,7 +47,7 @@ class _WalkedApp(PaintedApp):
             zip(self.terminal.lines(), self.composed(), strict=False)
         ):
             if output != expected:
-                return f"line {y} at {self.size}:\n  {output!r} is shown\n  {expected!r} is meant"
+                return f"line {y} at {self.size}:\n  {output!r} instead of\n  {expected!r}"
         return ""
 
 

@@ -91,7 +91,7 @@ def test_inexact_idle_time_hides_small_losses_only() -> None:
 
 
 def test_a_stolen_tick_makes_another_one_likely_for_a_minute() -> None:
-    """A stolen tick would be 10 % of a sample."""
+    """One stolen tick is 10 % of a sample."""
     walk = busy_stream().go(65, ns=10 * S)
     walk.go(1, stat_steal_s=0.1, ref=0.9 * TSC).go(1, stat_steal_s=0, ref=TSC)
     assert halt_first_cpu(walk).spans() == []

@@ -70,7 +70,7 @@ def own_program_starts_more(script: Script) -> None:
 
 
 def low_traffic(script: Script) -> None:
-    """Memory traffic has been ten times as high before."""
+    """Memory traffic was ten times as high earlier."""
     quiet, loud = script.stages
     script.stages = [Stage(script.machine, 3), quiet, loud]
     script.stages[0].run(range(1, 8), STREAM)
@@ -109,7 +109,7 @@ def l3_losses(
     monkeypatch: pytest.MonkeyPatch, victim: Load, intruder: Load | None, events: str = EVENTS
 ) -> list[Episode]:
     """Returns the losses of a job on cores 0 and 4 that runs alone for 8 s, and with others for 6
-    s. Memory traffic has been far higher before."""
+    s. Memory traffic was far higher earlier."""
 
     def script(script: Script) -> None:
         script.add_stage(2).run([1, 2, 3], STREAM)

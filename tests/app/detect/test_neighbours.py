@@ -71,7 +71,8 @@ def play_with_sibling(
     later_task: list[object] = LMP,
     **play_options: Any,
 ) -> Play:
-    """CPU 0 runs lmp alone for `samples`, then `then` while stream runs on its sibling."""
+    """CPU 0 runs lmp alone for `samples_alone`, then `later_task` for `samples` while stream runs
+    on its sibling."""
     play = Play(**play_options)
     play.loads(**ALONE)
     play.run(samples_alone, tasks={"0": LMP})

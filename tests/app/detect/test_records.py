@@ -40,8 +40,8 @@ class RecordStream:
         last_records: dict[str, Any],
         make_frame_records: Callable[[], dict[str, Any]] = dict[str, Any],
     ) -> None:
-        """Plays a second. `every` makes the records of each frame, `last` are further ones of the
-        last frame."""
+        """Plays a second. `make_frame_records` makes the records of each frame; the last frame also
+        has `last_records`."""
         frames = []
         for _ in range(PER_S):
             self.seq += 1
@@ -162,8 +162,9 @@ class Limited(RecordStream):
     def limit(
         self, *, stopped_share: float, waited_share: float = 0.0, quota: bool = True, cpu: int = 0
     ) -> None:
-        """`stopped`: share of the time for which the quota stops the job; `waited`: share for which
-        it waits for another task; `cpu`: where it runs."""
+        """Plays a second. `stopped_share`: share of the time for which the quota stops the job;
+        `waited_share`: share for which it waits for another task; `cpu`: the CPU on which it
+        runs."""
         wait = stopped_share + waited_share
 
         def record(throttled: int) -> dict[str, Any]:

@@ -95,7 +95,7 @@ class StealSteps(SteppedDetector):
 
 @pytest.mark.parametrize(("ticks", "spans"), [
     ([0, 2, 2, 2, 2, 0, 0, 0, 0, 0, 0], [(1, 5)]),
-    # the episode is reported in its second sample, with the start of the first
+    # the episode is reported in its second sample, but starts with the first
     ([0, 2, 2], [(1, None)]),
     ([0, 3], [(1, None)]),
     ([0, 1, 1, 1, 0], [(1, None)]),

@@ -136,8 +136,8 @@ def test_a_drop_that_follows_replaces_the_throttle() -> None:
 
 
 def test_edges_of_a_drop_are_not_a_throttle() -> None:
-    """An edge takes a fifth of a sample: too short for a low clock, long enough for the polls to
-    see heat."""
+    """An edge lasts a fifth of a sample: too short for a drop, but long enough for polls to see the
+    thermal flag."""
     walk = busy_stream(package=[REASONS]).go(1, limit_reasons=[0, 0.2, 0], cycles=0.96 * HZ)
     walk.go(3, limit_reasons=[0, 1, 0], cycles=0.8 * HZ)
     walk.go(1, limit_reasons=[0, 0.2, 0], cycles=0.98 * HZ)

@@ -28,7 +28,8 @@ def observe(result: Calibration, low: Floats, high: Floats) -> None:
 def play(
     counter: str, true_factor: float, factors_by_sample: list[float], samples: list[Shares]
 ) -> tuple[Session, Interval]:
-    """Plays a core whose event counts once in `true` ticks of the TSC."""
+    """Plays a core whose event counts once in `true_factor` TSC ticks. `factors_by_sample`: the
+    candidates in hello."""
     multipliers = [Multiplier(counter, factor, "made") for factor in factors_by_sample]
     greeting = made.hello([made.REF, made.counter(counter)], multipliers=multipliers)
     session = Session(greeting)

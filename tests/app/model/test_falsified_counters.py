@@ -52,7 +52,8 @@ def step(cpu: int, seq: int) -> dict[str, float]:
 
 
 def samples(factors_by_counter: dict[tuple[int, str], tuple[float, range]]) -> list[Sample]:
-    """Samples of three cores; `wrong` multiplies the counts of some CPUs in some samples."""
+    """Returns samples of three cores. `factors_by_counter`: by CPU and key, the factor of the
+    counts and the samples that have it."""
     units = {"instructions": "instructions", "kernel_instructions": "instructions"}
     hello = made.hello([counter(key, units.get(key, "cycles")) for key in KEYS], cores=3)
     reader, result = SampleReader(hello), list[Sample]()

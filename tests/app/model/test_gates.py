@@ -24,7 +24,7 @@ KEYS = "ref", "cycles", "aperf", "mperf"
 
 
 def samples_with_ratios(ratios: list[list[float]], batch_size: int) -> list[Sample]:
-    """Returns samples of two siblings. `steps`: the ratio of cycles to APERF by sample and CPU; 0:
+    """Returns samples of two siblings. `ratios`: the ratio of cycles to APERF by sample and CPU; 0:
     idle."""
     hello = made.hello([counter(key) for key in KEYS])
     reader, sums = SampleReader(hello), np.zeros((len(KEYS), 2))

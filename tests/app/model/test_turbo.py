@@ -90,7 +90,8 @@ def test_c6_of_small_cores_includes_their_c7(kind: str | None, model: int, awake
 
 
 def test_wake_ups_of_idle_cores_lower_the_ceiling_by_their_duration() -> None:
-    """If all idle cores were awake together for 0.3 % of the time: 2.8 GHz then, else 3.4."""
+    """If all idle cores are awake together for 0.3 % of the time, the ceiling is 2.8 GHz then, and
+    3.4 GHz otherwise."""
     awake = [1.0] * 8 + [0.003] * 16
     result = ceilings(turbo([turbo_table(XEON)]), awake, awake)
     assert 3.4e9 - 0.003 * 16 * 0.1e9 < result.low_hz[0] <= 3.4e9 * 0.997 + 2.8e9 * 0.003

@@ -32,7 +32,7 @@ NOTHING = {
     "smt_low",
     "smt_high",
 }
-"""Keys whose null means none; bounds are null because the states are known."""
+"""Keys whose null means "none", and bounds, which are null if the states are known."""
 SHARED = {
     "turbo_ceiling_low_hz": "turbo_ceiling_hz", "turbo_ceiling_high_hz": "turbo_ceiling_hz",
     "smt_low": "smt", "smt_high": "smt",

@@ -87,7 +87,7 @@ def test_the_summary_counts_causes_and_names_the_most_costly() -> None:
     for episode in (
         drop(1, 2, 3e8, "thermal"),
         drop(3, 4, 7e8, "power-pl1"),
-        drop(4, 4.1, 9e8, "thermal"),  # this episode is deeper, but too short to cost as much
+        drop(4, 4.1, 9e8, "thermal"),  # this episode is deeper, but so short that it costs less
         drop(5.5, None, 5e8, "thermal"),
         Episode("offline", [1], S, 2 * S, cause="hotplug"),
         Episode("steal", [1], S, 2 * S, 0.5, "hypervisor"),
@@ -311,7 +311,7 @@ def test_means_that_leave_samples_out_have_the_share_of_the_others(
 
 
 def test_other_tasks_are_averaged_over_the_time_of_their_records() -> None:
-    """Tasks are sampled once a second: the first 0.7 s of a run of 1.2 s may be covered."""
+    """Tasks are sampled once a second: records may cover only the first 0.7 s of a run of 1.2 s."""
     times = RunTimes([0, 1])
     footprint: Any = SimpleNamespace(pids={5})
     session: Any = SimpleNamespace(run_times=times, now_ns=1200 * MS)

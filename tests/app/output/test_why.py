@@ -468,7 +468,8 @@ def test_wake_up_waits_on_idle_cpus_are_exits_of_idle_states(
     (0.43, "job lost 98 % of its time to hog on CPU 0."),
 ])  # fmt: skip
 def test_a_job_that_mostly_sleeps_gets_its_wanted_time(wait_s: float, sentence: str) -> None:
-    """A convoy at a lock hardly runs: a share of its wanted time would look like one of its run."""
+    """A convoy at a lock hardly runs: a share of its wanted time would be mistaken for a share of
+    the whole run."""
     session: Session = sampled(Machine(cores=2))[0]
     session.start_accounts()
     session.run_times.threads = {(1, 1): task_times("job", 0.01, wait_s)}

@@ -63,7 +63,7 @@ def test_runs_of_several_files_are_compared_by_files(files: int) -> None:
 
 @pytest.mark.parametrize("ratio", [1.1, 3.0])
 def test_the_interval_of_a_ratio_contains_the_true_ratio(ratio: float) -> None:
-    """A varies by 10 %, and adds its share to the noise of B / A."""
+    """The runs of A vary by 10 %, which adds to the noise of B / A."""
     result = tables(600, 6, normal(100, 10), normal(100 * ratio, 10 * ratio))
     intervals = [rows[0].interval for rows in result]
     held = rate(low <= ratio - 1 <= high for low, high in filter(None, intervals))
@@ -123,7 +123,8 @@ def test_the_least_detectable_difference_is_detected_in_8_of_10(runs: int, rows:
 def test_the_recommended_number_of_runs_detects_the_difference(
     mean_shift: float, runs: int
 ) -> None:
-    """Two-sided, at 5 %: 2 (1.96 + 0.84)^2 (0.004 / moved)^2 runs a side, and a few for the t."""
+    """Two-sided, at 5 %: 2 (1.96 + 0.84)^2 (0.004 / mean_shift)^2 runs a side, and a few more
+    because t replaces the normal quantiles."""
     needed = statistics.runs_needed(0.004, mean_shift)
     assert needed == runs
     assert statistics.smallest_difference(0.004, needed) <= mean_shift
@@ -132,7 +133,7 @@ def test_the_recommended_number_of_runs_detects_the_difference(
 
 @pytest.mark.parametrize("runs", [10, 20])
 def test_a_difference_is_detected_despite_rare_slow_runs(runs: int) -> None:
-    """Means hide 2 % among slow runs."""
+    """Slow runs hide a difference of 2 % between means."""
     result = tables(200, runs, rarely_slow(100), rarely_slow(102))
     heavy = [rows[0] for rows in result if rows[0].is_ranked]
     assert len(heavy) > 100

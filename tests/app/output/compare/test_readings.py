@@ -1,4 +1,4 @@
-"""Compared metrics: their course over time, and several runs of one command."""
+"""Compared metrics: over time, and over several runs of one command."""
 
 from __future__ import annotations
 

@@ -155,8 +155,8 @@ def test_the_interval_contains_the_mean_as_often_as_claimed(count: int) -> None:
 @pytest.mark.parametrize("length", [0, 5, 15, 30, 60])
 @pytest.mark.parametrize("white", [0.0, 2.0])
 def test_correlated_noise_is_not_reported_as_a_difference(length: float, white: float) -> None:
-    """Up to a fifth of a recording, alone or beside white noise that hides it. A third of the pairs
-    whose noise was reported to be known were once called different."""
+    """Up to a fifth of a recording, alone or beside white noise that hides it. Once, a third of the
+    pairs whose noise was reported as known were reported as different."""
     called, known = rates_of_series(200, length, white)
     assert called <= 0.08 * known + error(0.08, max(1, round(200 * known))) * known
     assert known > 0.9 or length > 0

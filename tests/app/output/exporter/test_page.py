@@ -161,7 +161,7 @@ def test_owners_are_exported_on_request() -> None:
 
 
 def test_names_of_programs_are_never_exported() -> None:
-    """They appear neither as tasks nor in a reason given by the probe."""
+    """They appear neither as tasks nor in the probe's reasons for missing values."""
     given = messages("demo,cpus=8", 40)
     names = {
         str(task[1])

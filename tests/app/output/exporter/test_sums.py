@@ -142,8 +142,8 @@ def test_cycles_below_the_ceiling_are_depth_times_running_time() -> None:
 
 
 def test_a_running_episode_is_exported() -> None:
-    """Its seconds are exported late, by the time in which an episode can still turn out to have
-    ended."""
+    """Its seconds are exported with a delay: an episode may turn out later to have ended
+    already."""
     _, page = fed_page(messages("license,cpus=12", 19))  # the episode lasts from 11 s to 20 s
     result = shown_series(page)["perftop_below_ceiling_seconds_total", "license", "0"]
     assert result == pytest.approx(19 - 11 - LATE_S, abs=0.21)
