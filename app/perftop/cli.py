@@ -294,13 +294,13 @@ def _unexpected_text(verb: str, left: list[str]) -> str:
 # --- options of perf, turbostat and htop
 
 HABITUAL = ("live", "stat", "record", "why", "serve")
-"""Verbs that also accept options of perf and turbostat, because these verbs read a machine, as
-those tools do."""
+"""Verbs that also accept options of perf and turbostat, because like these tools they read a
+machine."""
 _RENAMED = {"-p": "--watch", "--pid": "--watch", "-C": "--cpus", "--cpu": "--cpus",
             "--num_iterations": "--count"}  # fmt: skip
 """Options with a value that have another name in perftop."""
 _DEFAULT = {"-a", "--all-cpus"}
-"""Options of other tools that request what perftop does by default."""
+"""Options of other tools that are ignored, because perftop does this by default."""
 _MILLISECONDS = {"-I", "--interval-print"}
 """Options for the interval, in which a bare number means milliseconds."""
 _LINES = {"-n", "--count", "--num_iterations"}
@@ -326,8 +326,8 @@ _ANSWERS = {
     "-A": _ROWS,
     "--no-aggr": _ROWS,
 }
-"""Options of other tools that perftop does not have or uses differently, and what to type
-instead."""
+"""Hints on what to type instead, by options of other tools that perftop lacks or uses
+differently."""
 
 
 def translate_habits(arguments: Sequence[str]) -> list[str]:

@@ -206,16 +206,18 @@ class Clue(NamedTuple):
     text: str
     hint: str
     highest_share: float = nan
-    """Upper bound of the share of the time that it costs; NaN where unknown."""
+    """Upper bound of the share of the time lost in this way; NaN where unknown."""
     lost_share: float = nan
-    """Share of the time that samples of the kernel found lost in this way; NaN without them."""
+    """Share of the time lost in this way according to samples of the kernel; NaN without
+    samples."""
     activity: str = ""
-    """What tasks do in that time, as the end of a sentence after "spends"."""
+    """What tasks do in that time, as the words after "spends" in a sentence."""
 
 
 def clues(session: Session, whole: Interval, totals: Totals) -> list[Clue]:
-    """Returns what the kernel's log names, what samples found it doing, and settings that make
-    programs slower; those that slow the kernel only if CPUs spend much time in it."""
+    """Returns clues from messages in the kernel's log, from samples of the kernel, from settings
+    that slow programs down, and from the memory's counters. A setting that slows only the kernel is
+    included only if CPUs spend much time in it."""
     sums, result = totals.losses, _kernel_clues(session, totals)
     for kind, name in session.hints.messages:
         if kind in LOG_CLUES:
@@ -246,13 +248,13 @@ def clues(session: Session, whole: Interval, totals: Totals) -> list[Clue]:
 
 
 MIN_LOST_SHARE, MIN_WORK_SHARE = 0.02, 0.1
-"""Minimum share of the time of a clue by samples of the kernel: of work that is pure loss, and of
+"""Minimum shares of the time for a clue from samples of the kernel: of wasted work, and of any
 other work in one function."""
 
 
 def _kernel_clues(session: Session, totals: Totals) -> list[Clue]:
-    """Returns what samples of the kernel found it doing, at most one clue of each kind, for the
-    watched job if there is one."""
+    """Returns clues from samples of the kernel, at most one of each kind; only of the watched job
+    if there is one."""
     hints, wanted_s = session.hints, totals.losses.whole_s
     pids = {pid for pid, _ in totals.times.threads}
     if not hints.kernel_span_s or not wanted_s > 0:
@@ -260,7 +262,7 @@ def _kernel_clues(session: Session, totals: Totals) -> list[Clue]:
     by_kind: dict[str, dict[KernelWork, float]] = {}
     for work, seconds in hints.kernel_s.items():
         if work.pid in pids or session.neighbours.watched_job.name is None:
-            kind = work.kind or f" {work.function}"  # functions of no kind are not added up
+            kind = work.kind or f" {work.function}"  # without a kind: one sum per function
             share = seconds / hints.kernel_span_s * totals.elapsed_s / wanted_s
             by_kind.setdefault(kind, {})[work] = share
     result: dict[str, Clue] = {}
@@ -286,7 +288,7 @@ def _kernel_clues(session: Session, totals: Totals) -> list[Clue]:
 
 
 MIN_REMOTE_SHARE, MIN_REMOTE_BYTES_PER_S = 0.1, 1e9
-"""Minimum share of the memory traffic that other nodes serve, and minimum traffic, of a clue."""
+"""Minimum share of the memory traffic that other nodes serve, and minimum traffic, for a clue."""
 MAX_UNCORE_SHARE = 0.9
 """Maximum clock of an uncore, as a share of its highest clock, that is reported as a clue. An idle
 package lowers its uncore clock, so its CPUs must be busy for at least half of the time."""

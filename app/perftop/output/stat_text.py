@@ -364,7 +364,7 @@ class Measurement:
         self, job: Job | None = None, start: CommandStart | None = None, read_pause_s: float = 0.0
     ) -> None:
         """`start`: start of the job, if several machines are measured around it. `read_pause_s`:
-        seconds without waiting for a sample while the command runs."""
+        seconds between two reads of the stream while the command runs."""
         self.bracket = None if job is None else CommandWindow(job, start, read_pause_s)
         self._marks = None if self.bracket is None else MarkNotes(self.bracket)
         self.tally = Tally()

@@ -36,7 +36,8 @@ MIN_CROWDED_CPUS = 1.05
 """Minimum demand of tasks of one group on a single CPU, in CPUs, that proves that they compete.
 With less demand they may have run one after the other."""
 MAX_WAIT_DIFFERENCE = 0.1
-"""Maximum difference of the shares of their time that two tasks wait if both wait equally."""
+"""Maximum difference between the waiting shares of two tasks that are reported as waiting
+equally."""
 MIN_FULL_SHARE = 0.25
 """Minimum share of the time in which a CPU had more tasks than were sampled for the waiting time to
 be reported as a lower bound."""
@@ -344,7 +345,7 @@ def remedy_against(session: Session, pid: int, comm: str) -> str:
 
 @dataclass(frozen=True)
 class Storm:
-    """Processes that were too short-lived for any scan to see them run."""
+    """Processes of one parent that were too short-lived to be seen running by any scan."""
 
     pid: int
     """PID of the parent of these processes."""

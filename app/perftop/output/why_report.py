@@ -481,7 +481,8 @@ def other_checks(
     def add_share(
         key: str, looked_for: str, name: str, share: float, *kinds: str, result: str = ""
     ) -> None:
-        """Adds a loss of these kinds of which a share of the time is measured."""
+        """Adds the check of a loss that is measured as a share of the time. `kinds`: kinds of the
+        episodes that report it."""
         text = f"{100 * share:.{2 if share < 0.001 else 1}f} %"
         result = result or f"{text} of time"
         add(key, looked_for, result, f"{name} ({text})", *of_kinds(*kinds), measured=share)

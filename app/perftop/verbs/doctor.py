@@ -26,9 +26,10 @@ RIGHT_EFFECTS = {
     "MSRs": "ceilings and causes of a low clock",
     "idle transitions": "busy time to the microsecond",
 }
-"""Numbers that a source provides, by the name of its check. All other sources need the first."""
+"""Numbers that a source provides, by the name of its check. All other sources depend on the first
+one."""
 BY_ROOT_TEXT = "perftop --sudo"
-"""Text that each fix contains that requires root's rights."""
+"""Text contained in every fix that requires root."""
 SUDO = "sudo "
 UNUSABLE_STATE = "not usable"
 RULES = {
@@ -37,7 +38,7 @@ RULES = {
     "watchdog": "NMI watchdog", "slack": "timer slack", "clocksource": "clock source",
     "hypervisor": "hypervisor",
 }  # fmt: skip
-"""Conditions by the names that `--check` takes."""
+"""Conditions by the names that `--check` accepts."""
 DEFAULT_RULES = ("governor=performance", "turbo=on", "quota=none", "mask=none", "load=idle")
 """Rules of `--check` without arguments. A condition that cannot be read does not break them."""
 BROKEN_STATUS = 1
@@ -125,7 +126,7 @@ def _draw_outcomes(answer: Answer, width: int = 100, *, unicode: bool = True) ->
 
 
 class AskedMachine(NamedTuple):
-    """The machine that the doctor examines, and the rights of the user there."""
+    """The machine that `perftop doctor` examines, and the user's rights there."""
 
     host: str | None = None
     """Host name for ssh; None for this machine."""
@@ -147,8 +148,8 @@ class AskedMachine(NamedTuple):
         return shlex.join(["perftop", *words, *where, *(["--sudo"] if sudo or self.sudo else [])])
 
     def with_rights(self, first: str = "") -> str:
-        """Returns the command that starts the screen as root, after the command `first`, which also
-        needs root."""
+        """Returns the command that runs `first` (a command that needs root) and then starts the
+        screen as root."""
         if self.program is not None:
             return f"su -c {shlex.quote(f'{first} && {self.program}' if first else self.program)}"
         screen = self.command(sudo=not self.root)

@@ -307,7 +307,7 @@ class RecordingsSource:
             else:
                 track.go(moment)
                 await asyncio.sleep(0)
-        if must_enter:  # all at once, so the screen never mixes two times
+        if must_enter:  # replaced in one step, so the screen never mixes two times
             self._tracks = tracks
             played_machines = {track.live.machine.name: track.live.machine for track in tracks}
             self.fleet.machines = played_machines | self._unread
@@ -498,16 +498,16 @@ class _LimitedHandler(urllib.request.AbstractHTTPHandler):
 
 
 class _Http(_LimitedHandler, urllib.request.HTTPHandler):
-    """Opens http: within the limits."""
+    """Opens http: URLs within the limits."""
 
 
 class _Https(_LimitedHandler, urllib.request.HTTPSHandler):
-    """Opens https: within the limits."""
+    """Opens https: URLs within the limits."""
 
 
 def _opener(limits: _Limits) -> urllib.request.OpenerDirector:
-    """Returns an opener of http: and https: only, so that no redirection leads to a file or to an
-    FTP server."""
+    """Returns an opener for http: and https: URLs only, so that no redirection leads to a file or
+    to an FTP server."""
     opener = urllib.request.OpenerDirector()
     for handler in (
         _Http(limits), _Https(limits), urllib.request.ProxyHandler(),
@@ -519,7 +519,7 @@ def _opener(limits: _Limits) -> urllib.request.OpenerDirector:
 
 
 def _refusal(error: urllib.error.HTTPError) -> str:
-    """Returns a text with the server's error message, made safe, or with the HTTP status if there
+    """Returns a text with the server's error message, sanitised, or with the HTTP status if there
     is no message."""
     message = ""
     try:

@@ -67,7 +67,7 @@ class MeasuredWork(Follower):
     are left out."""
 
     summarises = True
-    """Whether the distribution of the samples is read."""
+    """Whether the session keeps the distribution of the samples, for percentiles."""
 
     def __init__(
         self, interval_ns: int | None, job: Job | None, start: CommandStart | None = None,
@@ -163,7 +163,7 @@ async def run_works(
     for result in results:
         failure = None if result is None else expected_failure(result)
         if isinstance(result, BaseException) and (failure is None or isinstance(result, OSError)):
-            raise result  # an error of a write: `destination` knows the name of the output
+            raise result  # a write failed: `destination` adds the name of the output
         failed.append(failure)
     caught_status = 128 + caught_signals[0] if caught_signals else 0
     return _command_status(works[0][0]) or caught_status, failed
@@ -174,7 +174,7 @@ async def _run_one(
     caught_signals: Sequence[int],
 ) -> None:  # fmt: skip
     """Runs one piece of work. Its task is added to `tasks`, so that the work can be cancelled;
-    `caught_signals` has the signals that have come before that."""
+    `caught_signals` contains the signals that arrived before that."""
     import asyncio
 
     from perftop.process.launch import start_probe
@@ -298,8 +298,8 @@ def read_with_progress(
     source: Source, name: object, *, quiet: bool = False
 ) -> Iterator[Iterator[wire.Message]]:
     """Provides the messages of a recording. If reading them takes long and stderr is a terminal, a
-    line there shows the progress; it is erased at the end of the block. `name`: of the recording.
-    `quiet`: no line is shown, because the output is on the terminal as well."""
+    line there shows the progress; it is erased at the end of the block. `name`: name of the
+    recording. `quiet`: show no line, because the output is on the terminal as well."""
     is_shown = not quiet and sys.stderr is not None and sys.stderr.isatty()
     line = ProgressLine(sys.stderr, f"reading {name}", source) if is_shown else None
     try:

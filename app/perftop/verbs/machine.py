@@ -1,7 +1,6 @@
-"""Verbs that query the machine itself: the code that they share (also doctor, ramp and those of
-`instruments`), `perftop topology` and `perftop events`. The probe runs as a child process and
-answers with JSON, which is formatted here. So only the probe needs more privileges.
-"""
+"""Verbs that query the machine itself: `perftop topology`, `perftop events`, and code shared with
+doctor, ramp and `instruments`. The probe runs as a child process and answers with JSON, which is
+formatted here. So only the probe needs more privileges."""
 
 from __future__ import annotations
 

@@ -374,7 +374,7 @@ def _signals_held() -> Iterator[None]:
     inside an import would become an ImportError of numpy. Blocking them in this thread is not
     enough: the kernel would give them to another one."""
     arrived_signals: list[int] = []
-    is_main = threading.current_thread() is threading.main_thread()  # the only one with handlers
+    is_main = threading.current_thread() is threading.main_thread()  # the only thread with handlers
     handlers = {number: signal.getsignal(number) for number in END_SIGNALS if is_main}
     handlers = {number: handler for number, handler in handlers.items() if callable(handler)}
     for number in handlers:

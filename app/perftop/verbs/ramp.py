@@ -124,7 +124,7 @@ def _measured_cpus(
             drawn_answer, _ = _slowest(measured)
             for earlier, _ in measured:
                 if earlier is not drawn_answer:
-                    earlier["runs"] = []  # this frees a megabyte for each CPU
+                    earlier["runs"] = []  # frees a megabyte per CPU
     if not measured:
         raise last_error
     return measured, failed, interrupted

@@ -378,9 +378,9 @@ class Ramp:
 
     @property
     def confidence(self) -> float:
-        """Probability that the next run is no slower than the slowest run that counts: that it
-        counts at all, as it is slower if it is disturbed or does not settle, and that it is not the
-        slowest of these runs and itself."""
+        """Probability that the next run is no slower than the slowest run that counts: the share of
+        runs that count (a run that is disturbed or does not settle is regarded as slower), times
+        the probability that the next run is not the slowest of all runs that count."""
         count = len(self.used)
         return count / max(1, len(self.climbs)) * count / (count + 1)
 

@@ -172,7 +172,7 @@ STALE_S, STALE_SAMPLES = 10.0, 5
 """Maximum seconds and maximum sample lengths without a new sample. After the longer of both, the
 page is not served, because counters that do not change would look like an idle machine."""
 MAX_WAITING = 8
-"""Maximum number of messages that wait to be taken."""
+"""Maximum number of messages that wait to be processed."""
 SHIPPED = {
     "unit": "perftop.service", "recorder": "perftop-record.service", "socket": "perftop.socket",
     "rules": "rules.yml", "dashboard": "dashboard.json",
@@ -272,8 +272,8 @@ class Exporter(Follower):
         self._since_ns: int | None = None
         """Raw time of the newest sample."""
         self._waiting: list[wire.Message] = []
-        """Messages that are taken together, which costs less: when there are MAX_WAITING of them,
-        or when somebody reads the page."""
+        """Messages that have not been processed yet. They are processed together, which costs less:
+        when there are MAX_WAITING of them, or when a client requests the page."""
         self._has_sample = False
         self._sampled_s = self._written_s = -FILE_PERIOD_S
         """Event loop times of the newest sample and of the newest text file, in s."""
@@ -289,7 +289,7 @@ class Exporter(Follower):
         loop = asyncio.get_running_loop()
         async with contextlib.AsyncExitStack() as servers:
             async for messages in stream:
-                if isinstance(messages[0], wire.Hello):  # only the first of a call may be one
+                if isinstance(messages[0], wire.Hello):  # a hello is always the first of its batch
                     self._take_waiting()
                 self._waiting += messages
                 if len(self._waiting) >= MAX_WAITING or not self._has_sample:

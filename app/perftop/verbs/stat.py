@@ -335,7 +335,7 @@ def _measured_runs(args: argparse.Namespace, sample_ns: int) -> tuple[list[Repea
     for index, (turn, side) in enumerate(order):
         single_args = argparse.Namespace(**common | {"command": args.commands[side]})
         for number, handler in handlers.items():
-            signal.signal(number, handler)  # the previous run ignored them at its end
+            signal.signal(number, handler)  # at its end, a run sets them to be ignored
         with Job(single_args.command, stdout_to_stderr=args.output == STDOUT) as job:
             argv = options.stream_command(single_args, sample_ns, sample_ns, job)
             stat, out = Stat(single_args, job), io.StringIO()

@@ -37,20 +37,20 @@ from perftop.output.run_summary import SETTING_NAMES, is_different, setting_labe
 from perftop.output.sentences import as_clause
 
 MIN_CAUSE = 0.01
-"""Minimum difference between the shares that the two sides lost to a cause. With a smaller one, the
-cause explains nothing."""
+"""Minimum difference between the shares of time that the two sides lost to a cause. A smaller one
+explains nothing."""
 MIN_DIFFERENCE = 0.01
-"""Minimum difference, as a share or relative to A, that matters. A smaller one is within the noise
-of programs and machines that are not in these runs, however significant it is."""
+"""Minimum difference, as a share or relative to A, that matters. A smaller one is never reported as
+a difference, even if it exceeds the noise of these runs, because other runs may vary more."""
 RESOLUTION = 0.0005
-"""Minimum difference that counters show."""
+"""Smallest difference that counters resolve, as a share or relative to A."""
 MAX_SAME_CHANGE = 0.02
 """A and B count as the same if the whole interval of their difference is this close to 0; for
 numbers that are not shares, relative to A."""
 MIN_OTHERS = 0.1
-"""A quieter machine is suggested if other tasks used at least this many CPUs."""
+"""Minimum number of CPUs used by other tasks for which a quieter machine is suggested."""
 NOISE, ALONE, UNSTEADY, SMALL = "within the noise", "1 run", "unsteady", "same"
-"""Verdicts without a certain difference; SMALL: it exceeds the noise, but not MIN_DIFFERENCE."""
+"""Verdicts without a clear difference; SMALL: it exceeds the noise, but is below MIN_DIFFERENCE."""
 UNEXPLAINING_STATES = frozenset({"boot_id", "host", "command", "source", "sample_s"})
 """States that do not explain a difference by themselves."""
 TIME_KEYS = ("run_s", "length_s")
@@ -62,14 +62,15 @@ class Row:
     number: Number
     a: float
     b: float
-    """Means of both sides; medians if `ranked`."""
+    """Means of both sides; medians if `is_ranked`."""
     change: float
     """B - A for shares, else B / A - 1."""
     interval: tuple[float, float] | None
     """Bounds of the confidence interval of `change`, which holds for all rows together; None if
     the noise is unknown."""
     chance: float
-    """Probability of such a difference by chance, corrected for the number of rows (Holm)."""
+    """Probability that a difference this large occurs by chance, corrected for the number of rows
+    (Holm)."""
     is_ranked: bool
     """Whether medians are compared, by ranks."""
     is_sure: bool
@@ -103,7 +104,7 @@ class Row:
 
 @dataclass(frozen=True)
 class DifferingState:
-    """A state in which the machines differ."""
+    """A setting or property in which the machines differ."""
 
     key: str
     a: object
@@ -116,7 +117,7 @@ class DifferingState:
 @dataclass(frozen=True)
 class Comparison:
     label: str
-    """Name of the phase; '' for the whole."""
+    """Name of the phase; '' for the whole run."""
     a: list[Reading]
     b: list[Reading]
     differing: list[DifferingState]
@@ -251,7 +252,8 @@ def _only_on_side(side: Sequence[Reading], other: Sequence[Reading]) -> list[str
 
 
 def loss_sentences(phase: Comparison) -> Iterator[str]:
-    """Yields what both sides lost to each cause of `lost_more`, the largest difference first."""
+    """Yields a sentence on what both sides lost to each cause of `lost_more`, the largest
+    difference first."""
     for cause in _by_size(phase.lost_more):
         of_a, of_b = (percent(lost_share(side, cause)) for side in (phase.a, phase.b))
         yield f"{_what_was_lost(cause)}: {of_a} % in A, {of_b} % in B"
@@ -311,15 +313,15 @@ def _row(pair: _Pair, chance: float, level: float, extra: dict[Cause, float]) ->
 
 
 def _rows_of(cause: Cause) -> tuple[str, ...]:
-    """Returns the keys of the numbers that episodes of this cause explain."""
+    """Returns the keys of the numbers whose differences this cause can explain."""
     return KINDS[cause[0]].explains if cause[0] in KINDS else ()
 
 
 def _differing_state(
     key: str, a: object, b: object, extra: dict[Cause, float], explained: set[str]
 ) -> DifferingState:
-    """Returns a state in which both sides differ. It explains a number only if the cause of an
-    episode depends on it."""
+    """Returns a setting or property in which both sides differ. It explains a number only if the
+    cause of an episode depends on it."""
     names = [cause.key for cause in CAUSES.values() if key in cause.states]
     cause = next((cause for cause in extra if cause[1] in names), None)
     keys = [] if cause is None else [key for key in _rows_of(cause) if key in explained]
@@ -330,8 +332,8 @@ def _differing_state(
 
 
 def headline(compared: Sequence[Comparison]) -> str:
-    """Returns a sentence on the certain difference that is largest compared with its noise, and
-    one on the run time if that is another row."""
+    """Returns a sentence on the clear difference that is largest relative to its noise, and one on
+    the run time if that is another row."""
     rows = [(phase, row) for phase in compared for row in phase.rows if row.is_sure]
     phase, row = max(rows, key=lambda pair: pair[1].clarity, default=(None, None))
     if phase is None or row is None:
@@ -431,8 +433,8 @@ def _largest_loss(compared: Sequence[Comparison]) -> str:
 
 def _detection_power(phase: Comparison, row: Row, rows: int) -> tuple[float, int] | None:
     """Returns the smallest difference that this many runs detect in most comparisons of `rows`
-    rows, and the number of runs a side that would detect today's difference; None if there are too
-    few runs to know the noise."""
+    rows, and the number of runs a side that would detect the present difference; None if there are
+    too few runs to estimate the noise."""
     by_file = max(phase.files) > 1
     sides = [_side_values(side, row.number.key, by_file=by_file) for side in (phase.a, phase.b)]
     count = min(map(len, sides))
@@ -444,8 +446,9 @@ def _detection_power(phase: Comparison, row: Row, rows: int) -> tuple[float, int
 
 
 def next_step(compared: Sequence[Comparison]) -> str:
-    """Returns advice on how to decide whether a number differs: the first number whose noise is
-    known, beginning with the run time; '' if that is decided, or if no number of runs would."""
+    """Returns advice on how to get a clear result for the run time, or for the first other number
+    if the noise of the run time is unknown; '' if its result is clear, or if no advice would
+    help."""
     pairs = [(phase, row) for phase in compared for row in phase.rows if row.interval is not None]
     pairs.sort(key=lambda pair: pair[1].number.key not in TIME_KEYS)
     if not pairs or pairs[0][1].is_sure or pairs[0][1].is_same:
@@ -464,8 +467,8 @@ def next_step(compared: Sequence[Comparison]) -> str:
 
 
 def work_sentence(phase: Comparison) -> str:
-    """Returns a sentence on how the work and its speed differ, by instructions and clock; '' if
-    these are not evidence."""
+    """Returns a sentence on how the work and its speed differ, by instructions, IPC and clock; ''
+    if IPC or instructions are inconclusive."""
     rows = {row.number.key: row for row in phase.rows}
     instructions, ipc, clock = (rows.get(key) for key in ("instructions", "ipc", "busy_hz"))
     if instructions is None or ipc is None or not ipc.is_sure:

@@ -34,8 +34,8 @@ MAX_READINGS, MAX_STATES = 10_000, 100
 MAX_SAMPLES = 2000
 """Maximum number of samples kept for each number, for the chart of its distribution."""
 MAX_SLICES = 2048
-"""Maximum number of slices in a course. When they are full, pairs are merged and later slices have
-twice as many samples."""
+"""Maximum number of slices of a RunCourse. When they are full, pairs are merged and later slices
+have twice as many samples."""
 
 Numbers = dict[str, float]
 """Values by key, in base units; unknown values are left out."""
@@ -62,7 +62,7 @@ def _job_value(key: str) -> Value:
 
 
 def _others_cpus(line: Line) -> float | None:
-    """Returns the number of CPUs that were busy with other tasks than the command."""
+    """Returns the number of CPUs that were busy with tasks other than the command."""
     util, used_s = _mean("util")(line), _run_time("user_s", "sys_s")(line)
     if util is None or used_s is None or not line["elapsed_s"]:
         return None
@@ -205,7 +205,7 @@ class Reading:
     lost: dict[Cause, float]
     """Share of the time that was lost to each cause."""
     label: str = ""
-    """Name of the phase; '' for the whole."""
+    """Name of the phase; '' for the whole run."""
     status: int = 0
     """Exit status of the command; a run that failed is not compared."""
     file: int = 0
@@ -252,8 +252,8 @@ class ForeignFile(Exception):  # noqa: N818 - the name describes the input, not 
 
 def from_lines(lines: Iterable[str]) -> tuple[list[Reading], str | None]:
     """Returns the readings of a file written by `stat --json`, `stat -r --json` or `summary
-    --json`, and a description of where the file is damaged (None if it is not). Raises Foreign if
-    the file is not such output."""
+    --json`, and a description of where the file is damaged (None if it is not). Raises ForeignFile
+    if the file is not such output."""
     readings: list[Reading] = []
     for index, text in enumerate(lines):
         if not text.strip():
@@ -310,7 +310,7 @@ class RunCourse:
         metrics = [key for key in NUMBERS if key in INDEX]
         metrics += [*registry.events][:MAX_EVENTS]
         self._metric_indices = [registry.index[key] for key in metrics]
-        has_all = len(session.shown) == len(session.topology)  # then no CPU has to be copied
+        has_all = len(session.shown) == len(session.topology)  # a full slice copies nothing
         self._shown = slice(None) if has_all else session.shown
         self._keys = [*metrics, "both", "power_w"]
         self._amounts, self._sizes = np.zeros((2, MAX_SLICES, len(self._keys)))

@@ -28,20 +28,20 @@ MIN_OUTLIER_SHARE = 0.05
 MIN_VALUES = 4
 """Minimum number of values among which there can be an outlier."""
 MIN_RANKED = 6
-"""Minimum number of values on each side for the rank test; with fewer, it finds nothing among
-several rows."""
+"""Minimum number of values on each side for the rank test; with fewer, no result is significant
+after the correction for several rows."""
 HEAVY_TAIL_SDS = 5.0
 """Minimum distance of the farthest value from the median of its side, in standard deviations
 estimated by the MAD, for which the rank test is used."""
 SDS_IN_MAD = 1.4826
 """Factor from the MAD of normal noise to its standard deviation."""
 MAX_COUNTED = 100
-"""Maximum number of values for which the distribution of ranks is counted; with more, it is
-normal."""
+"""Maximum number of values for which the distribution of ranks is computed exactly; above it, the
+normal approximation is used."""
 MAX_PAIRS = 250_000
 """Maximum number of pairs of values for the rank test; further pairs hardly change its result."""
 MAX_LOG = 50.0
-"""Maximum logarithm of a ratio; an interval that reaches it has no end."""
+"""Maximum logarithm of a ratio; an interval that reaches it is unbounded."""
 BLOCK_COUNTS = 32, 16, 8
 """Numbers of blocks into which a series is divided, the finest first. Long blocks show slow changes
 that are hidden by noise in short ones."""

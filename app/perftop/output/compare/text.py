@@ -43,7 +43,7 @@ interval from which only `>999` is printed."""
 STYLE_CODES = {"a": "34", "b": "33", "bold": "1", "dim": "2", "worse": "31", "open": "33"}
 """SGR codes of a terminal, by style."""
 VERDICT_WORDS = {"higher": "more", "lower": "less", "better": "better", "worse": "worse"}
-"""Words for verdicts on certain differences."""
+"""Words for verdicts on clear differences."""
 FIRST_EQUAL_STATES = ("host", "model", "microcode", "kernel", "governor", "turbo", "smt", "cpus",
                       "command")  # fmt: skip
 """States that are listed first if both sides have the same value."""
@@ -141,8 +141,7 @@ def _label(row: Row) -> str:
 
 
 def _row(phase: Comparison, row: Row, scale: float, *, unicode: bool) -> list[Run]:
-    """Returns the row of a number. Only a certain difference is bright, and red where B is
-    worse."""
+    """Returns the row of a number. Only a clear difference is bright, and red where B is worse."""
     style = "" if row.is_sure else "dim"
     verdict = verdict_word(row)
     emphasis = "worse" if row.verdict == "worse" else style
@@ -223,7 +222,7 @@ def _dot_runs(sides: Sequence[Sequence[float]], *, unicode: bool) -> list[Run]:
 
 def _scale_end(compared: Sequence[Comparison]) -> float:
     """Returns the end of the scale: the first that holds all changes up to 100 %, and all intervals
-    of certain differences."""
+    of clear differences."""
     rows = [row for phase in compared for row in phase.rows]
     sizes = [abs(row.change) for row in rows]
     sizes += [abs(end) for row in rows if row.is_sure for end in row.interval or ()]
@@ -268,8 +267,8 @@ def diff_json(compared: Sequence[Comparison], files: tuple[list[str], list[str]]
     """Returns the line `diff`: `answer`; `state`, the states in which the machines differ; `same`,
     the equal states; and for each phase (`label`, null for the whole) the numbers in base units. A
     number has the values of both sides, `difference` B - A with its 95 % interval `low` to `high`,
-    `chance` (the probability of such a difference by chance, corrected for the number of rows),
-    `verdict` and `test` (whether means are compared, or medians by ranks)."""
+    `chance` (the probability that a difference this large occurs by chance, corrected for the
+    number of rows), `verdict` and `test` (whether means are compared, or medians by ranks)."""
     first = compared[0]
     states = [{"key": state.key, "a": state.a, "b": state.b, "explains": state.explains}
              for state in first.differing]  # fmt: skip

@@ -185,7 +185,8 @@ BELIEF_FIELDS = (
         IntervalRows.suspect, "suspect", "whole",
     ),
 )  # fmt: skip
-"""Fields on the reliability of an interval. Every export has them, whatever measures are chosen."""
+"""Fields that describe the reliability of an interval. Every export has them, whatever measures are
+chosen."""
 
 
 # --- measures
@@ -313,7 +314,7 @@ def with_events(
 # text of every number of four digits.
 
 MAX_FORMATTED = 1 << 12
-"""Maximum count of numbers that are formatted at once: more do not fit into the caches of a CPU."""
+"""Maximum number of values that are formatted at once; more do not fit into the caches of a CPU."""
 _MAX_SAFE_DISTANCE = 0.4999
 """Distance of a scaled number from the nearest whole number above which it is too close to a half
 to be rounded safely here; such a number is formatted by itself."""

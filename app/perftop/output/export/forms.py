@@ -100,7 +100,7 @@ class RecordedCommand:
         """PID that the probe watched from the start; 0 if it watched none."""
         self._footprint = JobFootprint(self._pid)
         self._job_apart = WatchedJob("", "command")
-        """The command, used if the probe watched another job."""
+        """The command, as a second job besides the one that the probe watched."""
         self._seen_apart: JobFootprint | None = None
         self._start_note: wire.Note | None = None
         self._end_note: wire.Note | None = None
@@ -392,7 +392,7 @@ class Delimited(ExportFormat):
         self._out, self._table = out, ExportTable(session, measures)
         self._whys: Sequence[str] = ()
         """The values of `why` in the previous interval."""
-        fields = self._table.fields[:-1]  # `why` has no place: it would be long and nearly empty
+        fields = self._table.fields[:-1]  # `why` has no fixed place: it is long and mostly empty
         self._rows = len(session.shown)
         self._max_waiting = max(1, MAX_WAITING_CELLS // max(1, self._rows * len(fields)))
         self._waiting: list[tuple[list[Column], Sequence[str]]] = []
