@@ -19,7 +19,7 @@ from shown import TEXTS, shown_texts
 
 from perfprobe.sources.sim.machine import SCENARIOS
 from perftop import cli
-from perftop.cli import GENERAL, add_default_verb, split
+from perftop.cli import GENERAL_OPTIONS, add_default_verb, split
 from perftop.docs import page
 from perftop.model.numbers import METRICS
 
@@ -70,7 +70,7 @@ def test_every_command_is_understood(name: str) -> None:
         program, *typed = shlex.split(re.split(r" [|>] (?!.*')", line)[0])
         given, command = split(typed)
         words = add_default_verb(given, command, screen=True)
-        if program != "perftop" or words[0] in GENERAL or words == ["VERB", "--help"]:
+        if program != "perftop" or words[0] in GENERAL_OPTIONS or words == ["VERB", "--help"]:
             continue
         cli._parse_arguments(words, command)
 

@@ -97,11 +97,19 @@ VERBS = {
     "wake": instruments.add_wake, "selftest": instruments.add_selftest, "help": _add_help,
 }  # fmt: skip
 """Verbs and the functions that add their parsers, in the order of the list in the help."""
-GENERAL = {"-h", "--help", "--version", "-V", "-v", "--default-config", "--print-completion"}
+GENERAL_OPTIONS = {
+    "-h",
+    "--help",
+    "--version",
+    "-V",
+    "-v",
+    "--default-config",
+    "--print-completion",
+}
 """Options of perftop itself, which need no verb."""
 SHELLS = ("bash", "zsh", "fish")
 """Shells whose words perftop completes."""
-RUN = ("live", "stat", "record", "why")
+COMMAND_VERBS = ("live", "stat", "record", "why")
 """Verbs that can run a command."""
 
 
@@ -146,7 +154,7 @@ def add_default_verb(arguments: list[str], command: list[str] | None, *, screen:
     """Returns the arguments with a default verb if none is given: the screen on a terminal, or text
     for a pipe or a file."""
     first = arguments[0].partition("=")[0] if arguments else "-"
-    if not first.startswith("-") or first in GENERAL:
+    if not first.startswith("-") or first in GENERAL_OPTIONS:
         return arguments
     if screen:
         return ["live", *arguments]
@@ -258,7 +266,7 @@ def _check_verb(arguments: list[str]) -> None:
     if verb in VERBS:
         return
     program = shutil.which(verb) is not None
-    near = "" if program else did_you_mean(verb, [*VERBS, *GENERAL])
+    near = "" if program else did_you_mean(verb, [*VERBS, *GENERAL_OPTIONS])
     text = f"unknown command {verb!r}{near or '; see perftop --help'}"
     if program or (arguments[1:] and not near):
         text += f"; to measure a command: perftop stat -- {shlex.join(arguments)}"
@@ -278,7 +286,9 @@ def _unexpected_text(verb: str, left: list[str]) -> str:
             name: [option for action in parser._actions for option in action.option_strings]  # noqa: SLF001
             for name, parser in verbs.items()
         }
-        takers = [name for name in dict.fromkeys((*RUN, *verbs)) if first in by_verb[name]]
+        takers = [
+            name for name in dict.fromkeys((*COMMAND_VERBS, *verbs)) if first in by_verb[name]
+        ]
         if takers:
             return f"{text}; {first} is for {', '.join(takers[:3])}"
         help_text = f"see perftop {verb} --help"
@@ -286,31 +296,31 @@ def _unexpected_text(verb: str, left: list[str]) -> str:
         return text + did_you_mean(first, long, help_text)
     if verb == "record" and not left[1:]:
         return f"{text}; where to write: perftop record -o {shlex.quote(first)}"
-    if verb in RUN:
+    if verb in COMMAND_VERBS:
         return f"{text}; to measure a command: perftop {verb} [OPTIONS] -- {shlex.join(left)}"
     return f"{text}; see perftop {verb} --help"
 
 
 # --- options of perf, turbostat and htop
 
-HABITUAL = ("live", "stat", "record", "why", "serve")
+TRANSLATED_VERBS = ("live", "stat", "record", "why", "serve")
 """Verbs that also accept options of perf and turbostat, because like these tools they read a
 machine."""
-_RENAMED = {"-p": "--watch", "--pid": "--watch", "-C": "--cpus", "--cpu": "--cpus",
+_RENAMED_OPTIONS = {"-p": "--watch", "--pid": "--watch", "-C": "--cpus", "--cpu": "--cpus",
             "--num_iterations": "--count"}  # fmt: skip
 """Options with a value that have another name in perftop."""
-_DEFAULT = {"-a", "--all-cpus"}
+_IGNORED_OPTIONS = {"-a", "--all-cpus"}
 """Options of other tools that are ignored, because perftop does this by default."""
-_MILLISECONDS = {"-I", "--interval-print"}
+_MS_OPTIONS = {"-I", "--interval-print"}
 """Options for the interval, in which a bare number means milliseconds."""
-_LINES = {"-n", "--count", "--num_iterations"}
+_COUNT_OPTIONS = {"-n", "--count", "--num_iterations"}
 """Options for the number of lines that `stat` prints; other verbs print no such lines."""
 _TABLE = "perftop record -o FILE, then perftop export FILE; or stat --json"
 _THREADS = "--watch takes a process, and follows its threads"
 _ENERGY = "energy of the whole run is in the summary; power: --metrics power_w"
 _COLUMNS = "columns: --metrics A,B"
 _ROWS = "each CPU has a row; only one row for all: --brief"
-_ANSWERS = {
+_HINTS = {
     "-d": "interval: -i 1s; more counters: -e",
     "--delay": "interval: -i 1s",
     "--csv": _TABLE,
@@ -338,7 +348,7 @@ def translate_habits(arguments: Sequence[str]) -> list[str]:
         return ["--version"]
     if verb in {"-h", "--help"} and rest:
         return ["help", *rest]
-    if verb not in HABITUAL:
+    if verb not in TRANSLATED_VERBS:
         return [*arguments]
     words, wants_ms = [verb], False
     for word in rest:
@@ -349,20 +359,20 @@ def translate_habits(arguments: Sequence[str]) -> list[str]:
         if wants_ms:
             wants_ms = False
             words.append(_milliseconds(word))
-        elif name in _LINES and verb != "stat":
+        elif name in _COUNT_OPTIONS and verb != "stat":
             how = "--duration 10s" if verb in {"record", "why"} else "perftop stat -n 10"
             raise Failed(f"no option {name} of {verb}; how long: {how}", USAGE)
-        elif name in _RENAMED:
-            words += [_RENAMED[name], value] if equals else [_RENAMED[name]]
-        elif name in _MILLISECONDS:
+        elif name in _RENAMED_OPTIONS:
+            words += [_RENAMED_OPTIONS[name], value] if equals else [_RENAMED_OPTIONS[name]]
+        elif name in _MS_OPTIONS:
             wants_ms = not equals
             words += ["--interval", _milliseconds(value)] if equals else ["--interval"]
         # two commands, A and B, run in turn
         elif name == "-A" and not {"-B", "-r"}.isdisjoint(rest):
             words.append(word)
-        elif name in _ANSWERS:
-            raise Failed(f"no option {name}; {_ANSWERS[name]}", USAGE)
-        elif word not in _DEFAULT:
+        elif name in _HINTS:
+            raise Failed(f"no option {name}; {_HINTS[name]}", USAGE)
+        elif word not in _IGNORED_OPTIONS:
             words.append(word)
     return words
 

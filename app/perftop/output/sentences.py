@@ -264,18 +264,18 @@ limit and the abbreviation of the cause are used."""
 
 def sentence(
     topology: Sequence[Cpu], episodes: Sequence[Episode], names: Sequence[str] = (), *,
-    over: bool = False, when: str = "", max_length: int = MAX_SENTENCE,
+    past_tense: bool = False, when: str = "", max_length: int = MAX_SENTENCE,
 ) -> list[SentencePart]:  # fmt: skip
     """Returns one sentence about episodes of one kind and cause, based on the deepest one. `names`:
-    the tasks that lost, the most important first. `over`: use the past tense. `when`: a phrase for
-    the time, left out if the sentence would exceed `max_length` characters."""
+    the tasks that lost, the most important first. `when`: a phrase for the time, left out if the
+    sentence would exceed `max_length` characters."""
     worst = max(episodes, key=lambda e: e.depth or 0.0)
-    fields = _phrase_fields(topology, worst, episodes, over=over)
+    fields = _phrase_fields(topology, worst, episodes, past_tense=past_tense)
     by_size = [fields | _task_fields(worst, names, size) for size in _NAME_SIZES]
     if (short := cause_of(worst.cause).short_text).isupper():
         by_size[1]["{cause}"] = SentencePart(short)
     if worst.kind == "mark":
-        return _fill_phrase("{label}", by_size[0], "", over=over)
+        return _fill_phrase("{label}", by_size[0], "", past_tense=past_tense)
     known_fields = by_size[0].keys()
     phrases = [p for p in kind_of(worst).sentences if _fields_of(p) <= known_fields]
     numbers = known_fields & _NUMBER_FIELDS
@@ -287,7 +287,7 @@ def sentence(
     ]
     parts: list[SentencePart] = []
     for phrase, values, end in candidates:
-        parts = _fill_phrase(phrase, values, end, over=over)
+        parts = _fill_phrase(phrase, values, end, past_tense=past_tense)
         if len(text(parts)) <= max_length:
             break
     return parts
@@ -299,14 +299,14 @@ def _fields_of(phrase: str) -> frozenset[str]:
 
 
 def _fill_phrase(
-    phrase: str, fields: Mapping[str, SentencePart], end: str, *, over: bool
+    phrase: str, fields: Mapping[str, SentencePart], end: str, *, past_tense: bool
 ) -> list[SentencePart]:
     """Returns the phrase with its fields filled in, its verbs in the right tense, and `end` (the
     phrase for the time) added. Adjacent parts of the same role are joined."""
     pieces = []
     for piece in _FIELD.split(phrase):
         present, bar, past = piece.partition("|")
-        verb = (past if over else present) if bar else piece
+        verb = (past if past_tense else present) if bar else piece
         pieces.append(fields.get(piece) or SentencePart(verb))
     if phrase.startswith("{where}"):
         pieces[1] = SentencePart(pieces[1].text[0].upper() + pieces[1].text[1:])
@@ -325,7 +325,7 @@ def _fill_phrase(
 
 
 def _phrase_fields(
-    topology: Sequence[Cpu], worst: Episode, episodes: Sequence[Episode], *, over: bool
+    topology: Sequence[Cpu], worst: Episode, episodes: Sequence[Episode], *, past_tense: bool
 ) -> dict[str, SentencePart]:
     """Returns the values for the fields of phrases, except the names of tasks."""
     cpus = {cpu for episode in episodes for cpu in episode.cpus}
@@ -336,8 +336,12 @@ def _phrase_fields(
         "{kind}": SentencePart(kind),
         "{where}": SentencePart(place),
         "{its}": SentencePart("their" if several else "its"),
-        "{is}": SentencePart(("were" if over else "are") if several else "was" if over else "is"),
-        "{counters}": SentencePart(_name_fields(worst.cause.split(", "), len(worst.cause)), "name"),
+        "{is}": SentencePart(
+            ("were" if past_tense else "are") if several else "was" if past_tense else "is"
+        ),
+        "{counters}": SentencePart(
+            _abbreviated_names(worst.cause.split(", "), len(worst.cause)), "name"
+        ),
         "{cause}": SentencePart(subject_of(worst)),
     }
     if (short := cause_of(worst.cause).short_text) not in {"", kind}:
@@ -355,9 +359,13 @@ def _phrase_fields(
         fields["{first}"] = SentencePart(f"{evidence['first_hz'] / 1e9:.2f}")
         fields["{steady}"] = SentencePart(f"{evidence['steady_hz'] / 1e9:.2f} GHz")
     if "owner" in evidence:
-        fields["{owner}"] = SentencePart(_name_fields([str(evidence["owner"])], MAX_OWNER), "name")
+        fields["{owner}"] = SentencePart(
+            _abbreviated_names([str(evidence["owner"])], MAX_OWNER), "name"
+        )
     if "line" in evidence:
-        fields["{line}"] = SentencePart(_name_fields([str(evidence["line"])], MAX_OWNER), "name")
+        fields["{line}"] = SentencePart(
+            _abbreviated_names([str(evidence["line"])], MAX_OWNER), "name"
+        )
     if "label" in evidence:
         fields["{label}"] = SentencePart(str(evidence["label"]), "name")
     return fields
@@ -368,19 +376,19 @@ def _task_fields(worst: Episode, names: Sequence[str], size: int) -> dict[str, S
     to `size` characters."""
     fields: dict[str, SentencePart] = {}
     if names:
-        fields["{loser}"] = SentencePart(_name_fields(names, size), "name")
+        fields["{loser}"] = SentencePart(_abbreviated_names(names, size), "name")
     who, own = (
         list(dict.fromkeys(ran.comm for ran in culprits(worst, key))) for key in ("who", "self")
     )
     if who:
-        fields["{who}"] = SentencePart(_name_fields(who, size), "name")
+        fields["{who}"] = SentencePart(_abbreviated_names(who, size), "name")
     elif worst.evidence.get("self"):
-        name = _name_fields(own, size) if own else "the job"
+        name = _abbreviated_names(own, size) if own else "the job"
         fields["{own}"] = fields.get("{loser}") or SentencePart(name, "name")
     return fields
 
 
-def _name_fields(names: Sequence[str], size: int) -> str:
+def _abbreviated_names(names: Sequence[str], size: int) -> str:
     """Returns the first name and the number of the other names."""
     first = names[0] if len(names[0]) <= size else f"{names[0][: size - 1]}{ELLIPSIS}"
     return f"{first} (+{len(names) - 1})" if len(names) > 1 else first

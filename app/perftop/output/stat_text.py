@@ -100,7 +100,7 @@ def _sentence(session: Session, episode: Episode) -> str:
         time = f"for {long_duration(lasted_ns)} from {start}" if lasted_ns else f"at {start}"
     topology, max_length = session.topology, MAX_SENTENCE
     return text(
-        sentence(topology, [episode], names, over=is_ended, when=time, max_length=max_length)
+        sentence(topology, [episode], names, past_tense=is_ended, when=time, max_length=max_length)
     )
 
 
@@ -190,13 +190,13 @@ def _state_lines(line: Line) -> list[str]:
 # --- a command
 
 MAX_NAME, MAX_COMMAND = 24, 100
-ALONE_CPUS = 1.05
-"""A command that kept at most this many CPUs busy on average is reported as a single task."""
+MAX_SINGLE_TASK_CPUS = 1.05
+"""Maximum number of CPUs that a command kept busy on average if it is reported as a single task."""
 MIN_STATE_S = 0.1
 """Minimum time in s for which threads were stopped or slept for that time to be reported."""
 MIN_WAIT_SHARE = 0.01
 """Minimum waiting time that is reported, as a share of the elapsed time."""
-MIN_ALONE_SHARE = 0.1
+MIN_SINGLE_CPU_SHARE = 0.1
 """Minimum share of the elapsed time with a single busy CPU for that share to be reported."""
 MIN_SEEN_SHARE = 0.9
 """Minimum share of the command's running time that task records must cover. With less, its known
@@ -221,14 +221,14 @@ def headline(command: str, line: Line) -> str:
         behind = next((who for who in job["behind"] if who["ran_s"] > waited_s / 4), None)
         if behind is not None:
             wait_text += f", mostly behind {safe_text(behind['comm'], MAX_NAME)}[{behind['pid']}]"
-    if used_s <= ALONE_CPUS * wall_s:
+    if used_s <= MAX_SINGLE_TASK_CPUS * wall_s:
         place = f" on CPU {ranges(job['cpus'])}" if job is not None else ""
         wait_text = f" and waited{wait_text}" if wait_text else ""
         return f"{text}: it ran {seconds_text(used_s)}{place}{wait_text}."
     wait_text = f"; its tasks waited{wait_text}" if wait_text else ""
     busy = line.get("busy")
     alone_text = ""
-    if busy is not None and busy["cpus"] >= 3 and busy["one_s"] >= MIN_ALONE_SHARE * wall_s:
+    if busy is not None and busy["cpus"] >= 3 and busy["one_s"] >= MIN_SINGLE_CPU_SHARE * wall_s:
         alone_text = f" One CPU alone worked for {busy['one_s']:.1f} s."
     busy_cpus = f"kept {used_s / wall_s:.1f} of {len(line['cpus'])} CPUs busy"
     return f"{text} and {busy_cpus}{wait_text}.{alone_text}"

@@ -127,11 +127,11 @@ class _WaitReason:
 
 
 def waiting_loss(
-    session: Session, job: str | None, totals: Totals, whole: Interval, *, over: bool
+    session: Session, job: str | None, totals: Totals, whole: Interval, *, past_tense: bool
 ) -> WaitingLoss | None:
     """Returns the tasks that waited most; None if no task waited. `job`: name of the watched job;
     None selects, among all tasks, the group of tasks with one name that waited most. `totals`,
-    `whole`: times and numbers of the observed span. `over`: use the past tense."""
+    `whole`: times and numbers of the observed span."""
     times, span_s = totals.times, totals.elapsed_s
     tasks = _without_quotas(times, times.tasks)
     threads = _without_quotas(times, times.threads)
@@ -152,7 +152,7 @@ def waiting_loss(
     whose = f"{name} ({', '.join(comms[:2])})" if len(comms) > 1 and job is not None else name
     who = f"{count_noun(len(members), waiters.noun)} of {whose}" if len(members) > 1 else name
     who = f"{len(waiting)} of {who}" if len(waiting) < len(members) else who
-    verb = "waited" if over else "waits" if len(waiting) == 1 else "wait"
+    verb = "waited" if past_tense else "waits" if len(waiting) == 1 else "wait"
     they, their = ("they", "their") if len(waiting) > 1 else ("it", "its")
     place = short_place_text(session.topology, cpus, cpus[0])
 
@@ -184,7 +184,7 @@ def waiting_loss(
     if is_one and (
         pair := _named_neighbours(placed_tasks, cpus[0], reason.neighbours, waiters.pids)
     ):
-        shared, waited = ("shared", "waited") if over else ("share", "waits")
+        shared, waited = ("shared", "waited") if past_tense else ("share", "waits")
         headlines = [f"{' and '.join(pair)} {shared} {place}: each {waited} {share} of its time"]
     return WaitingLoss(
         f"{who} {verb} {ends[0]}", reason.culprit if job is not None else name, evidence,
@@ -235,20 +235,20 @@ def _find_reason(
     cpuset kept it from other CPUs. `placed_tasks`: those of `all_tasks` whose CPU is known;
     `covered_s`: seconds that these records of tasks cover."""
     cpus, total, members = waiters.cpus, waiters.total, waiters.members
-    ran_s = run_times_beside(placed_tasks, cpus, waiters.pids)
+    ran_s = run_times_of_others(placed_tasks, cpus, waiters.pids)
     neighbours = [who for who in sorted(ran_s, key=lambda who: -ran_s[who])
                  if ran_s[who] >= MIN_BLAME_SHARE * total.wait_s]  # fmt: skip
     busiest_s = max(total.by_cpu[cpu] for cpu in cpus)
     mutual = len(members) > 1 and busiest_s > MIN_CROWDED_CPUS * covered_s
-    storm, least_s = None, MIN_EXPLAINED_SHARE * total.wait_s
+    short_lived, least_s = None, MIN_EXPLAINED_SHARE * total.wait_s
     is_explained = mutual or sum(ran_s.values()) >= least_s
     if not is_explained:
-        storm = _process_storm(session, all_tasks, cpus, waiters.pids, least_s)
+        short_lived = _short_lived_processes(session, all_tasks, cpus, waiters.pids, least_s)
     mean_s = total.wait_s / total.switches if total.switches else inf
     rows = [row for row in session.shown if session.topology[row].cpu in cpus]
     idle = 1 - whole.values.mean("util", rows)
     is_exit = mean_s <= MAX_EXIT_S and total.wait_s >= MIN_WAIT_SHARE * total.wanted_s
-    if not is_explained and storm is None and is_exit and idle >= MIN_IDLE_EXITS:
+    if not is_explained and short_lived is None and is_exit and idle >= MIN_IDLE_EXITS:
         evidence = [f"{total.switches} wake-ups, {brief_duration(mean_s)} each",
                     f"{place_text(session.topology, cpus)} {whole_percent(idle)} idle"]  # fmt: skip
         if deepest := session.hello.settings.get("deepest_idle_state"):
@@ -267,9 +267,12 @@ def _find_reason(
         culprit = cause_of(cause).name if cause else _task_name(session, *neighbours[0])
         culprit += f"[{neighbours[0][0]}]" if culprit == waiters.name else ""
     waited_for = ["each other"] if mutual else []
-    if storm is not None:
+    if short_lived is not None:
         neighbours = []
-        culprit, waited_for = storm.child_names, [f"{storm.child_names} of {storm.parent}"]
+        culprit, waited_for = (
+            short_lived.child_names,
+            [f"{short_lived.child_names} of {short_lived.parent}"],
+        )
     for pid, comm in neighbours[:1]:
         more = f" and {len(neighbours) - 1} more" if neighbours[1:] else ""
         waited_for.append(f"{_task_name(session, pid, comm)}[{pid}]{more}")
@@ -285,10 +288,12 @@ def _find_reason(
         evidence.append(f"may use {len(allowed)} of {count_noun(count, 'CPU')} ({limit})")
         for cpu in [*spare][:1]:
             evidence.append(f"CPU {cpu} is {whole_percent(spare[cpu])} idle")
-    evidence += [f"children of {storm.parent} ran {storm.run_s:.2f} s"] if storm else []
+    evidence += (
+        [f"children of {short_lived.parent} ran {short_lived.run_s:.2f} s"] if short_lived else []
+    )
     if not waited_for:
         evidence.append(f"most of {UNKNOWN_NEIGHBOUR}" if ran_s else UNKNOWN_NEIGHBOUR)
-    if busiest_task is not None and not neighbours and not mutual and storm is None:
+    if busiest_task is not None and not neighbours and not mutual and short_lived is None:
         name = _task_name(session, *busiest_task)
         evidence.append(f"{name}[{busiest_task[0]}] ran there {ran_s[busiest_task]:.2f} s")
     for pid, comm in neighbours[:1]:
@@ -302,14 +307,14 @@ def _find_reason(
         hint = f"taskset -acp {ranges({*allowed, *spare})} {min(stuck)}"
     elif neighbours:
         hint = remedy_against(session, *neighbours[0])
-    elif storm is not None:
-        hint = f"chrt --idle --pid 0 {storm.pid}, whose later children inherit it"
+    elif short_lived is not None:
+        hint = f"chrt --idle --pid 0 {short_lived.pid}, whose later children inherit it"
     elif mutual and not has_room:
         usable = allowed.intersection(session.topology[row].cpu for row in session.shown)
         hint = f"no more than {count_noun(len(usable), 'thread')} at a time, one for each CPU"
         if limit:
             hint = f"a {limit} of more CPUs, or no more than {count_noun(len(usable), 'thread')}"
-    belief = confidence(*WAIT_CAUSE, counted=storm is None) if waited_for else "unknown"
+    belief = confidence(*WAIT_CAUSE, counted=short_lived is None) if waited_for else "unknown"
     preposition = "for" if mutual else "behind"
     return _WaitReason(culprit, waited_for, evidence, neighbours, preposition, hint, belief)
 
@@ -344,7 +349,7 @@ def remedy_against(session: Session, pid: int, comm: str) -> str:
 
 
 @dataclass(frozen=True)
-class Storm:
+class ShortLivedProcesses:
     """Processes of one parent that were too short-lived to be seen running by any scan."""
 
     pid: int
@@ -354,10 +359,10 @@ class Storm:
     run_s: float
 
 
-def _process_storm(
+def _short_lived_processes(
     session: Session, tasks: Tasks, cpus: Sequence[int], excluded_pids: Collection[int],
     least_s: float,
-) -> Storm | None:  # fmt: skip
+) -> ShortLivedProcesses | None:  # fmt: skip
     """Returns the processes that ran most between scans and may run on these CPUs; None if none ran
     for `least_s`."""
     online = {row.cpu for row in session.topology if row.online}
@@ -377,7 +382,9 @@ def _process_storm(
     child = max((name for name in parts if name), key=lambda name: parts[name].run_s, default="")
     comm = next(iter(parts.values())).comm
     children = f"short-lived {safe_text(child, MAX_NAME)}" if child else "short-lived children"
-    return Storm(worst, f"{safe_text(comm, MAX_NAME)}[{worst}]", children, run_s[worst])
+    return ShortLivedProcesses(
+        worst, f"{safe_text(comm, MAX_NAME)}[{worst}]", children, run_s[worst]
+    )
 
 
 def _named_neighbours(
@@ -434,7 +441,7 @@ def _sum_times(times: Iterable[TaskTimes], comm: str = "") -> TaskTimes:
     return total
 
 
-def run_times_beside(
+def run_times_of_others(
     tasks: Tasks, cpus: Sequence[int], excluded_pids: Collection[int]
 ) -> dict[tuple[int, str], float]:
     """Returns the seconds that other processes than `excluded_pids` ran on these CPUs, by PID and

@@ -179,14 +179,14 @@ def report(
     `argv`: the command that perftop ran, which has ended. `past`: true if the span is over,
     so that no cause is still running. `totals`: sums of the part, whose numbers are `whole`."""
     is_whole_run = totals is None
-    over = past or bool(argv)
+    past_tense = past or bool(argv)
     if totals is None:
         totals = replace(session.totals(), start_ns=first_ns)
     whole = whole or session.run_interval()
     job = _job_name(session, argv or session.command, totals.times)
     episodes = session.episodes(totals.start_ns, totals.end_ns)
     findings = [
-        _finding(session, totals, whole, cause, episodes, job, past=past, over=over)
+        _finding(session, totals, whole, cause, episodes, job, past=past, past_tense=past_tense)
         for cause, share in totals.losses.shares().items() if share > 0
     ]  # fmt: skip
     hidden = {"l3_memory_bytes"} if len({row.node for row in session.topology}) < 2 else set[str]()
@@ -219,7 +219,7 @@ def report(
     checks = other_checks(session, totals, whole, episodes, is_whole_run=is_whole_run)
     return Report(
         job, totals, findings, checks, clues(session, whole, totals), unseen, whole, spent,
-        confusion_sentence, over, is_whole_run,
+        confusion_sentence, past_tense, is_whole_run,
     )  # fmt: skip
 
 
@@ -263,9 +263,9 @@ def is_group(watched: str) -> bool:
 
 def _finding(
     session: Session, totals: Totals, whole: Interval, cause: Cause, episodes: Sequence[Episode],
-    job: str | None, *, past: bool, over: bool,
+    job: str | None, *, past: bool, past_tense: bool,
 ) -> Finding:  # fmt: skip
-    """Returns the finding of one cause. `over`: use the past tense."""
+    """Returns the finding on one cause."""
     now_ns, sums, times = totals.end_ns, totals.losses, totals.times
     span_ns = now_ns - totals.start_ns
     kind, lost_s = KINDS.get(cause[0]), sums.by_cause[cause]
@@ -286,7 +286,9 @@ def _finding(
         mean_depth = sum(e.lost_s(now_ns) for e in same_cause) / ran_s if ran_s > 0 else 0.0
         described = [replace(worst, cpus=cpus, depth=mean_depth)]
     names = [job] if job else losers(session, described, whole.tasks)
-    sentence_text = text(sentence(session.topology, described, names, over=over or not running))
+    sentence_text = text(
+        sentence(session.topology, described, names, past_tense=past_tense or not running)
+    )
     # The sentence already contains the clocks.
     is_cycles = kind is not None and kind.costs_cycles
     implied_keys = {"busy_hz", "ceiling_hz"} if is_cycles else {"owner", "line"}
@@ -316,11 +318,11 @@ def _finding(
         pieces = [f"steal {stolen}, in {long_duration(span_ns)}"]
         return replace(finding, confidence=how, evidence=pieces)
     if cause == QUOTA_CAUSE:
-        return _quota_finding(finding, times, job, totals.elapsed_s, over=over)
+        return _quota_finding(finding, times, job, totals.elapsed_s, past_tense=past_tense)
     if cause == STOPPED_CAUSE and times.threads:
         return _stopped_finding(finding, times, job)
     if cause == WAIT_CAUSE:
-        waits = waiting_loss(session, job, totals, whole, over=over)
+        waits = waiting_loss(session, job, totals, whole, past_tense=past_tense)
         if waits is not None:
             active_s = finding.active_s if job else min(times.waiting_s, span_ns / 1e9)
             return replace(finding, active_s=active_s, **vars(waits))
@@ -339,7 +341,7 @@ def _finding(
 
 
 def _quota_finding(
-    finding: Finding, times: RunTimes, job: str | None, span_s: float, *, over: bool
+    finding: Finding, times: RunTimes, job: str | None, span_s: float, *, past_tense: bool
 ) -> Finding:
     """Returns the finding on CPU quotas. Its text names the group that lost most."""
     tasks = times.threads if job is not None else times.tasks
@@ -354,7 +356,7 @@ def _quota_finding(
     who = job or safe_text(names.most_common(1)[0][0], MAX_NAME)
     allowed = f"{quota.cpus:.3g} {'CPU' if quota.cpus == 1 else 'CPUs'}"
     owner = "" if quota.owner == who else f" of {safe_text(quota.owner, MAX_OWNER)}"
-    whose = owner and f" (quota{owner})"
+    whose, verb = owner and f" (quota{owner})", "lost" if past_tense else "loses"
     evidence = [f"{who} stood still {worst.wait_s:.2f} of {worst.wanted_s:.1f} s"]
     if quota.period_count:
         share = percent(quota.throttled_count / quota.period_count)
@@ -368,7 +370,7 @@ def _quota_finding(
         finding, text=f"{who} may use no more than {allowed}{whose}",
         culprit=f"its CPU quota of {allowed}" if job is not None else who,
         evidence=evidence, confidence=joint_confidence(beliefs), details=details,
-        headline=f"{who} {'lost' if over else 'loses'} {percent_of(worst.wait_s, worst.wanted_s)} "
+        headline=f"{who} {verb} {percent_of(worst.wait_s, worst.wanted_s)} "
                  f"of its time to a quota of {allowed}{owner}",
         victim_share=victim_share(worst.wait_s, worst.wanted_s, span_s),
     )  # fmt: skip

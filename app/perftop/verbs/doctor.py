@@ -20,7 +20,7 @@ from perftop.verbs import machine, options
 from perftop.verbs.machine import Answer, fact_lines
 
 PROC, COUNTERS = "/proc", "perf counters"
-RIGHT_EFFECTS = {
+PROVIDED_NUMBERS = {
     PROC: "utilisation, steal, tasks and whom they wait for",
     COUNTERS: "clock, IPC, halts",
     "MSRs": "ceilings and causes of a low clock",
@@ -28,7 +28,7 @@ RIGHT_EFFECTS = {
 }
 """Numbers that a source provides, by the name of its check. All other sources depend on the first
 one."""
-BY_ROOT_TEXT = "perftop --sudo"
+ROOT_COMMAND = "perftop --sudo"
 """Text contained in every fix that requires root."""
 SUDO = "sudo "
 UNUSABLE_STATE = "not usable"
@@ -67,8 +67,8 @@ def run(args: argparse.Namespace) -> int:
     root = host.startswith("root@") if host else os.geteuid() == 0
     if not host and not root and shutil.which("sudo") is None:
         program = str(Path(sys.executable).with_name("perftop"))
-    request = AskedMachine(host, args.remote, sysroot, root, args.sudo, program)
-    return machine.answer(args, functools.partial(draw, asked=request), "doctor")
+    request = ExaminedMachine(host, args.remote, sysroot, root, args.sudo, program)
+    return machine.answer(args, functools.partial(draw, examined=request), "doctor")
 
 
 # --- conditions
@@ -125,7 +125,7 @@ def _draw_outcomes(answer: Answer, width: int = 100, *, unicode: bool = True) ->
 # --- the screen of doctor
 
 
-class AskedMachine(NamedTuple):
+class ExaminedMachine(NamedTuple):
     """The machine that `perftop doctor` examines, and the user's rights there."""
 
     host: str | None = None
@@ -147,7 +147,7 @@ class AskedMachine(NamedTuple):
         where += ["--sysroot", self.sysroot] if self.sysroot is not None else []
         return shlex.join(["perftop", *words, *where, *(["--sudo"] if sudo or self.sudo else [])])
 
-    def with_rights(self, first: str = "") -> str:
+    def root_screen_command(self, first: str = "") -> str:
         """Returns the command that runs `first` (a command that needs root) and then starts the
         screen as root."""
         if self.program is not None:
@@ -159,13 +159,13 @@ class AskedMachine(NamedTuple):
         return f"{remotely}{'' if self.root else SUDO}{first} && {screen}"
 
 
-HERE = AskedMachine()
+HERE = ExaminedMachine()
 
 
 def draw(
-    answer: Answer, width: int = 100, *, unicode: bool = True, asked: AskedMachine = HERE
+    answer: Answer, width: int = 100, *, unicode: bool = True, examined: ExaminedMachine = HERE
 ) -> list[str]:
-    def described(item: Answer, now: str, details: Sequence[tuple[str, str | None]]) -> list[str]:
+    def check_lines(item: Answer, now: str, details: Sequence[tuple[str, str | None]]) -> list[str]:
         """Returns the lines of a check: its marker, name and state; below them the missing numbers
         and the fix."""
         sign = text.state_mark(item["state"], unicode=unicode)
@@ -177,10 +177,10 @@ def draw(
     lines = [" · ".join(text.describe_machine(answer)), ""]
     for check in answer["checks"]:
         fix = check["fix"]
-        if fix and asked.program is not None:  # without sudo, `perftop --sudo` would only fail
-            fix = fix.replace(BY_ROOT_TEXT, asked.with_rights())
+        if fix and examined.program is not None:  # without sudo, `perftop --sudo` would only fail
+            fix = fix.replace(ROOT_COMMAND, examined.root_screen_command())
         details = ("without it: ", check["lost"]), ("fix: ", fix)
-        lines += described(check, check["why"], details)
+        lines += check_lines(check, check["why"], details)
     lines.append("")
     for key, what in _verdict(answer):
         lines += fact_lines(f"  {key}", what, width)
@@ -188,9 +188,9 @@ def draw(
         lines += ["", "Benchmarks here:"]
         for item in items:
             details = ("", item["effect"]), ("to change: ", item["change"])
-            lines += described(item, item["now"], details)
+            lines += check_lines(item, item["now"], details)
     lines.append("")
-    for sentence in sentences(answer, asked):
+    for sentence in sentences(answer, examined):
         lines += text.wrap_indented(sentence, width, 0)
     return lines
 
@@ -217,48 +217,55 @@ def _verdict(answer: Answer) -> list[tuple[str, str]]:
 # --- the final lines
 
 
-def sentences(answer: Answer, asked: AskedMachine) -> list[str]:
+def sentences(answer: Answer, examined: ExaminedMachine) -> list[str]:
     """Returns sentences on what perftop can read, the best next step, and the command for it."""
-    checks = {check["what"]: check for check in answer["checks"] if check["what"] in RIGHT_EFFECTS}
+    checks = {
+        check["what"]: check for check in answer["checks"] if check["what"] in PROVIDED_NUMBERS
+    }
     lacking = [
-        what for what in RIGHT_EFFECTS if what in checks and checks[what]["state"] == UNUSABLE_STATE
+        what
+        for what in PROVIDED_NUMBERS
+        if what in checks and checks[what]["state"] == UNUSABLE_STATE
     ]
     usable, lost = list[str](), list[str]()
-    for what, given in RIGHT_EFFECTS.items():
+    for what, given in PROVIDED_NUMBERS.items():
         if what in checks:
             numbers = given.split(", ")
             missing = numbers if what in lacking else (checks[what].get("lost") or "").split(", ")
             usable += [number for number in numbers if number not in missing]
             lost += [number for number in numbers if number in missing]
     if PROC not in checks:  # this source has a check only if it is missing
-        usable.append(RIGHT_EFFECTS[PROC])
+        usable.append(PROVIDED_NUMBERS[PROC])
     summary = f"You have {', '.join(usable) or 'little'}"
     if lost:
         summary += f"; not: {', '.join(lost)}"
     writable = COUNTERS in lacking and checks.get("MSRs", {}).get("state") == "usable"
-    step, typed = _next_step([checks[what] for what in lacking], asked, writable)
+    step, typed = _next_step([checks[what] for what in lacking], examined, writable)
     return [f"{summary}.", f"{step}.", f"Type: {typed}"]
 
 
-def _next_step(lacking: list[Answer], asked: AskedMachine, writable: bool) -> tuple[str, str]:
+def _next_step(lacking: list[Answer], examined: ExaminedMachine, writable: bool) -> tuple[str, str]:
     """Returns the step that adds most of the missing numbers, and the command for it. `writable`:
     whether MSRs are writable."""
-    command = asked.command("why")
+    command = examined.command("why")
     if not lacking:
         return "Look at what costs most", command
     fixes = [(check, check["fix"]) for check in lacking if check["fix"]]
-    rights = [RIGHT_EFFECTS[check["what"]] for check, fix in fixes if BY_ROOT_TEXT in fix]
+    rights = [PROVIDED_NUMBERS[check["what"]] for check, fix in fixes if ROOT_COMMAND in fix]
     if rights:
-        return f"Root's rights for the probe give you {', '.join(rights)}", asked.with_rights()
+        return (
+            f"Root's rights for the probe give you {', '.join(rights)}",
+            examined.root_screen_command(),
+        )
     for check, fix in fixes:
         if fix.startswith(SUDO):
-            typed = asked.with_rights(fix.removeprefix(SUDO))
-            return f"This gives you {RIGHT_EFFECTS[check['what']]}", typed
+            typed = examined.root_screen_command(fix.removeprefix(SUDO))
+            return f"This gives you {PROVIDED_NUMBERS[check['what']]}", typed
     if writable and not any(check["what"] == COUNTERS for check, _ in fixes):
-        given = RIGHT_EFFECTS[COUNTERS]
+        given = PROVIDED_NUMBERS[COUNTERS]
         step = f"Registers can give you {given}: perftop programs and restores them"
-        return step, asked.command("--source", "msr")
+        return step, examined.command("--source", "msr")
     if fixes:
         check, fix = fixes[0]
-        return f"For {RIGHT_EFFECTS[check['what']]}: {fix}", command
+        return f"For {PROVIDED_NUMBERS[check['what']]}: {fix}", command
     return "Nothing more is available here", command

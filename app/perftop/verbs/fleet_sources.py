@@ -211,14 +211,14 @@ class PrometheusSource:
 
 # --- recordings
 
-PATTERN = "*.perftop"
+FILE_PATTERN = "*.perftop"
 MAX_FILES = 256
 WARM_S = ROW_SPAN_S + 5.0
 """Seconds of a recording that are read before the target of a jump, so that its numbers cover their
 whole span."""
 TICK_S = 0.5
 """Seconds between two steps of the playback."""
-MAX_TRACKS_AT_ONCE = 64
+MAX_MESSAGES_AT_ONCE = 64
 """Maximum number of messages of a recording that are processed together."""
 
 
@@ -232,7 +232,7 @@ class RecordingsSource:
     def __init__(self, directory: Path, *, playing: bool = True) -> None:
         """Raises Failed if there is no readable recording. An unreadable recording is shown as a
         machine that does not answer."""
-        files = (path for path in directory.glob(PATTERN) if path.is_file() or has_parts(path))
+        files = (path for path in directory.glob(FILE_PATTERN) if path.is_file() or has_parts(path))
         paths = [directory] if has_parts(directory) else sorted(files)
         if not paths:
             raise Failed(f"no recordings (NAME.perftop) in {directory}", USAGE)
@@ -289,25 +289,25 @@ class RecordingsSource:
                 began_s, target = time.monotonic(), self._target
                 self._target = None
                 if target is not None:
-                    await self._go_to(min(max(target, self.first), self.last))
+                    await self._jump_to(min(max(target, self.first), self.last))
                 await asyncio.sleep(0 if self._target is not None else TICK_S)
                 if self._playing and self._target is None:
-                    await self._go_to(min(self._now + time.monotonic() - began_s, self.last))
+                    await self._jump_to(min(self._now + time.monotonic() - began_s, self.last))
                     self._playing = self._now < self.last
 
-    async def _go_to(self, moment: float) -> None:
+    async def _jump_to(self, moment: float) -> None:
         """Reads each recording up to this time. If the time is in the past or far ahead, reading
         starts shortly before it."""
-        must_enter = moment < self._now or moment > self._now + WARM_S
-        self._is_reading = must_enter
-        tracks = [_Track(t.path, t.recording, t.last) if must_enter else t for t in self._tracks]
+        must_restart = moment < self._now or moment > self._now + WARM_S
+        self._is_reading = must_restart
+        tracks = [_Track(t.path, t.recording, t.last) if must_restart else t for t in self._tracks]
         for track in tracks:
-            if must_enter:
-                await asyncio.to_thread(track.enter, moment)
+            if must_restart:
+                await asyncio.to_thread(track.start_at, moment)
             else:
-                track.go(moment)
+                track.advance_to(moment)
                 await asyncio.sleep(0)
-        if must_enter:  # replaced in one step, so the screen never mixes two times
+        if must_restart:  # replaced in one step, so the screen never mixes two times
             self._tracks = tracks
             played_machines = {track.live.machine.name: track.live.machine for track in tracks}
             self.fleet.machines = played_machines | self._unread
@@ -341,21 +341,21 @@ class _Track:
         assert session is not None
         return session.unix(time_ns)
 
-    def enter(self, moment: float) -> None:
+    def start_at(self, moment: float) -> None:
         """Starts reading shortly before this time, and reads up to it."""
         hello = self.recording.hello
         since_ns = hello.raw_ns + round((moment - WARM_S) * 1e9) - hello.wall_ns
         self._messages = self.recording.messages(max(0, since_ns))
         self._next_message = next(self._messages, None)
-        self.go(moment)
+        self.advance_to(moment)
 
-    def go(self, moment: float) -> None:
+    def advance_to(self, moment: float) -> None:
         """Continues reading up to this time."""
         machine, messages = self.live.machine, list[TimedMessage]()
         while self._next_message is not None and self._unix(self._next_message.time_ns) <= moment:
             messages.append(self._next_message)
             self._next_message = next(self._messages, None)
-            if len(messages) == MAX_TRACKS_AT_ONCE:
+            if len(messages) == MAX_MESSAGES_AT_ONCE:
                 self.live.take(messages)
                 messages.clear()
         self.live.take(messages)
@@ -412,9 +412,9 @@ class Server:
         span = {"start": f"{start:.3f}", "end": f"{end:.3f}", "step": f"{step:g}"}
         return self._query_server("query_range", {"query": expression, **span})
 
-    def _query_server(self, what: str, asked: dict[str, str]) -> list[Series]:
-        asked["timeout"] = f"{MAX_S:g}s"
-        url = f"{self.url}/api/v1/{what}?{urllib.parse.urlencode(asked)}"
+    def _query_server(self, endpoint: str, parameters: dict[str, str]) -> list[Series]:
+        parameters["timeout"] = f"{MAX_S:g}s"
+        url = f"{self.url}/api/v1/{endpoint}?{urllib.parse.urlencode(parameters)}"
         limits = _Limits(self)
         try:
             with _opener(limits).open(url, timeout=limits.wait_s()) as reply:

@@ -155,7 +155,7 @@ class _Core(NamedTuple):
 class _Branch(NamedTuple):
     cells: list[str]
     """Name, node, cores and CPUs, in columns shared by all branches of the same depth."""
-    below: Sequence[_Branch] = ()
+    children: Sequence[_Branch] = ()
 
 
 def topology_lines(answer: Answer, _: int = 100, *, unicode: bool = True) -> list[str]:  # noqa: ARG001
@@ -235,7 +235,7 @@ def _group_cores(cores: list[_Core], key: Callable[[_Core], int | None]) -> list
 def _packages(cores: list[_Core]) -> list[_Branch]:
     caches = any(core.l3 is not None for core in cores)
     groups = _group_cores(cores, lambda core: core.package)
-    fold = _foldable(groups)
+    fold = _can_fold(groups)
     branches = []
     for group in [cores] if fold else groups:
         package = group[0].package
@@ -249,17 +249,17 @@ def _packages(cores: list[_Core]) -> list[_Branch]:
             branches.append(_Branch(cells, _caches(group, caches)))
             continue
         names = ("?" if part[0].die is None else part[0].die for part in dies)
-        below = [
+        children = [
             _Branch([f"die {name}"], _caches(part, caches))
             for name, part in zip(names, dies, strict=True)
         ]
-        branches.append(_Branch(cells, below))
+        branches.append(_Branch(cells, children))
     return branches
 
 
 def _caches(cores: list[_Core], caches: bool) -> list[_Branch]:
     groups = _group_cores(cores, lambda core: core.l3)
-    if _foldable(groups) and groups[-1][0].l3 is not None:
+    if _can_fold(groups) and groups[-1][0].l3 is not None:
         return [_cache_branch(f"L3 {_number_list(c.l3 or 0 for c in cores)}, a core each", cores)]
     branches = []
     for group in groups:
@@ -270,7 +270,7 @@ def _caches(cores: list[_Core], caches: bool) -> list[_Branch]:
     return branches
 
 
-def _foldable(groups: list[list[_Core]]) -> bool:
+def _can_fold(groups: list[list[_Core]]) -> bool:
     """Returns whether there are more than two groups that each have one core and are all alike, so
     that one line is enough for them. Virtual machines have hundreds of such groups."""
     cores = [group[0] for group in groups]
@@ -349,7 +349,7 @@ def _measure_widths(
         for column, cell in enumerate(branch.cells[:-1]):  # the last cell needs no padding
             key = (depth, column)
             widths[key] = max(widths.get(key, 0), len(cell))
-        _measure_widths(branch.below, depth + 1, widths)
+        _measure_widths(branch.children, depth + 1, widths)
 
 
 def _render(
@@ -362,7 +362,7 @@ def _render(
         text = "   ".join(cell for cell in cells if cell).rstrip()
         lines.append(indent + ("└─ " if is_last else "├─ ") + text)
         deeper_indent = indent + ("   " if is_last else "│  ")
-        lines += _render(branch.below, depth + 1, widths, deeper_indent)
+        lines += _render(branch.children, depth + 1, widths, deeper_indent)
     return lines
 
 

@@ -40,9 +40,9 @@ MIN_CHART, MAX_CHART = 6, 20
 """Minimum and maximum lines of a chart."""
 MAX_WIDTH = 160
 INDENT = 12
-SAME_CLOCK = 0.001
+MAX_SAME_DIFFERENCE = 0.001
 """Maximum relative difference of two clock levels that count as equal."""
-AGREED_CLOCK = 0.01
+MAX_CHAIN_DEVIATION = 0.01
 """Maximum relative difference between the clock from counted cycles and the clock from the chain.
 The latter is wrong by a few tenths of a per cent, because only the minimum cost of a time stamp is
 subtracted."""
@@ -297,7 +297,7 @@ def _source_facts(answer: Answer, ramp: Ramp) -> list[tuple[str, str]]:
         if not cycles:
             taken = f"{ramp.steady_hz / ramp.chain_hz:.2f} cycles"
             text += f"; by it, each step of {chain} takes {taken}"
-        elif abs(deviation) <= AGREED_CLOCK:
+        elif abs(deviation) <= MAX_CHAIN_DEVIATION:
             text += f"; {chain}, {cycles} cycles each, agrees to {abs(100 * deviation):.1f} %"
         else:
             chain_text = f"{ramp.chain_hz / 1e9:.2f} GHz, {_percent_text(deviation)}"
@@ -317,7 +317,7 @@ def _level_facts(answer: Answer, ramp: Ramp) -> list[tuple[str, str]]:
         return []
     isa = answer["isa"]
     difference_hz = abs(ramp.steady_hz - ramp.scalar_hz)
-    is_same = difference_hz <= max(ramp.error_hz, SAME_CLOCK * ramp.scalar_hz)
+    is_same = difference_hz <= max(ramp.error_hz, MAX_SAME_DIFFERENCE * ramp.scalar_hz)
     relative = ramp.steady_hz / ramp.scalar_hz - 1
     difference_text = "no different" if is_same else _percent_text(relative)
     scalar = f"scalar code runs at {ramp.scalar_hz / 1e9:.3f} {unit(answer)}"

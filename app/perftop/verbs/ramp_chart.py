@@ -16,7 +16,7 @@ from perftop.draw.cells import dot_rows
 from perftop.draw.charts import Column, rows_of
 from perftop.verbs.ramp_runs import Climb, Ramp, Trace
 
-LABELS = 6
+LABEL_WIDTH = 6
 """Width in cells of the labels at the left."""
 STEP_HZ = 1e8
 """Step in Hz to which the ends of the clock scale are rounded."""
@@ -57,7 +57,7 @@ def chart(
     def column(at_s: float) -> int:
         return max(0, int(np.searchsorted(edges, at_s, side="right")) - 1)
 
-    room = width - LABELS
+    room = width - LABEL_WIDTH
     if not sum(len(part.hz) for part in parts) or room < MIN_CHART_WIDTH:
         return []
     edges, hz = columns(parts, room)
@@ -69,19 +69,19 @@ def chart(
     numbers = axis_marks(low, high, height, height // 2)
     lines = []
     for i, line in enumerate(rows_of(charts.with_rules(graph, moments))):
-        label = f"{numbers[i] / 1e9:{LABELS - 1}.2f} " if i in numbers else " " * LABELS
+        label = f"{numbers[i] / 1e9:{LABEL_WIDTH - 1}.2f} " if i in numbers else " " * LABEL_WIDTH
         cells = "".join(styled(text, key) for text, key in line)
         lines.append(styled(label, "dim") + cells.rstrip())
     marks = {"short": "▼" if unicode else "v", "long": "▽" if unicode else "v", "preempted": "x"}
     gaps = [" "] * room
     for gap in climb.gaps:
         gaps[column(gap.at_s)] = marks[gap.kind]
-    lines.append(styled(f"{'gaps':<{LABELS}}{''.join(gaps).rstrip()}", "warn"))
+    lines.append(styled(f"{'gaps':<{LABEL_WIDTH}}{''.join(gaps).rstrip()}", "warn"))
     axis = ""
     for decade in DECADES:
         if edges[0] <= decade < edges[-1] and column(decade) < room - 8:
             axis = axis.ljust(column(decade)) + f"{brief_duration(decade).replace('.0', '')} "
-    lines.append(styled(f"{'':{LABELS}}{axis}".rstrip(), "dim"))
+    lines.append(styled(f"{'':{LABEL_WIDTH}}{axis}".rstrip(), "dim"))
     return lines
 
 

@@ -124,7 +124,7 @@ def run(args: argparse.Namespace) -> int:
             for (name, _), path in zip(commands, paths, strict=True)
         ]
         for record in records:
-            record.side_by_side = records
+            record.all_records = records
         works = [(record, argv) for record, (_, argv) in zip(records, commands, strict=True)]
         max_s = inf if args.duration is None else args.duration / 1e9
         status, failed = run_loop(headless.run_works, works, max_s)
@@ -160,7 +160,7 @@ class Record(Follower):
         self._triggers = TriggeredKeeper(args.on, args.ring or DEFAULT_RING_NS) if args.on else None
         is_alone = job is None and name is None
         self._is_shown = is_alone and sys.stderr is not None and sys.stderr.isatty()
-        self.side_by_side: Sequence[Record] = [self]
+        self.all_records: Sequence[Record] = [self]
         """All recordings to which a mark is written."""
         self.status = 0
         """Exit status; nonzero if the command could not be recorded to its end."""
@@ -274,7 +274,7 @@ class Record(Follower):
     def _mark_all(self) -> None:
         """Requests a mark in all recordings. Because the signal may arrive at any time, the mark is
         written before the next message, with the time of the newest sample."""
-        for record in self.side_by_side:
+        for record in self.all_records:
             record._marks_due += 1  # noqa: SLF001 - same class
 
     def _write_marks(self) -> None:

@@ -134,7 +134,7 @@ def run_diff(args: argparse.Namespace) -> int:
 
 def _outcomes(asked: Condition, compared: Sequence[Comparison]) -> list[str]:
     """Returns a line for each phase in which the condition is met or cannot be decided."""
-    from perftop.output.compare.comparison import ALONE, SMALL, UNSTEADY
+    from perftop.output.compare.comparison import ONE_RUN, SMALL, UNSTEADY
 
     lines = []
     rows = [(phase.label, row) for phase in compared for row in phase.rows]
@@ -147,8 +147,8 @@ def _outcomes(asked: Condition, compared: Sequence[Comparison]) -> list[str]:
         place = f" in {label}" if label else ""
         difference = f"{asked.key} differs by {100 * row.change:+.1f} {asked.unit}{place}"
         beyond = (100 * row.change - asked.limit) * (1 if asked.sign == ">" else -1) > 0
-        if row.verdict in {ALONE, UNSTEADY}:
-            reason = "one run a side" if row.verdict == ALONE else "it changes too slowly"
+        if row.verdict in {ONE_RUN, UNSTEADY}:
+            reason = "one run a side" if row.verdict == ONE_RUN else "it changes too slowly"
             hint = "measure several runs: stat -r 5"
             lines.append(f"{asked.text!r} cannot be decided: {reason} ({hint})")
         elif beyond and (row.is_sure or row.verdict == SMALL):
@@ -240,7 +240,7 @@ def _recorded_readings(path: Path, damages: list[str], *, by_mark: bool) -> list
 DEFAULT_EVERY_NS = 1_000_000_000
 """Length of an interval in ns if neither --every nor the recording sets one."""
 FORMS = ("csv", "jsonl", "parquet", "openmetrics")
-TABLES = ("csv", "parquet")
+TABLE_FORMATS = ("csv", "parquet")
 """The formats without episodes."""
 ENDINGS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl",
            ".parquet": "parquet", ".om": "openmetrics", ".prom": "openmetrics"}  # fmt: skip
@@ -328,7 +328,7 @@ class Export(Follower):
         self._asked_cpus = cpus
         self._summarises = form_name == "jsonl"
         """Whether the format has a summary, for which samples are kept."""
-        self._kinds = () if form_name in TABLES else None
+        self._kinds = () if form_name in TABLE_FORMATS else None
         self._cpus: frozenset[int] | None = None
         self._tally = Tally()
 

@@ -163,7 +163,7 @@ async def _wait_for_no_readers(readers: Readers) -> None:
 
 SAMPLE_NS = 1_000_000_000
 """Length of a sample in ns, long because the exporter runs permanently in the background."""
-DEFAULT_ADDRESS, UNIX = "127.0.0.1:9917", "unix:"
+DEFAULT_ADDRESS, UNIX_PREFIX = "127.0.0.1:9917", "unix:"
 """Default address to listen on, and the prefix that marks the path of a unix socket."""
 FILE_PERIOD_S, FILE_MODE = 10.0, 0o644
 """Seconds between two versions of the text file, and its mode. The file is readable by all because
@@ -384,8 +384,8 @@ def listening_sockets(asked_address: str | None) -> Iterator[list[socket.socket]
         sockets = inherited_sockets() if asked_address is None else []
         if not sockets:
             where = DEFAULT_ADDRESS if asked_address is None else asked_address
-            if where.startswith(UNIX):
-                path = Path(where.removeprefix(UNIX))
+            if where.startswith(UNIX_PREFIX):
+                path = Path(where.removeprefix(UNIX_PREFIX))
                 sockets = [stack.enter_context(listening_socket(path))]
             else:
                 sockets = [_bound_socket(where)]
@@ -398,7 +398,7 @@ def address(listener: socket.socket) -> str:
     """Returns the URL or path at which clients reach a socket."""
     name = listener.getsockname()
     if isinstance(name, str):
-        return f"{UNIX}{name}"
+        return f"{UNIX_PREFIX}{name}"
     host, port = name[:2]
     return f"http://{f'[{host}]' if ':' in host else host}:{port}/metrics"
 

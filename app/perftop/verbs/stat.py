@@ -62,7 +62,7 @@ def add(verbs: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Runs the verb on one machine, or concurrently on several. Returns the exit status."""
     interval_ns, sample_ns = options.interval_and_sample(args)
-    if _repeats(args):
+    if _is_repeated(args):
         return _run_repeated(args, sample_ns)
     with options.held_job(args) as job:
         from perftop.process import launch
@@ -238,7 +238,7 @@ def _columns(metrics: Sequence[str]) -> list[str]:
 # --- repeated runs of a command
 
 
-def _repeats(args: argparse.Namespace) -> bool:
+def _is_repeated(args: argparse.Namespace) -> bool:
     """Returns whether a command is to be run several times. Raises Failed for contradictory
     options."""
     if args.command_a or args.command_b:

@@ -163,11 +163,11 @@ def add_summary(verbs: Any) -> None:
     parser.add_argument("--by", choices=("mark",), help="a phase from each mark to the next")
     for name, key, text in (("--from", "since", "start"), ("--to", "until", "end")):
         moment = f"{text} of the range: 30s after the start, or 12:03:05"
-        parser.add_argument(name, dest=key, type=place, metavar="TIME", help=moment)
+        parser.add_argument(name, dest=key, type=parsed_moment, metavar="TIME", help=moment)
     options.add_json(parser, "one JSON object per phase")
 
 
-def place(text: str) -> int | str:
+def parsed_moment(text: str) -> int | str:
     """Parses a moment. Returns a time of day unchanged, or a duration in ns."""
     return text if ":" in text else options.span_ns(text)
 

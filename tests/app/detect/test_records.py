@@ -72,7 +72,7 @@ def test_softirqs_are_an_episode_with_kind_and_share() -> None:
     second_ns = PER_S * made.SAMPLE_NS
     assert (result.start_ns, result.end_ns) == (second_ns, 3 * second_ns)
     assert result.evidence == {"line": "NET_RX", "came_per_s": 40_000, "raised_by": "36 eth0"}
-    words = text(sentence(cpu.session.topology, [result], over=True))
+    words = text(sentence(cpu.session.topology, [result], past_tense=True))
     assert words == "Softirq work (NET_RX) took 35 % of CPU 0"
 
 
@@ -201,7 +201,7 @@ def test_a_stop_is_an_episode_with_owner_and_share() -> None:
         "owner": "pod 0a1b2c3d", "group": GROUP, "CPUs_allowed": 0.5, "throttled_periods": 10,
         "periods": 20, "throttled_s": 1.0,
     }  # fmt: skip
-    words = text(sentence(job.session.topology, [result], over=True))
+    words = text(sentence(job.session.topology, [result], past_tense=True))
     assert words == "pod 0a1b2c3d was stopped by its CPU quota for 50 % of the time"
 
 
@@ -280,7 +280,7 @@ def test_a_group_at_its_limit_reports_the_stall_time_of_its_tasks() -> None:
         "owner": "pod 0a1b2c3d", "group": POD, "stalled_s": 0.6, "memory_limit_mb": 63,
         "at_limit": 1800, "pages_read_back": 18_000,
     }  # fmt: skip
-    words = text(sentence(session.topology, [result], over=True))
+    words = text(sentence(session.topology, [result], past_tense=True))
     assert words == "The memory limit of pod 0a1b2c3d stopped its tasks for 30 % of the time"
 
 
@@ -342,7 +342,7 @@ def test_a_stop_lasts_from_record_to_record(state: str, words: str) -> None:
     assert (result.end_ns - result.start_ns) / 1e9 == pytest.approx(2.0, abs=0.01)
     assert result.lost_s(session.now_ns) == pytest.approx(2.0, abs=0.15)
     names = losers(session, [result], {})
-    assert text(sentence(session.topology, [result], names, over=True)) == words
+    assert text(sentence(session.topology, [result], names, past_tense=True)) == words
 
 
 def test_a_stopped_thread_loses_its_previous_activity() -> None:

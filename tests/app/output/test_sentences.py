@@ -125,9 +125,14 @@ def unpacked_case(case: tuple[Any, ...]) -> tuple[Episode, list[str], list[str]]
 def test_sentences_fit_any_width(case: tuple[Any, ...]) -> None:
     episode, names, answers = unpacked_case(case)
     for most in (20, 36, 50, MAX_SENTENCE, 200):
-        for over in (False, True):
+        for past_tense in (False, True):
             parts = sentence(
-                machine(), [episode], names, over=over, when=TIME_PHRASE, max_length=most
+                machine(),
+                [episode],
+                names,
+                past_tense=past_tense,
+                when=TIME_PHRASE,
+                max_length=most,
             )
             words = text(parts)
             assert not {"{", "|", "  "} & {
@@ -175,8 +180,10 @@ def test_the_time_is_included_in_the_width_of_a_sentence(
 ) -> None:
     deep = 0.125 if kind == "throttle" else 0.62e9
     episode = Episode(kind, PACKAGE, S, None, deep, "power-pl1", dict(LOW_CLOCK))
-    assert text(sentence(machine(), [episode], over=True, when=time_text)).endswith(sentence_text)
-    narrow = text(sentence(machine(), [episode], over=True, when=time_text, max_length=40))
+    assert text(sentence(machine(), [episode], past_tense=True, when=time_text)).endswith(
+        sentence_text
+    )
+    narrow = text(sentence(machine(), [episode], past_tense=True, when=time_text, max_length=40))
     assert time_text not in narrow, "the time is dropped first"
     assert "package 0" in narrow
 

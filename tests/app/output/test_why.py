@@ -66,7 +66,7 @@ def waits_of(session: Session, job: str | None) -> WaitingLoss:
     totals = Totals(
         session.run.start_ns, session.now_ns, session.run_times, losses, 0, 0, session.run
     )
-    result = waiting_loss(session, job, totals, session.run_interval(), over=False)
+    result = waiting_loss(session, job, totals, session.run_interval(), past_tense=False)
     assert result is not None
     return result
 

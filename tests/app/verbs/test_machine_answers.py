@@ -13,7 +13,7 @@ import pytest
 from waiting import MAX_WAIT_S
 
 from perftop.verbs import doctor, instruments, machine
-from perftop.verbs.doctor import AskedMachine
+from perftop.verbs.doctor import ExaminedMachine
 
 ANSWER: dict[str, Any] = {
     "host": "n1", "model": "Xeon", "kernel": "6.1", "virtualisation": None,
@@ -76,7 +76,7 @@ MACHINES = {
 @pytest.mark.parametrize("machine", MACHINES)
 def test_the_doctor_ends_with_the_next_command(machine: str) -> None:
     checks, step, typed = MACHINES[machine]
-    have, does, types = doctor.sentences({"checks": checks}, AskedMachine())
+    have, does, types = doctor.sentences({"checks": checks}, ExaminedMachine())
     assert have.startswith("You have ")
     assert does.startswith(step)
     assert types == f"Type: {typed}"
@@ -85,7 +85,7 @@ def test_the_doctor_ends_with_the_next_command(machine: str) -> None:
 def test_the_doctor_names_available_metrics_only() -> None:
     limited = {**check("perf counters", usable=True), "state": "limited", "lost": "clock, halts"}
     have, *_ = doctor.sentences({"checks": [limited, check("idle transitions", usable=True)]},
-                                AskedMachine())  # fmt: skip
+                                ExaminedMachine())  # fmt: skip
     assert have == (
         "You have IPC, busy time to the microsecond, utilisation, steal, tasks and whom they wait "
         "for; not: clock, halts."
@@ -93,22 +93,22 @@ def test_the_doctor_names_available_metrics_only() -> None:
 
 
 @pytest.mark.parametrize(("machine", "rights", "module", "look"), [
-    (AskedMachine(), "perftop --sudo", "sudo modprobe msr && perftop --sudo", "perftop why"),
-    (AskedMachine(sudo=True), "perftop --sudo", "sudo modprobe msr && perftop --sudo",
+    (ExaminedMachine(), "perftop --sudo", "sudo modprobe msr && perftop --sudo", "perftop why"),
+    (ExaminedMachine(sudo=True), "perftop --sudo", "sudo modprobe msr && perftop --sudo",
      "perftop why --sudo"),
-    (AskedMachine(root=True), "perftop", "modprobe msr && perftop", "perftop why"),
-    (AskedMachine(program="/p q/perftop"), "su -c '/p q/perftop'",
+    (ExaminedMachine(root=True), "perftop", "modprobe msr && perftop", "perftop why"),
+    (ExaminedMachine(program="/p q/perftop"), "su -c '/p q/perftop'",
      "su -c 'modprobe msr && /p q/perftop'", "perftop why"),
-    (AskedMachine(sysroot="/t", root=True), "perftop --sysroot /t",
+    (ExaminedMachine(sysroot="/t", root=True), "perftop --sysroot /t",
      "modprobe msr && perftop --sysroot /t", "perftop why --sysroot /t"),
-    (AskedMachine("n7", "/x y"), "perftop --host n7 --remote '/x y' --sudo",
+    (ExaminedMachine("n7", "/x y"), "perftop --host n7 --remote '/x y' --sudo",
      "ssh -t n7 sudo modprobe msr && perftop --host n7 --remote '/x y' --sudo",
      "perftop why --host n7 --remote '/x y'"),
-    (AskedMachine("root@n7", root=True), "perftop --host root@n7",
+    (ExaminedMachine("root@n7", root=True), "perftop --host root@n7",
      "ssh -t root@n7 modprobe msr && perftop --host root@n7", "perftop why --host root@n7"),
 ])  # fmt: skip
 def test_the_suggested_command_fits_the_user_and_the_machine(
-    machine: AskedMachine, rights: str, module: str, look: str
+    machine: ExaminedMachine, rights: str, module: str, look: str
 ) -> None:
     def types(*checks: dict[str, Any]) -> str:
         return doctor.sentences({"checks": checks}, machine)[-1]
@@ -119,11 +119,11 @@ def test_the_suggested_command_fits_the_user_and_the_machine(
 
 
 def test_a_fix_does_not_use_sudo_where_it_is_missing() -> None:
-    unreadable = check("MSRs", doctor.BY_ROOT_TEXT) | {"why": "not readable", "lost": ""}
+    unreadable = check("MSRs", doctor.ROOT_COMMAND) | {"why": "not readable", "lost": ""}
     answer = {**ANSWER, "checks": [unreadable]}
-    drawn = "\n".join(doctor.draw(answer, asked=AskedMachine(program="/p/perftop")))
+    drawn = "\n".join(doctor.draw(answer, examined=ExaminedMachine(program="/p/perftop")))
     assert "fix: su -c /p/perftop" in drawn
-    assert doctor.BY_ROOT_TEXT not in drawn
+    assert doctor.ROOT_COMMAND not in drawn
 
 
 def test_the_doctor_can_print_ascii() -> None:

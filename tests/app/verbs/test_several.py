@@ -51,7 +51,7 @@ def test_record_writes_a_file_for_each_machine(hosts: fake_ssh.Hosts, tmp_path: 
 def test_a_mark_is_written_to_every_recording(tmp_path: Path) -> None:
     records = [Record(cli._parse_arguments(["record"]), tmp_path / name) for name in "ab"]
     for record in records:
-        record.side_by_side = records
+        record.all_records = records
         hello, result = messages("sim:idle,cpus=2", 2)
         record.take([hello, result[0]])
     records[0]._mark_all()

@@ -47,9 +47,9 @@ RESOLUTION = 0.0005
 MAX_SAME_CHANGE = 0.02
 """A and B count as the same if the whole interval of their difference is this close to 0; for
 numbers that are not shares, relative to A."""
-MIN_OTHERS = 0.1
+MIN_OTHER_CPUS = 0.1
 """Minimum number of CPUs used by other tasks for which a quieter machine is suggested."""
-NOISE, ALONE, UNSTEADY, SMALL = "within the noise", "1 run", "unsteady", "same"
+NOISE, ONE_RUN, UNSTEADY, SMALL = "within the noise", "1 run", "unsteady", "same"
 """Verdicts without a clear difference; SMALL: it exceeds the noise, but is below MIN_DIFFERENCE."""
 UNEXPLAINING_STATES = frozenset({"boot_id", "host", "command", "source", "sample_s"})
 """States that do not explain a difference by themselves."""
@@ -185,7 +185,7 @@ def compare(
             for key in both if is_different(state_a[key], state_b[key])
         ]  # fmt: skip
         same = [key for key in both if not is_different(state_a[key], state_b[key])]
-        only = _only_on_side(a, b), _only_on_side(b, a)
+        only = _keys_only_on_side(a, b), _keys_only_on_side(b, a)
         compared.append(Comparison(name, a, b, differing, same, rows, extra, only, in_turn))
     return compared
 
@@ -246,7 +246,7 @@ def _is_shown_nonzero(number: Number, value: float) -> bool:
     return value != 0 if number.rate else float(format_like(number, value)) != 0
 
 
-def _only_on_side(side: Sequence[Reading], other: Sequence[Reading]) -> list[str]:
+def _keys_only_on_side(side: Sequence[Reading], other: Sequence[Reading]) -> list[str]:
     keys, other_keys = ({key for run in runs for key in run.numbers} for runs in (side, other))
     return [key for key in row_keys(run.numbers for run in side) if key in keys - other_keys]
 
@@ -256,14 +256,14 @@ def loss_sentences(phase: Comparison) -> Iterator[str]:
     difference first."""
     for cause in _by_size(phase.lost_more):
         of_a, of_b = (percent(lost_share(side, cause)) for side in (phase.a, phase.b))
-        yield f"{_what_was_lost(cause)}: {of_a} % in A, {of_b} % in B"
+        yield f"{_loss_text(cause)}: {of_a} % in A, {of_b} % in B"
 
 
 def _by_size(lost_more: Mapping[Cause, float]) -> list[Cause]:
     return sorted(lost_more, key=lambda cause: -abs(lost_more[cause]))
 
 
-def _what_was_lost(cause: Cause) -> str:
+def _loss_text(cause: Cause) -> str:
     text, name = kind_of_cause(*cause).loss_text, cause_of(cause[1]).name
     return text if cause[0] == "neighbour" or name in text else f"{text} ({name})"
 
@@ -294,7 +294,7 @@ def _row(pair: _Pair, chance: float, level: float, extra: dict[Cause, float]) ->
     sure = exceeds_noise and abs(change) >= MIN_DIFFERENCE
     if interval is None:
         unsteady = pair.from_courses and abs(change) >= RESOLUTION
-        verdict = ALONE if not pair.from_courses else UNSTEADY if unsteady else NOISE
+        verdict = ONE_RUN if not pair.from_courses else UNSTEADY if unsteady else NOISE
     elif not sure:
         verdict = SMALL if exceeds_noise else NOISE
     elif better:
@@ -304,7 +304,7 @@ def _row(pair: _Pair, chance: float, level: float, extra: dict[Cause, float]) ->
     # A cause explains a difference if the side with the worse value lost more to it.
     loses = {
         cause: abs(share) for cause, share in extra.items()
-        if pair.number.key in _rows_of(cause) and share * moved * better < 0
+        if pair.number.key in _explained_keys(cause) and share * moved * better < 0
     }  # fmt: skip
     cause = max(loses, key=lambda cause: loses[cause], default=None) if sure else None
     return Row(
@@ -312,7 +312,7 @@ def _row(pair: _Pair, chance: float, level: float, extra: dict[Cause, float]) ->
     )  # fmt: skip
 
 
-def _rows_of(cause: Cause) -> tuple[str, ...]:
+def _explained_keys(cause: Cause) -> tuple[str, ...]:
     """Returns the keys of the numbers whose differences this cause can explain."""
     return KINDS[cause[0]].explains if cause[0] in KINDS else ()
 
@@ -324,7 +324,7 @@ def _differing_state(
     cause of an episode depends on it."""
     names = [cause.key for cause in CAUSES.values() if key in cause.states]
     cause = next((cause for cause in extra if cause[1] in names), None)
-    keys = [] if cause is None else [key for key in _rows_of(cause) if key in explained]
+    keys = [] if cause is None else [key for key in _explained_keys(cause) if key in explained]
     return DifferingState(key, a, b, keys, cause if keys else None)
 
 
@@ -339,16 +339,16 @@ def headline(compared: Sequence[Comparison]) -> str:
     if phase is None or row is None:
         return _no_difference(compared)
     reason = _cause_text(phase, row)
-    text = f"{_place(phase)}{_difference_text(row)}{reason}."
+    text = f"{_location_text(phase)}{_difference_text(row)}{reason}."
     time = next((other for other in phase.rows if other.number.key in TIME_KEYS), None)
     if time is None or time is row or time.interval is None:
         return text
     if not time.is_sure:
-        return f"{text} {_possible(phase, time)}."
+        return f"{text} {_possible_difference_text(phase, time)}."
     return f"{text} {_difference_text(time)}{'' if reason else _cause_text(phase, time)}."
 
 
-def _place(phase: Comparison) -> str:
+def _location_text(phase: Comparison) -> str:
     label = safe_text(phase.label, MAX_NAME)
     if phase.by_blocks and any(row.interval is not None for row in phase.rows):
         return f"In {label} of these two runs, " if label else "In these two runs, "
@@ -364,7 +364,7 @@ def _difference_text(row: Row) -> str:
     return f"B's {name} {verb} {row.size} {'higher' if more else 'lower'}"
 
 
-def _possible(phase: Comparison, row: Row) -> str:
+def _possible_difference_text(phase: Comparison, row: Row) -> str:
     low, high = (f"{100 * end:+z.1f}".replace("-", "−") for end in row.interval or ())
     name = row.number.plain_name
     limits = f"{low} to {high}" if low != high else "less than 0.1"
@@ -399,7 +399,7 @@ def _no_difference(compared: Sequence[Comparison]) -> str:
     phases.sort(key=lambda pair: pair[1].number.key not in TIME_KEYS)
     with_noise = [pair for pair in phases if pair[1].interval is not None]
     rows = [row for _, row in phases]
-    time = next((row for row in rows if row.number.key == "run_s" and row.verdict == ALONE), None)
+    time = next((row for row in rows if row.number.key == "run_s" and row.verdict == ONE_RUN), None)
     if time is not None:
         longer = "longer" if time.b > time.a else "less time"
         text = f"B took {time.size} {longer}, which can be chance: one run a side"
@@ -410,7 +410,7 @@ def _no_difference(compared: Sequence[Comparison]) -> str:
     if not with_noise or any(row.verdict == UNSTEADY for row in rows):
         return f"Inconclusive: one run a side.{_largest_loss(compared)}"
     phase, row = with_noise[0]
-    text = f"{_possible(phase, row)}."
+    text = f"{_possible_difference_text(phase, row)}."
     power = _detection_power(phase, row, len(rows))
     if row.is_same or power is None:
         return text
@@ -428,7 +428,7 @@ def _largest_loss(compared: Sequence[Comparison]) -> str:
     cause = _by_size(phase.lost_more)[0]
     more, side = phase.lost_more[cause], "B" if phase.lost_more[cause] > 0 else "A"
     where = f" in {safe_text(phase.label, MAX_NAME)}" if phase.label else ""
-    return f" {side} lost {percent(abs(more))} points more {_what_was_lost(cause)}{where}."
+    return f" {side} lost {percent(abs(more))} points more {_loss_text(cause)}{where}."
 
 
 def _detection_power(phase: Comparison, row: Row, rows: int) -> tuple[float, int] | None:
@@ -459,7 +459,7 @@ def next_step(compared: Sequence[Comparison]) -> str:
         return ""
     steps, runs = [], (*phase.a, *phase.b)
     others = [run.numbers["others_cpus"] for run in runs if "others_cpus" in run.numbers]
-    if others and fmean(others) >= MIN_OTHERS:
+    if others and fmean(others) >= MIN_OTHER_CPUS:
         steps.append(f"a quieter machine (other tasks used {fmean(others):.1f} CPUs)")
     if power[1] < MAX_NEEDED:
         steps.append(f"perftop stat -r {power[1]}, as so many runs a side show {row.size}")

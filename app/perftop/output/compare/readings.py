@@ -61,7 +61,7 @@ def _job_value(key: str) -> Value:
     return lambda line: None if line["job"] is None else line["job"].get(key)
 
 
-def _others_cpus(line: Line) -> float | None:
+def _other_tasks_cpus(line: Line) -> float | None:
     """Returns the number of CPUs that were busy with tasks other than the command."""
     util, used_s = _mean("util")(line), _run_time("user_s", "sys_s")(line)
     if util is None or used_s is None or not line["elapsed_s"]:
@@ -103,7 +103,7 @@ _VALUE_GETTERS: dict[str, Value] = {
     "cpu_s": _run_time("user_s", "sys_s"),
     "waited_s": _job_value("waited_s"),
     "disk_s": _job_value("disk_s"),
-    "others_cpus": _others_cpus,
+    "others_cpus": _other_tasks_cpus,
     "util": _mean("util"),
     "busy_hz": _mean("busy_hz"),
     "below_ceiling": lambda line: line["totals"].get("below_ceiling"),

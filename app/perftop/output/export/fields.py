@@ -171,7 +171,7 @@ ONLINE = Field(
     "online", "Whether the CPU was on at the end.",
     lambda now: now.interval.online[now.rows], kind="truth",
 )  # fmt: skip
-BELIEF_FIELDS = (
+RELIABILITY_FIELDS = (
     Field(
         "lost_frames_total", "Frames that were lost on the way so far.",
         lambda now: now.machine_column(now.session.lost), "lost", "total", "machine",

@@ -24,11 +24,11 @@ from perftop.model.numbers import EVENT, RARE_METRICS
 from perftop.model.tasks import WatchedJob
 from perftop.output import run_summary, stat_lines
 from perftop.output.export.fields import (
-    BELIEF_FIELDS,
     ELAPSED,
     MEASURES,
     ONLINE,
     PLACE_FIELDS,
+    RELIABILITY_FIELDS,
     TIME,
     UNKNOWN,
     Column,
@@ -240,7 +240,7 @@ class ExportTable:
         labels = {f"label_{key}": text for key, text in session.hello.labels.items()}
         named = {"host": session.hello.host, **labels}
         self.fields = (
-            TIME, ELAPSED, *PLACE_FIELDS, ONLINE, *measures, *BELIEF_FIELDS,
+            TIME, ELAPSED, *PLACE_FIELDS, ONLINE, *measures, *RELIABILITY_FIELDS,
             *(_constant(name, text) for name, text in named.items()),
             Field("suspect", "Why samples were left out.", self._suspects, "suspect", "text",
                   explained=False),

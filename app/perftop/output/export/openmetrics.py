@@ -17,9 +17,9 @@ from perftop.base.errors import Failed
 from perftop.base.text import escaped, ranges
 from perftop.model.numbers import EVENT
 from perftop.output.export.fields import (
-    BELIEF_FIELDS,
     ELAPSED,
     ONLINE,
+    RELIABILITY_FIELDS,
     Field,
     IntervalRows,
     rounded_numbers,
@@ -100,7 +100,7 @@ class OpenMetrics(ExportFormat):
         fields = [field for field in measures if field.kind != "text"]
         # The samples of a family must be adjacent; the families of chosen events are last.
         fields.sort(key=lambda field: _suffix(field) if field.key.startswith(EVENT) else "")
-        self._fields = [ELAPSED, ONLINE, *fields, *BELIEF_FIELDS]
+        self._fields = [ELAPSED, ONLINE, *fields, *RELIABILITY_FIELDS]
         self._rows = IntervalRows(session)
         self._counts = np.zeros((len(self._fields), len(session.shown)))
         self._file = tempfile.TemporaryFile()  # noqa: SIM115 - it is closed with the object

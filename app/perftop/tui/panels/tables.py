@@ -451,7 +451,7 @@ def worst_cores(
         group = [replace(loser.episode, cpus=[loser.cpu], depth=loser.share)]
         names = names_of_losers(session, group, interval.tasks)
         parts = sentence(
-            session.topology, group, names, over=not loser.is_running, max_length=width - 4
+            session.topology, group, names, past_tense=not loser.is_running, max_length=width - 4
         )
         styles = {"lost": loser.style}
         what: list[Run] = [(safe_cells(p.text), styles.get(p.role, "text")) for p in parts]

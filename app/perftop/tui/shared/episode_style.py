@@ -74,7 +74,7 @@ def ended_sentence(
     if key not in cache:
         if len(cache) >= _MAX_SENTENCES:
             cache.clear()
-        parts = sentence(session.topology, episodes, over=True, max_length=max_cells)
+        parts = sentence(session.topology, episodes, past_tense=True, max_length=max_cells)
         cache[key] = [*episodes], parts
     return cache[key][1]
 

@@ -12,8 +12,8 @@ from summaries import line
 
 from perftop.output.compare import text
 from perftop.output.compare.comparison import (
-    ALONE,
     NOISE,
+    ONE_RUN,
     SMALL,
     Comparison,
     compare,
@@ -149,7 +149,7 @@ def test_two_states_of_one_cause_are_not_distinguished() -> None:
 def test_one_run_a_side_is_inconclusive() -> None:
     draw = random.Random(4)
     comparison = compare_runs(side(draw, count=1), side(draw, count=1, slower=0.2))
-    assert {*verdicts(comparison).values()} == {ALONE}
+    assert {*verdicts(comparison).values()} == {ONE_RUN}
     assert "can be chance" in headline([comparison])
     assert text.diff_json([comparison], ([], []))["phases"][0]["numbers"]["run_s"]["low"] is None
 

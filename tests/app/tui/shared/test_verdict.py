@@ -251,7 +251,7 @@ def test_sentences_are_cached_by_episodes_and_width() -> None:
     for group in ([one] for one in ended):
         for width in (20, 70):
             cached = ended_sentence(session, group, width)
-            assert cached == sentence(session.topology, group, over=True, max_length=width)
+            assert cached == sentence(session.topology, group, past_tense=True, max_length=width)
             assert ended_sentence(session, group, width) is cached
     assert text(ended_sentence(session, ended[1:2], 20)) != text(
         ended_sentence(session, ended[1:2], 70)
