@@ -380,12 +380,12 @@ class Prompt(Widget):
             self._preview(text)
         self.screen.set_focus(self._input)  # `focus` would take effect after the next keys
 
-    def asks(self, label: str) -> bool:
+    def is_asking(self, label: str) -> bool:
         """Returns whether the prompt is open and has this label."""
         return self.display and self._asked_label == label
 
     @property
-    def wrong(self) -> bool:
+    def has_error(self) -> bool:
         return self._error.offset is not None
 
     @property
@@ -398,7 +398,7 @@ class Prompt(Widget):
             self.explain(self._explain_text(text))
         except ValueError as error:
             self.explain(str(error) if text else "", getattr(error, "offset", 0))
-        return not self.wrong
+        return not self.has_error
 
     def explain(self, words: str, wrong_at: int | None = None) -> None:
         """Shows an explanation of the text, or its error, which begins at character `wrong_at`."""

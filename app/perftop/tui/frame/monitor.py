@@ -120,8 +120,8 @@ class Monitor(DirectScreen):
         with self.collect_lines():
             self._show_machine()
             is_stale = state.status.failed is not None
-            if is_stale != self.choice.stale:
-                self.choice.stale = is_stale
+            if is_stale != self.choice.is_stale:
+                self.choice.is_stale = is_stale
                 self.view.lay_out()
             is_new = state.interval is not previous_state.interval
             if is_new or state.indexed != previous_state.indexed:
@@ -206,7 +206,7 @@ class Monitor(DirectScreen):
         urgent = [] if self.output is None else ["output"]
         if (shown_filter := self.choice.filter) is not None:
             prompt = self._prompt
-            if prompt and prompt.asks("filter") and prompt.text.strip() == shown_filter.text:
+            if prompt and prompt.is_asking("filter") and prompt.text.strip() == shown_filter.text:
                 prompt.explain(self.choice.matches(self.last.session))
             text = safe_cells(shown_filter.text)
             text = fit(text, min(len(text), MAX_FILTER))
@@ -511,7 +511,7 @@ class Monitor(DirectScreen):
         """Asks for a filter. The prompt begins with `text`, or with the current filter if `text` is
         empty."""
         choice = self.choice
-        if self.last.session is None or (self._prompt and self._prompt.asks("filter")):
+        if self.last.session is None or (self._prompt and self._prompt.is_asking("filter")):
             return
         previous = choice.filter, choice.cpu
 

@@ -99,7 +99,7 @@ class _RowDrawer:
         for column in self._grid.columns:
             for runs, cell in zip(lines, self.cells(column), strict=True):
                 runs.extend(cell)
-        victims = {i for i, episode in self._worst.items() if episode.victim}
+        victims = {i for i, episode in self._worst.items() if episode.is_victim}
         return [(runs, "victim" if i in victims else "calm") for i, runs in enumerate(lines)]
 
     def cells(self, column: Column) -> Iterable[Sequence[Run]]:
@@ -127,7 +127,7 @@ class _RowDrawer:
             style = "faint" if idle else "text" if column.key == "core" else "dim"
             if column.key == "core":
                 text = names[row]
-                if i in self._worst and self._worst[i].victim:
+                if i in self._worst and self._worst[i].is_victim:
                     style = "bright"
             elif column.key == "cpus":
                 text = places.cpus[row]
@@ -236,7 +236,7 @@ class _RowDrawer:
         )  # fmt: skip
         for i, (place, names, util, idle) in enumerate(rows):
             episode = self._worst.get(i)
-            if episode is not None and episode.victim:
+            if episode is not None and episode.is_victim:
                 tasks = dict(zip(place.rows, names, strict=True))
                 loser = tasks.get(episode.row, "")
                 taker = self._grid.episodes.taker(episode, tasks)

@@ -442,7 +442,7 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
             key, (runs, mood) = visible_lines[y]
             gap = " " * (line_width - width(runs)), "text"
             visible_lines[y] = key, ([*runs, gap, *side], mood)
-        if self.choice.stale:
+        if self.choice.is_stale:
             visible_lines = [(key, (runs, "stale")) for key, (runs, _) in visible_lines]
         return visible_lines[:height]
 

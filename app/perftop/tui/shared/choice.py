@@ -62,7 +62,7 @@ class Choice:
     """The notes for a new user that are left, as indices of `canvas.NOTES`."""
     captions: Mapping[str, str] = field(default_factory=partial(captions, {}))
     """Displayed names of keys, by id."""
-    stale: bool = False
+    is_stale: bool = False
     """Whether the stream has ended, so that the shown numbers are no longer updated."""
     ascii: bool = False
     _mask_source: tuple[Filter, Session, Sequence[object]] | None = None

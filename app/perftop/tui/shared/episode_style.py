@@ -147,7 +147,7 @@ class RowEpisode:
     """The worst episode; if several CPUs tie, the episode on the first of them."""
     row: int
     """Position of the first of the row's CPUs on which that episode runs."""
-    victim: bool
+    is_victim: bool
     """Whether the episode affects these CPUs themselves, rather than their whole package."""
     lost: frozenset[tuple[int, str]]
     """Pairs of the position of a CPU and the key of a number that an episode makes worse there."""
@@ -164,7 +164,7 @@ class RowEpisode:
         """The style of the marker. An alarm that affects the whole package is plain here, because
         the line of the package is red."""
         style = severity(self.episode)
-        return "text" if style == "alarm" and not self.victim else style
+        return "text" if style == "alarm" and not self.is_victim else style
 
 
 class RowEpisodes:
@@ -261,7 +261,7 @@ class RowEpisodes:
     def victims(self, places: Places) -> dict[int, RowEpisode]:
         """Returns the episodes of the cores that lose something that their package as a whole does
         not lose, by index of their place."""
-        return {i: worst for i, worst in self._by_place(places) if worst.victim}
+        return {i: worst for i, worst in self._by_place(places) if worst.is_victim}
 
     def lost_shares(self, places: Places) -> dict[int, float]:
         """Returns the share that each core loses to its worst episode, which may affect its whole
@@ -293,7 +293,7 @@ class RowEpisodes:
 
     def lost(self, row_episode: RowEpisode) -> str:
         """Returns the lost share as text; '' if unknown."""
-        share = self.share(row_episode) if row_episode.victim else nan
+        share = self.share(row_episode) if row_episode.is_victim else nan
         return f"−{whole_percent(share)}" if isfinite(share) else ""
 
     def taker(self, row_episode: RowEpisode, tasks: dict[int, str]) -> str:

@@ -260,7 +260,7 @@ class Table(PaneledView, Cursor):
         runs: list[Run] = [(theme.CHOSEN_SIGN, "mark") if is_selected else (" ", "text")]
         runs.append((row_episode.sign, row_episode.key) if row_episode else (" ", "text"))
         runs += columns_line(self._page.columns, self._page.cells(row, task, row_episode))
-        if row_episode is not None and row_episode.victim:
+        if row_episode is not None and row_episode.is_victim:
             return runs, "chosen victim" if is_selected else "victim"
         return runs, "chosen" if is_selected else "calm"
 

@@ -48,15 +48,15 @@ async def test_all_texts_are_previewed_and_only_valid_ones_accepted() -> None:
     app = PromptApp()
     async with app.run_test(size=(120, 5)) as pilot:
         prompt = app.ask("ab")
-        assert prompt.asks("filter")
+        assert prompt.is_asking("filter")
         await pilot.press("c", "exclamation_mark", "enter")
-        assert prompt.wrong
-        assert prompt.asks("filter")  # refused
+        assert prompt.has_error
+        assert prompt.is_asking("filter")  # refused
         await pilot.press("backspace", "enter")
         texts = dict.fromkeys(text for name, text in app.calls if name == "preview")
         assert [*texts] == ["ab", "abc", "abc!"]
         assert app.calls[-2:] == [("done", ""), ("accept", "abc")]
-        assert not prompt.asks("filter")
+        assert not prompt.is_asking("filter")
 
 
 async def test_keys_typed_before_a_prompt_closes_are_dropped() -> None:
@@ -99,11 +99,11 @@ async def test_errors_of_a_prompt_are_underlined() -> None:
         prompt.explain("no metric utl", 4)
         await pilot.pause()
         assert underlined_text(prompt) == "utl>8"
-        assert prompt.wrong
+        assert prompt.has_error
         prompt.explain("12 of 256 CPUs")
         await pilot.pause()
         assert underlined_text(prompt) == ""
-        assert not prompt.wrong
+        assert not prompt.has_error
 
 
 @pytest.mark.parametrize("name", theme.PALETTES)
@@ -286,7 +286,7 @@ async def test_keys_pressed_together_reach_the_prompt_opened_by_the_first(
             run.app.post_message(events.Key(name, sign))
         await until_true(lambda: run.monitor.query("Prompt > Input"), "a prompt")
         await until_true(lambda: prompt(run).text == typed[1:], "the text")
-        assert prompt(run).asks(label)
+        assert prompt(run).is_asking(label)
 
 
 async def test_keys_pressed_together_reach_the_palette() -> None:
