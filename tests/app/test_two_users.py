@@ -34,12 +34,12 @@ from perftop.tui.app import PerfTopApp, Source
 from perftop.verbs import headless
 from perftop.verbs.serve import FILE_PERIOD_S, Exporter
 
-WHY_NOT = capabilities.cannot_be_another_user()
-pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "two users can be acted")
+SKIP_REASON = capabilities.cannot_be_another_user()
+pytestmark = pytest.mark.skipif(bool(SKIP_REASON), reason=SKIP_REASON or "two users can be acted")
 HELLO = made.hello([made.REF])
 S = 1_000_000_000
-SMALL = 20_000
-"""Bytes; some parts fill a ring of this size."""
+RING_BYTES = 20_000
+"""Maximum size of a ring in bytes: a few parts fill it."""
 GROUP = 12345
 SIM = "--source", "sim:smt-mix,cpus=2,speed=max"
 
@@ -89,57 +89,57 @@ def fill(box: Ring, start_s: int = 0) -> None:
 
 
 def run_ring(path: Path) -> Ring:
-    box = Ring(path, HELLO, 30 * S, SMALL)
+    box = Ring(path, HELLO, 30 * S, RING_BYTES)
     fill(box)
     return box
 
 
-def of_nobody(mode: int, home_directories: Path) -> None:
+def make_box_of_nobody(mode: int, home_directories: Path) -> None:
     with as_nobody():
         os.mkdir("box")
         os.symlink(home_directories, "box/kept")
     os.chmod("box", mode)
 
 
-def of_root(mode: int, home_directories: Path) -> None:
+def make_box_of_root(mode: int, home_directories: Path) -> None:
     os.mkdir("box")
     os.chmod("box", mode)
     with as_nobody() if mode & 0o002 else contextlib.nullcontext():
         os.symlink(home_directories, "box/kept")
 
 
-def a_link(_: int, home_directories: Path) -> None:
+def make_box_link(_: int, home_directories: Path) -> None:
     with as_nobody():
         os.symlink(home_directories.parent / "rings", "box")
     os.mkdir(home_directories.parent / "rings", 0o700)
 
 
-def a_part_of_nobody(mode: int, _: Path) -> None:
+def make_part_of_nobody(mode: int, _: Path) -> None:
     os.mkdir("box", mode)
     with open("box/000001.part", "w") as part:
         os.fchown(part.fileno(), 65534, 65534)
 
 
-def a_part_that_is_a_link(mode: int, home_directories: Path) -> None:
+def make_part_as_link(mode: int, home_directories: Path) -> None:
     os.mkdir("box", mode)
     os.symlink(home_directories / "000001.part", "box/000001.part")
 
 
-def kept_of_nobody(mode: int, home_directories: Path) -> None:
+def make_kept_of_nobody(mode: int, home_directories: Path) -> None:
     os.makedirs("box/kept", mode)
     os.chown("box/kept", 65534, 65534)
     os.symlink(home_directories, "box/kept/20250101-000000-steal.perftop")
 
 
 @pytest.mark.parametrize(("prepare", "mode", "message"), [
-    (of_nobody, 0o755, r"belongs to another user \(nobody\); name a directory"),
-    (of_root, 0o777, r"others can write to it; close it \(chmod go-w "),
-    (of_root, 0o770, r"others can write to it; close it \(chmod go-w "),
-    (of_root, 0o700, "--ring needs a directory of its own there"),
-    (a_link, 0o700, r"box is a link of another user \(nobody\); name the place itself"),
-    (a_part_of_nobody, 0o700, "--ring needs a directory of its own there"),
-    (a_part_that_is_a_link, 0o700, "--ring needs a directory of its own there"),
-    (kept_of_nobody, 0o700, r"kept belongs to another user \(nobody\)"),
+    (make_box_of_nobody, 0o755, r"belongs to another user \(nobody\); name a directory"),
+    (make_box_of_root, 0o777, r"others can write to it; close it \(chmod go-w "),
+    (make_box_of_root, 0o770, r"others can write to it; close it \(chmod go-w "),
+    (make_box_of_root, 0o700, "--ring needs a directory of its own there"),
+    (make_box_link, 0o700, r"box is a link of another user \(nobody\); name the place itself"),
+    (make_part_of_nobody, 0o700, "--ring needs a directory of its own there"),
+    (make_part_as_link, 0o700, "--ring needs a directory of its own there"),
+    (make_kept_of_nobody, 0o700, r"kept belongs to another user \(nobody\)"),
 ])  # fmt: skip
 def test_a_ring_is_only_written_into_a_private_directory(
     shared_directory: Path,
@@ -196,7 +196,7 @@ def test_a_ring_continues_in_its_opened_directory(
     """The ring's path changes meanwhile, below a directory of the other user."""
     with as_nobody():
         os.mkdir("theirs")
-    box = Ring(shared_directory / "theirs/box", HELLO, 30 * S, SMALL)
+    box = Ring(shared_directory / "theirs/box", HELLO, 30 * S, RING_BYTES)
     with as_nobody():
         os.rename("theirs/box", "theirs/away")
         os.symlink(home_directories, "theirs/box")
@@ -209,29 +209,29 @@ def test_a_ring_continues_in_its_opened_directory(
 # --- single files
 
 
-def through_a_link(home_directories: Path) -> str:
+def name_directory_link(home_directories: Path) -> str:
     os.symlink(home_directories, "theirs")
     return "theirs/out"
 
 
-def by_a_link(home_directories: Path) -> str:
+def name_file_link(home_directories: Path) -> str:
     os.symlink(home_directories / "out", "out")
     return "out"
 
 
-def by_another_name(home_directories: Path) -> str:
+def name_hard_link(home_directories: Path) -> str:
     """Possible with protected_hardlinks=0."""
     os.seteuid(0)
     os.link(home_directories / "out", "out")
     return "out"
 
 
-def their_own(_: Path) -> str:
+def name_file_of_nobody(_: Path) -> str:
     Path("out").write_text("theirs", encoding="ascii")
     return "out"
 
 
-def their_pipe(_: Path) -> str:
+def name_pipe_of_nobody(_: Path) -> str:
     os.mkfifo("out")
     return "out"
 
@@ -245,12 +245,12 @@ WHY = "why", "../recording"
 
 
 @pytest.mark.parametrize(("prepare", "command", "message"), [
-    *((through_a_link, command, LINK) for command in (RECORD, STAT, EXPORT, WHY)),
-    *((by_a_link, command, LINK) for command in (STAT, EXPORT, WHY)),
-    (by_a_link, RECORD, "it exists and is not a file"),
-    *((by_another_name, command, FILE) for command in (STAT, EXPORT, WHY)),
-    *((their_own, command, FILE) for command in (STAT, EXPORT, WHY)),
-    *((their_pipe, command, FILE) for command in (STAT, EXPORT, WHY)),
+    *((name_directory_link, command, LINK) for command in (RECORD, STAT, EXPORT, WHY)),
+    *((name_file_link, command, LINK) for command in (STAT, EXPORT, WHY)),
+    (name_file_link, RECORD, "it exists and is not a file"),
+    *((name_hard_link, command, FILE) for command in (STAT, EXPORT, WHY)),
+    *((name_file_of_nobody, command, FILE) for command in (STAT, EXPORT, WHY)),
+    *((name_pipe_of_nobody, command, FILE) for command in (STAT, EXPORT, WHY)),
 ])  # fmt: skip
 def test_files_chosen_by_another_user_are_not_written(
     shared_directory: Path,
@@ -268,7 +268,7 @@ def test_files_chosen_by_another_user_are_not_written(
         f"perftop: cannot {'record to' if command is RECORD else 'write'}"
     )
     assert message in result.stderr
-    if prepare is their_own:
+    if prepare is name_file_of_nobody:
         assert Path(path).read_text(encoding="ascii") == "theirs"
 
 
@@ -480,7 +480,7 @@ def test_own_links_inherited_files_and_devices_are_permitted(
                 file.write(b"x")
         assert Path("mine/file").read_bytes() == b"x"
         Writer(Path("link/recording"), HELLO).end()
-        Ring(Path("link/../link/box"), HELLO, S, SMALL).end()
+        Ring(Path("link/../link/box"), HELLO, S, RING_BYTES).end()
         files.replace(Path("link/text"), b"x")
         os.symlink("loop", "loop")
         with pytest.raises(Failed, match=r"^cannot write loop: more than 40 links on the way"):

@@ -32,24 +32,24 @@ def working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-class Played:
+class RecordedSession:
     """A session with a recorder, without a screen."""
 
     def __init__(self, budget: int = 10**8) -> None:
         self.machine = Machine(cores=2)
         self.session = Session(self.machine.hello, History(self.machine.hello, budget))
         self.recorder = ScreenRecorder(self.session)
-        self.told: list[TimedMessage] = []
+        self.applied: list[TimedMessage] = []
 
     def apply(self, *messages: TimedMessage) -> None:
         for message, _ in zip(messages, self.session.play(messages), strict=True):
             self.recorder.take(message)
-            self.told.append(message)
+            self.applied.append(message)
 
     def frames(self, first: int, last: int) -> None:
         self.apply(*(self.machine.frame(seq) for seq in range(first, last)))
 
-    def ended(self) -> str:
+    def wait_for_end_message(self) -> str:
         """The message at the end."""
         wait_for(lambda: self.recorder.status(0.0)[0] is None, "the thread has ended")
         return self.recorder.status(0.0)[1]
@@ -66,21 +66,21 @@ def comparable_messages(result: list[TimedMessage]) -> list[tuple[str, int]]:
 
 
 def test_history_and_new_samples_are_recorded_once_each(working_directory: Path) -> None:
-    played = Played()
+    played = RecordedSession()
     played.frames(0, 120)
     played.recorder.toggle(0.0)
     assert played.recorder.status(0.0)[1] == f"recording to {wait_for_only_file(working_directory)}"
     played.frames(120, 130)
     played.recorder.toggle(0.0)
-    message = played.ended()
+    message = played.wait_for_end_message()
     path = only_file(working_directory)
     assert (
         message == f"recorded 12.9 s, 130 frames, {writer.size_text(path.stat().st_size)} in {path}"
     )
     content = read_messages(path)
-    assert comparable_messages(content) == comparable_messages(played.told)
+    assert comparable_messages(content) == comparable_messages(played.applied)
     again, live = Session(played.machine.hello), Session(played.machine.hello)
-    for session, messages in ((again, content), (live, played.told)):
+    for session, messages in ((again, content), (live, played.applied)):
         assert len(list(session.play(messages))) == len(messages)
     assert (
         again.take_interval().values["util"].tolist()
@@ -97,7 +97,7 @@ def test_a_recording_knows_cpus_that_went_offline_before_its_history(
     working_directory: Path,
 ) -> None:
     """The note has been dropped from history, but its state is recorded."""
-    played = Played(budget=200_000)
+    played = RecordedSession(budget=200_000)
     played.frames(0, 2)
     played.machine.gone.add(1)
     played.apply(wire.Note("hotplug", 2 * SAMPLE_NS - 1, data={"cpu": 1, "online": False}))
@@ -141,7 +141,7 @@ def test_a_failing_disk_is_reported_and_loses_one_message(
     working_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "write_all", failing_disk(errno.EIO, 8))
-    played = Played()
+    played = RecordedSession()
     played.frames(0, 20)
     played.recorder.toggle(0.0)
     wait_for(
@@ -154,7 +154,7 @@ def test_a_failing_disk_is_reported_and_loses_one_message(
     assert played.recorder.status(11.0) == ("", "")
     assert comparable_messages(
         read_messages(only_file(working_directory), ended=False)
-    ) == comparable_messages(played.told[:7])
+    ) == comparable_messages(played.applied[:7])
     monkeypatch.undo()
 
 
@@ -167,7 +167,7 @@ def test_a_hanging_disk_blocks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(writer, "write_all", write_all)
     monkeypatch.setattr(writer, "END_S", 0.05)
-    played = Played()
+    played = RecordedSession()
     monkeypatch.setattr(
         writer, "WAITING_BYTES", 10 * (1000 + wire.frame_bytes(played.machine.hello))
     )
@@ -185,7 +185,7 @@ def test_a_hanging_disk_blocks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_missing_directory_is_reported(working_directory: Path) -> None:
-    played = Played()
+    played = RecordedSession()
     played.frames(0, 5)
     working_directory.rmdir()
     played.recorder.toggle(0.0)
@@ -199,7 +199,7 @@ def test_a_missing_directory_is_reported(working_directory: Path) -> None:
 # --- on the screen
 
 
-def words(pilot: Pilot[None]) -> str:
+def lines_above_view(pilot: Pilot[None]) -> str:
     """The lines above the view."""
     top = pilot.app.screen_stack[0].query_one(Top)
     return "\n".join(top.render_line(y).text.rstrip() for y in range(top.size.height))
@@ -214,20 +214,22 @@ async def test_a_message_disappears_with_the_next_key(working_directory: Path) -
     async with running_app(Machine()) as run:
         await run.intervals(1)
         await run.pilot.press("R")
-        await until_true(lambda: "recording to " in words(run.pilot), "the path of the recording")
+        await until_true(
+            lambda: "recording to " in lines_above_view(run.pilot), "the path of the recording"
+        )
         await run.pilot.press("j")
         run.source.check()
-        await until_true(lambda: "recording to " not in words(run.pilot), "it was seen")
-        assert " REC " in words(run.pilot)
+        await until_true(lambda: "recording to " not in lines_above_view(run.pilot), "it was seen")
+        assert " REC " in lines_above_view(run.pilot)
 
 
 async def test_a_key_starts_and_stops_recording(working_directory: Path) -> None:
     async with running_app(Machine()) as run:
         await run.intervals(3)
-        assert " REC " not in words(run.pilot)
+        assert " REC " not in lines_above_view(run.pilot)
         await run.pilot.press("R")
         await until_true(
-            lambda: f"recording to {working_directory}/h-2023" in words(run.pilot),
+            lambda: f"recording to {working_directory}/h-2023" in lines_above_view(run.pilot),
             "the path of the recording",
         )
         await run.intervals(2)
@@ -236,15 +238,15 @@ async def test_a_key_starts_and_stops_recording(working_directory: Path) -> None
             "content",
         )
         run.source.check()
-        await until_true(lambda: " REC " in words(run.pilot), "how much it is")
+        await until_true(lambda: " REC " in lines_above_view(run.pilot), "how much it is")
         await run.pilot.press("R")
 
         def recording_is_over() -> bool:
             run.source.check()
-            return "recorded" in words(run.pilot)
+            return "recorded" in lines_above_view(run.pilot)
 
         await until_true(recording_is_over, "the end of the recording")
-        assert " REC " not in words(run.pilot)
+        assert " REC " not in lines_above_view(run.pilot)
     content = read_messages(only_file(working_directory))
     assert comparable_messages(content) == [("frame", seq) for seq in range(len(content))]
     assert len(content) >= 11
@@ -268,15 +270,15 @@ async def test_a_failed_recording_is_shown_until_another_starts(
 
         def failure_is_shown() -> bool:
             run.source.check()
-            return "cannot record to" in words(run.pilot)
+            return "cannot record to" in lines_above_view(run.pilot)
 
         await until_true(failure_is_shown, "why")
-        assert "NOT RECORDING" in words(run.pilot)
+        assert "NOT RECORDING" in lines_above_view(run.pilot)
         await run.intervals(2)
         monkeypatch.undo()
         monkeypatch.chdir(working_directory)
         await run.pilot.press("R")
-        await until_true(lambda: "NOT RECORDING" not in words(run.pilot), "the next one")
+        await until_true(lambda: "NOT RECORDING" not in lines_above_view(run.pilot), "the next one")
         await until_true(lambda: [*working_directory.iterdir()], "its file")
     assert only_file(working_directory)
 

@@ -35,7 +35,7 @@ def read(path: Path) -> tuple[list[TimedMessage], str | None]:
         return result, recording.damage
 
 
-def no_end(path: Path) -> str:
+def unfinished_message(path: Path) -> str:
     """The message about a complete but unfinished recording."""
     return f"cut at byte {path.stat().st_size}: it has no end"
 
@@ -56,13 +56,13 @@ def recording(path: Path, *more: str, speed: str = "1") -> Iterator[subprocess.P
     command = argv("record", "-o", str(path), "--source", source, "--sample", "10ms", *more)
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:
-            until(lambda: path.exists() and path.stat().st_size > 8_000, process)
+            wait_until(lambda: path.exists() and path.stat().st_size > 8_000, process)
             yield process
         finally:
             process.kill()
 
 
-def until(condition: Callable[[], object], process: subprocess.Popen[str]) -> None:
+def wait_until(condition: Callable[[], object], process: subprocess.Popen[str]) -> None:
     def holds() -> object:
         assert process.poll() is None, process.stderr and process.stderr.read()
         return condition()
@@ -107,9 +107,9 @@ def test_a_signal_sets_marks(tmp_path: Path) -> None:
     path = tmp_path / "a"
     with recording(path) as process:
         process.send_signal(signal.SIGUSR1)
-        until(lambda: marks(read(path)[0]) == ["mark 1"], process)
+        wait_until(lambda: marks(read(path)[0]) == ["mark 1"], process)
         process.send_signal(signal.SIGUSR1)
-        until(lambda: len(marks(read(path)[0])) == 2, process)
+        wait_until(lambda: len(marks(read(path)[0])) == 2, process)
         process.terminate()
         assert wait_for_end(process)[0] == 0
     result, _ = read(path)
@@ -163,7 +163,7 @@ def test_a_full_disk_loses_no_recorded_sample(tmp_path: Path) -> None:
     )
     process = python(code, check=False)
     result, damage = read(path)
-    assert damage == no_end(path)
+    assert damage == unfinished_message(path)
     length = path.stat().st_size
     assert most - 2_000 < length < most
     assert process.returncode == 1
@@ -192,7 +192,7 @@ def test_a_disk_that_fills_up_is_reported(small_disk: Path) -> None:
     assert process.returncode == 1
     assert "No space left on device" in process.stderr
     result, damage = read(path)
-    assert damage == no_end(path)
+    assert damage == unfinished_message(path)
     assert f" {len(frames(result))} frames, " in process.stderr
     assert len(frames(result)) > 50
 
@@ -216,7 +216,7 @@ def test_a_killed_recording_is_readable_up_to_its_last_complete_message(tmp_path
         path = tmp_path / f"{turn}"
         with recording(path, speed="max") as process:
             wanted = rng.randrange(10_000, 300_000)
-            until(lambda: path.stat().st_size > wanted, process)  # noqa: B023
+            wait_until(lambda: path.stat().st_size > wanted, process)  # noqa: B023
             process.kill()
             assert wait_for_end(process)[0] == -signal.SIGKILL
         result, damage = read(path)
@@ -229,7 +229,7 @@ def test_a_killed_recording_is_readable_up_to_its_last_complete_message(tmp_path
             assert len(lost) <= 1
         else:
             assert not lost
-            assert damage == no_end(path) or path.stat().st_size % mmap.PAGESIZE == 0
+            assert damage == unfinished_message(path) or path.stat().st_size % mmap.PAGESIZE == 0
             assert re.fullmatch(r"cut at byte \d+: (it has no end|.* is incomplete)", damage or "")
         assert len(numbers) > 20
 

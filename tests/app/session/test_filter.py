@@ -268,7 +268,7 @@ def test_an_empty_text_is_not_a_filter(text: str) -> None:
     assert parse(text) is None
 
 
-@pytest.mark.parametrize(("text", "at", "says"), [
+@pytest.mark.parametrize(("text", "at", "message"), [
     ("9-3", 0, "'9-3' runs backwards: 3-9"),
     ("1 0,9-3", 4, "'9-3' runs backwards: 3-9"),
     ("0-", 2, "'0-' is not a number or range: 0-15,32"),
@@ -306,10 +306,10 @@ def test_an_empty_text_is_not_a_filter(text: str) -> None:
     ("3 | ", 4, "| belongs between two terms: type:E | busy>80"),
     ("x" * (MAX_LENGTH + 1), MAX_LENGTH, "too long: a filter has at most 200 characters"),
 ])  # fmt: skip
-def test_errors_of_a_filter_have_a_position(text: str, at: int, says: str) -> None:
+def test_errors_of_a_filter_have_a_position(text: str, at: int, message: str) -> None:
     with pytest.raises(FilterError) as caught:
         parse(text)
-    assert (str(caught.value), caught.value.offset) == (says, at)
+    assert (str(caught.value), caught.value.offset) == (message, at)
 
 
 @pytest.mark.parametrize(("text", "steady"), [

@@ -135,14 +135,14 @@ def test_times_are_parsed(text: str, expected_time: tuple[float, ...]) -> None:
     )
 
 
-@pytest.mark.parametrize(("text", "says"), [
+@pytest.mark.parametrize(("text", "message"), [
     ("", "12:03:05"), ("noon", "12:03:05"), ("-", "-30s"), ("12:", "12:03:05"), ("30s", "-30s"),
     ("25:00", "time of day"), ("11:60", "time of day"), ("11:58:60", "time of day"),
     ("12:01", "11:50:20.0 to 12:00:00.0"), ("-20m", "11:50:20.0"), ("+2m", "12:00:00.0"),
     ("11:49", "11:50:20.0"), ("11:50:19", "11:50:20.0"), ("-3x", "-30s"),
 ])  # fmt: skip
-def test_invalid_times_are_refused(text: str, says: str) -> None:
-    with pytest.raises(ValueError, match=says):
+def test_invalid_times_are_refused(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         parse_moment(text, unix_time(11, 59), unix_time(11, 50, 20), unix_time(12, 0))
 
 

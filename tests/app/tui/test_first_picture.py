@@ -24,65 +24,65 @@ ENTER, LEAVE = b"\x1b[?1049h", b"\x1b[?1049l"
 @contextmanager
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[int, int]]:
     """Yields the user's end and the program's end of a terminal that replaces stdout."""
-    looks, ours = pty.openpty()
-    with os.fdopen(ours, "w", closefd=False) as screen:
+    user_end, program_end = pty.openpty()
+    with os.fdopen(program_end, "w", closefd=False) as screen:
         monkeypatch.setattr(sys, "stdout", screen)
         try:
-            yield looks, ours
+            yield user_end, program_end
         finally:
-            os.close(looks)
-            os.close(ours)
+            os.close(user_end)
+            os.close(program_end)
 
 
-def terminal_output(looks: int) -> bytes:
+def terminal_output(user_end: int) -> bytes:
     result = b""
-    while select.select([looks], [], [], 0)[0]:
-        result += os.read(looks, 4096)
+    while select.select([user_end], [], [], 0)[0]:
+        result += os.read(user_end, 4096)
     return result
 
 
-def echoes(ours: int) -> bool:
-    flags: int = termios.tcgetattr(ours)[3]
+def echoes(program_end: int) -> bool:
+    flags: int = termios.tcgetattr(program_end)[3]
     return bool(flags & termios.ECHO)
 
 
 def test_the_first_picture_is_removed_unless_handed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    with terminal(monkeypatch) as (looks, ours):
+    with terminal(monkeypatch) as (user_end, program_end):
         with config.show_picture():
-            assert ENTER in (text := terminal_output(looks))
+            assert ENTER in (text := terminal_output(user_end))
             assert b"perftop" in text
             assert os.uname().nodename.encode() in text
-        assert LEAVE in terminal_output(looks)
+        assert LEAVE in terminal_output(user_end)
         with config.show_picture() as picture:
-            terminal_output(looks)
+            terminal_output(user_end)
             picture.hand_over()
-        assert not terminal_output(looks)
-        assert echoes(ours)
+        assert not terminal_output(user_end)
+        assert echoes(program_end)
 
 
 def test_a_signal_removes_the_first_picture(monkeypatch: pytest.MonkeyPatch) -> None:
-    with terminal(monkeypatch) as (looks, ours):
+    with terminal(monkeypatch) as (user_end, program_end):
         with pytest.raises(SystemExit, match="143"), config.show_picture():
             os.kill(os.getpid(), signal.SIGTERM)
-        assert terminal_output(looks).endswith(LEAVE + b"\x1b[?25h")
-        assert echoes(ours)
+        assert terminal_output(user_end).endswith(LEAVE + b"\x1b[?25h")
+        assert echoes(program_end)
 
 
 def test_keys_are_not_echoed_and_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    with terminal(monkeypatch) as (looks, ours), config.show_picture():
-        terminal_output(looks)
-        assert not echoes(ours)
-        os.write(looks, b"3\n")
-        assert os.read(ours, 10) == b"3\n"
-        assert not terminal_output(looks)
+    with terminal(monkeypatch) as (user_end, program_end), config.show_picture():
+        terminal_output(user_end)
+        assert not echoes(program_end)
+        os.write(user_end, b"3\n")
+        assert os.read(program_end, 10) == b"3\n"
+        assert not terminal_output(user_end)
 
 
 def test_a_vanished_terminal_is_harmless(monkeypatch: pytest.MonkeyPatch) -> None:
-    looks, ours = pty.openpty()
-    with os.fdopen(ours, "w") as screen:
+    user_end, program_end = pty.openpty()
+    with os.fdopen(program_end, "w") as screen:
         monkeypatch.setattr(sys, "stdout", screen)
         with config.show_picture():
-            os.close(looks)
+            os.close(user_end)
 
 
 def test_a_host_name_is_printed_without_control_characters(
@@ -90,8 +90,8 @@ def test_a_host_name_is_printed_without_control_characters(
 ) -> None:
     drawn = os.uname_result(("Linux", "a\x1b]0;b\x07c", "", "", ""))
     monkeypatch.setattr(os, "uname", lambda: drawn)
-    with terminal(monkeypatch) as (looks, _), config.show_picture():
-        assert b"  a]0;bc " in terminal_output(looks)
+    with terminal(monkeypatch) as (user_end, _), config.show_picture():
+        assert b"  a]0;bc " in terminal_output(user_end)
 
 
 BACKGROUND = """
@@ -113,15 +113,15 @@ print("ended", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 
 
 def test_in_the_background_it_waits_for_the_foreground() -> None:
-    pid, looks = pty.fork()
+    pid, user_end = pty.fork()
     if pid == 0:
         os.execv(sys.executable, [sys.executable, "-c", BACKGROUND])  # noqa: S606
     result = b""
     with suppress(OSError):  # the process has ended
-        while data := os.read(looks, 4096):
+        while data := os.read(user_end, 4096):
             result += data
     os.waitpid(pid, 0)
-    os.close(looks)
+    os.close(user_end)
     before, stopped, after = result.partition(b"stopped True")
     assert (before, stopped) == (b"", b"stopped True")
     assert ENTER in after
