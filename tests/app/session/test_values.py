@@ -177,6 +177,7 @@ def test_json_contains_the_range_and_the_origin_of_a_ceiling() -> None:
     keys = "turbo_ceiling_hz", "turbo_ceiling_low_hz", "turbo_ceiling_high_hz"
     assert [cores[0][key] for key in keys] == [3.0e9, 3.0e9, 3.9e9]
     assert [cores[1][key] for key in keys] == [3.0e9, 3.0e9, 3.0e9]
+    assert all("turbo_ceiling_hz" not in core.get("why", {}) for core in cores)
 
 
 def missing(hello: wire.Hello) -> list[tuple[str, str | None, list[int] | None]]:

@@ -7,6 +7,7 @@ import errno
 import fcntl
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -169,6 +170,19 @@ def test_a_message_that_fails_is_not_valid_and_not_sent_again(two_packages: Path
     assert "hsmp_prochot" not in valid_values(source)[1]
     assert (1, PROCHOT) not in sent
     assert "hsmp_prochot" in valid_values(source)[0]
+
+
+def test_a_package_without_a_number_gets_no_message(two_packages: Path) -> None:
+    first, last = topology.read(two_packages)
+    sent: list[tuple[int, int]] = []
+
+    def ask(socket: int, message: int) -> int:
+        sent.append((socket, message))
+        return 0
+
+    source = Hsmp(two_packages, [first, replace(last, package=None)], ask, Clock())
+    assert valid_values(source)[1] == {}
+    assert {socket for socket, _ in sent} == {first.package}
 
 
 @pytest.mark.parametrize("number", [errno.EBUSY, errno.EINTR])
