@@ -22,6 +22,7 @@ from waiting import MAX_WAIT_S, wait_for
 
 from perfprobe import wire
 from perftop import cli
+from perftop.base.errors import Failed
 from perftop.recording.file import FRAME_START, Recording
 from perftop.recording.writer import Writer, size_text
 from perftop.session.packing import BLOCK_MESSAGES, TimedMessage
@@ -124,6 +125,8 @@ def test_existing_files_are_replaced_with_force_only(tmp_path: Path) -> None:
     result = run_in_process("record", "-o", str(path), *SOURCE, "--duration", "200ms")
     assert (result.returncode, result.stderr) == (
         1, f"perftop: {path} exists already; --force replaces it\n")  # fmt: skip
+    with pytest.raises(Failed, match="exists already"):
+        Writer(path, made.hello([made.REF]))
     assert path.read_text() == "precious"
     path.chmod(0o644)
     assert (
