@@ -372,9 +372,10 @@ class Episodes(PaneledView, Cursor):
     def open(self) -> bool:
         """Goes to the moment of the selected episode, and selects one of its cores: the core that
         is already selected, if it is among them. Returns whether a core was found."""
-        session, episode = self.session, self._chosen
-        if episode is None:
+        episode = self._chosen
+        if episode is None:  # nothing is listed, perhaps because there is no sample yet
             return False
+        session = self.session
         if not is_reachable(session, episode):
             self._is_refused = True
             self.draw()

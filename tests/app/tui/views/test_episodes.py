@@ -179,6 +179,13 @@ async def test_a_machine_without_episodes_has_an_empty_list() -> None:
         assert kinds(run) == ["turbo-drop"]
 
 
+async def test_keys_before_the_first_sample_do_nothing() -> None:
+    async with running_app(machine_without_episodes(), (120, 30)) as run:
+        await run.pilot.press("5", "enter", "down", "enter")
+        await run.pilot.pause()
+        assert run.monitor.view.id == "episodes"
+
+
 def test_steal_is_not_counted_as_a_neighbour() -> None:
     session, _ = observe(guest())
     results = [
