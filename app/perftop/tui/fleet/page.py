@@ -60,7 +60,9 @@ def page(state: FleetState) -> list[Line]:
     height = state.height
     gap = [BLANK] * (height >= MIN_HEIGHT_FOR_GAPS)
     fleet_verdict = verdict(state)
-    keys: list[Run] = [(state.captions["why"], "key"), (" why", "dim")] if state.selected else []
+    keys: list[Piece] = []
+    if state.selected:
+        keys = [(0, [(state.captions["why"], "key"), (" why", "dim")])]
     shapes = {"ascii": ASCII_SHAPES, "shapes": SHAPES_WITHOUT_COLOUR}.get(state.look, "")
     lines = [header(state), *gap, verdict_line(fleet_verdict, state.width),
              loss_line(fleet_verdict, state.width, keys, shapes=shapes), *gap]  # fmt: skip

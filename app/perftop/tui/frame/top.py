@@ -21,7 +21,7 @@ from perftop.base import files
 from perftop.base.text import clock_time, count_noun, duration, player_time
 from perftop.draw import theme
 from perftop.draw.columns import Run, fit
-from perftop.draw.strips import Line, Piece, join_with_gaps, pieces_that_fit, safe_cells, spread
+from perftop.draw.strips import Line, Piece, pieces_that_fit, safe_cells, spread
 from perftop.output import sentences
 from perftop.output.evidence import evidence_pieces
 from perftop.output.sentences import group_episodes
@@ -426,13 +426,15 @@ class Top(PageWidget):
             if self._cached_loss_line is None or self._cached_loss_line[0] != basis:
                 shapes = SHAPES_WITHOUT_COLOUR if self.app.no_color else ""
                 shapes = ASCII_SHAPES if self._ascii else shapes
-                keys = [("try", "try")] if verdict.remedy else []
+                keys = [(1, "try", "try")] if verdict.remedy else []
                 if status.is_range:
-                    keys = [("hold", "compare"), ("try", "copy range")]
-                keys += [("pause", "live")] if status.paused is not None else []
-                keys += [("report", "why")] if verdict.report is not None else []
-                parts = [[(self._captions[key], "key"), (f" {word}", "dim")] for key, word in keys]
-                loss = loss_line(verdict, width, join_with_gaps(parts, 3), shapes=shapes)
+                    keys = [(1, "hold", "compare"), (2, "try", "copy range")]
+                if status.paused is not None:
+                    keys.append((3, "pause", "live"))
+                keys += [(0, "report", "why")] if verdict.report is not None else []
+                parts = [(rank, [(self._captions[key], "key"), (f" {word}", "dim")])
+                         for rank, key, word in keys]  # fmt: skip
+                loss = loss_line(verdict, width, parts, shapes=shapes)
                 self._cached_loss_line = basis, loss
             loss = self._cached_loss_line[1]
             if usual == "stale" or alert[1] != "victim":

@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 from perftop.base.text import count_noun, long_duration, percent, running_time, whole_percent
 from perftop.draw import theme
 from perftop.draw.columns import Run
-from perftop.draw.strips import Line, fit_runs, safe_cells, spread, width
+from perftop.draw.strips import Line, Piece, fit_line, fit_runs, safe_cells, spread, width
 from perftop.model.kinds import KINDS, cause_of, kind_of
 from perftop.output.sentences import total_cost
 
@@ -408,10 +408,11 @@ _VERBS = {"scheduler": "waited", "quota": "stopped", "stopped": "stopped"}
 """Verbs for tasks that lose time, by cause; for other causes, the verb is "lost"."""
 
 
-def loss_line(verdict: Verdict, size: int, keys: Sequence[Run], *, shapes: str) -> Line:
+def loss_line(verdict: Verdict, size: int, keys: Sequence[Piece], *, shapes: str) -> Line:
     """Returns the row below the verdict: the lost share, a bar of the time that tasks wanted, the
-    parts of the bar in words, and a strip of the losses of the last ten minutes. `keys`: runs for
-    the right end. `shapes`: signs of causes in the bar, in turn; '' if they have colours."""
+    parts of the bar in words, and a strip of the losses of the last ten minutes. `keys`: for
+    the right end; those that do not fit are left out. `shapes`: signs of causes in the bar, in
+    turn; '' if they have colours."""
     level = verdict.level
     alarming = level == 2 and not verdict.is_past
     key = verdict.sign_style if level or verdict.sign == CALM_SIGN else "text"
@@ -422,10 +423,10 @@ def loss_line(verdict: Verdict, size: int, keys: Sequence[Run], *, shapes: str) 
     runs: list[Run] = [(edge, "alarm" if alarming else "text"), ("   lost ", "dim")]
     runs += [(f"{number:<6}", key), (" ", "text")]
     runs += _bar(verdict, MAX_BAR if size >= MIN_WIDTH_FOR_BAR else MIN_BAR, shapes)
-    end: list[Run] = [*keys, (" ", "text")]
+    end = [*fit_line([*keys], size - width(runs) - 4, 3), (" ", "text")]
     strip = _strip_runs(verdict)
     room = size - width(runs) - width(end)
-    if strip and width(strip) + 4 <= room:
+    if strip and width(strip) + 6 <= room:
         end = [*strip, ("   ", "text"), *end]
         room -= width(strip) + 3
     wordings: list[list[Run]] = (

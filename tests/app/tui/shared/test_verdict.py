@@ -28,7 +28,7 @@ from perftop.session.session import Session
 from perftop.tui.frame.top import Status, Top, alert_line
 from perftop.tui.replay import ReplaySource
 from perftop.tui.shared.episode_style import ended_sentence, episodes_during
-from perftop.tui.shared.verdict import CALM_SIGN, SPAN_NS, Verdict, verdict_at
+from perftop.tui.shared.verdict import CALM_SIGN, SPAN_NS, Verdict, loss_line, verdict_at
 from perftop.verbs.options import SHIPPED
 
 SECOND = 1_000_000_000
@@ -98,6 +98,21 @@ def test_two_tasks_that_share_a_cpu_are_both_named() -> None:
     assert mood == "victim"
     assert strips.text(line).startswith(f"▌ ◐ {verdict.text} · for 1")
     assert ("50 %", "alarm") in line
+
+
+def test_keys_below_the_verdict_are_whole_or_left_out() -> None:
+    _, verdicts = session_and_verdicts([*messages_of_two_hogs()])
+    words = ("d compare", "y copy range", "space live", "w why")
+    keys = [(rank, [(word, "key")]) for rank, word in zip((1, 2, 3, 0), words, strict=True)]
+    for size in range(70, 161):
+        runs, _ = loss_line(verdicts[-1][1], size, keys, shapes="")
+        line = strips.text(runs)
+        assert line.rstrip().endswith("w why")
+        assert len(line) <= size
+        for word in words:
+            line = line.replace(word, "")
+        assert not {"compare", "copy", "space"} & {*line.split()}
+    assert words[2] in strips.text(runs)
 
 
 def test_a_sentence_is_always_shown() -> None:
