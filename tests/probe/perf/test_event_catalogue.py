@@ -140,6 +140,7 @@ def test_a_hybrid_lists_each_core_type(tmp_path: Path) -> None:
         ("cpu_core", "P", "0-3"), ("cpu_atom", "E", "4-7"),
     ]  # fmt: skip
     assert rows["cpu_core", "slots"]["scale"] == 0.5
+    assert Catalogue(tmp_path).find(parse_groups("slots")[0][0]).scale == 0.5
     assert ("cpu_atom", "slots") not in rows
     assert ("cpu_core", "broken") not in rows
     assert rows["cpu_atom", "cycles"]["open"] == ["perftop", "NMI watchdog"]
