@@ -269,6 +269,16 @@ def test_memory_traffic_has_a_limit() -> None:
     assert len(np.unique(moved)) == 1
 
 
+def test_the_depth_of_a_climb_is_its_rise_in_hertz() -> None:
+    script = Script(Machine.from_spec(parse_spec("steady,cpus=4")))
+    goal = script.add_stage(1)
+    goal.run(range(4), STREAM)
+    script.add_climb(goal, [0])
+    first, *_, last = (stage.clocks()[0] for stage in script.stages[1:])
+    assert first < last < goal.clocks()[0]
+    assert script.episodes[-1].depth == (goal.clocks()[0] - first) * 1e6
+
+
 def test_truth_has_the_traffic_of_packages() -> None:
     for line in lines("sim:steady,cpus=32", 3, "package"):  # 900 MB/s of each of 16 CPUs
         assert line["memory_read_bytes_per_s"] == pytest.approx(10.8e9, rel=0.01)
