@@ -27,7 +27,7 @@ WHY, STAGED = "app/output/test_why.py", "incidents/test_staged.py"
 IN_KERNEL = (
     f"{WHY}::test_what_samples_of_the_kernel_found_has_its_share_and_its_process",
     f"{STAGED}::test_samples_of_the_kernel_take_the_share_of_the_jobs_own_clock",
-    "probe/kernel/test_profile.py::test_a_stack_says_what_the_kernel_does",
+    "probe/kernel/test_profile.py::test_a_stack_has_the_kind_and_function_of_its_work",
 )
 SETTING = f"{WHY}::test_a_slow_setting_costs_no_more_than_its_calls_in_the_kernel"
 DETECT = "app/detect"

@@ -195,7 +195,7 @@ class Stage:
 
     def why(self, command: str) -> dict[str, Any]:
         report = self.directory / "why.json"
-        perftop = f"{sys.executable} -m perftop why --json -o {report} -- sh -c"
+        perftop = f"{sys.executable} -m perftop why --json -o {report} --force -- sh -c"
         line = f'echo $$ > {self.home()}/cgroup.procs; exec {perftop} "$0"'
         done = subprocess.run(
             ["sh", "-c", line, command],

@@ -263,7 +263,7 @@ async def test_a_map_without_losses_reports_that_when_asked_for_the_worst_core()
     ) as run:
         await run.pilot.press("2")
         before = view(run).choice.cpu
-        assert "no core loses" not in text(run)[1]
+        assert "to an episode" not in text(run)[1]
         await run.pilot.press("W")
         assert "no core loses anything to an episode" in text(run)[1]
         assert view(run).choice.cpu == before
