@@ -430,7 +430,7 @@ class Top(PageWidget):
                 if status.is_range:
                     keys = [(1, "hold", "compare"), (2, "try", "copy range")]
                 if status.paused is not None:
-                    keys.append((3, "pause", "live"))
+                    keys.append((3, "pause", "live" if status.replay is None else "play"))
                 keys += [(0, "report", "why")] if verdict.report is not None else []
                 parts = [(rank, [(self._captions[key], "key"), (f" {word}", "dim")])
                          for rank, key, word in keys]  # fmt: skip

@@ -272,16 +272,9 @@ class Charts:
         assert self._drawer is not None
         axis = self._drawer.past.axis
         for first, cells, cell_columns in reversed(self.chart_cells()):
-            faded_from = first
-            for range_ns in sorted(choice.ranges_ns.values()):
-                begin, end = (
-                    first + max(0, min(cells, (axis.bin(ns) + 1) // cell_columns))
-                    for ns in range_ns
-                )
-                lines = [restyle_cells(line, faded_from, begin, FADED) for line in lines]
-                faded_from = max(faded_from, end)
-            if choice.ranges_ns:
-                lines = [restyle_cells(line, faded_from, first + cells, FADED) for line in lines]
+            ranges = choice.ranges_ns.values()
+            for begin, end in time_axis.cells_outside(axis, cells, cell_columns, ranges):
+                lines = [restyle_cells(line, first + begin, first + end, FADED) for line in lines]
             if choice.cursor_ns is not None:
                 x = first + axis.bin(choice.cursor_ns) // cell_columns
                 if first <= x < first + cells:

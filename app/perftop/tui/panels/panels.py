@@ -230,7 +230,10 @@ def cause_lines(
     more_lines = wrapped_lines(safe_cells(text), room) if text else []
     lines_left = max(0, height - len(pieces))
     if len(more_lines) > lines_left > 0:
-        more_lines[lines_left - 1] = fit(f"{more_lines[lines_left - 1]} ·…", room)
+        last_line = more_lines[lines_left - 1]
+        last_piece = last_line.split(" · ")[-1]
+        is_between_pieces = any(p.endswith(last_piece) for p in safe_cells(text).split(" · "))
+        more_lines[lines_left - 1] = fit(f"{last_line} {'·' * is_between_pieces}…", room)
     pieces += [("" if i else "evidence", piece) for i, piece in enumerate(more_lines[:lines_left])]
     return [
         [(f"{'':{indent}}{name:<{_LABEL_WIDTH}}", "dim"), (text, "text")]

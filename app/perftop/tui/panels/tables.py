@@ -455,8 +455,10 @@ def worst_cores(
         )
         styles = {"lost": loser.style}
         what: list[Run] = [(safe_cells(p.text), styles.get(p.role, "text")) for p in parts]
-        evidence = " · ".join(evidence_pieces(loser.episode.cause, loser.episode.evidence))
-        evidence, *_ = wrapped_lines(safe_cells(evidence), width - 4) or [""]
+        pieces = evidence_pieces(loser.episode.cause, loser.episode.evidence)
+        evidence, *_ = wrapped_lines(safe_cells(" · ".join(pieces)), width - 4) or [""]
+        if pieces and len(pieces[0]) > width - 4:
+            evidence = fit(safe_cells(pieces[0]), width - 4)
         below: list[list[Run]] = [what, [(evidence, "dim")]]
         entry = [head, *([mark, ("   ", "text"), *runs] for runs in below)]
         lines += [(runs, cpu) for runs in entry[: min(3, max(2, lines_each - 1))]]
@@ -488,6 +490,8 @@ def _loss_strip(
 
 MIN_DIFFERENCE = 0.01
 """Minimum difference, in CPUs, that the sentence names and that is drawn red if it is a loss."""
+MIN_WIDTH_FOR_GAPS = 46
+"""Width in cells from which the columns of the comparison have wide gaps."""
 
 
 def comparison_panel(
@@ -508,9 +512,11 @@ def comparison_lines(
     the CPUs that tasks used or waited for; and a sentence."""
     assert choice.held_range is not None
     sides = (interval, verdict_at(session, interval, is_range=True)), choice.held_range
+    number_width = 9 if width >= MIN_WIDTH_FOR_GAPS else 7
     columns = fit_columns([
         Column("name", "", 10, is_left=True, gap=1, max_width=24),
-        Column("A", "A", 9), Column("B", "B", 9), Column("A - B", "A − B", 10),
+        Column("A", "A", number_width), Column("B", "B", number_width),
+        Column("A - B", "A − B", number_width + 1),
         Column("unit", "", 6),
     ], width)  # fmt: skip
 

@@ -67,7 +67,7 @@ KEYS: tuple[Key, ...] = (
     Key("help", "monitor", "question_mark,h,f1", "help", "help",
         "Keys, shapes and what every number means"),
     Key("overview", "monitor", "1", "view('overview')", "overview", "Overview: a row per core"),
-    Key("heat", "monitor", "2", "view('heat')", "heat", "Heat map: a cell per core"),
+    Key("heat", "monitor", "2", "view('heat')", "heat", "Heat map: a cell per core or machine"),
     Key("time", "monitor", "3", "view('time')", "time", "Time: the history of every CPU"),
     Key("table", "monitor", "4", "view('table')", "table", "Table: every number of every CPU"),
     Key("episodes", "monitor", "5", "view('episodes')", "episodes",

@@ -137,6 +137,20 @@ class Axis:
         return cells, first >= edge
 
 
+def cells_outside(
+    axis: Axis, cells: int, cell_columns: int, ranges: Iterable[tuple[int, int]]
+) -> Iterator[tuple[int, int]]:
+    """Yields the first cell, and the one after the last, of each part of a chart that is in none of
+    these ranges of raw times. Without a range, no cell is outside."""
+    begin, is_selected = 0, False
+    for range_ns in sorted(ranges):
+        start, end = (max(0, min(cells, (axis.bin(ns) + 1) // cell_columns)) for ns in range_ns)
+        yield begin, start
+        begin, is_selected = max(begin, end), True
+    if is_selected:
+        yield begin, cells
+
+
 def fit_axis(now_ns: int, window_s: float, room: int, first_ns: int | None = None) -> Axis:
     """Returns the finest axis of `room` cells that covers the window. While the history, which
     begins at `first_ns`, fills no more than half of the window, the axis covers a half, a quarter,

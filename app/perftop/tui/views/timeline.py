@@ -20,7 +20,15 @@ from perftop.base.text import ClockUnit, duration, ranges, rate_unit, time_of_da
 from perftop.draw import charts, theme
 from perftop.draw.cells import MIN_LETTER_STEP, UNKNOWN, full_cell, half_cells, ramp
 from perftop.draw.columns import Column, Run, fit
-from perftop.draw.strips import QUIET_SHARE, Line, Piece, fit_line, join_cells, overlaid
+from perftop.draw.strips import (
+    QUIET_SHARE,
+    Line,
+    Piece,
+    fit_line,
+    join_cells,
+    overlaid,
+    restyle_cells,
+)
 from perftop.model.kinds import Episode
 from perftop.model.numbers import Number
 from perftop.model.smt import STATES
@@ -30,6 +38,7 @@ from perftop.tui.panels.panels import PaneledView
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.canvas import Cursor
 from perftop.tui.shared.choice import Place, PlaceLine, Places, package_name, width_of_names
+from perftop.tui.shared.paint import FADED
 from perftop.tui.shared.sheet import (
     Scale,
     arranged_rows,
@@ -266,8 +275,9 @@ class Timeline(PaneledView, Cursor):
         if plan.cpus:
             is_cpu = plan.has_own_lines and not self._field.of_core
             title += fit("  cpu" if is_cpu else "  cpus", plan.cpus)
-        pair = ["lp0", "lp1"] if places.threads == 2 else ["", "now"]
-        names = ["now"] if plan.has_own_lines else pair
+        value_name = "now" if self.choice.range_ns is None else "mean"
+        pair = ["lp0", "lp1"] if places.threads == 2 else ["", value_name]
+        names = [value_name] if plan.has_own_lines else pair
         return [
             (fit(title, self._chart_left), "dim"),
             (" " * self._axis.cells, "text"),
@@ -355,6 +365,11 @@ class Timeline(PaneledView, Cursor):
             blank: list[Run] = [(" " * self._axis.cells, "text")]
             area = lanes.tall_lane(row, slot.lanes[0], lane_height)
             lane_runs = area[slot.below] if slot.below < lane_height else blank
+        ranges = self.choice.ranges_ns.values()
+        for begin, end in time_axis.cells_outside(
+            self._axis, self._axis.cells, self._axis.cell_columns, ranges
+        ):
+            lane_runs = restyle_cells(lane_runs, begin, end, FADED)
         runs: list[Run] = [
             (theme.CHOSEN_SIGN, "mark") if chosen and slot.line.part == 0 else (" ", "text"),
             (fit(self._label(slot), self._chart_left - 1), "dim"),

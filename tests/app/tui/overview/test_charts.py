@@ -423,6 +423,10 @@ async def test_a_kept_range_is_compared_with_the_next_and_esc_drops_them_in_turn
         (busy,) = (line for line in run.text() if line.startswith("  busy  "))
         assert busy.split()[1:5] == ["80.0", "20.0", "+60.0", "%"]
         assert run.has(" A 3.0 s ")
+        await run.pilot.resize_terminal(80, 24)
+        await run.pilot.pause()
+        assert any("+60.0" in line for line in run.text()), "\n".join(run.text())
+        await run.pilot.resize_terminal(120, 40)
         await run.pilot.press("escape")
         assert run.has("who runs")
         assert run.has(", 3.0 s")

@@ -123,6 +123,8 @@ def test_omitted_evidence_is_marked() -> None:
     assert result[2].startswith("╳")
     assert result[8].endswith("·…")
     assert result[9].startswith("╳")
+    broken = dataclasses.replace(STEAL, evidence={"blamed": "x" * 30 + " " + "y" * 30})
+    assert text(session(broken, ended=(ENDED_STEAL,)), 58, 6)[4][-3:] != " ·…"
     tall = "\n".join(text(session(long, ended=(ENDED_STEAL,)), 58, 40))
     assert all(f"n{i} 50 %" in tall for i in range(30))
     assert "…" not in tall

@@ -20,6 +20,7 @@ from perftop.session.selection import parse
 from perftop.session.values import COLUMNS_BY_KEY
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.choice import Place
+from perftop.tui.shared.paint import FADED
 from perftop.tui.views import timeline
 
 # --- contents of a line
@@ -159,6 +160,22 @@ async def test_the_cursor_moves_between_cores_and_shows_all_their_lines() -> Non
         chosen = [y for y in range(view.past.count) if view.past.line(y)[1] == "chosen"]
         assert len(chosen) == view.past.count // 2
         assert sum(line.startswith("▌") for line in view.visible_lines()) == 1
+
+
+async def test_cells_outside_the_selected_range_are_faded() -> None:
+    async with viewing(two_cores()) as view:
+        y = next(y for y, line in enumerate(view.rows) if view.past.cpu(y) == 0 and line.strip())
+        live = view.strip(y)
+        assert view.title_lines[1].split()[-1] == "now"
+        now_ns = view.run.interval.time_ns
+        view.run.source.select(now_ns - S, now_ns)
+        await view.run.pilot.pause()
+        cells = view.strip(y)
+        is_faded = [key.startswith(FADED) for _, key in cells]
+        assert is_faded == sorted(is_faded, reverse=True)
+        assert is_faded.count(False) == pytest.approx(S / view.past._axis.bin_ns, abs=1)
+        assert [(sign, key.removeprefix(FADED)) for sign, key in cells] == live
+        assert view.title_lines[1].split()[-1] == "mean"
 
 
 # --- sizes, ASCII
