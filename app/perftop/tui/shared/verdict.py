@@ -24,6 +24,7 @@ from perftop.output.sentences import total_cost
 
 if TYPE_CHECKING:
     from perftop.model.kinds import Episode
+    from perftop.model.tasks import TaskSnapshot
     from perftop.output.why_report import Finding, Report
     from perftop.session.interval import Interval
     from perftop.session.losses import Totals
@@ -165,7 +166,7 @@ class _Verdicts:
         if past:
             self._verdict = _past_verdict(session, interval, is_range=is_range)
         else:
-            self._verdict = self._live_verdict(session, interval)
+            self._verdict = self._live_verdict(session, interval.snapshot)
         self._verdict = replace(self._verdict, strip=self._strip(end_ns))
         return self._verdict
 
@@ -198,7 +199,7 @@ class _Verdicts:
             return totals.since(states[0])
         return session.totals_between(first_ns, totals.end_ns) or totals
 
-    def _live_verdict(self, session: Session, interval: Interval) -> Verdict:
+    def _live_verdict(self, session: Session, tasks: TaskSnapshot) -> Verdict:
         """Returns the verdict on the last seconds, with the time since which its cause is the
         worst. If the cause has cost nothing recently, it has ended, and the verdict covers only
         that recent time."""
@@ -210,18 +211,18 @@ class _Verdicts:
         self._loss_sums.append((now_ns, wanted_s, wanted_s * lost if wanted_s else 0.0))
         if session.neighbours.watched_job.has_ended and totals.times.threads:
             if self._job_verdict is None:
-                verdict = _verdict(session, totals.copy(), interval, past=True)
+                verdict = _verdict(session, totals.copy(), tasks, past=True)
                 self._job_verdict = verdict.with_span("in all")
             return self._job_verdict
         self._job_verdict = None
-        verdict = _verdict(session, self._of_last_seconds(session, totals), interval)
+        verdict = _verdict(session, self._of_last_seconds(session, totals), tasks)
         earlier_totals = [
             state for state in self._recent_totals if state.end_ns <= now_ns - RECENT_NS
         ]
         if verdict.level and earlier_totals:
             recent_losses = totals.losses.since(earlier_totals[-1].losses)
             if not recent_losses.share(verdict.cause) >= WARN:
-                verdict = _verdict(session, totals.since(earlier_totals[-1]), interval)
+                verdict = _verdict(session, totals.since(earlier_totals[-1]), tasks)
         if not verdict.level:
             text, end_ns = self._last_loss
             self._worst_since = ("", ""), 0
@@ -275,7 +276,7 @@ def _past_verdict(session: Session, interval: Interval, *, is_range: bool) -> Ve
     if totals is None:
         text = "No verdict: the samples of this moment are not kept"
         return Verdict(text, (), theme.UNKNOWN, 0.0, is_past=True)
-    verdict = _verdict(session, totals, interval, past=True)
+    verdict = _verdict(session, totals, interval.snapshot, past=True)
     if is_range or not verdict.level:  # evidence of calm contains the span
         return verdict
     return verdict.with_span("in all" if is_whole_run else "in the last")
@@ -302,8 +303,9 @@ def _watching(seen_s: float) -> Verdict:
 
 
 def _verdict(
-    session: Session, totals: Totals, interval: Interval, *, past: bool = False
+    session: Session, totals: Totals, snapshot: TaskSnapshot, *, past: bool = False
 ) -> Verdict:
+    """Returns the verdict on the span of these totals. `snapshot`: the tasks at its end."""
     from perftop.output.why_report import report
     from perftop.output.why_text import answer
 
@@ -312,7 +314,7 @@ def _verdict(
     if not totals.sample_count:
         text = f"No verdict: no samples in {long_duration(SPAN_NS)}"
         return Verdict(text, (), theme.UNKNOWN, 0.0, is_past=past)  # fmt: skip
-    whole = session.interval_of(totals, interval.snapshot)
+    whole = session.interval_of(totals, snapshot)
     why = report(session, totals.start_ns, past=past, totals=totals, whole=whole)
     text = answer(session, why).removesuffix(".")
     losses = _losses_by_name(why.findings)
