@@ -35,8 +35,6 @@ GROUPS = Path("/sys/fs/cgroup")
 SHARES = 200_000
 POINTS = 0.03
 """Maximum difference between a share and its truth."""
-SCAN_S = 1.0
-"""Time in s between two scans, in which `why` reads what it does not read every 0.1 s."""
 VICTIM = """\
 import os, sys, time
 path, seconds, cpus = sys.argv[1], int(sys.argv[2]), {*map(int, sys.argv[3:])}
@@ -118,11 +116,11 @@ while time.time() < end:
 print(spent_ns / 13e9, file=open(sys.argv[1], "w"))
 """
 REREAD = """\
-import os, sys, time
+import os, random, sys, time
 fd, end = os.open(sys.argv[1], os.O_RDONLY), time.time() + 8
-size = os.fstat(fd).st_size
-while time.time() < end:
-    for at in range(0, size, 1 << 20): os.pread(fd, 1 << 20, at)
+pages, choose = os.fstat(fd).st_size // 4096, random.Random(0).randrange
+os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
+while time.time() < end: os.pread(fd, 4096, 4096 * choose(pages))
 """
 
 
@@ -435,7 +433,7 @@ def test_the_loss_to_a_memory_limit_matches_the_kernels_count(stage: Stage) -> N
     if not pressure.exists():
         pytest.skip("the kernel does not account for the pressure of groups")
     (limited / "memory.limit_in_bytes").write_text("50M")
-    stage.data.write_bytes(os.urandom(1 << 20) * 200)
+    stage.data.write_bytes(os.urandom(1 << 20) * 64)
     fd = os.open(stage.data, os.O_RDWR)
     os.fsync(fd)
     os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -446,11 +444,9 @@ def test_the_loss_to_a_memory_limit_matches_the_kernels_count(stage: Stage) -> N
     if truth_s < 0.1:
         pytest.skip("the file comes from memory all the same")
     found = causes(line, 0.005)["memory-limit"]
-    # The group is read once a second: its counts before the first scan that finds the job there
-    # are missing, and those after the last scan.
     wall_s = line["run"]["wall_s"]
-    least_s = truth_s * (1 - 2 * SCAN_S / wall_s) - POINTS * wall_s
-    assert least_s <= found["lost_s"] <= truth_s + POINTS * wall_s
+    assert found["lost_s"] == pytest.approx(truth_s, abs=POINTS * wall_s)
+    assert line["spent"]["slept_s"] < POINTS * wall_s  # it waits for a CPU or for the file
     assert found["details"]["group"].endswith(limited.name)
 
 

@@ -136,8 +136,13 @@ class TaskTimes:
 
     @property
     def blocked_s(self) -> float:
-        """Seconds that the task slept uninterruptibly, mostly waiting for a disk."""
-        return min(self.rest_s - self.stopped_s, self.by_state.get("D", 0.0))
+        """Seconds that the task slept uninterruptibly, mostly waiting for a disk: its rest times
+        the share of this state in the readings that found it asleep. Those that found it awake are
+        too many: a task cannot fall asleep while the probe runs on its CPU."""
+        awake = {"R", *STOP_REASONS}
+        asleep_s = sum(s for state, s in self.by_state.items() if state not in awake)
+        share = self.by_state.get("D", 0.0) / asleep_s if asleep_s > 0 else 0.0
+        return (self.rest_s - self.stopped_s) * share
 
     def with_record(
         self, cpu: int, run_s: float, wait_s: float | None, switches: int | None = None

@@ -89,6 +89,7 @@ def times_in_states(*letters: str, ran: float = 0.0, waited: float = 0.0) -> Run
     ("R" * 11 + "T" * 10, {"ran_s": 0.5, "waited_s": 0.25, "slept_s": 0.25, "stopped_s": 1.0}),
     ("S" * 6 + "t" * 5 + "F" * 5, {"slept_s": 0.5, "stopped_s": 1.0}),
     ("S" * 11 + "D" * 10, {"slept_s": 1.0, "disk_s": 1.0}),
+    ("R" * 15 + "D" * 5 + "R", {"ran_s": 0.75, "waited_s": 0.375, "disk_s": 0.875}),
     ("S" * 11 + "Z" * 10, {"slept_s": 1.0}),
 ])  # fmt: skip
 def test_the_time_of_a_job_is_split_by_the_states_of_its_threads(
