@@ -14,16 +14,16 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
-from sparing import (
-    draw_no_constants_of_modules,
-    keep_temporary_files_in_memory,
-    pytest_collection_finish,
-)
-from turns import (
+from run_order import (
     pytest_collection_modifyitems,
     pytest_configure,
     pytest_xdist_auto_num_workers,
     pytest_xdist_make_scheduler,
+)
+from suite_speed import (
+    draw_no_constants_of_modules,
+    keep_temporary_files_in_memory,
+    pytest_collection_finish,
 )
 
 __all__ = [

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from shown import TEXTS
+from shown_output import TEXTS
 from waiting import MAX_WAIT_S
 
 PROGRAMS = re.findall(

@@ -13,9 +13,9 @@ import examples
 import make
 import pytest
 import textual
-from nights import cases_by_day
+from nightly import cases_by_day
 from roots import ROOT
-from shown import TEXTS, shown_texts
+from shown_output import TEXTS, shown_texts
 
 from perfprobe.sources.sim.machine import SCENARIOS
 from perftop import cli

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import command
+import frame_rows
 import numpy as np
 import pytest
-import read_rows
 from attempts import up_to_three_attempts
-from nights import cases_by_day
+from nightly import cases_by_day
 
 from perfprobe import wire
 from perftop.recording.file import Recording
@@ -23,7 +23,7 @@ START_NS = 500_000_000
 def undisturbed(hello: wire.Hello, frame: wire.Frame) -> bool:
     """Whether no row was read late or interrupted, which a busy machine causes."""
     flags = memoryview(frame.blocks["cpu"].head).cast("Q")[4 :: wire.HEAD]
-    return read_rows.is_whole(hello, frame) and not any(each & wire.ROW_WIDE for each in flags)
+    return frame_rows.is_whole(hello, frame) and not any(each & wire.ROW_WIDE for each in flags)
 
 
 @pytest.mark.parametrize("sample", cases_by_day(["20ms", "50ms"], ["20ms"]))

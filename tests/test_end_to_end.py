@@ -12,7 +12,7 @@ import command
 import pytest
 from attempts import up_to_three_attempts
 from command import Line, burning_cpu
-from nights import cases_by_day
+from nightly import cases_by_day
 from waiting import MAX_WAIT_S
 
 from perfprobe.sources.sim.truth import truth

@@ -16,8 +16,8 @@ import fake_ssh
 import pytest
 from command import started_process
 from examples import NOT_RUN, REPLACEMENTS, SCREEN_COMMANDS, examples, lines, runnable_here
-from simulated import messages
-from taped import write_recording
+from recording_files import write_recording
+from sim_streams import messages
 from waiting import until_true, wait_for
 
 from perfprobe import __main__ as probe

@@ -12,7 +12,7 @@ import command
 import pytest
 from attempts import up_to_three_attempts
 from command import burning_cpu
-from nights import cases_by_day
+from nightly import cases_by_day
 
 SPIN = """
 import os, sys, time

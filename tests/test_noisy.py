@@ -10,8 +10,8 @@ import command
 import pytest
 from attempts import up_to_three_attempts
 from command import burning_cpu
-from nights import cases_by_day
-from precedence import raised_priority
+from nightly import cases_by_day
+from priority import raised_priority
 
 pytestmark = pytest.mark.machine
 

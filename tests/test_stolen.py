@@ -10,7 +10,7 @@ import command
 import pytest
 import trees
 from attempts import up_to_three_attempts
-from nights import cases_by_day
+from nightly import cases_by_day
 from waiting import MAX_WAIT_S, wait_for
 
 TICK_S = 0.01

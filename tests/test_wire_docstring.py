@@ -17,8 +17,8 @@ from typing import Any, ClassVar
 import msgpack
 import pytest
 from command import argv
-from played import session_of
-from simulated import messages, messages_lasting
+from sessions import session_of
+from sim_streams import messages, messages_lasting
 
 from perfprobe import wire
 from perfprobe.machine import cpu_files

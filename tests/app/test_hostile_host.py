@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import fake_ssh
-import made
 import pytest
+import synth
 from command import run_in_process
 
 from perfprobe import wire
@@ -150,9 +150,9 @@ def test_any_answers_are_displayed_or_refused(
 # --- streams
 
 
-HELLO = made.hello([made.REF])
+HELLO = synth.hello([synth.REF])
 SAMPLES = [
-    wire.encode(made.frame(HELLO, seq, {"ref": [seq * 10**8, seq * 10**8]})) for seq in range(60)
+    wire.encode(synth.frame(HELLO, seq, {"ref": [seq * 10**8, seq * 10**8]})) for seq in range(60)
 ]
 
 

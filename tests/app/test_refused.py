@@ -8,9 +8,9 @@ import sys
 from itertools import product
 
 import pytest
-import refusing
+import restricted_run
 from command import argv
-from nights import cases_by_day
+from nightly import cases_by_day
 from waiting import MAX_WAIT_S
 
 SIM = "--source", "sim:smt-mix,cpus=2"
@@ -18,9 +18,9 @@ COMMAND = "--", "sh", "-c", "exit 7"
 
 
 def run_with_refused_call(refused_call: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    if "=E" in refused_call and (why := refusing.unavailable()):
+    if "=E" in refused_call and (why := restricted_run.unavailable()):
         pytest.skip(why)
-    command = [sys.executable, "-ISB", refusing.__file__, refused_call, *argv(*arguments)]
+    command = [sys.executable, "-ISB", restricted_run.__file__, refused_call, *argv(*arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=MAX_WAIT_S, check=False)
 
 

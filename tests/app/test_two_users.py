@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import capabilities
-import made
 import pytest
+import synth
 from command import run_in_process
-from exported import counted_messages, record
+from exports import counted_messages, record
 from roots import ROOT
 
 from perftop.base import files
@@ -36,7 +36,7 @@ from perftop.verbs.serve import FILE_PERIOD_S, Exporter
 
 SKIP_REASON = capabilities.cannot_be_another_user()
 pytestmark = pytest.mark.skipif(bool(SKIP_REASON), reason=SKIP_REASON or "two users can be acted")
-HELLO = made.hello([made.REF])
+HELLO = synth.hello([synth.REF])
 S = 1_000_000_000
 RING_BYTES = 20_000
 """Maximum size of a ring in bytes: a few parts fill it."""
@@ -84,8 +84,8 @@ def home_directories(tmp_path: Path) -> Iterator[Path]:
 
 def fill(box: Ring, start_s: int = 0) -> None:
     """Records 40 s of frames, starting at `start_s`."""
-    for seq in range(start_s * S // made.SAMPLE_NS, (start_s + 40) * S // made.SAMPLE_NS):
-        box.write(made.frame(HELLO, seq, {"ref": [seq, seq]}))
+    for seq in range(start_s * S // synth.SAMPLE_NS, (start_s + 40) * S // synth.SAMPLE_NS):
+        box.write(synth.frame(HELLO, seq, {"ref": [seq, seq]}))
 
 
 def run_ring(path: Path) -> Ring:

@@ -22,8 +22,8 @@ from tempfile import TemporaryDirectory
 import bench_peers
 import terminal
 from bench_peers import PERFTOP
-from simulated import messages_lasting
-from taped import write_recording
+from recording_files import write_recording
+from sim_streams import messages_lasting
 
 SPAN_S = 600.0
 SAMPLE = ("--source", "os", "--sample", "100ms")

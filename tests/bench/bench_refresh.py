@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from painted import messages, shown_app
+from terminal_apps import messages, shown_app
 from textual import events
 
 WARM, COUNTED, ROUNDS = 60, 60, 7

@@ -17,7 +17,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from drawn_runs import (
+from core_clocks import drops_of_a_noisy_clock
+from known_truths import (
+    Unread,
+    bursts_of_steal,
+    lost_share_at_half_the_clock,
+    seconds_after_a_suspend,
+    session_in_batches,
+    steal_from_ticks_in_short_samples,
+    times_of_two_tasks_on_a_cpu,
+)
+from random_runs import (
     MANY,
     error,
     normal,
@@ -28,17 +38,7 @@ from drawn_runs import (
     tables,
     ticks,
 )
-from known_truths import (
-    Unread,
-    bursts_of_steal,
-    lost_share_at_half_the_clock,
-    seconds_after_a_suspend,
-    session_in_batches,
-    steal_from_ticks_in_short_samples,
-    times_of_two_tasks_on_a_cpu,
-)
 from task_scans import Machine, records_of_a_crowd
-from walked_clocks import drops_of_a_noisy_clock
 
 from perftop.output.compare import statistics
 from perftop.output.compare.comparison import NOISE, Row, compare

@@ -49,7 +49,7 @@ def measured_report(seconds: int) -> dict[str, Any]:
 
 
 def simulated_report(scenario: str, seconds: int, seed: int) -> dict[str, Any]:
-    from truths import play_episodes
+    from sim_truth import play_episodes
 
     from perftop.output.why_report import report
     from perftop.output.why_text import why_json

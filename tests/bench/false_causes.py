@@ -11,7 +11,7 @@ import sys
 import time
 
 from phases import Phases, episodes
-from truths import play_episodes
+from sim_truth import play_episodes
 
 CALM = "steady", "idle", "jitter", "smt-mix"
 SECOND = 1_000_000_000

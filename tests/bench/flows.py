@@ -19,9 +19,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType
 
-from painted import messages, shown_app
-from simulated import messages_lasting
-from taped import write_recording
+from recording_files import write_recording
+from sim_streams import messages_lasting
+from terminal_apps import messages, shown_app
 from textual import events
 
 import perftop

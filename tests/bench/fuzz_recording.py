@@ -29,9 +29,9 @@ from types import CodeType, FrameType
 from typing import Any
 
 import msgpack
-from exported import export_file as converted
-from exported import messages
-from simulated import bin_edges
+from exports import export_file as converted
+from exports import messages
+from sim_streams import bin_edges
 
 import perftop
 from perfprobe import wire

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import fakes
-import made
+import synth
 from calls import count_calls
 
 from perfprobe import wire
@@ -47,12 +47,12 @@ MAX_CALLS, MAX_SECONDS, NOISE_S = 2.3, 3.0, 0.1
 """Largest factors by which calls and CPU seconds may grow when the size doubles; differences below
 NOISE_S do not count."""
 S = 1_000_000_000
-HELLO = made.hello([made.REF])
+HELLO = synth.hello([synth.REF])
 Work = Callable[[], object]
 
 
 def frame(seq: int, hello: wire.Hello = HELLO, **more: Any) -> wire.Frame:
-    return made.frame(hello, seq, {"ref": [seq * 10**8] * len(hello.topology)}, **more)
+    return synth.frame(hello, seq, {"ref": [seq * 10**8] * len(hello.topology)}, **more)
 
 
 def record(path: Path, messages: Sequence[TimedMessage], hello: wire.Hello = HELLO) -> None:
@@ -75,7 +75,7 @@ def marks(count: int, place: Path) -> Work:
         if number % 10 == 0:
             messages.append(frame(seq))
         data = {"label": f"mark {number}"}
-        messages.append(wire.Note("mark", seq * made.SAMPLE_NS, data=data))
+        messages.append(wire.Note("mark", seq * synth.SAMPLE_NS, data=data))
     record(place / "r", messages)
 
     def work() -> None:
@@ -240,11 +240,11 @@ def damaged_places(count: int, place: Path) -> Work:
 
 
 def hotplugs(count: int, place: Path) -> Work:
-    hello = made.hello([made.REF], cores=4)
+    hello = synth.hello([synth.REF], cores=4)
     messages: list[TimedMessage] = [frame(0, hello)]
     for seq in range(1, count):
         data = {"cpu": 3, "online": bool(seq % 2)}
-        messages += [wire.Note("hotplug", seq * made.SAMPLE_NS, data=data), frame(seq, hello)]
+        messages += [wire.Note("hotplug", seq * synth.SAMPLE_NS, data=data), frame(seq, hello)]
 
     def work() -> None:
         record(place / f"r{time.monotonic_ns()}", messages, hello)

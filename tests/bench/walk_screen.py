@@ -12,9 +12,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from painted import messages
-from taped import write_recording
-from walking import walk_live, walk_replay
+from random_walks import walk_live, walk_replay
+from recording_files import write_recording
+from terminal_apps import messages
 
 CPUS, FRAMES, STEPS = (2, 8, 64), 1500, 150
 

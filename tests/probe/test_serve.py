@@ -13,8 +13,8 @@ import threading
 import time
 from types import SimpleNamespace
 
-import made
 import pytest
+import synth
 from waiting import MAX_WAIT_S, wait_for
 
 from perfprobe import serve, wire
@@ -24,11 +24,11 @@ from perfprobe.wire import Frame, Hello, Note, outbox
 BIG = bytes(200_000)
 
 
-class Fake(made.Source):
+class Fake(synth.Source):
     """A source that has `frames` frames, all due at once, and then no more."""
 
     def __init__(self, frames: int = 10**9, size: int = 1000) -> None:
-        self.hello: Hello = made.hello([made.REF], threads=1)
+        self.hello: Hello = synth.hello([synth.REF], threads=1)
         self.sent_frames = self.polls = 0
         self.paces: list[int] = []
         self._frames = frames
@@ -42,7 +42,7 @@ class Fake(made.Source):
         if self.sent_frames >= self._frames:
             return []
         self.sent_frames += 1
-        plain = made.frame(self.hello, self.sent_frames, {"ref": [self.sent_frames]})
+        plain = synth.frame(self.hello, self.sent_frames, {"ref": [self.sent_frames]})
         return [dataclasses.replace(plain, records={"pad": self._pad})]
 
     def pace(self, batch_ns: int) -> None:

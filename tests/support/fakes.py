@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import made
-from played import session_of
+import synth
+from sessions import session_of
 
 from perfprobe import wire
 from perfprobe.wire import Block, Counter, Frame, Hello, Note
@@ -22,12 +22,12 @@ from perftop.session.session import Session
 
 SECOND = 1e-9
 _CPU = (
-    *(made.counter(key) for key in ("ref", "cycles", "instructions", "kernel_cycles")),
-    made.counter("one_thread", "1"),
-    made.counter("idle_s", "s", scale=SECOND, bits=64),
+    *(synth.counter(key) for key in ("ref", "cycles", "instructions", "kernel_cycles")),
+    synth.counter("one_thread", "1"),
+    synth.counter("idle_s", "s", scale=SECOND, bits=64),
 )
 _STAT = tuple(
-    made.counter(f"stat_{key}_s", "s", scale=SECOND, bits=64)
+    synth.counter(f"stat_{key}_s", "s", scale=SECOND, bits=64)
     for key in ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 )
 
@@ -76,11 +76,11 @@ class Machine:
         self.hello = self._hello(list(chosen) if self.counted else [_CPU[-1]])
 
     def _hello(self, counters: list[Counter]) -> Hello:
-        plain = made.hello(
+        plain = synth.hello(
             counters, cores=self.cores, threads=self.threads, stat=_STAT, **self.changes
         )
         if self.counted and self.ceiling_hz is not None:
-            plain.blocks.append(Block("package", "package", [made.CEILING]))
+            plain.blocks.append(Block("package", "package", [synth.CEILING]))
         return plain
 
     def cpu(self, number: int) -> CpuLoad:
@@ -92,7 +92,7 @@ class Machine:
         if seq < self._seq:
             self._seq, self._sums = 0, {}
         samples, self._seq = seq - self._seq, seq
-        ns, ticks = seq * made.SAMPLE_NS, int(seq * made.TSC_HZ / 10)
+        ns, ticks = seq * synth.SAMPLE_NS, int(seq * synth.TSC_HZ / 10)
         n = len(self.hello.topology)
         self._advance(samples)
         cells = [self._counters(row.cpu) for row in self.hello.topology]
@@ -106,7 +106,7 @@ class Machine:
         for block in self.hello.blocks:
             rows = self.hello.rows(block.scope)
             block_flags = flags if block.scope == "cpu" else [wire.ROW_SAMPLED] * rows
-            blocks[block.name] = made.rows(block, rows, values, [ticks] * rows, flags=block_flags)
+            blocks[block.name] = synth.rows(block, rows, values, [ticks] * rows, flags=block_flags)
         return Frame(seq, ns, blocks, **more)
 
     def _counters(self, cpu: int) -> Mapping[str, int | None]:
@@ -135,9 +135,9 @@ class Machine:
     def _moved(load: CpuLoad, alone: float, *, is_broken: bool, samples: int) -> dict[str, float]:
         """Returns the amounts by which the counters of a CPU with this activity advance in
         `samples` samples. `alone`: the share of the time in which only this sibling runs."""
-        ns, ticks = samples * made.SAMPLE_NS, samples * made.TSC_HZ / 10
+        ns, ticks = samples * synth.SAMPLE_NS, samples * synth.TSC_HZ / 10
         ref = load.util * ticks * (1000 if is_broken else 1)
-        cycles = ref * load.hz / made.TSC_HZ
+        cycles = ref * load.hz / synth.TSC_HZ
         idle = 1 - load.util - load.involuntary - load.steal
         busy = load.util - load.system
         return {
@@ -222,7 +222,7 @@ class Feed:
     def offline(self, cpu: int) -> None:
         self.machine.gone.add(cpu)
         data = {"cpu": cpu, "online": False}
-        self.send(Note("hotplug", self.seq * made.SAMPLE_NS, data=data))
+        self.send(Note("hotplug", self.seq * synth.SAMPLE_NS, data=data))
 
 
 def tasks(names: Sequence[str]) -> dict[str, Any]:

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 from fakes import CpuLoad, Machine
-from paced import S
-from played import session_of
-from simulated import messages
-from taped import write_recording
+from rate_streams import S
+from recording_files import write_recording
+from sessions import session_of
+from sim_streams import messages
 
 from perfprobe import wire
 from perftop import cli

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import made
 import numpy as np
+import synth
 from fakes import CpuLoad, Machine
-from played import session_of
+from sessions import session_of
 
 from perftop.model.kinds import Episode
 from perftop.session.session import Session
 
-SECOND = round(1e9 / made.SAMPLE_NS)
+SECOND = round(1e9 / synth.SAMPLE_NS)
 """Number of samples in a second."""
 REST = CpuLoad(util=0.01, hz=3.0e9, system=0.0)
 SIBLING_LOAD = CpuLoad(1.0, ipc=0.5)

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from fakes import CpuLoad, Machine
-from playing import Run, running_app
+from played_apps import Run, running_app
 from waiting import until_true
 
 from perftop.draw.strips import text

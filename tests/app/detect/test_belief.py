@@ -7,7 +7,7 @@ from math import nan
 from pathlib import Path
 
 import pytest
-from truths import PLAYED_S, SECOND, SMALL, found_episodes
+from sim_truth import PLAYED_S, SECOND, SMALL, found_episodes
 
 import perftop
 from perftop.detect import low_clock_causes, standstill, stops

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator
 
-import made
 import numpy as np
 import pytest
-from played import session_of
-from simulated import Timed, messages_lasting
+import synth
+from sessions import session_of
+from sim_streams import Timed, messages_lasting
 
 from perfprobe import wire
 from perftop.detect.engine import RunningEpisodes
@@ -142,7 +142,7 @@ def test_a_cpu_that_goes_offline_does_not_end_an_episode(cpu: int) -> None:
 # --- suspect counters: one takeover is one episode
 
 
-S = made.SAMPLE_NS
+S = synth.SAMPLE_NS
 Doubts = dict[int, set[tuple[str, Doubt]]]
 BACK, FAST = {("ref", Doubt.BACKWARDS), ("cycles", Doubt.BACKWARDS)}, {("ref", Doubt.FAST)}
 TAKEN_DOUBTS = {("kernel_cycles", Doubt.ABOVE), ("any_thread", Doubt.OUTSIDE)}
@@ -151,7 +151,7 @@ TAKEN_DOUBTS = {("kernel_cycles", Doubt.ABOVE), ("any_thread", Doubt.OUTSIDE)}
 def play(*samples: Doubts, every_ns: int = S) -> tuple[RunningEpisodes, list[Episode]]:
     """Returns running and ended episodes. Clean samples are appended to end all episodes."""
     detector, ended = RunningEpisodes(), []
-    suspects = Suspects(SampleReader(made.hello()), detector)
+    suspects = Suspects(SampleReader(synth.hello()), detector)
     for seq, result in enumerate((*samples, *[{}] * max(3, CLEAN_NS // every_ns))):
         ended += suspects.step(result, seq * every_ns, (seq + 1) * every_ns)
     return detector, ended

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from paced import S, SteppedDetector
+from rate_streams import S, SteppedDetector
 
 from perftop.detect.engine import GAP_NS, ShareEpisodes
 from perftop.detect.losses import NeighbourLosses, blamed_tasks

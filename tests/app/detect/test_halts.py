@@ -6,10 +6,10 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
-import made
 import numpy as np
 import pytest
-from paced import BUSY, IDLE, STEAL, RateStream, S
+import synth
+from rate_streams import BUSY, IDLE, STEAL, RateStream, S
 
 from perfprobe import wire
 from perfprobe.wire import Counter, Identity, Rate
@@ -20,9 +20,9 @@ from perftop.model.kinds import Episode
 from perftop.output import why_report
 
 KIND = "involuntary-halt"
-TSC = made.TSC_HZ
+TSC = synth.TSC_HZ
 PAUSE = PAUSE_NS // S
-BASE = [made.REF, made.CYCLES, IDLE, STEAL]
+BASE = [synth.REF, synth.CYCLES, IDLE, STEAL]
 INTEL: dict[str, Any] = {
     "identity": Identity("GenuineIntel", 6, 85, 4, "Xeon", "0x1"),
     "base_hz": Rate(2.1e9, "made"),
@@ -101,11 +101,11 @@ def test_a_stolen_tick_makes_another_one_likely_for_a_minute() -> None:
 
 
 def test_exact_idle_time_hides_no_loss() -> None:
-    traced = RateStream(KIND, [made.REF, made.CYCLES, BUSY, STEAL])
+    traced = RateStream(KIND, [synth.REF, synth.CYCLES, BUSY, STEAL])
     traced.go(3, ref=0.5 * TSC, cycles=1e9, busy_s=0.5).go(5, ref=0.45 * TSC)
     assert traced.spans() == [(3, None)]
     assert traced.running[0].depth == pytest.approx(0.05, rel=1e-4)
-    entries = made.counter("idle_entries", "1")
+    entries = synth.counter("idle_entries", "1")
     counted = (
         busy_stream(entries)
         .go(3, ref=0.5 * TSC, idle_s=0.5, idle_entries=100)
@@ -125,12 +125,12 @@ def test_a_hypervisor_may_have_taken_most_of_a_tick(virtual: str | None) -> None
     assert len(halt_first_cpu(walk, 0.12).spans()) == 1
 
 
-MODULATION = made.counter("modulation", "1", kind="gauge")
-MPERF = made.counter("mperf")
-SMI = made.counter("smi", "1", bits=32)
-THROTTLE = made.counter("license_throttle")
-REASONS = made.flags("limit_reasons", "PROCHOT", "thermal", "PL1")
-PCU = [made.counter("pcu_ticks", "1"), made.counter("pcu_transition", "1")]
+MODULATION = synth.counter("modulation", "1", kind="gauge")
+MPERF = synth.counter("mperf")
+SMI = synth.counter("smi", "1", bits=32)
+THROTTLE = synth.counter("license_throttle")
+REASONS = synth.flags("limit_reasons", "PROCHOT", "thermal", "PL1")
+PCU = [synth.counter("pcu_ticks", "1"), synth.counter("pcu_transition", "1")]
 ALL = [0.98 * TSC] * 4
 
 
@@ -203,7 +203,7 @@ def test_scaled_counts_prove_no_halt(
     running: float, spans: list[tuple[float, float | None]]
 ) -> None:
     """The busy time is exact; reference cycles were counted for a tenth of it."""
-    perf = [replace(counter, origin="perf") for counter in (made.REF, made.CYCLES)]
+    perf = [replace(counter, origin="perf") for counter in (synth.REF, synth.CYCLES)]
     walk = RateStream(KIND, [*TURNS, *perf, BUSY, STEAL])
     walk.session.start_accounts()
     counted: dict[str, Any] = {"perf_enabled_s": 1.0, "busy_s": 1.0}
@@ -225,7 +225,7 @@ def test_scaled_counts_prove_no_halt(
 ])  # fmt: skip
 def test_time_of_guests_is_not_a_halt(events: str, users: int | None, is_halt: bool) -> None:
     """The host's own counters stop while a guest runs. `users`: open files of KVM."""
-    perf = [replace(counter, origin="perf") for counter in (made.REF, made.CYCLES)]
+    perf = [replace(counter, origin="perf") for counter in (synth.REF, synth.CYCLES)]
     guests = [wire.Missing("guests", "only the host's own time is counted")]
     rates: dict[str, Any] = {"perf_enabled_s": 1.0, "perf_running_s": 1.0, "busy_s": 1.0}
     gauges = [] if users is None else [Counter("kvm_users", "kvm", "1", "made", "gauge")]
@@ -240,7 +240,7 @@ def test_time_of_guests_is_not_a_halt(events: str, users: int | None, is_halt: b
 
 def test_no_halt_is_negative() -> None:
     """A sample between two losses counts more reference cycles than its busy time explains."""
-    walk = RateStream(KIND, [made.REF, made.CYCLES, BUSY, STEAL])
+    walk = RateStream(KIND, [synth.REF, synth.CYCLES, BUSY, STEAL])
     walk.go(3, ref=TSC, cycles=3e9, busy_s=1.0)
     halt_first_cpu(walk, 0.02, 3).go(1, ref=0.99 * TSC, busy_s=0.5)
     halt_first_cpu(walk, 0.02, 1, busy_s=1.0)

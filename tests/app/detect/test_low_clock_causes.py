@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import counted
-import made
+import increments
 import numpy as np
 import pytest
+import synth
 
 from perfprobe.wire import Block, Counter
 from perftop.detect.low_clock_causes import (
@@ -33,30 +33,30 @@ TIMES = ["PPT", "thermal", "TDC of SoC", "reliability"]
 SOURCES = ["cHTC active", "PROCHOT", "TDC", "PPT"]
 STATUS = ["thermal", "PROCHOT", "critical temperature", "power limit", "current limit"]
 PCU = [
-    made.counter(f"pcu_{name}")
+    synth.counter(f"pcu_{name}")
     for name in ("ticks", "power", "current", "thermal", "os", "prochot_external", "vr", "avx512")
 ]
 CPU = [
-    made.REF, made.CYCLES, made.counter("license_1"), made.counter("license_2"),
-    counted.seconds_counter("stat_steal_s"),
-    *(made.gauge(f"hwp_{name}") for name in ("epp", "max", "highest")),
+    synth.REF, synth.CYCLES, synth.counter("license_1"), synth.counter("license_2"),
+    increments.seconds_counter("stat_steal_s"),
+    *(synth.gauge(f"hwp_{name}") for name in ("epp", "max", "highest")),
 ]  # fmt: skip
-CORE = [made.flags("core_thermal", *STATUS), counted.seconds_counter("core_throttled_s")]
+CORE = [synth.flags("core_thermal", *STATUS), increments.seconds_counter("core_throttled_s")]
 PACKAGE = [
-    made.flags("limit_reasons", *PARTS, bits=12), made.flags("package_thermal", *STATUS),
-    made.flags("plr_reasons", "POWER", "POWER_PKG_PL2_PCS", "PLATFORM_HOT_VR", "FREQUENCY"),
-    made.flags("hsmp_limits", *SOURCES, bits=5),
-    made.flags("hsmp_limit_times", *TIMES),
+    synth.flags("limit_reasons", *PARTS, bits=12), synth.flags("package_thermal", *STATUS),
+    synth.flags("plr_reasons", "POWER", "POWER_PKG_PL2_PCS", "PLATFORM_HOT_VR", "FREQUENCY"),
+    synth.flags("hsmp_limits", *SOURCES, bits=5),
+    synth.flags("hsmp_limit_times", *TIMES),
     Counter("energy_j", "energy", "J", "made"),
-    *(made.gauge(key) for key in ("power_limit_w", "power_limit2_w", "temperature_c")),
-    *(counted.seconds_counter(key) for key in ("package_throttled_s", "power_throttled_s")),
-    *(counted.seconds_counter(f"package_{what}") for what in ("throttles", "power_limits")),
-    made.gauge("hsmp_prochot"), made.gauge("pstate_limit"), *PCU,
+    *(synth.gauge(key) for key in ("power_limit_w", "power_limit2_w", "temperature_c")),
+    *(increments.seconds_counter(key) for key in ("package_throttled_s", "power_throttled_s")),
+    *(increments.seconds_counter(f"package_{what}") for what in ("throttles", "power_limits")),
+    synth.gauge("hsmp_prochot"), synth.gauge("pstate_limit"), *PCU,
 ]  # fmt: skip
 
 
 def reader(*, cores: int = 2, counter_keys: set[str] | None = None) -> SampleReader:
-    hello = made.hello(CPU, cores=cores, core=CORE)
+    hello = synth.hello(CPU, cores=cores, core=CORE)
     hello.blocks.append(Block("package", "package", PACKAGE))
     blocks = [
         dataclasses.replace(
@@ -77,7 +77,7 @@ def drop_case(
     """Returns a drop of the first core over four samples."""
     result = reader(counter_keys=only)
     tally = Tally(result.counters, USED_COUNTERS)
-    sums = sum(tally.sums(counted.delta(result.counters, moved), result.cores) for _ in range(4))
+    sums = sum(tally.sums(increments.delta(result.counters, moved), result.cores) for _ in range(4))
     return DropCase(Facts(tally, np.asarray(sums)[0]), cap, guest, governor)
 
 
@@ -296,7 +296,7 @@ def test_evidence_of_one_core_is_not_used_for_another() -> None:
     result = reader(cores=4)
     tally = Tally(result.counters, USED_COUNTERS)
     cycles = np.array([0.0, 0.0, 0.8e9, 0.0] * 2)
-    delta = counted.delta(result.counters, {"cycles": 1e9, "license_2": cycles})
+    delta = increments.delta(result.counters, {"cycles": 1e9, "license_2": cycles})
     sums = tally.sums(delta, result.cores)
     causes = [verdict(DropCase(Facts(tally, row), None, False)).cause for row in sums]
     assert causes == ["unknown", "unknown", "license", "unknown"]
@@ -306,16 +306,18 @@ def test_counts_of_a_core_on_a_halted_thread_count_once() -> None:
     result = reader()
     tally = Tally(result.counters, USED_COUNTERS)
     moved = {"cycles": [1e9, 1e9, 0, 1e9], "license_2": [0.4e9] * 4}
-    sums = tally.sums(counted.delta(result.counters, moved), result.cores)
+    sums = tally.sums(increments.delta(result.counters, moved), result.cores)
     assert [Facts(tally, row).mean("license_2") for row in sums] == pytest.approx([0.4, 0.4])
 
 
 def test_machine_wide_counts_apply_to_all_cores() -> None:
-    hello = made.hello(cores=2, threads=1, packages=[[0], [1]])
-    hello.blocks.append(Block("machine", "machine", [made.gauge("temperature_c")]))
+    hello = synth.hello(cores=2, threads=1, packages=[[0], [1]])
+    hello.blocks.append(Block("machine", "machine", [synth.gauge("temperature_c")]))
     counters = Counters(hello)
     tally = Tally(counters, USED_COUNTERS)
-    sums = tally.sums(counted.delta(counters, {"temperature_c": 70.0}), SampleReader(hello).cores)
+    sums = tally.sums(
+        increments.delta(counters, {"temperature_c": 70.0}), SampleReader(hello).cores
+    )
     assert [Facts(tally, row).mean("temperature_c") for row in sums] == pytest.approx([70.0, 70.0])
 
 
@@ -325,7 +327,7 @@ def test_counters_of_an_invalid_shape_are_ignored_or_used_for_all() -> None:
         Counter("energy_j", "energy", "J", "made", columns=3, parts=["a", "b", "c"]),
         Counter("license_1", "l", "1", "made", kind="flags", columns=4),
     ]
-    counters = Counters(made.hello([made.CYCLES, *odd], cores=2))
+    counters = Counters(synth.hello([synth.CYCLES, *odd], cores=2))
     tally = Tally(counters, USED_COUNTERS)
     sums = tally.sums(counters.empty_delta(), SampleReader(counters.hello).cores)
     assert evidence(DropCase(Facts(tally, sums[0]), None, False), "unknown") == {

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-import truths
-from simulated import messages as messages_of
-from truths import SECOND
+import sim_truth
+from sim_streams import messages as messages_of
+from sim_truth import SECOND
 
 from perfprobe import wire
 from perfprobe.sources.sim import scenarios
@@ -41,7 +41,7 @@ def job_losses(monkeypatch: pytest.MonkeyPatch, play: Play) -> list[Episode]:
         script.add_stage(60, like=alone)
 
     monkeypatch.setitem(scenarios._SCRIPTS, "memory", script)
-    _, episodes = truths.play_episodes("memory,cpus=16", SECOND // 10, 20)
+    _, episodes = sim_truth.play_episodes("memory,cpus=16", SECOND // 10, 20)
     return [e for e in episodes if e.kind == "neighbour"]
 
 
@@ -122,7 +122,7 @@ def l3_losses(
         script.add_stage(60, like=alone)
 
     monkeypatch.setitem(scenarios._SCRIPTS, "memory", script)
-    session, episodes = truths.play_episodes("memory,cpus=16", SECOND // 10, 20, events=events)
+    session, episodes = sim_truth.play_episodes("memory,cpus=16", SECOND // 10, 20, events=events)
     assert session.neighbours.cache.known == bool(events)
     return [e for e in episodes if e.kind == "neighbour"]
 

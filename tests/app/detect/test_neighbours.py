@@ -6,12 +6,12 @@ from dataclasses import replace
 from math import isnan
 from typing import Any
 
-import made
 import pytest
+import synth
 from fakes import CpuLoad, Machine
-from nights import cases_by_day
+from nightly import cases_by_day
 from phases import Phases, episodes
-from played import session_of
+from sessions import session_of
 
 from perfprobe import wire
 from perftop.model.belief import CrowdedCpu, Host, OutOf, TaskOnCpu
@@ -19,7 +19,7 @@ from perftop.model.kinds import Episode
 from perftop.session.session import Session
 
 LMP, STREAM = [4000, "lmp", 0.95], [4001, "stream", 0.95]
-SAMPLE_NS = made.SAMPLE_NS
+SAMPLE_NS = synth.SAMPLE_NS
 REST = CpuLoad(util=0.01, hz=3.0e9, system=0.0)
 BUSY = CpuLoad(1.0, ipc=0.4)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-import made
 import numpy as np
 import pytest
+import synth
 from fakes import CpuLoad, Machine, played_core
-from paced import S, SteppedDetector
+from rate_streams import S, SteppedDetector
 
 from perftop.detect.engine import GAP_NS
 from perftop.detect.ramps import (
@@ -36,7 +36,7 @@ class RampingCores(SteppedDetector):
 
     def __init__(self, cores: int = 1, packages: int = 1) -> None:
         cpus = [list(range(p, 2 * cores, packages)) for p in range(packages)]
-        hello = made.hello(cores=cores, packages=cpus)
+        hello = synth.hello(cores=cores, packages=cpus)
         super().__init__()
         self.ramps, self.cores = Ramps(SampleReader(hello)), cores
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import made
 import pytest
+import synth
 from fakes import CpuLoad, Machine
-from played import session_of
+from sessions import session_of
 
 from perftop.model.kinds import Episode
 from perftop.output.sentences import losers, sentence, text
@@ -23,7 +23,7 @@ NAMES: tuple[list[object], list[object]] = (
 )
 
 
-PER_S = 1_000_000_000 // made.SAMPLE_NS
+PER_S = 1_000_000_000 // synth.SAMPLE_NS
 
 
 class RecordStream:
@@ -69,7 +69,7 @@ def test_softirqs_are_an_episode_with_kind_and_share() -> None:
     (result,) = cpu.episodes("interrupt")
     assert (result.cause, result.cpus, result.confidence) == ("softirq", [0], "measured")
     assert result.depth == pytest.approx(0.35)
-    second_ns = PER_S * made.SAMPLE_NS
+    second_ns = PER_S * synth.SAMPLE_NS
     assert (result.start_ns, result.end_ns) == (second_ns, 3 * second_ns)
     assert result.evidence == {"line": "NET_RX", "came_per_s": 40_000, "raised_by": "36 eth0"}
     words = text(sentence(cpu.session.topology, [result], past_tense=True))
@@ -149,7 +149,7 @@ def test_a_storm_of_unknown_lines_is_measured_by_softirq_time() -> None:
 
 
 GROUP = "/kubepods/burstable/pod0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9/web"
-SAMPLE_NS = made.SAMPLE_NS
+SAMPLE_NS = synth.SAMPLE_NS
 OTHER = [4001, "stream", 0.5]
 
 
@@ -321,7 +321,7 @@ def stopped_episodes(states: str, active_share: float = 1.0) -> tuple[Session, l
 
     def records(state: str) -> dict[str, object]:
         nonlocal run_ns
-        run_ns += round(active_share * made.SAMPLE_NS) if state in "RS" else 0
+        run_ns += round(active_share * synth.SAMPLE_NS) if state in "RS" else 0
         threads = {"7": [7, "job", 1, run_ns, 0, 0, 0]}
         return {"watched": {"threads": threads, "more": 0, "states": {"7": state}}}
 

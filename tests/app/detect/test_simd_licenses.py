@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
-import made
 import numpy as np
 import pytest
-from paced import RateStream, S
+import synth
+from rate_streams import RateStream, S
 
 from perftop.detect import turbo_drops
 from perftop.detect.turbo_drops import LICENSE_END, LICENSE_START
 
 KIND = "license"
-TSC = made.TSC_HZ
+TSC = synth.TSC_HZ
 HZ = 3.0e9
-LEVELS = [made.counter("license_1"), made.counter("license_2")]
+LEVELS = [synth.counter("license_1"), synth.counter("license_2")]
 
 
 def busy_cores(ceiling_hz: float | None = HZ) -> RateStream:
     """Two cores whose first threads are always busy, at their ceiling of 3 GHz."""
-    package = [] if ceiling_hz is None else [made.CEILING]
-    walk = RateStream(KIND, [made.REF, made.CYCLES, *LEVELS], package=package)
+    package = [] if ceiling_hz is None else [synth.CEILING]
+    walk = RateStream(KIND, [synth.REF, synth.CYCLES, *LEVELS], package=package)
     return walk.go(4, ref=[TSC, TSC, 0, 0], cycles=[HZ, HZ, 0, 0], ceiling_hz=ceiling_hz)
 
 
@@ -97,5 +97,5 @@ def test_a_turbo_drop_caused_by_a_license_replaces_it() -> None:
 
 
 def test_no_episode_exists_without_license_counters() -> None:
-    walk = RateStream(KIND, [made.REF, made.CYCLES], package=[made.CEILING])
+    walk = RateStream(KIND, [synth.REF, synth.CYCLES], package=[synth.CEILING])
     assert walk.go(5, ref=TSC, cycles=HZ, ceiling_hz=HZ).spans() == []

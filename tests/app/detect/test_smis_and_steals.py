@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import made
 import numpy as np
 import pytest
+import synth
 from known_truths import bursts_of_steal
-from paced import S, SteppedDetector
+from rate_streams import S, SteppedDetector
 
 from perftop.detect.engine import GAP_NS
 from perftop.detect.stops import SMI_QUIET_NS, Smis, Steals
 from perftop.model.sample_reader import SampleReader
 
 PAUSE = SMI_QUIET_NS // S
-SMI = made.counter("smi", "1", bits=32)
+SMI = synth.counter("smi", "1", bits=32)
 
 
 class SmiSteps(SteppedDetector):
     def __init__(self) -> None:
         super().__init__()
-        self.smis = Smis(SampleReader(made.hello([made.REF, SMI], cores=2)), self.detector)
+        self.smis = Smis(SampleReader(synth.hello([synth.REF, SMI], cores=2)), self.detector)
 
     def go(self, count: float | list[float], *, samples: int = 1, ns: int = S,
            spans: list[int] | None = None) -> SmiSteps:  # fmt: skip
@@ -84,7 +84,7 @@ class StealSteps(SteppedDetector):
 
     def __init__(self) -> None:
         super().__init__()
-        self.steals = Steals(SampleReader(made.hello(cores=2)), self.detector)
+        self.steals = Steals(SampleReader(synth.hello(cores=2)), self.detector)
 
     def go(self, *ticks: float, others: float = 0, ns: int = S) -> StealSteps:
         for n in ticks:

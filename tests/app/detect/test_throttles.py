@@ -4,28 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
-import made
 import pytest
-from paced import IDLE, NS, STEAL, RateStream, S
+import synth
+from rate_streams import IDLE, NS, STEAL, RateStream, S
 
 from perftop.detect.engine import PAUSE_NS
 from perftop.detect.stops import END, START
 
 KIND = "throttle"
-TSC = made.TSC_HZ
+TSC = synth.TSC_HZ
 HZ = 3.0e9
 PAUSE = PAUSE_NS // S
-REASONS = made.flags("limit_reasons", "PROCHOT", "thermal", "PL1")
-PACKAGE = made.flags("package_thermal", "thermal", "PROCHOT", "power limit")
-CRITICAL = made.flags("package_thermal", "thermal", "critical temperature")
-CORE = made.flags("core_thermal", "thermal", "PROCHOT", "power limit")
-MODULATION = made.counter("modulation", "1", kind="gauge")
-CPU = [made.REF, made.CYCLES, IDLE, STEAL]
+REASONS = synth.flags("limit_reasons", "PROCHOT", "thermal", "PL1")
+PACKAGE = synth.flags("package_thermal", "thermal", "PROCHOT", "power limit")
+CRITICAL = synth.flags("package_thermal", "thermal", "critical temperature")
+CORE = synth.flags("core_thermal", "thermal", "PROCHOT", "power limit")
+MODULATION = synth.counter("modulation", "1", kind="gauge")
+CPU = [synth.REF, synth.CYCLES, IDLE, STEAL]
 
 
 def busy_stream(*cpu: Any, **more: Any) -> RateStream:
     """Two cores of two threads that are always busy, at their ceiling of 3 GHz."""
-    package = [made.CEILING, *more.pop("package", ())]
+    package = [synth.CEILING, *more.pop("package", ())]
     walk = RateStream(KIND, [*CPU, *cpu], package=package, **more)
     return walk.go(4, ref=TSC, cycles=HZ, ceiling_hz=HZ)
 
@@ -92,7 +92,7 @@ def test_status_bits_name_the_cause_and_the_cpus(
 def test_the_register_gives_the_depth_of_modulation_without_other_data(
     register: int, depth: float | None
 ) -> None:
-    walk = RateStream(KIND, [made.CYCLES, MODULATION]).go(
+    walk = RateStream(KIND, [synth.CYCLES, MODULATION]).go(
         6, cycles=HZ, modulation=[0, register, 0, 0]
     )
     results = [(e.cause, e.cpus, e.depth) for e in walk.running]
@@ -103,7 +103,7 @@ def test_the_register_gives_the_depth_of_modulation_without_other_data(
 
 
 def test_depth_is_unknown_without_a_measure_of_cost() -> None:
-    walk = RateStream(KIND, [made.CYCLES], package=[REASONS])
+    walk = RateStream(KIND, [synth.CYCLES], package=[REASONS])
     walk.go(4, cycles=HZ, limit_reasons=[0, 1, 0])
     assert [e.depth for e in walk.running] == [None]
 
@@ -122,7 +122,7 @@ def test_a_power_limited_package_that_is_hot_at_times_is_not_a_throttle() -> Non
 
 def test_idle_cores_are_not_a_throttle() -> None:
     rates: dict[str, Any] = {"ref": [TSC, 0, TSC, 0], "cycles": [0.8 * HZ, 0, 0.8 * HZ, 0]}
-    walk = RateStream(KIND, CPU, package=[made.CEILING, REASONS])
+    walk = RateStream(KIND, CPU, package=[synth.CEILING, REASONS])
     walk.go(4, ref=[TSC, 0] * 2, cycles=[HZ, 0] * 2, idle_s=[0, 1] * 2, ceiling_hz=HZ)
     walk.go(4, limit_reasons=[0, 1, 0], **rates)
     assert walk.spans() == []
@@ -147,7 +147,7 @@ def test_edges_of_a_drop_are_not_a_throttle() -> None:
 
 
 def test_simultaneous_causes_are_separate_episodes() -> None:
-    level = made.counter("license_1")
+    level = synth.counter("license_1")
     walk = busy_stream(level, package=[REASONS]).go(
         4, limit_reasons=[0, 1, 0], **rates_while_halted(0.05)
     )
@@ -162,7 +162,7 @@ def test_simultaneous_causes_are_separate_episodes() -> None:
     }
 
 
-BOOKED = [made.counter(f"{scope}_throttled_s", "s", scale=NS) for scope in ("package", "core")]
+BOOKED = [synth.counter(f"{scope}_throttled_s", "s", scale=NS) for scope in ("package", "core")]
 
 
 def test_throttle_time_counted_by_the_kernel_is_an_episode_of_that_length() -> None:

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from nights import cases_by_day
-from simulated import messages_lasting
-from truths import PLAYED_S, SECOND, SMALL, cores_of, found_episodes, scripted
+from nightly import cases_by_day
+from sim_streams import messages_lasting
+from sim_truth import PLAYED_S, SECOND, SMALL, cores_of, found_episodes, scripted
 
 from perfprobe import wire
 from perfprobe.sources.sim.truth import truth

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import made
 import numpy as np
 import pytest
+import synth
+from core_clocks import HZ, CoreClocks, drops_of_a_noisy_clock
 from fakes import CpuLoad, Machine, observe
-from paced import S, spans
-from truths import SECOND, found_episodes, scripted
-from walked_clocks import HZ, CoreClocks, drops_of_a_noisy_clock
+from rate_streams import S, spans
+from sim_truth import SECOND, found_episodes, scripted
 
 from perfprobe import wire
 from perfprobe.sources.sim.source import open_sim
@@ -165,7 +165,7 @@ def test_a_gap_in_the_stream_ends_an_episode_before_the_gap() -> None:
 
 
 def test_cores_of_different_types_do_not_hide_each_other() -> None:
-    greeting = made.hello([made.REF, made.CYCLES], cores=4, threads=1)
+    greeting = synth.hello([synth.REF, synth.CYCLES], cores=4, threads=1)
     rows = [dataclasses.replace(r, type="P" if r.cpu < 3 else "E") for r in greeting.topology]
     greeting = dataclasses.replace(greeting, topology=rows)
     detector = RunningEpisodes()
@@ -192,7 +192,7 @@ def test_a_core_that_ramps_up_after_waking_does_not_drop() -> None:
 # --- caps
 
 
-CAP = [made.gauge("max_hz")]
+CAP = [synth.gauge("max_hz")]
 
 
 def test_a_cap_below_the_turbo_ceiling_has_the_cause_policy() -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import made
 import numpy as np
 import pytest
+import synth
 from hypothesis import given
 from hypothesis import strategies as st
-from played import session_of
+from sessions import session_of
 
 from perfprobe.wire import Multiplier
 from perftop.base.arrays import Floats
@@ -15,7 +15,7 @@ from perftop.model.smt import Calibration, calibrations
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 
-TICKS = int(made.TSC_HZ / 10)
+TICKS = int(synth.TSC_HZ / 10)
 Shares = tuple[float, float, float]
 """Shares of a sample: lp0 alone, lp1 alone, both."""
 
@@ -31,7 +31,7 @@ def play(
     """Plays a core whose event counts once in `true_factor` TSC ticks. `factors_by_sample`: the
     candidates in hello."""
     multipliers = [Multiplier(counter, factor, "made") for factor in factors_by_sample]
-    greeting = made.hello([made.REF, made.counter(counter)], multipliers=multipliers)
+    greeting = synth.hello([synth.REF, synth.counter(counter)], multipliers=multipliers)
     session = Session(greeting)
     ref, event, frames = [0.0, 0.0], [0.0, 0.0], []
     for seq, (a, b, c) in enumerate([(0.0, 0.0, 0.0), *samples]):
@@ -41,7 +41,7 @@ def play(
             union = {"one_thread": alone[lp], "distributed": alone[lp] + shared}
             event[lp] += union.get(counter, a + b + c) * TICKS / true_factor
         values = {"ref": [int(r) for r in ref], counter: [int(e) for e in event]}
-        frames.append(made.frame(greeting, seq, values))
+        frames.append(synth.frame(greeting, seq, values))
     session_of(session, frames)
     return session, session.take_interval()
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import made
 import numpy as np
 import pytest
+import synth
 from hypothesis import given
 from hypothesis import strategies as st
-from made import counter, frame
-from played import session_of
-from simulated import bin_edges
+from sessions import session_of
+from sim_streams import bin_edges
+from synth import counter, frame
 
 from perfprobe import wire
 from perftop.model.counters import Cores, Counters
@@ -20,7 +20,7 @@ from perftop.model.delta import Delta, Doubt
 from perftop.session.history import History
 from perftop.session.session import Session
 
-TICKS = made.TSC_HZ / 10
+TICKS = synth.TSC_HZ / 10
 
 
 def deltas(greeting: wire.Hello, *frames: wire.Frame) -> list[Delta]:
@@ -44,7 +44,7 @@ def ticks(delta: Delta, row: int = 0) -> float:
 def test_a_wrapped_counter_has_an_ordinary_difference(bits: int, start: int, step: int) -> None:
     if bits == 64:  # full-width counters are sums of the kernel and never wrap
         start %= 2**62
-    greeting = made.hello([counter("cycles", bits=bits)], threads=1)
+    greeting = synth.hello([counter("cycles", bits=bits)], threads=1)
     a, b = start % 2**bits, (start + step) % 2**bits
     _, delta = deltas(
         greeting, frame(greeting, 0, {"cycles": [a]}), frame(greeting, 1, {"cycles": [b]})
@@ -54,7 +54,7 @@ def test_a_wrapped_counter_has_an_ordinary_difference(bits: int, start: int, ste
 
 
 def test_a_rewritten_counter_is_suspect() -> None:
-    greeting = made.hello([made.CYCLES], threads=1)
+    greeting = synth.hello([synth.CYCLES], threads=1)
     series = [10**9, 10**9 + 10**8, 5, 10**8 + 5]  # rewritten to 5 before the third sample
     _, good, bad, after = deltas(
         greeting, *(frame(greeting, i, {"cycles": [v]}) for i, v in enumerate(series))
@@ -70,7 +70,7 @@ def test_a_rewritten_counter_is_suspect() -> None:
 @pytest.mark.parametrize("flag", [0, wire.ROW_SAMPLED | wire.ROW_WIDE])
 def test_siblings_are_evaluated_together(flag: int) -> None:
     """Their counts then cover the same span, as SMT states require."""
-    greeting = made.hello([made.CYCLES], cores=2, threads=2)
+    greeting = synth.hello([synth.CYCLES], cores=2, threads=2)
     read = wire.ROW_SAMPLED
     values = [[n, n, n, n] for n in (0, 100, 200)]
     _, gap, whole = deltas(
@@ -85,7 +85,7 @@ def test_siblings_are_evaluated_together(flag: int) -> None:
 
 
 def test_cpus_without_a_known_core_are_evaluated_alone() -> None:
-    greeting = dataclasses.replace(made.hello([made.CYCLES]), cores=[])
+    greeting = dataclasses.replace(synth.hello([synth.CYCLES]), cores=[])
     read, wide = wire.ROW_SAMPLED, wire.ROW_SAMPLED | wire.ROW_WIDE
     _, delta = deltas(
         greeting,
@@ -96,7 +96,7 @@ def test_cpus_without_a_known_core_are_evaluated_alone() -> None:
 
 
 def test_siblings_that_are_off_or_unread_are_not_waited_for() -> None:
-    greeting = made.hello([made.CYCLES], threads=2)
+    greeting = synth.hello([synth.CYCLES], threads=2)
     for flag in (wire.ROW_OFFLINE, 0, wire.ROW_SAMPLED | wire.ROW_ELSEWHERE):
         flags = [wire.ROW_SAMPLED, flag]
         steps = deltas(
@@ -125,7 +125,7 @@ def test_an_invalid_read_is_covered_by_the_next(
     reads: list[tuple[int, int]], spans: list[int], increments: list[int]
 ) -> None:
     """The other CPU, which is read in each sample, is not affected."""
-    greeting = made.hello([made.CYCLES], cores=2, threads=1)
+    greeting = synth.hello([synth.CYCLES], cores=2, threads=1)
     result = deltas(
         greeting,
         *(
@@ -140,7 +140,7 @@ def test_an_invalid_read_is_covered_by_the_next(
 
 
 def test_an_unreadable_counter_is_unknown_instead_of_zero() -> None:
-    greeting = made.hello([made.REF, made.CYCLES], threads=1)
+    greeting = synth.hello([synth.REF, synth.CYCLES], threads=1)
     _, lost, back = deltas(
         greeting,
         frame(greeting, 0, {"ref": [0], "cycles": [0]}),
@@ -153,7 +153,7 @@ def test_an_unreadable_counter_is_unknown_instead_of_zero() -> None:
 
 
 def test_rows_whose_time_runs_backwards_are_suspect() -> None:
-    greeting = made.hello([made.CYCLES], cores=2, threads=1)
+    greeting = synth.hello([synth.CYCLES], cores=2, threads=1)
     ahead, now = 2 * 10**9, 10**9
     stamps = [(now, now), (now - 1, ahead), (ahead, ahead - 1)]
     result = Counters(greeting).steps(
@@ -164,7 +164,7 @@ def test_rows_whose_time_runs_backwards_are_suspect() -> None:
 
 
 def test_a_restarted_counter_is_left_out_of_its_own_package_only() -> None:
-    greeting = made.hello([made.CYCLES], cores=2, threads=1, packages=[[0], [1]])
+    greeting = synth.hello([synth.CYCLES], cores=2, threads=1, packages=[[0], [1]])
     energy = wire.Counter("energy_j", "energy", "J", "made", bits=64)
     greeting.blocks.append(wire.Block("more", "package", [energy]))
     rows = [[10**9, 0], [0, 7]]  # the first counter restarts
@@ -178,7 +178,7 @@ def test_a_restarted_counter_is_left_out_of_its_own_package_only() -> None:
 
 def test_a_read_that_ends_before_it_begins_is_suspect() -> None:
     """The first stamp is later than in the previous sample; the second one is not."""
-    greeting = made.hello([made.CYCLES], threads=1)
+    greeting = synth.hello([synth.CYCLES], threads=1)
     counters = Counters(greeting)
     counters.steps([frame(greeting, 0, {"cycles": [0]})])
     plain = frame(greeting, 1, {"cycles": [5]})
@@ -194,7 +194,7 @@ def test_a_read_that_ends_before_it_begins_is_suspect() -> None:
 def test_kernel_times_may_step_back_by_a_tick() -> None:
     """iowait may step back; the sum over a longer span must still be right."""
     tick = counter("stat_iowait_s", "s", bits=64, scale=0.01)
-    greeting = made.hello([tick], threads=1)
+    greeting = synth.hello([tick], threads=1)
     series = [100, 99, 102]
     steps = deltas(
         greeting, *(frame(greeting, i, {"stat_iowait_s": [v]}) for i, v in enumerate(series))
@@ -205,7 +205,7 @@ def test_kernel_times_may_step_back_by_a_tick() -> None:
 
 def test_gauges_are_averaged_over_time() -> None:
     gauge = counter("temperature_c", "°C", kind="gauge", bits=64, scale=0.001)
-    greeting = made.hello([gauge], threads=1)
+    greeting = synth.hello([gauge], threads=1)
     total = Counters(greeting).empty_delta()
     for delta in deltas(
         greeting,
@@ -218,7 +218,7 @@ def test_gauges_are_averaged_over_time() -> None:
 
 
 def test_a_single_head_row_applies_to_all_cpus() -> None:
-    greeting = made.hello([made.CYCLES], threads=2)
+    greeting = synth.hello([synth.CYCLES], threads=2)
     frames = []
     for seq, values in enumerate(([0, 0], [3, 4])):
         plain = frame(greeting, seq, {"cycles": values})
@@ -235,10 +235,10 @@ def test_a_single_head_row_applies_to_all_cpus() -> None:
 
 def test_a_block_without_counters_is_valid() -> None:
     """A guest without cpuidle and cpufreq, whose CPUs have no counters."""
-    greeting = made.hello([], stat=[made.counter("ticks", "1", bits=64)])
+    greeting = synth.hello([], stat=[synth.counter("ticks", "1", bits=64)])
     counters = Counters(greeting)
     for seq in (0, 1):
-        delta = counters.steps([made.frame(greeting, seq, {"ticks": [seq, 2 * seq]})])[0]
+        delta = counters.steps([synth.frame(greeting, seq, {"ticks": [seq, 2 * seq]})])[0]
     assert delta.tables["stat"].increments[:, 0].tolist() == [1, 2]
 
 
@@ -247,8 +247,8 @@ def test_a_batch_of_incomplete_frames_equals_single_frames(
     sizes: list[int],
 ) -> None:
     """One block is in each third frame only, and one value sometimes cannot be read."""
-    stat = [made.counter("ticks", "1", bits=64)]
-    greeting = made.hello([made.CYCLES], cores=2, threads=1, stat=stat)
+    stat = [synth.counter("ticks", "1", bits=64)]
+    greeting = synth.hello([synth.CYCLES], cores=2, threads=1, stat=stat)
     frames = []
     for seq in range(7):
         values: dict[str, list[int | None]] = {"ticks": [seq, seq**2]}
@@ -281,7 +281,7 @@ NAN = float("nan")
 
 
 def test_cores_of_one_thread_and_cpus_without_a_core_have_values() -> None:
-    cores = Cores(made.hello(cores=2, threads=2), [[0, 2], [1]])
+    cores = Cores(synth.hello(cores=2, threads=2), [[0, 2], [1]])
     values = np.array([1.0, 2.0, 3.0, 4.0])
     assert cores.threads(values, 9.0).tolist() == [[1, 3], [2, 9]]
     assert cores.total(values).tolist() == [4, 2]
@@ -290,7 +290,7 @@ def test_cores_of_one_thread_and_cpus_without_a_core_have_values() -> None:
 
 
 def test_unknown_values_of_threads_are_left_out() -> None:
-    cores = Cores(made.hello(cores=2, threads=2), [[0, 2], [1, 3]])
+    cores = Cores(synth.hello(cores=2, threads=2), [[0, 2], [1, 3]])
     values = np.array([[1.0, NAN, NAN, NAN], [1.0, 2.0, 3.0, 4.0]])
     assert cores.total(values).tolist() == [[1, 0], [4, 6]]
     np.testing.assert_array_equal(cores.max_of_threads(values), [[1, NAN], [3, 4]])
@@ -300,7 +300,7 @@ def test_unknown_values_of_threads_are_left_out() -> None:
 # --- counters in blocks of another scope
 
 
-BASE = [made.REF, made.CYCLES, made.counter("smi", "1")]
+BASE = [synth.REF, synth.CYCLES, synth.counter("smi", "1")]
 ODD = [
     ("cycles", "package"), ("cycles", "machine"), ("smi", "core"), ("memory_read_bytes", "cpu"),
     ("energy_j", "machine"), ("energy_j", "core"), ("l3_memory_bytes", "core"),
@@ -310,10 +310,10 @@ ODD = [
 
 @pytest.mark.parametrize(("key", "scope"), ODD)
 def test_a_counter_in_another_scope_is_not_used(key: str, scope: Any) -> None:
-    plain = made.hello(BASE, cores=2, packages=[[0, 2], [1, 3]])
-    plain.blocks.append(wire.Block("p", "package", [made.gauge("memory_write_bytes")]))
+    plain = synth.hello(BASE, cores=2, packages=[[0, 2], [1, 3]])
+    plain.blocks.append(wire.Block("p", "package", [synth.gauge("memory_write_bytes")]))
     cpus = [row.cpu for row in plain.topology]
-    odd = dataclasses.replace(made.counter(key), cpus=cpus)
+    odd = dataclasses.replace(synth.counter(key), cpus=cpus)
     hello = dataclasses.replace(plain, blocks=[wire.Block("odd", scope, [odd]), *plain.blocks])
     history = History(hello)
     session = Session(hello, history)
@@ -326,12 +326,12 @@ def test_a_counter_in_another_scope_is_not_used(key: str, scope: Any) -> None:
 
 def _frame(hello: wire.Hello, seq: int) -> wire.Frame:
     """Each CPU is busy half of the time; all other counters count samples."""
-    ticks = int(seq * made.TSC_HZ / 10)
+    ticks = int(seq * synth.TSC_HZ / 10)
     blocks = {}
     for block in hello.blocks:
         count = hello.rows(block.scope)
         values = {counter.key: [seq] * count for counter in block.counters}
         if block.name == "cpu":
             values |= {"ref": [ticks // 2] * count, "cycles": [ticks // 2] * count}
-        blocks[block.name] = made.rows(block, count, values, [ticks] * count)
+        blocks[block.name] = synth.rows(block, count, values, [ticks] * count)
     return wire.Frame(seq, seq * 100_000_000, blocks)

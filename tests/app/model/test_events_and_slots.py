@@ -6,12 +6,12 @@ import dataclasses
 import json
 import math
 
-import made
 import numpy as np
 import pytest
-from made import frame
-from played import session_of
-from simulated import messages, messages_lasting
+import synth
+from sessions import session_of
+from sim_streams import messages, messages_lasting
+from synth import frame
 
 from perfprobe import wire
 from perfprobe.wire import Frame
@@ -229,14 +229,14 @@ APERF = wire.Counter("aperf", "aperf", "cycles", "msr PMU")
 ALL = [ENABLED, RUNNING, REF, CYCLES, APERF]
 
 
-def deltas(greeting: wire.Hello, *samples: made.Values) -> tuple[Counters, list[Delta]]:
+def deltas(greeting: wire.Hello, *samples: synth.Values) -> tuple[Counters, list[Delta]]:
     counters = Counters(greeting)
     return counters, [counters.steps([frame(greeting, i, s)])[0] for i, s in enumerate(samples)]
 
 
 def sample(
     enabled: list[int], running: list[int], cycles: list[int], aperf: list[int] | None = None
-) -> made.Values:
+) -> synth.Values:
     return {
         "perf_enabled_s": enabled,
         "perf_running_s": running,
@@ -247,7 +247,7 @@ def sample(
 
 
 def test_a_count_of_a_quarter_of_the_time_is_scaled_by_four() -> None:
-    greeting = made.hello(ALL, threads=2)
+    greeting = synth.hello(ALL, threads=2)
     counters, (_, delta) = deltas(
         greeting,
         sample([7, 7], [5, 7], [1000, 1000]),
@@ -267,7 +267,7 @@ def test_a_count_of_a_quarter_of_the_time_is_scaled_by_four() -> None:
 def test_scaled_samples_add_up() -> None:
     """The group counts for a third of the first sample (an estimate) and all of the second (an
     exact count)."""
-    greeting = made.hello(ALL, threads=1)
+    greeting = synth.hello(ALL, threads=1)
     counters, steps = deltas(
         greeting,
         sample([0], [0], [0]),
@@ -282,7 +282,7 @@ def test_scaled_samples_add_up() -> None:
 
 def test_a_counter_that_never_ran_is_unknown_instead_of_zero() -> None:
     """Other counters of the row wait for it for a quarter of a second."""
-    greeting = made.hello(ALL, threads=1)
+    greeting = synth.hello(ALL, threads=1)
     never = [sample([i * NS], [5], [0], [i * 12_345]) for i in range(4)]
     _, (_, *waiting, delta) = deltas(greeting, *never)
     assert [step.tables["cpu"].ticks[0] for step in waiting] == [0, 0]
@@ -295,7 +295,7 @@ def test_a_counter_that_never_ran_is_unknown_instead_of_zero() -> None:
 @pytest.mark.parametrize("batch_size", [1, 5])
 def test_a_row_without_counts_is_part_of_the_next_difference(batch_size: int) -> None:
     """The second thread is counted in each sample, but waits for its sibling."""
-    greeting = made.hello(ALL)
+    greeting = synth.hello(ALL)
     counters = Counters(greeting)
     shares, ticks = [0.5, 0.0, 0.25, 0.0, 0.25], []
     ran = np.concatenate([[0], np.cumsum(shares)])
@@ -308,7 +308,7 @@ def test_a_row_without_counts_is_part_of_the_next_difference(batch_size: int) ->
     counters.steps(frames[:1])
     for first in range(1, 6, batch_size):
         delta = counters.steps(frames[first : first + batch_size])
-        ticks += (delta.tables["cpu"].ticks / (made.TSC_HZ / 10)).tolist()
+        ticks += (delta.tables["cpu"].ticks / (synth.TSC_HZ / 10)).tolist()
         total.add(delta, np.zeros(0, int))
     assert ticks == [[1, 1], [0, 0], [2, 2], [0, 0], [2, 2]]
     assert total.tables["cpu"].increments[:, 3].tolist() == [50_000_000, 50_000_000]
@@ -318,19 +318,19 @@ def test_a_row_without_counts_is_part_of_the_next_difference(batch_size: int) ->
 
 
 def test_events_may_wait_for_any_time_and_report_it() -> None:
-    greeting = made.hello([ENABLED, RUNNING, REF], threads=1)
+    greeting = synth.hello([ENABLED, RUNNING, REF], threads=1)
     event = wire.Counter("e.branches", "branches", "events", "perf cpu")
     greeting.blocks.append(wire.Block("events.1", "cpu", [ENABLED, RUNNING, event]))
     session = Session(greeting)
     for seq in range(9):
         turn = (seq + 1) // 8  # only in the seventh sample
         block = greeting.blocks[1]
-        rows = made.rows(block, 1, {
+        rows = synth.rows(block, 1, {
             "perf_enabled_s": [seq * NS], "perf_running_s": [turn * NS // 2],
             "e.branches": [turn * 1000],
-        }, [int(seq * made.TSC_HZ / 10)])  # fmt: skip
+        }, [int(seq * synth.TSC_HZ / 10)])  # fmt: skip
         values = {"perf_enabled_s": [seq * NS], "perf_running_s": [seq * NS], "ref": [seq * 10**7]}
-        every = made.frame(dataclasses.replace(greeting, blocks=greeting.blocks[:1]), seq, values)
+        every = synth.frame(dataclasses.replace(greeting, blocks=greeting.blocks[:1]), seq, values)
         session.apply(dataclasses.replace(every, blocks=every.blocks | {"events.1": rows}))
         if seq == 4:
             line = stat_lines.interval_line(session, session.take_interval())["cpus"][0]
@@ -343,7 +343,7 @@ def test_events_may_wait_for_any_time_and_report_it() -> None:
 
 def test_other_sources_are_never_scaled() -> None:
     """Counts cannot be scaled without the times of a group."""
-    plain = made.hello([CYCLES], threads=1)
+    plain = synth.hello([CYCLES], threads=1)
     counters, (_, delta) = deltas(plain, {"cycles": [0]}, {"cycles": [77]})
     assert delta.tables["cpu"].increments[0, 0] == 77
     assert counters.counted_share(delta) is None
@@ -351,12 +351,12 @@ def test_other_sources_are_never_scaled() -> None:
 
 def test_estimates_are_marked() -> None:
     """A scaled value is shown with the share of the time for which it was counted."""
-    greeting = made.hello([ENABLED, RUNNING, REF], threads=1)
+    greeting = synth.hello([ENABLED, RUNNING, REF], threads=1)
     session = Session(greeting)
     for seq in (0, 1):
         ran = seq * 40_000_000
         values = {"perf_enabled_s": [seq * 10**8], "perf_running_s": [ran], "ref": [seq * 10**7]}
-        session.apply(made.frame(greeting, seq, values))
+        session.apply(synth.frame(greeting, seq, values))
     interval = session.take_interval()
     line = stat_lines.interval_line(session, interval)
     assert line["cpus"][0]["counted"] == 0.4
@@ -377,13 +377,13 @@ def test_idle_transitions_replace_missing_counts(disturbance: str) -> None:
         for key in ("neither_s", "lp0_s", "lp1_s", "both_s")
     ]
     guests = [wire.Missing("guests", "only the host's own time is counted")]
-    greeting = made.hello([ENABLED, RUNNING, *perf, steal, busy], core=traced,
+    greeting = synth.hello([ENABLED, RUNNING, *perf, steal, busy], core=traced,
                           missing=guests if disturbance == "guests" else [])  # fmt: skip
-    session, ticks = Session(greeting), made.TSC_HZ / 10
+    session, ticks = Session(greeting), synth.TSC_HZ / 10
     for seq in range(22):
         counted = min(seq, 10) if disturbance == "turns" else seq
         jump = 2**62 if disturbance == "doubt" and seq == 21 else 0
-        values: made.Values = {
+        values: synth.Values = {
             "perf_enabled_s": [seq * NS] * 2, "perf_running_s": [counted * NS] * 2,
             "ref": [int(0.25 * counted * ticks) + jump] * 2,
             "one_thread": [int(0.1 * counted * ticks)] * 2,
@@ -391,7 +391,7 @@ def test_idle_transitions_replace_missing_counts(disturbance: str) -> None:
             "neither_s": [int(seq * NS * 0.45)], "lp0_s": [int(seq * NS * 0.3)],
             "lp1_s": [int(seq * NS * 0.05)], "both_s": [int(seq * NS * 0.2)],
         }  # fmt: skip
-        session.apply(made.frame(greeting, seq, values))
+        session.apply(synth.frame(greeting, seq, values))
         if seq == 10:
             first = session.take_interval()
         if seq == 20 and disturbance != "doubt":
@@ -413,14 +413,14 @@ def test_an_interval_with_an_uncounted_sample_is_known() -> None:
     """Another program uses the counters for half a second; the IPC is that of the remaining
     time."""
     perf = [wire.Counter(key, key, "cycles", "perf") for key in ("ref", "cycles", "instructions")]
-    greeting = made.hello([ENABLED, RUNNING, *perf], threads=1)
+    greeting = synth.hello([ENABLED, RUNNING, *perf], threads=1)
     session = Session(greeting)
     for seq in range(11):
         counted = min(seq, 3) + max(0, seq - 8)
         values = {"perf_enabled_s": [seq * NS], "perf_running_s": [counted * NS]}
         moved = {"ref": 10**7, "cycles": 10**7, "instructions": 2 * 10**7}
         values |= {key: [counted * of] for key, of in moved.items()}
-        session.apply(made.frame(greeting, seq, values))
+        session.apply(synth.frame(greeting, seq, values))
     interval = session.take_interval()
     assert value_of(interval, "ipc") == pytest.approx(2.0)
     assert value_of(interval, "util") == pytest.approx(0.05, rel=0.01)

@@ -7,14 +7,14 @@ import functools
 import math
 from collections.abc import Iterator
 
-import made
 import numpy as np
 import pytest
-import sampled
+import sampling
+import synth
 from hypothesis import given
 from hypothesis import strategies as st
-from made import counter
 from roots import DATA
+from synth import counter
 
 from perfprobe import wire
 from perftop.model.numbers import METRICS
@@ -23,7 +23,7 @@ from perftop.session.interval import Interval
 from perftop.session.packing import Reader
 from perftop.session.session import Session
 
-TICKS = int(made.TSC_HZ / 10)
+TICKS = int(synth.TSC_HZ / 10)
 SAMPLES = 14
 SPLIT = [(0.30, 0.15, 0.30), (0.10, 0.60, 0.05), (0.20, 0.20, 0.50)]
 """Shares by core: lp0 alone, lp1 alone, both."""
@@ -55,7 +55,7 @@ def samples(factors_by_counter: dict[tuple[int, str], tuple[float, range]]) -> l
     """Returns samples of three cores. `factors_by_counter`: by CPU and key, the factor of the
     counts and the samples that have it."""
     units = {"instructions": "instructions", "kernel_instructions": "instructions"}
-    hello = made.hello([counter(key, units.get(key, "cycles")) for key in KEYS], cores=3)
+    hello = synth.hello([counter(key, units.get(key, "cycles")) for key in KEYS], cores=3)
     reader, result = SampleReader(hello), list[Sample]()
     sums = {key: [0.0] * 6 for key in KEYS}
     for seq in range(SAMPLES):
@@ -64,7 +64,7 @@ def samples(factors_by_counter: dict[tuple[int, str], tuple[float, range]]) -> l
                 factor, when = factors_by_counter.get((cpu, key), (1.0, range(0)))
                 sums[key][cpu] += value * (factor if seq in when else 1.0)
         values = {key: [int(value) for value in sums[key]] for key in KEYS}
-        result += sampled.samples(reader, [made.frame(hello, seq, values)], learn=True)
+        result += sampling.samples(reader, [synth.frame(hello, seq, values)], learn=True)
     return result
 
 
@@ -125,7 +125,7 @@ def test_a_reference_counter_that_never_agreed_raises_no_doubt() -> None:
 
 
 def test_stamps_that_run_backwards_affect_only_their_core() -> None:
-    hello = made.hello([made.REF, made.ONE_THREAD], cores=2)
+    hello = synth.hello([synth.REF, synth.ONE_THREAD], cores=2)
     reader = SampleReader(hello)
     results = []
     for seq in range(4):
@@ -133,7 +133,7 @@ def test_stamps_that_run_backwards_affect_only_their_core() -> None:
         if seq == 2:
             stamps[1] = 0
         values = {"ref": [seq * TICKS // 2] * 4, "one_thread": [seq * TICKS // 4] * 4}
-        results += sampled.samples(reader, [made.frame(hello, seq, values, stamps=stamps)])
+        results += sampling.samples(reader, [synth.frame(hello, seq, values, stamps=stamps)])
     assert len(results) == 3
     assert set(results[1].delta.suspect) == {1}
     assert np.isnan(results[1].values["util"]).tolist() == [False, True, False, False]
@@ -142,18 +142,18 @@ def test_stamps_that_run_backwards_affect_only_their_core() -> None:
 
 def test_an_interrupted_first_read_is_not_used() -> None:
     """30 ms between the stamp and the values would give 1.95 instead of 2.8 GHz."""
-    hello = made.hello([made.REF, made.CYCLES], threads=1)
-    reader, late = SampleReader(hello), int(0.03 * made.TSC_HZ)
+    hello = synth.hello([synth.REF, synth.CYCLES], threads=1)
+    reader, late = SampleReader(hello), int(0.03 * synth.TSC_HZ)
     hz = []
     for seq in range(4):
         at = TICKS * (seq + 1) + (late if seq == 0 else 0)
-        values: made.Values = {"ref": [at], "cycles": [int(1.4 * at)]}
-        message = made.frame(hello, seq, values, stamps=[TICKS * (seq + 1)])
+        values: synth.Values = {"ref": [at], "cycles": [int(1.4 * at)]}
+        message = synth.frame(hello, seq, values, stamps=[TICKS * (seq + 1)])
         head = np.frombuffer(message.blocks["cpu"].head, "<u8").reshape(1, wire.HEAD).copy()
         head[0, 1] = head[0, 0] + np.uint64(late if seq == 0 else 100)
         rows = message.blocks["cpu"]
         message.blocks["cpu"] = wire.Rows(head.tobytes(), rows.valid, rows.values)
-        now = sampled.samples(reader, [message])
+        now = sampling.samples(reader, [message])
         hz += [float(sample.values["busy_hz"][0]) for sample in now]
     assert np.isnan(hz[0])
     assert hz[1:] == pytest.approx([2.8e9] * 2)
@@ -162,16 +162,16 @@ def test_an_interrupted_first_read_is_not_used() -> None:
 def test_counters_that_are_reported_taken_are_suspect_until_released() -> None:
     """Counts of all rings instead of the kernel's contradict no other counter; only the registers
     show it."""
-    hello = made.hello([counter(key) for key in ("ref", "cycles", "kernel_cycles")], threads=1)
+    hello = synth.hello([counter(key) for key in ("ref", "cycles", "kernel_cycles")], threads=1)
     session, report = Session(hello), {"cpus": [0], "counters": ["kernel_cycles", "no such"]}
     kernel = []
     for seq in range(8):
         if seq in (3, 6):
             kind = "taken" if seq == 3 else "given-back"
-            session.apply(wire.Note(kind, seq * made.SAMPLE_NS - 1, data=report))
-        values: made.Values = {"ref": [seq * TICKS // 2], "cycles": [seq * TICKS // 2],
+            session.apply(wire.Note(kind, seq * synth.SAMPLE_NS - 1, data=report))
+        values: synth.Values = {"ref": [seq * TICKS // 2], "cycles": [seq * TICKS // 2],
                                "kernel_cycles": [seq * TICKS // 3]}  # fmt: skip
-        session.apply(made.frame(hello, seq, values))
+        session.apply(synth.frame(hello, seq, values))
         interval = session.take_interval()
         assert seq == 0 or interval.values["util"][0] == pytest.approx(0.5)
         kernel.append(float(interval.values["kernel_cycles"][0]))
@@ -179,8 +179,8 @@ def test_counters_that_are_reported_taken_are_suspect_until_released() -> None:
     (episode,) = session.running
     assert (episode.kind, episode.cause) == ("suspect", "kernel_cycles")
     assert episode.evidence == {"kernel_cycles": "taken", "samples": 3}
-    session.apply(wire.Note("taken", 8 * made.SAMPLE_NS, data={"cpus": 7, "counters": [[]]}))
-    session.apply(wire.Note("taken", 8 * made.SAMPLE_NS, data={"cpus": [9, "x"], "counters": [1]}))
+    session.apply(wire.Note("taken", 8 * synth.SAMPLE_NS, data={"cpus": 7, "counters": [[]]}))
+    session.apply(wire.Note("taken", 8 * synth.SAMPLE_NS, data={"cpus": [9, "x"], "counters": [1]}))
 
 
 # --- two Xeon Platinum 8160, read once a second; a benchmark takes counters in interval 18

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 
-import made
 import numpy as np
 import pytest
-from made import counter
-from sampled import samples
+import synth
+from sampling import samples
+from synth import counter
 
 from perfprobe import wire
 from perftop.detect.engine import DetectorInput
@@ -19,21 +19,21 @@ from perftop.model.sample_reader import Sample, SampleReader
 from perftop.output import stat_lines
 from perftop.session.session import Session
 
-TICKS = int(made.TSC_HZ / 10)
+TICKS = int(synth.TSC_HZ / 10)
 KEYS = "ref", "cycles", "aperf", "mperf"
 
 
 def samples_with_ratios(ratios: list[list[float]], batch_size: int) -> list[Sample]:
     """Returns samples of two siblings. `ratios`: the ratio of cycles to APERF by sample and CPU; 0:
     idle."""
-    hello = made.hello([counter(key) for key in KEYS])
+    hello = synth.hello([counter(key) for key in KEYS])
     reader, sums = SampleReader(hello), np.zeros((len(KEYS), 2))
-    frames = [made.frame(hello, 0, {key: [0, 0] for key in KEYS})]
+    frames = [synth.frame(hello, 0, {key: [0, 0] for key in KEYS})]
     for seq, shares in enumerate(ratios, 1):
         runs = TICKS / 2 * np.array([share > 0 for share in shares])
         sums += np.array([runs, 1.5 * runs * shares, 1.5 * runs, runs])
         values = {key: [int(v) for v in row] for key, row in zip(KEYS, sums, strict=True)}
-        frames.append(made.frame(hello, seq, values))
+        frames.append(synth.frame(hello, seq, values))
     batches = (frames[i : i + batch_size] for i in range(0, len(frames), batch_size))
     return [sample for some in batches for sample in samples(reader, some)]
 
@@ -50,28 +50,28 @@ def test_a_clock_is_compared_after_both_counters_agreed_once(batch_size: int) ->
 
 
 def test_a_thread_with_unknown_cycles_does_not_add_its_time() -> None:
-    hello = made.hello()
+    hello = synth.hello()
     reader = SampleReader(hello)
     for seq in range(2):
         work = seq * TICKS // 2
-        results: made.Values = {
+        results: synth.Values = {
             "ref": [work, work],
             "cycles": [work, None],
             "instructions": [work, work],
         }
-        frame = made.frame(hello, seq, results)
+        frame = synth.frame(hello, seq, results)
         result = samples(reader, [frame])
     (sample,) = result
-    cycles, run_s = DetectorInput(sample, 0, made.SAMPLE_NS, reader.cores, {}).cycles_and_time()
+    cycles, run_s = DetectorInput(sample, 0, synth.SAMPLE_NS, reader.cores, {}).cycles_and_time()
     assert (cycles.tolist(), run_s.tolist()) == ([TICKS // 2], [0.05])
 
 
 def test_states_are_computed_from_the_siblings_counter() -> None:
-    hello = made.hello([made.REF, made.ONE_THREAD])
+    hello = synth.hello([synth.REF, synth.ONE_THREAD])
     reader = SampleReader(hello)
     for seq in range(2):
         ref, alone = seq * TICKS // 2, seq * TICKS // 4
-        frame = made.frame(hello, seq, {"ref": [ref, ref], "one_thread": [alone, None]})
+        frame = synth.frame(hello, seq, {"ref": [ref, ref], "one_thread": [alone, None]})
         result = samples(reader, [frame])
     (sample,) = result
     assert sample.split.states[0] == pytest.approx([0.25] * 4, abs=1e-6)
@@ -90,13 +90,13 @@ STAT = [counter(f"stat_{name}_s", "s", scale=0.01) for name in ("idle", "iowait"
 def test_idle_transitions_are_compared_with_proc_stat(
     busy_ns: int, idle_ticks: int, *, suspect: bool
 ) -> None:
-    hello = made.hello([counter("busy_s", "s", scale=1e-9)], stat=STAT)
+    hello = synth.hello([counter("busy_s", "s", scale=1e-9)], stat=STAT)
     reader = SampleReader(hello)
     for seq in range(3):
         values = {key: [0, 0] for key in ("stat_iowait_s", "stat_steal_s")}
         values["busy_s"] = [seq * busy_ns, seq * 50_000_000]
         values["stat_idle_s"] = [seq * idle_ticks, seq * 5]
-        result = samples(reader, [made.frame(hello, seq, values)])
+        result = samples(reader, [synth.frame(hello, seq, values)])
     (sample,) = result
     assert sample.delta.suspect == ({0: {("busy_s", Doubt.IDLE)}} if suspect else {})
     assert np.isnan(sample.values["util"]).tolist() == [suspect, False]
@@ -109,11 +109,11 @@ def test_a_group_has_the_value_of_its_known_cpus() -> None:
 
 
 def test_skew_is_computed_from_rows_that_were_read() -> None:
-    hello = made.hello()
+    hello = synth.hello()
     reader, values = SampleReader(hello), {"ref": [0, 0], "cycles": [0, 0], "instructions": [0, 0]}
     results = []
     for seq, flags in enumerate([[wire.ROW_SAMPLED] * 2, [wire.ROW_SAMPLED, 0]]):
-        frame = made.frame(hello, seq, values, flags=flags, late_ns=[5000, 2000])
+        frame = synth.frame(hello, seq, values, flags=flags, late_ns=[5000, 2000])
         results.append(int(reader.counters.steps([frame]).skew_ns[0]))
     assert results == [3000, 0]
 
@@ -121,8 +121,8 @@ def test_skew_is_computed_from_rows_that_were_read() -> None:
 # --- the TSC as a counter, if stamps are of another clock
 
 
-TSC = made.counter("tsc", bits=64)
-COUNTERS = [TSC, made.REF, made.CYCLES, made.INSTRUCTIONS, made.ONE_THREAD]
+TSC = synth.counter("tsc", bits=64)
+COUNTERS = [TSC, synth.REF, synth.CYCLES, synth.INSTRUCTIONS, synth.ONE_THREAD]
 RAW_NS = 100_000_000
 
 
@@ -130,7 +130,7 @@ def session(*, tsc: bool, ahead: tuple[int, int] = (0, 0)) -> Session:
     """Two samples: lp0 runs for 0.6 of the time, lp1 for 0.3, and both for 0.2. Stamps are in ns;
     the CPUs' TSCs may differ, and each read is a little late."""
     counters = COUNTERS if tsc else COUNTERS[1:]
-    greeting = made.hello(
+    greeting = synth.hello(
         counters,
         stamp="raw",
         multipliers=[wire.Multiplier("one_thread", 84, "made")],
@@ -146,7 +146,7 @@ def session(*, tsc: bool, ahead: tuple[int, int] = (0, 0)) -> Session:
             "instructions": [span, span],
             "one_thread": [int(0.4 * span / 84), int(0.1 * span / 84)],
         }
-        result.apply(made.frame(greeting, i, values, stamps=[i * RAW_NS + 7, i * RAW_NS + 9]))
+        result.apply(synth.frame(greeting, i, values, stamps=[i * RAW_NS + 7, i * RAW_NS + 9]))
     return result
 
 
@@ -156,8 +156,10 @@ def test_metrics_and_states_are_computed_with_a_tsc_counter() -> None:
     assert interval.suspect == {}
     assert list(interval.values["util"]) == pytest.approx([0.6, 0.3])
     assert list(interval.values["halt"]) == pytest.approx([0.4, 0.7])
-    assert list(interval.values["busy_hz"]) == pytest.approx([1.5 * made.TSC_HZ, 2 * made.TSC_HZ])
-    assert list(interval.values["net_hz"]) == pytest.approx([0.9 * made.TSC_HZ, 0.6 * made.TSC_HZ])
+    assert list(interval.values["busy_hz"]) == pytest.approx([1.5 * synth.TSC_HZ, 2 * synth.TSC_HZ])
+    assert list(interval.values["net_hz"]) == pytest.approx(
+        [0.9 * synth.TSC_HZ, 0.6 * synth.TSC_HZ]
+    )
     assert interval.split.shares(0) == pytest.approx(
         {"neither": 0.3, "lp0": 0.4, "lp1": 0.1, "both": 0.2}, abs=1e-6
     )
@@ -175,33 +177,33 @@ def test_ratios_to_the_tsc_are_unknown_without_it() -> None:
 
 
 def test_a_tsc_without_a_frequency_is_not_used() -> None:
-    greeting = made.hello(COUNTERS, stamp="raw", tsc_hz=None)
+    greeting = synth.hello(COUNTERS, stamp="raw", tsc_hz=None)
     assert not Session(greeting).counters.has_tsc
     assert Session(dataclasses.replace(greeting, tsc_hz=wire.Rate(2e9, "made"))).counters.has_tsc
 
 
 def test_a_reference_faster_than_the_tsc_is_suspect() -> None:
-    greeting = made.hello(COUNTERS, stamp="raw")
+    greeting = synth.hello(COUNTERS, stamp="raw")
     result = Session(greeting)
     for i in (0, 1):
         values = {"tsc": [i * TICKS] * 2, "ref": [i * 2 * TICKS, 0], "cycles": [i * TICKS, 0],
                   "instructions": [i * TICKS, 0], "one_thread": [0, 0]}  # fmt: skip
-        result.apply(made.frame(greeting, i, values, stamps=[i * RAW_NS] * 2))
+        result.apply(synth.frame(greeting, i, values, stamps=[i * RAW_NS] * 2))
     assert result.take_interval().suspect[0] == {("ref", Doubt.FAST)}
 
 
 def test_the_factor_of_an_event_of_four_threads_is_learned() -> None:
     """any_thread counts once in 13 TSC ticks; the first candidate is wrong."""
-    counters = [TSC, made.REF, made.counter("any_thread", "1", bits=40)]
+    counters = [TSC, synth.REF, synth.counter("any_thread", "1", bits=40)]
     candidates = [wire.Multiplier("any_thread", k, "made") for k in (1.0, 13.0)]
-    greeting = made.hello(counters, threads=4, stamp="raw", multipliers=candidates)
+    greeting = synth.hello(counters, threads=4, stamp="raw", multipliers=candidates)
     result = Session(greeting)
     for i in range(6):
         if i == 5:
             result.take_interval()
         values = {"tsc": [i * TICKS] * 4, "ref": [int(0.4 * i * TICKS)] * 4,
                   "any_thread": [int(0.9 * i * TICKS / 13)] * 4}  # fmt: skip
-        result.apply(made.frame(greeting, i, values, stamps=[i * RAW_NS] * 4))
+        result.apply(synth.frame(greeting, i, values, stamps=[i * RAW_NS] * 4))
     split = result.take_interval().split
     assert split.method == ["any-thread"]
     assert split.states[0, 0] == pytest.approx(0.1, abs=1e-6)
@@ -218,11 +220,11 @@ def multiplexed_session(share: float) -> Session:
         wire.Counter(key, key, "s", "perf", scale=1e-9)
         for key in ("perf_enabled_s", "perf_running_s")
     ]
-    result = Session(made.hello([*times, *perf, counter("aperf"), counter("mperf")]))
+    result = Session(synth.hello([*times, *perf, counter("aperf"), counter("mperf")]))
     sums = dict.fromkeys([c.key for c in result.hello.blocks[0].counters], 0)
     for seq in range(3):
         values = {key: [value] * 2 for key, value in sums.items()}
-        result.apply(made.frame(result.hello, seq, values))
+        result.apply(synth.frame(result.hello, seq, values))
         busier = 1.3 if seq == 1 else 1.0
         counted = share if seq == 1 else 1.0
         for key, of in (("ref", 0.5), ("cycles", 0.75), ("instructions", 1), ("one_thread", 0.2)):
@@ -230,8 +232,8 @@ def multiplexed_session(share: float) -> Session:
         sums["kernel_cycles"] += 0 if seq == 1 else TICKS // 8
         for key, of in (("mperf", 0.5), ("aperf", 0.75)):
             sums[key] += int(of * TICKS)
-        sums["perf_enabled_s"] += made.SAMPLE_NS
-        sums["perf_running_s"] += int(counted * made.SAMPLE_NS)
+        sums["perf_enabled_s"] += synth.SAMPLE_NS
+        sums["perf_running_s"] += int(counted * synth.SAMPLE_NS)
     return result
 
 

@@ -13,8 +13,8 @@ from known_truths import (
     values,
     wanted_and_lost_s,
 )
-from nights import cases_by_day
-from truths import PLAYED_S, SMALL, found_episodes
+from nightly import cases_by_day
+from sim_truth import PLAYED_S, SMALL, found_episodes
 
 from perftop.base.arrays import Floats
 from perftop.model.evaluation import (

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import made
 import numpy as np
 import pytest
+import synth
 from fakes import Machine, observe
 
 from perfprobe.wire import Block, Counter, Frame, Rows
@@ -33,8 +33,8 @@ def interval(
         n = machine.hello.rows(scope)
         cells = {key: [value(seq) if callable(value) else seq * value] * n
                  for key, value in values.items()}  # fmt: skip
-        ticks = int(seq * made.TSC_HZ / 10)
-        result.blocks["more"] = made.rows(block, n, cells, [ticks] * n)
+        ticks = int(seq * synth.TSC_HZ / 10)
+        result.blocks["more"] = synth.rows(block, n, cells, [ticks] * n)
         return result
 
     machine.frame = frame  # type: ignore[method-assign]
@@ -74,7 +74,7 @@ def test_dies_of_a_package_are_added_and_memory_power_is_separate() -> None:
     counters = Counters(machine.hello)
     frames = []
     for seq in range(2):
-        ticks = int(seq * made.TSC_HZ / 10)
+        ticks = int(seq * synth.TSC_HZ / 10)
         head = np.array([ticks, ticks, 0, 0, 1], np.uint64).tobytes()
         cells, valid = np.array([seq * 500, seq * 700], np.uint64), np.array([3], np.uint64)
         rows = Rows(head, valid.tobytes(), cells.tobytes())

@@ -6,11 +6,11 @@ import dataclasses
 from math import isnan
 from typing import Any
 
-import made
 import numpy as np
 import pytest
-import simulated
-from played import session_of
+import sim_streams
+import synth
+from sessions import session_of
 
 from perfprobe import wire
 from perfprobe.sources.sim.truth import truth
@@ -33,7 +33,7 @@ SPEC = "sim:smt-mix,cpus=32,packages=2"
 
 def seconds(count: int) -> list[Interval]:
     """Returns `count` intervals of one second."""
-    hello, messages = simulated.messages_lasting(SPEC, count)
+    hello, messages = sim_streams.messages_lasting(SPEC, count)
     session, result = Session(hello), list[Interval]()
     for message in messages:
         session_of(session, [message])
@@ -75,11 +75,11 @@ def memory_frames(rows: list[list[int]]) -> tuple[Counters, wire.Hello, list[wir
         wire.Counter(key, key, "B", "made", scale=64, columns=2, parts=["imc 0", "imc 1"])
         for key in TRAFFIC_KEYS
     ]
-    hello = made.hello([made.counter("ref")])
+    hello = synth.hello([synth.counter("ref")])
     hello.blocks.append(block := wire.Block("memory", "package", counters))
     frames = []
     for seq, row in enumerate(rows):
-        ticks = int(seq * made.TSC_HZ / 10)
+        ticks = int(seq * synth.TSC_HZ / 10)
         cells = np.array(row, np.uint64).tobytes()
         head = np.array([ticks, ticks, 0, 0, wire.ROW_SAMPLED], np.uint64).tobytes()
         valid = np.array([15], np.uint64).tobytes()
@@ -122,13 +122,13 @@ def test_a_burst_does_not_raise_the_highest_traffic() -> None:
 def test_an_l3_without_counts_and_a_busy_cpu_is_unknown() -> None:
     """Four CPUs, two to an L3; the second CPU of the first L3 works."""
     counter = wire.Counter("l3_memory_bytes", "traffic", "B", "made", cpus=[0, 2])
-    hello = made.hello([made.counter("ref")], cores=4, threads=1)
+    hello = synth.hello([synth.counter("ref")], cores=4, threads=1)
     rows = [dataclasses.replace(row, l3=row.cpu // 2) for row in hello.topology]
     hello = dataclasses.replace(hello, topology=rows)
     hello.blocks.append(wire.Block("l3", "cpu", [counter]))
     frames = []
     for seq, values in enumerate(([5, 0, 100, 0], [5, 0, 2_000_100, 0])):
-        ticks = int(seq * made.TSC_HZ / 10)
+        ticks = int(seq * synth.TSC_HZ / 10)
         head = np.array([[ticks, ticks, 0, 0, cpu % 2 == 0] for cpu in range(4)], np.uint64)
         valid, cells = np.array([1, 0, 1, 0], np.uint64), np.array(values, np.uint64)
         read = wire.Rows(head.tobytes(), valid.tobytes(), cells.tobytes())

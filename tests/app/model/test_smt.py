@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import dataclasses
 
-import made
 import numpy as np
 import pytest
+import synth
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -47,8 +47,8 @@ def play(
 ) -> tuple[Session, Interval]:
     """One interval from two samples of a core: at 0, and each LP at its time in `reads`. The TSC of
     the second LP is `offset` ahead."""
-    greeting = made.hello(
-        [made.REF, made.ONE_THREAD],
+    greeting = synth.hello(
+        [synth.REF, synth.ONE_THREAD],
         multipliers=[Multiplier("one_thread", TICK, "made")],
         smt_methods=["one-thread", "bounds"],
     )
@@ -60,9 +60,9 @@ def play(
         "ref": [ref // TICK * TICK for ref, _ in ends],
         "one_thread": [alone // TICK for _, alone in ends],
     }
-    session.apply(made.frame(greeting, 0, first, stamps=[start, start + offset]))
+    session.apply(synth.frame(greeting, 0, first, stamps=[start, start + offset]))
     stamps = [start + reads[0], start + offset + reads[1]]
-    session.apply(made.frame(greeting, 1, last, stamps=stamps))
+    session.apply(synth.frame(greeting, 1, last, stamps=stamps))
     return session, session.take_interval()
 
 
@@ -97,14 +97,14 @@ def test_states_are_in_order() -> None:
 
 def test_implausible_counts_are_suspect_instead_of_clamped() -> None:
     """A sibling is alone for longer than it ran: another program changed the counter."""
-    greeting = made.hello(
-        [made.REF, made.ONE_THREAD], multipliers=[Multiplier("one_thread", TICK, "made")]
+    greeting = synth.hello(
+        [synth.REF, synth.ONE_THREAD], multipliers=[Multiplier("one_thread", TICK, "made")]
     )
     session = Session(greeting)
-    ticks = int(made.TSC_HZ / 10)
+    ticks = int(synth.TSC_HZ / 10)
     for seq, alone in enumerate([0, ticks // TICK // 2]):
         values = {"ref": [seq * ticks // 5, seq * ticks // 5], "one_thread": [alone, alone]}
-        session.apply(made.frame(greeting, seq, values))
+        session.apply(synth.frame(greeting, seq, values))
     interval = session.take_interval()
     assert np.isnan(interval.split.states).all()
     assert session.suspect_samples == 2
@@ -117,12 +117,12 @@ def test_two_estimates_may_differ_by_the_delay_between_reads(
     difference: float, suspects: int
 ) -> None:
     """Each estimate may be off by 1 % of the span."""
-    greeting = made.hello([made.REF, made.ONE_THREAD])
+    greeting = synth.hello([synth.REF, synth.ONE_THREAD])
     session = Session(greeting)
-    ticks = made.TSC_HZ / 10
+    ticks = synth.TSC_HZ / 10
     half, alone = [int(0.5 * ticks)] * 2, [int(0.3 * ticks), int((0.3 - difference) * ticks)]
-    session.apply(made.frame(greeting, 0, {"ref": [0, 0], "one_thread": [0, 0]}))
-    session.apply(made.frame(greeting, 1, {"ref": half, "one_thread": alone}))
+    session.apply(synth.frame(greeting, 0, {"ref": [0, 0], "one_thread": [0, 0]}))
+    session.apply(synth.frame(greeting, 1, {"ref": half, "one_thread": alone}))
     assert session.suspect_samples == suspects
 
 
@@ -151,12 +151,12 @@ def interval_of_one_core(
     threads: int, ref: list[int], **more: list[int]
 ) -> tuple[Interval, Floats]:
     """A core with `threads` threads, and one interval of 200 M ticks with these counts."""
-    counters = [made.counter(key) for key in ("ref", *more)]
-    greeting = made.hello(counters, threads=threads)
+    counters = [synth.counter(key) for key in ("ref", *more)]
+    greeting = synth.hello(counters, threads=threads)
     session = Session(greeting)
     zero = {key: [0] * threads for key in ("ref", *more)}
-    session.apply(made.frame(greeting, 0, zero))
-    session.apply(made.frame(greeting, 1, {"ref": ref, **more}))
+    session.apply(synth.frame(greeting, 0, zero))
+    session.apply(synth.frame(greeting, 1, {"ref": ref, **more}))
     interval = session.take_interval()
     return interval, interval.split.states[0]
 
@@ -199,13 +199,13 @@ def test_only_neither_and_a_mean_are_known_of_four_threads() -> None:
 
 def test_siblings_read_over_different_spans_have_unknown_states() -> None:
     """One sibling came online in between: its counts are right, but not comparable."""
-    greeting = made.hello([made.REF])
+    greeting = synth.hello([synth.REF])
     session = Session(greeting)
-    ticks = int(made.TSC_HZ / 10)
+    ticks = int(synth.TSC_HZ / 10)
     back = [wire.ROW_SAMPLED, wire.ROW_SAMPLED | wire.ROW_REBASED]
     for seq, flags in enumerate([None, None, back, None]):
         ref = [seq * ticks // 2, seq * ticks // 2]
-        session.apply(made.frame(greeting, seq, {"ref": ref}, flags=flags))
+        session.apply(synth.frame(greeting, seq, {"ref": ref}, flags=flags))
     interval = session.take_interval()
     assert interval.values["util"].tolist() == [0.5, 0.5]
     assert np.isnan(interval.split.states).all()
@@ -215,14 +215,14 @@ def test_siblings_read_over_different_spans_have_unknown_states() -> None:
 
 @pytest.mark.parametrize("key", ["one_thread", "any_thread", "distributed"])
 def test_a_core_without_its_event_has_bounds_and_others_have_states(key: str) -> None:
-    greeting = made.hello([made.REF, made.counter(key, cpus=[0, 2])], cores=2)
+    greeting = synth.hello([synth.REF, synth.counter(key, cpus=[0, 2])], cores=2)
     session = Session(greeting)
-    ticks = int(made.TSC_HZ / 10)
+    ticks = int(synth.TSC_HZ / 10)
     for seq in (0, 1):
         half = seq * ticks // 2
         event = {"one_thread": 0, "any_thread": half, "distributed": half // 2}[key]
-        values: made.Values = {"ref": [half] * 4, key: [event, None, event, None]}
-        session.apply(made.frame(greeting, seq, values))
+        values: synth.Values = {"ref": [half] * 4, key: [event, None, event, None]}
+        session.apply(synth.frame(greeting, seq, values))
     split = session.take_interval().split
     assert split.method == [key.replace("_", "-"), "bounds"]
     assert split.states[0].tolist() == pytest.approx([0.5, 0, 0, 0.5], abs=1e-4)
@@ -230,15 +230,16 @@ def test_a_core_without_its_event_has_bounds_and_others_have_states(key: str) ->
 
 
 TRACED = [
-    made.counter(key, "s", bits=64, scale=1e-9) for key in ("neither_s", "lp0_s", "lp1_s", "both_s")
+    synth.counter(key, "s", bits=64, scale=1e-9)
+    for key in ("neither_s", "lp0_s", "lp1_s", "both_s")
 ]
 
 
 def traced_interval(first_core_ns: list[int], second_core_ns: list[int]) -> Interval:
     """Two cores without counters: ns that each spent in neither, lp0, lp1 and both, in 0.1 s."""
-    busy = made.counter("busy_s", "s", bits=64, scale=1e-9)
-    steal = made.counter("stat_steal_s", "s", bits=64, scale=0.01)
-    greeting = made.hello([busy], cores=2, stat=[steal], core=TRACED)
+    busy = synth.counter("busy_s", "s", bits=64, scale=1e-9)
+    steal = synth.counter("stat_steal_s", "s", bits=64, scale=0.01)
+    greeting = synth.hello([busy], cores=2, stat=[steal], core=TRACED)
     session = Session(greeting)
     keys = [c.key for c in TRACED]
     for seq in (0, 1):
@@ -251,7 +252,7 @@ def traced_interval(first_core_ns: list[int], second_core_ns: list[int]) -> Inte
             for core in (first_core_ns, second_core_ns)
         ]
         values["stat_steal_s"] = [0] * 4
-        session.apply(made.frame(greeting, seq, values))
+        session.apply(synth.frame(greeting, seq, values))
     return session.take_interval()
 
 
@@ -275,8 +276,8 @@ def test_a_core_with_partly_unknown_transitions_has_bounds() -> None:
 
 def test_a_core_that_is_not_in_hello_has_no_traced_states() -> None:
     """Its siblings came online later: no row of the stream belongs to it."""
-    busy = made.counter("busy_s", "s", bits=64, scale=1e-9)
-    greeting = made.hello([busy], cores=2, core=TRACED)
+    busy = synth.counter("busy_s", "s", bits=64, scale=1e-9)
+    greeting = synth.hello([busy], cores=2, core=TRACED)
     first, late = greeting.cores  # CPUs 0 and 2 are siblings, and so are 1 and 3
     for cpu in late:
         greeting.topology[cpu] = wire.Cpu(cpu, False)
@@ -289,7 +290,7 @@ def test_a_core_that_is_not_in_hello_has_no_traced_states() -> None:
         ns = dict(zip((c.key for c in TRACED), (50, 20, 20, 10), strict=True))
         values = {key: [seq * ms * 1_000_000] for key, ms in ns.items()}
         values["busy_s"] = [seq * ms * 1_000_000 for ms in (30, 60, 30, 30)]
-        session.apply(made.frame(greeting, seq, values))
+        session.apply(synth.frame(greeting, seq, values))
     split = session.take_interval().split
     assert session.cores == [first, late]
     assert split.method == ["traced", "bounds"]

@@ -7,13 +7,13 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-import counted
-import made
+import increments
 import numpy as np
 import pytest
-from counted import BASE, ORIGIN, cpufreq, in_ghz, turbo_table
+import synth
 from hypothesis import given
 from hypothesis import strategies as st
+from increments import BASE, ORIGIN, cpufreq, in_ghz, turbo_table
 
 from perfprobe import wire
 from perfprobe.wire import Block
@@ -23,16 +23,16 @@ from perftop.model.turbo import MAX_STEPS, Ceilings, Turbo, valid_tables
 
 # The table of a Xeon Platinum 8160: groups of cores, 24 in all.
 XEON = [(2, 37), (4, 35), (8, 34), (12, 34), (16, 31), (20, 29), (24, 28)]
-SLEEP = made.counter("core_c6")
-S = made.SAMPLE_NS
+SLEEP = synth.counter("core_c6")
+S = synth.SAMPLE_NS
 
 
 def turbo(
     result: Sequence[wire.Turbo], cores: int = 24, threads: int = 1, *, sleep: bool = True,
     cpu: Sequence[wire.Counter] = (), package: Sequence[wire.Counter] = (), **changes: Any,
 ) -> Turbo:  # fmt: skip
-    hello = made.hello(
-        [made.REF, made.CYCLES, *cpu], cores=cores, threads=threads,
+    hello = synth.hello(
+        [synth.REF, synth.CYCLES, *cpu], cores=cores, threads=threads,
         core=[SLEEP] if sleep else [], turbo=list(result), **{"base_hz": BASE, **changes},
     )  # fmt: skip
     if package:
@@ -47,8 +47,8 @@ def ceilings(
 ) -> Ceilings:
     """`awake`: the share of the time, by core, outside deep sleep."""
     if awake is not None:
-        movements["core_c6"] = (1 - np.asarray(awake)) * made.TSC_HZ
-    delta = counted.delta(turbo._counters, movements)
+        movements["core_c6"] = (1 - np.asarray(awake)) * synth.TSC_HZ
+    delta = increments.delta(turbo._counters, movements)
     return turbo.ceilings(delta, np.asarray(util, float), np.ones(len(util), bool))
 
 
@@ -77,14 +77,14 @@ def test_only_deep_sleep_makes_a_core_inactive() -> None:
     ("P", 0x97, 0.2), ("E", 0x97, 0.5), ("L", 0xAA, 0.5), (None, 0xBE, 0.5), (None, 0x5E, 0.2),
 ])  # fmt: skip
 def test_c6_of_small_cores_includes_their_c7(kind: str | None, model: int, awake: float) -> None:
-    plain = made.hello(
-        [made.REF, made.CYCLES], cores=2, threads=1, core=[SLEEP, made.counter("core_c7")],
+    plain = synth.hello(
+        [synth.REF, synth.CYCLES], cores=2, threads=1, core=[SLEEP, synth.counter("core_c7")],
         turbo=[turbo_table([(1, 40), (2, 30)])], base_hz=BASE,
     )  # fmt: skip
     rows = [dataclasses.replace(row, type=kind) for row in plain.topology]
     identity = wire.Identity("GenuineIntel", 6, model)
     result = SampleReader(dataclasses.replace(plain, topology=rows, identity=identity)).turbo
-    slept = {"core_c6": [0.0, 0.5 * made.TSC_HZ], "core_c7": [0.0, 0.3 * made.TSC_HZ]}
+    slept = {"core_c6": [0.0, 0.5 * synth.TSC_HZ], "core_c7": [0.0, 0.3 * synth.TSC_HZ]}
     low = ceilings(result, [1.0, awake], **slept).low_hz
     assert low[0] == pytest.approx(4e9 - awake * 1e9)
 
@@ -161,7 +161,7 @@ def test_a_core_without_data_may_be_active_or_not() -> None:
 
 def test_offline_cores_are_not_active() -> None:
     model = turbo([turbo_table([(1, 40), (2, 30)])], cores=2)
-    delta = counted.delta(model._counters, {"core_c6": [0.0, float("nan")]})
+    delta = increments.delta(model._counters, {"core_c6": [0.0, float("nan")]})
     result = model.ceilings(delta, np.array([1.0, np.nan]), np.array([True, False]))
     assert in_ghz(result.low_hz[:1]) == [4.0]
 
@@ -241,13 +241,13 @@ def test_no_ceiling_exceeds_the_limit_of_all_cores() -> None:
     assert in_ghz(result.low_hz) == in_ghz(result.high_hz) == in_ghz(result.hz) == [3.6, 3.6]
     assert in_ghz(ceilings(model, [1, 1], [1, 1]).low_hz) == [3.5, 3.5]
     exact = wire.Counter("ceiling_hz", "ceiling", "Hz", "made", kind="gauge")
-    greeting = made.hello(cores=2, threads=1, turbo=[cpufreq(40, cpus=[0]), cpufreq(33, cpus=[1])])
+    greeting = synth.hello(cores=2, threads=1, turbo=[cpufreq(40, cpus=[0]), cpufreq(33, cpus=[1])])
     greeting.blocks.append(Block("package", "package", [exact]))
     assert in_ghz(ceilings(SampleReader(greeting).turbo, [1, 1], ceiling_hz=3.8e9).hz) == [3.8, 3.3]
 
 
 def test_the_base_clock_of_one_core_type_is_not_used_for_all() -> None:
-    greeting = made.hello(cores=2, threads=1, turbo=[cpufreq(38)], base_hz=BASE)
+    greeting = synth.hello(cores=2, threads=1, turbo=[cpufreq(38)], base_hz=BASE)
     rows = [
         dataclasses.replace(r, type=kind) for r, kind in zip(greeting.topology, "PE", strict=True)
     ]
@@ -274,7 +274,7 @@ def test_a_table_may_have_any_length() -> None:
 
 def test_exact_ceilings_replace_tables() -> None:
     exact = wire.Counter("ceiling_hz", "ceiling", "Hz", "made", kind="gauge")
-    greeting = made.hello(cores=2, threads=1, turbo=[turbo_table(XEON)])
+    greeting = synth.hello(cores=2, threads=1, turbo=[turbo_table(XEON)])
     greeting.blocks.append(Block("package", "package", [exact]))
     result = ceilings(SampleReader(greeting).turbo, [1, 1], ceiling_hz=3.3e9)
     assert in_ghz(result.low_hz) == in_ghz(result.high_hz) == in_ghz(result.hz) == [3.3, 3.3]
@@ -285,9 +285,9 @@ def test_exact_ceilings_replace_tables() -> None:
 
 def caps_of_interval(*more: wire.Turbo, **movements: Any) -> list[tuple[float, str]]:
     keys = "max_hz", "turbo_disabled", "tdp_base_hz", "turbo_off", "max_perf_pct"
-    gauges = {key: made.gauge(key) for key in keys if key in movements}
-    hello = made.hello(
-        [made.REF, *(gauges[k] for k in keys[:1] if k in gauges)], cores=2, threads=2,
+    gauges = {key: synth.gauge(key) for key in keys if key in movements}
+    hello = synth.hello(
+        [synth.REF, *(gauges[k] for k in keys[:1] if k in gauges)], cores=2, threads=2,
         turbo=[turbo_table([(1, 40), (2, 30)]), *more], base_hz=BASE,
     )  # fmt: skip
     for name, places in (("package", keys[1:3]), ("machine", keys[3:])):
@@ -295,7 +295,7 @@ def caps_of_interval(*more: wire.Turbo, **movements: Any) -> list[tuple[float, s
         if there:
             hello.blocks.append(Block(name, name, there))  # type: ignore[arg-type]
     model = SampleReader(hello).turbo
-    result = model.caps(counted.delta(model._counters, movements))
+    result = model.caps(increments.delta(model._counters, movements))
     names = [
         [*CLOCK_CAPS][by] if hz < np.inf else ""
         for hz, by in zip(result.hz, result.cap_index, strict=True)
@@ -336,13 +336,13 @@ def test_caps_name_the_setting_behind_them() -> None:
 @pytest.mark.parametrize("scope", ["cpu", "core", "package", "machine"])
 def test_counters_of_an_invalid_scope_are_ignored(scope: wire.Scope) -> None:
     keys = "ceiling_hz", "max_hz", "turbo_disabled", "turbo_off", "max_perf_pct", "base_hz"
-    hello = made.hello(
+    hello = synth.hello(
         cores=2, threads=2, packages=[[0, 2], [1, 3]], turbo=[turbo_table([(1, 40)])], base_hz=BASE
     )
-    block = Block("odd", scope, [*map(made.gauge, keys), made.counter("core_c6")])
+    block = Block("odd", scope, [*map(synth.gauge, keys), synth.counter("core_c6")])
     reader = SampleReader(dataclasses.replace(hello, blocks=[*hello.blocks, block]))
     known = reader.counters.columns.keys() & {*keys, "core_c6"}
-    delta = counted.delta(reader.counters, dict.fromkeys(known, 1.0))
+    delta = increments.delta(reader.counters, dict.fromkeys(known, 1.0))
     reader.turbo.ceilings(delta, np.ones(4), np.ones(4, bool))
     caps = reader.turbo.caps(delta)
     named = {

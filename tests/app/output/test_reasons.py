@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import made
 import pytest
-from exported import messages
+import synth
+from exports import messages
 from roots import DATA
 
 from perfprobe import wire
@@ -137,9 +137,9 @@ def test_counters_taken_by_other_programs_have_a_reason() -> None:
 
 @pytest.mark.parametrize("more", [{}, {"stamp": "raw", "tsc_hz": None}])
 def test_a_source_with_few_counters_has_reasons(more: Line) -> None:
-    greeting = made.hello([made.REF], **more)
+    greeting = synth.hello([synth.REF], **more)
     ticks = [{"ref": [seq * 10**8] * len(greeting.topology)} for seq in range(22)]
-    frames = [made.frame(greeting, seq, values) for seq, values in enumerate(ticks)]
+    frames = [synth.frame(greeting, seq, values) for seq, values in enumerate(ticks)]
     assert unexplained([greeting, *frames]) == {}
     (first, *_) = lines([greeting])
     assert first["base_hz"] is None
@@ -148,8 +148,8 @@ def test_a_source_with_few_counters_has_reasons(more: Line) -> None:
 
 def test_the_method_is_known_if_hello_names_none() -> None:
     assert next(lines(messages_of_recording("platinum-8160")))["smt_method"] == "any-thread"
-    assert next(lines([made.hello([made.REF])]))["smt_method"] == "bounds"
-    assert next(lines([made.hello([made.REF], threads=1, cores=2)]))["smt_method"] == "single"
+    assert next(lines([synth.hello([synth.REF])]))["smt_method"] == "bounds"
+    assert next(lines([synth.hello([synth.REF], threads=1, cores=2)]))["smt_method"] == "single"
 
 
 @pytest.mark.parametrize("seconds", [12, OFF_S], ids=["sibling off at the end", "sibling back"])

@@ -7,8 +7,8 @@ import math
 from dataclasses import replace
 from typing import Any
 
-import made
 import pytest
+import synth
 from fakes import Machine, observe
 
 from perfprobe.wire import Cpu
@@ -237,7 +237,7 @@ def test_packages_and_cores_are_named_if_all_their_online_cpus_are_affected() ->
         == "CPUs 0-3"
     )
     assert place_text(machine(1, cores=64, threads=1), range(0, 64, 2), 12) == "32 CPUs 0,2,4,6,8,…"
-    assert place_text(made.topology(4), range(8)) == "package 0"
+    assert place_text(synth.topology(4), range(8)) == "package 0"
 
 
 @pytest.mark.parametrize(("ns", "length_text"), [

@@ -10,13 +10,13 @@ from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any, cast
 
-import made
 import pytest
+import synth
 from examples import output
 from fakes import Machine, observe
 from hypothesis import given
 from hypothesis import strategies as st
-from simulated import messages
+from sim_streams import messages
 
 from perfprobe import wire
 from perftop.base.text import ascii_line
@@ -42,7 +42,7 @@ ROOT = 100
 
 
 def test_unavailable_columns_are_printed_on_request_only() -> None:
-    session = Session(made.hello([made.REF, made.CYCLES]))
+    session = Session(synth.hello([synth.REF, synth.CYCLES]))
     there = [column.key for column in columns(session, None)]
     assert there == ["util", "busy_hz", "net_hz", "halt"]
     assert [column.key for column in columns(session, DEFAULT_COLUMNS)] == [*DEFAULT_COLUMNS]
@@ -358,8 +358,8 @@ def test_phases_begin_when_another_program_runs_most() -> None:
 
 
 def test_a_run_that_starts_idle_has_no_unnamed_phase() -> None:
-    made = moments_at((1, times(sh=0.0)), (2, times(sh=0.5)))
-    assert found_phases(made, Moment(3 * S, None, times(sh=1.0))) == [("sh", 0, 3)]
+    result = moments_at((1, times(sh=0.0)), (2, times(sh=0.5)))
+    assert found_phases(result, Moment(3 * S, None, times(sh=1.0))) == [("sh", 0, 3)]
 
 
 def test_marks_divide_a_run_regardless_of_its_programs() -> None:

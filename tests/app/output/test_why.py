@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from fakes import CpuLoad, Machine
 from fakes import observe as sampled
-from nights import cases_by_day
-from played import session_of
-from truths import PLAYED_S, SMALL, found_episodes, play_episodes
+from nightly import cases_by_day
+from sessions import session_of
+from sim_truth import PLAYED_S, SMALL, found_episodes, play_episodes
 
 from perfprobe.wire import Identity
 from perftop.model.counters import Counters

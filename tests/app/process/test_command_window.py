@@ -8,8 +8,8 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-import made
 import pytest
+import synth
 from fake_ssh import RemoteFeed
 from waiting import until_quiet, until_true
 
@@ -27,12 +27,12 @@ from perftop.process.link import MAX_UNANSWERED, Echo, Link
 SAMPLED, OFFLINE = wire.ROW_SAMPLED, wire.ROW_OFFLINE
 WIDE, ELSEWHERE = SAMPLED | wire.ROW_WIDE, SAMPLED | wire.ROW_ELSEWHERE
 GOOD = [SAMPLED] * 4
-TWO_CORES = made.hello(cores=2)  # CPUs 0 and 2 are siblings, and so are 1 and 3
+TWO_CORES = synth.hello(cores=2)  # CPUs 0 and 2 are siblings, and so are 1 and 3
 VALUES = dict.fromkeys(("ref", "cycles", "instructions"), [0] * 4)
 
 
 def sample(flags: list[int], at_ns: int | None = None, late_ns: int = 0) -> wire.Frame:
-    frame = made.frame(TWO_CORES, 1, VALUES, flags=flags, late_ns=[0, 0, 0, late_ns])
+    frame = synth.frame(TWO_CORES, 1, VALUES, flags=flags, late_ns=[0, 0, 0, late_ns])
     return wire.Frame(1, raw_ns() if at_ns is None else at_ns, frame.blocks)
 
 
@@ -43,7 +43,7 @@ async def window_around(
     """A window around a job that has not started."""
     with Job(argv) as job:
         bracket = CommandWindow(job)
-        bracket.begin(made.hello(cores=2, **changes))
+        bracket.begin(synth.hello(cores=2, **changes))
         yield bracket, job
 
 
@@ -212,14 +212,14 @@ async def test_a_command_killed_before_its_start_has_a_status() -> None:
 
 # --- a remote machine with another clock: only order and lengths count
 
-REMOTE_HELLO = made.hello(cores=2, boot_id="another")
+REMOTE_HELLO = synth.hello(cores=2, boot_id="another")
 REMOTE_NS = 5 * 10**15
 """The remote clock, which is far from the local one."""
 MS = 1_000_000
 
 
 def remote_sample(ms: int) -> wire.Frame:
-    frame = made.frame(REMOTE_HELLO, 1, VALUES, flags=GOOD)
+    frame = synth.frame(REMOTE_HELLO, 1, VALUES, flags=GOOD)
     return wire.Frame(1, REMOTE_NS + ms * MS, frame.blocks)
 
 

@@ -9,9 +9,9 @@ from math import isnan
 from pathlib import Path
 
 import fake_ssh
-import made
 import numpy as np
 import pytest
+import synth
 import waiting
 from fake_ssh import RemoteFeed
 
@@ -25,7 +25,7 @@ from perftop.process.streams import open_stream
 from perftop.session.session import Session
 
 OS = ("stream", "--source", "os", "--sample", "0.05")
-HELLO = dataclasses.replace(made.hello([made.REF]), boot_id="b", raw_ns=10**9)
+HELLO = dataclasses.replace(synth.hello([synth.REF]), boot_id="b", raw_ns=10**9)
 
 
 @pytest.fixture
@@ -309,7 +309,7 @@ def test_a_suspend_during_the_gap_moves_the_wall_time() -> None:
         HELLO, raw_ns=HELLO.raw_ns + 10**9, wall_ns=HELLO.wall_ns + 61 * 10**9
     )
     joined.gap(late, "why")
-    frame = dataclasses.replace(made.frame(HELLO, 1, {"ref": [1, 1]}), time_ns=late.raw_ns + 1)
+    frame = dataclasses.replace(synth.frame(HELLO, 1, {"ref": [1, 1]}), time_ns=late.raw_ns + 1)
     (report,) = joined.frames([frame])
     assert isinstance(report, wire.Frame)
     assert report.records["asleep_ns"] == 60 * 10**9
@@ -320,7 +320,7 @@ def test_integers_from_outside_fit_into_a_message() -> None:
     wild = wire.Note("hotplug", 5, data={"cpu": [1], "online": False})
     strange = wire.Note("hotplug", 5, data={"cpu": 10**12, "online": False})
     most = 2**64 - 1
-    frame = dataclasses.replace(made.frame(HELLO, 1, {"ref": [1, 1]}), seq=most, lost=most)
+    frame = dataclasses.replace(synth.frame(HELLO, 1, {"ref": [1, 1]}), seq=most, lost=most)
     assert len(list(joined.frames([wild, strange, frame]))) == 3
     later = dataclasses.replace(HELLO, raw_ns=frame.time_ns + 10**9)
     joined.gap(later, "why")

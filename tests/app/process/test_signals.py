@@ -19,7 +19,7 @@ from typing import TextIO
 
 import pytest
 from command import python, started_process
-from nights import cases_by_day
+from nightly import cases_by_day
 from waiting import MAX_WAIT_S, wait_for
 
 from perftop.process import signals

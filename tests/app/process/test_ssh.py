@@ -19,7 +19,7 @@ import pytest
 from command import lines, run, run_in_process
 from hypothesis import given
 from hypothesis import strategies as st
-from nights import cases_by_day
+from nightly import cases_by_day
 from waiting import MAX_WAIT_S, wait_for
 
 from perftop.base.errors import Failed

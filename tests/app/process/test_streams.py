@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
-import made
 import pytest
+import synth
 from fakes import Feed, Machine
 from waiting import MAX_WAIT_S, until_true
 
@@ -32,9 +32,9 @@ from perftop.base.errors import Failed
 from perftop.process import launch, link, streams
 from perftop.process.streams import Member, Stream, listen
 
-GREETING = made.hello([made.REF])
+GREETING = synth.hello([synth.REF])
 GOOD = wire.encode(GREETING) + b"".join(
-    wire.encode(made.frame(GREETING, seq, {"ref": [seq, seq]})) for seq in range(3)
+    wire.encode(synth.frame(GREETING, seq, {"ref": [seq, seq]})) for seq in range(3)
 )
 
 
@@ -334,7 +334,7 @@ for at in range(3, 43):
     os.write(1, frames[at])
     time.sleep(0.01)
 """
-FRAMES = [wire.encode(made.frame(GREETING, seq, {"ref": [seq, seq]})) for seq in range(3 + 40)]
+FRAMES = [wire.encode(synth.frame(GREETING, seq, {"ref": [seq, seq]})) for seq in range(3 + 40)]
 
 
 async def test_a_resting_reader_reads_rarely_and_loses_nothing() -> None:

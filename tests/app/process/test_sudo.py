@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from nights import cases_by_day
+from nightly import cases_by_day
 from waiting import MAX_WAIT_S
 
 import perfprobe

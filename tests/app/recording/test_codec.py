@@ -8,8 +8,8 @@ from contextlib import suppress
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pieces import FOUND, HELLO, record_pieces
-from simulated import messages
+from recording_pieces import FOUND, HELLO, record_pieces
+from sim_streams import messages
 
 from perfprobe import wire
 from perftop.session.packing import BLOCK_MESSAGES, Reader

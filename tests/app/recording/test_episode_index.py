@@ -11,11 +11,11 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
-from exported import export, hello, messages, record
+from exports import export, hello, messages, record
 from hypothesis import given
 from hypothesis import strategies as st
-from nights import cases_by_day
-from taped import passed_bytes
+from nightly import cases_by_day
+from recording_files import passed_bytes
 
 from perfprobe import wire
 from perftop.base.errors import Failed

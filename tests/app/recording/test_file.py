@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from pieces import FOUND, HELLO, Pieces, record_pieces, unpacked_message
+from recording_pieces import FOUND, HELLO, Pieces, record_pieces, unpacked_message
 from roots import DATA
 
 from perfprobe import wire

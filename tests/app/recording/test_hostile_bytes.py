@@ -13,14 +13,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import exported
-import made
+import exports
 import msgpack
 import numpy as np
 import pytest
-from nights import cases_by_day
-from pieces import FOUND, HELLO, record_pieces
-from played import TICKS
+import synth
+from nightly import cases_by_day
+from recording_pieces import FOUND, HELLO, record_pieces
+from sessions import TICKS
 from waiting import MAX_WAIT_S
 
 from perfprobe import wire
@@ -28,15 +28,15 @@ from perftop.session.packing import Layouts, Packer, Reader
 from perftop.session.session import Session
 from perftop.verbs.recordings import FORMS
 
-FOUR_THREADS = made.hello(
-    [made.REF, made.counter("any_thread")], threads=4, cores=1,
+FOUR_THREADS = synth.hello(
+    [synth.REF, synth.counter("any_thread")], threads=4, cores=1,
     multipliers=[wire.Multiplier("any_thread", 1.0, "made")],
 )  # fmt: skip
 
 
 def frame(seq: int, share: float = 0.5, **more: Any) -> wire.Frame:
     moved = int(seq * TICKS * share)
-    report = made.frame(FOUR_THREADS, seq, {"ref": [moved] * 4, "any_thread": [2 * moved] * 4})
+    report = synth.frame(FOUR_THREADS, seq, {"ref": [moved] * 4, "any_thread": [2 * moved] * 4})
     return dataclasses.replace(report, **more)
 
 
@@ -75,7 +75,7 @@ def test_an_unread_core_is_not_used_for_calibration() -> None:
 @pytest.mark.parametrize("scope", ["core", "package"])
 def test_a_block_without_rows_is_unknown(scope: wire.Scope) -> None:
     """The CPUs of the package are unknown, and so is its power."""
-    counters = [made.counter("energy_j", "J"), made.counter("temperature_c", "°C")]
+    counters = [synth.counter("energy_j", "J"), synth.counter("temperature_c", "°C")]
     blocks = [*FOUR_THREADS.blocks, wire.Block("more", scope, counters)]
     hello = dataclasses.replace(FOUR_THREADS, blocks=blocks, cores=[], packages=[])
     session = Session(hello)
@@ -92,8 +92,8 @@ def test_rows_of_hotplug_notes_are_validated(tmp_path: Path, row: object, form: 
     results: list[wire.Message] = [FOUR_THREADS]
     for seq in range(4):
         data = {"cpu": 1, "online": bool(seq % 2), "row": row}
-        results += [frame(seq), wire.Note("hotplug", seq * made.SAMPLE_NS, data=data)]
-    assert exported.export(exported.record(tmp_path / "recording", results), form)
+        results += [frame(seq), wire.Note("hotplug", seq * synth.SAMPLE_NS, data=data)]
+    assert exports.export(exports.record(tmp_path / "recording", results), form)
 
 
 # --- bytes that exhaust memory or time
@@ -141,12 +141,12 @@ def map_of(value: bytes) -> bytes:
 
 def frames_of_forms(count: int) -> bytes:
     """Frames with different sets of blocks, as large as hello allows."""
-    counter = made.counter("many")
+    counter = synth.counter("many")
     blocks = [
         wire.Block("cpu" if i == 0 else f"b{i}", "cpu", [counter] * (100 if i else 1))
         for i in range(9)
     ]
-    hello = made.hello(threads=1, cores=1024)
+    hello = synth.hello(threads=1, cores=1024)
     hello = wire.Hello(**{**{f: getattr(hello, f) for f in hello.__match_args__}, "blocks": blocks})
     out = wire.encode(hello)
     for i in range(1, count + 1):

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import simulated
+import sim_streams
 from fakes import Machine
-from made import SAMPLE_NS
-from nights import cases_by_day
-from played import session_of
-from taped import write_recording
+from nightly import cases_by_day
+from recording_files import write_recording
+from sessions import session_of
+from synth import SAMPLE_NS
 
 from perfprobe import wire
 from perftop.model.kinds import Episode
@@ -30,7 +30,7 @@ CERTAIN_NS = 20 * S
 
 
 def simulated_messages(scenario: str, seconds: int) -> tuple[wire.Hello, Sequence[TimedMessage]]:
-    return simulated.messages(f"sim:{scenario},cpus=4,seed=3", 10 * seconds)
+    return sim_streams.messages(f"sim:{scenario},cpus=4,seed=3", 10 * seconds)
 
 
 def test_a_cpu_that_went_offline_long_before_is_offline(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 from pathlib import Path
 
-import made
 import pytest
+import synth
 
 from perfprobe import wire
 from perfprobe.sources.sim.source import open_sim
@@ -25,9 +25,9 @@ from perftop.recording.ring import KEPT_DIRECTORY, Ring
 from perftop.session.session import Session
 
 S = 1_000_000_000
-SAMPLE = made.SAMPLE_NS
+SAMPLE = synth.SAMPLE_NS
 LENGTH, PART = 60 * S, 2 * S
-HELLO = made.hello([made.REF])
+HELLO = synth.hello([synth.REF])
 ROOM = 10**9
 
 
@@ -38,7 +38,7 @@ def ring(path: Path, room: int = ROOM) -> Ring:
 def feed(box: Ring, since: int, until: int) -> None:
     """Records frames of these seconds."""
     for seq in range(since * S // SAMPLE, until * S // SAMPLE):
-        box.write(made.frame(HELLO, seq, {"ref": [seq, seq]}))
+        box.write(synth.frame(HELLO, seq, {"ref": [seq, seq]}))
 
 
 def times(path: Path) -> list[int]:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 from fakes import Machine
-from made import SAMPLE_NS
-from playing import Run, running_app
-from taped import read_messages
+from played_apps import Run, running_app
+from recording_files import read_messages
+from synth import SAMPLE_NS
 from textual.pilot import Pilot
 from waiting import until_true, wait_for
 

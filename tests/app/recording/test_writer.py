@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import made
 import pytest
-import simulated
+import sim_streams
+import synth
 from command import argv, python, run_in_process
-from nights import cases_by_day
+from nightly import cases_by_day
 from waiting import MAX_WAIT_S, wait_for
 
 from perfprobe import wire
@@ -126,7 +126,7 @@ def test_existing_files_are_replaced_with_force_only(tmp_path: Path) -> None:
     assert (result.returncode, result.stderr) == (
         1, f"perftop: {path} exists already; --force replaces it\n")  # fmt: skip
     with pytest.raises(Failed, match="exists already"):
-        Writer(path, made.hello([made.REF]))
+        Writer(path, synth.hello([synth.REF]))
     assert path.read_text() == "precious"
     path.chmod(0o644)
     assert (
@@ -290,10 +290,10 @@ def test_sizes_have_units(count: int, text: str) -> None:
 
 @pytest.mark.parametrize(("ns", "text"), [(999_998_700, "1.0 s"), (2_100_000_900, "2.1 s")])
 def test_lengths_are_rounded_to_tenths_of_a_second(tmp_path: Path, ns: int, text: str) -> None:
-    hello = made.hello([made.REF])
+    hello = synth.hello([synth.REF])
     writer = Writer(tmp_path / "a", hello)
     for seq, time_ns in enumerate((10**9, 10**9 + ns)):
-        frame = made.frame(hello, seq, {"ref": [0] * len(hello.topology)})
+        frame = synth.frame(hello, seq, {"ref": [0] * len(hello.topology)})
         writer.write(dataclasses.replace(frame, time_ns=time_ns))
     writer.end()
     assert writer.extent.startswith(f"{text}, 2 frames, ")
@@ -302,7 +302,7 @@ def test_lengths_are_rounded_to_tenths_of_a_second(tmp_path: Path, ns: int, text
 def test_a_recording_killed_while_packing_loses_no_sample(tmp_path: Path) -> None:
     """Packed messages replace unpacked ones: any intermediate state of the file has all samples
     once, except for the message being replaced."""
-    hello, messages = simulated.messages("sim:smt-mix,cpus=4", BLOCK_MESSAGES + 8)
+    hello, messages = sim_streams.messages("sim:smt-mix,cpus=4", BLOCK_MESSAGES + 8)
     path = tmp_path / "a"
     writer = Writer(path, hello)
     for message in messages[: BLOCK_MESSAGES + 7]:

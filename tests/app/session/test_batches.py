@@ -14,9 +14,9 @@ from calls import count_calls
 from disturbances import with_disturbances
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from played import session_of
-from simulated import SAMPLE_NS, bin_edges, messages
-from simulated import messages as simulated
+from sessions import session_of
+from sim_streams import SAMPLE_NS, bin_edges, messages
+from sim_streams import messages as simulated
 
 from perfprobe import wire
 from perftop.detect.turbo_drops import TurboDrops

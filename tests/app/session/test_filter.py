@@ -6,9 +6,9 @@ import dataclasses
 from typing import Any
 
 import fakes
-import made
 import numpy as np
 import pytest
+import synth
 from fakes import CpuLoad, Machine
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,7 +28,7 @@ NAMES = ["nginx", "Web Content", "kworker/2:1", "4242", "postgres", "nginx", "of
 def machine() -> Machine:
     """Four cores of two CPUs, n and n + 4, in two packages; each id is a different function of the
     core. The counters of core 3 are implausible."""
-    plain = made.topology(4, 2)
+    plain = synth.topology(4, 2)
     rows = [
         dataclasses.replace(
             row, package=n // 2, die=n % 2, core=n % 2 + 2, l3=n, node=1 - n // 2, type="PE"[n // 2]
@@ -210,7 +210,7 @@ def test_offline_cpus_match_from_their_hotplug_note_on() -> None:
 
 def test_a_new_core_is_unknown_in_earlier_intervals() -> None:
     """An older interval also does not know the positions of its cores among the current ones."""
-    rows = made.topology(3, 1)
+    rows = synth.topology(3, 1)
     rows[1] = Cpu(1, online=False)
     three = Machine(3, 1, loads={1: CpuLoad(alone=0.0)}, changes={"topology": rows})
     three.hello = dataclasses.replace(three.hello, cores=[[0], [2]])
@@ -244,7 +244,7 @@ def test_an_invalid_topology_row_is_ignored() -> None:
 
 
 def test_a_kernel_without_topology_has_no_packages_and_cores() -> None:
-    rows = [dataclasses.replace(row, core=None, package=None) for row in made.topology(2, 1)]
+    rows = [dataclasses.replace(row, core=None, package=None) for row in synth.topology(2, 1)]
     observed = fakes.observe(Machine(cores=2, threads=1, changes={"topology": rows}))
     assert cpus("core:0-9", *observed) == cpus("type:E", *observed) == ""
     assert cpus("!type:E", *observed) == "0-1"

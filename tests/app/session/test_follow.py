@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
-import made
 import pytest
-from simulated import messages
+import synth
+from sim_streams import messages
 
 from perfprobe import wire
 from perftop.model.kinds import Episode
@@ -16,7 +16,7 @@ from perftop.session.follow import Follower
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 
-HELLO = made.hello([made.REF])
+HELLO = synth.hello([synth.REF])
 MS = 1_000_000
 
 
@@ -59,7 +59,7 @@ class Log(Follower):
 
 def frames(*times_ms: float) -> Iterator[wire.Frame]:
     for seq, ms in enumerate(times_ms):
-        blocks = made.frame(HELLO, seq, {"ref": [seq, seq]}).blocks
+        blocks = synth.frame(HELLO, seq, {"ref": [seq, seq]}).blocks
         yield wire.Frame(seq, round(ms * MS), blocks)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import made
 import numpy as np
 import pytest
+import synth
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,8 +20,10 @@ WORD = st.one_of(
     st.integers(0, 2**64 - 1),
     st.sampled_from([0, 1, 127, 128, 2**15, 2**31 - 1, 2**31, 2**32, 2**63 - 1, 2**63, 2**64 - 1]),
 )
-HELLO = made.hello(
-    cores=2, stat=[made.counter("stat_user_s", "s", columns=65)], core=[made.counter("both_s", "s")]
+HELLO = synth.hello(
+    cores=2,
+    stat=[synth.counter("stat_user_s", "s", columns=65)],
+    core=[synth.counter("both_s", "s")],
 )
 HELLO.blocks.append(Block("nothing", "machine", []))
 LAYOUTS = Layouts(HELLO)
@@ -114,7 +116,7 @@ def test_an_unchanged_frame_is_small() -> None:
 
 def frame_with_values(values: dict[str, list[int]], **more: Any) -> Frame:
     blocks = {
-        block.name: made.rows(block, HELLO.rows(block.scope), values, [0] * 4)
+        block.name: synth.rows(block, HELLO.rows(block.scope), values, [0] * 4)
         for block in HELLO.blocks
         if block.name in {"cpu", "core"}
     }
@@ -129,7 +131,7 @@ def test_records_can_be_read_alone() -> None:
 
 def test_the_number_of_cached_layouts_is_limited() -> None:
     """A stream can omit blocks in more combinations than are worth caching."""
-    counters = [made.counter("a")]
+    counters = [synth.counter("a")]
     blocks = [Block(f"b{i}", "machine", counters) for i in range(8)]
     hello = dataclasses.replace(HELLO, blocks=blocks)
     layouts = Layouts(hello)
@@ -137,7 +139,7 @@ def test_the_number_of_cached_layouts_is_limited() -> None:
     sizes = []
     for mask in range(256):
         rows = {
-            block.name: made.rows(block, 1, {"a": [mask]}, [mask])
+            block.name: synth.rows(block, 1, {"a": [mask]}, [mask])
             for i, block in enumerate(blocks)
             if mask >> i & 1
         }

@@ -8,14 +8,14 @@ import tracemalloc
 from collections.abc import Sequence
 from dataclasses import replace
 
-import made
 import numpy as np
 import pytest
-import simulated
+import sim_streams
+import synth
 from fakes import CpuLoad, Machine
-from made import SAMPLE_NS
-from played import TICKS, session_of
-from simulated import bin_edges
+from sessions import TICKS, session_of
+from sim_streams import bin_edges
+from synth import SAMPLE_NS
 
 from perfprobe import wire
 from perftop.model.numbers import METRICS
@@ -44,15 +44,15 @@ def bins(first: int, last: int, step: int = 1) -> np.ndarray:
 def shares(*utils: Sequence[float | None], stamps: Sequence[int] | None = None) -> History:
     """Returns the shares of CPUs with this utilisation in each sample; None: not read."""
     cpus = len(utils[0])
-    hello = made.hello([made.REF, made.CYCLES], cores=cpus, threads=1)
+    hello = synth.hello([synth.REF, synth.CYCLES], cores=cpus, threads=1)
     ref = [0.0] * cpus
-    messages = [made.frame(hello, 0, {"ref": [0] * cpus, "cycles": [0] * cpus})]
+    messages = [synth.frame(hello, 0, {"ref": [0] * cpus, "cycles": [0] * cpus})]
     for i, sample in enumerate(utils):
         seq = i + 1 if stamps is None else stamps[i]
         ref = [r + (util or 0.0) * TICKS for r, util in zip(ref, sample, strict=True)]
         counts: list[int | None] = [int(r) for r in ref]
         flags = [0 if util is None else wire.ROW_SAMPLED for util in sample]
-        messages.append(made.frame(hello, seq, {"ref": counts, "cycles": counts}, flags=flags))
+        messages.append(synth.frame(hello, seq, {"ref": counts, "cycles": counts}, flags=flags))
     return recorded_history(hello, messages)
 
 
@@ -94,13 +94,13 @@ def test_unknown_values_are_not_zero() -> None:
 
 
 def test_a_sample_with_an_unknown_part_has_no_ratio() -> None:
-    hello = made.hello([made.REF, made.CYCLES], threads=1)
-    samples: list[made.Values] = [
+    hello = synth.hello([synth.REF, synth.CYCLES], threads=1)
+    samples: list[synth.Values] = [
         {"ref": [None if seq == 2 else seq * TICKS // 2], "cycles": [seq * TICKS]}
         for seq in range(5)
     ]
     history = recorded_history(
-        hello, [made.frame(hello, seq, values) for seq, values in enumerate(samples)]
+        hello, [synth.frame(hello, seq, values) for seq, values in enumerate(samples)]
     )
     result = history.field("busy_hz", [0], bins(0, 4))[:, 0]
     np.testing.assert_allclose(result, [4e9, NAN, NAN, 4e9])
@@ -125,7 +125,7 @@ def test_an_empty_history_has_no_values() -> None:
 @pytest.mark.parametrize("before_ns", [0, 1])
 def test_bins_read_one_by_one_equal_those_read_together(before_ns: int) -> None:
     """Edges are at the ends of samples or just before them, anywhere in chunks."""
-    hello, messages = simulated.messages("sim:smt-mix,cpus=4", 120)
+    hello, messages = sim_streams.messages("sim:smt-mix,cpus=4", 120)
     session = Session(hello, history := History(hello))
     for message in messages:
         session.apply(message)
@@ -139,7 +139,7 @@ def test_bins_read_one_by_one_equal_those_read_together(before_ns: int) -> None:
 @pytest.mark.parametrize("scenario", ["smt-mix", "halts", "turbo-drop"])
 def test_bins_equal_the_intervals_of_the_session(scenario: str) -> None:
     """Metrics, states and ceilings are compared."""
-    hello, messages = simulated.messages(f"sim:{scenario},cpus=8,seed=2", 160)
+    hello, messages = sim_streams.messages(f"sim:{scenario},cpus=8,seed=2", 160)
     session = Session(hello, history := History(hello))
     live, ends = [], []
     for _ in session.play(messages):
@@ -182,12 +182,12 @@ def test_cores_are_found_by_their_cpus() -> None:
 
 def test_states_of_a_bin_are_weighted_by_the_spans_of_samples() -> None:
     """An interrupted read makes the next sample twice as long."""
-    counters = [made.REF, made.counter("one_thread", "1")]
-    hello = made.hello(counters, cores=1)
+    counters = [synth.REF, synth.counter("one_thread", "1")]
+    hello = synth.hello(counters, cores=1)
     wide = wire.ROW_SAMPLED | wire.ROW_WIDE
     ref, flags = [0, 0, 0, 1], [[1, 1], [1, 1], [wide, 1], [1, 1]]
     messages = [
-        made.frame(hello, seq, {"ref": [r * TICKS, 0], "one_thread": [r * TICKS, 0]}, flags=f)
+        synth.frame(hello, seq, {"ref": [r * TICKS, 0], "one_thread": [r * TICKS, 0]}, flags=f)
         for seq, (r, f) in enumerate(zip(ref, flags, strict=True))
     ]
     history = recorded_history(hello, messages)
@@ -224,10 +224,10 @@ def test_states_are_unknown_without_a_counter() -> None:
 
 
 def test_cores_of_four_threads_have_one_state() -> None:
-    counters = [made.REF, made.counter("any_thread", "1")]
-    hello = made.hello(counters, cores=1, threads=4)
+    counters = [synth.REF, synth.counter("any_thread", "1")]
+    hello = synth.hello(counters, cores=1, threads=4)
     messages = [
-        made.frame(
+        synth.frame(
             hello, seq,
             {"ref": [seq * TICKS // 4] * 4, "any_thread": [seq * TICKS // 2] * 4},
         )
@@ -241,7 +241,7 @@ def test_cores_of_four_threads_have_one_state() -> None:
 
 
 def test_frames_are_returned_unchanged() -> None:
-    hello, messages = simulated.messages("sim:hotplug,cpus=6,seed=2", 230)
+    hello, messages = sim_streams.messages("sim:hotplug,cpus=6,seed=2", 230)
     history = recorded_history(hello, messages)
     assert list(history.frames(0, 1 << 62)) == [*messages]
     first, last = 91, 140  # the bin extends across the end of a chunk
@@ -284,7 +284,7 @@ def test_frames_that_go_back_in_time_are_not_stored() -> None:
 def test_the_oldest_samples_are_dropped_first_and_the_memory_use_is_as_reported(
     cpus: int, samples: int, budget: int
 ) -> None:
-    hello, messages = simulated.messages(f"sim:smt-mix,cpus={cpus},seed=2", samples)
+    hello, messages = sim_streams.messages(f"sim:smt-mix,cpus={cpus},seed=2", samples)
     given = [message for message in messages if isinstance(message, wire.Frame)]
     reader = SampleReader(hello)
     list(reader.batches(given[:3]))  # memory of the reader itself exists before
@@ -329,7 +329,7 @@ def with_bins(
     cpus: int, samples: int, scenario: str, bins: int
 ) -> tuple[History, Times, list[Interval]]:
     """A history, the edges of its last bins of 2 s, and the intervals that end there."""
-    hello, messages = simulated.messages(f"sim:{scenario},cpus={cpus},seed=2", samples)
+    hello, messages = sim_streams.messages(f"sim:{scenario},cpus={cpus},seed=2", samples)
     session = session_of(Session(hello, History(hello)), messages)
     end_ns, span_ns = session.now_ns, 20 * SAMPLE_NS
     ends = np.arange(end_ns - bins * span_ns, end_ns + 1, span_ns, dtype=np.int64)
@@ -356,7 +356,7 @@ def test_traffic_of_packages_is_in_the_history() -> None:
 
 
 def test_memory_channels_are_added() -> None:
-    hello, messages = simulated.messages("sim:memory,cpus=4,seed=2", 60)
+    hello, messages = sim_streams.messages("sim:memory,cpus=4,seed=2", 60)
     block = next(b for b in hello.blocks if any(c.key == "memory_read_bytes" for c in b.counters))
     index = [c.key for c in block.counters].index("memory_read_bytes")
     read, write = block.counters[index : index + 2]

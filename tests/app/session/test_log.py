@@ -8,14 +8,14 @@ import io
 from collections.abc import AsyncIterator, Iterator
 from unittest.mock import Mock
 
-import made
 import numpy as np
 import pytest
+import synth
 from calls import count_calls
-from exported import hello as greeting
-from exported import messages
-from played import TICKS
-from simulated import SAMPLE_NS
+from exports import hello as greeting
+from exports import messages
+from sessions import TICKS
+from sim_streams import SAMPLE_NS
 
 from perfprobe import wire
 from perftop import cli
@@ -35,7 +35,7 @@ from perftop.verbs.stat import Stat
 
 
 def test_several_readers_get_all_episodes() -> None:
-    session = Session(made.hello([made.REF], cores=2, threads=1))
+    session = Session(synth.hello([synth.REF], cores=2, threads=1))
     read_often: list[Episode] = []
     cursor = 0
     for seq in range(12):
@@ -53,7 +53,7 @@ def test_several_readers_get_all_episodes() -> None:
 
 
 def test_a_late_reader_gets_the_newest_episodes() -> None:
-    session = Session(made.hello([made.REF], threads=1))
+    session = Session(synth.hello([synth.REF], threads=1))
     for ns in range(3 * MAX_ENDED):
         session.apply(wire.Note("hotplug", ns, data={"cpu": 0, "online": ns % 2 == 1}))
     news, cursor = session.log.since(MAX_ENDED // 2)
@@ -93,18 +93,18 @@ def test_the_cost_of_an_episode_does_not_depend_on_their_number(source: str) -> 
 
 def test_only_marks_of_users_are_numbered() -> None:
     """Runs and suspends of the machine have automatic marks."""
-    hello = made.hello()
+    hello = synth.hello()
     session = Session(hello, History(hello))
     values = {key: [0, 0] for key in ("ref", "cycles", "instructions")}
     for seq, asleep_ns in enumerate((0, 60 * 10**9)):
         records = {"asleep_ns": asleep_ns}
-        session.apply(made.frame(hello, seq, values, records=records))
-    session.apply(wire.Note("run-start", made.SAMPLE_NS, "recorder", {"argv": ["make", "-j"]}))
-    session.apply(wire.Note("run-end", made.SAMPLE_NS, "recorder", {"status": 2}))
+        session.apply(synth.frame(hello, seq, values, records=records))
+    session.apply(wire.Note("run-start", synth.SAMPLE_NS, "recorder", {"argv": ["make", "-j"]}))
+    session.apply(wire.Note("run-end", synth.SAMPLE_NS, "recorder", {"status": 2}))
     labels = [str(mark.evidence["label"]) for mark in session.marks]
     assert labels == ["was suspended for 1 min 00 s", "run: make -j", "run ended: status 2"]
     assert next_mark_label(session.marks) == "mark 1"
-    session.apply(wire.Note("mark", made.SAMPLE_NS, "user", {"label": "here"}))
+    session.apply(wire.Note("mark", synth.SAMPLE_NS, "user", {"label": "here"}))
     assert next_mark_label(session.marks) == "mark 2"
 
 
@@ -121,8 +121,8 @@ def test_the_worst_of_several_episodes_is_the_costliest() -> None:
 # --- a wrongly settled factor that changes later
 
 
-HELLO = made.hello(
-    [made.REF, made.CYCLES, made.ONE_THREAD],
+HELLO = synth.hello(
+    [synth.REF, synth.CYCLES, synth.ONE_THREAD],
     smt_methods=["one-thread"],
     multipliers=[wire.Multiplier("one_thread", k, "made") for k in (96.0, 24.0)],
 )
@@ -138,7 +138,7 @@ def frames(spans: list[tuple[float, int]]) -> list[wire.Frame]:
             ref += TICKS // 2
             one += TICKS / 2 / k
             values = {"ref": [ref, 0], "cycles": [ref, 0], "one_thread": [int(one), 0]}
-            results.append(made.frame(HELLO, len(results), values))
+            results.append(synth.frame(HELLO, len(results), values))
     return results
 
 

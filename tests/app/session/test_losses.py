@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from truths import PLAYED_S, SMALL, found_episodes
+from sim_truth import PLAYED_S, SMALL, found_episodes
 
 from perftop.model.evaluation import LOSS_PARTS, Lost
 from perftop.model.kinds import STEAL_CAUSE, Episode

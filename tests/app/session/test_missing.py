@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-import made
-from made import counter, frame
-from played import TICKS, play
+import synth
+from sessions import TICKS, play
+from synth import counter, frame
 
 from perfprobe import wire
 from perftop.output import stat_lines
@@ -20,12 +20,12 @@ def test_unknown_states_have_a_reason() -> None:
         result: dict[str, object] = json.loads(json.dumps(line))["cores"][0]
         return result
 
-    counters = [made.REF, counter("any_thread", "1")]
+    counters = [synth.REF, counter("any_thread", "1")]
     samples = [{"ref": [seq] * 4, "any_thread": [seq] * 4} for seq in range(3)]
-    many = core_states(play(made.hello(counters, threads=4), *samples))
+    many = core_states(play(synth.hello(counters, threads=4), *samples))
     assert many["why"] == {"smt": "only neither is known of cores with more than two threads"}
 
-    two = made.hello([made.REF, counter("one_thread", "1")])
+    two = synth.hello([synth.REF, counter("one_thread", "1")])
     came = Session(two)
     for seq in range(3):
         values = {"ref": [seq, None if seq < 2 else seq], "one_thread": [0, None if seq < 2 else 0]}
@@ -43,7 +43,7 @@ def test_unknown_states_have_a_reason() -> None:
 def reason_with_offline_cpu(ref: int) -> dict[str, str]:
     """Reason for the unknown states of a core whose first CPU is off; the second counts `ref`
     reference cycles a sample."""
-    greeting = made.hello([made.REF])
+    greeting = synth.hello([synth.REF])
     session = play(greeting, {"ref": [0, 0]})
     session.apply(wire.Note("hotplug", 1, data={"cpu": 0, "online": False}))
     for seq in (1, 2):
@@ -57,19 +57,19 @@ def test_the_reason_is_that_of_the_online_cpu() -> None:
     why = "ref: ran faster than the TSC"
     assert reason_with_offline_cpu(fast) == {"smt": why, "active_threads": why}
     assert reason_with_offline_cpu(TICKS // 2) == {}
-    unread = made.hello([made.REF])
+    unread = synth.hello([synth.REF])
     session = play(unread, {"ref": [0, None]})
     flags = [wire.ROW_SAMPLED, 0]
     session.apply(frame(unread, 1, {"ref": [fast, None]}, flags=flags))
-    session.apply(wire.Note("hotplug", made.SAMPLE_NS + 1, data={"cpu": 0, "online": False}))
+    session.apply(wire.Note("hotplug", synth.SAMPLE_NS + 1, data={"cpu": 0, "online": False}))
     report = why_no_states(session, session.take_interval(), 0)
     assert report == {"smt": UNREAD_REASON, "active_threads": UNREAD_REASON}
 
 
 def test_the_reason_of_an_offline_core_is_that_it_is_off() -> None:
-    session = play(made.hello([made.REF]), {"ref": [0, 0]}, {"ref": [3 * TICKS, 3 * TICKS]})
+    session = play(synth.hello([synth.REF]), {"ref": [0, 0]}, {"ref": [3 * TICKS, 3 * TICKS]})
     for cpu in (0, 1):
-        note = wire.Note("hotplug", made.SAMPLE_NS + 1, data={"cpu": cpu, "online": False})
+        note = wire.Note("hotplug", synth.SAMPLE_NS + 1, data={"cpu": cpu, "online": False})
         session.apply(note)
     why = why_no_states(session, session.take_interval(), 0)
     assert why.keys() == {"smt", "smt_method", "active_threads"}

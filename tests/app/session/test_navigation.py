@@ -10,8 +10,8 @@ import pytest
 from fakes import Machine, played_core
 from hypothesis import given
 from hypothesis import strategies as st
-from made import SAMPLE_NS
-from played import session_of
+from sessions import session_of
+from synth import SAMPLE_NS
 
 from perftop.model.kinds import Episode
 from perftop.session import selection

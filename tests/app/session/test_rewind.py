@@ -7,13 +7,13 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-import made
 import numpy as np
 import pytest
-import simulated
-from made import SAMPLE_NS, counter
-from nights import cases_by_day
-from played import TICKS, session_of
+import sim_streams
+import synth
+from nightly import cases_by_day
+from sessions import TICKS, session_of
+from synth import SAMPLE_NS, counter
 
 from perfprobe import wire
 from perftop.model.smt import Split
@@ -26,10 +26,10 @@ IDLE = counter("idle_s", "s", bits=64, scale=1e-9)
 
 
 def machine(cores: int = 3) -> wire.Hello:
-    counters = [made.REF, made.CYCLES, made.INSTRUCTIONS, made.ONE_THREAD, IDLE]
+    counters = [synth.REF, synth.CYCLES, synth.INSTRUCTIONS, synth.ONE_THREAD, IDLE]
     factors = [wire.Multiplier("one_thread", factor, "made") for factor in (1.0, 1.5)]
-    hello = made.hello(counters, cores=cores, multipliers=factors)
-    hello.blocks.append(wire.Block("package", "package", [made.CEILING]))
+    hello = synth.hello(counters, cores=cores, multipliers=factors)
+    hello.blocks.append(wire.Block("package", "package", [synth.CEILING]))
     return hello
 
 
@@ -65,7 +65,7 @@ class Scenario:
             counts["ref"][leap] += 3 * TICKS
             self.counts["ref"][leap] = counts["ref"][leap]
         late = [self.random.randrange(50_000) for _ in range(self.n)]
-        return made.frame(self.hello, self.seq, counts, flags=flags, late_ns=late, **more)
+        return synth.frame(self.hello, self.seq, counts, flags=flags, late_ns=late, **more)
 
     def _tick(self) -> None:
         for pair in self.hello.cores:
@@ -257,7 +257,7 @@ def test_a_cpu_unknown_to_hello_gets_a_position() -> None:
     "scenario", cases_by_day(["smt-mix", "hotplug", "hybrid", "turbo-drop"], ["hotplug", "hybrid"])
 )
 def test_past_intervals_of_a_simulated_machine_equal_live_ones(scenario: str) -> None:
-    session, live = live_intervals(*simulated.messages(f"sim:{scenario},cpus=8,seed=3", 260))
+    session, live = live_intervals(*sim_streams.messages(f"sim:{scenario},cpus=8,seed=3", 260))
     for interval in live[10:]:  # by then the factors have settled
         assert_equal(
             session.interval_at(interval.time_ns, round(interval.elapsed_s * 1e9)), interval

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import math
 
-import made
 import pytest
-from made import counter, frame
-from played import TICKS, play
+import synth
+from sessions import TICKS, play
+from synth import counter, frame
 
 from perfprobe import wire
 from perftop.model.delta import Doubt
@@ -27,13 +27,13 @@ STAT = [
 
 def test_the_first_frame_and_the_one_before_a_restart_begin_a_span() -> None:
     """All others end a sample; the last one before a restart also begins the next."""
-    greeting = made.hello([made.REF], threads=1)
+    greeting = synth.hello([synth.REF], threads=1)
     session = Session(greeting)
     session.reset_sums()
     assert session.frames == 0
     for seq in range(50, 53):
         session.apply(frame(greeting, seq, {"ref": [seq]}))
-        assert session.span_ns == (seq - 50) * made.SAMPLE_NS
+        assert session.span_ns == (seq - 50) * synth.SAMPLE_NS
     session.reset_sums()
     assert session.frames == 1
 
@@ -47,7 +47,9 @@ def test_metrics_are_computed_from_counters() -> None:
     ]
     stat = [*STAT, *(counter(f"stat_{f}_s", "s", bits=64, scale=0.01)
                      for f in ("nice", "system", "irq", "softirq"))]  # fmt: skip
-    greeting = made.hello([made.REF, made.CYCLES, made.INSTRUCTIONS, *extra], threads=1, stat=stat)
+    greeting = synth.hello(
+        [synth.REF, synth.CYCLES, synth.INSTRUCTIONS, *extra], threads=1, stat=stat
+    )
     samples = [
         {
             "ref": [seq * TICKS * 2 // 5],
@@ -92,7 +94,7 @@ def test_metrics_are_computed_from_counters() -> None:
 def test_each_cpu_uses_the_first_variant_whose_counters_it_has() -> None:
     ref = counter("ref", cpus=[0])
     idle, poll = counter("idle_s", "s", scale=1e-6, cpus=[0, 1]), POLL
-    greeting = made.hello([ref, idle, poll], cores=3, threads=1, stat=STAT)
+    greeting = synth.hello([ref, idle, poll], cores=3, threads=1, stat=STAT)
     a: dict[str, list[int | None]] = {
         f"stat_{field}_s": [0, 0, 0] for field in ("iowait", "steal", "user", "idle")
     }
@@ -110,7 +112,7 @@ def test_each_cpu_uses_the_first_variant_whose_counters_it_has() -> None:
 
 def test_values_of_groups_are_ratios_of_sums() -> None:
     """The clock of a machine is cycles over running time, not a mean of two clocks."""
-    greeting = made.hello([made.REF, made.CYCLES], cores=2, threads=1)
+    greeting = synth.hello([synth.REF, synth.CYCLES], cores=2, threads=1)
     zero = {"ref": [0, 0], "cycles": [0, 0]}
     busy = {"ref": [TICKS, TICKS // 9], "cycles": [TICKS, 2 * (TICKS // 9)]}
     values = play(greeting, zero, busy).take_interval().values
@@ -122,28 +124,28 @@ def test_values_of_groups_are_ratios_of_sums() -> None:
 def test_cpus_with_different_counters_have_equal_weight() -> None:
     """Half of the CPUs have reference cycles, the others times of the kernel: both in seconds."""
     ref = counter("ref", cpus=[0])
-    greeting = made.hello([ref], cores=2, threads=1, stat=STAT)
+    greeting = synth.hello([ref], cores=2, threads=1, stat=STAT)
     stat: dict[str, list[int | None]] = {f"stat_{f}_s": [0, 0] for f in ("iowait", "steal", "user")}
-    a: made.Values = {"ref": [0, None], "stat_idle_s": [0, 0], **stat}
-    b: made.Values = {"ref": [TICKS, None], "stat_idle_s": [0, 10], **stat}
+    a: synth.Values = {"ref": [0, None], "stat_idle_s": [0, 0], **stat}
+    b: synth.Values = {"ref": [TICKS, None], "stat_idle_s": [0, 10], **stat}
     values = play(greeting, a, b).take_interval().values
     assert values["util"].tolist() == pytest.approx([1.0, 0.0])
     assert values.mean("util", slice(None)) == pytest.approx(0.5)
 
 
 def test_a_stream_may_begin_without_cpus() -> None:
-    session = Session(made.hello([made.REF], cores=0))
+    session = Session(synth.hello([synth.REF], cores=0))
     assert session.running == []
     assert session.shown == []
 
 
 @pytest.mark.parametrize(("cores", "frames"), [(1, 256), (128, 256), (1024, 32), (8192, 16)])
 def test_fewer_frames_of_a_big_machine_are_computed_at_once(cores: int, frames: int) -> None:
-    assert max_batch(made.hello([made.REF], cores=cores)) == frames
+    assert max_batch(synth.hello([synth.REF], cores=cores)) == frames
 
 
 def test_warnings_of_the_probe_are_kept_and_limited() -> None:
-    session = play(made.hello([made.REF]), {"ref": [0, 0]})
+    session = play(synth.hello([synth.REF]), {"ref": [0, 0]})
     for n in range(100):
         session.apply(wire.Note("warning", n, data={"text": f"w{n}" + "x" * 1000}))
     assert session.warnings[-1].startswith("w99")
@@ -152,7 +154,7 @@ def test_warnings_of_the_probe_are_kept_and_limited() -> None:
 
 
 def test_suspect_samples_of_a_counter_are_left_out() -> None:
-    greeting = made.hello([made.REF], cores=2)
+    greeting = synth.hello([synth.REF], cores=2)
     refs = [[0] * 4, [TICKS // 2] * 4, [TICKS] * 4]
     refs[2][0] = refs[1][0] + 2 * TICKS  # CPU 0 has the sibling CPU 2
     session = play(greeting, *({"ref": ref} for ref in refs))
@@ -178,7 +180,7 @@ def test_suspect_samples_of_a_counter_are_left_out() -> None:
 def test_counters_that_exist_but_do_not_count_are_suspect(still: str, gone: set[str]) -> None:
     """A hypervisor that returns the same number at each read does not show an idle machine."""
     busy = counter("busy_s", "s", bits=64, scale=1e-9)
-    greeting = made.hello([made.REF, made.CYCLES, made.INSTRUCTIONS, busy], threads=1)
+    greeting = synth.hello([synth.REF, synth.CYCLES, synth.INSTRUCTIONS, busy], threads=1)
     samples = []
     for seq in (0, 1):
         values = {key: [seq * TICKS] for key in ("ref", "cycles", "instructions")}
@@ -190,16 +192,16 @@ def test_counters_that_exist_but_do_not_count_are_suspect(still: str, gone: set[
 
 
 def test_an_idle_cpu_is_not_suspect() -> None:
-    greeting = made.hello([made.REF, IDLE], threads=1)
-    samples: list[made.Values] = [{"ref": [7], "idle_s": [seq * 99_990]} for seq in (0, 1)]
+    greeting = synth.hello([synth.REF, IDLE], threads=1)
+    samples: list[synth.Values] = [{"ref": [7], "idle_s": [seq * 99_990]} for seq in (0, 1)]
     assert play(greeting, *samples).suspect_samples == 0
 
 
 @pytest.mark.parametrize(("idle_ms", "poll_ms", "suspects"), [(60, 40, 0), (60, 10, 1)])
 def test_a_cpu_that_polls_in_idle_is_not_busy(idle_ms: int, poll_ms: int, suspects: int) -> None:
     """Samples of 100 ms: the kernel counts polling separately from other idle states."""
-    greeting = made.hello([made.REF, IDLE, POLL], threads=1)
-    samples: list[made.Values] = [
+    greeting = synth.hello([synth.REF, IDLE, POLL], threads=1)
+    samples: list[synth.Values] = [
         {"ref": [7], "idle_s": [seq * idle_ms * 1000], "poll_s": [seq * poll_ms * 1000]}
         for seq in (0, 1)
     ]
@@ -207,7 +209,7 @@ def test_a_cpu_that_polls_in_idle_is_not_busy(idle_ms: int, poll_ms: int, suspec
 
 
 def test_a_suspect_episode_has_start_end_and_counts() -> None:
-    greeting = made.hello([made.REF], threads=1)
+    greeting = synth.hello([synth.REF], threads=1)
     session = Session(greeting)
     ref = 0
     for seq in range(40):
@@ -215,19 +217,19 @@ def test_a_suspect_episode_has_start_end_and_counts() -> None:
         session.apply(frame(greeting, seq, {"ref": [ref]}))
     (episode,) = session.ended
     assert (episode.kind, episode.cpus) == ("suspect", [0])
-    assert (episode.start_ns, episode.end_ns) == (4 * made.SAMPLE_NS, 9 * made.SAMPLE_NS)
+    assert (episode.start_ns, episode.end_ns) == (4 * synth.SAMPLE_NS, 9 * synth.SAMPLE_NS)
     assert (episode.cause, episode.evidence) == ("ref", {"ref": "fast", "samples": 3})
     assert session.detector.running == []
 
 
 def test_a_cpu_goes_offline_and_online() -> None:
-    greeting = made.hello([made.REF], cores=2, threads=1)
+    greeting = synth.hello([synth.REF], cores=2, threads=1)
     session = Session(greeting)
     gone = [wire.ROW_SAMPLED, wire.ROW_OFFLINE]
     back = [wire.ROW_SAMPLED, wire.ROW_SAMPLED | wire.ROW_REBASED]
     session.apply(frame(greeting, 0, {"ref": [0, 10**12]}))
     note = {"cpu": 1, "online": False, "row": None}
-    session.apply(wire.Note("hotplug", made.SAMPLE_NS, data=note))
+    session.apply(wire.Note("hotplug", synth.SAMPLE_NS, data=note))
     session.apply(frame(greeting, 1, {"ref": [TICKS, 0]}, flags=gone))
     line = stat_lines.interval_line(session, session.take_interval())
     assert [c["online"] for c in line["cpus"]] == [True, False]
@@ -236,19 +238,19 @@ def test_a_cpu_goes_offline_and_online() -> None:
     assert [e.kind for e in session.detector.running] == ["offline"]
     row = {"package": 0, "core": 1, "siblings": [1]}
     data = {"cpu": 1, "online": True, "row": row}
-    session.apply(wire.Note("hotplug", 2 * made.SAMPLE_NS, data=data))
+    session.apply(wire.Note("hotplug", 2 * synth.SAMPLE_NS, data=data))
     session.apply(frame(greeting, 2, {"ref": [2 * TICKS, 5]}, flags=back))
     session.apply(frame(greeting, 3, {"ref": [3 * TICKS, 5 + TICKS // 2]}))
     assert session.take_interval().values["util"].tolist() == [1.0, 0.5]
     assert [(e.kind, e.start_ns, e.end_ns) for e in session.ended] == [
-        ("offline", made.SAMPLE_NS, 2 * made.SAMPLE_NS),
-        ("online", 2 * made.SAMPLE_NS, 2 * made.SAMPLE_NS),
+        ("offline", synth.SAMPLE_NS, 2 * synth.SAMPLE_NS),
+        ("online", 2 * synth.SAMPLE_NS, 2 * synth.SAMPLE_NS),
     ]
     assert session.suspect_samples == 0
 
 
 def test_a_core_whose_sibling_goes_offline_is_single() -> None:
-    greeting = made.hello([made.REF], multipliers=[])
+    greeting = synth.hello([synth.REF], multipliers=[])
     session = play(greeting, {"ref": [0, 0]})
     session.apply(wire.Note("hotplug", 1, data={"cpu": 1, "online": False}))
     off = [wire.ROW_SAMPLED, wire.ROW_OFFLINE]
@@ -263,14 +265,14 @@ def test_a_core_whose_sibling_goes_offline_is_single() -> None:
     {"cpu": 0, "online": True, "row": {"core": 2.5, "siblings": {}, "zap": 1}},
 ])  # fmt: skip
 def test_malformed_notes_are_ignored(data: dict[str, object]) -> None:
-    session = play(made.hello([made.REF]), {"ref": [0, 0]})
+    session = play(synth.hello([synth.REF]), {"ref": [0, 0]})
     session.apply(wire.Note("hotplug", 5, data=data))
     assert session.online.tolist() == [True, True]
 
 
 def test_missing_metrics_have_a_reason_by_key() -> None:
     why = wire.Missing("cycles", "no PMU in this guest", "use metal")
-    session = Session(made.hello([made.REF], missing=[why]))
+    session = Session(synth.hello([synth.REF], missing=[why]))
     results = {m.what: (m.why, m.fix) for m in lasting_reasons(session)}
     assert results["busy_hz"] == ("no PMU in this guest", "use metal")
     assert "util" not in results
@@ -281,7 +283,7 @@ def test_missing_metrics_have_a_reason_by_key() -> None:
 
 
 def test_only_selected_cpus_are_shown() -> None:
-    greeting = made.hello([made.REF], cores=2, selected=[1, 3])
+    greeting = synth.hello([synth.REF], cores=2, selected=[1, 3])
     session = play(greeting, *({"ref": [0, seq * TICKS, 0, 0]} for seq in range(2)))
     line = stat_lines.interval_line(session, session.take_interval())
     assert [c["cpu"] for c in line["cpus"]] == [1, 3]
@@ -291,19 +293,19 @@ def test_only_selected_cpus_are_shown() -> None:
 
 
 def test_core_types_have_separate_ceilings() -> None:
-    greeting = made.hello([made.REF], cores=3, threads=1)
+    greeting = synth.hello([synth.REF], cores=3, threads=1)
     gauges = [
         wire.Counter(key, key, "Hz", "made", kind="gauge", cpus=cpus)
         for key, cpus in (("ceiling_hz", [0]), ("e_ceiling_hz", [1]))
     ]
     greeting.blocks.append(wire.Block("package", "package", gauges))
-    hz: made.Values = {"ref": [0] * 3, "ceiling_hz": [5_000_000_000], "e_ceiling_hz": [4 * 10**9]}
+    hz: synth.Values = {"ref": [0] * 3, "ceiling_hz": [5_000_000_000], "e_ceiling_hz": [4 * 10**9]}
     result = play(greeting, hz, hz).take_interval().ceiling_hz
     assert result.tolist() == pytest.approx([5e9, 4e9, math.nan], nan_ok=True)
 
 
 def test_details_of_processes_are_limited() -> None:
-    greeting = made.hello([made.REF])
+    greeting = synth.hello([synth.REF])
     session = play(greeting, {"ref": [0, 0]})
     for seq in range(1, 6):
         details: dict[str, object] = {str(pid): {"user": "u"} for pid in range(10, 1200 * seq)}
@@ -319,7 +321,7 @@ def test_details_of_processes_are_limited() -> None:
 
 def test_kernel_times_before_and_after_an_offline_time_are_counted() -> None:
     """Its line in /proc/stat is missing meanwhile, though the file is read."""
-    greeting = made.hello([made.REF], threads=1, stat=STAT)
+    greeting = synth.hello([synth.REF], threads=1, stat=STAT)
     session = Session(greeting)
     for seq in range(9):
         off = 3 <= seq < 6
@@ -329,7 +331,7 @@ def test_kernel_times_before_and_after_an_offline_time_are_counted() -> None:
         counts |= {f"stat_{field}_s": [None if off else 0] for field in ("iowait", "steal")}
         flags = [wire.ROW_OFFLINE if off else wire.ROW_SAMPLED]
         read = frame(greeting, seq, {"ref": [0], **counts}, flags=flags)
-        stat = made.rows(greeting.blocks[1], 1, counts, [int(seq * TICKS)])
+        stat = synth.rows(greeting.blocks[1], 1, counts, [int(seq * TICKS)])
         session.apply(dataclasses.replace(read, blocks=read.blocks | {"stat": stat}))
     summary = run_summary.summary_line(session, {}, 0.9)
     assert summary["cpus"][0]["idle"]["mean"] == pytest.approx(0.5)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import tracemalloc
 
-import made
 import numpy as np
 import pytest
+import synth
 from fakes import CpuLoad, Machine, observe
 from known_truths import times_of_two_tasks_on_a_cpu
-from made import frame
-from played import TICKS, session_of
+from sessions import TICKS, session_of
+from synth import frame
 
 from perfprobe import wire
 from perfprobe.sources.sim.source import open_sim
@@ -284,7 +284,7 @@ def test_times_of_a_job_equal_those_of_its_cpu(lines: list[stat_lines.Line]) -> 
 
 
 def test_percentiles_remain_correct_when_samples_are_thinned() -> None:
-    greeting = made.hello([made.REF], threads=1)
+    greeting = synth.hello([synth.REF], threads=1)
     session = Session(greeting)
     session.distribution = Distribution([0], max_bytes=4096, min_rows=2)
     rng = np.random.default_rng(1)
@@ -304,7 +304,7 @@ def test_a_run_of_any_length_keeps_samples_in_bounded_memory(
     max_bytes: int, min_rows: int, room: int
 ) -> None:
     """A row has 34 numbers of 4 bytes: 15 metrics of the machine and of its CPU, and 4 states."""
-    greeting = made.hello([made.REF], threads=1)
+    greeting = synth.hello([synth.REF], threads=1)
     session = Session(greeting)
     session.distribution = Distribution([0], max_bytes, min_rows)
     session.apply(frame(greeting, 0, {"ref": [0]}))

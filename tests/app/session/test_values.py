@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from math import nan
 from typing import Any
 
-import made
 import numpy as np
 import pytest
-import simulated
-from counted import BASE, ORIGIN, cpufreq, in_ghz, turbo_table
-from played import session_of
+import sim_streams
+import synth
+from increments import BASE, ORIGIN, cpufreq, in_ghz, turbo_table
+from sessions import session_of
 
 from perfprobe import wire
 from perfprobe.wire import Block, Missing
@@ -44,7 +44,7 @@ def test_the_ceiling_may_be_unknown() -> None:
 @pytest.fixture(scope="module")
 def busy_machine() -> tuple[Session, Interval]:
     """Two packages of two cores with two threads, busy and with memory traffic."""
-    hello, messages = simulated.messages("sim:memory,cpus=8,packages=2", 60)
+    hello, messages = sim_streams.messages("sim:memory,cpus=8,packages=2", 60)
     session = session_of(Session(hello), messages)
     return session, session.take_interval()
 
@@ -96,10 +96,10 @@ CORES = 4
 
 
 def stream(turbo_: Sequence[wire.Turbo], **changes: Any) -> wire.Hello:
-    switch = Block("machine", "machine", [made.gauge("turbo_off")])
-    hello = made.hello(
-        [made.REF, made.CYCLES], cores=CORES, threads=1, turbo=list(turbo_),
-        core=[made.counter("core_c6")],
+    switch = Block("machine", "machine", [synth.gauge("turbo_off")])
+    hello = synth.hello(
+        [synth.REF, synth.CYCLES], cores=CORES, threads=1, turbo=list(turbo_),
+        core=[synth.counter("core_c6")],
         **{"base_hz": BASE, **changes},
     )  # fmt: skip
     hello.blocks.append(switch)
@@ -109,13 +109,13 @@ def stream(turbo_: Sequence[wire.Turbo], **changes: Any) -> wire.Hello:
 def play(hello: wire.Hello, *, hz: float, active: int, off: int = 0, samples: int = 8) -> Session:
     session = Session(hello)
     for seq in range(samples):
-        ticks = int(seq * made.TSC_HZ / 10)
+        ticks = int(seq * synth.TSC_HZ / 10)
         run = [ticks if core < active else 0 for core in range(CORES)]
         values: dict[str, list[int | None]] = {
-            "ref": [*run], "cycles": [int(r * hz / made.TSC_HZ) for r in run],
+            "ref": [*run], "cycles": [int(r * hz / synth.TSC_HZ) for r in run],
             "core_c6": [ticks - r for r in run], "turbo_off": [off],
         }  # fmt: skip
-        session.apply(made.frame(hello, seq, values, stamps=[ticks] * CORES))
+        session.apply(synth.frame(hello, seq, values, stamps=[ticks] * CORES))
     return session
 
 
@@ -142,13 +142,13 @@ def test_a_changed_number_of_active_cores_is_not_a_drop() -> None:
         values: dict[str, list[int | None]] = {
             "ref": [*run], "cycles": [*cycles], "core_c6": [*slept], "turbo_off": [0],
         }  # fmt: skip
-        session.apply(made.frame(hello, seq, values, stamps=[ticks] * CORES))
-        step = int(made.TSC_HZ / 10)
+        session.apply(synth.frame(hello, seq, values, stamps=[ticks] * CORES))
+        step = int(synth.TSC_HZ / 10)
         ticks += step
         for core in range(CORES):
             if core < active:
                 run[core] += step
-                cycles[core] += int(step * ratio * 1e8 / made.TSC_HZ)
+                cycles[core] += int(step * ratio * 1e8 / synth.TSC_HZ)
             else:
                 slept[core] += step
     assert session.detector.running == session.ended == []

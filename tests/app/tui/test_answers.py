@@ -9,9 +9,9 @@ from functools import cache
 from typing import Any
 
 import pytest
-from nights import cases_by_day
-from painted import ScriptedApp, shown_app, wait_until_drawn
-from simulated import messages_lasting
+from nightly import cases_by_day
+from sim_streams import messages_lasting
+from terminal_apps import ScriptedApp, shown_app, wait_until_drawn
 from textual import events
 from waiting import until_true
 

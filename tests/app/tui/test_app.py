@@ -21,13 +21,13 @@ from typing import Any
 import pytest
 from fake_ssh import RemoteFeed
 from fakes import CpuLoad, Feed, Machine
-from nights import cases_by_day
-from painted import messages
-from playing import INTERVAL_NS, Run, colour, marked_lines, running_app
-from taped import write_recording
+from nightly import cases_by_day
+from played_apps import INTERVAL_NS, Run, colour, marked_lines, running_app
+from random_walks import walk_live, walk_replay
+from recording_files import write_recording
+from terminal_apps import messages
 from textual import events
 from waiting import until_true
-from walking import walk_live, walk_replay
 
 from perftop.base import errors
 from perftop.base.errors import Failed

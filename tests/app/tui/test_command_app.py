@@ -15,7 +15,7 @@ from unittest.mock import Mock
 import pytest
 from fakes import Feed, Machine
 from make import stopped
-from playing import BIG_SCREEN, INTERVAL_NS, Run
+from played_apps import BIG_SCREEN, INTERVAL_NS, Run
 from waiting import MAX_WAIT_S, until_true
 
 from perftop.base import errors

@@ -13,7 +13,7 @@ from fakes import Feed, Machine
 from fleets import Made, small
 from hypothesis import example, given
 from hypothesis import strategies as st
-from playing import running_app
+from played_apps import running_app
 from waiting import until_true
 
 from perftop import cli

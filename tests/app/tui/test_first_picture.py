@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from fakes import Machine
-from playing import running_app
+from played_apps import running_app
 
 from perftop.tui import config
 

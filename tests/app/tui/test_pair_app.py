@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import exported
+import exports
 import numpy as np
 import pytest
 from textual.widgets import Static
@@ -23,8 +23,8 @@ BEGIN_S, END_S = 8.0, 12.1
 
 def track(name: str, seconds: float, source: str = DROP, **notes: float) -> Track:
     """A recording with marks of these names at these seconds; `command` is the start of one."""
-    messages = exported.messages(source, seconds)
-    hello = exported.hello(messages)
+    messages = exports.messages(source, seconds)
+    hello = exports.hello(messages)
     result = Track(name, hello)
     for label, at_s in notes.items():
         kind = "run-start" if label == "command" else "mark"
@@ -110,7 +110,7 @@ def test_all_sizes_are_filled_and_no_line_is_too_long(
 
 
 async def test_keys_move_the_time_and_the_axis(tmp_path: Path) -> None:
-    paths = [exported.marked_recording(tmp_path / name, DROP, 140, {at: name})
+    paths = [exports.marked_recording(tmp_path / name, DROP, 140, {at: name})
              for name, at in (("a", 11.0), ("b", 2.0))]  # fmt: skip
 
     with Recording(paths[0]) as a, Recording(paths[1]) as b:

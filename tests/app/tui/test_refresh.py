@@ -18,10 +18,10 @@ from typing import Any
 
 import pytest
 from calls import count_calls
-from drawn_numbers import fed_messages, press_until_shown
-from nights import cases_by_day
-from painted import Cells, PaintedApp, ScriptedApp, messages, shown_app
-from simulated import SAMPLE_NS
+from nightly import cases_by_day
+from screen_numbers import fed_messages, press_until_shown
+from sim_streams import SAMPLE_NS
+from terminal_apps import Cells, PaintedApp, ScriptedApp, messages, shown_app
 from textual import events
 from textual.geometry import Size
 from textual.strip import Strip

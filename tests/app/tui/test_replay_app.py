@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from fakes import Machine
-from made import SAMPLE_NS
-from playing import INTERVAL_NS, S, Viewer, viewing
-from taped import passed_bytes, write_recording
+from played_apps import INTERVAL_NS, S, Viewer, viewing
+from recording_files import passed_bytes, write_recording
+from synth import SAMPLE_NS
 from textual.widgets import Static
 from waiting import until_true
 

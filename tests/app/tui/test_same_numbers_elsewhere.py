@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from drawn_numbers import Line, agrees, fed_messages, press_until_shown, sum_of_rows
-from nights import cases_by_day
-from painted import shown_app
+from nightly import cases_by_day
+from screen_numbers import Line, agrees, fed_messages, press_until_shown, sum_of_rows
+from terminal_apps import shown_app
 
 from perfprobe.sources.sim.machine import SCENARIOS
 from perftop.base.text import GHZ, whole_percent

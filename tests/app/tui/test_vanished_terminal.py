@@ -23,7 +23,7 @@ from capabilities import needs_fuse
 from command import argv, children
 from fakekernel.client import FakeKernel
 from journals import entries_left, swept_directory
-from nights import cases_by_day
+from nightly import cases_by_day
 from waiting import wait_for
 
 MAX_END_S = 60.0

@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-import exported
+import exports
 import pytest
 from summaries import line
 
@@ -216,10 +216,10 @@ def phases(capsys: pytest.CaptureFixture[str]) -> dict[str | None, dict[str, Any
 
 def test_phases_are_paired_by_label(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """`solve` of A is during the drop; `solve` of B is at the time of `load` of A."""
-    a = exported.marked_recording(
+    a = exports.marked_recording(
         tmp_path / "a", DROP, 200, {2.0: "load", 7.95: "solve", 12.15: "store"}
     )
-    b = exported.marked_recording(
+    b = exports.marked_recording(
         tmp_path / "b", DROP, 75, {0.95: "load", 3.0: "solve", 7.45: "end"}
     )
     assert diff_status(a, b, "--by", "mark", "--json") == 0
@@ -236,8 +236,8 @@ def test_phases_are_paired_by_label(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 def test_marks_of_one_name_are_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A mark each second; those of B are during the drop."""
-    a = exported.marked_recording(tmp_path / "a", DROP, 70, {i + 1.95: "step" for i in range(5)})
-    b = exported.marked_recording(tmp_path / "b", DROP, 120, {i + 8.15: "step" for i in range(4)})
+    a = exports.marked_recording(tmp_path / "a", DROP, 70, {i + 1.95: "step" for i in range(5)})
+    b = exports.marked_recording(tmp_path / "b", DROP, 120, {i + 8.15: "step" for i in range(4)})
     assert diff_status(a, b, "--by", "mark", "--json") == 0
     (phase,) = json.loads(capsys.readouterr().out)["phases"]
     assert (phase["runs_a"], phase["runs_b"]) == (5, 4)
@@ -250,8 +250,8 @@ def test_an_unsteady_metric_is_not_reported_as_equal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One drop at the end of 12 s lowers the clock, but proves nothing about the next 12 s."""
-    a = exported.record(tmp_path / "a", exported.messages(DROP, 7))
-    b = exported.record(tmp_path / "b", exported.messages(DROP, 11))
+    a = exports.record(tmp_path / "a", exports.messages(DROP, 7))
+    b = exports.record(tmp_path / "b", exports.messages(DROP, 11))
     assert diff_status(a, b, "--json") == 0
     printed = json.loads(capsys.readouterr().out)
     row = printed["phases"][0]["numbers"]["busy_hz"]
@@ -260,15 +260,15 @@ def test_an_unsteady_metric_is_not_reported_as_equal(
 
 
 def test_recordings_without_common_marks_have_no_phases(tmp_path: Path) -> None:
-    a, b = (exported.marked_recording(tmp_path / name, DROP, 20, {0.5: name}) for name in "ab")
+    a, b = (exports.marked_recording(tmp_path / name, DROP, 20, {0.5: name}) for name in "ab")
     assert diff_status(a, b, "--by", "mark") == USAGE
 
 
 def test_a_recording_cut_before_its_samples_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    whole = exported.record(tmp_path / "whole", exported.messages(DROP, 6))
-    bare = exported.record(tmp_path / "bare", exported.messages(DROP, 6)[:2])
+    whole = exports.record(tmp_path / "whole", exports.messages(DROP, 6))
+    bare = exports.record(tmp_path / "bare", exports.messages(DROP, 6)[:2])
     assert diff_status(whole, bare) == USAGE
     assert capsys.readouterr().err.endswith("bare has no two samples; nothing was compared\n")
     bare.write_bytes(bare.read_bytes()[:-10])
@@ -281,7 +281,7 @@ def test_different_kinds_of_files_are_compared_by_their_common_metrics(
 ) -> None:
     """A recording and its own summary: all rates agree, and each side has one run. Metrics that
     grow with time are left out, since neither file has a natural end."""
-    path = exported.record(tmp_path / "whole", exported.messages(DROP, 11))
+    path = exports.record(tmp_path / "whole", exports.messages(DROP, 11))
     assert cli.main(["summary", str(path), "--json"]) == 0
     summary = tmp_path / "summary.json"
     summary.write_text(capsys.readouterr().out)
@@ -312,7 +312,7 @@ def test_a_recording_in_a_pipe_is_refused_but_json_is_not(
 def noisy_recordings(tmp_path: Path, seconds: float, seeds: range) -> list[Path]:
     spec = "sim:jitter,cpus=2,packages=1,seed={}"
     return [
-        exported.record(tmp_path / f"{seed}", exported.messages(spec.format(seed), seconds))
+        exports.record(tmp_path / f"{seed}", exports.messages(spec.format(seed), seconds))
         for seed in seeds
     ]
 
@@ -338,7 +338,7 @@ def test_what_neighbours_took_is_lost_time(
 ) -> None:
     """As in `summary`. One run a side shows it, too, but not whether it repeats."""
     files = [
-        exported.record(tmp_path / name, exported.messages(f"sim:{name},cpus=8", 20))
+        exports.record(tmp_path / name, exports.messages(f"sim:{name},cpus=8", 20))
         for name in ("steady", "neighbour")
     ]
     assert diff_status(*files) == 0
@@ -356,15 +356,15 @@ def test_a_command_in_a_recording_has_a_run_time(
 ) -> None:
     paths = []
     for name, wall_s in (("a", 5.0), ("b", 6.0)):
-        messages = exported.messages(DROP, 6)
+        messages = exports.messages(DROP, 6)
         last = messages[-1]
         assert isinstance(last, wire.Frame)
         data = {"pid": 7, "status": 0, "wall_s": wall_s, "user_s": 4.0, "sys_s": 1.0}
         start = wire.Note(
-            "run-start", exported.hello(messages).raw_ns, data={"argv": ["./job", name]}
+            "run-start", exports.hello(messages).raw_ns, data={"argv": ["./job", name]}
         )
         end = wire.Note("run-end", last.time_ns, data=data)
-        paths.append(exported.record(tmp_path / name, [messages[0], start, *messages[1:], end]))
+        paths.append(exports.record(tmp_path / name, [messages[0], start, *messages[1:], end]))
     assert diff_status(*paths, "--json") == 0
     printed = json.loads(capsys.readouterr().out)
     row = printed["phases"][0]["numbers"]["run_s"]

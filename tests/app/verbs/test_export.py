@@ -11,8 +11,8 @@ from pathlib import Path
 
 import command
 import pytest
-from exported import export, export_file, hello, messages, record, rows, stream
-from simulated import SAMPLE_NS
+from exports import export, export_file, hello, messages, record, rows, stream
+from sim_streams import SAMPLE_NS
 from waiting import MAX_WAIT_S
 
 from perfprobe import wire

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 from command import argv, children, run_in_process
-from exported import messages
-from nights import cases_by_day
-from scraped import series
-from scraping import RunningExporter, exporter, started_exporter
+from exporter_page import series
+from exports import messages
+from nightly import cases_by_day
+from running_exporter import RunningExporter, exporter, started_exporter
 from waiting import MAX_WAIT_S, wait_for
 
 from perfprobe import wire

@@ -24,7 +24,7 @@ from typing import Any
 
 import pytest
 from command import run_in_process
-from scraping import exporter, start_prometheus
+from running_exporter import exporter, start_prometheus
 from waiting import MAX_WAIT_S, until_true, wait_for
 
 from perftop.base.errors import Failed

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from capabilities import cannot_be_another_user
-from nights import nightly_case
+from nightly import nightly_case
 from waiting import MAX_WAIT_S
 
 from perftop.base.errors import Failed

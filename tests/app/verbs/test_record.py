@@ -13,10 +13,10 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import made
 import numpy as np
+import synth
 from command import argv, run, run_in_process
-from taped import read_messages
+from recording_files import read_messages
 from waiting import MAX_WAIT_S, wait_for
 
 from perfprobe import wire
@@ -69,12 +69,12 @@ def start(path: Path, script: str) -> Iterator[subprocess.Popen[str]]:
 
 async def test_samples_are_batched_while_the_command_runs() -> None:
     """After the end of the command they are not, since one of the samples closes the window."""
-    hello = made.hello()
+    hello = synth.hello()
     flags = [wire.ROW_SAMPLED] * len(hello.topology)
 
     def sample(seq: int) -> wire.Frame:
         values = {key: [seq * 1000] * len(flags) for key in ("ref", "cycles", "instructions")}
-        blocks = made.frame(hello, seq, values, flags=flags).blocks
+        blocks = synth.frame(hello, seq, values, flags=flags).blocks
         return wire.Frame(seq, raw_ns(), blocks)
 
     with Job(["sleep", "1000"]) as job:
@@ -120,9 +120,9 @@ def test_the_recorded_times_enclose_those_of_the_command(tmp_path: Path) -> None
 
 
 def test_the_end_is_written_after_all_cpus_were_read(tmp_path: Path) -> None:
-    path, hello = tmp_path / "a", made.hello(cores=2)
+    path, hello = tmp_path / "a", synth.hello(cores=2)
     values = dict.fromkeys(("ref", "cycles", "instructions"), [0] * 4)
-    blocks = made.frame(hello, 1, values, flags=[wire.ROW_SAMPLED] * 4).blocks
+    blocks = synth.frame(hello, 1, values, flags=[wire.ROW_SAMPLED] * 4).blocks
 
     async def start_stream(record: Record) -> None:
         async def stream() -> AsyncIterator[list[wire.Message]]:
@@ -148,14 +148,14 @@ def test_the_end_is_written_after_all_cpus_were_read(tmp_path: Path) -> None:
 
 async def test_a_sample_slightly_early_is_the_last(tmp_path: Path) -> None:
     """Three samples of 100 ms were requested; the last deadline was 1 us early."""
-    path, hello = tmp_path / "a", made.hello()
+    path, hello = tmp_path / "a", synth.hello()
     values = dict.fromkeys(("ref", "cycles", "instructions"), [0] * 2)
     times = [50_000_000, 150_000_000, 250_000_000, 349_999_000]
 
     async def stream() -> AsyncIterator[list[wire.Message]]:
         yield [hello]
         for seq, time_ns in enumerate(times):
-            yield [wire.Frame(seq, time_ns, made.frame(hello, seq, values).blocks)]
+            yield [wire.Frame(seq, time_ns, synth.frame(hello, seq, values).blocks)]
         raise AssertionError("the stream was read after its end")
 
     record = Record(cli._parse_arguments(["record", "--duration", "300ms"]), path)

@@ -12,8 +12,8 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
-import made
 import pytest
+import synth
 from command import children, lines, run_in_process, started_process
 from waiting import MAX_WAIT_S, until_true, wait_for
 
@@ -25,13 +25,13 @@ from perftop.recording import file
 from perftop.verbs import serve
 from perftop.verbs.serve import open_listening_socket
 
-HELLO = made.hello([made.REF])
+HELLO = synth.hello([synth.REF])
 LISTENS = "00010000"  # flags in /proc/net/unix
 SOURCE = ("--source", "sim:idle,cpus=4,speed=10", "--sample", "100ms")
 
 
 def frame(seq: int) -> wire.Frame:
-    return made.frame(HELLO, seq, {"ref": [seq, seq]})
+    return synth.frame(HELLO, seq, {"ref": [seq, seq]})
 
 
 def large_frame(seq: int) -> wire.Frame:

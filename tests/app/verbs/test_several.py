@@ -12,8 +12,8 @@ from typing import cast
 import fake_ssh
 import pytest
 from command import lines, run, run_in_process
-from simulated import messages
-from taped import write_recording
+from recording_files import write_recording
+from sim_streams import messages
 
 from perfprobe import wire
 from perftop import cli

@@ -9,11 +9,11 @@ import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import made
 import pytest
+import synth
 from command import argv, run_in_process
-from nights import cases_by_day
-from simulated import messages
+from nightly import cases_by_day
+from sim_streams import messages
 from waiting import MAX_WAIT_S
 
 from perfprobe import wire
@@ -26,13 +26,13 @@ MS = 1_000_000
 
 def test_slightly_early_samples_end_their_interval() -> None:
     """Intervals of 200 ms, two of them, and samples of 100 ms: each second one is 1 us early."""
-    hello = made.hello([made.REF])
+    hello = synth.hello([synth.REF])
     times = [50 * MS, 150 * MS, 250 * MS - 1000, 350 * MS, 450 * MS - 1000]
 
     async def stream() -> AsyncIterator[list[wire.Message]]:
         yield [hello]
         for seq, time_ns in enumerate(times):
-            blocks = made.frame(hello, seq, {"ref": [seq, seq]}).blocks
+            blocks = synth.frame(hello, seq, {"ref": [seq, seq]}).blocks
             yield [wire.Frame(seq, time_ns, blocks)]
         raise AssertionError("the stream was read after its end")
 

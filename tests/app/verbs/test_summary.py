@@ -10,13 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import exported
+import exports
 import pytest
 from command import run_in_process
 from known_truths import seconds_after_a_suspend
-from nights import cases_by_day
-from simulated import messages
-from taped import write_recording
+from nightly import cases_by_day
+from recording_files import write_recording
+from sim_streams import messages
 from waiting import MAX_WAIT_S
 
 from perfprobe import wire
@@ -34,7 +34,7 @@ BY_MARK = ("--by", "mark")
 @pytest.fixture(scope="module")
 def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("recording") / "run.perftop"
-    return exported.marked_recording(path, SPEC, 200, MARKS)
+    return exports.marked_recording(path, SPEC, 200, MARKS)
 
 
 def run(file: Path, *more: str) -> int:
@@ -99,7 +99,7 @@ def test_all_of_many_phases_have_a_row(tmp_path: Path, capsys: pytest.CaptureFix
         if i % 20 == 0:
             timed.append(wire.Note("mark", message.time_ns, data={"label": f"step {i}"}))
         timed.append(message)
-    path = exported.record(tmp_path / "run.perftop", [hello, *timed])
+    path = exports.record(tmp_path / "run.perftop", [hello, *timed])
     lines = printed_summary(capsys, path, *BY_MARK)
     assert sum(line.startswith("step ") for line in lines) >= 5
 
@@ -109,7 +109,7 @@ def test_a_phase_that_begins_during_an_episode_names_its_culprit(
 ) -> None:
     """The episode lasts from 8 to 18 s; headings and long names do not touch others."""
     marks = {1.0: "one", 6.0: "two", 12.0: "a-phase-with-a-long-name", 16.0: "four"}
-    path = exported.marked_recording(tmp_path / "run.perftop", "sim:neighbour,cpus=8", 170, marks)
+    path = exports.marked_recording(tmp_path / "run.perftop", "sim:neighbour,cpus=8", 170, marks)
     lines = printed_summary(capsys, path, *BY_MARK)
     assert all(len(line) <= 80 for line in lines[:3])
     assert "a-phase-with-a… lost 15.4 % of its time to stream" in " ".join(lines[:3])
@@ -130,7 +130,7 @@ def test_a_range_without_samples_is_refused(recording: Path, more: str, why: str
 
 
 def test_a_recording_without_marks_has_no_phases(tmp_path: Path) -> None:
-    path = exported.record(tmp_path / "run.perftop", [*_flat()])
+    path = exports.record(tmp_path / "run.perftop", [*_flat()])
     with pytest.raises(Failed, match=r"no marks in .*run\.perftop; .*: perftop mark NAME"):
         run(path, *BY_MARK)
 
@@ -194,8 +194,8 @@ def run_perftop(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_a_single_sample_is_not_enough(tmp_path: Path) -> None:
     """Empty output would look like "no cause"."""
     path = tmp_path / "recording"
-    played = exported.messages("sim:idle,cpus=2", 1)
-    exported.record(path, played[:2])
+    played = exports.messages("sim:idle,cpus=2", 1)
+    exports.record(path, played[:2])
     for arguments, status in (([str(path)], USAGE), ([*QUICK, "--duration", "1ms"], 0)):
         result = run_in_process("why", *arguments)
         assert (result.stdout, result.returncode) == ("", status)

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+import frame_rows
 import pytest
-import read_rows
 import trees
 from waiting import whenever_due
 
@@ -216,4 +216,4 @@ def test_a_cpu_is_offline_in_the_batch_at_whose_end_it_returns(
 
 
 def flags(frame: wire.Frame, row: int) -> int:
-    return int(read_rows.head(frame.blocks["cpu"])[row, 4])
+    return int(frame_rows.head(frame.blocks["cpu"])[row, 4])

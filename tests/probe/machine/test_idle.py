@@ -11,7 +11,7 @@ import pytest
 from attempts import up_to_three_attempts
 from capabilities import cannot_trace, setpriv
 from command import burning_cpu, python
-from nights import cases_by_day
+from nightly import cases_by_day
 from waiting import whenever_due
 
 from perfprobe import wire

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 import trees
-from read_rows import raw_values
-from read_rows import valid_mask as valid_
+from frame_rows import raw_values
+from frame_rows import valid_mask as valid_
 from waiting import first_frame
 
 from perfprobe import wire

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import DEFAULT, Mock
 
+import frame_rows
 import pytest
-import read_rows
 import trees
 from waiting import wait_for, whenever_due
 
@@ -82,7 +82,7 @@ def drive(
             _, arrived = decoder.feed(data)
             session.apply(arrived)
             if isinstance(arrived, wire.Frame) and arrived.time_ns > begun_ns:
-                whole -= read_rows.is_whole(source.hello, arrived)
+                whole -= frame_rows.is_whole(source.hello, arrived)
         if whole <= 0 and until():
             return
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import trees
 from command import python
-from nights import cases_by_day
+from nightly import cases_by_day
 from waiting import first_frame
 
 from perfprobe import wire

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import simulated
+import sim_streams
 from attempts import up_to_three_attempts
 from command import burning_cpu
 from waiting import first_frame
@@ -68,16 +68,16 @@ def test_one_of_two_tasks_on_a_cpu_is_watched() -> None:
 
 
 def run(text: str, seconds: float, sample_ns: int, watch: str) -> list[wire.Frame]:
-    hello, frames, _ = simulated.run(text, seconds, sample_ns, watch=watch)
+    hello, frames, _ = sim_streams.run(text, seconds, sample_ns, watch=watch)
     assert hello.watch == watch
     return frames
 
 
 def busy_ns(text: str, cpu: int, begin_s: float, end_s: float) -> int:
     """Returns the scheduled busy time in ns."""
-    schedule = simulated.schedule_of(text)
+    schedule = sim_streams.schedule_of(text)
     return int(
-        simulated.amounts_between(schedule, round(begin_s * S), round(end_s * S))[Row.BUSY, cpu]
+        sim_streams.amounts_between(schedule, round(begin_s * S), round(end_s * S))[Row.BUSY, cpu]
     )
 
 

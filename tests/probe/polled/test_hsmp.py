@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import trees
-from made import Clock
+from synth import Clock
 
 from perfprobe.cpu import topology
 from perfprobe.polled import firmware_limits

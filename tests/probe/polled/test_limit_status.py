@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import trees
 from capabilities import DAC_OVERRIDE, DAC_READ_SEARCH, has_capabilities
-from made import Clock
+from synth import Clock
 
 from perfprobe.cpu import topology
 from perfprobe.polled.firmware_limits import KEY, PARTS, LimitStatus

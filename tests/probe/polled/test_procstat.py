@@ -9,8 +9,8 @@ from contextlib import closing
 from itertools import islice, pairwise
 from pathlib import Path
 
+import frame_rows
 import pytest
-import read_rows
 import trees
 from waiting import whenever_due
 
@@ -66,7 +66,7 @@ def rows(frame: wire.Frame) -> list[Row]:
 
 
 def heads(frame: wire.Frame) -> list[tuple[int, ...]]:
-    return [*map(tuple, read_rows.head(frame.blocks["stat"]).tolist())]
+    return [*map(tuple, frame_rows.head(frame.blocks["stat"]).tolist())]
 
 
 def lost(frame: wire.Frame) -> list[int]:

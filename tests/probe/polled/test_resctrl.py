@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import trees
-from made import Clock
+from synth import Clock
 
 from perfprobe import wire
 from perfprobe.cpu import topology

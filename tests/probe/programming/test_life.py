@@ -18,7 +18,7 @@ from capabilities import needs_fuse
 from command import Line, lines, read_some, run_in_process, started_process
 from fakekernel.client import FakeKernel
 from journals import entries_left
-from precedence import raised_priority
+from priority import raised_priority
 from waiting import MAX_WAIT_S
 
 from perfprobe import wire

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+import frame_rows
 import pytest
-import read_rows
 from capabilities import needs_fuse
 from fakekernel.client import FakeKernel
 from journals import swept_directory
-from nights import cases_by_day
+from nightly import cases_by_day
 from waiting import whenever_due
 
 from perfprobe import wire
@@ -46,8 +46,8 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def invalid(hello: wire.Hello, frame: wire.Frame) -> set[tuple[int, str]] | None:
     """Returns CPU and key of the counters without a value in rows that were read; None if the CPU
     with the number CPU was not read."""
-    flags = read_rows.head(frame.blocks["cpu"])[CPU, 4]  # CPUs that were not read have /proc/stat
-    return read_rows.missing_values(hello, frame.blocks) if flags & wire.ROW_SAMPLED else None
+    flags = frame_rows.head(frame.blocks["cpu"])[CPU, 4]  # CPUs that were not read have /proc/stat
+    return frame_rows.missing_values(hello, frame.blocks) if flags & wire.ROW_SAMPLED else None
 
 
 def next_note(source: Msr, kind: str) -> tuple[wire.Note, set[tuple[int, str]]]:

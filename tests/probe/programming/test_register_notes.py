@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import frame_rows
 import pytest
-import read_rows
 
 from perfprobe import wire
 from perfprobe.programming import source as msr_source
@@ -44,7 +44,7 @@ class Bench:
             for name, rows in self._rows.items()
         }
         self._check.invalidate(wire.Frame(0, at_ns, blocks))
-        return read_rows.missing_values(self.hello, blocks)
+        return frame_rows.missing_values(self.hello, blocks)
 
 
 def taken_note(cpus: list[int], counters: list[str], since_ns: int) -> tuple[str, dict[str, Any]]:

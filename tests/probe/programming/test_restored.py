@@ -20,7 +20,7 @@ from capabilities import needs_fuse
 from command import argv, children, lines, read_some, run_in_process, started_process
 from fakekernel.client import FakeKernel
 from journals import entries_left, swept_directory
-from nights import cases_by_day
+from nightly import cases_by_day
 from waiting import MAX_WAIT_S, wait_for
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -15,8 +15,8 @@ from capabilities import needs_fuse
 from command import Line, lines, run_in_process
 from fakekernel.client import FakeKernel
 from fakekernel.models import MODELS
-from nights import cases_by_day
-from precedence import raised_priority
+from nightly import cases_by_day
+from priority import raised_priority
 
 pytestmark = [
     needs_fuse,

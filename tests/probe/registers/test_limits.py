@@ -9,15 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
 
+import frame_rows
 import numpy as np
 import pytest
-import read_rows
 from attempts import up_to_three_attempts
 from capabilities import needs_fuse
 from fakekernel.client import FakeKernel
 from fakekernel.scenes import PowerLimitDrop
-from precedence import raised_priority
-from read_rows import is_whole, place
+from frame_rows import is_whole, place
+from priority import raised_priority
 from waiting import whenever_due
 
 from perfprobe import wire
@@ -67,8 +67,8 @@ def frames(source: Msr, n: int, session: Session | None = None) -> list[Frame]:
 
 def columns(hello: Hello, frame: Frame, key: str) -> np.ndarray:
     """The columns of each row; -1 if not valid."""
-    values = read_rows.raw_values(hello, frame.blocks, key).astype(np.int64)
-    return np.where(read_rows.valid_mask(hello, frame.blocks, key), values, -1)
+    values = frame_rows.raw_values(hello, frame.blocks, key).astype(np.int64)
+    return np.where(frame_rows.valid_mask(hello, frame.blocks, key), values, -1)
 
 
 def value(hello: Hello, frame: Frame, key: str) -> list[float]:
@@ -90,7 +90,7 @@ def table_of(hello: Hello) -> Turbo:
 def stamps_ns(hello: Hello, frame: Frame, block: str) -> np.ndarray:
     """Times before and after each row was read, by CLOCK_MONOTONIC_RAW like the fake's time."""
     assert hello.stamp == "raw"
-    result: np.ndarray = read_rows.head(frame.blocks[block])[:, :2]
+    result: np.ndarray = frame_rows.head(frame.blocks[block])[:, :2]
     return result
 
 

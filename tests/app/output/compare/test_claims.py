@@ -8,8 +8,8 @@ import random
 from functools import cache
 
 import pytest
-from drawn_runs import MANY, Draw, error, normal, rarely_slow, rate, side, tables, ticks
-from nights import cases_by_day
+from nightly import cases_by_day
+from random_runs import MANY, Draw, error, normal, rarely_slow, rate, side, tables, ticks
 from summaries import line
 
 from perftop.output.compare import statistics

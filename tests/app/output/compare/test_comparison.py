@@ -6,7 +6,7 @@ import dataclasses
 import random
 from typing import Any
 
-import exported
+import exports
 import pytest
 from summaries import line
 
@@ -320,8 +320,8 @@ def test_work_and_speed_are_separated() -> None:
 
 
 def printed_settings(spec: str, **more: object) -> dict[str, object]:
-    messages = exported.messages(spec, 1)
-    session = Session(dataclasses.replace(exported.hello(messages), **more))  # type: ignore[arg-type]
+    messages = exports.messages(spec, 1)
+    session = Session(dataclasses.replace(exports.hello(messages), **more))  # type: ignore[arg-type]
     for _ in session.play(messages[1:]):
         pass
     return machine_state(session)

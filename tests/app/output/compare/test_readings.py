@@ -6,11 +6,11 @@ import dataclasses
 from functools import cache
 from typing import Any
 
-import exported
+import exports
 import pytest
-import simulated
+import sim_streams
 from examples import output
-from played import session_of
+from sessions import session_of
 from summaries import line
 
 from perfprobe import wire
@@ -41,7 +41,7 @@ KEYS = ("e.branches", "e.branches/ki", "e.cache-misses", "topdown_backend_ratio"
 def readings_of_recording(seed: int = 1) -> list[Reading]:
     """Returns the readings of a recording of a machine with two chosen events and issue slots."""
     spec = f"sim:memory,cpus=2,seed={seed},slots=1"
-    hello, messages = simulated.messages(spec, 60, events=EVENTS)
+    hello, messages = sim_streams.messages(spec, 60, events=EVENTS)
     reader = RecordingReader(by_mark=False)
     reader.take([hello, *messages])
     reader.on_end()
@@ -104,7 +104,7 @@ def test_an_event_that_one_side_lacks_is_named_once() -> None:
 
 
 def course_of(messages: list[wire.Message]) -> RunCourse:
-    session = Session(exported.hello(messages))
+    session = Session(exports.hello(messages))
     result = RunCourse(session)
     for _ in session.parts(messages[1:]):
         if session.newest is not None:
@@ -113,7 +113,7 @@ def course_of(messages: list[wire.Message]) -> RunCourse:
 
 
 def test_joined_slices_contain_all_their_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    messages = exported.messages("sim:turbo-drop,cpus=4,packages=1", 10)
+    messages = exports.messages("sim:turbo-drop,cpus=4,packages=1", 10)
     whole = course_of(messages)
     monkeypatch.setattr(readings, "MAX_SLICES", 36)
     joined = course_of(messages)

@@ -8,7 +8,7 @@ import random
 from collections.abc import Sequence
 
 import pytest
-from drawn_runs import error, rates_of_series
+from random_runs import error, rates_of_series
 
 from perftop.output.compare import statistics
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import awkward
+import edge_cases
 import pytest
 
 
 @pytest.fixture
 def recording(tmp_path: Path) -> Path:
     path = tmp_path / "recording"
-    path.write_bytes((awkward.GOLDEN / "recording").read_bytes())
+    path.write_bytes((edge_cases.GOLDEN / "recording").read_bytes())
     return path

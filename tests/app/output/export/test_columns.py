@@ -14,8 +14,8 @@ import pytest
 from disturbances import with_disturbances
 from hypothesis import given
 from hypothesis import strategies as st
-from nights import cases_by_day
-from simulated import SAMPLE_NS, messages
+from nightly import cases_by_day
+from sim_streams import SAMPLE_NS, messages
 
 from perfprobe import wire
 from perftop.model.delta import Doubt

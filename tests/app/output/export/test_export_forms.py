@@ -7,13 +7,13 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import exported
-import made
+import exports
 import pytest
-from exported import counted_messages, export, record, rows
+import synth
+from exporter_page import by_name
+from exports import counted_messages, export, record, rows
 from pyarrow import parquet
-from scraped import by_name
-from taped import write_recording
+from recording_files import write_recording
 
 from perfprobe import wire
 
@@ -28,7 +28,7 @@ def test_all_formats_equal_the_reviewed_files(
     recording: Path, name: str, form: str, metrics: tuple[str, ...] | None
 ) -> None:
     result = export(recording, form, metrics=metrics, every_ns=EVERY_NS)
-    assert result.decode() == exported.golden(name, result).decode()
+    assert result.decode() == exports.golden(name, result).decode()
 
 
 def test_the_recording_has_all_special_cases(recording: Path) -> None:
@@ -43,12 +43,12 @@ def test_the_recording_has_all_special_cases(recording: Path) -> None:
 def test_no_format_contains_control_characters(tmp_path: Path, form: str) -> None:
     hostile = "a\x1b\x9b\x7f\u202e\u200bb"
     missing = [wire.Missing("ref", hostile)]
-    hello = made.hello(
-        [made.CYCLES, made.INSTRUCTIONS], host=hostile, kernel=hostile, missing=missing
+    hello = synth.hello(
+        [synth.CYCLES, synth.INSTRUCTIONS], host=hostile, kernel=hostile, missing=missing
     )
     values = {key: [1000, 1000] for key in ("cycles", "instructions")}
-    frames = [made.frame(hello, seq, values) for seq in range(1, 5)]
-    mark = wire.Note("mark", made.SAMPLE_NS, "recorder", {"label": hostile})
+    frames = [synth.frame(hello, seq, values) for seq in range(1, 5)]
+    mark = wire.Note("mark", synth.SAMPLE_NS, "recorder", {"label": hostile})
     path = write_recording(tmp_path / "recording", hello, [*frames, mark])
     text = export(path, form).decode()
     assert all(line.isprintable() for line in text.split("\n"))
@@ -62,12 +62,12 @@ def test_no_format_contains_control_characters(tmp_path: Path, form: str) -> Non
 def _doubtful(path: Path) -> Path:
     """A recording in which CPU 1 has too many reference cycles in the first of two seconds, and
     which has late and lost frames."""
-    greeting = made.hello([made.REF, made.CYCLES])
+    greeting = synth.hello([synth.REF, synth.CYCLES])
     results: list[wire.Message] = [greeting]
     for seq in range(21):
         ref = [seq * 10**8, seq * 10**8 + (10**9 if seq > 5 else 0)]
         values = {"ref": ref, "cycles": [count * 2 for count in ref]}
-        results.append(made.frame(greeting, seq, values, lost=seq // 10, late=seq // 5))
+        results.append(synth.frame(greeting, seq, values, lost=seq // 10, late=seq // 5))
     return record(path / "doubtful", results)
 
 

@@ -10,10 +10,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import made
 import pytest
-from exported import counted_messages, export, messages, record
-from simulated import SAMPLE_NS
+import synth
+from exports import counted_messages, export, messages, record
+from sim_streams import SAMPLE_NS
 
 from perfprobe import wire
 from perftop import cli
@@ -63,7 +63,7 @@ def test_marks_are_lines_at_their_time(tmp_path: Path) -> None:
     path = record(tmp_path / "recording", [greeting, *frames[:6], named, *frames[6:]])
     lines = [json.loads(line) for line in export(path, "jsonl", every_ns=10**8).splitlines()]
     (at,) = (i for i, line in enumerate(lines) if line["type"] == "mark")
-    wall_s = made.hello([made.REF]).wall_ns / 1e9
+    wall_s = synth.hello([synth.REF]).wall_ns / 1e9
     mark = {"type": "mark", "time": pytest.approx(wall_s + 0.55), "label": "now\u2026"}
     assert lines[at] == mark
     before, behind = lines[at - 1], lines[at + 1]
@@ -83,7 +83,7 @@ def test_the_recorded_command_is_in_the_summary(tmp_path: Path) -> None:
     notes = [wire.Note("run-start", 200_000_000, data={"pid": 7, "argv": ["a"]}),
              wire.Note("run-end", 800_000_000, data=end)]  # fmt: skip
     run = _summary(tmp_path, notes)["run"]
-    wall_s = made.hello([made.REF]).wall_ns / 1e9
+    wall_s = synth.hello([synth.REF]).wall_ns / 1e9
     for key in ("start", "end"):
         run[key] -= wall_s
     for key in ("first_samples", "last_samples"):
@@ -111,7 +111,7 @@ def test_notes_of_a_command_are_not_trusted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("watch", "are_known"), [("7", True), ("8", False), ("lmp", False)])
 def test_cpus_of_a_watched_command_are_known(watch: str, are_known: bool) -> None:
-    command = RecordedCommand(Session(made.hello(watch=watch)))
+    command = RecordedCommand(Session(synth.hello(watch=watch)))
     assert command.footprint is None
     command.take(wire.Note("run-start", 1, data={"pid": 7}))
     assert (command.footprint is not None) is are_known
@@ -119,13 +119,13 @@ def test_cpus_of_a_watched_command_are_known(watch: str, are_known: bool) -> Non
 
 def test_cpus_of_the_command_are_known_while_another_job_is_watched() -> None:
     """The probe reads both; the command exists before its start."""
-    hello = made.hello([], watch="lmp")
+    hello = synth.hello([], watch="lmp")
     session = Session(hello)
     command = RecordedCommand(session)
     other = {"threads": {"9": [9, "lmp", 3, 10**9, 0, 0, 0]}, "more": 0}
     for seq, (cpu, run_ns) in enumerate([(0, 10**6), (1, 10**6 + 5 * 10**8), (1, 10**9 + 10**6)]):
         own = {"threads": {"7": [7, "job", cpu, run_ns, 0, 0, 0]}, "more": 0}
-        command.take(made.frame(hello, seq, {}, records={"watched": other, "command": own}))
+        command.take(synth.frame(hello, seq, {}, records={"watched": other, "command": own}))
         assert command.footprint is None
     command.take(wire.Note("run-start", 1, data={"pid": 7}))
     assert command.footprint is not None

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
-import awkward
-import made
+import edge_cases
 import numpy as np
 import pytest
-from exported import counted_messages, export, messages, record, rows
+import synth
+from exporter_page import by_name, families, unix_s
+from exports import counted_messages, export, messages, record, rows
 from pyarrow import parquet
-from scraped import by_name, families, unix_s
-from simulated import messages_lasting
+from sim_streams import messages_lasting
 
 from perfprobe import wire
 from perfprobe.wire import Frame, Hello, Message, Note
@@ -34,7 +34,7 @@ def test_all_empty_cells_have_a_reason(tmp_path: Path, spec: str | None) -> None
     """All columns exist on any machine, even on one that counts almost nothing."""
     result = counted_messages(stamp="raw", tsc_hz=None) if spec is None else messages(spec, 3)
     printed = rows(export(record(tmp_path / "recording", result)))
-    header = (awkward.GOLDEN / "table.csv").read_text().partition("\n")[0].split(",")
+    header = (edge_cases.GOLDEN / "table.csv").read_text().partition("\n")[0].split(",")
     assert list(printed[0]) == header
     for row in printed:
         empty = {name for name, value in row.items() if value == ""} - MAY_BE_EMPTY
@@ -63,14 +63,14 @@ def test_reasons_equal_those_of_the_stream(tmp_path: Path) -> None:
 def test_the_counted_share_of_the_time_is_printed(tmp_path: Path) -> None:
     turns = [wire.Counter(f"perf_{key}_s", key, "s", "perf", scale=1e-9)
              for key in ("enabled", "running")]  # fmt: skip
-    greeting = made.hello([*turns, made.REF])
+    greeting = synth.hello([*turns, synth.REF])
     cpus = len(greeting.topology)
     frames = []
     for seq in range(12):
-        ns = seq * made.SAMPLE_NS
+        ns = seq * synth.SAMPLE_NS
         running = [ns // 4, *[ns] * (cpus - 1)]
         values = {"perf_enabled_s": [ns] * cpus, "perf_running_s": running, "ref": [ns] * cpus}
-        frames.append(made.frame(greeting, seq, values))
+        frames.append(synth.frame(greeting, seq, values))
     first, second = rows(export(record(tmp_path / "recording", [greeting, *frames])))[:2]
     assert (float(first["counted_ratio"]), float(second["counted_ratio"])) == (0.25, 1.0)
 
@@ -173,11 +173,11 @@ def test_openmetrics_equals_json_lines(recording: Path) -> None:
 
 def test_a_counter_that_is_temporarily_unknown_has_no_samples_then(tmp_path: Path) -> None:
     """CPU 1 is off in the second of four seconds; a sample is lost in the third."""
-    greeting = made.hello([made.REF], threads=1, cores=2)
+    greeting = synth.hello([synth.REF], threads=1, cores=2)
     results: list[wire.Message] = [greeting]
     for seq in range(41):
         ref = [seq * 10**7, None if 11 <= seq <= 20 else seq * 10**7]
-        results.append(made.frame(greeting, seq, {"ref": ref}))
+        results.append(synth.frame(greeting, seq, {"ref": ref}))
     path = record(tmp_path / "recording", results)
     data = export(path, "openmetrics", every_ns=10**9, metrics=["ref_count"])
     series = by_name(data)["perftop_ref_total"]

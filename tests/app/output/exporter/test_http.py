@@ -15,9 +15,9 @@ from http.client import HTTPSConnection
 from pathlib import Path
 
 import pytest
+from exporter_page import series
 from roots import ROOT
-from scraped import series
-from scraping import exporter, started_exporter
+from running_exporter import exporter, started_exporter
 from waiting import MAX_WAIT_S, until_true, wait_for
 
 from perftop.process import serving

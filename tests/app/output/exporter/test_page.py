@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, get_args
 
-import awkward
+import edge_cases
 import pytest
-from exported import messages
-from scraped import families, fed_page, series, series_named, shown_series
+from exporter_page import families, fed_page, series, series_named, shown_series
+from exports import messages
 
 from perfprobe import wire
 from perftop.output.exporter.page import Detail, Page
@@ -171,7 +171,7 @@ def test_names_of_programs_are_never_exported() -> None:
     assert len(names) > 3
     text = fed_page(given, "cpu")[1].text(openmetrics=True).decode()
     assert not [name for name in names if name in text]
-    hello, printed = awkward.messages()
+    hello, printed = edge_cases.messages()
     missing = [wire.Missing("energy_j", 'in use by "secret\\job"\nsince boot')]
     blocks = [block for block in hello.blocks if block.scope != "package"]
     stripped = [

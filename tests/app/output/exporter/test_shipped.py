@@ -13,8 +13,8 @@ from typing import Any, get_args
 
 import pytest
 from command import run_in_process
-from exported import messages
-from scraped import fed_page, shown_series
+from exporter_page import fed_page, shown_series
+from exports import messages
 from waiting import MAX_WAIT_S
 
 from perftop import cli

@@ -7,16 +7,16 @@ from collections import defaultdict
 from functools import cache
 from typing import Any
 
-import awkward
-import made
+import edge_cases
 import numpy as np
 import pytest
-from exported import hello as greeting
-from exported import messages
+import synth
+from exporter_page import LATE_S, Series, fed_page, series_named, shown_series
+from exports import hello as greeting
+from exports import messages
 from fakes import guest
-from nights import cases_by_day
-from scraped import LATE_S, Series, fed_page, series_named, shown_series
-from truths import scripted
+from nightly import cases_by_day
+from sim_truth import scripted
 
 from perfprobe import wire
 from perfprobe.sources.sim.truth import truth
@@ -170,10 +170,10 @@ def test_counters_never_decrease(spec: str) -> None:
 
 def test_a_doubted_counter_makes_dependent_values_unknown() -> None:
     """The cycles of CPU 2 jump once: counts of that sample are left out, but its time is added."""
-    hello, messages = awkward.messages()
+    hello, messages = edge_cases.messages()
     before_restart = [m for m in messages if not isinstance(m, wire.Frame) or m.seq < 30]
     without_jump = [
-        m for m in before_restart if not isinstance(m, wire.Frame) or m.seq != awkward.JUMPS_AT
+        m for m in before_restart if not isinstance(m, wire.Frame) or m.seq != edge_cases.JUMPS_AT
     ]
     (_, page), (_, other) = (
         fed_page([hello, *before_restart], "cpu"),
@@ -207,19 +207,19 @@ def test_the_time_of_a_core_is_unknown_during_a_lost_read() -> None:
     assert series_sum(screen, "perftop_smt_seconds_total") == pytest.approx(10 * 2, rel=2e-3)
 
 
-IDLE = made.counter("idle_s", "s", bits=64, scale=1e-6)
-POLL = made.counter("poll_s", "s", bits=64, scale=1e-6)
-STEP = int(made.TSC_HZ / 10)
+IDLE = synth.counter("idle_s", "s", bits=64, scale=1e-6)
+POLL = synth.counter("poll_s", "s", bits=64, scale=1e-6)
+STEP = int(synth.TSC_HZ / 10)
 
 
 def polling_messages(samples: int, jump_at: int = -1) -> list[wire.Message]:
     """A CPU that runs for 60 of 100 ms and polls for 20 of them; its reference counter may jump."""
-    hello = made.hello([made.REF, IDLE, POLL], threads=1)
+    hello = synth.hello([synth.REF, IDLE, POLL], threads=1)
     results: list[wire.Message] = [hello]
     for seq in range(samples + 1):
         ref = int(0.6 * STEP) * seq + (1 << 44) * (0 <= jump_at <= seq)
         values = {"ref": [ref], "idle_s": [40_000 * seq], "poll_s": [20_000 * seq]}
-        results.append(made.frame(hello, seq, values))
+        results.append(synth.frame(hello, seq, values))
     return results
 
 
@@ -272,11 +272,11 @@ UNREAD = 0
 def stream(flags: dict[int, int], samples: int = 20) -> list[wire.Message]:
     """Returns a stream of two cores with one thread, which run half of the time. `flags` are those
     of the first core, by sample."""
-    hello = made.hello([made.REF], cores=2, threads=1)
+    hello = synth.hello([synth.REF], cores=2, threads=1)
     results: list[wire.Message] = [hello]
     for seq in range(samples + 1):
         values = {"ref": [STEP // 2 * seq] * 2}
-        results.append(made.frame(hello, seq, values, flags=[flags.get(seq, 1), wire.ROW_SAMPLED]))
+        results.append(synth.frame(hello, seq, values, flags=[flags.get(seq, 1), wire.ROW_SAMPLED]))
     return results
 
 
@@ -314,7 +314,7 @@ def test_an_offline_core_adds_no_time() -> None:
 
 def test_a_core_keeps_its_time_when_cores_are_regrouped() -> None:
     """One core moves to another position, two are joined, and one is removed."""
-    hello = made.hello([made.REF], cores=4, threads=1)
+    hello = synth.hello([synth.REF], cores=4, threads=1)
     time = CoreTime(Session(hello))
     time.seconds[:, 0] = [1, 2, 4, 8]
     time._regroup(Cores(hello, [[2, 1], [0]]))
@@ -323,23 +323,23 @@ def test_a_core_keeps_its_time_when_cores_are_regrouped() -> None:
 
 
 def test_cores_with_the_same_number_are_distinguished() -> None:
-    hello = made.hello([made.REF], cores=4, threads=1)
+    hello = synth.hello([synth.REF], cores=4, threads=1)
     numbers = [0, 0, 1, None]
     topology = [
         dataclasses.replace(row, core=core)
         for row, core in zip(hello.topology, numbers, strict=True)
     ]
     hello = dataclasses.replace(hello, topology=topology)
-    frames = [made.frame(hello, seq, {"ref": [STEP // 2 * seq] * 4}) for seq in range(3)]
+    frames = [synth.frame(hello, seq, {"ref": [STEP // 2 * seq] * 4}) for seq in range(3)]
     screen = shown_series(fed_page([hello, *frames], "core")[1])
     names = {labels[0] for labels, _ in series_named(screen, "perftop_smt_seconds_total")}
     assert names == {"cpu0", "cpu1", "1", "cpu3"}
 
 
 def test_cpus_without_a_package_have_no_package_label() -> None:
-    hello = made.hello([made.REF], cores=2, threads=1)
+    hello = synth.hello([synth.REF], cores=2, threads=1)
     hello = dataclasses.replace(hello, packages=[[0]])
-    frames = [made.frame(hello, seq, {"ref": [STEP // 2 * seq] * 2}) for seq in range(3)]
+    frames = [synth.frame(hello, seq, {"ref": [STEP // 2 * seq] * 2}) for seq in range(3)]
     _, page = fed_page([hello, *frames])
     screen = shown_series(page)
     busy = dict(series_named(screen, "perftop_cpu_seconds_total"))

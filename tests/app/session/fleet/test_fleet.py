@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from math import isnan, nan
 
-import made
 import pytest
+import synth
 from fakes import CpuLoad, Machine, guest
 
 from perfprobe import wire
@@ -132,7 +132,7 @@ def row_after_samples(machine: Machine, samples: int = 3, late_s: float = 0.0) -
     """Returns a machine's row after this number of samples; frame n arrives `late_s` after n
     samples."""
     row = Row("n1")
-    arrivals = iter([START] + [START + seq * made.SAMPLE_NS / 1e9 + late_s
+    arrivals = iter([START] + [START + seq * synth.SAMPLE_NS / 1e9 + late_s
                                for seq in range(samples + 1)])  # fmt: skip
     live = LiveMachine(row, 0.1, lambda: next(arrivals))
     live.take([machine.hello])

@@ -10,7 +10,7 @@ from math import nan
 
 import fleets
 import pytest
-from nights import cases_by_day
+from nightly import cases_by_day
 from textual.pilot import Pilot
 from textual.widgets import Static
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from fakes import Machine, guest, observe
-from playing import BIG_SCREEN, Run, running_app
+from played_apps import BIG_SCREEN, Run, running_app
 from waiting import until_true
 
 from perftop.draw import strips

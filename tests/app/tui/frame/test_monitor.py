@@ -6,9 +6,9 @@ import itertools
 
 import pytest
 from fakes import CpuLoad, Machine, guest, tasks
-from nights import nightly_case
-from painted import messages, shown_app
-from playing import Run, running_app
+from nightly import nightly_case
+from played_apps import Run, running_app
+from terminal_apps import messages, shown_app
 from waiting import until_true
 
 from perftop.tui.frame.monitor import FLEET_VARIABLE, Monitor

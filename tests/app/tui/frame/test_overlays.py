@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from fakes import Machine, observe
-from playing import Run, running_app
+from played_apps import Run, running_app
 from rich.style import Style
 from textual import events
 from textual.actions import parse

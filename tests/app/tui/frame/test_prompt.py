@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from fakes import Machine
-from playing import Run, running_app
+from played_apps import Run, running_app
 from textual import events
 from textual.app import App, ComposeResult
 from textual.widgets import Input, Static

@@ -8,11 +8,11 @@ import pytest
 from fakes import CpuLoad, Machine, guest, tasks
 from hypothesis import given
 from hypothesis import strategies as st
-from nights import cases_by_day
-from painted import messages
-from played import session_of
-from playing import running_app
-from simulated import messages as simulated
+from nightly import cases_by_day
+from played_apps import running_app
+from sessions import session_of
+from sim_streams import messages as simulated
+from terminal_apps import messages
 
 from perfprobe.wire import Hello, Multiplier
 from perftop.base.text import GHZ

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-import simulated
+import sim_streams
 from fakes import CpuLoad, Machine, guest
-from played import session_of
-from playing import Run, running_app
+from played_apps import Run, running_app
+from sessions import session_of
 
 from perfprobe.wire import Missing, Note
 from perftop.draw import strips
@@ -190,7 +190,7 @@ async def test_an_offline_thread_and_missing_metrics_are_reported() -> None:
 
 
 async def test_events_and_traffic_are_shown_with_their_history() -> None:
-    hello, messages = simulated.messages_lasting(
+    hello, messages = sim_streams.messages_lasting(
         "sim:memory,cpus=2", 12, events="branches,page-faults"
     )
     session = session_of(Session(hello, History(hello)), messages)
@@ -211,7 +211,7 @@ async def test_events_and_traffic_are_shown_with_their_history() -> None:
 
 async def test_a_narrow_page_shows_counters_that_are_not_metrics() -> None:
     """The page has room for origins, but not for histories; a counter has no formula."""
-    hello, messages = simulated.messages_lasting("sim:smt-mix,cpus=2", 3)
+    hello, messages = sim_streams.messages_lasting("sim:smt-mix,cpus=2", 3)
     session = session_of(Session(hello, History(hello)), messages)
     interval = session.interval_at(session.now_ns, 500_000_000)
     assert interval is not None

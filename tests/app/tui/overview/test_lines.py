@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from fakes import CpuLoad, Machine, guest, observe, tasks, with_doubt
-from played import session_of
-from playing import Run, running_app
-from simulated import messages
+from played_apps import Run, running_app
+from sessions import session_of
+from sim_streams import messages
 
 from perfprobe.wire import Cpu
 from perftop.base.text import MISSING, to_ascii

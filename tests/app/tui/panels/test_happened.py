@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 from fakes import CpuLoad, Machine, guest, observe, tasks
-from made import hello
+from synth import hello
 
 from perftop.base.text import time_of_day
 from perftop.draw import strips

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from fakes import CpuLoad, Machine, guest, observe, tasks
-from playing import Run, running_app
+from played_apps import Run, running_app
 
 from perftop.draw import strips
 from perftop.model.belief import TaskOnCpu

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from fakes import CpuLoad, Machine, observe, tasks
-from playing import running_app
+from played_apps import running_app
 
 from perfprobe.wire import Rate
 from perftop.base.text import GHZ

@@ -8,12 +8,12 @@ from unittest.mock import Mock
 from fakes import Machine
 from hypothesis import given
 from hypothesis import strategies as st
-from painted import Cells
-from playing import Run, running_app
+from played_apps import Run, running_app
 from rich.ansi import AnsiDecoder
 from rich.color import ColorSystem
 from rich.console import Console
 from rich.style import Style
+from terminal_apps import Cells
 from textual.strip import Strip
 
 from perftop.draw import strips, theme

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made import hello
+from synth import hello
 
 from perftop.base.arrays import Floats
 from perftop.base.text import to_ascii as ascii_text

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
-import exported
+import exports
 import pytest
 from fakes import Machine, observe
 from make import replayed
-from played import session_of
+from sessions import session_of
 from waiting import until_true
 
 from perfprobe import wire
@@ -49,7 +49,7 @@ def messages_of_two_hogs() -> Iterator[wire.Message]:
 
 def session_and_verdicts(messages: list[wire.Message]) -> tuple[Session, list[tuple[int, Verdict]]]:
     """Returns a session, and its verdict after each second."""
-    hello, frames = exported.hello(messages), messages[1:]
+    hello, frames = exports.hello(messages), messages[1:]
     session, verdicts = Session(hello, History(hello)), []
     session.start_accounts()
     for _, second in groupby(frames, lambda m: (getattr(m, "time_ns", 0) - 1) // SECOND):
@@ -63,7 +63,7 @@ def session_and_verdicts(messages: list[wire.Message]) -> tuple[Session, list[tu
 
 def why_between(messages: list[wire.Message], start_ns: int, until_ns: int) -> tuple[str, Report]:
     """Returns the first line of `why` for a span, and its report."""
-    session = Session(exported.hello(messages))
+    session = Session(exports.hello(messages))
     session.start_accounts()
     frames = (message for message in messages if isinstance(message, wire.Frame))
     session_of(session, [f for f in frames if start_ns <= f.time_ns <= until_ns])
@@ -74,7 +74,7 @@ def why_between(messages: list[wire.Message], start_ns: int, until_ns: int) -> t
 @pytest.mark.parametrize("spec", ["", "sim:guest,cpus=4", "sim:steady,cpus=4", "sim:idle,cpus=2"])
 def test_the_verdict_equals_the_first_line_of_why(spec: str) -> None:
     """The line, and the numbers of the report behind it, which are of the same seconds."""
-    messages = exported.messages(spec, 14) if spec else [*messages_of_two_hogs()]
+    messages = exports.messages(spec, 14) if spec else [*messages_of_two_hogs()]
     session, verdicts = session_and_verdicts(messages)
     for until_ns, verdict in verdicts[4::3]:
         assert verdict.report is not None
@@ -117,7 +117,7 @@ def test_keys_below_the_verdict_are_whole_or_left_out() -> None:
 
 def test_a_sentence_is_always_shown() -> None:
     """First "Watching", then the verdict; a past time has its own sentence."""
-    messages = exported.messages("sim:steady,cpus=2", 14)
+    messages = exports.messages("sim:steady,cpus=2", 14)
     session, verdicts = session_and_verdicts(messages)
     assert verdicts[0][1].text.startswith("Watching: 1 of 10 s")
     assert verdicts[-1][1].text.startswith("Nothing is slowing this machine down (0.")

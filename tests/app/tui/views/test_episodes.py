@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from fakes import Machine, guest, observe
-from made import SAMPLE_NS
-from playing import Run, running_app
+from played_apps import Run, running_app
+from synth import SAMPLE_NS
 from waiting import until_true
 
 from perftop.draw import strips

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-import made
 import numpy as np
 import pytest
+import synth
 from fakes import Machine, observe
 from hypothesis import given
 from hypothesis import strategies as st
@@ -113,7 +113,7 @@ def test_cores_of_an_l3_are_adjacent_below_their_package() -> None:
 def test_caches_of_a_die_are_adjacent(caches: list[int | None], labels: list[str]) -> None:
     """Pairs of cores belong to dies 0, 1, 0 and 1."""
     rows = [dataclasses.replace(row, l3=caches[row.cpu % 8 // 2], die=row.cpu % 8 // 2 % 2)
-            for row in made.topology(8)]  # fmt: skip
+            for row in synth.topology(8)]  # fmt: skip
     session, _ = observe(Machine(cores=8, changes={"topology": rows}))
     (groups,), _ = heat_layout.packages(session, Places(session))
     assert [group.label for group in groups] == labels

@@ -6,10 +6,10 @@ import re
 from dataclasses import replace
 from typing import Any
 
-import made
 import pytest
+import synth
 from fakes import CpuLoad, Machine
-from playing import Run, play_app, running_app
+from played_apps import Run, play_app, running_app
 
 from perftop.draw import theme
 from perftop.tui.frame.monitor import Monitor
@@ -229,7 +229,7 @@ async def test_a_narrow_map_names_its_worst_cores_and_lists_them_where_there_is_
 
 
 async def test_zoom_shows_only_the_package_of_the_selected_core() -> None:
-    rows = [replace(row, package=row.cpu // 8 % 2) for row in made.topology(16)]
+    rows = [replace(row, package=row.cpu // 8 % 2) for row in synth.topology(16)]
     m = Machine(cores=16, changes={"topology": rows})
     async with running_app(m, (160, 50)) as run:
         await run.pilot.press("2", "z")

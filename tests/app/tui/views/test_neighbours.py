@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import made
 import pytest
+import synth
 from fakes import CpuLoad, Machine, guest
-from playing import Run, running_app
+from played_apps import Run, running_app
 from waiting import until_true
 
 from perftop.draw.strips import cut, text
@@ -90,7 +90,7 @@ async def test_each_task_has_its_own_loss() -> None:
 
 def watched_record(seq: int, cpus: tuple[int, ...], share: float) -> dict[str, Any]:
     """Threads of a job that run for this share of the time and wait for the rest of it."""
-    ns = seq * made.SAMPLE_NS
+    ns = seq * synth.SAMPLE_NS
     run_ns = int(share * ns)
     threads = {str(4100 + cpu): [4000, "lmp", cpu, run_ns, ns - run_ns, 0, seq] for cpu in cpus}
     return {"watched": {"threads": threads, "more": 0}}

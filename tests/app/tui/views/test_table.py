@@ -12,7 +12,7 @@ import pytest
 from fakes import CpuLoad, Machine, guest, observe, tasks, with_doubt
 from hypothesis import given
 from hypothesis import strategies as st
-from playing import Run, running_app
+from played_apps import Run, running_app
 from textual.geometry import Size
 
 from perfprobe.wire import Rate

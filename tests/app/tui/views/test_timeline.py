@@ -11,7 +11,7 @@ import pytest
 from fakes import CpuLoad, Machine, with_doubt
 from hypothesis import given
 from hypothesis import strategies as st
-from nights import cases_by_day
+from nightly import cases_by_day
 from time_view import View, many_cores, two_cores, view_of, viewing
 
 from perftop.model.kinds import Episode

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
-import made
 import pytest
+import synth
 
 from perfprobe import wire
 from perfprobe.instruments.selftest import instruments
@@ -19,7 +19,7 @@ from perfprobe.instruments.selftest.instruments import CopyRun
 from perfprobe.instruments.selftest.verdict import Result
 from perfprobe.wire import Counter
 
-HZ = int(made.TSC_HZ)
+HZ = int(synth.TSC_HZ)
 SPAN = CopyRun(begin=2 * HZ, end=3 * HZ, copied=10**9, cpu=1)
 """One second, between the middle two of four reads."""
 TOP_DOWN = ("slots", *instruments.PART_KEYS)
@@ -28,13 +28,13 @@ TOP_DOWN = ("slots", *instruments.PART_KEYS)
 UNITS = {"temperature_c": ("°C", "gauge"), "hsmp_prochot": ("1", "gauge")}
 
 
-class Source(made.Source):
+class Source(synth.Source):
     """Two CPUs of one L3 and package, read once a second; `cpu` has the rate of each counter per
     TSC tick, `package` the rate per second or the value of a gauge. None: not valid."""
 
     def __init__(self, cpu: dict[str, float], package: dict[str, int | None]) -> None:
         self.cpu, self.package = [*cpu.values()], [*package.values()]
-        plain = made.hello([Counter(key, key, "events", "made") for key in cpu])
+        plain = synth.hello([Counter(key, key, "events", "made") for key in cpu])
         rows = [dataclasses.replace(row, l3=0) for row in plain.topology]
         self.hello = dataclasses.replace(plain, source="os", topology=rows)
         counters = [
@@ -58,9 +58,9 @@ class Source(made.Source):
             ]
             valid = sum(1 << i for i, rate in enumerate(self.package) if rate is not None)
             blocks = {
-                "cpu": made.packed([stamp] * 2, [(1 << len(values)) - 1] * 2, values * 2),
-                "p": made.packed([stamp], [valid], package),
-                "l3": made.packed([stamp, [0] * 5], [1, 0], [second * 1000, 0]),
+                "cpu": synth.packed([stamp] * 2, [(1 << len(values)) - 1] * 2, values * 2),
+                "p": synth.packed([stamp], [valid], package),
+                "l3": synth.packed([stamp, [0] * 5], [1, 0], [second * 1000, 0]),
             }
             results.append(wire.Frame(second, second, blocks))
         self.poll = list  # type: ignore[method-assign]

@@ -11,8 +11,8 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import made
 import pytest
+import synth
 
 from perfprobe import wire
 from perfprobe.__main__ import main as perfprobe
@@ -38,7 +38,7 @@ START = 2.0**40 - 1e6
 Truth = dict[str, float]
 
 
-class Machine(made.Source):
+class Machine(synth.Source):
     """Two CPUs of one core. `wrong` scales the value of a counter; `others` is the share of each
     CPU that another program takes, with 1.5 instructions per cycle."""
 

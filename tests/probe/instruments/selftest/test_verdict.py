@@ -7,8 +7,8 @@ import os
 from types import SimpleNamespace
 from typing import cast
 
-import made
 import pytest
+import synth
 
 from perfprobe import wire
 from perfprobe.instruments import timers
@@ -27,14 +27,14 @@ def test_candidates_for_a_tick_of_mperf() -> None:
         ({"multipliers": [wire.Multiplier("mperf", 2.0, "made up")]}, [2.0]),
         ({"base_hz": Rate(8e8, "made up"), "tsc_hz": None}, [1.0]),
     ):
-        hello = dataclasses.replace(made.hello(tsc_hz=Rate(1e9, "made up")), **changes)
+        hello = dataclasses.replace(synth.hello(tsc_hz=Rate(1e9, "made up")), **changes)
         log = FrameLog(cast("Source", SimpleNamespace(hello=hello)))
         assert working.tick_factors(log, "mperf") == expected
         assert working.tick_factors(log, "ref") == [1.0]
 
 
 def test_the_rate_is_compared_over_a_longer_time() -> None:
-    hello = made.hello(tsc_hz=Rate(2.0e9, "made up"))
+    hello = synth.hello(tsc_hz=Rate(2.0e9, "made up"))
     ((check, outcome),) = working.rate_outcomes(
         hello, (10**9, 5 * 10**9), (3 * 10**9, 9 * 10**9 + 400_000)
     )

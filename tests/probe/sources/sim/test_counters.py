@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from simulated import amounts_between, column, deltas, head, run, schedule_of
+from sim_streams import amounts_between, column, deltas, head, run, schedule_of
 
 from perfprobe.sources.sim.schedule import Row
 from perfprobe.wire import ROW_WIDE

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from simulated import SAMPLE_NS
+from sim_streams import SAMPLE_NS
 
 from perfprobe.sources.sim.machine import Spec, parse_spec
 from perfprobe.sources.sim.source import open_sim

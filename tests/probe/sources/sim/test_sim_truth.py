@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nights import INFORMATIVE_SCENARIOS, cases_by_day
-from simulated import amounts_between
+from nightly import INFORMATIVE_SCENARIOS, cases_by_day
+from sim_streams import amounts_between
 
 from perfprobe.sources.sim import scenarios as scripts
 from perfprobe.sources.sim.machine import SCENARIOS, Ints, Machine, parse_spec

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 from command import python
-from nights import INFORMATIVE_SCENARIOS, cases_by_day
-from simulated import (
+from nightly import INFORMATIVE_SCENARIOS, cases_by_day
+from sim_streams import (
     SAMPLE_NS,
     amounts_between,
     column,

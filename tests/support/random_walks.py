@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from painted import PaintedApp, ScriptedApp
+from terminal_apps import PaintedApp, ScriptedApp
 from textual import events
 from waiting import MAX_WAIT_S
 

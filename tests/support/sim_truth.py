@@ -16,8 +16,8 @@ SECOND = 1_000_000_000
 SMALL = "cpus=8,packages=1,seed=1"
 PLAYED_S = 37.0
 """Specification of the usual machine, and a length in s at which no script changes its stage. Tests
-that use both share one run of the simulation, with samples of 0.1 s: turns.py gives their files to
-one worker."""
+that use both share one run of the simulation, with samples of 0.1 s: run_order.py assigns their
+files to one worker."""
 
 
 Found = tuple[Session, list[Episode]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from painted import ScriptedApp, messages
+from terminal_apps import ScriptedApp, messages
 from textual import events
 from waiting import until_true
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import counted
-import made
+import increments
 import numpy as np
-from paced import S, SteppedDetector, spans
+import synth
+from rate_streams import S, SteppedDetector, spans
 
 from perfprobe.wire import Block, Counter
 from perftop.detect.turbo_drops import Clocks, TurboDrops
@@ -23,8 +23,8 @@ class CoreClocks(SteppedDetector):
     def __init__(
         self, cores: int = 4, package: Sequence[Counter] = (), cpu: Sequence[Counter] = ()
     ) -> None:
-        hello = made.hello([made.REF, made.CYCLES, *cpu], cores=cores)
-        hello.blocks.append(Block("package", "package", [made.CEILING, *package]))
+        hello = synth.hello([synth.REF, synth.CYCLES, *cpu], cores=cores)
+        hello.blocks.append(Block("package", "package", [synth.CEILING, *package]))
         super().__init__()
         self.cores = cores
         self.reader = SampleReader(hello)
@@ -36,7 +36,7 @@ class CoreClocks(SteppedDetector):
     ) -> CoreClocks:  # fmt: skip
         """Plays samples with clocks that are lower than HZ by the share `depth`. `util` is NaN for
         cores that are not read."""
-        delta = counted.delta(self.reader.counters, amounts, abs(ns) / 1e9)
+        delta = increments.delta(self.reader.counters, amounts, abs(ns) / 1e9)
         for _ in range(samples):
             use = np.broadcast_to(np.asarray(util, float), self.cores)
             run_s = np.nan_to_num(use) * ns / 1e9

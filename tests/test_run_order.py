@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 from roots import ROOT
-from turns import pytest_collection_modifyitems
+from run_order import pytest_collection_modifyitems
 from waiting import MAX_WAIT_S
 
-CONFTEST = "from turns import pytest_collection_modifyitems, pytest_configure\n"
+CONFTEST = "from run_order import pytest_collection_modifyitems, pytest_configure\n"
 SUITE = """
 import os, time, pytest
 
@@ -55,7 +55,7 @@ def test_files_of_programs_are_spread_and_files_stay_together() -> None:
 
 def test_marked_tests_run_last_and_alone(tmp_path: Path) -> None:
     # A copy, because the lock is on the file, and workers of this run hold that of the original.
-    shutil.copy(ROOT / "tests/support/turns.py", tmp_path)
+    shutil.copy(ROOT / "tests/support/run_order.py", tmp_path)
     (tmp_path / "conftest.py").write_text(CONFTEST)
     for file in range(6):
         kind, mark = ("alone", MACHINE_MARK) if file < 2 else ("ordinary", "")

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-import made
+import synth
 
 from perfprobe import wire
 from perftop.session.session import Session
 
-TICKS = int(made.TSC_HZ / 10)
+TICKS = int(synth.TSC_HZ / 10)
 """Number of TSC ticks in a sample."""
 
 
-def play(greeting: wire.Hello, *samples: made.Values) -> Session:
+def play(greeting: wire.Hello, *samples: synth.Values) -> Session:
     """A session after one frame for each of `samples`."""
     session = Session(greeting)
     for seq, values in enumerate(samples):
-        session.apply(made.frame(greeting, seq, values))
+        session.apply(synth.frame(greeting, seq, values))
     return session
 
 

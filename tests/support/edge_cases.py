@@ -6,9 +6,9 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
+from recording_files import write_recording
 from roots import DATA
-from simulated import messages_lasting
-from taped import write_recording
+from sim_streams import messages_lasting
 
 from perfprobe import wire
 from perftop.session.packing import TimedMessage

@@ -8,8 +8,8 @@ from functools import lru_cache
 from itertools import islice, takewhile
 from typing import Any
 
+import frame_rows
 import numpy as np
-import read_rows
 
 from perfprobe.sources.sim import scenarios as scripts
 from perfprobe.sources.sim.machine import Ints, Machine, parse_spec
@@ -56,24 +56,24 @@ def run(
 
 
 def head(frame: Frame, block: str = "cpu") -> Any:
-    return read_rows.head(frame.blocks[block])
+    return frame_rows.head(frame.blocks[block])
 
 
 def column(hello: Hello, frames: list[Frame], key: str) -> Any:
     """Returns the raw values of one counter: axes (frame, row)."""
-    return np.stack([read_rows.raw_values(hello, frame.blocks, key)[:, 0] for frame in frames])
+    return np.stack([frame_rows.raw_values(hello, frame.blocks, key)[:, 0] for frame in frames])
 
 
 def deltas(hello: Hello, frames: list[Frame], key: str) -> Any:
     """Returns the differences to the first frame, at the width of the counter."""
-    counter = read_rows.place(hello, key)[2]
+    counter = frame_rows.place(hello, key)[2]
     raw = column(hello, frames, key)
     steps = (raw[1:] - raw[:-1]) & np.uint64(2**counter.bits - 1)
     return np.concatenate((np.zeros((1, raw.shape[1]), np.int64), steps.astype(np.int64))).cumsum(0)
 
 
 def valid(hello: Hello, frame: Frame, key: str) -> Any:
-    return read_rows.valid_mask(hello, frame.blocks, key)[:, 0]
+    return frame_rows.valid_mask(hello, frame.blocks, key)[:, 0]
 
 
 def schedule_of(text: str) -> Schedule:

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import awkward
-import made
-from simulated import SAMPLE_NS, messages_lasting
-from taped import write_recording
+import edge_cases
+import synth
+from recording_files import write_recording
+from sim_streams import SAMPLE_NS, messages_lasting
 
 from perfprobe import wire
 from perftop import cli
@@ -29,9 +29,9 @@ def messages(spec: str, seconds: float, sample_ns: int = SAMPLE_NS) -> list[wire
 
 def counted_messages(**more: Any) -> list[wire.Message]:
     """The messages of one second of a machine with a single counter."""
-    greeting = made.hello([made.REF], **more)
+    greeting = synth.hello([synth.REF], **more)
     frames = [
-        made.frame(greeting, seq, {"ref": [seq * 10**8] * len(greeting.topology)})
+        synth.frame(greeting, seq, {"ref": [seq * 10**8] * len(greeting.topology)})
         for seq in range(12)
     ]
     return [greeting, *frames]
@@ -99,7 +99,7 @@ def rows(data: bytes) -> list[Row]:
 def golden(name: str, data: bytes) -> bytes:
     """The expected content. If PERFTOP_GOLDEN is set, the file is overwritten first, so that its
     diff can be read."""
-    path = awkward.GOLDEN / name
+    path = edge_cases.GOLDEN / name
     if os.environ.get("PERFTOP_GOLDEN"):
         path.write_bytes(data)
     return path.read_bytes()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from simulated import messages
+from sim_streams import messages
 
 from perfprobe import wire
 from perftop.session.packing import BLOCK_MESSAGES, Recorder

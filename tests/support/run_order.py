@@ -27,8 +27,8 @@ PROGRAMS = re.compile(
 """Pattern of test files that start programs and wait for them. They are spread evenly, so that
 other workers compute meanwhile."""
 SHARED_PLAYS = "PLAYED_S"
-"""Files with this name in their text play the same simulated machines (see truths.py): one worker
-runs them all, and plays each machine once."""
+"""Files that contain this name use the same simulated machines (see sim_truth.py): one worker runs
+them all, and simulates each machine once."""
 MAX_POSITION = 0.9
 """Highest position of the last such file, as a share of the list: with a later one, other workers
 would be idle at the end."""

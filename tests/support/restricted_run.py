@@ -1,8 +1,8 @@
 """Runs a command for which the kernel refuses a system call or limits a resource.
 
-python refusing.py sendto=ENOSYS CMD …     a seccomp filter; x86-64 only
-python refusing.py NPROC=3 CMD …           RLIMIT_NPROC, as another user: root has no such limit
-python refusing.py AS=80000000 CMD …       any other RLIMIT_ name
+python restricted_run.py sendto=ENOSYS CMD …   a seccomp filter; x86-64 only
+python restricted_run.py NPROC=3 CMD …         RLIMIT_NPROC, as another user: root has no such limit
+python restricted_run.py AS=80000000 CMD …     any other RLIMIT_ name
 """
 
 from __future__ import annotations

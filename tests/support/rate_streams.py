@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import made
 import numpy as np
-from played import session_of
+import synth
+from sessions import session_of
 
 from perfprobe import wire
 from perfprobe.wire import Block, Counter, Frame, Rows
@@ -15,11 +15,11 @@ from perftop.detect.engine import RunningEpisodes
 from perftop.model.kinds import Episode
 from perftop.session.session import Session
 
-S = made.SAMPLE_NS
+S = synth.SAMPLE_NS
 NS = 1e-9
-STEAL = made.counter("stat_steal_s", "s", scale=NS, bits=64)
-IDLE = made.counter("idle_s", "s", scale=NS, bits=64)
-BUSY = made.counter("busy_s", "s", scale=NS, bits=64)
+STEAL = synth.counter("stat_steal_s", "s", scale=NS, bits=64)
+IDLE = synth.counter("idle_s", "s", scale=NS, bits=64)
+BUSY = synth.counter("busy_s", "s", scale=NS, bits=64)
 Rate = float | Sequence[float]
 
 
@@ -44,7 +44,7 @@ class RateStream:
         cores: int = 2,
         **changes: Any,
     ) -> None:
-        self.hello = made.hello(cpu, cores=cores, core=core, **changes)
+        self.hello = synth.hello(cpu, cores=cores, core=core, **changes)
         if package:
             self.hello.blocks.append(Block("package", "package", [*package]))
         self.kind, self.session, self.ns, self.seq = kind, Session(self.hello), 0, 0
@@ -83,7 +83,7 @@ class RateStream:
 
     def _frame(self) -> Frame:
         blocks = {}
-        stamp = int(self.ns * made.TSC_HZ / 1e9)
+        stamp = int(self.ns * synth.TSC_HZ / 1e9)
         for block in self.hello.blocks:
             values = np.rint(self.sums[block.name]).astype(np.uint64)
             rows = len(values)

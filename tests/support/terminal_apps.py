@@ -11,8 +11,8 @@ from typing import Any
 
 from rich.cells import cell_len
 from rich.color import ColorSystem
-from simulated import SAMPLE_NS
-from simulated import messages as simulated
+from sim_streams import SAMPLE_NS
+from sim_streams import messages as simulated
 from textual import events
 from textual.drivers.headless_driver import HeadlessDriver
 from textual.geometry import Size

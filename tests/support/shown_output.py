@@ -1,7 +1,7 @@
 """Commands of perftop whose output is shown in a text: `perftop …` in code, then a block with the
 output. Run as a program it updates the outputs that have changed:
 
-    PYTHONPATH=tests/support python tests/support/shown.py
+    PYTHONPATH=tests/support python tests/support/shown_output.py
 """
 
 from __future__ import annotations
