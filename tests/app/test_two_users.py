@@ -293,9 +293,9 @@ def test_the_directory_for_several_machines_is_not_created_behind_a_link_of_anot
         os.symlink(home_directories, "theirs")
     before = sorted(home_directories.iterdir())
     with pytest.raises(Failed, match="a link of another user"):
-        headless.paths(Path("theirs/new"), ["a", "b"])
+        headless.output_paths(Path("theirs/new"), ["a", "b"])
     assert sorted(home_directories.iterdir()) == before
-    assert headless.paths(Path("ours"), ["a", "b"])[1] == Path("ours/b.perftop")
+    assert headless.output_paths(Path("ours"), ["a", "b"])[1] == Path("ours/b.perftop")
     assert Path("ours").stat().st_mode & 0o777 == 0o700
 
 

@@ -84,12 +84,15 @@ class Run:
 @asynccontextmanager
 async def running_app(
     machine: Machine, size: tuple[int, int] = BIG_SCREEN,
-    *, pace: Callable[[int], None] = lambda _: None,
+    *, set_batch_length: Callable[[int], None] = lambda _: None,
     link: Callable[[], Link | None] = lambda: None, tour: bool = False, **more: Any,
 ) -> AsyncIterator[Run]:  # fmt: skip
-    """Runs the app on a machine; `pace`, `link` and `tour` are those of the live source."""
+    """Runs the app on a machine; `set_batch_length`, `link` and `tour` are those of the live
+    source."""
     feed = Feed(machine)
-    source = stopped(LiveSource(feed.open, INTERVAL_NS, pace=pace, link=link, tour=tour))
+    source = stopped(
+        LiveSource(feed.open, INTERVAL_NS, set_batch_length=set_batch_length, link=link, tour=tour)
+    )
     app = PerfTopApp(source, **more)
     async with app.run_test(size=size) as pilot:
         run = Run(app, source, feed, pilot)

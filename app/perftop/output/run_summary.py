@@ -146,16 +146,16 @@ MAX_NEIGHBOURS = 3
 """Maximum number of other processes that are listed with the CPUs of a job."""
 
 
-def run_line(session: Session, bracket: CommandWindow) -> Line | None:
+def run_line(session: Session, command_window: CommandWindow) -> Line | None:
     """Returns the run of the command; None without a command. All CPUs were sampled before its
     start and after its end."""
-    run = bracket.run
+    run = command_window.run
     if run is None:
         return None
-    times = run_times(session, run.start_ns, run.end_ns, bracket.bounds)
-    if bracket.is_remote:  # remote times are only known to within the connection's delay
+    times = run_times(session, run.start_ns, run.end_ns, command_window.bounds)
+    if command_window.is_remote:  # remote times are only known to within the connection's delay
         times |= {"start": None, "end": None}
-    return {**run.fields(), **times, "missed": bracket.missed_cpus}
+    return {**run.fields(), **times, "missed": command_window.missed_cpus}
 
 
 def run_times(session: Session, start_ns: int, end_ns: int, bounds: Bounds | None) -> Line:

@@ -365,8 +365,8 @@ class Measurement:
     ) -> None:
         """`start`: start of the job, if several machines are measured around it. `read_pause_s`:
         seconds between two reads of the stream while the command runs."""
-        self.bracket = None if job is None else CommandWindow(job, start, read_pause_s)
-        self._marks = None if self.bracket is None else MarkNotes(self.bracket)
+        self.command_window = None if job is None else CommandWindow(job, start, read_pause_s)
+        self._marks = None if self.command_window is None else MarkNotes(self.command_window)
         self.tally = Tally()
         self.first_ns: int | None = None
         """Raw time of the first frame."""
@@ -380,8 +380,8 @@ class Measurement:
 
     def begin(self, hello: wire.Hello) -> None:
         self._is_this_machine = hello.source.startswith("sim") or is_this_machine(hello)
-        if self.bracket is not None:
-            self.bracket.begin(hello)
+        if self.command_window is not None:
+            self.command_window.begin(hello)
 
     def admit(self, message: wire.Message) -> bool:
         """Processes a message before the session applies it. Returns False if the caller must skip
@@ -389,7 +389,7 @@ class Measurement:
         if isinstance(message, wire.Hello):
             self.begin(message)
         if isinstance(message, wire.Frame):
-            if self.bracket is not None and not self.bracket.admit(message):
+            if self.command_window is not None and not self.command_window.admit(message):
                 return False
             if self.first_ns is None:
                 self.first_ns, self._cpu_s = message.time_ns, time.process_time()
@@ -398,22 +398,22 @@ class Measurement:
     def follow(self, session: Session, frame: wire.Frame) -> bool:
         """Processes a frame after the session has applied it. Returns True once the command has
         ended and all CPUs have been read since."""
-        if self.bracket is None or self._footprint is None or self._marks is None:
+        if self.command_window is None or self._footprint is None or self._marks is None:
             return False
         watched_job = session.neighbours.watched_job
         if watched_job.name != self._command.name:
             watched_job = self._command
             watched_job.take(frame.records, frame.time_ns)
         self._footprint.take(watched_job, frame.time_ns)
-        for note in self._marks.due(frame.time_ns, is_over=False):
+        for note in self._marks.due_notes(frame.time_ns, is_over=False):
             session.apply(note)
-        return self.bracket.take(frame)
+        return self.command_window.add_frame(frame)
 
     def line(self, session: Session) -> Line:
         """Returns the summary of the measurement, with the episodes counted in `tally`."""
         assert self.first_ns is not None
         elapsed_s = (session.now_ns - self.first_ns) / 1e9
-        run = None if self.bracket is None else run_line(session, self.bracket)
+        run = None if self.command_window is None else run_line(session, self.command_window)
         line = summary_line(session, self.tally.counts_by_cause, elapsed_s, run, self._footprint)
         own_s = session.probe_cpu_s() + time.process_time() - self._cpu_s
         if self._is_this_machine and not isnan(own_s):
@@ -426,7 +426,7 @@ class Measurement:
         from perftop.output.why_report import report  # not loaded at the start of a recording
 
         assert self.first_ns is not None
-        job = None if self.bracket is None else self.bracket.job
+        job = None if self.command_window is None else self.command_window.job
         is_own_job = job is not None and session.neighbours.watched_job.name == str(job.pid)
         argv = job.argv if job is not None and is_own_job else ()
         return report(session, self.first_ns, argv, past=past)
@@ -435,7 +435,7 @@ class Measurement:
 class CommandMeasurement(Measurement):
     """The measurement of a command in a session that continues after the command."""
 
-    bracket: CommandWindow
+    command_window: CommandWindow
 
     def __init__(
         self, job: Job, start: CommandStart | None = None, read_pause_s: float = 0.0
@@ -451,7 +451,7 @@ class CommandMeasurement(Measurement):
     @property
     def running(self) -> bool:
         """Whether the command was started and has not ended."""
-        return self.job.start_ns > 0 and self.bracket.run is None
+        return self.job.start_ns > 0 and self.command_window.run is None
 
     def take(self, session: Session, message: wire.Message) -> None:
         """Processes a message that the session has applied."""
@@ -466,7 +466,7 @@ class CommandMeasurement(Measurement):
     def finish(self, session: Session) -> None:
         """Builds the summary at the end of the measurement. It does nothing if there is no complete
         run or the summary exists."""
-        if self.summary or self.first_ns is None or self.bracket.run is None:
+        if self.summary or self.first_ns is None or self.command_window.run is None:
             return
         for episode in session.running:
             self._count(episode, session.now_ns)

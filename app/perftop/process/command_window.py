@@ -40,7 +40,7 @@ HANDLED_SIGNALS = (signal.SIGINT, signal.SIGQUIT, *FORWARDED_SIGNALS)
 ECHO_NS = 500_000_000
 """Time in ns after the command's end in which a signal still counts as the command's: the terminal
 sends it to both, and the command may end before we handle it."""
-LAST_S = 30.0
+RETRY_AFTER_RUN_S = 30.0
 """Time in s after the end of a run during which a broken link is still retried."""
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 MAX_ARGV = 4096
@@ -106,7 +106,7 @@ class CommandStart:
         for rest, _ in self.pauses:
             rest(0.0)
         for link in self.links:
-            link.end_within(LAST_S)
+            link.end_within(RETRY_AFTER_RUN_S)
 
 
 class CommandWindow:
@@ -151,7 +151,7 @@ class CommandWindow:
         self.is_remote = self.link is not None and not is_this_machine(hello)
         self._simulated = hello.source.startswith("sim")
         self.has_our_clock = not self._simulated and not self.is_remote
-        """Whether the stream's raw times are by our clock."""
+        """Whether the stream's raw times are those of our clock."""
         self._cpus = [row.cpu for row in hello.topology]
         selected = self._cpus if hello.selected is None else hello.selected
         self._is_selected: Bools = np.isin(self._cpus, selected)
@@ -163,7 +163,7 @@ class CommandWindow:
         self._last_ns = self._first_ns.copy()
 
     def admit(self, frame: wire.Frame) -> bool:
-        """Takes a frame before the session applies it. Returns False for a frame to drop: it was
+        """Checks a frame before the session applies it. Returns False for a frame to drop: it was
         read before the command could be started, and would only lengthen the measured time."""
         if not self._has_answer:
             self._has_answer = True
@@ -174,8 +174,8 @@ class CommandWindow:
             not self.has_our_clock or frame.time_ns >= self._ready_ns
         )
 
-    def take(self, frame: wire.Frame) -> bool:
-        """Takes the next frame. Returns True if the window is closed."""
+    def add_frame(self, frame: wire.Frame) -> bool:
+        """Processes the next frame. Returns whether the window is closed now."""
         if not self._has_opened:
             if self._has_read_all(self._first_ns, frame):
                 self._frame_count = 0
@@ -186,7 +186,7 @@ class CommandWindow:
             self.missed_cpus = np.array(self._cpus)[unread & self._is_selected].tolist()
         return self.is_closed
 
-    def leave_start(self) -> None:
+    def withdraw(self) -> None:
         """Called when this machine will send nothing more, so that the other machines do not wait
         for it."""
         if not self._has_answer:
@@ -300,7 +300,7 @@ class MarkNotes:
         self._waiting: list[tuple[int, str]] = []
         """Marks after the newest frame: raw time and name."""
 
-    def due(self, now_ns: int, *, is_over: bool) -> Iterator[wire.Note]:
+    def due_notes(self, now_ns: int, *, is_over: bool) -> Iterator[wire.Note]:
         """Yields the notes, each once, that are due at the time of the newest frame; if `is_over`,
         all remaining notes."""
         window, waiting = self._window, self._waiting
@@ -320,7 +320,7 @@ class RunNotes:
         self._has_started = self._is_over = False
         self._start_ns = 0
 
-    def due(self, now_ns: int, *, is_over: bool) -> Iterator[wire.Note]:
+    def due_notes(self, now_ns: int, *, is_over: bool) -> Iterator[wire.Note]:
         """Yields the notes that are due, each once. `now_ns`: time of the newest frame, the only
         time that a simulated machine has. `is_over`: the run has ended, so all pending notes are
         due."""
@@ -330,7 +330,7 @@ class RunNotes:
             self._start_ns = job.start_ns if window.has_our_clock else now_ns
             data = {"pid": job.pid, "argv": argv_text(job.argv)}
             yield wire.Note("run-start", self._start_ns, "recorder", data)
-        yield from self._marks.due(now_ns, is_over=is_over)
+        yield from self._marks.due_notes(now_ns, is_over=is_over)
         if is_over and self._has_started and not self._is_over and (run := window.run) is not None:
             self._is_over = True
             far_ns = self._start_ns + run.end_ns - run.start_ns

@@ -26,14 +26,14 @@ READ_TURN_BYTES = 1 << 17
 PAUSE_S = 0.004
 """Pause in s between two turns. It slows down a program that prints without end, as any terminal
 does, but not the screen."""
-LAST_MS, LAST_BYTES = 100, 1 << 18
+DRAIN_MS, DRAIN_BYTES = 100, 1 << 18
 """Limits, in ms and in bytes, for output after the command's end. Further output comes from a
 process that the command left running."""
 INTERRUPT, QUIT = b"\x03", b"\x1c"
 """Keys that a terminal turns into signals for its foreground processes."""
 MAX_LINES = 2000
 MAX_BYTES = 1 << 20
-"""Maximum number of lines and of bytes of output that are kept."""
+"""Maximum numbers of lines and of bytes of output that are kept."""
 LINE_BYTES = 1 << 16
 """Maximum number of bytes kept of one line; the rest is dropped."""
 MAX_REWRITES = 8
@@ -104,27 +104,27 @@ class JobTerminal:
 
     # --- while there is a screen
 
-    def follow(self, take: Callable[[bytes], None]) -> None:
-        """Passes all output to `take`, until `leave` is called."""
+    def follow(self, on_output: Callable[[bytes], None]) -> None:
+        """Passes all output to `on_output`, until `leave` is called."""
         self._following = loop = asyncio.get_running_loop()
-        loop.add_reader(self._terminal_fd, self._turn, take)
+        loop.add_reader(self._terminal_fd, self._read_turn, on_output)
 
     def leave(self) -> None:
         if self._following is not None:
             self._following.remove_reader(self._terminal_fd)
             self._following = None
 
-    def _turn(self, take: Callable[[bytes], None]) -> None:
+    def _read_turn(self, on_output: Callable[[bytes], None]) -> None:
         loop = self._following
         assert loop is not None
         loop.remove_reader(self._terminal_fd)
-        take(self.read())
+        on_output(self.read())
         if not self.is_closed:
-            loop.call_later(PAUSE_S, self._next_turn, take)
+            loop.call_later(PAUSE_S, self._follow_again, on_output)
 
-    def _next_turn(self, take: Callable[[bytes], None]) -> None:
+    def _follow_again(self, on_output: Callable[[bytes], None]) -> None:
         if self._following is not None:
-            self.follow(take)
+            self.follow(on_output)
 
     # --- while there is no screen
 
@@ -139,7 +139,7 @@ class JobTerminal:
             to = _write(to, self.read())
         wait.unregister(self._done)
         size = 0
-        while not self.is_closed and size < LAST_BYTES and wait.poll(LAST_MS):
+        while not self.is_closed and size < DRAIN_BYTES and wait.poll(DRAIN_MS):
             data = self.read()
             size += len(data)
             to = _write(to, data)
@@ -179,7 +179,7 @@ class Printout:
         self._new_bytes = 0
         self._skipped_lines = 0
         """Number of lines that were dropped before the data were split into lines."""
-        self.left_out = 0
+        self.dropped_count = 0
         """Number of lines that were dropped, and so the number of the first line kept."""
 
     @property
@@ -193,7 +193,7 @@ class Printout:
     def __getitem__(self, index: int) -> Line:
         return self._lines[index] if index < len(self._lines) else Line(self._pen, self._open_line)
 
-    def take(self, data: bytes) -> None:
+    def add(self, data: bytes) -> None:
         """Adds data without splitting them into lines: most of a flood of output is never shown."""
         self._unsplit.append(data)
         self._new_bytes += len(data)
@@ -202,10 +202,10 @@ class Printout:
             self._new_bytes -= len(dropped)
             self._skipped_lines += dropped.count(b"\n")
 
-    def settle(self) -> None:
+    def split_lines(self) -> None:
         """Splits the data added since the last call into lines."""
         if self._skipped_lines:
-            self.left_out += self._skipped_lines + len(self._lines)
+            self.dropped_count += self._skipped_lines + len(self._lines)
             self._lines.clear()
             self._bytes = self._skipped_lines = 0
             self._open_line = self._pen = b""
@@ -213,7 +213,7 @@ class Printout:
         self._unsplit.clear()
         self._new_bytes = 0
         if len(lines) > MAX_LINES:  # none of these lines was ever shown
-            self.left_out += lines[0].count(b"\n") + 1
+            self.dropped_count += lines[0].count(b"\n") + 1
             del lines[0]
         *ended, rest = lines
         for line in ended:
@@ -225,7 +225,7 @@ class Printout:
         self._open_line = _cut_line(rest)
         while len(self._lines) > MAX_LINES or self._bytes > MAX_BYTES:
             self._bytes -= len(self._lines.popleft().raw)
-            self.left_out += 1
+            self.dropped_count += 1
 
 
 def _cut_line(raw: bytes) -> bytes:
@@ -248,9 +248,9 @@ def _colours_after(pen: bytes, raw: bytes) -> bytes:
 
 
 @contextlib.contextmanager
-def typed_keys(take: Callable[[str], None]) -> Iterator[None]:
-    """Calls `take` with each key immediately, without Enter, while the block runs. No keys are read
-    in the background, or if stdin is not a terminal."""
+def typed_keys(on_key: Callable[[str], None]) -> Iterator[None]:
+    """Calls `on_key` with each key immediately, without Enter, while the block runs. No keys are
+    read in the background, or if stdin is not a terminal."""
     try:
         fd = sys.stdin.fileno()
         is_ours = os.tcgetpgrp(fd) == os.getpgrp()
@@ -263,7 +263,7 @@ def typed_keys(take: Callable[[str], None]) -> Iterator[None]:
 
     def read() -> None:
         with contextlib.suppress(OSError):
-            take(os.read(fd, 1).decode(errors="replace"))
+            on_key(os.read(fd, 1).decode(errors="replace"))
 
     loop = asyncio.get_running_loop()
     tty.setcbreak(fd, termios.TCSANOW)

@@ -148,7 +148,7 @@ class Probe:
             self.process.wait()
             raise
         if self._batch_ns is not None:
-            self.pace(self._batch_ns)
+            self.set_batch_length(self._batch_ns)
 
     def _read(self, stderr: IO[bytes]) -> None:
         with stderr, suppress(OSError):
@@ -160,7 +160,7 @@ class Probe:
         assert self.process.stdout is not None
         return self.process.stdout
 
-    def pace(self, batch_ns: int) -> None:
+    def set_batch_length(self, batch_ns: int) -> None:
         """Asks the probe to write frames every `batch_ns`, counted from its last write. The probe
         limits this time to at least a sample and at most a second. May be called often, and from
         any thread."""
@@ -235,7 +235,8 @@ class Probe:
         if not self._programs or self.failure_raised or code in {0, INTERRUPTED_STATUS}:
             return None
         self._reader.join(STDERR_S)
-        # A failure to restore has a message; a wrong counter is in the answer, which was not read.
+        # A probe that fails to restore registers prints a message; one that exits with an error
+        # status because a counter is wrong only puts this into its answer, which was not read.
         killed = code < 0 or code > 128
         return self._failure() if killed or self._stderr.strip() else None
 
@@ -303,8 +304,9 @@ class SocketProbe:
     def stdout(self) -> socket.socket:
         return self._socket
 
-    def pace(self, batch_ns: int) -> None:
-        """Does nothing: the stream has other readers, so its pace must not change."""
+    def set_batch_length(self, batch_ns: int) -> None:
+        """Does nothing: the stream has other readers, so the length of its batches must not
+        change."""
 
     def echo(self, number: int) -> None: ...
 
@@ -363,12 +365,12 @@ def ask_probe(argv: Sequence[str]) -> dict[str, Any]:
 
     with running_probe(argv) as probe:
         assert isinstance(probe, Probe)
-        with probe.stdout:  # closed, so that a probe that is writing does not wait for a reader
+        with probe.stdout:  # closed at the end, so that a probe never waits in a write
             output = probe.read_to_end()
         with suppress(ValueError, RecursionError):
             answer = json.loads(output)
             if isinstance(answer, dict):
-                probe.failure_raised = True  # the answer has the reason of its exit status
+                probe.failure_raised = True  # the answer contains the reason for its exit status
                 return answer
         if probe.host and not probe.process.returncode:
             fix = START_FILE_FIX.format(host=probe.host)

@@ -67,7 +67,7 @@ class LinkState:
     """Bytes received per second."""
     broken_why: str = ""
     """Text on why the link is broken; '': it is not broken."""
-    down_s: float = nan
+    broken_s: float = nan
     next_s: float = nan
     """Seconds since the link broke, and seconds until the next attempt; 0: an attempt is under
     way."""
@@ -105,12 +105,12 @@ class Link:
         self.place = place
         self._probe = probe
         self._clock = clock
-        self.down = ""
+        self.broken_why = ""
         """Text on why the link is broken now; '': it is not broken."""
-        self.down_since_s = self.next_s = nan
+        self.broken_since_s = self.next_s = nan
         """Times, by `clock`, at which the link broke and at which the next attempt to connect
         starts."""
-        self.until_s = inf
+        self.retry_until_s = inf
         """Time, by `clock`, after which a broken link is not tried again."""
         self.echoed: Echo | None = None
         """The newest answer to an echo."""
@@ -134,33 +134,33 @@ class Link:
     @property
     def is_over(self) -> bool:
         """Whether it is too late for another attempt."""
-        return self._clock() >= self.until_s
+        return self._clock() >= self.retry_until_s
 
     def state(self) -> LinkState:
         now_s = self._clock()
         ahead_s = max(0.0, self.next_s - now_s)
         return LinkState(
-            self.place, self.rtt_s, self.received.per_s(), self.down, now_s - self.down_since_s,
-            ahead_s,
+            self.place, self.rtt_s, self.received.per_s(), self.broken_why,
+            now_s - self.broken_since_s, ahead_s,
         )  # fmt: skip
 
-    def set_down(self, why: str) -> None:
-        if not self.down:
-            self.down_since_s = self._clock()
-        self.down = why
+    def set_broken(self, why: str) -> None:
+        if not self.broken_why:
+            self.broken_since_s = self._clock()
+        self.broken_why = why
         self._sent_ns.clear()
 
-    def set_up(self) -> None:
+    def set_connected(self) -> None:
         self._waits_s = waits_s()
-        self.down, self.down_since_s, self.next_s = "", nan, nan
+        self.broken_why, self.broken_since_s, self.next_s = "", nan, nan
 
     def end_within(self, seconds: float) -> None:
-        self.until_s = self._clock() + seconds
+        self.retry_until_s = self._clock() + seconds
 
     def wait_s(self) -> float:
         """Seconds to wait before the next attempt, which is scheduled by this call."""
         now_s = self._clock()
-        wait_s = min(next(self._waits_s), max(0.0, self.until_s - now_s))
+        wait_s = min(next(self._waits_s), max(0.0, self.retry_until_s - now_s))
         self.next_s = now_s + wait_s
         return wait_s
 

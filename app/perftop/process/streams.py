@@ -284,8 +284,8 @@ class LinkedStream(_ClosingStream):
     def _hello(self, hello: wire.Hello) -> list[wire.Message]:
         link = self.link
         if self._joiner.hello is not None:
-            why = link.down
-            link.set_up()
+            why = link.broken_why
+            link.set_connected()
             unfit = self._joiner.mismatch(hello)
             if not unfit:
                 return self._joiner.gap(hello, why)
@@ -305,7 +305,7 @@ class LinkedStream(_ClosingStream):
         if self.link.is_over:
             raise StreamEnded(f"{failed}; there is no time left to try again")
         self._is_up = False
-        self.link.set_down(str(failed))
+        self.link.set_broken(str(failed))
 
     async def _reconnect(self) -> None:
         """Waits and starts a new connection, until one succeeds."""

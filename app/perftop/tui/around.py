@@ -81,7 +81,7 @@ class CommandSource(LiveSource):
     @property
     def run(self) -> Run | None:
         """The outcome of the command; None until the command has ended."""
-        return None if self.measurement is None else self.measurement.bracket.run
+        return None if self.measurement is None else self.measurement.command_window.run
 
     # --- the stream
 
@@ -96,17 +96,17 @@ class CommandSource(LiveSource):
                 from perftop.process.command_window import RunNotes
 
                 self.measurement = CommandMeasurement(self.tty.job, read_pause_s=self._read_pause_s)
-                bracket = self.measurement.bracket
+                command_window = self.measurement.command_window
                 if self._is_stopped:
-                    bracket.stop()
-                bracket.set_link(self._link())
+                    command_window.stop()
+                command_window.set_link(self._link())
                 if isinstance(stream, ProbeStream):
                     self._set_read_pause = stream.set_read_pause
                     stream.is_awaited = lambda: (
-                        not bracket.is_running and (self.run is None or self._has_left)
+                        not command_window.is_running and (self.run is None or self._has_left)
                     )
-                    bracket.set_pause_function(stream.set_read_pause)
-                self._notes = RunNotes(self.tty.job, bracket)
+                    command_window.set_pause_function(stream.set_read_pause)
+                self._notes = RunNotes(self.tty.job, command_window)
                 async for messages in stream:
                     for batch in (
                         [messages] if self._may_read_late else [[message] for message in messages]
@@ -126,10 +126,12 @@ class CommandSource(LiveSource):
         measured = bool(measurement.summary)
         self.take(messages)
         if self.has_started:
-            for note in notes.due(self.session.now_ns, is_over=measurement.bracket.is_closed):
+            for note in notes.due_notes(
+                self.session.now_ns, is_over=measurement.command_window.is_closed
+            ):
                 self.add(note)
             if bool(measurement.summary) != measured:
-                self.pace()
+                self.on_interval_changed()
         if self.run is not None and self.run.failed is not None:
             self.app.exit()
 
@@ -162,15 +164,15 @@ class CommandSource(LiveSource):
         """Maximum seconds between two reads of the stream while samples may be read late."""
         return min(self.status.interval_ns / 1e9, READ_PAUSE_S)
 
-    def pace(self) -> None:
-        super().pace()
+    def on_interval_changed(self) -> None:
+        super().on_interval_changed()
         if self.has_started and self._may_read_late:
             self._set_read_pause(self._read_pause_s)
 
     # --- the command's output and state
 
     def _on_output(self, data: bytes) -> None:
-        self._printout.take(data)
+        self._printout.add(data)
         self._unseen_output = (self._unseen_output + data)[-MAX_UNSEEN:]
         if self._print_timer is None:
             self._print_later()
@@ -186,7 +188,7 @@ class CommandSource(LiveSource):
             self._print_later()
         elif self._unseen_output and not self.app._exit:  # noqa: SLF001 - nobody sees it any more
             self._unseen_output = b""
-            self._printout.settle()
+            self._printout.split_lines()
             await monitor.show_output(self._printout, self.tty.resize)
 
     def complete_status(self, status: Status) -> Status:
@@ -230,7 +232,7 @@ class CommandSource(LiveSource):
         if measurement is None or not measurement.running:
             self._is_stopped = self.run is None
             if measurement is not None:
-                measurement.bracket.stop()
+                measurement.command_window.stop()
             if self._has_left and self._reading is not None:
                 self._reading.cancel()
             return False
@@ -255,7 +257,7 @@ class CommandSource(LiveSource):
             return
         measurement = self.measurement
         has_started = measurement is not None and (
-            measurement.bracket.is_running or self.run is not None
+            measurement.command_window.is_running or self.run is not None
         )
         if self._is_stopped or (self.app.failure is not None and not has_started):
             reading.cancel()
@@ -289,7 +291,7 @@ class CommandSource(LiveSource):
             reading.cancel()
         await asyncio.wait([reading])
         if self.measurement is not None:
-            await self.measurement.bracket.wait_for_end()
+            await self.measurement.command_window.wait_for_end()
         self.tty.finish()
         await copying
 

@@ -257,12 +257,12 @@ class StreamSource(Source, Follower, Controls):
             span_ns = min(steps) if by > 0 else max(steps)
         self.status = replace(self.status, interval_ns=span_ns)
         self.interval_ns = span_ns
-        self.pace()
+        self.on_interval_changed()
         if self.paused and self.interval is not None:  # the numbers now cover the new interval
             self.show_moment(self.interval.time_ns)
         self.show()
 
-    def pace(self) -> None:
+    def on_interval_changed(self) -> None:
         """Called when the interval has changed."""
 
 
@@ -273,13 +273,14 @@ class LiveSource(StreamSource):
     """Whether a summary is printed at the end, for which the session keeps samples."""
 
     def __init__(
-        self, opener: Opener, interval_ns: int, *, pace: Callable[[int], None] = lambda _: None,
+        self, opener: Opener, interval_ns: int, *,
+        set_batch_length: Callable[[int], None] = lambda _: None,
         link: Callable[[], Link | None] = lambda: None, tour: bool = False,
     ) -> None:  # fmt: skip
-        """`pace`: sets the time between two writes of the probe, in ns. `link`: returns the link
-        to a remote probe; None if the probe is local."""
+        """`set_batch_length`: sets the time between two writes of the probe, in ns. `link`: returns
+        the link to a remote probe; None if the probe is local."""
         super().__init__(interval_ns, starts_early=True, tour=tour)
-        self._open, self._set_pace, self._link = opener, pace, link
+        self._open, self._set_batch_length, self._link = opener, set_batch_length, link
         self._recorder: ScreenRecorder | None = None
         """The recorder; None until the first recording of the session."""
         self._last_s = 0.0
@@ -310,7 +311,7 @@ class LiveSource(StreamSource):
 
     def on_interval(self, interval: Interval) -> None:
         if self.interval is None:
-            self.pace()
+            self.on_interval_changed()
         super().on_interval(interval)
 
     def on_message(self, message: wire.Message) -> bool:
@@ -371,9 +372,11 @@ class LiveSource(StreamSource):
         if self.paused:  # otherwise the mark appears with the next numbers
             self.step(0)
 
-    def pace(self) -> None:
+    def on_interval_changed(self) -> None:
         if self.has_started:
-            self._set_pace(longest_batch_ns(self.session.hello.sample_ns, self.status.interval_ns))
+            self._set_batch_length(
+                longest_batch_ns(self.session.hello.sample_ns, self.status.interval_ns)
+            )
 
     def record(self) -> None:
         if self.has_started:
@@ -392,7 +395,8 @@ def run(
     """Runs the app; returns the exit status. Raises Failed if the stream or the app failed.
     `on_start`: see `run_app`."""
     source = LiveSource(
-        lambda: open_stream(probe, restarts=True), interval_ns, pace=probe.pace,
+        lambda: open_stream(probe, restarts=True), interval_ns,
+        set_batch_length=probe.set_batch_length,
         link=lambda: probe.link, tour=is_first_start(),
     )  # fmt: skip
     return run_app(PerfTopApp(source, config, ascii_=not utf8()), mouse=mouse, on_start=on_start)

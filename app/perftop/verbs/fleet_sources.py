@@ -213,7 +213,7 @@ class PrometheusSource:
 
 FILE_PATTERN = "*.perftop"
 MAX_FILES = 256
-WARM_S = ROW_SPAN_S + 5.0
+WARM_UP_S = ROW_SPAN_S + 5.0
 """Seconds of a recording that are read before the target of a jump, so that its numbers cover their
 whole span."""
 TICK_S = 0.5
@@ -298,7 +298,7 @@ class RecordingsSource:
     async def _jump_to(self, moment: float) -> None:
         """Reads each recording up to this time. If the time is in the past or far ahead, reading
         starts shortly before it."""
-        must_restart = moment < self._now or moment > self._now + WARM_S
+        must_restart = moment < self._now or moment > self._now + WARM_UP_S
         self._is_reading = must_restart
         tracks = [_Track(t.path, t.recording, t.last) if must_restart else t for t in self._tracks]
         for track in tracks:
@@ -344,7 +344,7 @@ class _Track:
     def start_at(self, moment: float) -> None:
         """Starts reading shortly before this time, and reads up to it."""
         hello = self.recording.hello
-        since_ns = hello.raw_ns + round((moment - WARM_S) * 1e9) - hello.wall_ns
+        since_ns = hello.raw_ns + round((moment - WARM_UP_S) * 1e9) - hello.wall_ns
         self._messages = self.recording.messages(max(0, since_ns))
         self._next_message = next(self._messages, None)
         self.advance_to(moment)

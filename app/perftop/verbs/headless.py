@@ -48,11 +48,11 @@ MAX_MACHINES = 64
 STDOUT = Path("-")
 
 
-class Work(Protocol):
-    """A consumer of a stream, usually a `Follower`."""
+class StreamConsumer(Protocol):
+    """Reads the stream of a probe and outputs its results; usually a `Follower`."""
 
     @property
-    def bracket(self) -> CommandWindow | None:
+    def command_window(self) -> CommandWindow | None:
         """The measuring window around the command; None if there is no command."""
 
     async def consume(self, stream: Stream) -> None: ...
@@ -62,7 +62,7 @@ class Work(Protocol):
         whatever the reason."""
 
 
-class MeasuredWork(Follower):
+class MeasuredConsumer(Follower):
     """Follows a stream for a limited time or around a command. Samples from before the measurement
     are left out."""
 
@@ -83,8 +83,8 @@ class MeasuredWork(Follower):
         self.measurement = Measurement(job, start, read_pause_s)
 
     @property
-    def bracket(self) -> CommandWindow | None:
-        return self.measurement.bracket
+    def command_window(self) -> CommandWindow | None:
+        return self.measurement.command_window
 
     @property
     def status(self) -> int:
@@ -95,7 +95,9 @@ class MeasuredWork(Follower):
     def is_measured(self) -> bool:
         """Whether there is something to report: at least one frame and, if there is a command, its
         run."""
-        ran = self.bracket is None or (self.bracket.run is not None and not self.bracket.run.failed)
+        ran = self.command_window is None or (
+            self.command_window.run is not None and not self.command_window.run.failed
+        )
         return self.has_started and self.measurement.first_ns is not None and ran
 
     def on_hello(self, hello: wire.Hello) -> Session:
@@ -116,47 +118,49 @@ class MeasuredWork(Follower):
 # --- on one machine, or on several
 
 
-async def run_work(work: Work, argv: list[str], max_s: float = inf) -> int:
-    """Runs one consumer of a stream, as `run_works` does for several. Returns the status. Raises
-    Failed, with the command's status unless that is 0."""
-    status, (failed,) = await run_works([(work, argv)], max_s)
+async def run_consumer(consumer: StreamConsumer, argv: list[str], max_s: float = inf) -> int:
+    """Runs one consumer of a stream, as `run_consumers` does for several. Returns the status.
+    Raises Failed, with the command's status unless that is 0."""
+    status, (failed,) = await run_consumers([(consumer, argv)], max_s)
     if failed is not None:
-        raise Failed(str(failed), _command_status(work) or failed.status)
+        raise Failed(str(failed), _command_status(consumer) or failed.status)
     return status
 
 
-async def run_works(
-    works: Sequence[tuple[Work, list[str]]], max_s: float = inf
+async def run_consumers(
+    consumers: Sequence[tuple[StreamConsumer, list[str]]], max_s: float = inf
 ) -> tuple[int, list[Failed | None]]:
-    """Runs several pieces of work concurrently, each on the stream of the probe with the command
-    line that is paired with it; a failure does not stop the others. Returns the exit status of the
-    command, else 128 + the signal that ended perftop, else 0; and for each piece its failure or
-    None. `max_s`: seconds after which a broken connection is not retried. After the return, signals
-    stay ignored."""
+    """Runs several consumers concurrently, each on the stream of a probe that is started with the
+    command line paired with the consumer. A failure does not stop the others. Returns the exit
+    status of the command, else 128 + the signal that ended perftop, else 0; and for each consumer
+    its failure or None. `max_s`: seconds after which a broken connection is not retried. After the
+    return, signals stay ignored."""
     import asyncio
 
     from perftop.process.command_window import HANDLED_SIGNALS
     from perftop.process.signals import ignore, on_signal
 
     tasks: list[asyncio.Task[None]] = []
-    bracket = works[0][0].bracket
+    command_window = consumers[0][0].command_window
     caught_signals: list[int] = []
 
     def stop(number: int) -> None:
         """Passes a signal to a running command; without one, cancels the tasks."""
-        if bracket is None or not bracket.on_signal(number):
+        if command_window is None or not command_window.on_signal(number):
             caught_signals.append(number)
-            if bracket is not None:
-                bracket.stop()
+            if command_window is not None:
+                command_window.stop()
             for task in tasks:
                 task.cancel()
 
-    numbers = HANDLED_SIGNALS if bracket else END_SIGNALS  # the probes must also be ended
+    numbers = HANDLED_SIGNALS if command_window else END_SIGNALS  # the probes must also be ended
     nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # under nohup, SIGHUP stays ignored
     on_signal([n for n in numbers if not (nohup and n == signal.SIGHUP)], stop)
     try:
-        running_works = [_run_one(work, argv, max_s, tasks, caught_signals) for work, argv in works]
-        results = await asyncio.gather(*running_works, return_exceptions=True)
+        running = [
+            _run_one(consumer, argv, max_s, tasks, caught_signals) for consumer, argv in consumers
+        ]
+        results = await asyncio.gather(*running, return_exceptions=True)
     finally:
         ignore(numbers)
     failed: list[Failed | None] = []
@@ -166,32 +170,32 @@ async def run_works(
             raise result  # a write failed: `destination` adds the name of the output
         failed.append(failure)
     caught_status = 128 + caught_signals[0] if caught_signals else 0
-    return _command_status(works[0][0]) or caught_status, failed
+    return _command_status(consumers[0][0]) or caught_status, failed
 
 
 async def _run_one(
-    work: Work, argv: list[str], max_s: float, tasks: list[asyncio.Task[None]],
+    consumer: StreamConsumer, argv: list[str], max_s: float, tasks: list[asyncio.Task[None]],
     caught_signals: Sequence[int],
 ) -> None:  # fmt: skip
-    """Runs one piece of work. Its task is added to `tasks`, so that the work can be cancelled;
+    """Runs one consumer. Its task is added to `tasks`, so that it can be cancelled.
     `caught_signals` contains the signals that arrived before that."""
     import asyncio
 
     from perftop.process.launch import start_probe
     from perftop.process.streams import ProbeStream, open_stream
 
-    bracket = work.bracket
+    command_window = consumer.command_window
     try:
         probe = start_probe(argv)
         async with open_stream(probe) as stream:
             if probe.link is not None:
                 probe.link.end_within(max_s)
-            if bracket is not None:
-                bracket.set_link(probe.link)
+            if command_window is not None:
+                command_window.set_link(probe.link)
                 if isinstance(stream, ProbeStream):
-                    bracket.set_pause_function(stream.set_read_pause)
-                    stream.is_awaited = lambda: not bracket.is_running
-            task = asyncio.ensure_future(work.consume(stream))
+                    command_window.set_pause_function(stream.set_read_pause)
+                    stream.is_awaited = lambda: not command_window.is_running
+            task = asyncio.ensure_future(consumer.consume(stream))
             tasks.append(task)
             if caught_signals:
                 task.cancel()
@@ -200,21 +204,21 @@ async def _run_one(
                     await task
             finally:
                 run = None
-                if bracket is not None:
-                    bracket.leave_start()
-                    run = await bracket.wait_for_end()
+                if command_window is not None:
+                    command_window.withdraw()
+                    run = await command_window.wait_for_end()
                 try:
-                    work.on_end()
+                    consumer.on_end()
                 finally:
-                    if bracket is not None and run is not None and run.failed is not None:
-                        raise Failed(f"{bracket.job.argv[0]}: {run.failed}", run.status)
+                    if command_window is not None and run is not None and run.failed is not None:
+                        raise Failed(f"{command_window.job.argv[0]}: {run.failed}", run.status)
     finally:
-        if bracket is not None:
-            bracket.leave_start()
+        if command_window is not None:
+            command_window.withdraw()
 
 
-def _command_status(work: Work) -> int:
-    run = None if work.bracket is None else work.bracket.run
+def _command_status(consumer: StreamConsumer) -> int:
+    run = None if consumer.command_window is None else consumer.command_window.run
     return 0 if run is None else run.status
 
 
@@ -233,7 +237,7 @@ def report_failures(status: int, failed: Sequence[Failed | None]) -> int:
 # --- output
 
 
-def paths(directory: Path, hosts: Sequence[str]) -> list[Path]:
+def output_paths(directory: Path, hosts: Sequence[str]) -> list[Path]:
     """Returns the path of a file for each machine, in a directory that is created if necessary.
     Raises Failed."""
     from perftop.base import files

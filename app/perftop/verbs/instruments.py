@@ -207,7 +207,7 @@ def wake_lines(answer: Answer, width: int = 100, *, unicode: bool = True) -> lis
     costs = [
         f"{rate:,} a second: {percent(min(1.0, rate * rows[0]['median_us'] / 1e6))} %"
         for rate in WAKE_UP_RATES
-    ]  # shares of its time that a program spends on wake-ups by a timer
+    ]
     text = "Share of its time that a program loses by waiting for wake-ups"
     lines += ["", *wrap_indented(f"{text}: {', '.join(costs)}.", width, 2), ""]
     for note in _wake_note_lines(answer):

@@ -231,8 +231,8 @@ def interval_and_sample(
 ) -> tuple[int, int]:
     """Returns the lengths of interval and sample in ns, as requested or by default. The default
     interval is a multiple of the sample. Raises Failed."""
-    sample_ns_asked = args.sample or 1
-    interval: int = args.interval or -(-usual_ns // sample_ns_asked) * sample_ns_asked
+    requested_sample_ns = args.sample or 1
+    interval: int = args.interval or -(-usual_ns // requested_sample_ns) * requested_sample_ns
     steps = -(-interval // SAMPLE_NS)
     sample: int = args.sample or interval // steps
     if sample > interval:

@@ -84,11 +84,11 @@ def measure(args: argparse.Namespace, ask: Ask) -> int:
     return INTERRUPTED if interrupted else 0
 
 
-def _cpus(asked: str | None, ask: Ask) -> list[str | None]:
-    if asked is None or asked.isdecimal():
-        return [asked]
-    if asked != "all":
-        raise Failed(f"--cpu {asked}: name one CPU by its number, or all", USAGE)
+def _cpus(requested: str | None, ask: Ask) -> list[str | None]:
+    if requested is None or requested.isdecimal():
+        return [requested]
+    if requested != "all":
+        raise Failed(f"--cpu {requested}: name one CPU by its number, or all", USAGE)
     return [str(row["cpu"]) for row in ask("topology")["cpus"] if row["online"]]
 
 
@@ -223,7 +223,7 @@ def sentence(answer: Answer, ramp: Ramp) -> str:
 
 
 def round_up(seconds: float) -> float:
-    """Rounds a time up to two digits."""
+    """Returns a time rounded up, to two significant digits."""
     step = 10.0 ** (math.floor(math.log10(seconds)) - 1) if seconds > 0 else 1.0
     return math.ceil(seconds / step - 1e-9) * step
 

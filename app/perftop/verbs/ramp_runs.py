@@ -329,7 +329,7 @@ def disturbances_of_run(
 
 MIN_CLEAN_RUNS = 3
 """Minimum number of undisturbed runs; with fewer, disturbed ones are used too, with a note."""
-SOON_S, NEAR_S, NEAR_SHARE = 5e-3, 20e-6, 0.02
+MAX_START_S, MAX_DISTANCE_S, MAX_DISTANCE_SHARE = 5e-3, 20e-6, 0.02
 """Gaps of several runs belong to the ramp if they begin before SOON_S and their distance is at most
 NEAR_S plus the share NEAR_SHARE of the time since the start of the load. After SOON_S, too many
 gaps coincide by chance."""
@@ -432,12 +432,16 @@ def recurring_gaps(climbs: Sequence[Climb]) -> list[Halt]:
         (gap.at_s, gap.length_s, run)
         for run, climb in enumerate(climbs)
         for gap in climb.gaps
-        if gap.at_s < SOON_S and gap.kind != "preempted" and gap.halted is not False
+        if gap.at_s < MAX_START_S and gap.kind != "preempted" and gap.halted is not False
     )
     halts: list[Halt] = []
     while early_gaps:
         first = early_gaps[0][0]
-        near_gaps = [gap for gap in early_gaps if gap[0] <= first + NEAR_S + NEAR_SHARE * first]
+        near_gaps = [
+            gap
+            for gap in early_gaps
+            if gap[0] <= first + MAX_DISTANCE_S + MAX_DISTANCE_SHARE * first
+        ]
         runs = len({run for _, _, run in near_gaps})
         if runs > max(1, len(climbs) / 2):
             at_s, length, _ = np.median(near_gaps, axis=0).tolist()

@@ -43,7 +43,7 @@ MAX_DELAY_NS = 2_000_000_000
 """Maximum time in ns until a sample is searched for episodes of the kinds in --on."""
 PROGRESS_S = 1.0
 """Seconds between two updates of the progress line."""
-REST_S = 0.2
+READ_PAUSE_S = 0.2
 """Seconds between two reads around a command; unread data is lost if perftop is killed."""
 EPILOG = (
     "-- CMD [ARG …] runs a command and records it from before its start until after its end: "
@@ -112,7 +112,7 @@ def run(args: argparse.Namespace) -> int:
         args.on = episode_kinds(args.on)
         paths = [args.output]
         if len(commands) > 1:
-            paths = headless.paths(args.output, args.hosts)
+            paths = headless.output_paths(args.output, args.hosts)
         for path in paths:
             if _is_ring(args):
                 ring.refuse(path)
@@ -125,9 +125,9 @@ def run(args: argparse.Namespace) -> int:
         ]
         for record in records:
             record.all_records = records
-        works = [(record, argv) for record, (_, argv) in zip(records, commands, strict=True)]
+        consumers = [(record, argv) for record, (_, argv) in zip(records, commands, strict=True)]
         max_s = inf if args.duration is None else args.duration / 1e9
-        status, failed = run_loop(headless.run_works, works, max_s)
+        status, failed = run_loop(headless.run_consumers, consumers, max_s)
     if failed == [None] and not records[0].has_begun:
         raise Failed("nothing was recorded: it ended before the probe had started", status or 1)
     if job is None:
@@ -166,8 +166,8 @@ class Record(Follower):
         """Exit status; nonzero if the command could not be recorded to its end."""
 
     @property
-    def bracket(self) -> CommandWindow | None:
-        return None if self._command is None else self._command.measurement.bracket
+    def command_window(self) -> CommandWindow | None:
+        return None if self._command is None else self._command.measurement.command_window
 
     @property
     def has_begun(self) -> bool:
@@ -226,7 +226,7 @@ class Record(Follower):
         if self._command is None:
             return False
         self._command.measure(message)
-        is_closed = self._command.measurement.bracket.is_closed
+        is_closed = self._command.measurement.command_window.is_closed
         self._write_run(is_over=is_closed)
         return is_closed
 
@@ -291,7 +291,7 @@ class Record(Follower):
     def _write_run(self, *, is_over: bool) -> None:
         """Writes the pending notes on the command."""
         if self._command is not None:
-            for note in self._command.notes.due(self._now_ns, is_over=is_over):
+            for note in self._command.notes.due_notes(self._now_ns, is_over=is_over):
                 self._write(note)
                 self._command.measure(note)
 
@@ -378,15 +378,15 @@ class CommandSummary(Follower):
         from perftop.process.command_window import RunNotes
 
         super().__init__()
-        self.measurement = CommandMeasurement(job, start, REST_S)
-        self.notes = RunNotes(job, self.measurement.bracket)
+        self.measurement = CommandMeasurement(job, start, READ_PAUSE_S)
+        self.notes = RunNotes(job, self.measurement.command_window)
         self._waiting_messages: list[wire.Message] = []
         """Messages that have not been measured yet."""
 
     @property
     def has_failed(self) -> bool:
         """Whether the command could not be run."""
-        run = self.measurement.bracket.run
+        run = self.measurement.command_window.run
         return run is not None and run.failed is not None
 
     def begin(self, hello: wire.Hello) -> None:
@@ -402,7 +402,7 @@ class CommandSummary(Follower):
         from perftop.session.session import MAX_BATCH
 
         self._waiting_messages.append(message)
-        waits = self.measurement.running and not self.measurement.bracket.is_remote
+        waits = self.measurement.running and not self.measurement.command_window.is_remote
         if not waits or len(self._waiting_messages) >= MAX_BATCH:
             self._measure_waiting()
 

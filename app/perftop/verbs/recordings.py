@@ -56,7 +56,7 @@ class Condition(NamedTuple):
     unit: str
 
 
-def condition(text: str) -> Condition:
+def parse_condition(text: str) -> Condition:
     """Parses a condition such as `cpu_s > 3 %` or `lost_ratio > 2 pt`."""
     match = CONDITION_PATTERN.fullmatch(text)
     if match is None:
@@ -81,7 +81,7 @@ def add_diff(verbs: Any) -> None:
     text = "only these: run_s, busy_hz, ipc …"
     parser.add_argument("--metrics", metavar="A,B", help=text)
     parser.add_argument(
-        "--fail-if", action="append", default=[], type=condition, metavar="CONDITION",
+        "--fail-if", action="append", default=[], type=parse_condition, metavar="CONDITION",
         help="exit with 1 if B differs from A by more than this, and by more than the noise: "
         "'cpu_s > 3 %%', 'ipc < -2 %%', for shares points: 'lost_ratio > 2 pt'; may be repeated",
     )  # fmt: skip
@@ -103,7 +103,7 @@ def run_diff(args: argparse.Namespace) -> int:
         raise Failed("two files, or groups of them: perftop diff A B; --a FILE … --b FILE …", USAGE)
     by_mark, metrics = args.by is not None, options.split_names(args.metrics)
     conditions: list[Condition] = args.fail_if
-    for key in (*(metrics or ()), *(asked.key for asked in conditions)):
+    for key in (*(metrics or ()), *(condition.key for condition in conditions)):
         if key not in NUMBERS and not is_event_key(key):
             raise Failed(f"unknown number {key!r}; numbers: {', '.join(NUMBERS)}", USAGE)
     damages: list[str] = []
@@ -127,32 +127,32 @@ def run_diff(args: argparse.Namespace) -> int:
         lines = text.lines(compared, (a_title, b_title), unicode=utf8(), colour=colour)
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     print_error(*damages)
-    outcomes = [line for asked in conditions for line in _outcomes(asked, compared)]
+    outcomes = [line for condition in conditions for line in _outcomes(condition, compared)]
     print_error(*outcomes)
     return CONDITION_MET_STATUS if outcomes else DAMAGED if damages else 0
 
 
-def _outcomes(asked: Condition, compared: Sequence[Comparison]) -> list[str]:
+def _outcomes(condition: Condition, compared: Sequence[Comparison]) -> list[str]:
     """Returns a line for each phase in which the condition is met or cannot be decided."""
     from perftop.output.compare.comparison import ONE_RUN, SMALL, UNSTEADY
 
     lines = []
     rows = [(phase.label, row) for phase in compared for row in phase.rows]
-    matching_rows = [(label, row) for label, row in rows if row.number.key == asked.key]
+    matching_rows = [(label, row) for label, row in rows if row.number.key == condition.key]
     if not matching_rows:
-        raise Failed(f"--fail-if {asked.text!r}: {asked.key} was not compared", USAGE)
+        raise Failed(f"--fail-if {condition.text!r}: {condition.key} was not compared", USAGE)
     for label, row in matching_rows:
-        if asked.unit != UNITS[row.unit]:
-            raise Failed(f"--fail-if {asked.text!r}: the unit here is {UNITS[row.unit]}", USAGE)
+        if condition.unit != UNITS[row.unit]:
+            raise Failed(f"--fail-if {condition.text!r}: the unit here is {UNITS[row.unit]}", USAGE)
         place = f" in {label}" if label else ""
-        difference = f"{asked.key} differs by {100 * row.change:+.1f} {asked.unit}{place}"
-        beyond = (100 * row.change - asked.limit) * (1 if asked.sign == ">" else -1) > 0
+        difference = f"{condition.key} differs by {100 * row.change:+.1f} {condition.unit}{place}"
+        beyond = (100 * row.change - condition.limit) * (1 if condition.sign == ">" else -1) > 0
         if row.verdict in {ONE_RUN, UNSTEADY}:
             reason = "one run a side" if row.verdict == ONE_RUN else "it changes too slowly"
             hint = "measure several runs: stat -r 5"
-            lines.append(f"{asked.text!r} cannot be decided: {reason} ({hint})")
+            lines.append(f"{condition.text!r} cannot be decided: {reason} ({hint})")
         elif beyond and (row.is_sure or row.verdict == SMALL):
-            lines.append(f"{asked.text!r} is met: {difference}")
+            lines.append(f"{condition.text!r} is met: {difference}")
     return lines
 
 
@@ -282,7 +282,7 @@ def run_export(args: argparse.Namespace) -> int:
     if form_name == "parquet":
         pyarrow()
     with open_source(path) as source:
-        export = Export(_every_ns(args.every, source.hello), args.cpus, form_name)
+        export = Export(_interval_length_ns(args.every, source.hello), args.cpus, form_name)
         export.take([source.hello])
         session = export.session
         file_status: os.stat_result | None = None
@@ -325,7 +325,7 @@ class Export(Follower):
         from perftop.session.episodes import Tally
 
         super().__init__(every_ns)
-        self._asked_cpus = cpus
+        self._cpu_text = cpus
         self._summarises = form_name == "jsonl"
         """Whether the format has a summary, for which samples are kept."""
         self._kinds = () if form_name in TABLE_FORMATS else None
@@ -352,8 +352,8 @@ class Export(Follower):
         from perftop.session.session import Session
 
         session = Session(hello, summarises=self._summarises, kinds=self._kinds)
-        if self._asked_cpus is not None:
-            cpus = selected_cpus(session, self._asked_cpus)
+        if self._cpu_text is not None:
+            cpus = selected_cpus(session, self._cpu_text)
             self._cpus = frozenset(cpus)
             hello = replace(hello, selected=cpus)
             session = Session(hello, summarises=self._summarises, kinds=self._kinds)
@@ -397,19 +397,19 @@ class Export(Follower):
         return cpus is None or not episode.cpus or not cpus.isdisjoint(episode.cpus)
 
 
-def _every_ns(asked_ns: int | None, hello: wire.Hello) -> int:
+def _interval_length_ns(requested_ns: int | None, hello: wire.Hello) -> int:
     """Returns the length of an exported interval in ns, a whole number of samples. The default is
     the interval of the recording. Raises Failed if the requested length is not a whole number of
     samples."""
     sample_ns = hello.sample_ns
-    if asked_ns is None:
+    if requested_ns is None:
         length_ns = hello.interval_ns or DEFAULT_EVERY_NS
         return -(-max(length_ns, sample_ns) // sample_ns) * sample_ns
-    steps = asked_ns / sample_ns
-    if asked_ns < sample_ns or abs(steps - round(steps)) > 1e-6:
+    steps = requested_ns / sample_ns
+    if requested_ns < sample_ns or abs(steps - round(steps)) > 1e-6:
         sample = duration(sample_ns / 1e9)
         raise Failed(f"--every must be a multiple of the recording's samples of {sample}", USAGE)
-    return asked_ns
+    return requested_ns
 
 
 def _target(

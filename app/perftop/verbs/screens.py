@@ -51,7 +51,7 @@ def add_live(verbs: Any) -> None:
         help="a recording; two of them are drawn on one axis",
     )  # fmt: skip
     replay.add_argument(
-        "--align", type=alignment, metavar="MOMENT",
+        "--align", type=parse_alignment, metavar="MOMENT",
         help="where two recordings are aligned: start (default) | command | mark:LABEL",
     )  # fmt: skip
     options.add_interval(replay, LIVE_INTERVAL_NS)
@@ -81,7 +81,7 @@ def add_live(verbs: Any) -> None:
         options.add_terminal(parser)
 
 
-def alignment(text: str) -> tuple[str, str]:
+def parse_alignment(text: str) -> tuple[str, str]:
     """Parses the moment at which two recordings are aligned. Returns its kind and, for a mark, the
     label."""
     kind, _, label = text.partition(":")

@@ -178,7 +178,7 @@ SHIPPED = {
     "rules": "rules.yml", "dashboard": "dashboard.json",
 }  # fmt: skip
 """Files that come with the exporter, by the name of their option."""
-HOMES = "/home", "/root", "/run/user"
+HIDDEN_DIRECTORIES = "/home", "/root", "/run/user"
 """Directories that the service cannot see."""
 EXPORTER_EPILOG = (
     "A scrape returns the latest numbers and measures nothing. Process names and command lines are "
@@ -218,7 +218,7 @@ def run_exporter(args: argparse.Namespace) -> int:
     if args.printed is not None:
         return print_shipped(args.printed)
     from perftop.process.signals import run_loop
-    from perftop.verbs.headless import run_work
+    from perftop.verbs.headless import run_consumer
 
     sample_ns: int = args.sample or SAMPLE_NS
     argv = options.stream_command(args, sample_ns, sample_ns)
@@ -229,7 +229,7 @@ def run_exporter(args: argparse.Namespace) -> int:
     with contextlib.ExitStack() as stack:
         only_file = path is not None and args.listen is None
         sockets = [] if only_file else stack.enter_context(listening_sockets(args.listen))
-        run_loop(run_work, Exporter(sockets, args.detail, path, owners=args.owners), argv)
+        run_loop(run_consumer, Exporter(sockets, args.detail, path, owners=args.owners), argv)
     return 0
 
 
@@ -245,7 +245,9 @@ def print_shipped(name: str) -> int:
     installation."""
     program_path = sys.argv[0] if Path(sys.argv[0]).name == "perftop" else shutil.which("perftop")
     program = Path(program_path or "/usr/bin/perftop").absolute()
-    if name in {"unit", "recorder"} and any(program.is_relative_to(home) for home in HOMES):
+    if name in {"unit", "recorder"} and any(
+        program.is_relative_to(home) for home in HIDDEN_DIRECTORIES
+    ):
         text = f"{program} is in a home directory, which the service cannot see: install perftop"
         print_error(f"{text} elsewhere, for instance in /opt")
     sys.stdout.write(shipped_text(name).replace("@PERFTOP@", str(program)))
@@ -256,7 +258,7 @@ class Exporter(Follower):
     """Serves the counters of one stream. Connections wait in their sockets until the first
     sample."""
 
-    bracket = None
+    command_window = None
     each_sample = True
 
     def __init__(
@@ -374,16 +376,16 @@ class Exporter(Follower):
 
 
 @contextlib.contextmanager
-def listening_sockets(asked_address: str | None) -> Iterator[list[socket.socket]]:
+def listening_sockets(requested_address: str | None) -> Iterator[list[socket.socket]]:
     """Provides the listening sockets: those of the service manager if no address was given, else
     one at the address. Connections wait in the sockets until they are accepted. A unix socket is
     removed at the end."""
     from perftop.process.serving import inherited_sockets, listening_socket
 
     with contextlib.ExitStack() as stack:
-        sockets = inherited_sockets() if asked_address is None else []
+        sockets = inherited_sockets() if requested_address is None else []
         if not sockets:
-            where = DEFAULT_ADDRESS if asked_address is None else asked_address
+            where = DEFAULT_ADDRESS if requested_address is None else requested_address
             if where.startswith(UNIX_PREFIX):
                 path = Path(where.removeprefix(UNIX_PREFIX))
                 sockets = [stack.enter_context(listening_socket(path))]

@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Any, TextIO
 from perftop.base.errors import USAGE, Failed, print_error
 from perftop.base.text import ascii_line, colours, printable, utf8, with_style
 from perftop.verbs import options
-from perftop.verbs.headless import MeasuredWork, destination, report_failures, run_work, run_works
+from perftop.verbs.headless import (
+    MeasuredConsumer,
+    destination,
+    report_failures,
+    run_consumer,
+    run_consumers,
+)
 from perftop.verbs.options import fast_imports
 
 if TYPE_CHECKING:
@@ -82,14 +88,14 @@ def run(args: argparse.Namespace) -> int:
             for stat in stats:
                 stat.out = out
             if len(commands) == 1:
-                status = run_loop(run_work, stats[0], commands[0][1], max_s)
+                status = run_loop(run_consumer, stats[0], commands[0][1], max_s)
             else:
-                works = [(stat, argv) for stat, (_, argv) in zip(stats, commands, strict=True)]
-                status = report_failures(*run_loop(run_works, works, max_s))
+                consumers = [(stat, argv) for stat, (_, argv) in zip(stats, commands, strict=True)]
+                status = report_failures(*run_loop(run_consumers, consumers, max_s))
         return status or stats[0].status
 
 
-class Stat(MeasuredWork):
+class Stat(MeasuredConsumer):
     """One run on one machine. Prints the numbers of each interval immediately, and a summary at the
     end."""
 
@@ -340,9 +346,9 @@ def _measured_runs(args: argparse.Namespace, sample_ns: int) -> tuple[list[Repea
             argv = options.stream_command(single_args, sample_ns, sample_ns, job)
             stat, out = Stat(single_args, job), io.StringIO()
             stat.out = out
-            status = run_loop(run_work, stat, argv)
+            status = run_loop(run_consumer, stat, argv)
         printed_lines = out.getvalue().splitlines()
-        if stat.measurement.bracket is None or stat.measurement.bracket.run is None:
+        if stat.measurement.command_window is None or stat.measurement.command_window.run is None:
             return repeats, hello, status
         # this run was ended by a signal, so no other run follows
         was_ended = status - 128 in HANDLED_SIGNALS

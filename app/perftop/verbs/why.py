@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 from perftop.base.errors import DAMAGED, USAGE, Failed, print_error
 from perftop.base.text import colours, long_duration, terminal_text, utf8
 from perftop.verbs import headless, options
-from perftop.verbs.headless import MeasuredWork, destination, run_work
+from perftop.verbs.headless import MeasuredConsumer, destination, run_consumer
 from perftop.verbs.options import fast_imports
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
             work = Why(args, job)
         status = 0
         with destination(args, lambda: work.status) as work.out:
-            status = run_loop(run_work, work, argv)
+            status = run_loop(run_consumer, work, argv)
         return status or work.status
 
 
@@ -98,7 +98,7 @@ def _argument_hint(path: Path) -> str:
     return ""
 
 
-class Why(MeasuredWork):
+class Why(MeasuredConsumer):
     """Follows a stream and prints the report at its end."""
 
     summarises = False
@@ -138,7 +138,7 @@ class Why(MeasuredWork):
         self.has_reported = True
         findings = self.measurement.report(session, past=self._args.file is not None)
         if self._args.json:
-            run = None if self.bracket is None else run_line(session, self.bracket)
+            run = None if self.command_window is None else run_line(session, self.command_window)
             lines = [stat_lines.line_text(why_text.why_json(session, findings, run))]
         else:
             lines = why_text.lines(session, findings, colour=colours(self.out), unicode=utf8())

@@ -245,7 +245,7 @@ class RunningCommand:
 
     is_closed = False
 
-    def take(self, _: wire.Frame) -> bool:
+    def add_frame(self, _: wire.Frame) -> bool:
         return False
 
 
@@ -255,7 +255,7 @@ def test_only_the_command_counts_if_another_job_is_watched() -> None:
     watched_job = session.neighbours.watched_job
     watched_job.name = "other"
     measurement = Measurement(cast("Any", SimpleNamespace(pid=ROOT, marks=MarkSocket())))
-    measurement.bracket = cast("Any", RunningCommand())
+    measurement.command_window = cast("Any", RunningCommand())
     for i in range(1, 3):
         other = {"7": [7, "other", 0, i * 500 * MS, 0, 0, 0]}
         ours = {"100": [ROOT, "job", 3, i * 100 * MS, 0, 0, 0]}

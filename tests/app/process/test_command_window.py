@@ -42,13 +42,13 @@ async def window_around(
 ) -> AsyncIterator[tuple[CommandWindow, Job]]:
     """A window around a job that has not started."""
     with Job(argv) as job:
-        bracket = CommandWindow(job)
-        bracket.begin(synth.hello(cores=2, **changes))
-        yield bracket, job
+        command_window = CommandWindow(job)
+        command_window.begin(synth.hello(cores=2, **changes))
+        yield command_window, job
 
 
-async def finished_run(bracket: CommandWindow) -> Run:
-    run = await bracket.wait_for_end()
+async def finished_run(command_window: CommandWindow) -> Run:
+    run = await command_window.wait_for_end()
     assert run is not None
     return run
 
@@ -63,124 +63,124 @@ async def finished_run(bracket: CommandWindow) -> Run:
 async def test_the_command_starts_after_all_online_cpus_were_read(
     flags: list[int], opens: bool
 ) -> None:
-    async with window_around(["true"]) as (bracket, _job):
-        assert not bracket.take(sample(flags))
-        assert bracket.on_signal(2) is opens, "signals are for the command from its start on"
+    async with window_around(["true"]) as (command_window, _job):
+        assert not command_window.add_frame(sample(flags))
+        assert command_window.on_signal(2) is opens, "signals are for the command from its start on"
 
 
 async def test_the_reader_may_rest_while_the_command_runs() -> None:
     results: list[float] = []
     with Job(["true"]) as job:
-        bracket = CommandWindow(job, read_pause_s=0.5)
-        bracket.set_pause_function(results.append)
-        bracket.begin(TWO_CORES)
+        command_window = CommandWindow(job, read_pause_s=0.5)
+        command_window.set_pause_function(results.append)
+        command_window.begin(TWO_CORES)
         assert results == [], "the command waits for samples"
-        bracket.take(sample(GOOD))
+        command_window.add_frame(sample(GOOD))
         assert results == [0.5]
-        await bracket.wait_for_end()
+        await command_window.wait_for_end()
         await until_quiet()
         assert results == [0.5, 0.0]
 
 
 async def test_the_reader_does_not_rest_while_the_command_waits_for_it() -> None:
     results: list[float] = []
-    async with window_around(["true"]) as (bracket, _job):
-        bracket.set_pause_function(results.append)
-        bracket.take(sample(GOOD))
-        await bracket.wait_for_end()
+    async with window_around(["true"]) as (command_window, _job):
+        command_window.set_pause_function(results.append)
+        command_window.add_frame(sample(GOOD))
+        await command_window.wait_for_end()
     assert results == []
 
 
 async def test_reads_of_several_frames_are_combined() -> None:
-    async with window_around(["true"]) as (bracket, _job):
+    async with window_around(["true"]) as (command_window, _job):
         for flags in ([SAMPLED, 0, SAMPLED, 0], [0, WIDE, 0, SAMPLED]):
-            bracket.take(sample(flags))
-            assert not bracket.on_signal(2)
-        bracket.take(sample([0, SAMPLED, 0, SAMPLED]))
-        assert bracket.on_signal(2)
+            command_window.add_frame(sample(flags))
+            assert not command_window.on_signal(2)
+        command_window.add_frame(sample([0, SAMPLED, 0, SAMPLED]))
+        assert command_window.on_signal(2)
 
 
 async def test_only_the_selected_cpus_are_waited_for() -> None:
-    async with window_around(["true"], selected=[1]) as (bracket, _job):
-        bracket.take(sample([0, SAMPLED, 0, SAMPLED]))
-        assert bracket.on_signal(2)
+    async with window_around(["true"], selected=[1]) as (command_window, _job):
+        command_window.add_frame(sample([0, SAMPLED, 0, SAMPLED]))
+        assert command_window.on_signal(2)
 
 
 async def test_an_unreadable_cpu_delays_the_command_for_a_limited_time() -> None:
     flags = [SAMPLED, SAMPLED, SAMPLED, ELSEWHERE]
 
-    async with window_around(["true"]) as (bracket, _job):
+    async with window_around(["true"]) as (command_window, _job):
         begin_ns = raw_ns()
         times_ns = [*(begin_ns + i for i in range(MIN_WAIT_FRAMES)), begin_ns + MIN_WAIT_NS]
         for time_ns in times_ns:
-            assert not bracket.on_signal(2)
-            bracket.take(sample(flags, time_ns))
-        await bracket.wait_for_end()
+            assert not command_window.on_signal(2)
+            command_window.add_frame(sample(flags, time_ns))
+        await command_window.wait_for_end()
         for time_ns in times_ns:
-            assert not bracket.is_closed
-            bracket.take(sample(flags, time_ns + MIN_WAIT_NS))
-        assert bracket.is_closed
-    assert bracket.missed_cpus == [1, 3], "differences of a sibling need both"
-    assert bracket.bounds is not None
+            assert not command_window.is_closed
+            command_window.add_frame(sample(flags, time_ns + MIN_WAIT_NS))
+        assert command_window.is_closed
+    assert command_window.missed_cpus == [1, 3], "differences of a sibling need both"
+    assert command_window.bounds is not None
 
 
 async def test_samples_before_the_end_do_not_close_the_window() -> None:
-    async with window_around(["sleep", "0.05"]) as (bracket, _):
-        assert not bracket.admit(sample(GOOD, 1))
+    async with window_around(["sleep", "0.05"]) as (command_window, _):
+        assert not command_window.admit(sample(GOOD, 1))
         first_ns = raw_ns()
-        assert bracket.admit(sample(GOOD, first_ns))
-        bracket.take(sample(GOOD, first_ns, late_ns=7))
+        assert command_window.admit(sample(GOOD, first_ns))
+        command_window.add_frame(sample(GOOD, first_ns, late_ns=7))
         before_ns = raw_ns()
-        run = await finished_run(bracket)
-        assert not bracket.take(sample(GOOD, before_ns))
-        assert not bracket.take(sample(GOOD, run.end_ns - 1, late_ns=1)), (
+        run = await finished_run(command_window)
+        assert not command_window.add_frame(sample(GOOD, before_ns))
+        assert not command_window.add_frame(sample(GOOD, run.end_ns - 1, late_ns=1)), (
             "only one CPU was read after the end"
         )
-        assert not bracket.is_closed
-        assert bracket.take(sample(GOOD, run.end_ns + 5))
-        bounds = bracket.bounds
+        assert not command_window.is_closed
+        assert command_window.add_frame(sample(GOOD, run.end_ns + 5))
+        bounds = command_window.bounds
         assert bounds is not None
         assert bounds.first_ns == (first_ns, first_ns + 7)
         assert bounds.last_ns == (run.end_ns, run.end_ns + 5)
         slack_s = (run.start_ns - first_ns + 5) / 1e9
         assert bounds.slack_s(run.start_ns, run.end_ns) == pytest.approx(slack_s, abs=1e-12)
-    assert bracket.missed_cpus == []
+    assert command_window.missed_cpus == []
 
 
 async def test_queued_samples_do_not_count_towards_the_time_limit() -> None:
     """The command may end while a slow terminal blocks perftop."""
-    async with window_around(["sleep", "0.05"]) as (bracket, _):
-        bracket.take(sample(GOOD))
-        run = await finished_run(bracket)
+    async with window_around(["sleep", "0.05"]) as (command_window, _):
+        command_window.add_frame(sample(GOOD))
+        run = await finished_run(command_window)
         step_ns = MIN_WAIT_NS // MIN_WAIT_FRAMES
         for n in range(2 * MIN_WAIT_FRAMES, 0, -1):
-            assert not bracket.take(sample(GOOD, run.end_ns - n * step_ns))
-        assert bracket.take(sample(GOOD, run.end_ns + 5))
-    assert bracket.missed_cpus == []
-    assert bracket.bounds is not None
+            assert not command_window.add_frame(sample(GOOD, run.end_ns - n * step_ns))
+        assert command_window.add_frame(sample(GOOD, run.end_ns + 5))
+    assert command_window.missed_cpus == []
+    assert command_window.bounds is not None
 
 
 async def test_a_simulated_machine_has_no_time_bounds() -> None:
     """Its clock may be years ahead or behind."""
 
-    async with window_around(["sleep", "0.05"], source="sim:steady") as (bracket, _job):
-        assert bracket.admit(sample(GOOD, 1))
-        bracket.take(sample(GOOD, 1))
-        assert not bracket.take(sample(GOOD, 10**18)), "the command still runs"
-        await bracket.wait_for_end()
-        assert bracket.take(sample(GOOD, 2))
-    assert bracket.bounds is None
+    async with window_around(["sleep", "0.05"], source="sim:steady") as (command_window, _job):
+        assert command_window.admit(sample(GOOD, 1))
+        command_window.add_frame(sample(GOOD, 1))
+        assert not command_window.add_frame(sample(GOOD, 10**18)), "the command still runs"
+        await command_window.wait_for_end()
+        assert command_window.add_frame(sample(GOOD, 2))
+    assert command_window.bounds is None
 
 
 async def test_signals_sent_only_to_perftop_are_forwarded() -> None:
-    async with window_around(["sleep", "60"]) as (bracket, _job):
-        assert not bracket.on_signal(15), "the command has not started, so perftop ends"
-        bracket.take(sample(GOOD))
-        assert bracket.on_signal(2), "the terminal sent it to the command, too"
-        assert bracket.on_signal(15)
-        run = await finished_run(bracket)
+    async with window_around(["sleep", "60"]) as (command_window, _job):
+        assert not command_window.on_signal(15), "the command has not started, so perftop ends"
+        command_window.add_frame(sample(GOOD))
+        assert command_window.on_signal(2), "the terminal sent it to the command, too"
+        assert command_window.on_signal(15)
+        run = await finished_run(command_window)
         assert run.status == 143
-        assert not bracket.on_signal(15), "another process may have its number now"
+        assert not command_window.on_signal(15), "another process may have its number now"
 
 
 async def test_a_signal_that_ended_the_command_does_not_end_perftop_at_once(
@@ -188,25 +188,25 @@ async def test_a_signal_that_ended_the_command_does_not_end_perftop_at_once(
 ) -> None:
     """The terminal sends the signal to both; perftop must still wait for the last samples."""
 
-    async with window_around(["sleep", "60"]) as (bracket, job):
-        bracket.take(sample(GOOD))
+    async with window_around(["sleep", "60"]) as (command_window, job):
+        command_window.add_frame(sample(GOOD))
         job.kill(9)
-        run = await finished_run(bracket)
-        assert bracket.on_signal(2)
-        assert not bracket.is_closed
+        run = await finished_run(command_window)
+        assert command_window.on_signal(2)
+        assert not command_window.is_closed
         monkeypatch.setattr("perftop.process.command_window.raw_ns", lambda: run.end_ns + ECHO_NS)
-        assert not bracket.on_signal(2), "later signals end perftop"
+        assert not command_window.on_signal(2), "later signals end perftop"
 
 
 async def test_a_command_killed_before_its_start_has_a_status() -> None:
-    async with window_around(["true"]) as (bracket, job):
+    async with window_around(["true"]) as (command_window, job):
         job.kill(9)
         state = Path(f"/proc/{job.pid}/stat")
         await until_true(
             lambda: state.read_text(encoding="ascii").split()[2] == "Z", "the command has ended"
         )
-        bracket.take(sample(GOOD))
-        run = await finished_run(bracket)
+        command_window.add_frame(sample(GOOD))
+        run = await finished_run(command_window)
         assert run.status == 137
 
 
@@ -228,27 +228,29 @@ def remote_window(
 ) -> tuple[CommandWindow, Link, RemoteFeed]:
     remote = RemoteFeed()
     link = Link("n7", remote, lambda: 0.0)
-    bracket = CommandWindow(job, start)
-    bracket.set_link(link)
-    bracket.begin(REMOTE_HELLO)
-    return bracket, link, remote
+    command_window = CommandWindow(job, start)
+    command_window.set_link(link)
+    command_window.begin(REMOTE_HELLO)
+    return command_window, link, remote
 
 
 async def test_only_a_read_after_an_echo_sent_after_the_end_closes_the_window() -> None:
     with Job(["true"]) as job:
-        bracket, link, remote = remote_window(job)
-        assert bracket.is_remote
-        assert bracket.admit(remote_sample(0))
-        assert not bracket.take(remote_sample(0))
-        run = await finished_run(bracket)
-        assert not bracket.take(remote_sample(100))
+        command_window, link, remote = remote_window(job)
+        assert command_window.is_remote
+        assert command_window.admit(remote_sample(0))
+        assert not command_window.add_frame(remote_sample(0))
+        run = await finished_run(command_window)
+        assert not command_window.add_frame(remote_sample(100))
         assert remote.asked == [1], "an echo is requested as soon as the run has ended"
         link.echoed = Echo(run.end_ns - 1, REMOTE_NS + 150 * MS, 1)
-        assert not bracket.take(remote_sample(200)), "the echo may have arrived before the end"
+        assert not command_window.add_frame(remote_sample(200)), (
+            "the echo may have arrived before the end"
+        )
         link.echoed = Echo(run.end_ns, REMOTE_NS + 250 * MS, 1)
-        assert not bracket.take(remote_sample(249)), "read before the echo arrived"
-        assert bracket.take(remote_sample(251))
-        bounds = bracket.bounds
+        assert not command_window.add_frame(remote_sample(249)), "read before the echo arrived"
+        assert command_window.add_frame(remote_sample(251))
+        bounds = command_window.bounds
         assert bounds is not None
         assert bounds.first_ns == (REMOTE_NS,) * 2
         assert bounds.last_ns == (REMOTE_NS + 251 * MS,) * 2
@@ -258,13 +260,15 @@ async def test_only_a_read_after_an_echo_sent_after_the_end_closes_the_window() 
 
 async def test_without_echoes_there_are_no_time_bounds() -> None:
     with Job(["true"]) as job:
-        bracket, _, remote = remote_window(job)
-        bracket.take(remote_sample(0))
-        await finished_run(bracket)
-        taken = [bracket.take(remote_sample(100 * i)) for i in range(1, MAX_UNANSWERED + 2)]
+        command_window, _, remote = remote_window(job)
+        command_window.add_frame(remote_sample(0))
+        await finished_run(command_window)
+        taken = [
+            command_window.add_frame(remote_sample(100 * i)) for i in range(1, MAX_UNANSWERED + 2)
+        ]
         assert any(taken)
         assert len(remote.asked) == MAX_UNANSWERED
-        assert bracket.bounds is None
+        assert command_window.bounds is None
 
 
 async def test_the_command_waits_for_all_remaining_machines() -> None:
@@ -272,13 +276,13 @@ async def test_the_command_waits_for_all_remaining_machines() -> None:
         start = CommandStart(job, 3)
         one, two, gone = (remote_window(job, start)[0] for _ in range(3))
         assert not one.admit(remote_sample(0)), "no sample of the others arrived"
-        gone.leave_start()
-        gone.leave_start()
+        gone.withdraw()
+        gone.withdraw()
         assert two.admit(remote_sample(0))
-        assert not two.take(remote_sample(0))
+        assert not two.add_frame(remote_sample(0))
         assert job.start_ns == 0
         assert one.admit(remote_sample(100))
-        one.take(remote_sample(100))
+        one.add_frame(remote_sample(100))
         assert job.start_ns > 0
         run = await finished_run(two)
         assert run.status == 0
@@ -288,24 +292,24 @@ async def test_the_command_does_not_start_after_a_stop_or_without_machines() -> 
     with Job(["true"]) as job:
         start = CommandStart(job, 2)
         one, two = (remote_window(job, start)[0] for _ in range(2))
-        one.leave_start()
-        two.leave_start()
+        one.withdraw()
+        two.withdraw()
         assert start.running is None
         start = CommandStart(job, 2)
         one, two = (remote_window(job, start)[0] for _ in range(2))
         one.admit(remote_sample(0))
         two.admit(remote_sample(0))
-        one.take(remote_sample(0))
+        one.add_frame(remote_sample(0))
         two.stop()
-        two.leave_start()
+        two.withdraw()
         assert start.running is None
         assert job.start_ns == 0
 
 
 async def test_a_broken_link_is_waited_for_only_for_a_limited_time_after_the_run() -> None:
     with Job(["true"]) as job:
-        bracket, link, _ = remote_window(job)
-        bracket.take(remote_sample(0))
-        assert link.until_s == inf
-        await finished_run(bracket)
-        await until_true(lambda: link.until_s < inf, "a limit of the retries")
+        command_window, link, _ = remote_window(job)
+        command_window.add_frame(remote_sample(0))
+        assert link.retry_until_s == inf
+        await finished_run(command_window)
+        await until_true(lambda: link.retry_until_s < inf, "a limit of the retries")

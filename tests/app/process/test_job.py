@@ -254,8 +254,8 @@ async def test_background_processes_on_the_terminal_are_not_waited_for(script: s
 def printout_of(*pieces: bytes) -> Printout:
     printout = Printout()
     for piece in pieces:
-        printout.take(piece)
-        printout.settle()
+        printout.add(piece)
+        printout.split_lines()
     return printout
 
 
@@ -313,8 +313,8 @@ def test_the_kept_output_is_limited_and_counts_dropped_lines() -> None:
     printout = printout_of(
         *(b"".join(b"%d\n" % n for n in range(at, at + 1500)) for at in (0, 1500))
     )
-    assert (len(printout), printout.left_out) == (MAX_LINES, 3000 - MAX_LINES)
-    assert visible_lines(printout)[0] == str(printout.left_out)
+    assert (len(printout), printout.dropped_count) == (MAX_LINES, 3000 - MAX_LINES)
+    assert visible_lines(printout)[0] == str(printout.dropped_count)
     assert visible_lines(printout)[-1] == "2999"
 
 
@@ -335,11 +335,11 @@ def test_the_last_state_of_a_progress_line_is_kept() -> None:
 def test_the_end_of_much_output_is_kept() -> None:
     printout = printout_of(b"before\n")
     for n in range(100):
-        printout.take(b"".join(b"%d\n" % line for line in range(n * 10_000, (n + 1) * 10_000)))
+        printout.add(b"".join(b"%d\n" % line for line in range(n * 10_000, (n + 1) * 10_000)))
     assert sum(len(piece) for piece in printout._unsplit) <= 2 * MAX_BYTES
-    printout.settle()
+    printout.split_lines()
     assert visible_lines(printout)[-1] == "999999"
-    assert printout.left_out + len(printout) == 1_000_001
+    assert printout.dropped_count + len(printout) == 1_000_001
 
 
 # --- keys pressed while a command runs

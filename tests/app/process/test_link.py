@@ -284,8 +284,8 @@ def test_registers_of_the_remote_machine_are_queried(hosts: fake_ssh.Hosts) -> N
 def test_retry_delays_grow_and_restart(monkeypatch: pytest.MonkeyPatch) -> None:
     state = link.Link("n7", RemoteFeed(), lambda: 0.0)
     assert [state.wait_s() for _ in range(7)] == [1, 2, 4, 8, 15, 30, 30]
-    state.set_down("x")
-    state.set_up()
+    state.set_broken("x")
+    state.set_connected()
     assert state.wait_s() == 1
 
 

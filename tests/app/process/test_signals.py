@@ -58,12 +58,12 @@ with launch.running_probe(PROBE):
     pass
 """
 HEADLESS = """
-class Work:
-    bracket = None
+class Consumer:
+    command_window = None
     def on_end(self): pass
     async def consume(self, stream): pass
 
-status = asyncio.run(headless.run_work(Work(), PROBE))
+status = asyncio.run(headless.run_consumer(Consumer(), PROBE))
 """
 BLOCKS = {"shown": SHOWN, "unseen": HEADLESS}
 END = """
@@ -152,12 +152,12 @@ async def work():
 run_loop(work)
 """
 ENDLESS = """
-class Work:
-    bracket = None
+class Consumer:
+    command_window = None
     def on_end(self): pass
     async def consume(self, stream): await asyncio.wait_for(asyncio.Event().wait(), 60)
 
-print(run_loop(headless.run_work, Work(), [sys.executable, "-c", "input()"]))
+print(run_loop(headless.run_consumer, Consumer(), [sys.executable, "-c", "input()"]))
 """
 
 

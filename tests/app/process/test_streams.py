@@ -99,9 +99,9 @@ def test_the_write_interval_is_sent_to_the_probe(tmp_path: Path) -> None:
     heard = tmp_path / "heard"
     code = f"open({str(heard)!r}, 'wb').write(sys.stdin.buffer.read())"
     with launch.running_probe(child(code)) as probe:
-        probe.pace(500_000_000)
-        probe.pace(1_000_000_000)
-    probe.pace(5)  # writing to an ended probe is ignored
+        probe.set_batch_length(500_000_000)
+        probe.set_batch_length(1_000_000_000)
+    probe.set_batch_length(5)  # writing to an ended probe is ignored
     probe.stdout.close()
     orders = Orders()
     lines = heard.read_bytes().splitlines(keepends=True)

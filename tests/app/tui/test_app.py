@@ -88,7 +88,7 @@ def test_the_screen_is_drawn_on_stdout_if_stderr_is_not_a_terminal(
             print("\udcff drawn", file=sys.__stderr__, end="", flush=True)
 
         monkeypatch.setattr(PerfTopApp, "run_async", draw)
-        probe: Any = SimpleNamespace(pace=None)  # never used
+        probe: Any = SimpleNamespace(set_batch_length=None)  # never used
         assert stream.run(probe, INTERVAL_NS, Config(), on_start=lambda: None) == 0
         assert select.select([seen], [], [], 5)[0], "nothing was drawn on the terminal"
         assert seen.read(100) == rb"\udcff drawn"
@@ -103,7 +103,7 @@ def test_the_first_picture_handles_signals_until_the_app_does(
     steps: list[str] = []
     monkeypatch.setattr(app_module, "hold_signals", lambda: steps.append("holds signals"))
     monkeypatch.setattr(app_module, "run_loop", lambda *_, **__: steps.append("runs"))
-    probe: Any = SimpleNamespace(pace=None)
+    probe: Any = SimpleNamespace(set_batch_length=None)
     stream.run(probe, INTERVAL_NS, Config(), on_start=lambda: steps.append("handed over"))
     assert steps == ["holds signals", "handed over", "runs"]
 
@@ -127,10 +127,10 @@ async def test_keys_and_clicks_before_the_first_values_are_harmless() -> None:
 async def test_the_requested_batches_end_with_intervals() -> None:
     request: list[int] = []
 
-    async with running_app(Machine(), pace=request.append) as run:
+    async with running_app(Machine(), set_batch_length=request.append) as run:
         assert request == [INTERVAL_NS], "with the first numbers, which come after one sample"
         run.source.status = replace(run.source.status, interval_ns=1_500_000_000)
-        run.source.pace()
+        run.source.on_interval_changed()
         await run.pilot.press("+", "+")
         assert request[1:] == [500_000_000, 1_000_000_000, 1_000_000_000]
 
@@ -315,11 +315,11 @@ async def test_a_broken_link_is_shown_until_it_is_restored() -> None:
     link = Link("n7", RemoteFeed(), lambda: 0.0)
 
     async with running_app(Machine(), link=lambda: link) as run:
-        link.set_down("n7: connection: refused")
+        link.set_broken("n7: connection: refused")
         await run.wait_for_text("NO LINK FOR 0 s")
         assert run.has("n7: connection: refused")
         assert run.source.interval is not None, "the last values are kept"
-        link.set_up()
+        link.set_connected()
         await until_true(lambda: not run.has("NO LINK"), "the link is restored")
 
 

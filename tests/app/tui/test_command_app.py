@@ -300,10 +300,10 @@ def test_a_signal_before_the_start_cancels_the_command(
             else:
                 await until_true(lambda: source.measurement is not None, "the stream is open")
                 assert source.measurement is not None
-                bracket = source.measurement.bracket
+                command_window = source.measurement.command_window
                 assert signal_time == "before the stream" or not source.handles(signal.SIGTERM)
                 send_frames(20)
-                await until_true(lambda: bracket._has_opened, "a sample")
+                await until_true(lambda: command_window._has_opened, "a sample")
         if signal_time == "after the screen":  # the screen's handler has it in its queue
             asyncio.get_running_loop().call_soon(app._on_signal, signal.SIGTERM)
         async with asyncio.timeout(MAX_WAIT_S) as limit:

@@ -89,10 +89,10 @@ async def test_samples_are_batched_while_the_command_runs() -> None:
             known.append(session.frames)
         assert [*dict.fromkeys(known)] == [1, 1 + MAX_BATCH]
         job.kill(signal.SIGKILL)
-        await command.measurement.bracket.wait_for_end()
+        await command.measurement.command_window.wait_for_end()
         command.measure(sample(seq + 1))
         assert session.frames == 2 * MAX_BATCH + 1
-        assert command.measurement.bracket.is_closed
+        assert command.measurement.command_window.is_closed
         assert command.summary()
 
 
@@ -128,8 +128,8 @@ def test_the_end_is_written_after_all_cpus_were_read(tmp_path: Path) -> None:
         async def stream() -> AsyncIterator[list[wire.Message]]:
             yield [hello]
             yield [wire.Frame(1, raw_ns(), blocks)]
-            assert record.bracket is not None
-            run = await record.bracket.wait_for_end()
+            assert record.command_window is not None
+            run = await record.command_window.wait_for_end()
             assert run is not None
             yield [wire.Frame(2, run.end_ns - 1, blocks)]
             assert note_kinds(path) == {"run-start"}

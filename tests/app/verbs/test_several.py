@@ -160,17 +160,17 @@ def test_the_command_does_not_start_without_a_machine(hosts: fake_ssh.Hosts) -> 
 
 def test_names_of_machines_are_safe_file_names(tmp_path: Path) -> None:
     wild = ["../../etc/x", "a/b", "a:b", ".x", "---", "ü" * 300, "[::1]"]
-    result = headless.paths(tmp_path, wild)
+    result = headless.output_paths(tmp_path, wild)
     assert len({*result}) == len(wild)
     for path in result:
         assert path.parent == tmp_path
         assert path.name[0] not in ".-"
         assert len(path.name.encode()) < 100
     with pytest.raises(Failed, match="twice"):
-        headless.paths(tmp_path, ["a", "a"])
+        headless.output_paths(tmp_path, ["a", "a"])
     (tmp_path / "file").write_text("", encoding="ascii")
     with pytest.raises(Failed, match="directory"):
-        headless.paths(tmp_path / "file", ["a", "b"])
+        headless.output_paths(tmp_path / "file", ["a", "b"])
 
 
 # --- the progress line of reading a recording

@@ -74,7 +74,7 @@ class Output(ScrollView, can_focus=False, inherit_bindings=False):
     def show(self) -> None:
         """Shows new output. The last line stays in view; if the user has scrolled back, the visible
         lines stay in view instead."""
-        dropped_lines = self._printout.left_out - self._first
+        dropped_lines = self._printout.dropped_count - self._first
         self._first += dropped_lines
         self.virtual_size = Size(self.scrollable_content_region.width, 1 + len(self._printout))
         if self._follows:
@@ -103,7 +103,7 @@ class Output(ScrollView, can_focus=False, inherit_bindings=False):
     def _line(self, index: int) -> Strip:
         if index >= len(self._printout):
             return Strip([])
-        number = self._printout.left_out + index
+        number = self._printout.dropped_count + index
         if (strip := self._strips.get(number)) is None:
             strip = printed_line(*self._printout[index], ascii_=self._ascii)
             if index < self._printout.complete_count:

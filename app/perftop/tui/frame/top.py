@@ -304,7 +304,7 @@ def _badges(status: Status, interval: Interval | None, *, with_words: bool) -> l
     elif status.paused is not None:
         badge(0, f" PAUSED {clock_time(status.paused)} ", "paused")
     elif status.link is not None and status.link.broken_why:
-        badge(0, f" NO LINK FOR {status.link.down_s:.0f} s ", "lost")
+        badge(0, f" NO LINK FOR {status.link.broken_s:.0f} s ", "lost")
     elif status.silent_s is not None:
         badge(0, f" NO DATA FOR {status.silent_s:.0f} s ", "lost")
     if status.failed is not None:
