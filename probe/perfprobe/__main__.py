@@ -20,11 +20,11 @@ FAILED, USAGE, UNAVAILABLE, INTERRUPTED = 1, 2, 3, 130
 def main(argv: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else argv
     if sys.stdin is None:
-        os.open(os.devnull, os.O_RDONLY)  # otherwise the next opened file would become stdin
+        os.open(os.devnull, os.O_RDONLY)  # if it is closed, the next opened file would become stdin
     if arguments[:1] == ["stream"]:
         from perfprobe.native import tsc_rate
 
-        tsc_rate.start_span()  # the hello waits for the end of this span
+        tsc_rate.start_span()  # the hello is sent when this span is over
     options = _parser().parse_args(arguments)
     try:
         result: int | dict[str, Any] = options.verb(options)
@@ -147,7 +147,7 @@ def _stream(options: argparse.Namespace) -> int:
     with (
         serve.stop_signals() as stop,
         contextlib.closing(opening.open_source(options)) as source,
-        contextlib.suppress(EndedError),  # the end of the reader is not an error
+        contextlib.suppress(EndedError),  # a reader that ends is not an error
     ):
         if batch is not None:
             source.pace(round(batch * 1e9))
@@ -198,7 +198,7 @@ def _doctor(options: argparse.Namespace) -> dict[str, Any]:
     root = options.sysroot
     answer: dict[str, Any] = {**identity.facts(root), "checks": []}
     checks = doctor.checks(root)
-    # The answer has these keys of the hello that a stream from this machine starts with.
+    # Keys of a stream's hello that the answer has as well.
     wanted = _parser().parse_args(["stream", "--sysroot", str(root)])
     keys = ("source", "smt_methods", "multipliers", "tsc_hz", "base_hz", "missing")
     try:

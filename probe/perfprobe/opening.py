@@ -1,12 +1,12 @@
 """Opens the source that the user asked for: a machine put together from parts, or a simulation.
 
-| source | counters of cores | registers | the system's own account |
+| source | counters of cores | registers | the kernel's records |
 |---|---|---|---|
 | os | | | yes |
 | auto, perf | perf events; `auto` continues without them | read only | yes |
 | msr | | programmed and read | yes |
 
-Where several parts have a key, the part that is listed first serves it.
+If several parts have the same key, the first one listed is used.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ def _open_sim(options: argparse.Namespace) -> Source:
 
 
 def open_os(root: Path, sample_ns: int, cpus: str | None, watch: Watch | None = None) -> Machine:
-    """Opens the machine with only the operating system's own accounts. Raises Unavailable if no CPU
-    is found, and ValueError for a bad list of CPUs."""
+    """Opens the machine with only the times and states that the operating system records. Raises
+    Unavailable if no CPU is found, and ValueError for a bad list of CPUs."""
     from perfprobe.cpu.model_terms import COUNTED_KEYS
     from perfprobe.machine.source import Machine, os_parts, read_rows
     from perfprobe.perf import perf_pmus
@@ -118,10 +118,10 @@ def open_perf(
     *,
     multiplex: bool = True,
 ) -> Machine:
-    """Opens this machine with perf events, registers that are only read, and the operating system's
-    own accounts. If neither reference cycles nor cycles can be counted, `perf` raises Unavailable;
-    `auto` continues without them, and the hello has the reason. Raises ValueError for unknown
-    events."""
+    """Opens this machine with perf events, registers that are only read, and the times and states
+    that the operating system records. If neither reference cycles nor cycles can be counted, `perf`
+    raises Unavailable; `auto` continues without them, and the hello has the reason. Raises
+    ValueError for unknown events."""
     from perfprobe.machine.parts import Part
     from perfprobe.machine.source import Machine, SourceInfo, os_parts, read_rows, with_siblings
     from perfprobe.perf import chosen, cores

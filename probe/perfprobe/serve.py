@@ -1,4 +1,5 @@
-"""The probe's main loop: it writes what a source yields to one descriptor until the reader leaves.
+"""The probe's main loop: it writes what a source yields to one descriptor until the reader closes
+it.
 
 A slow reader never slows the probe: messages that do not fit into the pipe wait in a bounded queue,
 from which the oldest frames are dropped and counted. The probe ends when its stdin closes (its
@@ -56,7 +57,7 @@ class Orders:
 
 
 def _number(line: bytes, word: bytes) -> int:
-    """The number of an order that starts with `word`; 0 if the line is not an order of that
+    """Returns the number in an order that starts with `word`; 0 if the line is not an order of that
     kind."""
     digits = line.removeprefix(word)
     strict = line.startswith(word) and digits.isdigit() and len(digits) <= MAX_DIGITS
@@ -121,8 +122,8 @@ def _wait_ms(due: float | None, *, blocked: bool, is_unpaced: bool) -> float:
 
 
 def _handle(fd: int, event: int, stdin: int, stdout: int) -> bytes:
-    """Returns the bytes that arrived on stdin. Raises EndedError if the parent or the reader left,
-    or if a signal arrived."""
+    """Returns the bytes that arrived on stdin. Raises EndedError if the parent or the reader has
+    closed its end, or if a signal arrived."""
     if fd not in {stdin, stdout}:
         raise EndedError("a signal")
     if fd == stdout:

@@ -430,7 +430,7 @@ WRITERS = {
     "verbs/headless.py": "/dev/null",
     "instruments/wake.py": "devices and files of the kernel",
     "registers/msr.py": "devices of CPUs, after a check of each directory on the way",
-    "kernel/departures.py": "a netlink socket",
+    "kernel/offline_events.py": "a netlink socket",
     "programming/journal.py": "the journal, relative to the descriptor of its directory",
     "programming/programmer.py": "a journal that is no longer needed",
     "__main__.py": "/dev/null",

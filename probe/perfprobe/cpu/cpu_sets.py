@@ -1,4 +1,4 @@
-"""Sets of CPUs as text: the kernel's lists, and what `-c/--cpus` understands."""
+"""Sets of CPUs as text: the kernel's lists, and the syntax of `-c/--cpus`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Decodes the leaves of CPUID. The callers supply the registers.
 
-Register layouts: Intel SDM and AMD APM, as Linux has them (asm/perf_event.h, cpufeatures.h,
+Register layouts: Intel SDM and AMD APM, as used in Linux (asm/perf_event.h, cpufeatures.h,
 turbostat). No content of a leaf raises an error; None means that the leaf lacks the information.
 """
 
@@ -160,9 +160,9 @@ def perfmon(leaves: Leaves) -> Perfmon | None:
 
 
 def _counters_of_leaf_23(leaves: Leaves) -> tuple[int, int] | None:
-    """Numbers of general and fixed counters of this CPU from leaf 23H; on hybrids leaf 0AH has only
-    what both core types have. Leaf 23H has a bit for each counter; counters after a gap are left
-    out."""
+    """Numbers of general and fixed counters of this CPU from leaf 23H; on hybrids leaf 0AH covers
+    only the counters that both core types have. Leaf 23H has a bit for each counter; counters after
+    a gap are left out."""
     subleaves = leaf(leaves, 0x23)
     bitmaps = leaf(leaves, 0x23, 1) if subleaves and subleaves[EAX] & 0b10 else None
     if bitmaps is None or not bitmaps[EAX] or not bitmaps[EBX]:

@@ -109,8 +109,7 @@ KVM_MODULES = ("kvm_intel", "kvm_amd")
 def may_run_guests(root: Path) -> bool:
     """Whether KVM may run guests here. If KVM passes the PMU through to guests, it cannot start a
     guest with a PMU while an event of the host includes guests, so events exclude guests from the
-    start. The device also exists where its module is loaded on demand; a container may lack the
-    device."""
+    start. /dev/kvm also exists where its module is loaded on demand; a container may lack it."""
     parameters = (f"{root}/sys/module/{module}/parameters" for module in ("kvm", *KVM_MODULES))
     return (root / "dev/kvm").exists() or any(
         read_word(f"{path}/enable_mediated_pmu") in {"Y", "y", "1"} for path in parameters

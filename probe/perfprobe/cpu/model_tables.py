@@ -448,7 +448,7 @@ _ZEN1 = Uarch(
     "",
     "AuthenticAMD",
     smt=2,
-    methods=COUNTERLESS_METHODS,  # no event of any Zen sees the sibling
+    methods=COUNTERLESS_METHODS,  # no event of any Zen depends on the sibling
     events={"cycles": Event(0x76), "instructions": Event(0xC0)},
     budget=Budget(6, 0, 48, 0),
     bank=Bank(0xC0010200, 0xC0010201, 2, 0xC0000301),
@@ -473,7 +473,8 @@ _ZEN3_19H = {*range(0x10), *range(0x20, 0x60)}
 _ZEN4_19H = {*range(0x10, 0x20), *range(0x60, 0xB0)}
 _ZEN6_1AH = {*range(0x50, 0x60), *range(0x80, 0xB0), *range(0xC0, 0xF0)}
 
-# Models as Linux's bsp_init_amd divides them. In 19h PerfMonV2 decides where CPUID can be believed.
+# Models are divided as in Linux's bsp_init_amd. In family 19h, PerfMonV2 decides if CPUID is
+# reliable.
 _AMD_ROWS = (
     replace(_row(_ZEN1, "Zen 1", *_ZEN1_17H), family=0x17),
     replace(_row(_ZEN2, "Zen 2", *_ALL_MODELS), family=0x17),

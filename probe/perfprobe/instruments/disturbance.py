@@ -90,7 +90,8 @@ def _idle_s(root: Path, cpu: int) -> float | None:
     return sum(known) / 1e6 if known else None
 
 
-# --- between two moments --------------------------------------------------------------------------
+# --- differences between two readings
+# -------------------------------------------------------------------------
 
 
 def seconds_of_ticks(before: Ticks, after: Ticks, cpu: int, fields: Sequence[int]) -> float | None:

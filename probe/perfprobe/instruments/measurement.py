@@ -252,7 +252,7 @@ def _samples_left(limits: Limits, size: int, took: float, left: float) -> int:
     """Number of samples that fit into the time left, at the pace of the last round."""
     if left <= 0:
         return 0
-    took = max(took, 1e-9)  # a coarse clock may stand still during a short round
+    took = max(took, 1e-9)  # a coarse clock may not advance in a short round
     return max(limits.first_size, int(size * min(left, limits.max_round_s) / took))
 
 

@@ -181,7 +181,7 @@ _THREE_CYCLES = (
 )  # fmt: skip
 _THREE_CYCLES_ON_P = ("Alder Lake", "Raptor Lake", "Bartlett Lake", "Meteor Lake", "Arrow Lake")
 """Models whose P cores take STEP_CYCLES for a 64-bit multiplication. Small cores take longer, and
-differ among each other."""
+differ from each other."""
 
 
 def measure(requested_cpu: int | None, isa: str, seconds: float) -> dict[str, Any]:
@@ -206,7 +206,7 @@ def measure(requested_cpu: int | None, isa: str, seconds: float) -> dict[str, An
 
 
 def workload(isa: str, seconds: float) -> Workload:
-    """One run's share of `seconds`: a sleep and its phases."""
+    """Returns the sleep and the phases of one run; all runs together take `seconds`."""
     run_s = seconds / RUNS
     idle = min(MAX_IDLE_S, run_s / 2)
     load = run_s - idle

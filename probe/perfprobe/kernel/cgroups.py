@@ -97,7 +97,8 @@ def is_frozen(hierarchy: Hierarchy | None, cgroup_file: str) -> bool:
 
 UNIT_SUFFIXES = (".service", ".slice", ".scope")
 MAX_SEARCHED = 4096
-"""Maximum number of groups that are searched for a unit, and of the subgroups of a group."""
+"""Maximum number of groups among which a unit is searched for, and maximum number of subgroups of a
+group."""
 MAX_PROCS_BYTES = 1 << 20
 
 
@@ -176,7 +177,7 @@ class Quotas:
         """By PID: the scan in which it was read, the group, and after how many scans it is read
         again."""
         self._free: dict[str, int] = {}
-        """Groups without a quota, by the scan in which that was read."""
+        """Groups without a quota, and the scan in which each was read."""
         self._scan = 0
         self._recorded: dict[str, list[str]] = {}
         """The groups of each PID in the last record."""

@@ -176,7 +176,7 @@ _MESSAGES = {
     "split-lock": (r"split lock detection: #\w\w: (.+)/(\d+)(?: \(\w+\))? took a", r"\1[\2]"),
     "memory-errors": (r"EDAC MC\d+: \d+ CE .* on ([^\s(]+)", r"\1"),
 }
-"""By kind: the pattern of a message, and what it names."""
+"""By kind: the pattern of a message, and the groups of the pattern that form the name."""
 
 
 class KernelLog:
@@ -189,7 +189,7 @@ class KernelLog:
             os.lseek(self._fd, 0, os.SEEK_END)
 
     def record(self) -> list[list[str | int]]:
-        """Returns what new messages name: the kind, the name, and how often it was named."""
+        """Returns the kind, the name and the number of messages, for each name in new messages."""
         counts: dict[tuple[str, str], int] = {}
         for _ in range(MAX_MESSAGES if self._fd >= 0 else 0):
             try:

@@ -84,7 +84,7 @@ class Watch:
         self.warning = self._absence_warning()
         """A warning to be reported once, before the first read; '': none."""
         self._threads: dict[str, _Thread] = {}
-        """By thread id, in the order of their turns."""
+        """By thread id, in the order in which they are read."""
         self._more = 0
         self._recorded_ns = 0
         self._thread_has_ended = False

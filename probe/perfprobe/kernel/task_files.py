@@ -89,7 +89,7 @@ def read(path: str, limit: int = MAX_STAT_BYTES) -> bytes:
         os.close(fd)
 
 
-# --- births ---------------------------------------------------------------------------------------
+# --- new tasks ------------------------------------------------------------------------------------
 # The last word of /proc/loadavg is the number of the newest thread or process in this PID
 # namespace. The kernel assigns numbers in sequence, so the word stays the same only if no task was
 # created. Tasks of a restored checkpoint keep their old numbers; they are found when the next task

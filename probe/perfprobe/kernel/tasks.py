@@ -110,7 +110,7 @@ class _TaskReading:
 
     @property
     def is_in_queue(self) -> bool:
-        threads = self.threads.values()  # usually none: then no generator is made
+        threads = self.threads.values()  # usually empty, which saves making a generator
         return self.may_wait or (bool(threads) and any(thread.may_wait for thread in threads))
 
 
@@ -156,8 +156,9 @@ class _Runner:
 
 
 class Tasks:
-    """`cpus` are the CPUs to report. `watch` gets all processes at each scan; the caller owns it.
-    `spent_ns` returns the CPU time of the thread that calls `work`."""
+    """Scans the tasks and makes their records. `cpus` are the CPUs to report. `watch` gets all
+    processes at each scan; the caller owns it. `spent_ns` returns the CPU time of the thread that
+    calls `work`."""
 
     def __init__(
         self,

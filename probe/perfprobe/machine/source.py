@@ -20,7 +20,7 @@ from perfprobe import __version__, wire
 from perfprobe._native import lib
 from perfprobe.cpu import cpu_sets, files, identity, topology
 from perfprobe.errors import Unavailable
-from perfprobe.kernel import access, departures
+from perfprobe.kernel import access, offline_events
 from perfprobe.kernel.clues import settings
 from perfprobe.kernel.tasks import Tasks
 from perfprobe.machine import cpu_files, idle
@@ -69,8 +69,8 @@ def read_rows(root: Path, cpus: str | None) -> tuple[list[Cpu], list[int] | None
 
 
 def os_parts(root: Path, rows: Sequence[Cpu]) -> list[Part]:
-    """Returns the parts that read the operating system's own accounts. Tracing works on the machine
-    itself, not below a sysroot."""
+    """Returns the parts that read the times and states that the operating system itself records.
+    Tracing works on the machine itself, not below a sysroot."""
     parts = idle.open_traced(rows) if root == Path("/") else []
     parts += [cpu_files.idle_times(root, rows), cpu_files.clock_files(root, rows)]
     return [*parts, *cpu_files.throttle_files(root, rows), *cpu_files.guest_files(root)]
@@ -125,7 +125,7 @@ class Machine:
         self._parts = [*parts, *chosen]
         self._attached: set[int] = set()
         self._seq = 0
-        self._departures = departures.open_departures(root)
+        self._offline_events = offline_events.open_offline_events(root)
         self._online_fd = polling.open_file(root / files.CPU_DIRECTORY / "online")
         self._online_text = self._read_online()
         self._reading = RowReaders(parts, rows, chosen)
@@ -226,7 +226,7 @@ class Machine:
         self._stat.close()
         self._polling.close()
         self._tasks.close()
-        self._departures.close()
+        self._offline_events.close()
         if self._online_fd is not None:
             os.close(self._online_fd)
             self._online_fd = None
@@ -254,7 +254,7 @@ class Machine:
     def _watch_hotplug(self, time_ns: int) -> list[Note]:
         """Attaches CPUs that came online and detaches CPUs that went offline since the last batch,
         also CPUs that did both. Costs two system calls."""
-        gone = self._departures.departed(self._attached)
+        gone = self._offline_events.read_offline(self._attached)
         text = self._read_online()
         if text == self._online_text and not gone:
             return []

@@ -30,7 +30,8 @@ def max_frames(sample_ns: int) -> int:
 
 
 class Batches:
-    """Rounds are numbered from 0. `frame_bytes` is the size of a frame."""
+    """Decides at which rounds batches end. Rounds are numbered from 0. `frame_bytes` is the size of
+    a frame."""
 
     def __init__(self, period_ns: int, frame_bytes: int) -> None:
         self._period_ns = period_ns

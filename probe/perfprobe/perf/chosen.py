@@ -214,7 +214,7 @@ class Opener:
             return self._kernel.trial(group, cpu, TRIAL_NS)
         return None
 
-    # --- opening them
+    # --- opening the groups
 
     def part(self, group: Sequence[ChosenEvent]) -> Groups:
         wanted = {row.cpu: self._events(group, row.cpu) for row in self._rows}

@@ -167,7 +167,7 @@ def smt_methods(keys: set[str]) -> list[str]:
     return [*(name for name, key in METHODS.items() if key in keys), "bounds"]
 
 
-# --- opening them ---------------------------------------------------------------------------------
+# --- opening the parts ----------------------------------------------------------------------------
 
 ESSENTIAL_KEYS = ("ref", "cycles")
 HOST_ONLY = Trouble("only the host's own time is counted, so that guests with a PMU can start")

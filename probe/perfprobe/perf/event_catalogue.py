@@ -1,4 +1,4 @@
-"""Names of events on this machine, and the event that a name chooses on each PMU: the kernel's
+"""Names of events on this machine, and the event that each name selects on each PMU: the kernel's
 generic events, those that a PMU lists, and those that perf lists if it is installed.
 """
 

@@ -308,8 +308,9 @@ def no_controller_trouble(root: Path) -> Trouble:
     return Trouble("this kernel shows no memory controllers", "sudo modprobe intel_uncore")
 
 
-# --- their counters -------------------------------------------------------------------------------
-# The controllers of a package are the columns of a counter.
+# --- counters of controllers
+# ------------------------------------------------------------------------ The controllers of a
+# package are the columns of a counter.
 
 MAX_CHANNELS = 64
 """Number of columns that the mask of one group covers, from its first column."""

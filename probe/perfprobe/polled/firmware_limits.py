@@ -190,7 +190,7 @@ class Hsmp:
 
 # --- AMD's table of metrics -----------------------------------------------------------------------
 # On models 50h to 5Fh of family 1Ah, the firmware counts its own cycles of 1 ms, and those in which
-# each limit held the clock, in a table that the driver hands out as a whole.
+# each limit lowered the clock, in a table that the driver hands out as a whole.
 
 # Linux, asm/amd/hsmp.h: struct hsmp_telemetry_data, and _IOW(0xF8, 1, struct hsmp_telemetry_data).
 TABLE_FORMAT = struct.Struct("=QIHH")
@@ -211,7 +211,7 @@ OSError."""
 
 
 class HsmpTable:
-    """The time for which each limit held the clock of a socket."""
+    """The time for which each limit lowered the clock of a socket."""
 
     def __init__(
         self,
@@ -287,7 +287,7 @@ class HsmpTable:
                  *struct.unpack_from(f"={len(LIMIT_NAMES)}I", table, LIMITS_AT)]  # fmt: skip
         before, self._words[row] = self._words[row] or words, words
         moved = [(now - then) & WORD_MASK for now, then in zip(words, before, strict=True)]
-        if max(moved) > moved[0]:  # no limit holds for longer than the time itself
+        if max(moved) > moved[0]:  # no limit can apply for longer than the elapsed time
             return unknown
         self._sums[row] = [total + more for total, more in zip(self._sums[row], moved, strict=True)]
         return self._sums[row]

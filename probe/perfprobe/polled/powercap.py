@@ -152,7 +152,7 @@ UNCORE_COUNTERS = (
 
 
 class UncoreClock:
-    """The clock of each package's uncore, that of its first die. Where only root may read it, its
+    """The clock of each package's uncore, read from its first die. Where only root may read it, its
     limit is read, which is an upper bound."""
 
     missing: Sequence[Missing] = ()

@@ -140,7 +140,7 @@ def make_plan(uarch: Uarch, *, any_thread: bool) -> Plan | None:
     return Plan(bank, budget, tuple(counted), selects, fixed, enable, tuple(lacking), method)
 
 
-# --- use by others --------------------------------------------------------------------------------
+# --- use by other programs ------------------------------------------------------------------------
 
 
 def control_values(registers: Registers, plan: Plan) -> dict[int, int]:
@@ -263,7 +263,7 @@ def enable_bit(select: int) -> int:
     return 1 << (select - 0x186 if select < 0xC0010200 else (select - 0xC0010200) // 2)
 
 
-# --- while it runs --------------------------------------------------------------------------------
+# --- checks while counting ------------------------------------------------------------------------
 
 
 def foreign_changes(registers: Registers, plan: Plan) -> tuple[list[str], str]:

@@ -48,7 +48,7 @@ class Programmer:
         self.notes: list[str] = []
         """Messages for the user, one line each."""
 
-    # --- beginning ---------------------------------------------------------------------------
+    # --- starting ---------------------------------------------------------------------------
 
     def begin(self, plans: Mapping[int, Plan], online: Iterable[int]) -> None:
         """Programs the CPUs that are online. Raises InUseError if another program counts on all of
@@ -150,7 +150,7 @@ class Programmer:
             self.notes.append(f"registers that {who} had left cannot be restored now, CPUs {cpus}")
         self._changes.update(left)
 
-    # --- while it runs -----------------------------------------------------------------------
+    # --- checks while counting ----------------------------------------------------------------
 
     def device(self, cpu: int) -> Registers | None:
         """Returns the device of a programmed CPU, after programming a CPU that is online again;

@@ -274,7 +274,7 @@ def _bytes(words: Sequence[int]) -> bytes:
 
 
 def _ratio_deltas(word: int) -> Iterator[tuple[int, int]]:
-    """Knights Landing's groups: the first is absolute, the others are deltas to the previous
+    """Knights Landing's groups: the first is absolute, the others are deltas from the previous
     group."""
     cores, ratio = word >> 1 & 0x7F, word >> 8 & 0xFF
     yield cores, ratio

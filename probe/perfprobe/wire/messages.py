@@ -164,7 +164,7 @@ class Hello:
     command: list[str] = field(default_factory=list)
     """The command that the run measures; empty: none."""
     interval_ns: int | None = None
-    """The interval that a line of a report covers, as the user asked for."""
+    """The interval that a line of a report covers, as the user requested."""
     settings: dict[str, str] = field(default_factory=dict)
     """Settings of the system by name, as its kernel prints them."""
     aliases: dict[str, str] = field(default_factory=dict)

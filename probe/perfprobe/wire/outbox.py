@@ -25,7 +25,7 @@ MAX_PARTS = 512
 
 
 class EndedError(Exception):
-    """The reader has left, or a signal arrived."""
+    """The reader has closed its end, or a signal arrived."""
 
 
 class Outbox:

@@ -202,13 +202,13 @@ def test_a_cpu_that_went_offline_and_online_between_reads_is_reopened(
     machine: TreeMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise its counters would not advance, because the kernel has closed them."""
-    departures: Iterator[set[int]] = chain([{1}], repeat(set()))
+    events: Iterator[set[int]] = chain([{1}], repeat(set()))
     with contextlib.closing(open_os(machine.root, SAMPLE_NS, None)) as source:
         session = Session(source.hello)
         frames(source, session, 2)
         open_cpu = Mock(wraps=source._reading.open)
         monkeypatch.setattr(source._reading, "open", open_cpu)
-        monkeypatch.setattr(source._departures, "departed", lambda _: next(departures))
+        monkeypatch.setattr(source._offline_events, "read_offline", lambda _: next(events))
         ended = lambda: [e.kind for e in session.ended] == ["offline", "online"]  # noqa: E731
         drive(source, session, ended, "both episodes", whole=2)
     open_cpu.assert_called_once_with(1)

@@ -145,7 +145,8 @@ MAX_CYCLE_FRACTION = 0.08
 PERIOD_NS, TIMES = 100_000_000, 9
 ON_NS = (40_000_000, 50_000_000)
 SHIFT_NS = (0, 20_000_000)
-"""Delays of the first and the second CPU of a core; they differ so that swapped CPUs show."""
+"""Delays of the first and the second CPU of a core; they differ so that swapped CPUs are
+noticed."""
 BUSY_FIELDS = tuple(set(range(len(proc_counts.FIELDS))) - set(proc_counts.IDLE_FIELDS))
 MAX_OTHERS_SHARE = 0.2
 """Maximum share of the time that other tasks may keep a CPU busy. If they were as busy as the

@@ -90,7 +90,7 @@ PATIENCE_S = 6.0
 """Time in s after which no check is tried again, so that selftest takes less than ten seconds."""
 
 Test = tuple[list[Check], Callable[[], Outcomes]]
-"""The checks that an attempt serves, and the attempt."""
+"""The checks that an attempt covers, and the attempt."""
 
 
 def run(

@@ -163,7 +163,7 @@ def _ticking_measure(key: str) -> Measure:
 
 
 def tick_factors(log: FrameLog, key: str) -> list[float]:
-    """Candidates for a tick of the counter in TSC ticks."""
+    """Candidates for the length of a tick of the counter, in TSC ticks."""
     hello = log.hello
     candidates = [m.factor for m in hello.multipliers if m.counter == key]
     if not candidates and key == "mperf" and hello.tsc_hz and hello.base_hz:
@@ -229,7 +229,7 @@ CHECKS_BY_CODE = {
     load.IMUL_LOOP: _CHAIN_CHECKS,
     load.ENTER_LOOP: _SYSTEM_CALL_CHECKS,
 }
-"""The checks that each kind of code serves."""
+"""The checks for which each kind of code is used."""
 
 
 def outcomes(

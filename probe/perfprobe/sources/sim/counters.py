@@ -44,7 +44,7 @@ _COUNTED = (
 
 
 def crystal_ticks(ns: Ints) -> Ints:
-    """Ticks of the crystal in `ns`. The core's reference clocks advance only with these ticks."""
+    """Ticks of the crystal in `ns`. The core's reference clocks advance only at these ticks."""
     return ns // hw.TICK_NS
 
 
@@ -254,7 +254,7 @@ _BY_NAME = {event.name: event for event in EVENTS}
 
 
 class Events:
-    """The chosen events, each group of them in a block of its own."""
+    """The chosen events: one block for each group."""
 
     def __init__(self, text: str, cpus: int, *, multiplex: bool, guest: bool) -> None:
         """Raises ValueError for unknown names, and Unavailable for events that cannot be
@@ -290,7 +290,8 @@ class Events:
 def _columns(
     group: Sequence[tuple[EventName, SimEvent]], turns: int, of_turns: int
 ) -> list[SimCounter]:
-    """The times of a group that is counted in `turns` of `of_turns` turns, and its counts."""
+    """The times of a group that is counted during `turns` of every `of_turns` turns, and its
+    counts."""
 
     def amount(asked: EventName, event: SimEvent) -> Any:
         counted = {"user": asked.user, "kernel": asked.kernel}

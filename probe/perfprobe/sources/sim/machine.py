@@ -28,7 +28,7 @@ class Spec:
     smt: int = 2
     seed: int = 1
     speed: float | None = 1.0
-    """Simulated seconds per second; None: as fast as the reader takes frames."""
+    """Simulated seconds per second; None: as fast as the reader reads frames."""
     epoch: int | None = None
     """Unix seconds at which the simulated machine starts; None: now."""
 

@@ -277,7 +277,7 @@ def neighbour(script: Script) -> None:
 
 
 def memory(script: Script) -> None:
-    """Others saturate the memory twice, which slows down a job on cores of its own."""
+    """Other programs saturate memory bandwidth twice, which slows down a job on its own cores."""
     machine = script.machine
     victims = _every_nth_core(machine, 0, 4)
     others = [core for core in range(machine.cores) if core not in victims]

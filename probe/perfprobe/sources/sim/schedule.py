@@ -132,7 +132,7 @@ def measure(cells: Cells, x: Any) -> Ints:
 
 
 def _smt_times(x_run: Ints, run: Ints, first: Ints, last: Ints) -> Ints:
-    """Row.SMT of each CPU up to its own x, which may differ from its siblings'."""
+    """Row.SMT of each CPU, integrated up to the CPU's own `x`; siblings may have different `x`."""
     threads = first.shape[1]
     if threads == 1:
         return run
@@ -186,7 +186,7 @@ class Schedule:
         number = np.arange(first, first + count, dtype=np.int64)
         stage = self.tables.stage_of(number)
         if (stage == stage[0]).all():
-            stage = stage[:1]  # usually all cells are in one stage; one row then serves them all
+            stage = stage[:1]  # usually all cells are in one stage and use the same row
         slot = {name: table[stage] for name, table in self.tables.slot.items()}
         online = self.tables.online[stage]
         start, length = self._work(number, slot, online)
@@ -254,7 +254,8 @@ class Schedule:
 
 
 class Cursor:
-    """Integrals from the start to moments that never go back; fast, because it keeps sums."""
+    """Integrals from the start to times that must not decrease; fast, because sums of earlier cells
+    are kept."""
 
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule

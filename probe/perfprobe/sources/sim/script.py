@@ -1,4 +1,4 @@
-"""The terms of a scenario: loads, stages, and the arrays that a schedule reads.
+"""The parts of a scenario: loads, stages, and the arrays that a schedule reads.
 
 A script is a sequence of stages that repeats without end. Within a stage everything but the noise
 is constant. Shares are per mille of a cell of 10 ms, clocks are in MHz.

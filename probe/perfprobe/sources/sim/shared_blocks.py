@@ -105,7 +105,7 @@ class Packages:
 HOST = "vm-build-3"
 PRESSURE = ("cpu", "memory", "io")
 LOADS = (1, 5, 15)
-"""Minutes over which the load averages are taken."""
+"""Minutes that each load average covers."""
 TICK_NS, SLICE_NS = 4_000_000, 3_000_000
 """Period of a busy CPU's timer interrupts, and of its switches to another task."""
 _NO_PMU = "no core PMU in this guest (KVM): the hypervisor does not expose one"

@@ -187,7 +187,7 @@ class Sim:
         return (self._start_ns + number * self._sample_ns / self._spec.speed) / 1e9
 
     def pace(self, batch_ns: int) -> None:
-        # without a speed, the simulation runs as fast as the reader takes frames
+        # without a speed, the simulation runs as fast as the reader reads frames
         if self._spec.speed is not None:
             self._batches.pace(batch_ns)
 

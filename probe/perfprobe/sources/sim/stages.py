@@ -1,8 +1,8 @@
 """The schedule of a simulated machine: stages that repeat without end.
 
 Within a stage every rate is constant, so a count up to any moment is a sum of rates times lengths.
-Times and rates are whole numbers, so the sums are exact. This module does without numpy, because
-tests that imitate hardware use it, too, and have to start quickly.
+Times and rates are whole numbers, so the sums are exact. This module does not use numpy, because
+tests that imitate hardware use it, too, and must start quickly.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class Tasks:
         self._threads = (1 + bits % 4).tolist()
         self._user = USERS[seed % len(USERS)]
         self._sent_names: dict[int, str] = {}
-        """For each PID the name with which its details were sent."""
+        """By PID, the name that was sent with its details."""
 
     def records(
         self,
@@ -93,7 +93,8 @@ class Tasks:
 
 
 def _waits(share: float, sleeps: float) -> list[float]:
-    """The share of waiting, and switches per second: a task loses its CPU to a task that waits."""
+    """Returns the share of waiting, and switches per second: a task loses its CPU to a waiting
+    task."""
     return [round(share, 4), round(sleeps + share * 1e9 / SLICE_NS, 1)]
 
 

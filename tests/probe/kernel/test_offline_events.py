@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from perfprobe.kernel.departures import KERNEL_PORT, Departures, open_departures
+from perfprobe.kernel.offline_events import KERNEL_PORT, OfflineEvents, open_offline_events
 
 UDEV = 4711
 """Port of a program that imitates the kernel's events."""
@@ -50,28 +50,28 @@ def event(action: str, path: str = "/devices/system/cpu/cpu3") -> bytes:
     ([OSError(errno.EBADF, "bad")], set()),
 ])  # fmt: skip
 def test_cpus_that_went_offline(events: list[bytes | OSError], gone: set[int]) -> None:
-    departures = Departures(Events(*events))
-    assert departures.departed({0, 3}) == gone
-    assert departures.departed({0, 3}) == set()
+    reader = OfflineEvents(Events(*events))
+    assert reader.read_offline({0, 3}) == gone
+    assert reader.read_offline({0, 3}) == set()
 
 
 def test_nothing_is_received_unless_an_event_waits() -> None:
     ready: list[bool] = []
-    departures = Departures(Events(event("offline")), lambda: ready and ready.pop())
-    assert departures.departed({3}) == set()
+    events = OfflineEvents(Events(event("offline")), lambda: ready and ready.pop())
+    assert events.read_offline({3}) == set()
     ready.append(True)
-    assert departures.departed({3}) == {3}
+    assert events.read_offline({3}) == {3}
 
 
 def test_only_events_of_the_kernel_count() -> None:
-    assert Departures(Events(event("offline"), sender=UDEV)).departed({3}) == set()
+    assert OfflineEvents(Events(event("offline"), sender=UDEV)).read_offline({3}) == set()
 
 
 def test_no_events_below_a_sysroot(tmp_path: Path) -> None:
-    assert open_departures(tmp_path).departed({0}) == set()
+    assert open_offline_events(tmp_path).read_offline({0}) == set()
 
 
 def test_the_real_socket_does_not_block() -> None:
-    departures = open_departures(Path("/"))
-    assert departures.departed(set()) == set()
-    departures.close()
+    events = open_offline_events(Path("/"))
+    assert events.read_offline(set()) == set()
+    events.close()

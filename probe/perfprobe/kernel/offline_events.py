@@ -30,7 +30,7 @@ class EventSocket(Protocol):
     def close(self) -> None: ...
 
 
-class Departures:
+class OfflineEvents:
     def __init__(
         self, events: EventSocket | None, is_readable: Callable[[], object] = lambda: True
     ) -> None:
@@ -38,8 +38,8 @@ class Departures:
         `recvfrom` that finds nothing and raises an exception."""
         self._events, self._is_readable = events, is_readable
 
-    def departed(self, cpus: Collection[int]) -> set[int]:
-        """Returns which of these CPUs may have gone offline since the last call, even if they are
+    def read_offline(self, cpus: Collection[int]) -> set[int]:
+        """Returns those of `cpus` that may have gone offline since the last call, even if they are
         online again."""
         offline: set[int] = set()
         while self._events is not None and self._is_readable():
@@ -61,22 +61,22 @@ class Departures:
             self._events.close()
 
 
-def open_departures(root: Path) -> Departures:
-    """Opens the socket. Below a sysroot, or where the kernel's events are not available, it never
-    receives an event."""
+def open_offline_events(root: Path) -> OfflineEvents:
+    """Opens the socket. The object has no events below a sysroot, or if the kernel's events are not
+    available."""
     if root != Path("/"):
-        return Departures(None)
+        return OfflineEvents(None)
     try:
         events = socket.socket(
             socket.AF_NETLINK, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK, NETLINK_KOBJECT_UEVENT
         )
     except OSError:
-        return Departures(None)
+        return OfflineEvents(None)
     try:
         events.bind((0, GROUP))
     except OSError:
         events.close()
-        return Departures(None)
+        return OfflineEvents(None)
     poller = select.poll()
     poller.register(events, select.POLLIN)
-    return Departures(events, partial(poller.poll, 0))
+    return OfflineEvents(events, partial(poller.poll, 0))
