@@ -1,8 +1,8 @@
 """The schedule of a fake machine: when each LP runs, in which ring, and at which clock. Every
 counter is an integral of the schedule.
 
-A core repeats one period, which consists of pieces with a constant state. Logical processors (LPs)
-of a core are numbered from 0, whatever their CPU number.
+A core repeats one period, which consists of pieces; the state is constant within a piece. Logical
+processors (LPs) of a core are numbered from 0, whatever their CPU number.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Rate = Callable[["Piece"], int]
 
 @dataclass(frozen=True)
 class Piece:
-    """The activity of a core in a piece."""
+    """The constant activity of a core during a part of its period."""
 
     modes: str  # the mode of each LP, as one letter
     ipc: tuple[int, ...]  # instructions per cycle of each LP, in thousandths

@@ -115,7 +115,7 @@ class Server:
                 continue
             try:
                 with self.lock:
-                    if opcode == READ:  # reads are the only requests whose speed matters
+                    if opcode == READ:  # reads are handled here, because only their speed matters
                         fh, offset, length, *_ = IO.unpack_from(buffer, IN.size)
                         body = self.nodes[ino].read(fh, offset, length)
                     else:

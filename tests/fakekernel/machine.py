@@ -133,7 +133,8 @@ class Machine:
             self.cpus[cpu].poke(reg, value)
 
     def place(self, cpu: int) -> cpuid.Place:
-        """The place of a CPU by Linux numbering: first threads of all cores come first."""
+        """The place of a CPU in Linux numbering: the first threads of all cores, then the second
+        threads."""
         each, total = self.spec.cores, self.spec.cores * self.spec.packages
         package, core = divmod(cpu % total, each)
         return cpuid.Place(package, core, cpu // total, each, self.threads)

@@ -32,7 +32,8 @@ class RefusedError(Exception):
 
 
 def count(core: Core, model: Model, kind: str, lp: int, rings: str, any_thread: bool) -> Count:
-    """The count of an event as a function of time. `rings` are the modes in which it counts."""
+    """Returns the count of an event as a function of time. `rings` are the modes in which it
+    counts."""
     tick, nano = model.tick_hz, 10**9
 
     def on(piece: Piece) -> list[int]:
@@ -111,7 +112,7 @@ class Pmu:
         self.fixed = [Counter(model.width) for _ in range(model.fixed)]
         self.fixed_control = 0
         self.all = (1 << model.gp) - 1 | ((1 << model.fixed) - 1) << 32
-        self.enabled = self.all  # the initial value is that set by Linux
+        self.enabled = self.all  # the initial value that Linux sets
 
         @cache
         def event(kind: str, rings: str, any_thread: bool) -> Count:

@@ -46,7 +46,7 @@ def clocks(core: Core, model: Model, lp: int) -> tuple[Readers, Writers]:
 
 
 def _seen(pieces: list[Piece], bits: str) -> int:
-    """Sticky bits: set by the whole plan since boot, and never cleared."""
+    """Sticky bits: those that any piece of the plan sets; they are never cleared."""
     seen = 0
     for piece in pieces:
         seen |= int(getattr(piece, bits))
@@ -138,7 +138,7 @@ def fixed_facts(model: Model) -> Readers:
 
 
 def amd_facts(core: Core, model: Model) -> Readers:
-    """P0 as 25 MHz x FID / (DID / 8); HWCR with the TSC at P0 (24) and IRPERF on (30)."""
+    """P0 as 25 MHz x FID / (DID / 8); HWCR with bits 24 (TSC runs at P0) and 30 (IRPERF) set."""
     p0 = model.base_mhz // 25 | 8 << 8 | 1 << 63
     active = core.integral(lambda p: 10_000 * p.mask.bit_count(), ENERGY_MUL, ENERGY_DIV)
     return {

@@ -1,4 +1,4 @@
-"""Machines whose state changes by a script, as keywords of machine.Spec."""
+"""Machines whose state follows a script, as keywords of machine.Spec."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 DIR becomes the root of the machine; SPEC is JSON, the fields of machine.Spec. Commands are lines on
 stdin, answers are lines on stdout; the first line reports the mount. The process unmounts and ends
-when stdin closes. If it is killed, a second process, which only waits for that, unmounts.
+when stdin closes. A second process unmounts if the first is killed.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ STATES = ("neither", "lp0", "lp1", "both")
 
 
 def _rates(piece: Piece) -> dict[str, int]:
-    """Returns how much each quantity grows per ns: times in ns, cycles in units of 1e-9, and
+    """Returns the growth of each quantity per ns: times in ns, cycles in units of 1e-9, and
     instructions in units of 1e-12."""
     rates = {f"mask{piece.mask}": 1}
     for lp, mode in enumerate(piece.modes):

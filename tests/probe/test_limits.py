@@ -71,7 +71,7 @@ def test_failures_are_named_in_one_line(
 
 
 def test_a_closed_stdin_does_not_end_the_stream() -> None:
-    """No other file gets its descriptor, from which the stream would read orders."""
+    """No other file gets the descriptor of stdin, from which the stream would read orders."""
     line = f"exec {sys.executable} -m perfprobe stream --source sim <&-"
     pipe = subprocess.PIPE
     with running_command(["sh", "-c", line], stdout=pipe, stderr=pipe, bufsize=0) as process:

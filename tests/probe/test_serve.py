@@ -50,7 +50,7 @@ class Fake(synth.Source):
 
 
 class Reader(threading.Thread):
-    """Runs `serve` in a thread with pipes around it."""
+    """Runs `serve` in a thread, connected to pipes."""
 
     def __init__(self, source: Fake) -> None:
         super().__init__(daemon=True)

@@ -80,7 +80,7 @@ PRIVILEGED: Mapping[str, Callable[[], str]] = {
     "a running probe drops its rights": cannot_drop,
     "other users cannot interfere": cannot_be_another_user,
 }
-"""Functions that return the reason why privileged tests cannot run, by the subject of the tests."""
+"""By subject of the privileged tests: a function that returns the reason why they cannot run."""
 
 
 def report(checks: Mapping[str, Callable[[], str]] = PRIVILEGED) -> list[str]:

@@ -58,7 +58,7 @@ def lab(rgb: Triple) -> Triple:
 
 
 def ciede2000(first_colour: Triple, second_colour: Triple) -> float:
-    """The distance of two colours in CIELAB; about 2 is just visible side by side."""
+    """The distance of two colours in CIELAB; a distance of about 2 is just visible side by side."""
     (l1, a1, b1), (l2, a2, b2) = first_colour, second_colour
     c7 = ((math.hypot(a1, b1) + math.hypot(a2, b2)) / 2) ** 7
     stretch = 1.5 - 0.5 * math.sqrt(c7 / (c7 + 25**7))

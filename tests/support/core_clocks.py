@@ -1,4 +1,4 @@
-"""Turbo drops of handwritten clocks."""
+"""Turbo drops of cores whose clocks a test specifies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams with many disturbances."""
+"""Adds many disturbances to a stream."""
 
 from __future__ import annotations
 

@@ -57,8 +57,8 @@ NO_MACHINE_NEEDED = "--(source|host|attach|print|help|version|default)"
 
 
 def lines(text: str) -> Iterator[str]:
-    """The commands in a text, from fenced and inline code. A command with alternatives shows a form
-    and is not an example."""
+    """The commands in a text, from fenced and inline code. A command with alternatives describes
+    its syntax and is not an example."""
     fenced = "\n".join(re.findall(r"^```\w*\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
     result = re.findall(r"^perf(?:top|probe) .*", fenced, re.MULTILINE)
     result += re.findall(r"`(perf(?:top|probe)(?: [^`]*)?)`", text)
@@ -69,7 +69,7 @@ def lines(text: str) -> Iterator[str]:
 
 
 def documents() -> dict[str, str]:
-    """All texts with commands: the front page, the changes, the pages, and the help of verbs."""
+    """All texts with commands: README, changelog, the pages, and the help of verbs."""
     results = {
         path.stem: path.read_text(encoding="utf-8")
         for path in (ROOT / "README.md", ROOT / "app/CHANGELOG.md")

@@ -86,7 +86,8 @@ def export_file(path: Path, out: Path, form: str = "csv", *more: str, **options:
 
 
 def rows(data: bytes) -> list[Row]:
-    """Rows of CSV, each with its reasons, which the file has only if they change."""
+    """Returns the rows of CSV, each with its reasons; the file contains reasons only where they
+    change."""
     result = list(csv.DictReader(io.StringIO(data.decode())))
     last: dict[str, str] = {}
     for row in result:

@@ -1,4 +1,4 @@
-"""Machines whose CPU activity is specified by a test, and a stream that the test drives."""
+"""Machines whose CPU activity a test specifies, and a stream that the test drives."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ NOT_INHERITED = {"run": {"cpus", "cores"}}
 
 
 def tables() -> dict[str, dict[str, str]]:
-    """Returns the types of keys, by name of the table."""
+    """Returns the type of each key, by name of the table."""
     results: dict[str, dict[str, str]] = {}
     name = ""
     pages = (read_page(topic) for topic in topics() if topic.startswith("json"))

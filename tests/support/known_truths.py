@@ -57,7 +57,7 @@ def values(span_s: float = 1.0, **shares: float) -> Values:
 def wanted_and_lost_s(
     values_of_cpu: Values, ceiling_hz: float = HZ, *missing_metrics: str
 ) -> tuple[float, list[float]]:
-    """Returns the wanted time in s, and how much of it was lost, by cause."""
+    """Returns the wanted time in s, and the lost time in s, by cause."""
     report = lost_time(values_of_cpu, np.array([ceiling_hz]), FullEvaluator(*missing_metrics))
     return float(report.wanted_s[0]), report.parts_s[:, 0].tolist()
 
@@ -81,8 +81,8 @@ def steal_from_ticks_in_short_samples() -> float:
 
 def bursts_of_steal(usual_share: float, bursts: int) -> tuple[int, int, list[Episode]]:
     """Returns two counts, and all episodes, of a host that takes `usual_share` in random ticks, and
-    25 % in the last 3 s of each minute: the detected bursts, and the episodes without a burst. A
-    share of 3 % makes a thousand runs of close ticks an hour."""
+    25 % in the last 3 s of each minute: the detected bursts, and the episodes without a burst. With
+    a share of 3 %, ticks are close together by chance a thousand times an hour."""
     rng, detector = np.random.default_rng(1), RunningEpisodes()
     steals = Steals(SampleReader(Machine(cores=1, threads=1).hello), detector)
     episodes = list[Episode]()

@@ -1,4 +1,4 @@
-"""Selects the cases of a test that run by day. The other cases run with `-m nightly`."""
+"""Selects the cases of a test that always run. The other cases run only with `-m nightly`."""
 
 from __future__ import annotations
 

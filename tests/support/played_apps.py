@@ -123,7 +123,7 @@ def marked_lines(run: Run) -> list[str]:
 
 
 def colour(run: Run) -> int:
-    """Returns the distance from grey, 0 to 255, of the most colourful part of the grid."""
+    """Returns the largest distance from grey, 0 to 255, of any part of the grid."""
     styles = [s.style for y in range(6) for s in run.grid.render_line(y) if s.text.strip()]
     colors = [style.color.get_truecolor() for style in styles if style and style.color]
     return max(max(c) - min(c) for c in colors)

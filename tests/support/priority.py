@@ -10,9 +10,9 @@ from contextlib import contextmanager
 
 @contextmanager
 def raised_priority() -> Iterator[None]:
-    """Raises the priority of this thread and of its child processes in the block, if the user is
-    root. The fake driver is a process, which a busy machine may delay; a real driver answers within
-    a microsecond."""
+    """Raises the priority of this thread and of its child processes for the duration of the block,
+    if the user is root. The fake driver is a process, which a busy machine may delay; a real driver
+    answers within a microsecond."""
     me = threading.get_native_id()
     before = os.getpriority(os.PRIO_PROCESS, me)
     try:

@@ -49,7 +49,7 @@ def normal(mean: float, sd: float) -> Draw:
 
 
 def ticks(draw: random.Random) -> float:
-    """Draws a time that is counted in ticks of 10 ms and is between two ticks."""
+    """Returns 0.10 or 0.11 at random, like a time in s that is counted in ticks of 10 ms."""
     return 0.10 if draw.random() < 0.5 else 0.11
 
 
@@ -72,8 +72,8 @@ def series(draw: random.Random, length: float, white: float) -> list[float]:
 
 
 def rates_of_series(trials: int, length: float, white: float) -> tuple[float, float]:
-    """Returns two shares of pairs of equal recordings: those that are called different, and those
-    whose noise is known."""
+    """Returns two shares of pairs of equal recordings: those reported as different, and those with
+    an estimate of the noise."""
     draw, called, known = random.Random(int(length)), 0, 0
     for _ in range(trials):
         a, b = (statistics.estimate_of_series(series(draw, length, white), [1.0] * 300)

@@ -42,7 +42,8 @@ class _WalkedApp(PaintedApp):
         self.exit(return_code=1)
 
     def differing_line(self) -> str:
-        """A line of the terminal that differs from the compositor's; '' if there is none."""
+        """Returns a line of the terminal that differs from the compositor's; '' if there is
+        none."""
         for y, (output, expected) in enumerate(
             zip(self.terminal.lines(), self.composed(), strict=False)
         ):

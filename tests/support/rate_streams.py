@@ -1,4 +1,5 @@
-"""Detectors that a test steps, and streams whose counters advance at given rates."""
+"""A detector that a test advances step by step, and streams whose counters advance at given
+rates."""
 
 from __future__ import annotations
 
@@ -111,7 +112,7 @@ class RateStream:
 
 
 class SteppedDetector:
-    """A detector that the test steps, with its time and its episodes."""
+    """A detector that the test advances step by step, with its time and its episodes."""
 
     def __init__(self) -> None:
         self.detector = RunningEpisodes()

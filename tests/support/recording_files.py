@@ -37,8 +37,8 @@ def read_messages(path: Path, *, ended: bool = True) -> list[TimedMessage]:
 
 @contextmanager
 def passed_bytes(path: Path) -> Iterator[int]:
-    """Yields a descriptor of the recording's index, made in this process instead of a child.
-    Replaces `player._index_process`."""
+    """Yields a descriptor of the recording's index, which is made in this process instead of a
+    child process. Replaces `player._index_process`."""
     with TemporaryFile() as out:
         player.write_index(path, out)
         out.seek(0)

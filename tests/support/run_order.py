@@ -30,8 +30,8 @@ SHARED_PLAYS = "PLAYED_S"
 """Files that contain this name use the same simulated machines (see sim_truth.py): one worker runs
 them all, and simulates each machine once."""
 MAX_POSITION = 0.9
-"""Highest position of the last such file, as a share of the list: with a later one, other workers
-would be idle at the end."""
+"""Highest position of the last of these files, as a share of the list: if it were later, other
+workers would be idle at the end."""
 
 
 def pytest_xdist_auto_num_workers() -> int:
@@ -71,7 +71,7 @@ def _shares_plays(path: Path) -> bool:
 
 
 class ByFileScheduling(LoadFileScheduling):  # type: ignore[misc]
-    """A scheduler that hands out one file at a time; files that share plays are handed out
+    """A scheduler that assigns one file at a time; files that share simulations are assigned
     together."""
 
     def _split_scope(self, nodeid: str) -> str:

@@ -15,7 +15,7 @@ TICKS = int(synth.TSC_HZ / 10)
 
 
 def play(greeting: wire.Hello, *samples: synth.Values) -> Session:
-    """A session after one frame for each of `samples`."""
+    """Returns a session that has received one frame for each of `samples`."""
     session = Session(greeting)
     for seq, values in enumerate(samples):
         session.apply(synth.frame(greeting, seq, values))

@@ -1,4 +1,4 @@
-"""Commands of perftop whose output is shown in a text: `perftop …` in code, then a block with the
+"""Finds commands in texts that show their output: `perftop …` in code, then a block with the
 output. Run as a program it updates the outputs that have changed:
 
     PYTHONPATH=tests/support python tests/support/shown_output.py
@@ -31,7 +31,7 @@ SHOWN = re.compile(
 
 
 def shown_texts(text: str) -> list[tuple[str, str]]:
-    """Commands with the output shown for them."""
+    """Returns the commands, each with the output shown for it."""
     return [(result["line"], result["output"]) for result in SHOWN.finditer(text)]
 
 

@@ -51,7 +51,7 @@ def play_episodes(
         matching_messages = [message for message in messages if message.time_ns <= end_ns]
         more = len(matching_messages) == len(messages)
         for _ in session.parts(matching_messages):
-            # ended episodes are taken, because a session keeps a limited number
+            # ended episodes are removed, because a session keeps a limited number
             news, cursor = session.log.since(cursor)
             over += news
     source.close()

@@ -13,7 +13,7 @@ from waiting import FRAMES_HZ, until_handled, until_quiet
 
 gc.set_threshold(20_000, 10, 20)
 """Thresholds of the garbage collector; the default is 700 objects."""
-gc.disable()  # collecting the tests makes a million objects, which live to the end
+gc.disable()  # the collected tests are a million objects, which live to the end
 
 MEMORY = "/dev/shm"  # noqa: S108
 MIN_ROOM_BYTES = 4 << 30
@@ -77,7 +77,8 @@ def draw_no_constants_of_modules() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Makes the garbage collector skip all tests, which are loaded now and live to the end."""
+    """Makes the garbage collector skip the objects of all tests, which are loaded now and live to
+    the end."""
     if "textual" in sys.modules:
         speed_up_textual()
     gc.freeze()

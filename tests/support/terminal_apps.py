@@ -1,4 +1,4 @@
-"""An app on a simulated machine, and a terminal that keeps the text written to it."""
+"""Apps on a simulated machine, and a terminal that keeps the text written to it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from perftop.tui.stream import LiveSource
 
 
 class Terminal(HeadlessDriver):
-    """A driver for which Textual renders like for a real terminal."""
+    """A driver to which Textual writes as to a real terminal."""
 
     _size: Any
 
@@ -63,7 +63,7 @@ class Terminal(HeadlessDriver):
 
 
 class PaintedApp(PerfTopApp):
-    """An app on such a terminal."""
+    """An app that writes to a `Terminal`."""
 
     CSS_PATH = str(Path(app.__file__).with_name(str(PerfTopApp.CSS_PATH)))
 
@@ -174,7 +174,8 @@ class Cells:
         return [self._cells.get((y, x), BLANK) for x in range(columns)]
 
     def looks(self, columns: int, y: int) -> list[tuple[str, ...]]:
-        """The visible parts of the cells of a line: only the background of a blank."""
+        """Returns the visible attributes of the cells of a line; of a blank, only the
+        background."""
         return [cell[:3] if cell[0] != " " else (" ", cell[2]) for cell in self.cells(columns, y)]
 
 

@@ -1,4 +1,4 @@
-"""The time view of a running app, as text and runs."""
+"""The time view of a running app, as text and styled cells."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class View:
 async def viewing(
     machine: Machine, size: tuple[int, int] = (160, 50), **more: Any
 ) -> AsyncIterator[View]:
-    """The view after two seconds."""
+    """Yields the view after two seconds."""
     async with running_app(machine, size, **more) as run:
         await run.intervals(10)
         await run.pilot.press("3")

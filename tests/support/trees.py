@@ -1,4 +1,5 @@
-"""Machines as trees of /proc and /sys files in a directory, in the format of their kernels."""
+"""Writes machines as trees of /proc and /sys files in a directory, in the format of their
+kernels."""
 
 from __future__ import annotations
 
@@ -54,7 +55,7 @@ def process(
     pid: int, ticks: int, cpu: int = 0, comm: bytes = b"job", threads: int = 1, start: int = 500,
     parent: int = 1, children: int = 0,
 ) -> bytes:  # fmt: skip
-    """A stat file of a process, as the kernel prints it. `children`: ticks of those that ended."""
+    """A stat file of a process, as the kernel prints it. `children`: ticks of ended children."""
     before = b"R %d 1 1 0 -1 4194304 95 0 0 0"
     after = b"12582912 210 18446744073709551615 1 1 0 0 0 0 0 0 0 0 0 0 17"
     return b"%d (%b) %b %d %d %d %d 20 0 %d 0 %d %b %d 0 0 0 0 0\n" % (

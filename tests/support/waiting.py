@@ -1,4 +1,4 @@
-"""All waits of the suite. Each waits for a condition with a limit, and its error names the
+"""All waits of the suite. Each waits for a condition up to a time limit, and its error names the
 condition."""
 
 from __future__ import annotations

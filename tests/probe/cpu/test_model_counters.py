@@ -147,7 +147,7 @@ def test_a_model_without_a_row_counts_what_cpuid_announces() -> None:
 
 @pytest.mark.parametrize("model", [0xBD, 0xC5, 0xC6])
 def test_p_cores_of_lunar_and_arrow_lake_have_ten_and_four(model: int) -> None:
-    """Leaf 0AH has the counters that both core types have: 8 and 3."""
+    """Leaf 0AH reports only the counters that both core types have: 8 and 3."""
     shared = machine(V6, x00=(0x23, 0x756E6547, 0x6C65746E, 0x49656E69), x23=(0b11, 0, 0, 0))
 
     def p_core(leaf: int, subleaf: int = 0, /) -> Registers | None:

@@ -42,7 +42,7 @@ def test_the_true_offset_is_within_the_bounds(
     exchange: list[tuple[float, float, float]], skew: float, step: float
 ) -> None:
     """The bounds hold for any duration of the two directions, even if they differ."""
-    # Rounding down to whole numbers is another step, of at most one tick.
+    # Rounding down to whole numbers adds a step of at most one tick.
     result = offset_bounds(
         readings_of_clocks(exchange, skew, step, (0.0, 0.0)), step + (step % 1 > 0)
     )

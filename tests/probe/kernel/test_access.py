@@ -20,7 +20,7 @@ from perfprobe.kernel import access
 
 
 def capabilities_of_threads(process: int | str = "self") -> Iterator[dict[str, str]]:
-    """Returns the capability status of each thread of the process."""
+    """Yields the fields in the status file of each thread of the process."""
     for path in Path(f"/proc/{process}/task").glob("*/status"):
         yield dict(line.split(":\t", 1) for line in path.read_text().splitlines() if ":\t" in line)
 

@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.machine, pytest.mark.usefixtures("_may_trace")]
 NS = 1_000_000_000
 TICK_NS = NS // os.sysconf("SC_CLK_TCK")
 PERIOD_NS, SHIFT_NS = 100_000_000, 20_000_000
-# different patterns, to detect swapped CPUs; the states are ideally .4 .2 .3 .1
+# different patterns, to detect swapped CPUs; the expected shares of the states are .4 .2 .3 .1
 ON_NS = 30_000_000, 40_000_000
 LEAD_NS = 3 * NS // 10  # time in ns in which the tasks start
 LOAD_NS = 8 * NS // 10
@@ -112,7 +112,7 @@ def covered_ns(spans: Spans, start: int, end: int) -> Spans:
 
 
 def expected(first: Spans, second: Spans, start: int, end: int) -> list[float]:
-    """Returns the shares of neither, lp0, lp1 and both, by the tasks' own clocks."""
+    """Returns the shares of neither, lp0, lp1 and both, computed from the tasks' own clocks."""
     first, second = covered_ns(first, start, end), covered_ns(second, start, end)
     on0, on1 = (sum(b - a for a, b in spans) for spans in (first, second))
     both = sum(max(0, min(b, d) - max(a, c)) for a, b in first for c, d in second)
@@ -234,7 +234,7 @@ def test_times_of_a_core_and_its_cpus_agree(two_cpus: tuple[int, int]) -> None:
 
 
 def cpuidle(cpu: int) -> tuple[int, int]:
-    """Returns the ns in all states and the number of entries, by cpuidle's account."""
+    """Returns the ns in all states and the number of entries, according to cpuidle."""
     states = sorted(Path(f"/sys/devices/system/cpu/cpu{cpu}/cpuidle").glob("state*"))
     if not states:
         pytest.skip("no cpuidle here")
@@ -244,7 +244,7 @@ def cpuidle(cpu: int) -> tuple[int, int]:
 
 @up_to_three_attempts
 def test_idle_time_agrees_with_cpuidle_and_proc_stat() -> None:
-    """The accounts are read on the measured CPU, which is then busy, so both are complete."""
+    """Both files are read on the measured CPU, which is then busy, so their times are complete."""
     cpus = sorted(os.sched_getaffinity(0))[:2]
     allowed = os.sched_getaffinity(0)
 

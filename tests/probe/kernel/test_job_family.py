@@ -25,7 +25,8 @@ def stat(parent: int, start: int) -> Stat:
 
 
 def pids(family: ProcessFamily, **there: tuple[int, int]) -> list[str]:
-    """`p12=(parent, start)` are the existing processes."""
+    """Returns the PIDs of the family's members. `p12=(parent, start)` are the existing
+    processes."""
     return [
         pid
         for pid, _ in family.members_among((p[1:], stat(*report)) for p, report in there.items())

@@ -291,7 +291,7 @@ def test_two_jobs_are_recorded_separately(tmp_path: Path) -> None:
     assert [*report["command"]["threads"]] == ["20"]
     assert watched.take(S) == {}, "none of them is due"
     had_ended = watched.thread_has_ended
-    (tmp_path / "proc/20/task/20/stat").write_text("")  # as the kernel answers after its end
+    (tmp_path / "proc/20/task/20/stat").write_text("")  # as read after the thread has ended
     assert watched.take(2 * S)["command"]["threads"] == {}
     assert (had_ended, watched.thread_has_ended) == (False, True)
     watched.close()

@@ -1,4 +1,4 @@
-"""The clocks that cpufreq reports, and values of cpufreq that are not clock ceilings."""
+"""Clocks reported by cpufreq, and values of cpufreq that are not clock ceilings."""
 
 from __future__ import annotations
 

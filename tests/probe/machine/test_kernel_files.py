@@ -60,7 +60,7 @@ def source(tmp_path: Path) -> Iterator[Machine]:
 def values(
     source: Machine, is_accepted: Callable[[Values], bool] = lambda _: True, off: int = 0
 ) -> Values:
-    """Returns the values of the next accepted frame that lacks as many CPUs as are off."""
+    """Returns the values of the next accepted frame in which exactly `off` CPUs have no values."""
 
     def whole(frame: Frame) -> Values | None:
         result = _read(source.hello, frame)

@@ -1,4 +1,4 @@
-"""The first of several parts keeps a counter."""
+"""A counter that several parts have is kept in the first of them."""
 
 from __future__ import annotations
 

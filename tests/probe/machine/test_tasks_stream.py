@@ -73,13 +73,13 @@ def test_a_sysroot_reports_its_own_processes(
     # details are not in every frame
     first_frame(source, lambda frame: "tasks" not in frame.records and frame)
 
-    def works_on(frame: wire.Frame) -> wire.Frame | None:
-        """On a busy machine two scans may end between two frames; then only the second is in a
-        frame."""
+    def add_time(frame: wire.Frame) -> wire.Frame | None:
+        """Adds CPU time to the process; returns the frame if it has tasks. On a busy machine two
+        scans may end between two frames; then only the second is in a frame."""
         trees.put(tmp_path, "proc/10/stat", trees.process(10, 10**6 * frame.seq))
         return frame if frame.records.get("tasks") else None
 
-    second = first_frame(source, works_on)
+    second = first_frame(source, add_time)
     source.close()
     assert first.records == {"tasks": {}, "others": {}, "waits": {}}
     job = [10, "job", 1.0]

@@ -91,7 +91,7 @@ def test_a_simulated_job_runs_as_scheduled(sample_ns: int) -> None:
         assert threads["4004"][4::2] == [0, 0]
     last = frames[-1].records["watched"]["threads"]["4004"]
     assert last[3] == pytest.approx(busy_ns("neighbour", 4, 0, 12), abs=400_000)
-    # From 8 s to 18 s a stream runs on the sibling.
+    # From 8 s to 18 s the program `stream` runs on the sibling.
     task_records = [frame.records for frame in frames if "others" in frame.records]
     assert len(task_records) == 12, "tasks are recorded once a second"
     results = {cpu: results[0][1] for cpu, results in task_records[-1]["others"].items()}

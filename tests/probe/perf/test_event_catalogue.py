@@ -1,4 +1,5 @@
-"""The events to which names resolve on several machines, by the formats that their kernels list."""
+"""The events that names select on several machines, encoded by the formats that their kernels
+list."""
 
 from __future__ import annotations
 

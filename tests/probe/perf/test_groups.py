@@ -1,4 +1,4 @@
-"""Calls on many CPUs at once."""
+"""Tests run_in_threads: calls for many CPUs at once."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Memory controllers: PMUs as listed by the kernel's drivers, and their sum as the traffic of a
-package."""
+"""Memory controllers: PMUs as listed by the kernel's drivers; their counts add up to the traffic of
+a package."""
 
 from __future__ import annotations
 

@@ -155,8 +155,8 @@ def test_a_counter_that_stopped_in_only_one_trial_is_used() -> None:
 
 @pytest.mark.parametrize(("error", "fits"), [(errno.EIO, False), (errno.EPERM, True)])
 def test_a_group_that_cannot_be_read_does_not_fit(error: int, fits: bool) -> None:
-    """The kernel fails the read of a pinned group without counters with EIO; other errors do not
-    show whether counters are free."""
+    """Reading a pinned group that got no counters fails with EIO; other errors do not show whether
+    counters are free."""
     kernel = fakeperf.Kernel()
 
     def trial(group: fakeperf.Group, cpu: int, own_ns: int) -> Trial:

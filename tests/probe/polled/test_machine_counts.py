@@ -1,4 +1,4 @@
-"""The row of the machine: the probe's own cost, pressure, load and interrupts."""
+"""The row of the machine: CPU time of the probe, pressure, load and interrupts."""
 
 from __future__ import annotations
 

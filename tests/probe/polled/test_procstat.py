@@ -70,7 +70,7 @@ def heads(frame: wire.Frame) -> list[tuple[int, ...]]:
 
 
 def lost(frame: wire.Frame) -> list[int]:
-    """Rounds lost so far, by row: a busy machine loses some, perhaps the very first."""
+    """Returns the rounds lost so far, by row: a busy machine loses some, perhaps even the first."""
     return [rounds for _, _, _, rounds, _ in heads(frame)]
 
 
@@ -187,7 +187,8 @@ def test_the_longest_lines_of_1024_cpus_are_read(tmp_path: Path) -> None:
 
 
 def test_frames_of_this_machine_lie_between_two_reads() -> None:
-    """Each frame of a batch lies between two reads of /proc/stat by the test."""
+    """The values of each frame of a batch are between those of two reads of /proc/stat by the
+    test."""
 
     def ticks_now() -> dict[int, tuple[int, ...]]:
         return proc_counts.parse_ticks(Path("/proc/stat").read_text(encoding="ascii"))

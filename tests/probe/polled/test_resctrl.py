@@ -97,7 +97,8 @@ def test_a_word_is_not_a_number(two_caches: Path, word: str) -> None:
 
 
 def test_a_counter_that_starts_again(two_caches: Path) -> None:
-    """The kernel has assigned another monitor to the group: the traffic meanwhile is unknown."""
+    """The kernel has assigned another monitor to the group, so the traffic since the last read is
+    unknown."""
     source, _ = open_resctrl(two_caches)
     read_values(source)
     group(two_caches, "", 0, total=20)

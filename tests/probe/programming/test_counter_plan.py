@@ -1,5 +1,5 @@
 """Plans of counters: the event of each counter, priorities when counters run short, evidence of
-other programs, and the values that registers get back."""
+other programs, and the values that are restored."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def test_ineffective_writes_are_reported(tmp_path: Path, run_dir: Path, policy: 
             cores = kernel.truth(end - interval["elapsed_s"], end)["cores"]
             (true,) = (lp for core in cores for lp in core["lps"] if lp["cpu"] == 0)
             assert row["ipc"] is None
-            if row["util"] is not None:  # a thread that wakes up late spoils one interval
+            if row["util"] is not None:  # a thread that wakes up late disturbs one interval
                 off.append(row["util"] - true["util"])
                 hz.append(row["busy_hz"])
         assert len(off) >= 3
@@ -281,7 +281,7 @@ def test_another_program_takes_counters_over(fake: FakeKernel) -> None:
     """The taken counters are suspect, no value is huge, and the registers of the other program are
     not overwritten.
 
-    Each value that they set is far below the previous one, so a jump is seen however late the
+    Each value that they set is far below the previous one, so a jump is detected however late the
     counter is set or read."""
     command = ("stat", "--json", "--source", "msr", "--sysroot", str(fake.root))
     values = itertools.count(1 << 47, -(1 << 40))

@@ -1,4 +1,4 @@
-"""Files in place of the register device, in a directory made by another user."""
+"""Plain files and links instead of the register device, in a directory made by another user."""
 
 from __future__ import annotations
 

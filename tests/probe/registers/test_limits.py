@@ -66,7 +66,7 @@ def frames(source: Msr, n: int, session: Session | None = None) -> list[Frame]:
 
 
 def columns(hello: Hello, frame: Frame, key: str) -> np.ndarray:
-    """The columns of each row; -1 if not valid."""
+    """Returns the columns of each row; -1 where not valid."""
     values = frame_rows.raw_values(hello, frame.blocks, key).astype(np.int64)
     return np.where(frame_rows.valid_mask(hello, frame.blocks, key), values, -1)
 
@@ -168,7 +168,7 @@ def watched_packages(tmp_path_factory: pytest.TempPathFactory) -> list[WatchedPa
 def watch_attempts(
     watched_packages: list[WatchedPackage], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[list[WatchedPackage]]:
-    """The packages as all tests watched them, then as each further attempt watches them: a fake
+    """Yields the packages as watched for all tests, then as watched in each further attempt: a fake
     register is read through another process, which a busy machine may delay."""
     later = (watch(tmp_path_factory.mktemp("drop")) for _ in itertools.count())
     return itertools.chain([watched_packages], later)
@@ -298,7 +298,7 @@ def test_changed_registers_are_reported(kernel: FakeKernel, source: Msr) -> None
         kernel.poke(cpu, 0x1B1, 0x88050000)  # 5 below
         kernel.poke(cpu, 0x19A, 0x1A)
     hello = source.hello
-    for _again in range(20):  # registers that seldom change are read by turns
+    for _again in range(20):  # registers that seldom change are read in turn
         frame = frames(source, 3)[-1]
         if value(hello, frame, "modulation") == [0x1A] * 4:
             break

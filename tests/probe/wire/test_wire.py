@@ -77,7 +77,7 @@ def test_messages_survive_a_round_trip(step: int) -> None:
 
 
 def test_a_stream_can_be_written_with_msgpack_alone() -> None:
-    """With msgpack alone, from the docstring; keys that perftop does not know are skipped."""
+    """The writer follows only the docstring; unknown keys are skipped."""
     body = {
         "type": "hello", "wire": 1, "perftop": "x", "source": "mine", "host": "h", "kernel": "k",
         "wall_ns": 1, "raw_ns": 2, "sample_ns": 3, "cores": [[0]], "packages": [[0]],
@@ -224,7 +224,7 @@ def test_messages_before_the_damage_are_read() -> None:
 
 
 def test_blocks_may_be_views() -> None:
-    """The buffers that the sampler fills are packed without a copy."""
+    """The buffers that the sampler fills are encoded without a copy."""
     data = bytearray(words(1, 2, 3, 4, 1) * 2)
     rows = Rows(memoryview(data), memoryview(words(1, 1)), bytearray(words(5, 6)))
     (_, result) = read(START + wire.encode(Frame(1, 2, {"cpu": rows})))

@@ -31,7 +31,8 @@ KEYS = ("instructions", "kernel_instructions", "cycles", "kernel_cycles", "ref")
 SECONDS = ("idle_s", "busy_s", "stat_idle_s", "both_s", "lp0_s", "lp1_s", "neither_s")
 WAITING = "stat_iowait_s"
 SIBLING_TICKS = "one_thread", "any_thread", "distributed"
-"""Cycles in which this thread alone was awake, any thread was, and half of those of two threads."""
+"""Keys of the counts of cycles in which only this thread was awake; in which any thread was awake;
+and in which this thread was awake, where cycles of two awake threads count half."""
 LATENCY = 3
 START = 2.0**40 - 1e6
 """Start value: counters of 40 bits wrap in the middle of the first loop."""

@@ -80,7 +80,7 @@ def test_offset_tscs_are_judged_by_their_distance(monkeypatch: pytest.MonkeyPatc
         monkeypatch.setattr(timers, "exchange_stamps", lambda *_, there=there: there)
         ((check, outcome),) = working.offset_outcomes([home, home + 1], 1e9)
         assert verdict.judge(check, outcome) == expected
-        # the measured offset is not larger than is certain
+        # the measured offset is a lower bound
         assert abs(outcome.measured * 1e9) <= abs(apart)
         if abs(apart) > 1000:
             # half the time of a message, and one tick

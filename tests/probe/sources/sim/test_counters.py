@@ -148,7 +148,7 @@ def test_energy_wraps_and_temperature_lags() -> None:
 
 
 def test_energy_is_the_sum_of_its_parts() -> None:
-    """Reads at steps of another size, and across the end of the script."""
+    """Compares samples of 50 ms with samples of 1 s, across the end of the script."""
     hello, fine, _ = run("turbo-drop", 47, 50_000_000)
     _, coarse, _ = run("turbo-drop", 47, 1_000_000_000)
     ends = [deltas(hello, frames, "energy_j")[-1] for frames in (fine, coarse)]

@@ -150,7 +150,7 @@ def test_closed_forms_at_any_two_moments(a: int, b: int, seed: int) -> None:
 
 @given(moments, moments, st.integers(0, 1000))
 def test_algebra_of_the_four_states(a: int, b: int, seed: int) -> None:
-    """The formulas of SMT states applied to the truth: no state is negative, and all formulas
+    """Applied to the truth, no formula of the SMT states gives a negative value, and all formulas
     agree."""
     schedule = varied_schedule(2, seed, cores=4)
     t0, t1 = min(a, b), max(a, b)

@@ -238,7 +238,7 @@ def test_simulated_time_may_run_faster(clock: SimpleNamespace) -> None:
 def test_a_machine_without_a_reader_pauses(clock: SimpleNamespace) -> None:
     source = open_sim("sim:hotplug", SAMPLE_NS)
     source.poll()
-    clock.now = 109.9  # the reader was only late: all samples are made up for
+    clock.now = 109.9  # the reader was only late: all samples are delivered
     while messages := source.poll():
         last = messages[-1]
     assert last.time_ns - source.hello.raw_ns == 9_900_000_000
