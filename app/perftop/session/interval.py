@@ -446,9 +446,9 @@ class Distribution:
 
     def group(self, key: str, rows: list[int]) -> dict[str, float]:
         """Returns the minimum, p5 and maximum of a metric over all samples of these CPUs."""
+        if not self._count:
+            return dict.fromkeys(self._series, float("nan"))
         columns = [self._metric_column(key) + row for row in rows]
-        if not columns or columns[-1] >= self._kept_samples.shape[1]:
-            return self._series_at(len(self._series["min"]))
         known_rows = self._kept_samples[: self._count, columns]
         known_rows = known_rows[np.isfinite(known_rows)]
         low, high = (self._series[name][columns] for name in ("min", "max"))

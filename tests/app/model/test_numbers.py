@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from math import nan
 
+import numpy as np
 import pytest
 
 from perftop.base.text import GHZ, MISSING
+from perftop.model.evaluation import Values
 from perftop.model.kinds import (
     CAUSES,
     KINDS,
@@ -18,7 +20,7 @@ from perftop.model.kinds import (
     cause_of,
     kind_of,
 )
-from perftop.model.numbers import MACHINE, NUMBERS, PACKAGE, significant
+from perftop.model.numbers import MACHINE, METRICS, NUMBERS, PACKAGE, significant
 
 
 def test_export_names_are_unique() -> None:
@@ -39,6 +41,13 @@ def test_a_package_has_the_metrics_of_a_machine_under_its_own_names() -> None:
     assert PACKAGE["package_power_w"].help == "Power of its package."
     assert PACKAGE["package_memory_of_best"].column == "package_memory_of_best_ratio"
     assert {key.removeprefix("package_") for key in PACKAGE} < set(MACHINE)
+
+
+def test_no_share_exceeds_the_whole() -> None:
+    """A tick of /proc/stat can be longer than a sample."""
+    values = Values(np.full((len(METRICS), 1), 2.0), np.ones((len(METRICS), 1)))
+    shares = {key: values[key].item() for key, number in METRICS.items() if number.unit == "ratio"}
+    assert shares == dict.fromkeys(shares, 1.0)
 
 
 @pytest.mark.parametrize(("key", "value", "heading", "text"), [

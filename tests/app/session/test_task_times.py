@@ -162,6 +162,9 @@ def test_the_summary_separates_the_cpus_of_the_job() -> None:
     assert line["rest"]["util"]["mean"] == pytest.approx((0.2 + 0.6 + 0.8) / 3, rel=1e-3)
     line = run_summary.summary_line(session, {}, 2.0, None, WatchedThreads().footprint)
     assert (line["job"], line["rest"]) == (None, None)
+    session.reset_sums()
+    line = run_summary.summary_line(session, {}, 2.0, None, job.footprint)
+    assert line["job"]["util"] is line["rest"]["util"] is None, "there is no sample yet"
 
 
 def test_an_offline_cpu_is_not_one_of_the_others() -> None:

@@ -117,14 +117,14 @@ def test_a_slice_is_short(machine: Machine) -> None:
 def test_children_that_ended_between_scans_count_for_their_parent(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     machine.runs(7, 0, comm=b"sh", children=10)
-    machine.runs(8, 50, comm=b"cc1", parent=7)  # the previous scan has seen the process
+    machine.runs(8, 50, comm=b"cc1", parent=7, children=10)  # the previous scan has seen both
     machine.records()
     machine.runs(7, 20, comm=b"sh", children=90)
     machine.runs(9, 1, comm=b"true", parent=7, start=600)
     assert machine.records()["ended_children"] == {"7": ["sh", pytest.approx(0.8), "true"]}
     (tmp_path / "proc/8/stat").unlink()
     (tmp_path / "proc/8").rmdir()
-    machine.runs(7, 40, comm=b"sh", children=90 + 50 + 30)
+    machine.runs(7, 40, comm=b"sh", children=90 + 60 + 30)
     assert machine.records()["ended_children"] == {"7": ["sh", pytest.approx(0.3), "true"]}
-    machine.runs(7, 60, comm=b"sh", children=90 + 50 + 30)
+    machine.runs(7, 60, comm=b"sh", children=90 + 60 + 30)
     assert "ended_children" not in machine.records()

@@ -94,10 +94,11 @@ def test_ended_episodes_are_joined_only_if_they_began_together() -> None:
 def test_a_filter_matches_names_causes_and_states() -> None:
     gone = Row("k8n1")
     gone.fall_silent(NOW, "refused")
-    fleet = Fleet([machine("k7n1", 0.1, "power-pl1"), machine("k7n2"), gone])
+    fleet = Fleet([machine("k7n1", 0.1, "power-pl1"), machine("k7n2"), gone, Row("new")])
     assert names(fleet, filter="k7") == ["k7n1", "k7n2"]
     assert names(fleet, filter="k7 pl1") == ["k7n1"]
-    assert names(fleet, filter="silent") == ["k8n1"]
+    assert names(fleet, filter="silent") == ["k8n1", "new"]
+    assert names(fleet, filter="suspect") == []
 
 
 def test_lost_time_is_relative_to_the_wanted_time() -> None:

@@ -208,6 +208,7 @@ def test_right_counters_are_trusted(tested: Tested) -> None:
     answer = tested(machine := Machine())
     assert {*KEYS, *SECONDS, *SIBLING_TICKS} <= by_counter(answer, "trusted")
     assert not by_counter(answer, "unusable") | by_counter(answer, "close")
+    assert [c["disturbed"] for c in answer["checks"] if c["counter"] == "tsc"] == [[], []]
     assert answer["wrong"] == []
     assert machine.tries == 3  # each load ran once
     assert answer["unchecked"] == []
