@@ -8,7 +8,8 @@ kernel needs milliseconds to print /proc/interrupts.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +21,14 @@ MIN_SHARE = 0.03
 MAX_LINES = 4
 """Maximum number of lines of /proc/interrupts, and of the kinds of softirqs, that are recorded for
 a CPU. The most frequent are recorded."""
+COLUMN_WIDTH = 11
+"""Width in characters of a CPU's column in /proc/interrupts and /proc/softirqs."""
 MAX_NAME = 40
 MAX_STAT_BYTES, MAX_LINES_BYTES = 1 << 18, 1 << 22
 _CPU_LINE = re.compile(
     r"^cpu(\d{1,5}) (\d+) (\d+) (\d+) (\d+) (\d+) (\d+) (\d+)", re.MULTILINE | re.ASCII
 )
 _ACTION = re.compile(r"(?:.*\b(?:edge|level|fasteoi|Edge|Level)\s+)?(.*)")
-
-Counts = dict[str, list[int]]
-"""Counts of each line or kind, in the order of the CPUs in the file."""
 
 
 class Interrupts:
@@ -41,9 +41,8 @@ class Interrupts:
         those in tasks, in the kernel."""
         self.kernel_shares: dict[int, float] = {}
         """By CPU: share of the time between the last two reads that tasks were in the kernel."""
-        self._last: dict[str, tuple[list[int], Counts]] = {}
-        """By file: the CPUs of its columns and its counts, as last read; empty while no CPU shows
-        the symptom."""
+        self._last_tables: dict[str, Table] = {}
+        """By file, as last read; empty while no CPU shows the symptom."""
 
     def record(self) -> dict[str, Any]:
         """Returns the record of the time since the last call; empty at the first call, and if no
@@ -69,7 +68,7 @@ class Interrupts:
         self.kernel_shares = {cpu: share[4] for cpu, share in shares.items()}
         busy = {cpu: s for cpu, s in shares.items() if s[2] + s[3] >= MIN_SHARE}
         if not busy:
-            self._last.clear()
+            self._last_tables.clear()
             return {}
         names = [self._newest(name, busy) for name in ("interrupts", "softirqs")]
         return {
@@ -83,40 +82,54 @@ class Interrupts:
     def _newest(self, name: str, cpus: Collection[int]) -> dict[int, list[tuple[str, int]]]:
         """Returns for each CPU the lines of a file whose counts rose most since the last read, with
         the increase; empty if the previous call did not read the file."""
-        text = files.read_text(f"{self._proc}/{name}", MAX_LINES_BYTES)
-        heads, counts = parse_counts(text)
-        last_heads, last = self._last.get(name, ([], {}))
-        self._last[name] = heads, counts
-        if heads != last_heads:
+        table = parse_table(files.read_text(f"{self._proc}/{name}", MAX_LINES_BYTES))
+        last_table = self._last_tables.get(name)
+        self._last_tables[name] = table
+        if last_table is None or table.cpus != last_table.cpus:
             return {}
-        return {cpu: largest_rises(counts, last, heads.index(cpu)) for cpu in cpus if cpu in heads}
+        return {cpu: table.largest_rises(last_table, cpu) for cpu in cpus if cpu in table.cpus}
 
 
-def parse_counts(text: str) -> tuple[list[int], Counts]:
-    """Parses /proc/interrupts or /proc/softirqs: returns the CPU of each column, and the counts by
-    name. The name of a numbered interrupt has its number first: "36 eth0-rx-1"."""
+@dataclass(frozen=True, slots=True)
+class Table:
+    """/proc/interrupts or /proc/softirqs. The file has a megabyte on a large machine, so only the
+    counts of the wanted CPUs are parsed, which stand in columns of a fixed width."""
+
+    cpus: list[int]
+    """The CPU of each column."""
+    lines: dict[str, str]
+    """By label, what follows it in its line: counts and a description."""
+
+    def largest_rises(self, last: Table, cpu: int) -> list[tuple[str, int]]:
+        """Returns the names of the lines whose counts for a CPU rose most since the last read, with
+        the increase."""
+        first = COLUMN_WIDTH * self.cpus.index(cpu)
+        column = slice(first, first + COLUMN_WIDTH)
+        rises = {}
+        for label, line in self.lines.items():
+            count, last_count = line[column], last.lines.get(label, "")[column]
+            if count != last_count and count.strip().isdecimal() and last_count.strip().isdecimal():
+                rises[label] = int(count) - int(last_count)
+        labels = sorted(
+            (label for label in rises if rises[label] > 0), key=lambda label: -rises[label]
+        )
+        return [(self._name(label), rises[label]) for label in labels[:MAX_LINES]]
+
+    def _name(self, label: str) -> str:
+        """Returns the name of a line. That of a numbered interrupt begins with its number:
+        "36 eth0-rx-1"."""
+        description = self.lines[label][COLUMN_WIDTH * len(self.cpus) :].strip()
+        if label.isdecimal():
+            match = _ACTION.fullmatch(description)
+            description = f"{label} {match[1] if match else description}"
+        else:
+            description = description.lower() or label
+        return description.strip()[:MAX_NAME]
+
+
+def parse_table(text: str) -> Table:
     head, *lines = text.splitlines() or [""]
     cpus = [int(word[3:]) for word in head.split() if re.fullmatch("CPU[0-9]{1,5}", word)]
-    counts: Counts = {}
-    for line in lines:
-        label, _, rest = line.partition(":")
-        words = rest.split(None, len(cpus))
-        if len(words) < len(cpus) or not all(word.isdigit() for word in words[: len(cpus)]):
-            continue
-        label, what = label.strip(), words[len(cpus)].strip() if len(words) > len(cpus) else ""
-        if label.isdigit():
-            match = _ACTION.fullmatch(what)
-            name = f"{label} {match[1] if match else what}"
-        else:
-            name = what.lower() or label
-        counts[name.strip()[:MAX_NAME]] = [int(word) for word in words[: len(cpus)]]
-    return cpus, counts
-
-
-def largest_rises(
-    counts: Mapping[str, Sequence[int]], last: Counts, column: int
-) -> list[tuple[str, int]]:
-    """Returns the names whose counts in a column rose most, with the increase."""
-    risen = {name: now[column] - last[name][column] for name, now in counts.items() if name in last}
-    names = sorted((name for name in risen if risen[name] > 0), key=lambda name: -risen[name])
-    return [(name, risen[name]) for name in names[:MAX_LINES]]
+    parts = (line.partition(":") for line in lines)
+    least = COLUMN_WIDTH * len(cpus)  # the lines ERR and MIS have one count for all CPUs
+    return Table(cpus, {label.strip(): rest for label, _, rest in parts if len(rest) >= least > 0})

@@ -7,19 +7,19 @@ from pathlib import Path
 import pytest
 import trees
 
-from perfprobe.kernel.interrupts import Interrupts, parse_counts
+from perfprobe.kernel.interrupts import Interrupts, parse_table
 
 LINES = """\
            CPU0       CPU4
- 36:     {first}        500 PCI-MSIX-0000:00:02.0   1-edge      virtio1-req.0
+ 36:{first:>11}        500 PCI-MSIX-0000:00:02.0   1-edge      virtio1-req.0
  37:          7          0  IO-APIC   5-edge      ACPI:Ged
-LOC:    {local}          1   Local timer interrupts
+LOC:{local:>11}          1   Local timer interrupts
 ERR:          0
 """
 SOFTIRQS = """\
                     CPU0       CPU4
-      NET_RX:    {rx}          3
-         RCU:     {rcu}          1
+      NET_RX:{rx:>11}          3
+         RCU:{rcu:>11}          1
 """
 
 
@@ -71,6 +71,11 @@ def test_the_counts_after_a_pause_are_not_used(tmp_path: Path) -> None:
     assert node.record_after_second(40) == {"0": [0.4, 0.0, 0.4, [], []]}
 
 
-@pytest.mark.parametrize("text", ["", "CPU0\n 1:\n", " CPU0 CPU1\n 1: 5\n", "CPU0\n 1: x y\n"])
-def test_a_broken_file_has_no_counts(text: str) -> None:
-    assert parse_counts(text)[1] == {}
+@pytest.mark.parametrize("text", ["", "CPU0\n 1:\n", " CPU0 CPU1\n 1: 5\n", "x\n 1: 5 y\n"])
+def test_a_broken_file_has_no_lines(text: str) -> None:
+    assert parse_table(text).lines == {}
+
+
+def test_a_broken_count_has_no_rise() -> None:
+    table, later = (parse_table(f"CPU0\n 1:{count:>11} y\n") for count in ("x", "7"))
+    assert later.largest_rises(table, 0) == table.largest_rises(later, 0) == []
