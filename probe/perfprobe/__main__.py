@@ -196,7 +196,7 @@ def _doctor(options: argparse.Namespace) -> dict[str, Any]:
     from perfprobe.instruments import conditions, doctor
 
     root = options.sysroot
-    answer: dict[str, Any] = {**identity.facts(root), "checks": []}
+    answer: dict[str, Any] = {**identity.machine_names(root), "checks": []}
     checks = doctor.checks(root)
     # Keys of a stream's hello that the answer has as well.
     wanted = _parser().parse_args(["stream", "--sysroot", str(root)])
@@ -264,8 +264,8 @@ def _selftest(options: argparse.Namespace) -> int:
     wanted = _parser().parse_args(["stream", "--source", options.source, "--sample", sample])
     with serve.stop_signals() as stop, contextlib.closing(opening.open_source(wanted)) as source:
         try:
-            every = options.source if options.all else None
-            answer = run.run(source, lambda: serve.asked_to_end(stop), every=every)
+            source_name = options.source if options.all else None
+            answer = run.run(source, lambda: serve.asked_to_end(stop), source_name=source_name)
         except StopRequested:
             return INTERRUPTED
     _print(answer)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from core_clocks import drops_of_a_noisy_clock
 from known_truths import (
-    Unread,
+    UnreadCycles,
     bursts_of_steal,
     lost_share_at_half_the_clock,
     seconds_after_a_suspend,
@@ -28,15 +28,15 @@ from known_truths import (
     times_of_two_tasks_on_a_cpu,
 )
 from random_runs import (
-    MANY,
-    error,
+    METRICS,
+    comparison_rows,
+    margin,
     normal,
     rarely_slow,
     rate,
     rates_of_series,
     side,
-    tables,
-    ticks,
+    tick_time,
 )
 from task_scans import Machine, records_of_a_crowd
 
@@ -101,7 +101,7 @@ def contradictions(trials: int) -> float:
             and (row.interval[0] <= 0 <= row.interval[1]) != (row.verdict == NOISE)
             for row in rows
         )
-        for rows in tables(trials, 5, normal(100, 1), normal(100, 1), MANY)
+        for rows in comparison_rows(trials, 5, normal(100, 1), normal(100, 1), METRICS)
     )
 
 
@@ -109,26 +109,28 @@ def claims(trials: int) -> Iterator[Claim]:
     before = iter((0.032, 0.020, 0.044, 0.015, 0.051, 0.006))
     for runs in (3, 6, 12):
         for name, same in (("normal", normal(100, 3)), ("rarely slow", rarely_slow(100, 0.03))):
-            wrong = share_with_a_difference(tables(trials, runs, same, same, MANY[:5]))
+            wrong = share_with_a_difference(comparison_rows(trials, runs, same, same, METRICS[:5]))
             what = f"{runs} equal runs a side, {name}, called different"
             yield Claim(what, next(before), wrong, 0, 0.05, trials)
-    wrong = share_with_a_difference(tables(trials, 3, ticks, ticks, MANY))
+    wrong = share_with_a_difference(comparison_rows(trials, 3, tick_time, tick_time, METRICS))
     yield Claim("equal times in ticks called different", 0.285, wrong, 0, 0.05, trials)
     yield Claim(
         "equal files of five runs called different", 0.459, sessions(trials, 3), 0, 0.05, trials
     )
     for ratio, old in ((1.1, 0.952), (1.86, 0.908), (3.0, 0.886)):
-        result = tables(trials, 6, normal(100, 10), normal(100 * ratio, 10 * ratio))
+        result = comparison_rows(trials, 6, normal(100, 10), normal(100 * ratio, 10 * ratio))
         held = share_of_right_intervals(result, ratio - 1)
         yield Claim(f"the interval holds a ratio of {ratio:g}", old, held, 0.95, 0.96, trials)
     for runs, old in ((5, 0.517), (10, 0.518)):
         moved = statistics.smallest_difference(3.0, runs, 1)
         found = share_with_a_difference(
-            tables(trials, runs, normal(100, 3), normal(100 + moved, 3))
+            comparison_rows(trials, runs, normal(100, 3), normal(100 + moved, 3))
         )
         yield Claim(f"the least difference of {runs} runs is found", old, found, 0.78, 0.86, trials)
     for runs, old in ((10, 0.136), (20, 0.119)):
-        found = share_with_a_difference(tables(trials, runs, rarely_slow(100), rarely_slow(102)))
+        found = share_with_a_difference(
+            comparison_rows(trials, runs, rarely_slow(100), rarely_slow(102))
+        )
         yield Claim(
             f"2 % among rare slow runs are found by {runs} runs", old, found, 0.85, 1.0, trials
         )
@@ -166,7 +168,7 @@ def claims_on_samples() -> Iterator[Claim]:
     yield Claim("share of waiting in a look of three seconds; true: 0.5", 0.4, share, 0.49, 0.51)
     stolen_s = steal_from_ticks_in_short_samples()
     yield Claim("steal in s of samples of 10 ms; true: 0.1", 0.07, stolen_s, 0.096, 0.1)
-    session = session_in_batches(Unread(cores=2), 1)
+    session = session_in_batches(UnreadCycles(cores=2), 1)
     clock_hz = session.run_interval().values["busy_hz"][1]
     what = "clock in GHz of a run with an unread value; true: 2"
     yield Claim(what, math.nan, clock_hz / 1e9, 1.99, 2.01)
@@ -183,7 +185,7 @@ def main() -> int:
     trials, outside = int(sys.argv[1]) if sys.argv[1:] else 3000, 0
     for claim in chain(claims(trials), claims_on_samples()):
         share, least_share = claim.now, 1 / (claim.trials + 1)
-        slack = error(min(max(share, least_share), 1 - least_share), claim.trials)
+        slack = margin(min(max(share, least_share), 1 - least_share), claim.trials)
         is_right = claim.lowest - slack <= share <= claim.highest + slack
         outside += not is_right
         print(f"{claim.what:55} {claim.before:7.3f} {share:6.3f} ± {slack:.3f}, "

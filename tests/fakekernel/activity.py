@@ -95,7 +95,7 @@ class Core:
     def piece(self, t: int) -> Piece:
         return self.pieces[self.stages.index(t)]
 
-    def idle(self, lp: int, state: int) -> tuple[Steps, Steps]:
+    def idle_counts(self, lp: int, state: int) -> tuple[Steps, Steps]:
         """Time in ns and number of entries of a cpuidle state; both step when idling ends."""
         spans = [span for span in self.idle_spans[lp] if span.state == state]
         time = Steps(self.stages.period, [(span.end, span.length) for span in spans])

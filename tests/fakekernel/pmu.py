@@ -31,36 +31,36 @@ class RefusedError(Exception):
     """A general-protection fault, for which the driver returns EIO."""
 
 
-def count(core: Core, model: Model, kind: str, lp: int, rings: str, any_thread: bool) -> Count:
+def count_of(core: Core, model: Model, kind: str, lp: int, rings: str, any_thread: bool) -> Count:
     """Returns the count of an event as a function of time. `rings` are the modes in which it
     counts."""
     tick, nano = model.tick_hz, 10**9
 
-    def on(piece: Piece) -> list[int]:
+    def enabled_counters(piece: Piece) -> list[int]:
         lps = range(len(piece.modes)) if any_thread else (lp,)
         return [i for i in lps if piece.modes[i] in rings]
 
     def alone(piece: Piece) -> bool:
-        return bool(on(piece)) and piece.mask == 1 << lp
+        return bool(enabled_counters(piece)) and piece.mask == 1 << lp
 
     def share(piece: Piece) -> int:
-        return SHARES // piece.mask.bit_count() if on(piece) else 0
+        return SHARES // piece.mask.bit_count() if enabled_counters(piece) else 0
 
     def license_at(level: int) -> Count:
         return core.integral(lambda p: p.hz if p.mask and p.license == level else 0, 1, nano)
 
     makers: dict[str, Callable[[], Count]] = {
-        "cycles": lambda: core.integral(lambda p: p.hz if on(p) else 0, 1, nano),
+        "cycles": lambda: core.integral(lambda p: p.hz if enabled_counters(p) else 0, 1, nano),
         "instructions": lambda: core.integral(
-            lambda p: p.hz * sum(p.ipc[i] for i in on(p)), 1, 1000 * nano
+            lambda p: p.hz * sum(p.ipc[i] for i in enabled_counters(p)), 1, 1000 * nano
         ),
-        "tick": lambda: core.integral(lambda p: bool(on(p)), tick, nano),
-        "ref": lambda: core.integral(lambda p: bool(on(p)), tick, nano, model.ticks),
+        "tick": lambda: core.integral(lambda p: bool(enabled_counters(p)), tick, nano),
+        "ref": lambda: core.integral(lambda p: bool(enabled_counters(p)), tick, nano, model.ticks),
         "one": lambda: core.integral(alone, tick, nano),
         "tick_shared": lambda: core.integral(share, tick, SHARES * nano),
         "cycles_shared": lambda: core.integral(lambda p: p.hz * share(p), 1, SHARES * nano),
         "ring0": lambda: core.integral(
-            lambda p: p.hz if any(p.modes[i] == KERNEL for i in on(p)) else 0, 1, nano
+            lambda p: p.hz if any(p.modes[i] == KERNEL for i in enabled_counters(p)) else 0, 1, nano
         ),
         "smi": lambda: core.steps(lambda p: p.smi),
     }
@@ -116,7 +116,7 @@ class Pmu:
 
         @cache
         def event(kind: str, rings: str, any_thread: bool) -> Count:
-            return count(core, model, kind, lp, rings, any_thread)
+            return count_of(core, model, kind, lp, rings, any_thread)
 
         self._event = event
 

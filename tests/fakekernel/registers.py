@@ -6,7 +6,7 @@ from functools import partial
 
 from fakekernel.activity import Core, Package, Piece
 from fakekernel.models import Model
-from fakekernel.pmu import Count, Readers, Writers, count
+from fakekernel.pmu import Count, Readers, Writers, count_of
 from perfprobe.sources.sim.stages import Integral
 
 NANO = 10**9
@@ -41,11 +41,11 @@ def clocks(core: Core, model: Model, lp: int) -> tuple[Readers, Writers]:
     write: Writers = {0x10: tsc.write, 0xE7: mperf.write, 0xE8: aperf.write}
     if model.amd:
         read |= {0xC00000E7: ref, 0xC00000E8: cycles}
-        read[0xC00000E9] = count(core, model, "instructions", lp, "UK", any_thread=False)
+        read[0xC00000E9] = count_of(core, model, "instructions", lp, "UK", any_thread=False)
     return read, write
 
 
-def _seen(pieces: list[Piece], bits: str) -> int:
+def _sticky_bits(pieces: list[Piece], bits: str) -> int:
     """Sticky bits: those that any piece of the plan sets; they are never cleared."""
     seen = 0
     for piece in pieces:
@@ -54,7 +54,7 @@ def _seen(pieces: list[Piece], bits: str) -> int:
 
 
 def thermal(core: Core, model: Model) -> Readers:
-    logged = TEMPERATURE | _seen(core.pieces, "therm") << 1
+    logged = TEMPERATURE | _sticky_bits(core.pieces, "therm") << 1
     return {
         0x19C: lambda t: logged | core.piece(t).therm,
         0x19A: lambda _: 0,
@@ -65,12 +65,12 @@ def thermal(core: Core, model: Model) -> Readers:
 
 def limits(package: Package, model: Model) -> Readers:
     pieces = package.all_pieces
-    reasons = _seen(pieces, "limit") << 16
-    logged = TEMPERATURE | _seen(pieces, "therm") << 1
-    read: Readers = {0x1B1: lambda t: logged | _seen(list(package.pieces(t)), "therm")}
+    reasons = _sticky_bits(pieces, "limit") << 16
+    logged = TEMPERATURE | _sticky_bits(pieces, "therm") << 1
+    read: Readers = {0x1B1: lambda t: logged | _sticky_bits(list(package.pieces(t)), "therm")}
     if model.limit_reasons:
         read |= {
-            model.limit_reasons: lambda t: reasons | _seen(list(package.pieces(t)), "limit"),
+            model.limit_reasons: lambda t: reasons | _sticky_bits(list(package.pieces(t)), "limit"),
             0x6B1: lambda _: 0,
         }
     return read

@@ -90,7 +90,7 @@ def guard(path: Path) -> int:
     os._exit(status)
 
 
-def talk(control: Control) -> None:
+def serve_commands(control: Control) -> None:
     for line in sys.stdin:
         print(json.dumps(control.answer(line)), flush=True)
 
@@ -104,7 +104,7 @@ def main(path: Path, spec: Spec) -> int:
     try:
         threading.Thread(target=server.serve, args=(fd,), daemon=True).start()
         print(json.dumps({"root": str(path), "tsc_hz": machine.model.tsc_hz}), flush=True)
-        talk(Control(machine, server))
+        serve_commands(Control(machine, server))
     except (KeyboardInterrupt, BrokenPipeError):
         pass
     finally:

@@ -123,7 +123,7 @@ def _cpuidle(root: Dir, processor: Processor) -> None:
     now, lp = processor.machine.now, processor.place.thread
     for i, (name, state, latency) in enumerate(C_STATES):
         at = f"{CPU}/cpu{processor.cpu}/cpuidle/state{i}"
-        time, usage = processor.core.idle(lp, state)
+        time, usage = processor.core.idle_counts(lp, state)
         root.text(f"{at}/name", f"{name}\n")
         root.text(f"{at}/latency", f"{latency}\n")
         root.text(f"{at}/disable", "0\n")

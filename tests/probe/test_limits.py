@@ -16,7 +16,7 @@ from waiting import MAX_WAIT_S
 from perfprobe.errors import error_sentence
 
 CPUS = 40
-FEW = 64
+MAX_OPEN_FILES = 64
 """Limit of open files, too low for the CPUs."""
 
 
@@ -33,7 +33,7 @@ def test_a_machine_of_many_cpus_needs_no_higher_limit_of_open_files(
     code = (
         "import resource, sys; from perfprobe import __main__ as probe\n"
         "hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n"
-        f"resource.setrlimit(resource.RLIMIT_NOFILE, ({FEW}, hard))\n"
+        f"resource.setrlimit(resource.RLIMIT_NOFILE, ({MAX_OPEN_FILES}, hard))\n"
         "sys.exit(probe.main(sys.argv[1:]))"
     )
     words = ["stream", "--source", source, "--sysroot", str(tmp_path)]

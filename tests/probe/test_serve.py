@@ -24,7 +24,7 @@ from perfprobe.wire import Frame, Hello, Note, outbox
 BIG = bytes(200_000)
 
 
-class Fake(synth.Source):
+class FakeSource(synth.Source):
     """A source that has `frames` frames, all due at once, and then no more."""
 
     def __init__(self, frames: int = 10**9, size: int = 1000) -> None:
@@ -52,7 +52,7 @@ class Fake(synth.Source):
 class Reader(threading.Thread):
     """Runs `serve` in a thread, connected to pipes."""
 
-    def __init__(self, source: Fake) -> None:
+    def __init__(self, source: FakeSource) -> None:
         super().__init__(daemon=True)
         self.source = source
         self.stdin_r, self.stdin_w = os.pipe()
@@ -79,7 +79,7 @@ def messages(data: bytes) -> list[wire.Message]:
 
 
 def test_everything_arrives_in_order() -> None:
-    reader = Reader(Fake(frames=200))
+    reader = Reader(FakeSource(frames=200))
     reader.start()
     wait_for(lambda: reader.source.sent_frames == 200, "200 frames")
     os.close(reader.stdin_w)
@@ -94,7 +94,7 @@ def test_the_hello_is_written_before_anything_that_may_wait_for_it() -> None:
     stop_r, stop_w = os.pipe()
     os.write(stop_w, b"x")
     seen: list[wire.Message] = []
-    source = Fake()
+    source = FakeSource()
     with pytest.raises(outbox.EndedError):
         serve.serve(
             source, out_r, out_w, stop_r,
@@ -106,7 +106,7 @@ def test_the_hello_is_written_before_anything_that_may_wait_for_it() -> None:
 
 
 def test_a_slow_reader_loses_old_frames_and_gets_their_number() -> None:
-    reader = Reader(Fake(frames=300, size=200_000))  # 60 MB; the limit of the queue is 8 MB
+    reader = Reader(FakeSource(frames=300, size=200_000))  # 60 MB; the limit of the queue is 8 MB
     reader.start()
     wait_for(lambda: reader.source.sent_frames == 300, "300 frames")
     data = b""
@@ -124,7 +124,7 @@ def test_a_slow_reader_loses_old_frames_and_gets_their_number() -> None:
 
 @pytest.mark.parametrize("how", ["reader", "stop"])
 def test_the_probe_ends_without_reader_or_parent(how: str) -> None:
-    reader = Reader(Fake(frames=3))
+    reader = Reader(FakeSource(frames=3))
     reader.start()
     wait_for(lambda: reader.source.sent_frames == 3, "3 frames")
     if how == "reader":
@@ -137,7 +137,7 @@ def test_the_probe_ends_without_reader_or_parent(how: str) -> None:
 
 def test_the_probe_ends_when_its_parent_closes_the_socket() -> None:
     ours, theirs = socket.socketpair()
-    reader = Reader(Fake(frames=3))
+    reader = Reader(FakeSource(frames=3))
     reader.stdin_r = ours.fileno()
     reader.start()
     wait_for(lambda: reader.source.sent_frames == 3, "3 frames")
@@ -148,7 +148,7 @@ def test_the_probe_ends_when_its_parent_closes_the_socket() -> None:
 
 
 def test_only_orders_on_stdin_are_handled() -> None:
-    reader = Reader(Fake(frames=3))
+    reader = Reader(FakeSource(frames=3))
     reader.start()
     os.write(reader.stdin_w, b"quit\n" * 100 + b"batch 200000000\n" + b"batch x\n" * 5000)
     wait_for(lambda: reader.source.sent_frames == 3, "3 frames")
@@ -159,7 +159,7 @@ def test_only_orders_on_stdin_are_handled() -> None:
 
 
 def test_an_echo_is_answered_with_the_time_of_this_machine() -> None:
-    reader = Reader(Fake(frames=3))
+    reader = Reader(FakeSource(frames=3))
     reader.start()
     before_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
     os.write(reader.stdin_w, b"echo 41\n")
@@ -174,7 +174,7 @@ def test_an_echo_is_answered_with_the_time_of_this_machine() -> None:
 
 
 def test_bytes_on_stdin_do_not_trigger_a_sample() -> None:
-    source = Fake(frames=0)
+    source = FakeSource(frames=0)
     reader = Reader(source)
     reader.start()
     for _ in range(20):

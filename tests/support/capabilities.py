@@ -22,7 +22,7 @@ def has_capabilities(*capabilities: int) -> bool:
     """Whether this process has all of these capabilities outside of a user namespace; inside they
     give no access to hardware."""
     root = Path("/")
-    return not identity.user_namespace() and all(
+    return not identity.is_in_user_namespace() and all(
         access.has_capability(root, capability) for capability in capabilities
     )
 

@@ -54,7 +54,7 @@ def series(text: bytes, *, openmetrics: bool = True) -> Series:
     return results
 
 
-def by_name(data: bytes) -> dict[str, dict[tuple[tuple[str, str], ...], list[Sample]]]:
+def samples_by_name(data: bytes) -> dict[str, dict[tuple[tuple[str, str], ...], list[Sample]]]:
     """Returns samples with times, by name and labels."""
     results: dict[str, dict[tuple[tuple[str, str], ...], list[Sample]]] = {}
     for family in families(data):

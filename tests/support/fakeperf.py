@@ -151,7 +151,7 @@ class Kernel(perf_events.Kernel):
 # --- files ----------------------------------------------------------------------------------------
 
 
-def pmu(root: Path, name: str, number: int, cpus: str | None = None, mask: str = "") -> None:
+def write_pmu(root: Path, name: str, number: int, cpus: str | None = None, mask: str = "") -> None:
     trees.put(root, f"{DEVICES}/{name}/type", f"{number}\n")
     if cpus is not None:
         trees.put(root, f"{DEVICES}/{name}/cpus", f"{cpus}\n")
@@ -159,14 +159,14 @@ def pmu(root: Path, name: str, number: int, cpus: str | None = None, mask: str =
         trees.put(root, f"{DEVICES}/{name}/cpumask", f"{mask}\n")
 
 
-def events(root: Path, name: str, form: str = "config:0-63", **codes: int) -> None:
+def write_events(root: Path, name: str, form: str = "config:0-63", **codes: int) -> None:
     trees.put(root, f"{DEVICES}/{name}/format/event", f"{form}\n")
     for event, code in codes.items():
         path = f"{DEVICES}/{name}/events/{event.replace('_', '-')}"
         trees.put(root, path, f"event=0x{code:02x}\n")
 
 
-def identity(root: Path, vendor: str, family: int, model: int, stepping: int = 1) -> None:
+def write_identity(root: Path, vendor: str, family: int, model: int, stepping: int = 1) -> None:
     text = (
         f"processor\t: 0\nvendor_id\t: {vendor}\ncpu family\t: {family}\nmodel\t\t: {model}\n"
         f"model name\t: made\nstepping\t: {stepping}\nflags\t\t: fpu tsc\n\n"
@@ -198,7 +198,7 @@ class Leaves:
         return self._read.get(leaf, (0, 0, 0, 0))
 
 
-def machine(root: Path, cores: int = 2, threads: int = 2) -> None:
+def write_machine_files(root: Path, cores: int = 2, threads: int = 2) -> None:
     trees.machine(root, cores, threads)
 
 
@@ -210,9 +210,9 @@ def planner_of(
     root: Path, vendor: str, family: int, model: int, leaves: cpuid.Leaves, threads: int = 2
 ) -> cores.Planner:
     """Returns a planner for a machine of two cores with one PMU."""
-    machine(root, threads=threads)
-    identity(root, vendor, family, model)
-    pmu(root, "cpu", 4)
+    write_machine_files(root, threads=threads)
+    write_identity(root, vendor, family, model)
+    write_pmu(root, "cpu", 4)
     return cores.Planner(root, topology.read(root), lambda _: leaves)
 
 
@@ -267,7 +267,7 @@ MACHINES: dict[str, list[Pmu]] = {
 
 def write_machine(root: Path, machine: str) -> None:
     for name, number, cpus, formats, events in MACHINES[machine]:
-        pmu(root, name, number, cpus)
+        write_pmu(root, name, number, cpus)
         at = f"{DEVICES}/{name}"
         for term, bits in formats.items():
             trees.put(root, f"{at}/format/{term}", bits + "\n")

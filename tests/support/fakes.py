@@ -175,7 +175,7 @@ def observe(machine: Machine, samples: int = 5, **more: Any) -> tuple[Session, I
     return session, session.take_interval()
 
 
-def with_doubt(interval: Interval, cpu: int, key: str) -> Interval:
+def with_suspect_counter(interval: Interval, cpu: int, key: str) -> Interval:
     """Returns the interval with this counter of the CPU marked as suspect; values are unchanged."""
     doubts = interval.doubts.copy()
     doubts[cpu, interval.keys.index(key)] = Doubt.JUMPED
@@ -229,7 +229,7 @@ def tasks(names: Sequence[str]) -> dict[str, Any]:
     return {"tasks": {str(cpu): [4000 + cpu, name, 0.9] for cpu, name in enumerate(names)}}
 
 
-def played_core(
+def session_of_core(
     machine: Machine, script: Callable[[Machine, int], None] = lambda _, __: None,
     samples: int = 50, **more: Any,
 ) -> tuple[Session, Interval]:  # fmt: skip

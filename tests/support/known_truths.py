@@ -101,7 +101,7 @@ def bursts_of_steal(usual_share: float, bursts: int) -> tuple[int, int, list[Epi
 SAMPLES, UNREAD = 40, 17
 
 
-class Unread(Machine):
+class UnreadCycles(Machine):
     """A machine on which the cycles of CPU 1 cannot be read in some samples."""
 
     unread = range(UNREAD, UNREAD + 1)

@@ -10,13 +10,13 @@ from perftop.output.compare import statistics
 from perftop.output.compare.comparison import Row, compare
 from perftop.output.compare.readings import Reading
 
-MANY = ["run_s", "cpu_s", "waited_s", "disk_s", "others_cpus", "busy_hz", "ipc", "instructions",
+METRICS = ["run_s", "cpu_s", "waited_s", "disk_s", "others_cpus", "busy_hz", "ipc", "instructions",
         "power_w", "energy_j"]  # fmt: skip
 """Metrics that are not shares."""
 Draw = Callable[[random.Random], float]
 
 
-def error(share: float, trials: float) -> float:
+def margin(share: float, trials: float) -> float:
     """Returns two standard errors of a rate."""
     return 2 * math.sqrt(share * (1 - share) / trials)
 
@@ -27,7 +27,7 @@ def side(
     return [Reading({key: values() for key in keys}, {}, {}, file=file) for _ in range(runs)]
 
 
-def tables(
+def comparison_rows(
     trials: int, runs: int, a: Draw, b: Draw, keys: Iterable[str] = ("run_s",), seed: int = 1
 ) -> list[list[Row]]:
     """Returns the rows of comparisons of two sides, whose values are drawn by `a` and `b`."""
@@ -48,7 +48,7 @@ def normal(mean: float, sd: float) -> Draw:
     return lambda draw: draw.gauss(mean, sd)
 
 
-def ticks(draw: random.Random) -> float:
+def tick_time(draw: random.Random) -> float:
     """Returns 0.10 or 0.11 at random, like a time in s that is counted in ticks of 10 ms."""
     return 0.10 if draw.random() < 0.5 else 0.11
 

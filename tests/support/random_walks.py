@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from terminal_apps import PaintedApp, ScriptedApp
+from terminal_apps import ScriptedApp, TerminalApp
 from textual import events
 from waiting import MAX_WAIT_S
 
@@ -26,11 +26,11 @@ SMALLEST, LARGEST = (34, 3), (120, 40)
 REST_S = MAX_WAIT_S
 """Longest wait in s until the screen shows the expected lines."""
 TYPED = ["enter", "escape", "backspace", "tab", *"0123456789abcdefghijklmnopqrstuvwxyz-+.:=<>,"]
-LEAVES = {"q", "f10", "ctrl+c", "ctrl+z", "R", "ctrl+p"}
+EXCLUDED_KEYS = {"q", "f10", "ctrl+c", "ctrl+z", "R", "ctrl+p"}
 """Excluded keys: they end the walk, stop the process or write files, or `colon` replaces them."""
 
 
-class _WalkedApp(PaintedApp):
+class _WalkedApp(TerminalApp):
     """An app that keeps its errors for a report."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -69,7 +69,7 @@ class Walk:
             name
             for key in keys.KEYS
             for name in key.keys.split(",")
-            if name not in LEAVES and key.place != "output"
+            if name not in EXCLUDED_KEYS and key.place != "output"
         ]
 
     def step(self) -> None:
@@ -91,8 +91,8 @@ class Walk:
         for _ in range(self._rng.randint(1, 6)):
             name = self._rng.choice(TYPED)
             covered = len(self._app.screen_stack) > 1
-            if name not in LEAVES or (covered and not self._rng.randrange(3)):
-                self._press("x" if name in LEAVES else name)
+            if name not in EXCLUDED_KEYS or (covered and not self._rng.randrange(3)):
+                self._press("x" if name in EXCLUDED_KEYS else name)
 
     def _jump(self) -> None:
         where = self._rng.choice([f"-{self._rng.randint(1, 90)}s", f"+{self._rng.randint(1, 90)}s"])

@@ -62,7 +62,7 @@ class Terminal(HeadlessDriver):
         return self.drawn.lines(*self.size)
 
 
-class PaintedApp(PerfTopApp):
+class TerminalApp(PerfTopApp):
     """An app that writes to a `Terminal`."""
 
     CSS_PATH = str(Path(app.__file__).with_name(str(PerfTopApp.CSS_PATH)))
@@ -85,7 +85,7 @@ class PaintedApp(PerfTopApp):
         return ["".join(segment.text for segment in strip) for strip in strips]
 
 
-class ScriptedApp(PaintedApp):
+class ScriptedApp(TerminalApp):
     """An app that gets its messages from a test instead of a stream."""
 
     source: LiveSource

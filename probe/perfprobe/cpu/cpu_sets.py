@@ -89,7 +89,7 @@ def _term(term: str, rows: Sequence[Cpu]) -> list[int]:
         selected = [cpu for cpu in wanted if cpu in existing]
         if not selected or wanted[-1] > max(existing):
             gone = format(cpu for cpu in wanted if cpu not in existing)
-            raise UsageError(_nothing_matches(f"CPU {gone}", format(existing)))
+            raise UsageError(_no_match_text(f"CPU {gone}", format(existing)))
         return selected
     if lower.startswith("type:"):
         name = term[5:].strip()
@@ -99,9 +99,7 @@ def _term(term: str, rows: Sequence[Cpu]) -> list[int]:
             raise UsageError(f"type:{_shorten(name)}: the CPUs here have no types")
         if not matches:
             raise UsageError(
-                _nothing_matches(
-                    f"CPU of type {_quote(name)}", ", ".join(sorted({*types.values()}))
-                )
+                _no_match_text(f"CPU of type {_quote(name)}", ", ".join(sorted({*types.values()})))
             )
         return matches
     match = _PLACE.fullmatch(lower)
@@ -132,11 +130,11 @@ def _matching_cpus(
         idents = {value for row in rows if (value := ident(row)) is not None}
         if not idents:
             raise UsageError(f"{what} {wanted}: the kernel does not report {what}s{inside} here")
-        raise UsageError(_nothing_matches(f"{what} {wanted}{inside}", format(idents)))
+        raise UsageError(_no_match_text(f"{what} {wanted}{inside}", format(idents)))
     return matches
 
 
-def _nothing_matches(what: str, instead: str) -> str:
+def _no_match_text(what: str, instead: str) -> str:
     several = "are" if any(c in instead for c in "-,") else "is only"
     return f"there is no {what} here; there {several} {instead}"
 

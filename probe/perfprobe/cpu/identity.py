@@ -41,7 +41,7 @@ def kernel(root: Path = Path("/")) -> str:
     return _first_line(f"{root}/proc/sys/kernel/osrelease") or ""
 
 
-def user_namespace(root: Path = Path("/")) -> bool:
+def is_in_user_namespace(root: Path = Path("/")) -> bool:
     """Whether this process is in a user namespace of its own (`unshare -U`, rootless containers),
     where root and capabilities give no access to the hardware."""
     result = read_text(f"{root}/proc/self/uid_map").split()
@@ -70,7 +70,7 @@ def identity(root: Path = Path("/")) -> Identity:
     )
 
 
-def facts(root: Path = Path("/")) -> dict[str, str | None]:
+def machine_names(root: Path = Path("/")) -> dict[str, str | None]:
     """The names of machine, CPU model, kernel and hypervisor, for the start of a JSON answer."""
     return {
         "host": hostname(root),

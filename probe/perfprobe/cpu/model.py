@@ -118,8 +118,8 @@ def _fitted_uarch(row: Uarch, leaves: Leaves, core_type: str | None) -> Uarch:
         gp = cpuid.amd_counters(leaves)
         budget = replace(budget, gp=gp) if budget and gp else budget
     elif pmu is not None:
-        lent = 1 << cpuid.TSX_COUNTER if cpuid.lends_counter_to_tsx(leaves) else 0
-        budget = Budget(pmu.gp, pmu.fixed, pmu.gp_bits, pmu.fixed_bits, lent)
+        microcode_mask = 1 << cpuid.TSX_COUNTER if cpuid.lends_counter_to_tsx(leaves) else 0
+        budget = Budget(pmu.gp, pmu.fixed, pmu.gp_bits, pmu.fixed_bits, microcode_mask)
     events = {
         key: event
         for key, event in row.events.items()

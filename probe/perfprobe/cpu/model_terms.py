@@ -40,7 +40,7 @@ class Budget:
     fixed: int
     bits: int = 48
     fixed_bits: int = 48
-    lent: int = 0
+    microcode_mask: int = 0
     """Bit n is set if general counter n is left to microcode."""
 
 

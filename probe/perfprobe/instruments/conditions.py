@@ -75,7 +75,7 @@ def _unknown_reason(root: Path) -> str:
 
 
 def turbo_item(root: Path) -> ConditionItem:
-    on = clues.turbo_on(root)
+    on = clues.is_turbo_on(root)
     if on is None:
         return ConditionItem("turbo", "unknown", _unknown_reason(root))
     if not on:

@@ -159,7 +159,7 @@ def measure(requested_cpu: int | None) -> dict[str, Any]:
     some = spread_cpus(allowed)
     offsets = measure_offsets(some, result.grid or 1.0, result.rate.hz)
     return {
-        **identity.facts(),
+        **identity.machine_names(),
         "cpu": cpu,
         "cpu_why": "where the measurement was started"
         if requested_cpu is None

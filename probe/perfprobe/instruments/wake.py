@@ -92,7 +92,7 @@ def measure(requested_cpu: int | None) -> dict[str, Any]:
         ]
     after = disturbance.read_counts(cpu)
     return {
-        **identity.facts(),
+        **identity.machine_names(),
         "cpu": cpu,
         "waker": waker,
         "waker_why": None if waker is not None else "this process may run on one core only",

@@ -45,7 +45,7 @@ def perf_trouble(root: Path) -> Trouble | None:
     level = files.read_word(f"{root}/proc/sys/kernel/perf_event_paranoid")
     if not level.isdigit() or int(level) <= 0:
         return None
-    if identity.user_namespace(root):
+    if identity.is_in_user_namespace(root):
         why = f"root in a user namespace has no right to it, and perf_event_paranoid is {level}"
         fix = "start perftop outside, or there: sudo sysctl kernel.perf_event_paranoid=0"
         return Trouble(why, fix)
@@ -65,7 +65,7 @@ def perf_trouble(root: Path) -> Trouble | None:
 def root_remedy(root: Path, *capabilities: str) -> str:
     """Returns the remedy if the kernel requires root or these capabilities. A container's root
     lacks some of them."""
-    if identity.user_namespace(root):
+    if identity.is_in_user_namespace(root):
         return "start perftop outside this user namespace, as root"
     if os.geteuid() == 0:
         lacking = " and ".join(capabilities)

@@ -63,7 +63,7 @@ def settings(root: Path) -> dict[str, str]:
     for name, file in POLICIES.items():
         values = {_read_value(f"{at}/policy{n}/{file}") for n in policies}
         values_by_name[name] = ", ".join(sorted(values - {""}))
-    if (on := turbo_on(root)) is not None:
+    if (on := is_turbo_on(root)) is not None:
         values_by_name["turbo"] = "on" if on else "off"
     values_by_name |= {"vulnerable_to": _vulnerabilities(root), "memory": _memory_setting(root)}
     values_by_name["bandwidth_caps"] = _bandwidth_caps(root)
@@ -88,7 +88,7 @@ def time_text(call: Callable[[], int]) -> str:
     return f"{min(rounds) / 1000:.1f} µs"
 
 
-def turbo_on(root: Path) -> bool | None:
+def is_turbo_on(root: Path) -> bool | None:
     """Whether turbo is on now, by intel_pstate or the boost switch; None if there is neither."""
     off = read_number(f"{root}/{CPU_DIRECTORY}/intel_pstate/no_turbo")
     boost = read_number(f"{root}/{CPU_DIRECTORY}/cpufreq/boost")

@@ -89,7 +89,7 @@ class IdleTrace:
             with suppress(OSError), pinned_to(cpu):
                 check_result(lib.pp_idle_settle(self._open(), cpu))
 
-    def offline(self, cpu: int) -> None:
+    def mark_offline(self, cpu: int) -> None:
         """Records that the CPU went offline: it counts as idle from now on. The kernel does not
         report that."""
         check_result(lib.pp_idle_offline(self._open(), cpu))
@@ -102,7 +102,7 @@ class IdleTrace:
         neither, lp0, lp1, both = out.ns
         return States(neither, lp0, lp1, both, out.unknown_ns, bool(out.known))
 
-    def busy(self, cpu: int) -> int | None:
+    def busy_ns(self, cpu: int) -> int | None:
         """Returns the busy time of the CPU in ns; None while its state is unknown."""
         try:
             return self._value(lib.PP_IDLE_BUSY, cpu)
@@ -120,7 +120,7 @@ class IdleTrace:
         check_result(lib.pp_idle_get(self._open(), kind, cpu, out))
         return int(out[0])
 
-    def base(self) -> int:
+    def base_address(self) -> int:
         """Returns the address of the rows for slots of the sampler; valid until `close`."""
         return int(ffi.cast("uintptr_t", lib.pp_idle_base(self._open())))
 
@@ -159,7 +159,7 @@ def _failure(number: int, log: str) -> OSError:
 
 def _is_permitted() -> bool:
     """Whether this process has the capabilities that tracing needs."""
-    return not identity.user_namespace() and all(
+    return not identity.is_in_user_namespace() and all(
         access.has_capability(ROOT, capability, access.CAP_SYS_ADMIN)
         for capability in (access.CAP_BPF, access.CAP_PERFMON)
     )
@@ -177,7 +177,7 @@ def _forbidden_reason() -> str:
         limit = f" (kernel.unprivileged_bpf_disabled={DISABLED.read_text().strip()})"
     except OSError:
         limit = ""
-    who = "outside this user namespace" if identity.user_namespace() else f"or root{limit}"
+    who = "outside this user namespace" if identity.is_in_user_namespace() else f"or root{limit}"
     return f"needs CAP_BPF and CAP_PERFMON, {who}"
 
 

@@ -282,7 +282,7 @@ class Tasks:
                     seen[name] = reading
                     is_in_queue = last is not None and last.is_in_queue and reading.stat is not None
                     if reading.share >= MIN_SHARE or is_in_queue:
-                        yield from self._choose(ran, name, reading, since_ns)
+                        yield from self._add_runners(ran, name, reading, since_ns)
             yield
         if self._is_own_namespace and not self._seen:
             import psutil  # noqa: F401 - in the first scan, whose cost does not count
@@ -341,7 +341,7 @@ class Tasks:
         details: dict[str, Any] = {}
         if self._is_own_namespace:
             firsts = [runners[0] for runners in ran.values()]
-            yield from self._describe([*firsts, *busiest], details)
+            yield from self._add_details([*firsts, *busiest], details)
         others = {str(cpu): [runner.record() for runner in runners] for cpu, runners in ran.items()}
         waits = {str(cpu): [runner.waits() for runner in runners] for cpu, runners in ran.items()}
         tasks = {cpu: records[0] for cpu, records in others.items()}
@@ -428,7 +428,7 @@ class Tasks:
                 reading.share = min(ran_ns, elapsed_ns) / elapsed_ns
         return reading
 
-    def _choose(
+    def _add_runners(
         self,
         ran: dict[int, list[_Runner]],
         name: str,
@@ -465,7 +465,7 @@ class Tasks:
             runner = _Runner(int(name), where, task, known, process)
             ran.setdefault(task.stat.cpu, []).append(runner)
 
-    def _describe(self, runners: list[_Runner], details: dict[str, Any]) -> Iterator[None]:
+    def _add_details(self, runners: list[_Runner], details: dict[str, Any]) -> Iterator[None]:
         processes = [(r.pid, r.process.start, r.process.comm) for r in runners]
         for pid, start, _ in self._sent_details.due_processes(processes, self._now_ns()):
             yield

@@ -133,7 +133,7 @@ def cpufreq_turbo(root: Path, rows: Sequence[Cpu]) -> tuple[list[Turbo], list[Mi
     """The highest clock of each CPU with few active cores, one table for each clock: favoured cores
     are faster. cpufreq does not give the clock with more active cores, so each table is an upper
     bound."""
-    if clues.turbo_on(root) is False:
+    if clues.is_turbo_on(root) is False:
         why = "turbo is off, and cpufreq then does not show how far it would go"
         return [], [Missing("turbo_ceiling_hz", why)]
     cpus: dict[int, list[int]] = {}

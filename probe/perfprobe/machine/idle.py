@@ -34,7 +34,7 @@ def open_traced(rows: Sequence[Cpu]) -> list[Part]:
         trouble = idle_trace.trace_trouble(error)
         nothing.missing = [Missing("traced", trouble.why, trouble.fix)]
         return [nothing]
-    base = trace.base()
+    base = trace.base_address()
     busy = {cpu: [Slot(lib.PP_TRACED + lib.PP_IDLE_BUSY, 0, cpu, base)] for cpu in places}
     offline = [row.cpu for row in rows if not row.online]
     parts: list[Part] = [TracedPart(trace, "cpu", [BUSY], busy, offline)]
@@ -97,7 +97,7 @@ class TracedPart:
     def close_cpu(self, cpu: int) -> None:
         if self._trace is not None and cpu in self._slots:
             self._offline_cpus.add(cpu)
-            self._trace.offline(cpu)  # the kernel reports no transition of an offline CPU
+            self._trace.mark_offline(cpu)  # the kernel reports no transition of an offline CPU
 
     def close(self) -> None:
         if self._trace is not None:

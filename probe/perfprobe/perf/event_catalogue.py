@@ -108,7 +108,7 @@ class Catalogue:
         self.cores = perf_pmus.core_pmus(root)
 
     @functools.cached_property
-    def of_perf(self) -> Mapping[str, list[ListedEvent]]:
+    def perf_listing(self) -> Mapping[str, list[ListedEvent]]:
         """The events that perf lists for core PMUs; empty without perf. Perf is run once."""
         pmus = {pmu.name for pmu in self.cores}
         listed = perf_events() if pmus and self._installed else {}
@@ -136,7 +136,7 @@ class Catalogue:
         """Returns all names that `find` accepts on this machine."""
         generic = [known.name for known, kind in GENERIC if kind == SOFTWARE or self.cores]
         listing = (name for pmu in self.cores for name in event_names_of(pmu))
-        return [*generic, *ALIASES, *listing, *self.of_perf]
+        return [*generic, *ALIASES, *listing, *self.perf_listing]
 
     def _generic(self, asked: EventName, known: GenericEvent, kind: int) -> ChosenEvent:
         def event(extended: int) -> Event:
@@ -171,13 +171,13 @@ class Catalogue:
         if not events and self.cores:
             about, events = self._from_perf(asked, word)
         if not events:
-            raise UsageError(self._unknown(asked))
+            raise UsageError(self._unknown_text(asked))
         return ChosenEvent(asked, about, unit, scale, events)
 
     def _from_perf(self, asked: EventName, word: str) -> tuple[str, dict[str | None, Event]]:
         """Returns what perf lists under a name: a description, and the events of core PMUs."""
         about, result = word, dict[str | None, Event]()
-        for named in self.of_perf.get(word.lower(), []):
+        for named in self.perf_listing.get(word.lower(), []):
             pmu = next(pmu for pmu in self.cores if pmu.name == named.pmu)
             with suppress(TermError):
                 code = perf_pmus.encode_terms(pmu.path, perf_pmus.parse_terms(named.terms))
@@ -212,7 +212,7 @@ class Catalogue:
         where = pmu.name if core else None
         return ChosenEvent(asked, f"{pmu.name}/{asked.terms}/", unit, scale, {where: event})
 
-    def _unknown(self, asked: EventName) -> str:
+    def _unknown_text(self, asked: EventName) -> str:
         group, _, name = asked.word.partition(":")
         below = "sys/kernel/tracing/events", "sys/kernel/debug/tracing/events"
         paths = [f"{self._root}/{path}/{group}/{name}/id" for path in below]
@@ -320,7 +320,7 @@ def list_events(
         _row(known.name, known.about, known.unit, known.scale, "software", None, [])
         for known in SOFTWARE_EVENTS
     )
-    rows = [*software, *_hardware(root, catalogue)]
+    rows = [*software, *_hardware_rows(root, catalogue)]
     if word is not None:
         needle = word.casefold()
         rows = [e for e in rows if needle in f"{e['name']} {e['about']}".casefold()]
@@ -359,10 +359,10 @@ def _refusal_text(
     return None
 
 
-def _hardware(root: Path, catalogue: Catalogue) -> Iterator[dict[str, Any]]:
+def _hardware_rows(root: Path, catalogue: Catalogue) -> Iterator[dict[str, Any]]:
     """Returns the kernel's generic events, then the events of each core PMU, then those that only
     perf lists."""
-    perf = catalogue.of_perf
+    perf = catalogue.perf_listing
     watchdog = files.read_number(f"{root}/proc/sys/kernel/nmi_watchdog") == 1
     for pmu in catalogue.cores:
         kind = dict(CORES).get(pmu.name)

@@ -232,7 +232,7 @@ FIT_NS = 100_000
 MAX_TRIALS = 3
 """Number of trials before implausible counts are accepted as a failure: a hypervisor may have taken
 the CPU away during one trial."""
-MAY_STAND_STILL = frozenset({"one_thread", "smi", *OPTIONAL_ROLES})
+MAY_NOT_ADVANCE = frozenset({"one_thread", "smi", *OPTIONAL_ROLES})
 """Keys of counters that may stand still during a trial."""
 NOT_COUNTING = Trouble("the counter is there but does not count")
 TOO_FEW_COUNTERS = Trouble("this CPU has too few counters for its group")
@@ -454,7 +454,7 @@ def _try_group(
         trial = _trial(kernel, group, cpu, SPIN_NS)
         if trial is not None and trial.running == 0 and not attempt.events[0].pinned:
             trial = _pinned_trial(kernel, attempt.events, cpu, attempt.root, SPIN_NS)
-        still = {} if trial is None else _not_counting(attempt.events, trial)
+        still = {} if trial is None else _implausible_events(attempt.events, trial)
         if not still:
             return trial, still
         results.append((trial, still))
@@ -484,15 +484,15 @@ def _pinned_trial(
         group.close()
 
 
-def _not_counting(events: Sequence[Event], trial: Trial) -> dict[str, Trouble]:
+def _implausible_events(events: Sequence[Event], trial: Trial) -> dict[str, Trouble]:
     """Returns the events whose counts are implausible for a busy CPU."""
     if trial.running == 0:
         return {}
     counts = {e.key: count / trial.running for e, count in zip(events, trial.counts, strict=True)}
     stopped = {key for key, n in counts.items() if n <= 0}
-    if counts.keys() - MAY_STAND_STILL <= stopped:  # no counter of this CPU counts at all
+    if counts.keys() - MAY_NOT_ADVANCE <= stopped:  # no counter of this CPU counts at all
         return dict.fromkeys(stopped, NOT_COUNTING)
-    troubles = dict.fromkeys(stopped - MAY_STAND_STILL, NOT_COUNTING)
+    troubles = dict.fromkeys(stopped - MAY_NOT_ADVANCE, NOT_COUNTING)
     ref = counts.get("ref", 0)
     if trial.ticks and ref and not 0.2 * trial.own * trial.ticks <= ref <= 1.05 * trial.ticks:
         share = ref / trial.ticks

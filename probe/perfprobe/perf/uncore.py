@@ -326,7 +326,7 @@ def memory_part(root: Path, rows: Sequence[Cpu], read: Sequence[Cpu], kernel: Ke
     wrong = (
         no_controller_trouble(root)
         if not all_controllers
-        else _incomparable(all_controllers, places)
+        else _scale_trouble(all_controllers, places)
         # All events are tried: a sum without one of them would be too small.
         or next(
             filter(None, (
@@ -403,7 +403,7 @@ def _controller_places(controllers: Iterable[Controller], package: Sequence[int]
     ]
 
 
-def _incomparable(controllers: Sequence[Controller], places: Sequence[Place]) -> Trouble | None:
+def _scale_trouble(controllers: Sequence[Controller], places: Sequence[Place]) -> Trouble | None:
     """Returns why the counts of packages are not comparable."""
     if len({controller.scale for controller in controllers}) > 1:
         return Trouble("its memory controllers count in different units")

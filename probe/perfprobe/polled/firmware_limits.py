@@ -99,7 +99,7 @@ class Hsmp:
         self._mailbox: Mailbox | None = None
         self._sockets = package_ids(rows)
         self.rows = len(self._sockets)
-        self._silent: set[tuple[int, int]] = set()
+        self._failed_messages: set[tuple[int, int]] = set()
         """Pairs of socket and message that failed. They are not repeated, because the kernel logs
         each failure."""
         self._seen = [[0] * (1 + SOURCES) for _ in self._sockets]
@@ -159,13 +159,13 @@ class Hsmp:
         return True
 
     def _answer(self, socket: int | None, message: int) -> int | None:
-        if self._ask is None or socket is None or (socket, message) in self._silent:
+        if self._ask is None or socket is None or (socket, message) in self._failed_messages:
             return None
         try:
             return self._ask(socket, message)
         except OSError as error:
             if error.errno not in PASSING_ERRNOS:
-                self._silent.add((socket, message))
+                self._failed_messages.add((socket, message))
             return None
 
     def _counter_values(self, message: int, row: int, answer: int | None) -> list[int | None]:
@@ -234,7 +234,7 @@ class HsmpTable:
             with contextlib.suppress(OSError):  # the class Hsmp reports the reason
                 self._fd = files.open_file(root / "dev/hsmp")
             has_table = self._fd is not None
-        why = self._unusable() if has_table else None
+        why = self._unusable_reason() if has_table else None
         self.missing += [Missing(LIMIT_TIMES.key, why)] if why else []
         is_read = has_table and why is None
         self.block = wire.Block("hsmp_table", "package", [LIMIT_TIMES] if is_read else [])
@@ -256,7 +256,7 @@ class HsmpTable:
         fcntl.ioctl(self._fd, TABLE_REQUEST, request)
         return table.raw
 
-    def _unusable(self) -> str | None:
+    def _unusable_reason(self) -> str | None:
         """Returns why the table cannot be used; None if it can. The driver refuses to return more
         than the table has, which shows whether its layout is the one that is known."""
         socket = next((socket for socket in self._sockets if socket is not None), 0)

@@ -110,7 +110,7 @@ def make_plan(uarch: Uarch, *, any_thread: bool) -> Plan | None:
         ("kernel_instructions", events.get("instructions"), OS),
         ("smi", events.get("smi"), ALL_RINGS),
     )
-    free = [n for n in range(min(budget.gp, MAX_GENERAL)) if not budget.lent >> n & 1]
+    free = [n for n in range(min(budget.gp, MAX_GENERAL)) if not budget.microcode_mask >> n & 1]
     counted: list[PlannedCounter] = []
     selects: dict[int, int] = {}
     lacking: list[str] = []

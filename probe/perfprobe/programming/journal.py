@@ -114,18 +114,18 @@ def _parent_directory(directory: Path) -> int:
     fd = os.open("/", _DIRECTORY_FLAGS)
     try:
         for name in directory.parent.resolve().parts[1:]:
-            _check(fd, directory)
+            _check_directory(fd, directory)
             below = os.open(name, _DIRECTORY_FLAGS, dir_fd=fd)
             os.close(fd)
             fd = below
-        _check(fd, directory)
+        _check_directory(fd, directory)
     except BaseException:
         os.close(fd)
         raise
     return fd
 
 
-def _check(fd: int, directory: Path) -> None:
+def _check_directory(fd: int, directory: Path) -> None:
     info = os.fstat(fd)
     is_closed = not info.st_mode & 0o022 or info.st_mode & stat.S_ISVTX
     if info.st_uid not in {0, os.geteuid()} or not is_closed:

@@ -37,7 +37,7 @@ def open_device(root: Path, cpu: int, flags: int) -> int:
             if stat.S_ISLNK(os.fstat(path_fd).st_mode):
                 raise OSError(errno.ELOOP, LINK_TEXT)
         info = os.fstat(path_fd)
-        if not _is_driver(info, cpu) and not (stat.S_ISREG(info.st_mode) and _on_fuse(path_fd)):
+        if not _is_driver(info, cpu) and not (stat.S_ISREG(info.st_mode) and _is_on_fuse(path_fd)):
             raise OSError(errno.EINVAL, NO_DRIVER_TEXT)
         # This opens the file that was checked, even if its name now means another file.
         return os.open(f"/proc/self/fd/{path_fd}", flags | os.O_CLOEXEC)
@@ -49,7 +49,7 @@ def _is_driver(info: os.stat_result, cpu: int) -> bool:
     return stat.S_ISCHR(info.st_mode) and info.st_rdev == os.makedev(MSR_MAJOR, cpu)
 
 
-def _on_fuse(fd: int) -> bool:
+def _is_on_fuse(fd: int) -> bool:
     """Whether the file is on a FUSE mount, according to the kernel's list of mounts."""
     mount = Path(f"/proc/self/fdinfo/{fd}").read_bytes().partition(b"mnt_id:")[2].split()[0]
     for line in Path("/proc/self/mountinfo").read_bytes().splitlines():
@@ -179,7 +179,7 @@ def _open_trouble(root: Path, cpu: int, error: OSError) -> MsrError:
             return MsrError(cause, what, code=errno.ENODEV)
         return _no_driver(root, what, code)
     if code in {errno.EACCES, errno.EPERM}:
-        if identity.user_namespace(root):
+        if identity.is_in_user_namespace(root):
             cause = f"/dev/cpu/{cpu}/msr needs root outside this user namespace"
             return MsrError(cause, what, "start perftop outside of it", code)
         cause = f"/dev/cpu/{cpu}/msr needs root (CAP_SYS_RAWIO)"

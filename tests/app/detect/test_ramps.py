@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 import synth
-from fakes import CpuLoad, Machine, played_core
+from fakes import CpuLoad, Machine, session_of_core
 from rate_streams import S, SteppedDetector
 
 from perftop.detect.engine import GAP_NS
@@ -193,5 +193,5 @@ def ramps(machine: Machine) -> list[Episode]:
         if seq > 20:
             machine.loads[0] = CpuLoad(1.0, {21: 1.2e9, 22: 2.0e9}.get(seq, 3.0e9))
 
-    session, _ = played_core(machine, script)
+    session, _ = session_of_core(machine, script)
     return [e for e in (*session.ended, *session.detector.running) if e.kind == "ramp"]

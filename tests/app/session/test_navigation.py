@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from fakes import Machine, played_core
+from fakes import Machine, session_of_core
 from hypothesis import given
 from hypothesis import strategies as st
 from sessions import session_of
@@ -26,7 +26,7 @@ SessionAndInterval = tuple[Session, Interval]
 @pytest.fixture
 def live_session() -> SessionAndInterval:
     """A machine of 5 s, shown at its end; episodes from 1 to 4 s."""
-    session, interval = played_core(Machine(cores=2, ceiling_hz=3.0e9))
+    session, interval = session_of_core(Machine(cores=2, ceiling_hz=3.0e9))
     session.ended.extend([episode(20, 32, 1), episode(10, 11, 0), episode(30, 30, 3)])
     session.detector.running.append(episode(48, None, 0))
     return session, interval

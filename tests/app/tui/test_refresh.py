@@ -21,7 +21,7 @@ from calls import count_calls
 from nightly import cases_by_day
 from screen_numbers import fed_messages, press_until_shown
 from sim_streams import SAMPLE_NS
-from terminal_apps import Cells, PaintedApp, ScriptedApp, messages, shown_app
+from terminal_apps import Cells, ScriptedApp, TerminalApp, messages, shown_app
 from textual import events
 from textual.geometry import Size
 from textual.strip import Strip
@@ -256,7 +256,7 @@ async def test_moving_charts_write_few_bytes() -> None:
 BATCHES = 12
 
 
-class CountingApp(PaintedApp):
+class CountingApp(TerminalApp):
     """The app on the read end of a pipe. It counts sleeps of its event loop, and writes."""
 
     def __init__(self, reader: int) -> None:

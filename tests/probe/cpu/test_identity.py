@@ -27,12 +27,12 @@ model\t\t: 1
 """
 
 
-def cpuinfo(root: Path, flag: str = "") -> None:
+def write_cpuinfo(root: Path, flag: str = "") -> None:
     trees.put(root, "proc/cpuinfo", INTEL.format(flag=flag))
 
 
 def test_an_intel_cpu_is_identified_from_cpuinfo(tmp_path: Path) -> None:
-    cpuinfo(tmp_path)
+    write_cpuinfo(tmp_path)
     name = "Intel(R) Xeon(R) Platinum 8480+"
     assert identity.identity(tmp_path) == Identity("GenuineIntel", 6, 143, 8, name, "0x2b000603")
 
@@ -89,15 +89,15 @@ def test_virtualisation_is_named_by_dmi_only_in_a_guest(
     for file, text in (("sys_vendor", vendor), ("product_name", product)):
         if text is not None:
             trees.put(tmp_path, f"sys/class/dmi/id/{file}", text + "\n")
-    cpuinfo(tmp_path, " hypervisor")
+    write_cpuinfo(tmp_path, " hypervisor")
     assert identity.virtualisation(tmp_path) == name
-    cpuinfo(tmp_path)
+    write_cpuinfo(tmp_path)
     # a bare-metal EC2 machine has the same DMI texts
     assert identity.virtualisation(tmp_path) is None
 
 
 def test_xen_is_detected_from_sys_hypervisor(tmp_path: Path) -> None:
-    cpuinfo(tmp_path)
+    write_cpuinfo(tmp_path)
     trees.put(tmp_path, "sys/hypervisor/type", "xen\n")
     assert identity.virtualisation(tmp_path) == "Xen"
 

@@ -10,7 +10,7 @@ import trees
 from perfprobe.instruments import disturbance
 
 
-def machine(root: Path, user: int, idle: int, steal: int) -> None:
+def write_machine(root: Path, user: int, idle: int, steal: int) -> None:
     trees.put(
         root,
         "proc/stat",
@@ -30,9 +30,9 @@ def counts_after(root: Path, before: disturbance.CpuCounts) -> dict[str, float |
 
 
 def test_differences_between_two_reads(tmp_path: Path) -> None:
-    machine(tmp_path, 10, 100, 3)
+    write_machine(tmp_path, 10, 100, 3)
     first = disturbance.read_counts(0, tmp_path)
-    machine(tmp_path, 30, 150, 4)
+    write_machine(tmp_path, 30, 150, 4)
     result = counts_after(tmp_path, first)
     assert result.keys() == {"idle_s", "steal_s", "interrupts", "siblings_idle_s", "switches"}
     assert {key: result[key] for key in ("idle_s", "steal_s", "interrupts")} == {
@@ -46,7 +46,7 @@ def test_idle_time_in_microseconds_from_cpuidle(tmp_path: Path) -> None:
         for state, time in enumerate(times):
             trees.put(tmp_path, f"{trees.CPU}/cpu0/cpuidle/state{state}/time", f"{time}\n")
 
-    machine(tmp_path, 10, 100, 3)
+    write_machine(tmp_path, 10, 100, 3)
     slept(12345678901, 99)
     first = disturbance.read_counts(0, tmp_path)
     assert first.idle_s == pytest.approx(12345.679)
@@ -58,7 +58,7 @@ def test_missing_counts_are_none(tmp_path: Path) -> None:
     unknown = disturbance.read_counts(0, tmp_path)
     result = counts_after(tmp_path, unknown)
     assert [result[key] for key in result if key != "switches"] == [None] * 4
-    machine(tmp_path, 1, 2, 3)
+    write_machine(tmp_path, 1, 2, 3)
     assert counts_after(tmp_path, unknown)["idle_s"] is None
     now = disturbance.read_counts(2, tmp_path)
     assert disturbance.changes_during(2, [0], now, now)["siblings_idle_s"] == 0

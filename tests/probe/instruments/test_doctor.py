@@ -178,8 +178,8 @@ def test_every_refusal_names_the_lost_values(tmp_path: Path) -> None:
 def test_memory_controllers_are_named(tree: Path) -> None:
     assert "no memory controllers" in check(tree, "memory bandwidth").why
     for i in (0, 1):
-        fakeperf.pmu(tree, f"uncore_imc_{i}", 40 + i, mask="0")
-        fakeperf.events(tree, f"uncore_imc_{i}", form="config:0-7")
+        fakeperf.write_pmu(tree, f"uncore_imc_{i}", 40 + i, mask="0")
+        fakeperf.write_events(tree, f"uncore_imc_{i}", form="config:0-7")
         for what in ("read", "write"):
             at = f"{fakeperf.DEVICES}/uncore_imc_{i}/events/cas_count_{what}"
             for end, text in (("", "event=4"), (".unit", "MiB"), (".scale", "6.1e-5")):

@@ -342,7 +342,7 @@ def test_an_unfit_counter_leaves_runs_without_cycles(
 # --- cycle counter --------------------------------------------------------------------------------
 
 
-class Direct(fakeperf.Kernel):
+class DirectKernel(fakeperf.Kernel):
     def group(self, fds: Sequence[int], *, timed: bool, mapped: bool = True) -> fakeperf.Group:
         result = super().group(fds, timed=timed, mapped=mapped)
         result.direct = True
@@ -357,8 +357,8 @@ def test_cycles_in_all_rings_of_that_cpu(
     tmp_path: Path, pmus: dict[str, tuple[int, str | None]], config: int
 ) -> None:
     for name, (number, cpus) in pmus.items():
-        fakeperf.pmu(tmp_path, name, number, cpus)
-    kernel = Direct()
+        fakeperf.write_pmu(tmp_path, name, number, cpus)
+    kernel = DirectKernel()
     group = open_core_event(tmp_path, 3, CYCLES, direct=True, tried=True, kernel=kernel)
     assert kernel.groups == [group]
     ((event, cpu, leader, host_only),) = kernel.opened.values()
@@ -374,14 +374,14 @@ def refusal_of_counter(kernel: fakeperf.Kernel, root: Path) -> access.Trouble:
 
 
 def test_the_reason_for_a_missing_counter(tmp_path: Path) -> None:
-    assert "no core PMU" in refusal_of_counter(Direct(), tmp_path).why
-    fakeperf.pmu(tmp_path, "cpu", 4)
+    assert "no core PMU" in refusal_of_counter(DirectKernel(), tmp_path).why
+    fakeperf.write_pmu(tmp_path, "cpu", 4)
     trees.put(tmp_path, "proc/sys/kernel/perf_event_paranoid", "2\n")
     trees.put(tmp_path, "proc/self/status", "CapEff:\t0000000000000000\n")
-    held = refusal_of_counter(Direct(refuse=lambda *_: errno.EACCES), tmp_path)
+    held = refusal_of_counter(DirectKernel(refuse=lambda *_: errno.EACCES), tmp_path)
     assert held.why == "needs CAP_PERFMON or kernel.perf_event_paranoid <= 0, it is 2"
-    assert "does not count" in refusal_of_counter(Direct(moved={"cycles": 0}), tmp_path).why
-    assert "only 0 counters free" in refusal_of_counter(Direct(1, taken=1), tmp_path).why
+    assert "does not count" in refusal_of_counter(DirectKernel(moved={"cycles": 0}), tmp_path).why
+    assert "only 0 counters free" in refusal_of_counter(DirectKernel(1, taken=1), tmp_path).why
     assert "RDPMC may not read it" in refusal_of_counter(fakeperf.Kernel(), tmp_path).why
     trees.put(tmp_path, f"{fakeperf.DEVICES}/cpu/rdpmc", "0\n")
     forbidden = refusal_of_counter(fakeperf.Kernel(), tmp_path)

@@ -207,7 +207,7 @@ def test_the_four_states_and_the_unknown_add_up_to_all_time(two_cpus: tuple[int,
 def clamped_ns(trace: IdleTrace, cpu: int) -> int:
     """Returns the sum of ns by which the CPU's transitions were behind the core's clock, from the
     CPU's row."""
-    return int(ffi.cast("uint64_t *", trace.base() + (1 + cpu) * 64)[6])
+    return int(ffi.cast("uint64_t *", trace.base_address() + (1 + cpu) * 64)[6])
 
 
 @up_to_three_attempts
@@ -218,12 +218,12 @@ def test_times_of_a_core_and_its_cpus_agree(two_cpus: tuple[int, int]) -> None:
     with IdleTrace({a: (0, 0), b: (0, 1)}) as trace:
         for cpu in two_cpus:
             wait_idle(trace, cpu)
-        base, base_busy = trace.states(0), [trace.busy(cpu) or 0 for cpu in two_cpus]
+        base, base_busy = trace.states(0), [trace.busy_ns(cpu) or 0 for cpu in two_cpus]
         slack = 100_000  # the base is not read atomically
         for _ in at_intervals(100, 0.005):
-            low = [trace.busy(cpu) for cpu in two_cpus]
+            low = [trace.busy_ns(cpu) for cpu in two_cpus]
             states = trace.states(0)
-            high = [trace.busy(cpu) for cpu in two_cpus]
+            high = [trace.busy_ns(cpu) for cpu in two_cpus]
             _, lp0, lp1, both = difference(states, base)
             margin = slack + sum(clamped_ns(trace, cpu) for cpu in two_cpus)
             for lp, least, most, at in zip((lp0, lp1), low, high, base_busy, strict=True):
@@ -250,7 +250,7 @@ def test_idle_time_agrees_with_cpuidle_and_proc_stat() -> None:
 
     def account(trace: IdleTrace, cpu: int) -> tuple[int, ...]:
         os.sched_setaffinity(0, {cpu})
-        busy = trace.busy(cpu)
+        busy = trace.busy_ns(cpu)
         assert busy is not None
         now = time.monotonic_ns()
         return now, now - busy, trace.entries(cpu), TICK_NS * idle_ticks(cpu), *cpuidle(cpu)
@@ -280,9 +280,9 @@ def test_an_always_busy_cpu_is_settled(two_cpus: tuple[int, int]) -> None:
     os.sched_setaffinity(0, {cpu})
     try:
         with IdleTrace({cpu: (0, 0), other: (0, 1)}, settle=False) as trace:
-            unknown = trace.busy(cpu)  # this thread has not slept since then
+            unknown = trace.busy_ns(cpu)  # this thread has not slept since then
             trace.settle([cpu])
-            first, second = trace.busy(cpu), trace.busy(cpu)
+            first, second = trace.busy_ns(cpu), trace.busy_ns(cpu)
             entries = trace.entries(cpu)
             trace.settle()
             assert os.sched_getaffinity(0) == {cpu}
@@ -310,13 +310,13 @@ def test_busy_time_is_right_in_a_time_namespace(offset_s: int) -> None:
 
 def test_an_offline_mark_lasts_to_the_next_transition() -> None:
     with IdleTrace({0: (0, 0), 4095: (1, 0)}) as trace:
-        assert trace.busy(4095) is None
+        assert trace.busy_ns(4095) is None
         assert not trace.states(1).known
         assert trace.states(1).unknown > 0
-        trace.offline(4095)
-        assert trace.busy(4095) == 0
+        trace.mark_offline(4095)
+        assert trace.busy_ns(4095) == 0
         time.sleep(0.01)
-        assert trace.busy(4095) == 0
+        assert trace.busy_ns(4095) == 0
         assert trace.states(1).neither > 0
 
 
@@ -326,4 +326,4 @@ def test_4096_cpus_can_be_traced() -> None:
         assert not trace.states(2047).known
         assert trace.entries(4095) == 0
         trace.settle([0])  # a CPU that other tasks keep busy has no transition
-        assert trace.busy(0) is not None
+        assert trace.busy_ns(0) is not None

@@ -51,7 +51,7 @@ def test_invalid_core_maps(core_map: dict[int, tuple[int, int]], error: type[Exc
 
 def test_untraced_cpus_and_cores() -> None:
     with IdleTrace({0: (0, 0)}) as trace:
-        for read in (trace.states, trace.busy, trace.entries, trace.offline):
+        for read in (trace.states, trace.busy_ns, trace.entries, trace.mark_offline):
             with pytest.raises(FileNotFoundError):
                 read(1)
     trace.close()

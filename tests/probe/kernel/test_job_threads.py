@@ -29,14 +29,16 @@ nonvoluntary_ctxt_switches:\t{}
 MASK = ",".join(["ffffffff"] * 256)  # 8192 CPUs
 
 
-def process(root: Path, pid: int, comm: str = "job", threads: int = 1, start: int = 500) -> None:
+def write_process(
+    root: Path, pid: int, comm: str = "job", threads: int = 1, start: int = 500
+) -> None:
     stat = trees.process(pid, 0, comm=comm.encode(), threads=threads, start=start)
     trees.put(root, f"proc/{pid}/stat", stat)
     trees.put(root, f"proc/{pid}/status", STATUS.format(comm, pid, MASK, 0, 0))
     trees.put(root, f"proc/{pid}/schedstat", "70 80 9\n")
 
 
-def thread(
+def write_thread(
     root: Path, pid: int, tid: int, ns: tuple[int, int] | None = (1, 2), **more: Any
 ) -> None:
     """Writes the files of a thread. `ns` are its running and waiting times; None: no such file."""
@@ -77,8 +79,8 @@ def test_invalid_job_names(text: str) -> None:
 
 
 def test_disk_waits_are_reported_if_the_kernel_accounts_for_them(tmp_path: Path) -> None:
-    process(tmp_path, 7)
-    thread(tmp_path, 7, 7)
+    write_process(tmp_path, 7)
+    write_thread(tmp_path, 7, 7)
     stat = (tmp_path / "proc/7/task/7/stat").read_text()
     fields = stat.rpartition(")")[2].split()
     fields[39] = "250"
@@ -93,9 +95,9 @@ def test_disk_waits_are_reported_if_the_kernel_accounts_for_them(tmp_path: Path)
 def test_states_match_the_kernel_and_a_frozen_group_is_not_a_disk_wait(tmp_path: Path) -> None:
     line = "35 31 0:32 / /sys/fs/cgroup/freezer rw - cgroup cgroup rw,freezer\n"
     trees.put(tmp_path, "proc/self/mountinfo", line)
-    process(tmp_path, 7, threads=3)
+    write_process(tmp_path, 7, threads=3)
     for tid, letter, group in ((7, "T", "/"), (8, "D", "/cold"), (9, "D", "/warm")):
-        thread(tmp_path, 7, tid)
+        write_thread(tmp_path, 7, tid)
         at = tmp_path / f"proc/7/task/{tid}"
         (at / "stat").write_text((at / "stat").read_text().replace(") R", f") {letter}"))
         (at / "cgroup").write_text(f"6:freezer:{group}\n0::/\n")
@@ -106,7 +108,7 @@ def test_states_match_the_kernel_and_a_frozen_group_is_not_a_disk_wait(tmp_path:
 
 
 def test_an_unknown_job_name_suggests_a_similar_one(tmp_path: Path) -> None:
-    process(tmp_path, 7, "postgres")
+    write_process(tmp_path, 7, "postgres")
     trees.put(tmp_path, "proc/7/comm", "postgres\n")
     assert Watch(tmp_path, "postgres").warning == ""
     assert Watch(tmp_path, "7").warning == ""
@@ -127,14 +129,14 @@ def test_digits_are_a_pid(number: int) -> None:
 
 def test_a_pid_selects_only_its_own_threads(tmp_path: Path) -> None:
     for pid in (10, 20):
-        process(tmp_path, pid, threads=2)
-        thread(tmp_path, pid, pid, (5_000, 7_000), cpu=3, switches=(40, 2))
-        thread(tmp_path, pid, pid + 1, (6_000, 0), comm="worker", cpu=9, switches=(1, 9))
+        write_process(tmp_path, pid, threads=2)
+        write_thread(tmp_path, pid, pid, (5_000, 7_000), cpu=3, switches=(40, 2))
+        write_thread(tmp_path, pid, pid + 1, (6_000, 0), comm="worker", cpu=9, switches=(1, 9))
     watched = scan(Watch(tmp_path, "10"), tmp_path)
     threads = {"10": [10, "job", 3, 5_000, 7_000, 40, 2], "11": [10, "worker", 9, 6_000, 0, 1, 9]}
     states = {"10": "R", "11": "R"}
     assert watched.take(S) == {"watched": {"threads": threads, "more": 0, "states": states}}
-    thread(tmp_path, 10, 11, (8_000, 500), comm="worker", cpu=4, switches=(1, 10))
+    write_thread(tmp_path, 10, 11, (8_000, 500), comm="worker", cpu=4, switches=(1, 10))
     assert watched.take(2 * S)["watched"]["threads"]["11"] == [10, "worker", 4, 8_000, 500, 1, 10]
     assert [m.what for m in watched.missing] == ["disk_wait"]
     watched.close()
@@ -145,29 +147,29 @@ def test_a_name_selects_all_processes_whenever_they_start(tmp_path: Path) -> Non
     watched = scan(Watch(tmp_path, "-my) job"), tmp_path)
     assert watched.take(S) == {"watched": {"threads": {}, "more": 0}}, "the job may start later"
     for pid, comm in ((10, "-my) job"), (20, "-my) jo"), (30, "-my) job2"), (40, "-my) job")):
-        process(tmp_path, pid, comm)
-        thread(tmp_path, pid, pid, comm=comm)
+        write_process(tmp_path, pid, comm)
+        write_thread(tmp_path, pid, pid, comm=comm)
     # The name of a process is that of its first thread.
-    thread(tmp_path, 20, 21, comm="-my) job")
-    thread(tmp_path, 10, 11, comm="other")
+    write_thread(tmp_path, 20, 21, comm="-my) job")
+    write_thread(tmp_path, 10, 11, comm="other")
     assert tids(scan(watched, tmp_path), 2 * S) == ["10", "11", "40"]
-    process(tmp_path, 40, "exec")
+    write_process(tmp_path, 40, "exec")
     shutil.rmtree(tmp_path / "proc/10/task/11")
     assert tids(scan(watched, tmp_path), 3 * S) == ["10"]
     watched.close()
 
 
 def test_a_reused_pid_is_not_the_job(tmp_path: Path) -> None:
-    process(tmp_path, 10, start=500)
-    thread(tmp_path, 10, 10)
+    write_process(tmp_path, 10, start=500)
+    write_thread(tmp_path, 10, 10)
     watched = scan(Watch(tmp_path, "010"), tmp_path)
     assert tids(watched, S) == ["10"]
-    process(tmp_path, 10, start=501)
+    write_process(tmp_path, 10, start=501)
     assert scan(watched, tmp_path).take(2 * S) == {"watched": {"threads": {}, "more": 0}}
 
 
 def test_a_pid_without_a_process(tmp_path: Path) -> None:
-    process(tmp_path, 10)
+    write_process(tmp_path, 10)
     trees.put(tmp_path, "proc/11/status", STATUS.format("job", 10, MASK, 0, 0))
     for text, why in (("4711", "^no process 4711$"), ("11", "11 is a thread of process 10")):
         with pytest.raises(Unavailable, match=why):
@@ -190,9 +192,9 @@ def test_a_pid_without_a_process(tmp_path: Path) -> None:
 def test_each_thread_is_reported_within_a_second(
     tmp_path: Path, threads: int, sample_ms: int, each: set[int]
 ) -> None:
-    process(tmp_path, 10, threads=threads)
+    write_process(tmp_path, 10, threads=threads)
     for tid in range(10, 10 + threads):
-        thread(tmp_path, 10, tid)
+        write_thread(tmp_path, 10, tid)
     watched = scan(Watch(tmp_path, "10"), tmp_path)
     report = [watched.take(S + i * MS) for i in range(0, 2000, sample_ms)][1:]
     turns = [list(record["watched"]["threads"]) if record else [] for record in report]
@@ -206,9 +208,9 @@ def test_each_thread_is_reported_within_a_second(
 def test_the_limit_of_threads_is_reported(tmp_path: Path) -> None:
     before = descriptors()
     for pid, threads in ((10, 150), (1000, 150), (2000, 7)):
-        process(tmp_path, pid, threads=threads)
+        write_process(tmp_path, pid, threads=threads)
         for tid in range(pid, pid + threads):
-            thread(tmp_path, pid, tid)
+            write_thread(tmp_path, pid, tid)
     watched = scan(Watch(tmp_path, "job"), tmp_path)
     record = watched.take(S)["watched"]
     assert (len(record["threads"]), record["more"]) == (MAX_THREADS, 150 + 150 + 7 - MAX_THREADS)
@@ -226,8 +228,8 @@ def test_the_limit_of_threads_is_reported(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [None, "0 0 0\n", "", "x 1 2", "1 2", "-1 2 3"])
 def test_a_kernel_that_does_not_account_for_waits(tmp_path: Path, content: str | None) -> None:
-    process(tmp_path, 10)
-    thread(tmp_path, 10, 10, None, ticks=25, switches=(3, 4))
+    write_process(tmp_path, 10)
+    write_thread(tmp_path, 10, 10, None, ticks=25, switches=(3, 4))
     if content is not None:
         trees.put(tmp_path, "proc/10/task/10/schedstat", content)
         trees.put(tmp_path, "proc/10/schedstat", content)
@@ -241,14 +243,14 @@ def test_a_kernel_that_does_not_account_for_waits(tmp_path: Path, content: str |
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    process(tmp_path, 10, threads=5)
+    write_process(tmp_path, 10, threads=5)
     for tid in (10, 11):
-        thread(tmp_path, 10, tid)
+        write_thread(tmp_path, 10, tid)
     (tmp_path / "proc/10/task/11/status").write_text("Name:\tvoluntary_ctxt_switches:\t1\n")
     (tmp_path / "proc/10/task/12/stat").mkdir(parents=True)
     (tmp_path / "proc/10/task/13").mkdir()
     os.mkfifo(tmp_path / "proc/10/task/13/stat")
-    thread(tmp_path, 10, 14)
+    write_thread(tmp_path, 10, 14)
     (tmp_path / "proc/10/task/14/stat").write_bytes(b"\xff" * 5000)
     before = descriptors()
     watched = scan(Watch(tmp_path, "10"), tmp_path)
@@ -266,8 +268,8 @@ def test_the_scan_finds_new_threads(tmp_path: Path) -> None:
     watched = Watch(tmp_path, "job")
     tasks = Tasks(tmp_path, range(4), watched, lambda: now_ns, lambda: 0)
     for pid in range(10, 14):
-        process(tmp_path, pid, "job" if pid % 2 else "sleep")
-        thread(tmp_path, pid, pid)
+        write_process(tmp_path, pid, "job" if pid % 2 else "sleep")
+        write_thread(tmp_path, pid, pid)
     tasks.work()
     assert tids(watched, S) == ["11", "13"]
     finding = watched.find([("11", task_files.Stat("job", 0, 1, 500, 0))])
@@ -280,10 +282,10 @@ def test_the_scan_finds_new_threads(tmp_path: Path) -> None:
 
 
 def test_two_jobs_are_recorded_separately(tmp_path: Path) -> None:
-    process(tmp_path, 10)
-    thread(tmp_path, 10, 10)
-    process(tmp_path, 20, "command")
-    thread(tmp_path, 20, 20)
+    write_process(tmp_path, 10)
+    write_thread(tmp_path, 10, 10)
+    write_process(tmp_path, 20, "command")
+    write_thread(tmp_path, 20, 20)
     command_watch = Watch(tmp_path, "20", tree=True)
     watched = scan(Watch(tmp_path, "job", second=command_watch), tmp_path)
     report = watched.take(S)

@@ -24,12 +24,12 @@ GROUPS = "sys/fs/cgroup"
 REAL = Path("/sys/fs/cgroup/cpu")
 
 
-def limit(root: Path, group: str, maximum: str, stat: str = THROTTLED) -> None:
+def write_quota(root: Path, group: str, maximum: str, stat: str = THROTTLED) -> None:
     trees.put(root, f"{GROUPS}/{group}/cpu.max", f"{maximum}\n")
     trees.put(root, f"{GROUPS}/{group}/cpu.stat", stat)
 
 
-def member(root: Path, pid: int, group: str) -> None:
+def add_member(root: Path, pid: int, group: str) -> None:
     trees.put(root, f"proc/{pid}/cgroup", f"0::{group}\n")
 
 
@@ -40,12 +40,12 @@ def unified(tmp_path: Path) -> Path:
 
 
 def test_quotas_of_a_group_and_its_ancestors_apply(unified: Path) -> None:
-    limit(unified, "pods", "400000 100000")
-    limit(unified, "pods/one", "max 100000")
-    limit(unified, "pods/one/web", "50000 100000")
-    member(unified, 7, "/pods/one/web")
-    member(unified, 8, "/pods")
-    member(unified, 9, "/other")
+    write_quota(unified, "pods", "400000 100000")
+    write_quota(unified, "pods/one", "max 100000")
+    write_quota(unified, "pods/one/web", "50000 100000")
+    add_member(unified, 7, "/pods/one/web")
+    add_member(unified, 8, "/pods")
+    add_member(unified, 9, "/other")
     assert Quotas(unified).record([7, 8, 9]) == {
         "groups": {"/pods/one/web": [0.5, 40, 30, 2_500_000], "/pods": [4.0, 40, 30, 2_500_000]},
         "pids": {"7": ["/pods/one/web", "/pods"], "8": ["/pods"]},
@@ -66,8 +66,8 @@ def test_the_first_version_has_quotas_in_the_hierarchy_of_its_controller(tmp_pat
 @pytest.mark.parametrize("group", ["/docker/abc", "/"], ids=["no namespace", "namespace"])
 def test_in_a_container_the_root_of_the_hierarchy_has_the_quota(tmp_path: Path, group: str) -> None:
     trees.put(tmp_path, "proc/self/mountinfo", V2.format(root=group))
-    limit(tmp_path, "", "150000 100000")
-    member(tmp_path, 7, group)
+    write_quota(tmp_path, "", "150000 100000")
+    add_member(tmp_path, 7, group)
     assert Quotas(tmp_path).record([7])["pids"] == {"7": ["/"]}
 
 
@@ -81,16 +81,16 @@ def test_in_a_container_the_root_of_the_hierarchy_has_the_quota(tmp_path: Path, 
     ("50000 100000", "nr_throttled many\n"),
 ])  # fmt: skip
 def test_missing_and_garbled_quotas_are_left_out(unified: Path, maximum: str, stat: str) -> None:
-    limit(unified, "job", maximum, stat)
-    member(unified, 7, "/job")
+    write_quota(unified, "job", maximum, stat)
+    add_member(unified, 7, "/job")
     assert Quotas(unified).record([7]) == {}
 
 
 def test_groups_outside_the_namespace_and_machines_without_groups_have_no_quota(
     unified: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    limit(unified, "job", "50000 100000")
-    member(unified, 7, "/../job")
+    write_quota(unified, "job", "50000 100000")
+    add_member(unified, 7, "/../job")
     assert Quotas(unified).record([7, 99]) == {}
     without_groups = Quotas(tmp_path_factory.mktemp("empty"))
     assert without_groups.record([7]) == {}
@@ -98,23 +98,25 @@ def test_groups_outside_the_namespace_and_machines_without_groups_have_no_quota(
 
 
 def test_counts_are_read_at_each_scan_and_a_new_quota_after_a_few(unified: Path) -> None:
-    limit(unified, "job", "max 100000")
-    member(unified, 7, "/job")
+    write_quota(unified, "job", "max 100000")
+    add_member(unified, 7, "/job")
     quotas = Quotas(unified)
     assert quotas.record([7]) == {}
-    limit(unified, "job", "50000 100000")
+    write_quota(unified, "job", "50000 100000")
     results = [quotas.record([7]) for _ in range(REREAD_SCANS)]
     assert [bool(record) for record in results] == [False] * (REREAD_SCANS - 1) + [True]
-    limit(unified, "job", "50000 100000", THROTTLED.replace("nr_throttled 30", "nr_throttled 31"))
+    write_quota(
+        unified, "job", "50000 100000", THROTTLED.replace("nr_throttled 30", "nr_throttled 31")
+    )
     assert quotas.record([7])["groups"] == {"/job": [0.5, 40, 31, 2_500_000]}
 
 
 def test_a_process_that_is_moved_after_its_start_is_found_at_the_next_scan(unified: Path) -> None:
-    limit(unified, "job", "50000 100000")
-    member(unified, 7, "/")
+    write_quota(unified, "job", "50000 100000")
+    add_member(unified, 7, "/")
     quotas = Quotas(unified)
     assert quotas.record([7]) == {}
-    member(unified, 7, "/job")
+    add_member(unified, 7, "/job")
     assert quotas.record([7])["pids"] == {"7": ["/job"]}
 
 
@@ -193,8 +195,8 @@ class WatchedJob:
 def test_a_watched_process_that_is_moved_between_scans_has_its_counts_from_then_on(
     unified: Path,
 ) -> None:
-    limit(unified, "job", "50000 100000")
-    member(unified, 7, "/")
+    write_quota(unified, "job", "50000 100000")
+    add_member(unified, 7, "/")
     trees.put(unified, "proc/7/stat", trees.process(7, 0, 0))
     now_ns = [0]
     watch: Any = WatchedJob()
@@ -206,20 +208,20 @@ def test_a_watched_process_that_is_moved_between_scans_has_its_counts_from_then_
     assert tasks.take_joined_quotas() == {}
     assert tasks.check_due() == CHECK_INTERVAL_NS / 1e9
     assert not tasks.check_moves()
-    member(unified, 7, "/job")
+    add_member(unified, 7, "/job")
     now_ns[0] = CHECK_INTERVAL_NS
     assert tasks.check_moves()
     joined = tasks.take_joined_quotas()["quotas"]
     assert joined == {"groups": {"/job": [0.5, 40, 30, 2_500_000]}, "pids": {"7": ["/job"]}}
     assert tasks.take_joined_quotas() == {}
     # Its last counts are read after it has ended.
-    limit(unified, "job", "50000 100000", THROTTLED.replace("2500000", "2580000"))
+    write_quota(unified, "job", "50000 100000", THROTTLED.replace("2500000", "2580000"))
     (unified / "proc/7/cgroup").unlink()
     last = {"groups": {"/job": [0.5, 40, 30, 2_580_000]}, "pids": {"7": ["/job"]}}
     assert tasks.final_quotas() == {"quotas": last}
     (unified / GROUPS / "job/cpu.max").unlink()
     assert tasks.final_quotas() == {}
-    member(unified, 7, "/job")
+    add_member(unified, 7, "/job")
     now_ns[0] = CHECK_SPAN_NS
     assert tasks.check_moves()
     assert tasks.check_due() == inf

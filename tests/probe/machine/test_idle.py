@@ -85,9 +85,9 @@ def assert_a_busy_cpu_is_traced(rows: list[Cpu], *, closed_first: bool) -> None:
             if closed_first:
                 part.close_cpu(cpu)
             assert part.open(cpu)
-            before_ns, start_ns = part._trace.busy(cpu), time.monotonic_ns()
+            before_ns, start_ns = part._trace.busy_ns(cpu), time.monotonic_ns()
             time.sleep(0.1)
-            after_ns, lasted_ns = part._trace.busy(cpu), time.monotonic_ns() - start_ns
+            after_ns, lasted_ns = part._trace.busy_ns(cpu), time.monotonic_ns() - start_ns
     finally:
         part.close()
     assert before_ns is not None

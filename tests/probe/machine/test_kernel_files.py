@@ -27,7 +27,7 @@ def rewrite(root: Path, path: str, text: str) -> None:
         file.truncate()
 
 
-def write(root: Path) -> None:
+def write_tree(root: Path) -> None:
     """Writes the files of a package with two cores of two threads."""
     trees.machine(root, 2, 2)
     for cpu in range(4):
@@ -51,7 +51,7 @@ def write(root: Path) -> None:
 
 @pytest.fixture
 def source(tmp_path: Path) -> Iterator[Machine]:
-    write(tmp_path)
+    write_tree(tmp_path)
     source = open_os(tmp_path, 10_000_000, None)
     yield source
     source.close()

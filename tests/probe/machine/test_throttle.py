@@ -13,7 +13,7 @@ from perfprobe.machine import cpu_files
 THROTTLE_DIR = "thermal_throttle"
 
 
-def machine(root: Path, *names: str) -> None:
+def write_machine(root: Path, *names: str) -> None:
     """Two cores of two threads in one package."""
     trees.machine(root, 2, 2)
     for cpu in range(4):
@@ -22,7 +22,7 @@ def machine(root: Path, *names: str) -> None:
 
 
 def test_cores_and_packages_have_the_existing_files(tmp_path: Path) -> None:
-    machine(
+    write_machine(
         tmp_path,
         "core_throttle_total_time_ms",
         "core_throttle_max_time_ms",
@@ -42,7 +42,7 @@ def test_cores_and_packages_have_the_existing_files(tmp_path: Path) -> None:
 
 
 def test_an_offline_cpu_is_not_read(tmp_path: Path) -> None:
-    machine(tmp_path)
+    write_machine(tmp_path)
     trees.lists(tmp_path, "0-3", "1-3")
     trees.put(tmp_path, f"{trees.CPU}/cpu1/{THROTTLE_DIR}/core_throttle_count", "3\n")
     (core,) = cpu_files.throttle_files(tmp_path, topology.read(tmp_path))
@@ -50,7 +50,7 @@ def test_an_offline_cpu_is_not_read(tmp_path: Path) -> None:
 
 
 def test_the_open_files_of_kvm_are_read_for_each_package(tmp_path: Path) -> None:
-    machine(tmp_path)
+    write_machine(tmp_path)
     assert cpu_files.guest_files(tmp_path) == []
     trees.put(tmp_path, "sys/module/kvm_amd/refcnt", "12\n")
     (part,) = cpu_files.guest_files(tmp_path)

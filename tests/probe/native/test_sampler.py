@@ -144,7 +144,7 @@ def test_a_short_sleep_is_made_up_for(fd: int) -> None:
         pytest.skip("the machine is too busy for short sleeps")
 
 
-class Scripted:
+class ScriptedLibrary:
     """The C library, with a clock that the test sets and a drain whose answers the test
     specifies."""
 
@@ -169,7 +169,7 @@ class Scripted:
 
 
 def test_late_lanes_are_awaited_and_then_skipped(fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    scripted = Scripted(monkeypatch)
+    scripted = ScriptedLibrary(monkeypatch)
     with Sampler(10**9, ROW, proof=False) as sampler:
         sampler.attach(0, [plan(0, Slot(lib.PP_FILE, 0, fd))])
         scripted.now_ns = deadline_ns = lib.pp_start(sampler._sampler)
@@ -188,7 +188,7 @@ def test_late_lanes_are_awaited_and_then_skipped(fd: int, monkeypatch: pytest.Mo
 
 
 def test_a_round_missed_by_all_lanes_has_no_frame(fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    scripted = Scripted(monkeypatch)
+    scripted = ScriptedLibrary(monkeypatch)
     with Sampler(10**9, ROW, proof=False) as sampler:
         sampler.attach(0, [plan(0, Slot(lib.PP_FILE, 0, fd))])
         scripted.now_ns = lib.pp_start(sampler._sampler) + 3 * 10**9

@@ -9,7 +9,7 @@ from pathlib import Path
 import fakeperf
 import pytest
 import trees
-from fakeperf import TIMES, keys_on, machine, skylake
+from fakeperf import TIMES, keys_on, skylake, write_machine_files
 
 from perfprobe.cpu import topology
 from perfprobe.errors import Unavailable
@@ -34,7 +34,7 @@ def open_chosen_events(
 
 
 def test_software_events_share_a_group_and_need_no_pmu(tmp_path: Path) -> None:
-    machine(tmp_path)
+    write_machine_files(tmp_path)
     kernel = fakeperf.Kernel()
     (part,) = open_chosen_events(tmp_path, kernel, "cs,page-faults:u", own=False)
     assert keys_on(part) == [*TIMES, "e.cs", "e.page-faults:u"]
@@ -86,7 +86,7 @@ def test_a_group_that_no_cpu_can_hold_is_named(tmp_path: Path) -> None:
 
 
 def test_an_empty_selection_has_a_reason(tmp_path: Path) -> None:
-    machine(tmp_path)
+    write_machine_files(tmp_path)
     with pytest.raises(Unavailable, match="-e cycles: the kernel offers no core PMU"):
         open_chosen_events(tmp_path, fakeperf.Kernel(), "cycles", own=False)
     refused = fakeperf.Kernel(refuse=lambda *_: errno.EACCES)
@@ -96,11 +96,11 @@ def test_an_empty_selection_has_a_reason(tmp_path: Path) -> None:
 
 
 def test_an_event_of_one_core_type_is_counted_only_there(tmp_path: Path) -> None:
-    machine(tmp_path)
-    fakeperf.pmu(tmp_path, "cpu_core", 4, "0,2")
-    fakeperf.pmu(tmp_path, "cpu_atom", 10, "1,3")
-    fakeperf.events(tmp_path, "cpu_core", slots=4, both=1)
-    fakeperf.events(tmp_path, "cpu_atom", both=2)
+    write_machine_files(tmp_path)
+    fakeperf.write_pmu(tmp_path, "cpu_core", 4, "0,2")
+    fakeperf.write_pmu(tmp_path, "cpu_atom", 10, "1,3")
+    fakeperf.write_events(tmp_path, "cpu_core", slots=4, both=1)
+    fakeperf.write_events(tmp_path, "cpu_atom", both=2)
     kernel = fakeperf.Kernel()
     (part,) = open_chosen_events(tmp_path, kernel, "slots,both,instructions", own=False)
     assert {c.key: c.cpus for c in part.counters[2:]} == {

@@ -20,10 +20,10 @@ from fakeperf import (
     TIMES,
     Leaves,
     keys_on,
-    machine,
     opened_parts,
     planner_of,
     skylake,
+    write_machine_files,
 )
 
 from perfprobe._native import lib
@@ -109,9 +109,9 @@ def test_ice_lake_falls_back_on_distributed(tmp_path: Path) -> None:
 
 def hybrid(root: Path) -> tuple[cores.Planner, list[int]]:
     trees.hybrid(root)
-    fakeperf.identity(root, INTEL, 6, ALDER)
-    fakeperf.pmu(root, "cpu_core", 4, "0-15")
-    fakeperf.pmu(root, "cpu_atom", 10, "16-31")
+    fakeperf.write_identity(root, INTEL, 6, ALDER)
+    fakeperf.write_pmu(root, "cpu_core", 4, "0-15")
+    fakeperf.write_pmu(root, "cpu_atom", 10, "16-31")
     asked_cpus: list[int] = []
 
     def leaves_of(cpu: int) -> Leaves:
@@ -156,8 +156,8 @@ def test_amd_has_its_own_reference_event(tmp_path: Path) -> None:
 def test_the_msr_pmu_has_a_group_of_its_own(tmp_path: Path) -> None:
     """The group is never rotated, so its origin must not begin with perf."""
     planner = skylake(tmp_path)
-    fakeperf.pmu(tmp_path, "msr", 9)
-    fakeperf.events(tmp_path, "msr", tsc=0, aperf=1, mperf=2, smi=4)
+    fakeperf.write_pmu(tmp_path, "msr", 9)
+    fakeperf.write_events(tmp_path, "msr", tsc=0, aperf=1, mperf=2, smi=4)
     planner = cores.Planner(tmp_path, topology.read(tmp_path), lambda _: Leaves())
     kernel = fakeperf.Kernel(4, taken=3)
     core, rest = opened_parts(tmp_path, planner, kernel)
@@ -168,9 +168,9 @@ def test_the_msr_pmu_has_a_group_of_its_own(tmp_path: Path) -> None:
 
 
 def test_the_tsc_alone_is_not_worth_a_read(tmp_path: Path) -> None:
-    machine(tmp_path)
-    fakeperf.pmu(tmp_path, "msr", 9)
-    fakeperf.events(tmp_path, "msr", tsc=0)
+    write_machine_files(tmp_path)
+    fakeperf.write_pmu(tmp_path, "msr", 9)
+    fakeperf.write_events(tmp_path, "msr", tsc=0)
     planner = cores.Planner(tmp_path, topology.read(tmp_path), lambda _: Leaves())
     kernel = fakeperf.Kernel()
     core, rest = opened_parts(tmp_path, planner, kernel)

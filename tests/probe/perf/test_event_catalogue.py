@@ -76,7 +76,7 @@ def test_unavailable_events_have_a_reason(
     tmp_path: Path, machine: str, text: str, message: str
 ) -> None:
     fakeperf.write_machine(tmp_path, machine)
-    fakeperf.pmu(tmp_path, "uncore_imc_0", 20, mask="0")
+    fakeperf.write_pmu(tmp_path, "uncore_imc_0", 20, mask="0")
     with pytest.raises(ValueError, match=message):
         words(tmp_path, text)
 
@@ -113,8 +113,8 @@ def test_the_output_of_perf_list_is_checked() -> None:
 def test_a_name_of_perf_is_resolved_with_the_kernels_formats(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fakeperf.pmu(tmp_path, "cpu", 4)
-    fakeperf.events(tmp_path, "cpu", "config:0-7,32-35", slots=4)
+    fakeperf.write_pmu(tmp_path, "cpu", 4)
+    fakeperf.write_events(tmp_path, "cpu", "config:0-7,32-35", slots=4)
     monkeypatch.setattr(event_catalogue, "_perf_listing", lambda: json.dumps(LISTED).encode())
     catalogue = Catalogue(tmp_path)
     with pytest.raises(ValueError, match="no event of that name"):  # the PMU lacks its umask
@@ -131,8 +131,8 @@ def test_a_name_of_perf_is_resolved_with_the_kernels_formats(
 def test_a_hybrid_lists_each_core_type(tmp_path: Path) -> None:
     trees.put(tmp_path, "proc/sys/kernel/nmi_watchdog", "1\n")
     for name, number, cpus in (("cpu_core", 4, "0-3"), ("cpu_atom", 10, "4-7")):
-        fakeperf.pmu(tmp_path, name, number, cpus)
-    fakeperf.events(tmp_path, "cpu_core", slots=4)
+        fakeperf.write_pmu(tmp_path, name, number, cpus)
+    fakeperf.write_events(tmp_path, "cpu_core", slots=4)
     trees.put(tmp_path, f"{fakeperf.DEVICES}/cpu_core/events/slots.scale", "0.5\n")
     trees.put(tmp_path, f"{fakeperf.DEVICES}/cpu_core/events/broken", "thresh=?\n")
     answer = event_catalogue.list_events(tmp_path, None)
@@ -158,8 +158,8 @@ def test_a_word_filters_the_list(tmp_path: Path) -> None:
 def test_events_that_the_kernel_refuses_are_marked(tmp_path: Path) -> None:
     trees.put(tmp_path, "proc/sys/kernel/perf_event_paranoid", "0\n")
     for name, number, cpus in (("cpu_core", 4, "0-3"), ("cpu_atom", 10, "4-7")):
-        fakeperf.pmu(tmp_path, name, number, cpus)
-    fakeperf.events(tmp_path, "cpu_core", slots=4)
+        fakeperf.write_pmu(tmp_path, name, number, cpus)
+    fakeperf.write_events(tmp_path, "cpu_core", slots=4)
 
     def refuse(event: Event, cpu: int, _host_only: bool) -> int:
         return errno.ENOENT if event.config & 0xFF == 7 or (cpu == 4 and event.type == 3) else 0

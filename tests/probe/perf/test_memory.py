@@ -27,14 +27,14 @@ ICX_EVENTS = {"cas_count_read": "event=0x04,umask=0x0f", "cas_count_write": "eve
 def two_packages(root: Path, vendor: str = INTEL, family: int = 6, model: int = 0x6A) -> None:
     """CPUs 0-3 in package 0, 4-7 in package 1."""
     trees.machine(root, 4, packages=2)
-    fakeperf.identity(root, vendor, family, model)
-    fakeperf.pmu(root, "cpu", 4)
+    fakeperf.write_identity(root, vendor, family, model)
+    fakeperf.write_pmu(root, "cpu", 4)
 
 
-def controller(
+def write_controller(
     root: Path, name: str, number: int, mask: str, formats: dict[str, str], **events: str
 ) -> None:
-    fakeperf.pmu(root, name, number, mask=mask)
+    fakeperf.write_pmu(root, name, number, mask=mask)
     at = f"{fakeperf.DEVICES}/{name}"
     for term, bits in formats.items():
         trees.put(root, f"{at}/format/{term}", f"{bits}\n")
@@ -47,10 +47,10 @@ def controller(
 def ice_lake_server(root: Path, masks: Sequence[str], **more: str) -> None:
     """Controllers of an Ice Lake-SP, which have the same names in both packages."""
     for i, mask in enumerate(masks):
-        controller(root, f"uncore_imc_{i}", 40 + i, mask, ICX_FORMAT, **ICX_EVENTS, **more)
+        write_controller(root, f"uncore_imc_{i}", 40 + i, mask, ICX_FORMAT, **ICX_EVENTS, **more)
 
 
-def of_memory(root: Path, kernel: fakeperf.Kernel) -> Part:
+def memory_part(root: Path, kernel: fakeperf.Kernel) -> Part:
     rows = topology.read(root)
     return uncore.memory_part(root, rows, [row for row in rows if row.online], kernel)
 
@@ -65,7 +65,7 @@ def test_the_clock_of_each_controller_of_a_server_is_counted(tmp_path: Path) -> 
     two_packages(tmp_path)
     ice_lake_server(tmp_path, ["0,4"] * 3, clockticks="event=0x00")
     kernel = fakeperf.Kernel()
-    part = of_memory(tmp_path, kernel)
+    part = memory_part(tmp_path, kernel)
     assert [(c.key, c.unit, c.columns) for c in part.counters] == [
         *((key, "B", 3) for key in KEYS), ("memory_clock", "cycles", 3)
     ]  # fmt: skip
@@ -99,7 +99,7 @@ def test_after_a_cpu_goes_offline_the_kernels_new_mask_is_used(tmp_path: Path) -
     two_packages(tmp_path)
     ice_lake_server(tmp_path, ["0,4"])
     kernel = fakeperf.Kernel()
-    part = of_memory(tmp_path, kernel)
+    part = memory_part(tmp_path, kernel)
     for reader in (5, 4):
         ice_lake_server(tmp_path, ["0,5"])
         part.open(reader)
@@ -111,10 +111,10 @@ def test_xeon_max_reports_that_its_hbm_is_not_read(tmp_path: Path) -> None:
     """arch/x86/events/intel/uncore_snbep.c, spr_uncore_hbm: event 5, and the umasks of DDR."""
     two_packages(tmp_path, model=0x8F)
     names = {"cas_count_read": "event=0x05,umask=0xcf", "cas_count_write": "event=0x05,umask=0xf0"}
-    controller(tmp_path, "uncore_imc_0", 40, "0,4", ICX_FORMAT, **names)
-    assert of_memory(tmp_path, fakeperf.Kernel()).missing == []
-    controller(tmp_path, "uncore_hbm_0", 60, "0,4", ICX_FORMAT)
-    part = of_memory(tmp_path, fakeperf.Kernel())
+    write_controller(tmp_path, "uncore_imc_0", 40, "0,4", ICX_FORMAT, **names)
+    assert memory_part(tmp_path, fakeperf.Kernel()).missing == []
+    write_controller(tmp_path, "uncore_hbm_0", 60, "0,4", ICX_FORMAT)
+    part = memory_part(tmp_path, fakeperf.Kernel())
     assert [missing.what for missing in part.missing] == ["hbm_bytes"]
     assert keys_on(part) == [*KEYS]
 
@@ -124,7 +124,7 @@ def test_granite_rapids_has_two_channels_per_controller(tmp_path: Path) -> None:
 
     def add_controllers(first: int, end: int) -> None:
         for i in range(first, end):
-            controller(
+            write_controller(
                 tmp_path, f"uncore_imc_{i}", 40 + i, "0,4", ICX_FORMAT,
                 cas_count_read_sch0="event=0x05,umask=0xcf",
                 cas_count_read_sch1="event=0x06,umask=0xcf",
@@ -134,7 +134,7 @@ def test_granite_rapids_has_two_channels_per_controller(tmp_path: Path) -> None:
 
     add_controllers(0, 12)
     kernel = fakeperf.Kernel()
-    part = of_memory(tmp_path, kernel)
+    part = memory_part(tmp_path, kernel)
     assert [c.columns for c in part.counters] == [24, 24]
     slots = part.open(0)
     assert [slot.column for slot in slots] == [*range(0, 24, 2)]
@@ -143,7 +143,7 @@ def test_granite_rapids_has_two_channels_per_controller(tmp_path: Path) -> None:
         (51, code) for code in (0xCF05, 0xCF06, 0xF005, 0xF006)
     ]
     add_controllers(12, 32)
-    (missing, _) = of_memory(tmp_path, kernel).missing
+    (missing, _) = memory_part(tmp_path, kernel).missing
     assert missing.why == "a package has more than 63 memory channels"
 
 
@@ -151,13 +151,13 @@ def test_clients_have_free_running_counters(tmp_path: Path) -> None:
     """Alder Lake: uncore_imc_0 names no events, and data_read is event=0xff,umask=0x20."""
     two_packages(tmp_path, model=0x97)
     for i in (0, 1):
-        controller(tmp_path, f"uncore_imc_{i}", 40 + i, "0,4", ICX_FORMAT)
-        controller(
+        write_controller(tmp_path, f"uncore_imc_{i}", 40 + i, "0,4", ICX_FORMAT)
+        write_controller(
             tmp_path, f"uncore_imc_free_running_{i}", 50 + i, "0,4", ICX_FORMAT,
             data_read="event=0xff,umask=0x20", data_write="event=0xff,umask=0x30",
         )  # fmt: skip
     kernel = fakeperf.Kernel()
-    part = of_memory(tmp_path, kernel)
+    part = memory_part(tmp_path, kernel)
     assert part.counters[0].origin == "perf uncore_imc_free_running"
     part.open(0)
     assert [codes(kernel, g) for g in kernel.groups] == [[(50, 0x20FF), (50, 0x30FF)],
@@ -170,9 +170,9 @@ def test_amd_names_no_events(tmp_path: Path) -> None:
     two_packages(tmp_path, AMD, 0x19, 0x11)
     form = {"event": "config:0-7", "rdwrmask": "config:8-9"}
     for i in range(4):
-        controller(tmp_path, f"amd_umc_{i}", 40 + i, "0" if i < 2 else "4", form)
+        write_controller(tmp_path, f"amd_umc_{i}", 40 + i, "0" if i < 2 else "4", form)
     kernel = fakeperf.Kernel()
-    part = of_memory(tmp_path, kernel)
+    part = memory_part(tmp_path, kernel)
     assert [(c.unit, c.scale, c.columns) for c in part.counters] == [("B", 64.0, 2)] * 2
     part.open(6)
     results = [kernel.opened[fd][1] for group in kernel.groups for fd in group.fds]
@@ -181,12 +181,12 @@ def test_amd_names_no_events(tmp_path: Path) -> None:
                                                          [(43, 0x10A), (43, 0x20A)]]  # fmt: skip
 
 
-def refusing(event: Event, _cpu: int, _host_only: bool) -> int:
+def refuse_event(event: Event, _cpu: int, _host_only: bool) -> int:
     return errno.EACCES if event.type == 41 else 0
 
 
 @pytest.mark.parametrize(("masks", "kernel", "why"), [
-    (["0,4", "0,4"], fakeperf.Kernel(refuse=refusing), "perf_event_paranoid <= 0, it is 2"),
+    (["0,4", "0,4"], fakeperf.Kernel(refuse=refuse_event), "perf_event_paranoid <= 0, it is 2"),
     (["0,4", "0"], fakeperf.Kernel(), "different numbers of memory controllers"),
     ([], fakeperf.Kernel(), "shows no memory controllers"),
 ])  # fmt: skip
@@ -197,7 +197,7 @@ def test_reasons_for_missing_traffic(
     two_packages(tmp_path)
     trees.put(tmp_path, "proc/sys/kernel/perf_event_paranoid", "2\n")
     ice_lake_server(tmp_path, masks)
-    part = of_memory(tmp_path, kernel)
+    part = memory_part(tmp_path, kernel)
     assert (part.counters, part.open(0)) == ([], [])
     assert [m.what for m in part.missing] == [*KEYS]
     assert why in part.missing[0].why
@@ -208,9 +208,9 @@ def test_an_unknown_unit_gives_no_traffic(tmp_path: Path) -> None:
     two_packages(tmp_path)
     ice_lake_server(tmp_path, ["0,4"])
     trees.put(tmp_path, f"{fakeperf.DEVICES}/uncore_imc_0/events/cas_count_read.unit", "furlongs\n")
-    assert of_memory(tmp_path, fakeperf.Kernel()).counters == []
+    assert memory_part(tmp_path, fakeperf.Kernel()).counters == []
 
 
 def test_old_amd_names_the_kernel_and_cpus_that_support_it(tmp_path: Path) -> None:
     two_packages(tmp_path, AMD, 0x17, 0x31)
-    assert "Linux 6.7" in of_memory(tmp_path, fakeperf.Kernel()).missing[0].why
+    assert "Linux 6.7" in memory_part(tmp_path, fakeperf.Kernel()).missing[0].why

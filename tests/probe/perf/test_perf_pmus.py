@@ -19,8 +19,8 @@ from perfprobe.perf.perf_pmus import Code
 
 
 def test_events_of_a_pmu(tmp_path: Path) -> None:
-    fakeperf.pmu(tmp_path, "msr", 9)
-    fakeperf.events(tmp_path, "msr", tsc=0, aperf=1, smi=4)
+    fakeperf.write_pmu(tmp_path, "msr", 9)
+    fakeperf.write_events(tmp_path, "msr", tsc=0, aperf=1, smi=4)
     result = perf_pmus.find_pmu(tmp_path, "msr")
     assert result is not None
     assert (result.type, result.cpus) == (9, None)
@@ -33,7 +33,7 @@ def test_events_of_a_pmu(tmp_path: Path) -> None:
 
 
 def test_terms_are_placed_by_the_format(tmp_path: Path) -> None:
-    fakeperf.pmu(tmp_path, "p", 9)
+    fakeperf.write_pmu(tmp_path, "p", 9)
     at = f"{DEVICES}/p"
     for name, text in {
         "event": "config:0-7,32-35",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import fakeperf
 import trees
-from fakeperf import TIMES, keys_on, machine
+from fakeperf import TIMES, keys_on, write_machine_files
 
 from perfprobe.cpu import topology
 from perfprobe.perf import chosen, perf_pmus
@@ -20,7 +20,7 @@ MOVED = {"slots": 1000, "topdown_retiring": 400, "topdown_bad_speculation": 50,
          "topdown_frontend": 150, "topdown_backend": 400}  # fmt: skip
 
 
-def listing(root: Path, pmu: str, *tables: dict[str, tuple[str, str]]) -> None:
+def write_events(root: Path, pmu: str, *tables: dict[str, tuple[str, str]]) -> None:
     """Writes the events of a PMU as Linux lists them: event 0 with a umask of the pseudo code."""
     trees.put(root, f"{fakeperf.DEVICES}/{pmu}/format/event", "config:0-7\n")
     trees.put(root, f"{fakeperf.DEVICES}/{pmu}/format/umask", "config:8-15\n")
@@ -38,9 +38,9 @@ def open_part(root: Path, kernel: fakeperf.Kernel) -> tuple[list[Groups], list[M
 
 
 def test_ice_lake_has_a_group_led_by_slots(tmp_path: Path) -> None:
-    machine(tmp_path)
-    fakeperf.pmu(tmp_path, "cpu", 4)
-    listing(tmp_path, "cpu", TOPDOWN_LEVEL_1)
+    write_machine_files(tmp_path)
+    fakeperf.write_pmu(tmp_path, "cpu", 4)
+    write_events(tmp_path, "cpu", TOPDOWN_LEVEL_1)
     kernel = fakeperf.Kernel(moved=MOVED)
     (part,), missing = open_part(tmp_path, kernel)
     assert keys_on(part) == [*TIMES, *TOPDOWN_LEVEL_1]
@@ -55,30 +55,32 @@ def test_ice_lake_has_a_group_led_by_slots(tmp_path: Path) -> None:
 
 
 def test_sapphire_rapids_has_the_second_level_too(tmp_path: Path) -> None:
-    machine(tmp_path)
-    fakeperf.pmu(tmp_path, "cpu", 4)
-    listing(tmp_path, "cpu", TOPDOWN_LEVEL_1, TOPDOWN_LEVEL_2)
+    write_machine_files(tmp_path)
+    fakeperf.write_pmu(tmp_path, "cpu", 4)
+    write_events(tmp_path, "cpu", TOPDOWN_LEVEL_1, TOPDOWN_LEVEL_2)
     (part,), _ = open_part(tmp_path, fakeperf.Kernel(moved=MOVED))
     assert keys_on(part) == [*TIMES, *TOPDOWN_LEVEL_1, *TOPDOWN_LEVEL_2]
 
 
 def test_only_p_cores_of_a_hybrid_have_the_group(tmp_path: Path) -> None:
-    machine(tmp_path)
-    fakeperf.pmu(tmp_path, "cpu_core", 4, "0,2")
-    fakeperf.pmu(tmp_path, "cpu_atom", 10, "1,3")
-    listing(tmp_path, "cpu_core", TOPDOWN_LEVEL_1)
-    listing(tmp_path, "cpu_atom", {key: TOPDOWN_LEVEL_1[key] for key in [*TOPDOWN_LEVEL_1][1:]})
+    write_machine_files(tmp_path)
+    fakeperf.write_pmu(tmp_path, "cpu_core", 4, "0,2")
+    fakeperf.write_pmu(tmp_path, "cpu_atom", 10, "1,3")
+    write_events(tmp_path, "cpu_core", TOPDOWN_LEVEL_1)
+    write_events(
+        tmp_path, "cpu_atom", {key: TOPDOWN_LEVEL_1[key] for key in [*TOPDOWN_LEVEL_1][1:]}
+    )
     (part,), _ = open_part(tmp_path, fakeperf.Kernel(moved=MOVED))
     assert {tuple(counter.cpus or ()) for counter in part.counters} == {(0, 2)}
     assert {m.why for m in part.missing} == {"cores of this type have no PERF_METRICS"}
 
 
 def test_groups_that_fail_like_real_ones(tmp_path: Path) -> None:
-    machine(tmp_path)
-    fakeperf.pmu(tmp_path, "cpu", 4)
+    write_machine_files(tmp_path)
+    fakeperf.write_pmu(tmp_path, "cpu", 4)
     parts, (lacking,) = open_part(tmp_path, fakeperf.Kernel())
     assert (parts, lacking.why) == ([], chosen.NO_PERF_METRICS)
-    listing(tmp_path, "cpu", TOPDOWN_LEVEL_1)
+    write_events(tmp_path, "cpu", TOPDOWN_LEVEL_1)
     zeros = fakeperf.Kernel(moved=MOVED | {"topdown_retiring": 0, "topdown_backend": 0})
     negative = fakeperf.Kernel(moved=MOVED | {"topdown_retiring": -400, "topdown_backend": 1200})
 

@@ -16,11 +16,11 @@ from perfprobe.perf import perf_pmus
 # --- cores and packages --------------------------------------------------------------------------
 
 
-def uncore(root: Path, mask: str = "0") -> None:
-    fakeperf.pmu(root, "cstate_core", 20, mask="0-1")
-    fakeperf.events(root, "cstate_core", c1_residency=0, c6_residency=2)
-    fakeperf.pmu(root, "power", 22, mask=mask)
-    fakeperf.events(root, "power", energy_cores=1, energy_pkg=2, energy_ram=3)
+def write_uncore(root: Path, mask: str = "0") -> None:
+    fakeperf.write_pmu(root, "cstate_core", 20, mask="0-1")
+    fakeperf.write_events(root, "cstate_core", c1_residency=0, c6_residency=2)
+    fakeperf.write_pmu(root, "power", 22, mask=mask)
+    fakeperf.write_events(root, "power", energy_cores=1, energy_pkg=2, energy_ram=3)
     at = f"{fakeperf.DEVICES}/power/events/energy-pkg"
     trees.put(root, f"{at}.scale", "2.3283064365386962890625e-10\n")
     trees.put(root, f"{at}.unit", "Joules\n")
@@ -28,7 +28,7 @@ def uncore(root: Path, mask: str = "0") -> None:
 
 def test_cores_have_residencies_and_packages_have_energy(tmp_path: Path) -> None:
     planner = skylake(tmp_path)
-    uncore(tmp_path)
+    write_uncore(tmp_path)
     kernel = fakeperf.Kernel()
     *_, cstate, power = opened_parts(tmp_path, planner, kernel)
     assert (cstate.scope, keys_on(cstate)) == ("core", ["core_c1", "core_c6"])
@@ -50,17 +50,17 @@ def test_cores_have_residencies_and_packages_have_energy(tmp_path: Path) -> None
 
 def test_each_sleep_of_a_package_has_its_name(tmp_path: Path) -> None:
     planner = skylake(tmp_path)
-    fakeperf.pmu(tmp_path, "cstate_pkg", 21, mask="0")
+    fakeperf.write_pmu(tmp_path, "cstate_pkg", 21, mask="0")
     levels = (2, 3, 6, 7, 8, 9, 10)
     for n in levels:
-        fakeperf.events(tmp_path, "cstate_pkg", **{f"c{n}_residency": n})  # type: ignore[arg-type]
+        fakeperf.write_events(tmp_path, "cstate_pkg", **{f"c{n}_residency": n})  # type: ignore[arg-type]
     part = opened_parts(tmp_path, planner, fakeperf.Kernel())[-1]
     assert (part.scope, keys_on(part)) == ("package", [f"package_c{n}" for n in levels])
 
 
 def test_a_package_of_two_dies_is_the_sum(tmp_path: Path) -> None:
     planner = skylake(tmp_path)
-    uncore(tmp_path, mask="0,1")
+    write_uncore(tmp_path, mask="0,1")
     kernel = fakeperf.Kernel()
     power = opened_parts(tmp_path, planner, kernel)[-1]
     assert (power.counters[0].key, power.counters[0].columns) == ("energy_j", 2)
@@ -74,11 +74,11 @@ def test_a_package_of_two_dies_is_the_sum(tmp_path: Path) -> None:
 def test_after_a_cpu_goes_offline_the_kernels_new_mask_is_used(tmp_path: Path) -> None:
     """The CPU also uses it after its return, because the mask keeps the other CPU."""
     planner = skylake(tmp_path)
-    uncore(tmp_path, mask="0")
+    write_uncore(tmp_path, mask="0")
     kernel = fakeperf.Kernel()
     power = opened_parts(tmp_path, planner, kernel)[-1]
     for reader in (1, 0):
-        uncore(tmp_path, mask="1")
+        write_uncore(tmp_path, mask="1")
         power.open(reader)
         assert {kernel.opened[fd][1] for fd in kernel.groups[-1].fds} == {1}
         power.close_cpu(reader)
@@ -87,8 +87,8 @@ def test_after_a_cpu_goes_offline_the_kernels_new_mask_is_used(tmp_path: Path) -
 def test_a_core_is_counted_once_on_either_cpu(tmp_path: Path) -> None:
     """Both CPUs of a core count all of its time; their sum would be twice the true count."""
     planner = skylake(tmp_path)
-    fakeperf.pmu(tmp_path, "cstate_core", 20, mask="0-3")
-    fakeperf.events(tmp_path, "cstate_core", c6_residency=2)
+    fakeperf.write_pmu(tmp_path, "cstate_core", 20, mask="0-3")
+    fakeperf.write_events(tmp_path, "cstate_core", c6_residency=2)
     kernel = fakeperf.Kernel()
     part = opened_parts(tmp_path, planner, kernel)[-1]
     assert (keys_on(part), part.counters[0].columns) == (["core_c6"], 1)
@@ -99,7 +99,7 @@ def test_a_core_is_counted_once_on_either_cpu(tmp_path: Path) -> None:
 
 def test_unreadable_energy_is_missing(tmp_path: Path) -> None:
     planner = skylake(tmp_path)
-    uncore(tmp_path)
+    write_uncore(tmp_path)
     refuse = lambda e, _, __: errno.EACCES if e.type == 22 else 0  # noqa: E731
     trees.put(tmp_path, "proc/sys/kernel/perf_event_paranoid", "2\n")
     power = opened_parts(tmp_path, planner, fakeperf.Kernel(refuse=refuse))[-1]
@@ -114,14 +114,14 @@ def test_unreadable_energy_is_missing(tmp_path: Path) -> None:
 def power_control(root: Path, model: int, form: str = "config:0-7", mask: str = "0") -> list[Part]:
     """Returns the parts of a machine with a power control unit and no other uncore PMU."""
     planner = planner_of(root, INTEL, 6, model, Leaves())
-    fakeperf.pmu(root, "uncore_pcu", 31, mask=mask)
+    fakeperf.write_pmu(root, "uncore_pcu", 31, mask=mask)
     trees.put(root, f"{fakeperf.DEVICES}/uncore_pcu/format/event", f"{form}\n")
     return opened_parts(root, planner, fakeperf.Kernel())[2:]
 
 
 def test_four_events_of_the_power_control_unit(tmp_path: Path) -> None:
     planner = skylake(tmp_path)
-    fakeperf.pmu(tmp_path, "uncore_pcu", 31, mask="1")
+    fakeperf.write_pmu(tmp_path, "uncore_pcu", 31, mask="1")
     trees.put(tmp_path, f"{fakeperf.DEVICES}/uncore_pcu/format/event", "config:0-7\n")
     kernel = fakeperf.Kernel()
     part = opened_parts(tmp_path, planner, kernel)[-1]

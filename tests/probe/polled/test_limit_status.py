@@ -19,7 +19,7 @@ NAMES = ("tpmi-0000:00:03.1", "tpmi-0000:80:03.1")
 QUIET = "cpus none\n" + "".join(f"cpu{cpu} none\n" for cpu in range(64))
 
 
-def status(root: Path, package: int, text: str) -> None:
+def write_status(root: Path, package: int, text: str) -> None:
     trees.put(root, f"sys/kernel/debug/{NAMES[package]}/plr/domain0/status", text)
 
 
@@ -28,7 +28,7 @@ def two_packages(tmp_path: Path) -> Path:
     """Two packages of 64 CPUs, like the machine of the files."""
     trees.machine(tmp_path, 64, packages=2)
     for package, name in enumerate(("status-00", "status-80")):
-        status(tmp_path, package, (DATA / name).read_text())
+        write_status(tmp_path, package, (DATA / name).read_text())
     return tmp_path
 
 
@@ -56,23 +56,23 @@ def test_bits_set_before_the_start_are_named(two_packages: Path) -> None:
 
 
 def test_a_bit_counts_once_when_it_is_set(two_packages: Path) -> None:
-    status(two_packages, 0, QUIET)
+    write_status(two_packages, 0, QUIET)
     clock = Clock()
     source = LimitStatus(two_packages, topology.read(two_packages), clock)
     limited = QUIET.replace("cpu3 none", "cpu3 POWER THERMAL_PER_CORE UNKNOWN(62)")
-    status(two_packages, 0, limited.replace("cpus none", "cpus POWER"))
+    write_status(two_packages, 0, limited.replace("cpus none", "cpus POWER"))
     assert newly_set(source)[0] == (0, {}), "the last look was less than a second ago"
     clock.now_s += 1
     assert newly_set(source)[0] == (1, {"POWER": 1, "THERMAL_PER_CORE": 1})
     clock.now_s += 1
     assert newly_set(source)[0] == (2, {"POWER": 1, "THERMAL_PER_CORE": 1}), "it is sticky"
-    status(two_packages, 0, QUIET)  # another program has cleared the bit
+    write_status(two_packages, 0, QUIET)  # another program has cleared the bit
     clock.now_s += 1
     newly_set(source)
-    status(two_packages, 0, limited)
+    write_status(two_packages, 0, limited)
     clock.now_s += 1
     assert newly_set(source)[0] == (4, {"POWER": 2, "THERMAL_PER_CORE": 2})
-    status(two_packages, 0, "")  # the mailbox did not answer
+    write_status(two_packages, 0, "")  # the mailbox did not answer
     clock.now_s += 1
     assert newly_set(source)[0] is None
     source.close()
@@ -81,10 +81,10 @@ def test_a_bit_counts_once_when_it_is_set(two_packages: Path) -> None:
 def test_a_die_without_lines_of_cpus(tmp_path: Path) -> None:
     """The first version of the driver wrote such files."""
     trees.machine(tmp_path, 1)
-    status(tmp_path, 0, "cpus none\n")
+    write_status(tmp_path, 0, "cpus none\n")
     clock = Clock()
     source = LimitStatus(tmp_path, topology.read(tmp_path), clock)
-    status(tmp_path, 0, "cpus THERMAL\n")
+    write_status(tmp_path, 0, "cpus THERMAL\n")
     clock.now_s += 1
     assert newly_set(source) == [(1, {"THERMAL": 1})]
     source.close()

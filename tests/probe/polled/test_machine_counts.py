@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("closes_files")
 TEXT = "some avg10=0.00 avg60=1.20 avg300=0.31 total={}\nfull avg10=0 avg60=0 avg300=0 total=7\n"
 
 
-def root(tmp_path: Path, **files: str) -> Path:
+def write_root(tmp_path: Path, **files: str) -> Path:
     folder = tmp_path / "proc/pressure"
     folder.mkdir(parents=True)
     for name, text in files.items():
@@ -54,7 +54,9 @@ def test_a_row_has_its_stamps_and_valid_bits() -> None:
 
 
 def test_totals_of_the_first_line(tmp_path: Path) -> None:
-    below = root(tmp_path, cpu=TEXT.format(12_345_678), memory=TEXT.format(0), io=TEXT.format(9))
+    below = write_root(
+        tmp_path, cpu=TEXT.format(12_345_678), memory=TEXT.format(0), io=TEXT.format(9)
+    )
     machine = MachineCounts(below, 2)
     assert [c.key for c in machine.block.counters] == [
         "probe_cpu_s", "pressure_cpu_s", "pressure_memory_s", "pressure_io_s",
@@ -68,7 +70,7 @@ def test_totals_of_the_first_line(tmp_path: Path) -> None:
 
 
 def test_a_garbled_pressure_line_is_not_valid(tmp_path: Path) -> None:
-    below = root(tmp_path, cpu="some total=x\n", memory="total=4\n", io=TEXT.format(1 << 63))
+    below = write_root(tmp_path, cpu="some total=x\n", memory="total=4\n", io=TEXT.format(1 << 63))
     machine = MachineCounts(below, 2)
     valid, _ = valid_columns(machine)
     assert valid & 0b111 == 1
@@ -76,14 +78,14 @@ def test_a_garbled_pressure_line_is_not_valid(tmp_path: Path) -> None:
 
 
 def test_a_kernel_without_pressure_is_reported(tmp_path: Path) -> None:
-    machine = MachineCounts(root(tmp_path, cpu=TEXT.format(1)), 2)
+    machine = MachineCounts(write_root(tmp_path, cpu=TEXT.format(1)), 2)
     assert [c.key for c in machine.block.counters] == ["probe_cpu_s"]
     assert [(m.what, m.fix) for m in machine.missing] == [("pressure", "boot with psi=1")]
     assert valid_columns(machine)[0] == 1
 
 
 def test_switches_of_intel_pstate(tmp_path: Path) -> None:
-    below = root(tmp_path)
+    below = write_root(tmp_path)
     at = "sys/devices/system/cpu"
     trees.put(below, f"{at}/intel_pstate/no_turbo", "1\n")
     trees.put(below, f"{at}/intel_pstate/max_perf_pct", "80\n")
@@ -100,7 +102,7 @@ def test_switches_of_intel_pstate(tmp_path: Path) -> None:
 
 
 def test_the_boost_switch_of_other_drivers(tmp_path: Path) -> None:
-    below = root(tmp_path, cpu=TEXT.format(1), memory=TEXT.format(2), io=TEXT.format(3))
+    below = write_root(tmp_path, cpu=TEXT.format(1), memory=TEXT.format(2), io=TEXT.format(3))
     trees.put(below, "sys/devices/system/cpu/cpufreq/boost", "1\n")
     machine = MachineCounts(below, 2)
     assert machine.block.counters[-1].key == "turbo_off"
@@ -111,7 +113,7 @@ def test_the_boost_switch_of_other_drivers(tmp_path: Path) -> None:
 
 
 def test_load_interrupts_and_context_switches(tmp_path: Path) -> None:
-    below = root(tmp_path)
+    below = write_root(tmp_path)
     trees.put(below, "proc/loadavg", "0.20 11.08 0.12 1/80 11206\n")
     trees.put(below, "proc/stat", "cpu0 1 2 3\nintr 4711 1 2 3\nctxt 815\nbtime 7\n")
     machine = MachineCounts(below, 2)
@@ -127,7 +129,7 @@ def test_load_interrupts_and_context_switches(tmp_path: Path) -> None:
 
 
 def test_interrupt_totals_are_not_read_on_large_machines(tmp_path: Path) -> None:
-    trees.put(root(tmp_path), "proc/stat", "intr 4711 1 2 3\nctxt 815\n")
+    trees.put(write_root(tmp_path), "proc/stat", "intr 4711 1 2 3\nctxt 815\n")
     machine = MachineCounts(tmp_path, MAX_CPUS_FOR_TOTALS + 1)
     assert [c.key for c in machine.block.counters] == ["probe_cpu_s"]
     machine.close()

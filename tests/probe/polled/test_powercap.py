@@ -17,7 +17,7 @@ ZONES = "sys/class/powercap"
 RANGE_UJ = 262_143_328_850  # Xeon: 2^32 units of 2^-14 J, minus one
 
 
-def zone(root: Path, number: int, name: str, *limits: tuple[str, int], uj: int = 0) -> None:
+def write_zone(root: Path, number: int, name: str, *limits: tuple[str, int], uj: int = 0) -> None:
     at = f"{ZONES}/intel-rapl:{number}"
     trees.put(root, f"{at}/name", f"{name}\n")
     trees.put(root, f"{at}/enabled", "1\n")
@@ -33,9 +33,9 @@ def two_packages(tmp_path: Path) -> Path:
     """Two packages whose zones are in reverse order, and a zone that is not of a package."""
     trees.machine(tmp_path, 1, packages=2)
     limits = ("long_term", 205_000_000), ("short_term", 246_000_000)
-    zone(tmp_path, 0, "package-1", *limits, uj=70)
-    zone(tmp_path, 1, "package-0", ("long_term", 150_000_000), uj=5)
-    zone(tmp_path, 2, "psys", ("long_term", 999_000_000), uj=9)
+    write_zone(tmp_path, 0, "package-1", *limits, uj=70)
+    write_zone(tmp_path, 1, "package-0", ("long_term", 150_000_000), uj=5)
+    write_zone(tmp_path, 2, "psys", ("long_term", 999_000_000), uj=9)
     return tmp_path
 
 
@@ -104,7 +104,7 @@ def test_a_machine_without_zones_and_a_die_of_its_own(tmp_path: Path) -> None:
     trees.machine(tmp_path, 1)
     assert Powercap(tmp_path, topology.read(tmp_path)).block.counters == []
     for number in range(2):
-        zone(tmp_path, number, f"package-0-die-{number}", ("long_term", 1_000_000))
+        write_zone(tmp_path, number, f"package-0-die-{number}", ("long_term", 1_000_000))
     powercap = Powercap(tmp_path, topology.read(tmp_path))
     assert powercap.block.counters == []
     assert [m.what for m in powercap.missing] == ["power_limit_w"]

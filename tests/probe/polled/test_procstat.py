@@ -186,7 +186,7 @@ def test_the_longest_lines_of_1024_cpus_are_read(tmp_path: Path) -> None:
     assert result == [(cpu, *[most] * 7) for cpu in range(1024)]
 
 
-def test_frames_of_this_machine_lie_between_two_reads() -> None:
+def test_frames_of_this_machine_are_between_two_reads() -> None:
     """The values of each frame of a batch are between those of two reads of /proc/stat by the
     test."""
 

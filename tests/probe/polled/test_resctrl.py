@@ -27,13 +27,13 @@ def two_caches(tmp_path: Path) -> Path:
     trees.machine(tmp_path, 4)
     for cpu in range(4):
         trees.l3(tmp_path, cpu, "0-1" if cpu < 2 else "2-3", ident=cpu // 2)
-    group(tmp_path, "", 0, total=1000, local=800, occupancy=64)
-    group(tmp_path, "", 1, total=5000, local=5000, occupancy=128)
+    write_group(tmp_path, "", 0, total=1000, local=800, occupancy=64)
+    write_group(tmp_path, "", 1, total=5000, local=5000, occupancy=128)
     trees.put(tmp_path, f"{RESCTRL_PATH}/info/L3_MON/num_rmids", "16\n")
     return tmp_path
 
 
-def group(root: Path, name: str, number: int, **values: int | str) -> None:
+def write_group(root: Path, name: str, number: int, **values: int | str) -> None:
     files = {"total": "mbm_total_bytes", "local": "mbm_local_bytes", "occupancy": "llc_occupancy"}
     for key, value in values.items():
         path = f"{RESCTRL_PATH}{name}/mon_data/mon_L3_{number:02d}/{files[key]}"
@@ -58,24 +58,24 @@ def test_an_l3_is_on_the_row_of_its_first_cpu(two_caches: Path) -> None:
     assert source.missing == [Missing("l3_groups", ONE_GROUP_TEXT)]
     nothing = [None] * 3
     assert read_values(source) == [[0, 0, 64], nothing, [0, 0, 128], nothing]
-    group(two_caches, "", 0, total=1700, local=900, occupancy=32)
+    write_group(two_caches, "", 0, total=1700, local=900, occupancy=32)
     assert read_values(source) == [[700, 100, 32], nothing, [0, 0, 128], nothing]
 
 
 def test_traffic_is_the_sum_of_control_groups(two_caches: Path) -> None:
     source, _ = open_resctrl(two_caches)
     read_values(source)
-    group(two_caches, "/batch", 0, total=300, local=0, occupancy=16)
-    group(two_caches, "/batch", 1, total=0, local=0, occupancy=0)
-    group(two_caches, "/mon_groups/watched", 0, total=900, local=900, occupancy=60)
-    group(two_caches, "", 0, total=1100, local=800, occupancy=64)
+    write_group(two_caches, "/batch", 0, total=300, local=0, occupancy=16)
+    write_group(two_caches, "/batch", 1, total=0, local=0, occupancy=0)
+    write_group(two_caches, "/mon_groups/watched", 0, total=900, local=900, occupancy=60)
+    write_group(two_caches, "", 0, total=1100, local=800, occupancy=64)
     assert read_values(source)[0] == [100, 0, 80], (
         "what a group had before it was seen is not known"
     )
-    group(two_caches, "/batch", 0, total=800, local=0, occupancy=16)
+    write_group(two_caches, "/batch", 0, total=800, local=0, occupancy=16)
     assert read_values(source)[0] == [600, 0, 80]
     shutil.rmtree(two_caches / RESCTRL_PATH / "batch")
-    group(two_caches, "", 0, total=1150, local=800, occupancy=64)
+    write_group(two_caches, "", 0, total=1150, local=800, occupancy=64)
     assert read_values(source)[0] == [650, 0, 64], "the traffic of a removed group still counts"
 
 
@@ -83,12 +83,12 @@ def test_traffic_is_the_sum_of_control_groups(two_caches: Path) -> None:
 def test_a_word_is_not_a_number(two_caches: Path, word: str) -> None:
     source, _ = open_resctrl(two_caches)
     read_values(source)
-    group(two_caches, "", 0, total=word)
+    write_group(two_caches, "", 0, total=word)
     assert [row[0] for row in read_values(source)] == [None, None, 0, None]
-    group(two_caches, "", 0, total=1900)
+    write_group(two_caches, "", 0, total=1900)
     assert read_values(source)[0][0] == 900
-    group(two_caches, "", 0, total=word)
-    group(two_caches, "", 1, total=word)
+    write_group(two_caches, "", 0, total=word)
+    write_group(two_caches, "", 1, total=word)
     source, _ = open_resctrl(two_caches)
     assert [c.key for c in source.block.counters] == KEYS[1:]
     (missing,) = source.missing
@@ -101,9 +101,9 @@ def test_a_counter_that_starts_again(two_caches: Path) -> None:
     unknown."""
     source, _ = open_resctrl(two_caches)
     read_values(source)
-    group(two_caches, "", 0, total=20)
+    write_group(two_caches, "", 0, total=20)
     assert read_values(source)[0][0] is None
-    group(two_caches, "", 0, total=70)
+    write_group(two_caches, "", 0, total=70)
     assert read_values(source)[0][0] == 50
 
 
@@ -134,9 +134,9 @@ def test_resctrl_may_not_be_mounted(tmp_path: Path) -> None:
 
 
 def test_each_group_reports_its_traffic(two_caches: Path) -> None:
-    group(two_caches, "/batch", 0, total=300)
-    group(two_caches, "/batch", 1, total="Unavailable")
-    group(two_caches, "/batch/mon_groups/web", 0, total=40)
+    write_group(two_caches, "/batch", 0, total=300)
+    write_group(two_caches, "/batch", 1, total="Unavailable")
+    write_group(two_caches, "/batch/mon_groups/web", 0, total=40)
     source, _ = open_resctrl(two_caches)
     read_values(source)
     assert source.take() == {"l3_groups": {
@@ -144,9 +144,9 @@ def test_each_group_reports_its_traffic(two_caches: Path) -> None:
         "batch/mon_groups/web": [[0, 0], [1, None]],
     }}  # fmt: skip
     assert source.take() == {}, "each record is taken once"
-    group(two_caches, "/batch", 0, total=900)
+    write_group(two_caches, "/batch", 0, total=900)
     # the group has another monitor, which starts at 0
-    group(two_caches, "/batch/mon_groups/web", 0, total=10)
+    write_group(two_caches, "/batch/mon_groups/web", 0, total=10)
     read_values(source)
     report = source.take()["l3_groups"]
     assert isinstance(report, dict)
@@ -160,7 +160,7 @@ def test_each_group_reports_its_traffic(two_caches: Path) -> None:
 def test_a_group_name_that_is_not_utf8_does_not_end_the_stream(two_caches: Path) -> None:
     name = "/" + os.fsdecode(b"caf\xe9")
     for number in (0, 1):
-        group(two_caches, name, number, total=10, local=10, occupancy=0)
+        write_group(two_caches, name, number, total=10, local=10, occupancy=0)
     source, _ = open_resctrl(two_caches)
     read_values(source)
     record = source.take()
@@ -169,14 +169,14 @@ def test_a_group_name_that_is_not_utf8_does_not_end_the_stream(two_caches: Path)
 
 
 def test_a_recreated_group_is_a_new_group(two_caches: Path) -> None:
-    group(two_caches, "/batch", 0, total=300)
+    write_group(two_caches, "/batch", 0, total=300)
     source, _ = open_resctrl(two_caches)
     read_values(source)
-    group(two_caches, "/batch", 0, total=900)
+    write_group(two_caches, "/batch", 0, total=900)
     read_values(source)
     shutil.rmtree(two_caches / RESCTRL_PATH / "batch")
     read_values(source)
-    group(two_caches, "/batch", 0, total=5000)
+    write_group(two_caches, "/batch", 0, total=5000)
     read_values(source)
     assert source.take()["l3_groups"]["batch"][0] == [0, 0]  # type: ignore[index]
 
@@ -186,5 +186,5 @@ def test_without_resctrl_groups_the_reason_is_reported(two_caches: Path) -> None
     assert [missing.what for missing in source.missing] == ["l3_groups"]
     read_values(source)
     assert source.take() == {}
-    group(two_caches, "/mon_groups/web", 0, total=40)
+    write_group(two_caches, "/mon_groups/web", 0, total=40)
     assert open_resctrl(two_caches)[0].missing == []

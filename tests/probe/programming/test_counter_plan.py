@@ -38,9 +38,9 @@ def test_the_events_of_a_servers_counters() -> None:
 
 
 @pytest.mark.parametrize(("name", "budget", "selects", "keys_without_counter"), [
-    ("Skylake-SP", Budget(4, 3, lent=1 << 3), [0x186, 0x187, 0x188], ()),
+    ("Skylake-SP", Budget(4, 3, microcode_mask=1 << 3), [0x186, 0x187, 0x188], ()),
     # microcode uses one counter
-    ("Skylake-SP", Budget(4, 3, lent=1 << 1), [0x186, 0x188, 0x189], ()),
+    ("Skylake-SP", Budget(4, 3, microcode_mask=1 << 1), [0x186, 0x188, 0x189], ()),
     ("Skylake-SP", Budget(2, 3), [0x186, 0x187], ("kernel_instructions",)),
     ("Skylake-SP", Budget(1, 3), [0x186], ("kernel_cycles", "kernel_instructions")),
     ("Skylake-SP", Budget(0, 3), [], ("one_thread", "kernel_cycles", "kernel_instructions")),

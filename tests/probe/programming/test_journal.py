@@ -152,17 +152,17 @@ def test_an_unusable_journal_is_rejected_with_its_reason(
     assert re.fullmatch(r"[a-zA-Z0-9 -]+", text), "an exception of Python has quotes or brackets"
 
 
-def to_a_link(path: Path) -> None:
+def replace_with_link(path: Path) -> None:
     path.rename(path.with_suffix(".other"))
     path.symlink_to(path.with_suffix(".other"))
 
 
-def to_a_fifo(path: Path) -> None:
+def replace_with_fifo(path: Path) -> None:
     path.unlink()
     os.mkfifo(path, 0o600)
 
 
-def to_another_user(path: Path) -> None:
+def give_to_another_user(path: Path) -> None:
     if not has_capabilities(CHOWN):
         pytest.skip("needs CAP_CHOWN, to give files away")
     os.chown(path, 1, 1)
@@ -174,11 +174,11 @@ CHANGES: dict[str, Callable[[Path], object]] = {
     "a list": lambda path: path.write_text("[]"),
     "empty": lambda path: path.write_bytes(b""),
     "too long": lambda path: os.truncate(path, journal.MAX_JOURNAL_BYTES + 1),
-    "a link": to_a_link,
+    "a link": replace_with_link,
     "with two names": lambda path: os.link(path, path.with_suffix(".other")),
     "writable for others": lambda path: path.chmod(0o666),
-    "of another user": to_another_user,
-    "a FIFO": to_a_fifo,
+    "of another user": give_to_another_user,
+    "a FIFO": replace_with_fifo,
 }
 
 

@@ -55,7 +55,7 @@ def refusal(kernel: FakeKernel) -> str:
 # --- obstacles ------------------------------------------------------------------------------------
 
 
-def missing(result: subprocess.CompletedProcess[str]) -> dict[str, Line]:
+def missing_counters(result: subprocess.CompletedProcess[str]) -> dict[str, Line]:
     assert result.returncode == 0, result.stderr
     (hello,) = lines(result.stdout, "hello")
     return {m["what"]: m for m in hello["missing"]}
@@ -80,7 +80,7 @@ def test_counters_in_use_are_left_alone(
 def test_one_cpu_in_use_leaves_the_others(tmp_path: Path) -> None:
     with FakeKernel(tmp_path / "root", registers=[[2, 0x186, EN]]) as kernel:
         result = stat(kernel, "-n", "2", "-i", "200ms")
-        assert missing(result)["cycles"]["cpus"] == [2]
+        assert missing_counters(result)["cycles"]["cpus"] == [2]
         rows = [row for interval in lines(result.stdout, "interval") for row in interval["cpus"]]
         assert {row["cpu"] for row in rows if row["ipc"] is not None} == {0, 1, 3}
         assert {w["cpu"] for w in kernel.writes()} == {0, 1, 3}
@@ -92,7 +92,7 @@ def test_leftover_selects_are_not_in_use_and_are_restored(tmp_path: Path) -> Non
     stale = [[cpu, reg, v] for cpu in range(4) for reg, v in ((0x186, EN), (GLOBAL, 2))]
     with FakeKernel(tmp_path / "root", registers=[*stale, [1, 0x38D, 0x30]]) as kernel:
         result = stat(kernel, "-n", "1", "-i", "100ms")
-        assert "cycles" not in missing(result)
+        assert "cycles" not in missing_counters(result)
         assert kernel.changed() == {}
         assert [kernel.peek(1, reg) for reg in (0x186, 0x38D, GLOBAL)] == [EN, 0x30, 2]
 
@@ -103,7 +103,7 @@ def test_ineffective_writes_are_reported(tmp_path: Path, run_dir: Path, policy: 
     with raised_priority(), FakeKernel(tmp_path / "root", writes=policy) as kernel:
         offset = time.time() - time.clock_gettime(time.CLOCK_MONOTONIC_RAW)
         result = stat(kernel, "-n", "5", "-i", "300ms")
-        lost = missing(result)
+        lost = missing_counters(result)
         reason = {"drop": "writes are dropped", "eperm": "msr.allow_writes"}[policy]
         for key in ("instructions", "kernel_cycles", "one_thread"):
             assert reason in lost[key]["why"]
@@ -150,21 +150,21 @@ def probe(kernel: FakeKernel) -> Iterator[tuple[subprocess.Popen[bytes], list[wi
         yield process, results
 
 
-def ended_by_sigterm(process: subprocess.Popen[bytes]) -> None:
+def end_by_sigterm(process: subprocess.Popen[bytes]) -> None:
     process.terminate()
 
 
-def ended_by_the_reader(process: subprocess.Popen[bytes]) -> None:
+def close_reader(process: subprocess.Popen[bytes]) -> None:
     assert process.stdout
     process.stdout.close()
 
 
-def ended_by_its_parent(process: subprocess.Popen[bytes]) -> None:
+def close_stdin(process: subprocess.Popen[bytes]) -> None:
     assert process.stdin
     process.stdin.close()
 
 
-@pytest.mark.parametrize("end", [ended_by_sigterm, ended_by_the_reader, ended_by_its_parent])
+@pytest.mark.parametrize("end", [end_by_sigterm, close_reader, close_stdin])
 def test_the_probe_restores_registers(
     fake: FakeKernel, run_dir: Path, end: Callable[[subprocess.Popen[bytes]], None]
 ) -> None:

@@ -21,11 +21,11 @@ from perfprobe.registers.msr import MsrError, Registers
 pytestmark = needs_fuse
 
 SELECT = 0x186
-LEFT = Change(0, 0x43003C)
+LEFTOVER_CHANGE = Change(0, 0x43003C)
 """The change of the select that a killed session left."""
 
 
-class Killed(BaseException):
+class SimulatedKill(BaseException):
     """Simulates a kill at this point."""
 
 
@@ -51,9 +51,9 @@ def test_a_new_cpu_is_in_the_journal_before_it_is_programmed(
     ours = fake.changed()[0]
 
     def killed(*_: object) -> None:
-        raise Killed
+        raise SimulatedKill
 
-    with monkeypatch.context() as patch, pytest.raises(Killed):
+    with monkeypatch.context() as patch, pytest.raises(SimulatedKill):
         patch.setattr(Registers, "write", killed)
         programmer.device(3)
     kept = on_disk(run_dir, fake)[3]
@@ -68,10 +68,10 @@ def test_restored_registers_are_removed_from_the_journal_at_once(
 ) -> None:
     """Restoring twice, after another kill, would overwrite values that others have set since."""
     forged = Journal(run_dir, identity.boot_id(fake.root), fake.root)
-    forged.write({0: {SELECT: LEFT}})
+    forged.write({0: {SELECT: LEFTOVER_CHANGE}})
     gone = json.loads(forged.path.read_text()) | {"pid": 2**22 + 1}
     forged.path.write_text(json.dumps(gone))
-    fake.poke(0, SELECT, LEFT.ours)
+    fake.poke(0, SELECT, LEFTOVER_CHANGE.ours)
     plain, seen = counter_plan.control_values, []
 
     def observed_values(device: Registers, plan: Plan) -> dict[int, int]:
@@ -81,14 +81,14 @@ def test_restored_registers_are_removed_from_the_journal_at_once(
     monkeypatch.setattr(counter_plan, "control_values", observed_values)
     programmer = Programmer(fake.root, identity.boot_id(fake.root))
     programmer.begin(plans(), range(4))
-    assert seen[0] == (LEFT.before, {})
+    assert seen[0] == (LEFTOVER_CHANGE.before, {})
     programmer.end()
     assert programmer.unrestored == ""
 
 
 def test_an_unusable_journal_is_named_with_its_consequence(fake: FakeKernel, run_dir: Path) -> None:
     forged = Journal(run_dir, identity.boot_id(fake.root), fake.root)
-    forged.write({0: {SELECT: LEFT}})
+    forged.write({0: {SELECT: LEFTOVER_CHANGE}})
     forged.path.write_text(json.dumps(json.loads(forged.path.read_text()) | {"cpus": []}))
     programmer = Programmer(fake.root, identity.boot_id(fake.root))
     programmer.begin(plans(), range(4))

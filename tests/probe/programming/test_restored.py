@@ -56,7 +56,7 @@ def run_printed_command(text: str) -> None:
     assert run_in_process(*command[1:]).returncode == 0
 
 
-def running(root: Path) -> list[str]:
+def running_commands(root: Path) -> list[str]:
     """Command lines of the programs that use this machine."""
     lines = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
@@ -277,7 +277,7 @@ def test_registers_are_restored_whenever_the_probe_ends(
             _, errors = process.communicate(timeout=MAX_WAIT_S)
         text = errors.decode()
         if victim == "killed":  # its probe may not have programmed anything yet
-            wait_for(lambda: not running(fake.root), "the probe ends")
+            wait_for(lambda: not running_commands(fake.root), "the probe ends")
         elif fake.changed():
             assert victim == "probe"
             assert process.returncode == 1, text

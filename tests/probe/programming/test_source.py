@@ -27,7 +27,7 @@ PAIRS = ["haswell-ep", "skylake-sp", "xeon-w", "ice-lake-sp", "sapphire-rapids"]
 STATES = ("neither", "lp0", "lp1", "both")
 ANY_THREAD_BIT = 1 << 21
 OFF = 5e-3
-LEAST_IDLE_S = 0.3
+MIN_IDLE_S = 0.3
 """Minimum idle time in s of all CPUs in a run of two seconds; two CPUs at rest have 3 s."""
 
 
@@ -104,7 +104,7 @@ def idle_s() -> float:
 
 def skip_if_too_busy(measurement: Measured) -> None:
     """Skips the test if the CPUs had hardly any idle time, so that all threads woke up late."""
-    if measurement.idle_s < LEAST_IDLE_S:
+    if measurement.idle_s < MIN_IDLE_S:
         pytest.skip(f"the machine is too busy: its CPUs were idle for {measurement.idle_s:.2f} s")
 
 

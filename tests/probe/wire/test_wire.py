@@ -59,7 +59,7 @@ STREAM: list[wire.Message] = [
 ]
 
 
-def by_hand(body: Any) -> bytes:
+def to_bytes(body: Any) -> bytes:
     data = msgpack.packb(msgpack.packb(body))
     assert isinstance(data, bytes)
     return data
@@ -89,7 +89,7 @@ def test_a_stream_can_be_written_with_msgpack_alone() -> None:
     rows = {"head": words(1, 2, 0, 0, 1), "valid": words(1), "values": words(99)}
     blocks = {"cpu": rows, "unheard-of": {"head": b"", "valid": b"", "values": b""}}
     more = [{"type": "frame", "seq": 1, "time_ns": 9, "blocks": blocks}, {"type": "novelty"}]
-    messages = read(b"".join(map(by_hand, [body, *more])))
+    messages = read(b"".join(map(to_bytes, [body, *more])))
     assert isinstance(messages[0], Hello)
     assert messages[0].topology == [Cpu(0, True)]
     assert isinstance(messages[1], Frame)
@@ -113,7 +113,7 @@ def test_a_cut_stream_reads_to_its_last_whole_message(cut: int) -> None:
 
 
 def bad_frame(**changes: Any) -> bytes:
-    return by_hand(unchecked(frame()) | changes)
+    return to_bytes(unchecked(frame()) | changes)
 
 
 def unchecked(message: wire.Message) -> dict[str, Any]:
@@ -124,48 +124,48 @@ def unchecked(message: wire.Message) -> dict[str, Any]:
 
 
 RAW_HELLO = unchecked(hello())
-START = by_hand(RAW_HELLO)
+START = to_bytes(RAW_HELLO)
 DAMAGE = {
     "text": (b"GET / HTTP/1.1\r\n\r\n", "not a perftop stream"),
     "a map outside": (msgpack.packb({"type": "hello"}), "not a perftop stream"),
     "a length of 4 GB": (b"\xc6\xff\xff\xff\xff", "not a perftop stream"),
     "garbage inside": (START + msgpack.packb(b"\xc1\xc1"), "damaged"),
-    "a list": (START + by_hand([1, 2]), "not a map"),
+    "a list": (START + to_bytes([1, 2]), "not a map"),
     "no hello": (wire.encode(frame()), "no hello"),
     "two hellos": (START + START, "second hello"),
-    "version 2": (by_hand(RAW_HELLO | {"wire": 2}), "wire version 2"),
-    "version text": (by_hand(RAW_HELLO | {"wire": "1"}), "wire version '1'"),
-    "no CPUs": (by_hand(RAW_HELLO | {"topology": []}), "no CPUs"),
-    "a CPU twice": (by_hand(RAW_HELLO | {"topology": RAW_HELLO["topology"] * 2}), "twice"),
-    "a core with an unknown CPU": (by_hand(RAW_HELLO | {"cores": [[9]]}), "not in the topology"),
-    "a missing key": (by_hand({k: v for k, v in RAW_HELLO.items() if k != "host"}), "host"),
-    "a wrong type": (by_hand(RAW_HELLO | {"raw_ns": "soon"}), "hello.raw_ns"),
+    "version 2": (to_bytes(RAW_HELLO | {"wire": 2}), "wire version 2"),
+    "version text": (to_bytes(RAW_HELLO | {"wire": "1"}), "wire version '1'"),
+    "no CPUs": (to_bytes(RAW_HELLO | {"topology": []}), "no CPUs"),
+    "a CPU twice": (to_bytes(RAW_HELLO | {"topology": RAW_HELLO["topology"] * 2}), "twice"),
+    "a core with an unknown CPU": (to_bytes(RAW_HELLO | {"cores": [[9]]}), "not in the topology"),
+    "a missing key": (to_bytes({k: v for k, v in RAW_HELLO.items() if k != "host"}), "host"),
+    "a wrong type": (to_bytes(RAW_HELLO | {"raw_ns": "soon"}), "hello.raw_ns"),
     "a TSC of NaN": (
-        by_hand(RAW_HELLO | {"tsc_hz": {"hz": float("nan"), "origin": "x"}}), "tsc_hz.hz: 'nan'",
+        to_bytes(RAW_HELLO | {"tsc_hz": {"hz": float("nan"), "origin": "x"}}), "tsc_hz.hz: 'nan'",
     ),
     "a TSC of 1 nHz": (
-        by_hand(RAW_HELLO | {"tsc_hz": {"hz": 1e-9, "origin": "x"}}), "a clock of 1e-09 Hz",
+        to_bytes(RAW_HELLO | {"tsc_hz": {"hz": 1e-9, "origin": "x"}}), "a clock of 1e-09 Hz",
     ),
     "a sampling interval of 0": (
-        by_hand(RAW_HELLO | {"sample_ns": 0}), "a sampling interval of 0 ns",
+        to_bytes(RAW_HELLO | {"sample_ns": 0}), "a sampling interval of 0 ns",
     ),
-    "samples of a century": (by_hand(RAW_HELLO | {"sample_ns": 1 << 62}), "a sampling interval"),
+    "samples of a century": (to_bytes(RAW_HELLO | {"sample_ns": 1 << 62}), "a sampling interval"),
     "a multiplier of 0": (
-        by_hand(RAW_HELLO | {"multipliers": [{"counter": "mperf", "factor": 0.0, "why": "x"}]}),
+        to_bytes(RAW_HELLO | {"multipliers": [{"counter": "mperf", "factor": 0.0, "why": "x"}]}),
         "a multiplier that cannot be",
     ),
-    "a time too large": (by_hand(RAW_HELLO | {"raw_ns": 1 << 63}), "a time of"),
-    "an empty core": (by_hand(RAW_HELLO | {"cores": [[0], []]}), "an empty core"),
-    "a CPU in two cores": (by_hand(RAW_HELLO | {"cores": [[0], [0]]}), "a CPU in two"),
-    "no selected CPU": (by_hand(RAW_HELLO | {"selected": []}), "no CPUs are selected"),
-    "no counters of CPUs": (by_hand(RAW_HELLO | {"blocks": []}), "no block cpu"),
+    "a time too large": (to_bytes(RAW_HELLO | {"raw_ns": 1 << 63}), "a time of"),
+    "an empty core": (to_bytes(RAW_HELLO | {"cores": [[0], []]}), "an empty core"),
+    "a CPU in two cores": (to_bytes(RAW_HELLO | {"cores": [[0], [0]]}), "a CPU in two"),
+    "no selected CPU": (to_bytes(RAW_HELLO | {"selected": []}), "no CPUs are selected"),
+    "no counters of CPUs": (to_bytes(RAW_HELLO | {"blocks": []}), "no block cpu"),
     "a billion columns": (
-        by_hand(RAW_HELLO | {"blocks": [{"name": "b", "scope": "cpu", "counters": [
+        to_bytes(RAW_HELLO | {"blocks": [{"name": "b", "scope": "cpu", "counters": [
             {"key": "k", "name": "", "unit": "", "origin": "", "columns": 10**9}]}]}),
         "impossible width",
     ),
     "a flag without a column": (
-        by_hand(RAW_HELLO | {"blocks": [{"name": "cpu", "scope": "cpu", "counters": [
+        to_bytes(RAW_HELLO | {"blocks": [{"name": "cpu", "scope": "cpu", "counters": [
             {"key": "k", "name": "", "unit": "", "origin": "", "kind": "flags", "columns": 3,
              "parts": ["a", "b", "c"]}]}]}),  # the first column has the polls
         "k has more parts than columns",
@@ -181,7 +181,7 @@ DAMAGE = {
         START + msgpack.packb(b"\xdd\x00\x10\x00\x00" + bytes(2 << 20)), "more elements",
     ),
     "more text than any has": (
-        START + by_hand(["x" * (5 << 20), *range(200)]), "more elements or text",
+        START + to_bytes(["x" * (5 << 20), *range(200)]), "more elements or text",
     ),
     "nesting of 10^4": (START + msgpack.packb(b"\x91" * 10_000 + b"\xc0"), "damaged"),
 }  # fmt: skip

@@ -106,12 +106,12 @@ class FrameLog:
         end = time.monotonic() + MAX_WAIT_S
         while time.monotonic() < end:
             self.take_frames()
-            if self._reads_of and all(self._newest(name) >= stamp for name in self._reads_of):
+            if self._reads_of and all(self._newest_stamp(name) >= stamp for name in self._reads_of):
                 return
             due = self._source.due()
             time.sleep(max(0.001, min(0.02, (due or 0) - time.monotonic())))
 
-    def _newest(self, name: str) -> int:
+    def _newest_stamp(self, name: str) -> int:
         """The stamp that all rows with usable stamps have reached."""
         rows = range(self.hello.rows(self._blocks[name].scope))
         newest: dict[int, int] = {}
@@ -129,9 +129,9 @@ class FrameLog:
         if ends is None:
             return None
         (a0, a1, a), (b0, b1, b) = ends
-        before, after = self._raw(column, a, row), self._raw(column, b, row)
+        before, after = self._raw_row(column, a, row), self._raw_row(column, b, row)
         amount = sum(self._steps(column.counter, before, after))
-        amount /= self._share(column, a, b, row)
+        amount /= self._counted_share(column, a, b, row)
         return Movement((a0 + a1) // 2, (b0 + b1) // 2, amount)
 
     def steps(self, key: str, row: int, begin: int, end: int) -> list[float] | None:
@@ -141,7 +141,7 @@ class FrameLog:
         ends = self._ends(column, row, begin, end, inside=False)
         if ends is None:
             return None
-        before, after = (self._raw(column, read[2], row) for read in ends)
+        before, after = (self._raw_row(column, read[2], row) for read in ends)
         return self._steps(column.counter, before, after)
 
     def latest(self, key: str, row: int) -> float | None:
@@ -150,7 +150,7 @@ class FrameLog:
         reads = self._reads(column, row)
         if not reads:
             return None
-        (raw, *_) = self._raw(column, reads[-1][2], row)
+        (raw, *_) = self._raw_row(column, reads[-1][2], row)
         bits = column.counter.bits
         return (raw - (1 << bits) if raw >> (bits - 1) else raw) * column.counter.scale
 
@@ -176,16 +176,16 @@ class FrameLog:
             if table.head[row * wire.HEAD + 4] & wire.ROW_REBASED:
                 reads.clear()
             stamps = table.stamps(row)
-            if stamps and self._valid(column, table, row):
+            if stamps and self._is_valid(column, table, row):
                 reads.append((*stamps, table))
         return reads
 
-    def _valid(self, column: BlockCounter, table: _BlockRead, row: int) -> bool:
+    def _is_valid(self, column: BlockCounter, table: _BlockRead, row: int) -> bool:
         words = self._blocks[column.block].valid_words
         bits = range(column.first, column.first + column.counter.columns)
         return all(table.valid[row * words + bit // 64] >> bit % 64 & 1 for bit in bits)
 
-    def _raw(self, column: BlockCounter, table: _BlockRead, row: int) -> list[int]:
+    def _raw_row(self, column: BlockCounter, table: _BlockRead, row: int) -> list[int]:
         at = row * self._blocks[column.block].columns + column.first
         return list(table.values[at : at + column.counter.columns])
 
@@ -199,7 +199,7 @@ class FrameLog:
             steps.append(step * counter.scale)
         return steps
 
-    def _share(
+    def _counted_share(
         self, column: BlockCounter, before: _BlockRead, after: _BlockRead, row: int
     ) -> float:
         """Share of the time for which a perf group was counting; 1 for other origins."""
@@ -207,7 +207,7 @@ class FrameLog:
         if not column.counter.origin.startswith("perf"):
             return 1.0
         enabled, running = (
-            sum(self._steps(t.counter, self._raw(t, before, row), self._raw(t, after, row)))
+            sum(self._steps(t.counter, self._raw_row(t, before, row), self._raw_row(t, after, row)))
             if t is not None and t.block == column.block
             else 0.0
             for t in times

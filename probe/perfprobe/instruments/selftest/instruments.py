@@ -43,7 +43,7 @@ class CopyRun:
 
     begin: int
     end: int
-    copied: int
+    copied_bytes: int
     """Number of bytes that were copied."""
     cpu: int
     """The CPU that copied; no other CPU worked for perftop."""
@@ -54,14 +54,14 @@ def copy_memory(log: FrameLog) -> CopyRun:
     log.restart()
     cpu = max(os.sched_getaffinity(0))
     with contextlib.suppress(OSError), pinned_to(cpu):
-        begin, copied = read_instant()[1], 0
+        begin, copied_bytes = read_instant()[1], 0
         source, end_s = bytes(COPY_BYTES), time.monotonic() + COPY_S
         while time.monotonic() < end_s:
             bytearray(source)
-            copied += COPY_BYTES
+            copied_bytes += COPY_BYTES
         end = read_instant()[1]
         log.read_past(end)
-        return CopyRun(begin, end, copied, cpu)
+        return CopyRun(begin, end, copied_bytes, cpu)
     raise Unavailable(f"selftest may not run on CPU {cpu}")
 
 
@@ -93,7 +93,7 @@ def _counter_row(log: FrameLog, key: str, span: CopyRun) -> dict[str, Any]:
     verdict = "counts" if any(amounts) else "stands still" if amounts else "no reading"
     if counter.kind == "gauge" and amounts:
         verdict = "read"
-    if key == READ_KEY and amounts and sum(amounts) < MIN_READ_SHARE * span.copied:
+    if key == READ_KEY and amounts and sum(amounts) < MIN_READ_SHARE * span.copied_bytes:
         verdict = "too little"
     return {
         "counter": key,
@@ -103,7 +103,7 @@ def _counter_row(log: FrameLog, key: str, span: CopyRun) -> dict[str, Any]:
         "columns": counter.columns,
         "verdict": verdict,
         "moved": moved[:MAX_ROWS],
-        "at_least": span.copied if key == READ_KEY else None,
+        "at_least": span.copied_bytes if key == READ_KEY else None,
     }
 
 
@@ -149,7 +149,7 @@ class Instrument:
     """Keys of the instrument's counters."""
     other_keys: tuple[str, ...] = ()
     """Further keys under which hello may explain why the instrument is absent."""
-    needs: str = "no PMU, register or file here provides it"
+    reason: str = "no PMU, register or file here provides it"
     """The reason of its absence where hello gives none."""
 
 
@@ -157,15 +157,15 @@ INSTRUMENTS = (
     Instrument("core counters", ("ref", "cycles", "instructions", "kernel_cycles",
                "kernel_instructions", "aperf", "mperf", "smi")),
     Instrument("SIMD levels", ("license_1", "license_2", "license_3", "license_throttle"),
-               needs="Skylake-SP to Ice Lake-SP have these events"),
+               reason="Skylake-SP to Ice Lake-SP have these events"),
     Instrument("SMT events", (*resting.TICK_CHECKS,)),
     Instrument("SMT tracing", resting.STATES, ("traced",)),
     Instrument("top-down", ("slots", *PART_KEYS), ("topdown_retiring_ratio",),
                "Ice Lake and later Intel cores have PERF_METRICS"),
-    Instrument("slots to sibling", ("smt_contention",), needs="Zen 4 and later have this event"),
+    Instrument("slots to sibling", ("smt_contention",), reason="Zen 4 and later have this event"),
     Instrument("memory traffic", ("memory_read_bytes", "memory_write_bytes")),
     Instrument("L3 by resctrl", ("l3_memory_bytes", "l3_local_bytes", "l3_occupancy_bytes"),
-               needs="this CPU has no monitors of L3s that the kernel names"),
+               reason="this CPU has no monitors of L3s that the kernel names"),
     Instrument("energy", ("energy_j", "energy_ram_j", "energy_core_j")),
     Instrument("power limits", ("power_limit_w", "power_limit2_w", "power_throttled_s")),
     Instrument("temperature", ("temperature_c",)),
@@ -173,12 +173,12 @@ INSTRUMENTS = (
                "package_throttles")),
     Instrument("limit reasons, MSR", ("limit_reasons",)),
     Instrument("limit reasons, TPMI", ("plr_reasons",),
-               needs="no tpmi-*/plr in debugfs: Granite Rapids and later, Linux 6.11, root"),
+               reason="no tpmi-*/plr in debugfs: Granite Rapids and later, Linux 6.11, root"),
     Instrument("HSMP", ("hsmp_limit_hz", "hsmp_limits", "hsmp_limit_times", "hsmp_prochot"),
-               needs="no /dev/hsmp: AMD EPYC servers with the module amd_hsmp have one"),
-    Instrument("P-state limit", ("pstate_limit",), needs="an MSR of AMD's Zen"),
+               reason="no /dev/hsmp: AMD EPYC servers with the module amd_hsmp have one"),
+    Instrument("P-state limit", ("pstate_limit",), reason="an MSR of AMD's Zen"),
     Instrument("power unit", ("pcu_ticks", "pcu_power", "pcu_thermal", "pcu_current"),
-               needs="servers up to Cascade Lake have its events"),
+               reason="servers up to Cascade Lake have its events"),
     Instrument("sleep states", ("core_c3", "core_c6", "core_c7")),
     Instrument("idle times", ("idle_s", "busy_s", "stat_idle_s")),
 )  # fmt: skip
@@ -254,7 +254,7 @@ def _judged_row(
     if not present:  # the reason is that of the first key for which hello has one
         reasons = {missing.what: missing for missing in reversed(log.hello.missing)}
         found = (reasons.get(key) for key in (*instrument.keys, *instrument.other_keys))
-        missing = next(filter(None, found), Missing(name, instrument.needs))
+        missing = next(filter(None, found), Missing(name, instrument.reason))
         return _row(name, "not there", why=missing.why, fix=missing.fix)
     results = (_measured_rate(log, key, span) for key in present if key in log.columns)
     measured = [result for result in results if result is not None]

@@ -164,7 +164,7 @@ class Chain:
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class PatternRuns:
     """The patterns by CPU, and the seconds for which other tasks kept each CPU busy."""
 
     spans: dict[int, list[WorkSpan]]
@@ -209,7 +209,7 @@ def _turn_ticks(kind: int) -> float:
     return min(b - a for a, b in itertools.pairwise(marks)) / turns
 
 
-def run_patterns(cores: Sequence[Sequence[int]]) -> Times:
+def run_patterns(cores: Sequence[Sequence[int]]) -> PatternRuns:
     """Runs patterns on all CPUs at once. The first and the second CPU of a core have different
     patterns."""
     places = {cpu: lp % 2 for core in cores for lp, cpu in enumerate(core)}
@@ -223,7 +223,7 @@ def run_patterns(cores: Sequence[Sequence[int]]) -> Times:
     after = disturbance.ticks()
     busy = {cpu: disturbance.seconds_of_ticks(before, after, cpu, BUSY_FIELDS) for cpu in spans}
     others = {cpu: _other_tasks_s(busy[cpu], own) for cpu, own in spans.items()}
-    return Times(spans, others)
+    return PatternRuns(spans, others)
 
 
 def _other_tasks_s(busy_s: float | None, own: Sequence[WorkSpan]) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from perfprobe.instruments.selftest.frame_log import FrameLog, Movement
-from perfprobe.instruments.selftest.load import PERIOD_NS, TIMES, Times, WorkSpan
+from perfprobe.instruments.selftest.load import PERIOD_NS, TIMES, PatternRuns, WorkSpan
 from perfprobe.instruments.selftest.verdict import Check, Outcome
 from perfprobe.instruments.selftest.working import tick_factors
 from perfprobe.polled.proc_counts import TICK_S
@@ -70,7 +70,7 @@ class PatternReads:
     """The samples before and after all patterns."""
 
     log: FrameLog
-    times: Times
+    times: PatternRuns
 
     def movement(self, key: str, row: int) -> Movement | None:
         if key not in self.log.columns:
@@ -85,7 +85,7 @@ class PatternReads:
         return ticks * (end.end_ns - begin.begin_ns) / (end.end - begin.begin) / 1e9
 
 
-def outcomes(log: FrameLog, times: Times) -> Iterator[tuple[Check, Outcome]]:
+def outcomes(log: FrameLog, times: PatternRuns) -> Iterator[tuple[Check, Outcome]]:
     around = PatternReads(log, times)
     for row, place in enumerate(log.hello.topology):
         if place.cpu in times.spans:

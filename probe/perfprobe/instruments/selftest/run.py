@@ -19,7 +19,14 @@ from typing import Any
 from perfprobe.errors import Unavailable
 from perfprobe.instruments.selftest import instruments, load, resting, working
 from perfprobe.instruments.selftest.frame_log import FrameLog, read_instant
-from perfprobe.instruments.selftest.verdict import Check, Outcome, Result, better, conclude, judge
+from perfprobe.instruments.selftest.verdict import (
+    Check,
+    Outcome,
+    Result,
+    better_of,
+    conclude,
+    judge,
+)
 from perfprobe.sources import Source
 from perfprobe.wire import Missing
 
@@ -47,7 +54,7 @@ class Results:
             if self._stopped():
                 raise StopRequested
             for check, outcome in attempt():
-                best[check, outcome.cpu] = better(check, best.get((check, outcome.cpu)), outcome)
+                best[check, outcome.cpu] = better_of(check, best.get((check, outcome.cpu)), outcome)
             judged = {check for check, _ in best}
             trusted = all(
                 judge(check, outcome) == "trusted" for (check, _), outcome in best.items()
@@ -94,11 +101,14 @@ Test = tuple[list[Check], Callable[[], Outcomes]]
 
 
 def run(
-    source: Source, stopped: Callable[[], bool] = lambda: False, *, every: str | None = None
+    source: Source,
+    stopped: Callable[[], bool] = lambda: False,
+    *,
+    source_name: str | None = None,
 ) -> dict[str, Any]:
     """Returns the answer of `selftest`. Raises Unavailable if no CPU can be used, and StopRequested
-    soon after `stopped` returns true. `every`: the source that the user asked for; if given, the
-    answer has a verdict on each source and instrument."""
+    soon after `stopped` returns true. `source_name`: the source that the user asked for; if given,
+    the answer has a verdict on each source and instrument."""
     hello = source.hello
     allowed = os.sched_getaffinity(0)
     cpus = [row.cpu for row in hello.topology if row.online and row.cpu in allowed]
@@ -124,7 +134,11 @@ def run(
         ),
     ]
     unusable = [result.counter for result in all_results if result.verdict == "unusable"]
-    more = {} if every is None else instruments.report(log, span, all_results, others, every)
+    more = (
+        {}
+        if source_name is None
+        else instruments.report(log, span, all_results, others, source_name)
+    )
     return {
         "host": hello.host,
         "boot_id": hello.boot_id,

@@ -86,7 +86,7 @@ def judge(check: Check, outcome: Outcome) -> Verdict:
     return "close" if error <= CLOSE_FACTOR * check.tolerance else "unusable"
 
 
-def better(check: Check, one: Outcome | None, other: Outcome) -> Outcome:
+def better_of(check: Check, one: Outcome | None, other: Outcome) -> Outcome:
     """The better of two tries. Noise makes a good counter seem bad, but hardly ever a bad counter
     good."""
     if one is None:

@@ -3,8 +3,8 @@ involuntarily), and exact integrals of it up to any moment.
 
 Time is divided into cells of 10 ms. A cell depends only on script, seed and cell number, so any
 cell can be computed at any time. In a cell each CPU works during one interval [start, stop), is
-taken by the hypervisor during [stop, gone), and is idle otherwise; each core has one clock and one
-pattern of involuntary halts. All times are integer ns and all rates integers, so sums are exact
+taken by the hypervisor during [stop, steal_end), and is idle otherwise; each core has one clock and
+one pattern of involuntary halts. All times are integer ns and all rates integers, so sums are exact
 however time is divided (int64 holds a month).
 
 Halts are removed by a change of time: `running(x)` is how long the core was not halted in the first
@@ -55,7 +55,7 @@ class Cells:
 
     start: Ints
     stop: Ints
-    gone: Ints
+    steal_end: Ints
     poll: Ints
     """The moment in [start, stop) at which the work is done; then the idle loop polls."""
     online: Ints
@@ -118,12 +118,12 @@ def measure(cells: Cells, x: Any) -> Ints:
     out[Row.BUSY] = busy
     np.multiply(busy, cells.kernel, out=out[Row.SYSTEM])
     out[Row.POLL] = span(x, cells.poll, cells.stop)
-    out[Row.STEAL] = span(x, cells.stop, cells.gone)
-    idle = (x - span(x, cells.start, cells.gone)) * cells.online
+    out[Row.STEAL] = span(x, cells.stop, cells.steal_end)
+    idle = (x - span(x, cells.start, cells.steal_end)) * cells.online
     out[Row.IDLE] = idle
     np.multiply(idle, cells.iowait, out=out[Row.IOWAIT])
-    falls = (cells.gone > cells.start) & (cells.gone < CELL_NS)
-    out[Row.ENTRIES] = falls & (x >= cells.gone)
+    falls = (cells.steal_end > cells.start) & (cells.steal_end < CELL_NS)
+    out[Row.ENTRIES] = falls & (x >= cells.steal_end)
     out[Row.SMI] = (x >= cells.smi) & (cells.online > 0)
     out[Row.ONLINE] = x * cells.online
     np.multiply(run, cells.traffic, out=out[Row.TRAFFIC])
@@ -191,8 +191,8 @@ class Schedule:
         online = self.tables.online[stage]
         start, length = self._work(number, slot, online)
         stop = start + length
-        gone = np.minimum(CELL_NS, stop + slot["steal"] * UNIT_NS * online)
-        rests = (gone < CELL_NS) & (gone == stop)
+        steal_end = np.minimum(CELL_NS, stop + slot["steal"] * UNIT_NS * online)
+        rests = (steal_end < CELL_NS) & (steal_end == stop)
         poll = stop - np.minimum(length, np.where(rests, POLL_NS, 0))
         core = self._per_core(number, stage)
         mhz = np.tile(core.pop("mhz"), (1, self.machine.smt))
@@ -200,7 +200,7 @@ class Schedule:
         per_slot = {
             "start": start,
             "stop": stop,
-            "gone": gone,
+            "steal_end": steal_end,
             "poll": poll,
             "online": online,
             "mhz": mhz,

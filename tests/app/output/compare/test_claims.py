@@ -9,7 +9,17 @@ from functools import cache
 
 import pytest
 from nightly import cases_by_day
-from random_runs import MANY, Draw, error, normal, rarely_slow, rate, side, tables, ticks
+from random_runs import (
+    METRICS,
+    Draw,
+    comparison_rows,
+    margin,
+    normal,
+    rarely_slow,
+    rate,
+    side,
+    tick_time,
+)
 from summaries import line
 
 from perftop.output.compare import statistics
@@ -25,14 +35,14 @@ from perftop.output.compare.repeated import Repeat, Runs
     "same", [normal(100, 3), rarely_slow(100, 0.03)], ids=["normal", "rarely-slow"]
 )
 def test_noise_is_reported_as_a_difference_in_at_most_1_of_20_tables(runs: int, same: Draw) -> None:
-    result = tables(300, runs, same, same, MANY[:5])
-    assert rate(any(row.is_sure for row in rows) for rows in result) <= 0.05 + error(0.05, 300)
+    result = comparison_rows(300, runs, same, same, METRICS[:5])
+    assert rate(any(row.is_sure for row in rows) for rows in result) <= 0.05 + margin(0.05, 300)
 
 
 def test_values_in_ticks_are_not_reported_as_a_difference() -> None:
     """All values of three runs can be the same tick on each side."""
-    result = tables(300, 3, ticks, ticks, MANY)
-    assert rate(any(row.is_sure for row in rows) for rows in result) <= 0.05 + error(0.05, 300)
+    result = comparison_rows(300, 3, tick_time, tick_time, METRICS)
+    assert rate(any(row.is_sure for row in rows) for rows in result) <= 0.05 + margin(0.05, 300)
 
 
 @cache
@@ -54,7 +64,7 @@ def sessions(files: int) -> float:
 
 @pytest.mark.parametrize("files", cases_by_day([2, 3], [3]))
 def test_runs_of_several_files_are_compared_by_files(files: int) -> None:
-    assert sessions(files) <= 0.05 + error(0.05, 300)
+    assert sessions(files) <= 0.05 + margin(0.05, 300)
     assert sessions(1) > 0.3, "one file a side does not show the spread of sessions"
 
 
@@ -64,16 +74,16 @@ def test_runs_of_several_files_are_compared_by_files(files: int) -> None:
 @pytest.mark.parametrize("ratio", [1.1, 3.0])
 def test_the_interval_of_a_ratio_contains_the_true_ratio(ratio: float) -> None:
     """The runs of A vary by 10 %, which adds to the noise of B / A."""
-    result = tables(600, 6, normal(100, 10), normal(100 * ratio, 10 * ratio))
+    result = comparison_rows(600, 6, normal(100, 10), normal(100 * ratio, 10 * ratio))
     intervals = [rows[0].interval for rows in result]
     held = rate(low <= ratio - 1 <= high for low, high in filter(None, intervals))
-    assert 0.95 - error(0.95, 600) <= held <= 0.95 + error(0.95, 600)
+    assert 0.95 - margin(0.95, 600) <= held <= 0.95 + margin(0.95, 600)
 
 
 def test_no_interval_exceeds_possible_values() -> None:
-    wide = tables(50, 3, normal(100, 40), normal(30, 20))
+    wide = comparison_rows(50, 3, normal(100, 40), normal(30, 20))
     assert min(rows[0].interval[0] for rows in wide if rows[0].interval) >= -1
-    shares = tables(
+    shares = comparison_rows(
         50, 3, lambda draw: draw.uniform(0, 0.05), lambda draw: draw.uniform(0.9, 1), ["util"]
     )
     assert all(
@@ -88,8 +98,8 @@ def test_no_interval_exceeds_possible_values() -> None:
 def test_intervals_agree_with_verdicts_and_with_each_other() -> None:
     """Half of the tables once had an interval without 0 beside the verdict "no difference", or the
     reverse."""
-    result = tables(150, 5, normal(100, 1), normal(100, 1), MANY)
-    moved = tables(50, 5, normal(100, 1), normal(101.5, 1), MANY)
+    result = comparison_rows(150, 5, normal(100, 1), normal(100, 1), METRICS)
+    moved = comparison_rows(50, 5, normal(100, 1), normal(101.5, 1), METRICS)
     for rows in result + moved:
         for row in rows:
             assert row.interval is not None
@@ -98,7 +108,7 @@ def test_intervals_agree_with_verdicts_and_with_each_other() -> None:
         all(row.interval and row.interval[0] <= 0 <= row.interval[1] for row in rows)
         for rows in result
     )
-    assert together >= 0.95 - error(0.95, 150)
+    assert together >= 0.95 - margin(0.95, 150)
 
 
 # --- detected differences
@@ -110,13 +120,13 @@ def test_intervals_agree_with_verdicts_and_with_each_other() -> None:
 def test_the_least_detectable_difference_is_detected_in_8_of_10(runs: int, rows: int) -> None:
     moved = statistics.smallest_difference(1.0, runs, rows)
     draw, result = random.Random(runs), []
-    keys = MANY[:rows]
+    keys = METRICS[:rows]
     for _ in range(400):
         a = side(keys, lambda: draw.gauss(100, 1), runs)
         b = [Reading(one.numbers | {"run_s": draw.gauss(100 + moved, 1)}, {}, {})
              for one in side(keys, lambda: draw.gauss(100, 1), runs)]  # fmt: skip
         result.append(compare([("", a, b)])[0].rows[0].is_sure)
-    assert rate(result) == pytest.approx(0.8, abs=0.04 + error(0.8, 400))
+    assert rate(result) == pytest.approx(0.8, abs=0.04 + margin(0.8, 400))
 
 
 @pytest.mark.parametrize(("mean_shift", "runs"), [(0.05, 2), (0.02, 3), (0.01, 4), (0.002, 64)])
@@ -134,12 +144,12 @@ def test_the_recommended_number_of_runs_detects_the_difference(
 @pytest.mark.parametrize("runs", [10, 20])
 def test_a_difference_is_detected_despite_rare_slow_runs(runs: int) -> None:
     """Slow runs hide a difference of 2 % between means."""
-    result = tables(200, runs, rarely_slow(100), rarely_slow(102))
+    result = comparison_rows(200, runs, rarely_slow(100), rarely_slow(102))
     heavy = [rows[0] for rows in result if rows[0].is_ranked]
     assert len(heavy) > 100
     assert rate(rows[0].is_sure for rows in result) >= 0.85
     held = [row.interval[0] <= 0.02 <= row.interval[1] for row in heavy if row.interval]
-    assert rate(held) >= 0.95 - error(0.95, len(heavy))
+    assert rate(held) >= 0.95 - margin(0.95, len(heavy))
 
 
 def test_5_percent_more_work_is_detected_in_five_runs_under_load() -> None:
@@ -156,7 +166,7 @@ def test_5_percent_more_work_is_detected_in_five_runs_under_load() -> None:
         [headline(compare([("", runs(1.0), runs(more))])) for _ in range(100)]
         for more in (1.0, 1.05)
     )
-    assert rate("no difference found" not in text for text in same) <= 0.05 + error(0.05, 100)
+    assert rate("no difference found" not in text for text in same) <= 0.05 + margin(0.05, 100)
     found = [text.startswith("B's CPU time is ") and " % higher. Run time: " in text
              for text in different]  # fmt: skip
     assert rate(found) >= 0.95
@@ -170,7 +180,7 @@ def test_5_percent_more_work_is_detected_in_five_runs_under_load() -> None:
 def test_at_most_1_of_100_healthy_sets_has_an_outlier(runs: int, sd: float) -> None:
     draw, trials = random.Random(runs), 400
     sets = ([draw.gauss(1, sd) for _ in range(runs)] for _ in range(trials))
-    assert rate(bool(statistics.outliers(values)) for values in sets) <= 0.01 + error(0.01, trials)
+    assert rate(bool(statistics.outliers(values)) for values in sets) <= 0.01 + margin(0.01, trials)
 
 
 def test_the_slower_half_of_two_kinds_of_runs_is_not_an_outlier() -> None:

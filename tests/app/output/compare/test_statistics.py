@@ -8,7 +8,7 @@ import random
 from collections.abc import Sequence
 
 import pytest
-from random_runs import error, rates_of_series
+from random_runs import margin, rates_of_series
 
 from perftop.output.compare import statistics
 
@@ -158,7 +158,7 @@ def test_correlated_noise_is_not_reported_as_a_difference(length: float, white: 
     """Up to a fifth of a recording, alone or beside white noise that hides it. Once, a third of the
     pairs whose noise was reported as known were reported as different."""
     called, known = rates_of_series(200, length, white)
-    assert called <= 0.08 * known + error(0.08, max(1, round(200 * known))) * known
+    assert called <= 0.08 * known + margin(0.08, max(1, round(200 * known))) * known
     assert known > 0.9 or length > 0
     assert known > 0.3 or not white, "most of this noise is known"
 

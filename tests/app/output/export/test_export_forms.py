@@ -10,7 +10,7 @@ from pathlib import Path
 import exports
 import pytest
 import synth
-from exporter_page import by_name
+from exporter_page import samples_by_name
 from exports import counted_messages, export, record, rows
 from pyarrow import parquet
 from recording_files import write_recording
@@ -85,7 +85,7 @@ def test_doubted_late_and_lost_samples_are_in_all_formats(tmp_path: Path) -> Non
     export(path, "parquet", metrics=["util"])
     table = parquet.read_table(path.with_name("exported")).to_pylist()
     assert [tuple(str(row[name]) for name in names) for row in table] == wanted
-    series = by_name(export(path, "openmetrics", metrics=["util"]))
+    series = samples_by_name(export(path, "openmetrics", metrics=["util"]))
     late, lost = (
         series[f"perftop_{key}_frames_total"][(("host", "h"),)] for key in ("late", "lost")
     )
@@ -116,7 +116,7 @@ def test_all_formats_have_host_labels_command_and_start(tmp_path: Path) -> None:
     assert (known[b"host"], known[b"command"]) == (b"h", b"make '-j 2'")
     assert json.loads(known[b"labels"]) == printed["labels"]
     assert known[b"start_unix_s"] == f"{start:.3f}".encode()
-    series = by_name(export(path, "openmetrics"))
+    series = samples_by_name(export(path, "openmetrics"))
     (info,) = series["perftop_info"]
     assert {("host", "h"), ("label_run", "17"), ("command", "make '-j 2'")} <= {*info}
     assert all(("host", "h") in key for keys in series.values() for key in keys)

@@ -12,7 +12,7 @@ import edge_cases
 import numpy as np
 import pytest
 import synth
-from exporter_page import by_name, families, unix_s
+from exporter_page import families, samples_by_name, unix_s
 from exports import counted_messages, export, messages, record, rows
 from pyarrow import parquet
 from sim_streams import messages_lasting
@@ -156,7 +156,7 @@ def test_bytes_per_second_are_not_converted_to_seconds(tmp_path: Path) -> None:
 
 
 def test_openmetrics_equals_json_lines(recording: Path) -> None:
-    series = by_name(export(recording, "openmetrics"))
+    series = samples_by_name(export(recording, "openmetrics"))
     lines = [json.loads(line) for line in export(recording, "jsonl").splitlines()]
     intervals = [line for line in lines if line["type"] == "interval"]
     place = {"core": "1", "cpu": "3", "package": "0", "host": "sim"}
@@ -180,7 +180,7 @@ def test_a_counter_that_is_temporarily_unknown_has_no_samples_then(tmp_path: Pat
         results.append(synth.frame(greeting, seq, {"ref": ref}))
     path = record(tmp_path / "recording", results)
     data = export(path, "openmetrics", every_ns=10**9, metrics=["ref_count"])
-    series = by_name(data)["perftop_ref_total"]
+    series = samples_by_name(data)["perftop_ref_total"]
     zero = greeting.wall_ns / 1e9
     printed = {
         dict(key)["cpu"]: [(round(unix_s(s) - zero), s.value) for s in samples]
@@ -204,5 +204,5 @@ def test_openmetrics_names_units(recording: Path) -> None:
 def test_labels_may_contain_anything(tmp_path: Path) -> None:
     identity = wire.Identity(name='the "best"\nof\\all')
     path = record(tmp_path / "recording", counted_messages(identity=identity))
-    (labels,) = by_name(export(path, "openmetrics"))["perftop_info"]
+    (labels,) = samples_by_name(export(path, "openmetrics"))["perftop_info"]
     assert dict(labels)["model"] == 'the "best"\nof\\all'

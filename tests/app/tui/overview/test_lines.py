@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from fakes import CpuLoad, Machine, guest, observe, tasks, with_doubt
+from fakes import CpuLoad, Machine, guest, observe, tasks, with_suspect_counter
 from played_apps import Run, running_app
 from sessions import session_of
 from sim_streams import messages
@@ -208,7 +208,7 @@ def test_ranges_are_shown_without_a_split() -> None:
 ])  # fmt: skip
 def test_only_values_of_suspect_counters_are_marked(key: str, marked_titles: list[str]) -> None:
     session, interval = observe(Machine())
-    p = of_session(session, with_doubt(interval, 1, key), 240)
+    p = of_session(session, with_suspect_counter(interval, 1, key), 240)
     assert [word for word in strips.text(row(p, 1)[0]).split() if "≁" in word] == marked_titles
     assert DOUBTED_SIGN not in strips.text(row(p, 0)[0])
     assert len(strips.text(row(p, 1)[0])) == len(strips.text(row(p, 0)[0]))

@@ -9,7 +9,7 @@ from itertools import takewhile
 from typing import Any
 
 import pytest
-from fakes import CpuLoad, Machine, guest, observe, tasks, with_doubt
+from fakes import CpuLoad, Machine, guest, observe, tasks, with_suspect_counter
 from hypothesis import given
 from hypothesis import strategies as st
 from played_apps import Run, running_app
@@ -290,7 +290,7 @@ GHZ = clock_unit("GHz", math.nan)
 def page(machine: Machine, doubt: tuple[int, str] | None = None, **more: Any) -> table.Page:
     """All columns; `doubt`: a CPU and its counter."""
     session, interval = observe(machine, **more)
-    interval = with_doubt(interval, *doubt) if doubt else interval
+    interval = with_suspect_counter(interval, *doubt) if doubt else interval
     of = columns.CpuColumns(session)
     result = table.Page(names=table.name_columns(session)[:1])
     result.scroll([table.number_column(number, GHZ) for number in of.columns()], 0, 400)

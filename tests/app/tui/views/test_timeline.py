@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fakes import CpuLoad, Machine, with_doubt
+from fakes import CpuLoad, Machine, with_suspect_counter
 from hypothesis import given
 from hypothesis import strategies as st
 from nightly import cases_by_day
@@ -127,7 +127,7 @@ async def test_unchanged_rows_are_not_rebuilt() -> None:
 async def test_a_suspect_value_is_marked(key: str, number: str) -> None:
     async with viewing(many_cores()) as view:
         session, interval = view.run.session, view.run.interval
-        view.past.set(session, with_doubt(interval, 24, key))
+        view.past.set(session, with_suspect_counter(interval, 24, key))
     rows = [row.split()[-2:] for row in view.rows[1:3]]
     assert rows == [["2.0", number], ["2.0", "98.0"]]
 

@@ -20,7 +20,7 @@ from perfprobe.instruments.selftest.verdict import Result
 from perfprobe.wire import Counter
 
 HZ = int(synth.TSC_HZ)
-SPAN = CopyRun(begin=2 * HZ, end=3 * HZ, copied=10**9, cpu=1)
+SPAN = CopyRun(begin=2 * HZ, end=3 * HZ, copied_bytes=10**9, cpu=1)
 """One second, between the middle two of four reads."""
 TOP_DOWN = ("slots", *instruments.PART_KEYS)
 
@@ -109,9 +109,9 @@ def test_each_counter_has_a_verdict_and_an_absent_one_its_reason() -> None:
 
 def test_a_copy_must_show_in_memory_traffic() -> None:
     """A memory counter that advances by less than the copied bytes counts something else."""
-    enough = counter_rows(memory_read_bytes=SPAN.copied)["memory_read_bytes"]
-    assert (enough["verdict"], enough["at_least"]) == ("counts", SPAN.copied)
-    few = counter_rows(memory_read_bytes=SPAN.copied // 4)["memory_read_bytes"]
+    enough = counter_rows(memory_read_bytes=SPAN.copied_bytes)["memory_read_bytes"]
+    assert (enough["verdict"], enough["at_least"]) == ("counts", SPAN.copied_bytes)
+    few = counter_rows(memory_read_bytes=SPAN.copied_bytes // 4)["memory_read_bytes"]
     assert few["verdict"] == "too little"
 
 
@@ -124,7 +124,7 @@ def test_memory_is_copied_between_two_stamps(monkeypatch: pytest.MonkeyPatch) ->
     )
     assert (span.cpu, [span.end]) == (max(os.sched_getaffinity(0)), ends)
     assert span.begin < span.end
-    assert (span.copied > 0, span.copied % (1 << 20)) == (True, 0)
+    assert (span.copied_bytes > 0, span.copied_bytes % (1 << 20)) == (True, 0)
 
 
 # --- instruments

@@ -17,7 +17,7 @@ import synth
 from perfprobe import wire
 from perfprobe.__main__ import main as perfprobe
 from perfprobe.instruments.selftest import frame_log, instruments, load, run, verdict, working
-from perfprobe.instruments.selftest.load import Chain, Run, Times, WorkSpan
+from perfprobe.instruments.selftest.load import Chain, PatternRuns, Run, WorkSpan
 from perfprobe.instruments.selftest.run import StopRequested
 from perfprobe.instruments.selftest.verdict import Check, Outcome
 from perfprobe.wire import Counter, Cpu, Frame, Hello, Missing, Note, Rate
@@ -144,7 +144,7 @@ class Machine(synth.Source):
             for cpu in range(2)
         }
 
-    def patterns(self, _: object) -> Times:
+    def patterns(self, _: object) -> PatternRuns:
         spans: dict[int, list[WorkSpan]] = {0: [], 1: []}
         begins = {0: 0, 1: 0}
         self.advance([], 60_000_000)
@@ -158,7 +158,7 @@ class Machine(synth.Source):
                     if busy == last:
                         spans[cpu].append(self.span(begins[cpu], cpu))
                         begins[cpu] = 0
-        return Times(spans, dict.fromkeys((0, 1), 0.02 + self.others))
+        return PatternRuns(spans, dict.fromkeys((0, 1), 0.02 + self.others))
 
 
 @pytest.fixture
@@ -325,7 +325,7 @@ def test_a_busy_machine_gives_no_verdict_by_chance(tested: Tested) -> None:
     machine = Machine()
     patterns = machine.patterns
 
-    def busy(cores: object) -> Times:
+    def busy(cores: object) -> PatternRuns:
         machine.others = 0.3
         times = patterns(cores)
         machine.others = 0.0

@@ -19,6 +19,7 @@ from perfprobe.sources.sim.schedule import Cells, Cursor, Row, Schedule, measure
 from perfprobe.sources.sim.script import CELL_NS, STREAM, Load, Script
 from perfprobe.sources.sim.truth import truth
 
+MOMENTS = "start", "poll", "stop", "steal_end"
 WILD = [
     Load("a", 400, 300, wander=700, ipc=900, kernel=300, iowait=250),
     Load("b", 550, 500, start=200, wander=500, ipc=1700, active=600),
@@ -66,7 +67,10 @@ def sweep(schedule: Schedule, t0: int, t1: int) -> Ints:
             stops = halts(cells, core)
             cpus = range(core, machine.slots, machine.cores)
             at = [
-                {n: int(getattr(cells, n)[0, t, core]) for n in ("start", "poll", "stop", "gone")}
+                {
+                    n: int(getattr(cells, n)[0, t, core])
+                    for n in ("start", "poll", "stop", "steal_end")
+                }
                 for t in range(machine.smt)
             ]
             edges = {begin, end, *itertools.chain(*stops), *(v for a in at for v in a.values())}
@@ -79,7 +83,8 @@ def sweep(schedule: Schedule, t0: int, t1: int) -> Ints:
                     add_piece(out[:, cpu], cells, (0, t, core), at[t], middle, runs, q - p)
             for t, cpu in enumerate(cpus):
                 out[Row.ENTRIES, cpu] += (
-                    at[t]["start"] < at[t]["gone"] < CELL_NS and begin < at[t]["gone"] <= end
+                    at[t]["start"] < at[t]["steal_end"] < CELL_NS
+                    and begin < at[t]["steal_end"] <= end
                 )
                 smi = int(cells.smi[0, 0, core])
                 out[Row.SMI, cpu] += begin < smi <= end and int(cells.online[0, t, core])
@@ -119,7 +124,7 @@ def add_piece(
         out[Row.SYSTEM] += ns * int(cells.kernel[where])
     elif at["poll"] <= middle < at["stop"]:
         out[Row.POLL] += ns
-    elif at["stop"] <= middle < at["gone"]:
+    elif at["stop"] <= middle < at["steal_end"]:
         out[Row.STEAL] += ns
     else:
         out[Row.IDLE] += ns
@@ -210,8 +215,8 @@ def test_work_has_the_length_of_its_load() -> None:
         assert (cells.start >= 0).all()
         assert (cells.start <= cells.poll).all()
         assert (cells.poll <= cells.stop).all()
-        assert (cells.stop <= cells.gone).all()
-        assert (cells.gone <= CELL_NS).all()
+        assert (cells.stop <= cells.steal_end).all()
+        assert (cells.steal_end <= CELL_NS).all()
     length = (cells.stop - cells.start)[:, 0, 4] / CELL_NS  # postgres: 0.42 +- 0.08
     assert length.min() == pytest.approx(0.34, abs=0.005)
     assert length.max() == pytest.approx(0.50, abs=0.005)

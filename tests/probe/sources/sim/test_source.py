@@ -40,7 +40,7 @@ from perfprobe.wire import (
 )
 
 
-def passes(*sent: Message) -> None:
+def assert_round_trip(*sent: Message) -> None:
     decoder = Decoder()
     assert [m for message in sent for m in decoder.feed(encode(message))] == [*sent]
 
@@ -51,7 +51,7 @@ SHAPES = ("cpus=1,smt=1", "cpus=2", "cpus=4", "cpus=8,smt=8", "cpus=6,packages=3
 @pytest.mark.parametrize("scenario", cases_by_day(SCENARIOS, INFORMATIVE_SCENARIOS))
 def test_every_scenario_passes_the_wire(scenario: str) -> None:
     hello, frames, notes = run(scenario, 40, 2 * SAMPLE_NS)
-    passes(hello, *notes, *frames)
+    assert_round_trip(hello, *notes, *frames)
     assert [f.seq for f in frames] == list(range(201))
     assert all(len(f.blocks) == len(hello.blocks) for f in frames)
     for block in hello.blocks:
@@ -77,12 +77,12 @@ def test_every_scenario_plays_on_every_machine(scenario: str, shape: str) -> Non
     if scenario == "guest":  # the CPUs of this machine have no siblings
         shape = shape.replace("smt=8", "smt=1")
     hello, frames, notes = run(f"{scenario},{shape}", 40, 8_000_000_000)
-    passes(hello, *notes, *frames)
+    assert_round_trip(hello, *notes, *frames)
 
 
 def test_the_largest_machine_passes_the_wire() -> None:
     hello, frames, _ = run("hotplug,cpus=4096", 1)
-    passes(hello, *frames)
+    assert_round_trip(hello, *frames)
 
 
 def test_simulations_are_reproducible() -> None:
