@@ -174,7 +174,7 @@ def test_the_remedy_depends_on_the_rights_of_the_user(
     bpf(2)."""
     monkeypatch.setattr(idle_trace, "_is_permitted", lambda: permitted)
     monkeypatch.setattr(access, "is_seccomp_filtered", lambda _: filtered)
-    monkeypatch.setattr(identity, "user_namespace", lambda *_: False)
+    monkeypatch.setattr(identity, "is_in_user_namespace", lambda *_: False)
     monkeypatch.setattr(os, "geteuid", lambda: 0 if root else NOBODY)
     trouble = idle_trace.trace_trouble(idle_trace._failure(number, "BPF_MAP_CREATE\n"))
     assert why in trouble.why
