@@ -13,6 +13,7 @@ from perftop.base.text import (
     long_duration,
     percent,
     safe_text,
+    short_duration,
     time_of_day,
     utf8,
     wrap_text,
@@ -23,7 +24,7 @@ from perftop.model.numbers import NUMBERS, PER_KI, Number
 from perftop.output.run_summary import summary_line, time_use_lines
 from perftop.output.stat_lines import Line, json_number, number_text, shown_unit, table_line
 from perftop.output.why_report import MAX_CAUSES, MIN_SHARE, Finding, Report, report
-from perftop.output.why_text import MIN_WANTED_SHARE, answer
+from perftop.output.why_text import MIN_WANTED_SHARE, SHORT_TASKS, answer
 from perftop.session.episodes import Tally, mark_label
 from perftop.session.follow import Follower
 from perftop.session.session import Session
@@ -62,7 +63,7 @@ class Phase:
         """Returns a number of the phase, or one of its percentiles; NaN if it is unknown."""
         energy_j, elapsed_s = self.line["energy_j"], self.report.totals.elapsed_s
         totals = {
-            "length_s": elapsed_s, "lost_ratio": self.report.sums.lost_ratio,
+            "length_s": elapsed_s, "lost_ratio": self.report.lost_ratio,
             "both": self.report.interval.split.mean("both"),
             "energy_j": energy_j,
             "power_w": energy_j / elapsed_s if energy_j and elapsed_s > 0 else None,
@@ -96,7 +97,7 @@ def phase(session: Session, label: str) -> Phase:
     line = {
         "type": "phase", "label": label, "start": session.unix(first_ns),
         "answer": answer(session, why), **other_parts, "machine": machine,
-        "lost_to_causes_ratio": json_number(why.sums.lost_ratio),
+        "lost_to_causes_ratio": json_number(why.lost_ratio),
         "samples": why.totals.sample_count,
     }  # fmt: skip
     return Phase(line, why, worst)
@@ -185,13 +186,17 @@ def _sentence(phases: Sequence[Phase]) -> str:
         first = next(iter(phase.report.findings), None)
         wanted_s = phase.report.sums.whole_s
         rarely = wanted_s < MIN_WANTED_SHARE * phase.report.totals.elapsed_s
-        if first is None or first.share < MIN_SHARE:
+        if phase.report.is_too_short:
+            seen = short_duration(wanted_s)
+            loss = f"was seen to want a CPU for only {seen}, too little for a share"
+        elif first is None or first.share < MIN_SHARE:
             loss = "hardly wanted a CPU" if rarely else "lost less than 1 %"
         else:
             unit = f"the {wanted_s:.1f} s that it wanted" if rarely else f"its {first.unit}"
             loss = f"lost {percent(first.share)} % of {unit} to {first.culprit}"
         parts.append(f"{phase.name} {loss}")
-    return "; ".join(parts) + "."
+    is_short = any(phase.report.is_too_short for phase in phases)
+    return "; ".join(parts) + (f". {SHORT_TASKS}" if is_short else ".")
 
 
 def _value_columns(width: int, count: int) -> list[Column]:

@@ -69,6 +69,10 @@ MIN_SHARE = 0.01
 MIN_VICTIM_SHARE = 0.05
 """Share of their own time that tasks must lose for the cause to be named even if it costs less than
 MIN_SHARE of the whole."""
+MIN_WANTED_S = 0.1
+"""Minimum time, in s, that a job must have been seen to want a CPU for its losses to be given as
+shares: the time between two readings of its threads. Short-lived tasks can be missed, so what was
+seen of less time may be a small part of the job."""
 MAX_CAUSES = 4
 """Maximum number of causes that are named; further causes are only counted."""
 MIN_WHOLE_SHARE = 0.97
@@ -165,10 +169,21 @@ class Report:
         return self.totals.losses
 
     @property
+    def is_too_short(self) -> bool:
+        """Whether the job was seen to want a CPU for less time than a share needs."""
+        return self.job is not None and not self.sums.whole_s >= MIN_WANTED_S
+
+    @property
+    def lost_ratio(self) -> float:
+        """Share of the time lost to all causes; NaN where unknown."""
+        return nan if self.is_too_short else self.sums.lost_ratio
+
+    @property
     def named_findings(self) -> list[Finding]:
-        """The causes that cost at least MIN_SHARE, or whose victims lose MIN_VICTIM_SHARE."""
-        return [f for f in self.findings
-                if f.share >= MIN_SHARE or f.victim_share >= MIN_VICTIM_SHARE]  # fmt: skip
+        """The causes that cost at least MIN_SHARE, or whose victims lose MIN_VICTIM_SHARE; none if
+        the time is too short for shares."""
+        return [f for f in self.findings if not self.is_too_short
+                and (f.share >= MIN_SHARE or f.victim_share >= MIN_VICTIM_SHARE)]  # fmt: skip
 
 
 def report(

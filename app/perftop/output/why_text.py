@@ -44,6 +44,7 @@ MIN_WANTED_SHARE = 0.5
 """Minimum share of the elapsed time that a job must have wanted to run for its losses to be given
 as a share of its time. A job that ran or waited less mostly slept, for a lock for example, and the
 answer must say so."""
+SHORT_TASKS = "Tasks that live for less than 0.1 s can be missed."
 MAX_EVIDENCE_LINES = 3
 MAX_UNSEEN = 4
 
@@ -74,6 +75,9 @@ def answer(session: Session, report: Report) -> str:
         idle = f"{who} used no CPU time" if report.job else f"{_capitalise(machine)} was idle"
         return _first_fitting([f"{idle}, so nothing could be lost.{blind}"])
     loses, takes = ("lost", "took") if report.is_over else ("loses", "takes")
+    if report.is_too_short:
+        wanted = short_duration(report.sums.whole_s)
+        return f"{who} was seen to want a CPU for only {wanted}, too little for shares."
     if not report.named_findings:
         slowing = "slowed" if report.is_over else "is slowing"
         text = f"Nothing {slowing} {who} down ({percent(whole)} % lost in total)."
@@ -182,6 +186,8 @@ def rows(session: Session, report: Report) -> list[TextLine]:
         checks = (check for check in report.checks if check.is_ruled_out(min_share))
         ruled_out = ", ".join(check.brief_result for check in checks)
         rows += [[], *_labelled_lines("ruled out", ruled_out or "nothing", "dim")]
+    elif report.is_too_short:
+        rows += [[Part(f"{SHORT_TASKS} Measure a longer run.")], []]
     else:
         rows += [*_healthy_lines(session, report), []]
     for clue in report.clues:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 MAX_JSON_BYTES = 256 << 20
 """Maximum bytes that are read from a JSON file."""
+COMPARABLE = "diff reads recordings and --json, such as that of perftop stat --json -o FILE"
 DIFF_EPILOG = (
     "A file is a recording, or what stat --json, stat -r N --json or summary --json has written. "
     "The exit status is 0, with and without a difference; 1 if a condition of --fail-if is met, or "
@@ -207,9 +208,7 @@ def _read_lines(path: Path, damages: list[str], *, by_mark: bool) -> list[Readin
     try:
         readings, why = from_lines(content.decode("utf-8", "replace").splitlines())
     except ForeignFile as foreign:
-        writers = "stat --json, stat -r N --json or summary --json"
-        text = f"{path} cannot be compared: {foreign}; perftop diff reads recordings and {writers}"
-        raise Failed(text, DAMAGED) from None
+        raise Failed(f"{path} cannot be compared: {foreign}; {COMPARABLE}", DAMAGED) from None
     damages += [] if why is None else [f"{path}: {why}"]
     return readings
 
@@ -218,7 +217,11 @@ def _recorded_readings(path: Path, damages: list[str], *, by_mark: bool) -> list
     from perftop.output.compare.readings import RecordingReader
     from perftop.recording.file import STILL_WRITTEN_NOTICE, open_source
 
-    with open_source(path) as source:
+    try:
+        opened = open_source(path)
+    except Failed as failed:  # for example the text of `stat -o FILE`
+        raise Failed(f"{failed}; {COMPARABLE}", failed.status) from None
+    with opened as source:
         recorded = RecordingReader(by_mark=by_mark)
         with headless.read_with_progress(source, path) as messages:
             recorded.take(chain([source.hello], messages))

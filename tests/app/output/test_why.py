@@ -464,6 +464,7 @@ def test_wake_up_waits_on_idle_cpus_are_exits_of_idle_states(
 
 
 @pytest.mark.parametrize(("wait_s", "sentence"), [
+    (0.05, "job was seen to want a CPU for only 60 ms, too little for shares."),
     (0.13, "job wanted a CPU for only 140 ms of 500 ms and lost 93 % of that to hog."),
     (0.43, "job lost 98 % of its time to hog on CPU 0."),
 ])  # fmt: skip
@@ -475,7 +476,10 @@ def test_a_job_that_mostly_sleeps_gets_its_wanted_time(wait_s: float, sentence: 
     session.run_times.threads = {(1, 1): task_times("job", 0.01, wait_s)}
     session.run_times.job_has_waits, session.run_times.tasks = True, hog(0.5)
     session._losses.add_wait(np.array([wait_s, 0, 0, 0]), np.array([0.01, 0, 0, 0]))
-    assert answer(session, report(session, session.run.start_ns, ["job"])) == sentence
+    result = report(session, session.run.start_ns, ["job"])
+    assert answer(session, result) == sentence
+    shares = [line for line in printed_report(session, result) if "%" in line.split("seen")[0]]
+    assert bool(shares) == (wait_s > 0.1), "no share of so little in the table"
 
 
 @pytest.mark.parametrize(("wait_s", "sentence"), [(0.04, ", once 40 ms or longer"), (4e-4, "")])

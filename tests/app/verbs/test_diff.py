@@ -175,6 +175,7 @@ def test_a_cut_file_is_compared_up_to_the_cut(
         (None, 1),
         (b"", DAMAGED),
         (b"\x7fELF and so on", DAMAGED),
+        (b"\nsleep took 0.30 s: it ran 2.2 ms.\n", DAMAGED),
         (b'{"version": 3, "results": []}\n', DAMAGED),
         (b'{"type": "summary", "run": [], "machine": 7}\n', DAMAGED),
         (b'{"type":"run","numbers":{"ipc":1%s}}\n' % (400 * b"0"), DAMAGED),
@@ -184,6 +185,7 @@ def test_a_cut_file_is_compared_up_to_the_cut(
         "missing",
         "empty",
         "binary",
+        "text-of-stat",
         "of-another-tool",
         "garbled",
         "too-great",
@@ -200,6 +202,7 @@ def test_incomparable_files_are_reported_with_one_message(
     words = capsys.readouterr()
     assert words.out == ""
     assert len(words.err.splitlines()) == 1
+    assert ("perftop stat --json -o FILE" in words.err) == (status == DAMAGED)
 
 
 # --- recordings -----------------------------------------------------------------------------------

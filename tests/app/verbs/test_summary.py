@@ -22,6 +22,8 @@ from waiting import MAX_WAIT_S
 from perfprobe import wire
 from perftop import cli
 from perftop.base.errors import USAGE, Failed
+from perftop.output import why_report
+from perftop.output.why_text import SHORT_TASKS
 from perftop.verbs import why
 
 SPEC = "sim:turbo-drop,cpus=8,packages=1,seed=1"
@@ -127,6 +129,20 @@ def test_a_range_without_samples_is_refused(recording: Path, more: str, why: str
     with pytest.raises(Failed, match=why) as failed:
         run(recording, *more.split())
     assert failed.value.status == USAGE
+
+
+def test_a_phase_seen_too_little_has_no_share(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Short-lived tasks of a phase can be missed: its share would be that of a few milliseconds."""
+    marks = {1.0: "one", 6.0: "two"}
+    path = exported.marked_recording(tmp_path / "run.perftop", "sim:neighbour,cpus=8", 100, marks)
+    monkeypatch.setattr(why_report.Report, "is_too_short", True)
+    lines = printed_summary(capsys, path, *BY_MARK)
+    assert lines[0].startswith("one was seen to want a CPU for only ")
+    assert " ".join(lines[:4]).count("too little for a share") == 2
+    assert SHORT_TASKS in " ".join(lines[:4])
+    assert not any("stream took" in line for line in lines)
 
 
 def test_a_recording_without_marks_has_no_phases(tmp_path: Path) -> None:
