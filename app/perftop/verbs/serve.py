@@ -358,6 +358,8 @@ class Exporter(Follower):
             )
             warning = "; whoever can reach it can read it" if is_public(listener) else ""
             print_error(f"{address(listener)}: {self._page.series} series{warning}")
+            if not unix and sys.stderr is not None and sys.stderr.isatty():
+                print(scrape_snippet(listener), end="", file=sys.stderr, flush=True)
 
     def _write_file(self, now_s: float) -> None:
         from perftop.base import files
@@ -403,6 +405,20 @@ def address(listener: socket.socket) -> str:
         return f"{UNIX_PREFIX}{name}"
     host, port = name[:2]
     return f"http://{f'[{host}]' if ':' in host else host}:{port}/metrics"
+
+
+def scrape_snippet(listener: socket.socket) -> str:
+    """Returns the lines with which Prometheus reads a TCP socket."""
+    import socket
+
+    host, port = listener.getsockname()[:2]
+    host = socket.gethostname() if host in {"0.0.0.0", "::"} else host  # noqa: S104 - compared only
+    target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    where = "" if is_public(listener) else " on this machine"
+    return (
+        f"# in prometheus.yml{where}:\nscrape_configs:\n  - job_name: perftop\n"
+        f'    static_configs:\n      - targets: ["{target}"]\n'
+    )
 
 
 def is_public(listener: socket.socket) -> bool:

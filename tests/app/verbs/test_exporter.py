@@ -162,6 +162,27 @@ def test_a_wildcard_address_is_reported_as_public() -> None:
         assert is_public(one)
 
 
+@pytest.mark.parametrize(("where", "host", "place"), [
+    ("127.0.0.1:0", "127.0.0.1", " on this machine"),
+    ("0.0.0.0:0", socket.gethostname(), ""),
+    ("[::1]:0", "[::1]", " on this machine"),
+])  # fmt: skip
+def test_the_lines_for_prometheus_name_the_address(where: str, host: str, place: str) -> None:
+    try:
+        with listening_sockets(where) as (one,):
+            port = one.getsockname()[1]
+            comment, *lines = serve.scrape_snippet(one).splitlines()
+    except Failed as failed:
+        pytest.skip(str(failed))
+    assert comment == f"# in prometheus.yml{place}:"
+    assert lines == [
+        "scrape_configs:",
+        "  - job_name: perftop",
+        "    static_configs:",
+        f'      - targets: ["{host}:{port}"]',
+    ]
+
+
 def test_ipv6_addresses_have_brackets() -> None:
     try:
         with listening_sockets("[::1]:0") as (one,):

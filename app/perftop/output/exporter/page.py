@@ -26,11 +26,12 @@ from perftop.output.exporter.sums import (
     CAUSES,
     CORE_STATES,
     COUNT_KEYS,
+    PRESSURE_KEYS,
     TIME_MODES,
     CoreTime,
     EpisodeSums,
-    OwnerTime,
     Sums,
+    TaskTime,
 )
 from perftop.session.session import Session
 from perftop.session.values import BOUNDS_REASON, UNREAD_REASON, lasting_reasons
@@ -72,6 +73,15 @@ OWNER = Heading(
     "perftop_owner_cpu_seconds", "counter",
     "Time that tasks of an owner (job, pod, container, unit) ran or waited for a CPU. A lower "
     "bound: only the busiest tasks of each CPU are sampled.",
+)  # fmt: skip
+WAIT = Heading(
+    "perftop_task_wait_seconds", "counter",
+    "Time that tasks waited for a CPU in its run queue. A lower bound: only the busiest tasks of "
+    "each CPU are sampled.",
+)  # fmt: skip
+PRESSURE = Heading(
+    "perftop_pressure_seconds", "counter",
+    "Time in which at least one task of the machine waited for this resource.",
 )  # fmt: skip
 CEILING = Heading(
     "perftop_ceiling_hertz", "gauge",
@@ -115,6 +125,8 @@ NEEDS_OF_HEADING = {
     ENERGY: "energy_j",
     DRAM_ENERGY: "power_dram_w",
     MEMORY: "memory_read_bytes_per_s",
+    WAIT: "tasks",
+    PRESSURE: "pressure",
     PROBE: "probe_cpu_s",
 }
 """Families that are either complete or missing, with the keys of the numbers that they need."""
@@ -168,8 +180,8 @@ class Page:
     ) -> None:
         self._session, self._detail = session, detail
         self._sums, self._core_time = Sums(session), CoreTime(session)
-        self._episodes, self._owner_time = EpisodeSums(session), OwnerTime(session)
-        self._shows_owners = owners
+        self._episodes = EpisodeSums(session)
+        self._task_time = TaskTime(session, by_owner=owners)
         self._reasons = lasting_reasons(session)
         self._packages = [_package(session, cpus) for cpus in session.hello.packages]
         self._known_packages = [labels(**place) for place in self._packages]
@@ -194,8 +206,7 @@ class Page:
             self._sums.take(sample)
             self._core_time.take(sample, (self._session.now_ns - since_ns) / 1e9)
             self._episodes.take(sample, since_ns)
-            if self._shows_owners:
-                self._owner_time.take()
+            self._task_time.take()
             self._texts.clear()
 
     def text(self, *, openmetrics: bool) -> bytes:
@@ -254,8 +265,12 @@ class Page:
             counts, known_counts = sums.counts[rows], sums.known_counts[rows]
             yield self._cpu_family(heading, "ring", names, counts, known_counts)
         yield from self._episode_families()
-        owners = self._owner_time.seconds.items()
+        owners = self._task_time.seconds.items()
         yield family_of(OWNER, (({"owner": o, "state": state}, s) for (o, state), s in owners))
+        waited_s = self._task_time.waited_s
+        yield self._cpu_family(WAIT, "", [""], np.nan_to_num(waited_s), np.isfinite(waited_s))
+        pressure = np.array([sums.increments(key) for key in PRESSURE_KEYS])
+        yield grid_family(PRESSURE, [""], pressure, "resource", ("cpu", "memory", "io"))
         ceiling_hz, package = self._core_time.ceiling_hz, self._core_time.cores.package
         known = np.isfinite(ceiling_hz)
         by_package = [known & (package == index) for index in range(len(self._known_packages))]

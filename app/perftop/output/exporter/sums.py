@@ -35,6 +35,8 @@ only together with these."""
 GAUGE_KEYS = "power_limit_w", "temperature_c"
 SUMMED_KEYS = "energy_j", "energy_ram_j", "memory_read_bytes", "memory_write_bytes"
 """Keys of the counters of packages."""
+PRESSURE_KEYS = "pressure_cpu_s", "pressure_memory_s", "pressure_io_s"
+"""Keys of the counters of the machine."""
 
 
 class Sums:
@@ -54,6 +56,7 @@ class Sums:
         self.known_seconds, self.known_counts = self.seconds > 0, self.counts > 0
         """Masks of the sums that have received a value; the other sums are unknown."""
         self._increments = {key: np.zeros(len(hello.packages)) for key in SUMMED_KEYS}
+        self._increments |= {key: np.zeros(1) for key in PRESSURE_KEYS}
         self._known_moved = {key: total > 0 for key, total in self._increments.items()}
         self.gauges = {key: np.full(len(hello.packages), np.nan) for key in GAUGE_KEYS}
         """The last known value of each package, by key; NaN before the first value."""
@@ -81,7 +84,7 @@ class Sums:
         delta, counters = sample.delta, self._session.counters
         self._add_seconds(sample)
         self._add_counts(delta)
-        for key in SUMMED_KEYS:
+        for key in self._increments:
             if (increments := counters.increments(delta, key)) is not None:
                 ticks = delta.tables[counters.columns[key].block].ticks
                 is_known = np.isfinite(increments) & (ticks > 0)
@@ -117,7 +120,7 @@ class Sums:
         self.known_counts |= is_known
 
     def increments(self, key: str) -> Floats:
-        """Returns the sum of one counter of SUMMED_KEYS by package; NaN if unknown."""
+        """Returns the sum of a counter by package, or of one of the machine; NaN if unknown."""
         return np.where(self._known_moved[key], self._increments[key], np.nan)
 
 
@@ -179,7 +182,7 @@ class CoreTime:
                 self._owed_s[home] = owed_s[old]
 
 
-# --- by owner
+# --- by task
 
 MAX_OWNERS = 32
 """Maximum number of owners with series of their own."""
@@ -187,12 +190,16 @@ OTHER_OWNERS, ROOT_GROUP = "(others)", "(root)"
 """Names for all further owners together, and for the root control group."""
 
 
-class OwnerTime:
-    """CPU seconds that the tasks of each owner ran, and seconds that they waited for a CPU. Scans
-    report the busiest tasks of each CPU only; a task counts once its control group is known."""
+class TaskTime:
+    """Seconds that tasks waited for a CPU, by CPU, and that the tasks of each owner ran and waited.
+    Scans report the busiest tasks of each CPU only; a task has an owner once its control group is
+    known."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, *, by_owner: bool = True) -> None:
         self._session, self._snapshot, self._scanned_ns = session, session.snapshot, session.now_ns
+        self._by_owner = by_owner
+        self.waited_s = np.full((1, len(session.topology)), np.nan)
+        """By position of the CPU; NaN where unknown."""
         self.seconds: dict[tuple[str, str], float] = {}
         """Seconds by owner and state (`run` or `wait`)."""
         self._owners: set[str] = set()
@@ -205,7 +212,11 @@ class OwnerTime:
         self._snapshot, span_s = session.snapshot, (session.now_ns - self._scanned_ns) / 1e9
         self._scanned_ns = session.now_ns
         for row in session.shown:
-            for task, wait, _ in self._snapshot.activity_on(str(session.topology[row].cpu)):
+            activity = self._snapshot.activity_on(str(session.topology[row].cpu))
+            if self._snapshot.waits is not None:
+                waits = [wait for _, wait, _ in activity if wait >= 0]  # it may be NaN
+                self.waited_s[0, row] = np.nan_to_num(self.waited_s[0, row]) + sum(waits) * span_s
+            for task, wait, _ in activity if self._by_owner else ():
                 if (details := session.details.get(str(task.pid))) is None:
                     continue
                 owner = process_owner(details) or ROOT_GROUP
@@ -214,7 +225,7 @@ class OwnerTime:
                 else:
                     owner = OTHER_OWNERS
                 for state, share in (("run", task.share), ("wait", wait)):
-                    if share >= 0:  # the share of a wait may be NaN
+                    if share >= 0:
                         sum_s = self.seconds.get((owner, state), 0.0)
                         self.seconds[owner, state] = sum_s + share * span_s
 

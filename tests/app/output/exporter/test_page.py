@@ -24,6 +24,7 @@ LABELS = {
     "perftop_below_ceiling_cycles": {"package", "cause"},
     "perftop_episodes": {"package", "kind", "cause"},
     "perftop_episode_seconds": {"package", "kind", "cause"},
+    "perftop_task_wait_seconds": {"package"},
     "perftop_ceiling_hertz": {"package"},
     "perftop_base_hertz": {"package"},
     "perftop_power_limit_watts": {"package"},
@@ -36,6 +37,7 @@ LABELS = {
     "perftop_probe_cpu_seconds": set(),
     "perftop_exporter_cpu_seconds": set(),
     "perftop_tsc_hertz": set(),
+    "perftop_missing": {"what", "why"},
     "perftop_series": set(),
     "perftop": {"version", "model", "source", "smt_method"},
 }
@@ -146,6 +148,20 @@ def test_the_time_below_the_ceiling_is_unknown_without_a_clock() -> None:
     assert ("perftop_ceiling_hertz", "0") in screen
     assert not [*series_named(screen, "perftop_below_ceiling_seconds_total")]
     assert ("perftop_missing", "perftop_below_ceiling_seconds_total") in {k[:2] for k in screen}
+
+
+def test_waits_are_exported_by_package_and_by_cpu() -> None:
+    """Tasks of a guest wait for its CPUs; the kernel of `sim:guest` counts its pressure."""
+    story = messages("guest,cpus=4", 20)
+    name, pressure = "perftop_task_wait_seconds_total", "perftop_pressure_seconds_total"
+    packages, cpus = (shown_series(fed_page(story, detail)[1]) for detail in ("package", "cpu"))
+    by_cpu = [value for _, value in series_named(cpus, name)]
+    assert len(by_cpu) == 4
+    assert 1 < packages[name, "0"] == pytest.approx(sum(by_cpu))
+    assert {place for place, _ in series_named(packages, pressure)} == {
+        ("cpu",), ("memory",), ("io",)
+    }  # fmt: skip
+    assert 1 < packages[pressure, "cpu"] < 20
 
 
 def test_owners_are_exported_on_request() -> None:

@@ -23,7 +23,7 @@ from perfprobe.sources.sim.truth import truth
 from perftop.model.counters import Cores
 from perftop.model.kinds import Episode
 from perftop.output.exporter.page import Page
-from perftop.output.exporter.sums import MAX_OWNERS, OTHER_OWNERS, CoreTime, OwnerTime
+from perftop.output.exporter.sums import MAX_OWNERS, OTHER_OWNERS, CoreTime, TaskTime
 from perftop.session.session import Session
 
 SECONDS = 20
@@ -350,7 +350,7 @@ def test_cpus_without_a_package_have_no_package_label() -> None:
 def test_owners_have_the_time_of_their_tasks_and_are_limited() -> None:
     machine = guest()
     session = Session(machine.hello)
-    owner_time = OwnerTime(session)
+    owner_time = TaskTime(session)
     pids = range(1, MAX_OWNERS + 3)
     details = {str(pid): {"group": f"/system.slice/u{pid}.service"} for pid in pids}
     for seq, second in enumerate(range(10, 10 * (MAX_OWNERS + 4), 10)):
@@ -369,3 +369,4 @@ def test_owners_have_the_time_of_their_tasks_and_are_limited() -> None:
     total_s = sum(s for (_, state), s in owner_time.seconds.items() if state == "run")
     assert total_s == pytest.approx(0.5 * (session.now_ns - session.hello.raw_ns) / 1e9)
     assert owner_time.seconds[OTHER_OWNERS, "run"] > run_s
+    assert owner_time.waited_s[0, 0] == pytest.approx(total_s / 2), "with and without an owner"
