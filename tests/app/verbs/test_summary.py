@@ -136,7 +136,7 @@ def test_a_phase_seen_too_little_has_no_share(
 ) -> None:
     """Short-lived tasks of a phase can be missed: its share would be that of a few milliseconds."""
     marks = {1.0: "one", 6.0: "two"}
-    path = exported.marked_recording(tmp_path / "run.perftop", "sim:neighbour,cpus=8", 100, marks)
+    path = exports.marked_recording(tmp_path / "run.perftop", "sim:neighbour,cpus=8", 100, marks)
     monkeypatch.setattr(why_report.Report, "is_too_short", True)
     lines = printed_summary(capsys, path, *BY_MARK)
     assert lines[0].startswith("one was seen to want a CPU for only ")
