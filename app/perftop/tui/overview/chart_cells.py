@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from math import ceil, floor, isnan, nan
 
 import numpy as np
@@ -499,20 +498,24 @@ class TaskLanes:
     def _add_up(self) -> None:
         """Adds up the shares in each record by the colours of the tasks."""
         self._times_ns = np.array([time_ns for time_ns, _ in self._records], float)
-        self._choose_names()
-        place = {name: i for i, name in enumerate(self._names) if name}
-        by_task = self._grouping == "task"
+        by_task, index_of_name = self._grouping == "task", dict[str, int]()
         units, records = len(self._cpus), len(self._records) + 1
-        parts, shares, waits = list[int](), list[float](), list[float]()
+        rows, indexes = list[int](), list[int]()
+        shares, waits = list[float](), list[float]()
         for record, (_, tasks_of_units) in enumerate(self._records):
             for unit, tasks in enumerate(tasks_of_units):
-                first_part = (unit * records + record) * TAKERS
                 for (pid, comm, share), wait, _ in tasks:
                     name = comm if by_task else self._name(pid, comm)
-                    parts.append(first_part + place.get(name, _OTHERS_INDEX))
+                    indexes.append(index_of_name.setdefault(name, len(index_of_name)))
+                    rows.append(unit * records + record)
                     shares.append(share)
                     waits.append(wait)
-        bins = np.array(parts, int)
+        names = np.array(indexes, int)
+        used = np.bincount(names, shares, len(index_of_name)).tolist()
+        self._choose_names(dict(zip(index_of_name, used, strict=True)))
+        place = {name: i for i, name in enumerate(self._names) if name}
+        parts = np.array([place.get(name, _OTHERS_INDEX) for name in index_of_name], int)[names]
+        bins = np.array(rows, int) * TAKERS + parts
         sums = np.bincount(bins, shares, units * records * TAKERS).reshape(units, records, TAKERS)
         self._record_shares = sums / self._cpu_counts[..., None]
         counts = np.bincount(bins // TAKERS, np.nan_to_num(waits), units * records)
@@ -521,13 +524,9 @@ class TaskLanes:
     def _name(self, pid: int, comm: str) -> str:
         return group_name(self._session, pid, comm, self._grouping)
 
-    def _choose_names(self) -> None:
-        """Gives a colour to each of the tasks that used most CPU time."""
-        used = dict[str, float]()
-        for _, tasks_of_units in self._records:
-            for (pid, comm, share), *_ in chain.from_iterable(tasks_of_units):
-                name = self._name(pid, comm)
-                used[name] = used.get(name, 0.0) + share
+    def _choose_names(self, used: Mapping[str, float]) -> None:
+        """Gives a colour to each of the tasks that used most CPU time. `used`: that time, by name,
+        as a sum of shares."""
         top = sorted(used, key=lambda name: -used[name])[:NAMED_TAKERS]
         new = [name for name in top if name not in self._names]
         self._names = [name if name in top else "" for name in self._names]
