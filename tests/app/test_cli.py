@@ -240,6 +240,7 @@ def probe(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     ("stat -i 1s -- true", None),
     ("record", "0.5"), ("record -i 10s", "0.5"), ("record --sample 1ms", "0.5"),
     ("record --sample 200ms", "0.5"), ("record --sample 500ms", None), ("record -- true", None),
+    ("serve", "0.5"), ("serve -i 100ms", None), ("serve -i 2s", "1"),
 ])  # fmt: skip
 def test_the_probe_sends_a_batch_a_display_interval(
     line: str, batch: str | None, probe: list[str], tmp_path: Path
@@ -247,6 +248,8 @@ def test_the_probe_sends_a_batch_a_display_interval(
     words = line.split()
     if words[0] == "record":
         words[1:1] = ["-o", str(tmp_path / "tape.perftop")]
+    if words[0] == "serve":
+        words[1:1] = ["--socket", str(tmp_path / "socket")]
     with pytest.raises(ProbeStarted):
         cli.main(words)
     assert probe[0] == "stream"

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from perftop.process.job import Job
 
 STAT_INTERVAL_NS = 1_000_000_000
+LIVE_INTERVAL_NS = 500_000_000
 SAMPLE_NS = 100_000_000
 """Maximum length in ns of a sample whose length is not set by --sample."""
 MIN_SPAN_NS = 1_000_000

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     Source = LiveSource | PrometheusSource | RecordingsSource
 
-LIVE_INTERVAL_NS = 500_000_000
 COST_TEXT = (
     "The first line shows at its right what perftop itself costs, both processes with the kernel's "
     "work for them, in percent of one CPU. A longer -i draws less often, a longer --sample reads "
@@ -54,7 +53,7 @@ def add_live(verbs: Any) -> None:
         "--align", type=parse_alignment, metavar="MOMENT",
         help="where two recordings are aligned: start (default) | command | mark:LABEL",
     )  # fmt: skip
-    options.add_interval(replay, LIVE_INTERVAL_NS)
+    options.add_interval(replay, options.LIVE_INTERVAL_NS)
 
     text = "the screen on a recording of real problems, or on a simulated machine"
     about = (
@@ -96,7 +95,7 @@ def run_live(args: argparse.Namespace) -> int:
     from perftop.tui import config
 
     settings, mouse = config.load(args.config), not args.no_mouse
-    interval_ns, sample_ns = options.interval_and_sample(args, LIVE_INTERVAL_NS)
+    interval_ns, sample_ns = options.interval_and_sample(args, options.LIVE_INTERVAL_NS)
     from perftop.process import launch
 
     if args.command is None:

@@ -36,7 +36,8 @@ IDLE_S = 10.0
 
 def add(verbs: Any) -> None:
     text = "one probe for many readers on this machine: perftop attach unix:PATH"
-    parser = options.add_verb(verbs, "serve", run, text, stream=True)
+    about = f"{text}. It sends samples once per interval (-i, by default 500ms)"
+    parser = options.add_verb(verbs, "serve", run, text, about=about, stream=True)
     text = "listen there; systemd may hand over a socket"
     parser.add_argument("--socket", type=Path, metavar="PATH", help=text)
     text = "let members of this group read, too"
@@ -44,11 +45,12 @@ def add(verbs: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from perftop.process import serving
+    from perftop.process import launch, serving
     from perftop.process.signals import run_loop
 
-    _, sample_ns = options.interval_and_sample(args)
-    argv = options.stream_command(args, sample_ns, sample_ns)
+    interval_ns, sample_ns = options.interval_and_sample(args, options.LIVE_INTERVAL_NS)
+    batch_ns = launch.longest_batch_ns(sample_ns, interval_ns)
+    argv = options.stream_command(args, sample_ns, batch_ns)
     group = None if args.group is None else serving.group_id(args.group)
     with open_listening_socket(args.socket, group) as listener:
         if sys.stderr is not None and sys.stderr.isatty():
