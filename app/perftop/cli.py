@@ -33,7 +33,7 @@ from perftop.verbs import (
     why,
 )
 
-FIRST_LINES = """perftop why -- ./job     does my job get all it could?
+FIRST_LINES = """perftop why -- ./job     does my job get all the CPU it could?
 perftop why --watch lmp  who takes time from it?
 perftop ramp             how long must I warm up before I measure?
 

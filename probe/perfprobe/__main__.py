@@ -83,7 +83,7 @@ def _parser() -> argparse.ArgumentParser:
     topology = verbs.add_parser("topology", parents=[root], help="CPUs, cores, caches, nodes")
     topology.set_defaults(verb=_topology)
 
-    text = "what can be read here, and why not the rest"
+    text = "what can be read here, what cannot, and why"
     doctor = verbs.add_parser("doctor", parents=[root], help=text)
     doctor.set_defaults(verb=_doctor)
 
@@ -100,21 +100,21 @@ def _parser() -> argparse.ArgumentParser:
     )
     timers.set_defaults(verb=_timers)
 
-    ramp = verbs.add_parser("ramp", help="from idle to a steady clock: raw points of one CPU")
+    ramp = verbs.add_parser("ramp", help="clock of one CPU from idle until steady, as raw points")
     text = "CPU to measure (default: the last one allowed)"
     ramp.add_argument("--cpu", type=int, metavar="N", help=text)
     ramp.add_argument("--isa", default="scalar", metavar="scalar|avx2|avx512")
     ramp.add_argument("--seconds", type=float, default=5.0, metavar="S", help="all runs together")
     ramp.set_defaults(verb=_ramp)
 
-    wake = verbs.add_parser("wake", help="what a wake-up costs, by idle state and kind")
+    wake = verbs.add_parser("wake", help="cost of a wake-up, by idle state and waker")
     wake.add_argument("--cpu", type=int, metavar="N", help=text)
     wake.set_defaults(verb=_wake)
 
-    selftest = verbs.add_parser("selftest", parents=[root], help="counters against known counts")
+    selftest = verbs.add_parser("selftest", parents=[root], help="check all counters")
     selftest.add_argument("--source", default="auto", metavar="NAME")
     selftest.add_argument(
-        "--all", action="store_true", help="also judge every source and instrument"
+        "--all", action="store_true", help="add a verdict on every source and instrument"
     )
     selftest.set_defaults(verb=_selftest)
 

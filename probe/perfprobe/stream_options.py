@@ -14,9 +14,9 @@ METHODS = ("one-thread", "any-thread", "distributed", "traced", "bounds")
 _OPTIONS = (
     (("--source",), "NAME",
      "read auto (default), perf, msr, os, or the simulated machine sim[:SCENARIO[,cpus=N …]]"),
-    (("--sample",), "TIME", "how often the probe reads (default: 100ms at most, exporter 1s)"),
+    (("--sample",), "TIME", "time between reads of counters (default: 100ms or less, exporter 1s)"),
     (("-c", "--cpus"), "LIST", "only these CPUs: 0-15,32 | pkg0 | core3 | pkg1core3 | type:P"),
-    (("--smt-method",), "NAME", f"find the SMT states only this way: {', '.join(METHODS)}"),
+    (("--smt-method",), "NAME", f"method that finds the SMT states: {', '.join(METHODS)}"),
     (("-e", "--events"), "LIST",
      "also count these: NAME, cpu/event=0xd1,umask=1,name=NAME/, rUUEE, {a,b}; NAME:u, NAME:k"),
 )  # fmt: skip

@@ -77,7 +77,7 @@ KINDS: dict[str, Kind] = {
             ),
         ),
         Kind(
-            "involuntary-halt", "║", "involuntary halt: the core stood still although it had work",
+            "involuntary-halt", "║", "involuntary halt: the core was halted although it had work",
             lowers="involuntary", loss_text="time in halts", explains=("involuntary", "lost_ratio"),
             sentences=(
                 "{cause} halts|halted {where} for {lost} of the time",
@@ -116,7 +116,7 @@ KINDS: dict[str, Kind] = {
             ),
         ),
         Kind(
-            "memory-stall", "▤", "memory stall: tasks stood still for memory",
+            "memory-stall", "▤", "memory stall: tasks were stalled on memory",
             loss_text="time to memory", is_per_cpu=True, explains=("lost_ratio",),
             sentences=(
                 "{cause} of {owner} stops|stopped its tasks for {lost} of the time",

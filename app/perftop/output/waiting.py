@@ -68,7 +68,7 @@ OWN_NAMES = {"perftop", "perfprobe"}
 their cost is reported separately."""
 VM_THREAD = "thread"
 """Noun for the tasks of a VM, whose guest counts their waits as steal."""
-UNKNOWN_NEIGHBOUR = "what ran there is not known"
+UNKNOWN_NEIGHBOUR = "what ran there is unknown"
 
 
 @dataclass(frozen=True)

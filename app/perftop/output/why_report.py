@@ -372,7 +372,7 @@ def _quota_finding(
     allowed = f"{quota.cpus:.3g} {'CPU' if quota.cpus == 1 else 'CPUs'}"
     owner = "" if quota.owner == who else f" of {safe_text(quota.owner, MAX_OWNER)}"
     whose, verb = owner and f" (quota{owner})", "lost" if past_tense else "loses"
-    evidence = [f"{who} stood still {worst.wait_s:.2f} of {worst.wanted_s:.1f} s"]
+    evidence = [f"{who} was stopped for {worst.wait_s:.2f} of {worst.wanted_s:.1f} s"]
     if quota.period_count:
         share = percent(quota.throttled_count / quota.period_count)
         evidence.append(f"throttled in {share} % of periods")

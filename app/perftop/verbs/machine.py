@@ -376,7 +376,7 @@ def add_events(verbs: Any) -> None:
     parser = options.add_verb(verbs, "events", run_events, text, machine=True)
     text = "only events with WORD in their name or description"
     parser.add_argument("word", nargs="?", metavar="WORD", help=text)
-    text = "what this source counts: auto, perf"
+    text = "list events of this source: auto, perf"
     parser.add_argument("--source", default="auto", metavar="NAME", help=text)
     options.add_json(parser)
 

@@ -210,7 +210,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
 
 def add_terminal(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-mouse", action="store_true", help="leave the mouse to the terminal")
-    text = "instead of ~/.config/perftop/config.toml"
+    text = "use this file instead of ~/.config/perftop/config.toml"
     parser.add_argument("--config", type=Path, metavar="FILE", help=text)
 
 

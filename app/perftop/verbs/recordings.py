@@ -257,7 +257,7 @@ def add_export(verbs: Any) -> None:
     text = "write to this file; - is stdout (default)"
     parser.add_argument("-o", "--output", metavar="OUT", default="-", help=text)
     options.add_force(parser)
-    text = "form of the output (default: by the ending of OUT, else csv)"
+    text = "format of the output (default: by the extension of OUT, else csv)"
     parser.add_argument("--format", choices=FORMS, help=text)
     parser.add_argument("--metrics", metavar="A,B", help=options.METRICS)
     text = "only these CPUs: 0-15,32 | pkg0 | core3 | pkg1core3 | type:P"

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     Source = LiveSource | PrometheusSource | RecordingsSource
 
 COST_TEXT = (
-    "The first line shows at its right what perftop itself costs, both processes with the kernel's "
-    "work for them, in percent of one CPU. A longer -i draws less often, a longer --sample reads "
-    "less often (-i 1s --sample 1s), and -c reads fewer CPUs. "
+    "The first line shows, at its right end, what perftop itself costs: the CPU time of both its "
+    "processes, in percent of one CPU. A longer -i draws less often, a longer --sample reads less "
+    "often (-i 1s --sample 1s), and -c reads fewer CPUs. "
 )
 PANE_TEXT = (
     "-- CMD [ARG …] runs a command, measures it, and shows what it prints below the numbers. "
@@ -67,7 +67,7 @@ def add_live(verbs: Any) -> None:
         "guest | neighbour,cpus=64 …",
     )  # fmt: skip
     options.add_interval(demo)
-    text = "how often the machine is read"
+    text = "time between reads of the counters"
     demo.add_argument("--sample", type=options.span_ns, metavar="TIME", help=text)
     demo.set_defaults(live=live)
 

@@ -206,7 +206,7 @@ def add_exporter(verbs: Any) -> None:
     printed_group = parser.add_mutually_exclusive_group()
     for name, text in (
         ("unit", "the systemd service"), ("socket", "the systemd socket"),
-        ("rules", "recording and alerting rules"), ("dashboard", "the Grafana board"),
+        ("rules", "recording and alerting rules"), ("dashboard", "the Grafana dashboard"),
     ):  # fmt: skip
         printed_group.add_argument(
             f"--print-{name}", dest="printed", action="store_const", const=name,

@@ -158,7 +158,7 @@ _CLOCK = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?")
 def add_summary(verbs: Any) -> None:
     text = "summary of a recording, as a whole or phase by phase"
     parser = options.add_verb(verbs, "summary", run_summary, text)
-    text = "what record has written"
+    text = "a recording made by record"
     parser.add_argument("file", type=options.recording, metavar="FILE", help=text)
     parser.add_argument("--by", choices=("mark",), help="a phase from each mark to the next")
     for name, key, text in (("--from", "since", "start"), ("--to", "until", "end")):

@@ -694,7 +694,7 @@ def test_stops_by_a_quota_are_inferred_where_they_are_multiplied_by_tasks_per_cp
     """The kernel counted 0.3 s for a CPU, so that two tasks which share it lost up to 0.6 s."""
     session = with_quota(0.3, 0.6, threads=2)
     finding = finding_of(report(session, session.run.start_ns, ["job"]), QUOTA_CAUSE)
-    assert finding.evidence[0] == "job stood still 0.60 of 1.0 s"
+    assert finding.evidence[0] == "job was stopped for 0.60 of 1.0 s"
     assert finding.confidence == "inferred"
 
 
