@@ -291,23 +291,31 @@ class Charts:
         axis = replace(axis, cell_columns=cell_columns)
         text = f" {clock_time(self._session.unix(choice.cursor_ns))} "
         x = first + axis.bin(choice.cursor_ns) // cell_columns - len(text) // 2
+        places = [max(first, min(first + cells - len(text), x))]
+        used, brackets = set[int](), list[tuple[int, Run]]()
         for name, (start_ns, end_ns) in (
             choice.ranges_ns.items() if self._plan.has_times_line else ()
         ):
             begin, end = (
                 max(0, min(cells, (axis.bin(ns) + 1) // cell_columns)) for ns in (start_ns, end_ns)
             )
-            words = f" {name} {(end_ns - start_ns) / 1e9:.1f} s "
-            size = max(end - begin, len(words) + 2)
-            bracket = f"├{words:─^{size - 2}}┤"
-            begin = min(begin, cells - size)
+            size = max(end - begin, len("├A┤"))
+            wordings = f" {name} {(end_ns - start_ns) / 1e9:.1f} s ", f" {name} ", name
+            words = next(words for words in wordings if len(words) + 2 <= size)
+            begin = first + min(begin, cells - size)
             style = "key" if name == "A" else "dim"
-            line = overlaid(line, first + begin, [(bracket, style)], whole_words=True)
+            brackets.append((begin, (f"├{words:─^{size - 2}}┤", style)))
+            used |= {*range(begin - 1, begin + size + 1)}
             if end_ns == choice.cursor_ns:  # the time is written beside the bracket
-                is_right = begin + size + 1 + len(text) <= cells
-                x = first + begin + (size + 1 if is_right else -len(text) - 1)
-        x = max(first, min(first + cells - len(text), x))
-        return overlaid(line, x, [(text, "label")], whole_words=True)
+                places = [begin + size + 1, begin - len(text) - 1]
+        for is_over_times in (True, False):  # a bracket removes times, but no other bracket
+            for x, bracket in brackets:
+                line = overlaid(line, x, [bracket], whole_words=is_over_times)
+        for x in places:
+            is_inside = first <= x <= first + cells - len(text)
+            if is_inside and used.isdisjoint(range(x, x + len(text))):
+                return overlaid(line, x, [(text, "label")], whole_words=True)
+        return line
 
     def _add(self, row: int | None, lines: list[list[Run]]) -> None:
         self.lines += lines

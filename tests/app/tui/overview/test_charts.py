@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import product
 
 import pytest
@@ -15,7 +16,7 @@ from sim_streams import messages as simulated
 from terminal_apps import messages
 
 from perfprobe.wire import Hello, Multiplier
-from perftop.base.text import GHZ
+from perftop.base.text import GHZ, clock_time
 from perftop.draw import strips, theme
 from perftop.draw.charts import GAP_CAUSES
 from perftop.output.why_report import report
@@ -289,6 +290,32 @@ def test_the_seconds_lost_by_cause_are_those_of_the_selected_range() -> None:
         seconds = [unit.lost_s[GAP_CAUSES.index("power")] for unit in result._unit_charts]
         assert all((lost_s > 0.3) == is_lost for lost_s in seconds)
         assert any(f"lost in {end_s:.0f} s" in strips.text(line) for line in result.lines)
+
+
+@pytest.mark.parametrize("gap_s", [0.0, 1.5, 4.0])
+@pytest.mark.parametrize("seconds", [1.0, 3.0, 6.0])
+def test_brackets_of_both_ranges_are_whole_and_the_time_is_beside_them(
+    gap_s: float, seconds: float
+) -> None:
+    """B ends `gap_s` before A; both are `seconds` long. The cursor is at the end of either."""
+    session, interval = session_after_samples(guest(), 300)
+    a_ns = session.now_ns - 8 * 10**9
+    b_ns = a_ns - round((seconds + gap_s) * 1e9)
+    span_ns = round(seconds * 1e9)
+    held = session.interval_at(b_ns, span_ns)
+    assert held is not None
+    result = Charts(session, Places(session))
+    assert result.fit(41, 160)
+    for end_ns in (a_ns, b_ns):
+        choice = Choice(cpu=0, window_s=30.0, range_ns=(a_ns - span_ns, a_ns), cursor_ns=end_ns)
+        choice.held_range = held, None
+        result.read(interval, range(2), choice, "colour")
+        times = strips.text(result.lines[-1])
+        brackets = re.findall("├[^├┤]*┤", times)
+        assert [bracket.strip("├┤─ ")[:1] for bracket in brackets] == ["B", "A"]
+        assert times.count("├") == times.count("┤") == 2
+        (label,) = [words for words, style in result.lines[-1] if style == "label"]
+        assert label == f" {clock_time(session.unix(end_ns))} "
 
 
 @pytest.mark.parametrize("seconds", [8, 40])
