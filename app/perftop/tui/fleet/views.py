@@ -17,7 +17,7 @@ import numpy as np
 from perftop.base.text import GHZ, MISSING
 from perftop.draw import columns, theme
 from perftop.draw.columns import DOUBTED_SIGN, Cell, Column, Run, fit, number
-from perftop.draw.strips import BLANK, Line, panel_title, safe_cells, spread
+from perftop.draw.strips import BLANK, Line, panel_title, safe_cells, spread, width
 from perftop.session.fleet import ORDERS, natural_key, racks
 from perftop.session.fleet_machine import FIELDS, MIN_LOSS, Machine, mean_numbers
 from perftop.tui.fleet import words
@@ -283,17 +283,23 @@ def _number_in_name(machine: Machine) -> str:
 
 
 def heat(state: FleetState, height: int) -> list[Line]:
-    """Returns the heat map, in at most `height` lines. The heading of a column is its rack or its
-    first machine, cut to fit."""
+    """Returns the heat map, in at most `height` lines. The heading of a column is the end of its
+    rack's name, or the host name of its first machine, which is left out if it would cover the
+    heading before it."""
     machine_grid = grid(state.machines, state.width, height - 3 - FOOT_LINES)
     lines = _legend_lines(state)
     x, y = machine_grid.place(state.selected_name)
     label_width = machine_grid.label_width
-    if machine_grid.has_racks or (len(machine_grid.columns) > 1 and machine_grid.size >= 4):
-        runs: list[Run] = [(" " * (label_width + 1), "text")]
-        for column, (title, _) in enumerate(machine_grid.columns):
-            text = safe_cells(title)[-machine_grid.size :]
-            runs.append((f"{text:^{machine_grid.size}} ", "key" if column == x else "dim"))
+    runs: list[Run] = []
+    for column, (title, _) in enumerate(machine_grid.columns):
+        start = label_width + 1 + column * (machine_grid.size + 1)
+        text = safe_cells(title).partition(".")[0]
+        if machine_grid.has_racks:
+            text = f"{text[-machine_grid.size :]:^{machine_grid.size}}"
+        gap = start - width(runs)
+        if gap >= bool(column) and start + len(text) <= state.width:
+            runs += [(" " * gap, "text"), (text, "key" if column == x else "dim")]
+    if len(machine_grid.columns) > 1:
         lines.append(plain_line(*runs))
     inks, scale = theme.letter_styles(state.theme), words.heat_scale(state, state.metric)
     for row, label in enumerate(machine_grid.labels):
@@ -346,10 +352,12 @@ def _heat_cell(
     step = words.heat_step(value, scale)
     if step < 0:
         return [(fit(sign if sign != " " else MISSING[:size], size), "faint"), gap]
+    has_sign = sign != " "
+    sign = sign if has_sign else theme.NEITHER  # a cell is also visible without colours
     if size < 4:
         return [(f"{sign:^{size}}", inks[step]), gap]
     text = ""
-    if sign != " " and (key != "lost" or value >= MIN_LOSS):
+    if has_sign and (key != "lost" or value >= MIN_LOSS):
         factor, _ = FIELDS[key].scale(GHZ)
         text = f"{factor * value:.{int(key in words.CLOCK_KEYS)}f}"
     return [(fit(f" {sign}{text:>{size - 3}} "[:size], size), inks[step]), gap]

@@ -252,6 +252,17 @@ async def test_the_cursor_of_the_heat_map_moves_over_racks() -> None:
     assert "▼ 35" in hot
 
 
+async def test_a_column_of_the_heat_map_has_the_host_name_of_its_first_machine() -> None:
+    """Names that end alike are whole, and the domain is left out. Each machine has a sign."""
+    names = [f"web-{i:02}.cluster.example" for i in range(40)]
+    fleet = Fleet([fleets.machine(name, fleets.CALM) for name in names])
+    lines = await screen_lines(fleet, (80, 24), ["2"])
+    (headings,) = (text.split() for text in lines if "web-00" in text)
+    assert headings == [f"web-{i:02}" for i in range(0, 40, 8)]
+    first = line(lines, "web-00") + 1
+    assert [text.count("·") for text in lines[first : first + 8]] == [5] * 8
+
+
 async def test_more_machines_than_rows_are_first_shown_as_a_heat_map() -> None:
     assert "another number" in "".join(await screen_lines(many(), (160, 50)))
     assert "another number" not in "".join(await screen_lines(small(), (160, 50)))
