@@ -245,6 +245,10 @@ def verdict_errors(session: Session, interval: Interval, lines: list[str]) -> It
     drawn = re.search(r"lost ([\d.]+) %", row)
     if drawn is None or not agrees(drawn[1], line["lost_ratio"] or 0.0, 100):
         yield f"verdict: {row} is drawn, {line['lost_ratio']} is in JSON"
+    busy = verdict.report.interval.values.mean("util", session.shown)
+    piece = re.search(r"CPUs ([\d.]+) % busy", " ".join(verdict.pieces))
+    if piece and not agrees(piece[1], busy, 100):
+        yield f"verdict: {piece[0]} is shown, {busy} is in `why`"
     causes = sum(cause["lost_s"] for cause in line["causes"])
     if line["wanted_s"] and causes / line["wanted_s"] != pytest.approx(
         line["lost_ratio"], abs=1e-4

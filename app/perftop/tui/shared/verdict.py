@@ -38,7 +38,7 @@ STEP_NS, CALM_STEP_NS = 1_000_000_000, 2_000_000_000
 """Minimum time between two verdicts, in ns; CALM_STEP_NS applies after a verdict without a loss, as
 long as no episode runs."""
 MAX_READ = 40_000
-"""Maximum product of samples and CPUs that is read again for a past moment."""
+"""Maximum product of samples and CPUs that is read again, as after a pause or for a past moment."""
 WARN, ALARM = 0.01, 0.05
 """Minimum shares of the victims' time that are lost for the line to be orange, and to be red."""
 RECENT_NS = 3_000_000_000
@@ -192,12 +192,11 @@ class _Verdicts:
         if totals.end_ns - totals.start_ns < SPAN_NS + STEP_NS // 2:
             return totals
         first_ns = totals.end_ns - SPAN_NS
-        reads = len(session.topology) * SPAN_NS // session.hello.sample_ns
         # A busy machine draws late, and then has no time to read the history again.
-        is_near = first_ns - SPAN_NS // 2 <= states[0].end_ns <= first_ns + STEP_NS
-        if is_near or (len(states) > 1 and reads > MAX_READ):
+        if first_ns - SPAN_NS // 2 <= states[0].end_ns <= first_ns + STEP_NS:
             return totals.since(states[0])
-        return session.totals_between(first_ns, totals.end_ns) or totals
+        span_ns = min(SPAN_NS, _max_read_ns(session))
+        return session.totals_between(totals.end_ns - span_ns, totals.end_ns) or totals
 
     def _live_verdict(self, session: Session, tasks: TaskSnapshot) -> Verdict:
         """Returns the verdict on the last seconds, with the time since which its cause is the
@@ -259,10 +258,9 @@ def verdict_at(session: Session, interval: Interval, *, is_range: bool = False) 
 
 
 def _past_verdict(session: Session, interval: Interval, *, is_range: bool) -> Verdict:
-    step_ns, cpus = session.hello.sample_ns, len(session.topology)
     span_ns = round(interval.elapsed_s * 1e9)
     if not is_range:
-        span_ns = max(span_ns, min(SPAN_NS, MAX_READ * step_ns // cpus))
+        span_ns = max(span_ns, min(SPAN_NS, _max_read_ns(session)))
     end_ns = interval.time_ns
     recording, seen_ns = session.log.recording, end_ns - session.hello.raw_ns
     if recording is not None and not is_range and seen_ns < FIRST_NS:
@@ -290,9 +288,14 @@ def _ends_job(session: Session, end_ns: int) -> bool:
         return False
     if session.neighbours.watched_job.name is None or end_ns < session.known_ns:
         return False
-    start_ns, step_ns = session.hello.raw_ns, session.hello.sample_ns
-    is_kept = begin_ns - start_ns <= step_ns
-    return is_kept and (end_ns - start_ns) * len(session.topology) <= MAX_READ * step_ns
+    start_ns = session.hello.raw_ns
+    is_kept = begin_ns - start_ns <= session.hello.sample_ns
+    return is_kept and end_ns - start_ns <= _max_read_ns(session)
+
+
+def _max_read_ns(session: Session) -> int:
+    """Returns the longest span that is read again from the history, in ns."""
+    return MAX_READ * session.hello.sample_ns // len(session.topology)
 
 
 def _watching(seen_s: float) -> Verdict:
@@ -364,11 +367,11 @@ def _loss_name(finding: Finding) -> str:
 
 def _calm_pieces(session: Session, why: Report) -> tuple[str, ...]:
     """Returns the evidence of a calm verdict: how busy the CPUs were, the span, and its samples."""
-    online = sum(bool(session.online[row]) for row in session.shown)
     pieces = []
-    if why.job is None and online and isfinite(why.sums.lost_ratio):
-        busy = float(why.sums.wanted_s[session.shown].sum()) / (online * why.totals.elapsed_s)
-        pieces.append(f"CPUs {whole_percent(min(1.0, busy))} busy")
+    busy = why.interval.values.mean("util", session.shown)
+    if why.job is None and isfinite(busy):
+        share = whole_percent(busy) if busy >= 0.095 else f"{percent(busy)} %"
+        pieces.append(f"CPUs {share} busy")
     samples = count_noun(why.totals.sample_count, "sample")
     return (*pieces, f"{long_duration(round(why.totals.elapsed_s * 1e9))}, {samples}")
 
@@ -488,6 +491,8 @@ def _loss_words(verdict: Verdict) -> list[list[Run]]:
                     (f" {safe_cells(loss.name)}", "dim")]  # fmt: skip
             wordings.append(runs)
         return wordings[::-1]
+    if not verdict.wanted_s > 0:
+        return []
     lost_s = verdict.lost * verdict.wanted_s
     verb = _VERBS.get(verdict.report.findings[0].cause[1] if verdict.report.findings else "",
                       "lost")  # fmt: skip

@@ -256,7 +256,10 @@ def details(
     texts.append(("where", f"{count_noun(pairs, 'pair')} on {place}" if pairs > 1 else place))
     if command := _remedy(session, flow, finding, largest=largest):
         texts.append(("try", safe_cells(command)))
-        texts.append(("", f"expected: {_gain(flow, newest)}"))
+        named, takers = _COMMAND_PID.findall(command), {pid for pid, _, _ in flow.pairs} - {0}
+        is_part = 0 < len(named) < len(takers)
+        scope = f", if done for each process of {flow.names[0]}" if is_part else ""
+        texts.append(("", f"expected{scope}: {_gain(flow, newest)}"))
     return texts
 
 

@@ -44,7 +44,7 @@ HEADS, FOOT = 2, 1
 MIN_WIDTH_FOR_SIDE, SIDE_SHARE, SIDE_GAP = 140, 0.37, 3
 """Minimum width of a screen with the worst cores beside the map; the share of the width that they
 get, and the blank cells before them."""
-MIN_HEIGHT_FOR_NUMBERS, NUMBER_LINES = 44, 14
+MIN_HEIGHT_FOR_NUMBERS, NUMBER_LINES = 35, 14
 """Minimum lines beside the map for the numbers of the selected core, and the lines that they
 get."""
 NUMBER_WIDTH = 4

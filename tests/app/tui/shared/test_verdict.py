@@ -27,6 +27,7 @@ from perftop.session.packing import Recorder
 from perftop.session.session import Session
 from perftop.tui.frame.top import Status, Top, alert_line
 from perftop.tui.replay import ReplaySource
+from perftop.tui.shared import verdict as verdict_module
 from perftop.tui.shared.episode_style import ended_sentence, episodes_during
 from perftop.tui.shared.verdict import CALM_SIGN, SPAN_NS, Verdict, loss_line, verdict_at
 from perftop.verbs.options import SHIPPED
@@ -83,6 +84,8 @@ def test_the_verdict_equals_the_first_line_of_why(spec: str) -> None:
         seen_ns = min(until_ns - session.run.start_ns, SPAN_NS)
         assert totals.elapsed_s * 1e9 == pytest.approx(seen_ns, abs=SECOND)
         assert f"{verdict.text}." == line
+        second_row = strips.text(loss_line(verdict, 160, [], shapes="")[0])
+        assert verdict.wanted_s > 0 or "ran " not in second_row, "no zeros beside an unknown loss"
         numbers = verdict.report.interval
         for key in ("util", "ipc", "steal"):
             expected = why.interval.values.mean(key, session.shown)
@@ -234,6 +237,25 @@ def test_a_late_screen_does_not_read_the_history_again(
             assert verdict is not None
             texts.append(verdict.text)
     assert texts[-1].startswith("hogA[11] and hogB[12] share CPU 1")
+
+
+def test_after_a_pause_the_verdict_is_on_the_last_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also on a machine with too many CPUs to read ten seconds again, and between two samples."""
+    machine = Machine(cores=2, ceiling_hz=3.0e9)
+    monkeypatch.setattr(verdict_module, "MAX_READ", 40 * len(machine.hello.topology))
+    session = Session(machine.hello, History(machine.hello))
+    session.start_accounts()
+    for seq in range(600):
+        session.apply(machine.frame(seq, records={} if seq % 10 else HOGS))
+        if seq == 200 or (seq % 10 == 0 and seq >= 500):
+            interval = session.take_interval()
+            live = verdict_at(session, interval)
+            assert live is not None
+            assert 3.9 <= live.seen_s <= 10.1
+            verdict_at(session, interval, is_range=True)
+            again = verdict_at(session, interval)
+            assert again is not None
+            assert (again.text, again.seen_s) == (live.text, live.seen_s)
 
 
 # --- the episodes shown at a given time, and the sentences of ended ones

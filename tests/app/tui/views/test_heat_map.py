@@ -157,6 +157,16 @@ async def test_panels_fill_the_room_below_the_map() -> None:
         assert run.app.screen.query_one("#episodes").display
 
 
+async def test_the_selected_core_fills_the_room_beside_a_small_map() -> None:
+    async with running_app(Machine(cores=4), (160, 50)) as run:
+        await run.pilot.press("2")
+        await run.intervals(3)
+        lines = [view(run).render_line(y).text for y in range(view(run).size.height)]
+    (title,) = (y for y, line in enumerate(lines) if " core 0  selected ──" in line)
+    assert len(lines) - title == 15
+    assert any(line.rstrip().endswith(" %") for line in lines[title:])
+
+
 async def test_another_theme_recolours_all_lines() -> None:
     async with running_app(Machine()) as run:
         await run.pilot.press("2")

@@ -306,6 +306,17 @@ async def test_the_copied_remedy_names_no_ended_process() -> None:
         assert any("stream ×2 takes from" in line for line in lines(run))
 
 
+async def test_the_gain_of_a_command_for_one_of_several_processes_is_of_all() -> None:
+    async with running_app(machine_of_two_cores(), (160, 50)) as run:
+        await queue(run)
+        command = "chrt --idle --all-tasks --pid 0 4001"
+        await wait_for_text(run, "expected, if done for each process of stream ×2: lmp")
+        assert any(command in line for line in lines(run))
+        await run.pilot.press("t")
+        await wait_for_text(run, "stream 4001 takes from lmp 4000")
+        await wait_for_text(run, "expected: lmp 4000 gets back")
+
+
 async def test_the_remedy_of_a_cause_is_not_used_for_flows_of_other_tasks() -> None:
     async with running_app(machine_of_two_cores(), (160, 50)) as run:
         await queue(run)
