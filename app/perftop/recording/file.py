@@ -299,14 +299,13 @@ def _open_file(path: Path) -> BinaryIO:
 
 def _is_locked(file: BinaryIO) -> bool:
     """Returns whether the file's writer still holds its lock, which is released when the writer
-    ends, in whatever way."""
+    ends, in whatever way. The shared lock affects no writer: each locks a file that it created."""
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
     except OSError:  # not every file system has locks
         return False
-    fcntl.flock(file, fcntl.LOCK_UN)
     return False
 
 

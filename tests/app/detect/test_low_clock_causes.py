@@ -30,7 +30,7 @@ EITHER = "PL1 or multi-core turbo"
 PARTS = [*("PROCHOT", "thermal", "bit 2", "PL1", "electrical", "max turbo limit", "PL2"),
          *("VR thermal", "power budget", EITHER)]  # fmt: skip
 TIMES = ["PPT", "thermal", "TDC of SoC", "reliability"]
-SOURCES = ["cHTC active", "PROCHOT", "TDC", "PPT"]
+SOURCES = ["cHTC active", "PROCHOT", "TDC", "PPT", "SoC and DIMM power"]
 STATUS = ["thermal", "PROCHOT", "critical temperature", "power limit", "current limit"]
 PCU = [
     synth.counter(f"pcu_{name}")
@@ -45,7 +45,7 @@ CORE = [synth.flags("core_thermal", *STATUS), increments.seconds_counter("core_t
 PACKAGE = [
     synth.flags("limit_reasons", *PARTS, bits=12), synth.flags("package_thermal", *STATUS),
     synth.flags("plr_reasons", "POWER", "POWER_PKG_PL2_PCS", "PLATFORM_HOT_VR", "FREQUENCY"),
-    synth.flags("hsmp_limits", *SOURCES, bits=5),
+    synth.flags("hsmp_limits", *SOURCES, bits=6),
     synth.flags("hsmp_limit_times", *TIMES),
     Counter("energy_j", "energy", "J", "made"),
     *(synth.gauge(key) for key in ("power_limit_w", "power_limit2_w", "temperature_c")),
@@ -128,6 +128,7 @@ NONE: dict[str, Any] = {"limit_reasons": flags_seen_by_polls()}
      {"limit_reasons": flags_seen_by_polls(PL1_or_multi_core_turbo=10, electrical=3)}),
     ("power-ppt", "measured", {"hsmp_limits": flags_seen_by_polls(PPT=9, TDC=2)}),
     ("current", "measured", {"hsmp_limits": flags_seen_by_polls(TDC=9)}),
+    ("power-ppt", "measured", {"hsmp_limits": flags_seen_by_polls(SoC_and_DIMM_power=9)}),
     ("power-ppt", "measured", {"hsmp_limit_times": flags_seen_by_polls(PPT=9, thermal=2)}),
     ("thermal", "measured", {"hsmp_limit_times": flags_seen_by_polls(thermal=3),
                              "hsmp_limits": flags_seen_by_polls(PPT=2)}),
@@ -253,9 +254,9 @@ def test_unknown_bits_are_named_by_number() -> None:
     assert evidence(drop_case(**NONE), "unknown")["limit_reasons"] == PolledBits((), 40)
     assert evidence(drop_case(), "unknown") == {"limit_reasons": PolledBits((), 0)}
     tally = Tally(reader().counters, ["hsmp_limits"])
-    facts = Facts(tally, np.array([40.0, 0.0, 0.0, 0.0, 0.0, 30.0]))
+    facts = Facts(tally, np.array([40.0, 0.0, 0.0, 0.0, 0.0, 0.0, 30.0]))
     assert evidence(DropCase(facts, None, False), "unknown")["hsmp_limits"] == PolledBits(
-        (Bit(4, None, 30),), 40
+        (Bit(5, None, 30),), 40
     )
 
 

@@ -261,6 +261,7 @@ def test_states_follow_from_idle_transitions_of_the_kernel() -> None:
     second = [10_000_000, 60_000_000, 30_000_000, -50]  # values may decrease by some ns
     interval = traced_interval(first, second)
     assert interval.split.method == ["traced", "traced"]
+    assert np.isnan([interval.split.low, interval.split.high]).all(), "no bounds of known states"
     assert interval.split.states[0].tolist() == pytest.approx([0.5, 0.2, 0.2, 0.1])
     assert interval.split.states[1].tolist() == pytest.approx([0.1, 0.6, 0.3, 0], abs=1e-5)
     assert interval.values["util"].tolist() == pytest.approx([0.3, 0.6, 0.3, 0.3], abs=1e-5)

@@ -255,6 +255,7 @@ def test_lengths_have_two_digits_and_a_unit(ns: int, length_text: str) -> None:
 ])  # fmt: skip
 def test_a_depth_has_the_unit_of_its_kind(kind: str, value: float | None, words: str) -> None:
     assert depth_text(kind, value) == words
+    assert bool(loss_text(Episode(kind, [0], S, None, value))) == (words != "" and kind != "ramp")
 
 
 # --- groups

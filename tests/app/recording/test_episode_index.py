@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from nightly import cases_by_day
 from recording_files import passed_bytes
 
+import perftop
 from perfprobe import wire
 from perftop.base.errors import Failed
 from perftop.model import belief
@@ -195,6 +196,16 @@ def test_a_file_with_another_size_or_time_has_another_entry(tmp_path: Path) -> N
         os.utime(path, ns=(time_ns, time_ns))
         names.add(player.cache_name(path))
     assert len(names) == 3
+
+
+def test_code_in_an_inner_folder_counts_as_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner/module.py").touch()
+    os.utime(tmp_path / "inner/module.py", ns=(5, 5))
+    monkeypatch.setattr(perftop, "__path__", [str(tmp_path)])
+    assert player._code_time.__wrapped__() == "5"
 
 
 def test_an_unwritable_cache_is_not_an_error(recordings: dict[str, Path], tmp_path: Path) -> None:

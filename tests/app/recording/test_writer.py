@@ -299,6 +299,15 @@ def test_lengths_are_rounded_to_tenths_of_a_second(tmp_path: Path, ns: int, text
     assert writer.extent.startswith(f"{text}, 2 frames, ")
 
 
+def test_a_removed_file_is_closed(tmp_path: Path) -> None:
+    hello, messages = sim_streams.messages("sim:smt-mix,cpus=4", 1)
+    writer = Writer(tmp_path / "a", hello)
+    (tmp_path / "a").unlink()
+    with pytest.raises(Failed, match="was removed"):
+        writer.write(messages[0])
+    assert not os.path.exists(f"/proc/self/fd/{writer._fd}")  # noqa: PTH110
+
+
 def test_a_recording_killed_while_packing_loses_no_sample(tmp_path: Path) -> None:
     """Packed messages replace unpacked ones: any intermediate state of the file has all samples
     once, except for the message being replaced."""

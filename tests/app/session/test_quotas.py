@@ -84,6 +84,7 @@ def test_the_remaining_wait_is_due_to_the_scheduler() -> None:
     split = sums.with_quotas(np.array([2.0, 5.0]))
     assert split.by_cause[QUOTA_CAUSE].tolist() == [2.0, 1.0]
     assert split.by_cause[WAIT_CAUSE].tolist() == [1.0, 0.0]
+    assert STEAL_CAUSE not in split.by_cause, "it cost nothing"
     assert split.lost_ratio == pytest.approx(sums.lost_ratio)
     assert sums.with_quotas(zeros) is sums
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from synth import frame
 
 from perfprobe import wire
 from perfprobe.sources.sim.source import open_sim
+from perftop.model.sample_reader import StackedSamples
 from perftop.model.tasks import TaskSnapshot, WatchedJob
 from perftop.output import run_summary, stat_lines
 from perftop.output.stat_lines import StatTable
@@ -317,6 +319,15 @@ def test_a_run_of_any_length_keeps_samples_in_bounded_memory(
         assert len(result._kept_samples) == room
         assert min(seq, room // 2) <= result._count <= room
         assert (result._kept_samples[: result._count, 0] == 0.5).all()
+
+
+def test_samples_of_parts_of_batches_are_stacked() -> None:
+    first: Any = np.arange(5)
+    other: Any = np.arange(10, 14)
+    samples = StackedSamples()
+    for batch, begin, end in ((first, 1, 2), (first, 2, 4), (other, 0, 3)):
+        samples.add(batch, begin, end)
+    assert samples.part(np.asarray).tolist() == [1, 2, 3, 10, 11, 12]
 
 
 @pytest.mark.parametrize("count", [2, 3, 511, 512, 513, 20_000])

@@ -229,6 +229,8 @@ def test_polling_is_not_work_although_reference_cycles_advance() -> None:
         labels[0]: value for labels, value in series_named(screen, "perftop_cpu_seconds_total")
     }
     assert seconds_by_mode == pytest.approx({"busy": 0.4, "idle": 0.4, "poll": 0.2})
+    # There are no cycles or instructions with which they would have to be added.
+    assert series_sum(screen, "perftop_reference_cycles_total") == pytest.approx(6 * STEP)
 
 
 def test_modes_of_a_doubted_sample_are_left_out_together() -> None:
