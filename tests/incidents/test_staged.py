@@ -448,6 +448,8 @@ def test_the_loss_to_a_memory_limit_matches_the_kernels_count(stage: Stage) -> N
     assert found["lost_s"] == pytest.approx(truth_s, abs=POINTS * wall_s)
     assert line["spent"]["slept_s"] < POINTS * wall_s  # it waits for a CPU or for the file
     assert found["details"]["group"].endswith(limited.name)
+    is_on_disk = line["spent"]["disk_s"] > 0.2 * wall_s
+    assert is_on_disk <= ("memory-limit-reads" in {clue["key"] for clue in line["clues"]})
 
 
 @nightly

@@ -13,7 +13,13 @@ import numpy as np
 from perftop.base.arrays import Floats
 from perftop.base.text import safe_text, short_duration, whole_percent
 from perftop.model.belief import Bit, CrowdedCpu, Host, PolledBits, TaskOnCpu
-from perftop.model.kinds import COSTLY_SETTINGS, KERNEL_WORK, LOG_CLUES, LOST_KERNEL_WORK
+from perftop.model.kinds import (
+    COSTLY_SETTINGS,
+    KERNEL_WORK,
+    LOG_CLUES,
+    LOST_KERNEL_WORK,
+    cause_of,
+)
 from perftop.session.interval import Interval
 from perftop.session.losses import KernelWork, LossSums, Totals
 from perftop.session.session import Session
@@ -244,7 +250,25 @@ def clues(session: Session, whole: Interval, totals: Totals) -> list[Clue]:
             text += setting.price_text.format(price) if price else ""
             text += f": up to {whole_percent(share)} of the time" if isfinite(share) else ""
             result.append(Clue(setting.key, text, setting.remedy, share))
-    return [*result, *_memory_clues(session, whole, sums)]
+    return [*_limit_clue(session, totals), *result, *_memory_clues(session, whole, sums)]
+
+
+def _limit_clue(session: Session, totals: Totals) -> Iterator[Clue]:
+    """Yields a clue if the watched job waited for the disk while its control group was at its
+    memory limit. The kernel counts the wait for a file that is read again as one for the disk."""
+    spent, hints = totals.times.job_time(), session.hints
+    groups = (hints.group_at_limit.get(str(pid)) for pid, _ in totals.times.threads)
+    group = next((group for group in groups if group is not None), None)
+    if group is None or spent is None or spent.disk_s < MIN_WORK_SHARE * sum(spent):
+        return
+    limit, hits, pages = hints.at_limit[group]
+    yield Clue(
+        "memory-limit-reads",
+        f"its group was at its memory limit of {limit / 1e6:.0f} MB {hits} times and read"
+        f" {4096 * pages / 1e9:.1f} GB back, and it waited {spent.disk_s:.1f} s for the disk: files"
+        " may be read again for want of memory",
+        cause_of("memory-limit").remedy,
+    )
 
 
 MIN_LOST_SHARE, MIN_WORK_SHARE = 0.02, 0.1

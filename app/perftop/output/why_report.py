@@ -174,6 +174,12 @@ class Report:
         return self.job is not None and not self.sums.whole_s >= MIN_WANTED_S
 
     @property
+    def disk_share(self) -> float:
+        """Share of the time for which the job's threads waited for the disk; 0 if unknown."""
+        spent = self.job_time
+        return spent.disk_s / sum(spent) if spent is not None and sum(spent) > 0 else 0.0
+
+    @property
     def lost_ratio(self) -> float:
         """Share of the time lost to all causes; NaN where unknown."""
         return nan if self.is_too_short else self.sums.lost_ratio

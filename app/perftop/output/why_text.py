@@ -44,6 +44,8 @@ MIN_WANTED_SHARE = 0.5
 """Minimum share of the elapsed time that a job must have wanted to run for its losses to be given
 as a share of its time. A job that ran or waited less mostly slept, for a lock for example, and the
 answer must say so."""
+MIN_DISK_SHARE = 0.5
+"""Minimum share of a job's time that it must have waited for the disk for the answer to say so."""
 SHORT_TASKS = "Tasks that live for less than 0.1 s can be missed."
 MAX_EVIDENCE_LINES = 3
 MAX_UNSEEN = 4
@@ -67,6 +69,12 @@ def answer(session: Session, report: Report) -> str:
         else:
             unseen = f"{_capitalise(who)} {'was' if report.is_over else 'is'} not running"
         return f"{unseen}, so nothing is known about it."
+    on_disk = ""
+    if report.disk_share >= MIN_DISK_SHARE:
+        waits, waited = "waited" if report.is_over else "waits", _share_text(report.disk_share)
+        on_disk = f"{_capitalise(who)} {waits} for the disk {waited} of its time"
+        if not report.named_findings:
+            return f"{on_disk}."
     if not isfinite(whole) and not isfinite(report.interval.values.mean("util", session.shown)):
         is_sampled = report.totals.sample_count > report.totals.suspect_count
         why = "how busy CPUs were cannot be read" if is_sampled else "no good sample was taken"
@@ -119,6 +127,9 @@ def answer(session: Session, report: Report) -> str:
         wants = "wanted" if report.is_over else "wants"
         text = f"{who} {wants} a CPU for only {wanted} of {elapsed}"
         lost = f"and {loses} {_share_text(share)} of that to {first.culprit}"
+        if on_disk:
+            lost = f"it {loses} {_share_text(share)} of {wanted} to {first.culprit}"
+            return _first_fitting([f"{on_disk}; {lost}.", f"{on_disk}."])
         return _first_fitting([
             f"{text} {lost}.{blind}", f"{text} {lost}.", f"{who} {wants} {wanted} {lost}.",
             f"{text}.",
@@ -250,7 +261,8 @@ def _healthy_lines(session: Session, report: Report) -> list[TextLine]:
             rows.append([Part(f"{share}  {check.looked_for:<28}{check.result}")])
     if works := _working_sentence(session, report):
         rows += [[], [Part(works)]]
-    if isfinite(report.sums.lost_ratio) and report.totals.times.has_waits:
+    is_own = report.totals.times.has_waits and report.disk_share < MIN_DISK_SHARE
+    if isfinite(report.sums.lost_ratio) and is_own:
         rows.append([Part("If a program is still slow, the cause is in its own code: "),
                       Part("perf record -g", "try"), Part(".")])  # fmt: skip
     return rows

@@ -24,7 +24,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -408,6 +408,11 @@ class RecordHints:
         """Time, in s, for which samples found processes in each function of the kernel."""
         self.kernel_span_s = 0.0
         """Time, in s, over which the samples in `kernel_s` were taken."""
+        self.at_limit: dict[str, tuple[int, int, int]] = {}
+        """For each control group that reached its memory limit and read pages back: the limit in
+        bytes, how often it was reached, and the number of pages."""
+        self.group_at_limit: dict[str, str] = {}
+        """The group in `at_limit` of a process, by PID as text."""
 
     def split_lockers(self) -> set[int]:
         """Returns the threads that took a split lock."""
@@ -421,6 +426,9 @@ class RecordHints:
             case {"span_ns": int() as span_ns, "functions": list() as rows} if span_ns > 0:
                 self.kernel_span_s += span_ns / 1e9
                 self._take_kernel_work(rows)
+        match records.get("memory"):
+            case {"groups": dict() as groups, "pids": dict() as group_by_pid}:
+                self._take_groups(groups, group_by_pid)
         for message in log if isinstance(log, list) else ():
             match message:
                 case [str() as kind, str() as name, int() as count] if count > 0:
@@ -432,6 +440,18 @@ class RecordHints:
             self.managers = [
                 f"{safe_text(str(managers[pid]), MAX_NAME_LENGTH)}[{pid}]" for pid in pids
             ]
+
+    def _take_groups(
+        self, groups: Mapping[object, object], group_by_pid: Mapping[object, object]
+    ) -> None:
+        for group, entry in islice(groups.items(), MAX_NAMES):
+            match group, entry:
+                case str(), [int() as limit, int() as hits, int() as pages, *_] if hits > 0 < pages:
+                    _, hits_before, pages_before = self.at_limit.get(group, (0, 0, 0))
+                    self.at_limit[group] = limit, hits_before + hits, pages_before + pages
+        for pid, group in islice(group_by_pid.items(), MAX_WORKS):
+            if isinstance(group, str) and group in self.at_limit:
+                self.group_at_limit[str(pid)] = group
 
     def _take_kernel_work(self, rows: Sequence[object]) -> None:
         for row in rows:

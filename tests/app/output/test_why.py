@@ -852,6 +852,32 @@ def test_entries_of_the_kernel_log_are_clues(
     assert session.hints.managers == managers
 
 
+@pytest.mark.parametrize(("groups", "pids", "clue_text"), [
+    ({"/a": [50_000_000, 7, 500_000, None]}, {"1": "/a"},
+     ("its group was at its memory limit of 50 MB 14 times and read 4.1 GB back, and it waited 0.4"
+      " s for the disk: files may be read again for want of memory")),
+    ({"/a": [50_000_000, 7, 500_000, None]}, {"2": "/a"}, ""),
+    ({"/a": [50_000_000, 7, 0, None]}, {"1": "/a"}, ""),
+    ({"/a": [None, 7, 9, None], 3: 4}, {"1": "/a"}, ""),
+    ({"/a": 7}, {"1": ["/a"]}, ""),
+    (7, 7, ""),
+])  # fmt: skip
+def test_a_job_that_waits_for_the_disk_at_its_memory_limit_gets_a_clue(
+    groups: object, pids: object, clue_text: str
+) -> None:
+    """The kernel counts the wait for a file that is read again as one for the disk."""
+    session = session_of_job(TaskTimes("job", 0.1, 0.0, {0: 0.1}, 0.5, 0.1, {"D": 0.4, "R": 0.1}))
+    for _ in range(2):
+        session.hints.take(
+            {"memory": {"stalled_us": 0, "counts": {}, "groups": groups, "pids": pids}}
+        )
+    result = report(session, session.run.start_ns, ["job"])
+    assert [clue.text for clue in result.clues] == [clue_text] * bool(clue_text)
+    first, *rest = printed_report(session, result)
+    assert first == "job waited for the disk 80 % of its time."
+    assert not any("perf record" in line for line in rest), "its own code is not the cause"
+
+
 @pytest.mark.parametrize(("util", "caches_gb", "uncore_ghz", "clue_text"), [
     (0.9, (8.0, 3.0), None, ["62 % of 8.0 GB/s of memory traffic is with another node"]),
     (0.9, (8.0, 7.9), None, []),
