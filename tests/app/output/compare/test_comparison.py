@@ -18,6 +18,7 @@ from perftop.output.compare.comparison import (
     Comparison,
     compare,
     headline,
+    loss_sentences,
     next_step,
     open_questions,
     work_sentence,
@@ -169,6 +170,14 @@ def test_values_that_both_sides_lack_have_no_row_and_others_are_named() -> None:
     for changes in lists:
         comparison = dataclasses.replace(known, **changes)
         assert unknown not in text.lines([comparison], ("A", "B"))
+
+
+def test_the_loss_that_differs_most_is_named_first() -> None:
+    draw = random.Random(6)
+    lost_more = {("steal", "hypervisor"): 0.02, ("turbo-drop", "power-pl1"): -0.2}
+    comparison = dataclasses.replace(compare_runs(side(draw), side(draw)), lost_more=lost_more)
+    first, second = loss_sentences(comparison)
+    assert ("PL1" in first, "PL1" in second) == (True, False)
 
 
 def test_text_fits_and_values_are_aligned() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import nan
+from math import inf, nan
 
 import numpy as np
 import pytest
@@ -62,6 +62,7 @@ def test_states_remain_when_other_parts_are_dropped() -> None:
     for state, word in (
         (replace(STATUS, paused=interval.time), "PAUSED"),
         (replace(STATUS, replay=replay), "REPLAY"),
+        (replace(STATUS, replay=replace(replay, speed=inf)), " max "),
         (replace(STATUS, silent_s=4.0), "NO DATA"),
         (replace(STATUS, recording="3 MB"), "REC 3 MB"),
         (replace(STATUS, recording=""), "NOT RECORDING"),

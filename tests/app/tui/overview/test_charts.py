@@ -24,7 +24,14 @@ from perftop.session.history import History
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import CpuColumns
-from perftop.tui.overview.chart_numbers import BLOCK_WIDTH, Moment, UnitValues, title_runs, units
+from perftop.tui.overview.chart_numbers import (
+    BLOCK_WIDTH,
+    Moment,
+    UnitValues,
+    number_block,
+    title_runs,
+    units,
+)
 from perftop.tui.overview.charts import MIN_WIDTH, Charts, Plan, chart_plan
 from perftop.tui.overview.columns import RowHistories, history_axis
 from perftop.tui.shared.choice import Choice, Places
@@ -176,6 +183,13 @@ def test_waiting_tasks_have_lines_above_the_charts_of_a_guest(
     assert (plan.rows, plan.queue_rows) == (rows, queue)
     assert plan.area_rows + plan.lane_rows + plan.queue_rows == rows
     assert plan.area_rows > max(plan.lane_rows, plan.queue_rows)
+
+
+@pytest.mark.parametrize("rows", [2, 4])
+def test_an_offline_unit_has_no_numbers(rows: int) -> None:
+    values = UnitValues("CPU 0", "", {"busy": 0.85, "user": 0.7}, is_online=False)
+    lines = [strips.text(runs).split() for runs in number_block(values, rows)]
+    assert lines == [["CPU", "0"], ["off"], *[[]] * (rows - 2)]
 
 
 @pytest.mark.parametrize(
