@@ -18,7 +18,7 @@ from typing import Any
 
 from perfprobe import __version__
 from perftop.base.errors import USAGE, Failed, discard_writes, expected_failure, print_error
-from perftop.base.text import ascii_line, colours, did_you_mean, full_terminal, utf8
+from perftop.base.text import ascii_line, colours, did_you_mean, is_full_terminal, supports_unicode
 from perftop.verbs import (
     doctor,
     instruments,
@@ -62,11 +62,11 @@ def _show_help(args: argparse.Namespace) -> int:
         titles = ((name, page.read_page(name).title.partition(": ")[2]) for name in topics)
         lines = [FIRST_LINES, "", "Pages, by perftop help TOPIC:", ""]
         lines += [f"  {name:<17} {title}" for name, title in titles]
-        lines = lines if utf8() else [ascii_line(line) for line in lines]
+        lines = lines if supports_unicode() else [ascii_line(line) for line in lines]
     elif topic in topics:
         width = shutil.get_terminal_size((80, 24)).columns
         colour = colours(sys.stdout)
-        lines = page.lines(page.read_page(topic), width, colour=colour, unicode=utf8())
+        lines = page.lines(page.read_page(topic), width, colour=colour, unicode=supports_unicode())
     elif topic in verbs:
         lines = verbs[topic].format_help().splitlines()
     else:
@@ -76,7 +76,7 @@ def _show_help(args: argparse.Namespace) -> int:
         hint = f"; see {', '.join(naming)}" if naming else suggestion
         raise Failed(f"{text}{hint}", USAGE)
     text = "\n".join(lines)
-    if not full_terminal(sys.stdout) or text.count("\n") < shutil.get_terminal_size().lines - 1:
+    if not is_full_terminal(sys.stdout) or text.count("\n") < shutil.get_terminal_size().lines - 1:
         print(text)
     else:  # the list does not fit on the terminal
         import os

@@ -50,7 +50,7 @@ def hanging_hosts(hosts: fake_ssh.Hosts, monkeypatch: pytest.MonkeyPatch) -> fak
 
 LIMIT_S = 0.51
 """Limit of the waits for a host in s; printed as 1 s."""
-NEVER = {
+HANGING_BEHAVIOURS = {
     "a byte now and then": "while True: os.write(1, b'{'); time.sleep(0.05)",
     "words on stderr": "while True: os.write(2, b'wait\\n' * 99)",
     "nothing": "time.sleep(60)",
@@ -58,12 +58,12 @@ NEVER = {
 }
 
 
-@pytest.mark.parametrize("behaviour", NEVER)
+@pytest.mark.parametrize("behaviour", HANGING_BEHAVIOURS)
 def test_a_host_that_never_answers_times_out(
     hanging_hosts: fake_ssh.Hosts, monkeypatch: pytest.MonkeyPatch, behaviour: str
 ) -> None:
     monkeypatch.setattr(launch, "ANSWER_S", LIMIT_S)
-    hanging_hosts.set("n7", f"code {NEVER[behaviour]}")
+    hanging_hosts.set("n7", f"code {HANGING_BEHAVIOURS[behaviour]}")
     result = run_in_process("doctor", "--host", "n7")
     assert (result.returncode, result.stdout) == (1, "")
     assert result.stderr == "perftop: n7: the probe gave no answer within 1 s\n"

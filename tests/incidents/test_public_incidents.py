@@ -25,7 +25,7 @@ from perftop.model.kinds import CAUSES, KERNEL_WORK, KINDS, kind_of_cause
 TESTS = Path(__file__).parent.parent
 WHY, STAGED = "app/output/test_why.py", "incidents/test_staged.py"
 IN_KERNEL = (
-    f"{WHY}::test_what_samples_of_the_kernel_found_has_its_share_and_its_process",
+    f"{WHY}::test_a_clue_from_samples_of_the_kernel_has_its_share_and_its_process",
     f"{STAGED}::test_samples_of_the_kernel_take_the_share_of_the_jobs_own_clock",
     "probe/kernel/test_profile.py::test_a_stack_has_the_kind_and_function_of_its_work",
 )
@@ -98,7 +98,7 @@ INCIDENTS = (
               f"{DETECT}/test_truth.py::test_other_tasks_are_named")),
     Incident(14, "a cap on memory bandwidth slows the sibling", "size", "neighbour sibling",
              "the group of resctrl with the cap",
-             (f"{WHY}::test_a_cap_on_bandwidth_explains_what_no_sibling_takes_alone",)),
+             (f"{WHY}::test_a_loss_too_large_for_a_sibling_is_explained_by_a_cap_on_bandwidth",)),
     Incident(15, "a CPU quota at 10 to 20 % of the limit", "size", "quota quota",
              "the group, pod, container or unit that has the quota",
              (f"{STAGED}::test_the_loss_to_a_quota_matches_the_kernels_count",)),

@@ -30,7 +30,7 @@ class CoreClocks(SteppedDetector):
         self.reader = SampleReader(hello)
         self.drops = TurboDrops(self.reader, self.detector)
 
-    def go(
+    def advance(
         self, depth: float | Sequence[float] = 0.0, *, samples: int = 1, ns: int = S,
         ceiling: float = HZ, util: float | Sequence[float] = 1.0, **amounts: Any,
     ) -> CoreClocks:  # fmt: skip
@@ -56,11 +56,11 @@ def drops_of_a_noisy_clock(noise: float, rounds: int) -> tuple[int, int]:
     """Plays rounds in which the clock is steady for 15 s, then 6 % lower for 5 s. Returns the
     number of detected drops, and of episodes without a drop. With noise of 2 %, a clock is 5 % low
     by chance some 200 times an hour."""
-    rng, walk = np.random.default_rng(3), CoreClocks(cores=2)
+    rng, machine = np.random.default_rng(3), CoreClocks(cores=2)
     for _ in range(rounds):
         for depth in [0.0] * CALM_SAMPLES + [0.06] * DROP_SAMPLES:
-            walk.go((depth + rng.normal(0, noise, 2)).tolist())
+            machine.advance((depth + rng.normal(0, noise, 2)).tolist())
     round_samples, drop = CALM_SAMPLES + DROP_SAMPLES, CALM_SAMPLES - MAX_EARLY_SAMPLES
-    starts = [start for start, _ in spans([*walk.ended, *walk.running])]
+    starts = [start for start, _ in spans([*machine.ended, *machine.running])]
     detected = {start // round_samples for start in starts if start % round_samples >= drop}
     return len(detected), sum(start % round_samples < drop for start in starts)

@@ -32,7 +32,7 @@ def fed_page(
     for message in session.play(messages[1:]):
         if isinstance(message, wire.Frame):
             if since_ns >= 0:
-                page.take(since_ns)
+                page.add_sample(since_ns)
             since_ns = message.time_ns
             if each is not None:
                 each(page)

@@ -146,10 +146,10 @@ if __name__ == "__main__":
 
 class RemoteFeed:
     def __init__(self) -> None:
-        self.asked: list[int] = []
+        self.requested_echoes: list[int] = []
 
     def echo(self, number: int) -> None:
-        self.asked.append(number)
+        self.requested_echoes.append(number)
 
     def start(self) -> None: ...
 

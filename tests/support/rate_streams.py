@@ -58,7 +58,7 @@ class RateStream:
         }
         self.session.apply(self._frame())
 
-    def go(self, samples: int = 1, *, ns: int = S, **rates: Any) -> RateStream:
+    def advance(self, samples: int = 1, *, ns: int = S, **rates: Any) -> RateStream:
         self.rates |= rates
         frames = []
         for _ in range(samples):

@@ -106,7 +106,7 @@ def describe_machine(answer: Mapping[str, Any]) -> list[str]:
     return [*parts, f"Linux {answer['kernel']}"]
 
 
-def utf8() -> bool:
+def supports_unicode() -> bool:
     """Returns whether graphic characters can be drawn: both the user's locale and stdout must be
     UTF-8."""
     if "LC_ALL" not in os.environ and os.environ.get("LANG") in {"C", "POSIX"}:
@@ -119,13 +119,13 @@ def utf8() -> bool:
     return named and codecs.lookup(encoding or "ascii").name == "utf-8"
 
 
-def full_terminal(stream: TextIO) -> bool:
+def is_full_terminal(stream: TextIO) -> bool:
     """Returns whether the stream is a terminal that can do more than print line after line."""
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def colours(stream: TextIO) -> bool:
-    return full_terminal(stream) and not os.environ.get("NO_COLOR")
+    return is_full_terminal(stream) and not os.environ.get("NO_COLOR")
 
 
 def with_style(text: str, code: str) -> str:
@@ -154,7 +154,7 @@ _ASCII_SIGNS = {
 _CUT_END = re.compile("..…")
 """An ellipsis and the two characters before it: in ASCII, three dots replace all three."""
 _CUT_NAME = re.compile(r"\S\S…")
-"""The cut end of a name: in a table the replacement must not be wider."""
+"""The end of a name that was cut. In a table, its replacement must not be wider."""
 _WIDER_ASCII = {"±": "+-", "σ": "sd", " · ": ", ", "…": "..."}
 """Longer, more readable replacements, for lines whose width may change."""
 _TABLE = str.maketrans(_ASCII_SIGNS)

@@ -61,7 +61,7 @@ MAX_SIBLING_CHANGE = 0.1
 IPC differs for that reason alone."""
 MAX_NAMED_TASKS = 8
 """Maximum number of tasks that are kept as evidence."""
-_BYTES_ROW, _WORK_ROW, _BOTH_ROW, _TIME_ROW = range(3, 7)
+_BYTES_ROW, _WORK_ROW, _OVERLAP_ROW, _TIME_ROW = range(3, 7)
 """Further rows of the sums learned while memory was quiet, weighted by running time: bytes per
 second, work of others, share of the time with the sibling running, and the running time itself."""
 
@@ -76,14 +76,14 @@ class _MemoryWork(NamedTuple):
     """Utilisation; 0 where the work does not matter."""
     work: Floats
     """Utilisation of all CPUs, whether or not their work matters; 0 where unknown."""
-    hidden: Bools
+    has_unread_cpu: Bools
     """Whether a CPU of the package was not read, so that the work of others is unknown."""
-    known: Bools
-    """Whether the sample can be learned: IPC, traffic, the sibling's work and the work of others
-    are known."""
+    is_learnable: Bools
+    """Whether the baseline can be learned from the sample: IPC, traffic, the sibling's work and the
+    work of others are known."""
     cycles: Floats
     ipc: Floats
-    both: Floats
+    overlap: Floats
     """Share of the running time in which the sibling ran; 0 for a CPU without a sibling."""
     sums: Floats
     """Sums from which the baseline is learned, without the work of others. Rows that are weighted
@@ -107,7 +107,7 @@ class MemoryLosses:
         self._cache = cache
         self._l3_groups = l3_groups
         self._names = reader.single_cpus
-        self.known = self._is_counted()
+        self.is_available = self._is_counted()
         """Whether the stream has the counters from which the rate is computed."""
         self._members = [
             [cpu for (cpu,), group in zip(self._names, groups.tolist(), strict=True) if group == n]
@@ -135,7 +135,7 @@ class MemoryLosses:
         """Returns the episodes that this sample ended. `busy`: mask of the CPUs whose work matters.
         `job_pids`: PIDs of the watched job; None if no job is watched, so that all busy CPUs
         matter."""
-        if not self.known or (self.losses.is_quiet and not np.count_nonzero(busy)):
+        if not self.is_available or (self.losses.is_quiet and not np.count_nonzero(busy)):
             return []
         sample = data.sample
         if job_pids is None:
@@ -151,7 +151,7 @@ class MemoryLosses:
         crowded = self._is_saturated(learned, work.rate, others_work)
         calm = self.losses.is_quiet and not np.count_nonzero(crowded)
         ended = [] if calm else self._compare(data, work, run_s, before[2], crowded)
-        quiet = work.known if calm else work.known & ~crowded
+        quiet = work.is_learnable if calm else work.is_learnable & ~crowded
         # Traffic is far below the level that was learned as quiet, so learn that level again.
         stale = quiet & (work.rate * self.min_growth < before[0])
         learned[:, stale] = 0.0
@@ -238,7 +238,7 @@ class MemoryLosses:
             assumed = some_work[rest] & self._is_saturated(
                 self._programs.learned, work.rate[rest], others_work[rest]
             )
-            quiet = work.known[rest] & ~assumed
+            quiet = work.is_learnable[rest] & ~assumed
             learned = self._programs.learned_by_sample(quiet, run_s[rest], parts[rest])
             before = learned[:-1]
             crowded = some_work[rest] & self._is_saturated(
@@ -246,16 +246,20 @@ class MemoryLosses:
             )
             with np.errstate(invalid="ignore", divide="ignore"):
                 usual_rate = before[:, _BYTES_ROW] / before[:, _TIME_ROW]
-                usual_both = before[:, _BOTH_ROW] / before[:, _TIME_ROW]
+                usual_overlap = before[:, _OVERLAP_ROW] / before[:, _TIME_ROW]
             signs: Bools = crowded.copy()
             if np.count_nonzero(signs):
                 samples = slice(first + i, last)
                 best = None if batch.best_traffic is None else batch.best_traffic[samples]
                 signs &= self._is_near_limit(work.rate[rest], batch.delta[samples], best)
                 _, shares, spread = self._programs.compare_ipc(before, work.ipc[rest])
-                signs &= np.abs(work.both[rest] - usual_both) <= MAX_SIBLING_CHANGE
+                signs &= np.abs(work.overlap[rest] - usual_overlap) <= MAX_SIBLING_CHANGE
                 signs &= shares >= np.maximum(MIN_SPREADS * spread, START)
-            signs |= work.known[rest] & ~crowded & (work.rate[rest] * self.min_growth < usual_rate)
+            signs |= (
+                work.is_learnable[rest]
+                & ~crowded
+                & (work.rate[rest] * self.min_growth < usual_rate)
+            )
             due, valid = first_true(signs), first_true(crowded != assumed)
             self._programs.learned = learned[min(due, valid)].copy()
             i += min(due, valid)
@@ -267,7 +271,7 @@ class MemoryLosses:
         """Returns a mask of the CPUs whose package has more traffic and more work of others than
         was learned. `learned`: (..., rows, CPUs)."""
         with np.errstate(invalid="ignore", divide="ignore"):
-            before = learned[..., _BYTES_ROW:_BOTH_ROW, :] / learned[..., None, _TIME_ROW, :]
+            before = learned[..., _BYTES_ROW:_OVERLAP_ROW, :] / learned[..., None, _TIME_ROW, :]
         grown = rate > self.min_growth * before[..., 0, :]
         return np.asarray(grown & (others_work > before[..., 1, :] + MIN_OTHERS_WORK))
 
@@ -289,19 +293,21 @@ class MemoryLosses:
         every, (util, counted, cycles, ipc, sums) = values["util"], counts
         with np.errstate(invalid="ignore", divide="ignore"):
             rate = self._package_rate(delta)
-            both = np.minimum(cores.by_cpu(split.states[..., 3]) / util, 1.0)
-        both = np.where(cores.alone, 0.0, both)
+            overlap = np.minimum(cores.by_cpu(split.states[..., 3]) / util, 1.0)
+        overlap = np.where(cores.alone, 0.0, overlap)
         read = np.isfinite(rate)
         if np.count_nonzero(read) < read.size:
             counted, cycles = counted & read, np.where(read, cycles, 0.0)
             ipc = np.where(read, ipc, np.nan)
-        learned = np.array([*sums, rate, rate, both, np.ones(util.shape)]).swapaxes(0, -2)
-        hidden = self._has_unread_cpu(np.isnan(every) & self._reader.online)
-        known, every = (
-            counted & np.isfinite(both) & ~hidden,
+        learned = np.array([*sums, rate, rate, overlap, np.ones(util.shape)]).swapaxes(0, -2)
+        has_unread = self._has_unread_cpu(np.isnan(every) & self._reader.online)
+        is_learnable, every = (
+            counted & np.isfinite(overlap) & ~has_unread,
             np.where(np.isfinite(every), every, 0.0),
         )
-        return _MemoryWork(rate, util, every, hidden, known, cycles, ipc, both, learned)
+        return _MemoryWork(
+            rate, util, every, has_unread, is_learnable, cycles, ipc, overlap, learned
+        )
 
     def _has_unread_cpu(self, unread: Bools) -> Bools:
         """Returns, by position, whether a CPU of the package is unread."""
@@ -331,14 +337,16 @@ class MemoryLosses:
         named_work = np.where(self._named, work_by_program.take(self._key, axis=1), work)
         return np.where(inside, whole.take(self._package, axis=1) - named_work, 0.0)
 
-    def _compare(self, data: DetectorInput, work: _MemoryWork, run_s: Floats, both_before: Floats,
-                 crowded: Bools) -> list[Episode]:  # fmt: skip
+    def _compare(self, data: DetectorInput, work: _MemoryWork, run_s: Floats,
+                 overlap_before: Floats, crowded: Bools) -> list[Episode]:  # fmt: skip
         """Returns the episodes that this sample ended, from the loss against the earlier IPC."""
         rate, ipc, cycles = work.rate, work.ipc, work.cycles
         before, shares, spread = self._programs.compare_ipc(self._programs.learned, ipc)
         near = self._is_near_limit(rate, data.sample.delta, self._highest_rates(data))
-        unread = np.isnan(data.sample.values["util"]) | np.isnan(rate) | (work.hidden & ~crowded)
-        unlike = ~(np.abs(work.both - both_before) <= MAX_SIBLING_CHANGE)
+        unread = (
+            np.isnan(data.sample.values["util"]) | np.isnan(rate) | (work.has_unread_cpu & ~crowded)
+        )
+        unlike = ~(np.abs(work.overlap - overlap_before) <= MAX_SIBLING_CHANGE)
         shares = np.where(np.isnan(shares) | ~crowded | ~near, 0.0, shares)
         shares = np.where(unread | (unlike & crowded), np.nan, shares)
         may_begin = crowded & near & (shares >= MIN_SPREADS * spread)
@@ -352,7 +360,7 @@ class MemoryLosses:
     def has_other_program(self, busy: Bools, top_tasks: Ints) -> bool:
         """Returns whether `note_programs` would find a change in a record with these tasks."""
         return (
-            self.known
+            self.is_available
             and bool(np.count_nonzero(busy))
             and bool(np.count_nonzero(top_tasks != self._top_tasks))
         )
@@ -361,7 +369,7 @@ class MemoryLosses:
         """Updates the programs from the record of tasks at `time_ns`, if there is one. Called after
         that sample was processed."""
         is_busy = not self.losses.is_quiet or np.count_nonzero(busy)
-        if self._running.time_ns != time_ns or not self.known or not is_busy:
+        if self._running.time_ns != time_ns or not self.is_available or not is_busy:
             return
         if np.count_nonzero(self._running.top_tasks != self._top_tasks):
             self._top_tasks, snapshot = self._running.top_tasks, self._running.snapshot

@@ -267,7 +267,9 @@ class Neighbours(Detector):
         self.memory = MemoryLosses(
             reader, episodes, self.running_tasks, groups, self.l3_groups, self.cache
         )
-        self._traffic = [detector for detector in (self.cache, self.memory) if detector.known]
+        self._traffic = [
+            detector for detector in (self.cache, self.memory) if detector.is_available
+        ]
         self._learners: list[SiblingLosses | MemoryLosses] = [self.siblings, *self._traffic]
         """The detectors that learn the IPC of undisturbed programs."""
         self.scheduler = JobWaits(

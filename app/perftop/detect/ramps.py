@@ -69,7 +69,7 @@ class _WakeUps(NamedTuple):
     has_woken: Bools
     was_unseen: Bools
     """Whether the core was not read for too long."""
-    apart_ns: Floats
+    since_read_ns: Floats
     """Time in ns since the core was last read."""
     known_ns: Floats
     awake_ns: Floats
@@ -99,7 +99,7 @@ class Ramps(Detector):
         self._end_ns: list[int] = []  # raw end times of the stored samples
         self._hz: list[Floats] = []
         self._util: list[Floats] = []
-        self._apart_ns: list[Floats] = []  # ns since the previous reading; 0: not read
+        self._since_read_ns: list[Floats] = []  # ns since the previous reading; 0: not read
         self._new_batches: dict[
             int, int
         ] = {}  # by group: the batch that started in the last sample
@@ -132,11 +132,11 @@ class Ramps(Detector):
         every = np.broadcast_to(times, busy.shape)
         known, awake = np.isfinite(busy), busy >= MIN_UP_SHARE
         (known_ns,) = latest_known(known, (self._known_ns, every))
-        apart_ns = times - known_ns[:-1]
-        unseen = ~known & (apart_ns > self._stale_ns)
+        since_read_ns = times - known_ns[:-1]
+        unseen = ~known & (since_read_ns > self._stale_ns)
         (awake_ns,) = latest_known(awake | unseen, (self._awake_ns, every))
         woke = awake & (known_ns[:-1] - awake_ns[:-1] >= REST_NS)
-        return _WakeUps(woke, unseen, apart_ns, known_ns, awake_ns)
+        return _WakeUps(woke, unseen, since_read_ns, known_ns, awake_ns)
 
     def step(self, now: Clocks, since_ns: int, time_ns: int) -> list[Episode]:
         """Advances by one sample, from per-core clocks."""
@@ -145,20 +145,24 @@ class Ramps(Detector):
             return []
         known, awake = np.isfinite(now.util), now.util >= MIN_UP_SHARE
         wakes = self._wake_ups(now.util[None], np.array([time_ns]))
-        woke, unseen, apart_ns = wakes.has_woken[0], wakes.was_unseen[0], wakes.apart_ns[0]
+        woke, unseen, since_read_ns = (
+            wakes.has_woken[0],
+            wakes.was_unseen[0],
+            wakes.since_read_ns[0],
+        )
         self._known_ns, self._awake_ns = wakes.known_ns[1], wakes.awake_ns[1]
         if not (self._hz or woke.any()):
             return []
         busy_hz = now.busy_hz()
-        self._store_sample(busy_hz, now.util, time_ns, np.where(known, apart_ns, 0.0))
+        self._store_sample(busy_hz, now.util, time_ns, np.where(known, since_read_ns, 0.0))
         self._add_to_batches(woke & np.isfinite(busy_hz))
         too_long = time_ns - np.array(self._end_ns)[self._woke] > MAX_CLIMB_NS
-        self._leave(known & ~awake | unseen | too_long)
+        self._drop_cores(known & ~awake | unseen | too_long)
         self._ceiling_hz = now.ceiling_hz
         self._end_settled_climbs(time_ns)
         return self._finish_batches()
 
-    def _store_sample(self, hz: Floats, util: Floats, time_ns: int, apart_ns: Floats) -> None:
+    def _store_sample(self, hz: Floats, util: Floats, time_ns: int, since_read_ns: Floats) -> None:
         """Stores one sample. A core that was not read keeps its previous values: a late report is
         better than a premature one."""
         if self._hz:
@@ -166,7 +170,7 @@ class Ramps(Detector):
             util = np.where(np.isnan(util), self._util[-1], util)
         self._hz.append(hz)
         self._util.append(util)
-        self._apart_ns.append(apart_ns)
+        self._since_read_ns.append(since_read_ns)
         self._end_ns.append(time_ns)
 
     def _add_to_batches(self, woke: Bools) -> None:
@@ -181,7 +185,7 @@ class Ramps(Detector):
                 self._batch_count += 1
             self._batch_numbers[woke & (self._cores.group == group)] = batch
 
-    def _leave(self, cores: Bools) -> None:
+    def _drop_cores(self, cores: Bools) -> None:
         self._woke[cores] = self._batch_numbers[cores] = NEVER
 
     def _end_settled_climbs(self, time_ns: int) -> None:
@@ -195,16 +199,16 @@ class Ramps(Detector):
         cores = old[high - low <= MAX_WAVER_SHARE * high]
         if not len(cores):
             return
-        hz, util, apart_ns = (
-            np.array(samples)[:, cores] for samples in (self._hz, self._util, self._apart_ns)
+        hz, util, since_read_ns = (
+            np.array(samples)[:, cores] for samples in (self._hz, self._util, self._since_read_ns)
         )
         woke = self._woke[cores]
         hz[np.arange(len(hz))[:, None] < woke] = np.nan
         end_ns, ceiling_hz = np.array(self._end_ns), self._ceiling_hz[cores]
-        climb = Climb(cores, woke, begin, end_ns, hz, util, apart_ns, ceiling_hz)
+        climb = Climb(cores, woke, begin, end_ns, hz, util, since_read_ns, ceiling_hz)
         for ramp in climb.ramps():
             self._climbed_ramps.setdefault(int(self._batch_numbers[ramp.core]), []).append(ramp)
-        self._leave(np.isin(np.arange(len(self._woke)), cores))
+        self._drop_cores(np.isin(np.arange(len(self._woke)), cores))
 
     def _finish_batches(self) -> list[Episode]:
         """Returns the episodes of the batches in which no core climbs any more. Drops the samples
@@ -213,7 +217,7 @@ class Ramps(Detector):
         over = [batch for batch in self._climbed_ramps if batch not in left]
         live = self._woke[self._woke != NEVER]
         unneeded = int(live.min()) if len(live) else len(self._hz)
-        for samples in (self._hz, self._util, self._apart_ns, self._end_ns):
+        for samples in (self._hz, self._util, self._since_read_ns, self._end_ns):
             del samples[:unneeded]
         self._woke[self._woke != NEVER] -= unneeded
         return [self._episode_of_batch(self._climbed_ramps.pop(batch)) for batch in over]
@@ -285,14 +289,14 @@ class Climb:
     cores: Ints
     wake_samples: Ints
     """Index of the sample in which each core woke."""
-    begin: int
+    steady_index: int
     """Index of the sample since which all clocks have been steady."""
     end_ns: Ints
     """(samples): raw time of the end of each sample."""
     hz: Floats
     """Clock of each core; NaN while it slept."""
     util: Floats
-    apart_ns: Floats
+    since_read_ns: Floats
     """Time in ns between one reading of the core and the previous one; 0 if the core was not
     read."""
     ceiling_hz: Floats
@@ -304,27 +308,31 @@ class Climb:
     def ramps(self) -> list[Ramp]:
         """Returns the ramps of the cores whose clock climbed."""
         hz, woke, number = self.hz, self.wake_samples, np.arange(len(self.hz))[:, None]
-        first_hz, steady_hz = self._values_at(woke, hz), np.median(hz[self.begin :], axis=0)
+        first_hz, steady_hz = self._values_at(woke, hz), np.median(hz[self.steady_index :], axis=0)
         at90, at99 = ((hz >= share * steady_hz).argmax(axis=0) for share in (0.9, 0.99))
         # Start of the span in which the clock has been steady.
-        unsteady = (np.abs(hz - steady_hz) > MAX_WAVER_SHARE * steady_hz) & (number < self.begin)
+        unsteady = (np.abs(hz - steady_hz) > MAX_WAVER_SHARE * steady_hz) & (
+            number < self.steady_index
+        )
         settled = np.maximum(np.where(unsteady, number, -1).max(axis=0) + 1, at99)
         fell = hz[1:] < hz[:-1] * (1 - MAX_WAVER_SHARE)
         fell &= number[1:] <= settled
         lost_hz = np.where(fell, hz[:-1] - hz[1:], 0.0).sum(axis=0)
         climbing = (number >= woke) & (number <= settled)
-        apart_s = np.where(climbing, self.apart_ns, 0.0).max(axis=0) / 1e9
+        resolution_s = np.where(climbing, self.since_read_ns, 0.0).max(axis=0) / 1e9
         # In the sample of the wake-up, the core works at the end.
         work = np.minimum(
             1.0, self._values_at(woke, self.util) / self._values_at(woke + 1, self.util)
         )
-        start_ns = self.end_ns[woke] - work * self._values_at(woke, self.apart_ns)
+        start_ns = self.end_ns[woke] - work * self._values_at(woke, self.since_read_ns)
         # For each core, a sample starts at the core's previous reading, which may be longer ago.
-        starts = [self.end_ns[i] - self._values_at(i, self.apart_ns) for i in (at90, at99, settled)]
+        starts = [
+            self.end_ns[i] - self._values_at(i, self.since_read_ns) for i in (at90, at99, settled)
+        ]
         columns: Sequence[Floats | Ints] = (
             self.cores, start_ns.astype(int), starts[2].astype(int), first_hz, steady_hz,
-            *(np.maximum(apart_s, (start - start_ns) / 1e9) for start in starts),
-            apart_s, fell.sum(axis=0), settled - woke,
+            *(np.maximum(resolution_s, (start - start_ns) / 1e9) for start in starts),
+            resolution_s, fell.sum(axis=0), settled - woke,
         )  # fmt: skip
         # The clock gained enough, gained more than it lost on the way, and got closer to its
         # ceiling.

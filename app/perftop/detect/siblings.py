@@ -392,10 +392,10 @@ class SiblingHistory:
 
     def ipc_follows(self) -> Bools:
         """Returns a mask of the CPUs whose IPC changes with the sibling, and not by chance."""
-        edges, fits, sames, changes = self.counts
+        edges, fits, steady_pairs, changes = self.counts
         # Changes in both directions count: if there is a mixed sample when the sibling starts, the
         # program has twice the time for a change of its own.
-        change_rate = (changes + 1) / (sames + 1)
+        change_rate = (changes + 1) / (steady_pairs + 1)
         share = fits / np.maximum(edges, 1)
         with np.errstate(divide="ignore", invalid="ignore"):  # Chernoff's bound
             rest = np.where(

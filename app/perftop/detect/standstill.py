@@ -171,8 +171,8 @@ class Modulation:
         bits = np.where(known, level, 0).astype(int)
         duty = (bits & 15) / 16
         # A duty of 0 is reserved and undocumented.
-        asked = np.where((bits & MODULATION_BIT != 0) & (duty > 0), 1 - duty, 0.0)
-        return np.where(known, asked, np.nan)
+        halt_share = np.where((bits & MODULATION_BIT != 0) & (duty > 0), 1 - duty, 0.0)
+        return np.where(known, halt_share, np.nan)
 
 
 # --- Detects involuntary halts, in which a CPU stands still although the operating system has work

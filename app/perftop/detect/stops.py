@@ -35,7 +35,7 @@ status counts as the cause of a drop."""
 MIN_SAMPLES = 2
 """Number of samples that must show the status. A single sample may be the start or end of a drop
 with the same cause."""
-LOST_S, KNOWN_S, ASKED, STATUS = 2, 3, 4, 5
+LOST_S, KNOWN_S, MODULATION, STATUS = 2, 3, 4, 5
 """Indices in the sums of an episode: seconds lost, their time base, the share that modulation asked
 for, and the share of each cause."""
 KERNEL_COUNTERS = "package_throttled_s", "core_throttled_s"
@@ -69,15 +69,17 @@ class Throttles(Detector):
         if self.is_calm and not any(data.sample.part(sign) for sign in self._polled_signs):
             return ended
         cores = data.cores
-        asked = cores.max_of_threads(self._modulation.shares(data))
-        status = np.array([*self._thermal.shares(data), np.where(asked > 0, 1.0, asked * 0)])
+        halt_share = cores.max_of_threads(self._modulation.shares(data))
+        status = np.array(
+            [*self._thermal.shares(data), np.where(halt_share > 0, 1.0, halt_share * 0)]
+        )
         share = np.fmax.reduce(status, axis=0)
         share[self._is_dropping(cores)] = 0.0
         lost, span_s, _ = self._standstill.shares(data)
         more = [
             cores.total(lost * span_s),
             cores.total(span_s),
-            np.nan_to_num(asked),
+            np.nan_to_num(halt_share),
             *np.nan_to_num(status),
         ]
         times, weight = (data.since_ns, data.time_ns), np.ones(len(cores.lists))
@@ -109,13 +111,13 @@ def _describe(throttle: ShareEpisode) -> None:
     episode.evidence = {
         f"{cause}_status_share": round(share, 3) for cause, share in shares.items() if share > 0
     }
-    asked = float(sums[ASKED] / sums[1])
-    if asked > 0:
-        episode.evidence["duty_by_register_19AH_share"] = round(1 - asked, 4)
+    halt_share = float(sums[MODULATION] / sums[1])
+    if halt_share > 0:
+        episode.evidence["duty_by_register_19AH_share"] = round(1 - halt_share, 4)
     if sums[KNOWN_S] > 0:
         episode.depth = max(0.0, float(sums[LOST_S] / sums[KNOWN_S]))
     else:  # standstill was not measured: only the register that requests modulation was read
-        episode.depth = asked if asked > 0 else None
+        episode.depth = halt_share if halt_share > 0 else None
 
 
 class KernelThrottling:
@@ -280,16 +282,18 @@ class Smis(Detector):
     def sample(self, data: DetectorInput) -> list[Episode]:
         assert self._column is not None
         table = data.sample.delta.tables[self._column.block]
-        moved = table.increments[:, self._column.first]
+        smi_counts = table.increments[:, self._column.first]
         span_ns = table.ticks / self._counters.stamp_hz * 1e9
-        ended = self.step(moved, span_ns, data.since_ns, data.time_ns)
+        ended = self.step(smi_counts, span_ns, data.since_ns, data.time_ns)
         self.is_calm = self._episode is None
         return ended
 
-    def step(self, moved: Floats, span_ns: Floats, since_ns: int, time_ns: int) -> list[Episode]:
+    def step(
+        self, smi_counts: Floats, span_ns: Floats, since_ns: int, time_ns: int
+    ) -> list[Episode]:
         """Advances by one sample, from the number of SMIs that each CPU counted and the CPU's span
         in ns. Returns the episodes that the sample ended."""
-        counted = moved > 0
+        counted = smi_counts > 0
         if self._episode is None and not counted.any():
             return []
         whole = 0 < time_ns - since_ns <= self._gap_ns
@@ -306,7 +310,7 @@ class Smis(Detector):
                     self._episode = self._episodes.begin("smi", "firmware", start_ns)
             # without an episode, these are late counts of an earlier one
             if self._episode is not None:
-                self._counts += np.where(counted, moved, 0.0)
+                self._counts += np.where(counted, smi_counts, 0.0)
                 self._episode.cpus = self._cpus[self._counts > 0].tolist()
                 self._episode.depth = highest_count = float(self._counts.max())
                 elapsed_s = (time_ns - self._episode.start_ns) / 1e9

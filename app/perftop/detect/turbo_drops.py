@@ -106,7 +106,7 @@ class _DropSample:
     since_ns: int
     time_ns: int
 
-    def is_missing(self, share: float | Floats) -> Bools:
+    def is_below(self, share: float | Floats) -> Bools:
         """Returns a mask of the cores whose clock is lower than allowed by at least this share."""
         run_s, cycles, allowed = self.clocks
         return np.asarray((run_s > 0) & (allowed - cycles >= share * allowed))
@@ -310,8 +310,8 @@ class TurboDrops(Detector):
         sample = self._drop_sample(now, ceiling, known, since_ns, time_ns)
         ended = self._drops.close(self._extend_drops(sample))
         min_missing_share = np.maximum(DROP_START, MIN_DEVIATIONS * np.sqrt(self._variance))
-        is_deep = sample.is_missing(min_missing_share) | (low & (self._mean_share < 1 - DROP_START))
-        is_deep &= sample.is_missing(DROP_START) & ~self._has_drop()
+        is_deep = sample.is_below(min_missing_share) | (low & (self._mean_share < 1 - DROP_START))
+        is_deep &= sample.is_below(DROP_START) & ~self._has_drop()
         for key in distinct(sample.key[is_deep]):
             self._begin(key, sample, is_deep)
         return ended
@@ -334,7 +334,7 @@ class TurboDrops(Detector):
 
     def _extend_drops(self, sample: _DropSample) -> list[_Drop]:
         """Adds the sample to the running drops. Returns the drops that are over."""
-        over, low = [], sample.is_missing(DROP_END)
+        over, low = [], sample.is_below(DROP_END)
         for drop in self._drops.running:
             if drop.is_whole:
                 self._join(drop, low & (sample.key == drop.group) & ~self._has_drop())
@@ -401,7 +401,7 @@ class TurboDrops(Detector):
             episode.evidence["ceiling"] = BASE_CLOCK
 
     def _begin(self, key: int, sample: _DropSample, is_deep: Bools) -> None:
-        group, low = sample.key == key, sample.is_missing(DROP_END)
+        group, low = sample.key == key, sample.is_below(DROP_END)
         run_s, cycles, allowed = sample.clocks[:, group].sum(axis=1)
         dropping_s = sample.clocks[0, group & low].sum()
         whole = bool(

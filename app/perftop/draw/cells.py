@@ -119,7 +119,7 @@ def line(values: Floats, low: float, high: float, rows: int, *, joined: bool = T
     return dots
 
 
-def sign(left: int, right: int) -> str:
+def braille_sign(left: int, right: int) -> str:
     """Returns the braille character for two columns of dots, each given as bits with bit 0 at the
     top; a blank if there are no dots."""
     bits = _LEFT_BITS[left] | _RIGHT_BITS[right]
@@ -134,7 +134,7 @@ def dot_signs(dots: Bools, *, ascii_: bool) -> list[list[str]]:
     if ascii_:
         signs = {0: " "} | {1 << row: sign for row, sign in enumerate(ASCII_DOTS)}
         return [[signs.get(column, "|") for (column,) in line] for line in bits]
-    return [[sign(*columns) for columns in line] for line in bits]
+    return [[braille_sign(*columns) for columns in line] for line in bits]
 
 
 # --- Values drawn as cells of a line: levels of the heat ramp, as colours or as characters of

@@ -156,28 +156,28 @@ def _account_cell(parts: tuple[int, ...], heat: int, row: int, rows: int, _: Loo
     return (" ", "text") if lower == _IDLE else (theme.LEVELS[8], below)
 
 
-NAMED_TAKERS = 5
+NAMED_TASKS = 5
 """Number of tasks that have a colour and a letter of their own."""
-TAKERS = NAMED_TAKERS + 2
-"""Number of parts of a column of `takers`: the named tasks, all other tasks, and busy time whose
-task is unknown."""
-_TAKER_STYLES = (*(f"task{i}" for i in range(NAMED_TAKERS + 1)), "rule", "ground")
-MIN_TAKEN_SHARE = 0.1
-"""Minimum busy share of a column in a chart of takers that has one row."""
-TAKER_LETTERS = "abcde+/ "
+TASK_PARTS = NAMED_TASKS + 2
+"""Number of parts of a column of `task_areas`: the named tasks, all other tasks, and busy time
+whose task is unknown."""
+_TASK_STYLES = (*(f"task{i}" for i in range(NAMED_TASKS + 1)), "rule", "ground")
+MIN_TASK_SHARE = 0.1
+"""Minimum busy share of a column in a chart of tasks that has one row."""
+TASK_LETTERS = "abcde+/ "
 """Letters of the parts of a column, used without colour; the last is for idle time."""
-UNSEEN = "╱"
+UNKNOWN_TASK = "╱"
 """Sign of a cell, used without colour, for busy time whose task is unknown."""
 
 
-def takers(columns: Floats, rows: int, look: Look = "colour") -> list[Column]:
-    """Returns the chart of the tasks that used a CPU. `columns`: (columns, TAKERS), shares of the
-    CPU's time, drawn from the bottom; the rest is idle. A column with NaN is blank. A chart of one
-    row shows only the largest part of each column that is not nearly idle."""
+def task_areas(columns: Floats, rows: int, look: Look = "colour") -> list[Column]:
+    """Returns the chart of the tasks that used a CPU. `columns`: (columns, TASK_PARTS), shares of
+    the CPU's time, drawn from the bottom; the rest is idle. A column with NaN is blank. A chart of
+    one row shows only the largest part of each column that is not nearly idle."""
     parts = np.nan_to_num(columns)
     if rows == 1:
-        is_largest = np.arange(TAKERS) == parts.argmax(axis=1)[:, None]
-        parts = is_largest * (parts.sum(axis=1)[:, None] >= MIN_TAKEN_SHARE)
+        is_largest = np.arange(TASK_PARTS) == parts.argmax(axis=1)[:, None]
+        parts = is_largest * (parts.sum(axis=1)[:, None] >= MIN_TASK_SHARE)
     ends = parts.cumsum(axis=1)
     ends[~np.isfinite(columns).all(axis=1)] = 0.0
     return [
@@ -188,26 +188,26 @@ def takers(columns: Floats, rows: int, look: Look = "colour") -> list[Column]:
 @lru_cache(maxsize=_MAX_CACHED)
 def _time_shares_column(ends: tuple[int, ...], rows: int, look: Look) -> Column:
     return Column.of(
-        _taker_cell(_eighths_in_cell((*ends, 8 * rows), row), look) for row in reversed(range(rows))
+        _task_cell(_eighths_in_cell((*ends, 8 * rows), row), look) for row in reversed(range(rows))
     )
 
 
 @lru_cache(maxsize=_MAX_CACHED)
-def _taker_cell(parts: tuple[int, ...], look: Look) -> Run:
+def _task_cell(parts: tuple[int, ...], look: Look) -> Run:
     """Returns a cell with its two largest parts, or, without colour, the letter of its largest.
     `parts`: eighths of the cell, from the bottom up."""
     largest = max(range(len(parts)), key=lambda kind: parts[kind])
     if look != "colour":
-        return TAKER_LETTERS[largest], _TAKER_STYLES[largest] if look == "sixteen" else "text"
-    unseen = NAMED_TAKERS + 1
+        return TASK_LETTERS[largest], _TASK_STYLES[largest] if look == "sixteen" else "text"
+    unseen = NAMED_TASKS + 1
     if parts[largest] >= 7:
         if largest == unseen:
-            return UNSEEN, "dim/rule"
-        return (" ", "text") if largest > unseen else (theme.LEVELS[8], _TAKER_STYLES[largest])
+            return UNKNOWN_TASK, "dim/rule"
+        return (" ", "text") if largest > unseen else (theme.LEVELS[8], _TASK_STYLES[largest])
     second = max((k for k in range(len(parts)) if k != largest), key=lambda kind: parts[kind])
     lower, upper = sorted((largest, second))
     level = max(1, min(7, round(8 * parts[lower] / (parts[lower] + parts[upper]))))
-    below, above = _TAKER_STYLES[lower], _TAKER_STYLES[upper]
+    below, above = _TASK_STYLES[lower], _TASK_STYLES[upper]
     return theme.LEVELS[level], below if above == "ground" else f"{below}/{above}"
 
 
@@ -411,7 +411,8 @@ def _rate(*heights: int, is_losing: bool, rows: int, look: Look) -> Column:
         if look == "ascii":
             sign = " .:#"[parts[0]]
         else:
-            sign = braille.sign(*((1 << cell_rows) - (1 << cell_rows - part) for part in parts))
+            dots = ((1 << cell_rows) - (1 << cell_rows - part) for part in parts)
+            sign = braille.braille_sign(*dots)
         key = f"{'loss' if is_losing else 'ipc'}-{colour_step(row, rows)}"
         cells.append((sign, key if sign != " " else "text"))
     return Column.of(cells)

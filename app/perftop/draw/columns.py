@@ -65,7 +65,7 @@ class Column:
         """Width in cells without the gap."""
         return max(0, self.width - self.gap)
 
-    def place(self, text: str) -> str:
+    def pad(self, text: str) -> str:
         """Returns the text padded to the width of the column. Left-aligned text that is too long is
         cut."""
         if self.is_left:
@@ -97,10 +97,10 @@ class Column:
         return (DOUBTED_SIGN + text, "dim") if doubted else (text, style)
 
     def numbers(self, values: Sequence[float], styles: Sequence[str]) -> list[Run]:
-        """Returns the cells of right-aligned numbers without SI prefixes, as `cell` and `place`
+        """Returns the cells of right-aligned numbers without SI prefixes, as `cell` and `pad`
         would give them one by one."""
         spec, scale = f"z{self.width}.{self.digits}f", self.scale
-        unknown: Run = self.place(UNKNOWN_TEXTS[self.width < MAX_NARROW_WIDTH]), "faint"
+        unknown: Run = self.pad(UNKNOWN_TEXTS[self.width < MAX_NARROW_WIDTH]), "faint"
         return [
             unknown if isnan(number := value * scale) else (format(number, spec), style)
             for value, style in zip(values, styles, strict=True)
@@ -182,9 +182,9 @@ def headings(columns: Iterable[Column], sorted_by: str = "", *, rising: bool = F
         if sorted_by and column.key == sorted_by:
             heading = (RISING if rising else FALLING) + column.heading
             sorted_column = replace(column, gap=max(0, column.gap - 1))
-            runs.append((sorted_column.place(heading), "bright"))
+            runs.append((sorted_column.pad(heading), "bright"))
         else:
-            runs.append((column.place(column.heading), "dim"))
+            runs.append((column.pad(column.heading), "dim"))
     return runs
 
 
@@ -193,7 +193,7 @@ def columns_line(columns: Iterable[Column], cells: Iterable[Cell]) -> list[Run]:
     runs: list[Run] = []
     for column, cell in zip(columns, cells, strict=True):
         if isinstance(cell, tuple):
-            runs.append((column.place(cell[0]), cell[1]))
+            runs.append((column.pad(cell[0]), cell[1]))
         else:
             used_cells = column.gap + sum([len(text) for text, _ in cell])
             runs += [(" " * column.gap, "text"), *cell]

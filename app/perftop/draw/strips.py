@@ -133,7 +133,7 @@ def restyle_cells(runs: Sequence[Run], start: int, stop: int, prefix: str) -> li
     return [*cut(runs, 0, start), *middle, *cut(runs, stop, width(runs))]
 
 
-def overlaid(
+def overlay(
     runs: Sequence[Run], start: int, new: list[Run], *, whole_words: bool = False
 ) -> list[Run]:
     """Returns the runs with `new` in place of the cells from `start` on. `whole_words`: words that

@@ -394,7 +394,7 @@ def _abbreviated_names(names: Sequence[str], size: int) -> str:
     return f"{first} (+{len(names) - 1})" if len(names) > 1 else first
 
 
-YOUNG_NS = 10_000_000_000
+MAX_AGE_WITH_DURATION_NS = 10_000_000_000
 """Maximum age in ns of a running episode that is described by its duration; an older one is
 described by its start time."""
 
@@ -409,7 +409,7 @@ def duration_phrase(session: Session, episodes: Sequence[Episode], now_ns: int) 
     if so_far != whole:
         return f"for {so_far} of {whole}"
     runs = any(e.end_ns is None for e in episodes)
-    if runs and end_ns - start_ns >= YOUNG_NS:
+    if runs and end_ns - start_ns >= MAX_AGE_WITH_DURATION_NS:
         return f"since {time_of_day(session.unix(start_ns))}"
     return f"for {whole}"
 

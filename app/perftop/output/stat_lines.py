@@ -284,24 +284,26 @@ MAX_CACHES = 8
 """Maximum number of L3 caches that are listed; those with the most traffic are."""
 
 
-def columns(session: Session, asked: Sequence[str] | None) -> tuple[Number, ...]:
+def columns(session: Session, requested_keys: Sequence[str] | None) -> tuple[Number, ...]:
     """Returns the numbers requested by key, else the default ones that this stream can provide. The
     SMT states of cores are not included: see `has_states`."""
     variants = session.evaluator.chosen
-    if asked is None:
+    if requested_keys is None:
         keys = [key for key in DEFAULT_COLUMNS if variants[key]]
         keys += [key for key in variants if key.startswith(EVENT) and variants[key]]
     else:
-        keys = [*dict.fromkeys(key for key in asked if key not in {"smt", "task", *STATES})]
+        keys = [
+            *dict.fromkeys(key for key in requested_keys if key not in {"smt", "task", *STATES})
+        ]
     known_numbers = NUMBERS | session.evaluator.registry.events
     return tuple(known_numbers[key] for key in keys)
 
 
-def has_states(session: Session, asked: Sequence[str] | None) -> bool:
+def has_states(session: Session, requested_keys: Sequence[str] | None) -> bool:
     """Returns whether tables include the SMT states of cores."""
-    if asked is None:
+    if requested_keys is None:
         return session.has_smt
-    return not {"smt", *STATES}.isdisjoint(asked)
+    return not {"smt", *STATES}.isdisjoint(requested_keys)
 
 
 def is_known_number(key: str) -> bool:
@@ -351,18 +353,18 @@ def table_line(columns: Sequence[Column], cells: Sequence[str]) -> str:
 
 
 class StatTable:
-    """Formats the intervals of a session. `asked`: keys of the columns; None: the default ones.
-    `brief`: one line an interval, for the machine only. `height`: maximum lines between two
+    """Formats the intervals of a session. `requested_keys`: keys of the columns; None: the default
+    ones. `brief`: one line an interval, for the machine only. `height`: maximum lines between two
     headings."""
 
     def __init__(
-        self, session: Session, asked: Sequence[str] | None = None, *, brief: bool = False,
+        self, session: Session, requested_keys: Sequence[str] | None = None, *, brief: bool = False,
         height: int = SCREEN_LINES,
     ) -> None:  # fmt: skip
         self._session, self._brief, self._height = session, brief, height
-        self.columns = columns(session, asked)
-        self._states = len(STATES) if has_states(session, asked) else 0
-        self._tasks = asked is not None and "task" in asked
+        self.columns = columns(session, requested_keys)
+        self._states = len(STATES) if has_states(session, requested_keys) else 0
+        self._tasks = requested_keys is not None and "task" in requested_keys
         self._tabular = CpuColumns(session)
         width = TIME_WIDTH if brief else NAME_WIDTH
         self._placed = table_columns(width, self.columns, self._states)

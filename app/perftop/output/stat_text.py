@@ -22,7 +22,7 @@ from perftop.base.text import (
     ranges,
     safe_text,
     scale,
-    utf8,
+    supports_unicode,
     whole_percent,
 )
 from perftop.draw.columns import Column
@@ -106,24 +106,28 @@ def _sentence(session: Session, episode: Episode) -> str:
 
 def ending_lines(
     session: Session, tally: Tally, line: Line, argv: Sequence[str] | None = None,
-    asked: Sequence[str] | None = None, *, brief: bool = False,
+    requested_keys: Sequence[str] | None = None, *, brief: bool = False,
 ) -> list[str]:  # fmt: skip
     """Returns the final lines: about the command, if there was one, and the summary. `line`: the
-    summary as JSON. `asked`: keys of the metrics to summarise; None: the defaults. `brief`: if
-    there was a command, omit everything but its own lines."""
+    summary as JSON. `requested_keys`: keys of the metrics to summarise; None: the defaults.
+    `brief`: if there was a command, omit everything but its own lines."""
     lines = []
     if argv is not None:
-        bar = time_use_lines(session.run_phases(), unicode=utf8()) if session.accounts else []
+        bar = (
+            time_use_lines(session.run_phases(), unicode=supports_unicode())
+            if session.accounts
+            else []
+        )
         lines = ["", headline(command_name(argv), line), "", *bar, *([""] if bar else [])]
         lines += command_lines(session, argv, line)
     if session.frames < 2 or (brief and argv is not None):
         return lines
     elapsed_s, metrics = line["elapsed_s"], session.evaluator.metrics
     samples, cpus = count_noun(session.frames - 1, "sample"), count_noun(len(session.shown), "CPU")
-    numbers = [number for number in columns(session, asked) if number.key in metrics]
+    numbers = [number for number in columns(session, requested_keys) if number.key in metrics]
     lines += ["", f"{elapsed_s:.3f} s, {samples} of {cpus}"]
     lines += _measure_lines(line, numbers)
-    lines += _state_lines(line) if has_states(session, asked) else []
+    lines += _state_lines(line) if has_states(session, requested_keys) else []
     shares = session.run.read_shares()
     if partly_read := [number for number in numbers if number.key in shares]:
         lowest = min(shares[number.key] for number in partly_read)
@@ -453,7 +457,7 @@ class CommandMeasurement(Measurement):
         """Whether the command was started and has not ended."""
         return self.job.start_ns > 0 and self.command_window.run is None
 
-    def take(self, session: Session, message: wire.Message) -> None:
+    def on_message(self, session: Session, message: wire.Message) -> None:
         """Processes a message that the session has applied."""
         if self.summary or not isinstance(message, wire.Frame):
             return

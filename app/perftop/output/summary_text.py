@@ -14,8 +14,8 @@ from perftop.base.text import (
     percent,
     safe_text,
     short_duration,
+    supports_unicode,
     time_of_day,
-    utf8,
     wrap_text,
 )
 from perftop.draw.columns import Column, fit
@@ -171,7 +171,7 @@ def lines(session: Session, phases: Sequence[Phase], whole: Phase) -> list[str]:
         table = [f"from {time_of_day(whole.line['start'])} for {lasted}"]
         table += _phases_as_columns([whole], numbers, ("mean", *PERCENTILES, "min", "max"))
     samples = f"{count_noun(whole.line['samples'], 'sample')}, {whole.line['suspect']} suspect"
-    bar = time_use_lines(session.run_phases(), unicode=utf8())
+    bar = time_use_lines(session.run_phases(), unicode=supports_unicode())
     return [
         *(wrap_text(_sentence(phases), WIDTH) if phases else [whole.line["answer"]]), "",
         *bar, *([""] if bar else []), *table, "",

@@ -226,7 +226,7 @@ def report(
         if not np.isfinite(run.values.mean("involuntary", session.shown)):
             unseen.append(("halts", why_unknown(session, run, session.shown, "involuntary"), None))
     unseen = unseen or [OWN_WAITS if spent is None else SLEEP]
-    if variants["ipc"] and not session.neighbours.cache.known:
+    if variants["ipc"] and not session.neighbours.cache.is_available:
         is_intel = session.hello.identity.vendor == "GenuineIntel"
         unseen.append(L3_CAPACITY if is_intel else (*L3_CAPACITY[:2], None))
     if variants["ipc"] and _has_unread_cpu(session, whole):
@@ -547,7 +547,7 @@ def other_checks(
         seen = f"{moved:.1f} GB/s" if isfinite(moved) else "not read"
         brief = f"memory bandwidth ({seen})"
         add("memory", "saturated memory bandwidth", seen, brief, ("neighbour", "memory"))
-    if session.neighbours.cache.known and is_read:
+    if session.neighbours.cache.is_available and is_read:
         add("cache", "data displaced from the L3", "no more misses", "the share of the L3",
             ("neighbour", "cache"))  # fmt: skip
     stolen = whole.values.mean("steal", session.shown)

@@ -215,7 +215,7 @@ class Readers:
         self.has_none.clear()
         return True
 
-    def take(self, message: wire.Message) -> None:
+    def send(self, message: wire.Message) -> None:
         """Sends a message of the stream to all readers."""
         if isinstance(message, wire.Hello):
             self._hello, self._state = message, []
@@ -395,7 +395,7 @@ class Server:
     def new_connection(self) -> Connection:
         return Connection(self)
 
-    def enter(self, connection: Connection) -> bool:
+    def admit(self, connection: Connection) -> bool:
         """Adds a connection, possibly in place of an idle one. Returns False if there is no
         room."""
         if len(self.open) >= MAX_CONNECTIONS:
@@ -428,7 +428,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        if self._server.enter(self):
+        if self._server.admit(self):
             self._wait()
         else:
             self._answered = True

@@ -18,7 +18,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from perftop.base.errors import Failed, print_error
-from perftop.base.text import ascii_line, long_duration, printable, running_time, utf8
+from perftop.base.text import ascii_line, long_duration, printable, running_time, supports_unicode
 from perftop.process.job import Run, raw_ns
 from perftop.process.job_terminal import INTERRUPT, QUIT, JobTerminal, Printout
 from perftop.process.launch import Feed
@@ -148,7 +148,7 @@ class CommandSource(LiveSource):
     def on_message(self, message: wire.Message) -> bool:
         super().on_message(message)
         if self.measurement is not None:
-            self.measurement.take(self.session, message)
+            self.measurement.on_message(self.session, message)
         return False
 
     @property
@@ -301,7 +301,7 @@ def run(
 ) -> int:
     """Runs the app; returns the command's exit status. Raises Failed if the command could not be
     run, or if the stream or the app failed."""
-    ascii_ = not utf8()
+    ascii_ = not supports_unicode()
     source = CommandSource(console, lambda: open_stream(probe), interval_ns, lambda: probe.link)
     app = PerfTopApp(source, config, ascii_=ascii_)
     run_loop(_run, app, source, mouse=mouse)

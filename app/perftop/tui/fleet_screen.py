@@ -14,7 +14,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from perftop.base.errors import Failed
-from perftop.base.text import duration, safe_text, utf8
+from perftop.base.text import duration, safe_text, supports_unicode
 from perftop.draw.charts import look
 from perftop.draw.strips import Line
 from perftop.session.fleet import ORDERS, Fleet, RowChoice
@@ -404,4 +404,6 @@ class FleetSource(Source):
 
 def run(feed: FleetFeed, config: Config, *, mouse: bool = True) -> int:
     """Runs the app; returns the exit status. Raises Failed if the feed or the app failed."""
-    return run_app(PerfTopApp(FleetSource(feed), config, ascii_=not utf8()), mouse=mouse)
+    return run_app(
+        PerfTopApp(FleetSource(feed), config, ascii_=not supports_unicode()), mouse=mouse
+    )

@@ -27,7 +27,7 @@ from textual.binding import BindingType
 from perfprobe import wire
 from perftop.base.arrays import Floats
 from perftop.base.errors import USAGE, Failed
-from perftop.base.text import GHZ, clock_time, utf8
+from perftop.base.text import GHZ, clock_time, supports_unicode
 from perftop.draw import charts
 from perftop.draw.charts import rows_of
 from perftop.draw.columns import Run, fit
@@ -149,7 +149,7 @@ class Track(RecordingReader):
         """Returns, by key: the start of the first slice followed by the ends of all slices, and the
         cumulative sums up to each of these times."""
         if self._sums_cache[0] != self.session.frames:
-            self._sums_cache = self.session.frames, self.course.sums()
+            self._sums_cache = self.session.frames, self.series.sums()
         return self._sums_cache[1]
 
     @property
@@ -518,4 +518,4 @@ def run(paths: tuple[Path, Path], alignment: Alignment, config: Config, *, mouse
         if not (sys.stdin.isatty() and sys.stdout.isatty()):
             raise Failed("the screen needs a terminal; for pipes and files: perftop diff", USAGE)
         source = PairSource((a, b), alignment)
-        return run_app(PerfTopApp(source, config, ascii_=not utf8()), mouse=mouse)
+        return run_app(PerfTopApp(source, config, ascii_=not supports_unicode()), mouse=mouse)

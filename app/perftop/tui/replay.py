@@ -19,7 +19,7 @@ from textual.worker import Worker
 
 from perfprobe import wire
 from perftop.base.errors import USAGE, Failed
-from perftop.base.text import clock_time, utf8
+from perftop.base.text import clock_time, supports_unicode
 from perftop.recording import player
 from perftop.recording.file import (
     STILL_WRITTEN_NOTICE,
@@ -179,7 +179,9 @@ class ReplaySource(StreamSource):
             self._playing.set()
             self._pace.begin(interval.time_ns, self.clock())
             if (ends_ns := self.ends_ns) is not None and interval.time_ns < ends_ns[0]:
-                self.head_for(interval.time_ns)  # a seek has dropped this moment from the history
+                self.show_nearest_moment(
+                    interval.time_ns
+                )  # a seek has dropped this moment from the history
         self.show_new_moment()
 
     def speed(self, by: int) -> None:
@@ -198,11 +200,11 @@ class ReplaySource(StreamSource):
         if by > 0 and interval.time_ns >= ends_ns[1]:
             playback.sample()
         if by < 0 and interval.time_ns <= ends_ns[0]:
-            self.head_for(interval.time_ns - 1)
+            self.show_nearest_moment(interval.time_ns - 1)
         else:
             super().step(by)
 
-    def head_for(self, time_ns: int) -> None:
+    def show_nearest_moment(self, time_ns: int) -> None:
         """Goes to this moment, immediately if it is in the history, else by a seek."""
         first_ns, last_ns = self.reach_ns
         time_ns = max(first_ns, min(last_ns, time_ns))
@@ -214,14 +216,14 @@ class ReplaySource(StreamSource):
             self.start_seek(partial(self._seek_to, time_ns))
 
     def begin(self) -> None:
-        self.head_for(0)
+        self.show_nearest_moment(0)
 
     def finish(self) -> None:
-        self.head_for(AFTER_END_NS)
+        self.show_nearest_moment(AFTER_END_NS)
 
     def go(self, time_ns: int) -> None:
         self._playing.clear()
-        self.head_for(time_ns)
+        self.show_nearest_moment(time_ns)
 
     def select(self, first_ns: int, last_ns: int) -> None:
         self._playing.clear()
@@ -342,4 +344,4 @@ def run(path: Path, interval_ns: int, config: Config, *, mouse: bool = True) -> 
         if not (sys.stdin.isatty() and sys.stdout.isatty()):  # errors in the file are raised first
             verbs = "perftop summary, perftop export"
             raise Failed(f"the screen needs a terminal; for pipes and files: {verbs}", USAGE)
-        return run_app(PerfTopApp(source, config, ascii_=not utf8()), mouse=mouse)
+        return run_app(PerfTopApp(source, config, ascii_=not supports_unicode()), mouse=mouse)

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from perfprobe import wire
 from perftop.base.errors import Failed
-from perftop.base.text import clock_time, utf8
+from perftop.base.text import clock_time, supports_unicode
 from perftop.process.launch import Feed, longest_batch_ns
 from perftop.process.link import Link
 from perftop.process.streams import Stream, open_stream
@@ -231,11 +231,11 @@ class StreamSource(Source, Follower, Controls):
             self.show_moment(int(times[max(0, min(len(times) - 1, index))]))
 
     @abstractmethod
-    def head_for(self, time_ns: int) -> None:
+    def show_nearest_moment(self, time_ns: int) -> None:
         """Shows this moment, or the nearest moment available."""
 
     def go(self, time_ns: int) -> None:
-        self.head_for(time_ns)
+        self.show_nearest_moment(time_ns)
 
     def select(self, first_ns: int, last_ns: int) -> None:
         self.show_moment(last_ns, last_ns - first_ns)
@@ -243,7 +243,7 @@ class StreamSource(Source, Follower, Controls):
     def leap(self, by: int) -> None:
         """Moves by this many seconds."""
         if self.interval is not None:
-            self.head_for(self.interval.time_ns + by * 10**9)
+            self.show_nearest_moment(self.interval.time_ns + by * 10**9)
 
     # --- the interval
 
@@ -351,7 +351,7 @@ class LiveSource(StreamSource):
         else:
             self.step(0)
 
-    def head_for(self, time_ns: int) -> None:
+    def show_nearest_moment(self, time_ns: int) -> None:
         self.show_moment(time_ns)
 
     def go_to_episode(self, by: int, cpus: list[int] | None) -> None:
@@ -361,7 +361,7 @@ class LiveSource(StreamSource):
             if time_ns is None:
                 self.show_notice(f"no {'later' if by > 0 else 'earlier'} episode")
             else:
-                self.head_for(time_ns)
+                self.show_nearest_moment(time_ns)
 
     def mark(self, time_ns: int, label: str) -> None:
         label = label or next_mark_label(self.session.marks)
@@ -399,4 +399,6 @@ def run(
         set_batch_length=probe.set_batch_length,
         link=lambda: probe.link, tour=is_first_start(),
     )  # fmt: skip
-    return run_app(PerfTopApp(source, config, ascii_=not utf8()), mouse=mouse, on_start=on_start)
+    return run_app(
+        PerfTopApp(source, config, ascii_=not supports_unicode()), mouse=mouse, on_start=on_start
+    )

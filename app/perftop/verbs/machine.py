@@ -21,7 +21,7 @@ from perftop.base.text import (
     count_noun,
     printable,
     ranges,
-    utf8,
+    supports_unicode,
     wrap_indented,
 )
 from perftop.verbs import options
@@ -91,7 +91,9 @@ def show(answer: Answer, draw: Draw, *, as_json: bool) -> None:
         print(json.dumps(answer))
     else:
         width = shutil.get_terminal_size((80, 24)).columns
-        print("\n".join(map(printable, draw_answer(answer, draw, width, unicode=utf8()))))
+        print(
+            "\n".join(map(printable, draw_answer(answer, draw, width, unicode=supports_unicode())))
+        )
 
 
 def draw_answer(answer: Answer, draw: Draw, width: int = 100, *, unicode: bool = True) -> list[str]:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from perfprobe import stream_options
 from perftop.base import END_SIGNALS
 from perftop.base.errors import UNAVAILABLE, USAGE, Failed, print_error
-from perftop.base.text import full_terminal
+from perftop.base.text import is_full_terminal
 
 if TYPE_CHECKING:
     from perfprobe import wire
@@ -216,7 +216,7 @@ def add_terminal(parser: argparse.ArgumentParser) -> None:
 
 def is_at_terminal() -> bool:
     """Returns whether a screen can be shown and keys can be read."""
-    return sys.stdin is not None and sys.stdin.isatty() and full_terminal(sys.stdout)
+    return sys.stdin is not None and sys.stdin.isatty() and is_full_terminal(sys.stdout)
 
 
 def split_names(text: str | None) -> list[str] | None:

@@ -19,7 +19,7 @@ from perftop.base.text import (
     colours,
     count_noun,
     printable,
-    utf8,
+    supports_unicode,
     whole_percent,
     wrap_indented,
 )
@@ -80,7 +80,9 @@ def measure(args: argparse.Namespace, ask: Ask) -> int:
         lines = _lines(answer, ramp)
         if args.cpu == "all":
             lines = [*table(measured, failed), "", *lines]
-        print("\n".join(printable(line if utf8() else ascii_line(line)) for line in lines))
+        print(
+            "\n".join(printable(line if supports_unicode() else ascii_line(line)) for line in lines)
+        )
     return INTERRUPTED if interrupted else 0
 
 
@@ -154,7 +156,7 @@ def _lines(answer: Answer, ramp: Ramp) -> list[str]:
         parts = traces(answer, answer["runs"][shown_run])
         lines += ramp_chart.chart(
             ramp, ramp.climbs[shown_run], parts, width, height,
-            unicode=utf8(), colour=colours(sys.stdout),
+            unicode=supports_unicode(), colour=colours(sys.stdout),
         )  # fmt: skip
     return [*lines, "", *rows, "", *words]
 

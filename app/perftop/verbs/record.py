@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perftop.base.errors import USAGE, Failed
-from perftop.base.text import ascii_line, did_you_mean, printable, utf8
+from perftop.base.text import ascii_line, did_you_mean, printable, supports_unicode
 from perftop.session.follow import Follower
 from perftop.verbs import headless, options
 from perftop.verbs.options import fast_imports
@@ -248,7 +248,9 @@ class Record(Follower):
                     self._print_line(f"recorded {recording.extent} in {recording.path}")
         finally:
             if command is not None:
-                lines = command.summary() if utf8() else map(ascii_line, command.summary())
+                lines = (
+                    command.summary() if supports_unicode() else map(ascii_line, command.summary())
+                )
                 self._print("".join(f"{printable(line)}\n" for line in lines))
 
     def _print_news(self, ring: Ring) -> None:
@@ -407,7 +409,7 @@ class CommandSummary(Follower):
             self._measure_waiting()
 
     def on_message(self, message: wire.Message) -> bool:
-        self.measurement.take(self.session, message)
+        self.measurement.on_message(self.session, message)
         return False
 
     def summary(self) -> list[str]:

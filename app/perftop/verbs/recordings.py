@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from perftop.base.errors import DAMAGED, USAGE, Failed, cannot, print_error
-from perftop.base.text import colours, duration, utf8
+from perftop.base.text import colours, duration, supports_unicode
 from perftop.session.follow import Follower
 from perftop.verbs import headless, options
 from perftop.verbs.options import fast_imports
@@ -125,7 +125,7 @@ def run_diff(args: argparse.Namespace) -> int:
     else:
         a_title, b_title = (p[0].name if len(p) == 1 else f"{len(p)} files" for p in paths)
         colour = colours(sys.stdout)
-        lines = text.lines(compared, (a_title, b_title), unicode=utf8(), colour=colour)
+        lines = text.lines(compared, (a_title, b_title), unicode=supports_unicode(), colour=colour)
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     print_error(*damages)
     outcomes = [line for condition in conditions for line in _outcomes(condition, compared)]
@@ -379,7 +379,7 @@ class Export(Follower):
     def on_message(self, message: wire.Message) -> bool:
         from perfprobe import wire
 
-        self._command.take(message)
+        self._command.on_message(message)
         if isinstance(message, wire.Note) and message.kind == "mark":
             self.form.mark(self.session.marks[-1])
         return False

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from perftop.base import END_SIGNALS
 from perftop.base.errors import USAGE, Failed, cannot
-from perftop.base.text import colours, utf8
+from perftop.base.text import colours, supports_unicode
 from perftop.verbs import options
 from perftop.verbs.options import fast_imports
 
@@ -153,7 +153,7 @@ def _list_demos() -> int:
         if not colour:  # names are plain words in a list
             rows = tuple(row.replace("`", "") for row in rows)
         table = page.Page(topic, title, (page.Block("table", rows),))
-        lines = page.lines(table, width, colour=colour, unicode=utf8())
+        lines = page.lines(table, width, colour=colour, unicode=supports_unicode())
         print("\n".join([*lines, ""]))
     return 0
 

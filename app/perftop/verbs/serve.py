@@ -125,7 +125,7 @@ async def _relay_stream(readers: Readers, argv: list[str]) -> None:
     async def read() -> None:
         async for messages in stream:
             for message in messages:
-                readers.take(message)
+                readers.send(message)
         raise Failed("the probe has ended")
 
     while True:
@@ -323,7 +323,7 @@ class Exporter(Follower):
 
         if isinstance(message, wire.Frame):
             if self._since_ns is not None:
-                self._page.take(self._since_ns)
+                self._page.add_sample(self._since_ns)
                 self._has_sample = True
             self._since_ns = self.session.now_ns
         return False

@@ -12,7 +12,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, TextIO
 
 from perftop.base.errors import USAGE, Failed, print_error
-from perftop.base.text import ascii_line, colours, printable, utf8, with_style
+from perftop.base.text import ascii_line, colours, printable, supports_unicode, with_style
 from perftop.verbs import options
 from perftop.verbs.headless import (
     MeasuredConsumer,
@@ -223,7 +223,7 @@ class Stat(MeasuredConsumer):
     def _print(self, lines: list[str]) -> None:
         from perftop.process.signals import write_text
 
-        if not self._args.json and self.out in {sys.stdout, sys.stderr} and not utf8():
+        if not self._args.json and self.out in {sys.stdout, sys.stderr} and not supports_unicode():
             lines = [ascii_line(line) for line in lines]
         write_text(self.out, "".join(f"{printable(line)}\n" for line in lines))
 
@@ -295,7 +295,7 @@ def _run_repeated(args: argparse.Namespace, sample_ns: int) -> int:
         ]
         if not repeats:
             return status
-        unicode = utf8() or out not in {sys.stdout, sys.stderr}
+        unicode = supports_unicode() or out not in {sys.stdout, sys.stderr}
         compared = compared_in_turn([runs for runs, _ in sides]) if len(sides) == 2 else []
         if args.json:
             objects = [line for runs, argv in sides for line in lines_json(runs, argv)]

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from perftop.base.errors import DAMAGED, USAGE, Failed, print_error
-from perftop.base.text import colours, long_duration, terminal_text, utf8
+from perftop.base.text import colours, long_duration, supports_unicode, terminal_text
 from perftop.verbs import headless, options
 from perftop.verbs.headless import MeasuredConsumer, destination, run_consumer
 from perftop.verbs.options import fast_imports
@@ -141,8 +141,14 @@ class Why(MeasuredConsumer):
             run = None if self.command_window is None else run_line(session, self.command_window)
             lines = [stat_lines.line_text(why_text.why_json(session, findings, run))]
         else:
-            lines = why_text.lines(session, findings, colour=colours(self.out), unicode=utf8())
-            bar = [] if self.job is None else time_use_lines(session.run_phases(), unicode=utf8())
+            lines = why_text.lines(
+                session, findings, colour=colours(self.out), unicode=supports_unicode()
+            )
+            bar = (
+                []
+                if self.job is None
+                else time_use_lines(session.run_phases(), unicode=supports_unicode())
+            )
             lines[1:1] = ["", *bar] if bar else []
         self.out.write("".join(f"{line}\n" for line in lines))
         self.out.flush()
@@ -209,7 +215,7 @@ def run_summary(args: argparse.Namespace) -> int:
         lines = [stat_lines.line_text(phase.line) for phase in (*marked_phases.phases, total)]
     else:
         drawn = summary_text.lines(whole_phases.session, marked_phases.phases, total)
-        lines = [terminal_text(line, unicode=utf8()) for line in drawn]
+        lines = [terminal_text(line, unicode=supports_unicode()) for line in drawn]
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     return report_damage(file, source)
 

@@ -52,7 +52,7 @@ def nameable_causes() -> set[tuple[str, str]]:
     }
 
 
-def test_all_causes_of_all_detectors_name_what_is_counted() -> None:
+def test_all_causes_of_all_detectors_have_a_counted_quantity() -> None:
     names = nameable_causes()
     assert names <= {*COUNTED}
     rest = {kind for kind, _ in {*COUNTED} - names}

@@ -28,7 +28,7 @@ class SteppedShares(SteppedDetector):
             self.detector, "made", START, END, S, min_samples=min_samples, pause_ns=pause * S
         )
 
-    def go(
+    def advance(
         self,
         shares: float | Sequence[float],
         *,
@@ -51,10 +51,11 @@ FIRST_ONLY = [0.5, 0, 0]
 
 
 def test_positions_of_a_group_that_begin_within_a_sample_are_one_episode() -> None:
-    walk = SteppedShares().go([0.5, 0, 0.5]).go(0.5)
-    assert sorted(e.cpus for e in walk.running) == [[0, 1, 3, 4], [2, 5]]
+    detector = SteppedShares().advance([0.5, 0, 0.5]).advance(0.5)
+    assert sorted(e.cpus for e in detector.running) == [[0, 1, 3, 4], [2, 5]]
     assert [
-        e.cpus for e in SteppedShares().go(FIRST_ONLY, samples=3).go([0.5, 0.5, 0]).running
+        e.cpus
+        for e in SteppedShares().advance(FIRST_ONLY, samples=3).advance([0.5, 0.5, 0]).running
     ] == [[0, 3], [1, 4]]
 
 
@@ -62,59 +63,74 @@ def test_positions_of_a_group_that_begin_within_a_sample_are_one_episode() -> No
 def test_first_and_last_samples_do_not_count_for_the_depth(later_samples: int) -> None:
     """The first and the last sample may be only partly inside the episode. A short episode has no
     other samples."""
-    walk = (
+    detector = (
         SteppedShares(min_samples=later_samples)
-        .go([0.25, 0, 0])
-        .go(FIRST_ONLY, samples=4)
-        .go([0.2, 0, 0])
-        .go(0)
+        .advance([0.25, 0, 0])
+        .advance(FIRST_ONLY, samples=4)
+        .advance([0.2, 0, 0])
+        .advance(0)
     )
-    assert walk.spans() == [(0, 6)]
-    assert walk.ended[0].depth == pytest.approx(0.5)
-    assert SteppedShares().go([0.25, 0, 0]).go(FIRST_ONLY).running[0].depth == pytest.approx(0.375)
-    assert SteppedShares().go([0.25, 0, 0]).running[0].depth == pytest.approx(0.25)
+    assert detector.spans() == [(0, 6)]
+    assert detector.ended[0].depth == pytest.approx(0.5)
+    assert SteppedShares().advance([0.25, 0, 0]).advance(FIRST_ONLY).running[
+        0
+    ].depth == pytest.approx(0.375)
+    assert SteppedShares().advance([0.25, 0, 0]).running[0].depth == pytest.approx(0.25)
 
 
 def test_depth_and_sums_are_weighted() -> None:
-    walk = SteppedShares().go([0.2, 0.8, 0], weights=[3, 1, 1], samples=4)
-    assert walk.running[0].depth == pytest.approx(0.35)
-    (episode,) = walk.episodes.running
+    detector = SteppedShares().advance([0.2, 0.8, 0], weights=[3, 1, 1], samples=4)
+    assert detector.running[0].depth == pytest.approx(0.35)
+    (episode,) = detector.episodes.running
     assert episode.sums[2] == pytest.approx(7 * episode.sums[1])
 
 
 def test_a_single_sample_does_not_begin_an_episode_that_requires_two() -> None:
-    walk = SteppedShares(min_samples=2).go(0).go(FIRST_ONLY).go(0).go(FIRST_ONLY)
-    assert walk.spans() == []
-    assert not walk.episodes.is_quiet
-    assert walk.go(FIRST_ONLY).spans() == [(3, None)]  # the episode starts with the first sample
-    walk = SteppedShares(min_samples=2).go(FIRST_ONLY).go(0)
-    assert walk.episodes.is_quiet
+    detector = (
+        SteppedShares(min_samples=2).advance(0).advance(FIRST_ONLY).advance(0).advance(FIRST_ONLY)
+    )
+    assert detector.spans() == []
+    assert not detector.episodes.is_quiet
+    assert detector.advance(FIRST_ONLY).spans() == [
+        (3, None)
+    ]  # the episode starts with the first sample
+    detector = SteppedShares(min_samples=2).advance(FIRST_ONLY).advance(0)
+    assert detector.episodes.is_quiet
 
 
 def test_a_position_whose_episode_ended_begins_a_new_one() -> None:
-    walk = SteppedShares(min_samples=2).go([0.5, 0.5, 0], samples=2).go([0, NAN, 0]).go([0, 0.5, 0])
-    assert walk.spans() == [(0, 2)]
-    assert walk.go([0, 0.5, 0]).spans() == [(0, 2), (3, None)]
+    detector = (
+        SteppedShares(min_samples=2)
+        .advance([0.5, 0.5, 0], samples=2)
+        .advance([0, NAN, 0])
+        .advance([0, 0.5, 0])
+    )
+    assert detector.spans() == [(0, 2)]
+    assert detector.advance([0, 0.5, 0]).spans() == [(0, 2), (3, None)]
 
 
 def test_an_alternating_share_is_one_episode_as_deep_as_its_mean() -> None:
-    walk = SteppedShares(pause=3)
+    detector = SteppedShares(pause=3)
     for _ in range(20):
-        walk.go(FIRST_ONLY, samples=2).go(0, samples=2)
-    assert walk.spans() == [(0, None)]
-    assert walk.running[0].depth == pytest.approx(0.25, abs=0.01)
-    assert walk.go(0).spans() == [(0, 78)]
-    assert walk.go(FIRST_ONLY).spans() == [(0, 78), (81, None)]
+        detector.advance(FIRST_ONLY, samples=2).advance(0, samples=2)
+    assert detector.spans() == [(0, None)]
+    assert detector.running[0].depth == pytest.approx(0.25, abs=0.01)
+    assert detector.advance(0).spans() == [(0, 78)]
+    assert detector.advance(FIRST_ONLY).spans() == [(0, 78), (81, None)]
 
 
 def test_unknown_samples_neither_interrupt_nor_count() -> None:
-    assert SteppedShares(min_samples=2).go(FIRST_ONLY).go(NAN, samples=3).spans() == []
-    assert SteppedShares(min_samples=2).go(FIRST_ONLY).go(NAN, samples=3).go(
+    assert SteppedShares(min_samples=2).advance(FIRST_ONLY).advance(NAN, samples=3).spans() == []
+    assert SteppedShares(min_samples=2).advance(FIRST_ONLY).advance(NAN, samples=3).advance(
         FIRST_ONLY
     ).spans() == [(0, None)]
     gone = GAP_NS // S
     assert (
-        SteppedShares(min_samples=2).go(FIRST_ONLY).go(NAN, samples=gone).go(FIRST_ONLY).spans()
+        SteppedShares(min_samples=2)
+        .advance(FIRST_ONLY)
+        .advance(NAN, samples=gone)
+        .advance(FIRST_ONLY)
+        .spans()
         == []
     )
 
@@ -123,16 +139,20 @@ def test_unknown_samples_neither_interrupt_nor_count() -> None:
 def test_an_episode_without_data_ends_at_its_last_sample(
     unknown_shares: dict[str, Any],
 ) -> None:
-    walk = SteppedShares().go(FIRST_ONLY, samples=2).go(**unknown_shares, samples=GAP_NS // S)
-    assert walk.spans() == [(0, None)]
-    assert walk.go(**unknown_shares).spans() == [(0, 2)]
+    detector = (
+        SteppedShares()
+        .advance(FIRST_ONLY, samples=2)
+        .advance(**unknown_shares, samples=GAP_NS // S)
+    )
+    assert detector.spans() == [(0, None)]
+    assert detector.advance(**unknown_shares).spans() == [(0, 2)]
 
 
 def test_an_episode_keeps_its_cpus_when_positions_change() -> None:
-    walk = SteppedShares().go([0, 0.5, 0], samples=2)
-    walk.go([0.5, 0, 0], names=[[1, 4], [0, 3], [2, 5]])
-    assert walk.spans() == [(0, None)]
-    assert walk.running[0].cpus == [1, 4]
+    detector = SteppedShares().advance([0, 0.5, 0], samples=2)
+    detector.advance([0.5, 0, 0], names=[[1, 4], [0, 3], [2, 5]])
+    assert detector.spans() == [(0, None)]
+    assert detector.running[0].cpus == [1, 4]
 
 
 # --- losses, in steps of 100 ms

@@ -31,22 +31,22 @@ INTEL: dict[str, Any] = {
 
 def busy_stream(*more: Counter, **changes: Any) -> RateStream:
     """Returns four CPUs that are always busy, at 3 GHz."""
-    walk = RateStream(KIND, [*BASE, *more], **changes)
-    return walk.go(3, ref=TSC, cycles=3e9)
+    machine = RateStream(KIND, [*BASE, *more], **changes)
+    return machine.advance(3, ref=TSC, cycles=3e9)
 
 
 def halt_first_cpu(
-    walk: RateStream, share: float = 0.02, samples: int = 5, **rates: Any
+    machine: RateStream, share: float = 0.02, samples: int = 5, **rates: Any
 ) -> RateStream:
     """Halts the first CPU for this share of the time; its clock stays the same."""
     ref = [TSC * (1 - share), TSC, TSC, TSC]
-    return walk.go(samples, **{"ref": ref, "cycles": [1.5 * r for r in ref], **rates})
+    return machine.advance(samples, **{"ref": ref, "cycles": [1.5 * r for r in ref], **rates})
 
 
 def test_length_and_depth_follow_the_lost_time() -> None:
-    walk = halt_first_cpu(busy_stream()).go(PAUSE, ref=TSC)
-    assert walk.spans() == [(3, 8)]
-    (episode,) = walk.ended
+    machine = halt_first_cpu(busy_stream()).advance(PAUSE, ref=TSC)
+    assert machine.spans() == [(3, 8)]
+    (episode,) = machine.ended
     assert episode.cpus == [0]
     assert episode.depth == pytest.approx(0.02, rel=1e-4)
     assert (episode.cause, episode.confidence) == ("unknown", "unknown")
@@ -74,15 +74,15 @@ def test_a_loss_within_its_error_is_inferred(error_s: float, confidence: str) ->
 
 
 def test_a_smaller_loss_keeps_an_episode_running() -> None:
-    walk = halt_first_cpu(halt_first_cpu(busy_stream()), 1.2 * HALT_END + 0.0002)
-    assert walk.spans() == [(3, None)]
-    assert halt_first_cpu(walk, 0.8 * HALT_END + 0.0002).spans() == [(3, 13)]
+    machine = halt_first_cpu(halt_first_cpu(busy_stream()), 1.2 * HALT_END + 0.0002)
+    assert machine.spans() == [(3, None)]
+    assert halt_first_cpu(machine, 0.8 * HALT_END + 0.0002).spans() == [(3, 13)]
 
 
 def test_inexact_idle_time_hides_small_losses_only() -> None:
     half: dict[str, Any] = {"ref": 0.4 * TSC, "idle_s": 0.5}
-    assert busy_stream().go(5, **half).spans() == []
-    little = busy_stream().go(5, ref=0.93 * TSC, idle_s=0.04)
+    assert busy_stream().advance(5, **half).spans() == []
+    little = busy_stream().advance(5, ref=0.93 * TSC, idle_s=0.04)
     assert little.spans() == [(3, None)]
     assert little.running[0].evidence.items() >= {
         "error_share": 0.0042, "error_of_idle_share": 0.004, "error_of_reading_share": 0.0002,
@@ -92,37 +92,37 @@ def test_inexact_idle_time_hides_small_losses_only() -> None:
 
 def test_a_stolen_tick_makes_another_one_likely_for_a_minute() -> None:
     """One stolen tick is 10 % of a sample."""
-    walk = busy_stream().go(65, ns=10 * S)
-    walk.go(1, stat_steal_s=0.1, ref=0.9 * TSC).go(1, stat_steal_s=0, ref=TSC)
-    assert halt_first_cpu(walk).spans() == []
-    assert halt_first_cpu(walk.go(65, ns=10 * S, ref=TSC)).spans() == [
+    machine = busy_stream().advance(65, ns=10 * S)
+    machine.advance(1, stat_steal_s=0.1, ref=0.9 * TSC).advance(1, stat_steal_s=0, ref=TSC)
+    assert halt_first_cpu(machine).spans() == []
+    assert halt_first_cpu(machine.advance(65, ns=10 * S, ref=TSC)).spans() == [
         (3 + 650 + 2 + 5 + 650, None)
     ]
 
 
 def test_exact_idle_time_hides_no_loss() -> None:
     traced = RateStream(KIND, [synth.REF, synth.CYCLES, BUSY, STEAL])
-    traced.go(3, ref=0.5 * TSC, cycles=1e9, busy_s=0.5).go(5, ref=0.45 * TSC)
+    traced.advance(3, ref=0.5 * TSC, cycles=1e9, busy_s=0.5).advance(5, ref=0.45 * TSC)
     assert traced.spans() == [(3, None)]
     assert traced.running[0].depth == pytest.approx(0.05, rel=1e-4)
     entries = synth.counter("idle_entries", "1")
     counted = (
         busy_stream(entries)
-        .go(3, ref=0.5 * TSC, idle_s=0.5, idle_entries=100)
-        .go(5, ref=0.49 * TSC)
+        .advance(3, ref=0.5 * TSC, idle_s=0.5, idle_entries=100)
+        .advance(5, ref=0.49 * TSC)
     )
     assert counted.spans() == [(6, None)]
-    often = busy_stream(entries).go(5, ref=0.49 * TSC, idle_s=0.5, idle_entries=1e4)
+    often = busy_stream(entries).advance(5, ref=0.49 * TSC, idle_s=0.5, idle_entries=1e4)
     assert often.spans() == []
 
 
 @pytest.mark.parametrize("virtual", ["kvm", None])
 def test_a_hypervisor_may_have_taken_most_of_a_tick(virtual: str | None) -> None:
-    walk = busy_stream(virtualisation=virtual)
+    machine = busy_stream(virtualisation=virtual)
     if virtual is None:
-        walk.go(1, stat_steal_s=0.1, ref=0.9 * TSC).go(1, stat_steal_s=0, ref=TSC)
-    assert halt_first_cpu(walk, 0.09).spans() == []
-    assert len(halt_first_cpu(walk, 0.12).spans()) == 1
+        machine.advance(1, stat_steal_s=0.1, ref=0.9 * TSC).advance(1, stat_steal_s=0, ref=TSC)
+    assert halt_first_cpu(machine, 0.09).spans() == []
+    assert len(halt_first_cpu(machine, 0.12).spans()) == 1
 
 
 MODULATION = synth.counter("modulation", "1", kind="gauge")
@@ -157,45 +157,47 @@ ALL = [0.98 * TSC] * 4
 def test_the_cause_is_the_sign_that_explains_most_of_the_loss(
     cause: str, confidence: str, counters: dict[str, Any], rates: dict[str, Any]
 ) -> None:
-    walk = busy_stream(*counters.get("cpu", []), package=counters.get("package", []),
+    machine = busy_stream(*counters.get("cpu", []), package=counters.get("package", []),
                  **counters.get("changes", {}))  # fmt: skip
-    halt_first_cpu(walk, 0.02, 6, **rates)
-    (episode,) = walk.running
+    halt_first_cpu(machine, 0.02, 6, **rates)
+    (episode,) = machine.running
     assert (episode.cause, episode.confidence) == (cause, confidence)
     assert {type(value) for value in episode.evidence.values()} <= {int, float, str}
 
 
 def test_a_sign_explains_at_most_the_whole_loss() -> None:
-    walk = halt_first_cpu(busy_stream(MODULATION), 0.02, modulation=[0b11100, 0, 0, 0])
-    assert walk.running[0].evidence["explained_by_modulation"] == 1
+    machine = halt_first_cpu(busy_stream(MODULATION), 0.02, modulation=[0b11100, 0, 0, 0])
+    assert machine.running[0].evidence["explained_by_modulation"] == 1
 
 
 def test_short_samples_are_evaluated_together() -> None:
     """Samples take 10 ms, and each third one has a packet."""
     ns = S // 10
-    walk = busy_stream().go(10, ns=ns)
+    machine = busy_stream().advance(10, ns=ns)
     for _ in range(20):
-        halt_first_cpu(walk, 0.06, 1, ns=ns)
-        halt_first_cpu(walk, 0.0, 2, ns=ns)
-    start, end = walk.go(60, ns=ns, ref=TSC, cycles=3e9).spans()[0]
+        halt_first_cpu(machine, 0.06, 1, ns=ns)
+        halt_first_cpu(machine, 0.0, 2, ns=ns)
+    start, end = machine.advance(60, ns=ns, ref=TSC, cycles=3e9).spans()[0]
     assert start == pytest.approx(4.0, abs=0.8)
     assert end == pytest.approx(10.0, abs=0.8)
-    (episode,) = walk.ended
+    (episode,) = machine.ended
     assert episode.depth == pytest.approx(0.02, rel=0.2)
     # the loss is counted once, not eight times
     assert episode.evidence["error_of_reading_share"] == 20e-6 / 0.08
 
 
 def test_an_episode_ends_when_its_cpu_was_last_read() -> None:
-    walk = halt_first_cpu(busy_stream())
-    note = wire.Note("hotplug", walk.ns, data={"cpu": 0, "online": False})
-    walk.session.apply(note)
-    walk.gone = {0}
-    halt_first_cpu(walk, samples=GAP_NS // S + 1)
-    assert walk.spans() == [(3, 8)]
+    machine = halt_first_cpu(busy_stream())
+    note = wire.Note("hotplug", machine.ns, data={"cpu": 0, "online": False})
+    machine.session.apply(note)
+    machine.gone = {0}
+    halt_first_cpu(machine, samples=GAP_NS // S + 1)
+    assert machine.spans() == [(3, 8)]
 
 
-TURNS = [Counter(key, key, "s", "perf", scale=1e-9) for key in ("perf_enabled_s", "perf_running_s")]
+MULTIPLEXING = [
+    Counter(key, key, "s", "perf", scale=1e-9) for key in ("perf_enabled_s", "perf_running_s")
+]
 
 
 @pytest.mark.parametrize(("running", "spans"), [(0.1, []), (1.0, [(3, None)])])
@@ -204,16 +206,16 @@ def test_scaled_counts_prove_no_halt(
 ) -> None:
     """The busy time is exact; reference cycles were counted for a tenth of it."""
     perf = [replace(counter, origin="perf") for counter in (synth.REF, synth.CYCLES)]
-    walk = RateStream(KIND, [*TURNS, *perf, BUSY, STEAL])
-    walk.session.start_accounts()
+    machine = RateStream(KIND, [*MULTIPLEXING, *perf, BUSY, STEAL])
+    machine.session.start_accounts()
     counted: dict[str, Any] = {"perf_enabled_s": 1.0, "busy_s": 1.0}
-    walk.go(3, perf_running_s=1.0, ref=TSC, cycles=3e9, **counted)
-    walk.go(5, perf_running_s=running, ref=running * 0.9 * TSC, cycles=running * 2.7e9)
-    assert walk.spans() == spans
-    interval = walk.session.take_interval()
+    machine.advance(3, perf_running_s=1.0, ref=TSC, cycles=3e9, **counted)
+    machine.advance(5, perf_running_s=running, ref=running * 0.9 * TSC, cycles=running * 2.7e9)
+    assert machine.spans() == spans
+    interval = machine.session.take_interval()
     assert interval.values["util"] == pytest.approx(0.9375)
     assert np.isfinite(interval.values["lost_ratio"]).all()  # without halts
-    answer = why_report.report(walk.session, 0)
+    answer = why_report.report(machine.session, 0)
     assert np.isnan(interval.values["involuntary"]).all() == (running < 1)
     assert ("halts" in {what for what, *_ in answer.not_seen}) == (running < 1)
     assert ("halts" in {check.key for check in answer.checks}) == (running == 1)
@@ -230,20 +232,20 @@ def test_time_of_guests_is_not_a_halt(events: str, users: int | None, is_halt: b
     rates: dict[str, Any] = {"perf_enabled_s": 1.0, "perf_running_s": 1.0, "busy_s": 1.0}
     gauges = [] if users is None else [Counter("kvm_users", "kvm", "1", "made", "gauge")]
     missing = guests if events == "host only" else []
-    walk = RateStream(KIND, [*TURNS, *perf, BUSY, STEAL], package=gauges, missing=missing)
-    walk.go(3, ref=TSC, cycles=3e9, kvm_users=users or 0, **rates)
-    assert halt_first_cpu(walk, 0.5).spans() == [(3, None)] * is_halt
-    walk.go(2, ref=0, cycles=0)
-    suspect = walk.session.take_interval().suspect
+    machine = RateStream(KIND, [*MULTIPLEXING, *perf, BUSY, STEAL], package=gauges, missing=missing)
+    machine.advance(3, ref=TSC, cycles=3e9, kvm_users=users or 0, **rates)
+    assert halt_first_cpu(machine, 0.5).spans() == [(3, None)] * is_halt
+    machine.advance(2, ref=0, cycles=0)
+    suspect = machine.session.take_interval().suspect
     assert bool(suspect) is is_halt
 
 
 def test_no_halt_is_negative() -> None:
     """A sample between two losses counts more reference cycles than its busy time explains."""
-    walk = RateStream(KIND, [synth.REF, synth.CYCLES, BUSY, STEAL])
-    walk.go(3, ref=TSC, cycles=3e9, busy_s=1.0)
-    halt_first_cpu(walk, 0.02, 3).go(1, ref=0.99 * TSC, busy_s=0.5)
-    halt_first_cpu(walk, 0.02, 1, busy_s=1.0)
-    (episode,) = walk.running
+    machine = RateStream(KIND, [synth.REF, synth.CYCLES, BUSY, STEAL])
+    machine.advance(3, ref=TSC, cycles=3e9, busy_s=1.0)
+    halt_first_cpu(machine, 0.02, 3).advance(1, ref=0.99 * TSC, busy_s=0.5)
+    halt_first_cpu(machine, 0.02, 1, busy_s=1.0)
+    (episode,) = machine.running
     assert episode.depth == 0
     assert episode.evidence["as_if_clock_changes_of_8.5_us_per_s"] == 0

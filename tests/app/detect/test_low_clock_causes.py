@@ -26,9 +26,9 @@ from perftop.model.kinds import Episode
 from perftop.model.sample_reader import SampleReader
 from perftop.output.sentences import subject_of
 
-EITHER = "PL1 or multi-core turbo"
+AMBIGUOUS_REASON = "PL1 or multi-core turbo"
 PARTS = [*("PROCHOT", "thermal", "bit 2", "PL1", "electrical", "max turbo limit", "PL2"),
-         *("VR thermal", "power budget", EITHER)]  # fmt: skip
+         *("VR thermal", "power budget", AMBIGUOUS_REASON)]  # fmt: skip
 TIMES = ["PPT", "thermal", "TDC of SoC", "reliability"]
 SOURCES = ["cHTC active", "PROCHOT", "TDC", "PPT", "SoC and DIMM power"]
 STATUS = ["thermal", "PROCHOT", "critical temperature", "power limit", "current limit"]
@@ -91,7 +91,7 @@ def flags_seen_by_polls(**seen: float) -> dict[str, Any]:
 WIDE: dict[str, Any] = {"cycles": 1e9, "license_2": 0.8e9}
 AT_PL1: dict[str, Any] = {"energy_j": 149.0, "power_limit_w": 150.0, "power_limit2_w": 180.0}
 PCU_1: dict[str, Any] = {"pcu_ticks": 1e9}
-ASKED: dict[str, Any] = {"hwp_max": 20.0, "hwp_highest": 35.0}
+REQUESTED_LIMIT: dict[str, Any] = {"hwp_max": 20.0, "hwp_highest": 35.0}
 NONE: dict[str, Any] = {"limit_reasons": flags_seen_by_polls()}
 
 
@@ -141,7 +141,7 @@ NONE: dict[str, Any] = {"limit_reasons": flags_seen_by_polls()}
     ("power-pl1", "inferred", {"power_throttled_s": 0.5}),
     ("power-pl1", "inferred", AT_PL1 | {"power_limit2_w": 0.0}),
     ("power-pl1", "inferred", {"package_power_limits": 1}),
-    ("hwp", "inferred", ASKED),
+    ("hwp", "inferred", REQUESTED_LIMIT),
     ("hwp", "inferred", NONE | {"hwp_epp": 128.0}),
 ])  # fmt: skip
 def test_counters_name_each_cause(cause: str, confidence: str, moved: Any) -> None:
@@ -183,7 +183,7 @@ def test_rules_are_applied_in_order() -> None:
         WIDE
         | {"limit_reasons": flags_seen_by_polls(thermal=3)}
         | AT_PL1
-        | ASKED
+        | REQUESTED_LIMIT
         | {"stat_steal_s": 0.2}
     )
     order = []
@@ -280,7 +280,7 @@ def test_prochot_on_a_cool_cpu_is_external(moved: dict[str, Any]) -> None:
     assert "prochot_from" not in evidence(result, "thermal")
     episode = Episode("turbo-drop", [0], 0, cause="prochot", evidence=evidence(result, "prochot"))
     assert subject_of(episode) == "A PROCHOT signal from outside"
-    request = evidence(drop_case(**ASKED, hwp_epp=200.0), "hwp")
+    request = evidence(drop_case(**REQUESTED_LIMIT, hwp_epp=200.0), "hwp")
     assert (request["hwp_max"], request["hwp_epp"]) == (OutOf(20, 35), 200)
 
 

@@ -1,4 +1,4 @@
-"""Losses to programs that saturate memory bandwidth, and similar cases that are not."""
+"""Losses to programs that saturate memory bandwidth, and similar patterns of other causes."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def l3_losses(
 
     monkeypatch.setitem(scenarios._SCRIPTS, "memory", script)
     session, episodes = sim_truth.play_episodes("memory,cpus=16", SECOND // 10, 20, events=events)
-    assert session.neighbours.cache.known == bool(events)
+    assert session.neighbours.cache.is_available == bool(events)
     return [e for e in episodes if e.kind == "neighbour"]
 
 
@@ -158,7 +158,7 @@ def test_misses_that_rise_show_a_crowded_l3_also_at_the_highest_traffic(
 
 
 @pytest.mark.parametrize(("limit", "causes"), [(100e9, ["memory"]), (120e9, [])])
-def test_traffic_far_below_what_channels_carry_saturates_nothing(
+def test_traffic_far_below_the_capacity_of_channels_saturates_nothing(
     limit: float, causes: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """39 GB/s is the highest traffic of the run."""

@@ -28,7 +28,7 @@ from perftop.output.evidence import evidence_text
 GHZ = 1e9
 NAN = float("nan")
 REST, HOLD = REST_NS // S, HOLD_NS // S
-Each = float | Sequence[float]
+PerCore = float | Sequence[float]
 
 
 class RampingCores(SteppedDetector):
@@ -40,8 +40,8 @@ class RampingCores(SteppedDetector):
         super().__init__()
         self.ramps, self.cores = Ramps(SampleReader(hello)), cores
 
-    def go(
-        self, ghz: Each = 3.0, *, util: Each = 1.0, samples: int = 1, ns: int = S,
+    def advance(
+        self, ghz: PerCore = 3.0, *, util: PerCore = 1.0, samples: int = 1, ns: int = S,
         ceiling: float = NAN,
     ) -> RampingCores:  # fmt: skip
         for _ in range(samples):
@@ -54,17 +54,17 @@ class RampingCores(SteppedDetector):
         return bool((self.ramps._woke >= 0).any())
 
     def sleep(self, samples: int = REST + 1) -> RampingCores:
-        return self.go(0.8, util=0.01, samples=samples)
+        return self.advance(0.8, util=0.01, samples=samples)
 
     def climb(self, *ghz: float) -> RampingCores:
         for clock in ghz:
-            self.go(clock)
-        return self.go(ghz[-1], samples=HOLD)
+            self.advance(clock)
+        return self.advance(ghz[-1], samples=HOLD)
 
 
 def test_a_ramp_lasts_from_wake_up_to_the_steady_clock() -> None:
-    walk = RampingCores().sleep(20).climb(1.2, 2.0, 2.8, 2.98, 3.0)
-    (ramp,) = walk.ended
+    machine = RampingCores().sleep(20).climb(1.2, 2.0, 2.8, 2.98, 3.0)
+    (ramp,) = machine.ended
     assert (ramp.kind, ramp.cpus, ramp.cause) == ("ramp", [0, 1], "-")
     assert (ramp.start_ns / S, ramp.end_ns and ramp.end_ns / S) == (20, 23)
     assert ramp.depth == pytest.approx(1.8 * GHZ)
@@ -86,11 +86,17 @@ def test_the_first_clock_is_measured_only_in_ramps_of_many_samples() -> None:
 
 
 def test_a_ramp_starts_when_work_starts_within_its_first_sample() -> None:
-    (ramp,) = RampingCores().sleep(20).go(1.2, util=0.25).climb(2.0, 2.6, 3.0).ended
+    (ramp,) = RampingCores().sleep(20).advance(1.2, util=0.25).climb(2.0, 2.6, 3.0).ended
     assert ramp.start_ns / S == 20.75
     assert ramp.evidence["steady_s"] == pytest.approx(0.225)
-    walk = RampingCores().sleep(20).go(1.2, util=0.4).go(2.0, util=0.8).go(samples=HOLD, util=0.8)
-    assert walk.ended[0].start_ns / S == 20.5
+    machine = (
+        RampingCores()
+        .sleep(20)
+        .advance(1.2, util=0.4)
+        .advance(2.0, util=0.8)
+        .advance(samples=HOLD, util=0.8)
+    )
+    assert machine.ended[0].start_ns / S == 20.5
 
 
 def test_drops_during_a_ramp_are_counted() -> None:
@@ -109,80 +115,94 @@ def test_a_small_gain_is_not_a_ramp(first_ghz: float, ramps: int) -> None:
 
 @pytest.mark.parametrize(("steady_ghz", "ramps"), [(0.6, 0), (1.6, 0), (1.8, 1), (5.3, 1)])
 def test_the_target_of_a_ramp_is_the_ceiling(steady_ghz: float, ramps: int) -> None:
-    walk = RampingCores().sleep().go(0.46, ceiling=5.3 * GHZ)
-    walk.go(steady_ghz, samples=HOLD + 1, ceiling=5.3 * GHZ)
-    assert len(walk.ended) == ramps
+    machine = RampingCores().sleep().advance(0.46, ceiling=5.3 * GHZ)
+    machine.advance(steady_ghz, samples=HOLD + 1, ceiling=5.3 * GHZ)
+    assert len(machine.ended) == ramps
 
 
 def test_a_core_that_slept_for_less_than_a_second_has_no_ramp() -> None:
-    assert RampingCores().sleep().go(3.0, samples=9).sleep(REST - 1).climb(1.2, 3.0).ended == []
-    assert len(RampingCores().sleep().go(3.0, samples=9).sleep(REST).climb(1.2, 3.0).ended) == 1
+    assert (
+        RampingCores().sleep().advance(3.0, samples=9).sleep(REST - 1).climb(1.2, 3.0).ended == []
+    )
+    assert (
+        len(RampingCores().sleep().advance(3.0, samples=9).sleep(REST).climb(1.2, 3.0).ended) == 1
+    )
 
 
 def test_a_core_that_falls_asleep_again_has_no_ramp() -> None:
-    walk = RampingCores()
+    machine = RampingCores()
     for _ in range(5):
-        walk.sleep().go(1.2).go(2.0).go(samples=HOLD - 1).go(util=MIN_UP_SHARE / 2)
-    assert walk.ended == []
-    assert not walk.climbing()
+        machine.sleep().advance(1.2).advance(2.0).advance(samples=HOLD - 1).advance(
+            util=MIN_UP_SHARE / 2
+        )
+    assert machine.ended == []
+    assert not machine.climbing()
 
 
 @pytest.mark.parametrize(("util", "ramps"), [(MIN_WORK + 0.01, 1), (MIN_WORK - 0.01, 0)])
 def test_an_almost_idle_core_has_no_ramp(util: float, ramps: int) -> None:
-    walk = RampingCores().sleep().go(1.2, util=util).go(2.0, util=util).go(util=util, samples=HOLD)
-    assert len(walk.ended) == ramps
+    machine = (
+        RampingCores()
+        .sleep()
+        .advance(1.2, util=util)
+        .advance(2.0, util=util)
+        .advance(util=util, samples=HOLD)
+    )
+    assert len(machine.ended) == ramps
 
 
 def test_cores_that_wake_together_are_one_ramp_that_names_the_slowest() -> None:
-    walk = RampingCores(cores=4).sleep().go([1.2, 1.2, 0.8, 1.2], util=[1, 1, 0.01, 0.02])
-    walk.go([2.0, 2.0, 0.8, 1.2], util=[1, 1, 0, 1]).go([3, 3, 0.8, 2], util=[1, 1, 0, 1])
+    machine = RampingCores(cores=4).sleep().advance([1.2, 1.2, 0.8, 1.2], util=[1, 1, 0.01, 0.02])
+    machine.advance([2.0, 2.0, 0.8, 1.2], util=[1, 1, 0, 1]).advance(
+        [3, 3, 0.8, 2], util=[1, 1, 0, 1]
+    )
     for clock in (1.5, 2.5):
-        walk.go([3, clock, 0.8, 3], util=[1, 1, 0, 1])
-    assert walk.ended == []
-    walk.go([3, 3, 0.8, 3], util=[1, 1, 0, 1], samples=HOLD)
-    (ramp,) = walk.ended
+        machine.advance([3, clock, 0.8, 3], util=[1, 1, 0, 1])
+    assert machine.ended == []
+    machine.advance([3, 3, 0.8, 3], util=[1, 1, 0, 1], samples=HOLD)
+    (ramp,) = machine.ended
     assert ramp.cpus == [0, 1, 3, 4, 5, 7]
     assert (ramp.evidence["steady_s"], ramp.evidence["slowest_s"]) == (0.2, 0.5)
     assert ramp.evidence["slowest_cpu"] == 1
 
 
 def test_cores_of_two_packages_or_different_times_are_separate_ramps() -> None:
-    walk = RampingCores(cores=4, packages=2).sleep().climb(1.2, 2.0, 3.0)
-    assert [ramp.cpus for ramp in walk.ended] == [[0, 2, 4, 6], [1, 3, 5, 7]]
-    walk = RampingCores(cores=2).sleep().go([1.2, 0.8], util=[1, 0], samples=2)
-    walk.go([3, 1.2], util=1, samples=3).climb(3.0)
-    assert [ramp.cpus for ramp in walk.ended] == [[0, 2], [1, 3]]
+    machine = RampingCores(cores=4, packages=2).sleep().climb(1.2, 2.0, 3.0)
+    assert [ramp.cpus for ramp in machine.ended] == [[0, 2, 4, 6], [1, 3, 5, 7]]
+    machine = RampingCores(cores=2).sleep().advance([1.2, 0.8], util=[1, 0], samples=2)
+    machine.advance([3, 1.2], util=1, samples=3).climb(3.0)
+    assert [ramp.cpus for ramp in machine.ended] == [[0, 2], [1, 3]]
 
 
 def test_an_unread_sample_makes_times_less_certain() -> None:
-    walk = RampingCores().sleep(20).go(1.2).go(NAN, util=NAN).climb(3.0)
-    (ramp,) = walk.ended
+    machine = RampingCores().sleep(20).advance(1.2).advance(NAN, util=NAN).climb(3.0)
+    (ramp,) = machine.ended
     assert ramp.evidence["resolution_s"] == 0.2
     assert ramp.evidence["steady_s"] == 0.2
-    walk = RampingCores().sleep(20).go(NAN, util=NAN).go(1.2, util=0.75).climb(3.0)
-    assert walk.ended[0].start_ns / S == 20.5
+    machine = RampingCores().sleep(20).advance(NAN, util=NAN).advance(1.2, util=0.75).climb(3.0)
+    assert machine.ended[0].start_ns / S == 20.5
 
 
 def test_a_core_that_is_no_longer_read_is_not_assumed_steady() -> None:
-    walk = RampingCores().sleep().go(1.2).go(3.0).go(NAN, util=NAN, samples=50)
-    assert walk.ended == []
-    assert not walk.climbing()
-    asleep = RampingCores().sleep().go(NAN, util=NAN, samples=50)
-    assert asleep.go(1.2).go(3.0, samples=20).ended == []  # the core may have been awake
+    machine = RampingCores().sleep().advance(1.2).advance(3.0).advance(NAN, util=NAN, samples=50)
+    assert machine.ended == []
+    assert not machine.climbing()
+    asleep = RampingCores().sleep().advance(NAN, util=NAN, samples=50)
+    assert asleep.advance(1.2).advance(3.0, samples=20).ended == []  # the core may have been awake
 
 
 def test_a_late_sample_counts_as_one_long_sample() -> None:
-    (ramp,) = RampingCores().sleep(20).go(0.8, util=0.01, ns=8 * S).climb(1.2, 2.0, 3.0).ended
+    (ramp,) = RampingCores().sleep(20).advance(0.8, util=0.01, ns=8 * S).climb(1.2, 2.0, 3.0).ended
     assert (ramp.start_ns / S, ramp.evidence["steady_s"]) == (28, 0.2)
-    (ramp,) = RampingCores().sleep(20).go(1.2).go(2.0, ns=8 * S).climb(3.0).ended
+    (ramp,) = RampingCores().sleep(20).advance(1.2).advance(2.0, ns=8 * S).climb(3.0).ended
     assert (ramp.evidence["steady_s"], ramp.evidence["resolution_s"]) == (0.9, 0.8)
 
 
 @pytest.mark.parametrize("gap_ns", [GAP_NS + S, -S, 0])
 def test_a_gap_in_the_stream_discards_a_ramp(gap_ns: int) -> None:
-    walk = RampingCores().sleep().go(1.2).go(2.0, ns=gap_ns).go(3.0, samples=20)
-    assert walk.ended == []
-    assert len(walk.sleep().climb(1.2, 3.0).ended) == 1
+    machine = RampingCores().sleep().advance(1.2).advance(2.0, ns=gap_ns).advance(3.0, samples=20)
+    assert machine.ended == []
+    assert len(machine.sleep().climb(1.2, 3.0).ended) == 1
 
 
 def ramps(machine: Machine) -> list[Episode]:

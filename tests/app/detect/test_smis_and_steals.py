@@ -21,7 +21,7 @@ class SmiSteps(SteppedDetector):
         super().__init__()
         self.smis = Smis(SampleReader(synth.hello([synth.REF, SMI], cores=2)), self.detector)
 
-    def go(self, count: float | list[float], *, samples: int = 1, ns: int = S,
+    def advance(self, count: float | list[float], *, samples: int = 1, ns: int = S,
            spans: list[int] | None = None) -> SmiSteps:  # fmt: skip
         """`spans`: samples that the row of each CPU covers; 0: not read."""
         for _ in range(samples):
@@ -32,45 +32,63 @@ class SmiSteps(SteppedDetector):
 
 
 def test_an_episode_spans_its_smis_and_counts_them() -> None:
-    walk = SmiSteps().go(0, samples=3).go(3).go(0, samples=4).go(2).go(0, samples=PAUSE)
-    assert walk.spans() == [(3, 9)]
-    (episode,) = walk.ended
+    detector = (
+        SmiSteps()
+        .advance(0, samples=3)
+        .advance(3)
+        .advance(0, samples=4)
+        .advance(2)
+        .advance(0, samples=PAUSE)
+    )
+    assert detector.spans() == [(3, 9)]
+    (episode,) = detector.ended
     assert (episode.depth, episode.cpus) == (5, [0, 1, 2, 3])
     assert episode.evidence == {"SMIs_per_s": 8.3}
-    assert walk.detector.running == []
+    assert detector.detector.running == []
 
 
 def test_an_smi_after_more_than_a_second_is_another_episode() -> None:
-    walk = SmiSteps().go(1).go(0, samples=PAUSE - 1).go(1).go(0, samples=PAUSE).go(1)
-    assert walk.spans() == [(0, PAUSE + 1), (2 * PAUSE + 1, None)]
-    assert [e.depth for e in (*walk.ended, *walk.detector.running)] == [2, 1]
+    detector = (
+        SmiSteps()
+        .advance(1)
+        .advance(0, samples=PAUSE - 1)
+        .advance(1)
+        .advance(0, samples=PAUSE)
+        .advance(1)
+    )
+    assert detector.spans() == [(0, PAUSE + 1), (2 * PAUSE + 1, None)]
+    assert [e.depth for e in (*detector.ended, *detector.detector.running)] == [2, 1]
 
 
 def test_a_cpu_that_was_not_read_has_no_smis_of_its_own() -> None:
-    walk = SmiSteps().go([1, 1, 1, 0], spans=[1, 1, 1, 0]).go(0, samples=6, spans=[1, 1, 1, 0])
-    walk.go([0, 0, 0, 1], spans=[1, 1, 1, 8])
-    assert walk.spans() == [(0, None)]
-    assert walk.detector.running[0].cpus == [0, 1, 2, 3]
-    assert walk.detector.running[0].depth == 1
-    assert walk.go(0, samples=3).spans() == [(0, 1)]
-    assert walk.go([0, 0, 0, 1], spans=[1, 1, 1, 12]).spans() == [(0, 1)]
+    detector = (
+        SmiSteps()
+        .advance([1, 1, 1, 0], spans=[1, 1, 1, 0])
+        .advance(0, samples=6, spans=[1, 1, 1, 0])
+    )
+    detector.advance([0, 0, 0, 1], spans=[1, 1, 1, 8])
+    assert detector.spans() == [(0, None)]
+    assert detector.detector.running[0].cpus == [0, 1, 2, 3]
+    assert detector.detector.running[0].depth == 1
+    assert detector.advance(0, samples=3).spans() == [(0, 1)]
+    assert detector.advance([0, 0, 0, 1], spans=[1, 1, 1, 12]).spans() == [(0, 1)]
 
 
 def test_the_start_after_unread_samples_is_the_earliest_possible() -> None:
-    assert SmiSteps().go(0).go(0, samples=4, spans=[0] * 4).go(1, spans=[5] * 4).spans() == [
-        (1, None)
-    ]
+    assert SmiSteps().advance(0).advance(0, samples=4, spans=[0] * 4).advance(
+        1, spans=[5] * 4
+    ).spans() == [(1, None)]
 
 
 @pytest.mark.parametrize("ns", [GAP_NS + S, -S])
 def test_gaps_and_clock_jumps_end_an_episode_and_are_not_counted(ns: int) -> None:
-    walk = SmiSteps().go(0).go(2, samples=2).go(50, ns=ns)
-    assert walk.spans() == [(1, 3)]
-    assert walk.ended[0].depth == 4
+    detector = SmiSteps().advance(0).advance(2, samples=2).advance(50, ns=ns)
+    assert detector.spans() == [(1, 3)]
+    assert detector.ended[0].depth == 4
 
 
 def test_unknown_columns_are_not_counted() -> None:
-    assert SmiSteps().go(float("nan"), samples=3).spans() == []
+    assert SmiSteps().advance(float("nan"), samples=3).spans() == []
 
 
 # --- steal, in ticks of 10 ms
@@ -86,7 +104,7 @@ class StealSteps(SteppedDetector):
         super().__init__()
         self.steals = Steals(SampleReader(synth.hello(cores=2)), self.detector)
 
-    def go(self, *ticks: float, others: float = 0, ns: int = S) -> StealSteps:
+    def advance(self, *ticks: float, others: float = 0, ns: int = S) -> StealSteps:
         for n in ticks:
             stolen_s = np.array([n, *[others] * 3]) * 0.01
             self.ended += self.steals.step(stolen_s, *self.step_of(ns))
@@ -104,17 +122,17 @@ class StealSteps(SteppedDetector):
 def test_consecutive_ticks_are_one_episode(
     ticks: list[float], spans: list[tuple[int, int | None]]
 ) -> None:
-    assert StealSteps().go(*ticks).spans() == spans
+    assert StealSteps().advance(*ticks).spans() == spans
 
 
 def test_earlier_sparse_ticks_are_not_part_of_an_episode() -> None:
-    assert StealSteps().go(1, 0, 0, 0, 1, 0, 0, 0, 4, 4).spans() == [(8, None)]
+    assert StealSteps().advance(1, 0, 0, 0, 1, 0, 0, 0, 4, 4).spans() == [(8, None)]
 
 
 def test_depth_is_the_share_of_the_samples_within_the_episode() -> None:
-    walk = StealSteps().go(0, 1, 4, 4, 4, 4, 1, *[0] * 8)
-    assert walk.spans() == [(1, 7)]
-    (episode,) = walk.ended
+    detector = StealSteps().advance(0, 1, 4, 4, 4, 4, 1, *[0] * 8)
+    assert detector.spans() == [(1, 7)]
+    (episode,) = detector.ended
     assert episode.depth == pytest.approx(0.4)
     assert episode.cpus == [0]
     assert (episode.cause, episode.confidence) == ("hypervisor", "measured")
@@ -122,20 +140,20 @@ def test_depth_is_the_share_of_the_samples_within_the_episode() -> None:
 
 
 def test_a_low_share_is_averaged_over_the_pauses_between_ticks() -> None:
-    (episode,) = StealSteps().go(*[1, 0] * 20).detector.running
+    (episode,) = StealSteps().advance(*[1, 0] * 20).detector.running
     assert episode.depth == pytest.approx(0.05)
 
 
 def test_a_pause_shorter_than_the_time_between_ticks_does_not_end_it() -> None:
-    walk = StealSteps().go(3, 3, 0, 0, 0, 1)
-    assert walk.spans() == [(0, None)]
-    assert walk.go(*[0] * 6).spans() == [(0, 6)]
+    detector = StealSteps().advance(3, 3, 0, 0, 0, 1)
+    assert detector.spans() == [(0, None)]
+    assert detector.advance(*[0] * 6).spans() == [(0, 6)]
 
 
 def test_steal_of_an_offline_cpu_ends_when_it_was_last_counted() -> None:
-    walk = StealSteps().go(2, 2, 2).go(*[NAN] * (GAP_NS // S))
-    assert walk.spans() == [(0, None)]
-    assert walk.go(NAN).spans() == [(0, 3)]
+    detector = StealSteps().advance(2, 2, 2).advance(*[NAN] * (GAP_NS // S))
+    assert detector.spans() == [(0, None)]
+    assert detector.advance(NAN).spans() == [(0, 3)]
 
 
 @pytest.mark.parametrize("usual_share", [0.0, 0.03])

@@ -30,19 +30,22 @@ RUNS = [
     ("cpus=64,packages=2,seed=9", SECOND, 97.0),
 ]
 """Machine, sample length, and a duration at whose end no script has an edge."""
-DAILY = RUNS[0], RUNS[4]
+DAY_RUNS = RUNS[0], RUNS[4]
 """A small machine with short samples and a large machine with long samples. The other cases run at
 night."""
 UNREAD = "memory", RUNS[3]
 """A sample of 1 s in which the CPU of the other task is not read."""
-ONCE = {"steady", "idle", "jitter", "smt-mix", "warmup", "hotplug", "license", "halts",
-        "guest", "demo"}  # fmt: skip
+SINGLE_RUN_SCENARIOS = {
+    "steady", "idle", "jitter", "smt-mix", "warmup", "hotplug", "license", "halts", "guest",
+    "demo",
+}  # fmt: skip
 CASES = [
     pytest.param(
         f"{scenario},{run[0]}",
         *run[1:],
         marks=[]
-        if run in DAILY[: 1 + (scenario not in ONCE)] or (scenario, run) == UNREAD
+        if run in DAY_RUNS[: 1 + (scenario not in SINGLE_RUN_SCENARIOS)]
+        or (scenario, run) == UNREAD
         else NIGHTLY,
     )
     for scenario in SCENARIOS
@@ -114,7 +117,7 @@ def test_all_scripted_episodes_are_detected_within_a_sample_and_no_others(
     assert left == []
 
 
-@pytest.mark.parametrize(("machine", "sample_ns", "seconds"), DAILY)
+@pytest.mark.parametrize(("machine", "sample_ns", "seconds"), DAY_RUNS)
 def test_other_tasks_are_named(machine: str, sample_ns: int, seconds: float) -> None:
     session, episodes = found_episodes(f"neighbour,{machine}", sample_ns, seconds)
     siblings = [e for e in episodes if e.kind == "neighbour" and e.cause == "sibling"]

@@ -34,12 +34,12 @@ NAN = float("nan")
 
 
 def test_an_episode_lasts_from_the_first_to_the_last_sample_that_shows_it() -> None:
-    walk = CoreClocks().go(samples=3).go(0.2, samples=4).go(samples=PAUSE)
-    assert spans(walk.ended) == [(3, 7)]
-    (episode,) = walk.ended
+    machine = CoreClocks().advance(samples=3).advance(0.2, samples=4).advance(samples=PAUSE)
+    assert spans(machine.ended) == [(3, 7)]
+    (episode,) = machine.ended
     assert (episode.kind, episode.cpus) == ("turbo-drop", list(range(8)))
     assert episode.depth == pytest.approx(0.2 * HZ)
-    assert walk.running == []
+    assert machine.running == []
 
 
 @pytest.mark.parametrize(("first_depth", "later_depth", "expected_spans"), [
@@ -51,118 +51,132 @@ def test_an_episode_lasts_from_the_first_to_the_last_sample_that_shows_it() -> N
 def test_the_threshold_to_continue_is_lower_than_the_one_to_begin(
     first_depth: float, later_depth: float, expected_spans: list[tuple[int, int | None]]
 ) -> None:
-    walk = CoreClocks().go().go(first_depth).go(later_depth, samples=PAUSE)
-    assert spans([*walk.ended, *walk.running]) == expected_spans
+    machine = CoreClocks().advance().advance(first_depth).advance(later_depth, samples=PAUSE)
+    assert spans([*machine.ended, *machine.running]) == expected_spans
 
 
 def test_a_deep_and_a_shallow_part_are_weighted_by_their_time() -> None:
-    walk = CoreClocks().go(0.1, samples=3, ns=S).go(0.25, ns=2 * S).go(0.25)
-    assert walk.running[0].depth == pytest.approx(0.175 * HZ)
+    machine = CoreClocks().advance(0.1, samples=3, ns=S).advance(0.25, ns=2 * S).advance(0.25)
+    assert machine.running[0].depth == pytest.approx(0.175 * HZ)
 
 
 def test_partial_first_and_last_samples_do_not_lower_the_depth() -> None:
-    walk = CoreClocks().go().go(0.12).go(0.2, samples=2).go(0.07).go(samples=PAUSE)
-    assert spans(walk.ended) == [(1, 5)]
-    assert walk.ended[0].depth == pytest.approx(0.2 * HZ)
-    assert walk.ended[0].evidence["busy_hz"] == pytest.approx(0.8 * HZ)
-    two = CoreClocks().go().go(0.12).go(0.16).go(samples=PAUSE)
+    machine = (
+        CoreClocks()
+        .advance()
+        .advance(0.12)
+        .advance(0.2, samples=2)
+        .advance(0.07)
+        .advance(samples=PAUSE)
+    )
+    assert spans(machine.ended) == [(1, 5)]
+    assert machine.ended[0].depth == pytest.approx(0.2 * HZ)
+    assert machine.ended[0].evidence["busy_hz"] == pytest.approx(0.8 * HZ)
+    two = CoreClocks().advance().advance(0.12).advance(0.16).advance(samples=PAUSE)
     assert two.ended[0].depth == pytest.approx(0.14 * HZ)
 
 
 def test_a_single_core_has_its_own_drop() -> None:
-    walk = CoreClocks().go([0, 0.2, 0, 0.04], samples=2)
-    assert [e.cpus for e in walk.running] == [[1, 5]]
-    assert walk.running[0].depth == pytest.approx(0.2 * HZ)
+    machine = CoreClocks().advance([0, 0.2, 0, 0.04], samples=2)
+    assert [e.cpus for e in machine.running] == [[1, 5]]
+    assert machine.running[0].depth == pytest.approx(0.2 * HZ)
 
 
 def test_cores_that_drop_together_are_one_episode_without_the_other_cores() -> None:
-    walk = CoreClocks().go([0.2, 0, 0, 0.3], samples=2)
-    assert [e.cpus for e in walk.running] == [[0, 3, 4, 7]]
-    assert walk.running[0].depth == pytest.approx(0.25 * HZ)
-    walk.go([0.2, 0.2, 0, 0.3])
-    assert [e.cpus for e in walk.running] == [[0, 3, 4, 7], [1, 5]]
-    walk.go([0, 0.2, 0, 0], samples=PAUSE)
-    assert [e.cpus for e in walk.ended] == [[0, 3, 4, 7]]
+    machine = CoreClocks().advance([0.2, 0, 0, 0.3], samples=2)
+    assert [e.cpus for e in machine.running] == [[0, 3, 4, 7]]
+    assert machine.running[0].depth == pytest.approx(0.25 * HZ)
+    machine.advance([0.2, 0.2, 0, 0.3])
+    assert [e.cpus for e in machine.running] == [[0, 3, 4, 7], [1, 5]]
+    machine.advance([0, 0.2, 0, 0], samples=PAUSE)
+    assert [e.cpus for e in machine.ended] == [[0, 3, 4, 7]]
 
 
 def test_an_alternating_clock_is_one_episode() -> None:
     """A power controller alternates the clock; the share of the time below the ceiling is
     reported."""
-    walk = CoreClocks().go(samples=3)
+    machine = CoreClocks().advance(samples=3)
     for _ in range(20):
-        walk.go(0.2, samples=2).go()
-    assert walk.ended == []
-    assert spans(walk.running) == [(3, None)]
-    assert walk.running[0].depth == pytest.approx(0.2 * HZ)
-    assert walk.running[0].evidence["dropping_share"] == pytest.approx(40 / 59, abs=0.01)
-    assert walk.detector.of_kind("turbo-drop") == []
-    walk.go(samples=PAUSE)
-    assert spans(walk.ended) == [(3, 62)]
-    assert "dropping_share" not in CoreClocks().go(0.2, samples=9).running[0].evidence
+        machine.advance(0.2, samples=2).advance()
+    assert machine.ended == []
+    assert spans(machine.running) == [(3, None)]
+    assert machine.running[0].depth == pytest.approx(0.2 * HZ)
+    assert machine.running[0].evidence["dropping_share"] == pytest.approx(40 / 59, abs=0.01)
+    assert machine.detector.of_kind("turbo-drop") == []
+    machine.advance(samples=PAUSE)
+    assert spans(machine.ended) == [(3, 62)]
+    assert "dropping_share" not in CoreClocks().advance(0.2, samples=9).running[0].evidence
 
 
 def test_a_package_whose_cores_drop_one_sample_apart_is_one_episode() -> None:
-    walk = CoreClocks().go().go([0.06, 0.045, 0.02, 0.045]).go(0.2, samples=3)
-    assert spans(walk.running) == [(1, None)]
-    assert walk.running[0].cpus == list(range(8))
+    machine = CoreClocks().advance().advance([0.06, 0.045, 0.02, 0.045]).advance(0.2, samples=3)
+    assert spans(machine.running) == [(1, None)]
+    assert machine.running[0].cpus == list(range(8))
 
 
 def test_cores_that_wake_up_in_a_dropped_package_join_its_episode() -> None:
-    walk = CoreClocks().go(0.2, util=[1, 1, 1, 0], samples=4)
-    assert walk.running[0].cpus == [0, 1, 2, 4, 5, 6]
-    walk.go(0.2, samples=4)
-    assert [e.cpus for e in walk.running] == [list(range(8))]
+    machine = CoreClocks().advance(0.2, util=[1, 1, 1, 0], samples=4)
+    assert machine.running[0].cpus == [0, 1, 2, 4, 5, 6]
+    machine.advance(0.2, samples=4)
+    assert [e.cpus for e in machine.running] == [list(range(8))]
 
 
 def test_an_almost_idle_or_waking_core_is_ignored() -> None:
-    assert CoreClocks().go(0.5, util=MIN_WORK / 2, samples=5).running == []
-    walk = CoreClocks().go(util=0, samples=3).go(0.5, samples=2).go(samples=3)
-    assert walk.running == walk.ended == []
+    assert CoreClocks().advance(0.5, util=MIN_WORK / 2, samples=5).running == []
+    machine = CoreClocks().advance(util=0, samples=3).advance(0.5, samples=2).advance(samples=3)
+    assert machine.running == machine.ended == []
 
 
 def test_a_sample_that_also_covers_an_unread_one_is_ignored() -> None:
-    walk = CoreClocks().go(util=[1, NAN, 1, 1]).go([0, 0.1, 0, 0]).go()
-    assert walk.running == walk.ended == []
+    machine = CoreClocks().advance(util=[1, NAN, 1, 1]).advance([0, 0.1, 0, 0]).advance()
+    assert machine.running == machine.ended == []
 
 
 @pytest.mark.parametrize("ceiling", [0.8 * HZ, 1.2 * HZ])
 def test_a_step_of_the_ceiling_is_not_a_drop(ceiling: float) -> None:
     """The clock may follow in the same sample or may have changed earlier."""
     follows = 1 - ceiling / HZ
-    walk = CoreClocks().go(samples=2).go(ceiling=ceiling).go(follows, ceiling=ceiling, samples=3)
-    walk.go(follows).go(samples=2)
-    assert walk.running == walk.ended == []
+    machine = (
+        CoreClocks()
+        .advance(samples=2)
+        .advance(ceiling=ceiling)
+        .advance(follows, ceiling=ceiling, samples=3)
+    )
+    machine.advance(follows).advance(samples=2)
+    assert machine.running == machine.ended == []
 
 
 def test_a_clock_that_stays_low_when_the_ceiling_rises_is_a_drop() -> None:
-    walk = CoreClocks().go(samples=2).go(ceiling=1.2 * HZ, samples=3)
-    assert spans(walk.running) == [(3, None)]
-    assert walk.running[0].depth == pytest.approx(0.2 * HZ)
+    machine = CoreClocks().advance(samples=2).advance(ceiling=1.2 * HZ, samples=3)
+    assert spans(machine.running) == [(3, None)]
+    assert machine.running[0].depth == pytest.approx(0.2 * HZ)
 
 
 @pytest.mark.parametrize(("util", "ceiling"), [(0.0, HZ), (NAN, HZ), (1.0, NAN)])
 def test_samples_without_evidence_neither_begin_nor_end_an_episode(
     util: float, ceiling: float
 ) -> None:
-    walk = CoreClocks().go(0.2, samples=2).go(samples=10, util=util, ceiling=ceiling)
-    assert spans(walk.running) == [(0, None)]
-    walk.go(0.2, samples=4)
-    assert spans(walk.running) == [(0, None)]
-    assert CoreClocks().go(0.2, samples=10, util=util, ceiling=ceiling).running == []
+    machine = CoreClocks().advance(0.2, samples=2).advance(samples=10, util=util, ceiling=ceiling)
+    assert spans(machine.running) == [(0, None)]
+    machine.advance(0.2, samples=4)
+    assert spans(machine.running) == [(0, None)]
+    assert CoreClocks().advance(0.2, samples=10, util=util, ceiling=ceiling).running == []
 
 
 def test_an_episode_without_data_ends_at_its_last_sample() -> None:
     most = GAP_NS // S
-    walk = CoreClocks().go(0.2, samples=2).go(util=NAN, samples=most)
-    assert spans(walk.running) == [(0, None)]
-    assert spans(walk.go(util=NAN).ended) == [(0, 2)]
+    machine = CoreClocks().advance(0.2, samples=2).advance(util=NAN, samples=most)
+    assert spans(machine.running) == [(0, None)]
+    assert spans(machine.advance(util=NAN).ended) == [(0, 2)]
 
 
 def test_a_gap_in_the_stream_ends_an_episode_before_the_gap() -> None:
-    walk = CoreClocks().go(0.2, samples=2).go(0.2, ns=GAP_NS + S)
-    assert spans(walk.ended) == [(0, 2)]
-    assert walk.running == []
-    assert spans(CoreClocks().go(0.2, samples=2).go(0.2, ns=GAP_NS).running) == [(0, None)]
+    machine = CoreClocks().advance(0.2, samples=2).advance(0.2, ns=GAP_NS + S)
+    assert spans(machine.ended) == [(0, 2)]
+    assert machine.running == []
+    assert spans(CoreClocks().advance(0.2, samples=2).advance(0.2, ns=GAP_NS).running) == [
+        (0, None)
+    ]
 
 
 def test_cores_of_different_types_do_not_hide_each_other() -> None:
@@ -182,11 +196,11 @@ def test_cores_of_different_types_do_not_hide_each_other() -> None:
 
 def test_a_core_that_ramps_up_after_waking_does_not_drop() -> None:
     """In samples of 10 ms, a ramp takes six; a drop that outlasts it counts."""
-    walk = CoreClocks().go(util=0, samples=3)
+    machine = CoreClocks().advance(util=0, samples=3)
     for depth in (0.6, 0.5, 0.4, 0.3, 0.2, 0.1):
-        walk.go(depth, ns=S // 10)
-    assert walk.go(ns=S // 10, samples=30).running == walk.ended == []
-    slow = CoreClocks().go(util=0, samples=3).go(0.2, ns=S // 10, samples=40)
+        machine.advance(depth, ns=S // 10)
+    assert machine.advance(ns=S // 10, samples=30).running == machine.ended == []
+    slow = CoreClocks().advance(util=0, samples=3).advance(0.2, ns=S // 10, samples=40)
     assert [e.start_ns for e in slow.running] == [3 * S + MIN_AWAKE_NS]
 
 
@@ -197,8 +211,10 @@ CAP = [synth.gauge("max_hz")]
 
 
 def test_a_cap_below_the_turbo_ceiling_has_the_cause_policy() -> None:
-    walk = CoreClocks(cpu=CAP).go(samples=2, max_hz=2e9).go(1 / 3, samples=4, max_hz=2e9)
-    (episode,) = walk.running
+    machine = (
+        CoreClocks(cpu=CAP).advance(samples=2, max_hz=2e9).advance(1 / 3, samples=4, max_hz=2e9)
+    )
+    (episode,) = machine.running
     assert (episode.cause, episode.confidence) == ("policy", "measured")
     assert episode.depth == pytest.approx(1e9)
     assert episode.evidence["cap"] == Cap("scaling_max_freq", 2e9)
@@ -206,39 +222,45 @@ def test_a_cap_below_the_turbo_ceiling_has_the_cause_policy() -> None:
 
 def test_a_cap_is_not_a_cause_if_the_clock_does_not_reach_it() -> None:
     """A clock below its cap is measured against the cap. A cap at the ceiling has no effect."""
-    walk = CoreClocks(cpu=CAP).go(0.4, samples=4, max_hz=2e9)
-    (episode,) = walk.running
+    machine = CoreClocks(cpu=CAP).advance(0.4, samples=4, max_hz=2e9)
+    (episode,) = machine.running
     assert episode.cause == "unknown"
     assert episode.depth == pytest.approx(0.2e9)
-    assert CoreClocks(cpu=CAP).go(samples=4, max_hz=3.2e9).running == []
-    assert CoreClocks(cpu=CAP).go(1 / 3 + 0.02, samples=4, max_hz=2e9).running == []
+    assert CoreClocks(cpu=CAP).advance(samples=4, max_hz=3.2e9).running == []
+    assert CoreClocks(cpu=CAP).advance(1 / 3 + 0.02, samples=4, max_hz=2e9).running == []
 
 
 def test_a_drop_below_a_cap_is_an_episode_of_its_own() -> None:
-    walk = CoreClocks(cpu=CAP).go(1 / 3, samples=4, max_hz=2e9).go(0.36, samples=2, max_hz=2e9)
-    assert spans([*walk.ended, *walk.running]) == [(0, None)]
-    walk.go(0.5, samples=3, max_hz=2e9).go(1 / 3, samples=2, max_hz=2e9)
-    results = [(e.cause, e.start_ns // S, e.end_ns) for e in (*walk.ended, *walk.running)]
+    machine = (
+        CoreClocks(cpu=CAP)
+        .advance(1 / 3, samples=4, max_hz=2e9)
+        .advance(0.36, samples=2, max_hz=2e9)
+    )
+    assert spans([*machine.ended, *machine.running]) == [(0, None)]
+    machine.advance(0.5, samples=3, max_hz=2e9).advance(1 / 3, samples=2, max_hz=2e9)
+    results = [(e.cause, e.start_ns // S, e.end_ns) for e in (*machine.ended, *machine.running)]
     assert results == [("policy", 0, 6 * S), ("unknown", 6, 9 * S), ("policy", 9, None)]
-    assert walk.ended[1].depth == pytest.approx(0.5e9)
+    assert machine.ended[1].depth == pytest.approx(0.5e9)
 
 
 def test_only_capped_cores_have_the_cause_policy() -> None:
     caps = [2e9, 9e9, 9e9, 2e9] * 2
-    walk = CoreClocks(cpu=CAP).go([1 / 3, 0.2, 0.2, 1 / 3], samples=3, max_hz=caps)
-    assert [(e.cause, e.cpus) for e in walk.running] == [
+    machine = CoreClocks(cpu=CAP).advance([1 / 3, 0.2, 0.2, 1 / 3], samples=3, max_hz=caps)
+    assert [(e.cause, e.cpus) for e in machine.running] == [
         ("unknown", [1, 2, 5, 6]), ("policy", [0, 3, 4, 7]),
     ]  # fmt: skip
 
 
 def test_active_cores_are_counted_as_last_read() -> None:
-    walk = CoreClocks().go().go(0.2, samples=3).go(0.2, util=[NAN, 1, 1, 0.02])
-    assert walk.running[0].evidence["active_cores"] == 3
-    partly = CoreClocks().go(util=[1, 1, NAN, NAN]).go(0.2, samples=3, util=[1, 1, NAN, NAN])
+    machine = CoreClocks().advance().advance(0.2, samples=3).advance(0.2, util=[NAN, 1, 1, 0.02])
+    assert machine.running[0].evidence["active_cores"] == 3
+    partly = (
+        CoreClocks().advance(util=[1, 1, NAN, NAN]).advance(0.2, samples=3, util=[1, 1, NAN, NAN])
+    )
     assert partly.running[0].cpus == [0, 1, 4, 5]
     assert "active_cores" not in partly.running[0].evidence
     partly.reader.online[[2, 3, 6, 7]] = False
-    assert partly.go(0.2).running[0].evidence["active_cores"] == 2
+    assert partly.advance(0.2).running[0].evidence["active_cores"] == 2
 
 
 # --- through a session

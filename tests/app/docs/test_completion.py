@@ -18,7 +18,7 @@ from perftop.docs.command_line import names, verbs
 from perftop.model.kinds import KINDS
 from perftop.output.export.fields import MEASURES
 
-TRIED = {
+COMPLETIONS = {
     "perftop sta": "stat",
     "perftop --pr": "--print-completion",
     "perftop --sou": "--source",
@@ -79,9 +79,9 @@ def test_shells_use_the_completions(shell: str, capfd: pytest.CaptureFixture[str
     if shell == "zsh":  # zsh completes in interactive shells only; the script must at least parse
         subprocess.run([shell, "-n"], input=text, text=True, check=True, timeout=MAX_WAIT_S)
         return
-    given = text + _ASK[shell] + "\n".join(f"ask '{typed}'" for typed in TRIED)
+    given = text + _ASK[shell] + "\n".join(f"ask '{typed}'" for typed in COMPLETIONS)
     subprocess.run([shell], input=given, text=True, check=True, timeout=MAX_WAIT_S, cwd=ROOT)
-    assert capfd.readouterr().out.splitlines() == [f"[{word}]" for word in TRIED.values()]
+    assert capfd.readouterr().out.splitlines() == [f"[{word}]" for word in COMPLETIONS.values()]
 
 
 _ASK = {

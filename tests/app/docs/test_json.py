@@ -121,7 +121,7 @@ def test_the_selftest_matches_the_page(capsys: pytest.CaptureFixture[str]) -> No
     assert check("selftest", [json.loads(capsys.readouterr().out)]) == {"selftest"}
 
 
-def test_the_guard_detects_faults() -> None:
+def test_the_check_of_lines_detects_faults() -> None:
     good = {"neither": 1.0, "lp0": 0.0, "lp1": None, "both": 0}
     assert not list(object_faults(good, "states", "smt"))
     assert list(object_faults(good | {"more": 1}, "states", "smt")) == [

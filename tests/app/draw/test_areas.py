@@ -79,7 +79,7 @@ def test_a_little_steal_is_visible_but_less_is_not() -> None:
     ((0, 4, 1, 3), "weak", (1, 3, 5)),
     ((0, 3, 1, 4), "weak", (1, 3, 4)),
     ((0, 0, 5, 3), "weak", (2, 3, 5)),
-    ((5, 2, 0, 1), "firm", (0, 3, 7)),  # hot steal stays, at its exact size
+    ((5, 2, 0, 1), "firm", (0, 3, 7)),  # steal during a running episode is kept, at its exact size
     ((2, 2, 3, 1), "firm", (2, 3, 7)),
     ((2, 2, 2, 2), "equal", (0, 1, 2)),
 ])  # fmt: skip
@@ -107,9 +107,9 @@ def test_without_colour_shapes_and_eighths_show_the_end_of_the_busy_part() -> No
 @pytest.mark.parametrize("look", LOOKS[1:])
 def test_without_colour_a_half_busy_core_is_one_area_without_stripes(look: Look) -> None:
     """The first thread is busy for all of the time, then both for half of it."""
-    one = single_column(states((0.0, 0.0, 1.0, 0.0), rows=8, look=look))
-    assert len({*one[:4]}) == 1
-    assert {*one[4:]} == {"· neither"}
+    cells = single_column(states((0.0, 0.0, 1.0, 0.0), rows=8, look=look))
+    assert len({*cells[:4]}) == 1
+    assert {*cells[4:]} == {"· neither"}
     half = single_column(states((0.5, 0.0, 0.0, 0.0), rows=8, look=look))
     assert len({*half[2:6]}) == 1
     assert len({*single_column(account((1.0, 0.0, 0.0), rows=8, look=look))}) == 1

@@ -60,7 +60,7 @@ def test_numbers_drawn_together_equal_those_drawn_alone(column: Column) -> None:
     values = [0.5, -0.0001, nan, 0.0, 123.456, 1e9]
     styles = ["text", "dim", "warn", "faint", "text", "alarm"]
     alone = [column.cell(value, style) for value, style in zip(values, styles, strict=True)]
-    placed = [(column.place(text), style) for text, style in alone]
+    placed = [(column.pad(text), style) for text, style in alone]
     assert column.numbers(values, styles) == placed
 
 

@@ -269,7 +269,7 @@ def test_in_256_colours_lines_of_all_moods_are_distinguishable_and_readable(name
 
 # --- signs ---------------------------------------------------------------------------------------
 
-WIDER = set("◆◇●‖")
+WRONG_WIDTH_SIGNS = set("◆◇●‖")
 """Signs that browser fonts draw wider or narrower than a cell."""
 
 
@@ -280,7 +280,7 @@ def test_all_signs_are_one_cell_wide() -> None:
         if text in {MISSING, theme.LEVELS}:
             continue
         assert all(cell_len(sign) == 1 for sign in text)
-        assert not WIDER & set(text)
+        assert not WRONG_WIDTH_SIGNS & set(text)
         stand_in = to_ascii(text)
         assert stand_in.isascii()
         assert len(stand_in) == len(text)

@@ -74,7 +74,7 @@ def test_the_first_candidate_is_used_uncalibrated_without_evidence() -> None:
     assert (result.factor, result.state) == (132.0, "uncalibrated")
 
 
-def test_a_core_that_is_always_both_does_not_refute_a_factor() -> None:
+def test_a_core_whose_threads_always_run_together_does_not_refute_a_factor() -> None:
     session, _ = play("one_thread", 84.0, [84.0, 1.0], [(0.0, 0.0, 0.99)] * 20)
     assert session.calibrations["one_thread"].state == "uncalibrated"
 

@@ -301,14 +301,14 @@ def test_unknown_values_of_threads_are_left_out() -> None:
 
 
 BASE = [synth.REF, synth.CYCLES, synth.counter("smi", "1")]
-ODD = [
+WRONG_SCOPES = [
     ("cycles", "package"), ("cycles", "machine"), ("smi", "core"), ("memory_read_bytes", "cpu"),
     ("energy_j", "machine"), ("energy_j", "core"), ("l3_memory_bytes", "core"),
     ("both_s", "package"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("key", "scope"), ODD)
+@pytest.mark.parametrize(("key", "scope"), WRONG_SCOPES)
 def test_a_counter_in_another_scope_is_not_used(key: str, scope: Any) -> None:
     plain = synth.hello(BASE, cores=2, packages=[[0, 2], [1, 3]])
     plain.blocks.append(wire.Block("p", "package", [synth.gauge("memory_write_bytes")]))

@@ -25,11 +25,11 @@ from perftop.session.session import Session
 
 TICKS = int(synth.TSC_HZ / 10)
 SAMPLES = 14
-SPLIT = [(0.30, 0.15, 0.30), (0.10, 0.60, 0.05), (0.20, 0.20, 0.50)]
+STATES_BY_CORE = [(0.30, 0.15, 0.30), (0.10, 0.60, 0.05), (0.20, 0.20, 0.50)]
 """Shares by core: lp0 alone, lp1 alone, both."""
 KEYS = ("ref", "cycles", "instructions", "kernel_cycles", "kernel_instructions", "one_thread",
         "aperf", "mperf")  # fmt: skip
-FALSE = {
+FALSIFICATIONS = {
     "frozen": dict.fromkeys(KEYS[:6], 0.0),
     "taken": {"ref": 1.8, "cycles": 1.5, "instructions": 50.0, "kernel_cycles": 40.0,
               "kernel_instructions": 60.0, "one_thread": 4.0},
@@ -42,7 +42,7 @@ chosen independently of the gates."""
 def step(cpu: int, seq: int) -> dict[str, float]:
     """Returns the counts of a CPU in a sample. Loads vary slightly between samples."""
     core, lp = cpu % 3, cpu // 3
-    first, second, both = SPLIT[core]
+    first, second, both = STATES_BY_CORE[core]
     alone = (first, second)[lp] * (1 + 0.02 * ((seq * 7 + cpu) % 5))
     ref = (alone + both) * TICKS
     cycles = 1.4 * ref
@@ -80,7 +80,7 @@ def needed_counters(metric: str) -> set[str]:
 
 
 @given(
-    st.sampled_from([(kind, key) for kind, keys in FALSE.items() for key in keys]),
+    st.sampled_from([(kind, key) for kind, keys in FALSIFICATIONS.items() for key in keys]),
     st.sets(st.integers(min_value=0, max_value=5), min_size=1),
     st.integers(min_value=3, max_value=7),
     st.integers(min_value=1, max_value=4),
@@ -90,7 +90,7 @@ def test_only_metrics_of_a_falsified_counter_are_unknown(
 ) -> None:
     kind, key = falsification
     when = range(start, start + length)
-    result = samples({(cpu, key): (FALSE[kind][key], when) for cpu in cpus})
+    result = samples({(cpu, key): (FALSIFICATIONS[kind][key], when) for cpu in cpus})
     index = KEYS.index(key)
     for seq, (sample, true) in enumerate(zip(result, true_samples(), strict=True), 1):
         marked = set(np.flatnonzero(sample.delta.doubts[:, index]))
@@ -99,13 +99,13 @@ def test_only_metrics_of_a_falsified_counter_are_unknown(
         elif seq < start or seq >= when.stop + 1:
             assert not sample.delta.doubts.any(), seq
         for metric in METRICS:
-            mine, others = sample.values[metric], true.values[metric]
-            changed = ~np.isclose(mine, others, rtol=1e-6, equal_nan=True)
+            actual, expected = sample.values[metric], true.values[metric]
+            changed = ~np.isclose(actual, expected, rtol=1e-6, equal_nan=True)
             if key not in needed_counters(metric):
                 assert not changed.any(), (seq, metric)
             elif seq in when:
-                assert np.isnan(mine[sorted(cpus)]).all(), (seq, metric)
-            assert np.isnan(mine[changed]).all(), (seq, metric)
+                assert np.isnan(actual[sorted(cpus)]).all(), (seq, metric)
+            assert np.isnan(actual[changed]).all(), (seq, metric)
 
 
 @pytest.mark.parametrize("key", ["ref", "one_thread"])
@@ -146,8 +146,8 @@ def test_an_interrupted_first_read_is_not_used() -> None:
     reader, late = SampleReader(hello), int(0.03 * synth.TSC_HZ)
     hz = []
     for seq in range(4):
-        at = TICKS * (seq + 1) + (late if seq == 0 else 0)
-        values: synth.Values = {"ref": [at], "cycles": [int(1.4 * at)]}
+        ticks = TICKS * (seq + 1) + (late if seq == 0 else 0)
+        values: synth.Values = {"ref": [ticks], "cycles": [int(1.4 * ticks)]}
         message = synth.frame(hello, seq, values, stamps=[TICKS * (seq + 1)])
         head = np.frombuffer(message.blocks["cpu"].head, "<u8").reshape(1, wire.HEAD).copy()
         head[0, 1] = head[0, 0] + np.uint64(late if seq == 0 else 100)
@@ -183,7 +183,7 @@ def test_counters_that_are_reported_taken_are_suspect_until_released() -> None:
     session.apply(wire.Note("taken", 8 * synth.SAMPLE_NS, data={"cpus": [9, "x"], "counters": [1]}))
 
 
-# --- two Xeon Platinum 8160, read once a second; a benchmark takes counters in interval 18
+# --- a recording of two Xeon Platinum 8160; in interval 18 a benchmark takes over counters
 
 
 FIRST_TAKEN = 18
@@ -203,14 +203,14 @@ def with_counters_only(
     hello = next(messages)
     assert isinstance(hello, wire.Hello)
     (block,) = hello.blocks
-    at = [i for i, counter in enumerate(block.counters) if counter.key in keys]
-    fewer = dataclasses.replace(block, counters=[block.counters[i] for i in at])
+    indices = [i for i, counter in enumerate(block.counters) if counter.key in keys]
+    fewer = dataclasses.replace(block, counters=[block.counters[i] for i in indices])
     yield dataclasses.replace(hello, blocks=[fewer])
-    valid = np.uint64(2 ** len(at) - 1)
+    valid = np.uint64(2 ** len(indices) - 1)
     for message in messages:
         if isinstance(message, wire.Frame):
             rows = message.blocks["cpu"]
-            values = np.frombuffer(rows.values, "<u8").reshape(96, -1)[:, at].tobytes()
+            values = np.frombuffer(rows.values, "<u8").reshape(96, -1)[:, indices].tobytes()
             part = wire.Rows(rows.head, np.full(96, valid).tobytes(), values)
             yield dataclasses.replace(message, blocks={"cpu": part})
 

@@ -125,9 +125,9 @@ def test_a_span_is_the_sum_of_its_samples() -> None:
     span."""
     session, _ = found_episodes(f"demo,{SMALL}", SAMPLE_NS, PLAYED_S)
     whole = session.run_interval().values
-    at = INDEX["lost_ratio"]
-    everyone = whole.top[at][np.isfinite(whole.top[at])].sum()
-    wanted = whole.bottom[at][np.isfinite(whole.bottom[at])].sum()
+    column = INDEX["lost_ratio"]
+    everyone = whole.top[column][np.isfinite(whole.top[column])].sum()
+    wanted = whole.bottom[column][np.isfinite(whole.bottom[column])].sum()
     assert whole.mean("lost_ratio", session.shown) == pytest.approx(everyone / wanted)
 
 

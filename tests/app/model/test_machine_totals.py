@@ -44,10 +44,10 @@ def interval(
 def test_energy_over_time_is_power() -> None:
     energy = Counter("energy_j", "energy", "J", "made", bits=32, scale=0.001)
     limit = Counter("power_limit_w", "limit", "W", "made", kind="gauge")
-    of = interval({"energy_j": 12_500, "power_limit_w": lambda _: 150}, energy, limit,
+    result = interval({"energy_j": 12_500, "power_limit_w": lambda _: 150}, energy, limit,
                   scope="package", packages=[[0, 2], [1, 3]])  # fmt: skip
-    assert of.machine["power_w"] == pytest.approx(2 * 125.0, rel=1e-6)  # two rows
-    assert of.machine["power_limit_w"] == pytest.approx(2 * 150.0)
+    assert result.machine["power_w"] == pytest.approx(2 * 125.0, rel=1e-6)  # two rows
+    assert result.machine["power_limit_w"] == pytest.approx(2 * 150.0)
 
 
 def test_interrupts_are_rates_and_load_is_a_gauge() -> None:

@@ -49,12 +49,12 @@ def test_traffic_matches_the_simulation_and_its_share_refers_to_the_highest_so_f
     shares = []
     for second, interval in enumerate(seconds(18)):
         for line in matching_lines[2 * second : 2 * second + 2]:
-            at, rates = line["package"], [line[name] for name in MEMORY_COUNTERS]
+            package, rates = line["package"], [line[name] for name in MEMORY_COUNTERS]
             for name, rate in zip(MEMORY_COUNTERS, rates, strict=True):
-                assert interval.packages[name][at] == pytest.approx(rate, rel=0.01)
-            best[at] = max(best[at], sum(rates))
-            assert interval.packages[OF_BEST_NAME][at] == pytest.approx(
-                sum(rates) / best[at], rel=0.01
+                assert interval.packages[name][package] == pytest.approx(rate, rel=0.01)
+            best[package] = max(best[package], sum(rates))
+            assert interval.packages[OF_BEST_NAME][package] == pytest.approx(
+                sum(rates) / best[package], rel=0.01
             )
         total = sum(
             line[name]
@@ -112,9 +112,9 @@ def test_a_burst_does_not_raise_the_highest_traffic() -> None:
     assert result is not None
     whole = BestTraffic(counters)
     rates = whole.learn(*result)
-    for at, (now, seconds) in enumerate(zip(*result, strict=True)):
+    for index, (now, seconds) in enumerate(zip(*result, strict=True)):
         best.learn(now[None], seconds[None])
-        assert best.rate.tolist() == pytest.approx(rates[at].tolist(), nan_ok=True)
+        assert best.rate.tolist() == pytest.approx(rates[index].tolist(), nan_ok=True)
     assert best.rate[0] == pytest.approx(1900 * 64, rel=1e-6)
     assert best.share(np.array([1e9])).tolist() == [1.0]
 

@@ -32,13 +32,13 @@ def schedule(parts: list[int], ticks: int) -> list[tuple[int, bool, bool]]:
 
 def ticks_until(pieces: list[tuple[int, bool, bool]], until: int, lp: int) -> tuple[int, int]:
     """Unhalted and alone-unhalted ticks of one LP until a given time, from the schedule."""
-    at = unhalted = alone = 0
+    now = unhalted = alone = 0
     for length, *active in pieces:
-        span = max(0, min(length, until - at))
+        span = max(0, min(length, until - now))
         if active[lp]:
             unhalted += span
             alone += 0 if active[1 - lp] else span
-        at += length
+        now += length
     return unhalted, alone
 
 

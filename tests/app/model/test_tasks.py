@@ -35,9 +35,9 @@ def test_differences_cover_the_requested_time() -> None:
 def test_a_job_is_the_sum_of_its_threads() -> None:
     watched_job = WatchedJob("job")
     for i in range(3):
-        one = [40, "job", 0, i * 100 * MS, 0, 0, 0]
+        unchanged = [40, "job", 0, i * 100 * MS, 0, 0, 0]
         other = [40, "job", 1, i * 50 * MS, i * 50 * MS, 0, i]
-        watched_job.take(record(t40=one, t41=other), i * 100 * MS)
+        watched_job.take(record(t40=unchanged, t41=other), i * 100 * MS)
     job = watched_job.job(SECOND)
     assert job.run_s == pytest.approx(0.3)
     assert job.wait == pytest.approx(0.25)
@@ -129,7 +129,7 @@ def activity_of(**records: Any) -> list[tuple[str, float, float, float]]:
     look = TaskSnapshot.from_records(records)
     assert look is not None
     ran = look.activity_on("3")
-    return [(one.task.comm, one.task.share, one.wait, one.switches) for one in ran]
+    return [(task.task.comm, task.task.share, task.wait, task.switches) for task in ran]
 
 
 def test_waits_are_in_the_order_of_the_tasks() -> None:

@@ -291,9 +291,9 @@ def caps_of_interval(*more: wire.Turbo, **movements: Any) -> list[tuple[float, s
         turbo=[turbo_table([(1, 40), (2, 30)]), *more], base_hz=BASE,
     )  # fmt: skip
     for name, places in (("package", keys[1:3]), ("machine", keys[3:])):
-        there = [gauges[key] for key in places if key in gauges]
-        if there:
-            hello.blocks.append(Block(name, name, there))  # type: ignore[arg-type]
+        found_gauges = [gauges[key] for key in places if key in gauges]
+        if found_gauges:
+            hello.blocks.append(Block(name, name, found_gauges))  # type: ignore[arg-type]
     model = SampleReader(hello).turbo
     result = model.caps(increments.delta(model._counters, movements))
     names = [

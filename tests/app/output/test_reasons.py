@@ -21,7 +21,7 @@ from perftop.session.values import BOUNDS_REASON
 Line = dict[str, Any]
 Path = tuple[Any, ...]
 EVERY_NS = 950_000_000
-NOTHING = {
+NULL_KEYS = {
     "virtualisation",
     "model",
     "run",
@@ -33,7 +33,7 @@ NOTHING = {
     "smt_high",
 }
 """Keys whose null means "none", and bounds, which are null if the states are known."""
-SHARED = {
+REASON_KEYS = {
     "turbo_ceiling_low_hz": "turbo_ceiling_hz", "turbo_ceiling_high_hz": "turbo_ceiling_hz",
     "smt_low": "smt", "smt_high": "smt",
 }  # fmt: skip
@@ -70,7 +70,7 @@ def has_reason(line: Line, path: Path, for_good: dict[str, list[int] | None]) ->
     """Whether the null at this path has a reason."""
     row = line[path[0]][path[1]] if path[0] in {"cpus", "cores"} else line.get(path[0])
     row = row if isinstance(row, dict) else {}
-    keys = {SHARED.get(key, key) for key in path}
+    keys = {REASON_KEYS.get(key, key) for key in path}
     if "smt" in path and row.get("smt_low") and None not in row["smt_low"].values():
         return True  # the line has bounds instead of states
     results = {key for key, cpus in for_good.items() if cpus is None or _has(row, cpus)}
@@ -96,7 +96,7 @@ def unexplained_in_lines(printed_lines: list[Line]) -> dict[Path, int]:
     wrong: dict[Path, int] = {}
     for line in (greeting, *stream):
         for path in paths_of_nulls(line):
-            if path[-1] not in NOTHING and not has_reason(line, path, for_good):
+            if path[-1] not in NULL_KEYS and not has_reason(line, path, for_good):
                 place = (line["type"], *(key for key in path if not isinstance(key, int)))
                 wrong[place] = wrong.get(place, 0) + 1
     return wrong
@@ -170,7 +170,7 @@ def test_a_core_whose_sibling_was_off_has_states_for_its_other_samples(seconds: 
             assert mean == pytest.approx(true, abs=0.05), state
 
 
-def test_the_guard_detects_a_missing_reason() -> None:
+def test_the_check_of_reasons_detects_a_missing_reason() -> None:
     line = {"type": "interval", "cpus": [{"cpu": 1, "ipc": None, "why": {"util": "off"}}]}
     ((path),) = paths_of_nulls(line)
     assert not has_reason(line, path, {})

@@ -110,7 +110,7 @@ def test_a_sibling_is_moved_only_if_another_core_has_room(scenario: str, hint: s
 
 
 @pytest.mark.parametrize(("least", "is_capped"), [(0.7, False), (0.1, True)])
-def test_a_cap_on_bandwidth_explains_what_no_sibling_takes_alone(
+def test_a_loss_too_large_for_a_sibling_is_explained_by_a_cap_on_bandwidth(
     least: float, is_capped: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(why_report, "MIN_CAPPED_LOSS", least)
@@ -144,7 +144,7 @@ def test_steal_below_its_tick_is_inferred(
     assert finding_of(result, STEAL_CAUSE).confidence == confidence
 
 
-def test_a_cause_is_as_well_known_as_the_episodes_of_a_substantial_part_of_its_loss() -> None:
+def test_the_confidence_in_a_cause_covers_all_substantial_parts_of_its_loss() -> None:
     """The cause of the first part of each episode is only inferred; in the end, the episodes are
     forgotten."""
     session, _ = play_episodes(f"turbo-drop,{SMALL}", SAMPLE_NS, PLAYED_S)
@@ -810,7 +810,7 @@ def test_a_slow_setting_costs_no_more_than_its_calls_in_the_kernel(
       ["later", "x", 7, "app", 10**9], ["", "path_init", 7, "app", 9 * 10**7], [7]],
      {"clocksource": "hpet"}, [], "Nothing seen is slowing this machine down"),
 ])  # fmt: skip
-def test_what_samples_of_the_kernel_found_has_its_share_and_its_process(
+def test_a_clue_from_samples_of_the_kernel_has_its_share_and_its_process(
     rows: list[object], settings: dict[str, str], texts: list[str], first: str
 ) -> None:
     """The rows are of a second, of which four CPUs worked a quarter each."""

@@ -68,7 +68,7 @@ async def test_the_command_starts_after_all_online_cpus_were_read(
         assert command_window.on_signal(2) is opens, "signals are for the command from its start on"
 
 
-async def test_the_reader_may_rest_while_the_command_runs() -> None:
+async def test_the_reader_may_pause_while_the_command_runs() -> None:
     results: list[float] = []
     with Job(["true"]) as job:
         command_window = CommandWindow(job, read_pause_s=0.5)
@@ -82,7 +82,7 @@ async def test_the_reader_may_rest_while_the_command_runs() -> None:
         assert results == [0.5, 0.0]
 
 
-async def test_the_reader_does_not_rest_while_the_command_waits_for_it() -> None:
+async def test_the_reader_does_not_pause_while_the_command_waits_for_it() -> None:
     results: list[float] = []
     async with window_around(["true"]) as (command_window, _job):
         command_window.set_pause_function(results.append)
@@ -242,7 +242,7 @@ async def test_only_a_read_after_an_echo_sent_after_the_end_closes_the_window() 
         assert not command_window.add_frame(remote_sample(0))
         run = await finished_run(command_window)
         assert not command_window.add_frame(remote_sample(100))
-        assert remote.asked == [1], "an echo is requested as soon as the run has ended"
+        assert remote.requested_echoes == [1], "an echo is requested as soon as the run has ended"
         link.echoed = Echo(run.end_ns - 1, REMOTE_NS + 150 * MS, 1)
         assert not command_window.add_frame(remote_sample(200)), (
             "the echo may have arrived before the end"
@@ -267,41 +267,41 @@ async def test_without_echoes_there_are_no_time_bounds() -> None:
             command_window.add_frame(remote_sample(100 * i)) for i in range(1, MAX_UNANSWERED + 2)
         ]
         assert any(taken)
-        assert len(remote.asked) == MAX_UNANSWERED
+        assert len(remote.requested_echoes) == MAX_UNANSWERED
         assert command_window.bounds is None
 
 
 async def test_the_command_waits_for_all_remaining_machines() -> None:
     with Job(["true"]) as job:
         start = CommandStart(job, 3)
-        one, two, gone = (remote_window(job, start)[0] for _ in range(3))
-        assert not one.admit(remote_sample(0)), "no sample of the others arrived"
-        gone.withdraw()
-        gone.withdraw()
-        assert two.admit(remote_sample(0))
-        assert not two.add_frame(remote_sample(0))
+        first, second, third = (remote_window(job, start)[0] for _ in range(3))
+        assert not first.admit(remote_sample(0)), "no sample of the others arrived"
+        third.withdraw()
+        third.withdraw()
+        assert second.admit(remote_sample(0))
+        assert not second.add_frame(remote_sample(0))
         assert job.start_ns == 0
-        assert one.admit(remote_sample(100))
-        one.add_frame(remote_sample(100))
+        assert first.admit(remote_sample(100))
+        first.add_frame(remote_sample(100))
         assert job.start_ns > 0
-        run = await finished_run(two)
+        run = await finished_run(second)
         assert run.status == 0
 
 
 async def test_the_command_does_not_start_after_a_stop_or_without_machines() -> None:
     with Job(["true"]) as job:
         start = CommandStart(job, 2)
-        one, two = (remote_window(job, start)[0] for _ in range(2))
-        one.withdraw()
-        two.withdraw()
+        first, second = (remote_window(job, start)[0] for _ in range(2))
+        first.withdraw()
+        second.withdraw()
         assert start.running is None
         start = CommandStart(job, 2)
-        one, two = (remote_window(job, start)[0] for _ in range(2))
-        one.admit(remote_sample(0))
-        two.admit(remote_sample(0))
-        one.add_frame(remote_sample(0))
-        two.stop()
-        two.withdraw()
+        first, second = (remote_window(job, start)[0] for _ in range(2))
+        first.admit(remote_sample(0))
+        second.admit(remote_sample(0))
+        first.add_frame(remote_sample(0))
+        second.stop()
+        second.withdraw()
         assert start.running is None
         assert job.start_ns == 0
 

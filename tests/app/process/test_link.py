@@ -234,9 +234,9 @@ def test_a_probe_without_echoes_gets_a_limited_number_of_requests() -> None:
     state = link.Link("n7", remote, lambda: now[0])
     for _ in range(100):
         state.ping()
-    assert len(remote.asked) == link.MAX_UNANSWERED
+    assert len(remote.requested_echoes) == link.MAX_UNANSWERED
     assert isnan(state.rtt_s)
-    state.take_echo(wire.Note("echo", 5, data={"number": remote.asked[1]}))
+    state.take_echo(wire.Note("echo", 5, data={"number": remote.requested_echoes[1]}))
     assert state.echoed is not None
     state.take_echo(wire.Note("echo", 6, data={"number": "x"}))
     assert state.echoed.remote_ns == 5
@@ -249,13 +249,13 @@ def test_a_probe_that_lost_some_echoes_gets_another_request(
     monkeypatch.setattr(link, "raw_ns", lambda: now_ns[0])
     state = link.Link("n7", remote, lambda: 0.0)
     state.ping()
-    state.take_echo(wire.Note("echo", 5, data={"number": remote.asked[0]}))
+    state.take_echo(wire.Note("echo", 5, data={"number": remote.requested_echoes[0]}))
     for _ in range(2 * link.MAX_UNANSWERED):
         state.ping()
-    assert len(remote.asked) == 1 + link.MAX_UNANSWERED
+    assert len(remote.requested_echoes) == 1 + link.MAX_UNANSWERED
     now_ns[0] += link.LOST_NS
     state.ping()
-    state.take_echo(wire.Note("echo", 9, data={"number": remote.asked[-1]}))
+    state.take_echo(wire.Note("echo", 9, data={"number": remote.requested_echoes[-1]}))
     assert state.echoed is not None
     assert state.echoed.sent_ns == now_ns[0]
 

@@ -31,13 +31,13 @@ open("begun", "w").close()
 sys.stdin.read()
 open("ended", "w").close()
 """
-TRACED = """
+SIGNAL_CODE = """
 import asyncio, signal, sys
 from perftop.process import command_window, launch, signals
 from perftop.verbs import headless
 
 PROBE = [sys.executable, "-S", "-E", "-c", sys.argv[1]]
-at, number, lines = int(sys.argv[2]), int(sys.argv[3]), 0
+signal_line, number, lines = int(sys.argv[2]), int(sys.argv[3]), 0
 OURS = {launch.__file__, signals.__file__, headless.__file__}
 
 def trace(frame, event, _):
@@ -46,18 +46,18 @@ def trace(frame, event, _):
         return None
     if event == "line":
         lines += 1
-        if lines == at:
+        if lines == signal_line:
             signal.raise_signal(number)
     return trace
 
 sys.settrace(trace)
 """
-SHOWN = """
+SCREEN_CODE = """
 status = 0
 with launch.running_probe(PROBE):
     pass
 """
-HEADLESS = """
+HEADLESS_CODE = """
 class Consumer:
     command_window = None
     def on_end(self): pass
@@ -65,13 +65,13 @@ class Consumer:
 
 status = asyncio.run(headless.run_consumer(Consumer(), PROBE))
 """
-BLOCKS = {"shown": SHOWN, "unseen": HEADLESS}
+BLOCKS = {"screen": SCREEN_CODE, "headless": HEADLESS_CODE}
 END = """
 sys.settrace(None)
-sys.exit(42 if lines < at else status)
+sys.exit(42 if lines < signal_line else status)
 """
 TOO_FEW_LINES = 42
-"""Exit status of a run with fewer lines than `at`."""
+"""Exit status of a run with fewer lines than the line of the signal."""
 LINES = [
     pytest.param(1, 97, id="by day"),
     *(pytest.param(n, 8, id=f"by night, {n}", marks=pytest.mark.nightly) for n in range(1, 9)),
@@ -79,10 +79,10 @@ LINES = [
 """First line with a signal, and the distance to the next. Each case has its own time limit."""
 
 
-def _run(directory: Path, block: str, at: int, number: int) -> int:
+def _run(directory: Path, block: str, line: int, number: int) -> int:
     directory.mkdir()
-    code = f"{TRACED}{block}{END}"
-    command = [sys.executable, "-c", code, PROBE, str(at), str(number)]
+    code = f"{SIGNAL_CODE}{block}{END}"
+    command = [sys.executable, "-c", code, PROBE, str(line), str(number)]
     return subprocess.run(command, cwd=directory, check=False, stderr=subprocess.DEVNULL).returncode
 
 
@@ -91,26 +91,26 @@ def _run(directory: Path, block: str, at: int, number: int) -> int:
     ("block", "number"),
     cases_by_day(
         [*product(BLOCKS, (signal.SIGINT, signal.SIGTERM))],
-        [("shown", signal.SIGINT), ("unseen", signal.SIGTERM)],
+        [("screen", signal.SIGINT), ("headless", signal.SIGTERM)],
     ),
 )
 def test_a_signal_at_any_line_leaves_no_probe_running(
     tmp_path: Path, block: str, number: int, first_line: int, stride: int
 ) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # as set by a shell
-    at, bad, statuses = first_line, [], set()
-    while (status := _run(tmp_path / str(at), BLOCKS[block], at, number)) != TOO_FEW_LINES:
+    line, failed_runs, statuses = first_line, [], set()
+    while (status := _run(tmp_path / str(line), BLOCKS[block], line, number)) != TOO_FEW_LINES:
         statuses.add(status)
         # Python ends by the signal itself after an uncaught KeyboardInterrupt.
         killed = status == -number and number != signal.SIGINT
-        if killed or not (tmp_path / str(at) / "ended").exists():
-            bad.append(tmp_path / str(at))
-        at += stride
+        if killed or not (tmp_path / str(line) / "ended").exists():
+            failed_runs.append(tmp_path / str(line))
+        line += stride
     assert statuses <= {0, -number, 128 + number}
-    assert not [run for run in bad if (run / "begun").exists()]
+    assert not [run for run in failed_runs if (run / "begun").exists()]
 
 
-CLOSING = """
+CLOSING_CODE = """
 import asyncio, os, signal
 from asyncio.selector_events import BaseSelectorEventLoop
 from perftop.process.signals import on_signal, run_loop
@@ -130,7 +130,7 @@ assert arrived
 """
 
 
-STARTING = """
+STARTING_CODE = """
 import asyncio, os, signal, sys
 from perftop.process.signals import on_signal, run_loop
 from perftop.verbs import headless
@@ -143,7 +143,7 @@ def start(*_, really=asyncio.new_event_loop):
 asyncio.events.new_event_loop = asyncio.runners.events.new_event_loop = start
 signal.signal(signal.SIGTERM, lambda *_: 1 / 0)
 """
-WAITING = """
+WAITING_CODE = """
 async def work():
     ended = asyncio.Event()
     on_signal([signal.SIGTERM], lambda number: ended.set())
@@ -161,16 +161,16 @@ print(run_loop(headless.run_consumer, Consumer(), [sys.executable, "-c", "input(
 """
 
 
-@pytest.mark.parametrize(("work", "output"), [(WAITING, ""), (ENDLESS, "143\n")])
+@pytest.mark.parametrize(("work", "output"), [(WAITING_CODE, ""), (ENDLESS, "143\n")])
 def test_a_signal_while_a_loop_starts_arrives_when_the_work_handles_it(
     work: str, output: str
 ) -> None:
-    done = python(STARTING + work)
+    done = python(STARTING_CODE + work)
     assert (done.stdout, done.stderr) == (output, "")
 
 
 def test_a_signal_while_a_loop_closes_is_no_error() -> None:
-    done = python(CLOSING)
+    done = python(CLOSING_CODE)
     assert (done.stdout, done.stderr) == ("", "")
 
 

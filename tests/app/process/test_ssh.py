@@ -228,7 +228,9 @@ def test_a_refused_login_does_not_ask_for_a_password(remote_machine: Path) -> No
     assert (result.returncode, "n7: login" in result.stderr) == (3, True), result.stderr
 
 
-def test_a_fleet_shows_it_beside_a_host_with_an_unknown_key(remote_machine: Path) -> None:
+def test_a_fleet_shows_the_remote_machine_beside_a_host_with_an_unknown_key(
+    remote_machine: Path,
+) -> None:
     result = run("fleet", "n7", "stranger", "--json", "-n", "3", "-i", "500ms",
                "--remote", f"{remote_machine}/my probe")  # fmt: skip
     assert result.returncode == 0, result.stderr

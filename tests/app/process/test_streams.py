@@ -337,7 +337,7 @@ for at in range(3, 43):
 FRAMES = [wire.encode(synth.frame(GREETING, seq, {"ref": [seq, seq]})) for seq in range(3 + 40)]
 
 
-async def test_a_resting_reader_reads_rarely_and_loses_nothing() -> None:
+async def test_a_pausing_reader_reads_rarely_and_loses_nothing() -> None:
     """The reader is woken before its pause is over."""
     argv = child(f"frames = {FRAMES!r}\n{SLOW}")
     counts: list[int] = []
@@ -356,7 +356,7 @@ async def test_a_resting_reader_reads_rarely_and_loses_nothing() -> None:
     assert counts[1] > 1, "messages that arrived meanwhile"
 
 
-async def test_a_new_rest_replaces_the_current_one() -> None:
+async def test_a_new_pause_replaces_the_current_one() -> None:
     probe: Any = Mock(place=None)
     stream, loop = streams.ProbeStream(probe), asyncio.get_running_loop()
     stream._transport = Mock()
@@ -366,7 +366,7 @@ async def test_a_new_rest_replaces_the_current_one() -> None:
     assert 0 < stream._due_s - loop.time() < 1001
 
 
-async def test_a_reader_of_a_fast_stream_does_not_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_reader_of_a_fast_stream_does_not_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise the pipe would fill up, and the probe would have to drop frames."""
     monkeypatch.setattr(launch, "GRACE_S", 0.1)
     many = streams.MAX_PAUSED_BYTES // len(FRAMES[0]) + 1
@@ -430,7 +430,7 @@ async def reading(members: Sequence[Member]) -> AsyncIterator[None]:
 
 
 @pytest.fixture
-def _brisk(monkeypatch: pytest.MonkeyPatch) -> None:
+def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shortens all waits of the module."""
     for name in ("START_S", "HELLO_S", "SILENT_S"):
         monkeypatch.setattr(streams, name, 0.01)
@@ -442,7 +442,7 @@ def linked_member(opener: streams.Opener) -> tuple[Member, CountingListener]:
     return Member(opener, listener, 0.0), listener
 
 
-@pytest.mark.usefixtures("_brisk")
+@pytest.mark.usefixtures("_short_waits")
 async def test_hanging_or_refusing_machines_delay_no_other() -> None:
     bad = [linked_member(hangs) for _ in range(20)] + [linked_member(refuses) for _ in range(20)]
     feed = Feed(Machine())
@@ -455,7 +455,7 @@ async def test_hanging_or_refusing_machines_delay_no_other() -> None:
     assert feed.closed
 
 
-@pytest.mark.usefixtures("_brisk")
+@pytest.mark.usefixtures("_short_waits")
 async def test_a_broken_stream_is_reopened_after_growing_delays() -> None:
     openers = iter([breaks, refuses, refuses, breaks, refuses])
     member, listener = linked_member(lambda: next(openers, hangs)())  # noqa: PLW0108 - another each time
@@ -466,7 +466,7 @@ async def test_a_broken_stream_is_reopened_after_growing_delays() -> None:
     assert [wait for _, wait in listener.fails[:4]] == [0.01, 0.02, 0.02, 0.01]
 
 
-@pytest.mark.usefixtures("_brisk")
+@pytest.mark.usefixtures("_short_waits")
 async def test_a_silent_machine_is_disconnected() -> None:
     feed = Feed(Machine())
     member, listener = linked_member(feed.open)
@@ -476,7 +476,7 @@ async def test_a_silent_machine_is_disconnected() -> None:
         assert feed.closed
 
 
-@pytest.mark.usefixtures("_brisk")
+@pytest.mark.usefixtures("_short_waits")
 async def test_an_invalid_message_ends_the_stream_of_its_machine() -> None:
     def refuse(messages: object) -> None:
         raise wire.WireError("a frame before the hello")

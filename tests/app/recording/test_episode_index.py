@@ -55,7 +55,7 @@ def recordings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return built
 
 
-PASS = player._index_process
+INDEX_PROCESS = player._index_process
 """Starts a separate process. Most tests here index in their own process."""
 
 
@@ -139,7 +139,7 @@ def test_a_separate_process_finds_the_same_episodes(
     expected = printed_episodes(path, indexed(path))
     (entry,) = player.cache_directory().iterdir()
     entry.unlink()
-    monkeypatch.setattr(player, "_index_process", PASS)
+    monkeypatch.setattr(player, "_index_process", INDEX_PROCESS)
     assert printed_episodes(path, indexed(path)) == expected
     assert entry.exists()
 
@@ -160,19 +160,19 @@ def test_a_recording_is_indexed_once(
     assert printed_episodes(path, indexed(path)) == printed_episodes(path, first)
 
 
-@pytest.mark.parametrize("harm", [
+@pytest.mark.parametrize("damage", [
     lambda data: data[:-1],
     lambda data: data[:90] + bytes([data[90] ^ 1]) + data[91:],
     lambda _: b"",
     lambda _: b"\xff" * 200,
 ])  # fmt: skip
 def test_a_damaged_entry_is_replaced(
-    recordings: dict[str, Path], harm: Callable[[bytes], bytes], monkeypatch: pytest.MonkeyPatch
+    recordings: dict[str, Path], damage: Callable[[bytes], bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = recordings["drops"]
     first = indexed(path)
     (entry,) = player.cache_directory().iterdir()
-    entry.write_bytes(harm(entry.read_bytes()))
+    entry.write_bytes(damage(entry.read_bytes()))
     assert printed_episodes(path, indexed(path)) == printed_episodes(path, first)
     monkeypatch.setattr(player, "_index_process", fail_if_indexed)
     assert printed_episodes(path, indexed(path)) == printed_episodes(path, first)
@@ -244,7 +244,7 @@ def test_old_entries_are_removed(
 def test_a_failed_indexing_is_reported(
     recordings: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(player, "_index_process", PASS)
+    monkeypatch.setattr(player, "_index_process", INDEX_PROCESS)
     path = tmp_path / "file"
     path.write_bytes(recordings["drops"].read_bytes())
 

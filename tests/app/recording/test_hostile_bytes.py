@@ -176,7 +176,7 @@ ATTACKS: dict[str, Callable[[], bytes]] = {
     ),
     "a claim of a prefix": lambda: START + message_with_body(b"\x81\xa1x\xdd\x7f\xff\xff\xff"),
 }
-DAILY = ("forty of them", "nested maps", "claims in claims", "a claim of a prefix")
+DAY_ATTACKS = ("forty of them", "nested maps", "claims in claims", "a claim of a prefix")
 
 
 EXPORT = """
@@ -213,7 +213,7 @@ def export_of_small_recording(tmp_path_factory: pytest.TempPathFactory) -> tuple
     return seconds, memory
 
 
-@pytest.mark.parametrize("kind", cases_by_day(ATTACKS, DAILY))
+@pytest.mark.parametrize("kind", cases_by_day(ATTACKS, DAY_ATTACKS))
 def test_hostile_bytes_are_refused_with_one_message(
     kind: str, tmp_path: Path, export_of_small_recording: tuple[float, int]
 ) -> None:

@@ -92,7 +92,7 @@ def comparable_episode(episode: Episode) -> tuple[object, ...]:
         [("neighbour", (42, 52)), ("hotplug", (45,))],
     ),
 )
-def test_seeking_shows_what_the_live_run_showed(
+def test_seeking_shows_the_same_as_the_live_run(
     tmp_path: Path, scenario: str, seconds: tuple[int, ...]
 ) -> None:
     """Counters are exactly equal, and all recent episodes are the same."""

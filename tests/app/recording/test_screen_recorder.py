@@ -93,7 +93,7 @@ def wait_for_only_file(directory: Path) -> Path:
     return only_file(directory)
 
 
-def test_a_recording_knows_cpus_that_went_offline_before_its_history(
+def test_a_recording_contains_cpus_that_went_offline_before_its_history(
     working_directory: Path,
 ) -> None:
     """The note has been dropped from history, but its state is recorded."""

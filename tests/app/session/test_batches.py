@@ -279,7 +279,7 @@ def test_calls_for_a_batch_are_bounded(scenario: str, max_calls: int) -> None:
 
 
 @pytest.mark.parametrize("scenario", ["throttle", "license", "guest", "neighbour"])
-def test_a_kind_of_episode_is_the_same_if_no_other_is_wanted(scenario: str) -> None:
+def test_episodes_of_a_kind_are_the_same_if_no_other_kind_is_requested(scenario: str) -> None:
     """Detectors that others depend on run, too; all others are left out."""
     hello, frames = messages(f"sim:{scenario},cpus=8", 400)
 

@@ -38,7 +38,9 @@ def episode(start: int, end: int | None, cpu: int) -> Episode:
     return Episode("steal", [cpu], start * SAMPLE_NS, end_ns)
 
 
-def walk(start: SessionAndInterval, episodes: list[Episode], direction: int) -> list[float]:
+def visited_times(
+    start: SessionAndInterval, episodes: list[Episode], direction: int
+) -> list[float]:
     """Returns the visited times in order, in samples."""
     session, interval = start
     results: list[float] = []
@@ -55,12 +57,12 @@ def walk(start: SessionAndInterval, episodes: list[Episode], direction: int) -> 
 def test_each_moment_is_visited_once_in_both_directions(live_session: SessionAndInterval) -> None:
     session, _ = live_session
     episodes = selection.reachable_episodes(session)
-    assert walk(live_session, episodes, 1) == []  # the newest moment is shown
-    back = walk(live_session, episodes, -1)
+    assert visited_times(live_session, episodes, 1) == []  # the newest moment is shown
+    back = visited_times(live_session, episodes, -1)
     assert back == [30, 25, 11]
     first = session.interval_at(SAMPLE_NS * 2, SAMPLE_NS)
     assert first is not None
-    assert walk((session, first), episodes, 1) == [11, 25, 30, 50]
+    assert visited_times((session, first), episodes, 1) == [11, 25, 30, 50]
 
 
 @pytest.mark.parametrize(("start", "end"), [(20, 32), (10, 11), (30, 30), (20, 24), (44, None)])
@@ -81,8 +83,11 @@ def test_the_shown_interval_covers_the_episode(
 
 def test_only_episodes_of_the_selected_cpus_are_visited(live_session: SessionAndInterval) -> None:
     session, _ = live_session
-    assert walk(live_session, selection.reachable_episodes(session, [1, 3]), -1) == [30, 25]
-    assert walk(live_session, selection.reachable_episodes(session, [2]), -1) == []
+    assert visited_times(live_session, selection.reachable_episodes(session, [1, 3]), -1) == [
+        30,
+        25,
+    ]
+    assert visited_times(live_session, selection.reachable_episodes(session, [2]), -1) == []
 
 
 def test_moments_dropped_from_history_are_not_visited() -> None:
@@ -96,7 +101,7 @@ def test_moments_dropped_from_history_are_not_visited() -> None:
     session.ended.append(episode(first + 5, first + 9, 0))
     episodes = selection.reachable_episodes(session)
     assert episodes == session.ended[1:]
-    assert walk((session, session.take_interval()), episodes, -1) == [first + 9, first]
+    assert visited_times((session, session.take_interval()), episodes, -1) == [first + 9, first]
     assert selection.reachable_episodes(Session(machine.hello)) == []
 
 

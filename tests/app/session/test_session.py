@@ -85,7 +85,7 @@ def test_metrics_are_computed_from_counters() -> None:
             "ipc": 0.5,
             "kernel_cycles": 0.1,
             "kernel_instructions": 0.05,
-            "lost_ratio": 0.2,  # .05 stolen and .05 halted of .5 not idle
+            "lost_ratio": 0.2,  # of the .5 not idle, .05 are stolen and .05 halted
         },
         nan_ok=True,
     )

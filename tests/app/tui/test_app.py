@@ -31,7 +31,7 @@ from waiting import until_true
 
 from perftop.base import errors
 from perftop.base.errors import Failed
-from perftop.base.text import utf8
+from perftop.base.text import supports_unicode
 from perftop.process.link import Link
 from perftop.tui import app as app_module
 from perftop.tui import stream
@@ -229,8 +229,8 @@ async def test_an_offline_cpu_is_shown_as_off() -> None:
 def text_of_core(run: Run, name: str) -> list[list[str]]:
     """Returns the text before the charts of a core, by line."""
     text = [line[1:15] for line in run.text()]
-    at = next(y for y, line in enumerate(text) if name in line)
-    return [line.split() for line in text[at : at + 6]]
+    top = next(y for y, line in enumerate(text) if name in line)
+    return [line.split() for line in text[top : top + 6]]
 
 
 def test_an_internal_error_leaves_a_report(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,7 +269,7 @@ def test_shapes_are_drawn_if_the_locale_and_stdout_support_them(
         monkeypatch.setenv(name, value)
     if encoding:
         monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding))
-    assert utf8() == has_shapes
+    assert supports_unicode() == has_shapes
 
 
 # --- messages on the screen: effects of keys, a broken link, and a restarted machine

@@ -154,8 +154,8 @@ SHARED = "in the same view: change one of them"
 def test_mistakes_are_reported_with_their_line(
     text: str | bytes, line: int | None, message: str
 ) -> None:
-    at = "c.toml" if line is None else f"c.toml:{line}"
-    assert messages_about(text) == [f"{at}: {message}"]
+    location = "c.toml" if line is None else f"c.toml:{line}"
+    assert messages_about(text) == [f"{location}: {message}"]
 
 
 def test_all_mistakes_are_reported_in_order() -> None:

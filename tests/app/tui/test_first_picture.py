@@ -112,7 +112,7 @@ print("ended", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
 
 
-def test_in_the_background_it_waits_for_the_foreground() -> None:
+def test_a_start_in_the_background_waits_for_the_foreground() -> None:
     pid, user_end = pty.fork()
     if pid == 0:
         os.execv(sys.executable, [sys.executable, "-c", BACKGROUND])  # noqa: S606

@@ -64,9 +64,9 @@ def test_both_are_aligned_at_the_given_time(
     """Both recordings have the same drop, `shift_s` later in B."""
     result = state(tracks, alignment)
     lines = [text(runs) for runs, _ in pair_page(result)]
-    at = next(i for i, line in enumerate(lines) if "episodes" in line)
+    top = next(i for i, line in enumerate(lines) if "episodes" in line)
     cell_s = (result.window_s[1] - result.window_s[0]) / result.cells
-    starts = [line.index("▼") for line in lines[at : at + 2]]
+    starts = [line.index("▼") for line in lines[top : top + 2]]
     assert (starts[1] - starts[0]) * cell_s == pytest.approx(shift_s, abs=1.5 * cell_s)
     low = [
         int(np.argmax(one.values("busy_hz", result.axis_of(i).edges) < 3.2e9))
@@ -78,7 +78,7 @@ def test_both_are_aligned_at_the_given_time(
     assert starts[0] == pytest.approx(drop, abs=2), "a drop is seen within a sample or two"
 
 
-def test_the_page_says_what_diff_says() -> None:
+def test_the_page_shows_the_answer_of_diff() -> None:
     a = track("a", 11, DROP.replace("turbo-drop", "steady"))
     pair = state((a, track("b", 11)), Alignment(), width=160)
     assert text(pair_page(pair)[2][0]) == "", "before both are compared"

@@ -121,7 +121,7 @@ def is_written_immediately(app: ScriptedApp, message: wire.Message) -> bool:
     return app.terminal.written > written
 
 
-async def test_a_refresh_does_not_overwrite_what_covers_the_view() -> None:
+async def test_a_refresh_does_not_overwrite_a_screen_over_the_view() -> None:
     feed = messages(64, SAMPLES + 2)
 
     async with shown_app(feed[:SAMPLES]) as app:

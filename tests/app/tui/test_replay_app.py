@@ -134,7 +134,7 @@ async def test_jumps_are_limited_to_the_recording(path: Path) -> None:
         )
 
 
-async def test_the_history_is_read_as_far_as_time_axes_show_it(path: Path) -> None:
+async def test_the_history_is_read_from_the_start_of_the_time_axes(path: Path) -> None:
     def first_s(viewer: Viewer) -> float:
         ends_ns = viewer.source.ends_ns
         assert ends_ns is not None

@@ -82,42 +82,42 @@ def alert_errors(lines: list[str], episodes: list[Line]) -> Iterator[str]:
 def core_page_errors(lines: list[str], message: Line) -> Iterator[str]:
     """The values at the right of the page, at fixed cells after their names."""
     top = next(i for i, line in enumerate(lines) if re.search(r"CPUs? [\d, ]+ · package", line))
-    at = re.search(r"(core \S+ · )?CPUs? ([\d, ]+) · package", lines[top])
-    assert at is not None
-    numbers = [int(name) for name in re.findall(r"\d+", at[2])]
-    mine = [row for row in message["cpus"] if row["cpu"] in numbers]
+    heading = re.search(r"(core \S+ · )?CPUs? ([\d, ]+) · package", lines[top])
+    assert heading is not None
+    numbers = [int(name) for name in re.findall(r"\d+", heading[2])]
+    rows = [row for row in message["cpus"] if row["cpu"] in numbers]
     core = next(core for core in message["cores"] if core["cpus"] == numbers)
     keys = {m.label: key for key, m in METRICS.items()} | _NAMES_ON_PAGE
-    first = at.start() + 2 + 18
-    found = 0
+    first = heading.start() + 2 + 18
+    found_count = 0
     for line in lines[top + 2 :]:
-        label = line[at.start() + 2 : first].strip()
-        cells = [line[first + i * VALUE_WIDTH :][:VALUE_WIDTH].strip() for i in range(len(mine))]
+        label = line[heading.start() + 2 : first].strip()
+        cells = [line[first + i * VALUE_WIDTH :][:VALUE_WIDTH].strip() for i in range(len(rows))]
         if label in keys:
-            found += 1
+            found_count += 1
             metric = METRICS[keys[label]]
-            for text, row in zip(cells, mine, strict=True):
+            for text, row in zip(cells, rows, strict=True):
                 if not agrees(text, row[metric.key], metric.scale(GHZ)[0]):
                     yield f"core page, {label}: {text} is drawn, {row[metric.key]} is in JSON"
         share = core["smt"].get(_STATE_NAMES.get(label, ""))
         if share is not None and not agrees(cells[0], share, 100):
             yield f"core page, {label}: {cells[0]} is drawn, {share} is in JSON"
-    if found < 5:
-        yield f"core page: only {found} numbers"
+    if found_count < 5:
+        yield f"core page: only {found_count} numbers"
 
 
 def selected_core_errors(lines: list[str], message: Line) -> Iterator[str]:
     """The panel of the selected core below the charts of a small machine."""
     cpus = {row["cpu"]: row for row in message["cpus"]}
-    at = next((i for i, line in enumerate(lines) if " selected ──" in line), None)
-    if at is None:
+    title_line = next((i for i, line in enumerate(lines) if " selected ──" in line), None)
+    if title_line is None:
         return
-    mine = [cpus[int(name)] for name in re.findall(r"CPU (\d+)", lines[at + 1][:45])]
-    for line in lines[at + 2 :]:
+    rows = [cpus[int(name)] for name in re.findall(r"CPU (\d+)", lines[title_line + 1][:45])]
+    for line in lines[title_line + 2 :]:
         label = line[3:21].strip()
-        cells = line[21:45].split()[: len(mine)]
+        cells = line[21:45].split()[: len(rows)]
         key, factor = _SELECTED.get(label, ("", 1.0))
-        for text, row in zip(cells, mine, strict=False):
+        for text, row in zip(cells, rows, strict=False):
             if key and not agrees(text, row[key], factor):
                 yield f"selected, {label}: {text} is drawn, {row[key]} is in JSON"
 
@@ -130,11 +130,11 @@ def chart_errors(lines: list[str], message: Line, losers: set[int]) -> Iterator[
             continue
         names = head[1] or lines[start + 1][3:12].strip()
         numbers = [int(name) for name in names.split(",")]
-        mine = [row for row in message["cpus"] if row["cpu"] in numbers]
+        rows = [row for row in message["cpus"] if row["cpu"] in numbers]
         core = next(core for core in message["cores"] if core["cpus"] == numbers)
-        busiest = max(round(row["util"] or 0.0, 2) for row in mine)
-        lead = [row for row in mine if round(row["util"] or 0.0, 2) == busiest]
-        losing = [row for row in mine if row["cpu"] in losers]
+        busiest = max(round(row["util"] or 0.0, 2) for row in rows)
+        lead = [row for row in rows if round(row["util"] or 0.0, 2) == busiest]
+        losing = [row for row in rows if row["cpu"] in losers]
         ends = (i for i in range(start + 1, len(lines)) if " core " in lines[i][:9])
         for below in lines[start : next(ends, start + 9)][:9]:
             state = re.match(r".{3}(both|lp0|lp1|neither) *([\d.]+) ", below)
@@ -171,8 +171,8 @@ def time_view_errors(lines: list[str], message: Line) -> Iterator[str]:
         result = re.match(r"[▌ ] +(?:\d+ +)?(\d+(?:,\d+)*)  .*?((?: +[\d.]+)+)[◐▼╳≁ ]*$", line)
         if result is None or "package" in line:
             continue
-        texts, mine = result[2].split(), result[1].split(",")
-        for cpu, text in zip(mine, texts[-len(mine) :], strict=False):
+        texts, names = result[2].split(), result[1].split(",")
+        for cpu, text in zip(names, texts[-len(names) :], strict=False):
             if int(cpu) in cpus and not agrees(text, cpus[int(cpu)]["util"], 100):
                 yield f"time, CPU {cpu}: {text} is drawn, {cpus[int(cpu)]['util']} is in JSON"
 
@@ -200,7 +200,7 @@ def text_errors(session: Session, interval: Interval, message: Line) -> Iterator
 def summary_errors(session: Session) -> Iterator[str]:
     """The metrics of the machine in the summary of `stat`."""
     line = summary_line(session, {}, 10.0)
-    drawn = stat_text.ending_lines(session, Tally(), line, asked=DEFAULT_COLUMNS)
+    drawn = stat_text.ending_lines(session, Tally(), line, requested_keys=DEFAULT_COLUMNS)
     for key in DEFAULT_COLUMNS:
         label, measure = METRICS[key].name(GHZ), line["machine"][key]
         result = next(text for text in drawn if text.strip().startswith(f"{label} "))

@@ -21,7 +21,7 @@ from waiting import wait_for
 from perftop.tui import app as terminal_module
 from perftop.tui.app import Terminal, _EndEvent, _Output
 
-FILLS = 1 << 16
+PIPE_BYTES = 1 << 16
 """Capacity of a pipe in bytes."""
 
 
@@ -94,11 +94,11 @@ def test_the_output_queue_for_a_slow_terminal_is_short(monkeypatch: pytest.Monke
     terminal._is_lost, terminal._patience_s = threading.Event(), float("inf")
     with piped_output() as (output, _, reads):
         terminal._file = output
-        terminal.write("." * FILLS + "a refresh")
+        terminal.write("." * PIPE_BYTES + "a refresh")
         terminal.write("another")
         assert terminal._writer_thread._queue.full()
         assert [*terminal._writer_thread._queue.queue] == [b"a refresh", b"another"]
-        assert reads(FILLS) == b"." * FILLS
+        assert reads(PIPE_BYTES) == b"." * PIPE_BYTES
 
 
 def test_a_slow_terminal_is_restored_after_a_late_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,7 +113,7 @@ def test_a_slow_terminal_is_restored_after_a_late_end(monkeypatch: pytest.Monkey
         terminal._file = output
         terminal.limit_wait()
         time.sleep(0.2)
-        terminal.write("." * FILLS + "a refresh")
+        terminal.write("." * PIPE_BYTES + "a refresh")
         terminal.write("restore")
         terminal.write("this waits for too long")
         assert [*terminal._writer_thread._queue.queue] == [b"a refresh", b"restore"]
@@ -135,10 +135,10 @@ def test_output_that_the_terminal_accepts_is_written_immediately() -> None:
     with piped_output() as (output, writer, reads):
         assert output.write_now("é") == b""
         assert reads(2) == "é".encode()
-        rest = output.write_now("." * FILLS + "end")
+        rest = output.write_now("." * PIPE_BYTES + "end")
         assert rest == b"end"
         assert output.write_now("behind it") == b"behind it"
-        assert reads(FILLS) == b"." * FILLS
+        assert reads(PIPE_BYTES) == b"." * PIPE_BYTES
         assert output.write_now("last") == b"last"  # there is room, but earlier text is waiting
         for text in (rest, b"behind it", b"last"):
             output.write(text)
@@ -147,16 +147,16 @@ def test_output_that_the_terminal_accepts_is_written_immediately() -> None:
         assert os.get_blocking(writer)  # the descriptor is shared with other programs
 
 
-def test_what_a_slow_terminal_has_not_accepted_is_discarded_at_the_end() -> None:
+def test_output_not_accepted_by_a_slow_terminal_is_discarded_at_the_end() -> None:
     with piped_output() as (output, _, reads):
-        rest = output.write_now("." * FILLS + "\x1b[38;2;1")
+        rest = output.write_now("." * PIPE_BYTES + "\x1b[38;2;1")
         queued = output.write_now("another picture")
         assert output.is_writing()
         output.discard()
         restoring = output.write_now("restored")
         for text in (rest, queued):
             output.write(text)
-        assert reads(FILLS) == b"." * FILLS
+        assert reads(PIPE_BYTES) == b"." * PIPE_BYTES
         output.write(restoring)
         assert reads(100) == b"\x18restored"
         assert not output.is_writing()

@@ -336,7 +336,7 @@ def test_recordings_of_one_noisy_load_do_not_differ(
     assert reported_different(noisy_recordings(tmp_path, 12, range(1, 4)), capsys) == []
 
 
-def test_what_neighbours_took_is_lost_time(
+def test_time_taken_by_neighbours_is_lost_time(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As in `summary`. One run a side shows it, too, but not whether it repeats."""

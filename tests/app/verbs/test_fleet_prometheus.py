@@ -295,17 +295,17 @@ def chain(first: bytes, rest: bytes) -> Iterator[bytes]:
 
 @contextmanager
 def server(
-    pieces: Iterable[bytes], pause_s: float = 0.0, asked: threading.Event | None = None
+    pieces: Iterable[bytes], pause_s: float = 0.0, was_requested: threading.Event | None = None
 ) -> Iterator[str]:
-    """A server that sends the same pieces to each client, with a pause after each. `asked` is set
-    after the first request."""
+    """A server that sends the same pieces to each client, with a pause after each. `was_requested`
+    is set after the first request."""
     pieces, over = iter(pieces), threading.Event()
 
     def serve(peer: socket.socket, pieces: Iterator[bytes]) -> None:
         with peer, suppress(OSError):
             peer.recv(1 << 16)
-            if asked is not None:
-                asked.set()
+            if was_requested is not None:
+                was_requested.set()
             for piece in pieces:
                 peer.sendall(piece)
                 if over.wait(pause_s):
@@ -326,7 +326,7 @@ def server(
         listening.shutdown(socket.SHUT_RDWR)
 
 
-DRIPS = {
+SLOW_RESPONSES = {
     "status": chain(b"H", b""),
     "status, a byte at a time": (bytes([byte]) for byte in OK * 1000),
     "headers": chain(OK + b"X: ", b"x"),
@@ -342,16 +342,16 @@ DRIPS = {
 }
 
 
-@pytest.mark.parametrize("what", DRIPS)
+@pytest.mark.parametrize("what", SLOW_RESPONSES)
 def test_a_server_that_sends_slowly_has_one_deadline(
     what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fleet_sources, "MAX_S", 0.3)
-    with server(DRIPS[what], 0.03) as url, pytest.raises(Failed, match="took longer"):
+    with server(SLOW_RESPONSES[what], 0.03) as url, pytest.raises(Failed, match="took longer"):
         fleet_sources.Server(url).query("up")
 
 
-FLOODS = {
+ENDLESS_RESPONSES = {
     "body": chain(OK + b"\r\n", KB),
     "chunks": chain(ENDLESS, b"400\r\n" + KB + b"\r\n"),
     "interim answers": chain(b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 99),
@@ -360,10 +360,10 @@ FLOODS = {
 }
 
 
-@pytest.mark.parametrize("what", FLOODS)
+@pytest.mark.parametrize("what", ENDLESS_RESPONSES)
 def test_an_endless_response_is_cut(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fleet_sources, "MAX_BYTES", 1 << 20)
-    with server(FLOODS[what]) as url, pytest.raises(Failed, match="larger than 1 MB"):
+    with server(ENDLESS_RESPONSES[what]) as url, pytest.raises(Failed, match="larger than 1 MB"):
         (request := fleet_sources.Server(url)).query("up")
     assert request.bytes < 2 << 20
 

@@ -34,11 +34,11 @@ class Probe:
     """Three CPUs: a fast one, a forbidden one, and a slow one; a fourth is offline."""
 
     def __init__(self, *lacking: str) -> None:
-        self.asked: list[tuple[str, ...]] = []
+        self.requests: list[tuple[str, ...]] = []
         self.lacking = lacking or ("1",)
 
     def __call__(self, verb: str, *more: str) -> dict[str, Any]:
-        self.asked.append((verb, *more))
+        self.requests.append((verb, *more))
         if verb == "topology":
             return {"cpus": [{"cpu": n, "online": n < 3} for n in range(4)]}
         cpu = more[more.index("--cpu") + 1] if "--cpu" in more else "2"
@@ -56,7 +56,7 @@ def test_all_cpus_are_measured_in_turn(capsys: pytest.CaptureFixture[str]) -> No
     probe = Probe()
     assert verb.measure(options(cpu="all", seconds=1.5), probe) == 0
     more = ("--isa", "scalar", "--seconds", "1.5")
-    assert probe.asked == [("topology",), *(("ramp", "--cpu", n, *more) for n in "012")]
+    assert probe.requests == [("topology",), *(("ramp", "--cpu", n, *more) for n in "012")]
     text = capsys.readouterr().out
     rows = text.splitlines()[:4]
     assert [row.split()[0] for row in rows] == ["CPU", "0", "1", "2"]
@@ -106,9 +106,9 @@ def test_json_contains_all_runs(capsys: pytest.CaptureFixture[str]) -> None:
 def test_any_host_name_is_printed_in_ascii(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verb, "utf8", lambda: False)
+    monkeypatch.setattr(verb, "supports_unicode", lambda: False)
     probe = Probe()
-    assert verb.measure(options(), lambda *asked: probe(*asked) | {"host": "büro"}) == 0
+    assert verb.measure(options(), lambda *words: probe(*words) | {"host": "büro"}) == 0
     text = capsys.readouterr().out
     assert text.isascii()
     assert text.startswith("b?ro, ")

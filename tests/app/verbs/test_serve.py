@@ -71,9 +71,9 @@ async def test_a_late_reader_first_gets_hello_and_persistent_notes() -> None:
     async with open_readers() as readers:
         taken = wire.Note("taken", 5, data={"cpus": [1], "counters": ["ref"]})
         for message in (HELLO, taken, wire.Note("warning", 6, data={"text": "x"}), frame(3)):
-            readers.take(message)
+            readers.send(message)
         with connected_reader(readers) as late:
-            readers.take(frame(4))
+            readers.send(frame(4))
             hello, note, first = received_messages(late)
         past_ns = frame(3).time_ns - HELLO.raw_ns
         assert hello.raw_ns == frame(3).time_ns > 5, "the stream starts there"
@@ -91,10 +91,10 @@ async def test_a_late_reader_gets_the_current_cpus_without_past_changes() -> Non
         {"cpu": 0, "online": True, "row": row},
     ]  # fmt: skip
     async with open_readers() as readers:
-        readers.take(HELLO)
+        readers.send(HELLO)
         for data in changes:
-            readers.take(wire.Note("hotplug", 5, data=data))
-        readers.take(frame(3))
+            readers.send(wire.Note("hotplug", 5, data=data))
+        readers.send(frame(3))
         with connected_reader(readers) as late:
             (hello,) = received_messages(late)
     assert [(row.cpu, row.online) for row in hello.topology] == [(0, True), (1, False)]
@@ -107,7 +107,7 @@ async def test_hello_is_unchanged_after_a_suspend() -> None:
     async with open_readers() as readers:
         slept = wire.Frame(1, 10**9, frame(1).blocks, records={"asleep_ns": 5 * 10**9})
         for message in (HELLO, slept):
-            readers.take(message)
+            readers.send(message)
         with connected_reader(readers) as late:
             (hello,) = received_messages(late)
         assert (hello.raw_ns, hello.wall_ns) == (HELLO.raw_ns, HELLO.wall_ns)
@@ -115,13 +115,13 @@ async def test_hello_is_unchanged_after_a_suspend() -> None:
 
 async def test_a_slow_reader_loses_frames_and_delays_no_other() -> None:
     async with open_readers() as readers:
-        readers.take(HELLO)
+        readers.send(HELLO)
         results: list[wire.Message] = []
         with connected_reader(readers) as slow, connected_reader(readers) as quick:
             decoder = wire.Decoder()
             quick.setblocking(False)
             for seq in range(100):
-                readers.take(large_frame(seq))
+                readers.send(large_frame(seq))
                 for _ in range(20):
                     await asyncio.sleep(0)
                     with contextlib.suppress(BlockingIOError):
@@ -146,10 +146,10 @@ async def test_a_slow_reader_loses_frames_and_delays_no_other() -> None:
 
 async def test_a_leaving_reader_is_removed_and_the_last_one_is_noticed() -> None:
     async with open_readers() as readers:
-        readers.take(HELLO)
+        readers.send(HELLO)
         with connected_reader(readers):
             assert readers.has_readers.is_set()
-        readers.take(frame(0))
+        readers.send(frame(0))
         assert (len(readers), readers.has_none.is_set()) == (0, True)
 
 
@@ -165,11 +165,11 @@ async def test_the_number_of_readers_is_limited() -> None:
 
 async def test_input_from_a_reader_is_ignored() -> None:
     async with open_readers() as readers:
-        readers.take(HELLO)
+        readers.send(HELLO)
         with connected_reader(readers) as hostile:
             with pytest.raises(BrokenPipeError):
                 hostile.send(b"batch 5\n")
-            readers.take(frame(0))
+            readers.send(frame(0))
             assert len(received_messages(hostile)) == 2
 
 

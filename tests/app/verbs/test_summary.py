@@ -199,7 +199,7 @@ def test_the_length_of_a_day_depends_on_clock_changes(
 # --- `perftop why` as a program: its output and exit status
 
 
-QUICK = ["--source", "sim:turbo-drop,cpus=8,speed=40"]
+SPED_UP_SIM = ["--source", "sim:turbo-drop,cpus=8,speed=40"]
 
 
 def run_perftop(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -212,16 +212,18 @@ def test_a_single_sample_is_not_enough(tmp_path: Path) -> None:
     path = tmp_path / "recording"
     played = exports.messages("sim:idle,cpus=2", 1)
     exports.record(path, played[:2])
-    for arguments, status in (([str(path)], USAGE), ([*QUICK, "--duration", "1ms"], 0)):
+    for arguments, status in (([str(path)], USAGE), ([*SPED_UP_SIM, "--duration", "1ms"], 0)):
         result = run_in_process("why", *arguments)
         assert (result.stdout, result.returncode) == ("", status)
         assert "fewer than two samples" in result.stderr
 
 
-WAYS: list[list[str]] = [[], ["--json"], ["--json", "-o", "-"], ["--json", "-o", "FILE"]]
+OUTPUT_OPTIONS: list[list[str]] = [[], ["--json"], ["--json", "-o", "-"], ["--json", "-o", "FILE"]]
 
 
-@pytest.mark.parametrize("output_options", cases_by_day(WAYS, [WAYS[0], WAYS[3]]))
+@pytest.mark.parametrize(
+    "output_options", cases_by_day(OUTPUT_OPTIONS, [OUTPUT_OPTIONS[0], OUTPUT_OPTIONS[3]])
+)
 def test_a_command_has_its_own_output_and_status(output_options: list[str], tmp_path: Path) -> None:
     path = tmp_path / "FILE"
     output_options = [str(path) if word == "FILE" else word for word in output_options]

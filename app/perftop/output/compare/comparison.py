@@ -151,7 +151,7 @@ class _Pair:
     a: float
     b: float
     difference: Difference | None
-    from_courses: bool
+    from_single_runs: bool
     """Whether the difference is estimated from the variation within single runs."""
 
 
@@ -193,8 +193,8 @@ def compare(
 def _pairs(a: list[Reading], b: list[Reading], keys: Sequence[str] | None) -> list[_Pair]:
     pairs = []
     for key in row_keys(reading.numbers for reading in (*a, *b)):
-        asked = key not in ON_REQUEST_KEYS if keys is None else key in keys
-        pair = _pair(number_of(key), a, b) if asked else None
+        is_requested = key not in ON_REQUEST_KEYS if keys is None else key in keys
+        pair = _pair(number_of(key), a, b) if is_requested else None
         if pair is None or (pair.number.unit != "ratio" and pair.a == 0):
             # one side lacks the number, or its value in A is 0, of which there is no percentage
             continue
@@ -210,25 +210,25 @@ def _pair(number: Number, a: list[Reading], b: list[Reading]) -> _Pair | None:
     """Returns the values of a number on both sides and their difference; None if one side lacks the
     number."""
     key, is_share = number.key, number.unit == "ratio"
-    if len(a) == len(b) == 1 and key in a[0].courses and key in b[0].courses:
-        course_a, course_b = a[0].courses[key], b[0].courses[key]
+    if len(a) == len(b) == 1 and key in a[0].series_estimates and key in b[0].series_estimates:
+        series_a, series_b = a[0].series_estimates[key], b[0].series_estimates[key]
         # If one of two runs is too unsteady, the other run does not count as evidence.
-        steady = course_a.has_error and course_b.has_error
-        moved = difference(course_a, course_b, is_share=is_share) if steady else None
-        return _Pair(number, course_a.mean, course_b.mean, moved, from_courses=True)
+        steady = series_a.has_error and series_b.has_error
+        moved = difference(series_a, series_b, is_share=is_share) if steady else None
+        return _Pair(number, series_a.mean, series_b.mean, moved, from_single_runs=True)
     by_file = max(_files(a), _files(b)) > 1
     values_a, values_b = (_side_values(side, key, by_file=by_file) for side in (a, b))
     if not values_a or not values_b:
         return None
     if has_heavy_tails(values_a, values_b):
         ranked = ranked_difference(values_a, values_b, is_share=is_share)
-        return _Pair(number, median(values_a), median(values_b), ranked, from_courses=False)
+        return _Pair(number, median(values_a), median(values_b), ranked, from_single_runs=False)
     step = resolution([*values_a, *values_b])
     mean_a, mean_b = estimate(values_a, step), estimate(values_b, step)
     moved = None if mean_a.mean == 0 and not is_share else difference(
         mean_a, mean_b, is_share=is_share
     )  # fmt: skip
-    return _Pair(number, mean_a.mean, mean_b.mean, moved, from_courses=False)
+    return _Pair(number, mean_a.mean, mean_b.mean, moved, from_single_runs=False)
 
 
 def _side_values(side: Sequence[Reading], key: str, *, by_file: bool) -> list[float]:
@@ -293,8 +293,8 @@ def _row(pair: _Pair, chance: float, level: float, extra: dict[Cause, float]) ->
     exceeds_noise = interval is not None and chance < 1 - LEVEL and abs(change) >= RESOLUTION
     sure = exceeds_noise and abs(change) >= MIN_DIFFERENCE
     if interval is None:
-        unsteady = pair.from_courses and abs(change) >= RESOLUTION
-        verdict = ONE_RUN if not pair.from_courses else UNSTEADY if unsteady else NOISE
+        unsteady = pair.from_single_runs and abs(change) >= RESOLUTION
+        verdict = ONE_RUN if not pair.from_single_runs else UNSTEADY if unsteady else NOISE
     elif not sure:
         verdict = SMALL if exceeds_noise else NOISE
     elif better:

@@ -210,7 +210,7 @@ class Reading:
     """Exit status of the command; a run that failed is not compared."""
     file: int = 0
     """Number of the file of its side."""
-    courses: dict[str, Estimate] = field(default_factory=dict)
+    series_estimates: dict[str, Estimate] = field(default_factory=dict)
     """Estimates of the numbers from their variation over time, by key; empty if the variation is
     unknown."""
     samples: dict[str, list[float]] = field(default_factory=dict)
@@ -296,11 +296,11 @@ def _reading_of_line(line: Line) -> Reading | None:
 
 
 MAX_LEFT_OUT = 0.0005
-"""Maximum share lost to neighbours, quotas, interrupts and stalls that the course of `lost_ratio`
+"""Maximum share lost to neighbours, quotas, interrupts and stalls that the series of `lost_ratio`
 may leave out: the cost of an episode is known only for the whole run."""
 
 
-class RunCourse:
+class RunSeries:
     """The numbers of a session over time, in slices of a few samples each, starting when the object
     is created. They are used to estimate the noise of a single run."""
 
@@ -322,7 +322,7 @@ class RunCourse:
         """Number of complete slices, of samples in the current slice, and of samples in a complete
         slice."""
 
-    def take(self, batch: SampleBatch, first: int, last: int) -> None:
+    def add(self, batch: SampleBatch, first: int, last: int) -> None:
         """Adds the samples of a batch from `first` up to but not including `last`."""
         part = slice(first, last)
         amounts, sizes = batch.values.samples(part).group_sums(self._shown, self._metric_indices)
@@ -425,11 +425,11 @@ class RecordingReader(Phases):
 
     def on_hello(self, hello: wire.Hello) -> Session:
         session = super().on_hello(hello)
-        self.course = RunCourse(session)
+        self.series = RunSeries(session)
         return session
 
     def on_samples(self, batch: SampleBatch, first: int, last: int) -> None:
-        self.course.take(batch, first, last)
+        self.series.add(batch, first, last)
 
     def on_message(self, message: wire.Message) -> bool:
         if isinstance(message, wire.Note):
@@ -454,14 +454,18 @@ class RecordingReader(Phases):
                 line["state"] = line["state"] | {"command": self._command}
             extremes = self.session.distribution.finish()
             samples = {key: extremes.samples(key, MAX_SAMPLES) for key in NUMBERS if key in METRICS}
-            courses = self.course.estimates()
+            series_estimates = self.series.estimates()
             lost_ratio, times = line["lost_to_causes_ratio"], self.session.run_times
-            course = courses.get("lost_ratio")
-            if course and (times.threads or abs(course.mean - (lost_ratio or 0.0)) > MAX_LEFT_OUT):
-                del courses["lost_ratio"], samples["lost_ratio"]
+            estimate = series_estimates.get("lost_ratio")
+            if estimate and (
+                times.threads or abs(estimate.mean - (lost_ratio or 0.0)) > MAX_LEFT_OUT
+            ):
+                del series_estimates["lost_ratio"], samples["lost_ratio"]
             if times.threads:
                 waited_s = sum(thread.wait_s for thread in times.threads.values())
                 line["job"] = {"waited_s": waited_s, "disk_s": times.job.disk_s}
-            self.readings.append(replace(reading(line, label), courses=courses, samples=samples))
+            self.readings.append(
+                replace(reading(line, label), series_estimates=series_estimates, samples=samples)
+            )
         if self._by_mark:
-            self.course = RunCourse(self.session)
+            self.series = RunSeries(self.session)

@@ -247,10 +247,10 @@ def _interval(row: Row, scale: float) -> str:
     cells = ["·"] * SCALE_CELLS
     cells[middle], place = "│", cell(row.change)
     low, high = map(cell, row.interval or (row.change, row.change))
-    for at in range(max(0, low), min(SCALE_CELLS - 1, high) + 1):
-        if at == middle and row.is_sure:
+    for column in range(max(0, low), min(SCALE_CELLS - 1, high) + 1):
+        if column == middle and row.is_sure:
             continue  # the interval ends within this cell, and 0 is not in it
-        cells[at] = "┼" if at == middle else "─"
+        cells[column] = "┼" if column == middle else "─"
     if 0 <= place < SCALE_CELLS:
         cells[place] = "●"
     if low < 0:

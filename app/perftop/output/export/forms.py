@@ -99,22 +99,24 @@ class RecordedCommand:
         self._pid = int(watch) if watch.isdecimal() and len(watch) <= 10 else 0
         """PID that the probe watched from the start; 0 if it watched none."""
         self._footprint = JobFootprint(self._pid)
-        self._job_apart = WatchedJob("", "command")
+        self._separate_job = WatchedJob("", "command")
         """The command, as a second job besides the one that the probe watched."""
-        self._seen_apart: JobFootprint | None = None
+        self._separate_footprint: JobFootprint | None = None
         self._start_note: wire.Note | None = None
         self._end_note: wire.Note | None = None
 
-    def take(self, message: wire.Message) -> None:
+    def on_message(self, message: wire.Message) -> None:
         """Processes a message that the session has applied."""
         if isinstance(message, wire.Frame):
             self._footprint.take(self._session.neighbours.watched_job, message.time_ns)
-            job = self._job_apart
+            job = self._separate_job
             if job.take(message.records, message.time_ns) and job.last_threads:
                 # The first record contains only the command, which has not started yet.
-                footprint = self._seen_apart or JobFootprint(self._job_apart.last_threads[0].pid)
-                footprint.take(self._job_apart, message.time_ns)
-                self._seen_apart = footprint
+                footprint = self._separate_footprint or JobFootprint(
+                    self._separate_job.last_threads[0].pid
+                )
+                footprint.take(self._separate_job, message.time_ns)
+                self._separate_footprint = footprint
         elif isinstance(message, wire.Note) and message.kind == "run-start":
             self._start_note = message
         elif isinstance(message, wire.Note) and message.kind == "run-end":
@@ -126,8 +128,8 @@ class RecordedCommand:
         pid = None if self._start_note is None else self._start_note.data.get("pid")
         if pid is not None and pid == self._pid:
             return self._footprint
-        apart = self._seen_apart
-        return apart if apart is not None and pid == apart.root else None
+        footprint = self._separate_footprint
+        return footprint if footprint is not None and pid == footprint.root else None
 
     def line(self) -> Line | None:
         """Returns the `run` part of the summary; None without a command, or if its end was not

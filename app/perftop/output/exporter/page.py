@@ -199,14 +199,14 @@ class Page:
         a few ns, but a counter must never decrease."""
         self._texts: dict[bool, bytes] = {}
 
-    def take(self, since_ns: int) -> None:
+    def add_sample(self, since_ns: int) -> None:
         """Adds the session's newest sample, which began at `since_ns`."""
         sample = self._session.sample
         if sample is not None:
-            self._sums.take(sample)
-            self._core_time.take(sample, (self._session.now_ns - since_ns) / 1e9)
-            self._episodes.take(sample, since_ns)
-            self._task_time.take()
+            self._sums.add(sample)
+            self._core_time.add(sample, (self._session.now_ns - since_ns) / 1e9)
+            self._episodes.add(sample, since_ns)
+            self._task_time.add_scan()
             self._texts.clear()
 
     def text(self, *, openmetrics: bool) -> bytes:

@@ -80,7 +80,7 @@ class Sums:
         positions = self._session.counters.key_at
         return [positions[key] for key in keys if key in positions]
 
-    def take(self, sample: Sample) -> None:
+    def add(self, sample: Sample) -> None:
         delta, counters = sample.delta, self._session.counters
         self._add_seconds(sample)
         self._add_counts(delta)
@@ -150,7 +150,7 @@ class CoreTime:
         self.ceiling_hz: Floats = np.full(len(self.cores.lists), np.nan)
         """The lowest turbo ceiling of each core in the newest sample."""
 
-    def take(self, sample: Sample, span_s: float) -> None:
+    def add(self, sample: Sample, span_s: float) -> None:
         if self.cores is not self._session.reader.cores:
             self._regroup(self._session.reader.cores)
         cores, counters = self.cores, self._session.counters
@@ -204,7 +204,7 @@ class TaskTime:
         """Seconds by owner and state (`run` or `wait`)."""
         self._owners: set[str] = set()
 
-    def take(self) -> None:
+    def add_scan(self) -> None:
         """Adds the newest scan of tasks, if it was not added yet."""
         session = self._session
         if session.snapshot is self._snapshot:
@@ -239,7 +239,7 @@ CAUSES = ("policy", "license", "power-pl1", "power-pl2", "power-ppt", "current",
 change."""
 Key = tuple[int, str, str]
 """Position of the package (-1 for none), kind and cause of an episode."""
-Place = tuple[int, str]
+PackageCause = tuple[int, str]
 """Position of the package, and cause of an episode."""
 
 
@@ -269,12 +269,12 @@ class EpisodeSums:
         self._package = {cpu: package for package, cpus in packages for cpu in cpus}
         self.count: defaultdict[Key, int] = defaultdict(int)
         self.seconds: defaultdict[Key, float] = defaultdict(float)
-        self.below_s: defaultdict[Place, float] = defaultdict(float)
+        self.below_s: defaultdict[PackageCause, float] = defaultdict(float)
         """Seconds in which at least one core of a package was below its ceiling, by package and
         cause."""
-        self.below_cycles: defaultdict[Place, float] = defaultdict(float)
+        self.below_cycles: defaultdict[PackageCause, float] = defaultdict(float)
 
-    def take(self, sample: Sample, since_ns: int) -> None:
+    def add(self, sample: Sample, since_ns: int) -> None:
         """Adds the newest sample of the session."""
         now_ns, cores = self._session.now_ns, self._session.reader.cores
         clock = INDEX["busy_hz"]
@@ -287,7 +287,7 @@ class EpisodeSums:
             self._settle(self._waiting.popleft())
 
     def _settle(self, sample: _WaitingSample) -> None:
-        below: dict[Place, float] = {}
+        below: dict[PackageCause, float] = {}
         for episode in self._session.episodes(sample.since_ns - 1, sample.time_ns):
             seconds = episode.span_s(sample.since_ns, sample.time_ns)
             begins = sample.since_ns <= episode.start_ns < sample.time_ns

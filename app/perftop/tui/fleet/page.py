@@ -24,12 +24,12 @@ from perftop.tui.fleet import views, words
 from perftop.tui.fleet.words import FleetState, Row, amount_text, plain_line
 from perftop.tui.shared.episode_style import gap_cause
 from perftop.tui.shared.verdict import (
-    ALARM,
     ASCII_SHAPES,
     CALM_SIGN,
+    MIN_ALARM_SHARE,
+    MIN_WARNING_SHARE,
     SHAPES_WITHOUT_COLOUR,
     STRIP_CELLS,
-    WARN,
     Loss,
     Verdict,
     loss_line,
@@ -116,7 +116,7 @@ def verdict(state: FleetState) -> Verdict:
     losses += [Loss(rest, theme.NEITHER, "others")] if rest > 0 else []
     silence = _silence_sentence(state)
     if state.problem:
-        text, pieces, sign, severity = state.problem, silence, words.SILENT_SIGN, ALARM
+        text, pieces, sign, severity = state.problem, silence, words.SILENT_SIGN, MIN_ALARM_SHARE
     elif causes and (losses[0].share >= MIN_LOSS or not silence):
         cause, machines = causes[0], by_cause[causes[0]]
         text = _sentence(state, cause, machines, costs[cause][0] / max(costs[cause][1], 1e-9))
@@ -124,7 +124,7 @@ def verdict(state: FleetState) -> Verdict:
         sign = kind_of_cause(*cause).sign
         severity = max(float(np.nan_to_num(m.numbers["lost"])) for m in machines)
     elif silence:
-        (text, *pieces), sign, severity = silence, words.SILENT_SIGN, WARN
+        (text, *pieces), sign, severity = silence, words.SILENT_SIGN, MIN_WARNING_SHARE
     else:
         text = "No machine is losing time to a known cause"
         pieces, sign, severity = [], CALM_SIGN, 0.0

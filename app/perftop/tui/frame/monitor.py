@@ -37,7 +37,7 @@ FLEET_VARIABLE = "PERFTOP_FLEET"
 the fleet."""
 _NEXT_EXTENT: dict[Extent, Extent] = {"small": "whole", "whole": "hidden", "hidden": "small"}
 MAX_CPUS_IN_ROWS = 64
-"""A machine with more CPUs is first shown as a map."""
+"""Maximum number of CPUs of a machine that is first shown as rows, not as a heat map."""
 MAX_FILTER = 24
 """Maximum characters of the filter that are shown in the last line of the screen."""
 

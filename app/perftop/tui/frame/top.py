@@ -31,8 +31,8 @@ from perftop.tui.shared.canvas import PageWidget, has_rows, note_line
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.verdict import (
     ASCII_SHAPES,
+    MIN_WARNING_SHARE,
     SHAPES_WITHOUT_COLOUR,
-    WARN,
     Verdict,
     loss_line,
     verdict_at,
@@ -510,7 +510,7 @@ def alert_line(
         worst, text = groups[wrong][0], texts.pop(wrong)
         pieces = evidence_pieces(worst.cause, worst.evidence)
         verdict = replace(
-            verdict, text=text, sign=episode_style.sign(worst), severity=WARN,
+            verdict, text=text, sign=episode_style.sign(worst), severity=MIN_WARNING_SHARE,
             pieces=tuple(p for p in pieces if p.removeprefix("clock ") not in text),
         )  # fmt: skip
         del groups[wrong]

@@ -17,9 +17,9 @@ from perftop.base.arrays import Floats, Ints
 from perftop.draw import charts, theme
 from perftop.draw.charts import (
     IPC_SCALE_ENDS,
-    NAMED_TAKERS,
-    TAKERS,
-    UNSEEN,
+    NAMED_TASKS,
+    TASK_PARTS,
+    UNKNOWN_TASK,
     Look,
     axis_top,
     rows_of,
@@ -383,7 +383,7 @@ MIN_WIDTH_FOR_SUMS = 140
 MIN_SUM_S = 0.05
 """Minimum sum that has a line of its own, in seconds."""
 _NAME_WIDTH, _BAR_WIDTH = 13, 9
-_OTHERS_INDEX, _UNSEEN_INDEX = NAMED_TAKERS, NAMED_TAKERS + 1
+_OTHERS_INDEX, _UNSEEN_INDEX = NAMED_TASKS, NAMED_TASKS + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -419,7 +419,7 @@ class TaskLanes:
         """Raw time of each record of tasks, and by unit the tasks on its CPUs; the oldest record
         first."""
         self._times_ns: Floats = np.zeros(0)
-        self._record_shares: Floats = np.zeros((len(units), 1, TAKERS))
+        self._record_shares: Floats = np.zeros((len(units), 1, TASK_PARTS))
         """Shares by unit, record and colour. The last record is a dummy of zeros, for columns
         without a record."""
         self._waiting_counts: Floats = np.zeros((len(units), 1))
@@ -428,9 +428,9 @@ class TaskLanes:
         self._read_ns = 0, 0
         """Raw times of the start and the end of the span whose records were read."""
         self._grouping: Grouping = "task"
-        self._names: list[str] = [""] * NAMED_TAKERS
+        self._names: list[str] = [""] * NAMED_TASKS
         """The task, job or control group of each colour; '' if there is none."""
-        self._shares = np.zeros((len(units), 0, TAKERS))
+        self._shares = np.zeros((len(units), 0, TASK_PARTS))
         self._record_of_column = np.zeros(0, int)
         self._scale = self._column_s = np.zeros((len(units), 0))
         """By unit and column: the factor that fits the tasks to the busy time, and the seconds of
@@ -438,7 +438,7 @@ class TaskLanes:
         self._drawn_lines: dict[tuple[object, ...], list[list[Run]]] = {}
         """Cache of the lines drawn since the last read, by kind of line, unit, number of rows and
         look."""
-        self._seconds = np.zeros((len(units), TAKERS))
+        self._seconds = np.zeros((len(units), TASK_PARTS))
         self._idle_s = np.zeros(len(units))
         self.basis: object = None
         """The axis and the range that were read last."""
@@ -515,10 +515,12 @@ class TaskLanes:
         self._choose_names(dict(zip(index_of_name, used, strict=True)))
         place = {name: i for i, name in enumerate(self._names) if name}
         parts = np.array([place.get(name, _OTHERS_INDEX) for name in index_of_name], int)[names]
-        bins = np.array(rows, int) * TAKERS + parts
-        sums = np.bincount(bins, shares, units * records * TAKERS).reshape(units, records, TAKERS)
+        bins = np.array(rows, int) * TASK_PARTS + parts
+        sums = np.bincount(bins, shares, units * records * TASK_PARTS).reshape(
+            units, records, TASK_PARTS
+        )
         self._record_shares = sums / self._cpu_counts[..., None]
-        counts = np.bincount(bins // TAKERS, np.nan_to_num(waits), units * records)
+        counts = np.bincount(bins // TASK_PARTS, np.nan_to_num(waits), units * records)
         self._waiting_counts = counts.astype(float).reshape(units, records)
 
     def _name(self, pid: int, comm: str) -> str:
@@ -527,7 +529,7 @@ class TaskLanes:
     def _choose_names(self, used: Mapping[str, float]) -> None:
         """Gives a colour to each of the tasks that used most CPU time. `used`: that time, by name,
         as a sum of shares."""
-        top = sorted(used, key=lambda name: -used[name])[:NAMED_TAKERS]
+        top = sorted(used, key=lambda name: -used[name])[:NAMED_TASKS]
         new = [name for name in top if name not in self._names]
         self._names = [name if name in top else "" for name in self._names]
         for i, name in enumerate(self._names):
@@ -538,7 +540,7 @@ class TaskLanes:
         """Returns the lane of a CPU in `rows` lines. The lowest line has the name of a task where
         the task fills enough cells."""
         if ("lane", unit, rows, look) not in self._drawn_lines:
-            lanes = draw_to_lines(charts.takers, self._shares, rows, look)
+            lanes = draw_to_lines(charts.task_areas, self._shares, rows, look)
             with_names = self._name_line if look == "colour" else self._letter_line
             for i, lines in enumerate(lanes):
                 lines[-1] = [run for signs, key in lines[-1] for run in with_names(signs, key)]
@@ -562,7 +564,7 @@ class TaskLanes:
     def _name_line(self, signs: str, key: str) -> list[Run]:
         """Returns a run with the name of its task, if the name fits and all cells are full."""
         full, number = theme.LEVELS[8], key.removeprefix("task")
-        named = number.isdecimal() and int(number) < NAMED_TAKERS
+        named = number.isdecimal() and int(number) < NAMED_TASKS
         name = safe_cells(self._names[int(number)]) if named else ""
         if not name or signs != full * len(signs) or len(signs) < len(name) + 2:
             return [(signs, key)]
@@ -570,7 +572,7 @@ class TaskLanes:
 
     def _letter_line(self, signs: str, key: str) -> list[Run]:
         """Returns a run of letters, in which the name follows the letter where there is room."""
-        for letter, name in zip(charts.TAKER_LETTERS, map(safe_cells, self._names), strict=False):
+        for letter, name in zip(charts.TASK_LETTERS, map(safe_cells, self._names), strict=False):
             words = f"{letter}={name} "
             for match in re.finditer(f"{letter}{{{len(words) + 1},}}", signs):
                 signs = signs[: match.start()] + words + signs[match.start() + len(words) :]
@@ -583,7 +585,7 @@ class TaskLanes:
             return drawn
         seconds, idle_s = self._seconds[unit].tolist(), float(self._idle_s[unit])
         whole_s = sum(seconds) + idle_s
-        order = sorted((i for i in range(NAMED_TAKERS) if seconds[i] >= MIN_SUM_S),
+        order = sorted((i for i in range(NAMED_TASKS) if seconds[i] >= MIN_SUM_S),
                        key=lambda i: -seconds[i])  # fmt: skip
         rest = [i for i in (_OTHERS_INDEX, _UNSEEN_INDEX) if seconds[i] >= MIN_SUM_S]
         if len(order) + len(rest) >= rows and order:
@@ -594,13 +596,13 @@ class TaskLanes:
         names, kinds = [*self._names, "others", "not seen"], [*order, *rest]
         lines: list[list[Run]] = []
         for i in kinds:
-            is_task = i < NAMED_TAKERS
+            is_task = i < NAMED_TASKS
             bar = theme.LEVELS[8] * round(_BAR_WIDTH * seconds[i] / max(whole_s, 1e-9))
             sign, key = (
-                (UNSEEN, "dim/rule") if i == _UNSEEN_INDEX else (theme.LEVELS[8], f"task{i}")
+                (UNKNOWN_TASK, "dim/rule") if i == _UNSEEN_INDEX else (theme.LEVELS[8], f"task{i}")
             )
             if look != "colour":
-                sign, key = charts.TAKER_LETTERS[i], "text"
+                sign, key = charts.TASK_LETTERS[i], "text"
             name = fit(cut_name(names[i], _NAME_WIDTH), _NAME_WIDTH)
             lines.append([
                 (sign, key), (f" {name}", "text" if is_task else "dim"),

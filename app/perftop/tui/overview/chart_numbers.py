@@ -104,8 +104,8 @@ class Moment:
         """The values of the metrics in _READ_KEYS, by position of the CPU."""
         # For each place: the index of the busiest CPU, its ceiling, and whether its clock is below
         # its ceiling.
-        self._lead, self._ceiling_hz, self._dropped = (
-            of_places.tolist() for of_places in (sheet.lead, sheet.ceiling, sheet.is_dropped)
+        self._busiest, self._ceiling_hz, self._dropped = (
+            of_places.tolist() for of_places in (sheet.busiest, sheet.ceiling, sheet.is_dropped)
         )
 
     def running_episodes(self, unit: Unit) -> list[Episode]:
@@ -126,7 +126,7 @@ class Moment:
         return _sign_run(next(shared, None))
 
     def numbers(self, unit: Unit, *, chosen: bool) -> UnitValues:
-        row = unit.rows[self._lead[unit.core_index] if unit.is_pair else 0]
+        row = unit.rows[self._busiest[unit.core_index] if unit.is_pair else 0]
         running_episodes = self.running_episodes(unit)
         own_episodes = [
             e for e in running_episodes if not self._row_episodes.is_package_wide(e, unit.rows[0])

@@ -17,7 +17,7 @@ from perftop.base.text import ClockUnit, clock_time
 from perftop.draw import theme
 from perftop.draw.charts import Look
 from perftop.draw.columns import Run, fit
-from perftop.draw.strips import merge_runs, overlaid, restyle_cells, width
+from perftop.draw.strips import merge_runs, overlay, restyle_cells, width
 from perftop.model.kinds import Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -278,7 +278,7 @@ class Charts:
             if choice.cursor_ns is not None:
                 x = first + axis.bin(choice.cursor_ns) // cell_columns
                 if first <= x < first + cells:
-                    lines = [overlaid(line, x, [(CURSOR, "bright")]) for line in lines]
+                    lines = [overlay(line, x, [(CURSOR, "bright")]) for line in lines]
         return lines
 
     def _draw_label(self, line: list[Run], choice: Choice) -> list[Run]:
@@ -310,11 +310,11 @@ class Charts:
                 places = [begin + size + 1, begin - len(text) - 1]
         for is_over_times in (True, False):  # a bracket removes times, but no other bracket
             for x, bracket in brackets:
-                line = overlaid(line, x, [bracket], whole_words=is_over_times)
+                line = overlay(line, x, [bracket], whole_words=is_over_times)
         for x in places:
             is_inside = first <= x <= first + cells - len(text)
             if is_inside and used.isdisjoint(range(x, x + len(text))):
-                return overlaid(line, x, [(text, "label")], whole_words=True)
+                return overlay(line, x, [(text, "label")], whole_words=True)
         return line
 
     def _add(self, row: int | None, lines: list[list[Run]]) -> None:

@@ -358,7 +358,7 @@ def task_table(
 def _join_task_times(tasks: Sequence[LaneTask]) -> LaneTask:
     """Returns the times of several tasks together."""
     return LaneTask(
-        f"{len(tasks)} others", None, charts.NAMED_TAKERS,
+        f"{len(tasks)} others", None, charts.NAMED_TASKS,
         sum(task.run_s for task in tasks), float(np.nansum([task.wait_s for task in tasks])),
         float(np.fmax.reduce([task.longest_wait_s for task in tasks])),
         np.sum([task.ran for task in tasks], axis=0),
@@ -370,13 +370,15 @@ def _join_task_times(tasks: Sequence[LaneTask]) -> LaneTask:
 def _task_cell(
     session: Session, task: LaneTask, column: Column, newest_ns: int, look: Look
 ) -> Cell:
-    is_unseen = task.part > charts.NAMED_TAKERS
+    is_unseen = task.part > charts.NAMED_TASKS
     match column.key:
         case "sign" if look != "colour":
-            return charts.TAKER_LETTERS[task.part], "text"
+            return charts.TASK_LETTERS[task.part], "text"
         case "sign":
             sign = (
-                (charts.UNSEEN, "dim/rule") if is_unseen else (theme.LEVELS[8], f"task{task.part}")
+                (charts.UNKNOWN_TASK, "dim/rule")
+                if is_unseen
+                else (theme.LEVELS[8], f"task{task.part}")
             )
             return [sign, (" ", "text")]
         case "task":
@@ -406,7 +408,7 @@ def _task_cell(
 def _time_strip(task: LaneTask, cells: int, look: Look) -> list[Run]:
     """Returns when the task ran and waited, as a strip."""
     edges = np.linspace(0, len(task.ran), cells + 1).round().astype(int)
-    runs, is_unseen = list[Run](), task.part > charts.NAMED_TAKERS
+    runs, is_unseen = list[Run](), task.part > charts.NAMED_TASKS
     for first, last in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
         ran, waited = (values[first : max(last, first + 1)] for values in (task.ran, task.waited))
         share, wait = (float(v[np.isfinite(v)].mean()) if np.isfinite(v).any() else np.nan
@@ -417,7 +419,9 @@ def _time_strip(task: LaneTask, cells: int, look: Look) -> list[Run]:
             runs.append(("w" if look == "ascii" else WAIT_SIGN, "over"))
         elif share >= (MIN_UNSEEN if is_unseen else 1 / 16):
             level = theme.LEVELS[max(1, min(8, round(8 * share)))]
-            runs.append((charts.UNSEEN, "dim/rule") if is_unseen else (level, f"task{task.part}"))
+            runs.append(
+                (charts.UNKNOWN_TASK, "dim/rule") if is_unseen else (level, f"task{task.part}")
+            )
         else:
             runs.append((theme.NEITHER, "neither"))
     return runs

@@ -134,7 +134,7 @@ class _RowDrawer:
             else:
                 l3 = places.places[row].l3
                 text = "" if l3 is None else str(l3)
-            yield [(column.place(text), style)]
+            yield [(column.pad(text), style)]
 
     def _state_bars(self, column: Column) -> Iterator[Sequence[Run]]:
         """Yields the SMT states of each core."""
@@ -166,7 +166,7 @@ class _RowDrawer:
     def _slot_bars(self, column: Column) -> Iterator[Sequence[Run]]:
         """Yields how the issue slots of each core's busiest CPU are used."""
         parts = [self._grid.sheet.interval.values[key] for key in SLOT_COLUMNS]
-        rows = zip(self._places, self._rows.lead, self._rows.resting, strict=True)
+        rows = zip(self._places, self._rows.busiest, self._rows.resting, strict=True)
         for place, lead, resting in rows:
             retiring, frontend, speculation = (float(part[place.rows[lead]]) for part in parts)
             text = theme.NEITHER if resting[lead] else MISSING
@@ -208,14 +208,14 @@ class _RowDrawer:
                 text, style = column.cell(
                     values[at], styles[at], online=online, resting=resting, doubted=doubted
                 )
-                yield [(column.place(text), style)]
+                yield [(column.pad(text), style)]
             else:
                 yield [cell]
 
     def _losses(self, column: Column) -> Iterator[Sequence[Run]]:
         for i in range(len(self._places)):
             text = self._grid.episodes.lost(self._worst[i]) if i in self._worst else ""
-            yield [(column.place(text), "alarm" if text else "text")]
+            yield [(column.pad(text), "alarm" if text else "text")]
 
     def _histories(self, column: Column) -> Iterator[Sequence[Run]]:
         histories = self._grid.histories

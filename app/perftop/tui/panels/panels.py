@@ -407,7 +407,7 @@ def _cpu_cells(
             doubted=bool(doubts[row]),
             estimated=shares is not None and shares[row] < MIN_COUNTED_SHARE,
         )
-        yield column.place(text), style
+        yield column.pad(text), style
 
 
 def _ipc_alone(session: Session, interval: Interval, cpu: int) -> float:

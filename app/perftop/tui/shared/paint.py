@@ -233,9 +233,9 @@ class ReadyStrip(Strip):
 
 # --- writing past Textual's queue of updates
 
-Place = tuple[int, int]
+ScreenCell = tuple[int, int]
 """The column and the row of a cell of the screen."""
-ShownLines = Mapping[Place, tuple[Strip, int]]
+ShownLines = Mapping[ScreenCell, tuple[Strip, int]]
 """Lines by the place of their first cell, each with the number of its visible cells."""
 _Visible = dict[Widget, tuple[Region, Region]]
 """The region of each widget, and the region to which its parents clip it."""
@@ -324,7 +324,7 @@ class DirectScreen(Screen[None]):
         visible = self._compositor.visible_widgets
         if visible is not self._visible:
             self._visible, self._uncovered = visible, _uncovered_regions(visible, self)
-        lines: dict[Place, tuple[Strip, int]] = {}
+        lines: dict[ScreenCell, tuple[Strip, int]] = {}
         for widget, new_lines, visible_cells in collected:
             place = self._uncovered.get(widget)
             if place is None or place.width < visible_cells:

@@ -56,25 +56,25 @@ class Sheet:
     ceiling: Floats
 
     @cached_property
-    def lead(self) -> Ints:
+    def busiest(self) -> Ints:
         """Index of the busiest CPU of each row."""
         return busiest_rows(self.util, self._hz)
 
     @cached_property
-    def busy(self) -> Floats:
+    def busiest_hz(self) -> Floats:
         """Clock of the busiest CPU of each row, in Hz."""
-        return core_values("busy_hz", self._hz, self.lead)
+        return core_values("busy_hz", self._hz, self.busiest)
 
     @cached_property
     def awake(self) -> Bools:
         """Whether the clock of the busiest CPU is meaningful, by row."""
         highest_share: Floats = np.fmax.reduce(self.util, axis=1)
-        return (highest_share >= MIN_AWAKE_UTIL) & np.isfinite(self.busy)
+        return (highest_share >= MIN_AWAKE_UTIL) & np.isfinite(self.busiest_hz)
 
     @cached_property
     def is_dropped(self) -> Bools:
         """Whether the clock is clearly below its ceiling, by row."""
-        return self.awake & (self.busy < self.ceiling * (1 - MIN_DROP_SHARE))
+        return self.awake & (self.busiest_hz < self.ceiling * (1 - MIN_DROP_SHARE))
 
     @cached_property
     def _hz(self) -> Floats:
@@ -102,7 +102,7 @@ class VisibleRows:
         self.online: list[list[bool]] = self._online.tolist()
         self.resting: list[list[bool]] = sheet.interval.resting[self._cpus].tolist()
         """By CPU: whether numbers that are relative to its running time are hidden."""
-        self.lead: list[int] = busiest_rows(util, self._values("busy_hz")).tolist()
+        self.busiest: list[int] = busiest_rows(util, self._values("busy_hz")).tolist()
         """By row: index of the busiest CPU."""
         self.idle: list[bool] = (np.fmax.reduce(util, axis=1) < MAX_IDLE_UTIL).tolist()
         """Whether all CPUs of the row are almost idle, so that most numbers mean little."""
@@ -125,7 +125,7 @@ class VisibleRows:
         """Returns, by row, the index of the CPU whose number the row shows: the busiest CPU, or,
         for numbers in `_WORST_OF_THREADS`, the CPU with the highest number."""
         if key not in _WORST_OF_THREADS:
-            return self.lead
+            return self.busiest
         highest: list[int] = np.fmax(self._values(key), -1.0).argmax(axis=1).tolist()
         return highest
 
@@ -175,7 +175,7 @@ class Reader:
     def of_rows(self, key: str, by_cpu: Floats, interval: Interval) -> Floats:
         """Returns the number of each row. `by_cpu`: the numbers by position of the CPU."""
         sheet = self.read(interval)
-        return core_values(key, np.where(sheet.online, by_cpu[self.cpus], np.nan), sheet.lead)
+        return core_values(key, np.where(sheet.online, by_cpu[self.cpus], np.nan), sheet.busiest)
 
 
 def busiest_rows(util: Floats, hz: Floats) -> Ints:
@@ -198,12 +198,12 @@ def package_values(session: Session, interval: Interval, cpu: int, *keys: str) -
     ]
 
 
-def core_values(key: str, values: Floats, lead: Ints) -> Floats:
+def core_values(key: str, values: Floats, busiest: Ints) -> Floats:
     """Returns the value of a core from the values of its CPUs along the last axis: for numbers in
-    `_WORST_OF_THREADS` the highest value, else the value of the CPU with the index `lead`."""
+    `_WORST_OF_THREADS` the highest value, else the value of the CPU with the index `busiest`."""
     if key in _WORST_OF_THREADS:
         return np.asarray(np.fmax.reduce(values, axis=-1))
-    return np.take_along_axis(values, lead[..., None], axis=-1)[..., 0]
+    return np.take_along_axis(values, busiest[..., None], axis=-1)[..., 0]
 
 
 # --- fields: the metrics of the registry, and the SMT states of the CPU's core

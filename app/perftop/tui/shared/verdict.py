@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 SPAN_NS = 10_000_000_000
 """Span of a verdict in ns."""
-FIRST_NS = 3_000_000_000
-"""Span in ns before the first verdict."""
+FIRST_VERDICT_NS = 3_000_000_000
+"""Minimum span of the first verdict, in ns."""
 STEP_NS, CALM_STEP_NS = 1_000_000_000, 2_000_000_000
 """Minimum time between two verdicts, in ns; CALM_STEP_NS applies after a verdict without a loss, as
 long as no episode runs."""
 MAX_READ = 40_000
 """Maximum product of samples and CPUs that is read again, as after a pause or for a past moment."""
-WARN, ALARM = 0.01, 0.05
+MIN_WARNING_SHARE, MIN_ALARM_SHARE = 0.01, 0.05
 """Minimum shares of the victims' time that are lost for the line to be orange, and to be red."""
 RECENT_NS = 3_000_000_000
 """Time in ns without any loss to a cause after which the cause counts as ended."""
@@ -69,8 +69,8 @@ class Verdict:
     """Evidence, the most important first."""
     sign: str
     severity: float
-    """Share of their time that the victims lose, at least ALARM while an episode runs; 0 if nothing
-    is lost or known."""
+    """Share of their time that the victims lose, at least MIN_ALARM_SHARE while an episode runs; 0
+    if nothing is lost or known."""
     cost: float = 0.0
     """Loss to the cause, as a number of CPUs."""
     cause: tuple[str, str] = "", ""
@@ -110,7 +110,7 @@ class Verdict:
     @property
     def level(self) -> int:
         """0: calm; 1: little is lost; 2: much is lost."""
-        return (self.severity >= WARN) + (self.severity >= ALARM)
+        return (self.severity >= MIN_WARNING_SHARE) + (self.severity >= MIN_ALARM_SHARE)
 
     @property
     def sign_style(self) -> str:
@@ -220,7 +220,7 @@ class _Verdicts:
         ]
         if verdict.level and earlier_totals:
             recent_losses = totals.losses.since(earlier_totals[-1].losses)
-            if not recent_losses.share(verdict.cause) >= WARN:
+            if not recent_losses.share(verdict.cause) >= MIN_WARNING_SHARE:
                 verdict = _verdict(session, totals.since(earlier_totals[-1]), tasks)
         if not verdict.level:
             text, end_ns = self._last_loss
@@ -263,8 +263,10 @@ def _past_verdict(session: Session, interval: Interval, *, is_range: bool) -> Ve
         span_ns = max(span_ns, min(SPAN_NS, _max_read_ns(session)))
     end_ns = interval.time_ns
     recording, seen_ns = session.log.recording, end_ns - session.hello.raw_ns
-    if recording is not None and not is_range and seen_ns < FIRST_NS:
-        is_short = recording.is_complete and session.known_ns - session.hello.raw_ns < FIRST_NS
+    if recording is not None and not is_range and seen_ns < FIRST_VERDICT_NS:
+        is_short = (
+            recording.is_complete and session.known_ns - session.hello.raw_ns < FIRST_VERDICT_NS
+        )
         if not is_short:
             return _watching(seen_ns / 1e9)
     is_whole_run = not is_range and _ends_job(session, end_ns)
@@ -312,7 +314,7 @@ def _verdict(
     from perftop.output.why_report import report
     from perftop.output.why_text import answer
 
-    if not past and totals.end_ns - session.run.start_ns < FIRST_NS:
+    if not past and totals.end_ns - session.run.start_ns < FIRST_VERDICT_NS:
         return replace(_watching(totals.elapsed_s), wanted_s=totals.losses.whole_s)
     if not totals.sample_count:
         text = f"No verdict: no samples in {long_duration(SPAN_NS)}"
@@ -327,7 +329,7 @@ def _verdict(
     else:
         first = why.named_findings[0]
         has_episodes = first.active_s is not None and first.cause[1] != "scheduler"
-        running = ALARM if first.is_running and has_episodes else 0.0
+        running = MIN_ALARM_SHARE if first.is_running and has_episodes else 0.0
         is_new = has_episodes and first.text not in text
         pieces = (*((first.text,) if is_new else ()), *first.evidence)
         verdict = Verdict(
@@ -478,7 +480,7 @@ def _bar(verdict: Verdict, size: int, shapes: str) -> list[Run]:
 
 def _loss_words(verdict: Verdict) -> list[list[Run]]:
     """Returns wordings of the parts of the bar, the longest first."""
-    costly = [loss for loss in verdict.losses if loss.share >= WARN]
+    costly = [loss for loss in verdict.losses if loss.share >= MIN_WARNING_SHARE]
     if verdict.report is None and not costly:
         is_growing = 0 < verdict.seen_s < SPAN_NS / 1e9
         return [[("grows as seconds come in" if is_growing else "", "dim")]]
@@ -513,6 +515,8 @@ def _strip_runs(verdict: Verdict) -> list[Run]:
         if not isfinite(share):
             runs.append((" ", "text"))
             continue
-        key = "hot" if share >= ALARM else "warn" if share >= WARN else "rule"
+        key = (
+            "hot" if share >= MIN_ALARM_SHARE else "warn" if share >= MIN_WARNING_SHARE else "rule"
+        )
         runs.append((theme.LEVELS[max(1, min(8, round(8 * share)))], key))
     return runs

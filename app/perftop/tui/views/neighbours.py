@@ -18,7 +18,7 @@ from perftop.draw.strips import (
     fit_line,
     join_cells,
     merge_runs,
-    overlaid,
+    overlay,
     panel_title,
     safe_cells,
     width,
@@ -117,7 +117,7 @@ def ribbons(shown: Sequence[Flow], size: int, rows: int) -> tuple[list[list[Run]
         text = f" {flow.lost_s:.1f} s "
         y, x = int((left.starts[i] + right.starts[i] + 8 * flow.lost_s / row_s) / 16), middle // 2
         if flow.lost_s / row_s >= 1 and len(text) < middle:
-            lines[y] = overlaid(lines[y], x - len(text) // 2, [(text, "bright")])
+            lines[y] = overlay(lines[y], x - len(text) // 2, [(text, "bright")])
     names = [_names(left, height, "taken"), _names(right, height, "lost")]
     return [
         [*merge_runs([(" " * (NAME_WIDTH - width(a)), "text"), *a, (" ", "text")], NAME_WIDTH + 1),

@@ -26,7 +26,7 @@ from perftop.draw.strips import (
     Piece,
     fit_line,
     join_cells,
-    overlaid,
+    overlay,
     restyle_cells,
 )
 from perftop.model.kinds import Episode
@@ -72,7 +72,7 @@ class LaneLine:
     lanes: tuple[int, ...] = ()
     """Indices of the core's CPUs on this line: one CPU, or two as the halves of the line's
     cells."""
-    below: int = 0
+    line_in_lane: int = 0
     """Index of the line within a CPU that is several lines tall; 0 is the top line."""
 
 
@@ -364,7 +364,7 @@ class Timeline(PaneledView, Cursor):
             lane_height = plan.lane_height - gap
             blank: list[Run] = [(" " * self._axis.cells, "text")]
             area = lanes.tall_lane(row, slot.lanes[0], lane_height)
-            lane_runs = area[slot.below] if slot.below < lane_height else blank
+            lane_runs = area[slot.line_in_lane] if slot.line_in_lane < lane_height else blank
         ranges = self.choice.ranges_ns.values()
         for begin, end in time_axis.cells_outside(
             self._axis, self._axis.cells, self._axis.cell_columns, ranges
@@ -374,13 +374,13 @@ class Timeline(PaneledView, Cursor):
             (theme.CHOSEN_SIGN, "mark") if chosen and slot.line.part == 0 else (" ", "text"),
             (fit(self._label(slot), self._chart_left - 1), "dim"),
         ]
-        if slot.below or not self._right_width:
+        if slot.line_in_lane or not self._right_width:
             return [*runs, *lane_runs]
         cpus = self.places.places[row].cpus
         shown_cpus = cpus if self._field.of_core else [cpus[lane] for lane in slot.lanes]
         episodes = [episode for cpu in shown_cpus for episode in self._episodes_of_cpu.get(cpu, [])]
         for cell, start in time_axis.start_marks(self._axis, episodes).items():
-            lane_runs = overlaid(lane_runs, cell, [start])
+            lane_runs = overlay(lane_runs, cell, [start])
         runs += [*lane_runs, *self._numbers(slot)]
         for episode in reversed(time_axis.mildest_first(episodes)):  # the worst running episode
             visible = self._axis.cells_of(episode)
@@ -396,7 +396,7 @@ class Timeline(PaneledView, Cursor):
         row, first = slot.line.row, slot.line.part == 0
         core, cpus = places.name(row, self.choice.order) if first else "", ""
         if plan.has_own_lines and not self._field.of_core:
-            cpus = str(places.places[row].cpus[slot.lanes[0]]) if slot.below == 0 else ""
+            cpus = str(places.places[row].cpus[slot.lanes[0]]) if slot.line_in_lane == 0 else ""
         elif first:
             cpus = places.cpus[row]
         return f"{core:>{plan.core}}" + (fit("  " + cpus, plan.cpus) if plan.cpus else "")
@@ -413,7 +413,7 @@ class Timeline(PaneledView, Cursor):
                 resting=self._field.while_running and bool(interval.resting[row]),
                 doubted=self._is_doubted[row],
             )  # fmt: skip
-            yield column.place(text), style
+            yield column.pad(text), style
         yield " " * NUMBER_WIDTH * (self._plan.numbers - len(slot.lanes)), "text"
 
 

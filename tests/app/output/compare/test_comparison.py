@@ -292,7 +292,7 @@ def test_verdicts_are_words_of_six_kinds() -> None:
     assert picture(compare_runs(a[:1], b[:1]), "run_s")[2] == "open", "one run a side"
 
 
-def test_open_questions_say_what_would_answer_them() -> None:
+def test_open_questions_have_a_way_to_answer_them() -> None:
     def runs_beside_others(mean_s: float, others: float) -> list[Reading]:
         return [Reading({"run_s": mean_s * share, "others_cpus": others}, {}, {})
                 for share in (0.94, 1.0, 1.06)]  # fmt: skip

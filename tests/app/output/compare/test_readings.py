@@ -20,7 +20,7 @@ from perftop.output.compare.readings import (
     MAX_EVENTS,
     Reading,
     RecordingReader,
-    RunCourse,
+    RunSeries,
     format_like,
     number_of,
     numbers,
@@ -103,20 +103,20 @@ def test_an_event_that_one_side_lacks_is_named_once() -> None:
     assert left.count("branches") == 1
 
 
-def course_of(messages: list[wire.Message]) -> RunCourse:
+def series_of(messages: list[wire.Message]) -> RunSeries:
     session = Session(exports.hello(messages))
-    result = RunCourse(session)
+    result = RunSeries(session)
     for _ in session.parts(messages[1:]):
         if session.newest is not None:
-            result.take(*session.newest)
+            result.add(*session.newest)
     return result
 
 
 def test_joined_slices_contain_all_their_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     messages = exports.messages("sim:turbo-drop,cpus=4,packages=1", 10)
-    whole = course_of(messages)
+    whole = series_of(messages)
     monkeypatch.setattr(readings, "MAX_SLICES", 36)
-    joined = course_of(messages)
+    joined = series_of(messages)
     for key, (ends_ns, amounts, sizes) in joined.sums().items():
         other_ns, every_amount, every_size = whole.sums()[key]
         index = [*other_ns].index(ends_ns[-1])

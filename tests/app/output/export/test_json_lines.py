@@ -113,7 +113,7 @@ def test_notes_of_a_command_are_not_trusted(tmp_path: Path) -> None:
 def test_cpus_of_a_watched_command_are_known(watch: str, are_known: bool) -> None:
     command = RecordedCommand(Session(synth.hello(watch=watch)))
     assert command.footprint is None
-    command.take(wire.Note("run-start", 1, data={"pid": 7}))
+    command.on_message(wire.Note("run-start", 1, data={"pid": 7}))
     assert (command.footprint is not None) is are_known
 
 
@@ -125,12 +125,12 @@ def test_cpus_of_the_command_are_known_while_another_job_is_watched() -> None:
     other = {"threads": {"9": [9, "lmp", 3, 10**9, 0, 0, 0]}, "more": 0}
     for seq, (cpu, run_ns) in enumerate([(0, 10**6), (1, 10**6 + 5 * 10**8), (1, 10**9 + 10**6)]):
         own = {"threads": {"7": [7, "job", cpu, run_ns, 0, 0, 0]}, "more": 0}
-        command.take(synth.frame(hello, seq, {}, records={"watched": other, "command": own}))
+        command.on_message(synth.frame(hello, seq, {}, records={"watched": other, "command": own}))
         assert command.footprint is None
-    command.take(wire.Note("run-start", 1, data={"pid": 7}))
+    command.on_message(wire.Note("run-start", 1, data={"pid": 7}))
     assert command.footprint is not None
     assert command.footprint.seconds == {1: pytest.approx(1.0)}, "not what lmp did"
-    command.take(wire.Note("run-start", 1, data={"pid": 8}))
+    command.on_message(wire.Note("run-start", 1, data={"pid": 8}))
     assert command.footprint is None
 
 

@@ -171,7 +171,7 @@ def test_openmetrics_equals_json_lines(recording: Path) -> None:
     assert all(a.value <= b.value for a, b in pairwise(cycles))
 
 
-def test_a_counter_that_is_temporarily_unknown_has_no_samples_then(tmp_path: Path) -> None:
+def test_a_counter_has_no_samples_while_it_is_unknown(tmp_path: Path) -> None:
     """CPU 1 is off in the second of four seconds; a sample is lost in the third."""
     greeting = synth.hello([synth.REF], threads=1, cores=2)
     results: list[wire.Message] = [greeting]

@@ -170,7 +170,7 @@ def test_owners_are_exported_on_request() -> None:
     session = Session(greeting)
     page = Page(session, owners=True)
     for _ in session.play(rest):
-        page.take(session.now_ns)
+        page.add_sample(session.now_ns)
     owner_s = {k[1:]: s for k, s in series(page.text(openmetrics=True)).items()
                if k[0] == "perftop_owner_cpu_seconds_total"}  # fmt: skip
     assert owner_s["nginx.service", "run"] > 0.1

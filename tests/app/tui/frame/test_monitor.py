@@ -54,7 +54,7 @@ async def test_hidden_views_are_not_updated() -> None:
 
 
 @pytest.mark.parametrize("key", ["1", "2", "3", "4"])
-async def test_views_of_the_past_show_what_was_live_then(key: str) -> None:
+async def test_views_of_the_past_equal_the_live_views_of_that_time(key: str) -> None:
     m = Machine(cores=40)  # on a low screen without panels, since drawn episodes change later
 
     async with running_app(m, (100, 12)) as run:

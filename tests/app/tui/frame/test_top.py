@@ -50,8 +50,8 @@ def test_a_large_skew_is_a_warning() -> None:
     styles = []
     for skew_s in (0.009, 0.011):
         runs = top.header_line(session, replace(interval, skew_s=skew_s), STATUS, 160)
-        at = next(i for i, (part, _) in enumerate(runs) if "skew" in part)
-        styles.append(runs[at + 1][1])
+        index = next(i for i, (part, _) in enumerate(runs) if "skew" in part)
+        styles.append(runs[index + 1][1])
     assert styles == ["text", "warn"]
 
 

@@ -94,12 +94,12 @@ def test_titles_are_above_their_columns(width: int) -> None:
     p = picture(Machine(), width, records=tasks(["a"]))
     title = strips.text(columns.titles(p.columns))
     assert len(title) == width - 1  # a margin follows the title
-    at = columns.MARKS_WIDTH
+    start = columns.MARKS_WIDTH
     for column in p.columns:
-        part = title[at : at + column.width]
+        part = title[start : start + column.width]
         assert part.strip() == column.heading.strip()
-        assert column_at(p.columns, at - columns.MARKS_WIDTH) == column
-        at += column.width
+        assert column_at(p.columns, start - columns.MARKS_WIDTH) == column
+        start += column.width
 
 
 def test_the_mark_of_the_sorted_column_does_not_change_its_width() -> None:

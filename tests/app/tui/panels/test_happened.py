@@ -99,7 +99,7 @@ def test_episodes_of_one_cause_are_one_line() -> None:
     )
 
 
-def test_the_past_shows_the_episodes_of_then() -> None:
+def test_a_past_moment_shows_its_episodes() -> None:
     session_then, now = session(STEAL, ended=(ENDED_STEAL,))
     then = dataclasses.replace(now, time_ns=int(1.5 * S))
     result = text((session_then, then), 58, 10)

@@ -91,8 +91,8 @@ def test_tasks_that_wait_more_than_a_fifth_of_the_time_are_bold() -> None:
 
 
 def test_uncounted_parts_are_not_shown() -> None:
-    of = observe(guest(), records=records(waits=None, details=None))
-    result = "\n".join(text(of, 240, 12))
+    guest_state = observe(guest(), records=records(waits=None, details=None))
+    result = "\n".join(text(guest_state, 240, 12))
     assert "waits " in result, "the bar's legend"
     assert not any(title in result for title in ("switches/s", " owner ", "IPC"))
     assert "n/a" not in result
@@ -144,14 +144,14 @@ def test_an_owner_is_a_unit_a_container_or_the_parent(group: Any, parent: Any, o
 
 def test_tasks_of_one_owner_can_be_grouped() -> None:
     details = DETAILS | {"4509": DETAILS["4502"]}
-    of = observe(guest(), records=records(details=details))
-    lines = tables.task_panel(*of, Choice(grouping="job"), 97, 10)
+    guest_state = observe(guest(), records=records(details=details))
+    lines = tables.task_panel(*guest_state, Choice(grouping="job"), 97, 10)
     result = [strips.text(line).replace("━", "").replace("─", "").split() for line, _ in lines]
     assert result[1][:5] == ["job", "CPU", "0", "CPU", "1"]
     assert result[2] == ["build.scope", "72.5", "·", "45.3", "399"], "two tasks of one scope"
     assert result[3][:3] == ["postgresql.service", "·", "38.4"]
     assert result[4][:6] == [*tables.NO_OWNER.split(), "2.7", "0.6"]
-    assert text(of, 97, 10)[2].split()[0] == "cc1plus", "the ranking by task is unchanged"
+    assert text(guest_state, 97, 10)[2].split()[0] == "cc1plus", "the ranking by task is unchanged"
 
 
 def test_running_totals_are_the_seconds_since_the_start() -> None:
@@ -171,11 +171,11 @@ def test_running_totals_are_the_seconds_since_the_start() -> None:
 
 def test_a_choice_of_owners_is_drawn_at_once() -> None:
     """A panel of names is otherwise drawn once a second."""
-    of, choice = observe(guest(), records=records()), Choice()
+    guest_state, choice = observe(guest(), records=records()), Choice()
     row = panels.PanelRow(("who",), (1,), 97, 10)
-    by_task = row.lines(*of, choice)
+    by_task = row.lines(*guest_state, choice)
     choice.grouping = "job"
-    assert row.lines(*of, choice) != by_task
+    assert row.lines(*guest_state, choice) != by_task
 
 
 def test_a_line_gives_the_reason_for_missing_tasks() -> None:

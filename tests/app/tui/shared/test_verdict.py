@@ -194,14 +194,14 @@ def test_a_verdict_at_the_end_of_a_recorded_job_is_on_its_whole_run() -> None:
             await app.run_action("source('finish')")
             await until_true(lambda: "in all" in shown_verdict()[1], "the verdict at the end")
             at_end = shown_verdict()
-            found, interval = source.session.log.recording, source.interval
-            assert found is not None
+            recorded, interval = source.session.log.recording, source.interval
+            assert recorded is not None
             assert interval is not None
-            found.is_complete = False  # as before the search of the file has ended
+            recorded.is_complete = False  # as before the search of the file has ended
             early_verdict = verdict_at(source.session, interval)
             assert early_verdict is not None
             assert early_verdict.pieces[0].startswith("in the last ")
-            found.is_complete = True
+            recorded.is_complete = True
             await app.run_action("source('step', -1)")
             await until_true(lambda: "in the last" in shown_verdict()[1], "the moment before")
             return [at_end, shown_verdict()]

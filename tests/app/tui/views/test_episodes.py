@@ -117,10 +117,10 @@ def test_all_lines_have_the_width_of_their_columns(width: int) -> None:
     columns = episode_columns(width)
     size = SIGN_CELLS + total_width(columns)
     assert width == size + 1
-    of, _ = observe(machine_without_episodes(), 5)
+    session, _ = observe(machine_without_episodes(), 5)
     for episode in (RAMP, DROP, HALT, STEAL):
-        assert strips.width(episode_line(of, episode, columns, [], chosen=False)) == size
-        result = details(of, episode, width, 6, [])
+        assert strips.width(episode_line(session, episode, columns, [], chosen=False)) == size
+        result = details(session, episode, width, 6, [])
         assert len(result) == 6
         assert all(strips.width(line) <= width for line in result)
 

@@ -48,20 +48,20 @@ def layout_of(machine_shape: tuple[int, int, int], threads: int, width: int, hei
 
 
 @pytest.mark.parametrize("ascii_", [False, True])
-@pytest.mark.parametrize(("of", "threads", "width", "height"), [
-    *((of, threads, 79, 16) for of, threads in (
+@pytest.mark.parametrize(("machine_shape", "threads", "width", "height"), [
+    *((machine_shape, threads, 79, 16) for machine_shape, threads in (
         ((1, 1, 128), 2), ((2, 8, 8), 2), ((2, 16, 4), 2), ((1, 16, 8), 2), ((8, 1, 16), 2),
         ((4, 1, 16), 4), ((2, 1, 16), 8), ((2, 16, 8), 1), ((256, 1, 1), 1), ((2, 128, 1), 1))),
-    *((of, threads, 159, 42) for of, threads in (
+    *((machine_shape, threads, 159, 42) for machine_shape, threads in (
         ((1, 1, 512), 2), ((2, 32, 8), 2), ((8, 8, 8), 2), ((4, 64, 2), 2), ((16, 1, 32), 2),
         ((2, 16, 8), 4), ((2, 64, 8), 1))),
 ])  # fmt: skip
 def test_256_cpus_fit_24_lines_and_1024_fit_50(
-    of: tuple[int, int, int], threads: int, width: int, height: int, ascii_: bool
+    machine_shape: tuple[int, int, int], threads: int, width: int, height: int, ascii_: bool
 ) -> None:
-    plan = layout_of(of, threads, width, height, ascii_=ascii_)
+    plan = layout_of(machine_shape, threads, width, height, ascii_=ascii_)
     assert len(plan.lines) <= height
-    assert len(plan.spots) == of[0] * of[1] * of[2]
+    assert len(plan.spots) == machine_shape[0] * machine_shape[1] * machine_shape[2]
 
 
 @given(
@@ -69,9 +69,9 @@ def test_256_cpus_fit_24_lines_and_1024_fit_50(
     st.sampled_from([1, 2, 4, 8]), st.integers(40, 240), st.integers(1, 70), st.booleans(),
 )  # fmt: skip
 def test_all_cores_have_one_cell_and_no_cells_overlap(
-    of: tuple[int, int, int], threads: int, width: int, height: int, ascii_: bool
+    machine_shape: tuple[int, int, int], threads: int, width: int, height: int, ascii_: bool
 ) -> None:
-    plan = layout_of(of, threads, width, height, ascii_=ascii_)
+    plan = layout_of(machine_shape, threads, width, height, ascii_=ascii_)
     drawn: dict[int, list[int]] = {}
     for line in plan.lines:
         end = 0
@@ -81,7 +81,7 @@ def test_all_cores_have_one_cell_and_no_cells_overlap(
             for row in part.cells:
                 drawn.setdefault(row, []).append(part.line)
         assert end <= width
-    assert len(drawn) == of[0] * of[1] * of[2]
+    assert len(drawn) == machine_shape[0] * machine_shape[1] * machine_shape[2]
     # lp0 and lp1 are side by side
     assert not (ascii_ and plan.cell.has_halves and plan.cell.width % 2)
     assert all(lines == list(range(plan.cell.height)) for lines in drawn.values())
@@ -212,10 +212,10 @@ def test_a_scale_covers_all_values_and_rarely_changes(clocks: list[float], more:
     assert first.low <= values.min()
     assert values.max() <= first.high
     assert first.levels(values).max() <= 11
-    there = values + more
-    second = field_scale(CLOCK, there, first)
-    assert second.low <= there.min()
-    assert there.max() <= second.high
+    all_values = values + more
+    second = field_scale(CLOCK, all_values, first)
+    assert second.low <= all_values.min()
+    assert all_values.max() <= second.high
     assert field_scale(CLOCK, values, second) == second or not second.covers(first)
 
 

@@ -135,9 +135,9 @@ async def test_a_click_selects_and_a_double_click_opens(monkeypatch: pytest.Monk
     async with running_app(Machine(cores=8)) as run:
         await run.pilot.press("2")
         heat = view(run)
-        for core, times, at in ((3, 1, 1), (2, 1, 4), (5, 2, 2)):
+        for core, times, column in ((3, 1, 1), (2, 1, 4), (5, 2, 2)):
             x, y = heat._plan.spots[core]
-            await run.pilot.click(HeatMap, offset=(x + at, y + 2), times=times)
+            await run.pilot.click(HeatMap, offset=(x + column, y + 2), times=times)
             assert heat.choice.cpu == core
         assert opened == [5]
 
@@ -147,10 +147,12 @@ async def test_panels_fill_the_room_below_the_map() -> None:
         await run.pilot.press("2")
         await run.intervals(3)
         lines = text(run)
-        (at,) = (y for y, line in enumerate(lines) if "what happened" in line)
-        assert lines[at].startswith(" who runs")
-        assert not lines[at - 1].strip(), "an empty line sets them apart"
-        printed = at + next(i for i, line in enumerate(lines[at:]) if theme.DROPPED in line)
+        (title_line,) = (y for y, line in enumerate(lines) if "what happened" in line)
+        assert lines[title_line].startswith(" who runs")
+        assert not lines[title_line - 1].strip(), "an empty line sets them apart"
+        printed = title_line + next(
+            i for i, line in enumerate(lines[title_line:]) if theme.DROPPED in line
+        )
         top = run.app.query_one("#heat").region.y
         await run.pilot.click(offset=(run.app.size.width - 10, top + printed))
         await run.pilot.pause()

@@ -47,7 +47,7 @@ async def play_neighbours(run: Run, **records: Any) -> None:
         await run.intervals(15, records={"tasks": tasks} | records)
 
 
-async def test_the_past_shows_the_losses_of_then() -> None:
+async def test_a_past_moment_shows_its_losses() -> None:
     async with running_app(machine_of_two_cores()) as run:
         await run.pilot.press("6")
         await play_neighbours(run)
@@ -121,7 +121,7 @@ async def test_a_watched_job_is_shown_with_its_threads_and_culprits() -> None:
         assert thread.split()[:5] == ["1", "lmp", "4101", "75.0", "25.0"]
 
 
-async def test_the_past_shows_the_job_of_then() -> None:
+async def test_a_past_moment_shows_its_job() -> None:
     async with running_app(machine_of_two_cores(changes={"watch": "lmp"})) as run:
         await run.pilot.press("6")
         await play_watched_job(run, 15, (0, 1), 0.5)
@@ -180,7 +180,7 @@ async def test_a_guest_shows_which_causes_cannot_be_detected() -> None:
     (Machine(split=False), "how long two threads ran at once is known only within bounds"),
     (Machine(cores=2, threads=4), "only detected on cores with two threads"),
 ])  # fmt: skip
-async def test_siblings_are_reported_as_unchecked_if_they_are(machine: Machine, why: str) -> None:
+async def test_unchecked_siblings_are_reported_with_the_reason(machine: Machine, why: str) -> None:
     async with running_app(machine) as run:
         await run.pilot.press("6")
         await run.intervals(20)

@@ -290,10 +290,10 @@ def page(machine: Machine, doubt: tuple[int, str] | None = None, **more: Any) ->
     """All columns; `doubt`: a CPU and its counter."""
     session, interval = observe(machine, **more)
     interval = with_suspect_counter(interval, *doubt) if doubt else interval
-    of = columns.CpuColumns(session)
+    tabular = columns.CpuColumns(session)
     result = table.Page(names=table.name_columns(session)[:1])
-    result.scroll([table.number_column(number, GHZ) for number in of.columns()], 0, 400)
-    result.read(of, session, interval)
+    result.scroll([table.number_column(number, GHZ) for number in tabular.columns()], 0, 400)
+    result.read(tabular, session, interval)
     return result
 
 
@@ -374,11 +374,11 @@ def test_positions_do_not_change_with_values() -> None:
         ]
         results.append((title, [len(text) for text in texts]))
         for text in texts:  # values end below the end of their title
-            at = 0
+            start = 0
             for column in result.columns:
-                at += column.width
-                end = title[at - 1 + table.SIGN_CELLS]
-                assert column.is_left or (text[at - 1] != " " and end != " "), column.key
+                start += column.width
+                end = title[start - 1 + table.SIGN_CELLS]
+                assert column.is_left or (text[start - 1] != " " and end != " "), column.key
     assert results[0] == results[1]
 
 

@@ -279,8 +279,8 @@ async def test_panels_fill_the_room_below_the_axis() -> None:
         past = view.past
         seen = view.visible_lines()
         first = next(y for y, line in enumerate(seen) if "what happened" in line)
-        at = next(y for y in range(first, len(seen)) if "║" in seen[y])
-        results.append(past.target(seen[at].index("║"), past.size.height - at))
+        y = next(y for y in range(first, len(seen)) if "║" in seen[y])
+        results.append(past.target(seen[y].index("║"), past.size.height - y))
         results.extend((past.size.height - len(past.heads) - past.count, len(past.feet)))
     episode, room, feet = results
     assert isinstance(episode, Episode)
@@ -323,8 +323,8 @@ PLACES = [Place(0, 0, i, None, (i, i + 3), i, (2 * i, 2 * i + 1)) for i in range
 
 def _lanes(now_ns: int, room: int, window_s: float = 60.0) -> timeline.Lanes:
     session: Any = SimpleNamespace(past=PatternHistory())
-    at = time_axis.fit_axis(now_ns, window_s, room)
-    return timeline.Lanes(session, UTIL, at, PLACES, ascii_=False)
+    axis = time_axis.fit_axis(now_ns, window_s, room)
+    return timeline.Lanes(session, UTIL, axis, PLACES, ascii_=False)
 
 
 @given(st.integers(600, 9000), st.integers(5, 90))
