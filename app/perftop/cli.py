@@ -146,8 +146,8 @@ def split(arguments: list[str]) -> tuple[list[str], list[str] | None]:
     """Returns the arguments of perftop, and the command after `--` (None without `--`)."""
     if "--" not in arguments:
         return arguments, None
-    at = arguments.index("--")
-    return arguments[:at], arguments[at + 1 :]
+    index = arguments.index("--")
+    return arguments[:index], arguments[index + 1 :]
 
 
 def add_default_verb(arguments: list[str], command: list[str] | None, *, screen: bool) -> list[str]:

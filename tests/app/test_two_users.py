@@ -220,7 +220,7 @@ def name_file_link(home_directories: Path) -> str:
 
 
 def name_hard_link(home_directories: Path) -> str:
-    """Possible with protected_hardlinks=0."""
+    """Makes a hard link to a file of root, which is possible with protected_hardlinks=0."""
     os.seteuid(0)
     os.link(home_directories / "out", "out")
     return "out"
@@ -470,7 +470,7 @@ def writes_a_file(call: ast.Call) -> bool:
 def test_own_links_inherited_files_and_devices_are_permitted(
     shared_directory: Path, tmp_path: Path
 ) -> None:
-    """Own links, also to a missing file; files opened by the shell; devices."""
+    """They are own links, also to a missing file; files opened by the shell; and devices."""
     with as_nobody():
         os.mkdir("mine")
         os.symlink("mine", "link")

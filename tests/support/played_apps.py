@@ -146,7 +146,7 @@ class Viewer(Run):
     def at_s(self) -> float:
         """The time shown, in s since the start of the file."""
         assert self.source.interval is not None
-        return (self.source.interval.time_ns - self.source.reach_ns[0]) / S
+        return (self.source.interval.time_ns - self.source.extent_ns[0]) / S
 
     @property
     def header(self) -> str:

@@ -66,7 +66,7 @@ def escaped(text: str) -> str:
             signs += sign
         else:
             units = sign.encode("utf-16-be", "surrogatepass").hex()
-            signs += "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+            signs += "".join(f"\\u{units[i : i + 4]}" for i in range(0, len(units), 4))
     return signs
 
 

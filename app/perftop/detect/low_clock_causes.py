@@ -322,7 +322,7 @@ class Tally:
         counter, first = entry.column.counter, entry.column.first
         table = delta.tables[entry.column.block]
         if counter.kind == "flags":
-            moved = table.increments[:, first : first + counter.columns]
+            increments = table.increments[:, first : first + counter.columns]
         else:
             top = self._counters.increments(delta, counter.key)
             assert top is not None
@@ -332,9 +332,9 @@ class Tally:
                 base = table.ticks
             else:
                 base = table.ticks / self._counters.stamp_hz
-            moved = np.stack([base, top], axis=1)
-        known = np.isfinite(moved).all(axis=1, keepdims=True)
-        return np.where(known, moved, 0.0)
+            increments = np.stack([base, top], axis=1)
+        known = np.isfinite(increments).all(axis=1, keepdims=True)
+        return np.where(known, increments, 0.0)
 
 
 class Facts:

@@ -184,21 +184,21 @@ class MemoryLosses:
         """Returns, by position, the traffic of the package in bytes per second."""
         traffic = memory_traffic(self._reader.counters, delta)
         assert traffic is not None
-        return self._of_package(traffic[0] / traffic[1])
+        return self._by_package_of_cpu(traffic[0] / traffic[1])
 
     def _is_near_limit(self, rate: Floats, delta: Delta, best: Floats | None) -> Bools:
         """Returns, by position, whether traffic is as high as the memory can carry, and no misses
         have shown that data is displaced from the L3. `best`: the highest traffic of each package
         so far."""
         assert best is not None
-        is_near: Bools = ~(rate < MIN_SATURATED_SHARE * self._of_package(best))
+        is_near: Bools = ~(rate < MIN_SATURATED_SHARE * self._by_package_of_cpu(best))
         clock_hz = self._reader.counters.rates(delta, "memory_clock")
         if clock_hz is not None:
-            capacity = BYTES_PER_CLOCK * self._of_package(clock_hz)
+            capacity = BYTES_PER_CLOCK * self._by_package_of_cpu(clock_hz)
             is_near &= ~(rate < MIN_LIMIT_SHARE * capacity)
         return is_near if self._cache is None else is_near & ~self._cache.losses.may_lose
 
-    def _of_package(self, values: Floats) -> Floats:
+    def _by_package_of_cpu(self, values: Floats) -> Floats:
         return np.asarray(with_extra_column(values, np.nan)[..., self._package])
 
     def _rate_evidence(
@@ -390,13 +390,15 @@ class MemoryLosses:
         self, loss: NeighbourLoss, data: DetectorInput, job_pids: set[int], *, who: bool
     ) -> None:
         episode, members = loss.episode, loss.members
-        instructions, cycles, expected, run_s, moved = self._programs.lost[:, members].sum(axis=1)
+        instructions, cycles, expected, run_s, bytes_moved = self._programs.lost[:, members].sum(
+            axis=1
+        )
         episode.confidence = confidence("neighbour", self.cause)
         if cycles > 0:
             episode.evidence["ipc"] = round(float(instructions / cycles), 2)
             episode.evidence["ipc_alone"] = round(float(expected / cycles), 2)
         if run_s > 0:
-            episode.evidence |= self._rate_evidence(loss, float(moved / run_s), data)
+            episode.evidence |= self._rate_evidence(loss, float(bytes_moved / run_s), data)
         if who and "who" not in episode.evidence:
             episode.evidence |= blamed_tasks(self._suspects(loss, job_pids), job_pids)
 

@@ -88,8 +88,8 @@ class Standstill:
             guessed = IDLE_ERROR * idle_s
         else:
             means |= np.isfinite(idle)
-            moved = data.sample.delta.tables[self._entries.block].increments
-            guessed = ENTRY_S * moved[:, self._entries.first]
+            increments = data.sample.delta.tables[self._entries.block].increments
+            guessed = ENTRY_S * increments[:, self._entries.first]
         unknown = self._exact | ~np.isfinite(guessed)
         has_steal = self._guest | (data.time_ns - self._steal_ns < AFTER_STEAL_NS)
         error = [
@@ -137,9 +137,9 @@ class Thermal:
         where there were no polls."""
         result = np.full((len(HEAT_BITS), len(data.cores.lists)), np.nan)
         for status in self._status:
-            moved = data.sample.delta.tables[status.column.block].increments
-            polls = moved[:, status.column.first]
-            highest_share = moved[:, status.columns].max(axis=1) / np.where(
+            increments = data.sample.delta.tables[status.column.block].increments
+            polls = increments[:, status.column.first]
+            highest_share = increments[:, status.columns].max(axis=1) / np.where(
                 polls > 0, polls, np.nan
             )
             rows = data.cores.block_row if status.by_core else data.cores.package
@@ -366,8 +366,8 @@ class Markers:
         return np.where(np.isfinite(table), table, 0.0)
 
     def _increments(self, data: DetectorInput, key: str) -> Floats:
-        moved = self._counters.increments(data.sample.delta, key)
-        return np.full(self._rows, np.nan) if moved is None else moved
+        increments = self._counters.increments(data.sample.delta, key)
+        return np.full(self._rows, np.nan) if increments is None else increments
 
     def _tsc_share(self, data: DetectorInput, key: str) -> Floats:
         """Returns a counter as a share of the TSC ticks in the span of its block."""

@@ -224,16 +224,16 @@ class Steals(Detector):
         elapsed_s = (time_ns - np.where(soon, self._last_ns, since_ns)) / 1e9
         share = np.where(has_tick, stolen_s / elapsed_s, np.nan)
         share[~has_tick & np.isfinite(stolen_s) & (time_ns - self._last_ns > STEAL_QUIET_NS)] = 0.0
-        taken = self._steals.member_mask(len(stolen_s))
+        is_running = self._steals.member_mask(len(stolen_s))
         near = (since_ns == self._last_ns) | (elapsed_s * STEAL_START <= TICK_S)
-        continues = has_tick & soon & (taken | (near & (share >= STEAL_START)))
+        continues = has_tick & soon & (is_running | (near & (share >= STEAL_START)))
         before = np.where(continues, self._tick_counts, 0.0)
         self._start_ns = np.where(has_tick & (before == 0), since_ns, self._start_ns)
         self._tick_counts = np.where(has_tick, before + stolen_s / TICK_S, self._tick_counts)
         self._last_ns = np.where(has_tick, time_ns, self._last_ns)
         usual_ticks = self._usual_share * (time_ns - self._start_ns) / 1e9 / TICK_S
         needed = usual_ticks + MIN_DEVIATIONS * np.sqrt(usual_ticks) + MIN_TICKS - 0.5
-        share[has_tick & (self._tick_counts < needed) & ~taken] = np.nan
+        share[has_tick & (self._tick_counts < needed) & ~is_running] = np.nan
         usual_before, elapsed = self._usual_share, (time_ns - self._usual_ns) / 1e9 / USUAL_S
         self._usual_share = usual_before * np.exp(-elapsed) + np.nan_to_num(stolen_s) / USUAL_S
         self._usual_ns = time_ns

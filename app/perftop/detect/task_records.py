@@ -72,12 +72,14 @@ class InterruptStorms(Detector):
             return []
         is_whole = self._storms.note_record(data.time_ns)
         for cpu, spent in _cpus(data.records).items() if is_whole else ():
-            taken = min(1.0, spent.irq + spent.softirq)
-            least_tasks = MIN_TASKS_SHARE if spent.tasks + taken < FULL_SHARE else MIN_TASKS_IF_FULL
-            is_lost = spent.tasks + taken >= MIN_BUSY_SHARE and spent.tasks >= least_tasks
+            interrupt_share = min(1.0, spent.irq + spent.softirq)
+            least_tasks = (
+                MIN_TASKS_SHARE if spent.tasks + interrupt_share < FULL_SHARE else MIN_TASKS_IF_FULL
+            )
+            is_lost = spent.tasks + interrupt_share >= MIN_BUSY_SHARE and spent.tasks >= least_tasks
             if is_lost and cpu in self._position:
                 cause = "irq" if spent.irq > spent.softirq else "softirq"
-                storm = self._storms.add(cpu, cause, taken * self._storms.span_s)
+                storm = self._storms.add(cpu, cause, interrupt_share * self._storms.span_s)
                 if storm is not None:
                     storm.episode.cpus = [cpu]
                     storm.episode.depth = storm.lost_s / storm.span_s
@@ -264,7 +266,9 @@ def _stalls(records: Mapping[str, object], span_s: float) -> Iterator[_Stall]:
         yield _Stall("compaction", "", left_s, evidence)
     elif stalls:
         yield _Stall("reclaim", "", left_s, {"direct_reclaims": stalls})
-    faults, moved = (counts.get(key, 0) for key in ("numa_hint_faults", "numa_pages_migrated"))
-    numa_s = faults * NUMA_FAULT_S + moved * NUMA_PAGE_S
-    evidence = {"numa_faults": faults, "numa_pages_moved": moved}
+    faults, pages_moved = (
+        counts.get(key, 0) for key in ("numa_hint_faults", "numa_pages_migrated")
+    )
+    numa_s = faults * NUMA_FAULT_S + pages_moved * NUMA_PAGE_S
+    evidence = {"numa_faults": faults, "numa_pages_moved": pages_moved}
     yield _Stall("numa-balancing", "", min(numa_s, span_s), evidence)

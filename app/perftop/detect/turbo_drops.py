@@ -477,8 +477,10 @@ class Licenses(Detector):
     def _level_cycles(self, batch: SampleBatch) -> Floats:
         """Returns (samples, levels, cores): the cycles of the core at each level. Each thread
         counts those of the whole core; see low_clock_causes.LEVEL_PREFIX."""
-        moved = [self._counters.increments(batch.delta, key) for key in self._levels]
-        by_core = [batch.cores.max_of_threads(counts) for counts in moved if counts is not None]
+        increments = [self._counters.increments(batch.delta, key) for key in self._levels]
+        by_core = [
+            batch.cores.max_of_threads(counts) for counts in increments if counts is not None
+        ]
         return np.nan_to_num(np.stack(by_core, axis=1))
 
     def _describe(self, running: ShareEpisode) -> None:

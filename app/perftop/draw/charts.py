@@ -35,7 +35,7 @@ class Column(NamedTuple):
     """The name of the style of each cell."""
 
     @classmethod
-    def of(cls, cells: Iterable[Run]) -> Column:
+    def from_cells(cls, cells: Iterable[Run]) -> Column:
         signs, styles = zip(*cells, strict=True)
         return cls("".join(signs), styles)
 
@@ -136,7 +136,7 @@ def _account(user: int, busy: int, steal_height: int, heat: int, rows: int, look
         return Column(" " * rows, ("text",) * rows)
     ends = user, busy, 8 * rows - steal_height, 8 * rows
     cell = _account_cell if look == "colour" else _account_shape
-    return Column.of(
+    return Column.from_cells(
         cell(_eighths_in_cell(ends, row), heat, row, rows, look) for row in reversed(range(rows))
     )
 
@@ -187,7 +187,7 @@ def task_areas(columns: Floats, rows: int, look: Look = "colour") -> list[Column
 
 @lru_cache(maxsize=_MAX_CACHED)
 def _time_shares_column(ends: tuple[int, ...], rows: int, look: Look) -> Column:
-    return Column.of(
+    return Column.from_cells(
         _task_cell(_eighths_in_cell((*ends, 8 * rows), row), look) for row in reversed(range(rows))
     )
 
@@ -256,7 +256,7 @@ def _states(both: int, undetermined: int, lp0: int, lp1: int, half_rows: int, lo
          for row in range(half_rows)]
         for height, is_upper in ((lp0, True), (lp1, False))
     )  # fmt: skip
-    return Column.of([*above[::-1], *below])
+    return Column.from_cells([*above[::-1], *below])
 
 
 @lru_cache(maxsize=_MAX_CACHED)
@@ -340,7 +340,7 @@ def _area(hz: int, ceiling: int, state: int, rows: int, look: Look) -> Column:
     """Returns one column of `clock_area`. `hz` and `ceiling`: heights in eighths; -1 if unknown."""
     if state == ASLEEP or hz < 0:
         floor: Run = (theme.NEITHER, "neither") if state == ASLEEP else (" ", "text")
-        return Column.of([(" ", "text")] * (rows - 1) + [floor])
+        return Column.from_cells([(" ", "text")] * (rows - 1) + [floor])
     if state == AWAKE and ceiling - hz < MIN_UNEXPLAINED:
         ceiling = hz
     cause = 0 if state < LOSING else (state - LOSING) % len(GAP_CAUSES)
@@ -360,7 +360,7 @@ def _area(hz: int, ceiling: int, state: int, rows: int, look: Look) -> Column:
             cells.append((theme.LEVELS[green or lost], key if green else gap))
         else:
             cells.append((" ", "text"))
-    return Column.of(cells)
+    return Column.from_cells(cells)
 
 
 def with_gap_numbers(lines: list[list[Run]], losses: Sequence[float]) -> list[list[Run]]:
@@ -415,7 +415,7 @@ def _rate(*heights: int, is_losing: bool, rows: int, look: Look) -> Column:
             sign = braille.braille_sign(*dots)
         key = f"{'loss' if is_losing else 'ipc'}-{colour_step(row, rows)}"
         cells.append((sign, key if sign != " " else "text"))
-    return Column.of(cells)
+    return Column.from_cells(cells)
 
 
 def area(shares: Floats, rows: int, name: str, *, ascii_: bool = False) -> list[Column]:
@@ -432,7 +432,7 @@ def area(shares: Floats, rows: int, name: str, *, ascii_: bool = False) -> list[
 @lru_cache(maxsize=_MAX_CACHED)
 def _area_column(eighths: int, rows: int, name: str, look: Look) -> Column:
     signs = theme.ASCII_LEVELS if look == "ascii" else theme.LEVELS
-    return Column.of(
+    return Column.from_cells(
         (signs[level], f"{name}-{colour_step(row, rows)}" if level else "text")
         for row in reversed(range(rows))
         for level in [min(max(eighths - 8 * row, 0), 8)]
@@ -475,7 +475,7 @@ def with_rules(columns: Sequence[Column], rules: Mapping[int, str]) -> list[Colu
         if fits and all(columns[cell].signs[line] == " " for cell in cells):
             for cell, sign in zip(cells, word, strict=True):
                 ruled_columns[cell][line] = sign, "dim"
-    return [*map(Column.of, ruled_columns)]
+    return [*map(Column.from_cells, ruled_columns)]
 
 
 # --- upper ends of scales

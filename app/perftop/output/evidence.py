@@ -328,13 +328,16 @@ FABRIC = "the data fabric", "memory", "APBDIS and a fixed DF P-state in the firm
 def _memory_clues(session: Session, whole: Interval, sums: LossSums) -> Iterator[Clue]:
     """Yields reasons for slow memory: another node serves it, or the uncore clock has been low."""
     keys = "memory_bytes_per_s", "local_bytes_per_s"
-    moved, local = (float(np.nansum(whole.caches[key])) if key in whole.caches else nan
+    bytes_per_s, local = (float(np.nansum(whole.caches[key])) if key in whole.caches else nan
                     for key in keys)  # fmt: skip
-    if moved >= MIN_REMOTE_BYTES_PER_S and (remote := 1 - local / moved) >= MIN_REMOTE_SHARE:
+    if (
+        bytes_per_s >= MIN_REMOTE_BYTES_PER_S
+        and (remote := 1 - local / bytes_per_s) >= MIN_REMOTE_SHARE
+    ):
         yield Clue(
             "remote-memory",
-            f"{whole_percent(remote)} of {moved / 1e9:.1f} GB/s of memory traffic is with another"
-            " node, which takes longer",
+            f"{whole_percent(remote)} of {bytes_per_s / 1e9:.1f} GB/s of memory traffic is with "
+            "another node, which takes longer",
             "numactl --cpunodebind=N --membind=N; numastat -p PID shows where its memory is",
         )
     delta, keys = session.run.delta, ("uncore_hz", "uncore_max_hz")

@@ -135,11 +135,17 @@ def waiting_loss(
     times, span_s = totals.times, totals.elapsed_s
     tasks = _without_quotas(times, times.tasks)
     threads = _without_quotas(times, times.threads)
-    by_cause, waited_s = totals.losses.by_cause, sum(one.wait_s for one in threads.values())
+    by_cause, waited_s = (
+        totals.losses.by_cause,
+        sum(task_times.wait_s for task_times in threads.values()),
+    )
     if any(kind == "interrupt" for kind, _ in by_cause) and waited_s > 0:
         part = min(1.0, float(by_cause[WAIT_CAUSE].sum()) / waited_s)
-        threads = {key: _with_wait(one, part * one.wait_s) for key, one in threads.items()}
-    placed_tasks = {key: one for key, one in tasks.items() if key[2] != UNKNOWN_CPU}
+        threads = {
+            key: _with_wait(task_times, part * task_times.wait_s)
+            for key, task_times in threads.items()
+        }
+    placed_tasks = {key: task_times for key, task_times in tasks.items() if key[2] != UNKNOWN_CPU}
     waiters = _find_waiters(session, job, threads, placed_tasks)
     if waiters is None:
         return None
@@ -148,10 +154,20 @@ def waiting_loss(
     name, members, waiting = waiters.name, waiters.members, waiters.waiting
     group, cpus, waited_for = waiters.total, waiters.cpus, reason.waited_for
 
-    comms = [*dict.fromkeys(safe_text(one.comm, MAX_NAME) for one in waiting.values() if one.comm)]
-    whose = f"{name} ({', '.join(comms[:2])})" if len(comms) > 1 and job is not None else name
-    who = f"{count_noun(len(members), waiters.noun)} of {whose}" if len(members) > 1 else name
-    who = f"{len(waiting)} of {who}" if len(waiting) < len(members) else who
+    comms = [
+        *dict.fromkeys(
+            safe_text(task_times.comm, MAX_NAME)
+            for task_times in waiting.values()
+            if task_times.comm
+        )
+    ]
+    group_name = f"{name} ({', '.join(comms[:2])})" if len(comms) > 1 and job is not None else name
+    waiters_text = (
+        f"{count_noun(len(members), waiters.noun)} of {group_name}" if len(members) > 1 else name
+    )
+    waiters_text = (
+        f"{len(waiting)} of {waiters_text}" if len(waiting) < len(members) else waiters_text
+    )
     verb = "waited" if past_tense else "waits" if len(waiting) == 1 else "wait"
     they, their = ("they", "their") if len(waiting) > 1 else ("it", "its")
     place = short_place_text(session.topology, cpus, cpus[0])
@@ -166,7 +182,11 @@ def waiting_loss(
     if group.longest_s >= MIN_LONG_S:
         evidence.append(f"once for {short_duration(group.longest_s)} or longer")
     if len(waiting) > 1:
-        slowest = max(one.wait_s / one.wanted_s for one in waiting.values() if one.wanted_s > 0)
+        slowest = max(
+            task_times.wait_s / task_times.wanted_s
+            for task_times in waiting.values()
+            if task_times.wanted_s > 0
+        )
         evidence.append(f"one of them {whole_percent(slowest)} of its time")
     evidence += reason.evidence
     all_tasks = _sum_times(placed_tasks.values())
@@ -179,7 +199,7 @@ def waiting_loss(
         ends = [f"{reason.preposition} {' and '.join(waited_for)}{where}",
                 f"{reason.preposition} {waited_for[0]}{where}"]  # fmt: skip
     share = percent_of(group.wait_s, group.wanted_s)
-    headlines = [f"{who} {verb} {bound_text}{share} of {their} time {end}" for end in ends]
+    headlines = [f"{waiters_text} {verb} {bound_text}{share} of {their} time {end}" for end in ends]
     is_one = job is None and len(cpus) == 1
     if is_one and (
         pair := _named_neighbours(placed_tasks, cpus[0], reason.neighbours, waiters.pids)
@@ -187,7 +207,7 @@ def waiting_loss(
         shared, waited = ("shared", "waited") if past_tense else ("share", "waits")
         headlines = [f"{' and '.join(pair)} {shared} {place}: each {waited} {share} of its time"]
     return WaitingLoss(
-        f"{who} {verb} {ends[0]}", reason.culprit if job is not None else name, evidence,
+        f"{waiters_text} {verb} {ends[0]}", reason.culprit if job is not None else name, evidence,
         reason.hint, cpus, reason.confidence,
         next((text for text in headlines if len(text) < MAX_SENTENCE), headlines[-1]),
         victim_share(group.wait_s, group.wanted_s, span_s),
@@ -203,8 +223,10 @@ def _find_waiters(
     if job is None:
         names_by_task = {(pid, comm): _related_names(session, pid, comm) for pid, comm, _ in tasks}
         waits: dict[tuple[str, ...], float] = {}
-        for (pid, comm, _), one in tasks.items():
-            waits[names_by_task[pid, comm]] = waits.get(names_by_task[pid, comm], 0.0) + one.wait_s
+        for (pid, comm, _), task_times in tasks.items():
+            waits[names_by_task[pid, comm]] = (
+                waits.get(names_by_task[pid, comm], 0.0) + task_times.wait_s
+            )
         of_others = {name: s for name, s in waits.items() if s > 0 and name[0] not in OWN_NAMES}
         waits = of_others or waits
         worst = max(waits, key=lambda name: waits[name], default=("",))
@@ -222,7 +244,12 @@ def _find_waiters(
         if longest_waiter is None or not members[longest_waiter].wait_s:
             return None
         waiting = {longest_waiter: members[longest_waiter]}
-    cpus = sorted({max(one.by_cpu, key=lambda cpu: one.by_cpu[cpu]) for one in waiting.values()})
+    cpus = sorted(
+        {
+            max(task_times.by_cpu, key=lambda cpu: task_times.by_cpu[cpu])
+            for task_times in waiting.values()
+        }
+    )
     return _Waiters(name, noun, pids, members, waiting, _sum_times(members.values()), cpus)
 
 
@@ -236,14 +263,14 @@ def _find_reason(
     `covered_s`: seconds that these records of tasks cover."""
     cpus, total, members = waiters.cpus, waiters.total, waiters.members
     ran_s = run_times_of_others(placed_tasks, cpus, waiters.pids)
-    neighbours = [who for who in sorted(ran_s, key=lambda who: -ran_s[who])
-                 if ran_s[who] >= MIN_BLAME_SHARE * total.wait_s]  # fmt: skip
+    neighbours = [task for task in sorted(ran_s, key=lambda task: -ran_s[task])
+                 if ran_s[task] >= MIN_BLAME_SHARE * total.wait_s]  # fmt: skip
     busiest_s = max(total.by_cpu[cpu] for cpu in cpus)
     mutual = len(members) > 1 and busiest_s > MIN_CROWDED_CPUS * covered_s
-    short_lived, least_s = None, MIN_EXPLAINED_SHARE * total.wait_s
-    is_explained = mutual or sum(ran_s.values()) >= least_s
+    short_lived, min_run_s = None, MIN_EXPLAINED_SHARE * total.wait_s
+    is_explained = mutual or sum(ran_s.values()) >= min_run_s
     if not is_explained:
-        short_lived = _short_lived_processes(session, all_tasks, cpus, waiters.pids, least_s)
+        short_lived = _short_lived_processes(session, all_tasks, cpus, waiters.pids, min_run_s)
     mean_s = total.wait_s / total.switches if total.switches else inf
     rows = [row for row in session.shown if session.topology[row].cpu in cpus]
     idle = 1 - whole.values.mean("util", rows)
@@ -262,7 +289,7 @@ def _find_reason(
     culprit = "its own threads" if mutual else "waiting for a CPU"
     if len(members) == 1:
         culprit = "other tasks"
-    if neighbours and not (mutual and sum(ran_s.values()) < least_s):
+    if neighbours and not (mutual and sum(ran_s.values()) < min_run_s):
         cause = _kernel_cause(session, *neighbours[0])
         culprit = cause_of(cause).name if cause else _task_name(session, *neighbours[0])
         culprit += f"[{neighbours[0][0]}]" if culprit == waiters.name else ""
@@ -277,9 +304,9 @@ def _find_reason(
         more = f" and {len(neighbours) - 1} more" if neighbours[1:] else ""
         waited_for.append(f"{_task_name(session, pid, comm)}[{pid}]{more}")
     # each of these tasks ran too little to be named
-    if not waited_for and sum(ran_s.values()) >= least_s:
+    if not waited_for and sum(ran_s.values()) >= min_run_s:
         culprit, waited_for = "many other tasks", [f"{len(ran_s)} other tasks"]
-    busiest_task = max(ran_s, key=lambda who: ran_s[who], default=None)
+    busiest_task = max(ran_s, key=lambda task: ran_s[task], default=None)
     stuck = {key[0] if isinstance(key, tuple) else key for key in waiters.waiting}
     limit, allowed = _allowed_cpus(session, stuck)
     spare = _idle_shares(session, whole, allowed if limit else cpus)
@@ -361,22 +388,23 @@ class ShortLivedProcesses:
 
 def _short_lived_processes(
     session: Session, tasks: Tasks, cpus: Sequence[int], excluded_pids: Collection[int],
-    least_s: float,
+    min_run_s: float,
 ) -> ShortLivedProcesses | None:  # fmt: skip
     """Returns the processes that ran most between scans and may run on these CPUs; None if none ran
-    for `least_s`."""
+    for `min_run_s`."""
     online = {row.cpu for row in session.topology if row.online}
     times_by_parent: dict[int, dict[str, TaskTimes]] = {}
-    for (pid, child, cpu), one in tasks.items():
+    for (pid, child, cpu), task_times in tasks.items():
         if cpu == UNKNOWN_CPU and pid not in excluded_pids:
             mask = _parse_cpu_list(session.details.get(str(pid), {}).get("affinity"), online)
             if not mask or not mask.isdisjoint(cpus):
-                times_by_parent.setdefault(pid, {})[child] = one
+                times_by_parent.setdefault(pid, {})[child] = task_times
     run_s = {
-        pid: sum(one.run_s for one in parts.values()) for pid, parts in times_by_parent.items()
+        pid: sum(task_times.run_s for task_times in parts.values())
+        for pid, parts in times_by_parent.items()
     }
     worst = max(run_s, key=lambda pid: run_s[pid], default=0)
-    if not run_s or run_s[worst] < least_s:
+    if not run_s or run_s[worst] < min_run_s:
         return None
     parts = times_by_parent[worst]
     child = max((name for name in parts if name), key=lambda name: parts[name].run_s, default="")
@@ -392,11 +420,14 @@ def _named_neighbours(
 ) -> list[str]:
     """Returns the names of the two tasks that share a CPU about equally; [] if there are more, or
     if one of them waits much more than the other or hardly at all."""
-    both = [(pid, comm, one) for (pid, comm, at), one in tasks.items()
-            if at == cpu and (pid in pids or (pid, comm) in neighbours)]  # fmt: skip
+    both = [(pid, comm, task_times) for (pid, comm, task_cpu), task_times in tasks.items()
+            if task_cpu == cpu and (pid in pids or (pid, comm) in neighbours)]  # fmt: skip
     if len(both) != 2 or len(pids) + len(neighbours) != 2:
         return []
-    shares = [one.wait_s / one.wanted_s if one.wanted_s else 0.0 for _, _, one in both]
+    shares = [
+        task_times.wait_s / task_times.wanted_s if task_times.wanted_s else 0.0
+        for _, _, task_times in both
+    ]
     if abs(shares[0] - shares[1]) > MAX_WAIT_DIFFERENCE or min(shares) < MIN_WAIT_SHARE:
         return []
     return sorted(f"{safe_text(comm, MAX_NAME)}[{pid}]" for pid, comm, _ in both)
@@ -447,18 +478,20 @@ def run_times_of_others(
     """Returns the seconds that other processes than `excluded_pids` ran on these CPUs, by PID and
     name."""
     ran_s: dict[tuple[int, str], float] = {}
-    for (pid, comm, cpu), one in tasks.items():
+    for (pid, comm, cpu), task_times in tasks.items():
         if cpu in cpus and pid not in excluded_pids:
-            ran_s[pid, comm] = ran_s.get((pid, comm), 0.0) + one.run_s
+            ran_s[pid, comm] = ran_s.get((pid, comm), 0.0) + task_times.run_s
     return ran_s
 
 
-def _idle_shares(session: Session, whole: Interval, taken: Collection[int]) -> dict[int, float]:
-    """Returns the idle share of each CPU outside `taken` that had room for more work, the idlest
-    first."""
+def _idle_shares(
+    session: Session, whole: Interval, waiting_cpus: Collection[int]
+) -> dict[int, float]:
+    """Returns the idle share of each CPU outside `waiting_cpus` that had room for more work, the
+    idlest first."""
     util = whole.values["util"]
     idle = {session.topology[row].cpu: 1 - float(util[row]) for row in session.shown
-            if session.online[row] and session.topology[row].cpu not in taken}  # fmt: skip
+            if session.online[row] and session.topology[row].cpu not in waiting_cpus}  # fmt: skip
     return {cpu: idle[cpu] for cpu in sorted(idle, key=lambda cpu: -idle[cpu])
             if idle[cpu] >= MIN_IDLE}  # fmt: skip
 

@@ -377,7 +377,7 @@ def _quota_finding(
     who = job or safe_text(names.most_common(1)[0][0], MAX_NAME)
     allowed = f"{quota.cpus:.3g} {'CPU' if quota.cpus == 1 else 'CPUs'}"
     owner = "" if quota.owner == who else f" of {safe_text(quota.owner, MAX_OWNER)}"
-    whose, verb = owner and f" (quota{owner})", "lost" if past_tense else "loses"
+    owner_text, verb = owner and f" (quota{owner})", "lost" if past_tense else "loses"
     evidence = [f"{who} was stopped for {worst.wait_s:.2f} of {worst.wanted_s:.1f} s"]
     if quota.period_count:
         share = percent(quota.throttled_count / quota.period_count)
@@ -388,7 +388,7 @@ def _quota_finding(
                "periods": quota.period_count, "throttled_periods": quota.throttled_count,
                "throttled_s": round(quota.throttled_s, 3)}  # fmt: skip
     return replace(
-        finding, text=f"{who} may use no more than {allowed}{whose}",
+        finding, text=f"{who} may use no more than {allowed}{owner_text}",
         culprit=f"its CPU quota of {allowed}" if job is not None else who,
         evidence=evidence, confidence=joint_confidence(beliefs), details=details,
         headline=f"{who} {verb} {percent_of(worst.wait_s, worst.wanted_s)} "
@@ -420,8 +420,8 @@ def _stopped_finding(finding: Finding, times: RunTimes, job: str | None) -> Find
 
 def _blamed_name(cause: Cause, worst: Episode | None) -> str:
     kind, name = cause
-    if worst is not None and (who := culprits(worst)):
-        return who[0].comm
+    if worst is not None and (blamed_tasks := culprits(worst)):
+        return blamed_tasks[0].comm
     if kind == "neighbour":
         act = {"memory": "saturate memory bandwidth", "cache": "fill the L3"}
         return f"others that {act.get(name, 'share cores')}"
@@ -524,9 +524,11 @@ def other_checks(
             waited += f", once {short_duration(longest_s)} or longer"
         add("wait", "tasks waiting for a CPU", waited, brief, WAIT_CAUSE)
     irq = [session.counters.rates(session.run.delta, key) for key in INTERRUPT_COUNTERS]
-    taken = nan if irq[0] is None or irq[1] is None else mean_of_job(session, sums, irq[0] + irq[1])
-    if is_whole_run and isfinite(taken):
-        add_share("interrupts", "interrupts", "interrupts", taken, "interrupt")
+    interrupt_share = (
+        nan if irq[0] is None or irq[1] is None else mean_of_job(session, sums, irq[0] + irq[1])
+    )
+    if is_whole_run and isfinite(interrupt_share):
+        add_share("interrupts", "interrupts", "interrupts", interrupt_share, "interrupt")
     pressure = whole.machine.get("pressure_memory", nan)
     if isfinite(pressure):
         wait = "tasks waiting for memory"
@@ -543,8 +545,8 @@ def other_checks(
         add("sibling", "tasks slowed by a sibling", seen, "siblings", ("neighbour", "sibling"))
     is_read = not _has_unread_cpu(session, whole)
     if OF_BEST_NAME in whole.machine and chosen["ipc"] and is_read:
-        moved = sum(whole.machine[name] for name in MEMORY_COUNTERS) / 1e9
-        seen = f"{moved:.1f} GB/s" if isfinite(moved) else "not read"
+        gb_per_s = sum(whole.machine[name] for name in MEMORY_COUNTERS) / 1e9
+        seen = f"{gb_per_s:.1f} GB/s" if isfinite(gb_per_s) else "not read"
         brief = f"memory bandwidth ({seen})"
         add("memory", "saturated memory bandwidth", seen, brief, ("neighbour", "memory"))
     if session.neighbours.cache.is_available and is_read:

@@ -106,19 +106,19 @@ async def run_in_thread(work: Callable[[], T], *, delays_exit: bool = True) -> T
     import asyncio
     import threading
 
-    loop, done = asyncio.get_running_loop(), asyncio.Future[T]()
+    loop, outcome = asyncio.get_running_loop(), asyncio.Future[T]()
 
     def settle(settles: Callable[[], None]) -> None:
-        if not done.cancelled():
+        if not outcome.cancelled():
             settles()
 
     def run() -> None:
         try:
             result = work()
         except BaseException as error:  # noqa: BLE001 - raised again where it is awaited
-            settles = partial(done.set_exception, error)
+            settles = partial(outcome.set_exception, error)
         else:
-            settles = partial(done.set_result, result)
+            settles = partial(outcome.set_result, result)
         with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(settle, settles)
 
@@ -126,7 +126,7 @@ async def run_in_thread(work: Callable[[], T], *, delays_exit: bool = True) -> T
         threading.Thread(target=run, daemon=not delays_exit).start()
     except RuntimeError:  # no more threads
         return work()
-    return await done
+    return await outcome
 
 
 _held_signals: list[int] = []

@@ -374,17 +374,17 @@ def nearest_moment(
 
 
 def typed_moment(
-    text: str, session: Session, interval: Interval, reach_ns: tuple[int, int] | None = None
+    text: str, session: Session, interval: Interval, extent_ns: tuple[int, int] | None = None
 ) -> int:
-    """Returns the typed moment in raw ns, relative to `interval`. `reach_ns`: the range of possible
-    moments; None: the session's history. ValueError: one line for the user."""
+    """Returns the typed moment in raw ns, relative to `interval`. `extent_ns`: the range of
+    possible moments; None: the session's history. ValueError: one line for the user."""
     history = session.history
-    if reach_ns is None and history is not None and history.first_ns is not None:
-        reach_ns = history.first_ns, history.last_ns or history.first_ns
-    if reach_ns is None:
+    if extent_ns is None and history is not None and history.first_ns is not None:
+        extent_ns = history.first_ns, history.last_ns or history.first_ns
+    if extent_ns is None:
         raise ValueError("no history is kept")
     ahead_ns = session.hello.wall_ns - session.hello.raw_ns
-    known_times = interval.time_ns, *reach_ns
+    known_times = interval.time_ns, *extent_ns
     return parse_moment(text, *(raw_ns + ahead_ns for raw_ns in known_times)) - ahead_ns
 
 

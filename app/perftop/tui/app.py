@@ -81,7 +81,7 @@ class Source:
         """Handles a signal or Ctrl-C. Returns False if the signal is to end the app."""
         return False
 
-    def leave(self) -> None:
+    def on_app_end(self) -> None:
         """Called when the app ends."""
 
     def end_recording(self) -> str:
@@ -214,7 +214,7 @@ class PerfTopApp(App[None]):
             self.exit()
 
     def exit(self, *results: Any, **more: Any) -> None:
-        self.source.leave()
+        self.source.on_app_end()
         if isinstance(self._driver, Terminal):
             self._driver.discard()
         super().exit(*results, **more)

@@ -62,7 +62,7 @@ class CommandSource(LiveSource):
         self.measurement: CommandMeasurement | None = None
         self._notes: RunNotes | None = None
         self._reading: asyncio.Task[None] | None = None
-        self._has_left = False
+        self._is_screen_closed = False
         """Whether the screen has closed."""
         self._is_stopped = False
         """Whether the user stopped perftop before the command started; the command must then not
@@ -103,7 +103,8 @@ class CommandSource(LiveSource):
                 if isinstance(stream, ProbeStream):
                     self._set_read_pause = stream.set_read_pause
                     stream.is_awaited = lambda: (
-                        not command_window.is_running and (self.run is None or self._has_left)
+                        not command_window.is_running
+                        and (self.run is None or self._is_screen_closed)
                     )
                     command_window.set_pause_function(stream.set_read_pause)
                 self._notes = RunNotes(self.tty.job, command_window)
@@ -112,7 +113,7 @@ class CommandSource(LiveSource):
                         [messages] if self._may_read_late else [[message] for message in messages]
                     ):
                         self._measure(self.measurement, self._notes, batch)
-                        if self._has_left and self.measurement.summary:
+                        if self._is_screen_closed and self.measurement.summary:
                             return
             self.end(Failed("the probe has ended", 0))
         except Failed as failed:
@@ -198,7 +199,7 @@ class CommandSource(LiveSource):
             status,
             job=self._state(),
             job_status=None if run is None else run.status,
-            notice=status.notice or self._news_text(),
+            notice=status.notice or self._end_notice_text(),
         )
 
     def _state(self) -> str:
@@ -211,7 +212,7 @@ class CommandSource(LiveSource):
         seconds = (raw_ns() - start_ns) // 10**9
         return f"{self._name} {running_time(seconds)}"
 
-    def _news_text(self) -> str:
+    def _end_notice_text(self) -> str:
         run = self.run
         if run is None or self._has_seen_end or raw_ns() - run.end_ns > END_NOTICE_NS:
             return ""
@@ -233,7 +234,7 @@ class CommandSource(LiveSource):
             self._is_stopped = self.run is None
             if measurement is not None:
                 measurement.command_window.stop()
-            if self._has_left and self._reading is not None:
+            if self._is_screen_closed and self._reading is not None:
                 self._reading.cancel()
             return False
         if number in KEY_OF_SIGNAL:
@@ -242,7 +243,7 @@ class CommandSource(LiveSource):
             measurement.job.kill(number)
         return True
 
-    def leave(self) -> None:
+    def on_app_end(self) -> None:
         """Stops sending the command's output to the pane."""
         self.tty.leave()
 
@@ -251,7 +252,7 @@ class CommandSource(LiveSource):
     async def wait_for_command(self) -> None:
         """Waits until the command has ended, after the screen has closed, even if the app
         failed."""
-        self._has_left = True
+        self._is_screen_closed = True
         reading = self._reading
         if reading is None:
             return

@@ -194,7 +194,7 @@ class PairState:
         return all(track.origin_ns(self.alignment) is not None for track in self.tracks)
 
     @property
-    def reach_s(self) -> tuple[float, float]:
+    def extent_s(self) -> tuple[float, float]:
         """The earliest start and the latest end of both recordings, in seconds on the axis."""
         pairs = [*zip(self.tracks, self.origins_ns, strict=True)]
         first_ns = min(track.ends_ns[0] - origin for track, origin in pairs)
@@ -204,7 +204,7 @@ class PairState:
     @property
     def window_s(self) -> tuple[float, float]:
         """The times at both ends of the axis, in seconds; the cursor is between them."""
-        first, last = self.reach_s
+        first, last = self.extent_s
         span = max(MIN_AXIS_S, (last - first) / self.zoom)
         start = min(max(first, self.cursor_s - span / 2), max(first, last - span))
         return start, start + span
@@ -239,7 +239,7 @@ class PairState:
         return max(0, min(self.axis.cell_after(round(self.cursor_s * 1e9)), self.cells - 1))
 
     def move(self, by_s: float) -> None:
-        first, last = self.reach_s
+        first, last = self.extent_s
         self.cursor_s = min(max(first, self.cursor_s + by_s), last)
 
 
@@ -356,8 +356,8 @@ def _chart_band(pair: PairState, number: Number, chart_height: int) -> list[Line
                            *runs, (f"{value:>{VALUE_WIDTH - 1}} ", key), *said],
                           "calm"))  # fmt: skip
     styles = {-1: ("alarm", "good"), 0: ("unknown", "unknown"), 1: ("good", "alarm")}
-    moved = (values[1] - values[0]) * chart_height / top
-    runs = charts.differences(moved, styles[number.better_sign], ascii_=pair.ascii)
+    difference_rows = (values[1] - values[0]) * chart_height / top
+    runs = charts.differences(difference_rows, styles[number.better_sign], ascii_=pair.ascii)
     lines.append(([(f"{'B-A':>{LABEL_WIDTH - 1}} ", "dim"), *runs], "calm"))
     return lines
 

@@ -50,7 +50,7 @@ TICK_S = 0.05
 class ReplaySource(StreamSource):
     def __init__(self, recording: AnyRecording, interval_ns: int) -> None:
         super().__init__(max(interval_ns, recording.hello.sample_ns))
-        self.reach_ns = frame_range(recording)
+        self.extent_ns = frame_range(recording)
         """The first and the last moment of the file, in raw ns."""
         self._recording = recording
         self._playback: Playback | None = None
@@ -78,7 +78,7 @@ class ReplaySource(StreamSource):
         """The damage to the file that was reported last; None if none was."""
 
     async def feed(self) -> None:
-        await self._seek_to(self.reach_ns[0])
+        await self._seek_to(self.extent_ns[0])
         self.app.run_worker(self._index_episodes(), group="index")
         while True:
             await self._playing.wait()
@@ -115,12 +115,12 @@ class ReplaySource(StreamSource):
     def complete_status(self, status: Status) -> Status:
         if self._playback is None:
             return status
-        first_ns, last_ns = self.reach_ns
+        first_ns, last_ns = self.extent_ns
         indexed = (self._episodes.until_ns - first_ns) / (last_ns - first_ns)
         replay = Replay(
             playing=self._playing.is_set(),
             speed=self._pace.speed,
-            reach_ns=self.reach_ns,
+            extent_ns=self.extent_ns,
             seeking_ns=None if self.seek is None else self._seek_ns,
             is_over=self._is_at_end,
             damage=self._recording.damage,
@@ -206,7 +206,7 @@ class ReplaySource(StreamSource):
 
     def show_nearest_moment(self, time_ns: int) -> None:
         """Goes to this moment, immediately if it is in the history, else by a seek."""
-        first_ns, last_ns = self.reach_ns
+        first_ns, last_ns = self.extent_ns
         time_ns = max(first_ns, min(last_ns, time_ns))
         ends_ns = self.ends_ns
         if ends_ns is not None and ends_ns[0] <= time_ns <= ends_ns[1]:
@@ -255,7 +255,7 @@ class ReplaySource(StreamSource):
 
         self._cancel_seek()
         interval = self.interval
-        self._seek_ns = self.reach_ns[0] if interval is None else interval.time_ns
+        self._seek_ns = self.extent_ns[0] if interval is None else interval.time_ns
         self.seek = self.app.run_worker(seek, group="seek")
         self.show()
 
@@ -323,7 +323,7 @@ class ReplaySource(StreamSource):
         playback, ends_ns, interval = self._playback, self.ends_ns, self.interval
         if playback is None or ends_ns is None or interval is None or self.seek is not None:
             return
-        since_ns = max(self.reach_ns[0], interval.time_ns - round(self.choice.window_s * 1e9))
+        since_ns = max(self.extent_ns[0], interval.time_ns - round(self.choice.window_s * 1e9))
         last_playback, last_since_ns = self._extended_playback
         is_done = last_playback is playback and last_since_ns <= since_ns
         if not is_done and ends_ns[0] > since_ns + 2 * self._recording.hello.sample_ns:

@@ -66,7 +66,7 @@ class StreamSource(Source, Follower, Controls):
         """The last message, and the time of `clock` at which it is removed."""
         self._watched_s = self.clock()
         self._timer: asyncio.TimerHandle | None = None
-        self._has_news = False
+        self._has_changed = False
         """Whether something has changed since the last picture."""
 
     def make_screen(self) -> Monitor:
@@ -98,23 +98,27 @@ class StreamSource(Source, Follower, Controls):
         """Applies these messages. Draws only the last of the intervals that they complete."""
         previous = self.newest
         is_over = super().take(messages)
-        has_news = self.newest is not None and self.newest is not previous and not self.paused
-        if has_news:
+        has_new_interval = (
+            self.newest is not None and self.newest is not previous and not self.paused
+        )
+        if has_new_interval:
             self.status = replace(self.status, own_cpu_share=self.cost.share(self.session))
         if self.clock() - self._watched_s >= MIN_WATCH_S:
             self.check()
         self._watch_later(1.5)  # longer than a batch, which covers up to 1 s of samples
-        self._show_news(has_news=has_news)
+        self._show_changes(has_new_interval=has_new_interval)
         return is_over
 
-    def _show_news(self, *, has_news: bool) -> None:
+    def _show_changes(self, *, has_new_interval: bool) -> None:
         """Shows the current state if it has changed. On a terminal that has not accepted the last
         picture it waits: pictures in a queue would delay the response to a key."""
-        self._has_news = self._has_news or has_news or self._current_status() != self.status
-        if self._has_news and self.app.is_drawing():
+        self._has_changed = (
+            self._has_changed or has_new_interval or self._current_status() != self.status
+        )
+        if self._has_changed and self.app.is_drawing():
             self._watch_later(DRAWING_CHECK_S)
-        elif self._has_news:
-            self._has_news = False
+        elif self._has_changed:
+            self._has_changed = False
             self.show()
 
     def add(self, message: wire.Message) -> None:
@@ -202,7 +206,7 @@ class StreamSource(Source, Follower, Controls):
         """Checks for changes that no message reports, and shows them."""
         self._watched_s = self.clock()
         self.watch()
-        self._show_news(has_news=False)
+        self._show_changes(has_new_interval=False)
 
     # --- other moments
 
@@ -332,11 +336,11 @@ class LiveSource(StreamSource):
         silent_s = now_s - self._last_s
         limit_s = MIN_SILENCE_S + 2 * self.session.hello.sample_ns / 1e9
         is_hanging = status.failed is None and silent_s > limit_s
-        recording, news_text = self._recorder.status(now_s) if self._recorder else (None, "")
+        recording, recorder_notice = self._recorder.status(now_s) if self._recorder else (None, "")
         link = self._link()
         return replace(
             status, silent_s=silent_s if is_hanging else None, recording=recording,
-            notice=status.notice or news_text, link=None if link is None else link.state(),
+            notice=status.notice or recorder_notice, link=None if link is None else link.state(),
         )  # fmt: skip
 
     def on_notice_read(self) -> None:

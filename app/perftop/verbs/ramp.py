@@ -297,8 +297,8 @@ def _source_facts(answer: Answer, ramp: Ramp) -> list[tuple[str, str]]:
     if ramp.steady_hz is not None and ramp.chain_hz:
         deviation = ramp.chain_hz / ramp.steady_hz - 1
         if not cycles:
-            taken = f"{ramp.steady_hz / ramp.chain_hz:.2f} cycles"
-            text += f"; by it, each step of {chain} takes {taken}"
+            cycles_text = f"{ramp.steady_hz / ramp.chain_hz:.2f} cycles"
+            text += f"; by it, each step of {chain} takes {cycles_text}"
         elif abs(deviation) <= MAX_CHAIN_DEVIATION:
             text += f"; {chain}, {cycles} cycles each, agrees to {abs(100 * deviation):.1f} %"
         else:

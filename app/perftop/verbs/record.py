@@ -220,7 +220,7 @@ class Record(Follower):
         if ring is not None and ring.is_open:
             if triggers is not None and triggers.is_due(message):
                 triggers.keep(ring)
-            self._print_news(ring)
+            self._print_notices(ring)
         if isinstance(message, wire.Frame):
             self._now_ns = message.time_ns
         if self._command is None:
@@ -240,7 +240,7 @@ class Record(Follower):
                 self._write_run(is_over=True)
                 if self._ring is not None and self._triggers is not None:
                     self._triggers.keep(self._ring)
-                    self._print_news(self._ring)
+                    self._print_notices(self._ring)
                 recording.end()
                 if command is not None and command.has_failed and isinstance(recording, Writer):
                     recording.drop()  # the command did not run: nothing to keep
@@ -253,7 +253,7 @@ class Record(Follower):
                 )
                 self._print("".join(f"{printable(line)}\n" for line in lines))
 
-    def _print_news(self, ring: Ring) -> None:
+    def _print_notices(self, ring: Ring) -> None:
         for text in ring.notices:
             self._print_line(text)
         ring.notices.clear()

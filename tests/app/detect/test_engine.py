@@ -162,7 +162,7 @@ SAMPLE_NS = 100_000_000
 LOSS_START, LOSS_END = 0.1, 0.05
 
 
-class Steps(SteppedDetector):
+class SteppedLosses(SteppedDetector):
     """Losses by position, where each position is a CPU, and ended episodes."""
 
     def __init__(self, groups: Sequence[int] = (0,), min_share: float = 0.0) -> None:
@@ -182,7 +182,7 @@ class Steps(SteppedDetector):
 
 
 def test_a_long_loss_spans_all_its_samples() -> None:
-    steps = Steps()
+    steps = SteppedLosses()
     steps.step(0.0, times=3)
     steps.step(0.3)
     assert steps.running == []
@@ -198,7 +198,7 @@ def test_a_long_loss_spans_all_its_samples() -> None:
 
 
 def test_a_smaller_loss_or_a_short_pause_does_not_end_an_episode() -> None:
-    steps = Steps()
+    steps = SteppedLosses()
     steps.step(0.3, times=2)
     steps.step(0.06, times=30)
     steps.step(0.0, times=2)
@@ -211,7 +211,7 @@ def test_a_smaller_loss_or_a_short_pause_does_not_end_an_episode() -> None:
 
 def test_single_ticks_are_not_a_loss() -> None:
     """A tick of 10 ms in each second sample is 5 %, which is below the start threshold."""
-    steps = Steps(min_share=0.03)
+    steps = SteppedLosses(min_share=0.03)
     for _ in range(100):
         steps.step(0.1, weight=0.1)
         steps.step(0.0, weight=0.1)
@@ -224,7 +224,7 @@ def test_single_ticks_are_not_a_loss() -> None:
 
 
 def test_cpus_of_a_group_that_begin_together_are_one_episode() -> None:
-    steps = Steps(groups=[0, 0, 0, 1])
+    steps = SteppedLosses(groups=[0, 0, 0, 1])
     steps.step(0.3, 0.0, 0.0, 0.3)
     steps.step(0.3, 0.3, 0.0, 0.3)
     steps.step(0.3, 0.3, 0.0, 0.3, times=20)
@@ -239,7 +239,7 @@ def test_cpus_of_a_group_that_begin_together_are_one_episode() -> None:
 
 
 def test_a_cpu_that_loses_again_rejoins_its_episode() -> None:
-    steps = Steps(groups=[0, 0])
+    steps = SteppedLosses(groups=[0, 0])
     steps.step(0.3, 0.3, times=3)
     steps.step(0.0, 0.3, times=20)
     steps.step(0.5, 0.3, times=10)

@@ -165,9 +165,9 @@ def test_all_ramps_are_detected_and_no_others(
     spec, seconds = f"{scenario},cpus={cpus},packages={packages},seed={seed}", 12.0
     session, left = found_episodes(spec, sample_ns, seconds)
     hello = session.hello
-    trues = scripted(spec, seconds, "ramp")
-    assert len(trues) == {"warmup": 2, "demo": 1}[scenario]
-    for true in trues:
+    true_ramps = scripted(spec, seconds, "ramp")
+    assert len(true_ramps) == {"warmup": 2, "demo": 1}[scenario]
+    for true in true_ramps:
         mine = [ramp for ramp in left if matches_script(hello, ramp, true, sample_ns)]
         left = [ramp for ramp in left if ramp not in mine]
         assert len(mine) == packages
@@ -194,10 +194,10 @@ def _has_scripted_values(ramp: Episode, true: dict[str, Any], sample_ns: int) ->
 def test_a_ramp_shorter_than_a_sample_has_bounds() -> None:
     spec, seconds, sample_ns = "warmup,cpus=8,seed=3", 300.0, SECOND
     session, episodes = found_episodes(spec, sample_ns, seconds)
-    trues = scripted(spec, seconds, "ramp")
+    true_ramps = scripted(spec, seconds, "ramp")
     seen = [
         t
-        for t in trues
+        for t in true_ramps
         if any(matches_script(session.hello, r, t, sample_ns) for r in ramps(episodes))
     ]
     assert len(seen) == len(ramps(episodes))
@@ -207,7 +207,7 @@ def test_a_ramp_shorter_than_a_sample_has_bounds() -> None:
             ramp.evidence["resolution_s"]
         }
     # A climb is detected if little of its sample is left, and never if most of it is.
-    parts = {true["start"]: true["start"] % 1 for true in trues}
+    parts = {true["start"]: true["start"] % 1 for true in true_ramps}
     assert {s for s, part in parts.items() if 0.6 <= part < 0.85} <= {t["start"] for t in seen}
     assert not any(parts[true["start"]] < 0.4 for true in seen)
 

@@ -813,7 +813,7 @@ def test_a_slow_setting_costs_no_more_than_its_calls_in_the_kernel(
 def test_a_clue_from_samples_of_the_kernel_has_its_share_and_its_process(
     rows: list[object], settings: dict[str, str], texts: list[str], first: str
 ) -> None:
-    """The rows are of a second, of which four CPUs worked a quarter each."""
+    """The rows cover a second, in which each of four CPUs worked for a quarter of the time."""
     session = session_in_kernel(settings, util=0.25, kernel=0.4)
     session.hints.take({"kernel": {"span_ns": 10**9, "functions": rows}})
     result = report(session, session.run.start_ns)

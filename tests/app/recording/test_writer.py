@@ -179,7 +179,7 @@ def test_a_full_disk_loses_no_recorded_sample(tmp_path: Path) -> None:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A small disk."""
+    """Provides a directory on a file system of 64 KiB."""
     results = ["mount", "-t", "tmpfs", "-o", "size=64k", "perftop-test", str(tmp_path)]
     if subprocess.run(results, capture_output=True, check=False).returncode:
         pytest.skip("no tmpfs can be mounted here")

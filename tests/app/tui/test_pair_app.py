@@ -129,13 +129,13 @@ async def test_keys_move_the_time_and_the_axis(tmp_path: Path) -> None:
             assert last - first == pytest.approx(whole_s / 2)
             assert first <= output.cursor_s <= last
             await pilot.press("dollar_sign", "right")
-            assert output.cursor_s == pytest.approx(output.reach_s[1])
+            assert output.cursor_s == pytest.approx(output.extent_s[1])
             lines = [text(runs) for runs, _ in pair_page(output)]
             assert any(line.rstrip().endswith("▲") for line in lines)
             clocks = [line.split()[-4] for line in lines if line.startswith(" clock")]
             assert [float(clock) for clock in clocks] == pytest.approx([3.4], abs=0.7)
             await pilot.press("0", "left")
-            assert output.cursor_s == pytest.approx(output.reach_s[0])
+            assert output.cursor_s == pytest.approx(output.extent_s[0])
             await pilot.press("question_mark")
             page_text = str(app.screen.query_one(Static).content)
             assert "Show less time on time axes" in page_text

@@ -26,7 +26,7 @@ PIPE_BYTES = 1 << 16
 
 
 class PipeReader(Terminal):
-    """Only the reading part, on a pipe; records all its messages."""
+    """The reading thread of the terminal, on a pipe; records all messages that it posts."""
 
     def __init__(self) -> None:
         self.fileno, self.typing = os.pipe()

@@ -214,8 +214,8 @@ def _pair(number: Number, a: list[Reading], b: list[Reading]) -> _Pair | None:
         series_a, series_b = a[0].series_estimates[key], b[0].series_estimates[key]
         # If one of two runs is too unsteady, the other run does not count as evidence.
         steady = series_a.has_error and series_b.has_error
-        moved = difference(series_a, series_b, is_share=is_share) if steady else None
-        return _Pair(number, series_a.mean, series_b.mean, moved, from_single_runs=True)
+        estimated = difference(series_a, series_b, is_share=is_share) if steady else None
+        return _Pair(number, series_a.mean, series_b.mean, estimated, from_single_runs=True)
     by_file = max(_files(a), _files(b)) > 1
     values_a, values_b = (_side_values(side, key, by_file=by_file) for side in (a, b))
     if not values_a or not values_b:
@@ -225,10 +225,10 @@ def _pair(number: Number, a: list[Reading], b: list[Reading]) -> _Pair | None:
         return _Pair(number, median(values_a), median(values_b), ranked, from_single_runs=False)
     step = resolution([*values_a, *values_b])
     mean_a, mean_b = estimate(values_a, step), estimate(values_b, step)
-    moved = None if mean_a.mean == 0 and not is_share else difference(
+    estimated = None if mean_a.mean == 0 and not is_share else difference(
         mean_a, mean_b, is_share=is_share
     )  # fmt: skip
-    return _Pair(number, mean_a.mean, mean_b.mean, moved, from_single_runs=False)
+    return _Pair(number, mean_a.mean, mean_b.mean, estimated, from_single_runs=False)
 
 
 def _side_values(side: Sequence[Reading], key: str, *, by_file: bool) -> list[float]:
@@ -284,8 +284,12 @@ def _lost_more(a: Sequence[Reading], b: Sequence[Reading]) -> dict[Cause, float]
 
 
 def _row(pair: _Pair, chance: float, level: float, extra: dict[Cause, float]) -> Row:
-    moved, better, is_share = pair.b - pair.a, pair.number.better_sign, pair.number.unit == "ratio"
-    change = moved / (1.0 if is_share else abs(pair.a))
+    b_minus_a, better, is_share = (
+        pair.b - pair.a,
+        pair.number.better_sign,
+        pair.number.unit == "ratio",
+    )
+    change = b_minus_a / (1.0 if is_share else abs(pair.a))
     interval, ranked = None, False
     if pair.difference is not None:
         change, ranked = pair.difference.value, pair.difference.is_ranked
@@ -298,13 +302,13 @@ def _row(pair: _Pair, chance: float, level: float, extra: dict[Cause, float]) ->
     elif not sure:
         verdict = SMALL if exceeds_noise else NOISE
     elif better:
-        verdict = "better" if moved * better > 0 else "worse"
+        verdict = "better" if b_minus_a * better > 0 else "worse"
     else:
-        verdict = "higher" if moved > 0 else "lower"
+        verdict = "higher" if b_minus_a > 0 else "lower"
     # A cause explains a difference if the side with the worse value lost more to it.
     loses = {
         cause: abs(share) for cause, share in extra.items()
-        if pair.number.key in _explained_keys(cause) and share * moved * better < 0
+        if pair.number.key in _explained_keys(cause) and share * b_minus_a * better < 0
     }  # fmt: skip
     cause = max(loses, key=lambda cause: loses[cause], default=None) if sure else None
     return Row(
@@ -427,8 +431,8 @@ def _largest_loss(compared: Sequence[Comparison]) -> str:
         return ""
     cause = _by_size(phase.lost_more)[0]
     more, side = phase.lost_more[cause], "B" if phase.lost_more[cause] > 0 else "A"
-    where = f" in {safe_text(phase.label, MAX_NAME)}" if phase.label else ""
-    return f" {side} lost {percent(abs(more))} points more {_loss_text(cause)}{where}."
+    phase_text = f" in {safe_text(phase.label, MAX_NAME)}" if phase.label else ""
+    return f" {side} lost {percent(abs(more))} points more {_loss_text(cause)}{phase_text}."
 
 
 def _detection_power(phase: Comparison, row: Row, rows: int) -> tuple[float, int] | None:

@@ -361,11 +361,11 @@ class RunSeries:
             none = np.zeros(len(delta.doubts))
             return none, none
         table = delta.tables[column.block]
-        moved, ticks = table.increments[..., column.first], table.ticks
+        increments, ticks = table.increments[..., column.first], table.ticks
         # Most frames have no energy, which is read less often.
-        read = np.isfinite(moved).all(axis=1) & (ticks > 0).all(axis=1)
+        read = np.isfinite(increments).all(axis=1) & (ticks > 0).all(axis=1)
         seconds = ticks.mean(axis=1) / self._session.counters.stamp_hz
-        return np.where(read, moved.sum(axis=1), 0.0), np.where(read, seconds, 0.0)
+        return np.where(read, increments.sum(axis=1), 0.0), np.where(read, seconds, 0.0)
 
     def estimates(self) -> dict[str, Estimate]:
         """Returns the estimates by key of the number, without numbers that were not counted. The

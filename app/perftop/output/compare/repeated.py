@@ -184,7 +184,8 @@ def lines_json(runs: Runs, argv: Sequence[str]) -> list[Line]:
     time = estimate(times_s) if count > 1 else None
     least_s = None if time is None else json_number(smallest_difference(time.sd, count, runs.rows))
     needed = {} if time is None else {
-        f"{moved:g}": runs_needed(time.sd, moved * time.mean, runs.rows) for moved in SHOWN_CHANGES
+        f"{change:g}": runs_needed(time.sd, change * time.mean, runs.rows)
+        for change in SHOWN_CHANGES
     }  # fmt: skip
     return [*lines, {
         "type": "runs", "command": list(argv), "side": runs.all_runs[0].side if count else None,
@@ -284,11 +285,11 @@ def _closing_lines(runs: Runs) -> list[str]:
             f"With {count_noun(count, 'run')} a side, diff finds a change of {100 * share:.1f} %"
             f" in 8 of 10 comparisons of {rows} row{plural}, if runs are independent."
         )
-        needed = [runs_needed(time.sd, moved * time.mean, rows) for moved in SHOWN_CHANGES]
+        needed = [runs_needed(time.sd, change * time.mean, rows) for change in SHOWN_CHANGES]
+        percents = [f"{100 * change:.0f}" for change in SHOWN_CHANGES]
         counts = [f"{n:d}" if n < MAX_NEEDED else f"over {MAX_NEEDED}" for n in needed]
         sentences.append(
-            f"To find {join_words([f'{100 * moved:.0f}' for moved in SHOWN_CHANGES])} %, it needs "
-            f"{join_words(counts)} runs a side."
+            f"To find {join_words(percents)} %, it needs {join_words(counts)} runs a side."
         )
     if runs.outlying == [0] and runs.outliers[0].excess_s > 0 and not runs.warmups:
         sentences.append("Only the first run is slow: to leave out such runs, add --warmup 1.")

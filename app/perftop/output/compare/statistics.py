@@ -169,13 +169,13 @@ def difference(a: Estimate, b: Estimate, *, is_share: bool = False) -> Differenc
     else:
         several, error, other = (a, error_a, b) if a.has_error else (b, error_b, a)
         squared, df = error**2 * (1 + several.count / other.count), several.count - 1.0
-    moved = math.log(b.mean / a.mean) if in_logs else (b.mean - a.mean) / scale
+    change = math.log(b.mean / a.mean) if in_logs else (b.mean - a.mean) / scale
     error = math.sqrt(squared)
-    p = tail_probability(abs(moved) / error, df) if error > 0 else float(moved == 0)
+    p = tail_probability(abs(change) / error, df) if error > 0 else float(change == 0)
 
     def interval(level: float) -> tuple[float, float]:
         half = t_quantile(0.5 + level / 2, df) * error if error > 0 else 0.0
-        low, high = moved - half, moved + half
+        low, high = change - half, change + half
         if in_logs:
             return math.expm1(low), math.expm1(min(high, MAX_LOG))
         if is_share:  # neither share is below 0 or above 1
@@ -183,7 +183,7 @@ def difference(a: Estimate, b: Estimate, *, is_share: bool = False) -> Differenc
             return max(low, -min(1.0, a.mean + around_a)), min(high, 1 - max(0, a.mean - around_a))
         return max(low, -1.0) if a.mean > 0 and b.mean >= 0 else low, high
 
-    return Difference(math.expm1(moved) if in_logs else moved, p, interval)
+    return Difference(math.expm1(change) if in_logs else change, p, interval)
 
 
 def has_heavy_tails(a: Sequence[float], b: Sequence[float]) -> bool:
@@ -247,13 +247,13 @@ def smallest_difference(sd: float, count: float, rows: int = 1) -> float:
     return (t_quantile(1 - level / 2, df) + t_quantile(POWER, df)) * sd * math.sqrt(2 / count)
 
 
-def runs_needed(sd: float, moved: float, rows: int = 1) -> int:
-    """Returns the number of values a side with which a difference of `moved` is found in a share
+def runs_needed(sd: float, change: float, rows: int = 1) -> int:
+    """Returns the number of values a side with which a difference of `change` is found in a share
     POWER of comparisons; at most MAX_NEEDED."""
     few, enough = 1, MAX_NEEDED
     while enough - few > 1:
         middle = (few + enough) // 2
-        is_enough = smallest_difference(sd, middle, rows) <= moved
+        is_enough = smallest_difference(sd, middle, rows) <= change
         few, enough = (few, middle) if is_enough else (middle, enough)
     return enough
 

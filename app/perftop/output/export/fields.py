@@ -133,7 +133,7 @@ class IntervalRows:
         return UNKNOWN if activity is None else self.machine_column(getattr(activity, name))
 
 
-Kind = Literal["number", "exact", "whole", "count", "total", "truth", "text"]
+Kind = Literal["number", "exact", "whole", "count", "total", "boolean", "text"]
 """`number`: printed with seven digits; `exact`: printed with all digits; `whole`: an integer;
 `count`: events in the interval; `total`: events since the start."""
 Values = Callable[[IntervalRows], Column]
@@ -169,7 +169,7 @@ PLACE_FIELDS = (
 )  # fmt: skip
 ONLINE = Field(
     "online", "Whether the CPU was on at the end.",
-    lambda now: now.interval.online[now.rows], kind="truth",
+    lambda now: now.interval.online[now.rows], kind="boolean",
 )  # fmt: skip
 RELIABILITY_FIELDS = (
     Field(
@@ -252,7 +252,7 @@ MEASURES = (
 )  # fmt: skip
 
 
-def _of_event(session: Session, key: str) -> tuple[Field, ...]:
+def _fields_of_event(session: Session, key: str) -> tuple[Field, ...]:
     name, metrics = key.removeprefix(EVENT), session.evaluator.registry.events
     return (
         replace(_field_of(metrics[key]), name=f"{key}_hz", help=f"Events {name} per second."),
@@ -295,7 +295,7 @@ def with_events(
     """Returns the measures, with the requested measures of the stream's chosen events. Raises
     Failed."""
     counters, metrics = session.evaluator.registry.counters, session.evaluator.registry.events
-    events = [field for key in counters for field in _of_event(session, key)]
+    events = [field for key in counters for field in _fields_of_event(session, key)]
     rare_fields = [_field_of(metric) for metric in metrics.values() if metric.key in RARE_METRICS]
     if names is None:
         return (*measures, *events, *rare_fields)
@@ -428,7 +428,7 @@ def exact_cells(values: Floats) -> Codes:
     return text_cells("" if v != v else repr(v) for v in values.tolist())  # noqa: PLR0124
 
 
-def truth_cells(values: Floats) -> Codes:
+def boolean_cells(values: Floats) -> Codes:
     cells: Codes = text_cells(["false", "true"])[values.astype(int)]
     return cells
 

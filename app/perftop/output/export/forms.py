@@ -34,11 +34,11 @@ from perftop.output.export.fields import (
     Column,
     Field,
     IntervalRows,
+    boolean_cells,
     exact_cells,
     number_cells,
     rounded_numbers,
     text_cells,
-    truth_cells,
     whole_cells,
 )
 from perftop.output.run_summary import run_times
@@ -320,7 +320,7 @@ class ExportTable:
         missing = np.zeros((len(self.fields), len(rows.rows)), bool)
         of_rows = []
         for index, (field, column) in enumerate(zip(self.fields, self._columns, strict=False)):
-            if not field.explained or field.kind == "truth":
+            if not field.explained or field.kind == "boolean":
                 continue
             if not isinstance(column, np.ndarray):
                 missing[index] = [text is None for text in column] if None in column else False
@@ -376,7 +376,7 @@ NOTHING_MISSING = "-"
 """Value of `why` in the first row of a CPU in which no value is missing any more."""
 _CELLS_OF_KIND: dict[str, Callable[[Floats], Codes]] = {
     "number": number_cells, "exact": exact_cells, "whole": whole_cells, "count": whole_cells,
-    "total": whole_cells, "truth": truth_cells,
+    "total": whole_cells, "boolean": boolean_cells,
 }  # fmt: skip
 
 
@@ -541,7 +541,7 @@ class Parquet(ExportFormat):
     def __init__(self, session: Session, measures: Sequence[Field], out: Output) -> None:
         self._arrow, hello = pyarrow(), session.hello
         self._table = ExportTable(session, measures)
-        types = {"number": "float64", "exact": "float64", "truth": "bool_", "text": "string"}
+        types = {"number": "float64", "exact": "float64", "boolean": "bool_", "text": "string"}
         metadata = {
             "host": hello.host, "start_unix_s": f"{session.unix(hello.raw_ns):.3f}",
             "model": hello.identity.name, "kernel": hello.kernel, "source": hello.source,
@@ -574,7 +574,7 @@ class Parquet(ExportFormat):
             missing = np.isnan(values)
             whole_values = np.where(missing, 0, values).astype(np.int64)
             return self._arrow.array(whole_values, target.type, mask=missing)
-        return self._arrow.array(values, target.type, from_pandas=field.kind != "truth")
+        return self._arrow.array(values, target.type, from_pandas=field.kind != "boolean")
 
     def finish(self) -> None:
         self._group()

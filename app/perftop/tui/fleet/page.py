@@ -297,10 +297,10 @@ def _detail_lines(state: FleetState, rack_cells: list[Line], room: int) -> list[
     machine, half = state.selected, _half_width(state)
     if machine is None or room < 2:
         return (rack_cells + [BLANK] * room)[:room]
-    beside = half if half and rack_cells else 0
-    chosen = [BLANK, *_selected_machine(state, machine, state.width - beside - 2)]
-    if beside:
-        lines = _side_by_side(rack_cells, chosen, beside)
+    left_width = half if half and rack_cells else 0
+    chosen = [BLANK, *_selected_machine(state, machine, state.width - left_width - 2)]
+    if left_width:
+        lines = _side_by_side(rack_cells, chosen, left_width)
     else:
         lines = [*rack_cells, *(plain_line((" ", "text"), *runs) for runs, _ in chosen)]
     if (height := min(room - len(lines) - 1, MAX_CHART)) >= MIN_CHART:
@@ -350,8 +350,8 @@ def _selected_machine(state: FleetState, machine: Machine, size: int) -> list[Li
 def newest_episodes(state: FleetState, max_episodes: int, size: int) -> list[Line]:
     """Returns a title, and lines with episodes of all machines, the newest first."""
     fleet, count = state.matching, len(state.machines)
-    whose = "all machines" if fleet is state.fleet else count_noun(count, "machine")
-    title = spread([(f"episodes of {whose}", "dim")], [("length", "dim")], size)
+    scope = "all machines" if fleet is state.fleet else count_noun(count, "machine")
+    title = spread([(f"episodes of {scope}", "dim")], [("length", "dim")], size)
     episodes = fleet.newest_episodes(max_episodes)
     lines = [plain_line(*_episode(state, episode, size)) for episode in episodes]
     return [plain_line(*title), *(lines or [plain_line(("none so far", "faint"))])]

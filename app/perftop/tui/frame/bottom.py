@@ -335,10 +335,10 @@ class Prompt(Widget):
         Binding("tab,shift+tab", "stay", show=False),  # without this, Tab would change the view
     ]
 
-    def __init__(self, done: Callable[[], object], *, ascii_: bool) -> None:
-        """`done`: called when the prompt has closed."""
+    def __init__(self, on_close: Callable[[], object], *, ascii_: bool) -> None:
+        """`on_close`: called when the prompt has closed."""
         super().__init__()
-        self._on_close, self._ascii = done, ascii_
+        self._on_close, self._ascii = on_close, ascii_
         self._error = _ErrorUnderline()
         self._label = Static(markup=False, id="prompt-label")
         self._input = _OneLineInput(

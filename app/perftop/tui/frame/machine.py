@@ -427,7 +427,7 @@ class TileHistory:
             return [[] for _ in range(rows)]
         pasts = [table[-column.cells :, keys.index(column.tile.key)] for column in columns]
         tops = [
-            1.0 if (least := column.tile.min_top) is None else max(least, past.max())
+            1.0 if (min_top := column.tile.min_top) is None else max(min_top, past.max())
             for column, past in zip(columns, pasts, strict=True)
         ]
         areas = _area_lines(np.concatenate(pasts), np.repeat(tops, [*map(len, pasts)]), rows)

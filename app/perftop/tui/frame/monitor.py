@@ -473,8 +473,8 @@ class Monitor(DirectScreen):
 
         def moment(text: str) -> int:
             replay = self.last.status.replay
-            reach_ns = None if replay is None else replay.reach_ns
-            return typed_moment(text, session, shown_interval, reach_ns)
+            extent_ns = None if replay is None else replay.extent_ns
+            return typed_moment(text, session, shown_interval, extent_ns)
 
         def preview(text: str) -> str:
             return clock_time(session.unix(moment(text)))

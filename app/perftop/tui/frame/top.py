@@ -53,7 +53,7 @@ class Replay:
 
     playing: bool
     speed: float
-    reach_ns: tuple[int, int]
+    extent_ns: tuple[int, int]
     """Raw times in ns of the first and the last moment of the recording."""
     seeking_ns: int | None
     """Raw time in ns up to which a seek has read; None if no seek is under way."""
@@ -266,8 +266,8 @@ def _cost_pieces(session: Session, interval: Interval | None, status: Status) ->
     counts the sample times at which no CPU was read. Both counts start with the probe."""
     cost_text = "n/a" if isnan(status.own_cpu_share) else f"{100 * status.own_cpu_share:.1f}"
     # recordings do not have the cost of the app
-    whose = "own" if status.replay is None else "probe"
-    label = f"{whose} ".rjust(len(whose) + 5 - len(cost_text))
+    label_word = "own" if status.replay is None else "probe"
+    label = f"{label_word} ".rjust(len(label_word) + 5 - len(cost_text))
     pieces: list[Piece] = [(3, [(label, "dim"), (cost_text, "text"), (" %", "dim")])]
     if interval is not None and session.hello.virtualisation is None:
         skew = f"{interval.skew_s * 1e6:.0f}"
@@ -313,7 +313,7 @@ def _badges(status: Status, interval: Interval | None, *, with_words: bool) -> l
 
 
 def _replay_text(replay: Replay, interval: Interval, dot: str) -> str:
-    first_ns, last_ns = replay.reach_ns
+    first_ns, last_ns = replay.extent_ns
     if replay.seeking_ns is not None:
         state = f"seeking {player_time(replay.seeking_ns - first_ns)}"
     elif replay.is_over:

@@ -58,7 +58,7 @@ class ColumnHistory:
         self._session, self.metrics = session, metrics
         self._keys = "cpus", *lookups
         self._bins = BinValues(
-            {"cpus": lambda history, at: history.fields(metrics, rows, at), **lookups}
+            {"cpus": lambda history, places: history.fields(metrics, rows, places), **lookups}
         )
         self._values: dict[str, Floats] = {}
         """Values by key, as arrays (..., columns)."""
@@ -88,10 +88,10 @@ class ColumnHistory:
     def series(self, key: str) -> Floats:
         """Returns the values of all columns, (..., columns); NaN where they are unknown."""
         values = self._values.get(key)
-        return self.of_cpus[self.metrics.index(key)] if values is None else values
+        return self.cpu_values[self.metrics.index(key)] if values is None else values
 
     @property
-    def of_cpus(self) -> Floats:
+    def cpu_values(self) -> Floats:
         """Values of the metrics of CPUs, (metrics, CPUs, columns)."""
         return self._values["cpus"]
 
@@ -206,8 +206,8 @@ class ChartDrawer:
         drawn, which follow from the utilisation of both threads."""
         _, lp0, lp1, both, _ = self.past.series("cores")[self._pairs].swapaxes(0, 1)
         first, second = (
-            self.past.series("util")[[self._cpus_of_units[i][at] for i in self._pairs]]
-            for at in (0, 1)
+            self.past.series("util")[[self._cpus_of_units[i][thread] for i in self._pairs]]
+            for thread in (0, 1)
         )
         # The only online thread of a core is stored as its first thread; the busy shares show which
         # thread that is.
@@ -220,8 +220,8 @@ class ChartDrawer:
             low, high = bounds(first, second)
             open_ = np.where(unknown, high[..., 3] - low[..., 3], 0.0)
             lp0, lp1, both = (
-                np.where(unknown, low[..., at], value)
-                for at, value in enumerate((lp0, lp1, both), 1)
+                np.where(unknown, low[..., state], value)
+                for state, value in enumerate((lp0, lp1, both), 1)
             )
         values = _by_column(both, open_, lp0, lp1)
         return draw_to_lines(charts.states, values, rows, look)
@@ -259,7 +259,7 @@ class ChartDrawer:
     def _busiest_cpu_values(self) -> Mapping[str, Floats]:
         """Returns, for each metric, the value of the busier CPU of each unit in each column,
         (units, columns). If both CPUs are equally busy, it is the value of the first."""
-        keys, values = self.past.metrics, self.past.of_cpus
+        keys, values = self.past.metrics, self.past.cpu_values
         util = values[keys.index("util")]
         rank = np.where(np.isnan(util), -1.0, util.round(2))  # as in `busiest_rows`
         is_last_busier = rank[self._last] > rank[self._first]

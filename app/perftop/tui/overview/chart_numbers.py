@@ -317,7 +317,7 @@ def title_runs(values: UnitValues, size: int, *, colour: bool) -> list[Run]:
     busy = values.shares.get("busy", nan)
     left += [("   –", "faint") if isnan(busy) else (f"{100 * busy:>5.1f}", "bright"), (" %", "dim")]
     pieces = [_share_piece(values, name, colour=colour) for name in values.shares if name != "busy"]
-    least = 2 + width(task_runs(values.tasks[:1], size // 3))
+    min_task_width = 2 + width(task_runs(values.tasks[:1], size // 3))
     if values.waiting_tasks >= MIN_QUEUE:
         style = "alarm" if values.waiting_tasks >= LONG_QUEUE else "text"
         queue: list[Run] = [
@@ -325,10 +325,10 @@ def title_runs(values: UnitValues, size: int, *, colour: bool) -> list[Run]:
             (f"{values.waiting_tasks:.1f}", style),
         ]  # fmt: skip
         # On a narrow screen the queue replaces shares that the chart also shows.
-        fits = size - width(left) - sum(map(width, pieces)) - width(queue) >= least
+        fits = size - width(left) - sum(map(width, pieces)) - width(queue) >= min_task_width
         pieces.insert(len(pieces) if fits else 0, queue)
     room = size - width(left) - sum(map(width, pieces))
-    while pieces and room < least:
+    while pieces and room < min_task_width:
         room += width(pieces.pop())
     tasks = task_runs(values.tasks, room - 8) or task_runs(values.tasks[:1], room - 2)
     left += [run for piece in pieces for run in piece]

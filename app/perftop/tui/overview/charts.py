@@ -404,8 +404,8 @@ def _titled_lines(
     ]  # fmt: skip
     if not plan.lane_rows:
         return lines
-    for at, line in enumerate(lanes.lane(unit, plan.lane_rows, look)):
-        name = "" if at else "who"
+    for row, line in enumerate(lanes.lane(unit, plan.lane_rows, look)):
+        name = "" if row else "who"
         lines.append([bar, (f"{name:>{SCALE_WIDTH - 2}} ", "dim"), *line])
     if plan.has_sums:
         window = f"  sum of {lanes.window_s(unit):.1f} s "
@@ -534,7 +534,7 @@ class Plan:
     queue_rows: int = 0
     """Lines of the waiting tasks above each chart of CPU time."""
     clock_right: int = RIGHT_WIDTH
-    """Width of what is to the right of a clock chart, in cells."""
+    """Width of the numbers, and of the lost seconds if shown, right of a clock chart, in cells."""
 
     @property
     def area_rows(self) -> int:

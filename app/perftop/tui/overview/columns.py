@@ -58,7 +58,7 @@ def grid_columns(
     """Returns the columns that fit, in display order; spare width goes to columns that can grow. A
     column whose numbers this stream does not have is left out."""
     choice = _ColumnChoice(session, places, clock, roomy=width >= MIN_ROOMY_WIDTH)
-    columns = choice.of_cores() if places.pairs else choice.of_cpus()
+    columns = choice.core_columns() if places.pairs else choice.cpu_columns()
     shown = []
     for column in fit_columns(columns, width):
         number = COLUMNS_BY_KEY.get(column.key)
@@ -80,7 +80,7 @@ class _ColumnChoice:
         self._has_ceiling = bool(session.reader.turbo.cpus.any())
         self._has_steal = "steal" in self._metrics and session.hello.virtualisation is not None
 
-    def of_cores(self) -> list[Column]:
+    def core_columns(self) -> list[Column]:
         extra, places, ipc = self._extra_gap, self._places, "ipc" in self._metrics
         detailed = self._is_roomy and places.threads <= MAX_THREADS
         can_lose = ipc or self._has_ceiling or self._has_steal or "involuntary" in self._metrics
@@ -97,22 +97,22 @@ class _ColumnChoice:
             *self._caches(),
             Column("bar", "SMT states", (20 if self._is_roomy else 10) + 2, is_left=True,
                    max_width=24, weight=2),
-            *self._of_threads("util", "lp{} %", 6 + extra, 0),
+            *self._thread_columns("util", "lp{} %", 6 + extra, 0),
             *(histories[:1] if places.threads == 2 else []),
             *self._slots(),
-            *self._of_threads("ipc", "lp{}", 5 + 2 * extra, 1, ("IPC lp0", 8 + extra)),
+            *self._thread_columns("ipc", "lp{}", 5 + 2 * extra, 1, ("IPC lp0", 8 + extra)),
             *([Column("lost", "lost", 6 + 2 * extra)] if can_lose else []),
             *(histories[1:] if ipc and places.threads == 2 else []),
             *self._clocks(),
             *(self._number("steal", 1) if self._has_steal else []),
             *self._number("involuntary", 4),
-            *(self._of_threads("idle", "idle lp{}", 6 + extra, 8) if detailed else []),
-            *(self._of_threads("kernel_cycles", "krn lp{}", 6 + extra, 7) if detailed else []),
-            *(self._of_threads("net_hz", "net lp{}", 6 + extra, 10) if detailed else []),
+            *(self._thread_columns("idle", "idle lp{}", 6 + extra, 8) if detailed else []),
+            *(self._thread_columns("kernel_cycles", "krn lp{}", 6 + extra, 7) if detailed else []),
+            *(self._thread_columns("net_hz", "net lp{}", 6 + extra, 10) if detailed else []),
             *self._tasks(),
         ]  # fmt: skip
 
-    def of_cpus(self) -> list[Column]:
+    def cpu_columns(self) -> list[Column]:
         """Returns the columns for machines without siblings, where each row is a CPU."""
         extra, account = self._extra_gap, "stat_user_s" in self._session.counters.columns
         can_lose = self._has_ceiling or "involuntary" in self._metrics
@@ -177,7 +177,7 @@ class _ColumnChoice:
         title = number.label if number.unit == "Hz" else number.name(GHZ)
         return [Column(key, title, max(4, len(title)) + 2, source=BUSIEST_CPU, rank=rank)]
 
-    def _of_threads(
+    def _thread_columns(
         self, key: str, title: str, width: int, rank: int, first: tuple[str, int] | None = None
     ) -> list[Column]:
         """Returns the columns of a metric: one for each thread, or a single column for the busiest
@@ -190,10 +190,10 @@ class _ColumnChoice:
         gap = 2 if rank > MAX_RANK_AT_80 else 1
         columns = []
         for thread in range(self._places.threads):
-            heading, least = title.format(thread), 0
+            heading, min_width = title.format(thread), 0
             if thread == 0 and first is not None:
-                heading, least = first
-            size = max(least, width, len(heading) + gap)
+                heading, min_width = first
+            size = max(min_width, width, len(heading) + gap)
             columns.append(Column(key, heading, size, source=thread, rank=rank))
         return columns
 

@@ -107,7 +107,7 @@ class CorePage(ChartedView):
         cores = [place.cpus]
         self._past = ColumnHistory(
             session, list(dict.fromkeys(keys)), place.rows,
-            {"core": lambda history, at: history.cores(cores, at)},
+            {"core": lambda history, places: history.cores(cores, places)},
         )  # fmt: skip
 
     def make_lines(self) -> None:
@@ -251,7 +251,8 @@ class CorePage(ChartedView):
 
 
 def _core_name(place: Place) -> str:
-    """Returns the name of the core and what is known of its place in the topology."""
+    """Returns the name of the core, its CPUs, its package, its L3 and its type, without unknown
+    ones."""
     parts = [
         "" if place.core is None or len(place.cpus) == 1 else f"core {place.core}",
         f"CPU{'s' * (len(place.cpus) > 1)} {', '.join(map(str, place.cpus))}",

@@ -90,9 +90,9 @@ def arrange(
     )
     folded = [package for package in packages if package != open_package or fold == "always"]
     for package in tuple(folded) if fold == "needed" else ():  # unfold the packages that still fit
-        fewer = [other for other in folded if other != package]
-        if len(_place_lines(places, fewer)) <= room:
-            folded = fewer
+        other_packages = [other for other in folded if other != package]
+        if len(_place_lines(places, other_packages)) <= room:
+            folded = other_packages
     lines = _place_lines(places, folded)
     if len(lines) <= room or fold == "always" or len(packages) * LINES_PER_PACKAGE > room:
         return Arrangement([], lines, [], rows)
@@ -270,7 +270,9 @@ class Overview(ChartedView, Cursor):
             return places[line.row].cpus[0]
         if line.kind != "folded":
             return None
-        cpus = [places[row].cpus[0] for row in self.places.of_package(places[line.row].package)[0]]
+        cpus = [
+            places[row].cpus[0] for row in self.places.package_rows(places[line.row].package)[0]
+        ]
         return self.choice.cpu if self.choice.cpu in cpus else cpus[0]
 
     def draw_selection(self) -> None:

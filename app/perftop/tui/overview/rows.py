@@ -181,32 +181,32 @@ class _RowDrawer:
         threads = [thread] * len(self._places)
         if thread == BUSIEST_CPU:  # but a CPU that is losing this number is shown instead
             threads = [*rows.cpu_index(key)]
-            for at, episode in worst.items():
-                of_core = self._places[at].rows
+            for line, episode in worst.items():
+                of_core = self._places[line].rows
                 loses = (i for i, row in enumerate(of_core) if (row, key) in episode.lost)
-                threads[at] = next(loses, threads[at])
+                threads[line] = next(loses, threads[line])
         values = [
             thread_values[thread]
             for thread_values, thread in zip(rows.numbers(key), threads, strict=True)
         ]
         styles = _styles(column, rows.idle, values)
-        for at, episode in worst.items():
-            cpu_rows = self._places[at].rows[threads[at] :]  # some cores have fewer threads
+        for line, episode in worst.items():
+            cpu_rows = self._places[line].rows[threads[line] :]  # some cores have fewer threads
             if cpu_rows and (cpu_rows[0], key) in episode.lost:
-                styles[at] = "alarm"
-            elif styles[at] == "warn" and key in episode.shared:
-                styles[at] = "text"  # the package's line shows this number for all cores
+                styles[line] = "alarm"
+            elif styles[line] == "warn" and key in episode.shared:
+                styles[line] = "text"  # the package's line shows this number for all cores
         doubts, running = rows.doubted(key), number is not None and number.while_running
-        for at, (thread, cell) in enumerate(
+        for line, (thread, cell) in enumerate(
             zip(threads, column.numbers(values, styles), strict=True)
         ):
-            online, resting = rows.online[at][thread], running and rows.resting[at][thread]
-            doubted = doubts is not None and doubts[at][thread]
-            if thread >= len(self._places[at].rows):
+            online, resting = rows.online[line][thread], running and rows.resting[line][thread]
+            doubted = doubts is not None and doubts[line][thread]
+            if thread >= len(self._places[line].rows):
                 yield [(" " * column.width, "text")]
             elif doubted or resting or not online:
                 text, style = column.cell(
-                    values[at], styles[at], online=online, resting=resting, doubted=doubted
+                    values[line], styles[line], online=online, resting=resting, doubted=doubted
                 )
                 yield [(column.pad(text), style)]
             else:

@@ -282,8 +282,8 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
 
     @property
     def remedy(self) -> str | None:
-        """The remedy for what is selected, which the key `try` copies; '' if none is known; None:
-        the key copies the verdict's."""
+        """The remedy for the selected item, which the key `try` copies; '' if none is known; None:
+        the key copies the remedy of the verdict."""
         return None
 
     def open(self) -> bool:

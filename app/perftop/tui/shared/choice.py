@@ -209,7 +209,7 @@ class Places:
                 lines += [PlaceLine("row", row, part) for row in rows for part in range(height)]
         return [*lines, PlaceLine("off")] if self.offline_cpus else lines
 
-    def of_package(self, package: int | None) -> tuple[list[int], Ints, Ints]:
+    def package_rows(self, package: int | None) -> tuple[list[int], Ints, Ints]:
         """Returns the rows of a package, the positions of its CPUs that the user asked for, and the
         position of the core of each of these CPUs."""
         if package not in self._packages:

@@ -57,7 +57,7 @@ class PackageLines:
         """Returns the line in `size` cells. Parts that do not fit are left out. A folded package
         has a bar of SMT states at the end, another one a rule."""
         interval = self._interval
-        rows, cpus, cores = self._places.of_package(package)
+        rows, cpus, cores = self._places.package_rows(package)
         every, package_wide = self._episodes.on_package(package)
         mark: Run = (theme.CHOSEN_SIGN, "mark") if is_selected else (" ", "text")
         sign: Run = (episode_style.sign(every[0]), "alarm") if every else (" ", "text")

@@ -172,7 +172,7 @@ class Reader:
         ceiling = np.where(self._ceiled, interval.ceiling_hz[self.core_index], np.nan)
         return Sheet(self, interval, online, util, ceiling)
 
-    def of_rows(self, key: str, by_cpu: Floats, interval: Interval) -> Floats:
+    def row_values(self, key: str, by_cpu: Floats, interval: Interval) -> Floats:
         """Returns the number of each row. `by_cpu`: the numbers by position of the CPU."""
         sheet = self.read(interval)
         return core_values(key, np.where(sheet.online, by_cpu[self.cpus], np.nan), sheet.busiest)
@@ -371,7 +371,7 @@ def _values(places: Places, key: str, session: Session, interval: Interval) -> l
     scale, digits = column.scale(clock_unit("GHz", nan))
     by_cpu = (CpuColumns(session).values(key, interval) * scale).round(digits)
     if key in NUMBERS:
-        values: list[float] = Reader(session, places).of_rows(key, by_cpu, interval).tolist()
+        values: list[float] = Reader(session, places).row_values(key, by_cpu, interval).tolist()
         return values
     values = by_cpu.tolist()
     return [

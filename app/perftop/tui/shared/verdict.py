@@ -148,7 +148,7 @@ class _Verdicts:
         """The raw time, and the seconds that tasks wanted and lost from the start of the session to
         that time; one entry per STRIP_STEP_NS, and the latest."""
 
-    def at(self, session: Session, interval: Interval, *, is_range: bool) -> Verdict:
+    def compute(self, session: Session, interval: Interval, *, is_range: bool) -> Verdict:
         past = is_past(session, interval)
         end_ns = interval.time_ns if past else session.now_ns
         verdict = self._verdict
@@ -183,7 +183,7 @@ class _Verdicts:
         shares = np.where(wanted_s > 0, lost_s / np.maximum(wanted_s, 1e-9), nan)
         return (*shares.clip(0, 1).tolist(),)
 
-    def _of_last_seconds(self, session: Session, totals: Totals) -> Totals:
+    def _totals_of_last_seconds(self, session: Session, totals: Totals) -> Totals:
         """Returns the part of the session's `totals` that is in the last seconds."""
         states = self._recent_totals
         states.append(totals.copy())
@@ -214,7 +214,7 @@ class _Verdicts:
                 self._job_verdict = verdict.with_span("in all")
             return self._job_verdict
         self._job_verdict = None
-        verdict = _verdict(session, self._of_last_seconds(session, totals), tasks)
+        verdict = _verdict(session, self._totals_of_last_seconds(session, totals), tasks)
         earlier_totals = [
             state for state in self._recent_totals if state.end_ns <= now_ns - RECENT_NS
         ]
@@ -254,7 +254,7 @@ def verdict_at(session: Session, interval: Interval, *, is_range: bool = False) 
     sample. None if the session keeps no sums for the span."""
     if session.history is None if is_past(session, interval) else not session.accounts:
         return None
-    return _VERDICTS.setdefault(session, _Verdicts()).at(session, interval, is_range=is_range)
+    return _VERDICTS.setdefault(session, _Verdicts()).compute(session, interval, is_range=is_range)
 
 
 def _past_verdict(session: Session, interval: Interval, *, is_range: bool) -> Verdict:

@@ -70,7 +70,8 @@ class Flow:
 
     @property
     def names(self) -> tuple[str, str]:
-        """The names of taker and loser, with the PID, or with how many tasks have the name."""
+        """The names of taker and loser, each with its PID or with the number of tasks of that
+        name."""
         takers, losers = ({pair[i] for pair in self.pairs} - {0} for i in (0, 1))
         if not self.cause:
             counts = [f"{len(pids)} " if pids else "" for pids in (takers, losers)]
@@ -174,8 +175,8 @@ class _Tasks:
             known = times.get(loser, TaskTimes(""))
             wanted_s = known.wanted_s if is_wait else known.run_s + known.wait_s
             takers = self._waited_for(loser, cpu) if is_wait else self._culprits(cause, cpu)
-            for taker, taken in _weights_to_parts(takers).items():
-                yield taker, loser, lost * taken, wanted_s
+            for taker, part in _weights_to_parts(takers).items():
+                yield taker, loser, lost * part, wanted_s
 
     def _waited_for(self, loser: Task, cpu: int) -> Weights:
         """Returns the run times of the other tasks on the CPU; also that of the loser, if its
@@ -259,11 +260,11 @@ def details(
         named, takers = _COMMAND_PID.findall(command), {pid for pid, _, _ in flow.pairs} - {0}
         is_part = 0 < len(named) < len(takers)
         scope = f", if done for each process of {flow.names[0]}" if is_part else ""
-        texts.append(("", f"expected{scope}: {_gain(flow, newest)}"))
+        texts.append(("", f"expected{scope}: {_gain_text(flow, newest)}"))
     return texts
 
 
-def _gain(flow: Flow, newest: Episode | None) -> str:
+def _gain_text(flow: Flow, newest: Episode | None) -> str:
     loser, evidence = flow.names[1], {} if newest is None else newest.evidence
     ipc, alone = (evidence.get(key) for key in ("ipc", "ipc_alone"))
     if isinstance(ipc, float) and isinstance(alone, float):

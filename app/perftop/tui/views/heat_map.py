@@ -204,7 +204,11 @@ class Heat:
         keys = dict.fromkeys((self.field.key, "busy_hz", "ipc", "turbo_ceiling_hz", *states))
         pieces += core_pieces(self.session, self.interval, [*place.cpus], keys, self.clock)
         tasks = (task(self.interval.tasks.get(str(cpu))) for cpu in place.cpus)
-        if names := [safe_cells(f"{found.comm[:24]} {found.pid}") for found in tasks if found]:
+        if names := [
+            safe_cells(f"{task_on_cpu.comm[:24]} {task_on_cpu.pid}")
+            for task_on_cpu in tasks
+            if task_on_cpu
+        ]:
             pieces.append((7, [(" · ".join(names), "text")]))
         suspect_texts = "; ".join(dict.fromkeys(self._suspect_texts(place)))
         if not suspect_texts:

@@ -236,7 +236,7 @@ class Timeline(PaneledView, Cursor):
             rows = {row_of[cpu] for cpu in episode.cpus if cpu in row_of}
             for package in {places.places[row].package for row in rows}:
                 hit = {row for row in rows if places.places[row].package == package}
-                if self._has_headings and 1 < len(hit) > len(places.of_package(package)[0]) / 2:
+                if self._has_headings and 1 < len(hit) > len(places.package_rows(package)[0]) / 2:
                     self._episodes_of_package.setdefault(package, []).append(episode)
                     rows -= hit
             for cpu in episode.cpus:
@@ -336,7 +336,7 @@ class Timeline(PaneledView, Cursor):
             name: Run = (fit(f"   L3 {place.l3}", self._chart_left), "dim")
             lane_runs: list[Run] = [(" " * self._axis.cells, "text")]
         else:
-            rows, _, _ = self.places.of_package(place.package)
+            rows, _, _ = self.places.package_rows(place.package)
             name = (fit(f" {package_name(place.package)}", self._chart_left), "bright")
             episodes = self._episodes_of_package.get(place.package, [])
             lane_runs = time_axis.axis_rule(self._axis, episodes)

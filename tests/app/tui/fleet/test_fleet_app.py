@@ -235,7 +235,7 @@ async def test_rows_move_at_most_every_ten_seconds() -> None:
         source.page.redraw()
         await pilot.pause()
         assert [machine.name for machine in state.machines] == names
-        source.page._moved -= 10.0
+        source.page._ordered_at -= 10.0
         source.page.redraw()
         await pilot.pause()
         assert state.machines[1] is best
