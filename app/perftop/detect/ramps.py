@@ -93,18 +93,16 @@ class Ramps(Detector):
         self._awake_ns = np.zeros(count)  # raw time at which each core was last awake or unknown
         self._known_ns = np.zeros(count)  # raw time at which each core was last read
         self._woke = np.full(count, NEVER)  # index in `_hz` of the sample in which the core woke
-        self._batch_numbers = np.full(
-            count, NEVER
-        )  # number of the batch of cores that woke together
+        # number of the batch of cores that woke together
+        self._batch_numbers = np.full(count, NEVER)
         self._end_ns: list[int] = []  # raw end times of the stored samples
         self._hz: list[Floats] = []
         self._util: list[Floats] = []
         self._since_read_ns: list[Floats] = []  # ns since the previous reading; 0: not read
-        self._new_batches: dict[
-            int, int
-        ] = {}  # by group: the batch that started in the last sample
+        # by group: the batch that started in the last sample
+        self._new_batches: dict[int, int] = {}
         self._batch_count = 0
-        self._ceiling_hz = np.full(count, np.nan)  # at present
+        self._ceiling_hz = np.full(count, np.nan)  # the present ceiling
         self._climbed_ramps: dict[int, list[Ramp]] = {}
 
     def sample(self, data: DetectorInput) -> list[Episode]:

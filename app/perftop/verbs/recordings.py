@@ -43,7 +43,7 @@ CONDITION_PATTERN = re.compile(r"\s*([^\s<>]+)\s*([<>])\s*([+-]?[0-9]+(?:\.[0-9]
 CONDITION_MET_STATUS = 1
 """Exit status if a condition of --fail-if is met or cannot be decided."""
 UNITS = {"points": "pt", "%": "%"}
-"""Units of a limit, by unit of the difference of a row."""
+"""The unit in which a limit must be given, by the unit of the difference."""
 
 
 class Condition(NamedTuple):
@@ -53,7 +53,7 @@ class Condition(NamedTuple):
     key: str
     sign: str
     limit: float
-    """The limit itself, in its own unit."""
+    """The limit, in `unit`."""
     unit: str
 
 

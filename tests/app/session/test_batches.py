@@ -242,8 +242,8 @@ def calls(cpus: int, batch_size: int, *, history: bool, scenario: str = "steady"
 
 @pytest.mark.parametrize(("events", "max_calls"), [(None, 2.0), ("cache-misses", 2.2)])
 def test_samples_without_episodes_need_no_call_each(events: str | None, max_calls: float) -> None:
-    """Calls of perftop's functions, two a sample for calls made once for many. Task records, which
-    arrive once a second and are read one by one, are left out."""
+    """Counts calls of perftop's functions: calls that are made once for many samples amount to two
+    a sample. Task records, which arrive once a second and are read one by one, are left out."""
     hello, given = simulated_cost("sim:steady,cpus=8", WARM + 512, events=events)
     calm = [dataclasses.replace(m, records={}) for m in given if isinstance(m, wire.Frame)]
     session, calls = Session(hello), 0
