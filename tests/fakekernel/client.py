@@ -15,7 +15,7 @@ from typing import Any, Self
 from fakekernel import fuse
 
 CAP_SYS_ADMIN = 21
-STOP_S = 100  # a long time, because other programs may keep all CPUs busy
+STOP_S = 100  # time limit in s, long because other programs may keep all CPUs busy
 
 
 @cache

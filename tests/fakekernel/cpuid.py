@@ -116,7 +116,7 @@ def leaves(model: Model, place: Place, kvm: bool = False) -> dict[tuple[int, int
 
 
 def answer(table: dict[tuple[int, int], Regs], model: Model, leaf: int, sub: int) -> Regs:
-    """The result of the instruction: Intel CPUs answer a leaf that is too high with their highest
+    """The result of the instruction: for a leaf that is too high, Intel CPUs return their highest
     leaf."""
     limit = 0x80000000
     if not model.amd and model.max_leaf < leaf < limit and (leaf, sub) not in table:

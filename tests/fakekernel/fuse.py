@@ -115,7 +115,7 @@ class Server:
                 continue
             try:
                 with self.lock:
-                    if opcode == READ:  # reads are handled here, because only their speed matters
+                    if opcode == READ:  # reads are handled here, because they must be fast
                         fh, offset, length, *_ = IO.unpack_from(buffer, IN.size)
                         body = self.nodes[ino].read(fh, offset, length)
                     else:
@@ -129,7 +129,7 @@ class Server:
                 reply = OUT.pack(OUT.size, -errno.EIO, unique)
             try:
                 os.write(fd, reply)
-            except FileNotFoundError:  # the kernel reports that the caller was interrupted
+            except FileNotFoundError:  # the caller was interrupted
                 continue
 
     def _answer(self, opcode: int, ino: int, body: memoryview) -> bytes:

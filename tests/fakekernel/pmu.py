@@ -24,7 +24,7 @@ USR, OS, EDGE, ANY, EN, INV, CMASK = (
 )
 PMI = 1 << 20
 FIXED_EVENTS = ("instructions", "cycles", "ref")  # 0x309, 0x30A, 0x30B
-SHARES = 12  # a number that is divisible by 1, 2, 3 and 4 threads
+SHARES = 12  # divisible by 1, 2, 3 and 4 threads
 
 
 class RefusedError(Exception):
@@ -239,7 +239,7 @@ class Pmu:
         return read, write
 
     def addresses(self) -> dict[int, Counter]:
-        """Counters by address, to set them at full width from outside."""
+        """Counters by address, so that a test can set them at full width."""
         if self.model.amd:
             return {0xC0010201 + 2 * i: counter for i, counter in enumerate(self.counters)}
         return {

@@ -12,7 +12,7 @@ from perfprobe.sources.sim.stages import Integral
 NANO = 10**9
 TEMPERATURE = 0x88390000  # reading valid, resolution 1, 57 below TjMax
 UNITS = 0x000A0E03  # power 1/8 W, energy 2^-14 J, time 2^-10 s
-ENERGY_MUL, ENERGY_DIV = 1 << 14, 1000 * NANO  # a rate in mW to energy units
+ENERGY_MUL, ENERGY_DIV = 1 << 14, 1000 * NANO  # factors from mW x ns to energy units
 WATT_150 = 150 * 8
 PL1, PL2 = 1 << 10, 1 << 11
 

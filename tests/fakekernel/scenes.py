@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-PL1 = 1 << 10  # of the limit reasons
-POWER_LIMIT = 1 << 10  # of the thermal status
+PL1 = 1 << 10  # bit in the limit reasons
+POWER_LIMIT = 1 << 10  # bit in the thermal status
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,8 @@ def test_selftest_fails_if_a_counter_is_wrong(
     wrong: list[str],
     status: int,
 ) -> None:
-    monkeypatch.setattr(opening, "open_source", lambda _: io.BytesIO())  # the source is only closed
+    # The source only needs a method close.
+    monkeypatch.setattr(opening, "open_source", lambda _: io.BytesIO())
     monkeypatch.setattr(run, "run", lambda *_, **__: {"wrong": wrong})
     assert command.main(["selftest"]) == status
     assert json.loads(capsys.readouterr().out) == {"wrong": wrong}
@@ -42,7 +43,8 @@ def test_selftest_fails_if_a_counter_is_wrong(
     ("--watch 999999999", 3, "perfprobe: no process 999999999\n"),
     ("--source sim --watch 7", 3, "perfprobe: no process 7\n"),
     ("--watch=", 2, "perfprobe: --watch '': a PID, or a name as in"),
-    ("--source sim --cpus=", 2, "the selection is empty"),  # a variable of the shell was not set
+    # As from a shell variable that is not set.
+    ("--source sim --cpus=", 2, "the selection is empty"),
     ("--source nobody", 2, "unknown source 'nobody'; known: auto"),
 ])  # fmt: skip
 def test_impossible_requests_are_refused_in_one_line(

@@ -52,7 +52,7 @@ def run(
     pieces = int(np.interp(load_s, edges, result) / CYCLES) + 1
     ends = np.interp(CYCLES * np.arange(1, pieces + 1), result, edges)
     ends += np.arange(1, pieces + 1) * stamp / TSC_HZ
-    if noise is not None:  # interrupts of some us, and small delays everywhere
+    if noise is not None:  # adds interrupts of some us, and small delays everywhere
         late = np.where(noise.random(pieces) < 0.003, noise.uniform(1e-6, 4e-6, pieces), 0.0)
         ends += np.cumsum(late + noise.uniform(0, 2e-8, pieces))
     ticks = np.concatenate([[0], np.floor(ends * TSC_HZ).astype(int)]).tolist()

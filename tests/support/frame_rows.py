@@ -47,7 +47,7 @@ def raw_values(hello: Hello, blocks: Mapping[str, Rows], key: str) -> Any:
 
 
 def missing_values(hello: Hello, blocks: Mapping[str, Rows]) -> set[tuple[int, str]]:
-    """CPU and key of each counter of CPUs that has no value in a row that was read."""
+    """Returns CPU and key of each per-CPU counter without a value in a row that was read."""
     result = set()
     for block in (block for block in hello.blocks if block.scope == "cpu"):
         read = head(blocks[block.name])[:, 4] & wire.ROW_SAMPLED != 0

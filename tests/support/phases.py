@@ -42,7 +42,7 @@ def episodes(phases: Phases, seconds: int) -> list[Episode]:
     count = seconds * SECOND
     speed = _levels(rng, count, phases.phase_s, 1 + phases.depth * rng.uniform(-1, 1, count))
     works = _levels(rng, count, phases.sibling_phase_s, (np.arange(count) + rng.integers(2)) % 2)
-    changes = np.flatnonzero(np.diff(works))  # the sibling starts and stops within these samples
+    changes = np.flatnonzero(np.diff(works))  # samples in which the sibling starts or stops
     works[changes] = rng.uniform(size=len(changes))
     speed *= (1 - phases.loss * works) * (1 + phases.noise * rng.standard_normal(count))
     machine = Machine(cores=1)

@@ -56,7 +56,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for waits, max_position in ((True, MAX_POSITION), (False, 1.0)):
         chosen = [file for file in files if bool(PROGRAMS.match(file)) == waits]
         if waits:
-            chosen.reverse()  # files near the end of the alphabet wait longest
+            chosen.reverse()  # starts with files at the end of the alphabet, which wait longest
         place |= {file: max_position * at / len(chosen) for at, file in enumerate(chosen)}
     items.sort(key=lambda item: (_file(item) in quiet, place[_file(item)], _file(item)))
 

@@ -30,7 +30,7 @@ from perfprobe.cpu.model_terms import (
 
 CYCLES = Event(0x3C, 0x00, fixed=1)
 INSTRUCTIONS = Event(0xC0, 0x00, fixed=0)
-REF = Event(0x00, 0x03, "tsc", fixed=2)  # a pseudo code of Linux for fixed counter 2
+REF = Event(0x00, 0x03, "tsc", fixed=2)  # a pseudo code that Linux uses for fixed counter 2
 
 
 def ref_p(tick: Tick) -> Event:
@@ -317,7 +317,7 @@ _SIERRA = replace(
 _PHI = replace(
     _SANDY,
     smt=4,
-    methods=("any-thread",),  # the other methods are for cores of two threads
+    methods=("any-thread",),  # the other methods need cores of two threads
     events=ANY_THREAD_EVENTS,
     budget=Budget(2, 3, 40, 40),
     clocks=replace(CLOCKS, shift=10),
@@ -332,7 +332,7 @@ _GOLDMONT_PLUS = replace(
     events=UNKNOWN_TICK_EVENTS,
     budget=Budget(4, 3),
     turbo=TRL,
-    # turbostat adds C7, the kernel does not: C6 may include it, as on other small cores.
+    # turbostat lists C7 as well, the kernel does not: C6 may include it, as on other small cores.
     residencies=(C1, C3, C6, *PC_DEEP),
     rapl=RAPL,
     bclk_hz=100e6,

@@ -1,4 +1,4 @@
-"""The types in which `model_tables` describes what a CPU model can count."""
+"""The types with which `model_tables` describes what a CPU model can count."""
 
 from __future__ import annotations
 

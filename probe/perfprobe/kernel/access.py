@@ -56,7 +56,7 @@ def perf_trouble(root: Path) -> Trouble | None:
         return Trouble(why, "perftop --sudo, or sudo sysctl kernel.perf_event_paranoid=0")
     if int(level) >= 3 and not has_capability(
         root, CAP_SYS_ADMIN
-    ):  # a level that a patch of Debian and Ubuntu adds
+    ):  # a level that exists only in kernels of Debian and Ubuntu
         why = f"perf_event_paranoid is {level}: CAP_PERFMON is not enough, it needs CAP_SYS_ADMIN"
         return Trouble(why, "perftop --sudo, or sudo sysctl kernel.perf_event_paranoid=2")
     return None

@@ -93,7 +93,7 @@ class Interrupts:
 @dataclass(frozen=True, slots=True)
 class Table:
     """/proc/interrupts or /proc/softirqs. The file has a megabyte on a large machine, so only the
-    counts of the wanted CPUs are parsed, which stand in columns of a fixed width."""
+    counts of the wanted CPUs are parsed, which are in columns of fixed width."""
 
     cpus: list[int]
     """The CPU of each column."""

@@ -100,7 +100,7 @@ def memory_events(hierarchy: Hierarchy, group: str) -> list[int | None]:
     text = files.read_text(f"{at}/memory.stat", MAX_STAT_BYTES)
     pages = re.findall(r"^workingset_refault_(?:anon|file) (\d{1,18})$", text, re.MULTILINE)
     if hierarchy.version == 1:
-        # a group without a limit has a number of 19 digits
+        # without a limit, the file has a number of 19 digits
         limit = files.read_number(f"{at}/memory.limit_in_bytes")
         hits = files.read_number(f"{at}/memory.failcnt")
     else:

@@ -47,7 +47,7 @@ def parse_stat(data: bytes) -> Stat | None:
     first, last = data.find(b"("), data.rfind(b")")
     if not 0 <= first < last:
         return None
-    fields = data[last + 1 :].split(None, 37)  # from the third field of proc(5) on
+    fields = data[last + 1 :].split(None, 37)  # the fields from the third one in proc(5) on
     try:
         ticks, threads = int(fields[11]) + int(fields[12]), int(fields[17])
         start, cpu, parent = int(fields[19]), int(fields[36]), int(fields[1])

@@ -110,7 +110,7 @@ class _TaskReading:
 
     @property
     def is_in_queue(self) -> bool:
-        threads = self.threads.values()  # usually empty, which saves making a generator
+        threads = self.threads.values()  # `threads` is checked first, because it is usually empty
         return self.may_wait or (bool(threads) and any(thread.may_wait for thread in threads))
 
 
@@ -305,7 +305,7 @@ class Tasks:
                 self._ready["kernel"] = kernel
             if messages := self._log.record():
                 self._ready["kernel_log"] = messages
-        elif seen:  # the first scan, from which shares of the next second are measured
+        elif seen:  # the first scan: the baseline for shares of the next second
             self._memory.record(self._watched_pids())
             stats = {pid: reading.stat for pid, reading in seen.items() if reading.stat is not None}
             managers = {pid: stat.comm for pid, stat in stats.items() if stat.comm in MANAGERS}
@@ -453,7 +453,7 @@ class Tasks:
             readings = [
                 (f"{path}/task/{t}", at, before.get(t)) for t, at in reading.threads.items()
             ]
-        # the time includes that of several threads
+        # a process of several threads
         elif last and (last.stat is None or last.stat.threads != 1):
             return
         for where, task, known in readings:

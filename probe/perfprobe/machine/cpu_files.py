@@ -126,7 +126,7 @@ def clock_files(root: Path, rows: Sequence[Cpu]) -> CpuFiles:
     return part
 
 
-# --- for hello ------------------------------------------------------------------------------------
+# --- values in the hello --------------------------------------------------------------------------
 
 
 def cpufreq_turbo(root: Path, rows: Sequence[Cpu]) -> tuple[list[Turbo], list[Missing]]:

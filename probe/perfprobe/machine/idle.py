@@ -91,7 +91,7 @@ class TracedPart:
     def open(self, cpu: int) -> list[Slot]:
         if self._trace is not None and cpu in self._offline_cpus:
             self._offline_cpus.discard(cpu)
-            self._trace.settle([cpu])  # a CPU that stays busy has no transition to report
+            self._trace.settle([cpu])  # a CPU that stays busy makes no transition
         return self._slots.get(cpu, [])
 
     def close_cpu(self, cpu: int) -> None:

@@ -173,7 +173,7 @@ class Machine:
         return 8 * words
 
     def _start(self, sample_ns: int) -> Sampler:
-        starting_ns = FIRST_NS + len(self._wanted) * LANE_NS  # in which the lanes start
+        starting_ns = FIRST_NS + len(self._wanted) * LANE_NS  # time in which the lanes start
         return Sampler(
             sample_ns,
             self._bytes // 8,
@@ -209,7 +209,7 @@ class Machine:
         # The clocks are compared once: within a second they drift apart by microseconds.
         raw_minus_monotonic_ns = tsc_rate.raw_ns() - time.monotonic_ns()
         self._batches.mark_taken(rounds[-1].drained.round)
-        self._mark_offline(rounds)  # done before CPUs are attached again
+        self._mark_offline(rounds)  # must precede attaching CPUs again
         end_ns = rounds[-1].drained.deadline_ns + raw_minus_monotonic_ns
         notes = self._watch_hotplug(end_ns)
         if notes:
@@ -258,7 +258,8 @@ class Machine:
         text = self._read_online()
         if text == self._online_text and not gone:
             return []
-        self._online_text = b""  # an error below makes the next call compare the list again
+        # So that the next call compares the list again if there is an error below.
+        self._online_text = b""
         notes: list[Note] = []
         with contextlib.suppress(ValueError):
             online = set(cpu_sets.parse(text.decode(errors="replace"))) & self._wanted

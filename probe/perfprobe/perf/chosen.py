@@ -53,7 +53,8 @@ OTHER_CORES_TROUBLE = Trouble("cores of this type have no such event")
 
 def find_events(root: Path, text: str) -> list[list[ChosenEvent]]:
     """Returns the groups of events that the text names. Raises ValueError for unknown names."""
-    from perfprobe.perf.event_catalogue import Catalogue  # only -e needs the names
+    # Imported here, because only -e needs the names.
+    from perfprobe.perf.event_catalogue import Catalogue
 
     catalogue = Catalogue(root)
     return [[catalogue.find(name) for name in group] for group in event_names.parse_groups(text)]

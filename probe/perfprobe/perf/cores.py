@@ -132,7 +132,7 @@ class Planner:
         ]
         return events if any(event.key != "msr_tsc" for event in events) else []
 
-    # --- for hello -------------------------------------------------------------------------------
+    # --- values in the hello ---------------------------------------------------------------------
 
     def multipliers(self, keys: set[str], tsc_hz: float | None) -> list[Multiplier]:
         """Multiplier candidates for the counters with these keys."""

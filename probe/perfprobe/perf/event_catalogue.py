@@ -198,7 +198,8 @@ class Catalogue:
             for item in asked.terms.split(","):
                 raw = _RAW.fullmatch(item)
                 listed = "" if "=" in item or not item else f"{pmu.path}/events/{item}"
-                if own := listed and files.read_word(listed):  # an event that the PMU lists
+                # The terms of an event that the PMU lists.
+                if own := listed and files.read_word(listed):
                     terms |= perf_pmus.parse_terms(own)
                 elif raw is not None:
                     terms["config"] = int(raw[1], 16)

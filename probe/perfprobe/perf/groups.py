@@ -77,7 +77,7 @@ class Groups:
         if opened.group is None:
             return None
         columns = [dict(bundle.events)[event] for event in opened.events]
-        first = 0 if self._timed else columns[0]  # the first columns of a timed part are the times
+        first = 0 if self._timed else columns[0]  # a timed part starts with the columns of times
         opened.group.place([column - first for column in columns])
         return first, opened.group
 

@@ -564,7 +564,7 @@ def run_in_threads(do: Callable[[T], R], items: Collection[T]) -> list[R]:
     work."""
     results: dict[int, R] = {}
     errors: list[BaseException] = []
-    left = iter(enumerate(items))  # next() on it is atomic, so threads may share it
+    left = iter(enumerate(items))  # threads may share it, because next() is atomic
 
     def work() -> None:
         try:

@@ -48,7 +48,7 @@ _SKYLAKE = {
     "pcu_prochot_internal": 0x09,
     "pcu_vr": 0x42,
 }
-_HASWELL = {**_SKYLAKE, "pcu_os": 0x06}  # from Skylake on, this code counts another event
+_HASWELL = {**_SKYLAKE, "pcu_os": 0x06}  # from Skylake on, this code selects another event
 _ICE = {**_SKYLAKE, "pcu_avx512": 0x4A, "pcu_avx256": 0x49}
 # Its cores have no events for SIMD levels, and thermal_throttle covers heat too: licences first.
 _SAPPHIRE = {
@@ -242,7 +242,7 @@ class Controller:
 
 
 def memory_controllers(root: Path) -> list[Controller]:
-    """The controllers of the first kind that names events for both directions."""
+    """The controllers of the first kind whose PMU lists events for both reads and writes."""
     for stem in (*STEMS, AMD):
         read = _raw_controller if stem == AMD else _named_controller
         of_stem = [controller for pmu in _pmus(root, stem) if (controller := read(pmu)) is not None]

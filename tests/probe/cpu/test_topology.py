@@ -58,7 +58,7 @@ def test_a_hybrid_has_core_types(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("file", "strong", "weak", "types"), [
-    # some cores are favoured
+    # capacities with favoured cores
     ("cpu_capacity", ("1024", "1009"), "623", ["P"] * 16 + ["E"] * 16),
     ("cpufreq/base_frequency", ("3700000",) * 2, "3200000", ["P"] * 16 + ["E"] * 16),
     ("cpu_capacity", ("1024",) * 2, "1024", [None] * 32),

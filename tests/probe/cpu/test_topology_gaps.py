@@ -62,7 +62,7 @@ def test_directories_can_replace_all_lists(tmp_path: Path) -> None:
 def test_the_older_name_of_the_siblings_list_is_read(tmp_path: Path) -> None:
     trees.xeon(tmp_path)
     for n in range(96):
-        for name in ("core_cpus_list", "core_id"):  # without ids, only the list of siblings is left
+        for name in ("core_cpus_list", "core_id"):  # only the list of siblings remains
             (tmp_path / trees.CPU / f"cpu{n}/topology/{name}").unlink()
     assert topology.read(tmp_path)[0].siblings == [0, 48]
 

@@ -37,7 +37,7 @@ def tree(tmp_path: Path) -> Path:
 def test_perf_event_paranoid_is_named_with_level_and_fix(
     tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 0)  # for root in a container
+    monkeypatch.setattr(os, "geteuid", lambda: 0)  # the user is root in a container
     fix = check(tree, "perf counters").fix
     assert fix == "give root here CAP_PERFMON, or start perftop outside the container"
     monkeypatch.setattr(os, "geteuid", lambda: 1000)

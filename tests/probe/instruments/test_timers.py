@@ -138,7 +138,7 @@ def test_every_stamp_has_the_instructions_of_its_name(code: list[str]) -> None:
     assert text.count("rdtscp lfence ") == stamps
     assert text.count("cpuid rdtsc ") == stamps
     plain = [i for i, name in enumerate(code) if name == "rdtsc" and code[i - 1] != "lfence"]
-    assert len(plain) == 2 * stamps  # the stamps RDTSC alone, and CPUID with RDTSC
+    assert len(plain) == 2 * stamps  # those of RDTSC alone, and of CPUID with RDTSC
 
 
 def test_stamps_follow_each_other_without_a_jump(code: list[str]) -> None:
@@ -202,7 +202,7 @@ def test_a_method_that_fails_during_a_run_is_named(monkeypatch: pytest.MonkeyPat
     cpu = min(os.sched_getaffinity(0))
     result = timer_runs.measure_methods(
         cpu, affinity.cpuid_leaves(cpu), wanted
-    )  # this method has no descriptor of the MSR
+    )  # fails, because it has no descriptor of the MSR
     good, bad = result.rows
     assert good.trouble is None
     assert bad.trouble is not None
@@ -291,7 +291,7 @@ def test_disturbances_are_named(tmp_path: Path) -> None:
         row["what"]: row["found"]
         for row in disturbance.disturbances_during(2, [3], before, after, tmp_path)
     }
-    results.pop("scheduler", None)  # the number depends on the thread of this test
+    results.pop("scheduler", None)  # depends on the thread of this test
     assert results == {
         "governor": "powersave",
         "turbo": "on",

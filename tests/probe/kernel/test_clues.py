@@ -135,7 +135,7 @@ def test_new_messages_name_tasks_and_memory(tmp_path: Path) -> None:
 
 def test_reading_a_log_without_new_messages_does_not_wait(tmp_path: Path) -> None:
     (tmp_path / "dev").mkdir()
-    os.mkfifo(tmp_path / "dev/kmsg")  # read without waiting, as the kernel's log is
+    os.mkfifo(tmp_path / "dev/kmsg")  # a fifo can be read without waiting, like the kernel's log
     writer = os.open(tmp_path / "dev/kmsg", os.O_RDWR)
     reader = KernelLog(tmp_path)
     assert reader.record() == []

@@ -29,7 +29,7 @@ TICK_NS = NS // os.sysconf("SC_CLK_TCK")
 PERIOD_NS, SHIFT_NS = 100_000_000, 20_000_000
 # different patterns, to detect swapped CPUs; the expected shares of the states are .4 .2 .3 .1
 ON_NS = 30_000_000, 40_000_000
-LEAD_NS = 3 * NS // 10  # time in ns in which the tasks start
+LEAD_NS = 3 * NS // 10  # time in ns for the tasks to start
 LOAD_NS = 8 * NS // 10
 POINTS = 0.02  # tolerance of the load test, as a share
 WAKE_NS = 15_000  # maximum mean duration of an interrupt that ends idling
@@ -219,7 +219,7 @@ def test_times_of_a_core_and_its_cpus_agree(two_cpus: tuple[int, int]) -> None:
         for cpu in two_cpus:
             wait_idle(trace, cpu)
         base, base_busy = trace.states(0), [trace.busy_ns(cpu) or 0 for cpu in two_cpus]
-        slack = 100_000  # the base is not read atomically
+        slack = 100_000  # tolerance in ns, because the base is not read atomically
         for _ in at_intervals(100, 0.005):
             low = [trace.busy_ns(cpu) for cpu in two_cpus]
             states = trace.states(0)

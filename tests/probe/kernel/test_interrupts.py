@@ -58,7 +58,7 @@ def test_lines_are_read_only_while_a_cpu_shows_the_symptom(tmp_path: Path) -> No
     node.record_after_second(0)
     node.record_after_second(40)
     assert node.record_after_second(2) == {}
-    node.record_after_second(40)  # counts would start at the last read, not the last scan
+    node.record_after_second(40)  # its counts would include the time before the last scan
     assert node.record_after_second(40)["0"] != [0.4, 0.0, 0.4, [], []]
     (tmp_path / "proc/interrupts").unlink()
     assert node.record_after_second(2) == {}

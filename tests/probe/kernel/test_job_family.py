@@ -57,7 +57,7 @@ import os, sys, time
 if os.fork() == 0:
     if os.fork() == 0:
         os.setsid()
-        os.write(1, b"%d\\n" % os.getpid())  # whole, whatever the other prints
+        os.write(1, b"%d\\n" % os.getpid())  # one write, so that outputs are not mixed
         time.sleep(60)
     os._exit(0)  # its child has a new parent now
 os.wait()

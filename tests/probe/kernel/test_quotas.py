@@ -135,7 +135,7 @@ def group() -> Iterator[Path]:
 
 def test_a_loop_with_a_fifth_of_a_cpu_is_throttled_by_the_kernel(group: Path) -> None:
     (group / "cpu.cfs_quota_us").write_text("20000")
-    # otherwise other load may leave the loop less than its quota
+    # otherwise the loop may get less than its quota on a busy machine
     (group / "cpu.shares").write_text("200000")
     loop = (
         f"open({str(group / 'cgroup.procs')!r}, 'w').write('0'); print(flush=True)\nwhile 1: pass"

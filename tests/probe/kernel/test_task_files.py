@@ -67,7 +67,7 @@ def test_new_processes_are_assumed_if_the_last_pid_is_unknown(tmp_path: Path) ->
     assert NewTaskCheck(str(tmp_path)).has_new_tasks()
     check = NewTaskCheck(str(tmp_path))
     assert check.has_new_tasks()
-    for text in ("", "0.00 0.00 0.00 0/0 0\n", "0.20 0.18 0.12 1/80 x\n"):  # the second: gVisor
+    for text in ("", "0.00 0.00 0.00 0/0 0\n", "0.20 0.18 0.12 1/80 x\n"):  # the second is gVisor's
         trees.put(tmp_path, "loadavg", text)
         check = NewTaskCheck(str(tmp_path))
         assert check.has_new_tasks()

@@ -94,7 +94,7 @@ def test_scans_run_once_a_second_and_less_often_if_costly(machine: Machine) -> N
     assert machine.scan(PERIOD_NS - 1) is None
     assert machine.scan(1) == {"0": [10, "job", 0.5]}
     assert machine.tasks.take() == {}, "in one frame only"
-    machine.spend_ns = 40_000_000  # for the only slice of the scan
+    machine.spend_ns = 40_000_000  # CPU time of the only slice of the scan
     machine.scan()
     assert machine.tasks.due() == (machine.now_ns + PAUSE_FACTOR * 40_000_000) / 1e9
 

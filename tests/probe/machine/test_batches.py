@@ -87,7 +87,7 @@ def test_nothing_is_read_between_the_ends_of_batches(
     with closing(open_os(root, SAMPLE_NS, None)) as source:
         source.pace(100 * MS)
         report = batches(source)
-        for _ in range(3):  # two batches of one round, and one up to the grid
+        for _ in range(3):  # two batches of one round, and one that ends on the grid
             next(report)
         count(source._sampler, "drain", "drain")
         count(source._polling, "fill", "fill")

@@ -176,8 +176,8 @@ def test_a_cpu_goes_offline_and_online(
     trees.put(machine.root, f"{trees.CPU}/online", "0\n")
     drive(source, session, lambda: not session.online[1], "CPU 1 is off")
     frames(source, session, 2)
-    machine.idle(1, 0, 5, 5)  # the counter counts from 0 again
-    seen = len(heads)  # one poll may report it online with later frames
+    machine.idle(1, 0, 5, 5)  # the counter restarts from 0
+    seen = len(heads)  # one poll may return the note and later frames
     trees.put(machine.root, f"{trees.CPU}/online", "0-1\n")
     drive(source, session, lambda: bool(session.online[1]), "CPU 1 is on")
     restarted = wire.ROW_SAMPLED | wire.ROW_REBASED
@@ -264,7 +264,7 @@ def test_unpinnable_cpus_are_known_once_all_threads_have_tried(
 def test_every_later_frame_reports_a_suspend(
     machine: TreeMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before_ns = 7_000_000_000  # the machine was suspended before, since boot
+    before_ns = 7_000_000_000  # ns of an earlier suspension since boot
     monkeypatch.setattr(tsc_rate, "suspended_ns", lambda: before_ns)
     source = open_os(machine.root, SAMPLE_NS, None)
     try:

@@ -137,7 +137,8 @@ def test_a_short_sleep_is_made_up_for(fd: int) -> None:
             for _ in range(5):
                 drain(sampler)
             if time.monotonic_ns() - begin_ns < 20 * PERIOD_NS:
-                if sampler.stats(0).lost == lost:  # else the sampler's thread may have been late
+                # Otherwise the sampler's thread may have been late.
+                if sampler.stats(0).lost == lost:
                     return
                 short_sleeps += 1
         assert not short_sleeps, "all short sleeps have lost frames"

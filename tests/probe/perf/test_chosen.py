@@ -160,7 +160,8 @@ def test_an_event_that_never_has_a_counter_is_refused_with_the_reason(
     assert hard.missing[0].fix is not None
     assert fix in hard.missing[0].fix
     live = {event.key for event, _ in kernel.open_events(0)}
-    assert {"kernel_instructions", "kernel_cycles"} <= live  # these two would not free enough
+    # Dropping these two would not free enough counters.
+    assert {"kernel_instructions", "kernel_cycles"} <= live
     with pytest.raises(Unavailable, match=f"-e branches: no counter is left for it: {why}"):
         open_chosen_events(
             tmp_path, fakeperf.Kernel(counters=8, taken=2), "{branches,branch-misses,r81d0,r1}"

@@ -217,7 +217,7 @@ def test_columns_of_a_missing_counter_stay_empty(tmp_path: Path) -> None:
         refuse=lambda e, cpu, _: errno.ENOENT if (e.key, cpu) == ("cycles", 1) else 0
     )
     core, _ = opened_parts(tmp_path, skylake(tmp_path), kernel)
-    for _again in range(2):  # the trial, and the open when the CPU comes online again
+    for _again in range(2):  # first for the trial, then when the CPU comes online again
         (slot,) = core.open(1)
         group = next(g for g in kernel.groups if g.address == slot.arg)
         assert group.at == [0, 2, 3, 4, 5, 6, 7, 8]

@@ -17,7 +17,7 @@ def test_calls_run_in_threads_and_results_are_in_order() -> None:
     def one(item: int) -> int:
         ran.add(threading.get_ident())
         if item < MAX_THREADS:
-            barrier.wait()  # the barrier lets calls pass only if all run at once
+            barrier.wait()  # returns only if all calls run at the same time
         return item * item
 
     items = range(3 * MAX_THREADS)

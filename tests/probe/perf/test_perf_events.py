@@ -195,7 +195,7 @@ def test_the_count_of_one_thread_may_stop() -> None:
     ("share", "fine"), [(0.19, True), (0.17, False), (0.3, True), (1.04, True), (1.06, False)]
 )
 def test_reference_cycles_follow_the_tsc(share: float, fine: bool) -> None:
-    """The thread ran for 0.9 of the trial; the minimum is a fifth of that."""
+    """The thread ran for 0.9 of the trial; the minimum of the count is a fifth of that time."""
     settled = run(fakeperf.Kernel(moved={"ref": int(share * TICKS)}))
     assert ("ref" in keys(settled)) is fine
     assert ("ref" in settled.missing) is not fine

@@ -86,7 +86,8 @@ def test_a_real_group_counts(system: Kernel, group: Group, cpu: int) -> None:
     for _ in range(MAX_TRIALS):
         trial = system.trial(group, cpu, 2_000_000)
         clock, _, ticks = trial.counts
-        if ticks <= 1.05 * trial.ticks:  # else another task ran between the two reads of the TSC
+        # Otherwise another task ran between the two reads of the TSC.
+        if ticks <= 1.05 * trial.ticks:
             break
     assert trial.running == 1.0
     assert clock >= 2_000_000

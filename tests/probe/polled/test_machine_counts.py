@@ -108,7 +108,7 @@ def test_the_boost_switch_of_other_drivers(tmp_path: Path) -> None:
     assert machine.block.counters[-1].key == "turbo_off"
     assert valid_columns(machine)[1][1:] == [1, 2, 3, 0]
     trees.put(below, "sys/devices/system/cpu/cpufreq/boost", "?\n")
-    assert valid_columns(machine)[0] == 0b1111  # the switch is not valid
+    assert valid_columns(machine)[0] == 0b1111  # the column of the switch is not valid
     machine.close()
 
 
@@ -123,7 +123,8 @@ def test_load_interrupts_and_context_switches(tmp_path: Path) -> None:
     assert valid_columns(machine)[1][1:] == [20, 1108, 12, 4711, 815]
     assert machine.block.counters[1].scale * 20 == pytest.approx(0.2)
     (below / "proc/loadavg").write_text("0.2 nan 0.12", encoding="ascii")
-    (below / "proc/stat").write_text("intr 4712 9\nctxt 81", encoding="ascii")  # cut
+    # The last line is cut.
+    (below / "proc/stat").write_text("intr 4712 9\nctxt 81", encoding="ascii")
     assert valid_columns(machine)[0] >> 1 == 0b01000
     machine.close()
 

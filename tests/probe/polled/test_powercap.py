@@ -93,7 +93,7 @@ def test_energy_readable_by_root_only(two_packages: Path, monkeypatch: pytest.Mo
             raise PermissionError
         return opened(path, flags, **more)
 
-    monkeypatch.setattr(os, "open", refused)  # a file mode does not stop root
+    monkeypatch.setattr(os, "open", refused)  # simulated, because file modes do not restrict root
     powercap = Powercap(two_packages, topology.read(two_packages))
     assert [(m.what, m.fix) for m in powercap.missing] == [("energy_j", "perftop --sudo")]
     assert "energy_j" not in valid_values(powercap)[0]

@@ -116,7 +116,7 @@ def test_a_slow_read_is_followed_by_a_pause(two_caches: Path) -> None:
         return take(group, number, name)
 
     source._read = read_slowly  # type: ignore[method-assign]
-    read_values(source)  # six files
+    read_values(source)  # reads six files
     clock.now_s += 5.9
     assert read_values(source) == [[None] * 3] * 4
     clock.now_s += 0.2

@@ -262,7 +262,7 @@ def test_registers_are_restored_whenever_the_probe_ends(
         with started_process(*stat(fake), with_stderr=True) as process:
             assert process.stdout
             out = process.stdout
-            os.set_blocking(out.fileno(), False)  # the pipe has room for its output meanwhile
+            os.set_blocking(out.fileno(), False)  # the pipe has enough room for the output
             if chance.random() < 0.7:
                 wait_for(fake.changed, "the first write")
             with pytest.raises(subprocess.TimeoutExpired):

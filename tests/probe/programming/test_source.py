@@ -130,7 +130,7 @@ def check_cpus(measurement: Measured, name: str) -> None:
     assert max(measurement.cpus("net_hz")) < OFF * model.turbo_hz
     assert max(measurement.cpus("ipc")) < OFF
     assert max(measurement.cpus("kernel_cycles")) < OFF
-    if name == "knights-landing":  # two counters
+    if name == "knights-landing":  # this model has two counters
         (lost,) = [m for m in measurement.hello["missing"] if m["what"] == "kernel_instructions"]
         assert "2 general counters" in lost["why"]
     else:

@@ -214,7 +214,8 @@ def test_throttled_time_is_the_length_of_the_drop(
     watch_attempts: Iterator[list[WatchedPackage]],
 ) -> None:
     first, _ = next(watch_attempts)
-    (start, _), (_, end) = first.pairs[0], first.pairs[-1]  # gaps do not affect a counter
+    # Lost samples do not affect the difference of a counter.
+    (start, _), (_, end) = first.pairs[0], first.pairs[-1]
     scale = place(first.hello, "power_throttled_s")[2].scale
     moved = [columns(first.hello, frame, "power_throttled_s")[:, 0] for frame in (start, end)]
     reported_s = ((moved[1] - moved[0]) * scale).tolist()
@@ -311,7 +312,7 @@ def test_changed_registers_are_reported(kernel: FakeKernel, source: Msr) -> None
 
 def test_the_base_clock_of_a_lower_tdp(kernel: FakeKernel) -> None:
     for cpu in range(4):
-        kernel.poke(cpu, 0x64B, 1 << 31 | 2)  # locked
+        kernel.poke(cpu, 0x64B, 1 << 31 | 2)  # the register is locked
         kernel.poke(cpu, 0x649, 19 << 16)
         kernel.poke(cpu, 0x64A, 16 << 16 | 105 * 8)
     opened = open_msr(kernel.root, SAMPLE_NS, None)
@@ -322,7 +323,8 @@ def test_the_base_clock_of_a_lower_tdp(kernel: FakeKernel) -> None:
 
 
 def test_thermal_bits_are_counted_once_per_core(kernel: FakeKernel, source: Msr) -> None:
-    """Sticky bits (odd) and thresholds are not counted; a core's two threads read one register."""
+    """Sticky bits (those with odd numbers) and thresholds are not counted; a core's two threads
+    read one register."""
     kernel.poke(0, 0x19C, 0x88390000 | 1 << 2 | 1 << 3 | 1 << 6 | 1 << 14)
     kernel.poke(2, 0x19C, kernel.peek(0, 0x19C))
     frames(source, 3)

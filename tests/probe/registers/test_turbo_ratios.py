@@ -29,7 +29,7 @@ KNL = 2 << 1 | 15 << 8 | (1 << 5 | 30) << 16 | (0 << 5 | 31) << 24 | 0x67 << 32
     (0x3F, {0x1AD: 0x1D1E1F2021222424, 0x1AE: 0x1C1C1C1C1C1C1C1C, 0x1AF: 0x1B1C},
      [(2, 3.6), (3, 3.4), (4, 3.3), (5, 3.2), (6, 3.1), (7, 3.0), (8, 2.9), (17, 2.8), (18, 2.7)],
      None),
-    # its bit 63 is set if a user has replaced the ratios of the factory
+    # bit 63 is set if a user has replaced the factory's ratios
     (0x3F, {0x1AD: 0x2424242424242424, 0x1AF: 1 << 63 | 0x2323}, [(8, 3.6), (18, 3.5)], None),
     # Broadwell-EP may lack the second register
     (0x4F, {0x1AD: 0x202122}, [(1, 3.4), (2, 3.3), (3, 3.2)], None),

@@ -167,7 +167,7 @@ DAMAGE = {
     "a flag without a column": (
         to_bytes(RAW_HELLO | {"blocks": [{"name": "cpu", "scope": "cpu", "counters": [
             {"key": "k", "name": "", "unit": "", "origin": "", "kind": "flags", "columns": 3,
-             "parts": ["a", "b", "c"]}]}]}),  # the first column has the polls
+             "parts": ["a", "b", "c"]}]}]}),  # the first column is the number of polls
         "k has more parts than columns",
     ),
     "a note with a negative time": (START + wire.encode(Note("mark", -1)), "a time of -1 ns"),

@@ -279,7 +279,8 @@ def _measured_rate(log: FrameLog, key: str, span: CopyRun) -> dict[str, Any] | N
     counter, topology = log.columns[key].counter, log.hello.topology
     rows = rows_with_counter(log, key)
     if log.scope(key) == "cpu" and not key.startswith("l3_"):
-        rows = [row for row in rows if topology[row].cpu == span.cpu]  # the CPU that copied memory
+        # Only the row of the CPU that copied memory.
+        rows = [row for row in rows if topology[row].cpu == span.cpu]
     if counter.kind == "flags":
         every = [steps for row in rows if (steps := log.steps(key, row, span.begin, span.end))]
         if not every:

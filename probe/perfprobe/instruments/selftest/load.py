@@ -44,7 +44,7 @@ class WorkSpan:
 
     @property
     def lost_share(self) -> float:
-        """Share of the span in which the thread did not run, from the scheduler's account."""
+        """Share of the span in which the thread did not run, from the scheduler's statistics."""
         length = self.end_ns - self.begin_ns
         return max(0.0, 1 - self.own_ns / length) if length else 0.0
 

@@ -73,7 +73,7 @@ class Results:
     def _rows_with(self, check: Check) -> Sequence[int]:
         """CPUs that have the counter; on hybrids some CPUs lack some counters."""
         if check is working.OFFSET_CHECK:
-            return self._cpus[1:]  # each of these CPUs is compared with the first CPU
+            return self._cpus[1:]  # offsets are relative to the first CPU
         column = self._log.columns.get(check.counter)
         if column is None or column.counter.cpus is None:
             return self._cpus

@@ -1,5 +1,5 @@
 """Checks the time-stamp counter, and counters of a busy CPU between two samples within the work:
-nothing that ran before or after the work counts, and the scheduler's account shows what else ran
+nothing that ran before or after the work counts, and the scheduler's statistics show what else ran
 meanwhile."""
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ LOST, DROP_MHZ = 0.31, 620
 
 
 def demo(script: Script) -> None:
-    """Two minutes of load that give each view something to show."""
+    """Two minutes of varying load, so that each view has something to show."""
     machine = script.machine
     first = list(range(machine.cores))  # CPU numbers of the first thread of each core
     calm = script.add_stage(8)

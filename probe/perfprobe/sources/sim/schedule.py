@@ -36,11 +36,11 @@ class Row(IntEnum):
     KERNEL_INSTRUCTIONS = 5
     LICENSE_1 = 6
     LICENSE_2 = 7
-    IDLE = 8  # idle, and halted by the OS
-    POLL = 9  # idle without a halt
-    ENTRIES = 10  # into IDLE
+    IDLE = 8  # ns idle, halted by the OS
+    POLL = 9  # ns idle, polling instead of halting
+    ENTRIES = 10  # number of entries into IDLE
     STEAL = 11
-    BUSY = 12  # the OS runs a task on it, halted or not
+    BUSY = 12  # ns in which the OS runs a task on the CPU, halted or not
     SYSTEM = 13  # ns x 1000 of BUSY in the kernel
     IOWAIT = 14  # ns x 1000 of IDLE with I/O under way
     SMI = 15
@@ -145,7 +145,7 @@ def _smt_times(x_run: Ints, run: Ints, first: Ints, last: Ints) -> Ints:
     ends = np.take_along_axis(last, order, axis=1)
     total = np.zeros_like(run)
     covered = np.zeros_like(begins[:, :1])
-    for i in range(threads):  # pieces that do not overlap, in the order of their starts
+    for i in range(threads):  # intervals without overlap, in the order of their starts
         begin = np.maximum(begins[:, i : i + 1], covered)
         covered = np.maximum(covered, ends[:, i : i + 1])
         total += span(x_run, begin, np.maximum(begin, covered))
@@ -206,7 +206,7 @@ class Schedule:
             "mhz": mhz,
             "mips": mips,
             "kernel_mhz": mhz * slot["kernel"] // 1000,
-            "kernel_mips": mips * slot["kernel"] // 1667,  # the kernel's IPC is 0.6 of the whole
+            "kernel_mips": mips * slot["kernel"] // 1667,  # the kernel's IPC is 0.6 times the mean
             "kernel": slot["kernel"],
             "iowait": slot["iowait"],
             "license": slot["license"],

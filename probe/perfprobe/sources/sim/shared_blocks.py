@@ -26,10 +26,10 @@ from perfprobe.wire import Block, Counter, Hello, Identity, Missing
 POLLS = 10  # polls of the limit reasons in a sample
 ENERGY_BITS = 32
 ENERGY_FIRST = 2**ENERGY_BITS - 100_000  # the counter wraps after 6 J
-LINE_BYTES = 64  # bytes of a cache line, in which controllers count
+LINE_BYTES = 64  # bytes of a cache line, the unit of the controllers' counts
 TRAFFIC_BITS = 48
 TRAFFIC_FIRST = 2**TRAFFIC_BITS - 50_000_000  # the counter wraps after 3 GB
-LINES_PER_WRITE = 4  # one line in this many is written, the others are read
+LINES_PER_WRITE = 4  # one in this many lines is written, the others are read
 
 
 def package_block(machine: Machine) -> Block:

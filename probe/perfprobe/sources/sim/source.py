@@ -95,9 +95,9 @@ def hello_of(
 # --- source ---------------------------------------------------------------------------------------
 
 MAX_BEHIND_NS = 10_000_000_000
-GRACE_NS = 1_000  # due() is a float and may be rounded down
+GRACE_NS = 1_000  # tolerance in ns, because due() is a float and may be rounded down
 BATCH = 16
-TASKS_NS = 1_000_000_000  # from one scan of the tasks to the next, as with a real probe
+TASKS_NS = 1_000_000_000  # ns between two scans of the tasks, as with a real probe
 MIN_SAMPLE_NS = 1_000_000
 STAT_READ_NS = 400_000  # /proc/stat is read this long after the CPUs
 STAT_WIDTH_NS = 30_000

@@ -163,7 +163,8 @@ class Machine(synth.Source):
 
 @pytest.fixture
 def tested(monkeypatch: pytest.MonkeyPatch) -> Callable[[Machine], dict[str, Any]]:
-    monkeypatch.setattr(instruments, "COPY_S", 0.001)  # its counters are tested in test_instruments
+    # Counters of packages are tested in test_instruments.
+    monkeypatch.setattr(instruments, "COPY_S", 0.001)
     monkeypatch.setattr(instruments, "COPY_BYTES", 1 << 20)
 
     def test(machine: Machine) -> dict[str, Any]:
@@ -282,7 +283,8 @@ def test_a_small_error_is_close(tested: Tested) -> None:
     answer = tested(machine := Machine({"instructions": 1.02}))
     assert "instructions" in by_counter(answer, "close")
     assert answer["wrong"] == []
-    assert machine.tries == 7  # loop and calls three times: it might be noise
+    # Loop and calls are repeated three times, because noise may be the reason.
+    assert machine.tries == 7
 
 
 def test_an_absent_counter_is_reported_with_its_reason(tested: Tested) -> None:

@@ -61,7 +61,7 @@ def test_one_thread_counts_of_siblings_agree() -> None:
     """R0 - one0 = R1 - one1, except for the time between the two reads."""
     hello, frames, _ = run("smt-mix", 14)
     both = deltas(hello, frames, "ref") - 84 * deltas(hello, frames, "one_thread")
-    skew_ns = 350_000  # a late read is rare
+    skew_ns = 350_000  # late reads are rare
     assert np.abs(both[:, :8] - both[:, 8:]).max() <= 2.1 * skew_ns * 2
     assert both[-1, 4] > 0.1 * 14 * 2.1e9
     assert (both >= -84).all()
