@@ -40,7 +40,7 @@ def refresh_us(
     async def act() -> None:
         feed = messages(cpus, WARM + COUNTED)
         async with shown_app(feed[:WARM], size) as app:
-            app.terminal.keeps = False
+            app.terminal.keeps_text = False
             app.post_message(events.Key(KEYS[view], None))
             await asyncio.sleep(0.5)
             asleep = statistics.median([await idle_us() for _ in range(20)])

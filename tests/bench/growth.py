@@ -142,7 +142,7 @@ def renamed_tasks(count: int, _: Path) -> Work:
 
 def cpus(count: int, _: Path) -> Work:
     machine = fakes.Machine(cores=count // 2, threads=2)
-    tasks = fakes.tasks([f"task{cpu}" for cpu in range(count)])
+    tasks = fakes.task_records([f"task{cpu}" for cpu in range(count)])
     frames = [machine.frame(seq, records=tasks if seq % 10 == 0 else {}) for seq in range(21)]
 
     def work() -> None:

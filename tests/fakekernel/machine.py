@@ -104,7 +104,7 @@ class Processor:
         else:
             self.read_at[reg] = lambda _: value
 
-    def written(self) -> dict[str, dict[str, int]]:
+    def written_registers(self) -> dict[str, dict[str, int]]:
         t = self.machine.now()
         return {
             f"{reg:#x}": {"initial": value, "now": self.read_at[reg](t)}

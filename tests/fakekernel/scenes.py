@@ -37,6 +37,6 @@ class PowerLimitDrop:
         plans = [drops] * 3 + [steady] * 3
         return {"model": "skylake-sp", "cores": 3, "packages": 2, "threads": 1, "plans": plans}
 
-    def limited(self, t_s: float) -> bool:
+    def is_limited(self, t_s: float) -> bool:
         """Whether the power limit applies at this time of CLOCK_MONOTONIC_RAW."""
         return t_s % self.period_s >= self.fast_s

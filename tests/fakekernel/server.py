@@ -36,7 +36,7 @@ class Control:
         return self.machine.truth(round(t0 * 1e9), round(t1 * 1e9))
 
     def do_regs(self) -> dict[str, Any]:
-        return {"cpus": {str(p.cpu): p.written() for p in self.machine.cpus if p.initial}}
+        return {"cpus": {str(p.cpu): p.written_registers() for p in self.machine.cpus if p.initial}}
 
     def do_peek(self, cpu: int, reg: int) -> dict[str, Any]:
         return {"value": self.machine.cpus[cpu].read(reg)}

@@ -21,7 +21,7 @@ from perfprobe import serve, wire
 from perfprobe.sources.sim import source as sim
 from perfprobe.wire import Frame, Hello, Note, outbox
 
-BIG = bytes(200_000)
+BIG_VALUES = bytes(200_000)
 
 
 class FakeSource(synth.Source):
@@ -110,7 +110,7 @@ def test_a_slow_reader_loses_old_frames_and_gets_their_number() -> None:
     reader.start()
     wait_for(lambda: reader.source.sent_frames == 300, "300 frames")
     data = b""
-    while BIG[:100] not in data[-200:] or messages(data)[-1].seq < 300:  # type: ignore[union-attr]
+    while BIG_VALUES[:100] not in data[-200:] or messages(data)[-1].seq < 300:  # type: ignore[union-attr]
         data += os.read(reader.out_r, 1 << 20)
     os.close(reader.stdin_w)
     frames = [m for m in messages(data + reader.read_remaining()) if isinstance(m, Frame)]

@@ -74,7 +74,7 @@ class Hosts:
         path = self._directory / f"{host}.pid"
         return [int(word) for word in path.read_text().split()] if path.exists() else []
 
-    def cut(self, host: str) -> None:
+    def disconnect(self, host: str) -> None:
         """Breaks the newest connection."""
         os.kill(self.pids(host)[-1], 9)
 

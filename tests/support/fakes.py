@@ -66,7 +66,7 @@ class Machine:
     changes: dict[str, Any] = field(default_factory=dict)
     broken: set[int] = field(default_factory=set)
     """CPUs whose cycles and instructions advance faster than is possible."""
-    gone: set[int] = field(default_factory=set)
+    offline_cpus: set[int] = field(default_factory=set)
     _seq: int = field(default=0, init=False)
     _sums: dict[int, dict[str, int]] = field(default_factory=dict, init=False)
     """Counters by CPU and key, after `_seq` samples."""
@@ -99,7 +99,7 @@ class Machine:
         values: dict[str, list[int | None]] = {key: [c[key] for c in cells] for key in cells[0]}
         values["ceiling_hz"] = [int(self.ceiling_hz or 0)] * n
         flags = [
-            wire.ROW_OFFLINE if row.cpu in self.gone else wire.ROW_SAMPLED
+            wire.ROW_OFFLINE if row.cpu in self.offline_cpus else wire.ROW_SAMPLED
             for row in self.hello.topology
         ]
         blocks = {}
@@ -220,12 +220,12 @@ class Feed:
         self._queue.put_nowait(Failed(why))
 
     def offline(self, cpu: int) -> None:
-        self.machine.gone.add(cpu)
+        self.machine.offline_cpus.add(cpu)
         data = {"cpu": cpu, "online": False}
         self.send(Note("hotplug", self.seq * synth.SAMPLE_NS, data=data))
 
 
-def tasks(names: Sequence[str]) -> dict[str, Any]:
+def task_records(names: Sequence[str]) -> dict[str, Any]:
     return {"tasks": {str(cpu): [4000 + cpu, name, 0.9] for cpu, name in enumerate(names)}}
 
 

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from fakes import Feed, Machine, tasks
+from fakes import Feed, Machine, task_records
 from make import stopped
 from textual.pilot import Pilot
 from waiting import until_true
@@ -96,7 +96,7 @@ async def running_app(
     app = PerfTopApp(source, **more)
     async with app.run_test(size=size) as pilot:
         run = Run(app, source, feed, pilot)
-        feed.frames(1, records=tasks(["lmp", "cc1"]))
+        feed.frames(1, records=task_records(["lmp", "cc1"]))
         await until_true(lambda: run.seq() >= 1, "a first interval after one sample")
         await pilot.pause()
         yield run

@@ -23,9 +23,15 @@ from perftop.tui.replay import ReplaySource
 from perftop.tui.shared import keys
 
 SMALLEST, LARGEST = (34, 3), (120, 40)
-REST_S = MAX_WAIT_S
+MAX_SETTLE_S = MAX_WAIT_S
 """Longest wait in s until the screen shows the expected lines."""
-TYPED = ["enter", "escape", "backspace", "tab", *"0123456789abcdefghijklmnopqrstuvwxyz-+.:=<>,"]
+TYPED_KEYS = [
+    "enter",
+    "escape",
+    "backspace",
+    "tab",
+    *"0123456789abcdefghijklmnopqrstuvwxyz-+.:=<>,",
+]
 EXCLUDED_KEYS = {"q", "f10", "ctrl+c", "ctrl+z", "R", "ctrl+p"}
 """Excluded keys: they end the walk, stop the process or write files, or `colon` replaces them."""
 
@@ -45,7 +51,7 @@ class _WalkedApp(TerminalApp):
         """Returns a line of the terminal that differs from the compositor's; '' if there is
         none."""
         for y, (output, expected) in enumerate(
-            zip(self.terminal.lines(), self.composed(), strict=False)
+            zip(self.terminal.lines(), self.composed_lines(), strict=False)
         ):
             if output != expected:
                 return f"line {y} at {self.size}:\n  {output!r} instead of\n  {expected!r}"
@@ -89,7 +95,7 @@ class Walk:
 
     def _type(self) -> None:
         for _ in range(self._rng.randint(1, 6)):
-            name = self._rng.choice(TYPED)
+            name = self._rng.choice(TYPED_KEYS)
             covered = len(self._app.screen_stack) > 1
             if name not in EXCLUDED_KEYS or (covered and not self._rng.randrange(3)):
                 self._press("x" if name in EXCLUDED_KEYS else name)
@@ -158,7 +164,7 @@ async def walk(
 
 
 async def _remaining_difference(app: LiveWalk | ReplayWalk) -> list[str]:
-    end_s = time.monotonic() + REST_S
+    end_s = time.monotonic() + MAX_SETTLE_S
     while difference := app.differing_line() if len(app.screen_stack) else "":
         if time.monotonic() > end_s or app.errors or app._exit:
             break

@@ -50,7 +50,7 @@ class RateStream:
             self.hello.blocks.append(Block("package", "package", [*package]))
         self.kind, self.session, self.ns, self.seq = kind, Session(self.hello), 0, 0
         self.rates: dict[str, Rate] = {}
-        self.gone: set[int] = set()
+        self.offline_cpus: set[int] = set()
         """CPUs that are offline."""
         self.sums = {
             block.name: np.zeros((self.hello.rows(block.scope), block.columns))
@@ -92,7 +92,7 @@ class RateStream:
                 np.array([stamp, stamp + 100, 0, 0, wire.ROW_SAMPLED], np.uint64), (rows, 1)
             )
             if block.scope == "cpu":
-                head[[*self.gone], 4] = wire.ROW_OFFLINE
+                head[[*self.offline_cpus], 4] = wire.ROW_OFFLINE
             words = -(-block.columns // 64)
             valid = np.full((rows, words), 2**64 - 1, np.uint64)
             blocks[block.name] = Rows(head.tobytes(), valid.tobytes(), values.tobytes())

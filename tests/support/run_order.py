@@ -26,7 +26,7 @@ PROGRAMS = re.compile(
 )
 """Pattern of test files that start programs and wait for them. They are spread evenly, so that
 other workers compute meanwhile."""
-SHARED_PLAYS = "PLAYED_S"
+SHARED_SIMULATIONS = "PLAYED_S"
 """Files that contain this name use the same simulated machines (see sim_truth.py): one worker runs
 them all, and simulates each machine once."""
 MAX_POSITION = 0.9
@@ -66,8 +66,8 @@ def _file(item: pytest.Item) -> str:
 
 
 @cache
-def _shares_plays(path: Path) -> bool:
-    return SHARED_PLAYS in path.read_text(encoding="utf-8")
+def _shares_simulations(path: Path) -> bool:
+    return SHARED_SIMULATIONS in path.read_text(encoding="utf-8")
 
 
 class ByFileScheduling(LoadFileScheduling):  # type: ignore[misc]
@@ -76,7 +76,7 @@ class ByFileScheduling(LoadFileScheduling):  # type: ignore[misc]
 
     def _split_scope(self, nodeid: str) -> str:
         file = super()._split_scope(nodeid)
-        return "together" if _shares_plays(self.config.rootpath / file) else file
+        return "together" if _shares_simulations(self.config.rootpath / file) else file
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFileScheduling | None:

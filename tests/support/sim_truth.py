@@ -20,24 +20,26 @@ that use both share one run of the simulation, with samples of 0.1 s: run_order.
 files to one worker."""
 
 
-Found = tuple[Session, list[Episode]]
+PlayedEpisodes = tuple[Session, list[Episode]]
 
 
-def found_episodes(spec: str, sample_ns: int, seconds: float, watch: str | None = None) -> Found:
+def found_episodes(
+    spec: str, sample_ns: int, seconds: float, watch: str | None = None
+) -> PlayedEpisodes:
     """All episodes of `seconds` seconds, including those still running at the end."""
     # passed by position, because the arguments are the key of the cache
     return _found(spec, sample_ns, seconds, watch)
 
 
 @cache
-def _found(*arguments: Any) -> Found:
+def _found(*arguments: Any) -> PlayedEpisodes:
     return play_episodes(*arguments)
 
 
 def play_episodes(
     spec: str, sample_ns: int, seconds: float, watch: str | None = None, events: str = "",
     selected: set[int] | None = None,
-) -> Found:  # fmt: skip
+) -> PlayedEpisodes:  # fmt: skip
     """Like `found_episodes`, without the cache."""
     source = open_sim(f"{spec},speed=max", sample_ns, selected, watch, events or None)
     session = Session(source.hello)

@@ -35,7 +35,7 @@ class Terminal(HeadlessDriver):
         super().__init__(*args, **options)
         self.written = 0
         """Number of characters written so far."""
-        self.keeps = True
+        self.keeps_text = True
         """Whether to keep the text, which takes time."""
         self.drawn = Cells()
 
@@ -45,7 +45,7 @@ class Terminal(HeadlessDriver):
 
     def write(self, data: str) -> None:
         self.written += len(data)
-        if self.keeps:
+        if self.keeps_text:
             self.drawn.write(data, self.size[0])
 
     @property
@@ -78,7 +78,7 @@ class TerminalApp(PerfTopApp):
         assert isinstance(self._driver, Terminal)
         return self._driver
 
-    def composed(self) -> list[str]:
+    def composed_lines(self) -> list[str]:
         """Returns the lines that Textual's compositor would draw on the whole screen."""
         with self._context():
             strips = self.screen._compositor.render_strips(Size(*self.terminal.size))
@@ -128,7 +128,7 @@ async def shown_app(
 async def wait_until_drawn(fed: ScriptedApp) -> None:
     """Waits until the terminal shows all messages."""
     await until_quiet()
-    await until_true(lambda: fed.terminal.lines() == fed.composed(), "all is drawn")
+    await until_true(lambda: fed.terminal.lines() == fed.composed_lines(), "all is drawn")
 
 
 _PIECES = re.compile(
@@ -173,7 +173,7 @@ class Cells:
         """Returns the cells of a line."""
         return [self._cells.get((y, x), BLANK) for x in range(columns)]
 
-    def looks(self, columns: int, y: int) -> list[tuple[str, ...]]:
+    def visible_cells(self, columns: int, y: int) -> list[tuple[str, ...]]:
         """Returns the visible attributes of the cells of a line; of a blank, only the
         background."""
         return [cell[:3] if cell[0] != " " else (" ", cell[2]) for cell in self.cells(columns, y)]

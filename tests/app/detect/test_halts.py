@@ -190,7 +190,7 @@ def test_an_episode_ends_when_its_cpu_was_last_read() -> None:
     machine = halt_first_cpu(busy_stream())
     note = wire.Note("hotplug", machine.ns, data={"cpu": 0, "online": False})
     machine.session.apply(note)
-    machine.gone = {0}
+    machine.offline_cpus = {0}
     halt_first_cpu(machine, samples=GAP_NS // S + 1)
     assert machine.spans() == [(3, 8)]
 

@@ -277,13 +277,13 @@ def test_suspect_rows_neither_begin_nor_end_an_episode() -> None:
 
 def test_a_core_without_a_known_ceiling_does_not_affect_others() -> None:
     does = {cpu: CpuLoad(alone=0.0) for cpu in range(8)}
-    machine = Machine(ceiling_hz=3.62e9, gone={3, 7}, loads=does)
+    machine = Machine(ceiling_hz=3.62e9, offline_cpus={3, 7}, loads=does)
     rows = [dataclasses.replace(r, online=r.cpu not in {3, 7}) for r in machine.hello.topology]
     machine.hello = dataclasses.replace(machine.hello, topology=rows, cores=machine.hello.cores[:3])
     session = Session(machine.hello)
     for seq in range(12):
         if seq == 5:
-            machine.gone.clear()
+            machine.offline_cpus.clear()
             for cpu in (3, 7):
                 session.apply(wire.Note("hotplug", seq * S, data={"cpu": cpu, "online": True}))
         session.apply(machine.frame(seq))

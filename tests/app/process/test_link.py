@@ -84,7 +84,7 @@ def test_a_broken_link_leaves_a_gap(hosts: fake_ssh.Hosts) -> None:
     def is_finished(received: list[wire.Message], _: Probe) -> bool:
         frames = [m for m in received if isinstance(m, wire.Frame)]
         if len(frames) >= 5 and not cut:
-            hosts.cut("n7")
+            hosts.disconnect("n7")
             cut.append(len(received))
         return bool(notes(received, "gap")) and len(frames) >= cut[0] + 5
 
@@ -114,7 +114,7 @@ def test_metrics_continue_after_a_gap(hosts: fake_ssh.Hosts) -> None:
     def is_finished(received: list[wire.Message], _: Probe) -> bool:
         frames = [m for m in received if isinstance(m, wire.Frame)]
         if len(frames) == 5 and len(hosts.pids("n7")) == 1:
-            hosts.cut("n7")
+            hosts.disconnect("n7")
         gaps = notes(received, "gap")
         later = [frame for frame in frames if gaps and frame.time_ns > gaps[0].time_ns]
         if not later:
@@ -152,7 +152,7 @@ def test_retries_continue_while_the_machine_is_unreachable(hosts: fake_ssh.Hosts
     def is_finished(received: list[wire.Message], _: Probe) -> bool:
         if len(received) >= 3 and len(hosts.pids("n7")) == 1:
             hosts.set("n7", "refused")
-            hosts.cut("n7")
+            hosts.disconnect("n7")
         return bool(notes(received, "gap"))
 
     async def repair() -> None:
@@ -183,7 +183,7 @@ def test_another_machine_does_not_continue_the_stream(
     def is_finished(received: list[wire.Message], _: Probe) -> bool:
         if len(received) >= 5 and len(hosts.pids("n7")) == 1:
             hosts.set("n7", "run sim:idle,cpus=4")
-            hosts.cut("n7")
+            hosts.disconnect("n7")
         return len([m for m in received if isinstance(m, wire.Hello)]) > 1
 
     if restarts:
@@ -199,7 +199,7 @@ def test_a_finished_measurement_does_not_wait_for_the_link(hosts: fake_ssh.Hosts
             hosts.set("n7", "refused")
             assert probe.link is not None
             probe.link.end_within(0.1)
-            hosts.cut("n7")
+            hosts.disconnect("n7")
         return False
 
     with pytest.raises(Failed, match="no time left") as caught:

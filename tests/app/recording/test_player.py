@@ -37,7 +37,7 @@ def test_a_cpu_that_went_offline_long_before_is_offline(tmp_path: Path) -> None:
     """The CPU's note is earlier than all messages that are read."""
     machine = Machine(cores=2)
     messages: list[TimedMessage] = [machine.frame(seq) for seq in range(300)]
-    machine.gone.add(3)
+    machine.offline_cpus.add(3)
     gone = wire.Note("hotplug", 300 * SAMPLE_NS - 1, data={"cpu": 3, "online": False})
     messages += [gone, *(machine.frame(seq) for seq in range(300, 500))]
     path = write_recording(tmp_path / "file", machine.hello, messages)

@@ -99,7 +99,7 @@ def test_a_recording_contains_cpus_that_went_offline_before_its_history(
     """The note has been dropped from history, but its state is recorded."""
     played = RecordedSession(budget=200_000)
     played.frames(0, 2)
-    played.machine.gone.add(1)
+    played.machine.offline_cpus.add(1)
     played.apply(wire.Note("hotplug", 2 * SAMPLE_NS - 1, data={"cpu": 1, "online": False}))
     played.frames(2, 900)
     assert played.session.history is not None

@@ -48,7 +48,9 @@ def machine() -> Machine:
 
 
 def session(records: dict[str, Any] | None = None) -> tuple[Session, Interval]:
-    return fakes.observe(machine(), records=fakes.tasks(NAMES) if records is None else records)
+    return fakes.observe(
+        machine(), records=fakes.task_records(NAMES) if records is None else records
+    )
 
 
 SESSION, INTERVAL = session()

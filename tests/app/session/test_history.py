@@ -210,7 +210,7 @@ def test_a_ceiling_is_weighted_by_time() -> None:
 @pytest.mark.parametrize("gone", [0, 1])
 def test_a_core_that_was_single_is_found_by_any_of_its_cpus(gone: int) -> None:
     machine = Machine(cores=1, loads={0: CpuLoad(0.5), 1: CpuLoad(0.5)})
-    machine.gone.add(gone)
+    machine.offline_cpus.add(gone)
     off = wire.Note("hotplug", 1, data={"cpu": gone, "online": False})
     history = recorded_history(machine.hello, [off, *(machine.frame(seq) for seq in range(3))])
     np.testing.assert_allclose(history.states([[0, 1]], bins(0, 2, 2))[0, 0], [0.5, 0.5, 0, 0])

@@ -78,7 +78,7 @@ def lines_during_and_after(spec: str) -> tuple[LinesBySize, LinesBySize]:
         for size in SIZES:
             app.terminal.resize(size)
             await wait_until_drawn(app)
-            results[size] = app.composed()
+            results[size] = app.composed_lines()
         return results
 
     async def lines_while_and_after() -> tuple[LinesBySize, LinesBySize]:

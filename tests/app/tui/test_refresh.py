@@ -51,10 +51,9 @@ def differing_line(app: ScriptedApp) -> str:
     meant, terminal = Cells(), app.terminal.drawn
     for y, strip in enumerate(app.screen._compositor.render_strips(Size(columns, lines))):
         meant.write(f"\x1b[{y + 1};1H{Strip(list(strip)).render(app.console)}", columns)
-        if terminal.looks(columns, y) != meant.looks(columns, y):
-            return (
-                f"line {y}: {terminal.looks(columns, y)} is shown, {meant.looks(columns, y)} meant"
-            )
+        drawn, expected = terminal.visible_cells(columns, y), meant.visible_cells(columns, y)
+        if drawn != expected:
+            return f"line {y}: {drawn} is shown, {expected} meant"
     return ""
 
 
@@ -67,7 +66,7 @@ def calls(cpus: int, scenario: str = "smt-mix", samples: int = SAMPLES) -> int:
 
     async def count() -> int:
         async with shown_app(feed[:samples]) as app:
-            app.terminal.keeps = False
+            app.terminal.keeps_text = False
             screen, session = app.screen_stack[0], app.source.shown_session
             assert isinstance(screen, Monitor)
             assert session is not None
@@ -132,7 +131,7 @@ async def test_a_refresh_does_not_overwrite_a_screen_over_the_view() -> None:
         app.post_message(events.Key("escape", None))
         await until_true(lambda: len(app.screen_stack) == 1, "the monitor")
         app.source.take([feed[-1]])
-        await until_true(lambda: app.terminal.lines() == app.composed(), "the same screen")
+        await until_true(lambda: app.terminal.lines() == app.composed_lines(), "the same screen")
 
 
 async def test_overwritten_lines_are_redrawn_after_a_key() -> None:
@@ -144,7 +143,7 @@ async def test_overwritten_lines_are_redrawn_after_a_key() -> None:
         assert is_written_immediately(app, feed[-1])
         assert app.terminal.lines()[-1].startswith("some words of the kernel")
         app.post_message(events.Key("ctrl+l", None))
-        await until_true(lambda: app.terminal.lines() == app.composed(), "the same screen")
+        await until_true(lambda: app.terminal.lines() == app.composed_lines(), "the same screen")
         assert differing_line(app) == ""
 
 
@@ -158,7 +157,7 @@ async def test_a_message_above_a_view_remains_during_refreshes() -> None:
         )
         await until_quiet()  # no layout is pending
         assert not is_written_immediately(app, feed[-1])
-        await until_true(lambda: app.terminal.lines() == app.composed(), "the same screen")
+        await until_true(lambda: app.terminal.lines() == app.composed_lines(), "the same screen")
         assert any("in the corner" in line for line in app.terminal.lines())
 
 
@@ -172,7 +171,9 @@ async def test_written_lines_equal_those_of_the_compositor(view: str) -> None:
                 app.post_message(events.Key(key, None))
             await until_quiet()
             app.source.take([message])
-            await until_true(lambda: app.terminal.lines() == app.composed(), "the same screen")
+            await until_true(
+                lambda: app.terminal.lines() == app.composed_lines(), "the same screen"
+            )
 
 
 STEPS = ("", "", "", "", "space", "plus", "t", "question_mark", "escape", "2", "1", "j", "resize")
@@ -211,7 +212,7 @@ async def test_only_changed_rows_are_written() -> None:
         assert isinstance(screen, Monitor)
         await screen.action_view("overview")  # a large machine starts with the heat map
         await until_quiet()
-        app.terminal.keeps = False
+        app.terminal.keeps_text = False
         before = app.terminal.written
         for message in feed[SAMPLES:]:
             assert is_written_immediately(app, message)
@@ -234,7 +235,7 @@ async def test_moving_charts_write_few_bytes() -> None:
     """Charts at 10 Hz are drawn once a second, so this applies to many samples."""
     feed = messages(2, 740, "guest")
     async with shown_app(feed[:700]) as app:
-        app.terminal.keeps = False
+        app.terminal.keeps_text = False
 
         def count(message: wire.Message) -> int:
             written = app.terminal.written

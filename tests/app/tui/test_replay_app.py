@@ -193,7 +193,7 @@ def recording_with_offline_cpu(tmp_path_factory: pytest.TempPathFactory) -> Path
     messages: list[TimedMessage] = []
     for seq in range(FRAMES):
         if seq in {201, 901}:
-            (machine.gone.add if seq == 201 else machine.gone.remove)(3)
+            (machine.offline_cpus.add if seq == 201 else machine.offline_cpus.remove)(3)
             data = {"cpu": 3, "online": seq == 901}
             messages.append(wire.Note("hotplug", (seq * 100 - 50) * 10**6, data=data))
         messages.append(machine.frame(seq))

@@ -128,7 +128,7 @@ async def test_a_broken_link_is_reported_immediately_and_restored(
     machine = source.fleet.machines["n1"]
     await until_true(lambda: machine.answers, "values of n1")
     hosts.set("n1", "refused")
-    hosts.cut("n1")
+    hosts.disconnect("n1")
     await until_true(lambda: "refused" in machine.why, "the reason of the broken link")
     assert machine.past.times
     hosts.set("n1", "run sim:steady,cpus=2")

@@ -77,7 +77,7 @@ def test_each_listed_intel_model_is_found(row: Row, model: int) -> None:
         assert (method.replace("-", "_") in result.events) is (method in methods)
     assert {"cycles", "instructions", "ref", "ref_p"} <= result.events.keys()
     assert result.uses_base_clock_for_aperf is (row.base == "base")
-    has_turbo(result, row.turbo)
+    assert_turbo(result, row.turbo)
     states = {
         scope: [state.msr for state in result.residencies if state.scope == scope]
         for scope in ("core", "package")
@@ -92,7 +92,7 @@ def test_each_listed_intel_model_is_found(row: Row, model: int) -> None:
         assert {bit: result.limits.parts[bit] for bit in layout} == layout
 
 
-def has_turbo(uarch: Uarch, text: str) -> None:
+def assert_turbo(uarch: Uarch, text: str) -> None:
     """Whether the turbo registers match the text: groups and KNL have a word before the registers,
     and counts of modules of four cores have "x4"."""
     if text == "-":

@@ -232,7 +232,7 @@ def test_a_cpu_without_the_isa_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
 # --- ramp runs ------------------------------------------------------------------------------------
 
 
-MADE_UP = r"""
+FAKE_LIBRARY = r"""
 #include "perf.h"
 #include "cpu.h"
 
@@ -277,7 +277,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     if shutil.which("cc") is None:
         pytest.skip("no cc here")
     where = tmp_path_factory.mktemp("counter")
-    (where / "made.c").write_text(MADE_UP)
+    (where / "made.c").write_text(FAKE_LIBRARY)
     subprocess.run(
         ["cc", "-std=c11", "-O2", "-D_GNU_SOURCE", "-shared", "-fPIC", f"-I{CSRC}",
          str(where / "made.c"), "-o", str(where / "made.so")],

@@ -27,7 +27,7 @@ NOBODY = 65534
 BPF = {"x86_64": 321, "aarch64": 280}.get(platform.machine())
 PROG_GET_FD_BY_ID = 13
 
-HOLD = """
+HOLD_PROGRAM = """
 import sys, time
 from perfprobe.kernel.idle_trace import IdleTrace
 trace = IdleTrace({0: (0, 0)})
@@ -96,7 +96,7 @@ def test_nothing_remains_after_close() -> None:
 
 @pytest.fixture
 def holder() -> Iterator[subprocess.Popen[bytes]]:
-    with subprocess.Popen([sys.executable, "-c", HOLD], stdout=subprocess.PIPE) as child:
+    with subprocess.Popen([sys.executable, "-c", HOLD_PROGRAM], stdout=subprocess.PIPE) as child:
         yield child
         child.kill()
 
@@ -112,7 +112,7 @@ def test_nothing_remains_after_a_kill(holder: subprocess.Popen[bytes]) -> None:
     wait_for(lambda: not loaded(program), "the program is gone")
 
 
-SHOW = """
+SHOW_PROGRAM = """
 from perfprobe.kernel.idle_trace import IdleTrace
 try:
     with IdleTrace({0: (0, 0)}) as trace:
@@ -122,14 +122,14 @@ except OSError as error:
 """
 
 
-def show(*options: str, needs: Sequence[int] = ()) -> str:
+def run_without_rights(*options: str, needs: Sequence[int] = ()) -> str:
     """Returns the output of a process whose rights were dropped by these options of setpriv."""
-    command = [capabilities.setpriv(*needs), *options, sys.executable, "-c", SHOW]
+    command = [capabilities.setpriv(*needs), *options, sys.executable, "-c", SHOW_PROGRAM]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
 def test_missing_rights_are_named() -> None:
-    text = show("--bounding-set=-all", "--inh-caps=-all")
+    text = run_without_rights("--bounding-set=-all", "--inh-caps=-all")
     value = idle_trace.DISABLED.read_text().strip()
     assert "needs CAP_BPF and CAP_PERFMON, or root" in text
     assert f"kernel.unprivileged_bpf_disabled={value})" in text
@@ -139,7 +139,7 @@ def test_two_capabilities_are_enough() -> None:
     caps = "+bpf,+perfmon"
     user = f"--reuid={NOBODY}", "--clear-groups"
     needs = (SETUID, SETGID, access.CAP_BPF, access.CAP_PERFMON)
-    text = show(*user, f"--inh-caps={caps}", f"--ambient-caps={caps}", needs=needs)
+    text = run_without_rights(*user, f"--inh-caps={caps}", f"--ambient-caps={caps}", needs=needs)
     assert text == "True\n"
 
 

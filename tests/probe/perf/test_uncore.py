@@ -48,7 +48,7 @@ def test_cores_have_residencies_and_packages_have_energy(tmp_path: Path) -> None
     assert not kernel.groups[-1].timed
 
 
-def test_each_sleep_of_a_package_has_its_name(tmp_path: Path) -> None:
+def test_each_package_c_state_has_its_name(tmp_path: Path) -> None:
     planner = skylake(tmp_path)
     fakeperf.write_pmu(tmp_path, "cstate_pkg", 21, mask="0")
     levels = (2, 3, 6, 7, 8, 9, 10)

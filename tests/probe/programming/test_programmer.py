@@ -36,7 +36,7 @@ def plans() -> dict[int, Plan]:
     return dict.fromkeys(range(4), plan)
 
 
-def on_disk(run_dir: Path, kernel: FakeKernel) -> dict[int, Changes]:
+def journal_changes(run_dir: Path, kernel: FakeKernel) -> dict[int, Changes]:
     entries = journal.read_journals(run_dir, identity.boot_id(kernel.root), kernel.root).entries
     return {cpu: changes for entry in entries for cpu, changes in entry.cpus.items()}
 
@@ -47,7 +47,7 @@ def test_a_new_cpu_is_in_the_journal_before_it_is_programmed(
     """The CPU was offline at the start, so the first journal does not have it."""
     programmer = Programmer(fake.root, identity.boot_id(fake.root))
     programmer.begin(plans(), range(3))
-    assert set(on_disk(run_dir, fake)) == {0, 1, 2}
+    assert set(journal_changes(run_dir, fake)) == {0, 1, 2}
     ours = fake.changed()[0]
 
     def killed(*_: object) -> None:
@@ -56,7 +56,7 @@ def test_a_new_cpu_is_in_the_journal_before_it_is_programmed(
     with monkeypatch.context() as patch, pytest.raises(SimulatedKill):
         patch.setattr(Registers, "write", killed)
         programmer.device(3)
-    kept = on_disk(run_dir, fake)[3]
+    kept = journal_changes(run_dir, fake)[3]
     assert {r: (c.before, c.ours) for r, c in kept.items() if c.before != c.ours} == ours
     programmer.end()
     assert programmer.unrestored == ""
@@ -75,7 +75,7 @@ def test_restored_registers_are_removed_from_the_journal_at_once(
     plain, seen = counter_plan.control_values, []
 
     def observed_values(device: Registers, plan: Plan) -> dict[int, int]:
-        seen.append((fake.peek(0, SELECT), on_disk(run_dir, fake)))
+        seen.append((fake.peek(0, SELECT), journal_changes(run_dir, fake)))
         return plain(device, plan)
 
     monkeypatch.setattr(counter_plan, "control_values", observed_values)

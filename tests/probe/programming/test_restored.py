@@ -41,10 +41,10 @@ def fake(tmp_path: Path) -> Iterator[FakeKernel]:
 
 
 def stat(kernel: FakeKernel, *more: str) -> tuple[str, ...]:
-    return ("stat", "--json", "-i", "100ms", "--source", "msr", *below(kernel), *more)
+    return ("stat", "--json", "-i", "100ms", "--source", "msr", *sysroot_options(kernel), *more)
 
 
-def below(kernel: FakeKernel) -> tuple[str, str]:
+def sysroot_options(kernel: FakeKernel) -> tuple[str, str]:
     return "--sysroot", str(kernel.root)
 
 
@@ -92,7 +92,7 @@ def test_slow_registers_are_restored_before_the_end(
     fake: FakeKernel, tmp_path: Path, verb: str
 ) -> None:
     more = ("-o", str(tmp_path / "file")) if verb == "record" else ("-i", "100ms")
-    with started_process(verb, *more, "--source", "msr", *below(fake)) as process:
+    with started_process(verb, *more, "--source", "msr", *sysroot_options(fake)) as process:
         wait_for(lambda: len(fake.changed()) == CPUS, "all CPUs are programmed")
         fake.ask("options", write_s=SLOW_S)
         process.terminate()
@@ -107,7 +107,7 @@ def test_a_signal_ends_the_app_before_it_is_painted(
     fake: FakeKernel, number: signal.Signals
 ) -> None:
     ours, theirs = pty.openpty()
-    command = argv("--source", "msr", *below(fake))
+    command = argv("--source", "msr", *sysroot_options(fake))
     with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=subprocess.DEVNULL) as app:
         wait_for(fake.changed, "counters are programmed")
         app.send_signal(number)
@@ -133,7 +133,7 @@ from perfprobe.programming.source import open_msr
 probe.opening.open_source = lambda options: open_msr(Path({root!r}), 20_000_000, None)
 sys.exit(probe.main())
 """
-ASK = """
+SELFTEST_PROBE = """
 import sys
 from perftop import __main__ as program
 from perftop.process import launch
@@ -148,7 +148,7 @@ sys.exit(program.main())
 )
 def test_a_signal_ends_selftest(fake: FakeKernel, tmp_path: Path, number: signal.Signals) -> None:
     """`selftest` refuses --sysroot, so its source is replaced."""
-    code = ASK.format(selftest=SELFTEST.format(root=str(fake.root)))
+    code = SELFTEST_PROBE.format(selftest=SELFTEST.format(root=str(fake.root)))
     environment = os.environ | {"XDG_RUNTIME_DIR": str(tmp_path)}
     with subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
@@ -223,7 +223,9 @@ def test_a_journal_of_an_ended_session_is_found(
     fake: FakeKernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    with started_process("stream", "--source", "msr", *below(fake), program="perfprobe") as probe:
+    with started_process(
+        "stream", "--source", "msr", *sysroot_options(fake), program="perfprobe"
+    ) as probe:
         read_some(probe)
         probe.kill()
     assert set(fake.changed()) == set(range(CPUS))

@@ -23,7 +23,7 @@ OURS = b"ours" * 8 + bytes(4096)
 """Content of a register file: a TSC that is not 0, and unused counters."""
 
 
-def device(kind: int, major: int, minor: int) -> Callable[[Path], object]:
+def make_device(kind: int, major: int, minor: int) -> Callable[[Path], object]:
     return lambda place: os.mknod(place, 0o600 | kind, os.makedev(major, minor))
 
 
@@ -31,9 +31,9 @@ PLACED: dict[str, Callable[[Path], object]] = {
     "a file": lambda place: place.write_bytes(OURS),
     "a FIFO": os.mkfifo,
     "a link": lambda place: place.symlink_to("/dev/null"),
-    "another device": device(stat.S_IFCHR, 1, 3),
-    "a block device": device(stat.S_IFBLK, msr.MSR_MAJOR, 0),
-    "the device of another CPU": device(stat.S_IFCHR, msr.MSR_MAJOR, 1),
+    "another device": make_device(stat.S_IFCHR, 1, 3),
+    "a block device": make_device(stat.S_IFBLK, msr.MSR_MAJOR, 0),
+    "the device of another CPU": make_device(stat.S_IFCHR, msr.MSR_MAJOR, 1),
 }
 
 

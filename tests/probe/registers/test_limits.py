@@ -107,10 +107,10 @@ class WatchedPackage:
         self.hello = session.hello
         self.pairs = [(a, b) for a, b in itertools.pairwise(report) if b.seq == a.seq + 1]
 
-    def limited(self, frame: Frame, block: str, row: int) -> bool | None:
+    def is_limited(self, frame: Frame, block: str, row: int) -> bool | None:
         """Whether it was limited when the row was read; None: close to a change."""
         before, after = stamps_ns(self.hello, frame, block)[row].tolist()
-        results = {self.scene.limited(t / 1e9) for t in (before - EDGE_NS, after)}
+        results = {self.scene.is_limited(t / 1e9) for t in (before - EDGE_NS, after)}
         return results.pop() if len(results) == 1 else None
 
     def polls(self, key: str, part: str) -> dict[bool, list[tuple[int, int, int]]]:
@@ -118,7 +118,7 @@ class WatchedPackage:
         place_ = place(self.hello, key)[2].parts.index(part)
         results: dict[bool, list[tuple[int, int, int]]] = {False: [], True: []}
         for a, b in self.pairs:
-            limited = self.limited(b, "package", self.package)
+            limited = self.is_limited(b, "package", self.package)
             moved = (columns(self.hello, b, key) - columns(self.hello, a, key))[self.package]
             polls, *seen = moved.tolist()
             with_part = seen.pop(place_)
@@ -130,7 +130,7 @@ class WatchedPackage:
         assert self.hello.tsc_hz is not None
         results: dict[bool, list[float]] = {False: [], True: []}
         for a, b in self.pairs:
-            both = {self.limited(frame, "cpu", cpu) for frame in (a, b)}
+            both = {self.is_limited(frame, "cpu", cpu) for frame in (a, b)}
             cycles, ref = (
                 (columns(self.hello, b, key) - columns(self.hello, a, key))[cpu, 0].item()
                 for key in ("cycles", "ref")
@@ -220,7 +220,7 @@ def test_throttled_time_is_the_length_of_the_drop(
     moved = [columns(first.hello, frame, "power_throttled_s")[:, 0] for frame in (start, end)]
     reported_s = ((moved[1] - moved[0]) * scale).tolist()
     begin_ns, end_ns = (stamps_ns(first.hello, f, "package")[0, 0].item() for f in (start, end))
-    truly_s = np.mean([first.scene.limited(t / 1e9) for t in range(begin_ns, end_ns, 1_000_000)])
+    truly_s = np.mean([first.scene.is_limited(t / 1e9) for t in range(begin_ns, end_ns, 1_000_000)])
     assert reported_s[0] == pytest.approx(truly_s * (end_ns - begin_ns) / 1e9, abs=0.02)
     assert reported_s[1] == 0
 

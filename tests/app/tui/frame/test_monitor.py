@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from fakes import CpuLoad, Machine, guest, tasks
+from fakes import CpuLoad, Machine, guest, task_records
 from nightly import nightly_case
 from played_apps import Run, running_app
 from terminal_apps import messages, shown_app
@@ -142,7 +142,7 @@ async def test_the_last_values_remain_in_all_views() -> None:
 async def test_names_from_outside_do_not_control_the_terminal() -> None:
     """The names are of a task on its CPU, of a task that takes the CPU, of details, and in records
     of another form."""
-    records = tasks(["evil\x1b[31m\n漢", "\x1b[2J\u202e猫"]) | {
+    records = task_records(["evil\x1b[31m\n漢", "\x1b[2J\u202e猫"]) | {
         "details": {"4000": {"command": "\x1b]0;x\x07"}}
     }
     records["tasks"] |= {"2": "no", "3": []}

@@ -6,7 +6,7 @@ import re
 from itertools import product
 
 import pytest
-from fakes import CpuLoad, Machine, guest, tasks
+from fakes import CpuLoad, Machine, guest, task_records
 from hypothesis import given
 from hypothesis import strategies as st
 from nightly import cases_by_day
@@ -449,10 +449,10 @@ async def test_a_click_in_a_chart_pauses_there_and_a_drag_selects_a_range() -> N
 async def test_a_kept_range_is_compared_with_the_next_and_esc_drops_them_in_turn() -> None:
     m = guest({0: CpuLoad(0.2), 1: CpuLoad(0.2)})
     async with running_app(m, (120, 40)) as run:
-        await run.intervals(60, records=tasks(["lmp", "cc1"]))
+        await run.intervals(60, records=task_records(["lmp", "cc1"]))
         middle_ns = run.interval.time_ns
         m.loads = {0: CpuLoad(0.8), 1: CpuLoad(0.8)}
-        await run.intervals(60, records=tasks(["lmp", "cc1"]))
+        await run.intervals(60, records=task_records(["lmp", "cc1"]))
         run.source.select(middle_ns - 6 * 10**9, middle_ns - 2 * 10**9)
         await run.pilot.press("d")
         assert run.has(" B 4.0 s ")

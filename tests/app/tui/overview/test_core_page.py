@@ -232,7 +232,7 @@ async def test_malformed_task_records_do_no_harm(record: object) -> None:
 
 async def test_the_only_online_thread_is_drawn_alone() -> None:
     machine = Machine(
-        cores=1, loads={0: CpuLoad(0.0, alone=0.0), 1: CpuLoad(1.0, alone=1.0)}, gone={0}
+        cores=1, loads={0: CpuLoad(0.0, alone=0.0), 1: CpuLoad(1.0, alone=1.0)}, offline_cpus={0}
     )
     session = Session(machine.hello, History(machine.hello))
     session.apply(Note("hotplug", 0, data={"cpu": 0, "online": False}))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from fakes import CpuLoad, Machine, guest, observe, tasks, with_suspect_counter
+from fakes import CpuLoad, Machine, guest, observe, task_records, with_suspect_counter
 from played_apps import Run, running_app
 from sessions import session_of
 from sim_streams import messages
@@ -63,7 +63,7 @@ def grid_with_episode(
 ) -> Grid:
     """Returns the rows of a machine with a running episode of this kind."""
     names = more.pop("names", [f"t{cpu}" for cpu in range(8)])
-    session, interval = observe(machine, records=tasks(names))
+    session, interval = observe(machine, records=task_records(names))
     end_ns = more.pop("end_ns", None)
     episode = Episode(kind, cpus, interval.time_ns - 1, end_ns, **more)
     session.running[:] = [episode]
@@ -73,7 +73,9 @@ def grid_with_episode(
 @pytest.mark.parametrize("kind", ["neighbour", "turbo-drop", "involuntary-halt"])
 def test_lines_made_together_equal_those_made_alone(kind: str) -> None:
     does = {0: CpuLoad(1.0), 1: CpuLoad(0.001), 6: CpuLoad(0.002), 7: CpuLoad(0.001)}
-    p = grid_with_episode(Machine(cores=4, loads=does, gone={3, 5, 7}), kind, [2], 240, depth=0.3)
+    p = grid_with_episode(
+        Machine(cores=4, loads=does, offline_cpus={3, 5, 7}), kind, [2], 240, depth=0.3
+    )
     every = range(len(p.places.places))
     assert row_lines(p, every) == {i: row(p, i) for i in every}
     assert len({strips.text(row(p, i)[0]) for i in every}) == len(every)
@@ -91,7 +93,7 @@ def test_columns_do_not_move_when_values_change() -> None:
 
 @pytest.mark.parametrize("width", [80, 120, 160, 240])
 def test_titles_are_above_their_columns(width: int) -> None:
-    p = picture(Machine(), width, records=tasks(["a"]))
+    p = picture(Machine(), width, records=task_records(["a"]))
     title = strips.text(columns.titles(p.columns))
     assert len(title) == width - 1  # a margin follows the title
     start = columns.MARKS_WIDTH
@@ -237,7 +239,9 @@ def test_a_guest_has_a_row_for_each_cpu_and_no_empty_column() -> None:
 
 
 def test_all_shapes_have_an_ascii_replacement_of_the_same_width() -> None:
-    p = picture(Machine(loads={0: CpuLoad(1.0, 2.4e9), 1: CpuLoad(0.3)}), records=tasks(["Ünï"]))
+    p = picture(
+        Machine(loads={0: CpuLoad(1.0, 2.4e9), 1: CpuLoad(0.3)}), records=task_records(["Ünï"])
+    )
     for text in [*lines(p), strips.text(package_line(p, 100))]:
         assert to_ascii(text).isascii()
         assert len(to_ascii(text)) == len(text)

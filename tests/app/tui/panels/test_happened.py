@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from fakes import CpuLoad, Machine, guest, observe, tasks
+from fakes import CpuLoad, Machine, guest, observe, task_records
 from synth import hello
 
 from perftop.base.text import time_of_day
@@ -32,7 +32,7 @@ def session(*running: Episode, ended: tuple[Episode, ...] = (), samples: int = 4
             ) -> tuple[Session, Interval]:  # fmt: skip
     """Returns the session of a guest after 4 s by default, and its last interval."""
     machine = guest({0: CpuLoad(0.5), 1: CpuLoad(0.5)})
-    result = observe(machine, samples, records=tasks(["cc1plus", "postgres"]))
+    result = observe(machine, samples, records=task_records(["cc1plus", "postgres"]))
     result[0].detector.running += [dataclasses.replace(e, cpus=list(e.cpus)) for e in running]
     result[0].ended.extend(ended)
     return result

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from fakes import CpuLoad, Machine, guest, observe, tasks
+from fakes import CpuLoad, Machine, guest, observe, task_records
 from played_apps import Run, running_app
 
 from perftop.draw import strips
@@ -24,7 +24,7 @@ def session_with_tasks(count: int) -> tuple[Session, Interval]:
     cores = max(1, -(-count // 2))
     machine = Machine(cores=cores, loads={0: CpuLoad(1.0)})
     names = [NAMES[i % len(NAMES)] for i in range(count)]
-    session, interval = observe(machine, 2, records=tasks(names))
+    session, interval = observe(machine, 2, records=task_records(names))
     session.ended.extend([Episode("steal", [0], i * 1000, i * 2000, 0.1) for i in range(count)])
     session.detector.running += [
         Episode("turbo-drop", [0, 1], i * 1000, None, 6.2e8, "power-pl1", {"power_w": 150})
@@ -47,7 +47,7 @@ def test_all_panels_have_their_exact_size(kind: Kind, count: int) -> None:
 
 @pytest.mark.parametrize("kind", PANELS)
 def test_a_guest_has_panels_too(kind: Kind) -> None:
-    observed = observe(guest(), records=tasks(["lmp", "cc1"]))
+    observed = observe(guest(), records=task_records(["lmp", "cc1"]))
     for width in range(20, 300, 7):
         lines = PanelRow((kind,), (1,), width, 10).lines(*observed, Choice(cpu=0))
         assert [strips.width(line) for line in lines] == [width] * 10

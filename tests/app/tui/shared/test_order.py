@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from fakes import CpuLoad, Machine, observe, tasks
+from fakes import CpuLoad, Machine, observe, task_records
 from played_apps import running_app
 
 from perfprobe.wire import Rate
@@ -35,7 +35,7 @@ HIGH_IPC_OF_A_RESTING_SIBLING = {
     5: CpuLoad(0.0),
 }  # fmt: skip
 STOLEN = {0: CpuLoad(0.9, steal=0.01), 4: CpuLoad(0.05, steal=0.4), 1: CpuLoad(0.5, steal=0.2)}
-TASKS = tasks(["c", "", "a", "B"])
+TASKS = task_records(["c", "", "a", "B"])
 
 
 @pytest.mark.parametrize(("loads", "key", "first_cpus", "last_cpus"), [

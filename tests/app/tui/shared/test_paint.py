@@ -104,7 +104,7 @@ def test_a_partly_rewritten_line_looks_as_if_redrawn(
     assert len(replaced) < len(whole[1])
     terminal.write(whole[0] + replaced, 40)
     meant.write(whole[1], 40)
-    assert terminal.looks(40, 0) == meant.looks(40, 0)
+    assert terminal.visible_cells(40, 0) == meant.visible_cells(40, 0)
 
 
 def test_only_changed_parts_of_a_line_are_written() -> None:

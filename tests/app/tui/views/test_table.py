@@ -9,7 +9,7 @@ from itertools import takewhile
 from typing import Any
 
 import pytest
-from fakes import CpuLoad, Machine, guest, observe, tasks, with_suspect_counter
+from fakes import CpuLoad, Machine, guest, observe, task_records, with_suspect_counter
 from hypothesis import given
 from hypothesis import strategies as st
 from played_apps import Run, running_app
@@ -134,7 +134,7 @@ async def test_a_column_can_be_sorted_by_its_values() -> None:
 
 async def test_tasks_are_sorted_by_name() -> None:
     async with at_table(Machine()) as run:
-        await run.intervals(1, records=tasks(["b", "C", "a", "d"]))
+        await run.intervals(1, records=task_records(["b", "C", "a", "d"]))
         choice = view(run).choice
         choice.order = "task"
         view(run).lay_out()
@@ -309,7 +309,7 @@ def row(machine: Machine, cpu: int, **more: Any) -> dict[str, str]:
 
 def test_all_known_metrics_of_a_cpu_are_shown() -> None:
     m = Machine(cores=2, loads={0: CpuLoad(1.0, 2.5e9, ipc=0.42), 2: CpuLoad(0.25, alone=0.0)})
-    result = row(m, 0, records=tasks(["lmp"]))
+    result = row(m, 0, records=task_records(["lmp"]))
     served = {key for key in METRICS if observe(m)[0].evaluator.chosen[key]}
     assert served <= result.keys()
     assert {key: result[key] for key in ("util", "busy_hz", "ipc", "involuntary", "task")} == {

@@ -99,7 +99,7 @@ async def test_the_window_can_be_chosen_and_the_length_of_a_cell_is_shown() -> N
 async def test_the_past_ends_at_the_right_edge() -> None:
     async with viewing(many_cores()) as view:
         machine = view.run.feed.machine
-        machine.gone.add(24)
+        machine.offline_cpus.add(24)
         view.run.feed.offline(24)
         await view.run.intervals(5)
         assert view.strip(1)[-1] == ("▀", "heat0")

@@ -20,7 +20,7 @@ from perfprobe.sources.sim.script import CELL_NS, STREAM, Load, Script
 from perfprobe.sources.sim.truth import truth
 
 MOMENTS = "start", "poll", "stop", "steal_end"
-WILD = [
+VARIED_LOADS = [
     Load("a", 400, 300, wander=700, ipc=900, kernel=300, iowait=250),
     Load("b", 550, 500, start=200, wander=500, ipc=1700, active=600),
     Load("c", 300, 100, wander=900, kernel=700, steal=250, license=1),
@@ -37,7 +37,7 @@ def varied_schedule(smt: int, seed: int = 3, cores: int = 3) -> Schedule:
     for seconds in (0.03, 0.05, 0.02):
         stage = script.add_stage(seconds)
         for cpu in range(machine.cpus):
-            stage.run([cpu], WILD[(cpu + len(script.stages)) % len(WILD)])
+            stage.run([cpu], VARIED_LOADS[(cpu + len(script.stages)) % len(VARIED_LOADS)])
         stage.halt_period_ns[0], stage.halt_ns[0] = 850_001, 8_500
         stage.halt_period_ns[1], stage.halt_ns[1] = 1_000_000, 125_000
         stage.wobble_mhz[:] = 50
