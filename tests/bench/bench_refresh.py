@@ -47,7 +47,7 @@ def refresh_us(
             show = app.source.show
             app.source.show = lambda: None  # type: ignore[method-assign]
             for message in feed[WARM:]:
-                app.source.take([message])
+                app.source.process([message])
                 before = app.terminal.written
                 if profile:
                     profile.enable()

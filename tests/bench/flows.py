@@ -68,7 +68,7 @@ async def on_screen() -> dict[str, Flow]:
         await asyncio.sleep(PAINT_S)
         with traced_flow() as results["a sample to the overview"]:
             for message in feed[WARM:]:
-                app.source.take([message])
+                app.source.process([message])
             app.source.show()
             await asyncio.sleep(PAINT_S)
         with traced_flow() as results["key 2 to the heat map"]:

@@ -177,7 +177,7 @@ async def walk_live(rng: random.Random, feed: list[wire.Message], steps: int) ->
 
     def advance() -> None:
         for message in [m for _, m in zip(range(rng.randint(1, 4)), waiting, strict=False)]:
-            app.source.take([message])
+            app.source.process([message])
 
     advance()
     return await walk(app, rng, steps, advance)

@@ -118,7 +118,7 @@ async def shown_app(
     fed = ScriptedApp()
     run = asyncio.ensure_future(fed.run_async(size=size))
     await until_true(lambda: fed._up, "the app is up")
-    fed.source.take(feed)
+    fed.source.process(feed)
     await wait_until_drawn(fed)
     yield fed
     fed.exit()

@@ -26,7 +26,7 @@ class Failed(Exception):  # noqa: N818 - what happened, not what class of mistak
         self.lines = [text, *further_lines]
 
 
-def cannot(action: str, error: OSError) -> Failed:
+def failure_to(action: str, error: OSError) -> Failed:
     """Returns the failure of an action, such as `write stdout`, because of a system error."""
     # the limit of open files is reached, so this file is not the cause
     if error.errno in {errno.EMFILE, errno.ENFILE}:
@@ -34,8 +34,8 @@ def cannot(action: str, error: OSError) -> Failed:
     return Failed(f"cannot {action}: {error.strerror or error}")
 
 
-def cannot_write(name: object, error: OSError) -> Failed:
-    return cannot(f"write {name}", error)
+def failure_to_write(name: object, error: OSError) -> Failed:
+    return failure_to(f"write {name}", error)
 
 
 _WRITE_ERRORS = frozenset({
@@ -43,16 +43,16 @@ _WRITE_ERRORS = frozenset({
     errno.ENXIO, errno.EINVAL, errno.EMFILE, errno.ENFILE,
 })  # fmt: skip
 """Errno values of a failed write, whose exception has no file name, and of errors for which
-`cannot` has a wording of its own."""
+`failure_to` has a wording of its own."""
 
 
 def output_failure(error: OSError, output: str = "stdout") -> Failed:
     """Returns the failure for an unexpected error. It names the file that the error is about; for a
     failed write, which has no file name, it names the output."""
     if error.filename is not None:
-        return cannot(f"use {error.filename}", error)
+        return failure_to(f"use {error.filename}", error)
     if error.errno in _WRITE_ERRORS:
-        return cannot(f"write {output}", error)
+        return failure_to(f"write {output}", error)
     trace, call = error.__traceback__, ""
     while trace is not None:  # up to the function in which the error was raised
         call, trace = trace.tb_frame.f_code.co_name, trace.tb_next

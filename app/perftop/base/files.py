@@ -24,7 +24,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
-from perftop.base.errors import Failed, cannot_write
+from perftop.base.errors import Failed, failure_to_write
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -41,7 +41,7 @@ and nothing is read or changed."""
 # --- files with measurements
 
 
-def refuse(path: Path, *, force: bool) -> None:
+def check_path(path: Path, *, force: bool) -> None:
     """Raises Failed if the file exists. Devices and pipes are allowed, because writing to them
     replaces nothing."""
     if path.is_file() and not force:
@@ -51,13 +51,13 @@ def refuse(path: Path, *, force: bool) -> None:
 def create(path: Path, *, force: bool) -> BinaryIO:
     """Opens a file to write to. Raises Failed; a write also raises Failed once the file was
     removed."""
-    refuse(path, force=force)
+    check_path(path, force=force)
     try:
         return io.BufferedWriter(_File(path, "w" if force or path.exists() else "x"))
     except FileExistsError:
         raise Failed(f"{path} exists already; --force replaces it") from None
     except OSError as error:
-        raise cannot_write(path, error) from None
+        raise failure_to_write(path, error) from None
 
 
 class _File(io.FileIO):

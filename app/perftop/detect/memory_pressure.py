@@ -491,7 +491,7 @@ class L3Groups:
         self._rates: dict[tuple[str, int], float] = {}
         self._at_ns = self._now_ns = 0
 
-    def take(self, records: Mapping[str, object], time_ns: int) -> None:
+    def read_records(self, records: Mapping[str, object], time_ns: int) -> None:
         """Reads the records of a frame, which are untrusted."""
         self._now_ns = time_ns
         record = records.get(L3_RECORD)

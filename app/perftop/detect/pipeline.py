@@ -46,7 +46,7 @@ class Detection:
         *, is_shown: bool,
     ) -> None:  # fmt: skip
         """`kinds`: the kinds of episodes to detect, None for all; other kinds may also be detected.
-        `is_shown`: a screen reads the state of `neighbours` between two calls of `take`."""
+        `is_shown`: a screen reads the state of `neighbours` between two calls of `process`."""
         self._reader, self._episodes, self._is_shown = reader, episodes, is_shown
         self._gap_ns = max_gap_ns(reader.hello.sample_ns)
         self.quotas = QuotaStops(reader, episodes)
@@ -83,7 +83,7 @@ class Detection:
         """By detector: index in the batch of the first sample that the detector has not processed.
         """
 
-    def take(self, batch: SampleBatch, first: int, last: int) -> tuple[int, list[Episode]]:
+    def process(self, batch: SampleBatch, first: int, last: int) -> tuple[int, list[Episode]]:
         """Processes samples of a batch from `first` on, up to a sample in which an episode started
         or ended, or up to `last`. Returns the index of the next sample, and the episodes that have
         ended."""
@@ -297,7 +297,7 @@ class Neighbours(Detector):
             due = self._learn(batch, first, end)
             for index in with_records:
                 if first <= index < due:
-                    self._take_records(batch, index)
+                    self._read_records(batch, index)
                     time_ns, busy = int(batch.time_ns[index]), batch.cached(busy_cpus)[index]
                     for detector in self._learners:
                         detector.note_programs(busy, time_ns)
@@ -337,15 +337,15 @@ class Neighbours(Detector):
         self.siblings.learn_ahead(ahead, batch.time_ns[first:due])
         return due
 
-    def _take_records(self, batch: SampleBatch, index: int) -> None:
+    def _read_records(self, batch: SampleBatch, index: int) -> None:
         records, time_ns = batch.frames[index].records, int(batch.time_ns[index])
         if (snapshot := batch.cached(task_snapshots).get(index)) is not None:
-            self.running_tasks.take(snapshot, batch.cached(self._top_tasks)[index], time_ns)
-        self.watched_job.take(records, time_ns)
-        self.l3_groups.take(records, time_ns)
+            self.running_tasks.update(snapshot, batch.cached(self._top_tasks)[index], time_ns)
+        self.watched_job.read_record(records, time_ns)
+        self.l3_groups.read_records(records, time_ns)
 
     def sample(self, data: DetectorInput) -> list[Episode]:
-        self._take_records(data.sample.batch, data.sample.index)
+        self._read_records(data.sample.batch, data.sample.index)
         job_pids = None
         if self.watched_job.name is not None:
             job_pids = self.watched_job.pids()

@@ -155,7 +155,7 @@ class Ramps(Detector):
         self._store_sample(busy_hz, now.util, time_ns, np.where(known, since_read_ns, 0.0))
         self._add_to_batches(woke & np.isfinite(busy_hz))
         too_long = time_ns - np.array(self._end_ns)[self._woke] > MAX_CLIMB_NS
-        self._drop_cores(known & ~awake | unseen | too_long)
+        self._forget_cores(known & ~awake | unseen | too_long)
         self._ceiling_hz = now.ceiling_hz
         self._end_settled_climbs(time_ns)
         return self._finish_batches()
@@ -183,7 +183,7 @@ class Ramps(Detector):
                 self._batch_count += 1
             self._batch_numbers[woke & (self._cores.group == group)] = batch
 
-    def _drop_cores(self, cores: Bools) -> None:
+    def _forget_cores(self, cores: Bools) -> None:
         self._woke[cores] = self._batch_numbers[cores] = NEVER
 
     def _end_settled_climbs(self, time_ns: int) -> None:
@@ -206,7 +206,7 @@ class Ramps(Detector):
         climb = Climb(cores, woke, begin, end_ns, hz, util, since_read_ns, ceiling_hz)
         for ramp in climb.ramps():
             self._climbed_ramps.setdefault(int(self._batch_numbers[ramp.core]), []).append(ramp)
-        self._drop_cores(np.isin(np.arange(len(self._woke)), cores))
+        self._forget_cores(np.isin(np.arange(len(self._woke)), cores))
 
     def _finish_batches(self) -> list[Episode]:
         """Returns the episodes of the batches in which no core climbs any more. Drops the samples

@@ -217,7 +217,7 @@ class TurboDrops(Detector):
                 )
                 count = first_true(low)
                 allowed = run_s[:count] * ceiling[:count]
-                self._note_noise(cycles[:count], allowed, known[:count])
+                self._add_noise_samples(cycles[:count], allowed, known[:count])
                 self._core_past, self._is_capped = (
                     past.past_after(count),
                     self._is_capped & (count == 0),
@@ -227,7 +227,7 @@ class TurboDrops(Detector):
             i = end
         return last
 
-    def _note_noise(self, cycles: Floats, allowed: Floats, known: Bools) -> None:
+    def _add_noise_samples(self, cycles: Floats, allowed: Floats, known: Bools) -> None:
         """Adds samples, (samples, cores), in which no drop runs."""
         if not len(cycles):
             return
@@ -302,7 +302,7 @@ class TurboDrops(Detector):
         )
         self._core_past = past.past_after(1)
         if not self._drops.running:
-            self._note_noise(now.cycles[None], (now.run_s * ceiling)[None], known[None])
+            self._add_noise_samples(now.cycles[None], (now.run_s * ceiling)[None], known[None])
             if not low.any():
                 self._is_capped[:] = False
                 return []

@@ -355,14 +355,14 @@ class QuotaStops(Detector):
         return max(stopped, default=0.0)
 
     def sample(self, data: DetectorInput) -> list[Episode]:
-        return self.take(data.records, data.time_ns)
+        return self.process_records(data.records, data.time_ns)
 
-    def take(self, records: Mapping[str, object], time_ns: int) -> list[Episode]:
+    def process_records(self, records: Mapping[str, object], time_ns: int) -> list[Episode]:
         """Processes the records of a frame, which may be the first frame of the stream. Returns the
         episodes that ended."""
         if "tasks" not in records and "quotas" not in records:
             return []
-        self.quotas.take(records)
+        self.quotas.read_records(records)
         is_whole = self._stops.note_record(time_ns)
         snapshot = TaskSnapshot.from_records(records) or TaskSnapshot()
         for group, pids in self.quotas.newest.items() if is_whole else ():

@@ -238,7 +238,7 @@ class RunningTasks:
         keys = [key or 0 for key in snapshot.top_task_keys(self._cpus)]
         return np.array([*map(hash, keys)], np.int64)
 
-    def take(self, snapshot: TaskSnapshot, top_tasks: Ints, time_ns: int) -> None:
+    def update(self, snapshot: TaskSnapshot, top_tasks: Ints, time_ns: int) -> None:
         self.snapshot, self.top_tasks = snapshot, top_tasks
         self.since_ns, self.time_ns = self.time_ns, time_ns
 
@@ -354,7 +354,7 @@ class WatchedJob:
         """Whether the last record has no thread."""
         return self.time_ns > 0 and not self.last_threads
 
-    def take(self, records: Mapping[str, object], time_ns: int) -> bool:
+    def read_record(self, records: Mapping[str, object], time_ns: int) -> bool:
         """Reads the records of a frame. Returns whether there is a record of the job."""
         record = records.get(self._record)
         threads = record.get("threads") if isinstance(record, dict) else None
@@ -445,7 +445,7 @@ class Quota:
     """Periods and throttled periods that the newest record added."""
     _last_counts: tuple[int, int, int] | None = field(default=None, init=False)
 
-    def take(self, cpus: float, counts: tuple[int, int, int]) -> None:
+    def add_record(self, cpus: float, counts: tuple[int, int, int]) -> None:
         """Adds a record: periods, throttled periods and throttled time in us, all cumulative."""
         self.cpus, self.newest_s, self.newest_periods = cpus, 0.0, (0, 0)
         before = self._last_counts or counts
@@ -474,14 +474,14 @@ class Quotas:
         self.newest: dict[str, list[int]] = {}
         """The groups in the newest record, each with the processes to which its quota applies."""
 
-    def take(self, records: Mapping[str, object]) -> None:
+    def read_records(self, records: Mapping[str, object]) -> None:
         """Reads the records of a frame, which are untrusted."""
         if "quotas" in records or "tasks" in records:
             self.newest = {}
         match records.get("quotas"):
             case {"groups": dict() as groups, "pids": dict() as pids}:
                 for group, counts in groups.items():
-                    self._take(group, counts)
+                    self._read_group(group, counts)
                 for pid, names in pids.items():
                     if isinstance(names, list) and re.fullmatch("[0-9]{1,10}", str(pid)):
                         known_groups = [
@@ -494,7 +494,7 @@ class Quotas:
                 while len(self._groups) > MAX_PIDS:
                     del self._groups[next(iter(self._groups))]
 
-    def _take(self, group: object, counts: object) -> None:
+    def _read_group(self, group: object, counts: object) -> None:
         match counts:
             case [int() | float() as cpus, int() as periods, int() as throttled, int() as us]:
                 if not isinstance(group, str) or not isfinite(cpus) or cpus <= 0:
@@ -504,7 +504,7 @@ class Quotas:
                 quota = self.by_group.setdefault(
                     group, Quota(safe_text(group, MAX_PATH), float(cpus))
                 )
-                quota.take(float(cpus), (periods, throttled, us))
+                quota.add_record(float(cpus), (periods, throttled, us))
 
     def copy(self) -> Quotas:
         return self.since(Quotas())

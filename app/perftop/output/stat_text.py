@@ -407,8 +407,8 @@ class Measurement:
         watched_job = session.neighbours.watched_job
         if watched_job.name != self._command.name:
             watched_job = self._command
-            watched_job.take(frame.records, frame.time_ns)
-        self._footprint.take(watched_job, frame.time_ns)
+            watched_job.read_record(frame.records, frame.time_ns)
+        self._footprint.add_record(watched_job, frame.time_ns)
         for note in self._marks.due_notes(frame.time_ns, is_over=False):
             session.apply(note)
         return self.command_window.add_frame(frame)

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import NoReturn, Self
 
 from perftop.base import END_SIGNALS
-from perftop.base.errors import Failed, cannot
+from perftop.base.errors import Failed, failure_to
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 """Exit statuses as in a shell, which also uses 128 + n for signal n."""
@@ -119,7 +119,7 @@ class Job:
         except OSError as error:
             for fd in (gate, self._gate, self._reports, reports):
                 os.close(fd)
-            failed = cannot(f"start {argv[0]}", error)
+            failed = failure_to(f"start {argv[0]}", error)
             raise Failed(f"{failed}; see ulimit -u", NOT_EXECUTABLE) from None
         if self.pid == 0:
             os.close(self._gate)  # otherwise the child would never see the gate close
@@ -407,4 +407,4 @@ def send_mark(name: str) -> None:
     except TimeoutError:
         raise Failed("no mark is set: perftop does not answer") from None
     except OSError as error:
-        raise Failed(f"no mark is set: {cannot('reach perftop', error)}") from None
+        raise Failed(f"no mark is set: {failure_to('reach perftop', error)}") from None

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from perfprobe.native import batches
-from perftop.base.errors import UNAVAILABLE, USAGE, Failed, cannot
+from perftop.base.errors import UNAVAILABLE, USAGE, Failed, failure_to
 from perftop.process.signals import Exits
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class Probe:
                 env=probe_environment(),
             )  # fmt: skip
         except OSError as error:
-            raise cannot(f"run the probe: {self._argv[0]}", error) from None
+            raise failure_to(f"run the probe: {self._argv[0]}", error) from None
         stderr = self.process.stderr
         assert stderr is not None
         self._reader = threading.Thread(target=self._read, args=(stderr,), daemon=True)

@@ -88,7 +88,7 @@ def listening_socket(path: Path, group: int | None = None) -> Iterator[socket.so
                 raise Untrusted("another user can replace it there; use a directory of your own")
             _remove_stale(directory_fd, name, address)
         except OSError as error:
-            raise cannot_listen(address, error) from None
+            raise failure_to_listen(address, error) from None
         sock = socket.socket(socket.AF_UNIX)
         before = os.umask(0o177)  # only its owner may connect, until the chmod
         try:
@@ -117,7 +117,7 @@ def listening_socket(path: Path, group: int | None = None) -> Iterator[socket.so
                 os.chown(f"/proc/self/fd/{inode}", -1, group)
                 os.chmod(f"/proc/self/fd/{inode}", 0o660)  # noqa: PTH101 - beside chown
         except OSError as error:
-            raise cannot_listen(address, error) from None
+            raise failure_to_listen(address, error) from None
         yield sock
 
 
@@ -141,10 +141,10 @@ def start_listening(sock: socket.socket, address: str | tuple[object, ...], wher
         sock.setblocking(False)
     except OSError as error:
         sock.close()
-        raise cannot_listen(where, error) from None
+        raise failure_to_listen(where, error) from None
 
 
-def cannot_listen(address: str, error: Exception) -> Failed:
+def failure_to_listen(address: str, error: Exception) -> Failed:
     number = error.errno if isinstance(error, OSError) else None
     why = (error.strerror if isinstance(error, OSError) else None) or str(error)
     fix = FIXES_BY_ERRNO.get(number or 0)

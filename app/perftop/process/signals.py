@@ -27,7 +27,7 @@ from types import FrameType
 from typing import Any, ParamSpec, Self, TextIO, TypeVar
 
 from perftop.base import END_SIGNALS
-from perftop.base.errors import UNAVAILABLE, Failed, cannot, discard_writes
+from perftop.base.errors import UNAVAILABLE, Failed, discard_writes, failure_to
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -76,7 +76,7 @@ def check_loop() -> None:
             receiver.recv(1)
     except OSError as error:
         if error.errno in {errno.EMFILE, errno.ENFILE}:
-            raise cannot("wait for events", error) from None
+            raise failure_to("wait for events", error) from None
         why = f"cannot wait for events: {error.strerror}"
         raise Failed(f"{why}; perhaps a seccomp filter refuses it", UNAVAILABLE) from None
 

@@ -333,7 +333,7 @@ def open_stream(probe: Feed, *, restarts: bool = False) -> LinkedStream | ProbeS
 class Listener(Protocol):
     """Receives the messages of one machine."""
 
-    def take(self, messages: Sequence[wire.Message]) -> object:
+    def process(self, messages: Sequence[wire.Message]) -> object:
         """Processes messages that have arrived. Raises wire.WireError for impossible messages."""
 
     def fail(self, why: str, retry_s: float) -> None:
@@ -387,7 +387,7 @@ async def _read(member: Member, turn: _StartPermit) -> None:
     now = asyncio.get_running_loop().time
     async with asyncio.timeout(HELLO_S) as limit, member.open() as stream:
         async for messages in stream:
-            member.listener.take(messages)
+            member.listener.process(messages)
             turn.answered = True
             turn.release()
             limit.reschedule(now() + SILENT_S + 2 * member.sample_s)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import BinaryIO, Self
 
 from perfprobe import wire
-from perftop.base.errors import DAMAGED, USAGE, Failed, cannot, print_error
+from perftop.base.errors import DAMAGED, USAGE, Failed, failure_to, print_error
 from perftop.base.text import count_noun
 from perftop.session.packing import BLOCK_MESSAGES, INDEX_KIND, Reader, TimedMessage, Unpacking
 
@@ -69,7 +69,7 @@ class Recording:
             self._blocks = self._read_index() or self._scan_blocks()
         except OSError as error:
             self._file.close()
-            raise cannot(f"read {path}", error) from None
+            raise failure_to(f"read {path}", error) from None
         except Failed:
             self._file.close()
             raise
@@ -294,7 +294,7 @@ def _open_file(path: Path) -> BinaryIO:
             raise Failed(f"cannot replay {path}: it is a pipe; perftop export reads pipes")
         return path.open("rb")
     except OSError as error:
-        raise cannot(f"read {path}", error) from None
+        raise failure_to(f"read {path}", error) from None
 
 
 def _is_locked(file: BinaryIO) -> bool:
@@ -475,7 +475,7 @@ def open_source(path: Path | None) -> Source:
             return open_recording(path)
         return PipedRecording(str(path), path.open("rb"))
     except OSError as error:
-        raise cannot(f"read {path}", error) from None
+        raise failure_to(f"read {path}", error) from None
 
 
 def report_damage(name: object, source: Source) -> int:

@@ -292,7 +292,7 @@ class Ring:
                 for part in parts:
                     self._link_part(part, kept)
         except OSError as error:
-            self.notices.append(str(errors.cannot("keep it", error)))
+            self.notices.append(str(errors.failure_to("keep it", error)))
             return None
         self.notices.append(f"kept in {kept.path}")
         return kept.path.name
@@ -346,7 +346,7 @@ def _locked_directory(path: Path) -> OwnDirectory:
     return directory
 
 
-def refuse(path: Path) -> None:
+def check_path(path: Path) -> None:
     """Raises Failed if a ring cannot be started at this path: it needs its own directory."""
     if path.exists() or not path.parent.is_dir():
         os.close(_open_directory(path).fd)

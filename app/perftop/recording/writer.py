@@ -32,7 +32,7 @@ END_S = 2.0
 """Time in s without progress of the disk after which the app exits anyway."""
 
 
-def refuse(path: Path, *, force: bool) -> None:
+def check_path(path: Path, *, force: bool) -> None:
     """Raises Failed if a recording cannot be started at this path; called before there is anything
     to record. Only a regular file is ever replaced, never a device or a link."""
     if path == Path("-"):
@@ -68,7 +68,7 @@ class Writer:
         """`directory`: a descriptor of the directory that contains `path`; None: it is opened
         here."""
         if directory is None:
-            refuse(path, force=force)
+            check_path(path, force=force)
         self.path = path
         self.frames = 0
         self.is_open = True
@@ -208,7 +208,7 @@ def size_text(count: int) -> str:
 
 
 def write_failure(path: Path, error: OSError) -> Failed:
-    return errors.cannot(f"record to {path}", error)
+    return errors.failure_to(f"record to {path}", error)
 
 
 class ScreenRecorder:
@@ -220,8 +220,8 @@ class ScreenRecorder:
         self._thread: _RecordingThread | None = None
         self._notice, self._until_s = "", 0.0
 
-    def take(self, message: wire.Message) -> None:
-        """Takes a message that the session has applied."""
+    def add(self, message: wire.Message) -> None:
+        """Records a message that the session has applied, if a recording runs."""
         if self._thread is not None and isinstance(message, wire.Frame | wire.Note):
             self._thread.put(message)
 

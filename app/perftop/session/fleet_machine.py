@@ -334,10 +334,10 @@ class LiveMachine(Follower):
         """Losses since the start of the session, by the time of the interval, from the start of a
         row's span on."""
 
-    def take(self, messages: Iterable[wire.Message]) -> bool:
+    def process(self, messages: Iterable[wire.Message]) -> bool:
         """Processes messages that have arrived. Raises wire.WireError for impossible messages."""
         self._arrival_s = self._clock and self._clock()
-        return super().take(messages)
+        return super().process(messages)
 
     def fail(self, why: str, retry_s: float) -> None:
         assert self._clock is not None

@@ -72,12 +72,12 @@ class Follower:
         """Called when an interval is complete."""
 
     def on_samples(self, batch: SampleBatch, first: int, last: int) -> None:
-        """Called after samples of a batch were taken together: those from `first` up to but not
+        """Called after samples of a batch were applied together: those from `first` up to but not
         including `last`."""
 
     def on_message(self, message: wire.Message) -> bool:  # noqa: ARG002 - for overrides
-        """Called for each message, after the other hooks. If frames were taken together, the
-        session has taken all of them. Returns True to stop reading."""
+        """Called for each message, after the other hooks. If frames were applied together, the
+        session has applied all of them. Returns True to stop reading."""
         return False
 
     def on_end(self) -> None:
@@ -88,10 +88,10 @@ class Follower:
     async def consume(self, stream: AsyncIterable[list[wire.Message]]) -> None:
         """Reads a live stream until its end, or until a hook or limit stops it."""
         async for messages in stream:
-            if self.take(messages):
+            if self.process(messages):
                 return
 
-    def take(self, messages: Iterable[wire.Message]) -> bool:
+    def process(self, messages: Iterable[wire.Message]) -> bool:
         """Processes messages in order; a hello may only be the first message of a call. Returns
         whether to stop reading."""
         from perfprobe import wire

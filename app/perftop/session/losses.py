@@ -419,16 +419,16 @@ class RecordHints:
         names = [name for kind, name in self.messages if kind == "split-lock"]
         return {int(match[1]) for name in names if (match := re.search(r"\[(\d{1,10})\]$", name))}
 
-    def take(self, records: Mapping[str, object]) -> None:
+    def read_records(self, records: Mapping[str, object]) -> None:
         """Reads the records of a frame."""
         log, managers = records.get("kernel_log"), records.get("managers")
         match records.get("kernel"):
             case {"span_ns": int() as span_ns, "functions": list() as rows} if span_ns > 0:
                 self.kernel_span_s += span_ns / 1e9
-                self._take_kernel_work(rows)
+                self._add_kernel_work(rows)
         match records.get("memory"):
             case {"groups": dict() as groups, "pids": dict() as group_by_pid}:
-                self._take_groups(groups, group_by_pid)
+                self._add_groups(groups, group_by_pid)
         for message in log if isinstance(log, list) else ():
             match message:
                 case [str() as kind, str() as name, int() as count] if count > 0:
@@ -441,7 +441,7 @@ class RecordHints:
                 f"{safe_text(str(managers[pid]), MAX_NAME_LENGTH)}[{pid}]" for pid in pids
             ]
 
-    def _take_groups(
+    def _add_groups(
         self, groups: Mapping[object, object], group_by_pid: Mapping[object, object]
     ) -> None:
         for group, entry in islice(groups.items(), MAX_NAMES):
@@ -453,7 +453,7 @@ class RecordHints:
             if isinstance(group, str) and group in self.at_limit:
                 self.group_at_limit[str(pid)] = group
 
-    def _take_kernel_work(self, rows: Sequence[object]) -> None:
+    def _add_kernel_work(self, rows: Sequence[object]) -> None:
         for row in rows:
             match row:
                 case [str() as kind, str() as function, int() as pid, str() as comm, int() as ns]:

@@ -154,35 +154,35 @@ class Session:
             pass
 
     def play(self, messages: Iterable[wire.Message]) -> Iterator[wire.Message]:
-        """Takes messages in order; yields each message once it has been taken. Consecutive frames
-        are computed together, with the same result as one by one, so up to MAX_BATCH messages are
-        read from `messages` at once."""
+        """Applies messages in order; yields each message once it has been applied. Consecutive
+        frames are computed together, with the same result as one by one, so up to MAX_BATCH
+        messages are read from `messages` at once."""
         for (message,) in self.parts(messages, lambda: 0):
             yield message
 
     def parts(
         self, messages: Iterable[wire.Message], due_ns: Callable[[], int] = lambda: sys.maxsize
     ) -> Iterator[Sequence[wire.Message]]:
-        """Takes messages in order; yields them in parts, each once it has been taken: a note, or
-        consecutive frames. Frames end a part if an episode has started or ended in them, or at the
-        first sample at the raw time `due_ns()` or later, which is called before each part."""
+        """Applies messages in order; yields them in parts, each once it has been applied: a note,
+        or consecutive frames. Frames end a part if an episode has started or ended in them, or at
+        the first sample at the raw time `due_ns()` or later, which is called before each part."""
         messages_left = iter(messages)
         while batch := list(islice(messages_left, self._max_batch)):
             while batch:
                 frames = self._leading_frames(batch)
                 self.newest = None
                 if not frames:
-                    self._take_other(batch[0])
+                    self._apply_other(batch[0])
                     yield batch[:1]
                 else:
                     if not self.frames:
-                        self._take_baseline(frames[0])
+                        self._apply_baseline(frames[0])
                         yield frames[:1]
                     before_ns = self.now_ns
                     for samples in self.reader.batches(frames, before_ns, learn=True):
                         index = 0
                         while index < len(samples):
-                            begin, index = index, self._take_samples(samples, index, due_ns())
+                            begin, index = index, self._apply_samples(samples, index, due_ns())
                             yield samples.frames[begin:index]
                     if self.history is not None:
                         self.history.settle()
@@ -203,19 +203,19 @@ class Session:
                 break
         return frames
 
-    def _take_baseline(self, frame: wire.Frame) -> None:
+    def _apply_baseline(self, frame: wire.Frame) -> None:
         """Processes the first frame of the stream, which has no sample."""
         self.now_ns, self.frames = frame.time_ns, 1
         self.lost, self.late_samples = frame.lost, frame.late
-        self._take_records(frame, TaskSnapshot.from_records(frame.records))
-        self._detection.quotas.take(frame.records, frame.time_ns)
+        self._apply_records(frame, TaskSnapshot.from_records(frame.records))
+        self._detection.quotas.process_records(frame.records, frame.time_ns)
         self._notice_suspension(frame)
         if self.history is not None:
             self.history.keep_baseline(frame, self.reader)
         self._span.start_ns = frame.time_ns
 
-    def _take_samples(self, batch: SampleBatch, first: int, due_ns: int) -> int:
-        """Takes samples of a batch from `first` on, up to the end of a part. Returns the index of
+    def _apply_samples(self, batch: SampleBatch, first: int, due_ns: int) -> int:
+        """Applies samples of a batch from `first` on, up to the end of a part. Returns the index of
         the next sample."""
         if not first:
             self._notice_recalibration(int(batch.time_ns[0]))
@@ -226,7 +226,7 @@ class Session:
             last = first + self._losses.free_samples(
                 batch.since_ns[first:last], batch.time_ns[first:last]
             )
-        last, ended_episodes = self._detection.take(batch, first, last)
+        last, ended_episodes = self._detection.process(batch, first, last)
         self.log.end(ended_episodes)
         newest = batch.frames[last - 1]
         self.now_ns, self.frames = newest.time_ns, self.frames + last - first
@@ -245,7 +245,7 @@ class Session:
         for index in batch.with_records(first, last):
             frame = batch.frames[index]
             snapshot = batch.cached(task_snapshots).get(index)
-            self._take_records(frame, snapshot)
+            self._apply_records(frame, snapshot)
             if snapshot is not None and self.accounts:
                 since_ns, until_ns = self.run.start_ns, frame.time_ns
                 ran_s, waited_s = self.run_times.add_snapshot(snapshot, since_ns, until_ns)
@@ -262,9 +262,9 @@ class Session:
             self._add_losses(batch, first, last)
         return last
 
-    def _take_records(self, frame: wire.Frame, snapshot: TaskSnapshot | None) -> None:
-        """Takes the records of tasks and processes in a frame, which are untrusted. `snapshot`: the
-        tasks in it."""
+    def _apply_records(self, frame: wire.Frame, snapshot: TaskSnapshot | None) -> None:
+        """Applies the records of tasks and processes in a frame, which are untrusted. `snapshot`:
+        the tasks in it."""
         if snapshot is not None:
             self.snapshot, self._snapshot_ns = snapshot, frame.time_ns
         if isinstance(details := frame.records.get("details"), dict):
@@ -274,7 +274,7 @@ class Session:
                     self.details[pid] = detail
             for pid in list(self.details)[:-MAX_PROCESSES]:
                 del self.details[pid]
-        self.hints.take(frame.records)
+        self.hints.read_records(frame.records)
 
     def _notice_suspension(self, frame: wire.Frame) -> None:
         """Adds a mark if the machine was suspended since the stream began."""
@@ -297,8 +297,9 @@ class Session:
                 self._warn(time_ns, text)
                 self._factors[key] = [factors[-1], calibration.factor]
 
-    def _take_other(self, message: wire.Message) -> None:
-        """Takes a message that is not a usable frame: a note, or a frame that goes back in time."""
+    def _apply_other(self, message: wire.Message) -> None:
+        """Applies a message that is not a usable frame: a note, or a frame that goes back in
+        time."""
         if isinstance(message, wire.Frame):
             self._warn(self.now_ns, f"frame {message.seq} goes back in time, and was left out")
         elif isinstance(message, wire.Note):
@@ -306,7 +307,7 @@ class Session:
                 self.history.keep(message, self.reader)
             self.reader.take_ownership(message)
             if message.kind == "hotplug":
-                self._take_hotplug(message)
+                self._apply_hotplug(message)
             if message.kind == "run-start" and str(message.data.get("pid")) == self.hello.watch:
                 self.run_times.job.root = int(self.hello.watch)
                 argv = message.data.get("argv")
@@ -322,7 +323,7 @@ class Session:
                 if self._sums_run and message.kind != "gap":
                     self._moments.mark(message.time_ns, label, self.run_times)
 
-    def _take_hotplug(self, note: wire.Note) -> None:
+    def _apply_hotplug(self, note: wire.Note) -> None:
         self.hotplugs.append(note)
         change = self.reader.hotplug(note)
         if change is None:

@@ -234,7 +234,7 @@ class JobFootprint:
         """Nanoseconds that each thread had run and waited by its last record."""
         self._disk_ns: dict[Key, int] = {}
 
-    def take(self, watched_job: WatchedJob, time_ns: int) -> None:
+    def add_record(self, watched_job: WatchedJob, time_ns: int) -> None:
         """Adds the times of the threads in the frame at `time_ns`."""
         for _ in self.steps(watched_job, time_ns):
             pass

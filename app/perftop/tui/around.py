@@ -125,7 +125,7 @@ class CommandSource(LiveSource):
         self, measurement: CommandMeasurement, notes: RunNotes, messages: list[wire.Message]
     ) -> None:
         measured = bool(measurement.summary)
-        self.take(messages)
+        self.process(messages)
         if self.has_started:
             for note in notes.due_notes(
                 self.session.now_ns, is_over=measurement.command_window.is_closed

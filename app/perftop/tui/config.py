@@ -108,7 +108,7 @@ def default() -> str:
         "# tab, f1, up, pageup, home, shift+left, ctrl+p.",
         "[keys]",
     ]
-    for place, title in _PLACES.items():
+    for place, title in _SCOPE_TITLES.items():
         lines.append(f"# {title}")
         for key in keys.KEYS:
             if key.place == place:
@@ -117,7 +117,7 @@ def default() -> str:
     return "\n".join(lines) + "\n"
 
 
-_PLACES: dict[keys.Place, str] = {
+_SCOPE_TITLES: dict[keys.KeyScope, str] = {
     "app": "Everywhere",
     "replay": "While a recording is shown",
     "monitor": "In all views",

@@ -104,7 +104,7 @@ class Track(RecordingReader):
         """Whether the whole recording was read."""
         self.damage: str | None = None
         self._sums_cache: tuple[int, dict[str, tuple[Floats, Floats, Floats]]] = (-1, {})
-        self.take([hello])
+        self.process([hello])
 
     def on_message(self, message: wire.Message) -> bool:
         if isinstance(message, wire.Note) and message.kind == "run-start":
@@ -478,7 +478,7 @@ class PairSource(Source):
             for stream in list(streams):
                 track, recording, messages = stream
                 if batch := list(islice(messages, MAX_BATCH)):
-                    track.take(batch)
+                    track.process(batch)
                 else:
                     track.on_end()
                     track.is_read, track.damage = True, recording.damage

@@ -159,7 +159,7 @@ class ReplaySource(StreamSource):
         end_s = self.clock() + BATCH_S
         due_messages = playback.messages_until(now_ns)
         while messages := list(islice(due_messages, MAX_BATCH)):
-            self.take(messages)
+            self.process(messages)
             if self.clock() > end_s:
                 self._pace.begin(playback.session.now_ns, self.clock())
                 return True

@@ -94,10 +94,10 @@ class StreamSource(Source, Follower, Controls):
 
     # --- messages of the stream
 
-    def take(self, messages: Iterable[wire.Message]) -> bool:
+    def process(self, messages: Iterable[wire.Message]) -> bool:
         """Applies these messages. Draws only the last of the intervals that they complete."""
         previous = self.newest
-        is_over = super().take(messages)
+        is_over = super().process(messages)
         has_new_interval = (
             self.newest is not None and self.newest is not previous and not self.paused
         )
@@ -123,7 +123,7 @@ class StreamSource(Source, Follower, Controls):
 
     def add(self, message: wire.Message) -> None:
         """Applies a message that is not from the stream, without drawing."""
-        Follower.take(self, [message])
+        Follower.process(self, [message])
 
     def on_interval(self, interval: Interval) -> None:
         self.newest = interval
@@ -320,12 +320,12 @@ class LiveSource(StreamSource):
 
     def on_message(self, message: wire.Message) -> bool:
         if self._recorder is not None:
-            self._recorder.take(message)
+            self._recorder.add(message)
         return False
 
-    def take(self, messages: Iterable[wire.Message]) -> bool:
+    def process(self, messages: Iterable[wire.Message]) -> bool:
         self._last_s = self.clock()
-        return super().take(messages)
+        return super().process(messages)
 
     def complete_status(self, status: Status) -> Status:
         """Returns the status with the time since the last message if the probe hangs, and with the

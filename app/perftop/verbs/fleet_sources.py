@@ -330,7 +330,7 @@ class _Track:
         self.path, self.recording = path, recording
         # A file name that starts with a dash must not become an option.
         self.live = LiveMachine(Machine(path.stem, ("replay", str(path.absolute()))))
-        self.live.take([recording.hello])
+        self.live.process([recording.hello])
         self.first = self._unix(recording.first_ns)
         self.last = self._unix(recording.last_ns) if last is None else last
         self._messages: Iterator[TimedMessage] = recording.messages()
@@ -356,9 +356,9 @@ class _Track:
             messages.append(self._next_message)
             self._next_message = next(self._messages, None)
             if len(messages) == MAX_MESSAGES_AT_ONCE:
-                self.live.take(messages)
+                self.live.process(messages)
                 messages.clear()
-        self.live.take(messages)
+        self.live.process(messages)
         if self._next_message is None and moment > self.last:
             machine.fall_silent(moment, f"its recording ends at {time_of_day(self.last)}")
         elif moment < self.first:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from perftop.base import files
-from perftop.base.errors import cannot_write, print_error
+from perftop.base.errors import failure_to_write, print_error
 from perftop.base.text import (
     MISSING,
     describe_machine,
@@ -290,7 +290,7 @@ def run_selftest(args: argparse.Namespace) -> int:
     except OSError as error:
         # An error while writing has no file name.
         name = str(error.filename or files.findings_file())
-        error_text = cannot_write(name, error)
+        error_text = failure_to_write(name, error)
         print_error(f"the result was not saved, so the screen will not warn: {error_text}")
     with machine.understood_answer(args):
         machine.show(answer, selftest_lines, as_json=args.json)

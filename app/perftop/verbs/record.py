@@ -115,9 +115,9 @@ def run(args: argparse.Namespace) -> int:
             paths = headless.output_paths(args.output, args.hosts)
         for path in paths:
             if _is_ring(args):
-                ring.refuse(path)
+                ring.check_path(path)
             else:
-                writer.refuse(path, force=args.force)
+                writer.check_path(path, force=args.force)
         start = options.shared_start(job, len(commands))
         records = [
             Record(args, path, job, start, name)
@@ -197,7 +197,7 @@ class Record(Follower):
             self._command.begin(hello)
         named = options.with_identity(args, hello)
         if self._triggers is not None:
-            self._triggers.take([named])
+            self._triggers.process([named])
         if _is_ring(args):
             ring = Ring(self._path, named, args.ring or DEFAULT_RING_NS, args.max_size)
             self._recording = self._ring = ring
@@ -361,7 +361,7 @@ class TriggeredKeeper(Follower):
         """Analyses the messages that wait, and keeps the requested spans of the ring."""
         from perftop.recording.ring import keep_requests
 
-        self.take(self._waiting_messages)
+        self.process(self._waiting_messages)
         self._waiting_messages = []
         for episode in (*self._ended, *self.session.running):
             if not self._kinds.isdisjoint((episode.kind, episode.cause)):
@@ -393,7 +393,7 @@ class CommandSummary(Follower):
 
     def begin(self, hello: wire.Hello) -> None:
         self.measurement.admit(hello)
-        self.take([hello])
+        self.process([hello])
         self.session.start_accounts(self.measurement.job.pid)
 
     def measure(self, message: wire.Message) -> None:
@@ -420,7 +420,7 @@ class CommandSummary(Follower):
         return self.measurement.summary
 
     def _measure_waiting(self) -> None:
-        self.take(self._waiting_messages)
+        self.process(self._waiting_messages)
         self._waiting_messages = []
 
 

@@ -16,7 +16,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
-from perftop.base.errors import DAMAGED, USAGE, Failed, cannot, print_error
+from perftop.base.errors import DAMAGED, USAGE, Failed, failure_to, print_error
 from perftop.base.text import colours, duration, supports_unicode
 from perftop.session.follow import Follower
 from perftop.verbs import headless, options
@@ -200,7 +200,7 @@ def _read_lines(path: Path, damages: list[str], *, by_mark: bool) -> list[Readin
             if content == b"{":
                 content += file.read(MAX_JSON_BYTES)
     except OSError as error:
-        raise Failed(f"{cannot(f'read {path}', error)}; nothing was compared") from None
+        raise Failed(f"{failure_to(f'read {path}', error)}; nothing was compared") from None
     if not content.startswith(b"{"):
         if content and not path.is_file():
             raise Failed(f"{path} is a pipe: only JSON can be compared from one", USAGE)
@@ -224,7 +224,7 @@ def _recorded_readings(path: Path, damages: list[str], *, by_mark: bool) -> list
     with opened as source:
         recorded = RecordingReader(by_mark=by_mark)
         with headless.read_with_progress(source, path) as messages:
-            recorded.take(chain([source.hello], messages))
+            recorded.process(chain([source.hello], messages))
         recorded.on_end()
     readings = recorded.readings
     if not readings:
@@ -286,7 +286,7 @@ def run_export(args: argparse.Namespace) -> int:
         pyarrow()
     with open_source(path) as source:
         export = Export(_interval_length_ns(args.every, source.hello), args.cpus, form_name)
-        export.take([source.hello])
+        export.process([source.hello])
         session = export.session
         file_status: os.stat_result | None = None
         try:
@@ -341,7 +341,7 @@ class Export(Follower):
 
         while batch := list(islice(messages, 1 if live else MAX_BATCH)):
             intervals = self.intervals
-            self.take(batch)
+            self.process(batch)
             if self.intervals > intervals:
                 self.form.flush()
                 output.flush()  # the reader of a pipe gets each line immediately

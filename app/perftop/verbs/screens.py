@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perftop.base import END_SIGNALS
-from perftop.base.errors import USAGE, Failed, cannot
+from perftop.base.errors import USAGE, Failed, failure_to
 from perftop.base.text import colours, supports_unicode
 from perftop.verbs import options
 from perftop.verbs.options import fast_imports
@@ -254,7 +254,7 @@ def names(hosts: Sequence[str], file: Path | None) -> list[str]:
             with file.open("rb") as lines:
                 content = lines.read(MAX_FILE_BYTES + 1)
         except OSError as error:
-            raise Failed(str(cannot(f"read {file}", error)), USAGE) from None
+            raise Failed(str(failure_to(f"read {file}", error)), USAGE) from None
         if len(content) > MAX_FILE_BYTES:
             text = f"{file} is not a file of hosts: it is larger than {MAX_FILE_BYTES >> 20} MB"
             raise Failed(text, USAGE)

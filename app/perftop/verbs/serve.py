@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfprobe import stream_options
 from perftop.base import END_SIGNALS
-from perftop.base.errors import USAGE, Failed, cannot_write, print_error
+from perftop.base.errors import USAGE, Failed, failure_to_write, print_error
 from perftop.session.follow import Follower
 from perftop.verbs import options
 
@@ -294,18 +294,18 @@ class Exporter(Follower):
         async with contextlib.AsyncExitStack() as servers:
             async for messages in stream:
                 if isinstance(messages[0], wire.Hello):  # a hello is always the first of its batch
-                    self._take_waiting()
+                    self._process_waiting()
                 self._waiting += messages
                 if len(self._waiting) >= MAX_WAITING or not self._has_sample:
-                    self._take_waiting()
+                    self._process_waiting()
                 if self._has_sample and any(isinstance(m, wire.Frame) for m in messages):
                     self._sampled_s = loop.time()
                     await self._start_serving(servers)
                     self._write_file(loop.time())
 
-    def _take_waiting(self) -> None:
+    def _process_waiting(self) -> None:
         messages, self._waiting = self._waiting, []
-        self.take(messages)
+        self.process(messages)
 
     def on_hello(self, hello: wire.Hello) -> Session:
         from perftop.output.exporter.page import Page
@@ -342,7 +342,7 @@ class Exporter(Follower):
         stale_s = max(STALE_S, STALE_SAMPLES * self.session.hello.sample_ns / 1e9)
         if asyncio.get_running_loop().time() - self._sampled_s > stale_s:
             return None
-        self._take_waiting()
+        self._process_waiting()
         return self._page.text(openmetrics=openmetrics)
 
     async def _start_serving(self, servers: contextlib.AsyncExitStack) -> None:
@@ -368,11 +368,11 @@ class Exporter(Follower):
 
         if self._file is not None and now_s - self._written_s >= FILE_PERIOD_S:
             try:
-                self._take_waiting()
+                self._process_waiting()
                 text = self._page.text(openmetrics=False)
                 self._file_status = files.replace(self._file, text, FILE_MODE)
             except OSError as error:
-                raise cannot_write(str(self._file), error) from None
+                raise failure_to_write(str(self._file), error) from None
             self._written_s = now_s
 
 
@@ -432,7 +432,7 @@ def is_public(listener: socket.socket) -> bool:
 def _bound_socket(address_text: str) -> socket.socket:
     import socket
 
-    from perftop.process.serving import cannot_listen, start_listening
+    from perftop.process.serving import failure_to_listen, start_listening
 
     host, colon, port = address_text.rpartition(":")
     is_valid = colon and host and port.isascii() and port.isdigit() and int(port[:6]) < 1 << 16
@@ -446,7 +446,7 @@ def _bound_socket(address_text: str) -> socket.socket:
         family, kind, protocol, _, bind_to = addresses[0]
         listener = socket.socket(family, kind, protocol)
     except (OSError, UnicodeError) as error:
-        raise cannot_listen(address_text, error) from None
+        raise failure_to_listen(address_text, error) from None
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     start_listening(listener, bind_to, address_text)
     return listener

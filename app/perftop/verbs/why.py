@@ -77,9 +77,9 @@ def _run_on_file(args: argparse.Namespace) -> int:
     with destination(args) as work.out:
         try:
             with open_source(source_path) as source:
-                work.take([source.hello])
+                work.process([source.hello])
                 with headless.read_with_progress(source, path) as messages:
-                    work.take(messages)
+                    work.process(messages)
         except Failed as failed:
             raise Failed(f"{failed}{_argument_hint(path)}", failed.status) from None
         work.on_end()
@@ -194,12 +194,12 @@ def run_summary(args: argparse.Namespace) -> int:
         readers = [whole_phases, marked_phases] if by_mark else [whole_phases]
         size = max_batch(source.hello)
         for reader in readers:
-            reader.take([source.hello])
+            reader.process([source.hello])
         with headless.read_with_progress(source, file) as messages:
             wanted_messages = _messages_until(messages, end, source.hello)
             while batch := list(islice(wanted_messages, size if whole_phases.reached else 1)):
                 for reader in readers:
-                    reader.take(batch)
+                    reader.process(batch)
         for reader in readers:
             reader.on_end()
     if not whole_phases.phases:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from perftop.base import files
-from perftop.base.errors import Failed, cannot, cannot_write, output_failure
+from perftop.base.errors import Failed, failure_to, failure_to_write, output_failure
 
 
 def test_a_new_file_is_private_to_its_owner(tmp_path: Path) -> None:
@@ -61,9 +61,9 @@ def test_a_pipe_cannot_be_removed() -> None:
 
 
 @pytest.mark.parametrize(("failed", "text"), [
-    (cannot("read a", OSError(errno.EIO, "bad disk")), "cannot read a: bad disk"),
-    (cannot("read a", OSError("no reason")), "cannot read a: no reason"),
-    (cannot_write("a", OSError(errno.EMFILE, "full")), "full: raise the limit of open files"),
+    (failure_to("read a", OSError(errno.EIO, "bad disk")), "cannot read a: bad disk"),
+    (failure_to("read a", OSError("no reason")), "cannot read a: no reason"),
+    (failure_to_write("a", OSError(errno.EMFILE, "full")), "full: raise the limit of open files"),
     (output_failure(OSError(errno.ENOSPC, "no space")), "cannot write stdout: no space"),
     (output_failure(OSError(errno.EACCES, "no", "/x")), "cannot use /x: no"),
     (output_failure(OSError(errno.ECHILD, "no child")), "a system call failed (no child)"),

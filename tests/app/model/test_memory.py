@@ -160,24 +160,24 @@ def record(**groups: Any) -> dict[str, object]:
 def test_l3_groups_are_sorted_by_traffic() -> None:
     seen = L3Groups(L3_BY_CPU)
     first: dict[str, object] = {"l3_groups": {"": [[0, 100], [1, 0]], "batch": [[0, 0], [1, 7]]}}
-    seen.take(first, 10 * S)
+    seen.read_records(first, 10 * S)
     assert seen.traffic([0, 1]) == []
     second = {"": [[0, 300], [1, 9]], "batch": [[0, 8000], [1, 7]]}
-    seen.take({"l3_groups": second}, 12 * S)
-    seen.take({}, 13 * S)  # a frame without a read changes nothing
+    seen.read_records({"l3_groups": second}, 12 * S)
+    seen.read_records({}, 13 * S)  # a frame without a read changes nothing
     assert seen.traffic([0, 1]) == [
         GroupTraffic("batch", 4000),
         GroupTraffic(DEFAULT_GROUP, 100),
     ]
     assert seen.traffic([2]) == [GroupTraffic(DEFAULT_GROUP, 4)]
-    seen.take({}, 40 * S)
+    seen.read_records({}, 40 * S)
     assert seen.traffic([0, 1]) == [], "that is long ago"
 
 
 def test_decreasing_and_non_numeric_values_are_unknown() -> None:
     seen = L3Groups(L3_BY_CPU)
-    seen.take(record(a=[[0, 100]], b=[[0, 5]], c=[[0, None]]), S)
-    seen.take(record(a=[[0, 50]], b=[[0, None]], c=[[0, 9]], d=[[0, 9]]), 2 * S)
+    seen.read_records(record(a=[[0, 100]], b=[[0, 5]], c=[[0, None]]), S)
+    seen.read_records(record(a=[[0, 50]], b=[[0, None]], c=[[0, 9]], d=[[0, 9]]), 2 * S)
     assert seen.traffic([0]) == []
 
 
@@ -187,5 +187,5 @@ def test_decreasing_and_non_numeric_values_are_unknown() -> None:
 def test_a_malformed_record_is_harmless(reported_traffic: object) -> None:
     seen = L3Groups(L3_BY_CPU)
     for second in (1, 2):
-        seen.take({"l3_groups": reported_traffic}, second * S)
+        seen.read_records({"l3_groups": reported_traffic}, second * S)
     assert seen.traffic([0, 1, 2, 3]) == []

@@ -21,7 +21,7 @@ def test_differences_cover_the_requested_time() -> None:
     watched_job = WatchedJob("job")
     for i in range(21):
         results = [40, "job", 3, i * 80 * MS, i * 20 * MS, 2 * i, i]
-        assert watched_job.take(record(t41=results), i * 100 * MS)
+        assert watched_job.read_record(record(t41=results), i * 100 * MS)
     (thread,) = watched_job.threads.values()
     moved = thread.activity(SECOND)
     assert moved.elapsed_s == pytest.approx(1.0)
@@ -37,7 +37,7 @@ def test_a_job_is_the_sum_of_its_threads() -> None:
     for i in range(3):
         unchanged = [40, "job", 0, i * 100 * MS, 0, 0, 0]
         other = [40, "job", 1, i * 50 * MS, i * 50 * MS, 0, i]
-        watched_job.take(record(t40=unchanged, t41=other), i * 100 * MS)
+        watched_job.read_record(record(t40=unchanged, t41=other), i * 100 * MS)
     job = watched_job.job(SECOND)
     assert job.run_s == pytest.approx(0.3)
     assert job.wait == pytest.approx(0.25)
@@ -46,30 +46,30 @@ def test_a_job_is_the_sum_of_its_threads() -> None:
 
 def test_sleeping_and_rarely_read_threads_are_kept_and_ended_ones_dropped() -> None:
     watched_job = WatchedJob("job")
-    watched_job.take(record(t1=[1, "a", 0, 5, 5, 0, 0], t2=[1, "a", 1, 5, 5, 0, 0]), 0)
+    watched_job.read_record(record(t1=[1, "a", 0, 5, 5, 0, 0], t2=[1, "a", 1, 5, 5, 0, 0]), 0)
     for i in range(1, 20):
-        watched_job.take(record(t1=[1, "a", 0, 5, 5, 0, 0]), i * 100 * MS)
+        watched_job.read_record(record(t1=[1, "a", 0, 5, 5, 0, 0]), i * 100 * MS)
     assert set(watched_job.threads) == {1, 2}
     assert [thread.tid for thread in watched_job.last_threads] == [1]
     assert watched_job.cpus() == set()
-    watched_job.take(record(), 2 * SECOND + 1)
+    watched_job.read_record(record(), 2 * SECOND + 1)
     assert set(watched_job.threads) == {1}
 
 
 def test_a_reused_thread_id_is_another_thread() -> None:
     watched_job = WatchedJob("job")
-    watched_job.take(record(t1=[1, "a", 0, 9 * SECOND, 0, 0, 0]), 0)
-    watched_job.take(record(t1=[1, "b", 0, 5, 0, 0, 0]), SECOND)
+    watched_job.read_record(record(t1=[1, "a", 0, 9 * SECOND, 0, 0, 0]), 0)
+    watched_job.read_record(record(t1=[1, "b", 0, 5, 0, 0, 0]), SECOND)
     assert watched_job.threads[1].activity(SECOND).run_s == 0.0
     assert watched_job.threads[1].comm == "b"
-    watched_job.take(record(t1=[1, "b", 0, 5 + SECOND, 0, 0, 0]), 2 * SECOND)
+    watched_job.read_record(record(t1=[1, "b", 0, 5 + SECOND, 0, 0, 0]), 2 * SECOND)
     assert watched_job.threads[1].activity(2 * SECOND).run_s == 1.0
 
 
 def test_unknown_waits_are_not_zero_waits() -> None:
     watched_job = WatchedJob("job")
     for i in range(2):
-        watched_job.take(record(t1=[1, "a", 0, i * SECOND, None, 0, 0]), i * SECOND)
+        watched_job.read_record(record(t1=[1, "a", 0, i * SECOND, None, 0, 0]), i * SECOND)
     assert isnan(watched_job.threads[1].activity(SECOND).wait)
     assert isnan(watched_job.job(SECOND).wait)
     assert watched_job.job(SECOND).run_s == 1.0
@@ -81,14 +81,14 @@ def test_unknown_waits_are_not_zero_waits() -> None:
 ])  # fmt: skip
 def test_malformed_threads_are_ignored(threads: object) -> None:
     watched_job = WatchedJob("job")
-    watched_job.take({"watched": {"threads": threads, "more": "many"}}, 1)
+    watched_job.read_record({"watched": {"threads": threads, "more": "many"}}, 1)
     assert watched_job.threads == {}
     assert watched_job.unlisted_threads == 0
 
 
 def test_names_contain_no_control_characters() -> None:
     watched_job = WatchedJob("job")
-    watched_job.take(record(t1=[1, "a\x1b[2J\n" + "b" * 999, 0, 0, 0, 0, 0]), 1)
+    watched_job.read_record(record(t1=[1, "a\x1b[2J\n" + "b" * 999, 0, 0, 0, 0, 0]), 1)
     assert watched_job.threads[1].comm.startswith("a?[2J?bb")
     assert len(watched_job.threads[1].comm) == 64
 
@@ -96,7 +96,7 @@ def test_names_contain_no_control_characters() -> None:
 def test_the_number_of_threads_is_limited() -> None:
     watched_job = WatchedJob("job")
     many = {str(tid): [1, "a", 0, 0, 0, 0, 0] for tid in range(5000)}
-    watched_job.take({"watched": {"threads": many, "more": 7}}, 1)
+    watched_job.read_record({"watched": {"threads": many, "more": 7}}, 1)
     assert len(watched_job.threads) == 1024
     assert watched_job.unlisted_threads == 7
 
@@ -111,7 +111,7 @@ def test_other_tasks_on_a_cpu_are_counted_or_known_to_exist() -> None:
     assert snapshot is not None
     top_tasks = running_tasks.top_tasks_of(snapshot)
     assert (top_tasks != 0).tolist() == [True, True, False]
-    running_tasks.take(snapshot, top_tasks, SECOND)
+    running_tasks.update(snapshot, top_tasks, SECOND)
     assert [task.comm for task in running_tasks.tasks_on(0)[:2]] == ["make", "cc1"]
     assert len(running_tasks.tasks_on(0)) == 63, "as many as are kept, without the malformed one"
     assert [task.comm for task in running_tasks.tasks_on(1)] == ["sh"]

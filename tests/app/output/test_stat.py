@@ -261,7 +261,7 @@ def test_only_the_command_counts_if_another_job_is_watched() -> None:
         ours = {"100": [ROOT, "job", 3, i * 100 * MS, 0, 0, 0]}
         results = {"watched": {"threads": other}, "command": {"threads": ours}}
         frame = wire.Frame(i, session.now_ns + i, {}, records=results)
-        watched_job.take(frame.records, frame.time_ns)
+        watched_job.read_record(frame.records, frame.time_ns)
         measurement.follow(session, frame)
     assert measurement._footprint is not None
     assert measurement._footprint.cpus() == [3]

@@ -654,7 +654,7 @@ def test_the_cost_of_sleeps_after_split_locks_is_inferred(
     often it was preempted."""
     job = TaskTimes("job", 0.1, 0.0, {0: 0.1}, 0.5, 0.1, {"S": 0.5}, switches=1000, sleeps=sleeps)
     session = session_of_job(job)
-    session.hints.take({"kernel_log": [["split-lock", name, 1]]})
+    session.hints.read_records({"kernel_log": [["split-lock", name, 1]]})
     result = report(session, session.run.start_ns, ["job"])
     found = {finding.cause: finding for finding in result.findings}
     finding = found.get(("stopped", "split-lock"))
@@ -675,7 +675,7 @@ def with_quota(throttled_s: float, waited_s: float = 0.0, threads: int = 1) -> S
     for us in (0, round(throttled_s * 1e6)):
         groups = {"/docker/0123456789abcdef": [0.5, us // 100_000, us // 120_000, us]}
         record = {"groups": groups, "pids": {"1": [*groups]}}
-        session.quotas.take({"quotas": record})
+        session.quotas.read_records({"quotas": record})
     return session
 
 
@@ -815,7 +815,7 @@ def test_a_clue_from_samples_of_the_kernel_has_its_share_and_its_process(
 ) -> None:
     """The rows cover a second, in which each of four CPUs worked for a quarter of the time."""
     session = session_in_kernel(settings, util=0.25, kernel=0.4)
-    session.hints.take({"kernel": {"span_ns": 10**9, "functions": rows}})
+    session.hints.read_records({"kernel": {"span_ns": 10**9, "functions": rows}})
     result = report(session, session.run.start_ns)
     assert [clue.text for clue in result.clues] == texts
     assert answer(session, result).startswith(first)
@@ -827,7 +827,7 @@ def test_a_clue_from_samples_of_the_kernel_has_its_share_and_its_process(
 ])  # fmt: skip
 def test_invalid_samples_of_the_kernel_are_ignored(record: object) -> None:
     session: Session = sampled(Machine(cores=1))[0]
-    session.hints.take({"kernel": record})
+    session.hints.read_records({"kernel": record})
     assert session.hints.kernel_s == {}
 
 
@@ -868,7 +868,7 @@ def test_a_job_that_waits_for_the_disk_at_its_memory_limit_gets_a_clue(
     """The kernel counts the wait for a file that is read again as one for the disk."""
     session = session_of_job(TaskTimes("job", 0.1, 0.0, {0: 0.1}, 0.5, 0.1, {"D": 0.4, "R": 0.1}))
     for _ in range(2):
-        session.hints.take(
+        session.hints.read_records(
             {"memory": {"stalled_us": 0, "counts": {}, "groups": groups, "pids": pids}}
         )
     result = report(session, session.run.start_ns, ["job"])
@@ -914,6 +914,6 @@ def test_a_lowered_power_limit_hints_at_running_power_managers() -> None:
     session, _ = found_episodes(f"turbo-drop,{SMALL}", SAMPLE_NS, PLAYED_S, None)
     for episode in session.episodes(0, session.now_ns):
         episode.evidence["power_limit_before_w"] = 300.0
-    session.hints.take({"managers": {"812": "thermald"}})
+    session.hints.read_records({"managers": {"812": "thermald"}})
     hint = report(session, session.run.start_ns).findings[0].hint
     assert hint == "find what lowers it at run time: thermald[812] here or the BMC"

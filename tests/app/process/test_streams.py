@@ -390,7 +390,7 @@ class CountingListener:
         self.messages = 0
         self.fails: list[tuple[str, float]] = []
 
-    def take(self, messages: Sequence[wire.Message]) -> None:
+    def process(self, messages: Sequence[wire.Message]) -> None:
         self.messages += len(messages)
 
     def fail(self, why: str, retry_s: float) -> None:
@@ -483,7 +483,7 @@ async def test_an_invalid_message_ends_the_stream_of_its_machine() -> None:
 
     feed = Feed(Machine())
     member, listener = linked_member(feed.open)
-    listener.take = refuse  # type: ignore[method-assign]
+    listener.process = refuse  # type: ignore[method-assign]
     async with reading([member]):
         await until_true(lambda: listener.fails, "the false time is reported")
     assert "impossible data" in listener.fails[0][0]

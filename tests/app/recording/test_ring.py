@@ -152,14 +152,14 @@ def test_the_next_run_keeps_the_previous_ring(tmp_path: Path) -> None:
 def test_foreign_directories_are_refused(tmp_path: Path) -> None:
     """They are refused before a probe starts."""
     (tmp_path / "a").write_text("mine")
-    for start in (ring, black_box.refuse):
+    for start in (ring, black_box.check_path):
         with pytest.raises(Failed, match="a directory of its own"):
             start(tmp_path)
         with pytest.raises(Failed, match="a directory of its own"):
             start(tmp_path / "a")
         with pytest.raises(Failed, match="is no directory"):
             start(tmp_path / "b" / "c")
-    black_box.refuse(tmp_path / "new")
+    black_box.check_path(tmp_path / "new")
 
 
 @pytest.mark.parametrize("cut", [1, 30, 400])

@@ -43,7 +43,7 @@ class RecordedSession:
 
     def apply(self, *messages: TimedMessage) -> None:
         for message, _ in zip(messages, self.session.play(messages), strict=True):
-            self.recorder.take(message)
+            self.recorder.add(message)
             self.applied.append(message)
 
     def frames(self, first: int, last: int) -> None:

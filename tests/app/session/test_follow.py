@@ -74,7 +74,7 @@ def frames(*times_ms: float) -> Iterator[wire.Frame]:
 def test_intervals_end_on_time(options: dict[str, Any], intervals: list[int], last: int) -> None:
     """Samples of 100 ms; each second one is 1 us early and still counts as on time."""
     log = Log(**options)
-    over = log.take([HELLO, *frames(50, 149.999, 250, 349.999, 450, 549.999)])
+    over = log.process([HELLO, *frames(50, 149.999, 250, 349.999, 450, 549.999)])
     assert [int(x.split()[1]) for x in log.lines if x.startswith("interval")] == intervals
     assert max(int(x.split()[1]) for x in log.lines if x.startswith("frame")) == last
     assert over is (last < 5)
@@ -84,17 +84,17 @@ def test_hooks_of_a_message_are_called_in_order() -> None:
     log = Log(100 * MS)
     first, second = frames(50, 150)
     odd = [wire.Note(kind, 60 * MS, data={"text": "hot"}) for kind in ("warning", "left-out")]
-    log.take([HELLO, first, *odd])
-    log.take([second])
+    log.process([HELLO, first, *odd])
+    log.process([second])
     assert log.lines == ["hello", "frame 0", "hot", "interval 100", "frame 1"]
-    log.take([HELLO])
+    log.process([HELLO])
     assert (log.lines[-1], log.first_ns, log.session.frames) == ("hello", None, 0)
 
 
 def test_episodes_begin_and_end_once() -> None:
     hello, result = messages("sim:turbo-drop,cpus=4,packages=1,seed=1", 190)
     log = Log()
-    log.take([hello, *result])
+    log.process([hello, *result])
     matching_lines = [line for line in log.lines if not line.startswith(("frame", "hello"))]
     assert matching_lines[:1] == ["begun turbo-drop"]
     assert matching_lines.count("begun turbo-drop") == matching_lines.count("ended turbo-drop") == 1
@@ -117,6 +117,6 @@ def test_messages_are_passed_on_without_a_session() -> None:
     log = Log(100 * MS, duration_ns=100 * MS)
     log.follows = False
     assert not log.has_started
-    assert log.take([HELLO, *frames(50, 150, 250)])
+    assert log.process([HELLO, *frames(50, 150, 250)])
     assert log.lines == ["hello", "frame 0", "frame 1"]
     assert not log.has_started

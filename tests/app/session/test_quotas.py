@@ -22,7 +22,7 @@ def run_times(*records: dict[str, object]) -> RunTimes:
     quotas = Quotas()
     result = RunTimes([0, 1], quotas=quotas)
     for each in records:
-        quotas.take(each)
+        quotas.read_records(each)
     return result
 
 
@@ -119,8 +119,8 @@ def test_the_waiting_beside_interrupts_is_due_to_them(
 ])  # fmt: skip
 def test_invalid_records_are_ignored(wrong: dict[str, object]) -> None:
     quotas = Quotas()
-    quotas.take(wrong)
-    quotas.take(wrong)
+    quotas.read_records(wrong)
+    quotas.read_records(wrong)
     assert quotas.by_group == {}
     assert quotas.tightest(7) is quotas.tightest(8) is None
 

@@ -38,8 +38,8 @@ class WatchedThreads:
         """Adds a record. Each thread is (process, thread, CPU, run time in ms)."""
         self.now_ns += after_ms * MS
         results = {str(t): [p, "job", cpu, ran * MS, 0, 0, 0] for p, t, cpu, ran in threads}
-        self.watched_job.take({"watched": {"threads": results, "more": 0}}, self.now_ns)
-        self.footprint.take(self.watched_job, self.now_ns)
+        self.watched_job.read_record({"watched": {"threads": results, "more": 0}}, self.now_ns)
+        self.footprint.add_record(self.watched_job, self.now_ns)
         return self.footprint
 
 
@@ -57,7 +57,7 @@ def test_time_counts_for_the_cpu_that_the_thread_ran_on_last() -> None:
 def test_a_record_is_counted_once() -> None:
     job = WatchedThreads()
     job.add_record((101, 101, 0, 50))
-    job.footprint.take(job.watched_job, job.now_ns + 100 * MS)
+    job.footprint.add_record(job.watched_job, job.now_ns + 100 * MS)
     assert job.footprint.seen_s == pytest.approx(0.05)
 
 
@@ -81,7 +81,7 @@ def times_in_states(*letters: str, ran: float = 0.0, waited: float = 0.0) -> Run
         threads = {"100": [ROOT, "job", 1, run_ns, wait_ns, 0, 0]}
         states = {"100": letter, "x": "R", "7": 3}
         record = {"watched": {"threads": threads, "more": 0, "states": states}}
-        job.take(record, (at + 1) * 100 * MS)
+        job.read_record(record, (at + 1) * 100 * MS)
         times.add_job_record(job, (at + 1) * 100 * MS)
     return times
 
@@ -105,7 +105,7 @@ def test_the_time_of_a_job_is_split_by_the_states_of_its_threads(
 def test_sleep_is_unknown_without_states() -> None:
     times = RunTimes([0, 1])
     job = WatchedJob(str(ROOT))
-    job.take({"watched": {"threads": {"100": [ROOT, "job", 1, 5, 5, 0, 0]}, "more": 0}}, MS)
+    job.read_record({"watched": {"threads": {"100": [ROOT, "job", 1, 5, 5, 0, 0]}, "more": 0}}, MS)
     times.add_job_record(job, MS)
     assert times.job_time() is None
 
@@ -123,8 +123,8 @@ def test_disk_waits_are_counted_from_the_start_of_the_command() -> None:
         job.now_ns += 100 * MS
         threads = {str(tid): [tid, "job", 0, 40 * MS, 0, 0, 0] for tid in disk_ms}
         disk = {str(tid): ms * MS for tid, ms in disk_ms.items()} | {"x": 1, "7": -1}
-        job.watched_job.take({"watched": {"threads": threads, "disk": disk}}, job.now_ns)
-        job.footprint.take(job.watched_job, job.now_ns)
+        job.watched_job.read_record({"watched": {"threads": threads, "disk": disk}}, job.now_ns)
+        job.footprint.add_record(job.watched_job, job.now_ns)
     assert job.footprint.disk_s == pytest.approx(0.2 + 0.09)
 
 
@@ -180,20 +180,20 @@ def test_an_offline_cpu_is_not_one_of_the_others() -> None:
 
 def test_waits_are_counted_from_the_start_of_the_command() -> None:
     job = WatchedThreads()
-    job.watched_job.take({"watched": {"threads": {
+    job.watched_job.read_record({"watched": {"threads": {
         "100": [ROOT, "job", 0, 10 * MS, 30 * MS, 0, 0]}, "more": 0}}, MS)  # fmt: skip
-    job.footprint.take(job.watched_job, MS)
-    job.watched_job.take({"watched": {"threads": {
+    job.footprint.add_record(job.watched_job, MS)
+    job.watched_job.read_record({"watched": {"threads": {
         "100": [ROOT, "job", 0, 20 * MS, 50 * MS, 0, 0],
         "101": [101, "job", 1, 20 * MS, 40 * MS, 0, 0]}, "more": 0}}, 2 * MS)  # fmt: skip
-    job.footprint.take(job.watched_job, 2 * MS)
+    job.footprint.add_record(job.watched_job, 2 * MS)
     assert job.footprint.waited_s == pytest.approx(0.06)
     assert job.footprint.pids == {ROOT, 101}
     for ms, wait_ns in ((3, None), (4, 90 * MS)):  # the wait is temporarily unknown
         thread = [ROOT, "job", 0, 20 * MS, wait_ns, 0, 0]
         record = {"watched": {"threads": {"100": thread}, "more": 0}}
-        job.watched_job.take(record, ms * MS)
-        job.footprint.take(job.watched_job, ms * MS)
+        job.watched_job.read_record(record, ms * MS)
+        job.footprint.add_record(job.watched_job, ms * MS)
     assert job.footprint.waited_s == pytest.approx(0.06)
 
 

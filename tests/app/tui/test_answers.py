@@ -84,7 +84,7 @@ def lines_during_and_after(spec: str) -> tuple[LinesBySize, LinesBySize]:
     async def lines_while_and_after() -> tuple[LinesBySize, LinesBySize]:
         async with shown_app(half) as app:
             running = await lines_by_size(app)
-            app.source.take(rest)
+            app.source.process(rest)
             app.post_message(events.Key("5", None))
             await until_true(lambda: getattr(app.screen, "view").id == "episodes", "the view")  # noqa: B009
             return running, await lines_by_size(app)

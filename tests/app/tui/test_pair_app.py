@@ -30,7 +30,7 @@ def track(name: str, seconds: float, source: str = DROP, **notes: float) -> Trac
         kind = "run-start" if label == "command" else "mark"
         data = {"label": label, "argv": ["./job"]}
         messages.append(wire.Note(kind, hello.raw_ns + int(at_s * 1e9), data=data))
-    result.take(sorted(messages[1:], key=lambda message: message.time_ns))  # type: ignore[union-attr]
+    result.process(sorted(messages[1:], key=lambda message: message.time_ns))  # type: ignore[union-attr]
     result.on_end()
     result.is_read = True
     return result

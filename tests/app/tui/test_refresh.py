@@ -130,7 +130,7 @@ async def test_a_refresh_does_not_overwrite_a_screen_over_the_view() -> None:
         assert not is_written_immediately(app, feed[-2])
         app.post_message(events.Key("escape", None))
         await until_true(lambda: len(app.screen_stack) == 1, "the monitor")
-        app.source.take([feed[-1]])
+        app.source.process([feed[-1]])
         await until_true(lambda: app.terminal.lines() == app.composed_lines(), "the same screen")
 
 
@@ -170,7 +170,7 @@ async def test_written_lines_equal_those_of_the_compositor(view: str) -> None:
             for key in keys:
                 app.post_message(events.Key(key, None))
             await until_quiet()
-            app.source.take([message])
+            app.source.process([message])
             await until_true(
                 lambda: app.terminal.lines() == app.composed_lines(), "the same screen"
             )
@@ -190,7 +190,7 @@ async def test_moving_charts_look_as_if_redrawn() -> None:
             elif step:
                 app.post_message(events.Key(step, None))
             await until_quiet()
-            app.source.take(feed[message : message + 5])
+            app.source.process(feed[message : message + 5])
             await until_quiet()
             await until_true(lambda: not differing_line(app), "the same screen")
 
@@ -226,7 +226,7 @@ async def test_moving_rows_look_as_if_redrawn() -> None:
             if at in {20, 24}:
                 app.post_message(events.Key("space", None))
                 await until_quiet()
-            app.source.take([message])
+            app.source.process([message])
             await until_quiet()
             assert not differing_line(app)
 
@@ -339,7 +339,7 @@ async def test_the_dots_of_an_idle_cpu_do_not_move() -> None:
         seen: list[list[int]] = []
         shares: list[float] = []
         for message in feed[-SPANS:]:
-            app.source.take([message])
+            app.source.process([message])
             await until_quiet()
             assert app.source.interval is not None
             if isinstance(message, wire.Frame):

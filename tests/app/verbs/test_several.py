@@ -53,10 +53,10 @@ def test_a_mark_is_written_to_every_recording(tmp_path: Path) -> None:
     for record in records:
         record.all_records = records
         hello, result = messages("sim:idle,cpus=2", 2)
-        record.take([hello, result[0]])
+        record.process([hello, result[0]])
     records[0]._mark_all()
     for record in records:
-        record.take([result[1]])
+        record.process([result[1]])
         record.on_end()
         with file.Recording(record._path) as recording:
             assert [type(message) for message in recording.messages()].count(wire.Note) == 1

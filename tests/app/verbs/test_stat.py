@@ -61,7 +61,7 @@ def test_a_running_episode_is_printed_once(
     hello, result = messages("sim:turbo-drop,cpus=4,packages=1,seed=1", 100)
     printer = Stat(cli._parse_arguments(["stat", *(["--json"] if json_ else [])]))
     printer.out, printer._lines = io.StringIO(), lines
-    printer.take([hello, *result])
+    printer.process([hello, *result])
     printer.on_end()
     printed = printer.out.getvalue().splitlines()
     if json_:
@@ -78,7 +78,7 @@ def test_the_summary_begins_with_the_answer_of_why() -> None:
         make_printer = {"stat": Stat, "why": Why}[verb]
         printer = make_printer(cli._parse_arguments([verb]))
         printer.out = out = io.StringIO()
-        printer.take([hello, *result])
+        printer.process([hello, *result])
         printer.on_end()
         printed_lines.append(out.getvalue().splitlines())
     stat_lines, (answer, *_) = printed_lines

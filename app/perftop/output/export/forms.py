@@ -108,14 +108,14 @@ class RecordedCommand:
     def on_message(self, message: wire.Message) -> None:
         """Processes a message that the session has applied."""
         if isinstance(message, wire.Frame):
-            self._footprint.take(self._session.neighbours.watched_job, message.time_ns)
+            self._footprint.add_record(self._session.neighbours.watched_job, message.time_ns)
             job = self._separate_job
-            if job.take(message.records, message.time_ns) and job.last_threads:
+            if job.read_record(message.records, message.time_ns) and job.last_threads:
                 # The first record contains only the command, which has not started yet.
                 footprint = self._separate_footprint or JobFootprint(
                     self._separate_job.last_threads[0].pid
                 )
-                footprint.take(self._separate_job, message.time_ns)
+                footprint.add_record(self._separate_job, message.time_ns)
                 self._separate_footprint = footprint
         elif isinstance(message, wire.Note) and message.kind == "run-start":
             self._start_note = message

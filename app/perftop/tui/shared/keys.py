@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from textual.binding import Binding
 
-Place = Literal["app", "replay", "monitor", "rows", "heat", "time", "table", "core", "help", "menu",
-                "chooser", "prompt", "output", "fleet"]  # fmt: skip
+KeyScope = Literal[
+    "app", "replay", "monitor", "rows", "heat", "time", "table", "core", "help", "menu", "chooser",
+    "prompt", "output", "fleet",
+]  # fmt: skip
 """The place where a key works: in the whole app; in the app while it shows a recording (replay); in
 all views (monitor); in views whose cursor moves up and down (rows); in one view; in all lists
 (menu); in lists with several choices (chooser); in the prompt; in a command's output while the
@@ -23,7 +25,7 @@ work."""
 @dataclass(frozen=True, slots=True)
 class Key:
     id: str
-    place: Place
+    place: KeyScope
     keys: str
     """Textual's names of the keys, separated by commas."""
     action: str
@@ -188,7 +190,7 @@ PAIR_KEYS = "next_episode", "previous_episode", "narrower", "wider", "help"
 those of the whole app."""
 
 
-def bindings(*places: Place) -> list[Binding]:
+def bindings(*places: KeyScope) -> list[Binding]:
     """Returns the key bindings of the given places, for use as a class's `BINDINGS`."""
     return bindings_of(key.id for key in KEYS if key.place in places)
 
@@ -245,7 +247,7 @@ def captions(keymap: Mapping[str, str]) -> dict[str, str]:
 
 # --- the user's keymap
 
-VIEWS: dict[str, tuple[Place, ...]] = {
+VIEWS: dict[str, tuple[KeyScope, ...]] = {
     "overview": ("app", "replay", "monitor", "rows"),
     "heat": ("app", "replay", "monitor", "heat"),
     "time": ("app", "replay", "monitor", "rows", "time"),

@@ -237,7 +237,7 @@ ScreenCell = tuple[int, int]
 """The column and the row of a cell of the screen."""
 ShownLines = Mapping[ScreenCell, tuple[Strip, int]]
 """Lines by the place of their first cell, each with the number of its visible cells."""
-_Visible = dict[Widget, tuple[Region, Region]]
+_VisibleRegions = dict[Widget, tuple[Region, Region]]
 """The region of each widget, and the region to which its parents clip it."""
 
 
@@ -280,7 +280,7 @@ def repaint(widget: Widget, lines: Mapping[int, Strip], visible_cells: int) -> N
 class DirectScreen(Screen[None]):
     collected: list[tuple[Widget, Mapping[int, Strip], int]] | None = None
     """Lines to be painted together; None: each widget paints its own lines."""
-    _visible: _Visible | None = None
+    _visible: _VisibleRegions | None = None
     """The visible widgets from which `_uncovered_regions` was made."""
     _uncovered: dict[Widget, Region]
     """The widgets that no unrelated widget covers, and their regions."""
@@ -341,7 +341,7 @@ class DirectScreen(Screen[None]):
         return True
 
 
-def _uncovered_regions(visible: _Visible, screen: Widget) -> dict[Widget, Region]:
+def _uncovered_regions(visible: _VisibleRegions, screen: Widget) -> dict[Widget, Region]:
     """Returns the widgets that no unrelated widget covers, and their regions."""
     regions: dict[Widget, Region] = {}
     for widget, (region, clip) in visible.items():

@@ -411,7 +411,7 @@ class Neighbours(PaneledView, Cursor):
         if interval.time_ns < session.now_ns:  # numbers at that moment, from recorded frames
             job = WatchedJob(job.name)
             for message in session.past.frames(interval.time_ns - DIFFERENCE_NS, interval.time_ns):
-                job.take(getattr(message, "records", {}), message.time_ns)
+                job.read_record(getattr(message, "records", {}), message.time_ns)
         position, span_ns = session.position, max(MIN_SPAN_NS, round(interval.elapsed_s * 1e9))
         threads = [thread for thread in job.threads.values() if thread.cpu in position]
         threads.sort(key=lambda thread: (thread.cpu, thread.tid))

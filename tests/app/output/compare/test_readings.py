@@ -43,7 +43,7 @@ def readings_of_recording(seed: int = 1) -> list[Reading]:
     spec = f"sim:memory,cpus=2,seed={seed},slots=1"
     hello, messages = sim_streams.messages(spec, 60, events=EVENTS)
     reader = RecordingReader(by_mark=False)
-    reader.take([hello, *messages])
+    reader.process([hello, *messages])
     reader.on_end()
     result = reader.readings
     own = Session(hello)

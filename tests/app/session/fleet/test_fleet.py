@@ -136,9 +136,9 @@ def row_after_samples(machine: Machine, samples: int = 3, late_s: float = 0.0) -
     arrivals = iter([START] + [START + seq * synth.SAMPLE_NS / 1e9 + late_s
                                for seq in range(samples + 1)])  # fmt: skip
     live = LiveMachine(row, 0.1, lambda: next(arrivals))
-    live.take([machine.hello])
+    live.process([machine.hello])
     for seq in range(samples + 1):
-        live.take([machine.frame(seq)])
+        live.process([machine.frame(seq)])
     return row
 
 
@@ -195,7 +195,7 @@ def test_a_silent_machine_keeps_its_history_but_no_current_values() -> None:
 def test_frames_without_a_hello_are_refused() -> None:
     machine = Machine()
     with pytest.raises(wire.WireError):
-        LiveMachine(Row("n1")).take([machine.frame(0)])
+        LiveMachine(Row("n1")).process([machine.frame(0)])
 
 
 def test_the_history_is_bounded_and_evenly_spaced() -> None:
@@ -215,13 +215,13 @@ def test_lost_time_equals_the_verdict_over_ten_seconds() -> None:
     row = Row("n1")
     live, session = LiveMachine(row, 1.0), Session(machine.hello, History(machine.hello))
     session.start_accounts()
-    live.take([machine.hello])
+    live.process([machine.hello])
     for seq in range(301):
         waits = [[0.5, 10.0]] * 2 if seq > 150 else [[0.0, 10.0]] * 2
         ran = [[1, "a", 0.5], [2, "b", 0.5]]
         records = {"tasks": {"0": ran[0]}, "others": {"0": ran}, "waits": {"0": waits}}
         frame = machine.frame(seq, records={} if seq % 10 else records)
-        live.take([frame])
+        live.process([frame])
         session.apply(frame)
     totals = session.totals_between(session.now_ns - 10 * 10**9, session.now_ns)
     assert totals is not None

@@ -26,9 +26,9 @@ from perftop.tui.fleet_screen import FleetScreen, FleetSource
 from perftop.tui.shared import keys
 
 SIZES = ((80, 24), (120, 30), (160, 50), (240, 70))
-small = cache(fleets.small)
-middle = cache(partial(fleets.racks, 8, 8))
-many = cache(partial(fleets.racks, 20, 20))
+small_fleet = cache(fleets.small)
+middle_fleet = cache(partial(fleets.racks, 8, 8))
+large_fleet = cache(partial(fleets.racks, 20, 20))
 """Fleets that tests share and do not change."""
 
 
@@ -86,8 +86,13 @@ def test_a_chart_without_a_clock_is_not_scaled_by_the_ceiling() -> None:
 @pytest.mark.parametrize(
     ("fleet", "size"),
     cases_by_day(
-        [*product((small, middle, many), SIZES)],
-        [(small, SIZES[0]), (middle, SIZES[1]), (many, SIZES[2]), (small, SIZES[3])],
+        [*product((small_fleet, middle_fleet, large_fleet), SIZES)],
+        [
+            (small_fleet, SIZES[0]),
+            (middle_fleet, SIZES[1]),
+            (large_fleet, SIZES[2]),
+            (small_fleet, SIZES[3]),
+        ],
     ),
 )
 async def test_all_views_fit_all_sizes(fleet: Callable[[], Fleet], size: tuple[int, int]) -> None:
@@ -105,7 +110,7 @@ async def test_all_views_fit_all_sizes(fleet: Callable[[], Fleet], size: tuple[i
 
 
 async def test_hidden_rows_are_counted_and_drawn_as_cells() -> None:
-    lines = await screen_lines(middle(), (120, 30))
+    lines = await screen_lines(middle_fleet(), (120, 30))
     cells = lines[line(lines, "more rows")]
     hidden = int(cells.split()[0])
     alike = int(lines[line(lines, " alike")].split()[1])
@@ -114,7 +119,7 @@ async def test_hidden_rows_are_counted_and_drawn_as_cells() -> None:
 
 
 async def test_the_selected_row_is_always_visible() -> None:
-    async with opened_screen(middle(), (120, 30)) as (source, pilot):
+    async with opened_screen(middle_fleet(), (120, 30)) as (source, pilot):
         await pilot.press("t", "pagedown", "pagedown", "pagedown")
         chosen = source.page.state.selected_name
         assert chosen == source.page.state.machines[60].name
@@ -144,7 +149,7 @@ async def test_rows_are_sorted_by_keys_and_by_clicks_on_titles() -> None:
 
 
 async def test_machines_with_the_same_sentence_share_a_row_from_the_sixth_on() -> None:
-    async with opened_screen(middle(), (160, 50), ["1"]) as (source, pilot):
+    async with opened_screen(middle_fleet(), (160, 50), ["1"]) as (source, pilot):
         state = source.page.state
         limited = [m.name for m in state.machines if m.cause[1] == "power-pl1"]
         assert len(limited) == 16
@@ -177,16 +182,16 @@ def test_a_loss_without_an_episode_has_a_verdict() -> None:
 
 
 async def test_racks_are_cells_below_the_rows_with_the_worst_machine_first() -> None:
-    lines = await screen_lines(middle(), (160, 50), ["1"])
+    lines = await screen_lines(middle_fleet(), (160, 50), ["1"])
     first = line(lines, "64 machines by rack")
     racks = {text.split()[0]: text[:80].split()[2:] for text in lines[first + 1 : first + 9]}
     assert [*racks] == [f"k{rack:02}" for rack in range(1, 9)]
-    fleet = middle()
+    fleet = middle_fleet()
     for rack, cells in racks.items():
         losses = [m.numbers["lost"] for m in fleet.machines.values() if m.name.startswith(rack)]
         losses.sort(reverse=True)
         assert cells == [f"{100 * lost:.0f}" if lost >= 0.01 else "·" for lost in losses]
-    lines = await screen_lines(small(), (160, 50))
+    lines = await screen_lines(small_fleet(), (160, 50))
     assert lines[line(lines, "by rack") + 3].split()[:3] == ["node", "8", "○"]
 
 
@@ -242,7 +247,7 @@ async def test_rows_move_at_most_every_ten_seconds() -> None:
 
 
 async def test_the_cursor_of_the_heat_map_moves_over_racks() -> None:
-    async with opened_screen(many(), (160, 50), ["2"]) as (source, pilot):
+    async with opened_screen(large_fleet(), (160, 50), ["2"]) as (source, pilot):
         source.page.state.selected_name = "k07n03"
         await pilot.press("right", "down", "left", "left")
         assert source.page.state.selected_name == "k06n04"
@@ -264,8 +269,8 @@ async def test_a_column_of_the_heat_map_has_the_host_name_of_its_first_machine()
 
 
 async def test_more_machines_than_rows_are_first_shown_as_a_heat_map() -> None:
-    assert "another number" in "".join(await screen_lines(many(), (160, 50)))
-    assert "another number" not in "".join(await screen_lines(small(), (160, 50)))
+    assert "another number" in "".join(await screen_lines(large_fleet(), (160, 50)))
+    assert "another number" not in "".join(await screen_lines(small_fleet(), (160, 50)))
 
 
 async def test_n_goes_to_the_next_machine_with_an_episode() -> None:
