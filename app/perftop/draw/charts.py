@@ -120,7 +120,7 @@ def account(columns: Floats, rows: int, look: Look = "colour") -> list[Column]:
     from the bottom, steal hangs from the top, and idle time is between them. A column without a
     user share is blank; an unknown kernel or steal share counts as 0."""
     is_unknown = ~np.isfinite(columns[:, 0])
-    user, kernel, steal, heat = np.nan_to_num(columns).T
+    user, kernel, steal, heat = np.fmax(columns, 0.0).T
     steal_height = np.maximum(steal >= SIGNIFICANT_STEAL, _eighths(steal, rows))
     busy_top = np.minimum(_eighths(user + kernel, rows), 8 * rows - steal_height)
     user_top = np.where(is_unknown, -1, np.minimum(_eighths(user, rows), busy_top))
@@ -174,7 +174,7 @@ def task_areas(columns: Floats, rows: int, look: Look = "colour") -> list[Column
     """Returns the chart of the tasks that used a CPU. `columns`: (columns, TASK_PARTS), shares of
     the CPU's time, drawn from the bottom; the rest is idle. A column with NaN is blank. A chart of
     one row shows only the largest part of each column that is not nearly idle."""
-    parts = np.nan_to_num(columns)
+    parts = np.fmax(columns, 0.0)
     if rows == 1:
         is_largest = np.arange(TASK_PARTS) == parts.argmax(axis=1)[:, None]
         parts = is_largest * (parts.sum(axis=1)[:, None] >= MIN_TASK_SHARE)
@@ -326,7 +326,7 @@ def clock_area(
     known = np.isfinite(pairs)
     with np.errstate(invalid="ignore"):
         means = np.where(known, pairs, 0.0).sum(axis=1) / known.sum(axis=1)
-    heights = _eighths(np.nan_to_num((means - low) / (high - low)), rows)
+    heights = _eighths(np.fmax((means - low) / (high - low), 0.0), rows)
     heights = np.where(np.isfinite(means), heights, -1)
     states = _worst_of_cells(columns[:, 2])
     return [

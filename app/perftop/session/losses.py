@@ -161,7 +161,8 @@ class LossSums(NamedTuple):
     def share(self, cause: Cause) -> float:
         """Returns the share of the whole lost to a cause; NaN if no CPU was busy."""
         lost_s = float(self.by_cause[cause].sum()) if cause in self.by_cause else 0.0
-        return max(0.0, lost_s) / self.whole_s if self.whole_s > 0 else float("nan")
+        whole_s = self.whole_s  # a sum over all CPUs at each access
+        return max(0.0, lost_s) / whole_s if whole_s > 0 else float("nan")
 
     def shares(self) -> dict[Cause, float]:
         """Returns the share of the whole lost to each cause, the largest first."""

@@ -254,7 +254,7 @@ class ChartDrawer:
         is not busy."""
         first, last = (self.past.series("util")[cpus] for cpus in (self._first, self._last))
         is_known = np.isfinite(first) | np.isfinite(last)
-        return np.where(is_known, (np.nan_to_num(first) + np.nan_to_num(last)) / 2, np.nan)
+        return np.where(is_known, (np.fmax(first, 0.0) + np.fmax(last, 0.0)) / 2, np.nan)
 
     def _busiest_cpu_values(self) -> Mapping[str, Floats]:
         """Returns, for each metric, the value of the busier CPU of each unit in each column,
@@ -308,7 +308,7 @@ class ChartDrawer:
                 * np.diff(ends_ns)
                 / 1e9
             )
-        lost = np.where((gap_states == charts.ASLEEP) | (lost < 0), 0.0, np.nan_to_num(lost))
+        lost = np.where(gap_states == charts.ASLEEP, 0.0, np.fmax(lost, 0.0))
         causes = np.where(
             gap_states < charts.LOSING, 0, (gap_states - charts.LOSING) % len(charts.GAP_CAUSES)
         )
@@ -474,7 +474,7 @@ class TaskLanes:
         inside_ns = np.minimum(ends_ns, last_ns) - np.maximum(ends_ns - axis.bin_ns, first_ns)
         column_s = np.where(np.isfinite(util), inside_ns.clip(0) / 1e9, 0.0) * self._cpu_counts
         self._column_s = column_s
-        self._seconds = np.nan_to_num(shares * column_s[..., None]).sum(axis=1)
+        self._seconds = np.fmax(shares * column_s[..., None], 0.0).sum(axis=1)
         self._idle_s = column_s.sum(axis=1) - self._seconds.sum(axis=1)
 
     def _read_records(self, start_ns: int, end_ns: int) -> bool:
@@ -520,7 +520,7 @@ class TaskLanes:
             units, records, TASK_PARTS
         )
         self._record_shares = sums / self._cpu_counts[..., None]
-        counts = np.bincount(bins // TASK_PARTS, np.nan_to_num(waits), units * records)
+        counts = np.bincount(bins // TASK_PARTS, np.fmax(waits, 0.0), units * records)
         self._waiting_counts = counts.astype(float).reshape(units, records)
 
     def _name(self, pid: int, comm: str) -> str:
