@@ -142,6 +142,10 @@ class Check:
         return self.share < min_share and not self.measured >= MIN_SHARE
 
 
+NotSeen = tuple[str, str, str | None]
+"""Name of a loss that cannot be measured, the reason, and how it can be measured."""
+
+
 @dataclass(frozen=True)
 class Report:
     job: str | None
@@ -151,8 +155,8 @@ class Report:
     """All causes of losses, the costliest first."""
     checks: list[Check]
     clues: list[Clue]
-    not_seen: list[tuple[str, str, str | None]]
-    """Name, reason and fix of each loss that cannot be measured here."""
+    not_seen: list[NotSeen]
+    """The losses that cannot be measured here."""
     interval: Interval
     """The numbers of the span."""
     job_time: JobTime | None
@@ -194,11 +198,12 @@ class Report:
 
 def report(
     session: Session, first_ns: int, argv: Sequence[str] = (), *, past: bool = False,
-    totals: Totals | None = None, whole: Interval | None = None,
+    totals: Totals | None = None, whole: Interval | None = None, has_checks: bool = True,
 ) -> Report:  # fmt: skip
     """Returns the report on a session, or on a part of it. `first_ns`: raw time of the first frame.
     `argv`: the command that perftop ran, which has ended. `past`: true if the span is over,
-    so that no cause is still running. `totals`: sums of the part, whose numbers are `whole`."""
+    so that no cause is still running. `totals`: sums of the part, whose numbers are `whole`.
+    `has_checks`: whether to fill `checks` and `not_seen`, which only the whole report shows."""
     is_whole_run = totals is None
     past_tense = past or bool(argv)
     if totals is None:
@@ -210,13 +215,32 @@ def report(
         _finding(session, totals, whole, cause, episodes, job, past=past, past_tense=past_tense)
         for cause, share in totals.losses.shares().items() if share > 0
     ]  # fmt: skip
+    spent, variants = totals.times.job_time(), session.evaluator.chosen
+    confusion_sentence = ""
+    if not variants["busy_hz"]:
+        outside = "" if session.hello.virtualisation is None else " or a busy sibling outside"
+        confusion_sentence = f"A low clock{outside} would look like slow code here."
+    elif not session.reader.turbo.cpus.any():
+        confusion_sentence = "No turbo table is known: clocks are compared with the base clock."
+    checks, not_seen = list[Check](), list[NotSeen]()
+    if has_checks:
+        checks = other_checks(session, totals, whole, episodes, is_whole_run=is_whole_run)
+        not_seen = _not_seen(session, totals, whole)
+    return Report(
+        job, totals, findings, checks, clues(session, whole, totals), not_seen, whole, spent,
+        confusion_sentence, past_tense, is_whole_run,
+    )  # fmt: skip
+
+
+def _not_seen(session: Session, totals: Totals, whole: Interval) -> list[NotSeen]:
+    """Returns the losses that cannot be measured here."""
     hidden = {"l3_memory_bytes"} if len({row.node for row in session.topology}) < 2 else set[str]()
     reasons = names_by_reason(
         lasting_reasons(session),
         lambda missing: None if missing.what in hidden else _EPISODE_NAMES.get(missing.what),
     )
     unseen = [(", ".join(names), why, fix) for (why, fix), names in reasons.items()]
-    spent, variants = totals.times.job_time(), session.evaluator.chosen
+    variants = session.evaluator.chosen
     if not totals.times.has_waits:
         short = "too short to tell" if totals.times.wait_snapshots else ""
         why = short or "known after 3 s, if the kernel reports it"
@@ -225,23 +249,13 @@ def report(
         run = session.run_interval()
         if not np.isfinite(run.values.mean("involuntary", session.shown)):
             unseen.append(("halts", why_unknown(session, run, session.shown, "involuntary"), None))
-    unseen = unseen or [OWN_WAITS if spent is None else SLEEP]
+    unseen = unseen or [OWN_WAITS if totals.times.job_time() is None else SLEEP]
     if variants["ipc"] and not session.neighbours.cache.is_available:
         is_intel = session.hello.identity.vendor == "GenuineIntel"
         unseen.append(L3_CAPACITY if is_intel else (*L3_CAPACITY[:2], None))
     if variants["ipc"] and _has_unread_cpu(session, whole):
         unseen.append(("losses to others in the package", "not all of its CPUs are read", None))
-    confusion_sentence = ""
-    if not variants["busy_hz"]:
-        outside = "" if session.hello.virtualisation is None else " or a busy sibling outside"
-        confusion_sentence = f"A low clock{outside} would look like slow code here."
-    elif not session.reader.turbo.cpus.any():
-        confusion_sentence = "No turbo table is known: clocks are compared with the base clock."
-    checks = other_checks(session, totals, whole, episodes, is_whole_run=is_whole_run)
-    return Report(
-        job, totals, findings, checks, clues(session, whole, totals), unseen, whole, spent,
-        confusion_sentence, past_tense, is_whole_run,
-    )  # fmt: skip
+    return unseen
 
 
 _EPISODE_NAMES = {

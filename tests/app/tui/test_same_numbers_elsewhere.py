@@ -27,7 +27,7 @@ from perftop.session.fleet_machine import read_numbers
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.overview.core_page import VALUE_WIDTH
-from perftop.tui.shared.verdict import verdict_at
+from perftop.tui.shared.verdict import verdict_at, whole_report
 
 _HEADER = {
     r"busy +([\d.]+) %": ("util", 100), r"clock \D*([\d.]+) of": ("busy_hz", 1e-9),
@@ -232,11 +232,12 @@ def fleet_errors(session: Session, interval: Interval, message: Line) -> Iterato
 def verdict_errors(session: Session, interval: Interval, lines: list[str]) -> Iterator[str]:
     """The rows of the verdict, and `why` for the same time, as text and as JSON."""
     verdict = verdict_at(session, interval)
-    if verdict is None or verdict.report is None:
+    report = None if verdict is None else whole_report(session, verdict)
+    if verdict is None or report is None:
         yield "no verdict"
         return
-    line = why_json(session, verdict.report, None)
-    first = why_text.lines(session, verdict.report, colour=False, unicode=True)[0]
+    line = why_json(session, report, None)
+    first = why_text.lines(session, report, colour=False, unicode=True)[0]
     if first.rstrip(".") != verdict.text or line["answer"] != first:
         yield f"verdict: {verdict.text} is shown, {first} and {line['answer']} are in JSON"
     if verdict.lost != pytest.approx(line["lost_ratio"] or 0.0, abs=1e-4):
@@ -245,7 +246,7 @@ def verdict_errors(session: Session, interval: Interval, lines: list[str]) -> It
     drawn = re.search(r"lost ([\d.]+) %", row)
     if drawn is None or not agrees(drawn[1], line["lost_ratio"] or 0.0, 100):
         yield f"verdict: {row} is drawn, {line['lost_ratio']} is in JSON"
-    busy = verdict.report.interval.values.mean("util", session.shown)
+    busy = report.interval.values.mean("util", session.shown)
     piece = re.search(r"CPUs ([\d.]+) % busy", " ".join(verdict.pieces))
     if piece and not agrees(piece[1], busy, 100):
         yield f"verdict: {piece[0]} is shown, {busy} is in `why`"

@@ -27,6 +27,7 @@ from perftop.tui.shared.canvas import NOTES, Canvas
 from perftop.tui.shared.choice import GROUPINGS, ORDERS, WINDOWS_S, Choice
 from perftop.tui.shared.paint import DirectScreen
 from perftop.tui.shared.sheet import heat_fields, order_name
+from perftop.tui.shared.verdict import whole_report
 
 if TYPE_CHECKING:
     from perftop.tui.frame.bottom import Prompt
@@ -305,10 +306,13 @@ class Monitor(DirectScreen):
 
         self._end_notes("report")
         session, verdict = self.last.session, self._top.verdict
-        if session is None or verdict is None or verdict.report is None:
+        report = None
+        if session is not None and verdict is not None:
+            report = whole_report(session, verdict)
+        if session is None or report is None:
             self._controls.show_notice("no verdict yet")
         else:
-            self.app.push_screen(Why(session, verdict.report, ascii_=self.choice.ascii))
+            self.app.push_screen(Why(session, report, ascii_=self.choice.ascii))
 
     def action_try(self) -> None:
         """Shows the remedy for the worst loss, or for the selected one where the view has its own;

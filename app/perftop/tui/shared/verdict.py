@@ -90,6 +90,7 @@ class Verdict:
     strip: tuple[float, ...] = ()
     """Lost shares of the last ten minutes, in STRIP_CELLS parts; NaN where nothing is known."""
     report: Report | None = field(default=None, compare=False)
+    """The report on the verdict's span, without checks; None if there is none."""
 
     def with_span(self, words: str) -> Verdict:
         """Returns the verdict with these words and the length of its span as the first piece of
@@ -320,7 +321,7 @@ def _verdict(
         text = f"No verdict: no samples in {long_duration(SPAN_NS)}"
         return Verdict(text, (), theme.UNKNOWN, 0.0, is_past=past)  # fmt: skip
     whole = session.interval_of(totals, snapshot)
-    why = report(session, totals.start_ns, past=past, totals=totals, whole=whole)
+    why = report(session, totals.start_ns, past=past, totals=totals, whole=whole, has_checks=False)
     text = answer(session, why).removesuffix(".")
     losses = _losses_by_name(why.findings)
     if not why.named_findings:
@@ -342,6 +343,16 @@ def _verdict(
         verdict, is_past=past, losses=losses, wanted_s=why.sums.whole_s,
         seen_s=why.totals.elapsed_s, report=why,
     )  # fmt: skip
+
+
+def whole_report(session: Session, verdict: Verdict) -> Report | None:
+    """Returns the report on the verdict's span with all checks; None if there is none."""
+    from perftop.output.why_report import report
+
+    if (brief := verdict.report) is None:
+        return None
+    start_ns, past = brief.totals.start_ns, verdict.is_past
+    return report(session, start_ns, past=past, totals=brief.totals, whole=brief.interval)
 
 
 def _sign(kind: str) -> str:

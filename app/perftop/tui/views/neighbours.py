@@ -34,7 +34,7 @@ from perftop.tui.panels.tables import INDENT, MIN_BOLD_WAIT, task_bar
 from perftop.tui.shared.canvas import Cursor
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.sheet import clock_of
-from perftop.tui.shared.verdict import Verdict, verdict_at
+from perftop.tui.shared.verdict import Verdict, verdict_at, whole_report
 from perftop.tui.views.flows import Flow, details, flows, join_flows
 
 NO_LOSS_TEXT = "No CPU is losing time to a neighbour"
@@ -275,6 +275,8 @@ class Neighbours(PaneledView, Cursor):
         self._report: Report | None = None
         """The report from which the flows were made. It is kept so that no later report can get its
         id()."""
+        self._whole_report: Report | None = None
+        """The whole report on the same span, with its checks."""
         self._flows: tuple[object, list[Flow]] = None, []
         """The inputs from which the flows were made, and the flows."""
         self._drawn_ribbons: tuple[object, list[list[Run]], float] = None, [], 0.0
@@ -313,6 +315,7 @@ class Neighbours(PaneledView, Cursor):
                 [] if report is None else flows(self.session, report, rows, folded=self._folded)
             )
             self._report, self._flows = report, (drawn_from, flow_list)
+            self._whole_report = None if verdict is None else whole_report(self.session, verdict)
         return self._flows[1]
 
     def make_lines(self) -> None:
@@ -335,7 +338,7 @@ class Neighbours(PaneledView, Cursor):
             self._details = details(
                 self.session, verdict.report, selected, largest=largest, lasting=duration_text
             )
-        feet = self._detail_lines(selected, shown, verdict)
+        feet = self._detail_lines(selected, shown)
         if not self.bare:
             room = self.size.height - len(self.heads) - self.count - len(feet) - 4
             self.heads += self._ribbons(shown, room)
@@ -366,9 +369,7 @@ class Neighbours(PaneledView, Cursor):
             text += "; equal names are one"
         return [(" ", "text"), *panel_title("who takes from whom", text, max(1, self.width - 2))]
 
-    def _detail_lines(
-        self, selected: Flow | None, shown: list[Flow], verdict: Verdict | None
-    ) -> list[list[Run]]:
+    def _detail_lines(self, selected: Flow | None, shown: list[Flow]) -> list[list[Run]]:
         """Returns lines about the selected flow, and about the checks that were possible and those
         that were not."""
         size = max(1, self.width - 2)
@@ -380,8 +381,8 @@ class Neighbours(PaneledView, Cursor):
             lines += [[], [(" ", "text"), *title]]
             for label, text in self._details:
                 lines += labelled_lines(label, text, size, "key" if label == "try" else "text")
-        if verdict is not None and verdict.report is not None:
-            report, lines = verdict.report, [*lines, []]
+        if (report := self._whole_report) is not None:
+            lines.append([])
             calm = [check.brief_result for check in report.checks if not check.share]
             lines += labelled_lines("ruled out", " · ".join(calm), size, "dim") if calm else []
             unseen = [f"siblings: {reason}"] if (reason := self._sibling_reason()) else []
