@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
+import pty
 import re
 import signal
 import subprocess
+import termios
 from pathlib import Path
 
 import command
+import exports
 import pytest
 from waiting import MAX_WAIT_S, wait_for
 
@@ -261,3 +266,43 @@ def test_doctor_answers_if_no_source_is_readable(tmp_path: Path) -> None:
     done = command.run_in_process("doctor", "--sysroot", str(tmp_path))
     assert done.returncode == 0
     assert "no CPUs can be found below" in done.stdout
+
+
+@pytest.mark.parametrize(("verb", "begin"), [
+    (["why", "PIPE", "-o", "OUT"], b""),
+    (["diff", "PIPE", "PIPE", "--json"], b"{"),
+])  # fmt: skip
+def test_ctrl_c_in_a_terminal_ends_a_reader_and_leaves_nothing_behind(
+    verb: list[str], begin: bytes, tmp_path: Path
+) -> None:
+    places = {"PIPE": tmp_path / "pipe", "OUT": tmp_path / "out"}
+    os.mkfifo(places["PIPE"])
+    arguments = command.argv(*(str(places.get(word, word)) for word in verb))
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execv(arguments[0], arguments)  # noqa: S606
+    recording = exports.stream(exports.messages("steady,cpus=2", 3))
+    with places["PIPE"].open("wb", buffering=0) as pipe:
+        pipe.write(begin or recording)
+
+        def is_drained() -> bool:
+            return fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)) == bytes(4)
+
+        wait_for(is_drained, "it reads")
+        os.write(terminal, b"\x03")
+        shown = b""
+        with contextlib.suppress(OSError):  # the terminal is closed
+            while part := os.read(terminal, 1 << 16):
+                shown += part
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 130
+    assert b"Traceback" not in shown
+    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
+
+
+def test_an_output_without_content_is_removed(tmp_path: Path) -> None:
+    """A second attempt would find a file that exists."""
+    text, out = tmp_path / "text", tmp_path / "out"
+    text.write_text("no recording")
+    assert command.run_in_process("why", str(text), "-o", str(out)).returncode == 4
+    assert command.run_in_process("stat", "--source", "no", "-o", str(out)).returncode == 2
+    assert not out.exists()

@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import signal
+import stat
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -266,8 +267,9 @@ def destination(
     args: argparse.Namespace, status: Callable[[], int] = lambda: 0
 ) -> Iterator[TextIO]:
     """Opens the output: the new file of -o, or stdout for `-`. Without -o it is stdout, or stderr
-    if a command uses stdout. The block ends if the reader of a pipe disconnects. Raises Failed,
-    with the command's `status` unless that is 0."""
+    if a command uses stdout. The block ends if the reader of a pipe disconnects. A file to which
+    nothing was written is removed, so that a second attempt does not find it. Raises Failed, with
+    the command's `status` unless that is 0."""
     from perftop.base import files
 
     path: Path | None = args.output
@@ -278,6 +280,7 @@ def destination(
         output = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - closed below
     else:
         output = standard
+    file_status = os.fstat(output.fileno()) if path is not None and output is not standard else None
     try:
         with contextlib.nullcontext() if output is standard else output:
             yield output
@@ -287,6 +290,11 @@ def destination(
         name = path or ("stdout" if args.command is None else "stderr")
         failed = output_failure(error, str(name))
         raise Failed(str(failed), status() or failed.status) from None
+    finally:
+        if path is not None and file_status is not None and stat.S_ISREG(file_status.st_mode):
+            with contextlib.suppress(OSError):
+                if path.stat().st_size == 0:
+                    files.remove(path, file_status)
 
 
 # --- The line on stderr that shows how far a recording is read, for all verbs that read one.

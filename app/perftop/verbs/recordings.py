@@ -194,6 +194,8 @@ def _read_lines(path: Path, damages: list[str], *, by_mark: bool) -> list[Readin
     `damages`."""
     from perftop.output.compare.readings import ForeignFile, from_lines
 
+    if path.is_dir():
+        return _recorded_readings(path, damages, by_mark=by_mark)
     try:
         with path.open("rb") as file:
             content = file.read(1)

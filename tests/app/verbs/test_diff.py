@@ -205,6 +205,15 @@ def test_incomparable_files_are_reported_with_one_message(
     assert ("perftop stat --json -o FILE" in words.err) == (status == DAMAGED)
 
 
+def test_a_recording_in_parts_is_compared(tmp_path: Path) -> None:
+    """`record --ring` writes a directory."""
+    path = exports.record(tmp_path / "whole", exports.messages(DROP, 6))
+    ring = tmp_path / "ring"
+    ring.mkdir()
+    (ring / "000001.part").write_bytes(path.read_bytes())
+    assert diff_status(path, ring) == 0
+
+
 # --- recordings -----------------------------------------------------------------------------------
 
 DROP = "sim:turbo-drop,cpus=8,packages=1,seed=1"
