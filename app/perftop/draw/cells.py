@@ -224,7 +224,7 @@ def level(step: int, *, ascii_: bool) -> Run:
     if not step:
         return " ", "text"
     levels = theme.ASCII_LEVELS if ascii_ else theme.LEVELS
-    return levels[max(1, round(8 * step / theme.HEAT))], f"heat{step - 1}"
+    return levels[round(8 * step / theme.HEAT)], f"heat{step - 1}"
 
 
 @lru_cache(maxsize=4096)

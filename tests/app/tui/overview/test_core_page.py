@@ -91,6 +91,7 @@ def test_a_task_has_a_row_with_its_running_and_waiting_times() -> None:
                      + [([SHELL], [[0.0, 9.0]])] * 20)  # fmt: skip
     lines = table(lanes)
     hog, shell = line(lines, "hogZ"), line(lines, " sh ")
+    assert (hog.split()[0], shell.split()[0]) == ("a", "b"), "without colours, letters name tasks"
     assert float(hog.split()[3]) == pytest.approx(9.5, abs=1.0)
     assert "now" in shell
     assert "now" not in hog
