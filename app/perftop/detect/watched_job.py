@@ -185,7 +185,7 @@ class TurboBudget:
         self.losses = NeighbourLosses(episodes, "package", groups, reader.hello.sample_ns,
                                       start=CLOCK_START, end=CLOCK_END)  # fmt: skip
         self._best_clocks: dict[int, _JobClock] = {}
-        """The clock of each package with the fewest cores of others."""
+        """By package, the clock of the job while the fewest cores ran other tasks."""
 
     def sample(self, data: DetectorInput, busy: Bools, job_pids: set[int]) -> list[Episode]:
         """Returns the episodes that this sample ended. `busy`: mask, by position, of the CPUs on

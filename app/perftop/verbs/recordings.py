@@ -369,21 +369,21 @@ class Export(Follower):
         """Writes an episode. It is also called at the end, for episodes that are still running."""
         if self._is_chosen(episode):
             self._tally.add(episode, self.session.now_ns)
-            self.form.episode(episode)
+            self.form.write_episode(episode)
 
     def on_beginning(self, episode: Episode) -> None:
         if self._is_chosen(episode):
-            self.form.beginning(episode)
+            self.form.write_beginning(episode)
 
     def on_interval(self, interval: Interval) -> None:
-        self.form.interval(interval)
+        self.form.write_interval(interval)
 
     def on_message(self, message: wire.Message) -> bool:
         from perfprobe import wire
 
         self._command.on_message(message)
         if isinstance(message, wire.Note) and message.kind == "mark":
-            self.form.mark(self.session.marks[-1])
+            self.form.write_mark(self.session.marks[-1])
         return False
 
     def on_end(self) -> None:
@@ -394,7 +394,7 @@ class Export(Follower):
             for episode in self.session.running:
                 self.on_episode(episode)
             elapsed_s = (self.session.now_ns - self.first_ns) / 1e9
-            self.form.summary(self._tally.counts_by_cause, elapsed_s, self._command)
+            self.form.write_summary(self._tally.counts_by_cause, elapsed_s, self._command)
         self.form.finish()
 
     def _is_chosen(self, episode: Episode) -> bool:

@@ -280,14 +280,14 @@ def test_evidence_keeps_its_types() -> None:
     assert from_note(sent) == before
 
 
-@pytest.mark.parametrize("wrong", [
+@pytest.mark.parametrize("invalid_note", [
     {"cpus": 3}, {"cpus": ["a"]}, {"end_ns": "late"}, {"depth": "deep"}, {"kind": 3},
     {"confidence": "none"}, {"evidence": []}, {"evidence": {"a": ["Unheard", 1]}},
     {"evidence": {"a": ["Ran", "x", "y", "z"]}}, {"evidence": {"a": []}},
     {"kind": "mark"},
 ])  # fmt: skip
-def test_invalid_notes_are_not_read_as_episodes(wrong: dict[str, object]) -> None:
-    data = to_note(Episode("steal", [0], 1, 2)).data | wrong
+def test_invalid_notes_are_not_read_as_episodes(invalid_note: dict[str, object]) -> None:
+    data = to_note(Episode("steal", [0], 1, 2)).data | invalid_note
     with pytest.raises(wire.WireError):
         from_note(wire.Note("episode", 1, "perftop", data))
 

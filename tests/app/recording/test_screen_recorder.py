@@ -50,7 +50,7 @@ class RecordedSession:
         self.apply(*(self.machine.frame(seq) for seq in range(first, last)))
 
     def wait_for_end_message(self) -> str:
-        """The message at the end."""
+        """Waits until the recording has ended; returns the message about it."""
         wait_for(lambda: self.recorder.status(0.0)[0] is None, "the thread has ended")
         return self.recorder.status(0.0)[1]
 

@@ -22,7 +22,8 @@ BEGIN_S, END_S = 8.0, 12.1
 
 
 def track(name: str, seconds: float, source: str = DROP, **notes: float) -> Track:
-    """A recording with marks of these names at these seconds; `command` is the start of one."""
+    """Returns a recording with marks of these names at these seconds. `command`: the second at
+    which a command starts."""
     messages = exports.messages(source, seconds)
     hello = exports.hello(messages)
     result = Track(name, hello)

@@ -60,20 +60,20 @@ class Output(Protocol):
 
 class ExportFormat(Protocol):
     """An export format. Each method writes its argument, at the latest when `flush` is called.
-    `finish` is the last call, also for a damaged recording. `summary` is called just before
+    `finish` is the last call, also for a damaged recording. `write_summary` is called just before
     `finish` if there was a frame. Tables write intervals only."""
 
     @abstractmethod
-    def interval(self, interval: Interval) -> None: ...
+    def write_interval(self, interval: Interval) -> None: ...
 
-    def beginning(self, episode: Episode) -> None: ...
+    def write_beginning(self, episode: Episode) -> None: ...
 
-    def episode(self, episode: Episode) -> None: ...
+    def write_episode(self, episode: Episode) -> None: ...
 
-    def mark(self, mark: Episode) -> None:
+    def write_mark(self, mark: Episode) -> None:
         """Writes a mark, which is a time that the user labelled."""
 
-    def summary(
+    def write_summary(
         self, counted: EpisodeCounts, elapsed_s: float, command: RecordedCommand
     ) -> None: ...
 
@@ -172,20 +172,22 @@ class JsonLines(ExportFormat):
         self._session, self._measures, self._out = session, measures, out
         self._line(stat_lines.hello_line(session))
 
-    def interval(self, interval: Interval) -> None:
+    def write_interval(self, interval: Interval) -> None:
         self._line(only_measures(stat_lines.interval_line(self._session, interval), self._measures))
 
-    def beginning(self, episode: Episode) -> None:
+    def write_beginning(self, episode: Episode) -> None:
         self._line(stat_lines.beginning_line(self._session, episode))
 
-    def episode(self, episode: Episode) -> None:
+    def write_episode(self, episode: Episode) -> None:
         self._line(stat_lines.episode_line(self._session, episode))
 
-    def mark(self, mark: Episode) -> None:
+    def write_mark(self, mark: Episode) -> None:
         time = self._session.unix(mark.start_ns)
         self._line({"type": "mark", "time": time, "label": mark.evidence["label"]})
 
-    def summary(self, counted: EpisodeCounts, elapsed_s: float, command: RecordedCommand) -> None:
+    def write_summary(
+        self, counted: EpisodeCounts, elapsed_s: float, command: RecordedCommand
+    ) -> None:
         run, footprint = command.line(), command.footprint
         line = run_summary.summary_line(self._session, counted, elapsed_s, run, footprint)
         self._line(only_measures(line, self._measures))
@@ -411,7 +413,7 @@ class Delimited(ExportFormat):
         names = (field.name for field in self._table.fields)
         out.write(f"{','.join(map(_cell, names))}\n".encode())
 
-    def interval(self, interval: Interval) -> None:
+    def write_interval(self, interval: Interval) -> None:
         *columns, whys = self._table.columns(interval)
         self._waiting.append((columns, self._changed_reasons(cast("Sequence[str]", whys))))
         if len(self._waiting) >= self._max_waiting:
@@ -555,7 +557,7 @@ class Parquet(ExportFormat):
         self._batches: list[Any] = []
         self._rows = 0
 
-    def interval(self, interval: Interval) -> None:
+    def write_interval(self, interval: Interval) -> None:
         columns = self._table.columns(interval)
         arrays = [*map(self._array, self._table.fields, columns, self._schema)]
         self._batches.append(self._arrow.record_batch(arrays, schema=self._schema))

@@ -106,7 +106,7 @@ class OpenMetrics(ExportFormat):
         self._file = tempfile.TemporaryFile()  # noqa: SIM115 - it is closed with the object
         self._times: list[float] = []
 
-    def interval(self, interval: Interval) -> None:
+    def write_interval(self, interval: Interval) -> None:
         rows = self._rows.set_interval(interval)
         values = np.empty(self._counts.shape)
         for i, field in enumerate(self._fields):

@@ -74,10 +74,10 @@ def test_integers_and_exact_numbers_are_formatted_exactly() -> None:
 class UncachedFormat(Delimited):
     """Formats each interval by itself, without a cache."""
 
-    def interval(self, interval: object) -> None:
+    def write_interval(self, interval: object) -> None:
         self._contents = [[] for _ in self._contents]
         self._table._reason_cache, self._table._state = {}, b""
-        super().interval(interval)  # type: ignore[arg-type]
+        super().write_interval(interval)  # type: ignore[arg-type]
         self.flush()
 
 
@@ -88,7 +88,7 @@ def lines(session: Session, intervals: Iterable[Interval]) -> tuple[list[str], l
     forms = [make(session, MEASURES, out) for make, out in zip(classes, outputs, strict=True)]
     for interval in intervals:
         for form in forms:
-            form.interval(interval)
+            form.write_interval(interval)
     for form in forms:
         form.finish()
     cached, uncached = (out.getvalue().decode().splitlines() for out in outputs)
