@@ -39,7 +39,7 @@ enum {
     PP_FILE = 1,   /* arg-th (from 0) decimal integer in the text of fd */
     PP_MSR = 2,    /* register arg of fd, a /dev/cpu/N/msr */
     PP_PERF = 3,   /* all columns of `group` */
-    PP_FIELD = 4,  /* `field`, of fd */
+    PP_FIELD = 4,  /* `field` of the register file fd */
     PP_FLAGS = 5,  /* one poll of `flags`, of fd: all its columns */
     PP_STAT = 6,   /* reads `stat`: the fields of CPU number fd */
     PP_STAT_LINE = 7, /* the fields of CPU number fd in the text that PP_STAT has read before */

@@ -20,5 +20,5 @@ def cases_by_day(cases: Iterable[Any], daily: Sequence[Any]) -> list[Any]:
 
 
 def nightly_case(case: Any) -> Any:
-    """A nightly case; a tuple has its arguments."""
+    """Returns the case, marked as nightly; the arguments of a case may be a tuple."""
     return pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.nightly)

@@ -36,7 +36,7 @@ def read_messages(path: Path, *, ended: bool = True) -> list[TimedMessage]:
 
 
 @contextmanager
-def passed_bytes(path: Path) -> Iterator[int]:
+def index_in_process(path: Path) -> Iterator[int]:
     """Yields a descriptor of the recording's index, which is made in this process instead of a
     child process. Replaces `player._index_process`."""
     with TemporaryFile() as out:

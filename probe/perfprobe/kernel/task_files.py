@@ -138,7 +138,7 @@ class TaskChange(NamedTuple):
 
 
 class SchedSums(NamedTuple):
-    """The sums at one moment; None if unknown."""
+    """Sums of running time, waiting time and switches at one moment; None if unknown."""
 
     at_ns: int
     run_ns: int | None

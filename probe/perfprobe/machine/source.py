@@ -50,8 +50,8 @@ MAX_SCAN_DELAY_S = 1.0
 """Longest wait of a scan of the tasks for the end of a batch."""
 FIRST_ROUND_PART, FIRST_NS, LANE_NS = 8, 25_000_000, 500_000
 """The first round is due after 1 / FIRST_ROUND_PART of a period, but not before FIRST_NS plus
-LANE_NS for each lane, in which the lanes start. Numbers need two rounds, so the user waits for the
-first."""
+LANE_NS for each lane, the time that the lanes need to start. Numbers need two rounds, so the user
+waits for the first."""
 SPARE_DESCRIPTORS = 3
 """Number of descriptors to keep free for files that are open for a moment."""
 MAX_PINNING_S = 0.1

@@ -66,7 +66,7 @@ class Trial:
 
     counts: list[int]
     running: float
-    """Share of the time that the group was on the counters; 1 if the group is not timed."""
+    """Share of the time for which the group was on the counters; 1 if the group is not timed."""
     ticks: int
     """Elapsed TSC ticks."""
     own: float

@@ -15,7 +15,7 @@ from exports import export, hello, messages, record
 from hypothesis import given
 from hypothesis import strategies as st
 from nightly import cases_by_day
-from recording_files import passed_bytes
+from recording_files import index_in_process
 
 import perftop
 from perfprobe import wire
@@ -62,7 +62,7 @@ INDEX_PROCESS = player._index_process
 @pytest.fixture(autouse=True)
 def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(player, "_index_process", passed_bytes)
+    monkeypatch.setattr(player, "_index_process", index_in_process)
 
 
 def indexed(path: Path) -> RecordingEpisodes:

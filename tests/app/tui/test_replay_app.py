@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from fakes import Machine
 from played_apps import INTERVAL_NS, S, Viewer, viewing
-from recording_files import passed_bytes, write_recording
+from recording_files import index_in_process, write_recording
 from synth import SAMPLE_NS
 from textual.widgets import Static
 from waiting import until_true
@@ -47,7 +47,7 @@ def _episodes_are_found_here(
 ) -> None:
     """Only episodes of `away` are found by a separate process, as for a user."""
     if "away" not in request.fixturenames:
-        monkeypatch.setattr(player, "_index_process", passed_bytes)
+        monkeypatch.setattr(player, "_index_process", index_in_process)
 
 
 # --- playing

@@ -104,10 +104,10 @@ def test_the_output_of_perf_list_is_checked() -> None:
     for garbage in (b"", b"{", b"[" * 100_000, b"\xff", b"{}"):
         assert perf_events(lambda garbage=garbage: garbage) == {}  # type: ignore[misc]
 
-    def hangs() -> bytes:
+    def hang() -> bytes:
         raise subprocess.TimeoutExpired("perf", 5)
 
-    assert perf_events(hangs) == {}
+    assert perf_events(hang) == {}
 
 
 def test_a_name_of_perf_is_resolved_with_the_kernels_formats(

@@ -30,7 +30,7 @@ def write_zone(root: Path, number: int, name: str, *limits: tuple[str, int], uj:
 
 @pytest.fixture
 def two_packages(tmp_path: Path) -> Path:
-    """Two packages whose zones are in reverse order, and a zone that is not of a package."""
+    """Two packages whose zones are in reverse order, and a zone that belongs to no package."""
     trees.machine(tmp_path, 1, packages=2)
     limits = ("long_term", 205_000_000), ("short_term", 246_000_000)
     write_zone(tmp_path, 0, "package-1", *limits, uj=70)

@@ -15,7 +15,7 @@ from perfprobe.programming.counter_plan import Change, Plan
 from perfprobe.registers.msr import Registers
 
 
-def planned(name: str, budget: Budget | None = None, *, any_thread: bool = False) -> Plan:
+def plan_of(name: str, budget: Budget | None = None, *, any_thread: bool = False) -> Plan:
     """The plan of a model, with the counters of the table or of `budget`."""
     uarch = next(row.uarch for row in ROWS if row.uarch.name == name)
     plan = counter_plan.make_plan(
@@ -26,7 +26,7 @@ def planned(name: str, budget: Budget | None = None, *, any_thread: bool = False
 
 
 def test_the_events_of_a_servers_counters() -> None:
-    plan = planned("Skylake-SP")
+    plan = plan_of("Skylake-SP")
     assert plan.selects == {0x186: 0x43023C, 0x187: 0x42003C, 0x188: 0x4200C0}
     assert (plan.fixed, plan.enable, plan.method) == (0x333, 0x7_0000_0007, "one-thread")
     assert [(c.key, c.register) for c in plan.counted] == [
@@ -51,7 +51,7 @@ def test_the_events_of_a_servers_counters() -> None:
 def test_priorities_when_counters_run_short(
     name: str, budget: Budget | None, selects: list[int], keys_without_counter: tuple[str, ...]
 ) -> None:
-    plan = planned(name, budget)
+    plan = plan_of(name, budget)
     assert [*plan.selects] == selects
     assert plan.keys_without_counter == keys_without_counter
     assert (plan.method is None) == (name == "Zen 4" or "one_thread" in keys_without_counter)
@@ -60,7 +60,7 @@ def test_priorities_when_counters_run_short(
 
 
 def test_a_core_of_four_threads_has_two_counters() -> None:
-    plan = planned("Knights Landing", any_thread=True)
+    plan = plan_of("Knights Landing", any_thread=True)
     assert plan.selects == {0x186: 0x63013C, 0x187: 0x42003C}
     assert (plan.keys_without_counter, plan.method) == (("kernel_instructions",), "any-thread")
     assert {c.bits for c in plan.counted} == {40}
@@ -72,11 +72,11 @@ def test_a_core_of_four_threads_has_two_counters() -> None:
 def test_any_thread_only_if_the_cpu_supports_it(
     name: str, any_thread: bool, method: str | None
 ) -> None:
-    assert planned(name, any_thread=any_thread).method == method
+    assert plan_of(name, any_thread=any_thread).method == method
 
 
 def test_an_event_of_twelve_bits_is_encoded() -> None:
-    plan = planned("Zen 4")
+    plan = plan_of("Zen 4")
     assert plan.selects[0xC0010200] == 0x1_0043_0120
     assert plan.counted[0].origin == "counter 0: 120H/1H"
     assert plan.controls[-1] == 0xC0000301
@@ -106,12 +106,12 @@ def values(plan: Plan, changed: dict[int, int]) -> dict[int, int]:
 def test_registers_show_whether_a_counter_is_in_use(
     name: str, changed: dict[int, int], used: bool
 ) -> None:
-    plan = planned(name)
+    plan = plan_of(name)
     assert (counter_plan.counters_in_use(plan, values(plan, changed)) is not None) == used
 
 
 def test_without_a_global_control_the_select_decides() -> None:
-    plan = planned("Zen 3")
+    plan = plan_of("Zen 3")
     plan = replace(plan, bank=replace(plan.bank, control=None))
     assert plan.selects == {
         0xC0010200: 0x430076, 0xC0010202: 0x4300C0, 0xC0010204: 0x420076,
@@ -122,7 +122,7 @@ def test_without_a_global_control_the_select_decides() -> None:
 
 
 def test_changes_keep_unrelated_bits() -> None:
-    plan = planned("Skylake-SP")
+    plan = plan_of("Skylake-SP")
     before = values(plan, {0x38F: 1 << 48 | 8, 0x38D: 0x5000, 0x187: 0x42003C})
     assert counter_plan.planned_changes(plan, before) == {
         0x186: Change(0, 0x43023C),
@@ -154,7 +154,7 @@ FIXED = ["ref", "cycles", "instructions"]
     (0x38D, 0x3333, []), (0x189, 0x4300C0, []),  # a fourth counter of each kind is not planned
 ])  # fmt: skip
 def test_exactly_the_taken_counters_are_found(register: int, value: int, keys: list[str]) -> None:
-    plan = planned("Skylake-SP")
+    plan = plan_of("Skylake-SP")
     ours = counter_plan.planned_changes(plan, dict.fromkeys(plan.controls, 0))
     held = FakeRegisters({register: change.ours for register, change in ours.items()})
     registers = cast("Registers", held)

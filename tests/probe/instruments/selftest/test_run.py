@@ -126,7 +126,7 @@ class Machine(synth.Source):
             blocks[block.name] = wire.Rows(head.tobytes(), valid.tobytes(), values.tobytes())
         self.frames.append(Frame(self.seq, self.now, blocks))
 
-    # --- its loads ---
+    # --- loads of the simulated machine ---
 
     def span(self, begin: int, cpu: int) -> WorkSpan:
         own = round((self.now - begin) * (1 - self.others - self.rationed))
