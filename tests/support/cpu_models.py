@@ -67,7 +67,7 @@ def factors(result: list[Multiplier], key: str) -> list[float]:
 
 
 ANY = ("any-thread", "traced", "bounds")
-ONE_OR_ANY_METHODS = ("one-thread", "any-thread", "traced", "bounds")
+ONE_ANY = ("one-thread", "any-thread", "traced", "bounds")
 ONE_DIST = ("one-thread", "distributed", "traced", "bounds")
 SOFT = ("traced", "bounds")
 SINGLE = ("single",)
