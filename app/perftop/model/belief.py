@@ -61,7 +61,7 @@ COUNTED: dict[tuple[str, str], Counted] = {
     ),
     ("stopped", "stopped"): Counted("the states of threads"),
     ("stopped", "split-lock"): Counted(
-        "sleeps of 10 ms of tasks that the kernel's log names", False
+        "sleeps of 10 ms of tasks in the kernel's log", False
     ),
     ("memory-stall", "memory-limit"): Counted("hits of the group's limit, and its stalled time"),
     ("memory-stall", "read-back"): Counted("pages read back, and stalls of any cause", False),
