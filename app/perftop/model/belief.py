@@ -60,9 +60,7 @@ COUNTED: dict[tuple[str, str], Counted] = {
         "the kernel's account of the group's stops; multiplied by tasks per CPU: inferred"
     ),
     ("stopped", "stopped"): Counted("the states of threads"),
-    ("stopped", "split-lock"): Counted(
-        "sleeps of 10 ms of tasks in the kernel's log", False
-    ),
+    ("stopped", "split-lock"): Counted("sleeps of 10 ms of who the kernel's log names", False),
     ("memory-stall", "memory-limit"): Counted("hits of the group's limit, and its stalled time"),
     ("memory-stall", "read-back"): Counted("pages read back, and stalls of any cause", False),
     ("memory-stall", "reclaim"): Counted("direct reclaims, and stalls of any cause", False),
