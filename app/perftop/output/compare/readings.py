@@ -34,7 +34,7 @@ MAX_READINGS, MAX_STATES = 10_000, 100
 MAX_SAMPLES = 2000
 """Maximum number of samples kept for each number, for the chart of its distribution."""
 MAX_SLICES = 2048
-"""Maximum number of slices of a RunCourse. When they are full, pairs are merged and later slices
+"""Maximum number of slices of a RunSeries. When they are full, pairs are merged and later slices
 have twice as many samples."""
 
 Numbers = dict[str, float]
