@@ -174,8 +174,8 @@ class Report:
 
     @property
     def is_too_short(self) -> bool:
-        """Whether the job was seen to want a CPU for less time than a share needs."""
-        return self.job is not None and not self.sums.whole_s >= MIN_WANTED_S
+        """Whether the job was seen to want a CPU, but for less time than a share needs."""
+        return self.job is not None and 0 < self.sums.whole_s < MIN_WANTED_S
 
     @property
     def disk_share(self) -> float:
