@@ -97,7 +97,9 @@ def _numbers(values: UnitValues, chart: UnitCharts, rows: int) -> list[list[Run]
     lines: list[list[Run]] = [[] for _ in range(rows)]
     clock, hz, ceiling_hz = values.clock, values.hz, values.ceiling_hz
     task = values.tasks[0] if values.tasks else "idle"
-    lines[-1] = [(f" {fit(task, SIDE_WIDTH - 2)}", "dim")]
+    if len(task) > SIDE_WIDTH - 1:
+        task = task.rpartition(" ")[0]  # without its share: a cut number is worse than none
+    lines[-1] = [(f" {fit(task, SIDE_WIDTH - 1)}", "dim")]
     if not values.is_online:
         return [[(" off", "dim")], *lines[1:-1], []]
     if not hz > 0:

@@ -507,11 +507,14 @@ def _loss_words(verdict: Verdict) -> list[list[Run]]:
     if not verdict.wanted_s > 0:
         return []
     lost_s = verdict.lost * verdict.wanted_s
+    lost_text = f"{lost_s:.{1 if lost_s >= 1 else 2}f} s"
+    if lost_s < 0.01:
+        lost_text = f"{1e3 * lost_s:.0f} ms"
     verb = _VERBS.get(verdict.report.findings[0].cause[1] if verdict.report.findings else "",
                       "lost")  # fmt: skip
     parts: list[Run] = [
         ("ran ", "dim"), (f"{verdict.wanted_s - lost_s:.1f} s", "text"), (f", {verb} ", "dim"),
-        (f"{lost_s:.{1 if lost_s >= 1 else 2}f} s", "text"),
+        (lost_text, "text"),
     ]  # fmt: skip
     whole = f"of the time tasks want{'ed' if verdict.is_past else ''}: "
     return [[(whole, "dim"), *parts], parts]

@@ -258,9 +258,8 @@ def details(
     if command := _remedy(session, flow, finding, largest=largest):
         texts.append(("try", safe_cells(command)))
         named, takers = _COMMAND_PID.findall(command), {pid for pid, _, _ in flow.pairs} - {0}
-        is_part = 0 < len(named) < len(takers)
-        scope = f", if done for each process of {flow.names[0]}" if is_part else ""
-        texts.append(("", f"expected{scope}: {_gain_text(flow, newest)}"))
+        scope = f"for all {len(takers)}" if 0 < len(named) < len(takers) else "expected"
+        texts.append(("", f"{scope}: {_gain_text(flow, newest)}"))
     return texts
 
 

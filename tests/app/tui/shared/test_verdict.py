@@ -86,6 +86,7 @@ def test_the_verdict_equals_the_first_line_of_why(spec: str) -> None:
         assert f"{verdict.text}." == line
         second_row = strips.text(loss_line(verdict, 160, [], shapes="")[0])
         assert verdict.wanted_s > 0 or "ran " not in second_row, "no zeros beside an unknown loss"
+        assert "lost 0.00 s" not in second_row
         numbers = verdict.report.interval
         for key in ("util", "ipc", "steal"):
             expected = why.interval.values.mean(key, session.shown)

@@ -310,7 +310,7 @@ async def test_the_gain_of_a_command_for_one_of_several_processes_is_of_all() ->
     async with running_app(machine_of_two_cores(), (160, 50)) as run:
         await queue(run)
         command = "chrt --idle --all-tasks --pid 0 4001"
-        await wait_for_text(run, "expected, if done for each process of stream ×2: lmp")
+        await wait_for_text(run, "for all 2: lmp")
         assert any(command in line for line in lines(run))
         await run.pilot.press("t")
         await wait_for_text(run, "stream 4001 takes from lmp 4000")
