@@ -11,9 +11,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 from roots import ROOT
-from run_order import pytest_collection_modifyitems
+from run_order import pytest_collection_modifyitems, runs_alone
 from waiting import MAX_WAIT_S
 
 CONFTEST = "from run_order import pytest_collection_modifyitems, pytest_configure\n"
@@ -33,14 +32,19 @@ MACHINE_MARK = "pytestmark = pytest.mark.machine"
 
 
 def test_files_of_programs_are_spread_and_files_stay_together() -> None:
-    def item(nodeid: str, *, machine: bool = False) -> Any:
-        return SimpleNamespace(nodeid=nodeid, get_closest_marker=lambda _: machine or None)
+    def item(nodeid: str, *marks: str) -> Any:
+        marked = {*marks}
+        return SimpleNamespace(
+            nodeid=nodeid,
+            add_marker=marked.add,
+            get_closest_marker=lambda mark: mark if mark in marked else None,
+        )
 
     programs = [f"tests/test_{name}.py" for name in "ab"]
     others = [f"tests/app/test_{n}.py" for n in range(6)]
     # From the last file to the first, because each worker collects in another order.
     items = [item(f"{file}::{test}") for file in (*programs, *others)[::-1] for test in "xy"]
-    items.insert(0, item("tests/app/test_0_alone.py::alone", machine=True))
+    items.insert(0, item("tests/app/test_0_alone.py::alone", "machine"))
     pytest_collection_modifyitems(items)
     *order, last = [each.nodeid for each in items]
     assert last.endswith("::alone")
@@ -48,9 +52,11 @@ def test_files_of_programs_are_spread_and_files_stay_together() -> None:
         others[0], programs[1], *others[1:3], programs[0], *others[3:]
     ]  # fmt: skip
     assert [test.rpartition("::")[2] for test in order] == ["x", "y"] * 8
-    items.append(item(f"{others[0]}::alone", machine=True))
-    with pytest.raises(pytest.UsageError, match=others[0]):
-        pytest_collection_modifyitems(items)
+    items.append(item(f"{others[0]}::alone", "machine"))
+    pytest_collection_modifyitems(items)
+    assert [each.nodeid.partition("::")[2] for each in items if runs_alone(each)] == [
+        "x", "y", "alone", "alone"
+    ]  # fmt: skip
 
 
 def test_marked_tests_run_last_and_alone(tmp_path: Path) -> None:

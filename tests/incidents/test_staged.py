@@ -319,34 +319,23 @@ def test_more_processes_than_cpus_wait_for_each_other(stage: Stage) -> None:
 # --- other tasks on the CPU
 
 
-@up_to_three_attempts
-def test_an_unrelated_task_on_the_cpu_takes_half(stage: Stage) -> None:
-    stage.close()
-    pid = stage.disturb(f"{stage.program(HOG, 'hog')} {stage.cpu}")
-    line, truth = stage.why_victim()
-    (found,) = causes(line).values()
-    assert truth.wait == pytest.approx(0.5, abs=0.1)
-    assert found["cause"] == "scheduler"
-    assert found["lost_ratio"] == pytest.approx(truth.wait, abs=POINTS)
-    assert f"[{pid}]" in found["text"]
-    assert found["confidence"] == "measured"
-
-
 @nightly
 @pytest.mark.parametrize(
-    ("kind", "least"), [("nice -n -10", 0.8), ("chrt -f 10", 0.1), ("", 0.1)],
-    ids=["a hog of a higher weight", "a real-time hog", "pulses"],
-)  # fmt: skip
+    ("kind", "text", "least"),
+    [("", HOG, 0.4), ("nice -n -10", HOG, 0.8), ("chrt -f 10", PULSES, 0.1), ("", PULSES, 0.1)],
+    ids=["a hog", "a hog of a higher weight", "a real-time hog", "pulses"],
+)
 def test_the_loss_to_a_hog_is_the_victims_waiting_time(
-    stage: Stage, kind: str, least: float
+    stage: Stage, kind: str, text: str, least: float
 ) -> None:
-    text = HOG if kind.startswith("nice") else PULSES
+    """By day, tests/test_noisy.py does the same with `--watch`."""
     is_real_time = kind.startswith("chrt")  # needs a real-time budget of the group
     command = f"{kind} {stage.program(text, 'hog')} {stage.cpu}"
     pid = stage.disturb(command, at_home=not is_real_time)
     line, truth = stage.why_victim()
     (found,) = causes(line).values()
     assert truth.wait > least
+    assert (found["cause"], found["confidence"]) == ("scheduler", "measured")
     assert found["lost_ratio"] == pytest.approx(truth.wait, abs=POINTS)
     assert f"[{pid}]" in found["text"]
 

@@ -45,7 +45,7 @@ def episodes(phases: Phases, seconds: int) -> list[Episode]:
     changes = np.flatnonzero(np.diff(works))  # samples in which the sibling starts or stops
     works[changes] = rng.uniform(size=len(changes))
     speed *= (1 - phases.loss * works) * (1 + phases.noise * rng.standard_normal(count))
-    machine = Machine(cores=1)
+    machine = Machine(cores=1, ceiling_hz=REST.hz)  # no sample has an episode of a lower clock
     session, cursor, result = Session(machine.hello), 0, list[Episode]()
     for first in range(0, count, 256):
         frames = []

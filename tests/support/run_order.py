@@ -3,8 +3,8 @@ the others, and tests marked `machine` run after all others, one at a time.
 
 conftest.py imports this module. Workers of pytest-xdist take a file at a time, in the order of the
 list. They share a lock: workers hold it jointly from their first ordinary test to their last, and
-one worker holds it exclusively for each test marked `machine`. Such tests are in separate files at
-the end of the list: a worker that waits for the lock would delay ordinary tests of its file.
+one worker holds it exclusively for each test marked `machine`. A file with such a test runs at the
+end of the list, all its tests alone: a worker that waits for the lock would delay ordinary tests.
 """
 
 from __future__ import annotations
@@ -45,13 +45,14 @@ def runs_alone(item: pytest.Item | None) -> bool:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Sorts the files. The tests of a file stay together, because they share its fixtures. Runs
-    after -m has deselected tests, so a file may be marked at night only."""
+    """Sorts the files, and marks all tests of a file in which one is marked `machine`. The tests of
+    a file stay together, because they share its fixtures. Runs after -m has deselected tests, so a
+    file may be marked at night only."""
     files = sorted({_file(item) for item in items})
     quiet = {_file(item) for item in items if runs_alone(item)}
-    mixed = sorted(quiet & {_file(item) for item in items if not runs_alone(item)})
-    if mixed:
-        raise pytest.UsageError(f"tests marked machine need files of their own: {mixed}")
+    for item in items:
+        if _file(item) in quiet:
+            item.add_marker("machine")
     place: dict[str, float] = {}
     for waits, max_position in ((True, MAX_POSITION), (False, 1.0)):
         chosen = [file for file in files if bool(PROGRAMS.match(file)) == waits]

@@ -25,10 +25,11 @@ BUSY = CpuLoad(1.0, ipc=0.4)
 
 
 class Play:
-    """A session of a machine of 2 cores: CPUs 0 and 2 are siblings, and so are 1 and 3."""
+    """A session of a machine of 2 cores: CPUs 0 and 2 are siblings, and so are 1 and 3. The ceiling
+    is the usual clock, because a lower clock would be an episode, which takes time in each test."""
 
-    def __init__(self, cores: int = 2, **more: Any) -> None:
-        self.machine = Machine(cores=cores, **more)
+    def __init__(self, cores: int = 2, ceiling_hz: float = REST.hz, **more: Any) -> None:
+        self.machine = Machine(cores=cores, ceiling_hz=ceiling_hz, **more)
         self.machine.loads = dict.fromkeys(range(2 * cores), REST)
         self.session = Session(self.machine.hello)
         self.seq = 0
