@@ -16,10 +16,8 @@ TICKS = int(synth.TSC_HZ / 10)
 
 def play(greeting: wire.Hello, *samples: synth.Values) -> Session:
     """Returns a session that has received one frame for each of `samples`."""
-    session = Session(greeting)
-    for seq, values in enumerate(samples):
-        session.apply(synth.frame(greeting, seq, values))
-    return session
+    frames = [synth.frame(greeting, seq, values) for seq, values in enumerate(samples)]
+    return session_of(Session(greeting), frames)
 
 
 def session_of(session: Session, messages: Sequence[wire.Message]) -> Session:

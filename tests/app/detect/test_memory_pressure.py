@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import sim_truth
+from sessions import session_of
 from sim_streams import messages as messages_of
 from sim_truth import SECOND
 
@@ -178,9 +179,7 @@ def test_traffic_far_below_the_capacity_of_channels_saturates_nothing(
 def test_unknown_traffic_is_not_learned() -> None:
     """The counters of one package cannot be read."""
     hello, messages = messages_of("sim:steady,cpus=8,packages=2", 20)
-    session = Session(hello)
-    for message in messages:
-        session.apply(without_traffic(hello, message, package=1))
+    session = session_of(Session(hello), [without_traffic(hello, m, package=1) for m in messages])
     cycles = session.neighbours.memory._programs.learned[CYCLES_ROW]
     for package, known in enumerate([True, False]):
         assert (cycles[hello.packages[package]] > 0).tolist() == [known] * 4

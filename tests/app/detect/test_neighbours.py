@@ -271,28 +271,31 @@ def test_a_guest_names_its_hypervisor_and_counts_doubted_values() -> None:
 
 
 def thread_records(
-    play: Play, share: float, wait: float | None, cpus: tuple[int, ...] = (0,)
-) -> dict:  # type: ignore[type-arg]
-    """Returns the job's next record, in which its threads run and wait for these shares of the
+    seq: int, share: float, wait: float | None, cpus: tuple[int, ...]
+) -> dict[str, list[object]]:
+    """Returns a record of the job, whose threads have run and waited for these shares of the
     time."""
-    ns = play.seq * SAMPLE_NS
+    ns = seq * SAMPLE_NS
     waited = None if wait is None else int(wait * ns)
-    return {
-        str(4000 + cpu): [4000, "lmp", cpu, int(share * ns), waited, 5, play.seq] for cpu in cpus
-    }
+    return {str(4000 + cpu): [4000, "lmp", cpu, int(share * ns), waited, 5, seq] for cpu in cpus}
 
 
 def play_watched_job(
-    play: Play, samples: int, share: float, wait: float | None, **records: Any
-) -> None:
-    cpus = records.pop("cpus", (0,))
-    for _ in range(samples):
-        results = {"watched": {"threads": thread_records(play, share, wait, cpus), "more": 0}}
-        results |= records if play.seq % 10 == 0 else {}
-        play.run(1, frames_per_record=1, **results)
+    play: Play, samples: int, share: float, wait: float | None, *,
+    cpus: tuple[int, ...] = (0,), **records: Any,
+) -> None:  # fmt: skip
+    frames = []
+    for seq in range(play.seq, play.seq + samples):
+        job = {"watched": {"threads": thread_records(seq, share, wait, cpus), "more": 0}}
+        frames.append(play.machine.frame(seq, records=job | ({} if seq % 10 else records)))
+    session_of(play.session, frames)
+    play.seq += samples
 
 
-NOISY = {"tasks": {"0": STREAM}, "others": {"0": [[4001, "stream", 0.5], [4000, "lmp", 0.5]]}}
+NOISY: dict[str, Any] = {
+    "tasks": {"0": STREAM},
+    "others": {"0": [[4001, "stream", 0.5], [4000, "lmp", 0.5]]},
+}
 
 
 def test_a_job_that_waits_for_others_is_named_with_them() -> None:

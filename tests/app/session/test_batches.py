@@ -229,9 +229,7 @@ def calls(cpus: int, batch_size: int, *, history: bool, scenario: str = "steady"
     samples at a time and shown as one interval."""
     hello, given = simulated_cost(f"sim:{scenario},cpus={cpus}", WARM + BATCH)
     session = Session(hello, History(hello) if history else None, summarises=not history)
-    for _ in session.play(given[:WARM]):
-        pass
-    session.take_interval()
+    session_of(session, given[:WARM]).take_interval()
     with count_calls() as result:
         for i in range(WARM, WARM + BATCH, batch_size):
             for _ in session.parts(given[i : i + batch_size], lambda: sys.maxsize):
@@ -284,9 +282,7 @@ def test_episodes_of_a_kind_are_the_same_if_no_other_kind_is_requested(scenario:
     hello, frames = messages(f"sim:{scenario},cpus=8", 400)
 
     def episodes(kinds: Collection[str] | None) -> list[Episode]:
-        session = Session(hello, kinds=kinds)
-        for _ in session.play(frames):
-            pass
+        session = session_of(Session(hello, kinds=kinds), frames)
         return session.episodes(0, session.now_ns)
 
     every_episode = episodes(None)

@@ -109,11 +109,11 @@ def live_intervals(
     hello: wire.Hello, messages: Sequence[wire.Message]
 ) -> tuple[Session, list[Interval]]:
     """The session after all messages, and each live interval."""
-    session = Session(hello, History(hello))
+    session, span_ns = Session(hello, History(hello)), INTERVAL_NS - SAMPLE_NS // 2
     live = [
         session.take_interval()
-        for _ in session.play(messages)
-        if session.frames > 1 and session.span_ns >= INTERVAL_NS - SAMPLE_NS // 2
+        for _ in session.parts(messages, lambda: session.interval_start_ns + span_ns)
+        if session.frames > 1 and session.span_ns >= span_ns
     ]
     return session, live
 

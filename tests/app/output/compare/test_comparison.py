@@ -8,6 +8,7 @@ from typing import Any
 
 import exports
 import pytest
+from sessions import session_of
 from summaries import line
 
 from perftop.output.compare import text
@@ -331,9 +332,7 @@ def test_work_and_speed_are_separated() -> None:
 def printed_settings(spec: str, **more: object) -> dict[str, object]:
     messages = exports.messages(spec, 1)
     session = Session(dataclasses.replace(exports.hello(messages), **more))  # type: ignore[arg-type]
-    for _ in session.play(messages[1:]):
-        pass
-    return machine_state(session)
+    return machine_state(session_of(session, messages[1:]))
 
 
 def test_limits_of_all_packages_are_added() -> None:

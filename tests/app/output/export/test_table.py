@@ -15,6 +15,7 @@ import synth
 from exporter_page import families, samples_by_name, unix_s
 from exports import counted_messages, export, messages, record, rows
 from pyarrow import parquet
+from sessions import session_of
 from sim_streams import messages_lasting
 
 from perfprobe import wire
@@ -116,9 +117,7 @@ def simulated_messages() -> tuple[Hello, Sequence[Frame | Note]]:
 
 def test_each_cpu_has_the_value_of_its_package() -> None:
     hello, messages = simulated_messages()
-    session = Session(hello)
-    for _ in session.play(messages):
-        pass
+    session = session_of(Session(hello), messages)
     interval = session.take_interval()
     assert interval is not None
     result = cpu_values(session, interval, KEYS[1])

@@ -8,6 +8,7 @@ from math import inf, nan
 import numpy as np
 import pytest
 from fakes import CpuLoad, Machine, guest, observe
+from sessions import session_of
 
 from perfprobe.wire import Note
 from perftop.draw import strips, theme
@@ -272,9 +273,7 @@ def test_high_steal_is_red_and_unknown_metrics_have_no_tile() -> None:
 def test_the_history_is_below_its_metric(size: int) -> None:
     machine = guest()
     session = Session(machine.hello, History(machine.hello))
-    for seq in range(40):
-        session.apply(machine.frame(seq))
-    interval = session.take_interval()
+    interval = session_of(session, [machine.frame(seq) for seq in range(40)]).take_interval()
     values = machine_line.machine_values(session, interval)
     numbers = strips.text(machine_line.tile_line(machine_line.tile_columns(values, size)))
     (past,) = machine_line.TileHistory(session).lines(

@@ -41,9 +41,9 @@ from perftop.tui.shared.sheet import Reader
 
 def session_after_samples(machine: Machine, samples: int = 40) -> tuple[Session, Interval]:
     session = Session(machine.hello, History(machine.hello))
-    for seq, _ in enumerate(session.play([machine.frame(seq) for seq in range(samples)])):
-        if seq % 5 == 4:
-            interval = session.take_interval()
+    frames = [machine.frame(seq) for seq in range(samples)]
+    for first in range(0, samples, 5):
+        interval = session_of(session, frames[first : first + 5]).take_interval()
     return session, interval
 
 
@@ -74,8 +74,7 @@ def test_a_refused_calibration_leaves_a_range_instead_of_a_blank() -> None:
     result.read(interval, [0, 1], choice, "colour")
     calibration._sums[-1], calibration.chosen = 1e9, None
     assert calibration.state == "refused"
-    for message in [machine.frame(seq) for seq in range(40, 100)]:
-        session.apply(message)
+    session_of(session, [machine.frame(seq) for seq in range(40, 100)])
     calibration._is_settled = False
     interval = session.take_interval()
     assert interval.split.method[0] == "bounds"
@@ -217,8 +216,8 @@ def test_a_title_names_tasks_only_if_they_took_half_of_the_busy_time(
     machine = guest({1: CpuLoad(1.0)})
     session = Session(machine.hello, History(machine.hello))
     task = [8, "sh", share]
-    for seq in range(20):
-        session.apply(machine.frame(seq, records={"tasks": {"1": task}, "others": {"1": [task]}}))
+    records = {"tasks": {"1": task}, "others": {"1": [task]}}
+    session_of(session, [machine.frame(seq, records=records) for seq in range(20)])
     interval, places = session.take_interval(), Places(session)
     every = units(places, range(len(places.places)), counted=False)
     episodes = RowEpisodes(session)
@@ -391,8 +390,7 @@ def test_a_moved_history_equals_a_new_one(scenario: str) -> None:
     visible_rows = [*range(len(places))]
     moved = RowHistories(session, places, 20, 12, ascii_=False)
     for batch in BATCHES:
-        for message in [feed.pop(0) for _ in range(batch)]:
-            session.apply(message)
+        session_of(session, [feed.pop(0) for _ in range(batch)])
         interval, new = (
             session.take_interval(),
             RowHistories(session, places, 20, 12, ascii_=False),
@@ -410,11 +408,8 @@ def test_history_cells_cover_at_least_half_a_second(samples: int, cell_ns: int) 
     assert isinstance(hello, Hello)
     assert hello.sample_ns == 100_000_000
     session = Session(hello, History(hello))
-    for message in feed[:-samples]:
-        session.apply(message)
-    session.take_interval()
-    for message in feed[-samples:]:
-        session.apply(message)
+    session_of(session, feed[:-samples]).take_interval()
+    session_of(session, feed[-samples:])
     axis = history_axis(session, session.take_interval(), 12)
     assert axis.bin_ns == cell_ns
     assert axis.end_ns % cell_ns == 0

@@ -59,12 +59,10 @@ def lanes_of(records: Sequence[tuple[list[list[object]], list[list[float]]]]) ->
     waits and switches."""
     machine = guest()
     session = Session(machine.hello, History(machine.hello))
-    for seq in range(10 * len(records) + 1):
-        record = {}
-        if seq % 10 == 0 and seq:
-            ran, waits = records[seq // 10 - 1]
-            record = {"tasks": {"0": ran[0]}, "others": {"0": ran}, "waits": {"0": waits}}
-        session.apply(machine.frame(seq, records=record))
+    frames = [machine.frame(seq) for seq in range(10 * len(records) + 1)]
+    for frame, (ran, waits) in zip(frames[10::10], records, strict=True):
+        frame.records.update({"tasks": {"0": ran[0]}, "others": {"0": ran}, "waits": {"0": waits}})
+    session_of(session, frames)
     places = Places(session)
     lanes = TaskLanes(session, units(places, [0], counted=False))
     axis = Axis(session.now_ns, S // 2, 2 * len(records), session.now_ns)
@@ -256,10 +254,11 @@ def hog_lanes(hog_s: int, whole_s: int = 40) -> TaskLanes:
     """CPU 1 is busy for `whole_s`: `hog` uses it first, then no task is reported."""
     machine = guest()
     session = Session(machine.hello, History(machine.hello))
-    for seq in range(10 * whole_s + 1):
-        hog = [[7, "hogZ", 1.0]] if seq <= 10 * hog_s else [[8, "sh", 0.08]]
-        records = {"tasks": {"1": hog[0]}, "others": {"1": hog}}
-        session.apply(machine.frame(seq, records={} if seq % 10 else records))
+    frames = [machine.frame(seq) for seq in range(10 * whole_s + 1)]
+    for second, frame in enumerate(frames[::10]):
+        hog = [[7, "hogZ", 1.0]] if second <= hog_s else [[8, "sh", 0.08]]
+        frame.records.update({"tasks": {"1": hog[0]}, "others": {"1": hog}})
+    session_of(session, frames)
     places = Places(session, None)
     lanes = TaskLanes(session, units(places, range(len(places.places)), counted=False))
     axis = Axis(session.now_ns, S // 2, 2 * whole_s, session.now_ns)
@@ -312,12 +311,15 @@ def test_each_waiting_task_fills_one_line_above_the_chart() -> None:
     """Two tasks share CPU 1, so one of them always waits; from 20 s on, three tasks do."""
     machine = guest()
     session = Session(machine.hello, History(machine.hello))
-    for seq in range(401):
-        count = 2 if seq <= 200 else 3
+    frames = [machine.frame(seq) for seq in range(401)]
+    for second, frame in enumerate(frames[::10]):
+        count = 2 if second <= 20 else 3
         hogs = [[pid, "hog", 1 / count] for pid in range(count)]
         waits = [[1 - 1 / count, 100.0]] * count
-        records = {"tasks": {"1": hogs[0]}, "others": {"1": hogs}, "waits": {"1": waits}}
-        session.apply(machine.frame(seq, records={} if seq % 10 else records))
+        frame.records.update(
+            {"tasks": {"1": hogs[0]}, "others": {"1": hogs}, "waits": {"1": waits}}
+        )
+    session_of(session, frames)
     places = Places(session, None)
     lanes = TaskLanes(session, units(places, range(len(places.places)), counted=False))
     axis = Axis(session.now_ns, S // 2, 80, session.now_ns)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from fakes import NO_PMU, CpuLoad, Machine, guest, observe
+from sessions import session_of
 
 from perfprobe.wire import Missing
 from perftop.draw import strips
@@ -159,8 +160,7 @@ def test_running_totals_are_the_seconds_since_the_start() -> None:
     machine = guest()
     session = Session(machine.hello)
     session.start_accounts()
-    for seq in range(301):
-        session.apply(machine.frame(seq, records={} if seq % 10 else records()))
+    session_of(session, [machine.frame(s, records={} if s % 10 else records()) for s in range(301)])
     observed = session, session.take_interval()
     lines = [strips.text(line) for line, _ in tables.task_panel(*observed, Choice(), 160, 10)]
     assert lines[1].split()[-2:] == ["total", "s"]
