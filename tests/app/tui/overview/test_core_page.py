@@ -312,8 +312,8 @@ def test_each_waiting_task_fills_one_line_above_the_chart() -> None:
     machine = guest()
     session = Session(machine.hello, History(machine.hello))
     frames = [machine.frame(seq) for seq in range(401)]
-    for second, frame in enumerate(frames[::10]):
-        count = 2 if second <= 20 else 3
+    for at_s, frame in enumerate(frames[::10]):
+        count = 2 if at_s <= 20 else 3
         hogs = [[pid, "hog", 1 / count] for pid in range(count)]
         waits = [[1 - 1 / count, 100.0]] * count
         frame.records.update(
