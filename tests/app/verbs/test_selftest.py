@@ -239,12 +239,12 @@ def test_the_screen_shows_the_warning() -> None:
     """In a new interpreter, with a previously saved result."""
     files.save_findings(ANSWER)
     code = """
-import dataclasses, made
+import dataclasses, synth
 from perftop.session.session import Session
 from perftop.draw import strips
 from perftop.tui.frame import top
 from perftop.tui.frame.top import Status
-session = Session(dataclasses.replace(made.hello(), boot_id="b-1"))
+session = Session(dataclasses.replace(synth.hello(), boot_id="b-1"))
 print(strips.text(top.alert_line(session, None, Status(0), 80)[0]))
 """
     result = python(code, check=False, env=os.environ | {"PYTHONPATH": str(SUPPORT)})
