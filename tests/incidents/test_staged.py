@@ -2,8 +2,9 @@
 without perftop: the signals that were sent, the mask, the counts of the kernel, and the schedstat
 of the victim.
 
-The job runs in a control group with so many shares that other load can hardly disturb it. Some
-cases run each day, beside other tests; the others run at night, alone.
+The job runs in a control group with so many shares that other load can hardly disturb it, so most
+cases run each day, beside other tests. Those that disturb other tests, or that take longer, run at
+night, alone.
 
 A share of the time may differ from the true one by three percentage points. `why` reads the threads
 of a job and whether it joined a group with a quota every 0.1 s, so a count may be that much older
@@ -18,9 +19,10 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +132,17 @@ def nightly(test: Any) -> Any:
     return test
 
 
+def daily(test: Callable[..., None]) -> Callable[..., None]:
+    """Repeats a test that runs beside others, each time on a new stage."""
+
+    @wraps(test)
+    def run(stage: Stage, **cases: Any) -> None:
+        stage.close()
+        test(stage, **cases)
+
+    return up_to_three_attempts(run)
+
+
 @dataclass(frozen=True)
 class Truth:
     """True times, from the victim's schedstat and /proc/stat."""
@@ -193,6 +206,7 @@ class Stage:
 
     def why(self, command: str) -> dict[str, Any]:
         report = self.directory / "why.json"
+        (self.directory / "truth").unlink(missing_ok=True)  # of an earlier attempt
         perftop = f"{sys.executable} -m perftop why --json -o {report} --force -- sh -c"
         line = f'echo $$ > {self.home()}/cgroup.procs; exec {perftop} "$0"'
         done = subprocess.run(
@@ -264,12 +278,9 @@ def counts(path: Path) -> dict[str, int]:
 # --- quotas and allocations
 
 
-@pytest.mark.parametrize(
-    "nested", [False, pytest.param(True, marks=NIGHTLY)], ids=["own", "ancestor's"]
-)
-@up_to_three_attempts
+@pytest.mark.parametrize("nested", [False, True], ids=["own", "ancestor's"])
+@daily
 def test_the_loss_to_a_quota_matches_the_kernels_count(stage: Stage, nested: bool) -> None:
-    stage.close()
     limited = stage.group("cpu")
     (limited / "cpu.cfs_quota_us").write_text("20000")
     inner = limited
@@ -287,8 +298,8 @@ def test_the_loss_to_a_quota_matches_the_kernels_count(stage: Stage, nested: boo
     assert found["details"]["group"].endswith(limited.name)
 
 
-@nightly
 @pytest.mark.parametrize("by", ["mask", "cpuset"])
+@daily
 def test_two_processes_on_one_cpu_wait_for_each_other(stage: Stage, by: str) -> None:
     if (count := len(os.sched_getaffinity(0))) < 2:
         pytest.skip("one CPU")
@@ -306,7 +317,7 @@ def test_two_processes_on_one_cpu_wait_for_each_other(stage: Stage, by: str) -> 
     assert any(f"may use 1 of {count} CPUs ({by})" in piece for piece in found["evidence"])
 
 
-@nightly
+@daily
 def test_more_processes_than_cpus_wait_for_each_other(stage: Stage) -> None:
     several = 2 * len(os.sched_getaffinity(0))
     line = stage.why(f"{' & '.join([stage.victim()] * several)}; wait")
@@ -319,16 +330,18 @@ def test_more_processes_than_cpus_wait_for_each_other(stage: Stage) -> None:
 # --- other tasks on the CPU
 
 
-@nightly
 @pytest.mark.parametrize(
     ("kind", "text", "least"),
-    [("", HOG, 0.4), ("nice -n -10", HOG, 0.8), ("chrt -f 10", PULSES, 0.1), ("", PULSES, 0.1)],
-    ids=["a hog", "a hog of a higher weight", "a real-time hog", "pulses"],
-)
+    [
+        ("", HOG, 0.4), ("nice -n -10", HOG, 0.8), ("", PULSES, 0.1),
+        pytest.param("chrt -f 10", PULSES, 0.1, marks=NIGHTLY),
+    ],
+    ids=["a hog", "a hog of a higher weight", "pulses", "a real-time hog"],
+)  # fmt: skip
+@daily
 def test_the_loss_to_a_hog_is_the_victims_waiting_time(
     stage: Stage, kind: str, text: str, least: float
 ) -> None:
-    """By day, tests/test_noisy.py does the same with `--watch`."""
     is_real_time = kind.startswith("chrt")  # needs a real-time budget of the group
     command = f"{kind} {stage.program(text, 'hog')} {stage.cpu}"
     pid = stage.disturb(command, at_home=not is_real_time)
@@ -353,7 +366,7 @@ def test_the_longest_wait_is_reported_beside_the_sum(stage: Stage) -> None:
     assert 0.2 * truth.longest_s <= int(longest_wait[1]) / 1e3 <= truth.longest_s + 0.02
 
 
-@nightly
+@daily
 def test_a_storm_of_short_processes_is_named_by_its_parent(stage: Stage) -> None:
     pid = stage.disturb(f"taskset -c {stage.cpu} sh -c 'while :; do /bin/true; done'")
     line, truth = stage.why_victim()
@@ -437,11 +450,11 @@ def test_the_loss_to_a_memory_limit_matches_the_kernels_count(stage: Stage) -> N
     assert found["lost_s"] == pytest.approx(truth_s, abs=POINTS * wall_s)
     assert line["spent"]["slept_s"] < POINTS * wall_s  # it waits for a CPU or for the file
     assert found["details"]["group"].endswith(limited.name)
-    is_on_disk = line["spent"]["disk_s"] > 0.2 * wall_s
-    assert is_on_disk <= ("memory-limit-reads" in {clue["key"] for clue in line["clues"]})
+    if line["spent"]["disk_s"] > 0.2 * wall_s:
+        assert "memory-limit-reads" in {clue["key"] for clue in line["clues"]}
 
 
-@nightly
+@daily
 def test_a_job_that_waits_for_the_disk_loses_nothing_to_others(stage: Stage) -> None:
     line = stage.why(f"dd if=/dev/zero of={stage.data} bs=64k count=2000 oflag=sync 2> /dev/null")
     assert {*causes(line, 0.2)} <= {"scheduler"}  # other load of the machine
@@ -463,8 +476,8 @@ def test_sleeps_after_split_locks_are_attributed_to_them(stage: Stage) -> None:
 # --- no outside cause
 
 
-@pytest.mark.parametrize("by", ["SIGSTOP", pytest.param("a frozen group", marks=NIGHTLY)])
-@up_to_three_attempts
+@pytest.mark.parametrize("by", ["SIGSTOP", "a frozen group"])
+@daily
 def test_a_job_that_is_stopped_for_two_seconds(stage: Stage, by: str) -> None:
     stop, go = "kill -STOP $p", "kill -CONT $p"
     enter = ""
@@ -479,21 +492,21 @@ def test_a_job_that_is_stopped_for_two_seconds(stage: Stage, by: str) -> None:
     assert line["spent"]["stopped_s"] == pytest.approx(2.0, abs=most_s)
 
 
-@nightly
 @pytest.mark.parametrize("program", [CONVOY, FAULTS], ids=["a lock convoy", "page faults"])
+@daily
 def test_what_a_program_does_itself_is_not_attributed_to_others(stage: Stage, program: str) -> None:
     line = stage.why(f"exec {stage.program(program)}")
     assert {*causes(line, 0.05)} <= {"scheduler"}  # other load of the machine
     assert line["spent"]["quota_s"] == line["spent"]["stopped_s"] == 0
 
 
-@nightly
+@daily
 def test_an_undisturbed_victim_loses_nothing(stage: Stage) -> None:
     line, truth = stage.why_victim()
     assert causes(line, truth.wait + POINTS) == {}
 
 
-@nightly
+@daily
 def test_a_job_that_sleeps_loses_nothing(stage: Stage) -> None:
     line = stage.why("exec sleep 4")
     assert causes(line) == {}
