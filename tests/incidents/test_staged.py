@@ -106,15 +106,15 @@ while time.time() < end:
         for at in range(0, 1 << 22, 4096): pages[at] = 1
 """
 ZEROS = """\
-import os, sys, time
+import os, random, sys, time
 os.sched_setaffinity(0, {int(sys.argv[2])})
-fd, block, end = os.open("/dev/zero", os.O_RDONLY), bytearray(1 << 20), time.time() + 13
+fd, block, end = os.open("/dev/zero", os.O_RDONLY), bytearray(1 << 23), time.time() + 13
 spent_ns, clock = 0, time.thread_time_ns
 while time.time() < end:
     start_ns = clock()
     os.preadv(fd, [block], 0)
     spent_ns += clock() - start_ns
-    for _ in range(2000): pass
+    for _ in range(random.randrange(32000)): pass
 print(spent_ns / 13e9, file=open(sys.argv[1], "w"))
 """
 REREAD = """\
@@ -380,7 +380,8 @@ def test_a_storm_of_short_processes_is_named_by_its_parent(stage: Stage) -> None
 @nightly
 @pytest.mark.parametrize("is_shared", [False, True], ids=["alone", "beside a hog"])
 def test_the_loss_to_softirqs_matches_the_kernels_count(stage: Stage, is_shared: bool) -> None:
-    """Softirqs that interrupt the hog make the victim wait, too."""
+    """Softirqs that interrupt the hog make the victim wait, too. The counts of the first and of the
+    last second may be missing."""
     spread = Path("/sys/class/net/lo/queues/rx-0/rps_cpus")
     others = sorted(os.sched_getaffinity(0) - {stage.cpu})
     if not others or not os.access(spread, os.W_OK):
@@ -391,12 +392,12 @@ def test_the_loss_to_softirqs_matches_the_kernels_count(stage: Stage, is_shared:
         stage.disturb(f"{stage.program(FLOOD, 'flood')} {others[0]}")
         if is_shared:
             stage.disturb(f"{stage.program(HOG, 'hog')} {stage.cpu}")
-        line, truth = stage.why_victim(seconds=8)
+        line, truth = stage.why_victim(seconds=30)
     finally:
         spread.write_text(before)
     found = causes(line)["softirq"]
     assert truth.softirq_s > 0.4
-    assert found["lost_ratio"] == pytest.approx(truth.softirq_s / 8, abs=POINTS)
+    assert found["lost_ratio"] == pytest.approx(truth.softirq_s / 30, abs=POINTS)
     assert "NET_RX" in found["text"]
     assert f"CPU {stage.cpu}" in found["text"]
 
@@ -406,7 +407,9 @@ def test_the_loss_to_softirqs_matches_the_kernels_count(stage: Stage, is_shared:
 
 @nightly
 def test_samples_of_the_kernel_take_the_share_of_the_jobs_own_clock(stage: Stage) -> None:
-    """With 250 samples in each of ten seconds, the standard error of a share is one point."""
+    """With 250 samples in each of ten seconds, the standard error of a share is one point. The job
+    reads at irregular times, which never keep step with the samples, and in blocks of 8 MB, so that
+    its own clock measures little beside the kernel's work."""
     path, profile = stage.directory / "share", KernelProfile()
     pid = stage.disturb(f"{stage.program(ZEROS)} {path} {stage.cpu}")
     spent_ns = span_ns = 0
