@@ -222,38 +222,65 @@ class MemoryStalls(Detector):
             evidence[name] = round(value if known else evidence.get(name, 0) + value)
 
 
-def _stalls(records: Mapping[str, object], span_s: float) -> Iterator[_Stall]:
-    """Yields the stalls in a record, which is untrusted."""
+class MemoryGroup(NamedTuple):
+    """The memory of a control group since the last record."""
+
+    name: str
+    limit_bytes: int
+    """0: no limit is known."""
+    hits: int
+    """How often the group reached its limit."""
+    pages_read_back: int
+    stalled_us: int | None
+    """Time in us for which a task of the group stalled; None if unknown."""
+    pids: frozenset[int]
+    """The watched processes in the group."""
+
+
+def memory_groups(records: Mapping[str, object]) -> Iterator[MemoryGroup]:
+    """Yields the valid entries of control groups in a record, which is untrusted."""
     match records.get("memory"):
-        case {"stalled_us": int() as us, "counts": dict() as named, **rest} if 0 <= us < 1 << 53:
+        case {"groups": dict() as groups, **rest}:
             pass
         case _:
             return
-    counts = {str(k): v for k, v in named.items() if type(v) is int and 0 <= v < 1 << 62}
-    left_s = min(us / 1e6, span_s)
-    groups, pids = rest.get("groups"), rest.get("pids")
-    members = pids if isinstance(pids, dict) else {}
-    for group, entry in groups.items() if isinstance(groups, dict) else ():
+    pids_by_group: dict[object, set[int]] = {}
+    members = rest.get("pids")
+    for pid, group in members.items() if isinstance(members, dict) else ():
+        if isinstance(group, str) and re.fullmatch("[0-9]{1,10}", str(pid)):
+            pids_by_group.setdefault(group, set()).add(int(pid))
+    for group, entry in groups.items():
         match entry:
             case [
                 int() | None as limit,
                 int() | None as hits,
                 int() | None as pages,
-                int() | None as group_us,
-            ] if hits and hits > 0 and limit:
-                # The machine's time includes that of the group, if both are up to date.
-                stalled_s = min(span_s, left_s if group_us is None else group_us / 1e6)
-                left_s = max(0.0, left_s - stalled_s)
-                evidence = {"memory_limit_mb": limit / 1e6, "at_limit": hits}
-                evidence["pages_read_back"] = pages or 0
-                valid_pids = [pid for pid in members if re.fullmatch("[0-9]{1,10}", str(pid))]
-                yield _Stall(
-                    "memory-limit",
-                    safe_text(str(group), MAX_GROUP),
-                    stalled_s,
-                    evidence,
-                    frozenset(int(pid) for pid in valid_pids if members[pid] == group),
-                )
+                int() | None as stalled_us,
+            ]:
+                yield MemoryGroup(
+                    safe_text(str(group), MAX_GROUP), max(0, limit or 0), max(0, hits or 0),
+                    pages or 0, stalled_us, frozenset(pids_by_group.get(group, ())),
+                )  # fmt: skip
+
+
+def _stalls(records: Mapping[str, object], span_s: float) -> Iterator[_Stall]:
+    """Yields the stalls in a record, which is untrusted."""
+    match records.get("memory"):
+        case {"stalled_us": int() as us, "counts": dict() as named} if 0 <= us < 1 << 53:
+            pass
+        case _:
+            return
+    counts = {str(k): v for k, v in named.items() if type(v) is int and 0 <= v < 1 << 62}
+    left_s = min(us / 1e6, span_s)
+    for group in memory_groups(records):
+        if group.hits and group.limit_bytes:
+            # The machine's time includes that of the group, if both are up to date.
+            group_us = group.stalled_us
+            stalled_s = min(span_s, left_s if group_us is None else group_us / 1e6)
+            left_s = max(0.0, left_s - stalled_s)
+            evidence = {"memory_limit_mb": group.limit_bytes / 1e6, "at_limit": group.hits}
+            evidence["pages_read_back"] = group.pages_read_back
+            yield _Stall("memory-limit", group.name, stalled_s, evidence, group.pids)
     stalls = sum(n for key, n in counts.items() if key.startswith("allocstall"))
     back = sum(n for key, n in counts.items() if key.startswith("workingset_refault"))
     swapped = counts.get("pswpin", 0)

@@ -256,17 +256,16 @@ def clues(session: Session, whole: Interval, totals: Totals) -> list[Clue]:
 def _limit_clue(session: Session, totals: Totals) -> Iterator[Clue]:
     """Yields a clue if the watched job waited for the disk while its control group was at its
     memory limit. The kernel counts the wait for a file that is read again as one for the disk."""
-    spent, hints = totals.times.job_time(), session.hints
-    groups = (hints.group_at_limit.get(str(pid)) for pid, _ in totals.times.threads)
-    group = next((group for group in groups if group is not None), None)
+    spent, job_pids = totals.times.job_time(), {pid for pid, _ in totals.times.threads}
+    groups = session.hints.at_limit.values()
+    group = next((group for group in groups if not group.pids.isdisjoint(job_pids)), None)
     if group is None or spent is None or spent.disk_s < MIN_WORK_SHARE * sum(spent):
         return
-    limit, hits, pages = hints.at_limit[group]
     yield Clue(
         "memory-limit-reads",
-        f"its group was at its memory limit of {limit / 1e6:.0f} MB {hits} times and read"
-        f" {4096 * pages / 1e9:.1f} GB back, and it waited {spent.disk_s:.1f} s for the disk: files"
-        " may be read again for want of memory",
+        f"its group was at its memory limit of {group.limit_bytes / 1e6:.0f} MB {group.hits} times"
+        f" and read {4096 * group.pages_read_back / 1e9:.1f} GB back, and it waited"
+        f" {spent.disk_s:.1f} s for the disk: files may be read again for want of memory",
         cause_of("memory-limit").remedy,
     )
 

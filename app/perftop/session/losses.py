@@ -24,13 +24,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice, pairwise
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.base.text import safe_text
+from perftop.detect.task_records import MemoryGroup, memory_groups
 from perftop.model.delta import first_true
 from perftop.model.evaluation import LOSS_PARTS, Lost
 from perftop.model.kinds import STEAL_CAUSE, Episode
@@ -409,11 +410,9 @@ class RecordHints:
         """Time, in s, for which samples found processes in each function of the kernel."""
         self.kernel_span_s = 0.0
         """Time, in s, over which the samples in `kernel_s` were taken."""
-        self.at_limit: dict[str, tuple[int, int, int]] = {}
-        """For each control group that reached its memory limit and read pages back: the limit in
-        bytes, how often it was reached, and the number of pages."""
-        self.group_at_limit: dict[str, str] = {}
-        """The group in `at_limit` of a process, by PID as text."""
+        self.at_limit: dict[str, MemoryGroup] = {}
+        """The control groups that reached their memory limit and read pages back, by name, with the
+        sums of all records."""
 
     def split_lockers(self) -> set[int]:
         """Returns the threads that took a split lock."""
@@ -427,9 +426,7 @@ class RecordHints:
             case {"span_ns": int() as span_ns, "functions": list() as rows} if span_ns > 0:
                 self.kernel_span_s += span_ns / 1e9
                 self._add_kernel_work(rows)
-        match records.get("memory"):
-            case {"groups": dict() as groups, "pids": dict() as group_by_pid}:
-                self._add_groups(groups, group_by_pid)
+        self._add_groups(memory_groups(records))
         for message in log if isinstance(log, list) else ():
             match message:
                 case [str() as kind, str() as name, int() as count] if count > 0:
@@ -442,17 +439,15 @@ class RecordHints:
                 f"{safe_text(str(managers[pid]), MAX_NAME_LENGTH)}[{pid}]" for pid in pids
             ]
 
-    def _add_groups(
-        self, groups: Mapping[object, object], group_by_pid: Mapping[object, object]
-    ) -> None:
-        for group, entry in islice(groups.items(), MAX_NAMES):
-            match group, entry:
-                case str(), [int() as limit, int() as hits, int() as pages, *_] if hits > 0 < pages:
-                    _, hits_before, pages_before = self.at_limit.get(group, (0, 0, 0))
-                    self.at_limit[group] = limit, hits_before + hits, pages_before + pages
-        for pid, group in islice(group_by_pid.items(), MAX_WORKS):
-            if isinstance(group, str) and group in self.at_limit:
-                self.group_at_limit[str(pid)] = group
+    def _add_groups(self, groups: Iterable[MemoryGroup]) -> None:
+        for group in groups:
+            sums = self.at_limit.get(group.name, group._replace(hits=0, pages_read_back=0))
+            if group.hits and group.limit_bytes and group.pages_read_back > 0:
+                hits, pages = sums.hits + group.hits, sums.pages_read_back + group.pages_read_back
+                sums = group._replace(hits=hits, pages_read_back=pages, pids=sums.pids)
+            if sums.hits and (group.name in self.at_limit or len(self.at_limit) < MAX_NAMES):
+                pids = sums.pids | group.pids if len(sums.pids) < MAX_WORKS else sums.pids
+                self.at_limit[group.name] = sums._replace(pids=pids)
 
     def _add_kernel_work(self, rows: Sequence[object]) -> None:
         for row in rows:
