@@ -112,10 +112,11 @@ def replace_in(
 
 
 def remove(path: Path, status: os.stat_result) -> None:
-    """Removes the file, if it is still the file that we created."""
-    with contextlib.suppress(OSError), parent(path) as (fd, name):
-        if os.path.samestat(status, os.stat(name, dir_fd=fd, follow_symlinks=False)):
-            os.unlink(name, dir_fd=fd)
+    """Removes the file, if it is still the file that we created. A device is kept."""
+    if stat.S_ISREG(status.st_mode):
+        with contextlib.suppress(OSError), parent(path) as (fd, name):
+            if os.path.samestat(status, os.stat(name, dir_fd=fd, follow_symlinks=False)):
+                os.unlink(name, dir_fd=fd)
 
 
 # --- directories in which other users could redirect writes

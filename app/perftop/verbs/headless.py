@@ -11,7 +11,6 @@ import os
 import re
 import shutil
 import signal
-import stat
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -291,7 +290,7 @@ def destination(
         failed = output_failure(error, str(name))
         raise Failed(str(failed), status() or failed.status) from None
     finally:
-        if path is not None and file_status is not None and stat.S_ISREG(file_status.st_mode):
+        if path is not None and file_status is not None:
             with contextlib.suppress(OSError):
                 if path.stat().st_size == 0:
                     files.remove(path, file_status)

@@ -8,7 +8,6 @@ import argparse
 import contextlib
 import os
 import re
-import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -306,7 +305,7 @@ def run_export(args: argparse.Namespace) -> int:
         except BrokenPipeError:
             raise
         except (KeyboardInterrupt, SystemExit):  # interrupted by a signal
-            if output and file_status and stat.S_ISREG(file_status.st_mode):
+            if output and file_status:
                 files.remove(output, file_status)
             raise
         except OSError as error:
