@@ -221,6 +221,11 @@ def whole_percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
+def short_percent(share: float) -> str:
+    """Returns a share with two significant digits: 80 %, 2.0 %."""
+    return whole_percent(share) if share >= 0.095 else f"{percent(share)} %"
+
+
 def clock_ghz(hz: float) -> str:
     """Returns a clock in GHz to 0.01, without the unit."""
     return f"{hz / 1e9:.2f}" if math.isfinite(hz) else MISSING

@@ -197,13 +197,20 @@ class Report:
 
 
 def report(
+    session: Session, first_ns: int, argv: Sequence[str] = (), *, past: bool = False
+) -> Report:
+    """Returns the report on a session. The arguments are those of `brief_report`."""
+    return with_checks(session, brief_report(session, first_ns, argv, past=past))
+
+
+def brief_report(
     session: Session, first_ns: int, argv: Sequence[str] = (), *, past: bool = False,
-    totals: Totals | None = None, whole: Interval | None = None, has_checks: bool = True,
+    totals: Totals | None = None, whole: Interval | None = None,
 ) -> Report:  # fmt: skip
-    """Returns the report on a session, or on a part of it. `first_ns`: raw time of the first frame.
-    `argv`: the command that perftop ran, which has ended. `past`: true if the span is over,
-    so that no cause is still running. `totals`: sums of the part, whose numbers are `whole`.
-    `has_checks`: whether to fill `checks` and `not_seen`, which only the whole report shows."""
+    """Returns the report on a session, or on a part of it, without `checks` and `not_seen`, which
+    `with_checks` adds. `first_ns`: raw time of the first frame. `argv`: the command that perftop
+    ran, which has ended. `past`: true if the span is over, so that no cause is still running.
+    `totals`: sums of the part, whose numbers are `whole`."""
     is_whole_run = totals is None
     past_tense = past or bool(argv)
     if totals is None:
@@ -222,14 +229,18 @@ def report(
         confusion_sentence = f"A low clock{outside} would look like slow code here."
     elif not session.reader.turbo.cpus.any():
         confusion_sentence = "No turbo table is known: clocks are compared with the base clock."
-    checks, not_seen = list[Check](), list[NotSeen]()
-    if has_checks:
-        checks = other_checks(session, totals, whole, episodes, is_whole_run=is_whole_run)
-        not_seen = _not_seen(session, totals, whole)
     return Report(
-        job, totals, findings, checks, clues(session, whole, totals), not_seen, whole, spent,
+        job, totals, findings, [], clues(session, whole, totals), [], whole, spent,
         confusion_sentence, past_tense, is_whole_run,
     )  # fmt: skip
+
+
+def with_checks(session: Session, brief: Report) -> Report:
+    """Returns the report with its checks, and with the losses that cannot be measured here."""
+    totals, whole = brief.totals, brief.interval
+    episodes = session.episodes(totals.start_ns, totals.end_ns)
+    checks = other_checks(session, totals, whole, episodes, is_whole_run=brief.is_whole_run)
+    return replace(brief, checks=checks, not_seen=_not_seen(session, totals, whole))
 
 
 def _not_seen(session: Session, totals: Totals, whole: Interval) -> list[NotSeen]:

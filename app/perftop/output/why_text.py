@@ -12,6 +12,7 @@ from perftop.base.text import (
     percent,
     printable,
     short_duration,
+    short_percent,
     terminal_text,
     time_of_day,
     two_decimals,
@@ -277,12 +278,9 @@ def _working_sentence(session: Session, report: Report) -> str:
     if not isfinite(util):
         return ""
 
-    def share(value: float) -> str:
-        return whole_percent(value) if value >= 0.095 else f"{percent(value)} %"
-
-    parts = [f"{share(util)} busy"]
+    parts = [f"{short_percent(util)} busy"]
     parts += [f"IPC {two_decimals(ipc)}"] if isfinite(ipc) else []
-    parts += [f"{share(kernel)} in the kernel"] if isfinite(kernel) else []
+    parts += [f"{short_percent(kernel)} in the kernel"] if isfinite(kernel) else []
     if isfinite(both) and session.has_smt:
         parts.append(f"both threads of a core {whole_percent(both)}")
     state = "Working" if isfinite(report.sums.lost_ratio) else "Idle"

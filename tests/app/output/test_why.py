@@ -25,17 +25,22 @@ from perftop.output.why_report import (
     Finding,
     Report,
     _active_s,
+    brief_report,
     other_checks,
     report,
+    with_checks,
 )
 from perftop.output.why_text import answer, lines
 from perftop.session.losses import (
+    MAX_NAMES,
+    MAX_WORKS,
     QUOTA_CAUSE,
     STOPPED_CAUSE,
     UNEXPLAINED,
     WAIT_CAUSE,
     Cause,
     LossSums,
+    RecordHints,
     Totals,
 )
 from perftop.session.session import Session
@@ -726,7 +731,8 @@ def test_interrupts_on_the_cpus_of_a_job_are_not_ruled_out_at_several_percent(
     assert (check.result, check.is_ruled_out(0.1)) == (expected_text, is_ruled_out)
     whole = session.run_interval()
     # The interrupts are those of the whole run, so they are not in a report on a part of it.
-    part = report(session, session.run.start_ns, totals=session.totals(), whole=whole)
+    part = brief_report(session, session.run.start_ns, totals=session.totals(), whole=whole)
+    part = with_checks(session, part)
     assert "interrupts" not in {check.key for check in part.checks}
 
 
@@ -876,6 +882,19 @@ def test_a_job_that_waits_for_the_disk_at_its_memory_limit_gets_a_clue(
     first, *rest = printed_report(session, result)
     assert first == "job waited for the disk 80 % of its time."
     assert not any("perf record" in line for line in rest), "its own code is not the cause"
+
+
+def test_few_groups_at_their_memory_limit_and_few_processes_are_kept() -> None:
+    hints = RecordHints()
+    for number in range(3000):
+        named = {f"/{number % 100}": [50_000_000, 1, 1, None]}
+        hints.read_records({"memory": {"groups": named, "pids": {f"{number}": f"/{number % 2}"}}})
+    assert len(hints.at_limit) == MAX_NAMES
+    assert max(len(group.pids) for group in hints.at_limit.values()) < MAX_WORKS
+    for number in range(3000):
+        named = {"/0": [50_000_000, 1, 1, None]}
+        hints.read_records({"memory": {"groups": named, "pids": {f"{9000 + number}": "/0"}}})
+    assert len(hints.at_limit["/0"].pids) == MAX_WORKS
 
 
 @pytest.mark.parametrize(("util", "caches_gb", "uncore_ghz", "clue_text"), [

@@ -21,13 +21,14 @@ from perftop.output import stat_text, why_text
 from perftop.output.run_summary import summary_line
 from perftop.output.stat_lines import DEFAULT_COLUMNS, StatTable, episode_line, interval_line
 from perftop.output.stat_text import SPAN_NAMES
+from perftop.output.why_report import with_checks
 from perftop.output.why_text import why_json
 from perftop.session.episodes import Tally
 from perftop.session.fleet_machine import read_numbers
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.overview.core_page import VALUE_WIDTH
-from perftop.tui.shared.verdict import verdict_at, whole_report
+from perftop.tui.shared.verdict import verdict_at
 
 _HEADER = {
     r"busy +([\d.]+) %": ("util", 100), r"clock \D*([\d.]+) of": ("busy_hz", 1e-9),
@@ -232,10 +233,10 @@ def fleet_errors(session: Session, interval: Interval, message: Line) -> Iterato
 def verdict_errors(session: Session, interval: Interval, lines: list[str]) -> Iterator[str]:
     """The rows of the verdict, and `why` for the same time, as text and as JSON."""
     verdict = verdict_at(session, interval)
-    report = None if verdict is None else whole_report(session, verdict)
-    if verdict is None or report is None:
+    if verdict is None or verdict.report is None:
         yield "no verdict"
         return
+    report = with_checks(session, verdict.report)
     line = why_json(session, report, None)
     first = why_text.lines(session, report, colour=False, unicode=True)[0]
     if first.rstrip(".") != verdict.text or line["answer"] != first:

@@ -27,7 +27,6 @@ from perftop.tui.shared.canvas import NOTES, Canvas
 from perftop.tui.shared.choice import GROUPINGS, ORDERS, WINDOWS_S, Choice
 from perftop.tui.shared.paint import DirectScreen
 from perftop.tui.shared.sheet import heat_fields, order_name
-from perftop.tui.shared.verdict import whole_report
 
 if TYPE_CHECKING:
     from perftop.tui.frame.bottom import Prompt
@@ -302,16 +301,15 @@ class Monitor(DirectScreen):
 
     def action_why(self) -> None:
         """Shows the whole report of which the verdict is the first line."""
+        from perftop.output.why_report import with_checks
         from perftop.tui.frame.overlays import Why
 
         self._end_notes("report")
         session, verdict = self.last.session, self._top.verdict
-        report = None
-        if session is not None and verdict is not None:
-            report = whole_report(session, verdict)
-        if session is None or report is None:
+        if session is None or verdict is None or verdict.report is None:
             self._controls.show_notice("no verdict yet")
         else:
+            report = with_checks(session, verdict.report)
             self.app.push_screen(Why(session, report, ascii_=self.choice.ascii))
 
     def action_try(self) -> None:

@@ -15,7 +15,7 @@ from math import isfinite, nan
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
 
-from perftop.base.text import count_noun, long_duration, percent, running_time, whole_percent
+from perftop.base.text import count_noun, long_duration, percent, running_time, short_percent
 from perftop.draw import theme
 from perftop.draw.columns import Run
 from perftop.draw.strips import Line, Piece, fit_line, fit_runs, safe_cells, spread, width
@@ -312,7 +312,7 @@ def _verdict(
     session: Session, totals: Totals, snapshot: TaskSnapshot, *, past: bool = False
 ) -> Verdict:
     """Returns the verdict on the span of these totals. `snapshot`: the tasks at its end."""
-    from perftop.output.why_report import report
+    from perftop.output.why_report import brief_report
     from perftop.output.why_text import answer
 
     if not past and totals.end_ns - session.run.start_ns < FIRST_VERDICT_NS:
@@ -321,7 +321,7 @@ def _verdict(
         text = f"No verdict: no samples in {long_duration(SPAN_NS)}"
         return Verdict(text, (), theme.UNKNOWN, 0.0, is_past=past)  # fmt: skip
     whole = session.interval_of(totals, snapshot)
-    why = report(session, totals.start_ns, past=past, totals=totals, whole=whole, has_checks=False)
+    why = brief_report(session, totals.start_ns, past=past, totals=totals, whole=whole)
     text = answer(session, why).removesuffix(".")
     losses = _losses_by_name(why.findings)
     if not why.named_findings:
@@ -343,16 +343,6 @@ def _verdict(
         verdict, is_past=past, losses=losses, wanted_s=why.sums.whole_s,
         seen_s=why.totals.elapsed_s, report=why,
     )  # fmt: skip
-
-
-def whole_report(session: Session, verdict: Verdict) -> Report | None:
-    """Returns the report on the verdict's span with all checks; None if there is none."""
-    from perftop.output.why_report import report
-
-    if (brief := verdict.report) is None:
-        return None
-    start_ns, past = brief.totals.start_ns, verdict.is_past
-    return report(session, start_ns, past=past, totals=brief.totals, whole=brief.interval)
 
 
 def _sign(kind: str) -> str:
@@ -383,8 +373,7 @@ def _calm_pieces(session: Session, why: Report) -> tuple[str, ...]:
     pieces = []
     busy = why.interval.values.mean("util", session.shown)
     if why.job is None and isfinite(busy):
-        share = whole_percent(busy) if busy >= 0.095 else f"{percent(busy)} %"
-        pieces.append(f"CPUs {share} busy")
+        pieces.append(f"CPUs {short_percent(busy)} busy")
     samples = count_noun(why.totals.sample_count, "sample")
     return (*pieces, f"{long_duration(round(why.totals.elapsed_s * 1e9))}, {samples}")
 

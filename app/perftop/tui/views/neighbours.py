@@ -26,7 +26,7 @@ from perftop.draw.strips import (
 )
 from perftop.model.kinds import NEIGHBOURS
 from perftop.model.tasks import DIFFERENCE_NS, Thread, WatchedJob
-from perftop.output.why_report import Report
+from perftop.output.why_report import Report, with_checks
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.panels.panels import PaneledView
@@ -34,7 +34,7 @@ from perftop.tui.panels.tables import INDENT, MIN_BOLD_WAIT, task_bar
 from perftop.tui.shared.canvas import Cursor
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.sheet import clock_of
-from perftop.tui.shared.verdict import Verdict, verdict_at, whole_report
+from perftop.tui.shared.verdict import Verdict, verdict_at
 from perftop.tui.views.flows import Flow, details, flows, join_flows
 
 NO_LOSS_TEXT = "No CPU is losing time to a neighbour"
@@ -275,8 +275,8 @@ class Neighbours(PaneledView, Cursor):
         self._report: Report | None = None
         """The report from which the flows were made. It is kept so that no later report can get its
         id()."""
-        self._whole_report: Report | None = None
-        """The whole report on the same span, with its checks."""
+        self._checked_report: Report | None = None
+        """The same report with its checks."""
         self._flows: tuple[object, list[Flow]] = None, []
         """The inputs from which the flows were made, and the flows."""
         self._drawn_ribbons: tuple[object, list[list[Run]], float] = None, [], 0.0
@@ -314,8 +314,9 @@ class Neighbours(PaneledView, Cursor):
             flow_list = (
                 [] if report is None else flows(self.session, report, rows, folded=self._folded)
             )
+            if report is not self._report:
+                self._checked_report = report and with_checks(self.session, report)
             self._report, self._flows = report, (drawn_from, flow_list)
-            self._whole_report = None if verdict is None else whole_report(self.session, verdict)
         return self._flows[1]
 
     def make_lines(self) -> None:
@@ -381,7 +382,7 @@ class Neighbours(PaneledView, Cursor):
             lines += [[], [(" ", "text"), *title]]
             for label, text in self._details:
                 lines += labelled_lines(label, text, size, "key" if label == "try" else "text")
-        if (report := self._whole_report) is not None:
+        if (report := self._checked_report) is not None:
             lines.append([])
             calm = [check.brief_result for check in report.checks if not check.share]
             lines += labelled_lines("ruled out", " · ".join(calm), size, "dim") if calm else []
