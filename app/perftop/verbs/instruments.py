@@ -124,8 +124,9 @@ def _distributions(answer: Answer, unicode: bool) -> Iterator[str]:
             end = first + histogram["width_ticks"] * len(counts)
             line = f"{method['name']:<{INDENT}}{number(first):>{COLUMN_WIDTH}} "
             line += f"{machine.bar_line(counts, unicode=unicode)} {number(end):<{COLUMN_WIDTH}}"
-            far_counts = method["far"]
-            yield f"{line} {100 * far_counts:.2g} % outliers" if far_counts else line.rstrip()
+            far_percent = 100 * method["far"]
+            share = "<0.001" if far_percent < 0.001 else f"{far_percent:.2g}"
+            yield f"{line} {share} % outliers" if far_percent else line.rstrip()
     yield f"  outliers: beyond {answer['far']} times the median; the longest 1 % is not drawn"
 
 

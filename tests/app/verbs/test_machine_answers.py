@@ -218,6 +218,18 @@ def test_all_facts_about_timers_are_on_lines_that_fit(width: int) -> None:
     ]
 
 
+@pytest.mark.parametrize(("share", "text"), [
+    (0.0, "112888"), (1.2e-6, "<0.001 % outliers"), (1.2e-5, "0.0012 % outliers"), (1.0, "1e+02 %"),
+])  # fmt: skip
+def test_a_share_of_outliers_fits(share: float, text: str) -> None:
+    histogram = {"first_ticks": 88_888.0, "width_ticks": 1000.0, "counts": [1] * 24}
+    methods = [method("cpuid;rdtsc", far=share, histogram=histogram)]
+    lines = instruments.timers_lines(TIMERS | {"methods": methods}, 80)
+    assert max(map(len, lines)) <= 80
+    (line,) = [line for line in lines if "▁" in line or "█" in line]
+    assert text in line
+
+
 @pytest.mark.parametrize("width", [80, 112])
 def test_columns_do_not_touch(width: int) -> None:
     fine = method("cpuid;rdtsc", settled=False, mean_ns=5873.9, sigma_ns=5873.9, step_ns=0.385)
