@@ -202,9 +202,11 @@ def rows(session: Session, report: Report) -> list[TextLine]:
         rows += [[Part(f"{SHORT_TASKS} Measure a longer run.")], []]
     else:
         rows += [*_healthy_lines(session, report), []]
+    remedies = {finding.hint for finding in report.named_findings[:MAX_CAUSES]}
     for clue in report.clues:
         rows += _labelled_lines("clue", clue.text)
-        rows += _try_lines(wrap_text(clue.hint, WIDTH - LABEL_WIDTH - TRY_WIDTH), LABEL_WIDTH)
+        hint = "" if clue.hint in remedies else clue.hint
+        rows += _try_lines(wrap_text(hint, WIDTH - LABEL_WIDTH - TRY_WIDTH), LABEL_WIDTH)
     if report.job_time is not None:
         rows += _labelled_lines("spent", spent_text(report.job_time), "dim")
     for i, (what, why, fix) in enumerate(report.not_seen[:MAX_UNSEEN]):

@@ -17,7 +17,7 @@ from perfprobe.wire import Identity
 from perftop.model.counters import Counters
 from perftop.model.kinds import STEAL_CAUSE, Episode, cause_of
 from perftop.output import why_report
-from perftop.output.evidence import _memory_clues
+from perftop.output.evidence import Clue, _memory_clues
 from perftop.output.waiting import UNKNOWN_NEIGHBOUR, WaitingLoss, waiting_loss
 from perftop.output.why_report import (
     MAX_CAUSES,
@@ -825,6 +825,17 @@ def test_a_clue_from_samples_of_the_kernel_has_its_share_and_its_process(
     result = report(session, session.run.start_ns)
     assert [clue.text for clue in result.clues] == texts
     assert answer(session, result).startswith(first)
+
+
+def test_a_remedy_of_a_cause_and_of_a_clue_is_printed_once() -> None:
+    session, result = session_and_report("throttle")
+    for hint, more in ((result.findings[0].hint, 0), ("another remedy", 1)):
+        with_clue = replace(result, clues=[Clue("key", "a clue", hint)])
+        before, after = (
+            sum("try:" in line for line in printed_report(session, each))
+            for each in (replace(result, clues=[]), with_clue)
+        )
+        assert after - before == more
 
 
 @pytest.mark.parametrize("record", [
