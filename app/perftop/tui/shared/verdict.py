@@ -190,12 +190,14 @@ class _Verdicts:
         states.append(totals.copy())
         while len(states) > 1 and states[1].end_ns <= totals.end_ns - SPAN_NS:
             states.popleft()
-        if totals.end_ns - totals.start_ns < SPAN_NS + STEP_NS // 2:
-            return totals
         first_ns = totals.end_ns - SPAN_NS
+        if first_ns < totals.start_ns + STEP_NS // 2:
+            return totals
         # A busy machine draws late, and then has no time to read the history again.
         if first_ns - SPAN_NS // 2 <= states[0].end_ns <= first_ns + STEP_NS:
             return totals.since(states[0])
+        if first_ns <= totals.start_ns + SPAN_NS // 2:
+            return totals
         span_ns = min(SPAN_NS, _max_read_ns(session))
         return session.totals_between(totals.end_ns - span_ns, totals.end_ns) or totals
 
