@@ -542,6 +542,11 @@ _OWNERS = (
 _LONG_ID = re.compile(r"(?<![0-9a-z])([0-9a-f]{12})[0-9a-f]{8,}(?![0-9a-z])")
 
 
+def is_group(watched: str) -> bool:
+    """Returns whether the watched job is a control group or a unit, not a process."""
+    return watched.startswith("/") or watched.endswith((".service", ".scope", ".slice"))
+
+
 def owner(group: str) -> str:
     """Returns the owner of a control group: a job, a pod, a container or a unit; else the group's
     path, whose long identifiers are cut to twelve digits, as container engines do."""
@@ -549,6 +554,11 @@ def owner(group: str) -> str:
         if match := pattern.search(group):
             return words.format(match[1])
     return "this container" if group == "/" else _LONG_ID.sub(r"\1", group)
+
+
+def short_owner(group: str) -> str:
+    """Returns the owner of a control group as `owner` does; of a path, its last part."""
+    return owner(group).rpartition("/")[2] or group
 
 
 def process_owner(details: Mapping[str, object]) -> str:

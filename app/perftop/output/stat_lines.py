@@ -26,7 +26,7 @@ from perftop.model.evaluation import (
 from perftop.model.kinds import Episode
 from perftop.model.numbers import COUNTS, EVENT, L3, MACHINE, NUMBERS, PACKAGE, Number
 from perftop.model.smt import STATES
-from perftop.model.tasks import ThreadActivity
+from perftop.model.tasks import ThreadActivity, is_group, short_owner
 from perftop.output.evidence import evidence_json
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -492,7 +492,9 @@ def _machine_lines(session: Session, interval: Interval) -> list[str]:
 
     activity, watched_job = interval.watched, session.neighbours.watched_job
     if activity is not None and watched_job.name is not None:
-        job = f"job {safe_text(watched_job.name, MAX_NAME)}:"
+        watched = watched_job.name
+        name = short_owner(watched) if is_group(watched) else watched
+        job = f"job {safe_text(name, MAX_NAME)}:"
         if not watched_job.threads:
             return [*lines, f"{job} no running thread found"]
         text = f"{job} ran {seconds_text(activity.run_s)}"

@@ -31,7 +31,7 @@ from perftop.model.kinds import (
     Episode,
     cause_of,
 )
-from perftop.model.tasks import STOP_REASONS, owner
+from perftop.model.tasks import STOP_REASONS, is_group, short_owner
 from perftop.output.evidence import (
     MAX_OWNER,
     MAX_SPARE_UTIL,
@@ -292,16 +292,11 @@ def _job_name(session: Session, argv: Sequence[str], times: RunTimes) -> str | N
     elif name is None:
         return None
     elif is_group(name):
-        name = owner(name)
+        name = short_owner(name)
     elif name.isdecimal():
         comms = Counter(thread.comm for thread in times.threads.values())
         name = comms.most_common(1)[0][0] if comms else f"process {name}"
     return safe_text(name, MAX_NAME + 1)
-
-
-def is_group(watched: str) -> bool:
-    """Returns whether the watched job is a control group or a unit, not a process."""
-    return watched.startswith("/") or watched.endswith((".service", ".scope", ".slice"))
 
 
 # --- one cause

@@ -22,6 +22,7 @@ from perftop.base.text import (
 )
 from perftop.model.belief import COUNTED
 from perftop.model.kinds import KINDS, STEAL_CAUSE
+from perftop.model.tasks import is_group
 from perftop.output.run_summary import spent_text
 from perftop.output.sentences import MAX_SENTENCE, short_place_text
 from perftop.output.stat_lines import Line, json_number
@@ -31,7 +32,6 @@ from perftop.output.why_report import (
     MIN_WHOLE_SHARE,
     Finding,
     Report,
-    is_group,
 )
 from perftop.session.session import Session
 

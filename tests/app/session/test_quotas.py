@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from perftop.model.kinds import STEAL_CAUSE
-from perftop.model.tasks import Quotas, owner
+from perftop.model.tasks import Quotas, owner, short_owner
 from perftop.session.losses import QUOTA_CAUSE, WAIT_CAUSE, LossSums
 from perftop.session.task_times import RunTimes, TaskTimes
 
@@ -149,3 +149,11 @@ def test_a_hostile_name_is_escaped() -> None:
 ])  # fmt: skip
 def test_a_group_is_named_by_its_owner(group: str, name: str) -> None:
     assert owner(group) == name
+
+
+@pytest.mark.parametrize(("group", "name"), [
+    ("/sys/fs/cgroup/batch", "batch"), ("/user/slurm/uid_1000/job_4711", "Slurm job 4711"),
+    ("/", "this container"), ("/batch/", "/batch/"),
+])  # fmt: skip
+def test_a_path_is_shortened_to_its_last_part(group: str, name: str) -> None:
+    assert short_owner(group) == name
