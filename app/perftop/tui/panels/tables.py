@@ -192,7 +192,7 @@ def task_cells(
             case "pid":
                 yield str(task.pid), "dim"
             case "owner":
-                yield safe_cells(owner_name(session, task.pid)), "dim"
+                yield cut_name(owner_name(session, task.pid), column.room), "dim"
             case "cpu":
                 yield str(task.cpu), "dim"
             case "bar":

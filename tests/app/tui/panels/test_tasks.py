@@ -143,6 +143,12 @@ def test_an_owner_is_a_unit_a_container_or_the_parent(group: Any, parent: Any, o
     assert tables.owner_name(session, 4502) == owner
 
 
+def test_the_path_of_an_owner_keeps_its_end() -> None:
+    details = {"4502": {"group": "/sys/fs/cgroup/batch-17", "parent": "sh"}}
+    result = text(observe(guest(), records=records(details=details)), 97, 10)
+    assert result[2].split()[2].endswith("batch-17")
+
+
 def test_tasks_of_one_owner_can_be_grouped() -> None:
     details = DETAILS | {"4509": DETAILS["4502"]}
     guest_state = observe(guest(), records=records(details=details))
