@@ -149,7 +149,7 @@ _ASCII_SIGNS = {
     "▲": "^", "■": "*", "║": "H", "◐": "&", "▣": "Q", "↯": "I", "▤": "m", "◊": "+", "╱": "/",
     "○": "o", "•": "O", "▮": "S",
     "┴": "^", "└": "`", "├": "|", "▌": ">", "▔": "-", "◂": "<", "┬": "+", "✕": "x", "≈": "~",
-    "✓": "+", "●": "o", **dict.fromkeys("╺╸╻╹┏┓┳┗┛┻┣┫╋╶╴╷╵┌┐┘┤┼", "+"),
+    "✓": "+", "●": "o", "≥": ">", **dict.fromkeys("╺╸╻╹┏┓┳┗┛┻┣┫╋╶╴╷╵┌┐┘┤┼", "+"),
 }  # fmt: skip
 _CUT_END = re.compile("..…")
 """An ellipsis and the two characters before it: in ASCII, three dots replace all three."""

@@ -31,7 +31,7 @@ from perftop.base.text import GHZ, clock_time, supports_unicode
 from perftop.draw import charts
 from perftop.draw.charts import rows_of
 from perftop.draw.columns import Run, fit
-from perftop.draw.strips import BLANK, Line, fit_runs, safe_cells, spread
+from perftop.draw.strips import BLANK, Line, safe_cells, spread
 from perftop.draw.theme import Mood
 from perftop.model.kinds import cause_of
 from perftop.model.numbers import NUMBERS, Number
@@ -287,9 +287,9 @@ def _answer_line(pair: PairState) -> list[Line]:
     answer, losses = headline([comparison]), "; ".join(loss_sentences(comparison))
     is_worse = any(row.verdict == "worse" for row in comparison.rows)
     mood: Mood = "victim" if is_worse else "calm"
-    lost: list[Run] = [("   lost ", "dim"), (losses, "alarm" if losses else "text")]
+    cut = fit(losses, min(len(losses), pair.width - 9))
     return [([(f" {fit(answer, pair.width - 2)}", "bright")], mood),
-            (fit_runs(lost, pair.width - 1, "text") if losses else [], mood)]  # fmt: skip
+            ([("   lost ", "dim"), (cut, "alarm")] if losses else [], mood)]  # fmt: skip
 
 
 def _differing_line(pair: PairState) -> Line:

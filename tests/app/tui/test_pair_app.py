@@ -92,6 +92,8 @@ def test_the_page_shows_the_answer_of_diff() -> None:
     difference = next(line for line in lines[clock:] if line.lstrip().startswith("B-A"))
     before, during = (LABEL_WIDTH + round(s / 11 * pair.cells) for s in (4, 9.5))
     assert (difference[before], difference[during]) == ("─", "▀")
+    pair.width = 60
+    assert {style for text, style in pair_page(pair)[2][0] if "clock" in text} == {"alarm"}
 
 
 def test_a_mark_that_one_recording_lacks_is_reported(tracks: tuple[Track, Track]) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 
 from perftop.base.text import GHZ, MISSING
 from perftop.draw import columns, theme
+from perftop.draw.cells import full_cell
 from perftop.draw.columns import DOUBTED_SIGN, Cell, Column, Run, fit, number
 from perftop.draw.strips import BLANK, Line, panel_title, safe_cells, spread, width
 from perftop.session.fleet import ORDERS, natural_key, racks
@@ -216,14 +217,15 @@ class Grid:
     columns: tuple[tuple[str, tuple[Machine | None, ...]], ...]
     """Title and machines of each column, from the top; None is a gap."""
     labels: tuple[str, ...]
-    """A label for each row: the number at the end of the names, or the machine's name if there is
-    only one column."""
+    """A label for each row: the number at the end of the names of a rack's machines; else ''."""
     size: int
     has_racks: bool
+    name_width: int = 0
+    """Width of the machine's name before each cell; 0 if there is no room for names."""
 
     @property
     def label_width(self) -> int:
-        return max([MIN_LABEL_WIDTH, *map(len, self.labels)])
+        return 0 if self.name_width else max([MIN_LABEL_WIDTH, *map(len, self.labels)])
 
     def place(self, name: str) -> tuple[int, int]:
         """Returns the column and the row of a machine; 0, 0 if the grid does not contain it."""
@@ -269,11 +271,16 @@ def grid(machines: Sequence[Machine], width: int, height: int) -> Grid:
     rows_of_column = min(max(rows_of_column, min(height, 8)), max(1, height))
     starts = range(0, len(sorted_machines), rows_of_column)[:columns_across]
     pieces = [sorted_machines[start : start + rows_of_column] for start in starts]
-    if len(pieces) == 1:
-        labels = tuple(safe_cells(machine.name)[: NAME_WIDTHS[1]] for machine in pieces[0])
-        return Grid((("", tuple(pieces[0])),), labels, size, has_racks=False)
     named_columns = tuple((piece[0].name, tuple(piece)) for piece in pieces)
-    return Grid(named_columns, ("",) * rows_of_column, size, has_racks=False)
+    name_width = min(NAME_WIDTHS[1], max((len(_host_name(m.name)) for m in machines), default=0))
+    if len(pieces) * (name_width + size + 3) > width:
+        name_width = 0
+    labels = ("",) * rows_of_column
+    return Grid(named_columns, labels, size, has_racks=False, name_width=name_width)
+
+
+def _host_name(name: str) -> str:
+    return safe_cells(name).partition(".")[0]
 
 
 def _number_in_name(machine: Machine) -> str:
@@ -283,23 +290,23 @@ def _number_in_name(machine: Machine) -> str:
 
 
 def heat(state: FleetState, height: int) -> list[Line]:
-    """Returns the heat map, in at most `height` lines. The heading of a column is the end of its
-    rack's name, or the host name of its first machine, which is left out if it would cover the
-    heading before it."""
+    """Returns the heat map, in at most `height` lines. Unless each cell has its machine's name, the
+    heading of a column is the end of its rack's name, or the host name of its first machine, which
+    is left out if it would cover the heading before it."""
     machine_grid = grid(state.machines, state.width, height - 3 - FOOT_LINES)
     lines = _legend_lines(state)
     x, y = machine_grid.place(state.selected_name)
-    label_width = machine_grid.label_width
+    label_width, name_width = machine_grid.label_width, machine_grid.name_width
     runs: list[Run] = []
     for column, (title, _) in enumerate(machine_grid.columns):
         start = label_width + 1 + column * (machine_grid.size + 1)
-        text = safe_cells(title).partition(".")[0]
+        text = _host_name(title)
         if machine_grid.has_racks:
             text = f"{text[-machine_grid.size :]:^{machine_grid.size}}"
         gap = start - width(runs)
         if gap >= bool(column) and start + len(text) <= state.width:
             runs += [(" " * gap, "text"), (text, "key" if column == x else "dim")]
-    if len(machine_grid.columns) > 1:
+    if not name_width:
         lines.append(plain_line(*runs))
     inks, scale = theme.letter_styles(state.theme), words.heat_scale(state, state.metric)
     for row, label in enumerate(machine_grid.labels):
@@ -309,6 +316,11 @@ def heat(state: FleetState, height: int) -> list[Line]:
             if machine is None:
                 runs.append((" " * (machine_grid.size + 1), "text"))
             else:
+                if name_width:
+                    name = fit(_host_name(machine.name), name_width)
+                    runs.append(
+                        (f" {name} ", "key" if machine.name == state.selected_name else "dim")
+                    )
                 runs += _heat_cell(state, machine, machine_grid.size, inks, scale)
         lines.append(plain_line(*runs))
     if machine_grid.has_racks and machine_grid.size >= 4:
@@ -328,7 +340,7 @@ def _legend_lines(state: FleetState) -> list[Line]:
     high = f" {'≥' if name == '%' and scale.high < 1 else ''}{amount_text(key, scale.high)} {name} "
     step = 4 if has_words else 2
     ramp: list[Run] = [(f"{low} ", "dim")]
-    ramp += [(theme.BOTH * step, f"heat{i}") for i in range(theme.HEAT)]
+    ramp += [run for i in range(theme.HEAT) for run in full_cell(i, step, state.ascii)]
     lines = [plain_line(*spread(left_runs, [*ramp, (high, "dim")], state.width))]
     if has_words:
         steps = [words.heat_step(machine.numbers[key], scale) for machine in state.machines]
@@ -353,6 +365,8 @@ def _heat_cell(
     if step < 0:
         return [(fit(sign if sign != " " else MISSING[:size], size), "faint"), gap]
     has_sign = sign != " "
+    if state.ascii and not has_sign:
+        return [*full_cell(step, size, state.ascii), gap]
     sign = sign if has_sign else theme.NEITHER  # a cell is also visible without colours
     if size < 4:
         return [(f"{sign:^{size}}", inks[step]), gap]

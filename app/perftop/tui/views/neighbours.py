@@ -128,7 +128,12 @@ def ribbons(shown: Sequence[Flow], size: int, rows: int) -> tuple[list[list[Run]
 
 def _cell(eighths: Sequence[str]) -> Run:
     """Returns a cell with the colours of its eighths, from the top: the lowest colour, and above it
-    the one that fills most of the rest; '' is the background."""
+    the one that fills most of the rest; '' is the background. A thin ribbon that touches neither
+    edge is moved to the nearer one, because a block character can show only two colours."""
+    drawn = [i for i, colour in enumerate(eighths) if colour]
+    if drawn and drawn[0] > 0 and drawn[-1] < 7:
+        ribbon, blank = [eighths[i] for i in drawn], [""] * (8 - len(drawn))
+        eighths = [*blank, *ribbon] if drawn[0] + drawn[-1] > 7 else [*ribbon, *blank]
     lower, count = eighths[-1], 1
     while count < 8 and eighths[-count - 1] == lower:
         count += 1

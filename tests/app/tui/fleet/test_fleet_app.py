@@ -259,13 +259,25 @@ async def test_the_cursor_of_the_heat_map_moves_over_racks() -> None:
 
 async def test_a_column_of_the_heat_map_has_the_host_name_of_its_first_machine() -> None:
     """Names that end alike are whole, and the domain is left out. Each machine has a sign."""
-    names = [f"web-{i:02}.cluster.example" for i in range(40)]
+    names = [f"web-{i:02}.cluster.example" for i in range(60)]
     fleet = Fleet([fleets.machine(name, fleets.CALM) for name in names])
     lines = await screen_lines(fleet, (80, 24), ["2"])
     (headings,) = (text.split() for text in lines if "web-00" in text)
-    assert headings == [f"web-{i:02}" for i in range(0, 40, 8)]
+    assert headings == [f"web-{i:02}" for i in range(0, 60, 8)]
     first = line(lines, "web-00") + 1
-    assert [text.count("·") for text in lines[first : first + 8]] == [5] * 8
+    assert [text.count("·") for text in lines[first : first + 4]] == [8] * 4
+
+
+async def test_each_machine_of_a_small_fleet_has_its_name_in_the_heat_map() -> None:
+    lines = await screen_lines(fleets.small(), (80, 24), ["2"])
+    assert all(any(f" {name} " in text for text in lines) for name in fleets.small().machines)
+
+
+async def test_the_heat_map_shows_every_number_without_colours() -> None:
+    lines = await screen_lines(fleets.small(), (80, 24), ["2", "v"], ascii_=True)
+    node02 = next(text for text in lines if "node02" in text)
+    assert "%%%%%%" in node02, "busy time of 92 %"
+    assert any("_:;" in text.replace("__", "_").replace("::", ":") for text in lines), "the legend"
 
 
 async def test_more_machines_than_rows_are_first_shown_as_a_heat_map() -> None:

@@ -290,6 +290,16 @@ async def test_the_height_of_a_ribbon_follows_its_time() -> None:
     assert ribbons(shown, 160, 1)[0] == []
 
 
+def test_a_thin_ribbon_has_no_gaps() -> None:
+    wanted_s = {(2, 0): 9.0, (6, 0): 9.0}
+    shown = [Flow("a", "x", "scheduler", 8.0, {(1, 2, 0): 8.0}, wanted_s),
+             Flow("b", "x", "sibling", 0.4, {(3, 6, 0): 0.4}, wanted_s)]  # fmt: skip
+    drawn, _ = ribbons(shown, 160, 12)
+    for x in range(27, 130):  # in the last cells, it is beside the other ribbon
+        styles = [style for line in drawn for _, style in cut(line, x, x + 1)]
+        assert any("lp1-4" in style for style in styles), x
+
+
 async def test_the_copied_remedy_names_no_ended_process() -> None:
     async with running_app(machine_of_two_cores(), (160, 50)) as run:
         await queue(run)
