@@ -24,9 +24,9 @@ from perftop.detect.ramps import Ramps
 from perftop.detect.siblings import SiblingLosses
 from perftop.detect.standstill import Halts
 from perftop.detect.stops import Smis, Steals, Throttles
-from perftop.detect.task_records import InterruptStorms, MemoryStalls
+from perftop.detect.task_records import InterruptStorms, MemoryStalls, QuotaStops
 from perftop.detect.turbo_drops import Licenses, TurboDrops
-from perftop.detect.watched_job import JobStops, JobWaits, QuotaStops, TurboBudget
+from perftop.detect.watched_job import JobLosses
 from perftop.model.belief import Host
 from perftop.model.counters import packages
 from perftop.model.delta import Doubt, first_true
@@ -272,11 +272,11 @@ class Neighbours(Detector):
         ]
         self._learners: list[SiblingLosses | MemoryLosses] = [self.siblings, *self._traffic]
         """The detectors that learn the IPC of undisturbed programs."""
-        self.scheduler = JobWaits(
-            reader, episodes, self.running_tasks, self.watched_job, groups, quotas
-        )
-        self.budget = TurboBudget(reader, episodes, self.running_tasks)
-        self.stops = JobStops(reader, episodes, self.watched_job)
+        self._job_losses: JobLosses | None = None
+        if hello.watch is not None:
+            self._job_losses = JobLosses(
+                reader, episodes, self.running_tasks, self.watched_job, groups, quotas
+            )
 
     def skip_calm_samples(self, batch: SampleBatch, first: int, last: int) -> int:
         if self.watched_job.name is not None or not self.hypervisor.losses.is_quiet:
@@ -364,18 +364,18 @@ class Neighbours(Detector):
         ended += self.hypervisor.sample(data, busy)
         ended += self.cache.sample(data, busy, job_pids)
         ended += self.memory.sample(data, busy, job_pids)
-        if job_pids is not None:
-            ended += self.scheduler.sample(data, job_pids)
-            ended += self.budget.sample(data, busy, job_pids)
-            ended += self.stops.sample(data)
+        if job_pids is not None and self._job_losses is not None:
+            ended += self._job_losses.sample(data, busy, job_pids)
         return ended
 
     def share(self, episode: Episode, cpu: int) -> float | None:
         """Returns the share that this CPU has lost so far in a running episode; None if it is not
         known by CPU."""
         index = self._position.get(cpu, -1)
-        for detector in (self.siblings, self.hypervisor, self.memory, self.cache, self.scheduler):
-            losses = detector.losses
+        all_losses = [self.siblings.losses, self.hypervisor.losses]
+        all_losses += [self.memory.losses, self.cache.losses]
+        all_losses += [] if self._job_losses is None else [self._job_losses.waits.losses]
+        for losses in all_losses:
             if any(loss.episode is episode for loss in losses.running):
                 return (
                     losses.lost_share(index) if index >= 0 and losses.is_in_episode[index] else None

@@ -1,10 +1,11 @@
 """Detects losses that only the records of tasks show, which the probe sends about once a second:
-CPU time lost to interrupts, and stalls for memory."""
+CPU time lost to interrupts, stalls for memory, and control groups that are stopped by their CPU
+quota."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from perftop.base.text import safe_text
@@ -18,7 +19,7 @@ from perftop.detect.engine import (
 )
 from perftop.model.kinds import Episode
 from perftop.model.sample_reader import SampleReader
-from perftop.model.tasks import TaskSnapshot, owner
+from perftop.model.tasks import Quota, Quotas, TaskSnapshot, owner
 
 # --- CPU time that tasks lose to interrupts and softirqs.
 #
@@ -83,11 +84,11 @@ class InterruptStorms(Detector):
                 if storm is not None:
                     storm.episode.cpus = [cpu]
                     storm.episode.depth = storm.lost_s / storm.span_s
-                    _describe(storm, spent, self._storms.span_s)
+                    _describe_storm(storm, spent, self._storms.span_s)
         return self._storms.close()
 
 
-def _describe(storm: RecordEpisode, spent: _CpuShares, span_s: float) -> None:
+def _describe_storm(storm: RecordEpisode, spent: _CpuShares, span_s: float) -> None:
     """Records the line or softirq that took most time. The first one recorded is kept."""
     cause, evidence = storm.episode.cause, storm.episode.evidence
     named = spent.line if cause == "irq" else spent.kind
@@ -299,3 +300,78 @@ def _stalls(records: Mapping[str, object], span_s: float) -> Iterator[_Stall]:
     numa_s = faults * NUMA_FAULT_S + pages_moved * NUMA_PAGE_S
     evidence = {"numa_faults": faults, "numa_pages_moved": pages_moved}
     yield _Stall("numa-balancing", "", min(numa_s, span_s), evidence)
+
+
+# --- Detects control groups that are stopped by their CPU quota.
+#
+# The kernel counts, for each group, for how long the run queues of CPUs were throttled. The probe
+# reads the counts about once a second, so an episode starts and ends with a record. Its CPUs are
+# all on which tasks of the group ran. Its depth is the share of the time for which the group was
+# stopped on the CPUs that it used at the time: a single task that migrates uses one CPU at a time.
+
+QUOTA_START, QUOTA_END = 0.05, 0.02
+"""Shares of a CPU's time, at which an episode starts and below which it ends."""
+
+
+class QuotaStops(Detector):
+    """Detects control groups that are stopped by quotas."""
+
+    signs = (has_task_records,)
+
+    def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
+        self._cpus, self.quotas = [*reader.position], Quotas()
+        self._stops = RecordEpisodes(reader, episodes, "quota", QUOTA_START, QUOTA_END)
+
+    @property
+    def time_ns(self) -> int:
+        """Raw time of the newest record that may show stops, by which `Neighbours` finds the part
+        of a wait that a quota explains."""
+        return self._stops.time_ns
+
+    def has_quota(self, pids: Collection[int]) -> bool:
+        """Returns whether any of these processes has a quota."""
+        return any(not {*pids}.isdisjoint(members) for members in self.quotas.newest.values())
+
+    def stopped_s(self, pids: Collection[int]) -> float:
+        """Returns the seconds of the newest record for which quotas stopped these processes, summed
+        over CPUs. If one group is inside another, both count the same time."""
+        quotas = self.quotas
+        stopped = [quotas.by_group[group].newest_s for group, members in quotas.newest.items()
+                   if not {*pids}.isdisjoint(members)]  # fmt: skip
+        return max(stopped, default=0.0)
+
+    def sample(self, data: DetectorInput) -> list[Episode]:
+        return self.process_records(data.records, data.time_ns)
+
+    def process_records(self, records: Mapping[str, object], time_ns: int) -> list[Episode]:
+        """Processes the records of a frame, which may be the first frame of the stream. Returns the
+        episodes that ended."""
+        if "tasks" not in records and "quotas" not in records:
+            return []
+        self.quotas.read_records(records)
+        is_whole = self._stops.note_record(time_ns)
+        snapshot = TaskSnapshot.from_records(records) or TaskSnapshot()
+        for group, pids in self.quotas.newest.items() if is_whole else ():
+            quota = self.quotas.by_group[group]
+            cpus = [cpu for cpu in self._cpus
+                    if any(ran.pid in pids for ran in snapshot.tasks_on(str(cpu)))]  # fmt: skip
+            if cpus or group in self._stops.running:
+                stop = self._stops.add(group, "quota", quota.newest_s)
+                if stop is not None:
+                    _describe_stop(stop, quota, cpus, self._stops.span_s)
+        return self._stops.close()
+
+
+def _describe_stop(stop: RecordEpisode, quota: Quota, cpus: list[int], span_s: float) -> None:
+    """Adds a record of `span_s`, in which tasks of the group ran on these CPUs."""
+    episode, counts = stop.episode, stop.counts
+    episode.cpus = sorted({*episode.cpus, *cpus})
+    counts["cpu_s"] = counts.get("cpu_s", 0.0) + span_s * max(1, len(cpus))
+    episode.depth = min(1.0, stop.lost_s / counts["cpu_s"])
+    for key, count in zip(("periods", "throttled"), quota.newest_periods, strict=True):
+        counts[key] = counts.get(key, 0) + count
+    episode.evidence = {
+        "owner": quota.owner, "group": quota.group, "CPUs_allowed": round(quota.cpus, 3),
+        "throttled_periods": counts["throttled"], "periods": counts["periods"],
+        "throttled_s": round(stop.lost_s, 3),
+    }  # fmt: skip

@@ -1,9 +1,8 @@
-"""Detects losses of a watched job to others (time in run queues, and clock) and while it is
-stopped; and control groups that are stopped by their CPU quota."""
+"""Detects losses of a watched job to others (time in run queues, and clock), and while it is
+stopped."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from math import isnan
 
@@ -11,14 +10,12 @@ import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.detect.engine import (
-    Detector,
     DetectorInput,
-    RecordEpisode,
     RecordEpisodes,
     RunningEpisodes,
-    has_task_records,
 )
 from perftop.detect.losses import NeighbourLoss, NeighbourLosses, blamed_tasks
+from perftop.detect.task_records import QuotaStops
 from perftop.model.belief import CrowdedCpu, confidence
 from perftop.model.kinds import Episode
 from perftop.model.numbers import MACHINE
@@ -26,16 +23,31 @@ from perftop.model.sample_reader import SampleReader
 from perftop.model.tasks import (
     DIFFERENCE_NS,
     STOP_REASONS,
-    Quota,
-    Quotas,
     RunningTasks,
-    TaskSnapshot,
     ThreadActivity,
     WatchedJob,
 )
 
-# --- Detects losses of a watched job to others: time in run queues, where its threads are ready
-# while another task runs; and clock, because others work in its package.
+
+class JobLosses:
+    """Detects all losses of a watched job."""
+
+    def __init__(self, reader: SampleReader, episodes: RunningEpisodes, running: RunningTasks,
+                 job: WatchedJob, groups: Ints, quotas: QuotaStops) -> None:  # fmt: skip
+        self.waits = JobWaits(reader, episodes, running, job, groups, quotas)
+        self._budget = TurboBudget(reader, episodes, running)
+        self._stops = JobStops(reader, episodes, job)
+
+    def sample(self, data: DetectorInput, busy: Bools, job_pids: set[int]) -> list[Episode]:
+        """Returns the episodes that this sample ended. `busy`: mask, by position, of the CPUs on
+        which the job works."""
+        ended = self.waits.sample(data, job_pids)
+        ended += self._budget.sample(data, busy, job_pids)
+        return [*ended, *self._stops.sample(data)]
+
+
+# --- Losses of a watched job to others: time in run queues, where its threads are ready while
+# another task runs; and clock, because others work in its package.
 
 QUEUE_START, QUEUE_END = 0.05, 0.02
 """Shares of the time in which threads were running or ready, at which a loss starts and below which
@@ -188,8 +200,6 @@ class TurboBudget:
         """By package, the clock of the job while the fewest cores ran other tasks."""
 
     def sample(self, data: DetectorInput, busy: Bools, job_pids: set[int]) -> list[Episode]:
-        """Returns the episodes that this sample ended. `busy`: mask, by position, of the CPUs on
-        which the job works."""
         n = len(self._packages)
         shares, weights = np.full(n, np.nan), np.zeros(n)
         may_begin: Bools = np.zeros(n, bool)
@@ -275,8 +285,8 @@ class TurboBudget:
             episode.evidence |= blamed_tasks(tasks, job_pids)
 
 
-# --- Detects that threads of the watched job are stopped. A thread that was only sleeping before
-# loses nothing.
+# --- Threads of the watched job that are stopped. A thread that was only sleeping before loses
+# nothing.
 
 MIN_ACTIVE = 0.05
 """Minimum share of the time that a thread ran or waited before it was stopped."""
@@ -314,78 +324,3 @@ class JobStops:
             stop_reason = STOP_REASONS[self._states[losers[0]]]
             stop.episode.evidence = {"stopped_by": stop_reason, "threads": len(losers)}
         return self._stops.close()
-
-
-# --- Detects control groups that are stopped by their CPU quota.
-#
-# The kernel counts, for each group, for how long the run queues of CPUs were throttled. The probe
-# reads the counts about once a second, so an episode starts and ends with a record. Its CPUs are
-# all on which tasks of the group ran. Its depth is the share of the time for which the group was
-# stopped on the CPUs that it used at the time: a single task that migrates uses one CPU at a time.
-
-START, END = 0.05, 0.02
-"""Shares of a CPU's time, at which an episode starts and below which it ends."""
-
-
-class QuotaStops(Detector):
-    """Detects control groups that are stopped by quotas."""
-
-    signs = (has_task_records,)
-
-    def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
-        self._cpus, self.quotas = [*reader.position], Quotas()
-        self._stops = RecordEpisodes(reader, episodes, "quota", START, END)
-
-    @property
-    def time_ns(self) -> int:
-        """Raw time of the newest record that may show stops, by which `Neighbours` finds the part
-        of a wait that a quota explains."""
-        return self._stops.time_ns
-
-    def has_quota(self, pids: Collection[int]) -> bool:
-        """Returns whether any of these processes has a quota."""
-        return any(not {*pids}.isdisjoint(members) for members in self.quotas.newest.values())
-
-    def stopped_s(self, pids: Collection[int]) -> float:
-        """Returns the seconds of the newest record for which quotas stopped these processes, summed
-        over CPUs. If one group is inside another, both count the same time."""
-        quotas = self.quotas
-        stopped = [quotas.by_group[group].newest_s for group, members in quotas.newest.items()
-                   if not {*pids}.isdisjoint(members)]  # fmt: skip
-        return max(stopped, default=0.0)
-
-    def sample(self, data: DetectorInput) -> list[Episode]:
-        return self.process_records(data.records, data.time_ns)
-
-    def process_records(self, records: Mapping[str, object], time_ns: int) -> list[Episode]:
-        """Processes the records of a frame, which may be the first frame of the stream. Returns the
-        episodes that ended."""
-        if "tasks" not in records and "quotas" not in records:
-            return []
-        self.quotas.read_records(records)
-        is_whole = self._stops.note_record(time_ns)
-        snapshot = TaskSnapshot.from_records(records) or TaskSnapshot()
-        for group, pids in self.quotas.newest.items() if is_whole else ():
-            quota = self.quotas.by_group[group]
-            cpus = [cpu for cpu in self._cpus
-                    if any(ran.pid in pids for ran in snapshot.tasks_on(str(cpu)))]  # fmt: skip
-            if cpus or group in self._stops.running:
-                stop = self._stops.add(group, "quota", quota.newest_s)
-                if stop is not None:
-                    _describe(stop, quota, cpus, self._stops.span_s)
-        return self._stops.close()
-
-
-def _describe(stop: RecordEpisode, quota: Quota, cpus: list[int], span_s: float) -> None:
-    """Adds a record of `span_s`, in which tasks of the group ran on these CPUs."""
-    episode, counts = stop.episode, stop.counts
-    episode.cpus = sorted({*episode.cpus, *cpus})
-    counts["cpu_s"] = counts.get("cpu_s", 0.0) + span_s * max(1, len(cpus))
-    episode.depth = min(1.0, stop.lost_s / counts["cpu_s"])
-    for key, count in zip(("periods", "throttled"), quota.newest_periods, strict=True):
-        counts[key] = counts.get(key, 0) + count
-    episode.evidence = {
-        "owner": quota.owner, "group": quota.group, "CPUs_allowed": round(quota.cpus, 3),
-        "throttled_periods": counts["throttled"], "periods": counts["periods"],
-        "throttled_s": round(stop.lost_s, 3),
-    }  # fmt: skip
