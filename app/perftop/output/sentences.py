@@ -33,7 +33,6 @@ from perftop.model.kinds import (
     Episode,
     cause_of,
     kind_of,
-    rank,
 )
 from perftop.model.tasks import task
 
@@ -434,43 +433,3 @@ def total_cost(episodes: Iterable[Episode]) -> float:
         for cpu in episode.cpus:
             by_cpu[cpu] = max(by_cpu.get(cpu, 0.0), share)
     return sum(by_cpu.values())
-
-
-def group_episodes(episodes: Iterable[Episode]) -> list[list[Episode]]:
-    """Returns these episodes in groups, the costliest group first. Each group begins with its
-    earliest episode."""
-    groups: dict[tuple[str, str], list[Episode]] = {}
-    for episode in sorted(unique_losses([*episodes]), key=lambda e: (rank(e.kind), e.start_ns)):
-        groups.setdefault(group_key(episode), []).append(episode)
-    return sorted(groups.values(), key=lambda g: (-total_cost(g), rank(g[0].kind), g[0].start_ns))
-
-
-def unique_losses(episodes: Sequence[Episode]) -> list[Episode]:
-    """Returns these episodes without those whose time another kind of episode also reports as lost:
-    steal that is a loss to the hypervisor, and halts that are throttling."""
-    losses: dict[tuple[str, int], list[Episode]] = {}
-    for episode in episodes:
-        if episode.kind == "throttle" or episode.cause == STEAL_CAUSE[1]:
-            for cpu in episode.cpus:
-                losses.setdefault((episode.kind, cpu), []).append(episode)
-
-    def covers(loss: Episode, episode: Episode) -> bool:
-        """Returns whether a loss lasted for at least half of the episode; without an end, it covers
-        an episode that runs, too."""
-        if loss.end_ns is None or episode.end_ns is None:
-            return loss.end_ns is episode.end_ns
-        both_ns = min(loss.end_ns, episode.end_ns) - max(loss.start_ns, episode.start_ns)
-        return 2 * both_ns >= max(1, episode.end_ns - episode.start_ns)
-
-    unique_episodes = []
-    for episode in episodes:
-        # Another detector finds the same loss, as an episode of this kind.
-        kind = "neighbour" if episode.kind == STEAL_CAUSE[0] else ""
-        if (episode.kind, episode.cause) == ("involuntary-halt", "modulation"):
-            kind = "throttle"
-        if not kind or not all(
-            any(covers(loss, episode) for loss in losses.get((kind, cpu), ()))
-            for cpu in episode.cpus
-        ):
-            unique_episodes.append(episode)
-    return unique_episodes

@@ -24,16 +24,15 @@ from perftop.output.sentences import (
     command_name,
     depth_text,
     duration_phrase,
-    group_episodes,
     losers,
     loss_text,
     place_text,
     sentence,
     text,
     total_cost,
-    unique_losses,
 )
 from perftop.session.interval import Tasks
+from perftop.tui.shared.episode_style import group_episodes, unique_losses
 
 S = 1_000_000_000
 ALL = range(16)

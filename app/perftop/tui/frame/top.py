@@ -24,7 +24,6 @@ from perftop.draw.columns import Run, fit
 from perftop.draw.strips import Line, Piece, pieces_that_fit, safe_cells, spread
 from perftop.output import sentences
 from perftop.output.evidence import evidence_pieces
-from perftop.output.sentences import group_episodes
 from perftop.tui.frame import machine
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.canvas import PageWidget, has_rows, note_line
@@ -502,7 +501,7 @@ def alert_line(
         return _message_line(f" ! {warning}", "warn", size)
     if verdict is None or interval is None:
         return [], "calm"
-    groups = group_episodes(running_episodes(session, interval, status))
+    groups = episode_style.group_episodes(running_episodes(session, interval, status))
     # An episode's length is up to the end of the interval, so that it equals that in the panels.
     texts = [_episode_text(session, group, interval) for group in groups]
     wrong = next((i for i, group in enumerate(groups) if episode_style.is_loss(group[0])), None)

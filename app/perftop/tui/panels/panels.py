@@ -36,7 +36,7 @@ from perftop.model.counters import MIN_COUNTED_SHARE
 from perftop.model.kinds import Episode
 from perftop.model.numbers import NUMBERS, Number
 from perftop.output.evidence import evidence_text
-from perftop.output.sentences import cause_name, group_episodes, losers, sentence, unique_losses
+from perftop.output.sentences import cause_name, losers, sentence
 from perftop.output.sentences import group_key as cause_key
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -53,7 +53,7 @@ from perftop.tui.shared.canvas import (
     note_line,
 )
 from perftop.tui.shared.choice import Choice
-from perftop.tui.shared.episode_style import lowered_number
+from perftop.tui.shared.episode_style import group_episodes, lowered_number, unique_losses
 from perftop.tui.shared.sheet import clock_of, number_column_of
 from perftop.tui.shared.time_axis import REDRAW_NS
 from perftop.tui.shared.verdict import Verdict, is_past, verdict_at

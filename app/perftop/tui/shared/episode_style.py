@@ -1,5 +1,6 @@
-"""The markers, styles and sentences of episodes in all views; the running episodes; and the
-episodes of each row: its marker, the numbers that they make worse there, and its loss.
+"""The markers, styles and sentences of episodes in all views; the running episodes; groups of
+episodes; and the episodes of each row: its marker, the numbers that they make worse there, and its
+loss.
 
 Lists by CPU are rebuilt only when an episode begins, grows or ends, so the cost of a refresh
 depends on the number of visible rows, not on the number of CPUs.
@@ -17,15 +18,22 @@ import numpy as np
 from perftop.base.arrays import Bools
 from perftop.base.text import whole_percent
 from perftop.draw.strips import safe_cells
+from perftop.model import kinds
 from perftop.model.belief import Host
-from perftop.model.kinds import KINDS, Episode, kind_of
+from perftop.model.kinds import KINDS, STEAL_CAUSE, Episode, kind_of
 from perftop.output.evidence import evidence_text
-from perftop.output.sentences import MAX_SENTENCE, SentencePart, cause_name, sentence
+from perftop.output.sentences import (
+    MAX_SENTENCE,
+    SentencePart,
+    cause_name,
+    group_key,
+    sentence,
+    total_cost,
+)
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.shared.choice import Places
 
-_RANKS = {kind: rank for rank, kind in enumerate(KINDS)}
 _MAX_SENTENCES = 256
 """Maximum number of cached sentences of a session; no screen shows that many."""
 _SENTENCES: WeakKeyDictionary[
@@ -38,7 +46,7 @@ episodes are stored with their sentence, so that no other object can get their i
 
 def rank(episode: Episode) -> tuple[int, int]:
     """Returns a sort key: the worst kind first, then the oldest episode."""
-    return _RANKS.get(episode.kind, len(_RANKS)), episode.start_ns
+    return kinds.rank(episode.kind), episode.start_ns
 
 
 def is_loss(episode: Episode) -> bool:
@@ -109,6 +117,49 @@ def gap_cause(kind: str, cause: str) -> str:
     `charts.GAP_CAUSES`."""
     by_cause = "power" if cause.startswith("power") else "unknown"
     return _GAP_OF_KIND.get(kind) or _GAP_OF_CAUSE.get(cause, by_cause)
+
+
+# --- groups of episodes
+
+
+def group_episodes(episodes: Iterable[Episode]) -> list[list[Episode]]:
+    """Returns these episodes in groups, the costliest group first. Each group begins with its
+    earliest episode."""
+    groups: dict[tuple[str, str], list[Episode]] = {}
+    for episode in sorted(unique_losses([*episodes]), key=rank):
+        groups.setdefault(group_key(episode), []).append(episode)
+    return sorted(groups.values(), key=lambda group: (-total_cost(group), rank(group[0])))
+
+
+def unique_losses(episodes: Sequence[Episode]) -> list[Episode]:
+    """Returns these episodes without those whose time another kind of episode also reports as lost:
+    steal that is a loss to the hypervisor, and halts that are throttling."""
+    losses: dict[tuple[str, int], list[Episode]] = {}
+    for episode in episodes:
+        if episode.kind == "throttle" or episode.cause == STEAL_CAUSE[1]:
+            for cpu in episode.cpus:
+                losses.setdefault((episode.kind, cpu), []).append(episode)
+
+    def covers(loss: Episode, episode: Episode) -> bool:
+        """Returns whether a loss lasted for at least half of the episode; without an end, it covers
+        an episode that runs, too."""
+        if loss.end_ns is None or episode.end_ns is None:
+            return loss.end_ns is episode.end_ns
+        both_ns = min(loss.end_ns, episode.end_ns) - max(loss.start_ns, episode.start_ns)
+        return 2 * both_ns >= max(1, episode.end_ns - episode.start_ns)
+
+    unique_episodes = []
+    for episode in episodes:
+        # Another detector finds the same loss, as an episode of this kind.
+        kind = "neighbour" if episode.kind == STEAL_CAUSE[0] else ""
+        if (episode.kind, episode.cause) == ("involuntary-halt", "modulation"):
+            kind = "throttle"
+        if not kind or not all(
+            any(covers(loss, episode) for loss in losses.get((kind, cpu), ()))
+            for cpu in episode.cpus
+        ):
+            unique_episodes.append(episode)
+    return unique_episodes
 
 
 # --- episodes by row

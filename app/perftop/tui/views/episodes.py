@@ -24,7 +24,6 @@ from perftop.output.sentences import (
     place_text,
     sentence,
     total_cost,
-    unique_losses,
 )
 from perftop.session.selection import is_reachable, moment_of
 from perftop.session.session import Session
@@ -297,7 +296,7 @@ class Episodes(PaneledView, Cursor):
 
         def sort(episodes: list[Episode]) -> list[Episode]:
             return newest_first(
-                e for e in unique_losses(episodes)
+                e for e in episode_style.unique_losses(episodes)
                 if cpus is None or not e.cpus or not cpus.isdisjoint(e.cpus)
             )  # fmt: skip
 

@@ -13,11 +13,11 @@ from perftop.draw import strips
 from perftop.draw.strips import wrapped_lines
 from perftop.model.belief import TaskOnCpu
 from perftop.model.kinds import Episode
-from perftop.output.sentences import unique_losses
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.panels import panels
 from perftop.tui.shared.choice import Choice
+from perftop.tui.shared.episode_style import unique_losses
 
 S = 1_000_000_000
 STEAL = Episode("steal", [0], 2 * S, None, 0.138, "hypervisor", {"usually_share": 0.018})
