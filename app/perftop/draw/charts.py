@@ -20,7 +20,6 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from perftop.base.arrays import Floats, Ints
-from perftop.draw import cells as braille
 from perftop.draw import theme
 from perftop.draw.columns import Run
 from perftop.draw.strips import runs_of
@@ -293,11 +292,30 @@ AWAKE, ASLEEP, LOSING = 0, 1, 2
 """State of a column: the CPU was busy, it was mostly asleep, or an episode affects it."""
 
 
+CELL_DOT_ROWS, CELL_DOT_COLUMNS = 4, 2
+"""Height and width of a cell, in dots."""
+_LEFT_BITS, _RIGHT_BITS = (
+    [sum(bit for row, bit in enumerate(bits) if dots >> row & 1) for dots in range(16)]
+    for bits in ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
+)
+"""Bits of a braille character, indexed by the dots of its left or right column. In the index, bit 0
+is the top dot."""
+ASCII_DOTS = "'-_"
+"""ASCII characters for a dot in the upper, middle and lower third of a cell."""
+
+
+def braille_sign(left: int, right: int) -> str:
+    """Returns the braille character for two columns of dots, each given as bits with bit 0 at the
+    top; a blank if there are no dots."""
+    bits = _LEFT_BITS[left] | _RIGHT_BITS[right]
+    return chr(0x2800 + bits) if bits else " "
+
+
 def cell_dots(look: Look) -> tuple[int, int]:
     """Returns the height and the width of a cell, in dots."""
     if look == "ascii":
-        return len(braille.ASCII_DOTS), 1
-    return braille.CELL_DOT_ROWS, braille.CELL_DOT_COLUMNS
+        return len(ASCII_DOTS), 1
+    return CELL_DOT_ROWS, CELL_DOT_COLUMNS
 
 
 def _worst_of_cells(kinds: Floats) -> list[int]:
@@ -412,7 +430,7 @@ def _rate(*heights: int, is_losing: bool, rows: int, look: Look) -> Column:
             sign = " .:#"[parts[0]]
         else:
             dots = ((1 << cell_rows) - (1 << cell_rows - part) for part in parts)
-            sign = braille.braille_sign(*dots)
+            sign = braille_sign(*dots)
         key = f"{'loss' if is_losing else 'ipc'}-{colour_step(row, rows)}"
         cells.append((sign, key if sign != " " else "text"))
     return Column.from_cells(cells)

@@ -8,12 +8,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from perftop.base.arrays import Floats
+from perftop.base.arrays import Bools, Floats, Ints
 from perftop.base.text import brief_duration, with_style
-from perftop.draw import cells as braille
 from perftop.draw import charts
-from perftop.draw.cells import dot_rows
-from perftop.draw.charts import Column, rows_of
+from perftop.draw.charts import (
+    ASCII_DOTS,
+    CELL_DOT_COLUMNS,
+    CELL_DOT_ROWS,
+    Column,
+    braille_sign,
+    rows_of,
+)
 from perftop.verbs.ramp_runs import Climb, Ramp, Trace
 
 LABEL_WIDTH = 6
@@ -92,13 +97,13 @@ def clock_graph(
     bottom and `high` at the top; values beyond these ends are drawn at the edge."""
     dots, cell_columns = charts.cell_dots("ascii" if ascii_ else "colour")
     rows = lines * dots
-    line = braille.line(np.repeat(values, cell_columns), low, high, rows)
+    line = dots_of_line(np.repeat(values, cell_columns), low, high, rows)
     limits = np.full(len(values) * cell_columns, steady_hz)
-    limit = braille.line(limits, low, high, rows, joined=False)
+    limit = dots_of_line(limits, low, high, rows, joined=False)
     limit[:, 1::2] = False
     is_known = line.reshape(lines, dots, -1, cell_columns).any(axis=(1, 3))
     limit_known = limit.reshape(lines, dots, -1, cell_columns).any(axis=(1, 3))
-    signs = np.array(braille.dot_signs(line if ascii_ else line | limit, ascii_=ascii_))
+    signs = np.array(dot_signs(line if ascii_ else line | limit, ascii_=ascii_))
     if ascii_:
         signs[limit_known & ~is_known] = "."
     styles = np.where(is_known, "clock", np.where(limit_known, "dim", "text"))
@@ -141,3 +146,38 @@ def axis_marks(low: float, high: float, lines: int, max_marks: int) -> dict[int,
         line = int(dot_rows(np.array([value]), low, high, 4 * lines)[0]) // 4
         values.setdefault(line, value)
     return values
+
+
+# --- Arrays of dots: the first index counts dots from the top, the second from the left.
+
+
+def dot_rows(values: Floats, low: float, high: float, rows: int) -> Ints:
+    """Returns the row of each value, 0 to `rows` - 1 from the top; -1 for unknown values."""
+    is_known = np.isfinite(values)
+    share = np.clip((high - np.where(is_known, values, low)) / (high - low), 0.0, 1.0)
+    return np.where(is_known, np.floor(share * (rows - 1) + 0.5), -1).astype(np.int64)
+
+
+def dots_of_line(
+    values: Floats, low: float, high: float, rows: int, *, joined: bool = True
+) -> Bools:
+    """Returns the dots of a line, (rows, values). If `joined`, dots join a value and the previous
+    value. Unknown values have no dots."""
+    value_rows = dot_rows(values, low, high, rows)
+    previous_rows = np.concatenate([value_rows[:1], value_rows[:-1]])
+    previous_rows = np.where((previous_rows >= 0) & joined, previous_rows, value_rows)
+    row = np.arange(rows)[:, None]
+    first, last = np.minimum(value_rows, previous_rows), np.maximum(value_rows, previous_rows)
+    dots: Bools = (value_rows >= 0) & (row >= first) & (row <= last)
+    return dots
+
+
+def dot_signs(dots: Bools, *, ascii_: bool) -> list[list[str]]:
+    """Returns the characters of these dots, by line and cell; cells without dots are blank."""
+    rows, columns = (len(ASCII_DOTS), 1) if ascii_ else (CELL_DOT_ROWS, CELL_DOT_COLUMNS)
+    cells = dots.reshape(len(dots) // rows, rows, -1, columns)
+    bits = (cells << np.arange(rows)[:, None, None]).sum(axis=1).tolist()
+    if ascii_:
+        signs = {0: " "} | {1 << row: sign for row, sign in enumerate(ASCII_DOTS)}
+        return [[signs.get(column, "|") for (column,) in line] for line in bits]
+    return [[braille_sign(*columns) for columns in line] for line in bits]

@@ -10,9 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from perftop.draw import cells as heat_ramp
 from perftop.draw import strips, theme
-from perftop.draw.cells import bounded_smt, single_thread, slots, smt
 from perftop.draw.columns import (
     Column,
     column_at,
@@ -23,6 +21,7 @@ from perftop.draw.columns import (
     text_of,
     total_width,
 )
+from perftop.draw.strips import bounded_smt, single_thread, slots, smt
 
 NAME = Column("name", "task", 8, is_left=True, max_width=20, growth_turn=1)
 BUSY = Column("busy", "busy %", 8, scale=100.0, digits=1)
@@ -139,21 +138,21 @@ def test_the_rest_of_the_issue_slots_is_the_back_end() -> None:
 
 def test_the_first_of_two_threads_is_in_the_upper_half_of_a_cell() -> None:
     upper, lower = (np.array(shares) for shares in ([1.0, 1.0, 0.0, NAN], [1.0, 0.0, 0.5, 0.0]))
-    cells = heat_ramp.pair_codes(heat_ramp.steps(upper), heat_ramp.steps(lower)).tobytes()
-    assert strips.text(map(heat_ramp.half_run, cells)) == "█▀▄ "
+    cells = strips.pair_codes(strips.steps(upper), strips.steps(lower)).tobytes()
+    assert strips.text(map(strips.half_run, cells)) == "█▀▄ "
 
 
 def test_two_threads_with_different_loads_have_two_colours_in_a_cell() -> None:
-    cells = heat_ramp.pair_codes(heat_ramp.steps(np.ones(1)), heat_ramp.steps(np.full(1, 0.5)))
-    text, key = heat_ramp.half_run(cells.tobytes()[0])
+    cells = strips.pair_codes(strips.steps(np.ones(1)), strips.steps(np.full(1, 0.5)))
+    text, key = strips.half_run(cells.tobytes()[0])
     assert text == theme.LP0
     assert key == f"heat{theme.HEAT - 1}/heat{theme.HEAT // 2 - 1}"
 
 
 def test_the_width_of_a_history_is_the_number_of_its_values() -> None:
-    cells = heat_ramp.steps(np.array([0.0, 0.01, 0.3, 1.0, NAN]))
+    cells = strips.steps(np.array([0.0, 0.01, 0.3, 1.0, NAN]))
     for ascii_ in (False, True):
-        text = strips.text(heat_ramp.level(cell, ascii_=ascii_) for cell in cells.tobytes())
+        text = strips.text(strips.level(cell, ascii_=ascii_) for cell in cells.tobytes())
         assert len(text) == 5
         assert text[:2] == "  "
         assert text[4] == " "
@@ -161,6 +160,6 @@ def test_the_width_of_a_history_is_the_number_of_its_values() -> None:
 
 
 def test_histories_are_red_from_the_start_of_a_loss_on() -> None:
-    cells = heat_ramp.lost_cells(heat_ramp.heights(np.array([2.0, 2.0, 1.0, NAN, 1.0]), 2.0), 2)
-    runs = heat_ramp.columns(cells.tobytes(), "ipc", ascii_=False)
+    cells = strips.lost_cells(strips.heights(np.array([2.0, 2.0, 1.0, NAN, 1.0]), 2.0), 2)
+    runs = strips.columns(cells.tobytes(), "ipc", ascii_=False)
     assert runs == (("██", "ipc"), ("▄", "alarm"), (" ", "ipc"), ("▄", "alarm"))

@@ -16,9 +16,16 @@ import numpy as np
 
 from perftop.base.text import GHZ, MISSING
 from perftop.draw import columns, theme
-from perftop.draw.cells import full_cell
 from perftop.draw.columns import DOUBTED_SIGN, Cell, Column, Run, fit, number
-from perftop.draw.strips import BLANK, Line, panel_title, safe_cells, spread, width
+from perftop.draw.strips import (
+    BLANK,
+    Line,
+    full_cell,
+    panel_title,
+    safe_cells,
+    spread,
+    width,
+)
 from perftop.session.fleet import ORDERS, natural_key, racks
 from perftop.session.fleet_machine import FIELDS, MIN_LOSS, Machine, mean_numbers
 from perftop.tui.fleet import words

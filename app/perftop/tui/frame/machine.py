@@ -17,9 +17,8 @@ import numpy as np
 from perftop.base.arrays import Floats, Ints
 from perftop.base.text import GHZ
 from perftop.draw import theme
-from perftop.draw.cells import bounded_smt, smt
 from perftop.draw.columns import Run, number
-from perftop.draw.strips import Piece, join_with_gaps, pieces_that_fit, width
+from perftop.draw.strips import Piece, bounded_smt, join_with_gaps, pieces_that_fit, smt, width
 from perftop.model.evaluation import MEMORY_COUNTERS, OF_BEST_NAME
 from perftop.model.kinds import Episode
 from perftop.model.numbers import METRICS, NUMBERS

@@ -12,7 +12,7 @@ import numpy as np
 
 from perftop.base.arrays import Codes
 from perftop.base.text import GHZ, ClockUnit, time_of_day
-from perftop.draw import cells as heat_ramp
+from perftop.draw import strips as heat_ramp
 from perftop.draw import theme
 from perftop.draw.columns import Column, Run, fit_columns, headings
 from perftop.draw.strips import join_cells

@@ -8,7 +8,7 @@ from functools import lru_cache
 from math import isnan
 
 from perftop.base.text import GHZ, MISSING, ClockUnit
-from perftop.draw import cells, strips, theme
+from perftop.draw import strips, theme
 from perftop.draw.columns import Column, Run, fit
 from perftop.draw.strips import QUIET_SHARE, safe_cells
 from perftop.model.numbers import METRICS
@@ -142,14 +142,14 @@ class _RowDrawer:
         for place, online, states, lower_bounds, method in rows:
             bar: list[Run] = [(f"{MISSING:<{column.room}}", "faint")]
             if method == BOUNDS and not isnan(lower_bounds[0]):
-                bar = cells.bounded_smt(lower_bounds, column.room)
+                bar = strips.bounded_smt(lower_bounds, column.room)
             elif method == SINGLE_METHOD and not isnan(states[1]):
                 thread = online.index(True) if len(place.rows) > 1 else None
-                bar = cells.single_thread(states[1], column.room, thread)
+                bar = strips.single_thread(states[1], column.room, thread)
             elif not isnan(states[3]):
-                bar = cells.smt(states, column.room)
+                bar = strips.smt(states, column.room)
             elif not isnan(states[0]):
-                bar = cells.bounded_smt([states[0], 0.0, 0.0, 0.0], column.room)
+                bar = strips.bounded_smt([states[0], 0.0, 0.0, 0.0], column.room)
             yield [_gap(column), *bar]
 
     def _account_bars(self, column: Column) -> Iterator[Sequence[Run]]:
@@ -160,7 +160,7 @@ class _RowDrawer:
             if not isnan(util):
                 kernel = 0.0 if isnan(system) else min(util, system)
                 steal_share = 0.0 if isnan(steal) else steal
-                bar = cells.account(util - kernel, kernel, steal_share, column.room)
+                bar = strips.account(util - kernel, kernel, steal_share, column.room)
             yield [_gap(column), *bar]
 
     def _slot_bars(self, column: Column) -> Iterator[Sequence[Run]]:
@@ -172,7 +172,7 @@ class _RowDrawer:
             text = theme.NEITHER if resting[lead] else MISSING
             bar: list[Run] = [(f"{text:<{column.room}}", "faint")]
             if not (resting[lead] or isnan(retiring + frontend + speculation)):
-                bar = cells.slots(retiring, frontend, speculation, column.room)
+                bar = strips.slots(retiring, frontend, speculation, column.room)
             yield [_gap(column), *bar]
 
     def _numbers(self, column: Column) -> Iterator[Sequence[Run]]:

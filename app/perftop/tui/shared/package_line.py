@@ -11,9 +11,9 @@ import numpy as np
 
 from perftop.base.arrays import Ints
 from perftop.base.text import ClockUnit, count_noun
-from perftop.draw import cells, theme
+from perftop.draw import theme
 from perftop.draw.columns import Run
-from perftop.draw.strips import Piece, fit_line, width
+from perftop.draw.strips import Piece, fit_line, smt, width
 from perftop.model.evaluation import MEMORY_COUNTERS, OF_BEST_NAME
 from perftop.model.kinds import Episode, kind_of
 from perftop.model.numbers import INDEX
@@ -143,4 +143,4 @@ class PackageLines:
         """Returns the bar of SMT states, averaged over the cores."""
         states = self._interval.split.states[cores]
         known = states[~np.isnan(states[:, 3])]
-        return cells.smt(known.mean(axis=0).tolist(), size) if len(known) else []
+        return smt(known.mean(axis=0).tolist(), size) if len(known) else []

@@ -12,10 +12,20 @@ from textual import events
 from textual.binding import BindingType
 
 from perftop.base.text import MISSING, ClockUnit, ranges
-from perftop.draw import cells, theme
-from perftop.draw.cells import OFF, full_cell, half_cells
+from perftop.draw import theme
 from perftop.draw.columns import DOUBTED_SIGN, Run, fit
-from perftop.draw.strips import Line, Piece, fit_line, safe_cells, spread, width
+from perftop.draw.strips import (
+    OFF,
+    Line,
+    Piece,
+    fit_line,
+    full_cell,
+    half_cells,
+    ramp,
+    safe_cells,
+    spread,
+    width,
+)
 from perftop.model.tasks import task
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -113,7 +123,7 @@ class Heat:
         low, high = self.text(self.scale.low), self.text(self.scale.high)
         if self.field.unit == "ratio":
             low, high = (f"{100 * end:.0f}" for end in (self.scale.low, self.scale.high))
-        steps = cells.ramp(ascii_=ascii_)
+        steps = ramp(ascii_=ascii_)
         if size < MIN_WIDTH_FOR_RAMP and not ascii_:
             steps = steps[1::2]
         pieces: list[Piece] = [

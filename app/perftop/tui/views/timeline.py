@@ -18,15 +18,19 @@ import numpy as np
 from perftop.base.arrays import Floats
 from perftop.base.text import ClockUnit, duration, ranges, rate_unit, time_of_day
 from perftop.draw import charts, theme
-from perftop.draw.cells import MIN_LETTER_STEP, UNKNOWN, full_cell, half_cells, ramp
 from perftop.draw.columns import Column, Run, fit
 from perftop.draw.strips import (
+    MIN_LETTER_STEP,
     QUIET_SHARE,
+    UNKNOWN,
     Line,
     Piece,
     fit_line,
+    full_cell,
+    half_cells,
     join_cells,
     overlay,
+    ramp,
     restyle_cells,
 )
 from perftop.model.kinds import Episode
