@@ -309,7 +309,8 @@ MIN_TWO_COLUMNS = 110
 GAP = 3
 """Cells between the two halves."""
 TERM_WIDTH = 20
-"""Minimum cells for a key or a shape, left of its explanation."""
+"""Minimum cells for a key or a shape, left of its explanation; on narrow screens it is a third of
+the screen."""
 MIN_WORDS_WIDTH = 20
 """Minimum cells for an explanation; on narrower screens, long lines are cut."""
 Line = list[Run]
@@ -415,7 +416,7 @@ def _lines(sections: Sequence[Section], size: int) -> list[Line]:
 def _wrap_entry(entry: Entry, size: int) -> list[Line]:
     """Returns the lines of an entry: its term, and its explanation, wrapped, to the right."""
     used = width(entry.term)
-    column = max(TERM_WIDTH, used + 2) + 2
+    column = max(min(TERM_WIDTH, size // 3), used + 2) + 2
     room = max(MIN_WORDS_WIDTH, size - column)
     first, *more_lines = textwrap.wrap(entry.words, room) or [""]
     gap = " " * (column - 2 - used)

@@ -196,7 +196,7 @@ def header_line(
     parts = [
         *_sampling_pieces(session, interval, status, with_words=with_words),
         *_cost_pieces(session, interval, status),
-        *_badges(status, interval, with_words=with_words),
+        *_badges(status, interval, size - 2 * MARGIN - len(gap[0]), with_words=with_words),
     ]
     right = [(rank, [gap, *runs]) for rank, runs in parts]
     fitting_pieces = pieces_that_fit([*left, *right], size - 2 * MARGIN, 0)
@@ -209,7 +209,7 @@ def header_line(
 def _machine_pieces(session: Session, status: Status, *, with_words: bool) -> list[Piece]:
     hello = session.hello
     cores, cpus = len(machine.shown_cpus(session).cores), len(session.shown)
-    pieces: list[Piece] = [(-1, [("perftop", "key")]), (1, [(safe_cells(hello.host), "bright")])]
+    pieces: list[Piece] = [(0, [("perftop", "key")]), (1, [(safe_cells(hello.host), "bright")])]
     kind = hello.virtualisation
     if name := short_model(hello.identity.name):
         several = f"{len(hello.packages)} × " if len(hello.packages) > 1 and kind is None else ""
@@ -279,7 +279,9 @@ def _cost_pieces(session: Session, interval: Interval | None, status: Status) ->
     return [*pieces, (2, [("dropped ", "dim"), (str(session.lost), style)])]
 
 
-def _badges(status: Status, interval: Interval | None, *, with_words: bool) -> list[Piece]:
+def _badges(
+    status: Status, interval: Interval | None, room: int, *, with_words: bool
+) -> list[Piece]:
     """Returns badges for unusual states: a past moment, a recording, a command, no data."""
     pieces: list[Piece] = []
 
@@ -295,11 +297,11 @@ def _badges(status: Status, interval: Interval | None, *, with_words: bool) -> l
         badge(1, " NOT RECORDING ", "lost")
     if status.is_range and interval is not None:
         ends = [clock_time(time) for time in (interval.time - interval.elapsed_s, interval.time)]
-        badge(0, f" {' to '.join(ends)}, {interval.elapsed_s:.1f} s ", "paused")
+        badge(-1, f" {' to '.join(ends)}, {interval.elapsed_s:.1f} s ", "paused")
     elif (replay := status.replay) is not None:
         if interval is not None:
             style = "lost" if replay.is_over and replay.damage else "paused"
-            badge(0, _replay_text(replay, interval, " · " if with_words else " "), style)
+            badge(-1, _replay_text(replay, interval, room, " · " if with_words else " "), style)
     elif status.paused is not None:
         badge(0, f" PAUSED {clock_time(status.paused)} ", "paused")
     elif status.link is not None and status.link.broken_why:
@@ -311,7 +313,9 @@ def _badges(status: Status, interval: Interval | None, *, with_words: bool) -> l
     return pieces
 
 
-def _replay_text(replay: Replay, interval: Interval, dot: str) -> str:
+def _replay_text(replay: Replay, interval: Interval, room: int, dot: str) -> str:
+    """Returns the moment, the position in the recording and the state of the playback. What does
+    not fit into `room` cells is left out, first the progress of the search, then the position."""
     first_ns, last_ns = replay.extent_ns
     if replay.seeking_ns is not None:
         state = f"seeking {player_time(replay.seeking_ns - first_ns)}"
@@ -323,10 +327,12 @@ def _replay_text(replay: Replay, interval: Interval, dot: str) -> str:
         state = "paused"
     elapsed, whole = (player_time(ns - first_ns) for ns in (interval.time_ns, last_ns))
     position = f"{elapsed:>{len(whole)}}/{whole}"
-    parts = [f"REPLAY {clock_time(interval.time)}", position, f"{state:<6}"]
+    parts = [f"REPLAY {clock_time(interval.time)}", f"{state:<6}"]
+    texts = [parts, [parts[0], position, parts[1]]]
     if replay.indexed is not None:
-        parts.append(f"finding episodes {100 * replay.indexed:2.0f} %")
-    return f" {dot.join(parts)} "
+        texts.append([*texts[1], f"finding episodes {100 * replay.indexed:2.0f} %"])
+    wordings = (f" {dot.join(text)} " for text in reversed(texts))
+    return next((text for text in wordings if len(text) <= room), f" {dot.join(parts)} ")
 
 
 # --- all lines above the view

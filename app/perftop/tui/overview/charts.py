@@ -199,7 +199,7 @@ class Charts:
     ) -> None:
         """Makes the lines of a machine whose cores are in two columns."""
         size, half = clock_columns.column_width(plan.width), (len(self._units) + 1) // 2
-        self._add(None, [clock_columns.legend(self._unit_charts[0], clock, plan.width, look)])
+        self._add(None, [clock_columns.legend(clock, plan.width, look)])
         groups = [clock_columns.group_of(self._places, unit.core_index) for unit in self._units]
         is_grouped = _are_contiguous(groups)
         sides: list[tuple[list[list[Run]], list[int | None]]] = []
@@ -324,15 +324,17 @@ class Charts:
     def _legend(self, plan: Plan, clock_unit: str, look: Look) -> list[Run]:
         """Returns the legend of the charts below the heading of the first package."""
         is_pair = any(unit.is_pair for unit in self._units)
+        lane: list[Run] = [("   lowest: who runs", "dim")] if plan.lane_rows else []
         if is_pair:
-            legends = ([*legend] for legend in _STATE_LEGENDS if width(legend) <= plan.columns)
-            legend = next(legends, [])
+            legends = ([*legend, *end] for legend in _STATE_LEGENDS for end in (lane, []))
+            legend = next((runs for runs in legends if width(runs) <= plan.columns), [])
         else:
             signs = theme.USER, theme.USER if look == "colour" else theme.KERNEL
             legend = [(signs[0], "user-9"), (" user   ", "dim"),
                       (signs[1], "kernel-9"), (" kernel", "dim")]  # fmt: skip
             if self._session.hello.virtualisation is not None:
                 legend += [("   ", "text"), (theme.STEAL, "over"), (" steal, from above", "dim")]
+            legend += lane
         if not plan.counted:
             return legend
         words = f"clock under its ceiling, {clock_unit}"

@@ -52,11 +52,11 @@ def heading_count(places: Places) -> int:
     return max(len({*groups[:half]}), len({*groups[half:]}))
 
 
-def legend(chart: UnitCharts, clock: ClockUnit, size: int, look: Look) -> list[Run]:
-    """Returns the line above the columns: the scale, and what the colours of gaps mean."""
-    low, high = (f"{hz * clock.per_hz:.4g}" for hz in (chart.low_hz, chart.high_hz))
+def legend(clock: ClockUnit, size: int, look: Look) -> list[Run]:
+    """Returns the line above the columns, which explains the colours. The ends of the scales are
+    beside the charts, because types of cores have different scales."""
     runs: list[Run] = [
-        (" clock", "bright"), (f" and its ceiling, {clock.name}, {low} to {high}   ", "dim"),
+        (" clock", "bright"), (f" and its ceiling, {clock.name}   ", "dim"),
         (theme.USER, "clock-9" if look == "colour" else "text"), (" clock   between them: ", "dim"),
     ]  # fmt: skip
     for name, sign in zip(charts.GAP_CAUSES, charts.GAP_SIGNS, strict=True):

@@ -32,7 +32,7 @@ MIN_ROOMY_WIDTH = 140
 MAX_THREADS = 4
 """Maximum number of CPUs per core for which each CPU has its own columns; with more, columns show
 only the busiest CPU."""
-MAX_RANK_AT_80 = 3
+MAX_RANK_AT_80 = 4
 """Maximum rank of columns that fit a screen of 80 cells; these have narrow gaps."""
 SLOT_COLUMNS = ("topdown_retiring_ratio", "topdown_frontend_ratio", "topdown_bad_speculation_ratio")
 """Metrics shown as parts of the bar of issue slots; the remainder is the share of the back end."""
@@ -86,9 +86,9 @@ class _ColumnChoice:
         can_lose = ipc or self._has_ceiling or self._has_steal or "involuntary" in self._metrics
         busy, width, gap = ("busy, lp0 over lp1", 24, 3) if self._is_roomy else ("busy", 10, 2)
         histories = [
-            Column("work", busy, width + gap, is_left=True, gap=gap, rank=5, max_width=60,
+            Column("work", busy, width + gap, is_left=True, gap=gap, rank=6, max_width=60,
                    weight=3),
-            Column("past ipc", "IPC of lp0", 12 + 3 * extra, is_left=True, gap=2 + extra, rank=6,
+            Column("past ipc", "IPC of lp0", 12 + 3 * extra, is_left=True, gap=2 + extra, rank=7,
                    max_width=30),
         ]  # fmt: skip
         return [
@@ -96,19 +96,19 @@ class _ColumnChoice:
             Column("cpus", "CPUs", max(5, places.cpus_width) + 2, is_left=True),
             *self._caches(),
             Column("bar", "SMT states", (20 if self._is_roomy else 10) + 2, is_left=True,
-                   max_width=24, weight=2),
+                   rank=1, max_width=24, weight=2),
             *self._thread_columns("util", "lp{} %", 6 + extra, 0),
             *(histories[:1] if places.threads == 2 else []),
             *self._slots(),
-            *self._thread_columns("ipc", "lp{}", 5 + 2 * extra, 1, ("IPC lp0", 8 + extra)),
+            *self._thread_columns("ipc", "lp{}", 5 + 2 * extra, 2, ("IPC lp0", 8 + extra)),
             *([Column("lost", "lost", 6 + 2 * extra)] if can_lose else []),
             *(histories[1:] if ipc and places.threads == 2 else []),
             *self._clocks(),
-            *(self._number("steal", 1) if self._has_steal else []),
-            *self._number("involuntary", 4),
-            *(self._thread_columns("idle", "idle lp{}", 6 + extra, 8) if detailed else []),
-            *(self._thread_columns("kernel_cycles", "krn lp{}", 6 + extra, 7) if detailed else []),
-            *(self._thread_columns("net_hz", "net lp{}", 6 + extra, 10) if detailed else []),
+            *(self._number("steal", 2) if self._has_steal else []),
+            *self._number("involuntary", 5),
+            *(self._thread_columns("idle", "idle lp{}", 6 + extra, 9) if detailed else []),
+            *(self._thread_columns("kernel_cycles", "krn lp{}", 6 + extra, 8) if detailed else []),
+            *(self._thread_columns("net_hz", "net lp{}", 6 + extra, 11) if detailed else []),
             *self._tasks(),
         ]  # fmt: skip
 
@@ -116,24 +116,24 @@ class _ColumnChoice:
         """Returns the columns for machines without siblings, where each row is a CPU."""
         extra, account = self._extra_gap, "stat_user_s" in self._session.counters.columns
         can_lose = self._has_ceiling or "involuntary" in self._metrics
-        ticks = (("user", 2), ("system", 2), ("iowait", 4)) if account else ()
+        ticks = (("user", 3), ("system", 3), ("iowait", 5)) if account else ()
         return [
             self._names("CPU"),
             *self._caches(),
             Column("util", "busy %", 8, source=0),
-            Column("use", "where time goes", 16 + 2, is_left=True, max_width=52, weight=2),
-            Column("work", "busy", 12 + 2 + extra, is_left=True, gap=2 + extra, rank=5,
+            Column("use", "where time goes", 16 + 2, is_left=True, rank=1, max_width=52, weight=2),
+            Column("work", "busy", 12 + 2 + extra, is_left=True, gap=2 + extra, rank=6,
                    max_width=90, weight=4),
             *self._slots(),
             *self._number("steal", 0),
-            *self._number("ipc", 1),
+            *self._number("ipc", 2),
             *([Column("lost", "lost", 7 + extra)] if can_lose else []),
             *self._clocks(),
-            *self._number("involuntary", 3),
-            *self._number("idle", 6),
+            *self._number("involuntary", 4),
+            *self._number("idle", 7),
             *(column for key, rank in ticks for column in self._number(key, rank)),
-            *self._number("kernel_cycles", 7),
-            *self._number("net_hz", 8),
+            *self._number("kernel_cycles", 8),
+            *self._number("net_hz", 9),
             *self._tasks(),
         ]  # fmt: skip
 
@@ -144,19 +144,19 @@ class _ColumnChoice:
 
     def _caches(self) -> list[Column]:
         several = len(self._places.groups) > self._places.packages
-        return [Column("l3", "L3", 4, rank=9)] if several else []
+        return [Column("l3", "L3", 4, rank=10)] if several else []
 
     def _slots(self) -> list[Column]:
         """Returns the column of the second bar: how the issue slots of the busiest CPU are used."""
         has_bar = SLOT_COLUMNS[0] in self._metrics and self._is_roomy
-        bar = Column("slots", "issue slots", 12 + 2, is_left=True, rank=7, max_width=24, weight=1)
+        bar = Column("slots", "issue slots", 12 + 2, is_left=True, rank=8, max_width=24, weight=1)
         return [bar] if has_bar else []
 
     def _clocks(self) -> list[Column]:
         if "busy_hz" not in self._metrics:
             return []
         title, extra = self._clock.name, self._extra_gap
-        ceiling = Column("turbo_ceiling_hz", "ceiling", 9, rank=8)
+        ceiling = Column("turbo_ceiling_hz", "ceiling", 9, rank=9)
         return [
             Column("busy_hz", title, max(5, len(title)) + 1 + extra, source=BUSIEST_CPU),
             *([ceiling] if self._has_ceiling and self._is_roomy else []),
@@ -166,7 +166,7 @@ class _ColumnChoice:
         if any(missing.what == "tasks" for missing in self._session.hello.missing):
             return []
         width, gap = (22, 4) if self._is_roomy else (12, 2)
-        return [Column("who", "who runs", width + gap, is_left=True, gap=gap, rank=2, max_width=48,
+        return [Column("who", "who runs", width + gap, is_left=True, gap=gap, rank=3, max_width=48,
                        weight=2)]  # fmt: skip
 
     def _number(self, key: str, rank: int) -> list[Column]:

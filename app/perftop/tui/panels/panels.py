@@ -103,11 +103,11 @@ def episode_panel(
     count_text = f"{groups.count or ('' if verdict else 'no episode')} in {duration}".strip()
     key = title_key(choice.captions["episodes"], "all", size)
     lines: list[PanelLine] = [(panel_title("what happened", count_text, size, key), None)]
-    if height >= MIN_HEIGHT_FOR_HEADINGS and groups.count:
-        heading = fit(" " * INDENT + f"{'since':<{_CLOCK_WIDTH}}  what", size - 8)
-        lines.append(([(heading + "how long"[: max(0, size)], "dim")], None))
     if verdict is not None and (not groups.count or verdict.outweighs(groups.running)):
         lines += [(runs, None) for runs in verdict_lines(verdict, size, height - len(lines))]
+    if height - len(lines) >= MIN_HEIGHT_FOR_HEADINGS - 1 and groups.count:
+        heading = fit(" " * INDENT + f"{'since':<{_CLOCK_WIDTH}}  what", size - 8)
+        lines.append(([(heading + "how long"[: max(0, size)], "dim")], None))
     room = max(0, height - len(lines))
     running_groups = groups.running[:room]
     spare_lines = room - len(running_groups) - min(len(groups.ended), room // 2)
@@ -436,9 +436,9 @@ GAP = 3
 """Cells between two panels."""
 MARGIN = 1
 """Cells to the left and to the right of a row of panels."""
-MIN_WIDTH_OF_THREE = 200
-"""Minimum width of the screen for three panels."""
-_WIDTH_SHARES = {2: (5, 4), 3: (5, 6, 4)}
+MIN_WIDTH_OF_TWO, MIN_WIDTH_OF_THREE = 64, 200
+"""Minimum widths of the screen for two and for three panels."""
+_WIDTH_SHARES = {1: (1,), 2: (5, 4), 3: (5, 6, 4)}
 """Relative widths of the panels, by the number of panels."""
 
 
@@ -539,7 +539,8 @@ class PaneledView(Canvas):
             running = episode_style.episodes_during(self.session, self.interval)
             first = "losses" if any(e.kind == NEIGHBOUR for e in running) else first
         every: tuple[Kind, ...] = (first, "happened", "selected")
-        count = 2 if width < MIN_WIDTH_OF_THREE or self.OWN_PANEL else 3
+        count = 1 + (width >= MIN_WIDTH_OF_TWO)
+        count += width >= MIN_WIDTH_OF_THREE and self.OWN_PANEL is None
         kinds = tuple(kind for kind in every if kind != self.OWN_PANEL)[:count]
         return self.panel_lines(PanelRow(kinds, _WIDTH_SHARES[len(kinds)], width, height), gap)
 

@@ -15,10 +15,11 @@ from textual.command import CommandList
 from textual.widgets import OptionList
 from waiting import until_true
 
-from perftop.draw import theme
+from perftop.draw import strips, theme
 from perftop.draw.columns import RISING
 from perftop.session.selection import HELP
 from perftop.tui.app import PerfTopApp
+from perftop.tui.frame import overlays
 from perftop.tui.frame.monitor import Monitor
 from perftop.tui.frame.overlays import Chooser, Menu, Palette, commands, cpu_commands
 
@@ -263,3 +264,11 @@ async def test_a_palette_without_room_has_no_pages() -> None:
         await run.pilot.resize_terminal(1, 1)
         await run.pilot.press("pageup", "pagedown")
         assert isinstance(run.app.screen, Palette)
+
+
+@pytest.mark.parametrize("size", [39, 78, 118])
+def test_no_line_of_the_help_is_wider_than_the_screen(size: int) -> None:
+    sections = [overlays.SHAPES_AND_COLOURS, overlays.EPISODES, overlays.FILTERS]
+    keys = overlays.Section("keys", [overlays.Entry([("enter", "key")], "Open the page of a core")])
+    lines = overlays.help_page([], [keys, *sections], [], size)
+    assert max(strips.width(line) for line in lines) <= size

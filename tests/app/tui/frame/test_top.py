@@ -62,7 +62,9 @@ def test_states_remain_when_other_parts_are_dropped() -> None:
     replay = Replay(True, 1.0, (0, 10**10), None, is_over=False, damage=None)
     for state, word in (
         (replace(STATUS, paused=interval.time), "PAUSED"),
+        (replace(STATUS, paused=interval.time, is_range=True), f", {interval.elapsed_s:.1f} s "),
         (replace(STATUS, replay=replay), "REPLAY"),
+        (replace(STATUS, replay=replace(replay, extent_ns=(0, 10**14), indexed=0.5)), " ×1 "),
         (replace(STATUS, replay=replace(replay, speed=inf)), " max "),
         (replace(STATUS, silent_s=4.0), "NO DATA"),
         (replace(STATUS, recording="3 MB"), "REC 3 MB"),
@@ -71,8 +73,8 @@ def test_states_remain_when_other_parts_are_dropped() -> None:
     ):
         for width in range(20, 300):
             header = strips.text(top.header_line(session, interval, state, width))
-            assert len(header) <= max(width, 60)
-            assert word in header or width < 60
+            assert len(header) <= max(width, 41)
+            assert word in header or width < 41
         assert "dropped 0" in strips.text(top.header_line(session, interval, state, 120))
     assert "late 3" in strips.text(top.header_line(session, interval, STATUS, 160))
 

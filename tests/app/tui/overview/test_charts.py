@@ -24,6 +24,7 @@ from perftop.session.history import History
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import CpuColumns
+from perftop.tui.overview import clock_columns
 from perftop.tui.overview.chart_numbers import (
     BLOCK_WIDTH,
     Moment,
@@ -124,6 +125,11 @@ def test_nine_to_sixteen_clocks_are_in_two_columns(
     assert plan.panels >= 4
     (first, cells, _), (second, *_) = charts_of(plan)
     assert first + cells < width // 2 < second < width - cells
+
+
+def test_the_legend_of_two_columns_is_not_cut_on_the_narrowest_screen() -> None:
+    runs = clock_columns.legend(GHZ, clock_columns.MIN_WIDTH, "colour")
+    assert "policy" in strips.text(runs)
 
 
 def charts_of(plan: Plan) -> list[tuple[int, int, int]]:

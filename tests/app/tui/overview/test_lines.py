@@ -13,7 +13,7 @@ from sim_streams import messages
 from perfprobe.wire import Cpu
 from perftop.base.text import MISSING, to_ascii
 from perftop.draw import strips, theme
-from perftop.draw.columns import DOUBTED_SIGN, column_at
+from perftop.draw.columns import DOUBTED_SIGN, column_at, total_width
 from perftop.draw.columns import Run as TextRun
 from perftop.model.kinds import KINDS, Episode
 from perftop.session.interval import Interval
@@ -378,3 +378,10 @@ async def test_a_click_on_a_title_sorts() -> None:
             assert run.grid.choice.order == expected
         assert run.grid.choice.reverse
         assert "▲GHz" in run.grid.render_line(0).text
+
+
+@pytest.mark.parametrize("machine", [Machine(), Machine(threads=1), guest()])
+def test_no_number_is_cut_at_41_columns(machine: Machine) -> None:
+    session, _ = observe(machine)
+    room = 41 - columns.MARKS_WIDTH - 2  # one cell for the scrollbar
+    assert total_width(columns.grid_columns(session, Places(session), room)) <= room

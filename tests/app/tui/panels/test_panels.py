@@ -178,3 +178,11 @@ async def test_a_few_lines_below_the_rows_are_used() -> None:
         left = view.size.height - len(view.heads) - view.count - len(view._arrangement.below)
         assert left == 5
         assert any("what happened" in line for line in text)
+
+
+async def test_a_narrow_screen_has_one_panel_with_numbers() -> None:
+    async with running_app(guest(), (41, 20)) as run:
+        await run.intervals(2)
+        assert run.has("who runs")
+        assert run.has("CPU   runs")
+        assert not run.has("what happened")
