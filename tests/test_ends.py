@@ -208,6 +208,9 @@ def test_an_existing_file_is_kept(tmp_path: Path, verb: list[str]) -> None:
     assert done.returncode == 1
     assert done.stderr == f"perftop: {out} exists already; --force replaces it\n"
     assert out.read_text(encoding="utf-8") == "precious"
+    done = command.run_in_process(*verb, "--source", "sim:no", "-o", str(out), "--force")
+    assert done.returncode == 2
+    assert out.read_text(encoding="utf-8") == "precious"
     if verb[0] == "stat":
         assert command.run_in_process(*verb, "-o", str(out), "--force").returncode == 0
         assert "own cost" in out.read_text(encoding="utf-8")

@@ -25,7 +25,7 @@ SIM = ("--source", "sim:steady,cpus=2")
         ("stat", ["--source", "msr", "--sysroot", "."], ["touch", "touched"], 3),
         ("stat", ["-o", "missing/a"], ["touch", "touched"], 1),
         ("record", ["-o", "a"], ["sh", "-c", "exit 7"], 7),
-        ("record", ["-o", "a"], ["."], 126),
+        ("record", ["-o", "a"], ["./."], 126),
         ("record", ["-o", "a", "--duration", "1s"], ["touch", "touched"], 2),
         ("record", ["-o", "a", "--source", "msr", "--sysroot", "."], ["touch", "touched"], 3),
         ("record", ["-o", "missing/a"], ["touch", "touched"], 1),

@@ -77,6 +77,13 @@ WRONG = {
     "stat -n 3 -- true": "for less: -- timeout 10 CMD",
     "stat --sample 2s -i 1s": "--sample must not be longer than the interval (-i)",
     "stat --sample 300ms -i 1s": "the interval (-i) must be a multiple of --sample",
+    "demo gest": "no demo 'gest': did you mean guest?",
+    "demo demo,cpus=2": "in a pipe: perftop stat --source sim:demo,cpus=2",
+    "why a --duration 5s": "--duration is for a measurement; part of a recording: perftop summary",
+    "why a --watch x": "--watch is for a measurement; the recording has its own",
+    "record -o .": "it exists and is not a file; name a file in it: -o run.perftop",
+    "why --output=": "-o/--output: the name is empty",
+    "stat -n \u0661": "invalid count",
     "demo guest": "in a pipe: perftop stat --source sim:guest",
     "demo queue": "in a pipe: perftop summary demo:queue",
     "fleet sim:idle": "for pipes and files: --json",
@@ -112,7 +119,7 @@ WRONG = {
     "serve --socket /x --group no-such-group": "there is no such group",
 }  # fmt: skip
 """Expected error message for each mistyped command line."""
-STATUSES = {"why 10s": 1, "why sh": 1, "serve --socket /nonexistent/s": 1,
+STATUSES = {"why 10s": 1, "record -o .": 1, "why sh": 1, "serve --socket /nonexistent/s": 1,
             "stat --attach unix:/nonexistent/s": 3}  # fmt: skip
 """Exit statuses other than that of a usage error."""
 

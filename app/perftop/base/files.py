@@ -61,27 +61,30 @@ def create(path: Path, *, force: bool) -> BinaryIO:
 
 
 class _File(io.FileIO):
+    """A file whose old content, if there is any, is kept until the first write, so that a request
+    that fails before it has output loses nothing. Then the access rights of others are removed."""
+
     def __init__(self, path: Path, mode: str) -> None:
-        super().__init__(path, mode, opener=_open_private)
+        super().__init__(path, mode, opener=_open_unchanged)
         self._path = path
         status = os.fstat(self.fileno())
-        self._removable = stat.S_ISREG(status.st_mode) and status.st_nlink > 0
+        self._is_unchanged = stat.S_ISREG(status.st_mode)
+        self._removable = self._is_unchanged and status.st_nlink > 0
 
     def write(self, data: ReadableBuffer, /) -> int:
         if self._removable and os.fstat(self.fileno()).st_nlink == 0:
             self._removable = False  # flushing the rest at the end does not fail again
             raise Failed(f"{self._path} was removed while it was written: nothing was kept")
+        if self._is_unchanged:
+            self._is_unchanged = False
+            with contextlib.suppress(PermissionError):  # another user's file
+                os.fchmod(self.fileno(), MODE)
+            os.ftruncate(self.fileno(), 0)
         return super().write(data)
 
 
-def _open_private(path: str, flags: int) -> int:
-    """Opens the file, and removes the access rights of others before anything is written, also from
-    an existing file."""
-    fd = open_to_write(Path(path), flags, MODE)
-    if stat.S_ISREG(os.fstat(fd).st_mode):
-        with contextlib.suppress(PermissionError):  # another user's file
-            os.fchmod(fd, MODE)
-    return fd
+def _open_unchanged(path: str, flags: int) -> int:
+    return open_to_write(Path(path), flags & ~os.O_TRUNC, MODE)
 
 
 def replace(path: Path, data: bytes, mode: int = MODE) -> os.stat_result:

@@ -14,6 +14,7 @@ import fcntl
 import os
 import resource
 import select
+import shutil
 import signal
 import socket
 import struct
@@ -22,6 +23,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NoReturn, Self
 
 from perftop.base import END_SIGNALS
@@ -87,14 +89,27 @@ def raw_ns() -> int:
     return time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
 
 
+def _check_program(name: str) -> None:
+    """Raises Failed if there is no such program, so that nothing is measured or replaced for it."""
+    if shutil.which(name) is not None:
+        return
+    path = Path(name)
+    if "/" not in name or not path.exists():
+        hint = "" if "/" in name else "; is its directory in PATH?"
+        raise Failed(f"{name or repr(name)}: command not found{hint}", NOT_FOUND)
+    reason = "it is a directory" if path.is_dir() else "it is not executable (chmod +x)"
+    raise Failed(f"cannot run {name}: {reason}", NOT_EXECUTABLE)
+
+
 class Job:
     def __init__(
         self, argv: Sequence[str], terminal: int | None = None, *, stdout_to_stderr: bool = False
     ) -> None:
         """`terminal`: file descriptor of a terminal for the command; None: the command shares ours.
         `stdout_to_stderr`: the command's stdout goes to stderr, because stdout is for the
-        measurement."""
+        measurement. Raises Failed if the command cannot be found or the fork fails."""
         self.argv = list(argv)
+        _check_program(argv[0])
         gate, self._gate = os.pipe()
         self._reports, reports = os.pipe()
         self.start_ns = 0

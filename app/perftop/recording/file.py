@@ -173,7 +173,7 @@ class Recording:
                 offset += len(data)
         except wire.WireError as error:
             raise _not_a_recording(self.path, error) from None
-        raise _not_a_recording(self.path, "it ends before its start")
+        raise _cut_at_start(self.path, self.size)
 
     def _message_length(self, offset: int) -> int | None:
         """Returns the length of the message at this offset; None if there is no complete
@@ -309,8 +309,18 @@ def _is_locked(file: BinaryIO) -> bool:
     return False
 
 
-def _not_a_recording(name: object, reason: object) -> Failed:
+def _not_a_recording(name: object, reason: wire.WireError) -> Failed:
+    """Returns the failure for a file whose first message cannot be decoded."""
+    if isinstance(reason, wire.ForeignDataError):
+        return Failed(
+            f"{name} is not a perftop recording; perftop record -o FILE makes one", DAMAGED
+        )
     return Failed(f"{name} is not a perftop recording: {reason}", DAMAGED)
+
+
+def _cut_at_start(name: object, size: int) -> Failed:
+    what = "ends before its first sample" if size else "is empty"
+    return Failed(f"{name} {what}: nothing was recorded in it", DAMAGED)
 
 
 def _message_fields(prefix: bytes) -> dict[str, object]:
@@ -357,8 +367,8 @@ class RecordingDirectory:
                 count += 1
                 yield part
         if not count:
-            reason = self._failures[0] if self._failures else "it is a directory without parts"
-            raise _not_a_recording(self.path, reason)
+            reason = self._failures[0] if self._failures else "it is a directory; name a file in it"
+            raise Failed(f"{self.path} is not a perftop recording: {reason}", DAMAGED)
 
     def __enter__(self) -> Self:
         return self
@@ -424,11 +434,12 @@ class PipedRecording:
         self.is_growing = False  # reading ends with the writer
         self._file = file
         self._reader, self.offset = Reader(), 0
-        self._messages = self._read_messages()
-        first = next(self._messages, None)
-        if first is None:
+        self._messages = self._read_messages(name)
+        try:
+            first = next(self._messages)
+        except Failed:
             self._file.close()
-            raise _not_a_recording(name, self.damage or "it ends before its start")
+            raise
         assert isinstance(first, wire.Hello)
         self.hello, self.checked = first, self._reader.decoder.checked
 
@@ -442,17 +453,24 @@ class PipedRecording:
         """Returns all messages after the hello. They can be read only once."""
         return self._messages
 
-    def _read_messages(self) -> Iterator[wire.Message]:
+    def _read_messages(self, name: str) -> Iterator[wire.Message]:
+        """Yields all messages. Raises Failed if there is none."""
         try:
             while data := self._file.read1(READ_BYTES):
                 for message in self._reader.feed(data):
                     self.offset = self._reader.decoder.offset
                     yield message
         except wire.WireError as error:
+            if not self.offset:
+                raise _not_a_recording(name, error) from None
             self.damage = f"damaged after byte {self.offset}: {error}"
         except OSError as error:
+            if not self.offset:
+                raise failure_to(f"read {name}", error) from None
             self.damage = f"unreadable after byte {self.offset}: {error.strerror or error}"
         else:
+            if not self.offset:
+                raise _cut_at_start(name, self._reader.decoder.cut)
             if self._reader.decoder.cut:
                 self.damage = f"cut after byte {self.offset}: the last message is incomplete"
             elif not self._reader.has_end:

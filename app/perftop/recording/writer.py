@@ -47,7 +47,8 @@ def check_path(path: Path, *, force: bool) -> None:
         raise write_failure(path, error) from None
     else:
         if not stat.S_ISREG(status.st_mode):
-            raise Failed(f"cannot record to {path}: it exists and is not a file")
+            hint = f"; name a file in it: -o {path / 'run.perftop'}" if path.is_dir() else ""
+            raise Failed(f"cannot record to {path}: it exists and is not a file{hint}")
         if not force:
             raise Failed(f"{path} exists already; --force replaces it")
     if not os.access(path.parent, os.W_OK | os.X_OK):

@@ -107,7 +107,7 @@ def interval_ns(text: str) -> int:
 
 
 def count(text: str) -> int:
-    if not text.isdecimal() or not 0 < int(text[:12]) < 10**9:
+    if not re.fullmatch("0*[1-9][0-9]{0,8}", text):
         raise argparse.ArgumentTypeError(f"invalid count {text!r} (try 10)")
     return int(text)
 
@@ -121,11 +121,18 @@ def label(text: str) -> tuple[str, str]:
     return match[1], match[2]
 
 
+def file_path(text: str) -> Path:
+    """Parses the name of a file. A shell passes an empty name for a variable that is not set."""
+    if not text:
+        raise argparse.ArgumentTypeError("the name is empty (is a variable of the shell not set?)")
+    return Path(text)
+
+
 def recording(text: str) -> Path:
     """Parses an argument that names a recording: a path, or `demo:NAME`."""
     source, _, name = text.partition(":")
     if source != "demo":
-        return Path(text)
+        return file_path(text)
     path = shipped_recording(name)
     if path is None:
         names = ", ".join(sorted(path.stem for path in SHIPPED.glob("*.perftop")))
@@ -190,7 +197,7 @@ def add_force(parser: argparse.ArgumentParser) -> None:
 
 def add_output(parser: argparse.ArgumentParser) -> None:
     text = "write to this file; - is stdout"
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help=text)
+    parser.add_argument("-o", "--output", type=file_path, metavar="FILE", help=text)
     add_force(parser)
 
 
@@ -211,7 +218,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
 def add_terminal(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-mouse", action="store_true", help="leave the mouse to the terminal")
     text = "use this file instead of ~/.config/perftop/config.toml"
-    parser.add_argument("--config", type=Path, metavar="FILE", help=text)
+    parser.add_argument("--config", type=file_path, metavar="FILE", help=text)
 
 
 def is_at_terminal() -> bool:
@@ -261,6 +268,14 @@ def probe_command(args: argparse.Namespace, *arguments: str) -> list[str]:
     return launch.probe_command(*arguments, *sysroot_option, sudo=args.sudo)
 
 
+def refuse_probe_options(args: argparse.Namespace, reason: str) -> None:
+    """Raises Failed if an option for the probe is given, where no probe is started."""
+    for name in ("host", "remote", "sudo", "sysroot", "cpus", "smt_method", "events",
+                 "no_multiplex", "watch", "source", "sample"):  # fmt: skip
+        if getattr(args, name) not in {None, False, "auto" if name == "source" else None}:
+            raise Failed(f"--{name.replace('_', '-')} {reason}", USAGE)
+
+
 def stream_command(
     args: argparse.Namespace, sample_ns: int, batch_ns: int, job: Job | None = None
 ) -> list[str]:
@@ -271,11 +286,7 @@ def stream_command(
         from perftop.process import launch
 
         launch.socket_path(address)
-        for name in ("host", "remote", "sudo", "sysroot", "cpus", "smt_method", "events",
-                     "no_multiplex", "watch", "source", "sample"):  # fmt: skip
-            if getattr(args, name) not in {None, False, "auto" if name == "source" else None}:
-                option = name.replace("_", "-")
-                raise Failed(f"--{option} is chosen for all readers, by perftop serve", USAGE)
+        refuse_probe_options(args, "is chosen for all readers, by perftop serve")
         return [address]
     sample = ["--sample", f"{sample_ns / 1e9:g}"]
     if job is None and batch_ns > sample_ns:

@@ -56,7 +56,7 @@ def add(verbs: Any) -> None:
     text = "record measurements to a file, without a screen"
     parser = options.add_verb(verbs, "record", run, text, stream=True, epilog=EPILOG)
     text = "the file to write; a directory for several --host"
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help=text)
+    parser.add_argument("-o", "--output", type=options.file_path, metavar="FILE", help=text)
     text = "keep only the last TIME, in a directory; USR1 or m saves it"
     parser.add_argument("--ring", type=options.span_ns, metavar="TIME", help=text)
     text = "keep 30 s around episodes of these kinds: turbo-drop,neighbour …"

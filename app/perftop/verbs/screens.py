@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from perftop.base import END_SIGNALS
 from perftop.base.errors import USAGE, Failed, failure_to
-from perftop.base.text import colours, supports_unicode
+from perftop.base.text import colours, did_you_mean, supports_unicode
 from perftop.verbs import options
 from perftop.verbs.options import fast_imports
 
@@ -31,6 +31,11 @@ COST_TEXT = (
     "processes, in percent of one CPU. A longer -i draws less often, a longer --sample reads less "
     "often (-i 1s --sample 1s), and -c reads fewer CPUs. "
 )
+DEMO_TITLES = {
+    "demo": "Recordings of real problems: perftop demo NAME, perftop why demo:NAME",
+    "sim": "Simulated machines: perftop demo NAME[,cpus=N]",
+}
+"""Titles in the list of demos, by the page whose first table names them."""
 PANE_TEXT = (
     "-- CMD [ARG …] runs a command, measures it, and shows what it prints below the numbers. "
     "Ctrl-C goes to the command, q leaves the screen while it continues; a summary on stderr at "
@@ -127,7 +132,12 @@ def run_demo(args: argparse.Namespace) -> int:
     if name == "list":
         return _list_demos()
     is_recording = options.shipped_recording(name) is not None
-    settings_only = "=" in name.partition(",")[0]
+    first_word = name.partition(",")[0]
+    settings_only = "=" in first_word
+    names = [word.strip("`") for topic in DEMO_TITLES for word, _ in _demo_table(topic)[1:]]
+    if not settings_only and first_word not in names:
+        hint = did_you_mean(first_word, names, "all names: perftop demo list")
+        raise Failed(f"no demo {first_word!r}{hint}", USAGE)
     source = f"sim:demo,{name}" if settings_only else f"sim:{name}"
     if not options.is_at_terminal():
         verb = f"summary demo:{name}" if is_recording else f"stat --source {source}"
@@ -140,16 +150,21 @@ def run_demo(args: argparse.Namespace) -> int:
     return run_live(argparse.Namespace(**(live | vars(args))))
 
 
+def _demo_table(topic: str) -> list[list[str]]:
+    """Returns the cells of the first table of a page, with its headings."""
+    from perftop.docs import page
+
+    table = next(block for block in page.read_page(topic).blocks if block.kind == "table")
+    return [page.cells(row) for row in table.lines]
+
+
 def _list_demos() -> int:
     """Prints the tables of recordings and scenarios from their pages."""
     from perftop.docs import page
 
     width, colour = shutil.get_terminal_size((80, 24)).columns, colours(sys.stdout)
-    for topic, title in (
-        ("demo", "Recordings of real problems: perftop demo NAME, perftop why demo:NAME"),
-        ("sim", "Simulated machines: perftop demo NAME[,cpus=N]"),
-    ):
-        rows = next(block.lines for block in page.read_page(topic).blocks if block.kind == "table")
+    for topic, title in DEMO_TITLES.items():
+        rows = tuple(f"| {' | '.join(row)} |" for row in _demo_table(topic))
         if not colour:  # names are plain words in a list
             rows = tuple(row.replace("`", "") for row in rows)
         table = page.Page(topic, title, (page.Block("table", rows),))
@@ -200,7 +215,9 @@ def add_fleet(verbs: Any) -> None:
         "record --host … -o DIR wrote",
     )  # fmt: skip
     text = "read names of machines from it, one per line"
-    parser.add_argument("--hosts", type=Path, dest="hosts_file", metavar="FILE", help=text)
+    parser.add_argument(
+        "--hosts", type=options.file_path, dest="hosts_file", metavar="FILE", help=text
+    )
     parser.add_argument("--remote", metavar="PATH", help=options.REMOTE)
     text = "read what this server has scraped from perftop exporter"
     parser.add_argument("--prometheus", metavar="URL", help=text)

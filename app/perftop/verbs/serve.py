@@ -39,7 +39,7 @@ def add(verbs: Any) -> None:
     about = f"{text}. It sends samples once per interval (-i, by default 500ms)"
     parser = options.add_verb(verbs, "serve", run, text, about=about, stream=True)
     text = "listen there; systemd may hand over a socket"
-    parser.add_argument("--socket", type=Path, metavar="PATH", help=text)
+    parser.add_argument("--socket", type=options.file_path, metavar="PATH", help=text)
     text = "let members of this group read, too"
     parser.add_argument("--group", metavar="NAME", help=text)
 
@@ -202,7 +202,7 @@ def add_exporter(verbs: Any) -> None:
     text = "CPU time by unit, container, pod or Slurm job, too; these names become labels"
     parser.add_argument("--owners", action="store_true", help=text)
     text = "write this file for node_exporter; listen only if --listen is given"
-    parser.add_argument("--textfile", type=Path, metavar="FILE.prom", help=text)
+    parser.add_argument("--textfile", type=options.file_path, metavar="FILE.prom", help=text)
     printed_group = parser.add_mutually_exclusive_group()
     for name, text in (
         ("unit", "the systemd service"), ("socket", "the systemd socket"),
@@ -225,8 +225,8 @@ def run_exporter(args: argparse.Namespace) -> int:
     sample_ns: int = args.sample or SAMPLE_NS
     argv = options.stream_command(args, sample_ns, sample_ns)
     path: Path | None = args.textfile
-    if path is not None and path.is_dir():
-        text = f"cannot write {path}: it is a directory; name a file in it, such as perftop.prom"
+    if path is not None and path.exists() and not path.is_file():
+        text = f"cannot write {path}: it is not a file; name one, such as perftop.prom"
         raise Failed(text)
     with contextlib.ExitStack() as stack:
         only_file = path is not None and args.listen is None

@@ -67,6 +67,11 @@ def run(args: argparse.Namespace) -> int:
 def _run_on_file(args: argparse.Namespace) -> int:
     if args.command is not None:
         raise Failed("a recording or a command, not both", USAGE)
+    if args.duration is not None or args.interval is not None:
+        option = "-i" if args.duration is None else "--duration"
+        text = f"{option} is for a measurement; part of a recording: perftop summary --from --to"
+        raise Failed(text, USAGE)
+    options.refuse_probe_options(args, "is for a measurement; the recording has its own")
     with fast_imports():
         from perftop.recording.file import open_source, refuse_as_output, report_damage
     path: Path = args.file

@@ -288,6 +288,7 @@ from perfprobe.wire.check import (
     LATEST_NS,
     MAX_COLUMNS,
     MAX_MESSAGE,
+    ForeignDataError,
     WireError,
     apply_hotplug,
     check_frame,
@@ -337,8 +338,9 @@ from perfprobe.wire.messages import (
 __all__ = [
     "HEAD", "LATEST_NS", "MAX_COLUMNS", "MAX_ELEMENTS", "MAX_MESSAGE", "ROW_ELSEWHERE",
     "ROW_OFFLINE", "ROW_REBASED", "ROW_SAMPLED", "ROW_UNPINNED", "ROW_WIDE", "VERSION", "Block",
-    "Bye", "Bytes", "Counter", "Cpu", "Decoder", "Frame", "Hello", "Identity", "Message", "Missing",
-    "Multiplier", "Note", "Packed", "Rate", "Rows", "Scope", "Step", "Turbo", "WireError",
-    "apply_hotplug", "check_frame", "check_note", "encode", "first_fields", "frame_bytes",
-    "max_elements", "topology_row", "unpack", "with_columns", "without_check",
+    "Bye", "Bytes", "Counter", "Cpu", "Decoder", "ForeignDataError", "Frame", "Hello",
+    "Identity", "Message", "Missing", "Multiplier", "Note", "Packed", "Rate", "Rows", "Scope",
+    "Step", "Turbo", "WireError", "apply_hotplug", "check_frame", "check_note", "encode",
+    "first_fields", "frame_bytes", "max_elements", "topology_row", "unpack",
+    "with_columns", "without_check",
 ]  # fmt: skip

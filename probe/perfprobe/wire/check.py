@@ -35,6 +35,10 @@ class WireError(Exception):
         super().__init__(text[:MAX_ERROR_LENGTH])
 
 
+class ForeignDataError(WireError):
+    """The bytes have not even the form of messages."""
+
+
 def check_hello(hello: Hello) -> None:
     """Raises WireError if the parts of a hello do not fit together: frames would be misread."""
     cpus = [row.cpu for row in hello.topology]

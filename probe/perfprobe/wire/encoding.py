@@ -14,6 +14,7 @@ import msgpack
 from perfprobe.wire.check import (
     MAX_MESSAGE,
     BlockSize,
+    ForeignDataError,
     WireError,
     block_sizes,
     check_hello,
@@ -235,13 +236,13 @@ class Decoder:
             return None
         width = _BIN_HEADS.get(rest[0])
         if width is None:
-            raise WireError("not a perftop stream")
+            raise ForeignDataError("not a perftop stream")
         start = 1 + width
         if len(rest) < start:
             return None
         length = int.from_bytes(rest[1:start], "big")
         if length > MAX_MESSAGE:
-            raise WireError(f"not a perftop stream (a message of {length} bytes)")
+            raise ForeignDataError(f"not a perftop stream (a message of {length} bytes)")
         return (start, start + length) if len(rest) >= start + length else None
 
     def _decode(self, packed: bytes) -> Message | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import subprocess
@@ -19,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from waiting import MAX_WAIT_S, until_true, wait_for
 
+from perftop.base.errors import Failed
 from perftop.process import job
 from perftop.process.job import Job, Run, raw_ns
 from perftop.process.job_terminal import (
@@ -52,10 +54,20 @@ def test_statuses_equal_those_of_a_shell(script: str, status: int) -> None:
 def test_missing_and_non_executable_programs_have_the_status_of_a_shell(tmp_path: Path) -> None:
     plain = tmp_path / "plain"
     plain.write_text("no program")
-    missing, refused = run(str(tmp_path / "nothing")), run(str(plain))
-    assert (missing.status, missing.failed) == (127, os.strerror(2))
-    assert (refused.status, refused.failed) == (126, os.strerror(13))
-    assert run("").failed == os.strerror(2)
+    for name, status, text in (
+        (str(tmp_path / "nothing"), 127, "command not found$"),
+        ("no-such-program", 127, "is its directory in PATH"),
+        ("", 127, "^'': command not found"),
+        (str(tmp_path), 126, "it is a directory"),
+        (str(plain), 126, "not executable"),
+    ):
+        with pytest.raises(Failed, match=text) as failure:
+            Job([name])
+        assert failure.value.status == status
+    plain.chmod(0o700)
+    plain.write_bytes(b"\0")
+    broken = run(str(plain))
+    assert (broken.status, broken.failed) == (126, os.strerror(errno.ENOEXEC))
 
 
 INTERRUPTED = """

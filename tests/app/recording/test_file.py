@@ -125,7 +125,8 @@ def test_a_flipped_bit_loses_at_most_its_block(tmp_path: Path, share_of_file: fl
 
 
 @pytest.mark.parametrize(("text", "why"), [
-    (b"", "ends before"), (b"\x7fELF and so on", "not a perftop stream"),
+    (b"", "is empty: nothing was recorded"),
+    (b"\x7fELF and so on", "is not a perftop recording; perftop record -o FILE makes one$"),
     (wire.encode(HELLO)[:-1], "ends before"), (wire.encode(wire.Bye("x")), "no hello"),
 ])  # fmt: skip
 def test_other_file_types_are_refused(tmp_path: Path, text: bytes, why: str) -> None:

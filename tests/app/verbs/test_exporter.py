@@ -120,7 +120,12 @@ def test_an_unwritable_text_file_ends_the_exporter(tmp_path: Path) -> None:
     result = run_in_process("exporter", *SIM, "--textfile", str(tmp_path / "no" / "x.prom"))
     assert result.returncode == 1
     assert "cannot write" in result.stderr
-    assert run_in_process("exporter", *SIM, "--textfile", str(tmp_path)).returncode == 1
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path, tmp_path / "pipe"):
+        result = run_in_process("exporter", *SIM, "--textfile", str(path))
+        why = "it is not a file; name one, such as perftop.prom"
+        assert (result.returncode, result.stderr) == (1, f"perftop: cannot write {path}: {why}\n")
+    assert (tmp_path / "pipe").is_fifo()
 
 
 # --- addresses

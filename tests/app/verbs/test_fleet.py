@@ -222,7 +222,7 @@ async def test_an_unreadable_file_does_not_affect_others(night: Path) -> None:
         await time_after(source, 30)  # reads the recordings from there on
         answers = {name: one.answers for name, one in source.fleet.machines.items()}
         assert answers == {"n0": False, "n1": True, "n2": True}
-        assert "is not a perftop recording" in source.fleet.machines["n0"].why
+        assert "n0.perftop is empty" in source.fleet.machines["n0"].why
 
 
 async def test_time_advances_only_while_recordings_play(

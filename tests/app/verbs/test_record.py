@@ -232,13 +232,13 @@ def test_signals_are_passed_to_the_command(tmp_path: Path) -> None:
     assert notes(tmp_path / "a")["run-end"].data["status"] == 9
 
 
-def test_a_missing_program_creates_no_file(tmp_path: Path) -> None:
-    result = run_in_process(
-        "record", "-o", str(tmp_path / "a"), *SIM, "--", str(tmp_path / "nothing")
-    )
-    why = os.strerror(2)
-    assert (result.returncode, result.stderr) == (127, f"perftop: {tmp_path / 'nothing'}: {why}\n")
-    assert list(tmp_path.iterdir()) == []
+def test_a_missing_program_creates_and_replaces_no_file(tmp_path: Path) -> None:
+    for old in (None, "old"):
+        if old is not None:
+            (tmp_path / "a").write_text(old)
+        result = run_in_process("record", "-o", str(tmp_path / "a"), "--force", *SIM, "--", "./no")
+        assert (result.returncode, result.stderr) == (127, "perftop: ./no: command not found\n")
+        assert [path.read_text() for path in tmp_path.iterdir()] == ([] if old is None else [old])
 
 
 def test_an_ended_probe_does_not_end_the_command(tmp_path: Path) -> None:
