@@ -196,7 +196,8 @@ def waiting_loss(
     ends = ["for a CPU" if is_everywhere else f"for {place}"]
     if waited_for:
         where = "" if is_everywhere else f" on {place}"
-        ends = [f"{reason.preposition} {' and '.join(waited_for)}{where}",
+        all_names = " and ".join(filter(None, (", ".join(waited_for[:-1]), waited_for[-1])))
+        ends = [f"{reason.preposition} {all_names}{where}",
                 f"{reason.preposition} {waited_for[0]}{where}"]  # fmt: skip
     share = percent_of(group.wait_s, group.wanted_s)
     headlines = [f"{waiters_text} {verb} {bound_text}{share} of {their} time {end}" for end in ends]
@@ -301,8 +302,8 @@ def _find_reason(
             [f"{short_lived.child_names} of {short_lived.parent}"],
         )
     for pid, comm in neighbours[:1]:
-        more = f" and {len(neighbours) - 1} more" if neighbours[1:] else ""
-        waited_for.append(f"{_task_name(session, pid, comm)}[{pid}]{more}")
+        waited_for.append(f"{_task_name(session, pid, comm)}[{pid}]")
+        waited_for += [f"{len(neighbours) - 1} more"] if neighbours[1:] else []
     # each of these tasks ran too little to be named
     if not waited_for and sum(ran_s.values()) >= min_run_s:
         culprit, waited_for = "many other tasks", [f"{len(ran_s)} other tasks"]

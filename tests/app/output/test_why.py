@@ -351,6 +351,10 @@ def hog(run_s: float, cpu: int = 0) -> dict[tuple[int, str, int], TaskTimes]:
     (CROWDED, hog(0.1), BOTH, "its own threads"),
     (CROWDED, hog(0.3), BOTH, "hog"),  # without it, no more than two of five parts would remain
     (CROWDED, hog(2.0), BOTH, "hog"),
+    (CROWDED, hog(2.0) | {(8, "cc", 0): task_times("cc", 1.0)},
+     "2 threads of job wait for each other, hog[7] and 1 more on CPU 0", "hog"),
+    (BLOCKED, hog(2.0) | {(8, "cc", 0): task_times("cc", 1.0)},
+     "job waits behind hog[7] and 1 more on CPU 0", "hog"),
 ])  # fmt: skip
 def test_a_wait_names_the_tasks_that_caused_it(
     threads: dict[tuple[int, int], TaskTimes], tasks: dict[tuple[int, str, int], TaskTimes],
