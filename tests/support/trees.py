@@ -3,19 +3,24 @@ kernels."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 CPU = "sys/devices/system/cpu"
 
 
 def put(root: Path, path: str, content: str | bytes) -> None:
-    file = root / path
+    """Writes a file and the directories above it. A tree has hundreds of files, so this makes no
+    objects of pathlib."""
+    file = f"{root}/{path}"
     data = content if isinstance(content, bytes) else content.encode()
     try:
-        file.write_bytes(data)
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
     except FileNotFoundError:
-        file.parent.mkdir(parents=True)
-        file.write_bytes(data)
+        os.makedirs(os.path.dirname(file), exist_ok=True)  # noqa: PTH103, PTH120
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+    os.write(descriptor, data)
+    os.close(descriptor)
 
 
 def lists(root: Path, present: str, online: str | None = None) -> None:
@@ -78,17 +83,20 @@ def machine(root: Path, cores: int, threads: int = 1, packages: int = 1) -> None
         cpu(root, number, first // cores, first % cores, siblings)
 
 
-def xeon(root: Path, smt: bool = True) -> None:
-    """Two packages of 24 cores; second threads are numbered 48-95. Without `smt` they are
-    offline."""
-    lists(root, "0-95", "0-95" if smt else "0-47")
-    for n in range(96 if smt else 48):
-        first, package = n % 48, n % 48 // 24
-        cpu(root, n, package, first % 24, f"{first},{first + 48}" if smt else f"{n}")
-        low, high = (("0-23", "48-71"), ("24-47", "72-95"))[package]
-        l3(root, n, f"{low},{high}" if smt else low, ident=package)
-    node(root, 0, "0-23,48-71" if smt else "0-23")
-    node(root, 1, "24-47,72-95" if smt else "24-47")
+def xeon(root: Path, smt: bool = True, cores: int = 24) -> None:
+    """Two packages of `cores` cores in Linux numbering: second threads come last, 48-95 if there
+    are 24 cores. Without `smt` they are offline."""
+    every = 2 * cores
+    lists(root, f"0-{2 * every - 1}", f"0-{(2 if smt else 1) * every - 1}")
+    for package in (0, 1):
+        begin = package * cores
+        low = f"{begin}-{begin + cores - 1}"
+        both = f"{low},{begin + every}-{begin + every + cores - 1}"
+        for first in range(begin, begin + cores):
+            for n in (first, first + every) if smt else (first,):
+                cpu(root, n, package, first - begin, f"{first},{first + every}" if smt else f"{n}")
+                l3(root, n, both if smt else low, ident=package)
+        node(root, package, both if smt else low)
 
 
 def epyc(root: Path) -> None:

@@ -60,11 +60,11 @@ def test_directories_can_replace_all_lists(tmp_path: Path) -> None:
 
 
 def test_the_older_name_of_the_siblings_list_is_read(tmp_path: Path) -> None:
-    trees.xeon(tmp_path)
-    for n in range(96):
+    trees.xeon(tmp_path, cores=2)
+    for n in range(8):
         for name in ("core_cpus_list", "core_id"):  # only the list of siblings remains
             (tmp_path / trees.CPU / f"cpu{n}/topology/{name}").unlink()
-    assert topology.read(tmp_path)[0].siblings == [0, 48]
+    assert topology.read(tmp_path)[0].siblings == [0, 4]
 
 
 def test_a_node_link_can_replace_the_node_directory(tmp_path: Path) -> None:
@@ -73,31 +73,31 @@ def test_a_node_link_can_replace_the_node_directory(tmp_path: Path) -> None:
     assert topology.read(tmp_path)[0].node == 3
 
 
-@pytest.mark.parametrize("idents", [(0, 0), (None, None), (24, None), (None, 0)])
+@pytest.mark.parametrize("idents", [(0, 0), (None, None), (2, None), (None, 0)])
 def test_l3_groups_of_packages_are_distinct(
     tmp_path: Path, idents: tuple[int | None, int | None]
 ) -> None:
-    trees.xeon(tmp_path)
-    for n in range(96):
+    trees.xeon(tmp_path, cores=2)
+    for n in range(8):
         file = tmp_path / trees.CPU / f"cpu{n}/cache/index3/id"
-        ident = idents[n % 48 // 24]
+        ident = idents[n % 4 // 2]
         file.unlink() if ident is None else file.write_text(str(ident))
-    assert [row.l3 for row in topology.read(tmp_path)] == ([0] * 24 + [24] * 24) * 2
+    assert [row.l3 for row in topology.read(tmp_path)] == [0, 0, 2, 2] * 2
 
 
 def test_l3_ids_define_groups_without_lists(tmp_path: Path) -> None:
-    trees.xeon(tmp_path)
-    for n in range(96):
+    trees.xeon(tmp_path, cores=2)
+    for n in range(8):
         (tmp_path / trees.CPU / f"cpu{n}/cache/index3/shared_cpu_list").unlink()
-    assert [row.l3 for row in topology.read(tmp_path)] == ([0] * 24 + [1] * 24) * 2
+    assert [row.l3 for row in topology.read(tmp_path)] == [0, 0, 1, 1] * 2
 
 
 @pytest.mark.parametrize(
     ("claim", "expected"),
-    [("0-95", ([0] * 24 + [1] * 24) * 2), ("0", [0, *[1] * 23, *[24] * 24, *[1] * 24, *[24] * 24])],
+    [("0-7", [0, 0, 1, 1] * 2), ("0", [0, 1, 2, 2, 1, 1, 2, 2])],
 )
 def test_l3_groups_never_overlap(tmp_path: Path, claim: str, expected: list[int]) -> None:
-    trees.xeon(tmp_path)
+    trees.xeon(tmp_path, cores=2)
     trees.put(tmp_path, f"{trees.CPU}/cpu0/cache/index3/shared_cpu_list", claim)
     assert [row.l3 for row in topology.read(tmp_path)] == expected
 
@@ -108,30 +108,30 @@ GARBAGE = [b"", b"\n", b"x", b"\xff\x00\xfe", b"9" * 5000, b"-1", b"0-999999999"
 
 
 def test_a_garbled_id_is_unknown_and_nothing_else_changes(tmp_path: Path) -> None:
-    trees.xeon(tmp_path)
+    trees.xeon(tmp_path, cores=2)
     for garbage in GARBAGE:
-        trees.put(tmp_path, f"{trees.CPU}/cpu48/topology/core_id", garbage)
+        trees.put(tmp_path, f"{trees.CPU}/cpu4/topology/core_id", garbage)
         rows = topology.read(tmp_path)
-        assert rows[48] == Cpu(48, True, 0, 0, None, 1, 0, 0, None, [0, 48]), garbage
-        assert topology.cores(rows) == [[n, n + 48] for n in range(48)], garbage
+        assert rows[4] == Cpu(4, True, 0, 0, None, 1, 0, 0, None, [0, 4]), garbage
+        assert topology.cores(rows) == [[n, n + 4] for n in range(4)], garbage
 
 
 def test_garbled_siblings_fall_back_on_ids(tmp_path: Path) -> None:
-    trees.xeon(tmp_path)
+    trees.xeon(tmp_path, cores=2)
     for garbage in (*GARBAGE, b"7"):
         for name in ("core_cpus_list", "thread_siblings_list"):
             trees.put(tmp_path, f"{trees.CPU}/cpu0/topology/{name}", garbage)
         rows = topology.read(tmp_path)
-        assert rows[0].siblings == [0, 48], garbage
-        assert topology.cores(rows) == [[n, n + 48] for n in range(48)], garbage
+        assert rows[0].siblings == [0, 4], garbage
+        assert topology.cores(rows) == [[n, n + 4] for n in range(4)], garbage
 
 
 def test_a_list_with_too_many_siblings_is_ignored(tmp_path: Path) -> None:
-    trees.xeon(tmp_path)
-    trees.put(tmp_path, f"{trees.CPU}/cpu0/topology/core_cpus_list", "0-95")
+    trees.xeon(tmp_path, cores=2)
+    trees.put(tmp_path, f"{trees.CPU}/cpu0/topology/core_cpus_list", "0-7")
     rows = topology.read(tmp_path)
-    assert (rows[0].thread, rows[0].siblings) == (0, [0, 48])
-    assert topology.cores(rows) == [[n, n + 48] for n in range(48)]
+    assert (rows[0].thread, rows[0].siblings) == (0, [0, 4])
+    assert topology.cores(rows) == [[n, n + 4] for n in range(4)]
 
 
 def test_without_siblings_and_ids_a_cpu_is_its_own_core(tmp_path: Path) -> None:
