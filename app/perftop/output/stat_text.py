@@ -8,7 +8,6 @@ import shlex
 import time
 from collections.abc import Sequence
 from math import isnan
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -49,9 +48,6 @@ from perftop.session.episodes import Tally
 from perftop.session.session import Session
 from perftop.session.task_times import JobFootprint
 from perftop.session.values import SOUGHT_NAMES, lasting_reasons, missing_text
-
-if TYPE_CHECKING:
-    from perftop.output.why_report import Report
 
 MAX_CPU_LIST, MAX_SENTENCE = 60, 200
 """Maximum characters of a list of CPUs, and of the sentence about an episode."""
@@ -423,17 +419,6 @@ class Measurement:
         if self._is_this_machine and not isnan(own_s):
             line["own_cpu_s"] = json_number(own_s)
         return line
-
-    def report(self, session: Session, *, past: bool = False) -> Report:
-        """Returns what the measured machine, or the watched job, lost and why. `past`: the
-        measurement is a recording."""
-        from perftop.output.why_report import report  # not loaded at the start of a recording
-
-        assert self.first_ns is not None
-        job = None if self.command_window is None else self.command_window.job
-        is_own_job = job is not None and session.neighbours.watched_job.name == str(job.pid)
-        argv = job.argv if job is not None and is_own_job else ()
-        return report(session, self.first_ns, argv, past=past)
 
 
 class CommandMeasurement(Measurement):

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from perftop.model.kinds import Episode
     from perftop.output.compare.repeated import Repeat
     from perftop.output.stat_lines import Line
+    from perftop.output.stat_text import Measurement
     from perftop.process.command_window import CommandStart
     from perftop.process.job import Job
     from perftop.session.interval import Interval
@@ -99,6 +100,7 @@ class Stat(MeasuredConsumer):
     """One run on one machine. Prints the numbers of each interval immediately, and a summary at the
     end."""
 
+    measurement: Measurement
     out: TextIO
 
     def __init__(
@@ -196,10 +198,11 @@ class Stat(MeasuredConsumer):
         tally, brief = self.measurement.tally, self._args.brief
         lines = stat_text.ending_lines(self.session, tally, line, argv, self._columns, brief=brief)
         if argv is None and self.session.frames > 1:
+            from perftop.output.why_report import report
             from perftop.output.why_text import answer
 
-            why = self.measurement.report(self.session)
-            lines = ["", answer(self.session, why), *lines]
+            assert self.first_ns is not None
+            lines = ["", answer(self.session, report(self.session, self.first_ns)), *lines]
         if not self._lines:
             lines += ["", stat_text.heading(self.session)[0]]
         self._print([*self._heading(), *lines, *stat_text.missing_lines(self.session)])

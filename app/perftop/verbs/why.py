@@ -129,19 +129,22 @@ class Why(MeasuredConsumer):
         return session
 
     def on_end(self) -> None:
-        from perftop.output import stat_lines, why_text
+        from perftop.output import stat_lines, why_report, why_text
         from perftop.output.run_summary import run_line, time_use_lines
 
         if self._shows_wait:
             print("\x1b[K", end="", file=sys.stderr, flush=True)
         if not self.is_measured:
             return
-        session = self.session
+        session, first_ns = self.session, self.first_ns
+        assert first_ns is not None
         if session.frames < 2:
             print_error("fewer than two samples: no answer is possible")
             return
         self.has_reported = True
-        findings = self.measurement.report(session, past=self._args.file is not None)
+        job, watched = self.job, session.neighbours.watched_job.name
+        argv = job.argv if job is not None and watched == str(job.pid) else ()
+        findings = why_report.report(session, first_ns, argv, past=self._args.file is not None)
         if self._args.json:
             run = None if self.command_window is None else run_line(session, self.command_window)
             lines = [stat_lines.line_text(why_text.why_json(session, findings, run))]
