@@ -63,6 +63,13 @@ def colour_step(row: int, rows: int) -> int:
     return int((row + 0.5) * AREA_STEPS / rows)
 
 
+def level_rows(eighths: Floats, rows: int, signs: str = theme.LEVELS) -> list[str]:
+    """Returns the lines of a chart of these heights in eighths of a cell, the top line first.
+    `signs`: the signs of a cell that is filled by 0 to 8 eighths."""
+    levels = (eighths - 8 * np.arange(rows - 1, -1, -1)[:, None]).clip(0, 8).astype(int).tolist()
+    return ["".join([signs[level] for level in line]) for line in levels]
+
+
 # --- stacked areas
 
 SIGNIFICANT_STEAL = 0.004

@@ -182,11 +182,6 @@ class Printout:
         self.dropped_count = 0
         """Number of lines that were dropped, and so the number of the first line kept."""
 
-    @property
-    def complete_count(self) -> int:
-        """Number of kept lines that are complete, so that they will not change any more."""
-        return len(self._lines)
-
     def __len__(self) -> int:
         return len(self._lines) + bool(self._open_line)
 

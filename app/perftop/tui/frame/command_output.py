@@ -25,8 +25,6 @@ from perftop.tui.shared.keys import bindings
 from perftop.tui.shared.paint import ink_of, ready_strip
 
 Extent = Literal["small", "whole", "hidden"]
-MAX_STRIPS = 512
-"""Maximum number of strips kept; no screen shows that many lines."""
 
 
 class Output(ScrollView, can_focus=False, inherit_bindings=False):
@@ -57,8 +55,6 @@ class Output(ScrollView, can_focus=False, inherit_bindings=False):
         self._ascii = ascii_
         self._first = 0
         """Number of the oldest line that was still kept when `show` was last called."""
-        self._strips: dict[int, Strip] = {}
-        """Strips of the complete lines, by line number."""
         self._follows = True
         """Whether the pane scrolls along with new lines."""
         self.extent: Extent = "small"
@@ -94,23 +90,15 @@ class Output(ScrollView, can_focus=False, inherit_bindings=False):
         if y == 0:
             return self._title()
         style, size = ink_of(self.app).styles["text"], self.scrollable_content_region.width
-        shown = self._line(y - 1 + self.scroll_offset.y)
+        index = y - 1 + self.scroll_offset.y
+        is_printed = index < len(self._printout)
+        shown = (
+            printed_line(*self._printout[index], ascii_=self._ascii) if is_printed else Strip([])
+        )
         if shown.cell_length > size:
             end = Strip([Segment(to_ascii(ELLIPSIS) if self._ascii else ELLIPSIS)])
             shown = Strip.join([shown.crop(0, size - 1), end])
         return shown.apply_style(style).adjust_cell_length(size, style)
-
-    def _line(self, index: int) -> Strip:
-        if index >= len(self._printout):
-            return Strip([])
-        number = self._printout.dropped_count + index
-        if (strip := self._strips.get(number)) is None:
-            strip = printed_line(*self._printout[index], ascii_=self._ascii)
-            if index < self._printout.complete_count:
-                if len(self._strips) >= MAX_STRIPS:
-                    self._strips.clear()
-                self._strips[number] = strip
-        return strip
 
     def _title(self) -> Strip:
         other = "small" if self.extent == "whole" else "whole"

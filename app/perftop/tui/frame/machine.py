@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import groupby
 from math import isnan, nan
 from typing import NamedTuple
@@ -17,6 +16,7 @@ import numpy as np
 from perftop.base.arrays import Floats, Ints
 from perftop.base.text import GHZ
 from perftop.draw import theme
+from perftop.draw.charts import level_rows
 from perftop.draw.columns import Run, number
 from perftop.draw.strips import Piece, bounded_smt, join_with_gaps, pieces_that_fit, smt, width
 from perftop.model.evaluation import MEMORY_COUNTERS, OF_BEST_NAME
@@ -408,14 +408,8 @@ class TileHistory:
         layout = [(column.tile.key, column.room) for column in columns]
         redraw_ns = 1 if is_past(self._session, interval) else max(step_ns, REDRAW_NS)
         basis = interval.time_ns // redraw_ns, step_ns, size, rows, layout
-        if basis != self._drawn_lines[0]:
-            self._drawn_lines = basis, self._lines(columns, interval, step_ns, size, rows)
-        return self._drawn_lines[1]
-
-    def _lines(
-        self, columns: Sequence[TileColumn], interval: Interval, step_ns: int, size: int,
-        rows: int,
-    ) -> list[list[Run]]:  # fmt: skip
+        if basis == self._drawn_lines[0]:
+            return self._drawn_lines[1]
         keys = [*self._metrics, *self._others]
         newest, history = -(-interval.time_ns // step_ns), self._session.history
         table = np.zeros((size, len(keys)))
@@ -441,7 +435,8 @@ class TileHistory:
                 start += count
             for line in lines:
                 line.append((" " * (column.room - column.cells), "text"))
-        return [line[:-1] for line in lines]
+        self._drawn_lines = basis, [line[:-1] for line in lines]
+        return self._drawn_lines[1]
 
     def _tile_values(self, history: History, edges_ns: Times) -> Floats:
         """Returns (bins, tiles): the mean over the CPUs that the user asked for, or the value
@@ -458,19 +453,7 @@ class TileHistory:
 def _area_lines(values: Floats, tops: Floats, rows: int) -> list[str]:
     """Returns a chart of these values as lines, the top line first. `tops`: the value of each
     column that fills it. Any value above 0 is visible."""
-    eighths = np.maximum(np.rint(8 * rows * values / tops), values > 0).clip(0, 8 * rows)
-    columns = _level_columns(rows)
-    cells = "".join([columns[height] for height in eighths.astype(int).tolist()])
-    return [cells[row::rows] for row in range(rows)]
-
-
-@cache
-def _level_columns(rows: int) -> list[str]:
-    """Returns, for each height in eighths of a cell, a column of cells from top to bottom."""
-    return [
-        "".join(theme.LEVELS[min(max(height - base, 0), 8)] for base in range(8 * rows - 8, -8, -8))
-        for height in range(8 * rows + 1)
-    ]
+    return level_rows(np.maximum(np.rint(8 * rows * values / tops), values > 0), rows)
 
 
 def _steal_styles(past: Sequence[float]) -> list[tuple[str, int]]:

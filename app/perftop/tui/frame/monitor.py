@@ -4,9 +4,9 @@ keys in the last line. The screen holds the user's choices, which all views shar
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from textual import events
 from textual.app import ComposeResult
@@ -57,6 +57,16 @@ def view(name: str, choice: Choice) -> Canvas:
     module, _, class_name = _VIEWS[name].partition(":")
     view_class: type[Canvas] = getattr(import_module(f"perftop.tui.{module}"), class_name)
     return view_class(choice, id=name)
+
+
+Value = TypeVar("Value")
+
+
+def _next(values: Sequence[Value], value: object, steps: int = 1, *, absent: int = -1) -> Value:
+    """Returns the value that is this many steps after `value`, from the last on to the first. A
+    value that is not in the list counts as that at the index `absent`."""
+    index = values.index(value) if value in values else absent
+    return values[(index + steps) % len(values)]
 
 
 class Monitor(DirectScreen):
@@ -124,7 +134,9 @@ class Monitor(DirectScreen):
                 self.choice.is_stale = is_stale
                 self.view.lay_out()
             is_new = state.interval is not previous_state.interval
-            if is_new or state.indexed != previous_state.indexed:
+            replays = [s.status.replay for s in (state, previous_state)]
+            indexed, previously_indexed = (replay and replay.indexed for replay in replays)
+            if is_new or indexed != previously_indexed:
                 self.choice.update_mask(state.session, state.interval)
                 self._show_view()
             self._show_keys()
@@ -258,8 +270,7 @@ class Monitor(DirectScreen):
         self.refresh_view()
 
     async def action_turn(self, by: int) -> None:
-        index = keys.TURN_ORDER.index(self.view.id or "") if self.view.id in keys.TURN_ORDER else 0
-        await self.action_view(keys.TURN_ORDER[(index + by) % len(keys.TURN_ORDER)])
+        await self.action_view(_next(keys.TURN_ORDER, self.view.id, by, absent=0))
 
     async def action_open(self) -> None:
         if self.view.open():
@@ -367,8 +378,7 @@ class Monitor(DirectScreen):
     # --- choices: order, metric, units, window and columns
 
     def action_order(self) -> None:
-        index = ORDERS.index(self.choice.order) if self.choice.order in ORDERS else -1
-        self.choice.order = ORDERS[(index + 1) % len(ORDERS)]
+        self.choice.order = _next(ORDERS, self.choice.order)
         self.refresh_view()
 
     def action_sort(self, key: str) -> None:
@@ -385,8 +395,7 @@ class Monitor(DirectScreen):
             return
         field_keys = [field.key for field in heat_fields(self.last.session)]
         if isinstance(metric, int):
-            index = field_keys.index(self.choice.metric) if self.choice.metric in field_keys else 0
-            metric = field_keys[(index + metric) % len(field_keys)]
+            metric = _next(field_keys, self.choice.metric, metric, absent=0)
         self.choice.metric = metric
         self.refresh_view()
 
@@ -398,13 +407,11 @@ class Monitor(DirectScreen):
         self.refresh_view()
 
     def action_units(self, name: str = "") -> None:
-        index = UNITS.index(self.choice.units)
-        self.choice.units = next((u for u in UNITS if u == name), UNITS[(index + 1) % len(UNITS)])
+        self.choice.units = next((u for u in UNITS if u == name), _next(UNITS, self.choice.units))
         self.refresh_view()
 
     def action_owners(self) -> None:
-        index = GROUPINGS.index(self.choice.grouping) + 1
-        self.choice.grouping = GROUPINGS[index % len(GROUPINGS)]
+        self.choice.grouping = _next(GROUPINGS, self.choice.grouping)
         self.refresh_view()
 
     def action_window(self, by: int) -> None:

@@ -101,12 +101,6 @@ class State(NamedTuple):
     interval: Interval | None
     status: Status
 
-    @property
-    def indexed(self) -> float | None:
-        """Share of the recording that has been searched for episodes; None if all of it."""
-        replay = self.status.replay
-        return None if replay is None else replay.indexed
-
 
 class Controls(ABC):
     """The requests that the screen sends to the app. Times are in raw ns."""
@@ -509,7 +503,14 @@ def alert_line(
         return [], "calm"
     groups = episode_style.group_episodes(running_episodes(session, interval, status))
     # An episode's length is up to the end of the interval, so that it equals that in the panels.
-    texts = [_episode_text(session, group, interval) for group in groups]
+    texts = []
+    for group in groups:
+        when = sentences.duration_phrase(session, group, interval.time_ns)
+        names = sentences.losers(session, group, interval.tasks)
+        parts = sentences.sentence(
+            session.topology, group, names, when=when, max_length=sentences.MAX_SENTENCE
+        )
+        texts.append(sentences.text(parts))
     wrong = next((i for i, group in enumerate(groups) if episode_style.is_loss(group[0])), None)
     if wrong is not None:
         worst, text = groups[wrong][0], texts.pop(wrong)
@@ -541,13 +542,3 @@ def running_episodes(session: Session, interval: Interval | None, status: Status
     if interval is None or not is_past(status):
         return session.running
     return episode_style.overlapping_episodes(session, interval)
-
-
-def _episode_text(session: Session, group: list[Episode], interval: Interval) -> str:
-    """Returns a sentence on episodes that cost next to nothing."""
-    when = sentences.duration_phrase(session, group, interval.time_ns)
-    names = sentences.losers(session, group, interval.tasks)
-    max_length = sentences.MAX_SENTENCE
-    return sentences.text(
-        sentences.sentence(session.topology, group, names, when=when, max_length=max_length)
-    )

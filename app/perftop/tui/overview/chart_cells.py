@@ -102,14 +102,6 @@ CLOCK_STEP_HZ = 1e9
 """The ends of a clock's scale are multiples of this, in Hz."""
 
 
-def _may_be_bounded(session: Session) -> bool:
-    """Returns whether the SMT states may be known only within bounds: if no counter shows them, or
-    if the counter's calibration factor is not settled and can still be refused."""
-    key = session.reader.splitter.any_counter()
-    calibration = session.calibrations.get(key or "")
-    return key is None or (calibration is not None and calibration.state != "settled")
-
-
 @dataclass(slots=True)
 class UnitCharts:
     """The lines of a unit's charts. `clock` and `rate` are empty if there is no such chart."""
@@ -148,7 +140,6 @@ class ChartDrawer:
         lookups: dict[str, Lookup] = {}
         if counted:  # there are pairs only if clocks are counted
             lookups["cores"] = lambda history, index_of_row: history.cores(cores, index_of_row)
-        self._may_be_bounded = _may_be_bounded(session)
         self.past = ColumnHistory(session, keys, rows, lookups)
         self._top = 1.0
         self._scale_tops: dict[int, float] = {}
@@ -214,9 +205,7 @@ class ChartDrawer:
         is_second = np.isnan(first) & np.isfinite(second)
         lp0, lp1 = np.where(is_second, lp1, lp0), np.where(is_second, lp0, lp1)
         open_, unknown, axis = np.zeros(both.shape), np.isnan(both), self.past.axis
-        if self._may_be_bounded and np.count_nonzero(
-            unknown[:, axis.columns - axis.known_columns :]
-        ):
+        if unknown[:, axis.columns - axis.known_columns :].any():
             low, high = bounds(first, second)
             open_ = np.where(unknown, high[..., 3] - low[..., 3], 0.0)
             lp0, lp1, both = (
@@ -554,11 +543,8 @@ class TaskLanes:
         if key not in self._drawn_lines:
             waiting = self._waiting_counts[unit, self._record_of_column]
             signs = theme.LEVELS if look == "colour" else " " * 4 + QUEUE_LETTER * 5
-            eighths = np.rint(8 * waiting) - 8 * np.arange(rows - 1, -1, -1)[:, None]
-            levels = eighths.clip(0, 8).astype(int).tolist()
-            self._drawn_lines[key] = [
-                [("".join([signs[n] for n in line]), "queue")] for line in levels
-            ]
+            lines = charts.level_rows(np.rint(8 * waiting), rows, signs)
+            self._drawn_lines[key] = [[(line, "queue")] for line in lines]
         return self._drawn_lines[key]
 
     def _name_line(self, signs: str, key: str) -> list[Run]:

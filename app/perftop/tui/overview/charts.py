@@ -334,7 +334,7 @@ class Charts:
                       (signs[1], "kernel-9"), (" kernel", "dim")]  # fmt: skip
             if self._session.hello.virtualisation is not None:
                 legend += [("   ", "text"), (theme.STEAL, "over"), (" steal, from above", "dim")]
-            legend += lane
+            legend += lane if width([*legend, *lane]) <= plan.columns else []
         if not plan.counted:
             return legend
         words = f"clock under its ceiling, {clock_unit}"
@@ -362,28 +362,25 @@ class Charts:
             cpus = {cpu for unit in units_of_axis for cpu in unit.cpus}
             return [e for e in episodes if not cpus.isdisjoint(e.cpus)]
 
-        marks = self._session.marks
+        spans = self.chart_cells()
         if plan.kind == "columns":
-            half, gap = (len(self._units) + 1) // 2, clock_columns.SIDE_WIDTH + clock_columns.GAP
-            block, right_block = plan.block_width, gap + plan.block_width
-            segments = [(block, axes[1], on_units(self._units[:half]), marks),
-                        (right_block, axes[1], on_units(self._units[half:]), [])]  # fmt: skip
+            half = (len(self._units) + 1) // 2
+            shown = [on_units(self._units[:half]), on_units(self._units[half:])]
         else:
             axis_episodes = on_units([unit] if plan.has_own_axes else self._units)
-            right_charts = {"clock": _GAP} if plan.counted else {}
-            right_charts |= {"IPC": plan.clock_right + _GAP - 1} if plan.has_rates else {}
-            left_episodes = [e for e in axis_episodes if lowered_chart(e) not in right_charts]
-            segments = [(plan.block_width, axes[0], left_episodes, marks)]
-            segments += [(gap, axes[1], [e for e in axis_episodes if lowered_chart(e) == name], [])
-                         for name, gap in right_charts.items()]  # fmt: skip
-        line, times = list[Run](), list[Run]()
-        for gap, (axis, ticks), shown, named in segments:
-            blank: Run = (" " * gap, "text")
-            line.append(blank)
-            line += time_axis.tick_line(
-                axis, shown, ticks, times_inside=not plan.has_times_line, marks=named
-            )
+            right_names = ("clock", "IPC")[: len(spans) - 1]
+            shown = [[e for e in axis_episodes if lowered_chart(e) not in right_names]]
+            shown += [[e for e in axis_episodes if lowered_chart(e) == n] for n in right_names]
+        line, times, end = list[Run](), list[Run](), 0
+        for i, (first, cells, cell_columns) in enumerate(spans):
+            axis, ticks = axes[cell_columns - 1]
+            marks = [] if i else self._session.marks
+            blank: Run = (" " * (first - end), "text")
+            line += [blank, *time_axis.tick_line(
+                axis, shown[i], ticks, times_inside=not plan.has_times_line, marks=marks
+            )]  # fmt: skip
             times += [blank, *time_axis.times_line(axis, ticks)]
+            end = first + cells
         return [line, times] if last and plan.has_times_line else [line]
 
 

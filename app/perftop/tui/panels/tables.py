@@ -497,19 +497,9 @@ MIN_WIDTH_FOR_GAPS = 46
 def comparison_panel(
     session: Session, interval: Interval, choice: Choice, width: int, height: int
 ) -> list[PanelLine]:
-    """Returns the comparison of the selected range with the range that is held as B. This panel
-    replaces that of the tasks."""
-    lengths = [interval.elapsed_s] + ([choice.held_range[0].elapsed_s] if choice.held_range else [])
-    heading = panel_title("A against B", " and ".join(f"{s:.1f} s" for s in lengths), width)
-    lines = comparison_lines(session, interval, choice, width, height - 1)
-    return [(heading, None), *((line, None) for line in lines)]
-
-
-def comparison_lines(
-    session: Session, interval: Interval, choice: Choice, width: int, height: int
-) -> list[list[Run]]:
-    """Returns a table of rates, because the ranges differ in length: shares of all CPUs' time, and
-    the CPUs that tasks used or waited for; and a sentence."""
+    """Returns the comparison of the selected range with the range that is held as B, as a table of
+    rates, because the ranges differ in length: shares of all CPUs' time, and the CPUs that tasks
+    used or waited for; and a sentence. This panel replaces that of the tasks."""
     assert choice.held_range is not None
     sides = (interval, verdict_at(session, interval, is_range=True)), choice.held_range
     number_width = 9 if width >= MIN_WIDTH_FOR_GAPS else 7
@@ -533,7 +523,9 @@ def comparison_lines(
     busy = [100 * side.values.mean("util", session.shown) for side, _ in sides]
     lost = [nan if verdict is None else 100 * verdict.lost for _, verdict in sides]
     waited = [_mean_waiting_tasks(verdict) for _, verdict in sides]
+    lengths = " and ".join(f"{side.elapsed_s:.1f} s" for side, _ in sides)
     lines = [
+        panel_title("A against B", lengths, width),
         headings(columns),
         row("busy", busy, "%", is_loss=False),
         row("lost", lost, "%", is_loss=True),
@@ -555,7 +547,7 @@ def comparison_lines(
         if name and sign * differences[name] >= MIN_DIFFERENCE
     ]
     sentence = f"{', '.join(parts)} CPUs" if parts else "No task used more or less"
-    return [*lines, [], [(f" {sentence}", "bright")]]
+    return [(line, None) for line in (*lines, [], [(f" {sentence}", "bright")])]
 
 
 def _mean_waiting_tasks(verdict: Verdict | None) -> float:
