@@ -22,7 +22,7 @@ from perftop.session.fleet_machine import FIELDS, Machine
 from perftop.tui.app import PerfTopApp, Source, run_app
 from perftop.tui.config import Config
 from perftop.tui.fleet import views, words
-from perftop.tui.fleet.page import NUMBER_HELP, grid_of, page
+from perftop.tui.fleet.page import NUMBER_HELP, page
 from perftop.tui.fleet.words import FleetState
 from perftop.tui.frame.bottom import Piece, key_at, key_pieces
 from perftop.tui.frame.monitor import FLEET_VARIABLE
@@ -34,9 +34,7 @@ if TYPE_CHECKING:
     from perftop.tui.frame.bottom import Prompt
 
 _VIEWS = "machines", "heat", "fleet_episodes"
-"""Ids of the keys that open the views."""
-_VIEW_KEYS = {"rows": "machines", "episodes": "fleet_episodes"}
-"""Ids of these keys by view, where they differ from the view's name."""
+"""The views; each is opened by the key with this id."""
 _HINTS = "open", "why", "next_episode", "filter", "sort_next", "metric", "pause"
 MIN_HINTS = 1
 """Ids of the keys in the last line besides those of views, the most important first, and the number
@@ -126,20 +124,18 @@ class FleetPage(PageWidget, can_focus=True):
                 iter(state.machines), None
             )
             state.selected_name = first.name if first is not None else ""
-        state.rows = words.rows(state) if state.view == "rows" else [(m,) for m in state.machines]
+        state.rows = (
+            words.rows(state) if state.view == "machines" else [(m,) for m in state.machines]
+        )
         if not self._has_drawn and state.fleet.machines:
             self._has_drawn = True
-            state.view = (
-                "heat"
-                if len(state.fleet.machines) > MAX_MACHINES_PER_LINE * state.height
-                else state.view
-            )
+            if len(state.fleet.machines) > MAX_MACHINES_PER_LINE * state.height:
+                state.view = "heat"
         state.click_targets.clear()
-        view = _VIEW_KEYS.get(state.view, state.view)
         is_folded = any(len(row) > 1 for row in state.rows)
         hints = (*_HINTS, "fold") if is_folded or not state.are_alike_folded else _HINTS
         self.key_pieces = key_pieces(
-            view, hints, state.captions, _LABELS, width, urgent=MIN_HINTS, views=_VIEWS
+            state.view, hints, state.captions, _LABELS, width, urgent=MIN_HINTS, views=_VIEWS
         )
         return [*page(state), ([(piece.text, piece.style) for piece in self.key_pieces], "calm")]
 
@@ -193,11 +189,11 @@ class FleetScreen(DirectScreen):
 
     def action_move(self, down: int, across: int = 0) -> None:
         page, state = self.page, self.page.state
-        if state.view == "heat":
+        if state.view == "heat" and state.grid is not None:
             step = (across > 0) - (across < 0), (down > 0) - (down < 0)
             name = state.selected_name
             for _ in range(abs(across) + abs(down)):
-                name = grid_of(state).neighbour(name, *step)
+                name = state.grid.neighbour(name, *step)
             page.select(name)
         else:
             page.select_row(page.index + down)
@@ -276,9 +272,6 @@ class FleetScreen(DirectScreen):
         if machine is not None and machine.open_arguments:
             arguments = verb or machine.open_arguments[0], *machine.open_arguments[1:]
             self.run_worker(self._run(arguments), group="open", exclusive=True)
-
-    async def action_why(self) -> None:
-        await self.action_open("why")
 
     async def _run(self, arguments: Sequence[str]) -> None:
         await self._opener(arguments)

@@ -68,7 +68,7 @@ def page(state: FleetState) -> list[Line]:
              loss_line(fleet_verdict, state.width, keys, shapes=shapes), *gap]  # fmt: skip
     if height >= MIN_HEIGHT_FOR_TOTALS:
         lines += [totals(state), BLANK]
-    draw = {"rows": _row_lines, "heat": _heat_lines, "episodes": _episode_lines}
+    draw = {"machines": _row_lines, "heat": _heat_lines, "fleet_episodes": _episode_lines}
     lines += draw[state.view](state, height - len(lines) - 1, len(lines))
     return [*lines[: height - 1], *[BLANK] * (height - 1 - len(lines))]
 
@@ -272,12 +272,6 @@ NUMBER_HELP = (
     ("numbers", "averages over ten seconds, or over the span of the query to the server"),
 )
 """Numbers and signs, with their meaning, for the help."""
-
-
-def grid_of(state: FleetState) -> views.Grid:
-    """Returns the grid in which the cursor moves."""
-    machines = state.machines or list(state.fleet.machines.values())
-    return views.grid(machines, state.width, state.height - 12)
 
 
 # --- below a view: the selected machine, and the episodes of all machines

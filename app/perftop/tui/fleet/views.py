@@ -9,7 +9,6 @@ the machines form one sequence.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import ceil, isfinite
 
 import numpy as np
@@ -29,7 +28,15 @@ from perftop.draw.strips import (
 from perftop.session.fleet import ORDERS, natural_key, racks
 from perftop.session.fleet_machine import FIELDS, MIN_LOSS, Machine, mean_numbers
 from perftop.tui.fleet import words
-from perftop.tui.fleet.words import FleetState, amount_text, number_cell, plain_line, unit_name
+from perftop.tui.fleet.words import (
+    MIN_LABEL_WIDTH,
+    FleetState,
+    Grid,
+    amount_text,
+    number_cell,
+    plain_line,
+    unit_name,
+)
 from perftop.tui.shared.sheet import Scale
 
 NAME_WIDTHS = 9, 24
@@ -168,7 +175,7 @@ def _small_bar(state: FleetState, machine: Machine) -> Run:
     if sign != " ":
         return sign, style
     value = machine.numbers["lost"]
-    step = words.heat_step(value, words.heat_scale(state, "lost"))
+    step = words.heat_scale(state, "lost").level(value)
     return "▄", f"heat{max(1, step)}" if value >= MIN_LOSS else "user-2"
 
 
@@ -192,7 +199,7 @@ def rack_lines(state: FleetState, width: int) -> list[Line]:
             value = machine.numbers["lost"]
             text, style = words.worst_sign(machine) if not machine.answers else (
                 (f"{100 * value:.0f}" if value >= MIN_LOSS else theme.NEITHER),
-                inks[max(0, words.heat_step(value, scale))],
+                inks[max(0, scale.level(value))],
             )  # fmt: skip
             runs += [(f"{text:^{RACK_CELL_WIDTH}}", style), (" ", "text")]
         if len(machines) > count:
@@ -209,50 +216,10 @@ machines in that map."""
 CELL_WIDTHS = (6, 4, 3, 2, 1)
 """Possible widths of a machine's cell; the widest that fits is used. Cells from 4 on show
 numbers."""
-MIN_LABEL_WIDTH = 6
-"""Minimum width of the labels at the left, in cells."""
 MIN_WIDTH_FOR_WORDS = 150
 """Minimum width of a screen that has a sentence about the displayed number, in cells."""
 FOOT_LINES = 3
 """Number of lines below racks: their means, and their power."""
-
-
-@dataclass(frozen=True, slots=True)
-class Grid:
-    """The positions of machines in the heat map."""
-
-    columns: tuple[tuple[str, tuple[Machine | None, ...]], ...]
-    """Title and machines of each column, from the top; None is a gap."""
-    labels: tuple[str, ...]
-    """A label for each row: the number at the end of the names of a rack's machines; else ''."""
-    size: int
-    has_racks: bool
-    name_width: int = 0
-    """Width of the machine's name before each cell; 0 if there is no room for names."""
-
-    @property
-    def label_width(self) -> int:
-        return 0 if self.name_width else max([MIN_LABEL_WIDTH, *map(len, self.labels)])
-
-    def place(self, name: str) -> tuple[int, int]:
-        """Returns the column and the row of a machine; 0, 0 if the grid does not contain it."""
-        for x, (_, machines) in enumerate(self.columns):
-            for y, machine in enumerate(machines):
-                if machine is not None and machine.name == name:
-                    return x, y
-        return 0, 0
-
-    def neighbour(self, name: str, dx: int, dy: int) -> str:
-        """Returns the name of the nearest machine in a direction, skipping gaps; at an edge, the
-        given name."""
-        x, y = self.place(name)
-        while True:
-            x, y = x + dx, y + dy
-            if not (0 <= x < len(self.columns) and 0 <= y < len(self.labels)):
-                return name
-            column = self.columns[x][1]
-            if y < len(column) and (machine := column[y]) is not None:
-                return machine.name
 
 
 def grid(machines: Sequence[Machine], width: int, height: int) -> Grid:
@@ -300,7 +267,7 @@ def heat(state: FleetState, height: int) -> list[Line]:
     """Returns the heat map, in at most `height` lines. Unless each cell has its machine's name, the
     heading of a column is the end of its rack's name, or the host name of its first machine, which
     is left out if it would cover the heading before it."""
-    machine_grid = grid(state.machines, state.width, height - 3 - FOOT_LINES)
+    state.grid = machine_grid = grid(state.machines, state.width, height - 3 - FOOT_LINES)
     lines = _legend_lines(state)
     x, y = machine_grid.place(state.selected_name)
     label_width, name_width = machine_grid.label_width, machine_grid.name_width
@@ -350,7 +317,7 @@ def _legend_lines(state: FleetState) -> list[Line]:
     ramp += [run for i in range(theme.HEAT) for run in full_cell(i, step, state.ascii)]
     lines = [plain_line(*spread(left_runs, [*ramp, (high, "dim")], state.width))]
     if has_words:
-        steps = [words.heat_step(machine.numbers[key], scale) for machine in state.machines]
+        steps = [scale.level(machine.numbers[key]) for machine in state.machines]
         counts = "".join(f"{steps.count(i) or '':>{step}}" for i in range(theme.HEAT))
         machines: list[Run] = [("machines ", "faint"), (counts, "dim"), (" " * len(high), "text")]
         lines.append(plain_line(*spread([], machines, state.width)))
@@ -368,7 +335,7 @@ def _heat_cell(
         return [(f" {sign} ···"[:size] if size >= 6 else f"{sign:^{size}}", style), gap]
     key = state.metric
     value = machine.numbers[key]
-    step = words.heat_step(value, scale)
+    step = scale.level(value)
     if step < 0:
         return [(fit(sign if sign != " " else MISSING[:size], size), "faint"), gap]
     has_sign = sign != " "

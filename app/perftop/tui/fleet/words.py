@@ -8,7 +8,6 @@ from functools import partial
 from math import isfinite, nan
 
 from perftop.base.text import GHZ, time_of_day
-from perftop.draw import theme
 from perftop.draw.charts import Look
 from perftop.draw.columns import DOUBTED_SIGN, Run
 from perftop.draw.strips import Line, safe_cells
@@ -37,6 +36,48 @@ MAX_ALIKE = 5
 """Maximum number of machines with the same sentence that have a row each."""
 Row = tuple[Machine, ...]
 """A row of the table: one machine, or several machines with the same sentence."""
+
+
+MIN_LABEL_WIDTH = 6
+"""Minimum width of the labels at the left of a heat map, in cells."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """The positions of machines in the heat map."""
+
+    columns: tuple[tuple[str, tuple[Machine | None, ...]], ...]
+    """Title and machines of each column, from the top; None is a gap."""
+    labels: tuple[str, ...]
+    """A label for each row: the number at the end of the names of a rack's machines; else ''."""
+    size: int
+    has_racks: bool
+    name_width: int = 0
+    """Width of the machine's name before each cell; 0 if there is no room for names."""
+
+    @property
+    def label_width(self) -> int:
+        return 0 if self.name_width else max([MIN_LABEL_WIDTH, *map(len, self.labels)])
+
+    def place(self, name: str) -> tuple[int, int]:
+        """Returns the column and the row of a machine; 0, 0 if the grid does not contain it."""
+        for x, (_, machines) in enumerate(self.columns):
+            for y, machine in enumerate(machines):
+                if machine is not None and machine.name == name:
+                    return x, y
+        return 0, 0
+
+    def neighbour(self, name: str, dx: int, dy: int) -> str:
+        """Returns the name of the nearest machine in a direction, skipping gaps; at an edge, the
+        given name."""
+        x, y = self.place(name)
+        while True:
+            x, y = x + dx, y + dy
+            if not (0 <= x < len(self.columns) and 0 <= y < len(self.labels)):
+                return name
+            column = self.columns[x][1]
+            if y < len(column) and (machine := column[y]) is not None:
+                return machine.name
 
 
 @dataclass(slots=True)
@@ -72,7 +113,9 @@ class FleetState:
     paused: str = ""
     captions: Mapping[str, str] = field(default_factory=partial(captions, {}))
     """Captions of keys, by key ID."""
-    view: str = "rows"
+    view: str = "machines"
+    grid: Grid | None = None
+    """The positions of machines in the heat map that was drawn last."""
     running: list[SharedEpisode] = field(default_factory=list)
     ascii: bool = False
     theme: str = "perftop-dark"
@@ -220,20 +263,12 @@ def number_cell(machine: Machine, key: str, size: int) -> Run:
     return f"{amount_text(key, value):>{size}}", style
 
 
-def heat_step(value: float, scale: Scale) -> int:
-    """Returns the step of the heat ramp for a number; -1 if the number is unknown."""
-    if not isfinite(value):
-        return -1
-    share = (value - scale.low) / (scale.high - scale.low) if scale.high > 0 else 0.0
-    return max(0, min(theme.HEAT - 1, int(share * theme.HEAT)))
-
-
 def heat_scale(state: FleetState, key: str) -> Scale:
     """Returns the values at the ends of the heat ramp."""
     if FIELDS[key].unit == "ratio":
         return Scale(0.0, _RAMP_TOPS.get(key, 1.0))
     known_values = [v for m in state.fleet.answering if isfinite(v := m.numbers[key])]
-    top = max(known_values, default=1.0)
+    top = max(known_values, default=1.0) or 1.0
     return Scale(top / 2 if key in CLOCK_KEYS else 0.0, top)
 
 

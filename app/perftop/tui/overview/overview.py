@@ -102,7 +102,7 @@ def arrange(
 
 
 def _place_lines(places: Places, fold: Sequence[int | None]) -> list[PlaceLine]:
-    return [line for line in places.lines(1, fold) if line.kind != "l3"]
+    return [line for line in places.lines(fold) if line.kind != "l3"]
 
 
 # --- the view

@@ -145,8 +145,6 @@ class PlaceLine:
     kind: Literal["row", "package", "folded", "l3", "off"]
     row: int = -1
     """Index of the row; for a heading, the index of the first row below it."""
-    part: int = 0
-    """Index of the line within its row, if rows are several lines tall."""
 
 
 class Places:
@@ -189,9 +187,9 @@ class Places:
             for place, name in zip(self.places, self._short_names, strict=True)
         ]
 
-    def lines(self, height: int = 1, fold: Collection[int | None] = ()) -> list[PlaceLine]:
-        """Returns the lines in the order of the topology, with headings. Each row has `height`
-        lines; each package in `fold` is a single line."""
+    def lines(self, fold: Collection[int | None] = ()) -> list[PlaceLine]:
+        """Returns the lines in the order of the topology, with headings. Each package in `fold` is
+        a single line."""
         lines: list[PlaceLine] = []
         packages = list(dict.fromkeys(package for package, _ in self.groups))
         headings = self.pairs or len(packages) > 1 or len(self.groups) > 1
@@ -206,7 +204,7 @@ class Places:
             for rows in caches.values():
                 if len(caches) > 1:
                     lines.append(PlaceLine("l3", rows[0]))
-                lines += [PlaceLine("row", row, part) for row in rows for part in range(height)]
+                lines += [PlaceLine("row", row) for row in rows]
         return [*lines, PlaceLine("off")] if self.offline_cpus else lines
 
     def package_rows(self, package: int | None) -> tuple[list[int], Ints, Ints]:

@@ -171,10 +171,10 @@ KEYS: tuple[Key, ...] = (
     Key("output_first", "output", "home,g", "scroll_home", "first", "First line that is kept"),
     Key("output_last", "output", "end,G", "scroll_end", "last", "Last line; new lines follow"),
 
-    Key("machines", "fleet", "1", "view('rows')", "machines", "Machines: a row per machine"),
-    Key("fleet_episodes", "fleet", "3", "view('episodes')", "episodes",
+    Key("machines", "fleet", "1", "view('machines')", "machines", "Machines: a row per machine"),
+    Key("fleet_episodes", "fleet", "3", "view('fleet_episodes')", "episodes",
         "Episodes of all machines"),
-    Key("why", "fleet", "w", "why", "why", "What costs the selected machine most"),
+    Key("why", "fleet", "w", "open('why')", "why", "What costs the selected machine most"),
     Key("sort_next", "fleet", "s", "sort(1)", "sort", "Sort by the next column"),
     Key("sort_before", "fleet", "S", "sort(-1)", "sort", "Sort by the previous column"),
 )  # fmt: skip

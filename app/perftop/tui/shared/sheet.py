@@ -256,6 +256,10 @@ class Scale:
             steps = np.clip(share * HEAT, 0, HEAT - 1)
             return np.where(np.isnan(values), -1, steps).astype(int)
 
+    def level(self, value: float) -> int:
+        """Returns the step of a single value, as `levels` does."""
+        return int(self.levels(np.array(value)))
+
     def covers(self, other: Scale) -> bool:
         """Returns whether this scale covers the other scale and is at most _MAX_SCALE_RATIO times
         as wide."""

@@ -263,8 +263,6 @@ class HeatMap(PaneledView):
     """Whether only the package of the selected core is drawn."""
     _folded: frozenset[int | None] = frozenset()
     """The packages with no room for more than their heading."""
-    _row_of_core: dict[int, int]
-    """Index of each core's row among the places, by position of the core in the session's lists."""
     _losers: Sequence[Loser] = ()
     _left_signs: dict[int, Run]
     """Signs to the left of cells, by row; `_right_signs`: those to the right."""
@@ -281,11 +279,10 @@ class HeatMap(PaneledView):
     def begin(self) -> None:
         self._row_episodes = RowEpisodes(self.session)
         # The old layout is for other rows, and the widget may not have a size for a new one yet.
-        self._plan, self._row_of_core, self.count, self._losers = _NO_LAYOUT, {}, 0, ()
+        self._plan, self.count, self._losers = _NO_LAYOUT, 0, ()
 
     def make_layout(self) -> None:
         places = self.places
-        self._row_of_core = {place.core_index: row for row, place in enumerate(places.places)}
         is_wide = self.size.width >= MIN_WIDTH_FOR_SIDE and not self.bare
         self.side_width = round(SIDE_SHARE * self.size.width) if is_wide else 0
         groups, ids = packages(self.session, places)

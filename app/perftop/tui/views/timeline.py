@@ -71,8 +71,9 @@ class LaneLine:
     """One of the lines that scroll."""
 
     line: PlaceLine
-    """The line of the topology. For a row, its `part` is the index of the line within the core's
-    lines."""
+    """The line of the topology."""
+    part: int = 0
+    """Index of the line within the core's lines."""
     lanes: tuple[int, ...] = ()
     """Indices of the core's CPUs on this line: one CPU, or two as the halves of the line's
     cells."""
@@ -137,11 +138,11 @@ def timeline_layout(
         if line.kind != "row":
             lane_lines.append(LaneLine(line))
             continue
-        count, row = counts[line.row], line.row
+        count = counts[line.row]
         for part in range(count * lane_height if each_lane else (count + 1) // 2):
             pair = range(2 * part, min(2 * part + 2, count))
             lane = (part // lane_height,) if each_lane else tuple(pair)
-            lane_lines.append(LaneLine(PlaceLine("row", row, part), lane, part % lane_height))
+            lane_lines.append(LaneLine(line, part, lane, part % lane_height))
     return Layout(lane_lines, each_lane, lane_height, core, cpus)
 
 
@@ -375,7 +376,7 @@ class Timeline(PaneledView, Cursor):
         ):
             lane_runs = restyle_cells(lane_runs, begin, end, FADED)
         runs: list[Run] = [
-            (theme.CHOSEN_SIGN, "mark") if chosen and slot.line.part == 0 else (" ", "text"),
+            (theme.CHOSEN_SIGN, "mark") if chosen and slot.part == 0 else (" ", "text"),
             (fit(self._label(slot), self._chart_left - 1), "dim"),
         ]
         if slot.line_in_lane or not self._right_width:
@@ -397,7 +398,7 @@ class Timeline(PaneledView, Cursor):
         """Returns the label of a line: the core and its CPUs, or the only CPU of the line. Only the
         first line of a core names the core."""
         plan, places = self._plan, self.places
-        row, first = slot.line.row, slot.line.part == 0
+        row, first = slot.line.row, slot.part == 0
         core, cpus = places.name(row, self.choice.order) if first else "", ""
         if plan.has_own_lines and not self._field.of_core:
             cpus = str(places.places[row].cpus[slot.lanes[0]]) if slot.line_in_lane == 0 else ""

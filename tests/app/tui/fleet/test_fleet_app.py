@@ -268,6 +268,16 @@ async def test_a_column_of_the_heat_map_has_the_host_name_of_its_first_machine()
     assert [text.count("·") for text in lines[first : first + 4]] == [8] * 4
 
 
+async def test_the_cursor_moves_in_the_heat_map_that_is_drawn() -> None:
+    """This screen has no room for a column per rack."""
+    async with opened_screen(fleets.small(), (80, 26), ["2"]) as (source, pilot):
+        source.page.state.selected_name = "ci-1"
+        await pilot.press("right")
+        row = next(text for text in page_lines(source) if " ci-1 " in text)
+        assert f" {source.page.state.selected_name} " in row
+        assert source.page.state.selected_name != "ci-1"
+
+
 async def test_each_machine_of_a_small_fleet_has_its_name_in_the_heat_map() -> None:
     lines = await screen_lines(fleets.small(), (80, 24), ["2"])
     assert all(any(f" {name} " in text for text in lines) for name in fleets.small().machines)
