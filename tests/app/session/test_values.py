@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 from math import nan
 from typing import Any
 
 import numpy as np
 import pytest
+import sessions
 import sim_streams
 import synth
+from fakes import CpuLoad, Machine, observe, with_suspect_counter
 from increments import BASE, ORIGIN, cpufreq, in_ghz, turbo_table
 from sessions import session_of
 
 from perfprobe import wire
 from perfprobe.wire import Block, Missing
+from perftop.base.text import clock_unit
 from perftop.model.belief import BASE_CLOCK, Cap
 from perftop.output import stat_lines
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.session.values import cpu_values, lasting_reasons, machine_value, mean_ceiling
+from perftop.session.values import (
+    COLUMNS_BY_KEY,
+    CpuColumns,
+    cpu_values,
+    lasting_reasons,
+    machine_value,
+    mean_ceiling,
+    suspect_rows,
+)
 
 
 @pytest.mark.parametrize(("hz", "util", "expected_hz"), [
@@ -87,6 +100,85 @@ def test_metrics_of_the_machine_are_its_own_or_those_of_its_cpus(
     assert machine_value(session, interval, "ipc") == interval.values.mean("ipc", slice(None)) > 0
     assert machine_value(session, interval, "both") == pytest.approx(interval.split.mean("both"))
     assert np.isnan(machine_value(session, interval, "package_power_w"))
+
+
+def test_numbers_of_an_l3_are_those_of_its_cpus_in_all_outputs() -> None:
+    """Two L3s of two CPUs. Their counters are read on CPUs 0 and 2."""
+    l3_counters = [
+        wire.Counter("l3_memory_bytes", "traffic", "B", "made", cpus=[0, 2]),
+        wire.Counter("l3_occupancy_bytes", "occupancy", "B", "made", kind="gauge", cpus=[0, 2]),
+    ]
+    hello = synth.hello([synth.REF, *l3_counters], cores=4, threads=1)
+    for row in hello.topology:
+        hello.topology[row.cpu] = replace(row, l3=7 + row.cpu // 2)
+    samples: list[synth.Values] = [
+        {
+            "ref": [seq] * 4, "l3_memory_bytes": [200_000_000 * seq, None, 600_000_000 * seq, None],
+            "l3_occupancy_bytes": [3_000_000, None, 5_500_000, None],
+        }
+        for seq in range(3)
+    ]  # fmt: skip
+    session = sessions.play(hello, *samples)
+    interval = session.take_interval()
+    traffic = cpu_values(session, interval, "l3_memory_bytes_per_s")
+    assert traffic == pytest.approx([2e9, 2e9, 6e9, 6e9])
+    occupancy = cpu_values(session, interval, "l3_occupancy_bytes")
+    assert occupancy.tolist() == [3e6, 3e6, 5.5e6, 5.5e6]
+    keys = "l3", "memory_bytes_per_s", "occupancy_bytes"
+    lines = stat_lines.interval_line(session, interval)["l3"]
+    assert [[line[key] for key in keys] for line in lines] == [
+        [7, pytest.approx(2e9), 3e6], [8, pytest.approx(6e9), 5.5e6],
+    ]  # fmt: skip
+    text = stat_lines.StatTable(session, ["util"]).lines(interval)
+    assert [re.findall(r"[\d.]+", line) for line in text if line.startswith("L3 ")] == [
+        ["3", "7", "2.0", "3.0"], ["3", "8", "6.0", "5.5"],
+    ]  # fmt: skip
+
+
+# --- columns of a table of CPUs
+
+LOADS = {0: CpuLoad(0.9, hz=2.401e9), 1: CpuLoad(0.3, hz=2.404e9), 2: CpuLoad(0.3, hz=2.9e9),
+         3: CpuLoad(0.0)}  # fmt: skip
+TASKS = {"0": [7, "b", 0.9], "1": [8, "Aa", 0.3], "2": [9, "rare", 0.1], "3": [9, "a", 0.0]}
+
+
+@pytest.fixture(scope="module")
+def two_cores() -> tuple[Session, Interval]:
+    """CPUs 0 and 2 share a core, 1 and 3 the other. CPU 2 was busy with unknown tasks."""
+    return observe(Machine(cores=2, loads=LOADS), records={"tasks": TASKS})
+
+
+@pytest.mark.parametrize(("suspect", "key", "expected"), [
+    ("cycles", "busy_hz", [1]), ("cycles", "util", []), ("cycles", "cycles", [1]),
+    ("ref", "util", [1]), ("ref", "both", [1, 3]), ("one_thread", "lp0", [1, 3]),
+    ("one_thread", "util", []), ("cycles", "both", []), ("instructions", "cycles", []),
+])  # fmt: skip
+def test_a_number_is_suspect_if_one_of_its_counters_is(
+    two_cores: tuple[Session, Interval], suspect: str, key: str, expected: list[int]
+) -> None:
+    session, interval = two_cores
+    assert not suspect_rows(key, session, interval).any()
+    marked = with_suspect_counter(interval, 1, suspect)
+    assert np.flatnonzero(suspect_rows(key, session, marked)).tolist() == expected
+
+
+@pytest.mark.parametrize(("key", "rows", "falling", "rising"), [
+    ("util", [3, 2, 1, 0], [0, 2, 1, 3], [3, 2, 1, 0]),
+    ("busy_hz", [0, 1, 2, 3], [2, 0, 1, 3], [0, 1, 2, 3]),  # 2.40 GHz twice; unknown values last
+    ("busy_hz", [1, 0, 3], [1, 0, 3], [1, 0, 3]),
+    ("task", [0, 1, 2, 3], [3, 1, 0, 2], [0, 1, 3, 2]),
+])  # fmt: skip
+def test_rows_are_sorted_by_displayed_values(
+    two_cores: tuple[Session, Interval], key: str, rows: list[int], falling: list[int],
+    rising: list[int],
+) -> None:  # fmt: skip
+    session, interval = two_cores
+    columns, clock = CpuColumns(session), clock_unit("GHz", nan)
+    for reverse, expected in ((False, falling), (True, rising)):
+        ordered = columns.sorted_rows(
+            np.array(rows), COLUMNS_BY_KEY[key], interval, clock, reverse=reverse
+        )
+        assert ordered.tolist() == expected, reverse
 
 
 # --- ceilings from tables

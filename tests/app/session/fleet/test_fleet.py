@@ -48,6 +48,36 @@ def test_silent_machines_come_first_followed_by_the_largest_losses() -> None:
     assert names(fleet, order="name") == ["z9", "a", "b", "c"]
 
 
+def fleet_of_three() -> Fleet:
+    """Machine c is the newest, b has the most episodes and a the most suspect counters; d is
+    silent."""
+    a, b, c, d = machine("a", 0.3, "thermal"), machine("b", 0.2, "thermal"), machine("c"), Row("d")
+    b.running += [MachineEpisode("b", "throttle", "thermal", NOW, None),
+                  MachineEpisode("b", "ramp", "-", NOW, None)]  # fmt: skip
+    for row, age, suspects, busy, power in ((a, 9, 5, 0.5, 90.0), (b, 7, 1, 1.0, 60.0),
+                                            (c, 5, 3, nan, nan), (d, 1, 9, 0.1, 10.0)):  # fmt: skip
+        row.set_numbers(NOW - age, {**UNKNOWN_NUMBERS, "busy": busy, "power_w": power}, suspects)
+    d.fall_silent(NOW, "refused")
+    return Fleet([a, b, c, d])
+
+
+@pytest.mark.parametrize(("order", "expected"), [
+    ("name", "abc"), ("episodes", "bac"), ("suspects", "acb"), ("age", "abc"), ("busy", "bac"),
+    ("power_w", "abc"), ("power_limit_w", "abc"),
+])  # fmt: skip
+def test_machines_are_sorted_by_each_number(order: str, expected: str) -> None:
+    assert names(fleet_of_three(), order=order) == ["d", *expected]
+    unknown = expected[2:] if order in {"busy", "power_w"} else expected if "limit" in order else ""
+    known = expected.removesuffix(unknown)
+    assert names(fleet_of_three(), order=order, reverse=True) == ["d", *known[::-1], *unknown]
+
+
+def test_power_is_the_sum_of_the_machines_that_answer() -> None:
+    totals = fleet_of_three().totals()
+    assert (totals["power_w"], totals["busy"]) == (150.0, 0.75)
+    assert isnan(totals["power_limit_w"])
+
+
 def test_the_order_is_that_of_the_displayed_values() -> None:
     fleet = Fleet([machine("a", 0.2511), machine("b", 0.2536)])
     assert names(fleet) == ["b", "a"]
