@@ -43,7 +43,7 @@ MAY_IMPORT = {
     "cpu": "wire",
     "native": "wire cpu",
     "kernel": "wire cpu native",
-    "polled": "wire cpu native",
+    "polled": "wire cpu native kernel",
     "machine": "wire cpu native kernel polled",
     "perf": "wire cpu native kernel machine",
     "registers": "wire cpu native kernel machine",

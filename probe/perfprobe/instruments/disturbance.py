@@ -16,7 +16,7 @@ from perfprobe.cpu import files
 from perfprobe.instruments import conditions
 from perfprobe.instruments.conditions import ConditionItem
 from perfprobe.kernel import clues
-from perfprobe.polled import proc_counts
+from perfprobe.kernel.interrupts import STAT_FIELDS, parse_table, parse_ticks
 from perfprobe.polled.proc_counts import TICK_S
 
 MAX_BYTES = 1 << 24
@@ -27,8 +27,11 @@ MAX_INTERRUPT_NAMES = 3
 MIN_BUSY_SHARE = 0.02
 """Share of a sibling's time above which the sibling is busy; the kernel's own timers stay below."""
 
+IDLE_FIELDS = (STAT_FIELDS.index("idle"), STAT_FIELDS.index("iowait"))
+STEAL_FIELDS = (STAT_FIELDS.index("steal"),)
+BUSY_FIELDS = tuple(set(range(len(STAT_FIELDS))) - set(IDLE_FIELDS))
 Ticks = Mapping[int, Sequence[int]]
-"""Cumulative ticks (TICK_S each) of each CPU, in the order of procstat.FIELDS."""
+"""Cumulative ticks (TICK_S each) of each CPU, in the order of STAT_FIELDS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,24 +64,17 @@ def read_counts(cpu: int, root: Path = Path("/")) -> CpuCounts:
 
 
 def ticks(root: Path = Path("/")) -> Ticks:
-    return proc_counts.parse_ticks(files.read_head(f"{root}/proc/stat", MAX_BYTES))
+    return parse_ticks(files.read_head(f"{root}/proc/stat", MAX_BYTES))
 
 
 def interrupts(text: str, cpu: int) -> dict[str, int]:
     """Returns one CPU's column of /proc/interrupts, summed by the device or kind in each line."""
-    lines = text.splitlines()
-    headings = lines[0].split() if lines else []
-    if f"CPU{cpu}" not in headings:
-        return {}
-    column = headings.index(f"CPU{cpu}") + 1
-    counts: dict[str, int] = {}
-    for line in lines[1:]:
-        fields = line.split()
-        if len(fields) <= len(headings) + 1 or not fields[column].isdecimal():
-            continue  # the lines ERR and MIS have one number for all CPUs and no name
-        rest = fields[len(headings) + 1 :]
-        name = " ".join(rest) if fields[0][:-1].isalpha() else rest[-1]
-        counts[name] = counts.get(name, 0) + int(fields[column])
+    table, counts = parse_table(text), dict[str, int]()
+    for label, count in table.counts(cpu).items():
+        words = table.description(label).split()
+        if words and count.strip().isdecimal():
+            name = " ".join(words) if label.isalpha() else words[-1]
+            counts[name] = counts.get(name, 0) + int(count)
     return counts
 
 
@@ -90,8 +86,7 @@ def _idle_s(root: Path, cpu: int) -> float | None:
     return sum(known) / 1e6 if known else None
 
 
-# --- differences between two readings
-# -------------------------------------------------------------------------
+# --- differences between two readings -------------------------------------------------------------
 
 
 def seconds_of_ticks(before: Ticks, after: Ticks, cpu: int, fields: Sequence[int]) -> float | None:
@@ -105,7 +100,7 @@ def seconds_of_ticks(before: Ticks, after: Ticks, cpu: int, fields: Sequence[int
 def share_of_ticks(before: Ticks, after: Ticks, cpu: int, fields: Sequence[int]) -> float | None:
     """The fields' share of the CPU's time; None if the CPU is not listed or no tick passed."""
     part = seconds_of_ticks(before, after, cpu, fields)
-    whole = seconds_of_ticks(before, after, cpu, range(len(proc_counts.FIELDS)))
+    whole = seconds_of_ticks(before, after, cpu, range(len(STAT_FIELDS)))
     return part / whole if part is not None and whole is not None and whole > 0 else None
 
 
@@ -115,17 +110,16 @@ def changes_during(
     """Seconds and counts between two readings. A value is None where the kernel does not count it,
     or where there are no `siblings` (other threads of the core, whose idle times are summed)."""
     idle = [
-        seconds_of_ticks(before.ticks, after.ticks, sibling, proc_counts.IDLE_FIELDS)
-        for sibling in siblings
+        seconds_of_ticks(before.ticks, after.ticks, sibling, IDLE_FIELDS) for sibling in siblings
     ]
     of_siblings = [seconds for seconds in idle if seconds is not None]
-    idle_s = seconds_of_ticks(before.ticks, after.ticks, cpu, proc_counts.IDLE_FIELDS)
+    idle_s = seconds_of_ticks(before.ticks, after.ticks, cpu, IDLE_FIELDS)
     if before.idle_s is not None and after.idle_s is not None:
         idle_s = after.idle_s - before.idle_s
     served = sum(after.interrupts.values()) - sum(before.interrupts.values())
     amounts = {
         "idle_s": idle_s,
-        "steal_s": seconds_of_ticks(before.ticks, after.ticks, cpu, proc_counts.STEAL_FIELDS),
+        "steal_s": seconds_of_ticks(before.ticks, after.ticks, cpu, STEAL_FIELDS),
         "interrupts": served if before.interrupts and after.interrupts else None,
         "siblings_idle_s": sum(of_siblings)
         if of_siblings and len(of_siblings) == len(idle)
@@ -170,7 +164,7 @@ def _disturbances(
     """Yields the work of siblings, interrupts, and the time that other tasks or the hypervisor ran
     instead."""
     for sibling in siblings:
-        asleep = share_of_ticks(before.ticks, after.ticks, sibling, proc_counts.IDLE_FIELDS)
+        asleep = share_of_ticks(before.ticks, after.ticks, sibling, IDLE_FIELDS)
         if asleep is not None and 1 - asleep > MIN_BUSY_SHARE:
             result = f"{100 * (1 - asleep):.0f} % busy"
             yield Disturbance(f"SMT sibling CPU {sibling}", result, "it shares the core's units")
@@ -184,6 +178,6 @@ def _disturbances(
     if switches := after.switches - before.switches:
         times = "once" if switches == 1 else f"{switches} times"
         yield Disturbance("scheduler", f"another task ran {times}", "it leaves cold caches behind")
-    if stolen := share_of_ticks(before.ticks, after.ticks, cpu, proc_counts.STEAL_FIELDS):
+    if stolen := share_of_ticks(before.ticks, after.ticks, cpu, STEAL_FIELDS):
         result = f"{100 * stolen:.0f} % of CPU {cpu}"
         yield Disturbance("steal", result, "the hypervisor ran others on it")

@@ -153,6 +153,7 @@ def measure(requested_cpu: int | None) -> dict[str, Any]:
         lib.pp_current_cpu() if requested_cpu is None else requested_cpu, rows, allowed
     )
     cpu, leaves = row.cpu, affinity.cpuid_leaves(row.cpu)
+    cpu_why = "where the measurement was started" if requested_cpu is None else "asked for"
     before = disturbance.read_counts(cpu)
     result = timer_runs.measure_methods(cpu, leaves)
     after = disturbance.read_counts(cpu)
@@ -161,9 +162,7 @@ def measure(requested_cpu: int | None) -> dict[str, Any]:
     return {
         **identity.machine_names(),
         "cpu": cpu,
-        "cpu_why": "where the measurement was started"
-        if requested_cpu is None
-        else "requested_cpu for",
+        "cpu_why": cpu_why,
         "tsc": _tsc_report(leaves, result),
         "trimmed": TRIMMED_SHARE,
         "far": DISTURBED_FACTOR,

@@ -25,8 +25,10 @@ COLUMN_WIDTH = 11
 """Width in characters of a CPU's column in /proc/interrupts and /proc/softirqs."""
 MAX_NAME = 40
 MAX_STAT_BYTES, MAX_LINES_BYTES = 1 << 18, 1 << 22
+STAT_FIELDS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
+"""The first numbers in the line of a CPU in /proc/stat: ticks by the use of its time."""
 _CPU_LINE = re.compile(
-    r"^cpu(\d{1,5}) (\d+) (\d+) (\d+) (\d+) (\d+) (\d+) (\d+)", re.MULTILINE | re.ASCII
+    r"^cpu(\d{1,5})" + r" (\d{1,18})" * len(STAT_FIELDS), re.MULTILINE | re.ASCII
 )
 _ACTION = re.compile(r"(?:.*\b(?:edge|level|fasteoi|Edge|Level)\s+)?(.*)")
 
@@ -51,11 +53,8 @@ class Interrupts:
         text = self._stat.read(MAX_STAT_BYTES)
         self._at_ns = self._now_ns()
         self._ticks = {}
-        for cpu, *fields in _CPU_LINE.findall(text):
-            user, nice, system, idle, iowait, irq, softirq = map(int, fields)
-            self._ticks[int(cpu)] = (
-                user + nice + system, idle + iowait, irq, softirq, system,
-            )  # fmt: skip
+        for cpu, (user, nice, system, idle, iowait, irq, softirq, _) in parse_ticks(text).items():
+            self._ticks[cpu] = (user + nice + system, idle + iowait, irq, softirq, system)
         span_ns = self._at_ns - before_ns
         shares = {
             cpu: [
@@ -90,6 +89,11 @@ class Interrupts:
         return {cpu: table.largest_rises(last_table, cpu) for cpu in cpus if cpu in table.cpus}
 
 
+def parse_ticks(text: str) -> dict[int, tuple[int, ...]]:
+    """Returns the ticks of each CPU in the text of /proc/stat, in the order of STAT_FIELDS."""
+    return {int(cpu): tuple(map(int, ticks)) for cpu, *ticks in _CPU_LINE.findall(text)}
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """/proc/interrupts or /proc/softirqs. The file has a megabyte on a large machine, so only the
@@ -100,14 +104,23 @@ class Table:
     lines: dict[str, str]
     """By label, what follows it in its line: counts and a description."""
 
+    def counts(self, cpu: int) -> dict[str, str]:
+        """Returns, by label, the text of a CPU's count; empty if the file has no such CPU."""
+        if cpu not in self.cpus:
+            return {}
+        first = COLUMN_WIDTH * self.cpus.index(cpu)
+        column = slice(first, first + COLUMN_WIDTH)
+        return {label: line[column] for label, line in self.lines.items()}
+
+    def description(self, label: str) -> str:
+        return self.lines[label][COLUMN_WIDTH * len(self.cpus) :].strip()
+
     def largest_rises(self, last: Table, cpu: int) -> list[tuple[str, int]]:
         """Returns the names of the lines whose counts for a CPU rose most since the last read, with
         the increase."""
-        first = COLUMN_WIDTH * self.cpus.index(cpu)
-        column = slice(first, first + COLUMN_WIDTH)
-        rises = {}
-        for label, line in self.lines.items():
-            count, last_count = line[column], last.lines.get(label, "")[column]
+        last_counts, rises = last.counts(cpu), {}
+        for label, count in self.counts(cpu).items():
+            last_count = last_counts.get(label, "")
             if count != last_count and count.strip().isdecimal() and last_count.strip().isdecimal():
                 rises[label] = int(count) - int(last_count)
         labels = sorted(
@@ -118,7 +131,7 @@ class Table:
     def _name(self, label: str) -> str:
         """Returns the name of a line. That of a numbered interrupt begins with its number:
         "36 eth0-rx-1"."""
-        description = self.lines[label][COLUMN_WIDTH * len(self.cpus) :].strip()
+        description = self.description(label)
         if label.isdecimal():
             match = _ACTION.fullmatch(description)
             description = f"{label} {match[1] if match else description}"

@@ -248,8 +248,8 @@ class Machine:
         self._sampler.attach(cpu, self._reading.open(cpu), rebased)
         self._attached.add(cpu)
 
-    def _read_online(self) -> bytes:
-        return (self._online_fd is not None and polling.read_content(self._online_fd)) or b""
+    def _read_online(self) -> str:
+        return (self._online_fd is not None and polling.read_content(self._online_fd)) or ""
 
     def _watch_hotplug(self, time_ns: int) -> list[Note]:
         """Attaches CPUs that came online and detaches CPUs that went offline since the last batch,
@@ -259,10 +259,10 @@ class Machine:
         if text == self._online_text and not gone:
             return []
         # So that the next call compares the list again if there is an error below.
-        self._online_text = b""
+        self._online_text = ""
         notes: list[Note] = []
         with contextlib.suppress(ValueError):
-            online = set(cpu_sets.parse(text.decode(errors="replace"))) & self._wanted
+            online = set(cpu_sets.parse(text)) & self._wanted
             gone |= self._attached - online
             notes += [self._detach(cpu, time_ns) for cpu in sorted(gone)]
             for cpu in sorted(online - self._attached):

@@ -317,9 +317,9 @@ COUNTER = Counter(
     KEY, "limit reasons that came on", "1", "TPMI PLR", "flags",
     columns=1 + len(PARTS), parts=list(PARTS),
 )  # fmt: skip
-PERIOD_S, PAUSE_FACTOR = 1.0, 100
-"""Time between reads in s, and the minimum pause after a read, as a multiple of the time of that
-read: the driver asks the power unit for each CPU through a mailbox."""
+PERIOD_S = 1.0
+"""Minimum time between reads in s: the driver asks the power unit for each CPU through a
+mailbox."""
 MAX_STATUS_BYTES = 1 << 17
 """Maximum length of the text, in bytes: a line for each of a thousand CPUs, with reasons."""
 _CPU = re.compile(r"cpu([0-9]{1,5})")
@@ -331,16 +331,16 @@ Clock = Callable[[], float]
 class LimitStatus:
     def __init__(self, root: Path, rows: Sequence[Cpu], clock: Clock = time.monotonic) -> None:
         self.missing: list[Missing] = []
-        self._clock = clock
+        self._pace = Pace(clock, PERIOD_S)
         self._package = {row.cpu: row.package for row in rows}
         self._ids = package_ids(rows)
         self.rows = len(self._ids)
         self._files = self._open_files(root)
-        self._next_s = clock()
         self._set_bits: list[set[str] | None] = [None] * self.rows
         """Names of the bits that are set, by package; None before the first read."""
         self._seen = [[0] * COUNTER.columns for _ in self._ids]
-        self._read_all()
+        with self._pace.turn():
+            self._read_all()
         known = any(bits is not None for bits in self._set_bits)
         self.block = wire.Block("plr", "package", [COUNTER] if known else [])
         for package, on in zip(self._ids, self._set_bits, strict=True):
@@ -351,8 +351,9 @@ class LimitStatus:
                 self.missing.append(Missing(KEY, why, CLEAR_COMMAND, cpus))
 
     def read(self) -> Iterator[tuple[int, Values]]:
-        if self._clock() >= self._next_s:
-            self._read_all()
+        with self._pace.turn() as due:
+            if due:
+                self._read_all()
         for row, on in enumerate(self._set_bits):
             yield row, [*self._seen[row]] if on is not None else [None] * COUNTER.columns
 
@@ -378,11 +379,9 @@ class LimitStatus:
     def _read_all(self) -> None:
         """Reads all files. A bit counts in the read that first finds it set; a bit that was cleared
         meanwhile may count again."""
-        start_s = self._clock()
         now: dict[int | None, set[str]] = {}
         for fd in self._files:
-            text = (read_content(fd, MAX_STATUS_BYTES) or b"").decode("ascii", "replace")
-            for package, bits in self._lines(text):
+            for package, bits in self._lines(read_content(fd, MAX_STATUS_BYTES) or ""):
                 now.setdefault(package, set()).update(bits)
         for row, package in enumerate(self._ids):
             if package not in now:
@@ -393,8 +392,6 @@ class LimitStatus:
                 self._seen[row][0] += 1
                 for at, part in enumerate(PARTS):
                     self._seen[row][1 + at] += part in now[package] and part not in before
-        end_s = self._clock()
-        self._next_s = max(start_s + PERIOD_S, end_s + PAUSE_FACTOR * (end_s - start_s))
 
     def _lines(self, text: str) -> Iterator[tuple[int | None, list[str]]]:
         """Yields the package and the words of each line. The line of the die belongs to the package

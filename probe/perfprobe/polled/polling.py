@@ -42,13 +42,14 @@ class Polled(Protocol):
 
 
 class Pace:
-    """Spaces reads of one kind so that they cost at most a hundredth of the main thread's time."""
+    """Spaces reads of one kind so that they cost at most a hundredth of the main thread's time, and
+    are due once in `period_s` at most."""
 
     PAUSE_FACTOR = 100
     """Length of the pause after a read, as a multiple of the time of that read."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock, self._next_s = clock, clock()
+    def __init__(self, clock: Callable[[], float] = time.monotonic, period_s: float = 0.0) -> None:
+        self._clock, self._next_s, self._period_s = clock, clock(), period_s
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[bool]:
@@ -59,7 +60,8 @@ class Pace:
         yield due
         if due:
             end_s = self._clock()
-            self._next_s = end_s + self.PAUSE_FACTOR * (end_s - start_s)
+            pause_s = self.PAUSE_FACTOR * (end_s - start_s)
+            self._next_s = max(start_s + self._period_s, end_s + pause_s)
 
 
 def open_file(path: Path) -> int | None:
@@ -75,10 +77,10 @@ def open_file(path: Path) -> int | None:
     return fd
 
 
-def read_content(fd: int, limit: int = MAX_BYTES) -> bytes | None:
+def read_content(fd: int, limit: int = MAX_BYTES) -> str | None:
     """The first `limit` bytes of an open file of the kernel; None if it cannot be read."""
     try:
-        return os.pread(fd, limit, 0)
+        return os.pread(fd, limit, 0).decode("ascii", "replace")
     except OSError:
         return None
 

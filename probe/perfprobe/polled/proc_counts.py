@@ -14,14 +14,13 @@ from pathlib import Path
 from perfprobe import wire
 from perfprobe._native import lib
 from perfprobe.cpu import files
+from perfprobe.kernel.interrupts import STAT_FIELDS
+from perfprobe.kernel.memory_stalls import stalled_us
 from perfprobe.native import sampler
 from perfprobe.native.sampler import ProcStatText, RowPlan, Slot
 from perfprobe.polled.polling import Values, open_file, read_content
 from perfprobe.wire import Counter, Missing
 
-FIELDS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
-IDLE_FIELDS = (FIELDS.index("idle"), FIELDS.index("iowait"))
-STEAL_FIELDS = (FIELDS.index("steal"),)
 MIN_BYTES, MAX_BYTES = 1 << 16, 4 << 20
 """Bounds of the bytes that are read. The CPU lines come first; the interrupts after them are not
 needed."""
@@ -31,18 +30,8 @@ TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 STAT_BLOCK = wire.Block(
     "stat",
     "cpu",
-    [Counter(f"stat_{f}_s", f"{f} time", "s", "/proc/stat", scale=TICK_S) for f in FIELDS],
+    [Counter(f"stat_{f}_s", f"{f} time", "s", "/proc/stat", scale=TICK_S) for f in STAT_FIELDS],
 )
-
-
-def parse_ticks(text: str) -> dict[int, tuple[int, ...]]:
-    """Returns the ticks of each CPU, in the order of FIELDS, for occasional readers."""
-    ticks_by_cpu = {}
-    for line in text.splitlines():
-        name, *numbers = line.split() or [""]
-        if name[:3] == "cpu" and name[3:].isdecimal() and len(numbers) >= len(FIELDS):
-            ticks_by_cpu[int(name[3:])] = tuple(map(int, numbers[: len(FIELDS)]))
-    return ticks_by_cpu
 
 
 def proc_mount_remedy(root: Path) -> str | None:
@@ -77,7 +66,7 @@ class ProcStat:
         """The plans of the lane's rows, in order."""
         text, kind, plans = self._text.address, lib.PP_STAT, []
         for row, cpu in enumerate(self._cpus):
-            plans.append(place.plan(row, [Slot(kind, 0, cpu, text, len(FIELDS))]))
+            plans.append(place.plan(row, [Slot(kind, 0, cpu, text, len(STAT_FIELDS))]))
             kind = lib.PP_STAT_LINE  # later slots use the text that the first slot has read
         return plans
 
@@ -93,15 +82,14 @@ class ProcStat:
 PRESSURE = ("cpu", "memory", "io")
 LOADS = (1, 5, 15)
 """Minutes over which the kernel averages the load."""
-_LOADS = re.compile(rb"([0-9]{1,12}\.[0-9]{2}) " * len(LOADS))
-TOTALS = {b"intr": "interrupts", b"ctxt": "context_switches"}
+_LOADS = re.compile(r"([0-9]{1,12}\.[0-9]{2}) " * len(LOADS))
+TOTALS = {"intr": "interrupts", "ctxt": "context_switches"}
 """Lines of /proc/stat, and the counter key of each."""
 MAX_CPUS_FOR_TOTALS = 64
 """Maximum number of CPUs with which /proc/stat is read once more for TOTALS: for its text the
 kernel adds up the interrupts of all CPUs, which takes a millisecond on the largest machines."""
 STAT_BYTES = 1 << 16
-Read = Callable[[int], int | None]
-Parse = Callable[[bytes], list[int | None]]
+Parse = Callable[[str], list[int | None]]
 
 
 class MachineCounts:
@@ -109,41 +97,38 @@ class MachineCounts:
 
     def __init__(self, root: Path, cpus: int) -> None:
         """`cpus` is the number of CPUs of the machine."""
-        self._files: list[tuple[int, Read]] = []
-        self._texts: list[tuple[int, Parse, int]] = []
-        """Files that give several values in one read, each with its parser and number of values."""
+        self._files: list[tuple[int, Parse, int]] = []
+        """The open files, each with its parser and number of values."""
         self.missing: list[Missing] = []
         counters = [Counter("probe_cpu_s", "CPU time of the probe", "s", "getrusage", scale=1e-9)]
         counters += self._pressure(root / "proc/pressure")
         counters += self._switches(root / files.CPU_DIRECTORY)
-        if (fd := open_file(root / "proc/loadavg")) is not None:
-            self._texts.append((fd, parse_loads, len(LOADS)))
+        if self._try_open(root / "proc/loadavg", parse_loads, len(LOADS)):
             counters += [
                 Counter(f"load_{minutes}", f"load average of {minutes} min", "1", "/proc/loadavg",
                         "gauge", scale=0.01)
                 for minutes in LOADS
             ]  # fmt: skip
-        if cpus <= MAX_CPUS_FOR_TOTALS and (fd := open_file(root / "proc/stat")) is not None:
-            self._texts.append((fd, parse_totals, len(TOTALS)))
+        is_small = cpus <= MAX_CPUS_FOR_TOTALS
+        if is_small and self._try_open(root / "proc/stat", parse_totals, len(TOTALS)):
             keys = TOTALS.values()
             counters += [Counter(key, key.replace("_", " "), "1", "/proc/stat") for key in keys]
         self.block = wire.Block("machine", "machine", counters)
 
     def read(self) -> Iterator[tuple[int, Values]]:
-        values = [time.process_time_ns(), *(read(fd) for fd, read in self._files)]
-        for fd, parse, count in self._texts:
+        values: list[int | None] = [time.process_time_ns()]
+        for fd, parse, count in self._files:
             text = read_content(fd, STAT_BYTES)
             values += [None] * count if text is None else parse(text)
         yield 0, values
 
     def close(self) -> None:
-        for fd in [*(fd for fd, _ in self._files), *(fd for fd, _, _ in self._texts)]:
+        for fd, *_ in self._files:
             os.close(fd)
         self._files.clear()
-        self._texts.clear()
 
     def _pressure(self, base: Path) -> list[Counter]:
-        if not all(self._try_open(base / what, read_pressure) for what in PRESSURE):
+        if not all(self._try_open(base / what, parse_pressure) for what in PRESSURE):
             self.close()
             why = "the kernel does not account for pressure (PSI)"
             self.missing.append(Missing("pressure", why, "boot with psi=1"))
@@ -157,52 +142,46 @@ class MachineCounts:
     def _switches(self, base: Path) -> list[Counter]:
         """The switch of intel_pstate, or the boost switch of the other drivers."""
         counters = []
-        for path, read in (("intel_pstate/no_turbo", read_number), ("cpufreq/boost", read_is_off)):
-            if self._try_open(base / path, read):
+        switches = (("intel_pstate/no_turbo", parse_number), ("cpufreq/boost", parse_is_off))
+        for path, parse in switches:
+            if self._try_open(base / path, parse):
                 counters.append(Counter("turbo_off", "turbo is switched off", "1", path, "gauge"))
                 break
-        if self._try_open(base / "intel_pstate/max_perf_pct", read_number):
+        if self._try_open(base / "intel_pstate/max_perf_pct", parse_number):
             name = "share of the highest clock that is allowed"
             counters.append(Counter("max_perf_pct", name, "%", "intel_pstate", "gauge"))
         return counters
 
-    def _try_open(self, path: Path, read: Read) -> bool:
+    def _try_open(self, path: Path, parse: Parse, count: int = 1) -> bool:
         if (fd := open_file(path)) is None:
             return False
-        self._files.append((fd, read))
+        self._files.append((fd, parse, count))
         return True
 
 
-def read_pressure(fd: int) -> int | None:
-    """Returns the total in `some avg10=0.00 avg60=0.00 avg300=0.00 total=12345`: the time in us for
-    which at least one task waited."""
-    line = (read_content(fd) or b"").partition(b"\n")[0]
-    name, _, total = line.rpartition(b"total=")
-    return int(total[:18]) if name.startswith(b"some ") and total.isdigit() else None
+def parse_pressure(text: str) -> list[int | None]:
+    return [stalled_us(text)]
 
 
-def parse_loads(text: bytes) -> list[int | None]:
+def parse_loads(text: str) -> list[int | None]:
     """Returns the first numbers in `0.20 0.18 0.12 1/80 11206`, in hundredths."""
-    match = _LOADS.match(text)
-    return (
-        [None] * len(LOADS)
-        if match is None
-        else [int(n.replace(b".", b"")) for n in match.groups()]
-    )
+    if (match := _LOADS.match(text)) is None:
+        return [None] * len(LOADS)
+    return [int(n.replace(".", "")) for n in match.groups()]
 
 
-def parse_totals(text: bytes) -> list[int | None]:
+def parse_totals(text: str) -> list[int | None]:
     """Returns the first number in each line of TOTALS. The last line may be cut."""
-    lines = b"\n" + text.rpartition(b"\n")[0]
-    rests = [lines.rpartition(b"\n%s " % name)[2] for name in TOTALS]
-    return [files.parse_natural(rest.partition(b"\n")[0].partition(b" ")[0]) for rest in rests]
+    lines = "\n" + text.rpartition("\n")[0]
+    rests = [lines.rpartition(f"\n{name} ")[2] for name in TOTALS]
+    return [files.parse_natural(rest.partition("\n")[0].partition(" ")[0]) for rest in rests]
 
 
-def read_number(fd: int) -> int | None:
-    return files.parse_natural(read_content(fd))
+def parse_number(text: str) -> list[int | None]:
+    return [files.parse_natural(text)]
 
 
-def read_is_off(fd: int) -> int | None:
+def parse_is_off(text: str) -> list[int | None]:
     """Returns 1 if the switch is off (the file has 0), else 0."""
-    on = read_number(fd)
-    return None if on is None else int(on == 0)
+    on = files.parse_natural(text)
+    return [None if on is None else int(on == 0)]

@@ -38,8 +38,8 @@ from perfprobe.instruments.measurement import (
     trimmed_mean,
 )
 from perfprobe.instruments.timer_runs import METHODS, Method
+from perfprobe.kernel.interrupts import STAT_FIELDS
 from perfprobe.native import affinity
-from perfprobe.polled import proc_counts
 from perfprobe.wire import Rate
 
 samples = st.lists(st.integers(1, 10**6), min_size=1, max_size=300)
@@ -274,7 +274,8 @@ def test_interrupts_of_one_cpu() -> None:
     }  # fmt: skip
     assert disturbance.interrupts(BEFORE, 1) == {}
     assert disturbance.interrupts("", 0) == {}
-    assert disturbance.interrupts(" CPU0\nXYZ: 5 name\nMIS: 0\n", 0) == {"name": 5}
+    one_cpu = "           CPU0\nXYZ:          5 name\nMIS:          0\n"
+    assert disturbance.interrupts(one_cpu, 0) == {"name": 5}
 
 
 def test_disturbances_are_named(tmp_path: Path) -> None:
@@ -311,9 +312,9 @@ def test_a_new_interrupt_source_counts_from_zero() -> None:
 
 @pytest.mark.parametrize(("busy", "reported"), [(1, []), (3, ["3 % busy"])])
 def test_the_kernels_own_time_on_a_sibling_is_not_reported(busy: int, reported: list[str]) -> None:
-    idle = [0] * len(proc_counts.FIELDS)
+    idle = [0] * len(STAT_FIELDS)
     after = idle.copy()
-    after[0], after[proc_counts.IDLE_FIELDS[0]] = busy, 100 - busy
+    after[0], after[disturbance.IDLE_FIELDS[0]] = busy, 100 - busy
     then, now = (disturbance.CpuCounts(0, {}, {1: tuple(ticks)}) for ticks in (idle, after))
     rows = disturbance.disturbances_during(0, [1], then, now, Path("/nothing"))
     assert [row["found"] for row in rows] == reported
@@ -334,7 +335,7 @@ def test_a_quiet_machine_has_no_disturbances(tmp_path: Path) -> None:
 def answer() -> dict[str, Any]:
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as printed:
         patch.setattr(timer_runs, "MAX_PASSES", 2)
-        assert main(["timers", "--json"]) == 0
+        assert main(["timers", "--json", f"--cpu={max(os.sched_getaffinity(0))}"]) == 0
     result: dict[str, Any] = json.loads(printed.getvalue())
     return result
 
@@ -355,6 +356,10 @@ def test_every_method_is_listed(answer: dict[str, Any]) -> None:
         assert row["mean_ns"] == pytest.approx(
             row["mean_ticks"] / answer["tsc"]["hz"] * 1e9, abs=1e-3
         )
+
+
+def test_the_answer_states_why_this_cpu_was_measured(answer: dict[str, Any]) -> None:
+    assert (answer["cpu"], answer["cpu_why"]) == (max(os.sched_getaffinity(0)), "asked for")
 
 
 def test_costlier_methods_cost_more(answer: dict[str, Any]) -> None:

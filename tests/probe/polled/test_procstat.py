@@ -16,11 +16,12 @@ from waiting import whenever_due
 
 from perfprobe import wire
 from perfprobe._native import lib
+from perfprobe.kernel.interrupts import STAT_FIELDS, parse_ticks
 from perfprobe.machine.source import Machine
 from perfprobe.native.sampler import ProcStatText, Sampler, lay_out
 from perfprobe.opening import open_os
 from perfprobe.polled import proc_counts
-from perfprobe.polled.proc_counts import FIELDS, MAX_BYTES, STAT_BLOCK, ProcStat, proc_mount_remedy
+from perfprobe.polled.proc_counts import MAX_BYTES, STAT_BLOCK, ProcStat, proc_mount_remedy
 
 pytestmark = pytest.mark.usefixtures("closes_files")
 
@@ -127,7 +128,7 @@ def test_an_unreadable_file_gives_a_reason_and_no_rows(root: Path) -> None:
         missing = {each.what: each for each in source.hello.missing}
         names = [block.name for block in source.hello.blocks]
     assert names == ["cpu", "machine"]
-    for field in FIELDS:
+    for field in STAT_FIELDS:
         assert "cannot be read: No such file" in missing[f"stat_{field}_s"].why
         assert missing[f"stat_{field}_s"].fix is None
     assert proc_mount_remedy(Path("/")) == "sudo mount -t proc proc /proc"
@@ -191,7 +192,7 @@ def test_frames_of_this_machine_are_between_two_reads() -> None:
     test."""
 
     def ticks_now() -> dict[int, tuple[int, ...]]:
-        return proc_counts.parse_ticks(Path("/proc/stat").read_text(encoding="ascii"))
+        return parse_ticks(Path("/proc/stat").read_text(encoding="ascii"))
 
     before = ticks_now()
     with closing(open_os(Path("/"), SAMPLE_NS, None)) as source:
@@ -204,5 +205,5 @@ def test_frames_of_this_machine_are_between_two_reads() -> None:
         for cpu, row in zip(cpus, table, strict=True):
             assert (row is OFF) == (cpu not in before)
             if row is not OFF:
-                steps = zip(FIELDS, before[cpu], row, after[cpu], strict=True)
+                steps = zip(STAT_FIELDS, before[cpu], row, after[cpu], strict=True)
                 assert all(a <= b <= c for field, a, b, c in steps if field != "iowait")

@@ -18,15 +18,10 @@ from typing import Any, TypeVar
 from perfprobe._native import ffi, lib
 from perfprobe.errors import REMEDIES, Unavailable, check_result
 from perfprobe.instruments import disturbance
-from perfprobe.polled import proc_counts
 from perfprobe.polled.proc_counts import TICK_S
 
-FREE_LOOP, ADD_LOOP, IMUL_LOOP, ENTER_LOOP = (
-    lib.PP_KNOWN_FREE,
-    lib.PP_KNOWN_ADD,
-    lib.PP_KNOWN_IMUL,
-    lib.PP_KNOWN_ENTER,
-)
+FREE_LOOP, ADD_LOOP = lib.PP_KNOWN_FREE, lib.PP_KNOWN_ADD
+IMUL_LOOP, ENTER_LOOP = lib.PP_KNOWN_IMUL, lib.PP_KNOWN_ENTER
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +142,6 @@ ON_NS = (40_000_000, 50_000_000)
 SHIFT_NS = (0, 20_000_000)
 """Delays of the first and the second CPU of a core; they differ so that swapped CPUs are
 noticed."""
-BUSY_FIELDS = tuple(set(range(len(proc_counts.FIELDS))) - set(proc_counts.IDLE_FIELDS))
 MAX_OTHERS_SHARE = 0.2
 """Maximum share of the time that other tasks may keep a CPU busy. If they were as busy as the
 pattern, a counter that shows half of the true count would seem right."""
@@ -221,7 +215,10 @@ def run_patterns(cores: Sequence[Sequence[int]]) -> PatternRuns:
     before = disturbance.ticks()
     spans = run_pinned(work)
     after = disturbance.ticks()
-    busy = {cpu: disturbance.seconds_of_ticks(before, after, cpu, BUSY_FIELDS) for cpu in spans}
+    busy = {
+        cpu: disturbance.seconds_of_ticks(before, after, cpu, disturbance.BUSY_FIELDS)
+        for cpu in spans
+    }
     others = {cpu: _other_tasks_s(busy[cpu], own) for cpu, own in spans.items()}
     return PatternRuns(spans, others)
 
