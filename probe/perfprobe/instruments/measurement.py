@@ -151,11 +151,8 @@ def _fitting_step(distinct: list[int], parts: int) -> float | None:
         if fewest > most or low >= high:
             return None
     middle = (low + high) / 2
-    return (
-        middle
-        if middle >= MIN_FRACTIONAL_STEP and _is_multiple_of(distinct, middle, high - middle)
-        else None
-    )
+    is_step = middle >= MIN_FRACTIONAL_STEP and _is_multiple_of(distinct, middle, high - middle)
+    return middle if is_step else None
 
 
 def _is_multiple_of(distinct: list[int], grid: float, error: float) -> bool:

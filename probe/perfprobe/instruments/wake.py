@@ -84,11 +84,11 @@ def measure(requested_cpu: int | None) -> dict[str, Any]:
             limits += known
         except OSError as error:
             qos_why = f"{LATENCY_DEVICE}: {error.strerror}"
-    kinds = (TIMER,) if waker is None else (TIMER, OTHER_CPU)
+    wakers = [None] if waker is None else [None, waker]
     before = disturbance.read_counts(cpu)
     with exact_timers(), pinned_to(cpu):
         measured = [
-            _measure_row(kind, limit, known, cpu, waker) for kind in kinds for limit in limits
+            _measure_row(waking_cpu, limit, known) for waking_cpu in wakers for limit in limits
         ]
     after = disturbance.read_counts(cpu)
     return {
@@ -111,23 +111,19 @@ def measure(requested_cpu: int | None) -> dict[str, Any]:
     }
 
 
-def _measure_row(
-    kind: str, limit: State | None, known: Sequence[State], cpu: int, waker: int | None
-) -> dict[str, Any]:
-    """Measures one kind of wake-up with `limit` as the deepest state; None: the system's own
-    limit."""
+def _measure_row(waker: int | None, limit: State | None, known: Sequence[State]) -> dict[str, Any]:
+    """Measures wake-ups by the CPU `waker` (None: by a timer) with `limit` as the deepest state;
+    None: the system's own limit."""
     with _limit_idle_states(limit):
         time.sleep(5 * PAUSE_S)  # a CPU applies the limit when it next goes idle
         before = entries(known)
-        waits = (
-            _wake_by_timer() if kind == TIMER else _wake_by_cpu(waker if waker is not None else cpu)
-        )
+        waits = _wake_by_timer() if waker is None else _wake_by_cpu(waker)
         entered = [now - last for now, last in zip(entries(known), before, strict=True)]
     total = sum(entered)
     ordered = sorted(waits)
     drawn = histogram(Counter(round(ns / 1000) for ns in ordered))
     return {
-        "kind": kind,
+        "kind": TIMER if waker is None else OTHER_CPU,
         "deepest": None if limit is None else limit.name,
         "entered": {
             state.name: round(n / total, 4) for state, n in zip(known, entered, strict=True) if n

@@ -18,7 +18,8 @@ from pathlib import Path, PurePosixPath
 
 from perfprobe.cpu import files
 
-MAX_FILE_BYTES = 4096
+MAX_FILE_BYTES, MAX_STAT_BYTES = 4096, 1 << 14
+_COUNT = re.compile(r"^(\w+) (\d{1,18})$", re.MULTILINE | re.ASCII)
 
 
 @dataclass(slots=True)
@@ -68,6 +69,11 @@ def hierarchy(root: Path, controller: str) -> Hierarchy | None:
     return hierarchy_v2
 
 
+def read_counts(path: str) -> dict[str, int]:
+    """Returns the numbers in a file of lines such as "frozen 1"; empty if it cannot be read."""
+    return {name: int(n) for name, n in _COUNT.findall(files.read_text(path, MAX_STAT_BYTES))}
+
+
 def read_cpuset(hierarchy: Hierarchy | None, cgroup_file: str) -> str:
     """Returns the CPUs that the cpuset of a process allows, as a list such as "0-3,8"; '' if they
     are unknown, or if the process is in the root group. `cgroup_file` is the text of
@@ -87,8 +93,7 @@ def is_frozen(hierarchy: Hierarchy | None, cgroup_file: str) -> bool:
     if hierarchy is None or group is None:
         return False
     if hierarchy.version == 2:
-        events = files.read_text(f"{hierarchy.path(group)}/cgroup.events", MAX_FILE_BYTES)
-        return "frozen 1" in events.splitlines()
+        return read_counts(f"{hierarchy.path(group)}/cgroup.events").get("frozen") == 1
     text = files.read_text(f"{hierarchy.path(group)}/freezer.state", MAX_FILE_BYTES)
     return text.strip() in {"FROZEN", "FREEZING"}
 
@@ -260,14 +265,11 @@ class Quotas:
             if len(self._free) > MAX_GROUPS * MAX_DEPTH:
                 self._free.clear()
             return None
-        text = files.read_text(f"{at}/cpu.stat", MAX_FILE_BYTES)
-        counts = dict(re.findall(r"^(\w+) (\d{1,19})$", text, re.MULTILINE))
+        counts = read_counts(f"{at}/cpu.stat")
         if "nr_throttled" not in counts:
             return None
-        throttled_us = (
-            int(counts.get("throttled_usec", 0)) or int(counts.get("throttled_time", 0)) // 1000
-        )
-        return [cpus, int(counts.get("nr_periods", 0)), int(counts["nr_throttled"]), throttled_us]
+        throttled_us = counts.get("throttled_usec", 0) or counts.get("throttled_time", 0) // 1000
+        return [cpus, counts.get("nr_periods", 0), counts["nr_throttled"], throttled_us]
 
 
 @lru_cache(MAX_GROUPS)

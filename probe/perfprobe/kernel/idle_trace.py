@@ -167,11 +167,8 @@ def _is_permitted() -> bool:
 
 def _forbidden_reason() -> str:
     if _is_permitted():
-        by = (
-            "the container's seccomp filter"
-            if access.is_seccomp_filtered(ROOT)
-            else "a security module"
-        )
+        is_filtered = access.is_seccomp_filtered(ROOT)
+        by = "the container's seccomp filter" if is_filtered else "a security module"
         return f"bpf is refused, it seems by {by}"
     try:
         limit = f" (kernel.unprivileged_bpf_disabled={DISABLED.read_text().strip()})"

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from perfprobe.cpu import files
-from perfprobe.kernel.cgroups import MAX_FILE_BYTES, Hierarchy, hierarchy
+from perfprobe.kernel.cgroups import MAX_FILE_BYTES, Hierarchy, hierarchy, read_counts
 
+REFAULT_KEYS = ("workingset_refault_anon", "workingset_refault_file")
 KEYS = (
     "allocstall_dma32", "allocstall_normal", "allocstall_movable", "pgscan_direct", "pgscan_kswapd",
     "compact_stall", "compact_daemon_wake", "thp_fault_fallback", "numa_hint_faults",
-    "numa_pages_migrated", "pswpin", "pswpout", "workingset_refault_anon",
-    "workingset_refault_file",
+    "numa_pages_migrated", "pswpin", "pswpout", *REFAULT_KEYS,
 )  # fmt: skip
 """Keys of /proc/vmstat that are recorded when they rise."""
 MIN_STALL_US = 2_000
@@ -97,18 +97,17 @@ def memory_events(hierarchy: Hierarchy, group: str) -> list[int | None]:
     """Returns the limit of a group, how often its tasks reached it, and the pages that they read
     back; None for unknown values."""
     at = hierarchy.path(group)
-    text = files.read_text(f"{at}/memory.stat", MAX_STAT_BYTES)
-    pages = re.findall(r"^workingset_refault_(?:anon|file) (\d{1,18})$", text, re.MULTILINE)
+    counts = read_counts(f"{at}/memory.stat")
+    pages = [n for key, n in counts.items() if key in REFAULT_KEYS]
     if hierarchy.version == 1:
         # without a limit, the file has a number of 19 digits
         limit = files.read_number(f"{at}/memory.limit_in_bytes")
         hits = files.read_number(f"{at}/memory.failcnt")
     else:
         limit = files.read_number(f"{at}/memory.max")
-        events = files.read_text(f"{at}/memory.events", MAX_FILE_BYTES)
-        result = re.findall(r"^(?:high|max) (\d{1,18})$", events, re.MULTILINE)
-        hits = sum(map(int, result)) if result else None
-    return [limit, hits, sum(map(int, pages)) if pages else None]
+        events = read_counts(f"{at}/memory.events")
+        hits = sum(events.get(key, 0) for key in ("high", "max")) if events else None
+    return [limit, hits, sum(pages) if pages else None]
 
 
 def stalled_us(text: str) -> int | None:

@@ -39,7 +39,6 @@ TOTAL, GROUPS = "mbm_total_bytes", "l3_groups"
 """The file whose numbers are reported by group, and the name of the record with them."""
 ONE_GROUP_TEXT = "only the default group exists, so all tasks share its monitor"
 NO_MONITORING = "resctrl is not mounted, and perftop does not mount it"
-Clock = Callable[[], float]
 
 
 @dataclass(slots=True, eq=False)
@@ -62,7 +61,9 @@ class GroupSum:
 
 
 class Resctrl:
-    def __init__(self, root: Path, rows: Sequence[Cpu], clock: Clock = time.monotonic) -> None:
+    def __init__(
+        self, root: Path, rows: Sequence[Cpu], clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.missing: list[Missing] = []
         self._dir = f"{root}/{RESCTRL_PATH}"
         self._pace = Pace(clock)
@@ -177,13 +178,9 @@ class Resctrl:
         values = [self._read("", number, name) for number in self._domains]
         if any(isinstance(value, int) for value in values):
             return True
-        word = next((value for value in values if isinstance(value, str)), None)
-        why = (
-            REASON_BY_WORD.get(word, f"the file holds {word[:40]!r}")
-            if word
-            else "no monitor of this kind here"
-        )
-        self.missing.append(Missing(FILES[name].key, why))
+        word = next((value for value in values if isinstance(value, str)), "")
+        why = f"the file contains {word[:40]!r}" if word else "no monitor of this kind here"
+        self.missing.append(Missing(FILES[name].key, REASON_BY_WORD.get(word, why)))
         return False
 
     def _note_missing(self, root: Path) -> None:

@@ -134,11 +134,9 @@ def run(
         ),
     ]
     unusable = [result.counter for result in all_results if result.verdict == "unusable"]
-    more = (
-        {}
-        if source_name is None
-        else instruments.report(log, span, all_results, others, source_name)
-    )
+    more: dict[str, Any] = {}
+    if source_name is not None:
+        more = instruments.report(log, span, all_results, others, source_name)
     return {
         "host": hello.host,
         "boot_id": hello.boot_id,
