@@ -110,11 +110,9 @@ class NeighbourLosses:
         if self.is_quiet and not self.just_started.any():
             return []
         for i in np.flatnonzero(self.just_started).tolist():
+            group = int(self._groups[i])
             self.shares[i] = HighShare(
-                group=int(self._groups[i]),
-                start_ns=since_ns,
-                last_ns=since_ns,
-                totals=AllSums(),
+                group=group, start_ns=since_ns, last_ns=since_ns, totals=AllSums()
             )
         self.may_lose |= self.just_started
         self.is_quiet = False
@@ -168,15 +166,12 @@ class NeighbourLosses:
         included the position; otherwise a new episode."""
         share = self.shares[position]
         for loss in self.running:
-            apart_ns = abs(loss.episode.start_ns - share.start_ns)
-            if loss.group == share.group and (
-                apart_ns <= self._sample_ns or position in loss.members
-            ):
+            is_near = abs(loss.episode.start_ns - share.start_ns) <= self._sample_ns
+            if loss.group == share.group and (is_near or position in loss.members):
                 return loss
         episode = self._episodes.begin(NEIGHBOUR, self._cause, share.start_ns)
-        loss = NeighbourLoss(episode, share.group)
-        self.running.append(loss)
-        return loss
+        self.running.append(NeighbourLoss(episode, share.group))
+        return self.running[-1]
 
     def _close(self, over: Bools) -> list[Episode]:
         ended = []

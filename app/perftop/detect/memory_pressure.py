@@ -156,9 +156,8 @@ class MemoryLosses:
         stale = quiet & (work.rate * self.min_growth < before[0])
         learned[:, stale] = 0.0
         parts = self._learned_parts(work.sums[None], others_work[None], run_s[None])
-        self._programs.learned = self._programs.learned_by_sample(quiet[None], run_s[None], parts)[
-            1
-        ]
+        by_sample = self._programs.learned_by_sample(quiet[None], run_s[None], parts)
+        self._programs.learned = by_sample[1]
         self.note_programs(busy, data.time_ns)
         if not calm:
             is_new_record = self._running.time_ns == data.time_ns
@@ -235,15 +234,12 @@ class MemoryLosses:
             # crowded. So assume that this set does not change, up to the first sample in which it
             # does.
             rest = slice(i, None)
-            assumed = some_work[rest] & self._is_saturated(
-                self._programs.learned, work.rate[rest], others_work[rest]
-            )
+            rate, others = work.rate[rest], others_work[rest]
+            assumed = self._is_saturated(self._programs.learned, rate, others) & some_work[rest]
             quiet = work.is_learnable[rest] & ~assumed
             learned = self._programs.learned_by_sample(quiet, run_s[rest], parts[rest])
             before = learned[:-1]
-            crowded = some_work[rest] & self._is_saturated(
-                before, work.rate[rest], others_work[rest]
-            )
+            crowded = self._is_saturated(before, rate, others) & some_work[rest]
             with np.errstate(invalid="ignore", divide="ignore"):
                 usual_rate = before[:, _BYTES_ROW] / before[:, _TIME_ROW]
                 usual_overlap = before[:, _OVERLAP_ROW] / before[:, _TIME_ROW]
@@ -251,15 +247,12 @@ class MemoryLosses:
             if np.count_nonzero(signs):
                 samples = slice(first + i, last)
                 best = None if batch.best_traffic is None else batch.best_traffic[samples]
-                signs &= self._is_near_limit(work.rate[rest], batch.delta[samples], best)
+                signs &= self._is_near_limit(rate, batch.delta[samples], best)
                 _, shares, spread = self._programs.compare_ipc(before, work.ipc[rest])
                 signs &= np.abs(work.overlap[rest] - usual_overlap) <= MAX_SIBLING_CHANGE
                 signs &= shares >= np.maximum(MIN_SPREADS * spread, START)
-            signs |= (
-                work.is_learnable[rest]
-                & ~crowded
-                & (work.rate[rest] * self.min_growth < usual_rate)
-            )
+            has_shrunk = rate * self.min_growth < usual_rate
+            signs |= work.is_learnable[rest] & ~crowded & has_shrunk
             due, valid = first_true(signs), first_true(crowded != assumed)
             self._programs.learned = learned[min(due, valid)].copy()
             i += min(due, valid)
@@ -301,10 +294,8 @@ class MemoryLosses:
             ipc = np.where(read, ipc, np.nan)
         learned = np.array([*sums, rate, rate, overlap, np.ones(util.shape)]).swapaxes(0, -2)
         has_unread = self._has_unread_cpu(np.isnan(every) & self._reader.online)
-        is_learnable, every = (
-            counted & np.isfinite(overlap) & ~has_unread,
-            np.where(np.isfinite(every), every, 0.0),
-        )
+        is_learnable = counted & np.isfinite(overlap) & ~has_unread
+        every = np.where(np.isfinite(every), every, 0.0)
         return _MemoryWork(
             rate, util, every, has_unread, is_learnable, cycles, ipc, overlap, learned
         )
@@ -359,11 +350,9 @@ class MemoryLosses:
 
     def has_other_program(self, busy: Bools, top_tasks: Ints) -> bool:
         """Returns whether `note_programs` would find a change in a record with these tasks."""
-        return (
-            self.is_available
-            and bool(np.count_nonzero(busy))
-            and bool(np.count_nonzero(top_tasks != self._top_tasks))
-        )
+        if not self.is_available or not np.count_nonzero(busy):
+            return False
+        return bool(np.count_nonzero(top_tasks != self._top_tasks))
 
     def note_programs(self, busy: Bools, time_ns: int) -> None:
         """Updates the programs from the record of tasks at `time_ns`, if there is one. Called after
@@ -390,9 +379,8 @@ class MemoryLosses:
         self, loss: NeighbourLoss, data: DetectorInput, job_pids: set[int], *, who: bool
     ) -> None:
         episode, members = loss.episode, loss.members
-        instructions, cycles, expected, run_s, bytes_moved = self._programs.lost[:, members].sum(
-            axis=1
-        )
+        sums = self._programs.lost[:, members].sum(axis=1)
+        instructions, cycles, expected, run_s, bytes_moved = sums
         episode.confidence = confidence("neighbour", self.cause)
         if cycles > 0:
             episode.evidence["ipc"] = round(float(instructions / cycles), 2)
@@ -507,13 +495,9 @@ class L3Groups:
                     case [int(l3), int(increments)] if increments >= 0:
                         values[name, l3] = increments
         span_s = (time_ns - self._at_ns) / 1e9
-        previous_values = self._last_values if self._at_ns and 0 < span_s < MAX_AGE_NS / 1e9 else {}
-        steps = {
-            group_key: value - previous_values[group_key]
-            for group_key, value in values.items()
-            if group_key in previous_values
-        }
-        self._rates = {group_key: step / span_s for group_key, step in steps.items() if step >= 0}
+        last = self._last_values if self._at_ns and 0 < span_s < MAX_AGE_NS / 1e9 else {}
+        steps = {key: value - last[key] for key, value in values.items() if key in last}
+        self._rates = {key: step / span_s for key, step in steps.items() if step >= 0}
         self._last_values, self._at_ns = values, time_ns
 
     def traffic(self, cpus: Collection[int]) -> list[GroupTraffic]:

@@ -143,11 +143,8 @@ class Ramps(Detector):
             return []
         known, awake = np.isfinite(now.util), now.util >= MIN_UP_SHARE
         wakes = self._wake_ups(now.util[None], np.array([time_ns]))
-        woke, unseen, since_read_ns = (
-            wakes.has_woken[0],
-            wakes.was_unseen[0],
-            wakes.since_read_ns[0],
-        )
+        woke, unseen = wakes.has_woken[0], wakes.was_unseen[0]
+        since_read_ns = wakes.since_read_ns[0]
         self._known_ns, self._awake_ns = wakes.known_ns[1], wakes.awake_ns[1]
         if not (self._hz or woke.any()):
             return []
@@ -309,19 +306,16 @@ class Climb:
         first_hz, steady_hz = self._values_at(woke, hz), np.median(hz[self.steady_index :], axis=0)
         at90, at99 = ((hz >= share * steady_hz).argmax(axis=0) for share in (0.9, 0.99))
         # Start of the span in which the clock has been steady.
-        unsteady = (np.abs(hz - steady_hz) > MAX_WAVER_SHARE * steady_hz) & (
-            number < self.steady_index
-        )
+        unsteady = np.abs(hz - steady_hz) > MAX_WAVER_SHARE * steady_hz
+        unsteady &= number < self.steady_index
         settled = np.maximum(np.where(unsteady, number, -1).max(axis=0) + 1, at99)
-        fell = hz[1:] < hz[:-1] * (1 - MAX_WAVER_SHARE)
-        fell &= number[1:] <= settled
+        fell = (hz[1:] < hz[:-1] * (1 - MAX_WAVER_SHARE)) & (number[1:] <= settled)
         lost_hz = np.where(fell, hz[:-1] - hz[1:], 0.0).sum(axis=0)
         climbing = (number >= woke) & (number <= settled)
         resolution_s = np.where(climbing, self.since_read_ns, 0.0).max(axis=0) / 1e9
         # In the sample of the wake-up, the core works at the end.
-        work = np.minimum(
-            1.0, self._values_at(woke, self.util) / self._values_at(woke + 1, self.util)
-        )
+        work = self._values_at(woke, self.util) / self._values_at(woke + 1, self.util)
+        work = np.minimum(1.0, work)
         start_ns = self.end_ns[woke] - work * self._values_at(woke, self.since_read_ns)
         # For each core, a sample starts at the core's previous reading, which may be longer ago.
         starts = [

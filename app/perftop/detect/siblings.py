@@ -372,23 +372,18 @@ class SiblingHistory:
         before, together_before = ipc_by_sample[:-1], together_by_sample[:-1]
         mixed = number - 1 - last_by_sample[:-1]
         with np.errstate(invalid="ignore"):
-            fell, rose = (
-                ipc <= (1 - self._min_change) * before,
-                before <= (1 - self._min_change) * ipc,
-            )
+            fell = ipc <= (1 - self._min_change) * before
+            rose = before <= (1 - self._min_change) * ipc
             compared &= before > 0
             steady = np.abs(overlap - overlap_by_sample[:-1]) <= MAX_OVERLAP_STEP
         edge = compared & (together != together_before) & (mixed <= MAX_MIXED_SAMPLES)
         same = compared & (together == together_before) & (mixed == 0) & steady
         fits = np.where(together, fell, rose)
-        self._counts += [
-            mask.sum(axis=0) for mask in (edge, edge & fits, same, same & (fell | rose))
-        ]
+        masks = edge, edge & fits, same, same & (fell | rose)
+        self._counts += [mask.sum(axis=0) for mask in masks]
         self._ipc, self._was_together = ipc_by_sample[-1].copy(), together_by_sample[-1].copy()
-        self._last_overlap, self._last_compared = (
-            overlap_by_sample[-1].copy(),
-            last_by_sample[-1] - len(ipc),
-        )
+        self._last_overlap = overlap_by_sample[-1].copy()
+        self._last_compared = last_by_sample[-1] - len(ipc)
 
     def ipc_follows(self) -> Bools:
         """Returns a mask of the CPUs whose IPC changes with the sibling, and not by chance."""

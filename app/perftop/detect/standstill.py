@@ -6,7 +6,7 @@ firmware has set.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -139,9 +139,8 @@ class Thermal:
         for status in self._status:
             increments = data.sample.delta.tables[status.column.block].increments
             polls = increments[:, status.column.first]
-            highest_share = increments[:, status.columns].max(axis=1) / np.where(
-                polls > 0, polls, np.nan
-            )
+            polls = np.where(polls > 0, polls, np.nan)
+            highest_share = increments[:, status.columns].max(axis=1) / polls
             rows = data.cores.block_row if status.by_core else data.cores.package
             share = np.append(highest_share, np.nan)[rows]  # NaN for row -1
             result[status.cause] = np.fmax(result[status.cause], share)
@@ -301,15 +300,14 @@ def _describe(halt: ShareEpisode) -> None:
     shares = sums[EXPLAINED:] / lost_s if lost_s > 0 else 0 * sums[EXPLAINED:]
     explained = dict(zip(MARKERS, shares.tolist(), strict=True))
     cause = next((key for key, share in explained.items() if share >= MIN_EXPLAINED), None)
-    episode = halt.episode
-    episode.depth = lost_s / span_s
     sign = MARKERS[cause] if cause else Marker("unknown")
-    episode.cause = sign.cause
+    episode = halt.episode
+    episode.depth, episode.cause = lost_s / span_s, sign.cause
     error_s = float(sums[ERRORS:SMIS].sum())
     episode.confidence = confidence(
         episode.kind, sign.cause, counted=sign.is_counted, error=error_s, effect=lost_s
     )
-    evidence: dict[str, float] = {}
+    evidence: dict[str, Any] = {}
     if cause:
         evidence[f"explained_by_{cause}"] = min(explained[cause], 1.0)
     if smis := float(sums[SMIS]):
@@ -322,7 +320,7 @@ def _describe(halt: ShareEpisode) -> None:
     evidence["error_share"] = round(float(errors.sum()), 5)
     for name, share in zip(("idle", "reading", "steal"), errors.tolist(), strict=True):
         evidence[f"error_of_{name}_share"] = round(share, 5)
-    episode.evidence = dict(evidence)
+    episode.evidence = evidence
 
 
 class Markers:

@@ -154,14 +154,12 @@ class KernelThrottling:
                     cpu for cpu in groups[row]
                     if cpu not in covered and dropped_ns.get(cpu, start_ns - 1) < start_ns
                 ]  # fmt: skip
-                evidence = {"throttled_s": round(seconds, 3), "told_by": KERNEL}
                 if cpus:
-                    ended.append(
-                        Episode(
-                            "throttle", cpus, start_ns, time_ns, None, "thermal", evidence,
-                            confidence("throttle", "thermal"),
-                        )
-                    )  # fmt: skip
+                    evidence = {"throttled_s": round(seconds, 3), "told_by": KERNEL}
+                    belief = confidence("throttle", "thermal")
+                    span = start_ns, time_ns
+                    episode = Episode("throttle", cpus, *span, None, "thermal", evidence, belief)
+                    ended.append(episode)
         return ended
 
 

@@ -218,10 +218,8 @@ class TurboDrops(Detector):
                 count = first_true(low)
                 allowed = run_s[:count] * ceiling[:count]
                 self._add_noise_samples(cycles[:count], allowed, known[:count])
-                self._core_past, self._is_capped = (
-                    past.past_after(count),
-                    self._is_capped & (count == 0),
-                )
+                self._core_past = past.past_after(count)
+                self._is_capped &= count == 0
                 if i + count < end:
                     return i + count
             i = end
@@ -243,9 +241,8 @@ class TurboDrops(Detector):
             return
         series = np.concatenate([self._last_share[None], *self._new_shares])
         self._new_shares, steps = [], np.diff(series, axis=0)
-        self._variance = _decayed_mean(
-            self._variance, np.minimum(steps**2, DROP_START**2) / 2, NOISE_SAMPLES
-        )
+        squares = np.minimum(steps**2, DROP_START**2)
+        self._variance = _decayed_mean(self._variance, squares / 2, NOISE_SAMPLES)
         self._mean_share = _decayed_mean(self._mean_share, series[1:], MEAN_SAMPLES)
         self._last_share = series[-1]
 
@@ -346,9 +343,8 @@ class TurboDrops(Detector):
                 drop.pause(sample.since_ns)
                 drop.episode.is_calm = True
             elif known_s:
-                drop.paused_ns += (
-                    0 if drop.pause_start_ns is None else sample.since_ns - drop.pause_start_ns
-                )
+                if drop.pause_start_ns is not None:
+                    drop.paused_ns += sample.since_ns - drop.pause_start_ns
                 drop.episode.is_calm = False
                 self._add(drop, members, clocks, sample)
             known = bool(known_s)
@@ -369,11 +365,9 @@ class TurboDrops(Detector):
         drop.facts = drop.facts + sample.sums[cores].mean(axis=0)
         run_s, cycles, allowed = drop.sums.tolist()
         first = int(np.flatnonzero(cores)[0])
-        cap = (
-            Cap([*CLOCK_CAPS][sample.cap[first]], float(sample.cap_hz[first]))
-            if drop.group % 2
-            else None
-        )
+        cap = None
+        if drop.group % 2:
+            cap = Cap([*CLOCK_CAPS][sample.cap[first]], float(sample.cap_hz[first]))
         guest = self._reader.hello.virtualisation is not None
         drop.is_scaled |= bool((sample.is_scaled & cores).any())
         governor = self._reader.hello.settings.get("governor", "")
@@ -456,10 +450,9 @@ class Licenses(Detector):
         cores = data.cores
         levels = data.sample.part(self._level_cycles)
         cycles, run_s = data.cycles_and_time()
+        whole = cores.max_of_threads(data.sample.values.top[INDEX["busy_hz"]])
         with np.errstate(divide="ignore", invalid="ignore"):
-            levels = np.minimum(
-                levels / cores.max_of_threads(data.sample.values.top[INDEX["busy_hz"]]), 1.0
-            )
+            levels = np.minimum(levels / whole, 1.0)
         share = np.minimum(levels.sum(axis=0), 1.0)
         # A core in a drop is left out, because the drop includes its level.
         drops = [drop for drop in self._episodes.of_kind("turbo-drop") if drop.cause == "license"]

@@ -329,10 +329,8 @@ def _memory_clues(session: Session, whole: Interval, sums: LossSums) -> Iterator
     keys = "memory_bytes_per_s", "local_bytes_per_s"
     bytes_per_s, local = (float(np.nansum(whole.caches[key])) if key in whole.caches else nan
                     for key in keys)  # fmt: skip
-    if (
-        bytes_per_s >= MIN_REMOTE_BYTES_PER_S
-        and (remote := 1 - local / bytes_per_s) >= MIN_REMOTE_SHARE
-    ):
+    remote = 1 - local / bytes_per_s if bytes_per_s >= MIN_REMOTE_BYTES_PER_S else nan
+    if remote >= MIN_REMOTE_SHARE:
         yield Clue(
             "remote-memory",
             f"{whole_percent(remote)} of {bytes_per_s / 1e9:.1f} GB/s of memory traffic is with "

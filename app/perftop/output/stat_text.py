@@ -109,11 +109,8 @@ def ending_lines(
     `brief`: if there was a command, omit everything but its own lines."""
     lines = []
     if argv is not None:
-        bar = (
-            time_use_lines(session.run_phases(), unicode=supports_unicode())
-            if session.accounts
-            else []
-        )
+        phases = session.run_phases() if session.accounts else []
+        bar = time_use_lines(phases, unicode=supports_unicode())
         lines = ["", headline(command_name(argv), line), "", *bar, *([""] if bar else [])]
         lines += command_lines(session, argv, line)
     if session.frames < 2 or (brief and argv is not None):

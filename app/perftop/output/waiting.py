@@ -135,17 +135,11 @@ def waiting_loss(
     times, span_s = totals.times, totals.elapsed_s
     tasks = _without_quotas(times, times.tasks)
     threads = _without_quotas(times, times.threads)
-    by_cause, waited_s = (
-        totals.losses.by_cause,
-        sum(task_times.wait_s for task_times in threads.values()),
-    )
+    by_cause, waited_s = totals.losses.by_cause, sum(task.wait_s for task in threads.values())
     if any(kind == "interrupt" for kind, _ in by_cause) and waited_s > 0:
         part = min(1.0, float(by_cause[WAIT_CAUSE].sum()) / waited_s)
-        threads = {
-            key: _with_wait(task_times, part * task_times.wait_s)
-            for key, task_times in threads.items()
-        }
-    placed_tasks = {key: task_times for key, task_times in tasks.items() if key[2] != UNKNOWN_CPU}
+        threads = {key: _with_wait(task, part * task.wait_s) for key, task in threads.items()}
+    placed_tasks = {key: task for key, task in tasks.items() if key[2] != UNKNOWN_CPU}
     waiters = _find_waiters(session, job, threads, placed_tasks)
     if waiters is None:
         return None
@@ -154,20 +148,13 @@ def waiting_loss(
     name, members, waiting = waiters.name, waiters.members, waiters.waiting
     group, cpus, waited_for = waiters.total, waiters.cpus, reason.waited_for
 
-    comms = [
-        *dict.fromkeys(
-            safe_text(task_times.comm, MAX_NAME)
-            for task_times in waiting.values()
-            if task_times.comm
-        )
-    ]
+    names = (safe_text(task.comm, MAX_NAME) for task in waiting.values() if task.comm)
+    comms = [*dict.fromkeys(names)]
     group_name = f"{name} ({', '.join(comms[:2])})" if len(comms) > 1 and job is not None else name
-    waiters_text = (
-        f"{count_noun(len(members), waiters.noun)} of {group_name}" if len(members) > 1 else name
-    )
-    waiters_text = (
-        f"{len(waiting)} of {waiters_text}" if len(waiting) < len(members) else waiters_text
-    )
+    several_text = f"{count_noun(len(members), waiters.noun)} of {group_name}"
+    waiters_text = several_text if len(members) > 1 else name
+    if len(waiting) < len(members):
+        waiters_text = f"{len(waiting)} of {waiters_text}"
     verb = "waited" if past_tense else "waits" if len(waiting) == 1 else "wait"
     they, their = ("they", "their") if len(waiting) > 1 else ("it", "its")
     place = short_place_text(session.topology, cpus, cpus[0])
@@ -182,12 +169,8 @@ def waiting_loss(
     if group.longest_s >= MIN_LONG_S:
         evidence.append(f"once for {short_duration(group.longest_s)} or longer")
     if len(waiting) > 1:
-        slowest = max(
-            task_times.wait_s / task_times.wanted_s
-            for task_times in waiting.values()
-            if task_times.wanted_s > 0
-        )
-        evidence.append(f"one of them {whole_percent(slowest)} of its time")
+        shares = (task.wait_s / task.wanted_s for task in waiting.values() if task.wanted_s > 0)
+        evidence.append(f"one of them {whole_percent(max(shares))} of its time")
     evidence += reason.evidence
     all_tasks = _sum_times(placed_tasks.values())
     if job is None and all_tasks.wait_s > 1.1 * group.wait_s:
@@ -201,10 +184,10 @@ def waiting_loss(
                 f"{reason.preposition} {waited_for[0]}{where}"]  # fmt: skip
     share = percent_of(group.wait_s, group.wanted_s)
     headlines = [f"{waiters_text} {verb} {bound_text}{share} of {their} time {end}" for end in ends]
-    is_one = job is None and len(cpus) == 1
-    if is_one and (
-        pair := _named_neighbours(placed_tasks, cpus[0], reason.neighbours, waiters.pids)
-    ):
+    pair: list[str] = []
+    if job is None and len(cpus) == 1:
+        pair = _named_neighbours(placed_tasks, cpus[0], reason.neighbours, waiters.pids)
+    if pair:
         shared, waited = ("shared", "waited") if past_tense else ("share", "waits")
         headlines = [f"{' and '.join(pair)} {shared} {place}: each {waited} {share} of its time"]
     return WaitingLoss(
@@ -224,10 +207,9 @@ def _find_waiters(
     if job is None:
         names_by_task = {(pid, comm): _related_names(session, pid, comm) for pid, comm, _ in tasks}
         waits: dict[tuple[str, ...], float] = {}
-        for (pid, comm, _), task_times in tasks.items():
-            waits[names_by_task[pid, comm]] = (
-                waits.get(names_by_task[pid, comm], 0.0) + task_times.wait_s
-            )
+        for (pid, comm, _), task in tasks.items():
+            names = names_by_task[pid, comm]
+            waits[names] = waits.get(names, 0.0) + task.wait_s
         of_others = {name: s for name, s in waits.items() if s > 0 and name[0] not in OWN_NAMES}
         waits = of_others or waits
         worst = max(waits, key=lambda name: waits[name], default=("",))
@@ -245,12 +227,7 @@ def _find_waiters(
         if longest_waiter is None or not members[longest_waiter].wait_s:
             return None
         waiting = {longest_waiter: members[longest_waiter]}
-    cpus = sorted(
-        {
-            max(task_times.by_cpu, key=lambda cpu: task_times.by_cpu[cpu])
-            for task_times in waiting.values()
-        }
-    )
+    cpus = sorted({max(t.by_cpu, key=t.by_cpu.__getitem__) for t in waiting.values()})
     return _Waiters(name, noun, pids, members, waiting, _sum_times(members.values()), cpus)
 
 
@@ -297,10 +274,8 @@ def _find_reason(
     waited_for = ["each other"] if mutual else []
     if short_lived is not None:
         neighbours = []
-        culprit, waited_for = (
-            short_lived.child_names,
-            [f"{short_lived.child_names} of {short_lived.parent}"],
-        )
+        culprit = short_lived.child_names
+        waited_for = [f"{culprit} of {short_lived.parent}"]
     for pid, comm in neighbours[:1]:
         waited_for.append(f"{_task_name(session, pid, comm)}[{pid}]")
         waited_for += [f"{len(neighbours) - 1} more"] if neighbours[1:] else []
@@ -316,9 +291,8 @@ def _find_reason(
         evidence.append(f"may use {len(allowed)} of {count_noun(count, 'CPU')} ({limit})")
         for cpu in [*spare][:1]:
             evidence.append(f"CPU {cpu} is {whole_percent(spare[cpu])} idle")
-    evidence += (
-        [f"children of {short_lived.parent} ran {short_lived.run_s:.2f} s"] if short_lived else []
-    )
+    if short_lived is not None:
+        evidence.append(f"children of {short_lived.parent} ran {short_lived.run_s:.2f} s")
     if not waited_for:
         evidence.append(f"most of {UNKNOWN_NEIGHBOUR}" if ran_s else UNKNOWN_NEIGHBOUR)
     if busiest_task is not None and not neighbours and not mutual and short_lived is None:
@@ -394,26 +368,22 @@ def _short_lived_processes(
     """Returns the processes that ran most between scans and may run on these CPUs; None if none ran
     for `min_run_s`."""
     online = {row.cpu for row in session.topology if row.online}
-    times_by_parent: dict[int, dict[str, TaskTimes]] = {}
-    for (pid, child, cpu), task_times in tasks.items():
+    by_parent: dict[int, dict[str, TaskTimes]] = {}
+    for (pid, child, cpu), task in tasks.items():
         if cpu == UNKNOWN_CPU and pid not in excluded_pids:
             mask = _parse_cpu_list(session.details.get(str(pid), {}).get("affinity"), online)
             if not mask or not mask.isdisjoint(cpus):
-                times_by_parent.setdefault(pid, {})[child] = task_times
-    run_s = {
-        pid: sum(task_times.run_s for task_times in parts.values())
-        for pid, parts in times_by_parent.items()
-    }
+                by_parent.setdefault(pid, {})[child] = task
+    run_s = {pid: sum(task.run_s for task in parts.values()) for pid, parts in by_parent.items()}
     worst = max(run_s, key=lambda pid: run_s[pid], default=0)
     if not run_s or run_s[worst] < min_run_s:
         return None
-    parts = times_by_parent[worst]
+    parts = by_parent[worst]
     child = max((name for name in parts if name), key=lambda name: parts[name].run_s, default="")
     comm = next(iter(parts.values())).comm
     children = f"short-lived {safe_text(child, MAX_NAME)}" if child else "short-lived children"
-    return ShortLivedProcesses(
-        worst, f"{safe_text(comm, MAX_NAME)}[{worst}]", children, run_s[worst]
-    )
+    parent = f"{safe_text(comm, MAX_NAME)}[{worst}]"
+    return ShortLivedProcesses(worst, parent, children, run_s[worst])
 
 
 def _named_neighbours(
@@ -421,14 +391,11 @@ def _named_neighbours(
 ) -> list[str]:
     """Returns the names of the two tasks that share a CPU about equally; [] if there are more, or
     if one of them waits much more than the other or hardly at all."""
-    both = [(pid, comm, task_times) for (pid, comm, task_cpu), task_times in tasks.items()
+    both = [(pid, comm, task) for (pid, comm, task_cpu), task in tasks.items()
             if task_cpu == cpu and (pid in pids or (pid, comm) in neighbours)]  # fmt: skip
     if len(both) != 2 or len(pids) + len(neighbours) != 2:
         return []
-    shares = [
-        task_times.wait_s / task_times.wanted_s if task_times.wanted_s else 0.0
-        for _, _, task_times in both
-    ]
+    shares = [task.wait_s / task.wanted_s if task.wanted_s else 0.0 for _, _, task in both]
     if abs(shares[0] - shares[1]) > MAX_WAIT_DIFFERENCE or min(shares) < MIN_WAIT_SHARE:
         return []
     return sorted(f"{safe_text(comm, MAX_NAME)}[{pid}]" for pid, comm, _ in both)

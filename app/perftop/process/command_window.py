@@ -209,12 +209,8 @@ class CommandWindow:
         if self._start.running is None:
             return False
         if self._start.running.done():
-            run = self.run
-            return (
-                run is not None
-                and number not in FORWARDED_SIGNALS
-                and raw_ns() - run.end_ns < ECHO_NS
-            )
+            is_late = self.run is None or raw_ns() - self.run.end_ns >= ECHO_NS
+            return not is_late and number not in FORWARDED_SIGNALS
         if number in FORWARDED_SIGNALS:
             self.job.kill(number)
         return True
@@ -337,12 +333,8 @@ class RunNotes:
             at_ns = run.end_ns if window.has_our_clock else far_ns if window.is_remote else now_ns
             bounds = window.bounds  # ranges of the first and the last reads of the CPUs
             ranges = {"first_ns": bounds and bounds.first_ns, "last_ns": bounds and bounds.last_ns}
-            yield wire.Note(
-                "run-end",
-                at_ns,
-                "recorder",
-                {**run.fields(), **ranges, "missed": window.missed_cpus},
-            )
+            data = {**run.fields(), **ranges, "missed": window.missed_cpus}
+            yield wire.Note("run-end", at_ns, "recorder", data)
 
 
 def argv_text(argv: Sequence[str]) -> list[str]:

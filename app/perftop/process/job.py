@@ -23,6 +23,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from operator import sub
 from pathlib import Path
 from typing import NoReturn, Self
 
@@ -231,10 +232,7 @@ class Job:
         os.close(self._reports)
         failed = os.strerror(int(self._error)) if self._error else None
         status = code if code >= 0 else 128 - code
-        own_use = [
-            all_ - before
-            for all_, before in zip(_usage_numbers(used), self._usage_before, strict=True)
-        ]
+        own_use = [*map(sub, _usage_numbers(used), self._usage_before)]
         user_s, sys_s = (round(max(0.0, spent), 6) for spent in own_use[:2])  # the kernel counts µs
         switches, faults, disk_faults = map(int, own_use[2:])
         peak_bytes = used.ru_maxrss * 1024

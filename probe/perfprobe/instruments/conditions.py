@@ -81,11 +81,9 @@ def turbo_item(root: Path) -> ConditionItem:
     if not on:
         now = "off: only heat and limits of power lower the clock"
         return ConditionItem("turbo", "ready", now, value="off")
-    by_hand = (
-        f"echo 1 | sudo tee /{CPU_DIRECTORY}/intel_pstate/no_turbo"
-        if files.read_number(f"{root}/{CPU_DIRECTORY}/intel_pstate/no_turbo") is not None
-        else f"echo 0 | sudo tee /{CPU_DIRECTORY}/cpufreq/boost"
-    )
+    by_hand = f"echo 0 | sudo tee /{CPU_DIRECTORY}/cpufreq/boost"
+    if files.read_number(f"{root}/{CPU_DIRECTORY}/intel_pstate/no_turbo") is not None:
+        by_hand = f"echo 1 | sudo tee /{CPU_DIRECTORY}/intel_pstate/no_turbo"
     return ConditionItem(
         "turbo", "matters", "on",
         "the clock depends on active cores, heat and power: state with results that turbo is on",

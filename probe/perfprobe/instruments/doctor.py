@@ -62,13 +62,9 @@ def _cpus_check(root: Path) -> Check:
         return Check(what, "usable", f"{len(online)} on, according to the files below {root}")
     outside = sorted(online - (access.allowed_cpus(root) or os.sched_getaffinity(0)))
     if outside:
-        return Check(
-            what,
-            "limited",
-            f"CPUs {cpu_sets.format(outside)} are outside perftop's CPU set",
-            "their own counters and idle times; /proc/stat serves in steps of 10 ms",
-            "start perftop outside the container or cpuset",
-        )
+        why = f"CPUs {cpu_sets.format(outside)} are outside perftop's CPU set"
+        lost = "their own counters and idle times; /proc/stat serves in steps of 10 ms"
+        return Check(what, "limited", why, lost, "start perftop outside the container or cpuset")
     return Check(what, "usable", f"{len(online)} on, all of them may be read by a pinned thread")
 
 

@@ -225,9 +225,8 @@ def _pair(number: Number, a: list[Reading], b: list[Reading]) -> _Pair | None:
         return _Pair(number, median(values_a), median(values_b), ranked, from_single_runs=False)
     step = resolution([*values_a, *values_b])
     mean_a, mean_b = estimate(values_a, step), estimate(values_b, step)
-    estimated = None if mean_a.mean == 0 and not is_share else difference(
-        mean_a, mean_b, is_share=is_share
-    )  # fmt: skip
+    has_ratio = mean_a.mean != 0 or is_share
+    estimated = difference(mean_a, mean_b, is_share=is_share) if has_ratio else None
     return _Pair(number, mean_a.mean, mean_b.mean, estimated, from_single_runs=False)
 
 
@@ -284,11 +283,8 @@ def _lost_more(a: Sequence[Reading], b: Sequence[Reading]) -> dict[Cause, float]
 
 
 def _row(pair: _Pair, chance: float, level: float, extra: dict[Cause, float]) -> Row:
-    b_minus_a, better, is_share = (
-        pair.b - pair.a,
-        pair.number.better_sign,
-        pair.number.unit == "ratio",
-    )
+    b_minus_a, better = pair.b - pair.a, pair.number.better_sign
+    is_share = pair.number.unit == "ratio"
     change = b_minus_a / (1.0 if is_share else abs(pair.a))
     interval, ranked = None, False
     if pair.difference is not None:

@@ -26,14 +26,8 @@ TICK_CHECKS = {
     key: Check(key, _SIBLINGS, "TSC cycles", 0.03, WAKING_IS_WORK)
     for key in ("one_thread", "any_thread", "distributed")
 }
-CHECKS = (
-    IDLE_CHECK,
-    BUSY_CHECK,
-    STAT_CHECK,
-    REF_CHECK,
-    *TRACED_CHECKS.values(),
-    *TICK_CHECKS.values(),
-)
+CPU_CHECKS = (IDLE_CHECK, BUSY_CHECK, STAT_CHECK, REF_CHECK)
+CHECKS = (*CPU_CHECKS, *TRACED_CHECKS.values(), *TICK_CHECKS.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,11 +136,9 @@ def _core_outcomes(
         if (moved := around.movement(key, row)) is not None:
             on = pattern_shares(first, second, moved)
             expected, whole = around.seconds(on.states()[i]), around.seconds(on.whole)
-            conclusive = around.times.is_conclusive(cpus, whole)
-            yield (
-                TRACED_CHECKS[key],
-                Outcome(cpus[0], expected, moved.amount, whole, doubt, doubt, conclusive),
-            )
+            clear = around.times.is_conclusive(cpus, whole)
+            outcome = Outcome(cpus[0], expected, moved.amount, whole, doubt, doubt, clear)
+            yield TRACED_CHECKS[key], outcome
     position = {place.cpu: i for i, place in enumerate(around.log.hello.topology)}
     for key, check in TICK_CHECKS.items():
         for lp, cpu in enumerate(cpus):
@@ -154,11 +146,8 @@ def _core_outcomes(
                 on = pattern_shares(first, second, moved)
                 expected = expected_ticks(key, lp, on)
                 factor = _nearest_factor(around.log, key, moved.amount, expected)
-                amount = moved.amount * factor
-                yield (
-                    check,
-                    _ticking_outcome(around, (cpu, cpus[1 - lp]), amount, expected, on.whole),
-                )
+                both, amount = (cpu, cpus[1 - lp]), moved.amount * factor
+                yield check, _ticking_outcome(around, both, amount, expected, on.whole)
 
 
 def expected_ticks(key: str, lp: int, on: Shares) -> float:

@@ -56,10 +56,8 @@ class Results:
             for check, outcome in attempt():
                 best[check, outcome.cpu] = better_of(check, best.get((check, outcome.cpu)), outcome)
             judged = {check for check, _ in best}
-            trusted = all(
-                judge(check, outcome) == "trusted" for (check, _), outcome in best.items()
-            )
-            if (judged >= set(checks) and trusted) or time.monotonic() > self._end:
+            verdicts = {judge(check, outcome) for (check, _), outcome in best.items()}
+            if (judged >= set(checks) and verdicts <= {"trusted"}) or time.monotonic() > self._end:
                 break
         for check in checks:
             tries = [outcome for (tried, _), outcome in best.items() if tried == check]
@@ -126,17 +124,15 @@ def run(
     for missing in hello.missing:
         if missing.what in (*CHECKED_KEYS, "traced") and missing.what not in log.columns:
             lacking.setdefault(missing.what, missing)
-    all_results = [
-        *results.found,
-        *(
-            Result(key, "", "not there", why=missing.why, fix=missing.fix, cpus=missing.cpus or ())
-            for key, missing in lacking.items()
-        ),
+    all_results = results.found + [
+        Result(key, "", "not there", why=missing.why, fix=missing.fix, cpus=missing.cpus or ())
+        for key, missing in lacking.items()
     ]
     unusable = [result.counter for result in all_results if result.verdict == "unusable"]
     more: dict[str, Any] = {}
     if source_name is not None:
         more = instruments.report(log, span, all_results, others, source_name)
+    contradicted = instruments.wrong_instruments(more.get("instruments", ()))
     return {
         "host": hello.host,
         "boot_id": hello.boot_id,
@@ -149,9 +145,7 @@ def run(
             key for key in log.columns if key not in (*CHECKED_KEYS, "tsc", "stat_iowait_s")
         ],
         "others": others,
-        "wrong": [
-            *dict.fromkeys([*unusable, *instruments.wrong_instruments(more.get("instruments", ()))])
-        ],
+        "wrong": [*dict.fromkeys([*unusable, *contradicted])],
         **more,
     }
 

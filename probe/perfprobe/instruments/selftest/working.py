@@ -41,10 +41,8 @@ def offset_outcomes(cpus: Sequence[int], tsc_hz: float) -> Iterator[tuple[Check,
     for offset in timers.measure_offsets(cpus, STEP, tsc_hz):
         if offset.offset_ns is not None and offset.error_ns is not None:
             least = max(0.0, abs(offset.offset_ns) - offset.error_ns) / 1e9
-            yield (
-                OFFSET_CHECK,
-                Outcome(offset.cpu, 0.0, math.copysign(least, offset.offset_ns), SCALE_S),
-            )
+            least = math.copysign(least, offset.offset_ns)
+            yield OFFSET_CHECK, Outcome(offset.cpu, 0.0, least, SCALE_S)
 
 
 # --- counters of a busy CPU -----------------------------------------------------------------------
