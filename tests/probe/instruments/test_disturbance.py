@@ -21,7 +21,8 @@ def write_machine(root: Path, user: int, idle: int, steal: int) -> None:
         root,
         "proc/interrupts",
         "           CPU0       CPU2\n"
-        f"  1:   {user}   50  IO-APIC  edge  i8042\nLOC:   7   60   Local timer\nERR:   4\n",
+        f"  1:{user:>11}         50  IO-APIC  edge  i8042\n"
+        "LOC:          7         60   Local timer\nERR:          4\n",
     )
 
 
