@@ -76,12 +76,8 @@ class Throttles(Detector):
         share = np.fmax.reduce(status, axis=0)
         share[self._is_dropping(cores)] = 0.0
         lost, span_s, _ = self._standstill.shares(data)
-        more = [
-            cores.total(lost * span_s),
-            cores.total(span_s),
-            np.nan_to_num(halt_share),
-            *np.nan_to_num(status),
-        ]
+        more = [cores.total(lost * span_s), cores.total(span_s)]
+        more += [*np.nan_to_num([halt_share, *status])]
         times, weight = (data.since_ns, data.time_ns), np.ones(len(cores.lists))
         ended += self._throttles.step(share, weight, cores.package, cores.lists, *times, more)
         for throttle in self._throttles.running:

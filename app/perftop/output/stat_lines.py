@@ -292,9 +292,8 @@ def columns(session: Session, requested_keys: Sequence[str] | None) -> tuple[Num
         keys = [key for key in DEFAULT_COLUMNS if variants[key]]
         keys += [key for key in variants if key.startswith(EVENT) and variants[key]]
     else:
-        keys = [
-            *dict.fromkeys(key for key in requested_keys if key not in {"smt", "task", *STATES})
-        ]
+        left_out = {"smt", "task", *STATES}
+        keys = [*dict.fromkeys(key for key in requested_keys if key not in left_out)]
     known_numbers = NUMBERS | session.evaluator.registry.events
     return tuple(known_numbers[key] for key in keys)
 

@@ -112,7 +112,7 @@ def changes_during(
     idle = [
         seconds_of_ticks(before.ticks, after.ticks, sibling, IDLE_FIELDS) for sibling in siblings
     ]
-    of_siblings = [seconds for seconds in idle if seconds is not None]
+    known = [seconds for seconds in idle if seconds is not None]
     idle_s = seconds_of_ticks(before.ticks, after.ticks, cpu, IDLE_FIELDS)
     if before.idle_s is not None and after.idle_s is not None:
         idle_s = after.idle_s - before.idle_s
@@ -121,9 +121,7 @@ def changes_during(
         "idle_s": idle_s,
         "steal_s": seconds_of_ticks(before.ticks, after.ticks, cpu, STEAL_FIELDS),
         "interrupts": served if before.interrupts and after.interrupts else None,
-        "siblings_idle_s": sum(of_siblings)
-        if of_siblings and len(of_siblings) == len(idle)
-        else None,
+        "siblings_idle_s": sum(known) if known and len(known) == len(idle) else None,
         "switches": after.switches - before.switches,
     }
     return {key: None if value is None else round(value, 6) for key, value in amounts.items()}

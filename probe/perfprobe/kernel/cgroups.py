@@ -59,8 +59,8 @@ def hierarchy(root: Path, controller: str) -> Hierarchy | None:
         fields, kind = before.split(), after.split()
         if len(fields) < 5 or len(kind) < 3:
             continue
-        at = f"{root}{_unescape(fields[4])}".replace("//", "/")
-        mounted = Hierarchy(controller, at, _unescape(fields[3]), 2)
+        directory = f"{root}{_unescape(fields[4])}".replace("//", "/")
+        mounted = Hierarchy(controller, directory, _unescape(fields[3]), 2)
         if kind[0] == "cgroup" and controller in kind[2].split(","):
             mounted.version = 1
             return mounted
@@ -258,14 +258,14 @@ class Quotas:
         """Returns the usage of a group; None if the group has no quota."""
         if self._scan - self._free.get(group, -REREAD_SCANS) < REREAD_SCANS:
             return None
-        at = hierarchy.path(group)
-        cpus = _allowed_cpus(at, hierarchy.version)
+        directory = hierarchy.path(group)
+        cpus = _allowed_cpus(directory, hierarchy.version)
         if cpus is None:
             self._free[group] = self._scan
             if len(self._free) > MAX_GROUPS * MAX_DEPTH:
                 self._free.clear()
             return None
-        counts = read_counts(f"{at}/cpu.stat")
+        counts = read_counts(f"{directory}/cpu.stat")
         if "nr_throttled" not in counts:
             return None
         throttled_us = counts.get("throttled_usec", 0) or counts.get("throttled_time", 0) // 1000

@@ -58,10 +58,10 @@ _BRACKETED = re.compile(r"\[([^\]]*)\]")
 def settings(root: Path) -> dict[str, str]:
     """Returns the settings by name; settings that this kernel does not report are left out."""
     values_by_name = {name: _read_value(f"{root}/{path}") for name, path in FILES.items()}
-    at = f"{root}/{CPU_DIRECTORY}/cpufreq"
-    policies = numbered_entries(at, "policy")
+    directory = f"{root}/{CPU_DIRECTORY}/cpufreq"
+    policies = numbered_entries(directory, "policy")
     for name, file in POLICIES.items():
-        values = {_read_value(f"{at}/policy{n}/{file}") for n in policies}
+        values = {_read_value(f"{directory}/policy{n}/{file}") for n in policies}
         values_by_name[name] = ", ".join(sorted(values - {""}))
     if (on := is_turbo_on(root)) is not None:
         values_by_name["turbo"] = "on" if on else "off"
@@ -105,8 +105,8 @@ def governor(root: Path, cpu: int) -> str:
 def idle_state_paths(root: Path, cpu: int) -> list[str]:
     """The directories of the CPU's idle states, the lightest first; empty without a cpuidle
     driver."""
-    at = f"{root}/{CPU_DIRECTORY}/cpu{cpu}/cpuidle"
-    return [f"{at}/state{n}" for n in numbered_entries(at, "state")]
+    directory = f"{root}/{CPU_DIRECTORY}/cpu{cpu}/cpuidle"
+    return [f"{directory}/state{n}" for n in numbered_entries(directory, "state")]
 
 
 def _read_value(path: str) -> str:
@@ -119,10 +119,14 @@ def _read_value(path: str) -> str:
 def _vulnerabilities(root: Path) -> str:
     """Returns the vulnerabilities without a mitigation, because mitigations slow programs down; ''
     if the kernel does not report them."""
-    at = f"{root}/{CPU_DIRECTORY}/vulnerabilities"
-    listed = file_names(at)
-    open_to = [name for name in listed if read_word(f"{at}/{name}").startswith("Vulnerable")]
-    return ", ".join(open_to) or ("nothing" if listed else "")
+    states = _vulnerability_states(root)
+    open_to = [name for name, state in states.items() if state.startswith("Vulnerable")]
+    return ", ".join(open_to) or ("nothing" if states else "")
+
+
+def _vulnerability_states(root: Path) -> dict[str, str]:
+    directory = f"{root}/{CPU_DIRECTORY}/vulnerabilities"
+    return {name: read_word(f"{directory}/{name}") for name in file_names(directory)}
 
 
 def _bandwidth_caps(root: Path) -> str:
@@ -130,9 +134,8 @@ def _bandwidth_caps(root: Path) -> str:
     on Intel per cent of 100, on AMD eighths of 1 GB/s, where 2048 means no cap."""
     lowest = {}
     for name in ["", *file_names(f"{root}/{RESCTRL}")]:
-        line = re.search(
-            r"^ *MB:(.*)$", read_text(f"{root}/{RESCTRL}/{name}/schemata"), re.MULTILINE
-        )
+        schemata = read_text(f"{root}/{RESCTRL}/{name}/schemata")
+        line = re.search(r"^ *MB:(.*)$", schemata, re.MULTILINE)
         if values := re.findall(r"=(\d{1,7})", line[1] if line else ""):
             lowest[name or "the default group"] = min(map(int, values))
     no_cap = 100 if max(lowest.values(), default=0) <= 100 else 2048
@@ -142,10 +145,8 @@ def _bandwidth_caps(root: Path) -> str:
 def _costly_mitigations(root: Path) -> str:
     """Returns the active mitigations that slow each entry to the kernel: separate page tables, and
     a write of an MSR (IBRS) or untrained branch predictors at each entry."""
-    at = f"{root}/{CPU_DIRECTORY}/vulnerabilities"
-    costly = (
-        (name, _COSTLY_MITIGATION.match(read_word(f"{at}/{name}"))) for name in file_names(at)
-    )
+    states = _vulnerability_states(root).items()
+    costly = ((name, _COSTLY_MITIGATION.match(state)) for name, state in states)
     return ", ".join(f"{name}: {match[1]}" for name, match in costly if match)
 
 
@@ -160,9 +161,8 @@ def _deepest_idle_state(root: Path) -> str:
 
 
 def _memory_setting(root: Path) -> str:
-    match = re.search(
-        r"^MemTotal:\s*([0-9]{1,15}) kB", read_text(f"{root}/proc/meminfo"), re.MULTILINE
-    )
+    text = read_text(f"{root}/proc/meminfo")
+    match = re.search(r"^MemTotal:\s*([0-9]{1,15}) kB", text, re.MULTILINE)
     return f"{int(match[1]) / (1 << 20):.3g} GiB" if match else ""
 
 

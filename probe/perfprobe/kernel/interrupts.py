@@ -69,7 +69,7 @@ class Interrupts:
         if not busy:
             self._last_tables.clear()
             return {}
-        names = [self._newest(name, busy) for name in ("interrupts", "softirqs")]
+        names = [self._largest_rises(name, busy) for name in ("interrupts", "softirqs")]
         return {
             str(cpu): [worked, irq, softirq, names[0].get(cpu, []), names[1].get(cpu, [])]
             for cpu, (worked, _, irq, softirq, _) in busy.items()
@@ -78,7 +78,7 @@ class Interrupts:
     def close(self) -> None:
         self._stat.close()
 
-    def _newest(self, name: str, cpus: Collection[int]) -> dict[int, list[tuple[str, int]]]:
+    def _largest_rises(self, name: str, cpus: Collection[int]) -> dict[int, list[tuple[str, int]]]:
         """Returns for each CPU the lines of a file whose counts rose most since the last read, with
         the increase; empty if the previous call did not read the file."""
         table = parse_table(files.read_text(f"{self._proc}/{name}", MAX_LINES_BYTES))

@@ -246,24 +246,21 @@ class ProcessFamily:
 
     def members_among(self, processes: Iterable[tuple[str, Stat]]) -> list[tuple[str, Stat]]:
         """Returns the members among these processes, ancestors first."""
-        processes_by_pid = dict(processes)
+        by_pid = dict(processes)
         children: dict[str, list[str]] = {}
-        for pid, process in processes_by_pid.items():
+        for pid, process in by_pid.items():
             children.setdefault(str(process.parent), []).append(pid)
-        members = {
-            p: s
-            for p, s in self._known.items()
-            if p in processes_by_pid and processes_by_pid[p].start == s
-        }
+        starts = {pid: process.start for pid, process in by_pid.items()}
+        members = {pid: start for pid, start in self._known.items() if starts.get(pid) == start}
         todo = list(members)
         for parent in todo:
             for child in children.get(parent, ()):
                 # An older process had an earlier parent with the same number.
-                if child not in members and processes_by_pid[child].start >= members[parent]:
-                    members[child] = processes_by_pid[child].start
+                if child not in members and starts[child] >= members[parent]:
+                    members[child] = starts[child]
                     todo.append(child)
         self._known = members
-        return [(pid, processes_by_pid[pid]) for pid in members]
+        return [(pid, by_pid[pid]) for pid in members]
 
 
 class _Thread:
@@ -292,10 +289,8 @@ class _Thread:
         if stat is None:
             return None
         self.disk_ns, self.state = disk_ns(data), task_state(data)
-        run_ns, wait_ns = parse_times(self._read("schedstat", MAX_STAT_BYTES)) or (
-            stat.ticks * TICK_NS,
-            None,
-        )
+        times = parse_times(self._read("schedstat", MAX_STAT_BYTES))
+        run_ns, wait_ns = times or (stat.ticks * TICK_NS, None)
         switched = parse_switches(self._read("status", MAX_STATUS_BYTES))
         last, self._switched = self._switched, switched
         # The thread waits uninterruptibly, or has slept since the last read.

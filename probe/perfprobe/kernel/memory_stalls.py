@@ -96,16 +96,16 @@ class MemoryStalls:
 def memory_events(hierarchy: Hierarchy, group: str) -> list[int | None]:
     """Returns the limit of a group, how often its tasks reached it, and the pages that they read
     back; None for unknown values."""
-    at = hierarchy.path(group)
-    counts = read_counts(f"{at}/memory.stat")
+    directory = hierarchy.path(group)
+    counts = read_counts(f"{directory}/memory.stat")
     pages = [n for key, n in counts.items() if key in REFAULT_KEYS]
     if hierarchy.version == 1:
         # without a limit, the file has a number of 19 digits
-        limit = files.read_number(f"{at}/memory.limit_in_bytes")
-        hits = files.read_number(f"{at}/memory.failcnt")
+        limit = files.read_number(f"{directory}/memory.limit_in_bytes")
+        hits = files.read_number(f"{directory}/memory.failcnt")
     else:
-        limit = files.read_number(f"{at}/memory.max")
-        events = read_counts(f"{at}/memory.events")
+        limit = files.read_number(f"{directory}/memory.max")
+        events = read_counts(f"{directory}/memory.events")
         hits = sum(events.get(key, 0) for key in ("high", "max")) if events else None
     return [limit, hits, sum(pages) if pages else None]
 

@@ -16,11 +16,9 @@ from perfprobe.cpu import cpu_sets, files
 
 BATCH_ENTRIES = 64  # entries of a directory that are read in one step, which takes less than 1 ms
 TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
-MAX_STAT_BYTES = (
-    # bytes read of a stat file: the fields up to the CPU are 38 numbers and a name of at most 64
-    # bytes
-    1024
-)
+MAX_STAT_BYTES = 1024
+"""Bytes read of a stat file: the fields up to the CPU are 38 numbers and a name of at most 64
+bytes."""
 MAX_COMM = 64
 TASK_ENDED = (FileNotFoundError, NotADirectoryError, ProcessLookupError)
 

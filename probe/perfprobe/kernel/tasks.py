@@ -276,9 +276,9 @@ class Tasks:
                 clock_ns = self._clock_ns(name)
                 if last is not None and last.has_rested(self._now_ns(), clock_ns):
                     seen[name] = last
-                elif reading := self._read_task(
-                    f"{self._proc}/{name}/stat", last, since_ns, clock_ns
-                ):
+                    continue
+                path = f"{self._proc}/{name}/stat"
+                if reading := self._read_task(path, last, since_ns, clock_ns):
                     seen[name] = reading
                     is_in_queue = last is not None and last.is_in_queue and reading.stat is not None
                     if reading.share >= MIN_SHARE or is_in_queue:
@@ -289,9 +289,8 @@ class Tasks:
 
             yield
         if self._watch is not None:
-            yield from self._watch.find(
-                (n, reading.stat) for n, reading in seen.items() if reading.stat
-            )
+            stats = ((pid, reading.stat) for pid, reading in seen.items() if reading.stat)
+            yield from self._watch.find(stats)
         before, self._seen, self._begun_ns = self._seen, seen, begun_ns
         if not self._checks_end_ns and self._watched_pids():
             self._check_due_ns, self._checks_end_ns = begun_ns, begun_ns + CHECK_SPAN_NS
@@ -307,8 +306,8 @@ class Tasks:
                 self._ready["kernel_log"] = messages
         elif seen:  # the first scan: the baseline for shares of the next second
             self._memory.record(self._watched_pids())
-            stats = {pid: reading.stat for pid, reading in seen.items() if reading.stat is not None}
-            managers = {pid: stat.comm for pid, stat in stats.items() if stat.comm in MANAGERS}
+            comms = {pid: reading.stat.comm for pid, reading in seen.items() if reading.stat}
+            managers = {pid: comm for pid, comm in comms.items() if comm in MANAGERS}
             self._ready = {"managers": managers} if managers else {}
             if quotas := self._quotas.record(self._watched_pids()):
                 self._ready["quotas"] = quotas
@@ -371,10 +370,8 @@ class Tasks:
                 continue
             ticks = reading.stat.children - last.stat.children - counted.get(int(pid), 0)
             elapsed_ns = reading.read_ns - last.read_ns
-            if (
-                reading.stat.start == last.stat.start
-                and ticks * TICK_NS >= MIN_SHARE * elapsed_ns > 0
-            ):
+            is_noticeable = ticks * TICK_NS >= MIN_SHARE * elapsed_ns > 0
+            if is_noticeable and reading.stat.start == last.stat.start:
                 ended[pid] = reading.stat.comm, round(ticks * TICK_NS / elapsed_ns, 4)
         parents = sorted(ended, key=lambda pid: -ended[pid][1])[:MAX_PARENTS]
         running: dict[str, list[tuple[int, str]]] = {pid: [] for pid in parents}
@@ -445,14 +442,12 @@ class Tasks:
                 started_after_ns = last.at_ns if before else None
             for tids in numbered_batches(f"{path}/task"):
                 for tid in tids:
-                    if thread := self._read_task(
-                        f"{path}/task/{tid}/stat", before.get(tid), started_after_ns
-                    ):
+                    file, known = f"{path}/task/{tid}/stat", before.get(tid)
+                    if thread := self._read_task(file, known, started_after_ns):
                         reading.threads[tid] = thread
                 yield
-            readings = [
-                (f"{path}/task/{t}", at, before.get(t)) for t, at in reading.threads.items()
-            ]
+            threads = reading.threads.items()
+            readings = [(f"{path}/task/{tid}", read, before.get(tid)) for tid, read in threads]
         # a process of several threads
         elif last and (last.stat is None or last.stat.threads != 1):
             return

@@ -243,11 +243,8 @@ def lines(runs: Runs, argv: Sequence[str]) -> list[str]:
 def _answer_line(runs: Runs, argv: Sequence[str]) -> str:
     time = estimate(runs.values(TIME_KEY))
     text = f"{_name(runs, argv)} takes {_time_text(time.mean, time.mean)}"
-    text += (
-        f" ± {_time_text(time.half_width, time.mean)} (95 %)."
-        if isfinite(time.half_width)
-        else ", in one run."
-    )
+    half = f" ± {_time_text(time.half_width, time.mean)} (95 %)."
+    text += half if isfinite(time.half_width) else ", in one run."
     if runs.failed:
         text += f" {len(runs.failed)} of {len(runs.all_runs)} runs failed and are not counted."
     for outlier in runs.outliers[:1]:

@@ -112,10 +112,8 @@ class RecordedCommand:
             job = self._separate_job
             if job.read_record(message.records, message.time_ns) and job.last_threads:
                 # The first record contains only the command, which has not started yet.
-                footprint = self._separate_footprint or JobFootprint(
-                    self._separate_job.last_threads[0].pid
-                )
-                footprint.add_record(self._separate_job, message.time_ns)
+                footprint = self._separate_footprint or JobFootprint(job.last_threads[0].pid)
+                footprint.add_record(job, message.time_ns)
                 self._separate_footprint = footprint
         elif isinstance(message, wire.Note) and message.kind == "run-start":
             self._start_note = message
