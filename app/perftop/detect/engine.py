@@ -368,9 +368,9 @@ S = TypeVar("S", bound=ShareEpisode)
 class OpenEpisodes(Generic[S]):
     """The running episodes of one detector. Each position is in at most one episode."""
 
-    def __init__(self, episodes: RunningEpisodes, patience: AllowedPauses) -> None:
+    def __init__(self, episodes: RunningEpisodes, pauses: AllowedPauses) -> None:
         self.running: list[S] = []
-        self.patience = patience
+        self.pauses = pauses
         self._episodes = episodes
 
     def member_mask(self, count: int) -> Bools:
@@ -441,7 +441,7 @@ class ShareEpisodes(OpenEpisodes[ShareEpisode]):
             for current in self.running:
                 cpus = {*current.episode.cpus}
                 current.members = np.array([not cpus.isdisjoint(name) for name in names], bool)
-        if self.patience.is_gap(since_ns, time_ns):
+        if self.pauses.is_gap(since_ns, time_ns):
             self._high_counts[:] = 0
             return self.close(self.running)
         known = np.isfinite(shares) & (weights > 0)
@@ -451,7 +451,7 @@ class ShareEpisodes(OpenEpisodes[ShareEpisode]):
         high = known & (share >= self._start) & ~self.member_mask(len(names))
         # Positions that have been high for long enough start an episode.
         # A position that has not been read for too long starts counting again.
-        self._high_counts[time_ns - self._since_ns > self.patience.gap_ns] = 0
+        self._high_counts[time_ns - self._since_ns > self.pauses.gap_ns] = 0
         self._since_ns[self._high_counts == 0] = since_ns
         self._high_counts = np.where(
             known, np.where(high, self._high_counts + 1, 0), self._high_counts
@@ -474,7 +474,7 @@ class ShareEpisodes(OpenEpisodes[ShareEpisode]):
             elif known:
                 current.add_sample(sums, time_ns)
                 _set_depth(current)
-            over += [current] if self.patience.has_ended(current, time_ns, known=known) else []
+            over += [current] if self.pauses.has_ended(current, time_ns, known=known) else []
         return over
 
     def _start_or_join(self, group: int, new: Bools, by_position: Floats, time_ns: int) -> None:

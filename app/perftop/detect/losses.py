@@ -78,7 +78,7 @@ class NeighbourLosses:
         self.running: list[NeighbourLoss] = []
         self._episodes, self._cause, self._groups = episodes, cause, groups
         self._start, self._end, self._min_loss = start, end, min_loss
-        self._sample_ns, self._patience = sample_ns, AllowedPauses(PAUSE_NS, max_gap_ns(sample_ns))
+        self._sample_ns, self._pauses = sample_ns, AllowedPauses(PAUSE_NS, max_gap_ns(sample_ns))
         n = len(groups)
         self.shares: dict[int, HighShare] = {}
         """The latest high share of each position that ever lost time or IPC. The sums of a high
@@ -102,7 +102,7 @@ class NeighbourLosses:
         """Advances by one sample. Returns the episodes that the sample ended. Shares are NaN where
         unknown."""
         self.just_started = self.may_lose & False
-        if self._patience.is_gap(since_ns, time_ns):
+        if self._pauses.is_gap(since_ns, time_ns):
             return self._close(self.may_lose.copy())
         known = np.isfinite(shares)
         lost = np.where(known, shares, 0.0)
@@ -124,7 +124,7 @@ class NeighbourLosses:
                 high_share.add_sample(sums[i], time_ns)
             elif known[i]:
                 high_share.pause(high_share.last_ns, sums[i])
-            over[i] = self._patience.has_ended(high_share, time_ns, known=bool(known[i]))
+            over[i] = self._pauses.has_ended(high_share, time_ns, known=bool(known[i]))
             if not over[i] and not self.is_in_episode[i]:  # the loss may still prove too small
                 total, weight = _total_loss(high_share).tolist()
                 over[i] = total < self._start * weight

@@ -109,7 +109,7 @@ class _StatusBits:
 
     column: BlockCounter
     cause: int
-    """Index of the cause in HOT."""
+    """Index of the cause in HEAT_BITS."""
     columns: Ints
     """Columns of the bits in the block."""
     by_core: bool
@@ -133,8 +133,8 @@ class Thermal:
         """Signs of heat: a poll found one of these bits set."""
 
     def shares(self, data: DetectorInput) -> Floats:
-        """Returns (HOT, cores): the share of the polls in this sample that found the cause; NaN
-        where there were no polls."""
+        """Returns (HEAT_BITS, cores): the share of the polls in this sample that found the cause;
+        NaN where there were no polls."""
         result = np.full((len(HEAT_BITS), len(data.cores.lists)), np.nan)
         for status in self._status:
             increments = data.sample.delta.tables[status.column.block].increments
@@ -242,7 +242,7 @@ class Halts(Detector):
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
         self._counters = reader.counters
         self.is_available = bool(reader.evaluator.chosen["involuntary"])
-        self._standstill, self._signs = Standstill(reader), Markers(reader)
+        self._standstill, self._markers = Standstill(reader), Markers(reader)
         self._names = reader.single_cpus
         sample_ns = reader.hello.sample_ns
         self._halts = ShareEpisodes(
@@ -282,7 +282,7 @@ class Halts(Detector):
         share, span_s, error_s = self._standstill.shares(data)
         smis = self._counters.increments(data.sample.delta, "smi")
         counted = np.zeros(len(share)) if smis is None else np.nan_to_num(smis)
-        explained = self._signs.explained_s(data, share, span_s)
+        explained = self._markers.explained_s(data, share, span_s)
         now = [span_s, np.nan_to_num(share * span_s), *error_s, counted, *explained]
         if self._joined_samples is None or not 0 < data.time_ns - data.since_ns <= self._gap_ns:
             return data.since_ns, now
@@ -300,12 +300,12 @@ def _describe(halt: ShareEpisode) -> None:
     shares = sums[EXPLAINED:] / lost_s if lost_s > 0 else 0 * sums[EXPLAINED:]
     explained = dict(zip(MARKERS, shares.tolist(), strict=True))
     cause = next((key for key, share in explained.items() if share >= MIN_EXPLAINED), None)
-    sign = MARKERS[cause] if cause else Marker("unknown")
+    marker = MARKERS[cause] if cause else Marker("unknown")
     episode = halt.episode
-    episode.depth, episode.cause = lost_s / span_s, sign.cause
+    episode.depth, episode.cause = lost_s / span_s, marker.cause
     error_s = float(sums[ERRORS:SMIS].sum())
     episode.confidence = confidence(
-        episode.kind, sign.cause, counted=sign.is_counted, error=error_s, effect=lost_s
+        episode.kind, marker.cause, counted=marker.is_counted, error=error_s, effect=lost_s
     )
     evidence: dict[str, Any] = {}
     if cause:
@@ -336,8 +336,8 @@ class Markers:
         self._thermal, self._modulation = Thermal(reader), Modulation(reader)
 
     def explained_s(self, data: DetectorInput, share: Floats, span_s: Floats) -> Floats:
-        """Returns the seconds of standstill that each marker explains, (SIGNS, CPUs), for CPUs that
-        lose this share of a span; 0 if a marker explains nothing or is not in the stream."""
+        """Returns the seconds of standstill that each marker explains, (MARKERS, CPUs), for CPUs
+        that lose this share of a span; 0 if a marker explains nothing or is not in the stream."""
         lost_s, values = share * span_s, data.sample.values
         with np.errstate(divide="ignore", invalid="ignore"):
             hot = data.cores.by_cpu(np.fmax.reduce(self._thermal.shares(data), axis=0))

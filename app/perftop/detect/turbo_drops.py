@@ -170,8 +170,8 @@ class TurboDrops(Detector):
         self._reader = reader
         self.is_available = reader.turbo.has_tables
         self._tally = Tally(reader.counters, USED_COUNTERS)
-        patience = AllowedPauses(PAUSE_NS, max_gap_ns(reader.hello.sample_ns))
-        self._drops: OpenEpisodes[_Drop] = OpenEpisodes(episodes, patience)
+        pauses = AllowedPauses(PAUSE_NS, max_gap_ns(reader.hello.sample_ns))
+        self._drops: OpenEpisodes[_Drop] = OpenEpisodes(episodes, pauses)
         self._highest_limit_w = np.full(len(reader.hello.packages), np.nan)
         """The highest power limit so far, by package; NaN where it is not known."""
         self._regroup(reader.cores)
@@ -291,7 +291,7 @@ class TurboDrops(Detector):
 
     def step(self, now: Clocks, since_ns: int, time_ns: int) -> list[Episode]:
         """Advances by one sample, from per-core clocks."""
-        if self._drops.patience.is_gap(since_ns, time_ns):
+        if self._drops.pauses.is_gap(since_ns, time_ns):
             return self._drops.close(self._drops.running)
         span_ns = np.array([time_ns - since_ns])
         past, (ceiling,), (known,), (low,) = self._compare_clocks(
@@ -348,7 +348,7 @@ class TurboDrops(Detector):
                 drop.episode.is_calm = False
                 self._add(drop, members, clocks, sample)
             known = bool(known_s)
-            ended = self._drops.patience.has_ended(drop, sample.time_ns, known=known)
+            ended = self._drops.pauses.has_ended(drop, sample.time_ns, known=known)
             over += [drop] if (known and changed) or ended else []
         return over
 

@@ -457,7 +457,7 @@ class CommandMeasurement(Measurement):
         for episode in session.running:
             self._count(episode, session.now_ns)
         line, counted = self.line(session), self.tally.counts_by_cause
-        # For a kind with several episodes, `ending` prints the worst one.
+        # For a kind with several episodes, `ending_lines` prints the worst one.
         only = [
             episode_line(session, first) for kind, first in self._first_episodes.items()
             if sum(counted[kind].values()) == 1

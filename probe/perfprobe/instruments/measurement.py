@@ -89,8 +89,8 @@ class Histogram:
 
 
 def histogram(counts: Counts, step: float | None = None) -> Histogram:
-    """Returns at most BINS bins of equal width. The width is a multiple of the clock's step: any
-    other width would show gaps that the samples do not have."""
+    """Returns at most HISTOGRAM_BINS bins of equal width. The width is a multiple of the clock's
+    step: any other width would show gaps that the samples do not have."""
     ordered = sorted(counts.items())
     total = counts.total()
     first, last = ordered[0][0], _nth_value(ordered, total - 1 - int(HISTOGRAM_TAIL * total))

@@ -181,7 +181,7 @@ class Quotas:
         self._groups: dict[str, tuple[int, str | None, int]] = {}
         """By PID: the scan in which it was read, the group, and after how many scans it is read
         again."""
-        self._free: dict[str, int] = {}
+        self._unlimited: dict[str, int] = {}
         """Groups without a quota, and the scan in which each was read."""
         self._scan = 0
         self._recorded: dict[str, list[str]] = {}
@@ -256,14 +256,14 @@ class Quotas:
 
     def _usage(self, hierarchy: Hierarchy, group: str) -> QuotaUsage | None:
         """Returns the usage of a group; None if the group has no quota."""
-        if self._scan - self._free.get(group, -REREAD_SCANS) < REREAD_SCANS:
+        if self._scan - self._unlimited.get(group, -REREAD_SCANS) < REREAD_SCANS:
             return None
         directory = hierarchy.path(group)
         cpus = _allowed_cpus(directory, hierarchy.version)
         if cpus is None:
-            self._free[group] = self._scan
-            if len(self._free) > MAX_GROUPS * MAX_DEPTH:
-                self._free.clear()
+            self._unlimited[group] = self._scan
+            if len(self._unlimited) > MAX_GROUPS * MAX_DEPTH:
+                self._unlimited.clear()
             return None
         counts = read_counts(f"{directory}/cpu.stat")
         if "nr_throttled" not in counts:

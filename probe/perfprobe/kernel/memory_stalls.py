@@ -53,8 +53,8 @@ class MemoryStalls:
         risen_us = (self._stalled_us or 0) - (before_us or 0) if before_us is not None else 0
         groups: dict[str, list[int | None]] = {}
         members: dict[str, str] = {}
-        others = pids if risen_us >= MIN_STALL_US else ()
-        for pid in dict.fromkeys([*watched, *others]):
+        more_pids = pids if risen_us >= MIN_STALL_US else ()
+        for pid in dict.fromkeys([*watched, *more_pids]):
             self._read(pid, groups, members)
         last_groups, self._groups = self._groups, groups
         risen: dict[str, list[int | None]] = {}

@@ -40,7 +40,7 @@ SOURCE_NAMES = ("cHTC active", "PROCHOT", "TDC", "PPT", "OPN maximum", "reliabil
 """Names of the first source bits: Linux, drivers/platform/x86/amd/hsmp/plat.c."""
 MORE_SOURCE_NAMES = "VRHOT", "TDC of memory", "SoC and DIMM power"
 """Names of the next bits on models 50h to 5Fh of family 1Ah: AMD's E-SMI library."""
-PASSING_ERRNOS = {errno.EBUSY, errno.EINTR}
+TEMPORARY_ERRNOS = {errno.EBUSY, errno.EINTR}
 SLOW_NS = 3_000_000
 """Maximum time of a message's quickest answer. A slower message would delay the frames
 and is left out."""
@@ -164,7 +164,7 @@ class Hsmp:
         try:
             return self._ask(socket, message)
         except OSError as error:
-            if error.errno not in PASSING_ERRNOS:
+            if error.errno not in TEMPORARY_ERRNOS:
                 self._failed_messages.add((socket, message))
             return None
 

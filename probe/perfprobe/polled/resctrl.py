@@ -84,7 +84,7 @@ class Resctrl:
         self.block = wire.Block("l3", "cpu", chosen)
         self._sums = {(n, name): GroupSum() for n in self._domains for name in counters}
         self._values: dict[int, list[int | None]] = {}
-        self._of_groups: dict[tuple[str, int], GroupSum] = {}
+        self._group_sums: dict[tuple[str, int], GroupSum] = {}
         """The traffic of each group since its first read, by path and L3."""
         self._record: dict[str, list[list[int | None]]] = {}
         if not self._domains:
@@ -116,17 +116,17 @@ class Resctrl:
     def _update_groups(self, groups: Sequence[str]) -> None:
         """Adds up the traffic of each group. Drops the sum of a group that was removed: a later
         group of that name is a new one."""
-        before, self._of_groups = self._of_groups, {}
+        before, self._group_sums = self._group_sums, {}
         self._record = {}
         if TOTAL not in self._names or len(groups) < 2:
-            self._of_groups = {at: before[at] for at in before if at[0] in groups}
+            self._group_sums = {key: before[key] for key in before if key[0] in groups}
             return
         for group in groups:
             rows: list[list[int | None]] = []
             for number in self._domains:
-                at = group, number
-                total = self._of_groups[at] = before.get(at, GroupSum())
-                now = self._totals[at] = self._read(group, number, TOTAL)
+                key = group, number
+                total = self._group_sums[key] = before.get(key, GroupSum())
+                now = self._totals[key] = self._read(group, number, TOTAL)
                 whole = isinstance(now, int) and total.take({group: now})
                 rows.append([number, total.total if whole else None])
             name = group.removeprefix("/").encode(errors="surrogateescape")
@@ -165,10 +165,10 @@ class Resctrl:
         """Monitoring groups inside these control groups, as paths below the mount."""
         count = 0
         for group in groups:
-            at = f"{group}/mon_groups"
-            for name in files.file_names(self._dir + at)[: MAX_GROUPS - count]:
+            inner = f"{group}/mon_groups"
+            for name in files.file_names(self._dir + inner)[: MAX_GROUPS - count]:
                 count += 1
-                yield f"{at}/{name}"
+                yield f"{inner}/{name}"
 
     def _numbers(self) -> list[int]:
         return files.numbered_entries(f"{self._dir}/mon_data", "mon_L3_")
