@@ -122,6 +122,23 @@ def test_a_slow_reader_loses_old_frames_and_gets_their_number() -> None:
     assert (len(frames) - 8) * 200_000 < outbox.QUEUE_BYTES + outbox.PIPE_BYTES
 
 
+def test_a_full_queue_drops_the_oldest_frames_and_no_notes() -> None:
+    """Messages of 100 bytes for a queue of 1000: it has room for ten, and for the newest."""
+    out_r, out_w = os.pipe()
+    box = outbox.Outbox(out_w, 1000, encode=lambda message: b"%100d" % message.time_ns)  # type: ignore[union-attr]
+    for seq in range(20):
+        box.put(Note("mark", seq) if seq in {2, 19} else Frame(seq, seq, {}))
+    assert box.lost == 8
+    assert box.full
+    box.flush()
+    data = os.read(out_r, 10_000)
+    numbers = [int(data[first : first + 100]) for first in range(0, len(data), 100)]
+    assert numbers == [2, *range(9, 20)]
+    assert not box
+    os.close(out_r)
+    os.close(out_w)
+
+
 @pytest.mark.parametrize("how", ["reader", "stop"])
 def test_the_probe_ends_without_reader_or_parent(how: str) -> None:
     reader = Reader(FakeSource(frames=3))

@@ -74,6 +74,16 @@ def test_events_that_do_not_fit_take_turns(tmp_path: Path) -> None:
     )
 
 
+def test_each_core_type_needs_free_counters(tmp_path: Path) -> None:
+    write_machine_files(tmp_path)
+    fakeperf.write_pmu(tmp_path, "cpu_core", 4, "0,2")
+    fakeperf.write_pmu(tmp_path, "cpu_atom", 10, "1,3")
+    for taken in ({0: 8}, {1: 8}):
+        kernel = fakeperf.Kernel(counters=8, taken=taken)
+        with pytest.raises(Unavailable, match="no counter is left for it"):
+            open_chosen_events(tmp_path, kernel, "branches", multiplex=False, own=False)
+
+
 def test_a_group_that_no_cpu_can_hold_is_named(tmp_path: Path) -> None:
     skylake(tmp_path)
     kernel = fakeperf.Kernel(counters=9)

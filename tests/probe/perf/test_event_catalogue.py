@@ -49,7 +49,12 @@ def words(root: Path, text: str) -> dict[str | None, tuple[int, int, int]]:
     ("alder-lake", "L1-dcache-load-misses", {"cpu_core": (3, 4 << 32 | 0x10000, 0),
                                              "cpu_atom": (3, 10 << 32 | 0x10000, 0)}),
     ("zen-4", "cpu/event=0x1a0,umask=0x60/", {"cpu": (4, 0x1000060A0, 0)}),
+    ("zen-4", "L1-icache-load-misses", {"cpu": (3, 0x10001, 0)}),
     ("zen-4", "LLC-loads", {"cpu": (3, 2, 0)}),
+    ("zen-4", "dTLB-store-misses", {"cpu": (3, 0x10103, 0)}),
+    ("zen-4", "iTLB-loads", {"cpu": (3, 4, 0)}),
+    ("zen-4", "branch-load-misses", {"cpu": (3, 0x10005, 0)}),
+    ("zen-4", "node-prefetches", {"cpu": (3, 0x206, 0)}),
 ])  # fmt: skip
 def test_each_name_resolves_to_its_events(
     tmp_path: Path, machine: str, text: str, expected_words: dict[str, tuple[int, int, int]]
@@ -144,6 +149,8 @@ def test_a_hybrid_lists_each_core_type(tmp_path: Path) -> None:
     assert Catalogue(tmp_path).find(parse_groups("slots")[0][0]).scale == 0.5
     assert ("cpu_atom", "slots") not in rows
     assert ("cpu_core", "broken") not in rows
+    with pytest.raises(ValueError, match="no event of that name"):
+        words(tmp_path, "broken")
     assert rows["cpu_atom", "cycles"]["open"] == ["perftop", "NMI watchdog"]
     assert rows["software", "page-faults"]["open"] == []
     assert answer["missing"] == []
@@ -153,6 +160,7 @@ def test_a_word_filters_the_list(tmp_path: Path) -> None:
     answer = event_catalogue.list_events(tmp_path, "Another CPU")
     assert [row["name"] for row in answer["events"]] == ["cpu-migrations"]
     assert answer["missing"][0]["why"] == "the kernel offers no core PMU"
+    assert {"page-faults", "branches"} & {*Catalogue(tmp_path).names()} == {"page-faults"}
 
 
 def test_events_that_the_kernel_refuses_are_marked(tmp_path: Path) -> None:

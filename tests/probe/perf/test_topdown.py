@@ -88,8 +88,10 @@ def test_groups_that_fail_like_real_ones(tmp_path: Path) -> None:
         return errno.EINVAL if event.key == "topdown_retiring" else 0
 
     refusing = fakeperf.Kernel(refuse=refuse_beside_slots)
-    for kernel in (zeros, negative, refusing):
+    denying = fakeperf.Kernel(refuse=lambda *_: errno.EACCES)
+    silent = fakeperf.Kernel(moved=dict.fromkeys(MOVED, 0))
+    for kernel in (zeros, negative, refusing, denying, silent):
         parts, missing = open_part(tmp_path, kernel)
         assert parts == []
-        assert [m.what for m in missing] == [chosen.TOPDOWN_KEY]
+        assert [m.what for m in missing] == ["topdown_retiring_ratio"]
         assert all(group.closed for group in kernel.groups)

@@ -124,6 +124,7 @@ def unchecked(message: wire.Message) -> dict[str, Any]:
 
 
 RAW_HELLO = unchecked(hello())
+RAW_ROWS = unchecked(frame())["blocks"]["cpu"]
 START = to_bytes(RAW_HELLO)
 DAMAGE = {
     "text": (b"GET / HTTP/1.1\r\n\r\n", "not a perftop stream"),
@@ -143,27 +144,9 @@ DAMAGE = {
     "a TSC of NaN": (
         to_bytes(RAW_HELLO | {"tsc_hz": {"hz": float("nan"), "origin": "x"}}), "tsc_hz.hz: 'nan'",
     ),
-    "a TSC of 1 nHz": (
-        to_bytes(RAW_HELLO | {"tsc_hz": {"hz": 1e-9, "origin": "x"}}), "a clock of 1e-09 Hz",
-    ),
-    "a sampling interval of 0": (
-        to_bytes(RAW_HELLO | {"sample_ns": 0}), "a sampling interval of 0 ns",
-    ),
-    "samples of a century": (to_bytes(RAW_HELLO | {"sample_ns": 1 << 62}), "a sampling interval"),
-    "a multiplier of 0": (
-        to_bytes(RAW_HELLO | {"multipliers": [{"counter": "mperf", "factor": 0.0, "why": "x"}]}),
-        "a multiplier that cannot be",
-    ),
-    "a time too large": (to_bytes(RAW_HELLO | {"raw_ns": 1 << 63}), "a time of"),
     "an empty core": (to_bytes(RAW_HELLO | {"cores": [[0], []]}), "an empty core"),
     "a CPU in two cores": (to_bytes(RAW_HELLO | {"cores": [[0], [0]]}), "a CPU in two"),
-    "no selected CPU": (to_bytes(RAW_HELLO | {"selected": []}), "no CPUs are selected"),
     "no counters of CPUs": (to_bytes(RAW_HELLO | {"blocks": []}), "no block cpu"),
-    "a billion columns": (
-        to_bytes(RAW_HELLO | {"blocks": [{"name": "b", "scope": "cpu", "counters": [
-            {"key": "k", "name": "", "unit": "", "origin": "", "columns": 10**9}]}]}),
-        "impossible width",
-    ),
     "a flag without a column": (
         to_bytes(RAW_HELLO | {"blocks": [{"name": "cpu", "scope": "cpu", "counters": [
             {"key": "k", "name": "", "unit": "", "origin": "", "kind": "flags", "columns": 3,
@@ -174,6 +157,10 @@ DAMAGE = {
     "a billion CPUs in a short frame": (
         START + bad_frame(blocks={"cpu": {"head": b"", "valid": b"", "values": b""}}), "size",
     ),
+    **{f"text for {key}": (START + bad_frame(**{key: "1"}), "frame")
+       for key in ("seq", "time_ns", "lost", "late", "blocks", "records")},
+    **{f"text for {key}": (START + bad_frame(blocks={"cpu": RAW_ROWS | {key: "1"}}), "block cpu")
+       for key in RAW_ROWS},
     "a claimed array of 10^9": (
         START + msgpack.packb(b"\x82\xa4type\xa5frame\xa6blocks\xdd\x3b\x9a\xca\x00"), "damaged",
     ),
@@ -200,6 +187,45 @@ def test_damage_gives_one_line_and_allocates_no_memory(kind: str) -> None:
     assert expected in str(caught.value)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 200
+
+
+def with_counter(**changes: Any) -> dict[str, Any]:
+    """The blocks of a hello whose first counter has these changes."""
+    first, *others = RAW_HELLO["blocks"]
+    return {"blocks": [first | {"counters": [first["counters"][0] | changes]}, *others]}
+
+
+LATEST_NS = (1 << 62) - 1
+LIMITS = {
+    **{key: [{key: ns} for ns in (least, LATEST_NS, least - 1, LATEST_NS + 1)]
+       for key, least in (("sample_ns", 1), ("raw_ns", 0), ("wall_ns", 0))},
+    **{key: [{key: {"hz": hz, "origin": "x"}} for hz in (1, 9.9e11, 0.99, 1e12)]
+       for key in ("tsc_hz", "base_hz")},
+    "multipliers": [{"multipliers": [{"counter": "mperf", "factor": factor, "why": "x"}]}
+                    for factor in (1e-9, 999_999, 0.0, 1e6)],
+    "selected": [{"selected": cpus} for cpus in ([0], [0, 2], [], [0, 1])],
+    "bits": [with_counter(bits=bits) for bits in (1, 64, 0, 65)],
+    "columns": [with_counter(columns=columns) for columns in (1, 256, 0, 257)],
+    "scale": [with_counter(scale=scale) for scale in (1e-18, -1e18, 0.0, 1.1e18)],
+    "package": [{"topology": [{"cpu": 0, "online": True, "package": n}, {"cpu": 2, "online": True}]}
+                for n in (1 - (1 << 31), (1 << 31) - 1, -1 << 31, 1 << 31)],
+}  # fmt: skip
+"""For each value of a hello: its lowest and its highest, and two that are just outside."""
+
+
+@pytest.mark.parametrize("key", LIMITS)
+def test_values_of_a_hello_are_bounded(key: str) -> None:
+    *within, below, above = (to_bytes(RAW_HELLO | changes) for changes in LIMITS[key])
+    assert [type(message) for data in within for message in read(data)] == [Hello, Hello]
+    for data in (below, above):
+        with pytest.raises(WireError):
+            read(data)
+
+
+def test_a_hotplug_note_cannot_rename_its_cpu() -> None:
+    row = {"cpu": 1, "online": False, "core": 7}
+    result = wire.topology_row(Note("hotplug", 1, data={"online": True, "row": row}), Cpu(2, False))
+    assert (result.cpu, result.online, result.core) == (2, True, 7)
 
 
 @given(st.binary(max_size=300), st.integers(min_value=0, max_value=10_000), st.booleans())
