@@ -209,10 +209,10 @@ def panel_title(word: str, count_text: str, size: int, after_runs: Sequence[Run]
     thin rule up to the end of the line or up to the runs `after_runs`."""
     title_runs: list[Run] = [(fit(word, min(len(word), size)), "bright")]
     room = size - width(title_runs) - width(after_runs)
-    if count_text and len(count_text) + 2 <= room:
+    gap = " " if after_runs else ""
+    if count_text and len(count_text) + 2 + 2 * len(gap) <= room:
         title_runs.append((f"  {count_text}", "dim"))
         room -= len(count_text) + 2
-    gap = " " if after_runs else ""
     rule = theme.RULE * max(0, room - 1 - len(gap))
     return merge_runs([*title_runs, (f" {rule}{gap}", "rule"), *after_runs], size)
 

@@ -18,7 +18,7 @@ from terminal_apps import messages
 from perfprobe.wire import Hello, Multiplier
 from perftop.base.text import GHZ, clock_time
 from perftop.draw import strips, theme
-from perftop.draw.charts import GAP_CAUSES
+from perftop.draw.charts import GAP_CAUSES, GAP_SIGNS, Look
 from perftop.output.why_report import report
 from perftop.session.history import History
 from perftop.session.interval import Interval
@@ -137,6 +137,20 @@ def charts_of(plan: Plan) -> list[tuple[int, int, int]]:
     result = Charts(session, Places(session))
     result._plan = plan
     return result.chart_cells()
+
+
+@pytest.mark.parametrize("look", ["colour", "shapes"])
+def test_the_legend_of_clocks_names_the_scale_and_the_causes_of_gaps(look: Look) -> None:
+    session, interval = session_after_samples(Machine(cores=9, threads=1))
+    result = Charts(session, Places(session))
+    assert result.fit(41, 160)
+    result.read(interval, range(9), Choice(cpu=0, window_s=60.0), look)
+    chart = result._unit_charts[0]
+    text, keys = strips.text(result.lines[0]), {key for _, key in result.lines[0]}
+    assert f"GHz, {chart.low_hz / 1e9:.4g} to {chart.high_hz / 1e9:.4g} " in text
+    assert all(f"{sign} {name}" in text for sign, name in zip(GAP_SIGNS, GAP_CAUSES, strict=True))
+    colours = {"clock-9", *(f"bright/gap-{name}" for name in GAP_CAUSES)}
+    assert keys - {"text", "dim", "bright"} == (colours if look == "colour" else set())
 
 
 async def test_the_cursor_goes_through_both_columns_of_clocks() -> None:

@@ -137,6 +137,25 @@ def test_a_row_consists_of_its_panels_and_maps_positions_to_them() -> None:
     assert row.target(10, 99) is None
 
 
+@pytest.mark.parametrize(("counted", "expected"), [
+    (False, {140: [1, 70], 141: [1, 87], 200: [1, 124], 201: [54, 140]}),
+    (True, {140: [1, 70], 141: [42, 84], 200: [60, 119], 201: [60, 119]}),
+])  # fmt: skip
+async def test_the_width_decides_which_panels_are_below_charts(
+    counted: bool, expected: dict[int, list[int]]
+) -> None:
+    """The panel of the selected core is before these two if there is room."""
+    starts = {}
+    async with running_app(Machine(cores=2) if counted else guest()) as run:
+        for width in expected:
+            await run.pilot.resize_terminal(width, 50)
+            await run.pilot.pause()
+            _, text = grid(run)
+            title = next(line for line in text if "what happened" in line)
+            starts[width] = [title.find(word) for word in ("who runs", "what happened")]
+    assert starts == expected
+
+
 def grid(run: Run) -> tuple[Overview, list[str]]:
     view = run.app.screen_stack[0].query_one(Overview)
     return view, [view.render_line(y).text for y in range(view.size.height)]
