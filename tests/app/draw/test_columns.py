@@ -88,6 +88,7 @@ def test_values_are_aligned_with_their_headings() -> None:
     assert [text for text, _ in heading] == [" task      ", " ▼busy %", "          "]
     assert [style for _, style in heading] == ["dim", "bright", "dim"]
     assert headings(columns, "name", rising=True)[0] == ("▲task      ", "bright")
+    assert headings([replace(NAME, gap=2)], "name") == [(" ▼task  ", "bright")]
     result = columns_line(columns, [("a name too long", "text"), BUSY.cell(1.0), [("━━", "lp0")]])
     assert [text for text, _ in result] == [" a name to…", "   100.0", "  ", "━━", "      "]
     assert total_width(columns) == sum(len(text) for text, _ in result)
@@ -108,7 +109,9 @@ NAN = math.nan
 @pytest.mark.parametrize("width", [0, 1, 7, 22, 63])
 @pytest.mark.parametrize("states", [(0, 0, 0, 1), (1, 0, 0, 0), (0.21, 0.33, 0.13, 0.33)])
 def test_a_bar_has_the_given_width(width: int, states: tuple[float, ...]) -> None:
-    assert strips.width(smt(states, width)) == width
+    bar = smt(states, width)
+    assert strips.width(bar) == width
+    assert {key for text, key in bar if theme.NEITHER in text} <= {"neither"}
 
 
 def test_the_four_states_have_four_shapes_in_order() -> None:
@@ -147,6 +150,19 @@ def test_two_threads_with_different_loads_have_two_colours_in_a_cell() -> None:
     text, key = strips.half_run(cells.tobytes()[0])
     assert text == theme.LP0
     assert key == f"heat{theme.HEAT - 1}/heat{theme.HEAT // 2 - 1}"
+
+
+@pytest.mark.parametrize(("upper", "lower", "width", "expected"), [
+    (3, 3, 3, [("███", "heat3")]), (3, 5, 3, [("▀▀▀", "heat3/heat5")]),
+    (3, strips.OFF, 3, [("▀▀", "heat3"), ("·", "neither")]),
+    (strips.UNKNOWN, 5, 3, [("▄▄", "heat5"), ("–", "faint")]),
+    (strips.UNKNOWN, 5, 1, [("▄", "heat5")]), (0, strips.OFF, 1, [("▀", "heat0")]),
+    (strips.OFF, strips.OFF, 3, [(" · ", "neither")]),
+])  # fmt: skip
+def test_two_levels_fill_the_width_of_their_cell(
+    upper: int, lower: int, width: int, expected: list[tuple[str, str]]
+) -> None:
+    assert [*strips.half_cells(upper, lower, width, ascii_=False)] == expected
 
 
 def test_the_width_of_a_history_is_the_number_of_its_values() -> None:

@@ -196,7 +196,7 @@ def with_counter(**changes: Any) -> dict[str, Any]:
 
 
 LATEST_NS = (1 << 62) - 1
-LIMITS = {
+LIMITS: dict[str, list[dict[str, Any]]] = {
     **{key: [{key: ns} for ns in (least, LATEST_NS, least - 1, LATEST_NS + 1)]
        for key, least in (("sample_ns", 1), ("raw_ns", 0), ("wall_ns", 0))},
     **{key: [{key: {"hz": hz, "origin": "x"}} for hz in (1, 9.9e11, 0.99, 1e12)]
