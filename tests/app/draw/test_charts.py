@@ -163,3 +163,8 @@ def test_a_run_of_dots_does_not_include_blanks() -> None:
     runs = [("⣿⣿", "clock"), ("  ", "text"), ("3.00", "text")]
     assert strips.merge_runs(runs, 9) == [("⣿⣿", "clock"), ("  3.00 ", "text")]
     assert strips.merge_runs(runs[:1], 4) == [("⣿⣿", "clock"), ("  ", "text")]
+
+
+def test_columns_of_several_lines_are_filled_from_below() -> None:
+    assert charts.level_rows(np.array([12.0, 24.0, 0.0, -1.0]), 3) == [" █  ", "▄█  ", "██  "]
+    assert charts.level_rows(np.array([5.0, 9.0]), 2, "012345678") == ["01", "58"]

@@ -423,7 +423,10 @@ class TileHistory:
             1.0 if (min_top := column.tile.min_top) is None else max(min_top, past.max())
             for column, past in zip(columns, pasts, strict=True)
         ]
-        areas = _area_lines(np.concatenate(pasts), np.repeat(tops, [*map(len, pasts)]), rows)
+        values, value_tops = np.concatenate(pasts), np.repeat(tops, [*map(len, pasts)])
+        # Any value above 0 is visible.
+        eighths = np.maximum(np.rint(8 * rows * values / value_tops), values > 0)
+        areas = level_rows(eighths, rows)
         lines: list[list[Run]] = [[(" ", "text")] for _ in range(rows)]
         start = 0
         for column, past in zip(columns, pasts, strict=True):
@@ -448,12 +451,6 @@ class TileHistory:
         return np.concatenate(
             [means, np.where(np.isfinite(machine_values), machine_values, 0.0)], axis=1
         )
-
-
-def _area_lines(values: Floats, tops: Floats, rows: int) -> list[str]:
-    """Returns a chart of these values as lines, the top line first. `tops`: the value of each
-    column that fills it. Any value above 0 is visible."""
-    return level_rows(np.maximum(np.rint(8 * rows * values / tops), values > 0), rows)
 
 
 def _steal_styles(past: Sequence[float]) -> list[tuple[str, int]]:

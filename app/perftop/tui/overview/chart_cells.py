@@ -301,10 +301,9 @@ class ChartDrawer:
         causes = np.where(
             gap_states < charts.LOSING, 0, (gap_states - charts.LOSING) % len(charts.GAP_CAUSES)
         )
-        count, units = len(charts.GAP_CAUSES), len(causes)
-        keys = causes + count * np.arange(units)[:, None]
-        sums = np.bincount(keys.ravel(), lost.ravel(), count * units)
-        by_unit: list[list[float]] = sums.astype(float).reshape(units, count).tolist()
+        count = len(charts.GAP_CAUSES)
+        sums = [np.where(causes == cause, lost, 0.0).sum(axis=1) for cause in range(count)]
+        by_unit: list[list[float]] = np.stack(sums, axis=1).tolist()
         return by_unit
 
     def _clock_ends(self, hz: Floats, ceiling: Floats) -> tuple[Floats, Floats]:

@@ -234,8 +234,8 @@ def history_axis(session: Session, interval: Interval, cells: int) -> Axis:
 
 
 class RowHistories:
-    """Utilisation and IPC histories of rows. Kept from one interval to the next, so that cells of
-    past intervals are not read again."""
+    """Utilisation and IPC histories of the visible rows. Kept from one interval to the next, so
+    that cells of past intervals are not read again."""
 
     def __init__(
         self, session: Session, places: Sequence[Place], busy_width: int, ipc_width: int,
@@ -247,7 +247,7 @@ class RowHistories:
         self._busy_width, self._ipc_width = busy_width, ipc_width
         self._pairs = np.array([len(place.rows) == 2 for place in places], bool)
         self._visible_rows: list[int] = []
-        self._bins = self._bin_values(self._visible_rows)
+        self._bins = BinValues({})
         self._interval: Interval
         self._busy_cells: dict[int, bytes] = {}
         self._ipc_cells: dict[int, Codes] = {}
@@ -256,58 +256,43 @@ class RowHistories:
     def read(self, interval: Interval, visible_rows: list[int], top_ipc: float) -> None:
         """Reads the histories of the visible rows up to the end of this interval. `top_ipc`: the
         top of the IPC scale so far; the scale only grows."""
-        if visible_rows != self._visible_rows:
-            self._visible_rows, self._bins = visible_rows, self._bin_values(visible_rows)
-        self._interval, self.top_ipc = interval, top_ipc
-        self._busy_cells.clear()
-        self._ipc_cells.clear()
-        self._make_cells(visible_rows, self._bins)
-
-    def _bin_values(self, rows: Sequence[int]) -> BinValues:
-        """Returns the history of the first and the last CPU of each of these rows."""
-        places = [self._places[row] for row in rows]
-        first, last = ([place.rows[i] for place in places] for i in (0, -1))
-        keys, cpus = ("util", "ipc") if self._ipc_width else ("util",), first + last
-        return BinValues({"past": lambda history, i: history.fields(keys, cpus, i)})
-
-    def _make_cells(self, rows: Sequence[int], values: BinValues) -> None:
-        """Makes the cells of all these rows at once, which costs little more than for one row."""
+        self._interval, self.top_ipc, rows = interval, top_ipc, visible_rows
         busy_width, ipc_width, history = self._busy_width, self._ipc_width, self._session.history
         if not rows:
             return
+        if rows != self._visible_rows:
+            self._visible_rows, places = rows, [self._places[row] for row in rows]
+            cpus = [place.rows[i] for i in (0, -1) for place in places]  # the first, then the last
+            keys = ("util", "ipc") if ipc_width else ("util",)
+            self._bins = BinValues({"past": lambda history, i: history.fields(keys, cpus, i)})
         bins = max(busy_width, ipc_width)
         if history is None:
             past = np.full((bins, 2, 2 * len(rows)), np.nan)
         else:
-            values.read(history, history_axis(self._session, self._interval, bins))
-            past = values["past"]
+            self._bins.read(history, history_axis(self._session, interval, bins))
+            past = self._bins["past"]
         if busy_width:
             steps = heat_ramp.steps(past[-busy_width:, 0].T)
             first, second = steps[: len(rows)], steps[len(rows) :]
             pairs = self._pairs[[*rows], None]
             cells = np.where(pairs, heat_ramp.pair_codes(first, second), first)
             lines = [line.tobytes() for line in cells]
-            self._busy_cells.update(zip(rows, lines, strict=True))
+            self._busy_cells = dict(zip(rows, lines, strict=True))
         if ipc_width:
             util, ipc_values = past[-ipc_width:, 0, : len(rows)], past[-ipc_width:, 1, : len(rows)]
             drawn_ipc = np.where(util >= heat_ramp.MIN_DRAWN_SHARE, ipc_values, np.nan).T
             highest = float(np.fmax.reduce(drawn_ipc, axis=None, initial=0.0))
             self.top_ipc = max(self.top_ipc, _IPC_STEP * np.ceil(highest / _IPC_STEP), _IPC_STEP)
-            self._ipc_cells.update(
-                zip(rows, heat_ramp.heights(drawn_ipc, self.top_ipc), strict=True)
-            )
+            heights = heat_ramp.heights(drawn_ipc, self.top_ipc)
+            self._ipc_cells = dict(zip(rows, heights, strict=True))
 
     def busy(self, row: int) -> tuple[Run, ...]:
-        if row not in self._busy_cells:
-            self._make_cells([row], self._bin_values([row]))
         pair = bool(self._pairs[row])
         return heat_ramp.history(self._busy_cells[row], pair=pair, ascii_=self._ascii)
 
     def ipc(self, row: int, row_episode: RowEpisode | None) -> tuple[Run, ...]:
         """Returns the IPC history of the first thread. Cells during `row_episode`, which runs, are
         red if it lowers the IPC."""
-        if row not in self._ipc_cells:
-            self._make_cells([row], self._bin_values([row]))
         cells = self._ipc_cells[row]
         if row_episode is not None and (self._places[row].rows[0], "ipc") in row_episode.lost:
             axis = history_axis(self._session, self._interval, self._ipc_width)

@@ -110,7 +110,6 @@ def _place_lines(places: Places, fold: Sequence[int | None]) -> list[PlaceLine]:
 
 class Overview(ChartedView, Cursor):
     HINTS: ClassVar[tuple[str, ...]] = "open", "order", "fold"
-    HINTS_OF_CHARTS: ClassVar[tuple[str, ...]] = "open", "order"
 
     _charts: Charts | None = None
     """The charts; None before the first numbers."""
@@ -179,7 +178,7 @@ class Overview(ChartedView, Cursor):
         line = self._arrangement.lines[y]
         if line.kind == "row":
             if line.row not in self._row_lines:  # the row has just been scrolled into view
-                self._row_lines = {**self._row_lines, **row_lines(self._grid, [line.row])}
+                self._make_rows(self._grid)
             selected = self.places.places[line.row].cpus[0] == self.choice.cpu
             row = self._row_lines[line.row]
             return selected_line(row) if selected else row
@@ -315,7 +314,7 @@ class Overview(ChartedView, Cursor):
 
     @property
     def hints(self) -> tuple[str, ...]:
-        return self.HINTS_OF_CHARTS if self._grid is None else self.HINTS
+        return self.HINTS[:2] if self._grid is None else self.HINTS  # charts are not folded
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Disables folding while charts are shown, because they have no packages to fold."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from math import inf, nan
 
-import numpy as np
 import pytest
 from fakes import CpuLoad, Machine, guest, observe
 from sessions import session_of
@@ -303,16 +302,3 @@ def test_a_column_does_not_move_when_its_value_changes() -> None:
         for values in (ALL_VALUES, calm)
     ]
     assert rooms[0] == rooms[1]
-
-
-def test_a_history_of_several_lines_is_filled_from_below() -> None:
-    assert machine_line._area_lines(np.array([0.5, 1.0, 0.0]), np.ones(3), 3) == [
-        " █ ",
-        "▄█ ",
-        "██ ",
-    ]
-    assert machine_line._area_lines(np.array([0.0, 0.4, 4.0]), np.full(3, 4.0), 3) == [
-        "  █",
-        "  █",
-        " ▂█",
-    ]

@@ -416,7 +416,7 @@ def test_a_moved_history_equals_a_new_one(scenario: str) -> None:
             RowHistories(session, places, 20, 12, ascii_=False),
         )
         moved.read(interval, visible_rows, 0.0)
-        new.read(interval, [], moved.top_ipc)
+        new.read(interval, visible_rows, moved.top_ipc)
         for row in visible_rows:
             assert moved.busy(row) == new.busy(row)
             assert moved.ipc(row, None) == new.ipc(row, None)
