@@ -54,6 +54,7 @@ class Phase:
     report: Report
     worst: list[tuple[Finding, Episode | None]]
     """The costliest causes, each with its costliest episode; None if the cause has no episode."""
+    has_smt: bool
 
     @property
     def name(self) -> str:
@@ -64,7 +65,7 @@ class Phase:
         energy_j, elapsed_s = self.line["energy_j"], self.report.totals.elapsed_s
         totals = {
             "length_s": elapsed_s, "lost_ratio": self.report.lost_ratio,
-            "both": self.report.interval.split.mean("both"),
+            "both": self.report.interval.split.mean("both") if self.has_smt else None,
             "energy_j": energy_j,
             "power_w": energy_j / elapsed_s if energy_j and elapsed_s > 0 else None,
         }  # fmt: skip
@@ -100,7 +101,7 @@ def phase(session: Session, label: str) -> Phase:
         "lost_to_causes_ratio": json_number(why.lost_ratio),
         "samples": why.totals.sample_count,
     }  # fmt: skip
-    return Phase(line, why, worst)
+    return Phase(line, why, worst, session.has_smt)
 
 
 class Phases(Follower):
