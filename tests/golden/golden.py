@@ -29,6 +29,7 @@ from typing import Any
 
 import fleets
 import make
+from textual.pilot import Pilot
 from textual.strip import Strip
 
 from perfprobe import wire
@@ -61,7 +62,6 @@ USUAL_SECONDS = 20.0
 SIZES = ((80, 24), (160, 50))
 VIEWS = "123456"
 KEYS: dict[str, tuple[str, ...]] = {
-    **{f"view-{key}": (key,) for key in VIEWS},
     "core": ("enter",),
     "core-time": ("enter", "[", "["),
     "help": ("question_mark",),
@@ -208,6 +208,18 @@ async def _live(machine: str, size: tuple[int, int], keys: tuple[str, ...]) -> s
         return _screen(app)
 
 
+async def _views(machine: str, size: tuple[int, int]) -> dict[str, str]:
+    """The screen in each view, shown one after the other."""
+    screens = {}
+    async with make.live(_messages(machine), size, ()) as app:
+        pilot = Pilot(app)
+        for key in VIEWS:
+            await pilot.press(key)
+            await pilot.pause()
+            screens[key] = _screen(app)
+    return screens
+
+
 async def _replayed(path: Path, size: tuple[int, int], keys: tuple[str, ...]) -> str:
     async with make.replayed(path, size, keys) as app:
         return _screen(app)
@@ -277,9 +289,11 @@ def cases(directory: Path, group: str) -> Iterator[Case]:
 
 def _pictures(directory: Path, kind: str, machine: str, size: tuple[int, int]) -> Iterator[Case]:
     if kind == "screen":
-        for name, keys in KEYS.items():
-            if name.startswith("view") or machine not in {"small", "hybrid"}:
-                yield f"{name}-{size[0]}", partial(_run_screen, _live, machine, size, keys)
+        views = cache(lambda: asyncio.run(_views(machine, size)))
+        for key in VIEWS:
+            yield f"view-{key}-{size[0]}", partial(lambda key: views()[key], key)
+        for name, keys in KEYS.items() if machine not in {"small", "hybrid"} else ():
+            yield f"{name}-{size[0]}", partial(_run_screen, _live, machine, size, keys)
     elif kind == "looks":
         for name, keys in EPISODE_KEYS.items():
             draw = _without_colour if name == "no-colour" else _live

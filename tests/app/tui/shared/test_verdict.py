@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
 
 import exports
@@ -248,17 +248,17 @@ def test_after_a_pause_the_verdict_is_on_the_last_seconds(monkeypatch: pytest.Mo
     monkeypatch.setattr(verdict_module, "MAX_READ", 40 * len(machine.hello.topology))
     session = Session(machine.hello, History(machine.hello))
     session.start_accounts()
-    for seq in range(600):
-        session.apply(machine.frame(seq, records={} if seq % 10 else HOGS))
-        if seq == 200 or (seq % 10 == 0 and seq >= 500):
-            interval = session.take_interval()
-            live = verdict_at(session, interval)
-            assert live is not None
-            assert 3.9 <= live.seen_s <= 10.1
-            verdict_at(session, interval, is_range=True)
-            again = verdict_at(session, interval)
-            assert again is not None
-            assert (again.text, again.seen_s) == (live.text, live.seen_s)
+    frames = [machine.frame(seq, records={} if seq % 10 else HOGS) for seq in range(600)]
+    ends = [201, *range(501, 600, 10)]
+    for begin, end in pairwise([0, *ends]):
+        interval = session_of(session, frames[begin:end]).take_interval()
+        live = verdict_at(session, interval)
+        assert live is not None
+        assert 3.9 <= live.seen_s <= 10.1
+        verdict_at(session, interval, is_range=True)
+        again = verdict_at(session, interval)
+        assert again is not None
+        assert (again.text, again.seen_s) == (live.text, live.seen_s)
 
 
 # --- the episodes shown at a given time, and the sentences of ended ones
