@@ -21,7 +21,7 @@ from perfprobe import wire
 from perftop import cli
 from perftop.base.arrays import Bools
 from perftop.detect.engine import RunningEpisodes
-from perftop.detect.stops import Steals
+from perftop.detect.taken_time import Steals
 from perftop.model.evaluation import Evaluator, Values, distribute_steal, lost_time
 from perftop.model.kinds import Episode
 from perftop.model.numbers import INDEX, METRICS

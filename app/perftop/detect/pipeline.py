@@ -1,6 +1,6 @@
 """Passes samples to all detectors. A detector processes only the samples in which its episodes can
-start, change or end. The detectors of wrong counters and of neighbours are here; each of the others
-has a file of its own."""
+start, change or end. The detectors of wrong counters and of neighbours are here; the others are
+in files of their own."""
 
 from __future__ import annotations
 
@@ -22,9 +22,8 @@ from perftop.detect.losses import MIN_BUSY, MIN_JOB_BUSY, NeighbourLosses, busy_
 from perftop.detect.memory_pressure import L3_RECORD, CacheLosses, L3Groups, MemoryLosses
 from perftop.detect.ramps import Ramps
 from perftop.detect.siblings import SiblingLosses
-from perftop.detect.standstill import Halts
-from perftop.detect.stops import Smis, Steals, Throttles
-from perftop.detect.task_records import InterruptStorms, MemoryStalls, QuotaStops
+from perftop.detect.standstill import Halts, Throttles
+from perftop.detect.taken_time import InterruptStorms, MemoryStalls, QuotaStops, Smis, Steals
 from perftop.detect.turbo_drops import Licenses, TurboDrops
 from perftop.detect.watched_job import JobLosses
 from perftop.model.belief import Host

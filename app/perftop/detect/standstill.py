@@ -1,6 +1,6 @@
 """Evidence that CPUs stood still although the operating system had work: the share of that time,
 with its error; the time for which CPUs reported heat; and the clock modulation that the OS or
-firmware has set.
+firmware has set. Detects involuntary halts and throttling, which rest on it.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from perftop.detect.engine import (
     max_gap_ns,
     reaches_involuntary,
 )
-from perftop.model.belief import confidence
-from perftop.model.counters import BlockCounter, packages
+from perftop.detect.low_clock_causes import MIN_ACTIVE_SHARE
+from perftop.model.belief import KERNEL, confidence
+from perftop.model.counters import BlockCounter, Cores, packages
 from perftop.model.evaluation import TICK_S
 from perftop.model.kinds import Episode
 from perftop.model.numbers import INDEX
@@ -272,7 +273,7 @@ class Halts(Detector):
         group = np.append(cores.group, -1)[cores.core_by_cpu]
         ended = self._halts.step(beyond, span_s, group, self._names, *times, more)
         for halt in self._halts.running:
-            _describe(halt)
+            _describe_halt(halt)
         self.is_calm = self._halts.is_quiet
         return ended
 
@@ -293,7 +294,7 @@ class Halts(Detector):
         return since_ns, both
 
 
-def _describe(halt: ShareEpisode) -> None:
+def _describe_halt(halt: ShareEpisode) -> None:
     sums = halt.sums
     # Errors may have moved lost time from the first samples to later ones.
     span_s, lost_s = np.maximum(sums[[1, LOST_S]], 0.0).tolist()
@@ -385,3 +386,137 @@ class Markers:
         if changing is None or ticks is None:
             return np.full(self._rows, np.nan)
         return np.asarray(np.append(changing / ticks, np.nan)[self._package])
+
+
+# --- Detects throttling: cores that report heat, or are asked to halt, although their clock is not
+# below what turbo allows.
+
+CAUSES = (*HEAT_BITS, "modulation")
+THROTTLE_START, THROTTLE_END = MIN_ACTIVE_SHARE, MIN_ACTIVE_SHARE / 2
+"""Shares of polls or time, at which an episode starts and below which it ends. From
+THROTTLE_START on, a status counts as the cause of a drop."""
+MIN_THROTTLED_SAMPLES = 2
+"""Number of samples that must show the status. A single sample may be the start or end of a drop
+with the same cause."""
+KNOWN_S, MODULATION, STATUS = 3, 4, 5
+"""Indices in the sums of a throttle, beside LOST_S: the time base of the lost seconds, the share
+that modulation asked for, and the share of each cause."""
+KERNEL_COUNTERS = "package_throttled_s", "core_throttled_s"
+"""Counters of throttled time that the kernel accumulates. The order matters: time that was reported
+for a package is not reported again for its cores."""
+
+
+class Throttles(Detector):
+    """Detects throttling by polled status bits, or else by the throttled time that the kernel
+    accumulates."""
+
+    def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
+        self._episodes = episodes
+        self._thermal, self._modulation = Thermal(reader), Modulation(reader)
+        self._kernel_throttling = KernelThrottling(reader, episodes)
+        polled = self._thermal.is_available or self._modulation.is_available
+        self.is_available = polled or self._kernel_throttling.is_available
+        self._by_kernel = self._kernel_throttling.is_available and not self._thermal.is_available
+        self.follows_drops = self._by_kernel
+        self._polled_signs = [*self._thermal.signs, *self._modulation.signs]
+        kernel_signs = self._kernel_throttling.signs if self._by_kernel else []
+        self.signs = [*self._polled_signs, *kernel_signs]
+        self._standstill = Standstill(reader)
+        self._throttles = ShareEpisodes(
+            episodes, "throttle", THROTTLE_START, THROTTLE_END, reader.hello.sample_ns,
+            min_samples=MIN_THROTTLED_SAMPLES, pause_ns=PAUSE_NS,
+        )  # fmt: skip
+
+    def sample(self, data: DetectorInput) -> list[Episode]:
+        ended = self._kernel_throttling.sample(data) if self._by_kernel else []
+        if self.is_calm and not any(data.sample.part(sign) for sign in self._polled_signs):
+            return ended
+        cores = data.cores
+        halt_share = cores.max_of_threads(self._modulation.shares(data))
+        status = np.array(
+            [*self._thermal.shares(data), np.where(halt_share > 0, 1.0, halt_share * 0)]
+        )
+        share = np.fmax.reduce(status, axis=0)
+        share[self._is_dropping(cores)] = 0.0
+        lost, span_s, _ = self._standstill.shares(data)
+        more = [cores.total(lost * span_s), cores.total(span_s)]
+        more += [*np.nan_to_num([halt_share, *status])]
+        times, weight = (data.since_ns, data.time_ns), np.ones(len(cores.lists))
+        ended += self._throttles.step(share, weight, cores.package, cores.lists, *times, more)
+        for throttle in self._throttles.running:
+            _describe_throttle(throttle)
+        self.is_calm = self._throttles.is_quiet
+        return ended
+
+    def _is_dropping(self, cores: Cores) -> Bools:
+        """Returns a mask of the cores in a drop. If its cause is heat, the mask includes all cores
+        of the package, because they share the status, and cores that hardly work cannot drop."""
+        dropping = np.zeros(len(cores.lists), bool)
+        for episode in self._episodes.of_kind("turbo-drop"):
+            members = cores.with_cpus(episode.cpus)
+            dropping |= members
+            if episode.cause in HEAT_BITS:
+                dropping |= np.isin(cores.package, cores.package[members])
+        return dropping
+
+
+def _describe_throttle(throttle: ShareEpisode) -> None:
+    """Sets cause, evidence and depth. The depth is the lost share, not how often the status was
+    set."""
+    sums, episode = throttle.sums, throttle.episode
+    shares = dict(zip(CAUSES, (sums[STATUS:] / sums[1]).tolist(), strict=True))
+    episode.cause = max(shares, key=lambda cause: shares[cause])
+    episode.confidence = confidence("throttle", episode.cause)
+    episode.evidence = {
+        f"{cause}_status_share": round(share, 3) for cause, share in shares.items() if share > 0
+    }
+    halt_share = float(sums[MODULATION] / sums[1])
+    if halt_share > 0:
+        episode.evidence["duty_by_register_19AH_share"] = round(1 - halt_share, 4)
+    if sums[KNOWN_S] > 0:
+        episode.depth = max(0.0, float(sums[LOST_S] / sums[KNOWN_S]))
+    else:  # standstill was not measured: only the register that requests modulation was read
+        episode.depth = halt_share if halt_share > 0 else None
+
+
+class KernelThrottling:
+    """Detects throttling in streams without polled status bits. There, only the kernel counts
+    throttling, as time, and adds all of it to a counter when the throttling is over. So these
+    episodes have already ended."""
+
+    def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
+        self._episodes = episodes
+        columns = (reader.counters.columns.get(key) for key in KERNEL_COUNTERS)
+        self._columns = [column for column in columns if column is not None]
+        self.is_available = bool(self._columns)
+        """Whether the kernel of this stream counts such time."""
+        self.signs = [advances(column) for column in self._columns]
+        self._cpus = {"package": reader.hello.packages, "core": reader.hello.cores}
+        self._dropped_ns: dict[int, int] = {}
+        """By CPU, the raw time at which it was last in a drop, which covers throttling at that
+        time."""
+
+    def sample(self, data: DetectorInput) -> list[Episode]:
+        """Returns the episodes that the kernel reported in this sample."""
+        time_ns, dropped_ns = data.time_ns, self._dropped_ns
+        for drop in self._episodes.of_kind("turbo-drop"):
+            dropped_ns.update(dict.fromkeys(drop.cpus, time_ns))
+        ended: list[Episode] = []
+        for column in self._columns:
+            booked_s = data.sample.delta.tables[column.block].increments[:, column.first]
+            groups = self._cpus[column.scope]
+            for row in np.flatnonzero(booked_s > 0).tolist():
+                seconds = float(booked_s[row])
+                start_ns = time_ns - round(seconds * 1e9)
+                covered = {cpu for episode in ended for cpu in episode.cpus}
+                cpus = [
+                    cpu for cpu in groups[row]
+                    if cpu not in covered and dropped_ns.get(cpu, start_ns - 1) < start_ns
+                ]  # fmt: skip
+                if cpus:
+                    evidence = {"throttled_s": round(seconds, 3), "told_by": KERNEL}
+                    belief = confidence("throttle", "thermal")
+                    span = start_ns, time_ns
+                    episode = Episode("throttle", cpus, *span, None, "thermal", evidence, belief)
+                    ended.append(episode)
+        return ended

@@ -15,7 +15,7 @@ from perftop.detect.engine import (
     RunningEpisodes,
 )
 from perftop.detect.losses import NeighbourLoss, NeighbourLosses, blamed_tasks
-from perftop.detect.task_records import QuotaStops
+from perftop.detect.taken_time import QuotaStops
 from perftop.model.belief import CrowdedCpu, confidence
 from perftop.model.kinds import Episode
 from perftop.model.numbers import MACHINE

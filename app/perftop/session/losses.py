@@ -31,7 +31,7 @@ import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.base.text import safe_text
-from perftop.detect.task_records import MemoryGroup, memory_groups
+from perftop.detect.taken_time import MemoryGroup, memory_groups
 from perftop.model.delta import first_true
 from perftop.model.evaluation import LOSS_PARTS, Lost
 from perftop.model.kinds import STEAL_CAUSE, Episode

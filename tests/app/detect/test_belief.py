@@ -10,7 +10,7 @@ import pytest
 from sim_truth import PLAYED_S, SECOND, SMALL, found_episodes
 
 import perftop
-from perftop.detect import low_clock_causes, standstill, stops
+from perftop.detect import low_clock_causes, standstill
 from perftop.model.belief import COUNTED, confidence
 from perftop.model.kinds import CAUSES, KINDS, NEIGHBOURS
 
@@ -46,7 +46,7 @@ def nameable_causes() -> set[tuple[str, str]]:
     clues = {clue.cause for clue in low_clock_causes.CLUES} - {low_clock_causes.POWER}
     return causes_in_code() | {
         *(("turbo-drop", cause) for cause in clues | {*low_clock_causes.LIMITS}),
-        *(("throttle", cause) for cause in stops.CAUSES),
+        *(("throttle", cause) for cause in standstill.CAUSES),
         *(("involuntary-halt", sign.cause) for sign in standstill.MARKERS.values()),
         *(("neighbour", cause) for cause in NEIGHBOURS),
     }

@@ -69,7 +69,7 @@ def test_a_loss_within_its_error_is_inferred(error_s: float, confidence: str) ->
     sums[[1, standstill.LOST_S, standstill.ERRORS]] = 1.0, 0.02, error_s
     sums[standstill.EXPLAINED + [*standstill.MARKERS].index(key)] = 0.02
     halt = SimpleNamespace(sums=sums, episode=Episode(KIND, [0], 0))
-    standstill._describe(cast("ShareEpisode", halt))
+    standstill._describe_halt(cast("ShareEpisode", halt))
     assert halt.episode.confidence == confidence
 
 

@@ -9,7 +9,7 @@ from known_truths import bursts_of_steal
 from rate_streams import S, SteppedDetector
 
 from perftop.detect.engine import GAP_NS
-from perftop.detect.stops import SMI_QUIET_NS, Smis, Steals
+from perftop.detect.taken_time import SMI_QUIET_NS, Smis, Steals
 from perftop.model.sample_reader import SampleReader
 
 PAUSE = SMI_QUIET_NS // S

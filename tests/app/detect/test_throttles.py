@@ -9,7 +9,7 @@ import synth
 from rate_streams import IDLE, NS, STEAL, RateStream, S
 
 from perftop.detect.engine import PAUSE_NS
-from perftop.detect.stops import END, START
+from perftop.detect.standstill import THROTTLE_END, THROTTLE_START
 
 KIND = "throttle"
 TSC = synth.TSC_HZ
@@ -49,11 +49,14 @@ def test_the_status_gives_the_length_and_the_cost_gives_the_depth() -> None:
 
 def test_the_threshold_to_continue_is_lower_than_the_one_to_begin() -> None:
     assert (
-        busy_stream(package=[REASONS]).advance(5, limit_reasons=[0, 0.9 * START, 0]).spans() == []
+        busy_stream(package=[REASONS])
+        .advance(5, limit_reasons=[0, 0.9 * THROTTLE_START, 0])
+        .spans()
+        == []
     )
-    machine = busy_stream(package=[REASONS]).advance(3, limit_reasons=[0, 1.5 * START, 0])
-    assert machine.advance(3, limit_reasons=[0, 1.2 * END, 0]).spans() == [(4, None)]
-    assert machine.advance(PAUSE, limit_reasons=[0, 0.5 * END, 0]).spans() == [(4, 10)]
+    machine = busy_stream(package=[REASONS]).advance(3, limit_reasons=[0, 1.5 * THROTTLE_START, 0])
+    assert machine.advance(3, limit_reasons=[0, 1.2 * THROTTLE_END, 0]).spans() == [(4, None)]
+    assert machine.advance(PAUSE, limit_reasons=[0, 0.5 * THROTTLE_END, 0]).spans() == [(4, 10)]
 
 
 def test_the_status_is_unknown_without_polls() -> None:
