@@ -284,6 +284,10 @@ class Palette(CommandPalette):
         if self.query_one(CommandList).scrollable_content_region:  # without room, paging would fail
             super()._action_command_list(action)
 
+    async def _on_click(self, event: events.Click) -> None:  # type: ignore[override]
+        if not self.size.contains(event.screen_x, event.screen_y):
+            event.prevent_default()  # the terminal became smaller, so Textual's handler would fail
+
     def dismiss(self, result: None = None) -> AwaitComplete:
         is_closed = self.app.screen_stack[-1] is not self  # a second Enter may follow the first
         return AwaitComplete() if is_closed else super().dismiss(result)

@@ -206,6 +206,18 @@ async def execute_command(run: Run, query: str, name: str) -> None:
     await run.pilot.pause()
 
 
+async def test_a_click_beyond_the_edge_of_the_screen_is_ignored() -> None:
+    """The terminal may have become smaller while the click was being handled."""
+    async with running_app(Machine(), (80, 24)) as run:
+        await run.pilot.press(":")
+        await until_true(lambda: isinstance(run.app.screen, Palette), "the palette is open")
+        click = events.Click(run.app.screen, 114, 10, 0, 0, 1, False, False, False)
+        run.app.screen.post_message(click)
+        await run.pilot.pause()
+        await run.pilot.press("escape")
+        await until_true(lambda: isinstance(run.app.screen, Monitor), "the palette has closed")
+
+
 async def test_a_command_is_executed() -> None:
     async with running_app(Machine()) as run:
         monitor = run.monitor
