@@ -23,14 +23,16 @@ class View:
 
     @property
     def title_lines(self) -> list[str]:
-        return [text(runs) for runs in self.past.heads]
+        return [text(runs) for runs in self.past.header_lines]
 
     @property
     def axis_lines(self) -> list[str]:
         """Returns the line of the axis, and the line of clock times below it if there is room."""
         return [
             text(runs)
-            for runs, _ in self.past.feet[: 1 + (self.past.size.height >= MIN_HEIGHT_FOR_TIMES)]
+            for runs, _ in self.past.footer_lines[
+                : 1 + (self.past.size.height >= MIN_HEIGHT_FOR_TIMES)
+            ]
         ]
 
     @property

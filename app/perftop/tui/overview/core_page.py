@@ -111,7 +111,7 @@ class CorePage(ChartedView):
         )  # fmt: skip
 
     def make_lines(self) -> None:
-        self._lines, self.feet = [], []
+        self._lines, self.footer_lines = [], []
         page_charts = self.shown_charts
         if self._row is not None and page_charts is not None:
             page_charts.read(self.interval, [self._row], self.choice, self.look)
@@ -124,7 +124,7 @@ class CorePage(ChartedView):
             row = PanelRow((self._draw_numbers,), (1,), width, room)
         else:
             row = PanelRow((self._draw_tasks_and_episodes, self._draw_numbers), (7, 5), width, room)
-        self.feet = self.panel_lines(row)
+        self.footer_lines = self.panel_lines(row)
 
     def line(self, y: int) -> Line:
         return self._lines[y], "calm"

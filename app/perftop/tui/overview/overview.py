@@ -141,7 +141,7 @@ class Overview(ChartedView, Cursor):
             return
         self.shown_charts = None
         if self._grid is None:
-            self.feet = []
+            self.footer_lines = []
             episodes = RowEpisodes(self.session)
             episodes.read(self.interval)
             sheet = Reader(self.session, self.places).read(self.interval)
@@ -194,7 +194,7 @@ class Overview(ChartedView, Cursor):
         order = arranged_rows(self.places, self.choice, self.session, self.interval)
         charts.read(self.interval, order, self.choice, self.look)
         self._arrangement = Arrangement([], [], [], order)
-        self.count, self.heads = len(charts.lines), []
+        self.count, self.header_lines = len(charts.lines), []
         width, height = self._fitted_size.width, self._fitted_size.height - self.count
         gap = int(height > charts.panel_height)
         height -= gap
@@ -206,7 +206,7 @@ class Overview(ChartedView, Cursor):
         else:
             shares = (60, 37) if width >= MIN_COUNTED_WIDTH_OF_THREE else (37, 38)
             row = PanelRow(("who", "happened"), shares, width, height)
-        self.feet = self.panel_lines(row, gap)
+        self.footer_lines = self.panel_lines(row, gap)
 
     # --- rows
 
@@ -242,17 +242,19 @@ class Overview(ChartedView, Cursor):
     def _draw_fixed_lines(self, grid: Grid) -> None:
         """Makes the lines that do not scroll."""
         plan = self._arrangement
-        self.heads = [] if self.bare else [
+        self.header_lines = [] if self.bare else [
             titles(grid.columns, self.choice.order, reverse=self.choice.reverse),
             *(self._heading(line) for line in plan.above),
         ]  # fmt: skip
-        self.feet = [(self._heading(line), "calm") for line in plan.below]
-        room = self.size.height - len(self.heads) - len(self.feet) - max(1, self.count)
+        self.footer_lines = [(self._heading(line), "calm") for line in plan.below]
+        room = (
+            self.size.height - len(self.header_lines) - len(self.footer_lines) - max(1, self.count)
+        )
         if not self.bare and room > 0:
             axis = axis_line(grid.columns, self.session, self.interval)
             is_blank = not text(axis).strip()  # a blank line already is a gap
             gap = int(room > MIN_HEIGHT + 1 and not is_blank)
-            self.feet += [(axis, "calm"), *self.panels(room - 1, gap)]
+            self.footer_lines += [(axis, "calm"), *self.panels(room - 1, gap)]
 
     # --- the cursor. In charts it moves from line to line; in rows it opens folded packages.
 
@@ -328,7 +330,7 @@ class Overview(ChartedView, Cursor):
     async def on_click(self, event: events.Click) -> None:  # type: ignore[override]
         """Sorts by a clicked heading, or opens a clicked package. Other clicks are handled by
         `Cursor`."""
-        plan, below = self._arrangement, event.y - len(self.heads) - self.height
+        plan, below = self._arrangement, event.y - len(self.header_lines) - self.height
         y = self.line_at(event.y)
         if self._grid is None and self._charts is not None and y is not None:
             if (row := self._charts.row_at(event.x, y)) is not None:
@@ -337,11 +339,11 @@ class Overview(ChartedView, Cursor):
                 if event.chain == 2:
                     self.post_message(self.Opened())
             return
-        fixed = event.y < len(self.heads) or 0 <= below < len(plan.below)
+        fixed = event.y < len(self.header_lines) or 0 <= below < len(plan.below)
         if self._grid is None or not fixed:
             return
         event.prevent_default()  # the order of the lines may change
-        if event.y > 0 or not self.heads:
+        if event.y > 0 or not self.header_lines:
             line = plan.below[below] if below >= 0 else plan.above[event.y - 1]
             if line.row >= 0:
                 self._select(plan.order.index(line.row))

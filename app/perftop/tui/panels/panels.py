@@ -524,7 +524,7 @@ class PaneledView(Canvas):
     def spare(self) -> int:
         """Number of lines left below the scrolling lines; negative if these do not fit, 0 on a
         bare screen."""
-        return 0 if self.bare else self.size.height - len(self.heads) - max(1, self.count)
+        return 0 if self.bare else self.size.height - len(self.header_lines) - max(1, self.count)
 
     def panels(self, room: int, gap: int = 1, first: Kind = "who") -> list[Line]:
         """Returns `room` lines with panels, of which `first` is the leftmost; the first `gap` lines

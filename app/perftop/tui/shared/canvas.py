@@ -213,12 +213,12 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
         self.choice = choice
         self.count = 0
         """Number of scrolling lines, visible or not."""
-        self.heads: list[list[Run]] = []
+        self.header_lines: list[list[Run]] = []
         """Fixed lines above the scrolling lines."""
-        self.feet: list[Line] = []
+        self.footer_lines: list[Line] = []
         """Fixed lines below the scrolling lines, at the bottom of the canvas."""
         self.side_width = 0
-        self.side: list[list[Run]] = []
+        self.side_lines: list[list[Run]] = []
         """Fixed lines of `side_width` cells to the right of all lines, from the top of the
         canvas."""
         self._strips = StripCache(self, ascii_=choice.ascii)
@@ -260,7 +260,7 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
 
     @abstractmethod
     def make_lines(self) -> None:
-        """Makes the lines of this interval. Sets `count`, `heads` and `feet`."""
+        """Makes the lines of this interval. Sets `count`, `header_lines` and `footer_lines`."""
 
     @abstractmethod
     def line(self, y: int) -> Line:
@@ -271,7 +271,7 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
         """Scrolls to the selected core."""
 
     def target(self, x: int, y: int) -> Episode | int | None:  # noqa: ARG002 - for views to provide
-        """Returns the episode, or the number of the CPU, at column `x` of a line of `feet`; None if
+        """Returns the episode, or the number of the CPU, at column `x` of a footer line; None if
         there is neither. `y`: 1 for the last line, 2 for the line above it, and so on."""
         return None
 
@@ -364,7 +364,7 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
     @property
     def _fixed_lines(self) -> int:
         """Number of fixed lines, above and below the scrolling lines."""
-        return len(self.heads) + len(self.feet)
+        return len(self.header_lines) + len(self.footer_lines)
 
     @property
     def top(self) -> int:
@@ -398,15 +398,17 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
     def line_at(self, y: int) -> int | None:
         """Returns the index of the scrolling line at row `y` of the widget; None if there is
         none."""
-        index = y - len(self.heads) + self.top
-        scrolls = len(self.heads) <= y < len(self.heads) + self.height
+        index = y - len(self.header_lines) + self.top
+        scrolls = len(self.header_lines) <= y < len(self.header_lines) + self.height
         return index if scrolls and index < self.count else None
 
     def pick(self, event: events.Click) -> bool:
-        """Handles a click on a line of `feet`: opens the clicked episode, or selects the core of
+        """Handles a click on a footer line: opens the clicked episode, or selects the core of
         the clicked CPU; a double click also opens the page of the core. Returns False if the click
         is on another line."""
-        if event.y < max(len(self.heads), self._painted_size.height - len(self.feet)):
+        if event.y < max(
+            len(self.header_lines), self._painted_size.height - len(self.footer_lines)
+        ):
             return False
         target = self.target(event.x, self.size.height - event.y)
         if isinstance(target, Episode):
@@ -424,21 +426,22 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
 
     def _visible_lines(self) -> list[tuple[Hashable, Line]]:
         """Returns the visible lines from the top of the widget, each with its key: whether it is a
-        head, a line or a foot, and its index among these."""
+        header, a line or a footer, and its index among these."""
         top, height = self.top, self._painted_size.height
-        first_foot = max(len(self.heads), height - len(self.feet))  # feet that do not fit are cut
-        room = first_foot - len(self.heads)
+        # Footer lines that do not fit are cut.
+        first_footer = max(len(self.header_lines), height - len(self.footer_lines))
+        room = first_footer - len(self.header_lines)
         lines = [self.line(y) for y in range(top, min(top + room, self.count))]
         if not self.count:
             lines = [self._no_match_line()]
         lines += [BLANK] * (room - len(lines))
         visible_lines: list[tuple[Hashable, Line]] = [
-            *[(("head", y), (runs, "calm")) for y, runs in enumerate(self.heads)],
+            *[(("header", y), (runs, "calm")) for y, runs in enumerate(self.header_lines)],
             *[(("line", top + y), line) for y, line in enumerate(lines)],
-            *[(("foot", y), line) for y, line in enumerate(self.feet)],
+            *[(("footer", y), line) for y, line in enumerate(self.footer_lines)],
         ]
         line_width = self.width  # Textual computes the size at each access
-        for y, side in enumerate(self.side[: len(visible_lines)]):
+        for y, side in enumerate(self.side_lines[: len(visible_lines)]):
             key, (runs, mood) = visible_lines[y]
             gap = " " * (line_width - width(runs)), "text"
             visible_lines[y] = key, ([*runs, gap, *side], mood)

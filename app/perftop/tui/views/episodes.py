@@ -248,20 +248,20 @@ class Episodes(PaneledView, Cursor):
         self._lines = self._arranged(session)
         if not any(episode is self._chosen for episode in self._lines):
             self._chosen = self._lines[0] if self._lines else None
-        self.heads = [] if self.bare else self._verdict_lines()
+        self.header_lines = [] if self.bare else self._verdict_lines()
         if not self._lines:
             self._empty_lines = no_episodes(
                 session, self.width, is_filtered=self.choice.mask is not None,
-                has_losses=bool(self.heads),
+                has_losses=bool(self.header_lines),
             )  # fmt: skip
         elif not self.bare:
             heads = columns.headings(self._columns)
             if self.size.height >= MIN_HEIGHT_FOR_DETAILS:
-                self.heads.insert(0, summary(session, self._lines, self.width))
-            self.heads.append([(" " * SIGN_CELLS, "text"), *heads])
+                self.header_lines.insert(0, summary(session, self._lines, self.width))
+            self.header_lines.append([(" " * SIGN_CELLS, "text"), *heads])
         self.count = len(self._lines) or len(self._empty_lines)
         detail_lines = self._details(session)
-        self.feet = [*detail_lines, *self.panels(self.spare - len(detail_lines))]
+        self.footer_lines = [*detail_lines, *self.panels(self.spare - len(detail_lines))]
 
     def _verdict_lines(self) -> list[list[Run]]:
         """Returns the verdict if tasks lose more without an episode, by waiting for a CPU, than in
@@ -283,7 +283,9 @@ class Episodes(PaneledView, Cursor):
             reason = episode_style.cause_clause(chosen)
             reason = fit(reason, min(len(reason), max(1, self.width - 2)))
             return [(refusal or [(" ", "text"), (reason, "text")], "chosen")]
-        height = min(_DETAILS[1], max(_DETAILS[0], (self.size.height - len(self.heads)) // 4))
+        height = min(
+            _DETAILS[1], max(_DETAILS[0], (self.size.height - len(self.header_lines)) // 4)
+        )
         lines = details(session, chosen, self.width, height, self._names(chosen))
         lines[-1] = refusal or lines[-1]
         return [(runs, "calm") for runs in lines]

@@ -324,7 +324,7 @@ class HeatMap(PaneledView):
         )
         self._make_marks(heat)
         cell = self._plan.cell
-        self.heads = [] if self.bare else [
+        self.header_lines = [] if self.bare else [
             heat.title(cell, self.width, self._hidden_text(), ascii_=self.choice.ascii),
             heat.legend(cell, self.width, [] if self.side_width else self._losers,
                         is_asked=self._worst_asked, ascii_=self.choice.ascii),
@@ -332,7 +332,7 @@ class HeatMap(PaneledView):
         selected = self._selected_row()
         foot = [] if selected is None else heat.foot(selected, self.size.width)
         first: Kind = "losses" if self._losers and not self.side_width else "who"
-        self.feet = [*self.panels(self.spare - FOOT, first=first), (foot, "chosen")]
+        self.footer_lines = [*self.panels(self.spare - FOOT, first=first), (foot, "chosen")]
         self._make_side(selected)
 
     def _make_marks(self, heat: Heat) -> None:
@@ -363,7 +363,7 @@ class HeatMap(PaneledView):
         """Makes the lines beside the map: the worst cores, and the numbers of the selected one."""
         size, height = self.side_width - SIDE_GAP, self.size.height - FOOT
         if size <= 0:
-            self.side = []
+            self.side_lines = []
             return
         numbers, room = list[PanelLine](), height
         if height >= MIN_HEIGHT_FOR_NUMBERS:
@@ -378,7 +378,7 @@ class HeatMap(PaneledView):
             )  # fmt: skip
         lines = self._worst[1][:room]
         lines = [*lines, *[([], None)] * (room - len(lines)), *numbers]
-        self.side = [[(" " * SIDE_GAP, "text"), *runs] for runs, _ in lines]
+        self.side_lines = [[(" " * SIDE_GAP, "text"), *runs] for runs, _ in lines]
         self._side_targets = [target for _, target in lines]
 
     def _hidden_text(self) -> str:
@@ -517,7 +517,7 @@ class HeatMap(PaneledView):
 
     def on_click(self, event: events.Click) -> None:
         row = None
-        if self.side and event.x >= self.width and event.y < len(self.side):
+        if self.side_lines and event.x >= self.width and event.y < len(self.side_lines):
             cpu = self._side_targets[event.y]
             row = self.places.row_of_cpu.get(cpu) if isinstance(cpu, int) else None
         elif not self.pick(event) and (y := self.line_at(event.y)) is not None:

@@ -327,7 +327,7 @@ class Neighbours(PaneledView, Cursor):
     def make_lines(self) -> None:
         verdict = verdict_at(self.session, self.interval, is_range=self.choice.range_ns is not None)
         shown = self._make_flows(verdict)
-        self._rows, self.heads = [*shown], []
+        self._rows, self.header_lines = [*shown], []
         if not shown:
             text = NO_LOSS_TEXT if verdict is None or verdict.report is not None else verdict.text
             self._rows = [[(f" {text}", "text")]]
@@ -346,15 +346,15 @@ class Neighbours(PaneledView, Cursor):
             )
         feet = self._detail_lines(selected, shown)
         if not self.bare:
-            room = self.size.height - len(self.heads) - self.count - len(feet) - 4
-            self.heads += self._ribbons(shown, room)
+            room = self.size.height - len(self.header_lines) - self.count - len(feet) - 4
+            self.header_lines += self._ribbons(shown, room)
             seen_s = 0.0 if verdict is None else verdict.seen_s
-            self.heads.insert(0, self._title(seen_s, shown))
+            self.header_lines.insert(0, self._title(seen_s, shown))
             if shown:
-                self.heads.append([(" ", "text"), *columns.headings(self._columns)])
-        room = self.size.height - len(self.heads) - min(self.count, MIN_ROWS)
-        self.feet = [(line, "calm") for line in feet[: max(0, room)]]
-        self.feet += self.panels(max(0, self.spare - len(self.feet)))
+                self.header_lines.append([(" ", "text"), *columns.headings(self._columns)])
+        room = self.size.height - len(self.header_lines) - min(self.count, MIN_ROWS)
+        self.footer_lines = [(line, "calm") for line in feet[: max(0, room)]]
+        self.footer_lines += self.panels(max(0, self.spare - len(self.footer_lines)))
 
     def _ribbons(self, shown: list[Flow], room: int) -> list[list[Run]]:
         """Returns the lines of the ribbons and a blank line; [] where they do not fit."""
@@ -409,8 +409,8 @@ class Neighbours(PaneledView, Cursor):
         return "how long two threads ran at once is known only within bounds" * bounds_only
 
     def _add_job(self, report: Report | None) -> None:
-        """Adds the line of the watched job to `heads`, and its threads to the rows. A job that is
-        watched by its PID also has the name in the report."""
+        """Adds the line of the watched job to the header, and its threads to the rows. A job that
+        is watched by its PID also has the name in the report."""
         session, interval = self.session, self.interval
         job = session.neighbours.watched_job
         if job.name is None:
@@ -426,7 +426,9 @@ class Neighbours(PaneledView, Cursor):
         title = job.name or ""
         if title.isdecimal() and report is not None and report.totals.times.threads:
             title = f"{report.job} {title}"
-        self.heads += [job_line(job, title, threads, session, interval, span_ns, unit, self.width)]
+        self.header_lines += [
+            job_line(job, title, threads, session, interval, span_ns, unit, self.width)
+        ]
         rows = self._shown_rows()
         if shown := [thread for thread in threads if position[thread.cpu] in rows]:
             heading: list[Run] = [(" ", "text"), *columns.headings(self._threads)]

@@ -210,7 +210,11 @@ class Table(PaneledView, Cursor):
         self._rows = np.array([row for row in rows if row in visible_rows], np.intp)
         self._offline_rows = [session.position[cpu] for cpu in self.places.offline_cpus]
         self._page.names = name_columns(session)
-        self._lines, self.count, self.feet = [], 0, []  # without columns until the first layout
+        self._lines, self.count, self.footer_lines = (
+            [],
+            0,
+            [],
+        )  # without columns until the first layout
         self._strips.clear()
 
     def make_layout(self) -> None:
@@ -222,7 +226,7 @@ class Table(PaneledView, Cursor):
         self._first_column = self._page.hidden
         order = _KEYS.get(self.choice.order, self.choice.order)
         heading = self._page.headings(order, self.width, reverse=self.choice.reverse)
-        self.heads = [] if self.bare else [heading]
+        self.header_lines = [] if self.bare else [heading]
 
     def make_lines(self) -> None:
         """Updates the numbers of the columns in sight, and the order of lines."""
@@ -234,7 +238,7 @@ class Table(PaneledView, Cursor):
         if self._selected not in self._lines or first[self._selected] != self.choice.cpu:
             matching_rows = (row for row in self._lines if first[row] == self.choice.cpu)
             self._selected = next(matching_rows, self._lines[0] if self._lines else 0)
-        self.feet = self.panels(self.spare)
+        self.footer_lines = self.panels(self.spare)
 
     def _arranged(self) -> list[int]:
         order, reverse = self.choice.order, self.choice.reverse
@@ -288,7 +292,7 @@ class Table(PaneledView, Cursor):
     async def on_click(self, event: events.Click) -> None:  # type: ignore[override]
         """Sorts by a clicked heading; clicks on lines move the cursor."""
         column = column_at(self._page.columns, event.x - SIGN_CELLS)
-        if event.y < len(self.heads) and column is not None and column.key != "type":
+        if event.y < len(self.header_lines) and column is not None and column.key != "type":
             order = _ORDERS.get(column.key, column.key)
             is_same = order == self.choice.order
             await self.run_action("screen.reverse" if is_same else f"screen.sort({order!r})")

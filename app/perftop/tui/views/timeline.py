@@ -223,11 +223,11 @@ class Timeline(PaneledView, Cursor):
         self._is_doubted = suspect_rows(self._field.key, session, interval).tolist()
         episodes = time_axis.episodes(self._axis, session)
         self._assign(episodes)
-        self.heads, self.feet = [], []
+        self.header_lines, self.footer_lines = [], []
         if not self.bare and self._right_width:
-            self.heads = [self._legend(), self._titles()]
-            self.feet = self._axis_lines(session, episodes)
-            self.feet += self.panels(self.spare - len(self.feet))
+            self.header_lines = [self._legend(), self._titles()]
+            self.footer_lines = self._axis_lines(session, episodes)
+            self.footer_lines += self.panels(self.spare - len(self.footer_lines))
 
     def _in_sight(self) -> list[int]:
         slots = self._plan.lines[self.top : self.top + self.size.height]

@@ -201,7 +201,7 @@ async def test_a_screen_that_fits_again_has_no_scrollbar() -> None:
             await run.pilot.resize_terminal(80, height)
             await run.pilot.pause()
             view = run.monitor.view
-            assert view.count + len(view.feet) <= view.size.height
+            assert view.count + len(view.footer_lines) <= view.size.height
             assert not view.show_vertical_scrollbar
             assert not any(v.text[view.width :].strip() for v in map(view.render_line, range(19)))
 

@@ -144,7 +144,7 @@ def words(run: Run) -> str:
 def rows(run: Run) -> list[str]:
     """Returns the CPUs of the rows in the overview."""
     grid = run.grid
-    lines = [grid.render_line(y).text for y in range(grid.size.height - len(grid.feet))]
+    lines = [grid.render_line(y).text for y in range(grid.size.height - len(grid.footer_lines))]
     return [part for line in lines for part in line.split()[:3] if "," in part]
 
 

@@ -194,7 +194,7 @@ async def test_a_few_lines_below_the_rows_are_used() -> None:
     async with running_app(Machine(cores=17), (120, 31)) as run:
         await run.intervals(5, records=TASKS)
         view, text = grid(run)
-        left = view.size.height - len(view.heads) - view.count - len(view._arrangement.below)
+        left = view.size.height - len(view.header_lines) - view.count - len(view._arrangement.below)
         assert left == 5
         assert any("what happened" in line for line in text)
 

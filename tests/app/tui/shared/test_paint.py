@@ -172,7 +172,7 @@ async def test_no_line_exists_below_the_last_one() -> None:
 
     async with running_app(Machine(cores=2)) as run:
         grid = run.grid
-        end = len(grid.heads) + grid.count
+        end = len(grid.header_lines) + grid.count
         assert end < grid.size.height
         assert (grid.line_at(end - 1), grid.line_at(end)) == (grid.count - 1, None)
         before = grid.choice.cpu
@@ -189,16 +189,16 @@ async def test_fixed_lines_are_at_the_bottom_and_others_scroll_above() -> None:
         grid = run.grid
         # The grid would set its own fixed lines.
         grid._draw_fixed_lines = Mock()  # type: ignore[method-assign]
-        grid.feet = []
+        grid.footer_lines = []
         before = grid.height
-        grid.feet = fixed_lines("first", "second")
+        grid.footer_lines = fixed_lines("first", "second")
         grid._paint()
         assert [line.text.rstrip() for line in shown_strips(run)[-2:]] == ["first", "second"]
         assert grid.height == before - 2
         assert grid.line_at(grid.size.height - 2) is None
         await run.pilot.press("G")
         assert "28" in shown_strips(run)[-3].text.split()
-        grid.feet = []
+        grid.footer_lines = []
         grid._paint()
         assert "first" not in "".join(line.text for line in shown_strips(run))
 
@@ -206,10 +206,10 @@ async def test_fixed_lines_are_at_the_bottom_and_others_scroll_above() -> None:
 async def test_only_changed_fixed_lines_are_drawn() -> None:
     async with running_app(Machine(cores=29, threads=1)) as run:
         grid = run.grid
-        grid.feet = fixed_lines("first", "second", "third")
+        grid.footer_lines = fixed_lines("first", "second", "third")
         grid._paint()
         built = grid.built
-        grid.feet = fixed_lines("first", "other", "third")
+        grid.footer_lines = fixed_lines("first", "other", "third")
         grid._paint()
         assert grid.built == built + 1
         assert [line.text.rstrip() for line in shown_strips(run)[-3:]] == [

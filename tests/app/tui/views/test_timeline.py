@@ -281,7 +281,9 @@ async def test_panels_fill_the_room_below_the_axis() -> None:
         first = next(y for y, line in enumerate(seen) if "what happened" in line)
         y = next(y for y in range(first, len(seen)) if "║" in seen[y])
         results.append(past.target(seen[y].index("║"), past.size.height - y))
-        results.extend((past.size.height - len(past.heads) - past.count, len(past.feet)))
+        results.extend(
+            (past.size.height - len(past.header_lines) - past.count, len(past.footer_lines))
+        )
     episode, room, feet = results
     assert isinstance(episode, Episode)
     assert episode.kind == "involuntary-halt"
