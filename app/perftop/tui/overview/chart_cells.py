@@ -313,10 +313,8 @@ class ChartDrawer:
         low, high = np.zeros(len(hz)), np.zeros(len(hz))
         base = self._session.hello.base_hz
         for kind, unit_indices in enumerate(self._units_by_type):
-            highest_hz = float(np.fmax.reduce(ceiling[unit_indices], axis=None, initial=0.0))
-            highest_hz = highest_hz or float(
-                np.fmax.reduce(hz[unit_indices], axis=None, initial=CLOCK_STEP_HZ)
-            )
+            clocks = ceiling if np.isfinite(ceiling[unit_indices]).any() else hz
+            highest_hz = np.fmax.reduce(clocks[unit_indices], axis=None, initial=CLOCK_STEP_HZ)
             top = ceil(highest_hz / CLOCK_STEP_HZ - 1e-6) * CLOCK_STEP_HZ
             self._scale_tops[kind] = top = max(top, self._scale_tops.get(kind, 0.0))
             base_hz = base.hz if base is not None else top / 2

@@ -16,7 +16,6 @@ from perftop.draw.strips import merge_runs, width
 from perftop.model.kinds import Episode
 from perftop.model.numbers import INDEX, METRICS
 from perftop.model.smt import STATES
-from perftop.session.session import Session
 from perftop.session.values import suspect_rows, unseen_text
 from perftop.tui.panels.tables import ranking
 from perftop.tui.shared import episode_style
@@ -95,7 +94,11 @@ class Moment:
         )
         self._row_episodes = episodes
         self._tasks = ranking(session, interval).names_by_cpu
-        self._accounts = _accounts(session)
+        has_steal = session.hello.virtualisation is not None  # only virtual machines have steal
+        chosen = session.evaluator.chosen
+        self._accounts = {name: key for name, key in _SHARE_KEYS.items() if name == "busy" or (
+            chosen[key] and (has_steal or name != "steal"))}  # fmt: skip
+        """Keys of the shares of a CPU's time, by name."""
         self._has_suspects = bool(np.count_nonzero(interval.doubts))
         self._online = interval.online.tolist()
         rows = [row for unit in units for row in unit.rows]
@@ -149,11 +152,15 @@ class Moment:
         tasks = [task for cpu in cpus for task in sorted(self._tasks.get(cpu, ()), reverse=True)]
         if not unit.is_pair:
             tasks.sort(reverse=True)
+        names = [f"{name} {100 * share:.0f}" for share, name in tasks]
+        busy = sum(self._numbers[row][0] for row in unit.rows)
+        if unseen := unseen_text(busy, sum(share for share, _ in tasks)):
+            names = [unseen]  # the tasks cover less than half of the busy time
         return UnitValues(
             unit.name, ",".join(map(str, unit.cpus)) if unit.is_pair else "",
             shares, frozenset(filter(None, map(lowered_chart, own_episodes))),
             self._doubtful_shares(unit, shares),
-            _sign_run(worst), _task_names(tasks, self._numbers, unit), hz,
+            _sign_run(worst), names, hz,
             self._ceiling_hz[unit.core_index],
             (theme.DROPPED, "alarm") if is_dropped else (" ", "text"),
             ipc, _sign_run(ipc_episode), any(self._online[row] for row in unit.rows),
@@ -207,26 +214,6 @@ class Moment:
             name for name, key in keys.items()
             if suspect_rows(key, self._session, self._interval)[list(unit.rows)].any()
         )  # fmt: skip
-
-
-def _accounts(session: Session) -> Mapping[str, str]:
-    """Returns the keys of the shares of a CPU's time, by name. Only virtual machines have steal."""
-    chosen, steal = session.evaluator.chosen, session.hello.virtualisation is not None
-    return {
-        name: key for name, key in _SHARE_KEYS.items()
-        if name == "busy" or (chosen[key] and (steal or name != "steal"))
-    }  # fmt: skip
-
-
-def _task_names(
-    tasks: Sequence[tuple[float, str]], numbers: Mapping[int, Sequence[float]], unit: Unit
-) -> list[str]:
-    """Returns the tasks of a unit, each with its share of a CPU in per cent. If these shares cover
-    less than half of the busy time, returns the share that was not seen instead."""
-    busy = sum(numbers[row][0] for row in unit.rows)
-    seen = sum(share for share, _ in tasks)
-    unseen = unseen_text(busy, seen)
-    return [unseen] if unseen else [f"{name} {100 * share:.0f}" for share, name in tasks]
 
 
 def _sign_run(episode: Episode | None) -> Run:

@@ -72,18 +72,14 @@ def arrange(
     every = _place_lines(places, ())
     rows = [line.row for line in every if line.kind == "row"] if order is None else [*order]
     plain = [PlaceLine("row", row) for row in rows]
-    named = [line for line in _place_lines(places, packages) if line.kind == "folded"]
+    has_room = len(packages) * LINES_PER_PACKAGE <= room  # for package lines that stay in sight
+    named = [line for line in _place_lines(places, packages) if line.kind == "folded" and has_room]
     if bare or not any(line.kind == "package" for line in every):
         off = [line for line in every if line.kind == "off" and not bare]
         return Arrangement([], [*plain, *off], [], rows)
-    if order is not None:
-        above = named if len(named) * LINES_PER_PACKAGE <= room else []
-        return Arrangement(above, plain, [], rows, grouped=False)
-    if fold != "always" and len(every) <= room:
-        return Arrangement([], every, [], rows)
-    if fold == "never" and len(named) * LINES_PER_PACKAGE <= room:
+    if order is not None or (fold == "never" and has_room and len(every) > room):
         return Arrangement(named, plain, [], rows, grouped=False)
-    if fold == "never":
+    if fold == "never" or (fold == "needed" and len(every) <= room):
         return Arrangement([], every, [], rows)
     open_package = next(
         (place.package for place in places.places if cpu in place.cpus), packages[0]
@@ -94,7 +90,7 @@ def arrange(
         if len(_place_lines(places, other_packages)) <= room:
             folded = other_packages
     lines = _place_lines(places, folded)
-    if len(lines) <= room or fold == "always" or len(packages) * LINES_PER_PACKAGE > room:
+    if len(lines) <= room or fold == "always" or not has_room:
         return Arrangement([], lines, [], rows)
     inside = [i for i, line in enumerate(lines) if line.kind == "row"]
     first, last = inside[0], inside[-1] + 1
