@@ -117,7 +117,7 @@ class MemoryLosses:
         self.losses = NeighbourLosses(
             episodes, self.cause, groups, reader.hello.sample_ns, start=START, end=END
         )
-        self._programs = UndisturbedPrograms(self.losses, self._names, running, learned=7, lost=5)
+        self.programs = UndisturbedPrograms(self.losses, self._names, running, learned=7, lost=5)
         """Sums of a loss: instructions, cycles, cycles times the earlier IPC, seconds run, and
         bytes per second times the seconds run."""
         self._in_package: Bools = groups >= 0
@@ -143,7 +143,7 @@ class MemoryLosses:
         else:
             counts = cpu_work(sample.values, busy)
             work = self._work(sample.delta, sample.values, sample.split, data.cores, counts)
-        run_s, learned = work.util * ((data.time_ns - data.since_ns) / 1e9), self._programs.learned
+        run_s, learned = work.util * ((data.time_ns - data.since_ns) / 1e9), self.programs.learned
         (others_work,) = self._others_work(work.work[None])
         with np.errstate(invalid="ignore", divide="ignore"):
             # means over the time while memory was quiet; NaN where nothing was learned
@@ -156,25 +156,16 @@ class MemoryLosses:
         stale = quiet & (work.rate * self.min_growth < before[0])
         learned[:, stale] = 0.0
         parts = self._learned_parts(work.sums[None], others_work[None], run_s[None])
-        by_sample = self._programs.learned_by_sample(quiet[None], run_s[None], parts)
-        self._programs.learned = by_sample[1]
+        by_sample = self.programs.learned_by_sample(quiet[None], run_s[None], parts)
+        self.programs.learned = by_sample[1]
         self.note_programs(busy, data.time_ns)
         if not calm:
             is_new_record = self._running.time_ns == data.time_ns
-            sound = self._programs.is_same_program(learned[_TIME_ROW])
+            sound = self.programs.is_same_program(learned[_TIME_ROW])
             changed = self.losses.begin(sound, self._names, data.time_ns)
             for loss in self.losses.running:
                 self._describe(loss, data, job_pids or set(), who=is_new_record or loss in changed)
         return ended
-
-    @property
-    def learned(self) -> Floats:
-        """The sums learned while memory was quiet, as in `UndisturbedPrograms`."""
-        return self._programs.learned
-
-    @learned.setter
-    def learned(self, learned: Floats) -> None:
-        self._programs.learned = learned
 
     def _is_counted(self) -> bool:
         return all(key in self._reader.counters.columns for key in TRAFFIC_KEYS)
@@ -235,9 +226,9 @@ class MemoryLosses:
             # does.
             rest = slice(i, None)
             rate, others = work.rate[rest], others_work[rest]
-            assumed = self._is_saturated(self._programs.learned, rate, others) & some_work[rest]
+            assumed = self._is_saturated(self.programs.learned, rate, others) & some_work[rest]
             quiet = work.is_learnable[rest] & ~assumed
-            learned = self._programs.learned_by_sample(quiet, run_s[rest], parts[rest])
+            learned = self.programs.learned_by_sample(quiet, run_s[rest], parts[rest])
             before = learned[:-1]
             crowded = self._is_saturated(before, rate, others) & some_work[rest]
             with np.errstate(invalid="ignore", divide="ignore"):
@@ -248,13 +239,13 @@ class MemoryLosses:
                 samples = slice(first + i, last)
                 best = None if batch.best_traffic is None else batch.best_traffic[samples]
                 signs &= self._is_near_limit(rate, batch.delta[samples], best)
-                _, shares, spread = self._programs.compare_ipc(before, work.ipc[rest])
+                _, shares, spread = self.programs.compare_ipc(before, work.ipc[rest])
                 signs &= np.abs(work.overlap[rest] - usual_overlap) <= MAX_SIBLING_CHANGE
                 signs &= shares >= np.maximum(MIN_SPREADS * spread, START)
             has_shrunk = rate * self.min_growth < usual_rate
             signs |= work.is_learnable[rest] & ~crowded & has_shrunk
             due, valid = first_true(signs), first_true(crowded != assumed)
-            self._programs.learned = learned[min(due, valid)].copy()
+            self.programs.learned = learned[min(due, valid)].copy()
             i += min(due, valid)
             if due <= valid:
                 break
@@ -332,7 +323,7 @@ class MemoryLosses:
                  overlap_before: Floats, crowded: Bools) -> list[Episode]:  # fmt: skip
         """Returns the episodes that this sample ended, from the loss against the earlier IPC."""
         rate, ipc, cycles = work.rate, work.ipc, work.cycles
-        before, shares, spread = self._programs.compare_ipc(self._programs.learned, ipc)
+        before, shares, spread = self.programs.compare_ipc(self.programs.learned, ipc)
         near = self._is_near_limit(rate, data.sample.delta, self._highest_rates(data))
         unread = (
             np.isnan(data.sample.values["util"]) | np.isnan(rate) | (work.has_unread_cpu & ~crowded)
@@ -345,7 +336,7 @@ class MemoryLosses:
         if not self.losses.is_quiet:
             losing = self.losses.may_lose & crowded & np.isfinite(ipc * before)
             parts = ipc * cycles, cycles, cycles * before, run_s, run_s * rate
-            self._programs.add_losses(losing, *parts)
+            self.programs.add_losses(losing, *parts)
         return ended
 
     def has_other_program(self, busy: Bools, top_tasks: Ints) -> bool:
@@ -369,7 +360,7 @@ class MemoryLosses:
             self._set_programs(np.array(programs, np.int64))
             self._package_tasks = [{task for task in snapshot.top_task_keys(cpus) if task}
                          for cpus in self._members]  # fmt: skip
-        self._programs.note_programs(busy)
+        self.programs.note_programs(busy)
         losing = {*self._package[self.losses.may_lose].tolist()}
         for package, tasks_now in enumerate(self._package_tasks):
             if package not in losing:
@@ -379,7 +370,7 @@ class MemoryLosses:
         self, loss: NeighbourLoss, data: DetectorInput, job_pids: set[int], *, who: bool
     ) -> None:
         episode, members = loss.episode, loss.members
-        sums = self._programs.lost[:, members].sum(axis=1)
+        sums = self.programs.lost[:, members].sum(axis=1)
         instructions, cycles, expected, run_s, bytes_moved = sums
         episode.confidence = confidence("neighbour", self.cause)
         if cycles > 0:
@@ -453,7 +444,7 @@ class CacheLosses(MemoryLosses):
     def _rate_evidence(
         self, loss: NeighbourLoss, rate: float, data: DetectorInput  # noqa: ARG002
     ) -> dict[str, Any]:  # fmt: skip
-        misses, run_s = self._programs.learned[[_BYTES_ROW, _TIME_ROW]][:, loss.members].sum(axis=1)
+        misses, run_s = self.programs.learned[[_BYTES_ROW, _TIME_ROW]][:, loss.members].sum(axis=1)
         before = 1000 * float(misses / run_s) if run_s > 0 else 0.0
         return {"misses_per_ki": round(1000 * rate, 2), "misses_per_ki_before": round(before, 2)}
 

@@ -287,12 +287,8 @@ class Neighbours(Detector):
         last = self.hypervisor.skip_calm_samples(batch, first, last)
         with_records = [index for index in batch.cached(_with_records) if first <= index < last]
         while first < last:
-            ends = (
-                index + 1
-                for index in with_records
-                if index >= first and self._shows_change(batch, index)
-            )
-            end = next(ends, last)
+            changes = (i for i in with_records if i >= first and self._shows_change(batch, i))
+            end = next(changes, last - 1) + 1
             due = self._learn(batch, first, end)
             for index in with_records:
                 if first <= index < due:
@@ -324,14 +320,14 @@ class Neighbours(Detector):
         if not batch.cached(busy_cpus)[first:last].any():
             return last
         due, ahead = self.siblings.look_ahead(batch, first, last)
-        learned = [detector.learned for detector in self._traffic]
+        learned = [detector.programs.learned for detector in self._traffic]
         ends = []
         for detector in self._traffic:
             due = detector.skip_calm_samples(batch, first, due)
             ends.append(due)
         for detector, sums, end in zip(self._traffic, learned, ends, strict=True):
             if end > due:  # undo what the detector has learned from later samples
-                detector.learned = sums
+                detector.programs.learned = sums
                 detector.skip_calm_samples(batch, first, due)
         self.siblings.learn_ahead(ahead, batch.time_ns[first:due])
         return due

@@ -238,16 +238,10 @@ class Ramps(Detector):
         if np.isfinite(self._ceiling_hz[members]).all():
             evidence["ceiling_hz"] = round(float(np.median(self._ceiling_hz[members])))
         measured = median(ramp.sample_count for ramp in ramps) >= MIN_MEASURED_SAMPLES
-        return Episode(
-            "ramp",
-            self._cores.cpus(members),
-            min(ramp.start_ns for ramp in ramps),
-            max(ramp.end_ns for ramp in ramps),
-            median(ramp.steady_hz - ramp.first_hz for ramp in ramps),
-            "-",
-            evidence,
-            confidence("ramp", "-", counted=measured),
-        )
+        span = min(ramp.start_ns for ramp in ramps), max(ramp.end_ns for ramp in ramps)
+        gain_hz = median(ramp.steady_hz - ramp.first_hz for ramp in ramps)
+        belief, cpus = confidence("ramp", "-", counted=measured), self._cores.cpus(members)
+        return Episode("ramp", cpus, *span, gain_hz, "-", evidence, belief)
 
 
 def _busy_hz(data: DetectorInput) -> Floats:

@@ -84,10 +84,9 @@ class InterruptStorms(Detector):
         is_whole = self._storms.note_record(data.time_ns)
         for cpu, spent in _cpus(data.records).items() if is_whole else ():
             interrupt_share = min(1.0, spent.irq + spent.softirq)
-            least_tasks = (
-                MIN_TASKS_SHARE if spent.tasks + interrupt_share < FULL_SHARE else MIN_TASKS_IF_FULL
-            )
-            is_lost = spent.tasks + interrupt_share >= MIN_BUSY_SHARE and spent.tasks >= least_tasks
+            busy_share = spent.tasks + interrupt_share
+            least_tasks = MIN_TASKS_SHARE if busy_share < FULL_SHARE else MIN_TASKS_IF_FULL
+            is_lost = busy_share >= MIN_BUSY_SHARE and spent.tasks >= least_tasks
             if is_lost and cpu in self._position:
                 cause = "irq" if spent.irq > spent.softirq else "softirq"
                 storm = self._storms.add(cpu, cause, interrupt_share * self._storms.span_s)
@@ -107,13 +106,9 @@ def _describe_storm(storm: RecordEpisode, spent: _CpuShares, span_s: float) -> N
         sums["came"] = sums.get("came", 0) + named[1]
         sums["counted_s"] = sums.get("counted_s", 0) + span_s
         evidence["came_per_s"] = round(sums["came"] / sums["counted_s"])
-    if (
-        cause == "softirq"
-        and spent.kind is not None
-        and spent.line is not None
-        and spent.line[1] >= MIN_RAISED_RATIO * spent.kind[1]
-    ):
-        evidence.setdefault("raised_by", spent.line[0])
+    raised_by = spent.line if cause == "softirq" else None
+    if raised_by and spent.kind and raised_by[1] >= MIN_RAISED_RATIO * spent.kind[1]:
+        evidence.setdefault("raised_by", raised_by[0])
 
 
 def _cpus(records: Mapping[str, object]) -> dict[int, _CpuShares]:

@@ -243,7 +243,7 @@ class SentencePart(NamedTuple):
 
     text: str
     role: Role = "text"
-    """`loss_text`: the size of the loss; `name`: the name of a task or of a mark."""
+    """`lost`: the size of the loss; `name`: the name of a task or of a mark."""
 
 
 def text(parts: Sequence[SentencePart]) -> str:
@@ -357,14 +357,10 @@ def _phrase_fields(
         fields["{climb}"] = SentencePart(short_duration(evidence["steady_s"]), "lost")
         fields["{first}"] = SentencePart(f"{evidence['first_hz'] / 1e9:.2f}")
         fields["{steady}"] = SentencePart(f"{evidence['steady_hz'] / 1e9:.2f} GHz")
-    if "owner" in evidence:
-        fields["{owner}"] = SentencePart(
-            _abbreviated_names([str(evidence["owner"])], MAX_OWNER), "name"
-        )
-    if "line" in evidence:
-        fields["{line}"] = SentencePart(
-            _abbreviated_names([str(evidence["line"])], MAX_OWNER), "name"
-        )
+    for key in ("owner", "line"):
+        if key in evidence:
+            name = _abbreviated_names([str(evidence[key])], MAX_OWNER)
+            fields[f"{{{key}}}"] = SentencePart(name, "name")
     if "label" in evidence:
         fields["{label}"] = SentencePart(str(evidence["label"]), "name")
     return fields

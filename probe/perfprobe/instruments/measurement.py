@@ -257,9 +257,8 @@ def combined_mean(parts: Sequence[RepeatedMean]) -> RepeatedMean:
     """Combines measurements of one quantity at different times; slow drift shows only between them.
     The error is how far the mean of one more such measurement may be from this mean."""
     counted = [(part.count, part.mean) for part in parts]
-    errors = [
-        one for one in (standard_error(counted), *(part.error for part in parts)) if one is not None
-    ]
+    estimates = (standard_error(counted), *(part.error for part in parts))
+    errors = [error for error in estimates if error is not None]
     return RepeatedMean(
         weighted_mean(counted),
         DIFFERENCE_FACTOR * max(errors) if errors else None,

@@ -115,12 +115,9 @@ def is_group(text: str) -> bool:
 def group_directories(root: Path, text: str) -> list[str]:
     """Returns the directories of the group with this path (below a mount point, or absolute), or of
     all groups of the unit with this name; empty if there are none."""
-    mounts = [
-        mounted.directory
-        # "" names the hierarchy of version 2
-        for name in ("", "name=systemd", "cpu", "memory", "cpuset")
-        if (mounted := hierarchy(root, name)) is not None
-    ]
+    names = ("", "name=systemd", "cpu", "memory", "cpuset")  # "" names the hierarchy of version 2
+    hierarchies = (hierarchy(root, name) for name in names)
+    mounts = [mounted.directory for mounted in hierarchies if mounted is not None]
     if text.startswith("/"):
         paths = [f"{root}{text}".replace("//", "/"), *(f"{mount}{text}" for mount in mounts)]
         return [path for path in paths if Path(path, "cgroup.procs").is_file()][:1]

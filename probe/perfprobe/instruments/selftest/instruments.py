@@ -73,13 +73,12 @@ def counter_rows(log: FrameLog, span: CopyRun) -> list[dict[str, Any]]:
         for missing in log.hello.missing
         if missing.what.startswith(KEY_STEMS) and missing.what not in log.columns
     ]
-    shown = [
-        key
-        for key in log.columns
-        if (scope := log.scope(key)) in {"core", "package"}
-        or (scope == "cpu" and key.startswith("l3_"))
-    ]
-    return [*(_counter_row(log, key, span) for key in shown), *absent]
+    shared = [key for key in log.columns if _scope_text(log, key) in {"core", "package", "L3"}]
+    return [*(_counter_row(log, key, span) for key in shared), *absent]
+
+
+def _scope_text(log: FrameLog, key: str) -> str:
+    return "L3" if key.startswith("l3_") else log.scope(key)
 
 
 def _counter_row(log: FrameLog, key: str, span: CopyRun) -> dict[str, Any]:
@@ -97,7 +96,7 @@ def _counter_row(log: FrameLog, key: str, span: CopyRun) -> dict[str, Any]:
         verdict = "too little"
     return {
         "counter": key,
-        "scope": "L3" if key.startswith("l3_") else log.scope(key),
+        "scope": _scope_text(log, key),
         "origin": counter.origin,
         "unit": counter.unit,
         "columns": counter.columns,
@@ -278,7 +277,7 @@ def _measured_rate(log: FrameLog, key: str, span: CopyRun) -> dict[str, Any] | N
     a gauge, or the polls that saw each bit of flags. None if nothing was read."""
     counter, topology = log.columns[key].counter, log.hello.topology
     rows = rows_with_counter(log, key)
-    if log.scope(key) == "cpu" and not key.startswith("l3_"):
+    if _scope_text(log, key) == "cpu":
         # Only the row of the CPU that copied memory.
         rows = [row for row in rows if topology[row].cpu == span.cpu]
     if counter.kind == "flags":
