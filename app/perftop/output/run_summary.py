@@ -397,11 +397,8 @@ TIME_USES = (
 
 def spent_text(spent: JobTime) -> str:
     """Returns what the threads of a job did as text, without uses shorter than MIN_SHOWN_S."""
-    parts = [
-        f"{use.words} {spent_s:.1f} s"
-        for use, spent_s in zip(TIME_USES, spent, strict=True)
-        if spent_s >= MIN_SHOWN_S
-    ]
+    uses = zip(TIME_USES, spent, strict=True)
+    parts = [f"{use.words} {seconds:.1f} s" for use, seconds in uses if seconds >= MIN_SHOWN_S]
     return f"{', '.join(parts) or 'nothing'} (all threads together)"
 
 

@@ -337,10 +337,8 @@ class ExportTable:
         for index in np.flatnonzero(missing).tolist():
             field = self.fields[index]
             names.setdefault(self._reason(field, rows, row), []).append(field.name)
-        return "; ".join(
-            f"{','.join(names_of_reason)}={' '.join(reason.split())}"
-            for reason, names_of_reason in names.items()
-        )
+        parts = (f"{','.join(keys)}={' '.join(reason.split())}" for reason, keys in names.items())
+        return "; ".join(parts)
 
     def _reason(self, field: Field, rows: IntervalRows, row: int) -> str:
         """Returns why a value is missing."""

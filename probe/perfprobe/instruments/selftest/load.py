@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -104,11 +105,10 @@ def run_pinned(work: Mapping[int, Callable[[], T]]) -> dict[int, T]:
     gate = threading.Barrier(len(work))
 
     def run(cpu: int, do: Callable[[], T]) -> T | None:
-        pinned = True
-        try:
+        pinned = False
+        with suppress(OSError):
             os.sched_setaffinity(0, {cpu})
-        except OSError:
-            pinned = False
+            pinned = True
         gate.wait()
         return do() if pinned else None
 
@@ -117,10 +117,9 @@ def run_pinned(work: Mapping[int, Callable[[], T]]) -> dict[int, T]:
             futures = {cpu: pool.submit(run, cpu, do) for cpu, do in work.items()}
         except RuntimeError:  # no further thread can be started
             gate.abort()
-            why = (
-                f"selftest needs {len(work)} threads, one for each CPU, and not all can be started"
-            )
-            raise Unavailable(f"{why}; {REMEDIES[errno.EAGAIN]}") from None
+            why = f"selftest needs {len(work)} threads, one for each CPU"
+            fix = REMEDIES[errno.EAGAIN]
+            raise Unavailable(f"{why}, and not all can be started; {fix}") from None
     results = {cpu: future.result() for cpu, future in futures.items() if not future.exception()}
     return {cpu: result for cpu, result in results.items() if result is not None}
 

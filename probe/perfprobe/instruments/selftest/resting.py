@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from perfprobe.instruments.selftest.frame_log import FrameLog, Movement
 from perfprobe.instruments.selftest.load import PERIOD_NS, TIMES, PatternRuns, WorkSpan
@@ -51,11 +52,8 @@ def pattern_shares(
 ) -> Shares:
     """Shares of two patterns within the span of `moved`, in TSC ticks."""
     on0, on1 = (sum(span.end - span.begin for span in spans) for spans in (first, second))
-    both = sum(
-        max(0, min(one.end, other.end) - max(one.begin, other.begin))
-        for one in first
-        for other in second
-    )
+    pairs = product(first, second)
+    both = sum(max(0, min(a.end, b.end) - max(a.begin, b.begin)) for a, b in pairs)
     return Shares(moved.end - moved.begin, on0, on1, both)
 
 

@@ -148,10 +148,8 @@ def _ticking_measure(key: str) -> Measure:
         if moved is None:
             return None
         ticks = moved.end - moved.begin
-        expected = min(
-            (ticks / factor for factor in tick_factors(window.log, key)),
-            key=lambda value: abs(value - moved.amount),
-        )
+        candidates = (ticks / factor for factor in tick_factors(window.log, key))
+        expected = min(candidates, key=lambda value: abs(value - moved.amount))
         # A hypervisor or a limit on CPU time halts the clock; other tasks do not. The lost time
         # does not show which of them it was.
         max_loss = window.lost_s / window.seconds(moved) * expected
