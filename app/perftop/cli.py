@@ -88,13 +88,13 @@ def _show_help(args: argparse.Namespace) -> int:
 
 
 VERBS = {
-    **dict.fromkeys(("live", "replay", "demo", "attach"), screens.add_live), "stat": stat.add,
-    "record": record.add, "mark": record.add_mark, "fleet": screens.add_fleet,
-    "export": recordings.add_export, "exporter": serve.add_exporter, "serve": serve.add,
-    "summary": why.add_summary, "why": why.add, "diff": recordings.add_diff,
-    "topology": machine.add_topology, "doctor": doctor.add,
-    "events": machine.add_events, "timers": instruments.add_timers, "ramp": ramp.add,
-    "wake": instruments.add_wake, "selftest": instruments.add_selftest, "help": _add_help,
+    **dict.fromkeys(("live", "replay", "demo", "attach"), screens.add_live),
+    "why": why.add, "doctor": doctor.add, "stat": stat.add, "record": record.add,
+    "mark": record.add_mark, "summary": why.add_summary, "diff": recordings.add_diff,
+    "export": recordings.add_export, "fleet": screens.add_fleet, "serve": serve.add,
+    "exporter": serve.add_exporter, "ramp": ramp.add, "timers": instruments.add_timers,
+    "wake": instruments.add_wake, "topology": machine.add_topology,
+    "events": machine.add_events, "selftest": instruments.add_selftest, "help": _add_help,
 }  # fmt: skip
 """Verbs and the functions that add their parsers, in the order of the list in the help."""
 GENERAL_OPTIONS = {

@@ -52,7 +52,7 @@ WRONG = {
     "why 10s": "length of a measurement: --duration 10s",
     "why sh": "to measure a command: perftop why -- sh",
     "stat --listen x": "no option --listen; --listen is for exporter",
-    "replay x --json": "no option --json; --json is for stat, why, fleet",
+    "replay x --json": "no option --json; --json is for stat, why, doctor",
     "stat sleep 1": "unexpected argument: sleep 1; to measure a command: perftop stat [OPTIONS] "
     "-- sleep 1",
     "record run.perftop": "; where to write: perftop record -o run.perftop",

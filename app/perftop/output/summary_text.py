@@ -13,7 +13,6 @@ from perftop.base.text import (
     long_duration,
     percent,
     safe_text,
-    short_duration,
     supports_unicode,
     time_of_day,
     wrap_text,
@@ -181,23 +180,28 @@ def lines(session: Session, phases: Sequence[Phase], whole: Phase) -> list[str]:
 
 
 def _sentence(phases: Sequence[Phase]) -> str:
-    """Returns one sentence with the costliest cause of each phase."""
+    """Returns one sentence with the costliest cause of each phase, and one that names the phases
+    of which too little was seen."""
     parts = []
+    short_names = [phase.name for phase in phases if phase.report.is_too_short]
     for phase in phases:
+        if phase.report.is_too_short:
+            continue
         first = next(iter(phase.report.findings), None)
         wanted_s = phase.report.sums.whole_s
         rarely = wanted_s < MIN_WANTED_SHARE * phase.report.totals.elapsed_s
-        if phase.report.is_too_short:
-            seen = short_duration(wanted_s)
-            loss = f"was seen to want a CPU for only {seen}, too little for a share"
-        elif first is None or first.share < MIN_SHARE:
+        if first is None or first.share < MIN_SHARE:
             loss = "hardly wanted a CPU" if rarely else "lost less than 1 %"
         else:
             unit = f"the {wanted_s:.1f} s that it wanted" if rarely else f"its {first.unit}"
             loss = f"lost {percent(first.share)} % of {unit} to {first.culprit}"
         parts.append(f"{phase.name} {loss}")
-    is_short = any(phase.report.is_too_short for phase in phases)
-    return "; ".join(parts) + (f". {SHORT_TASKS}" if is_short else ".")
+    sentences = ["; ".join(parts) + "."] if parts else []
+    if short_names:
+        sentences.append(
+            f"Too little CPU time for a share: {', '.join(short_names)}. {SHORT_TASKS}"
+        )
+    return " ".join(sentences)
 
 
 def _value_columns(width: int, count: int) -> list[Column]:

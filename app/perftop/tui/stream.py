@@ -361,6 +361,8 @@ class LiveSource(StreamSource):
     def go_to_episode(self, by: int, cpus: list[int] | None) -> None:
         if self.has_started and self.interval is not None:
             episodes = reachable_episodes(self.session, cpus)
+            if not self.paused:
+                by = -1  # nothing is later than the present, so both keys go to the last episode
             time_ns = nearest_moment(self.session, self.interval, episodes, by)
             if time_ns is None:
                 self.show_notice(f"no {'later' if by > 0 else 'earlier'} episode")

@@ -191,6 +191,11 @@ def add_json(parser: argparse.ArgumentParser, text: str = "as one JSON object") 
     parser.add_argument("--json", action="store_true", help=text)
 
 
+def add_metrics(parser: argparse.ArgumentParser, text: str = METRICS) -> None:
+    names = lambda text: text.split(",")  # noqa: E731
+    parser.add_argument("--metrics", type=names, metavar="A,B", help=text)
+
+
 def add_force(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--force", action="store_true", help="replace an existing file")
 
@@ -224,11 +229,6 @@ def add_terminal(parser: argparse.ArgumentParser) -> None:
 def is_at_terminal() -> bool:
     """Returns whether a screen can be shown and keys can be read."""
     return sys.stdin is not None and sys.stdin.isatty() and is_full_terminal(sys.stdout)
-
-
-def split_names(text: str | None) -> list[str] | None:
-    """Returns the names in a comma-separated list; None if no list was given."""
-    return None if text is None else text.split(",")
 
 
 # --- the probe's command line

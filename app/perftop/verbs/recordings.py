@@ -78,8 +78,7 @@ def add_diff(verbs: Any) -> None:
         )
     text = "compare phases from mark to mark, by their labels"
     parser.add_argument("--by", choices=("mark",), help=text)
-    text = "only these: run_s, busy_hz, ipc …"
-    parser.add_argument("--metrics", metavar="A,B", help=text)
+    options.add_metrics(parser, "only these: run_s, busy_hz, ipc …")
     parser.add_argument(
         "--fail-if", action="append", default=[], type=parse_condition, metavar="CONDITION",
         help="exit with 1 if B differs from A by more than this, and by more than the noise: "
@@ -101,7 +100,7 @@ def run_diff(args: argparse.Namespace) -> int:
         paths = [args.a, args.b]
     else:
         raise Failed("two files, or groups of them: perftop diff A B; --a FILE … --b FILE …", USAGE)
-    by_mark, metrics = args.by is not None, options.split_names(args.metrics)
+    by_mark, metrics = args.by is not None, args.metrics
     conditions: list[Condition] = args.fail_if
     for key in (*(metrics or ()), *(condition.key for condition in conditions)):
         if key not in NUMBERS and not is_event_key(key):
@@ -260,7 +259,7 @@ def add_export(verbs: Any) -> None:
     options.add_force(parser)
     text = "format of the output (default: by the extension of OUT, else csv)"
     parser.add_argument("--format", choices=FORMS, help=text)
-    parser.add_argument("--metrics", metavar="A,B", help=options.METRICS)
+    options.add_metrics(parser)
     text = "only these CPUs: 0-15,32 | pkg0 | core3 | pkg1core3 | type:P"
     parser.add_argument("-c", "--cpus", metavar="LIST", help=text)
     text = "time that a line covers (default: -i of the recording, else 1s)"
@@ -281,8 +280,7 @@ def run_export(args: argparse.Namespace) -> int:
     path = None if str(args.file) == "-" else args.file
     output = None if args.output == "-" else Path(args.output)
     form_name = args.format or ENDINGS.get(Path(args.output).suffix.lower(), "csv")
-    metrics = options.split_names(args.metrics)
-    fields = chosen_fields(metrics)
+    fields = chosen_fields(args.metrics)
     if form_name == "parquet":
         pyarrow()
     with open_source(path) as source:
@@ -293,7 +291,7 @@ def run_export(args: argparse.Namespace) -> int:
         try:
             with _target(path, output, form_name, force=args.force) as output_file:
                 file_status = None if output is None else os.fstat(output_file.fileno())
-                fields = with_events(session, fields, metrics)
+                fields = with_events(session, fields, args.metrics)
                 export.form = forms[form_name](session, fields, output_file)
                 try:
                     quiet, name = output is None and sys.stdout.isatty(), path or "stdin"

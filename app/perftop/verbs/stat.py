@@ -60,7 +60,7 @@ def add(verbs: Any) -> None:
     forms.add_argument("--json", action="store_true", help="one JSON object per line")
     text = "one line per interval, for the whole machine"
     forms.add_argument("--brief", action="store_true", help=text)
-    parser.add_argument("--metrics", metavar="A,B", help=options.METRICS)
+    options.add_metrics(parser)
     options.add_output(parser)
     options.add_run(parser)
     parser.set_defaults(runs=True, several=True, commands=None)
@@ -121,7 +121,7 @@ class Stat(MeasuredConsumer):
         self._prefix = f"{name}: " if name else ""
         self._lines = lines
         """Whether intervals are printed; otherwise only the summary is."""
-        self._metrics = options.split_names(args.metrics)
+        self._metrics = args.metrics
         self._fields = chosen_fields(self._metrics)
         self._columns = None if self._metrics is None else _columns(self._metrics)
 

@@ -289,10 +289,10 @@ async def test_a_mark_is_reported_with_its_time_until_the_next_key() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "message"), [(["n"], "no later episode"), (["N", "N"], "no earlier episode")]
+    ("keys", "message"), [(["n", "n"], "no later episode"), (["N", "N"], "no earlier episode")]
 )
 async def test_the_last_episode_is_reported_as_such(keys: list[str], message: str) -> None:
-    """The only episode runs from the first sample on."""
+    """The only episode runs from the first sample on. From the present, `n` goes to it, too."""
 
     async with running_app(Machine()) as run:
         await run.intervals(4)
