@@ -19,7 +19,7 @@ from perfprobe.sources.sim.truth import truth
 
 SCENARIOS = ["steady", "smt-mix", "turbo-drop", "license", "throttle", "neighbour", "warmup",
              "halts", "hybrid", "idle", "jitter"]  # fmt: skip
-BY_DAY = ("smt-mix", "license", "halts", "hybrid", "jitter")
+BY_DAY = ("smt-mix", "halts", "hybrid")
 
 
 @pytest.mark.parametrize("scenario", cases_by_day(SCENARIOS, BY_DAY))

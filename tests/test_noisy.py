@@ -1,4 +1,6 @@
-"""A noisy neighbour on this machine, which the command detects and names."""
+"""A noisy neighbour on this machine, which the command detects and names. By day
+tests/incidents/test_staged.py finds one beside other tests, and test_watch_stream.py a watched
+task."""
 
 from __future__ import annotations
 
@@ -10,10 +12,9 @@ import command
 import pytest
 from attempts import up_to_three_attempts
 from command import burning_cpu
-from nightly import cases_by_day
 from priority import raised_priority
 
-pytestmark = pytest.mark.machine
+pytestmark = [pytest.mark.machine, pytest.mark.nightly]
 
 MAX_SHARE_OF_OTHERS = 0.25
 """If other tasks use more than this share of the CPU, perftop may correctly name one of them
@@ -57,7 +58,7 @@ class Contention:
         return [*run_and_waited_ns(self.victim), *run_and_waited_ns(self.noisy)]
 
 
-@pytest.mark.parametrize("by", cases_by_day(["pid", "name"], ["name"]))
+@pytest.mark.parametrize("by", ["pid", "name"])
 @up_to_three_attempts
 def test_the_task_that_takes_the_cpu_from_a_job_is_named(by: str) -> None:
     cpu = max(os.sched_getaffinity(0))

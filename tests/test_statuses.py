@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from command import argv, run_in_process
+from nightly import cases_by_day
 from waiting import MAX_WAIT_S
 
 SIM = ("--source", "sim:steady,cpus=2")
@@ -51,7 +52,9 @@ def test_statuses_around_a_command(
         assert done.stderr.startswith("perftop: ")
 
 
-@pytest.mark.parametrize("verb", [["stat"], ["record", "-o", "a"], ["why"]])
+@pytest.mark.parametrize(
+    "verb", cases_by_day([["stat"], ["record", "-o", "a"], ["why"]], [["stat"]])
+)
 def test_a_parent_that_ignores_the_end_of_children_costs_no_status(
     tmp_path: Path, verb: list[str]
 ) -> None:
