@@ -163,6 +163,8 @@ def test_the_cause_is_the_sign_that_explains_most_of_the_loss(
     (episode,) = machine.running
     assert (episode.cause, episode.confidence) == (cause, confidence)
     assert {type(value) for value in episode.evidence.values()} <= {int, float, str}
+    each_smi_s = episode.evidence.get("each_SMI_s")
+    assert each_smi_s == (pytest.approx(2e-4, rel=0.05) if cause == "smm" else None)
 
 
 def test_a_sign_explains_at_most_the_whole_loss() -> None:

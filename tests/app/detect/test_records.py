@@ -79,9 +79,10 @@ def test_softirqs_are_an_episode_with_kind_and_share() -> None:
 def test_an_interrupt_line_has_its_name() -> None:
     cpu = Flooded()
     cpu.flood()
-    cpu.flood([0.8, 0.2, 0.0, [["local timer interrupts", 99_000], ["36 eth0", 9000]], []])
+    cpu.flood([0.8, 0.2, 0.0, [["local timer interrupts", 99_000], ["36 eth0", 9000]], NAMES[1]])
     (result,) = cpu.episodes("interrupt")
-    assert (result.cause, result.evidence["line"]) == ("irq", "36 eth0")
+    assert result.cause == "irq"
+    assert result.evidence == {"line": "36 eth0", "came_per_s": 9000}
 
 
 def test_a_task_with_almost_no_cpu_time_loses_most() -> None:

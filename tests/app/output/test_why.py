@@ -646,6 +646,9 @@ def test_a_stopped_job_gets_the_duration_and_the_cause(state: str, by: str, hint
     (first,) = [finding for finding in result.named_findings if finding.cause == STOPPED_CAUSE]
     assert first.text == f"job was stopped for 0.2 of 0.5 s ({by})"
     assert (first.culprit, first.hint, first.confidence) == (by, hint, "measured")
+    assert first.evidence == [
+        f"state of job[1]: {'D, its group is frozen' if state == 'F' else state}"
+    ]
     assert first.lost_s == pytest.approx(0.2)
     assert "spent      ran 0.3 s, was stopped 0.2 s (all threads together)" in printed_report(
         session, result
@@ -696,6 +699,9 @@ def test_a_quota_is_named_with_its_owner_and_other_tasks_are_not() -> None:
     assert (first.culprit, first.confidence) == ("its CPU quota of 0.5 CPUs", "measured")
     assert first.lost_s == pytest.approx(0.3)
     assert first.details["group"] == "/docker/0123456789abcdef"
+    assert first.evidence == [
+        "job was stopped for 0.30 of 0.5 s", "throttled in 66.7 % of periods",
+    ]  # fmt: skip
     assert WAIT_CAUSE not in {finding.cause for finding in result.named_findings}
 
 

@@ -110,6 +110,23 @@ def test_each_cpu_uses_the_first_variant_whose_counters_it_has() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("keys", [
+    ("ref", "stat_steal_s"), ("idle_s", "poll_s", "stat_steal_s"), ("idle_s", "stat_steal_s"),
+    ("stat_idle_s", "stat_iowait_s", "stat_steal_s"),
+])  # fmt: skip
+def test_all_variants_of_busy_time_agree(keys: tuple[str, ...]) -> None:
+    """The CPU is busy for 0.3 of the time, and the hypervisor takes 0.2 of it."""
+    ends: dict[str, list[int | None]] = {
+        "ref": [TICKS * 3 // 10], "idle_s": [40_000 if "poll_s" in keys else 50_000],
+        "poll_s": [10_000], "stat_idle_s": [4], "stat_iowait_s": [1], "stat_steal_s": [2],
+    }  # fmt: skip
+    counters = [c for c in (synth.REF, IDLE, POLL) if c.key in keys]
+    greeting = synth.hello(counters, threads=1, stat=[c for c in STAT if c.key in keys])
+    start: synth.Values = {key: [0] for key in keys}
+    values = play(greeting, start, {key: ends[key] for key in keys}).take_interval().values
+    assert values["util"] == pytest.approx([0.3])
+
+
 def test_values_of_groups_are_ratios_of_sums() -> None:
     """The clock of a machine is cycles over running time, not a mean of two clocks."""
     greeting = synth.hello([synth.REF, synth.CYCLES], cores=2, threads=1)

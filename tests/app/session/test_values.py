@@ -124,6 +124,7 @@ def test_numbers_of_an_l3_are_those_of_its_cpus_in_all_outputs() -> None:
     assert traffic == pytest.approx([2e9, 2e9, 6e9, 6e9])
     occupancy = cpu_values(session, interval, "l3_occupancy_bytes")
     assert occupancy.tolist() == [3e6, 3e6, 5.5e6, 5.5e6]
+    assert np.isnan(cpu_values(session, interval, "package_power_w")).all()
     keys = "l3", "memory_bytes_per_s", "occupancy_bytes"
     lines = stat_lines.interval_line(session, interval)["l3"]
     assert [[line[key] for key in keys] for line in lines] == [

@@ -86,8 +86,11 @@ def test_the_order_is_that_of_the_displayed_values() -> None:
 def test_a_shared_cause_is_listed_once() -> None:
     fleet = Fleet([machine(f"n{i}", 0.2, "power-pl1", NOW - i) for i in range(31)])
     fleet.add(machine("m", 0.4, "thermal"))
+    fleet.add(unknown := machine("u", nan, "power-pl1"))
+    unknown.running[0].depth, fleet.machines["n3"].running[0].depth = None, 7e8
     shared, alone = fleet.running()
-    assert (shared.cause, len(shared.machines), shared.start) == ("power-pl1", 31, NOW - 30)
+    assert (shared.cause, len(shared.machines), shared.start) == ("power-pl1", 32, NOW - 60)
+    assert (shared.depth, shared.min_depth) == (7e8, 5e8)
     assert alone.machines == ("m",)
     assert shared.lost == pytest.approx(31 * 0.2)
 
@@ -201,10 +204,12 @@ def test_metrics_that_a_guest_lacks_have_a_reason() -> None:
 
 def test_episodes_have_arrival_times() -> None:
     """The least delayed frame gives the offset between the two clocks."""
-    machine = Machine(loads={cpu: CpuLoad(util=1.0, hz=2.4e9) for cpu in range(8)})
-    row = row_after_samples(machine, 40, late_s=2.0)
+    loads = {cpu: CpuLoad(1.0, hz=2.4e9 if cpu in {0, 4} else 3.2e9) for cpu in range(8)}
+    row = row_after_samples(Machine(loads=loads), 40, late_s=2.0)
     (event,) = [event for event in row.running if event.kind == "turbo-drop"]
     assert START + 2 <= event.start <= START + 2 + 4
+    assert event.share == 2 / 8
+    assert event.depth == pytest.approx(0.8e9, rel=0.01)
     assert row.cause == event.group
 
 
