@@ -12,6 +12,7 @@ from typing import Any
 from perftop.base.text import (
     brief_duration,
     count_noun,
+    join_words,
     ranges,
     safe_text,
     short_duration,
@@ -179,8 +180,7 @@ def waiting_loss(
     ends = ["for a CPU" if is_everywhere else f"for {place}"]
     if waited_for:
         where = "" if is_everywhere else f" on {place}"
-        all_names = " and ".join(filter(None, (", ".join(waited_for[:-1]), waited_for[-1])))
-        ends = [f"{reason.preposition} {all_names}{where}",
+        ends = [f"{reason.preposition} {join_words(waited_for)}{where}",
                 f"{reason.preposition} {waited_for[0]}{where}"]  # fmt: skip
     share = percent_of(group.wait_s, group.wanted_s)
     headlines = [f"{waiters_text} {verb} {bound_text}{share} of {their} time {end}" for end in ends]
@@ -277,8 +277,9 @@ def _find_reason(
         culprit = short_lived.child_names
         waited_for = [f"{culprit} of {short_lived.parent}"]
     for pid, comm in neighbours[:1]:
-        waited_for.append(f"{_task_name(session, pid, comm)}[{pid}]")
-        waited_for += [f"{len(neighbours) - 1} more"] if neighbours[1:] else []
+        names = [f"{_task_name(session, pid, comm)}[{pid}]"]
+        names += [f"{len(neighbours) - 1} more"] if neighbours[1:] else []
+        waited_for += names if mutual else [join_words(names)]
     # each of these tasks ran too little to be named
     if not waited_for and sum(ran_s.values()) >= min_run_s:
         culprit, waited_for = "many other tasks", [f"{len(ran_s)} other tasks"]
