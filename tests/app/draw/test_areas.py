@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -124,12 +124,8 @@ def test_a_core_is_drawn_outwards_from_the_middle() -> None:
 
 
 def test_idle_cells_are_dots_and_full_cells_are_solid() -> None:
-    assert single_column(states((0.5, 0.0, 0.0, 0.5))) == [
-        "· neither",
-        "█ both-3",
-        "█ both-3",
-        "█ lp1-9",
-    ]
+    half = ["· neither", "█ both-3", "█ both-3", "█ lp1-9"]
+    assert single_column(states((0.5, 0.0, 0.0, 0.5))) == half
     assert single_column(states((0.0, 0.0, 0.0, 0.0))) == ["· neither"] * 4
 
 
@@ -148,25 +144,19 @@ def test_in_sixteen_colours_a_core_is_solid() -> None:
 SHARES = st.floats(-0.5, 1.5) | st.just(float("nan"))
 
 
-@given(
-    st.lists(st.tuples(SHARES, SHARES, SHARES, st.integers(0, 2)), min_size=1, max_size=9),
-    st.integers(1, 13), st.sampled_from(LOOKS),
-)  # fmt: skip
-def test_any_account_can_be_drawn(columns: list[tuple[float, ...]], rows: int, look: Look) -> None:
-    lines = account(*columns, rows=rows, look=look)
-    assert [len(line) for line in lines] == [len(columns)] * rows
+ACCOUNT = st.tuples(SHARES, SHARES, SHARES, st.integers(0, 2))
+STATES = st.tuples(SHARES, SHARES, SHARES, SHARES)
+
+
+@pytest.mark.parametrize(("draw", "column"), [(account, ACCOUNT), (states, STATES)])
+@given(st.data(), st.integers(1, 6), st.sampled_from(LOOKS))
+def test_any_shares_can_be_drawn(
+    draw: Callable[..., list[list[str]]], column: st.SearchStrategy[tuple[float, ...]],
+    data: st.DataObject, half: int, look: Look,
+) -> None:  # fmt: skip
+    columns = data.draw(st.lists(column, min_size=1, max_size=9))
+    lines = draw(*columns, rows=2 * half, look=look)
+    assert [len(line) for line in lines] == [len(columns)] * 2 * half
     style_names = theme.styles("perftop-dark")
     for cell in (cell for line in lines for cell in line):
         assert all(part in style_names for part in cell[2:].split("/"))
-
-
-@given(
-    st.lists(st.tuples(SHARES, SHARES, SHARES, SHARES), min_size=1, max_size=9),
-    st.integers(1, 4), st.sampled_from(LOOKS),
-)  # fmt: skip
-def test_any_states_can_be_drawn(columns: list[tuple[float, ...]], half: int, look: Look) -> None:
-    lines = states(*columns, rows=2 * half, look=look)
-    assert [len(line) for line in lines] == [len(columns)] * 2 * half
-    known = theme.styles("perftop-dark")
-    for cell in (cell for line in lines for cell in line):
-        assert all(part in known for part in cell[2:].split("/"))

@@ -209,17 +209,11 @@ def test_adjacent_areas_are_distinguishable(name: str) -> None:
     """User and kernel time, losses, and the three states of a core."""
     colors = theme.area_colours(name)
     for step in range(theme.AREA_STEPS):
-        for a, b in (("user", "kernel"), ("ipc", "loss"), ("both", "lp0"), ("both", "lp1")):
-            assert distance(colors[f"{a}-{step}"], colors[f"{b}-{step}"]) >= MIN_DISTANCE, (
-                a,
-                b,
-                step,
-            )
-        for single in ("steal", "hot"):
-            assert distance(colors[f"kernel-{step}"], colors[single]) >= MIN_DISTANCE, (
-                single,
-                step,
-            )
+        areas = ("user", "kernel"), ("ipc", "loss"), ("both", "lp0"), ("both", "lp1")
+        pairs = [(f"{a}-{step}", f"{b}-{step}") for a, b in areas]
+        pairs += [(f"kernel-{step}", "steal"), (f"kernel-{step}", "hot")]
+        for a, b in pairs:
+            assert distance(colors[a], colors[b]) >= MIN_DISTANCE, (a, b)
 
 
 # --- terminals with 256 colours ------------------------------------------------------------------

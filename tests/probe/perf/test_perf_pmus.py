@@ -13,7 +13,6 @@ from fakeperf import DEVICES
 from perfprobe.cpu import cpuid, identity, model
 from perfprobe.native import affinity
 from perfprobe.perf import perf_pmus
-from perfprobe.perf.perf_events import RefusedError
 from perfprobe.perf.perf_pmus import Code
 
 # --- PMUs and their events ------------------------------------------------------------------------
@@ -77,30 +76,6 @@ def test_terms_are_placed_by_the_format(tmp_path: Path) -> None:
     assert perf_pmus.event_scale(result, "e") == 2**-32
     trees.put(tmp_path, f"{at}/events/e.scale", "zero\n")
     assert perf_pmus.event_scale(result, "e") == 1.0
-
-
-@pytest.mark.parametrize("direct", [False, True])
-@pytest.mark.parametrize("allowed", [0, 1, 2])
-def test_an_own_event_that_rdpmc_cannot_read_is_closed(
-    tmp_path: Path, allowed: int, direct: bool
-) -> None:
-    """Cycles, on a P core of a hybrid."""
-    fakeperf.write_pmu(tmp_path, "cpu_core", 4, "0")
-    fakeperf.write_pmu(tmp_path, "cpu_atom", 10, "1")
-    trees.put(tmp_path, f"{DEVICES}/cpu_core/rdpmc", f"{allowed}\n")
-    kernel = fakeperf.Kernel()
-    try:
-        perf_pmus.open_core_event(tmp_path, 0, 0, direct=direct, kernel=kernel)
-    except RefusedError as error:
-        assert direct
-        assert ("sudo tee" in (error.trouble.fix or "")) == (allowed == 0)
-    else:
-        assert not direct
-    (group,) = kernel.groups
-    assert group.closed == direct
-    assert [(e.key, e.type, e.config) for e, *_ in kernel.opened.values()] == [
-        ("cycles", 0, 4 << 32)
-    ]
 
 
 # --- CPUID ----------------------------------------------------------------------------------------

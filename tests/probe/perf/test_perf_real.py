@@ -6,6 +6,7 @@ import itertools
 import os
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,10 @@ from waiting import whenever_due
 from perfprobe import wire
 from perfprobe._native import lib
 from perfprobe.cpu import topology
+from perfprobe.errors import Unavailable
 from perfprobe.machine.source import Machine
 from perfprobe.native.sampler import RowPlan, Sampler, Slot
+from perfprobe.opening import open_perf
 from perfprobe.perf import cores, perf_pmus
 from perfprobe.perf.cores import open_parts
 from perfprobe.perf.perf_events import (
@@ -50,6 +53,15 @@ def system() -> Kernel:
     except OSError as error:
         pytest.skip(open_trouble(error).why)
     return kernel
+
+
+def test_only_the_perf_source_needs_a_core_pmu() -> None:
+    if perf_pmus.core_pmus(Path("/")):
+        pytest.skip("there is a core PMU")
+    with closing(open_perf("auto", PERIOD_NS, None)) as source:
+        assert source.hello.source == "os"
+    with pytest.raises(Unavailable, match="the perf source is not available: "):
+        open_perf("perf", PERIOD_NS, None)
 
 
 @pytest.fixture
