@@ -317,7 +317,12 @@ def test_a_signal_before_the_start_cancels_the_command(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_command_that_cannot_run_ends_the_app() -> None:
+def test_a_command_that_cannot_run_ends_the_app(tmp_path: Path) -> None:
+    """A script whose interpreter is missing."""
+    script = tmp_path / "made"
+    script.write_text("#!/nowhere/nothing\n")
+    script.chmod(0o755)
+
     async def go(tty: JobTerminal) -> CommandSource:
         feed = Feed(Machine(changes={"source": "sim:made"}))
         source = CommandSource(tty, feed.open, INTERVAL_NS)
@@ -333,7 +338,7 @@ def test_a_command_that_cannot_run_ends_the_app() -> None:
         await source.wait_for_command()
         return source
 
-    with JobTerminal(["/nowhere/nothing"], 80, 24) as tty:
+    with JobTerminal([str(script)], 80, 24) as tty:
         source = asyncio.run(go(tty))
     assert source.run is not None
     assert (source.run.status, source.run.failed) == (127, os.strerror(2))
