@@ -136,17 +136,6 @@ def coverage(trials: int, count: int) -> float:
     return sum(abs(result.mean - 100) <= t * result.error for result in results) / trials
 
 
-def difference_rate(trials: int, mean_shift: float) -> float:
-    """Share of pairs of five and eight values of unequal spread that are reported as different."""
-    draw = random.Random(7)
-    result = 0
-    for _ in range(trials):
-        a = [draw.gauss(100, 1) for _ in range(5)]
-        b = [draw.gauss(100 + mean_shift, 3) for _ in range(8)]
-        result += difference_of(a, b).p < 0.05
-    return result / trials
-
-
 @pytest.mark.parametrize("count", [3, 10])
 def test_the_interval_contains_the_mean_as_often_as_claimed(count: int) -> None:
     assert 0.93 <= coverage(4000, count) <= 0.97
