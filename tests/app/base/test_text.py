@@ -73,3 +73,10 @@ def test_a_typing_error_suggests_the_most_similar_word() -> None:
     )
     assert text.did_you_mean("xyzzy", ["util", "ipc"], "known: util, ipc") == "; known: util, ipc"
     assert not text.did_you_mean("xyzzy", ["util", "ipc"])
+
+
+@pytest.mark.parametrize(("state", "marks"), [
+    ("works", "✓+"), ("close", "~~"), ("wrong", "✗X"), ("not usable", "✗-"),
+])  # fmt: skip
+def test_a_state_has_a_mark_with_and_without_unicode(state: str, marks: str) -> None:
+    assert "".join(text.state_mark(state, unicode=unicode) for unicode in (True, False)) == marks
