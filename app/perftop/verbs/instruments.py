@@ -41,7 +41,7 @@ def add_timers(verbs: Any) -> None:
 
 
 def run_timers(args: argparse.Namespace) -> int:
-    return machine.answer(args, timers_lines, "timers", *machine.cpu_option(args))
+    return machine.answer(args, timers_lines, "timers")
 
 
 def timers_lines(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]:
@@ -191,7 +191,7 @@ def add_wake(verbs: Any) -> None:
 
 
 def run_wake(args: argparse.Namespace) -> int:
-    return machine.answer(args, wake_lines, "wake", *machine.cpu_option(args))
+    return machine.answer(args, wake_lines, "wake")
 
 
 def wake_lines(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]:

@@ -16,12 +16,11 @@ from typing import Any, NamedTuple
 from perftop.base.errors import UNAVAILABLE, Failed
 from perftop.base.text import (
     EIGHTHS,
-    ascii_line,
     bar_chart,
     count_noun,
-    printable,
     ranges,
     supports_unicode,
+    terminal_text,
     wrap_indented,
 )
 from perftop.verbs import options
@@ -49,11 +48,6 @@ def add_instrument(verbs: Any, name: str, verb: options.Verb, text: str) -> opti
     return parser
 
 
-def cpu_option(args: argparse.Namespace) -> list[str]:
-    """Returns the arguments of the probe for the option --cpu."""
-    return [] if args.cpu is None else [f"--cpu={args.cpu}"]
-
-
 def ask_machine(args: argparse.Namespace, verb: str, *arguments: str) -> Answer:
     from perftop.process import launch
 
@@ -76,8 +70,11 @@ def understood_answer(args: argparse.Namespace) -> Iterator[None]:
         raise Failed(f"{text}; does perftop have the same version there?", UNAVAILABLE) from None
 
 
-def answer(args: argparse.Namespace, draw: Draw, verb: str, *arguments: str) -> int:
-    """Queries the probe and prints its answer. Returns the exit status."""
+def answer(args: argparse.Namespace, draw: Draw, verb: str) -> int:
+    """Queries the probe, about the CPU of --cpu if it is given, and prints its answer. Returns the
+    exit status."""
+    cpu: int | None = getattr(args, "cpu", None)
+    arguments = [] if cpu is None else [f"--cpu={cpu}"]
     with understood_answer(args):
         show(ask_machine(args, verb, *arguments), draw, as_json=args.json)
     return 0
@@ -91,14 +88,11 @@ def show(answer: Answer, draw: Draw, *, as_json: bool) -> None:
         print(json.dumps(answer))
     else:
         width = shutil.get_terminal_size((80, 24)).columns
-        print(
-            "\n".join(map(printable, draw_answer(answer, draw, width, unicode=supports_unicode())))
-        )
+        print(*draw_answer(answer, draw, width, unicode=supports_unicode()), sep="\n")
 
 
 def draw_answer(answer: Answer, draw: Draw, width: int = 100, *, unicode: bool = True) -> list[str]:
-    lines = draw(answer, width, unicode=unicode)
-    return lines if unicode else [ascii_line(line) for line in lines]
+    return [terminal_text(s, unicode=unicode) for s in draw(answer, width, unicode=unicode)]
 
 
 def fact_lines(name: str, text: str, width: int, indent: int = INDENT) -> list[str]:

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from perftop.base.errors import USAGE, Failed
 from perftop.base.text import (
-    ascii_line,
     brief_duration,
     colours,
     count_noun,
-    printable,
     supports_unicode,
+    terminal_text,
     whole_percent,
     wrap_indented,
 )
@@ -80,9 +79,7 @@ def measure(args: argparse.Namespace, ask: Ask) -> int:
         lines = _lines(answer, ramp)
         if args.cpu == "all":
             lines = [*table(measured, failed), "", *lines]
-        print(
-            "\n".join(printable(line if supports_unicode() else ascii_line(line)) for line in lines)
-        )
+        print(*(terminal_text(line, unicode=supports_unicode()) for line in lines), sep="\n")
     return INTERRUPTED if interrupted else 0
 
 

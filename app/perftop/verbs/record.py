@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perftop.base.errors import USAGE, Failed
-from perftop.base.text import ascii_line, did_you_mean, printable, supports_unicode
+from perftop.base.text import did_you_mean, printable, supports_unicode, terminal_text
 from perftop.session.follow import Follower
 from perftop.verbs import headless, options
 from perftop.verbs.options import fast_imports
@@ -248,10 +248,9 @@ class Record(Follower):
                     self._print_line(f"recorded {recording.extent} in {recording.path}")
         finally:
             if command is not None:
-                lines = (
-                    command.summary() if supports_unicode() else map(ascii_line, command.summary())
-                )
-                self._print("".join(f"{printable(line)}\n" for line in lines))
+                unicode = supports_unicode()
+                lines = (terminal_text(line, unicode=unicode) for line in command.summary())
+                self._print("".join(f"{line}\n" for line in lines))
 
     def _print_notices(self, ring: Ring) -> None:
         for text in ring.notices:

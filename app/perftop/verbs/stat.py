@@ -12,7 +12,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, TextIO
 
 from perftop.base.errors import USAGE, Failed, print_error
-from perftop.base.text import ascii_line, colours, printable, supports_unicode, with_style
+from perftop.base.text import colours, printable, supports_unicode, terminal_text, with_style
 from perftop.verbs import options
 from perftop.verbs.headless import (
     MeasuredConsumer,
@@ -226,9 +226,9 @@ class Stat(MeasuredConsumer):
     def _print(self, lines: list[str]) -> None:
         from perftop.process.signals import write_text
 
-        if not self._args.json and self.out in {sys.stdout, sys.stderr} and not supports_unicode():
-            lines = [ascii_line(line) for line in lines]
-        write_text(self.out, "".join(f"{printable(line)}\n" for line in lines))
+        is_file = self._args.json or self.out not in {sys.stdout, sys.stderr}
+        unicode = is_file or supports_unicode()
+        write_text(self.out, "".join(f"{terminal_text(s, unicode=unicode)}\n" for s in lines))
 
 
 def _columns(metrics: Sequence[str]) -> list[str]:
@@ -309,9 +309,8 @@ def _run_repeated(args: argparse.Namespace, sample_ns: int) -> int:
             if compared:
                 names = shlex.join(args.commands["A"]), shlex.join(args.commands["B"])
                 printed_lines += ["", *text.lines(compared, names, unicode=unicode)]
-            if not unicode:
-                printed_lines = [ascii_line(line) for line in printed_lines]
-        printed_lines = [printable(line) for line in printed_lines]
+        unicode = unicode or args.json
+        printed_lines = [terminal_text(line, unicode=unicode) for line in printed_lines]
         style = "1" if colours(out) and not args.json else ""
         printed_lines[0] = with_style(printed_lines[0], style)
         out.write("".join(f"{line}\n" for line in printed_lines))
