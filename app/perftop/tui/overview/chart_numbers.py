@@ -321,7 +321,7 @@ def title_runs(values: UnitValues, size: int, *, colour: bool) -> list[Run]:
     left += [run for piece in pieces for run in piece]
     rule = room - width(tasks) - 1
     if rule < 6:
-        return merge_runs([*left, (" " * max(0, rule), "text"), *tasks], size)
+        return merge_runs([*left, (" " * max(2, rule), "text"), *tasks], size)
     line: list[Run] = [("  ", "text"), (theme.RULE * (rule - 3 if tasks else rule - 2), "rule")]
     return [*left, *line, (" ", "text"), *tasks]
 
