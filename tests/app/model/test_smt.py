@@ -4,6 +4,7 @@ with skewed reads and tick quanta."""
 from __future__ import annotations
 
 import dataclasses
+from itertools import product
 
 import numpy as np
 import pytest
@@ -138,13 +139,17 @@ def test_states_are_never_negative_and_add_up_to_one(r0: float, r1: float, any_:
     assert result[0, 2] + result[0, 3] == pytest.approx(r1)
 
 
-@given(shares)
-def test_bounds_contain_the_true_states(parts: list[int]) -> None:
-    truth = np.array(parts) / sum(parts)
-    r0, r1 = truth[1] + truth[3], truth[2] + truth[3]
-    low, high = bounds(np.array([r0]), np.array([r1]))
-    assert (low[0] <= truth + 1e-9).all()
-    assert (high[0] >= truth - 1e-9).all()
+def test_bounds_are_the_extremes_of_all_schedules() -> None:
+    """Each sibling runs in some of four slots."""
+    states_by_load: dict[tuple[int, int], list[list[float]]] = {}
+    for first, second in product(product((0, 1), repeat=4), repeat=2):
+        slots = [*zip(first, second, strict=True)]
+        shares_of_states = [slots.count(slot) / 4 for slot in ((0, 0), (1, 0), (0, 1), (1, 1))]
+        states_by_load.setdefault((sum(first), sum(second)), []).append(shares_of_states)
+    loads = np.array([*states_by_load]) / 4
+    low, high = bounds(loads[:, 0], loads[:, 1])
+    assert low.tolist() == [np.min(each, axis=0).tolist() for each in states_by_load.values()]
+    assert high.tolist() == [np.max(each, axis=0).tolist() for each in states_by_load.values()]
 
 
 def interval_of_one_core(
