@@ -277,14 +277,21 @@ def test_timers_of_this_machine_are_printed() -> None:
 # --- events
 
 
-def test_an_event_is_listed_below_its_pmu() -> None:
+def test_events_are_listed_below_their_pmus() -> None:
     row: dict[str, Any] = {
         "name": "l1-hits", "about": "hits", "unit": "1", "scale": 1.0, "pmu": "cpu", "type": None,
         "open": [],
     }  # fmt: skip
-    pmu = {"pmu": "cpu", "type": None, "cpus": None}
-    answer: dict[str, Any] = {"events": [row], "pmus": [pmu], "missing": []}
-    assert machine.event_lines(answer) == ["cpu: every CPU", f"  {'l1-hits':<25} hits"]
+    other = row | {"name": "energy", "about": "used", "unit": "J", "pmu": "power", "open": ["r1"]}
+    pmus = [
+        {"pmu": "cpu", "type": None, "cpus": None},
+        {"pmu": "power", "type": "E", "cpus": "4-7"},
+    ]
+    answer: dict[str, Any] = {"events": [row, other], "pmus": pmus, "missing": []}
+    assert machine.event_lines(answer) == [
+        "cpu: every CPU", f"  {'l1-hits':<25} hits",
+        "", "power: E cores, CPUs 4-7", f"  {'energy':<25} used, in J (open: r1)",
+    ]  # fmt: skip
 
 
 # --- the text output of `perftop wake`, from a response of the probe
