@@ -46,6 +46,8 @@ def test_a_group_has_its_limit_and_waiting_time(tmp_path: Path, version: int) ->
         "stalled_us": 250_000, "counts": {"allocstall_normal": 5},
         "groups": {"/job": [63_000_576, 70, 300, 250_000]}, "pids": {"7": "/job"},
     }  # fmt: skip
+    trees.put(tmp_path, "proc/vmstat", "allocstall_normal 20\n")
+    assert stalls.record([7, 8])["groups"] == {"/job": [63_000_576, 0, 0, 0]}
 
 
 def test_groups_of_other_tasks_are_read_only_while_pressure_rises(tmp_path: Path) -> None:
