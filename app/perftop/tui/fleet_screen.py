@@ -16,6 +16,7 @@ from textual.binding import BindingType
 from perftop.base.errors import Failed
 from perftop.base.text import duration, safe_text, supports_unicode
 from perftop.draw.charts import look
+from perftop.draw.columns import column_at
 from perftop.draw.strips import Line
 from perftop.session.fleet import ORDERS, Fleet, RowChoice
 from perftop.session.fleet_machine import FIELDS, Machine
@@ -291,8 +292,10 @@ class FleetScreen(DirectScreen):
             self.page.select(name)
             if event.chain > 1:
                 await self._run_key_action("open")
-        elif order := views.order_at(views.table(state), event.x):
-            self._sort_by_column(order)
+            return
+        column = column_at(views.table(state), event.x)
+        if column is not None and column.key in ORDERS:
+            self._sort_by_column(column.key)
 
     async def _run_key_action(self, name: str) -> None:
         """Runs the action of the key with this id."""

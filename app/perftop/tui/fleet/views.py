@@ -25,7 +25,7 @@ from perftop.draw.strips import (
     spread,
     width,
 )
-from perftop.session.fleet import ORDERS, natural_key, racks
+from perftop.session.fleet import natural_key, racks
 from perftop.session.fleet_machine import FIELDS, MIN_LOSS, Machine, mean_numbers
 from perftop.tui.fleet import words
 from perftop.tui.fleet.words import (
@@ -66,12 +66,6 @@ def table(state: FleetState) -> Table:
     name = max(min_width, min(longest_name, max_width, state.width // 6))
     first = Column("sign", "", 2, gap=0), Column("name", "name", 1 + name, is_left=True, gap=1)
     return columns.fit_columns([*first, *COLUMNS], state.width - 1)
-
-
-def order_at(table: Table, x: int) -> str:
-    """Returns the order selected by a click on the headings at cell `x`; '' if there is none."""
-    column = columns.column_at(table, x)
-    return column.key if column is not None and column.key in ORDERS else ""
 
 
 def row(state: FleetState, table: Table, machine: Machine, *alike: Machine) -> Line:

@@ -14,7 +14,7 @@ from perftop.draw.strips import Line, safe_cells
 from perftop.model.kinds import KINDS, UNKNOWN_KIND, cause_of, kind_of_cause
 from perftop.session.fleet import Fleet, RowChoice, SharedEpisode
 from perftop.session.fleet_machine import FIELDS, MIN_LOSS, Machine
-from perftop.session.losses import WAIT_CAUSE, Cause
+from perftop.session.losses import WAIT_CAUSE
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.keys import captions
 from perftop.tui.shared.sheet import Scale
@@ -172,7 +172,11 @@ def verdict(machine: Machine) -> tuple[str, float]:
         if not isfinite(machine.numbers["lost"]):
             return "What it loses is not known", nan
         if machine.largest_loss is not None:
-            return _loss_sentence(*machine.largest_loss), nan
+            cause, lost = machine.largest_loss
+            amount = f"{amount_text('lost', lost)} %"
+            if cause == WAIT_CAUSE:
+                return f"Tasks wait {amount} of their time for a CPU", nan
+            return f"{subject(cause)} took {amount} of the time", nan
         last = next((e for e in reversed(machine.ended) if e.is_wrong), None)
         ended = "" if last is None or last.end is None else (
             f"; last: {episode_sign(last.kind)} {short_cause(*last.group)}, "
@@ -200,13 +204,6 @@ def subject(group: tuple[str, str]) -> str:
     kind, cause = group
     text = safe_cells(cause_of(cause).subject or f"a {cause_name(kind, cause)}")
     return text[:1].upper() + text[1:]
-
-
-def _loss_sentence(cause: Cause, share: float) -> str:
-    """Returns a sentence on a loss without a running episode."""
-    if cause == WAIT_CAUSE:
-        return f"Tasks wait {amount_text('lost', share)} % of their time for a CPU"
-    return f"{subject(cause)} took {amount_text('lost', share)} % of the time"
 
 
 def rows(state: FleetState) -> list[Row]:

@@ -17,15 +17,12 @@ import numpy as np
 
 from perftop.base.arrays import Bools
 from perftop.base.text import whole_percent
-from perftop.draw.strips import safe_cells
 from perftop.model import kinds
 from perftop.model.belief import Host
 from perftop.model.kinds import KINDS, STEAL_CAUSE, Episode, kind_of
-from perftop.output.evidence import evidence_text
 from perftop.output.sentences import (
     MAX_SENTENCE,
     SentencePart,
-    cause_name,
     group_key,
     sentence,
     total_cost,
@@ -64,12 +61,6 @@ def severity(episode: Episode, *, over: bool = False) -> str:
 
 def sign(episode: Episode) -> str:
     return kind_of(episode).sign
-
-
-def cause_clause(episode: Episode) -> str:
-    """Returns the cause of the episode and the evidence for it."""
-    parts = cause_name(episode.kind, episode.cause), evidence_text(episode.cause, episode.evidence)
-    return safe_cells(" · ".join(part for part in parts if part))
 
 
 def ended_sentence(

@@ -172,11 +172,6 @@ class Reader:
         ceiling = np.where(self._ceiled, interval.ceiling_hz[self.core_index], np.nan)
         return Sheet(self, interval, online, util, ceiling)
 
-    def row_values(self, key: str, by_cpu: Floats, interval: Interval) -> Floats:
-        """Returns the number of each row. `by_cpu`: the numbers by position of the CPU."""
-        sheet = self.read(interval)
-        return core_values(key, np.where(sheet.online, by_cpu[self.cpus], np.nan), sheet.busiest)
-
 
 def busiest_rows(util: Floats, hz: Floats) -> Ints:
     """Returns the index of the busiest CPU along the last axis. Busy shares are rounded to one per
@@ -288,13 +283,6 @@ def chosen_field(session: Session, metric: str) -> tuple[Number, list[str]]:
     return served_fields[index], [field.plain_name for field in other_names]
 
 
-def _round_end(top: float) -> float:
-    """Returns the upper end of the scale of a number without a limit: 1, 2 or 5 times a power of
-    ten."""
-    power = 10.0 ** math.floor(math.log10(max(top, 1e-3)))
-    return next(power * step for step in (1, 2, 5, 10) if top <= power * step)
-
-
 def field_scale(field: Number, values: Floats, previous: Scale | None = None) -> Scale:
     """Returns a scale that shows differences between CPUs: a scale of shares starts at 0; a scale
     of clocks ranges from about the slowest clock to about the fastest. `previous`, the scale in
@@ -310,7 +298,8 @@ def field_scale(field: Number, values: Floats, previous: Scale | None = None) ->
         )
         new_scale = Scale(0.0, high)
     elif field.rate or field.key.endswith(PER_KI):
-        new_scale = Scale(0.0, _round_end(max_value))
+        power = 10.0 ** math.floor(math.log10(max(max_value, 1e-3)))
+        new_scale = Scale(0.0, next(power * n for n in (1, 2, 5, 10) if max_value <= power * n))
     else:
         step = _SCALE_STEPS[field.unit]
         high = max(step * math.ceil(max_value / step), 1.0)
@@ -375,8 +364,11 @@ def _values(places: Places, key: str, session: Session, interval: Interval) -> l
     scale, digits = column.scale(clock_unit("GHz", nan))
     by_cpu = (CpuColumns(session).values(key, interval) * scale).round(digits)
     if key in NUMBERS:
-        values: list[float] = Reader(session, places).row_values(key, by_cpu, interval).tolist()
-        return values
+        reader = Reader(session, places)
+        sheet = reader.read(interval)
+        of_threads = np.where(sheet.online, by_cpu[reader.cpus], np.nan)
+        of_rows: list[float] = core_values(key, of_threads, sheet.busiest).tolist()
+        return of_rows
     values = by_cpu.tolist()
     return [
         max((values[row] for row in place.rows if not isnan(values[row])), default=nan)

@@ -352,22 +352,18 @@ def _sign(kind: str) -> str:
 
 
 def _losses_by_name(findings: Sequence[Finding]) -> tuple[Loss, ...]:
-    """Returns the losses, the greatest first. For example, heat can both stop CPUs and lower their
-    clock, which gives two findings with one name."""
+    """Returns the losses, the greatest first, each with its cause in a word or two. For example,
+    heat can both stop CPUs and lower their clock, which gives two findings with one name."""
     losses: dict[str, Loss] = {}
     for finding in findings:
-        name = _loss_name(finding)
-        before = losses.get(name, Loss(0.0, _sign(finding.cause[0]), name))
+        kind, cause = finding.cause
+        short_text = cause_of(cause).short_text
+        name = short_text or ("clock" if finding.unit == "cycles" else "halts")
+        if kind == "neighbour" and cause != "scheduler":
+            name = finding.culprit
+        before = losses.get(name, Loss(0.0, _sign(kind), name))
         losses[name] = before._replace(share=before.share + finding.share)
     return tuple(sorted(losses.values(), key=lambda loss: -loss.share))
-
-
-def _loss_name(finding: Finding) -> str:
-    """Returns the cause of a loss in a word or two."""
-    kind, cause = finding.cause
-    if kind == "neighbour" and cause != "scheduler":
-        return finding.culprit
-    return cause_of(cause).short_text or ("clock" if finding.unit == "cycles" else "halts")
 
 
 def _calm_pieces(session: Session, why: Report) -> tuple[str, ...]:

@@ -16,8 +16,10 @@ from perftop.draw import columns, theme
 from perftop.draw.columns import Cell, Column, Run, fit, total_width
 from perftop.draw.strips import Line, fit_runs, panel_title, safe_cells
 from perftop.model.kinds import KINDS, STEAL_CAUSE, Episode
+from perftop.output.evidence import evidence_text
 from perftop.output.sentences import (
     SentencePart,
+    cause_name,
     depth_text,
     group_key,
     losers,
@@ -280,7 +282,9 @@ class Episodes(PaneledView, Cursor):
         if chosen is None or self.bare:
             return []
         if self.size.height < MIN_HEIGHT_FOR_DETAILS:
-            reason = episode_style.cause_clause(chosen)
+            parts = (cause_name(chosen.kind, chosen.cause),
+                     evidence_text(chosen.cause, chosen.evidence))  # fmt: skip
+            reason = safe_cells(" · ".join(filter(None, parts)))
             reason = fit(reason, min(len(reason), max(1, self.width - 2)))
             return [(refusal or [(" ", "text"), (reason, "text")], "chosen")]
         height = min(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 from math import isnan, nan
 from typing import ClassVar
 
@@ -491,14 +492,13 @@ class Lanes:
 def _half_cell_table(*, ascii_: bool) -> list[Run]:
     """Returns the cells for all pairs of levels, ordered by the upper and then the lower level.
     Both start with the level of unknown values."""
-    levels = range(UNKNOWN, theme.HEAT)
-    return [_half_cell(upper, lower, ascii_=ascii_) for upper in levels for lower in levels]
-
-
-def _half_cell(upper: int, lower: int, *, ascii_: bool) -> Run:
-    if max(upper, lower) < 0:
-        return " ", "text"
-    if not ascii_:
-        return half_cells(upper, lower, 1, ascii_)[0]
-    shape, _ = full_cell(upper, 1, ascii_)[0]
-    return shape, f"heat{max(MIN_LETTER_STEP, upper)}"
+    cells: list[Run] = []
+    for upper, lower in product(range(UNKNOWN, theme.HEAT), repeat=2):
+        if max(upper, lower) < 0:
+            cells.append((" ", "text"))
+        elif ascii_:
+            shape, _ = full_cell(upper, 1, ascii_)[0]
+            cells.append((shape, f"heat{max(MIN_LETTER_STEP, upper)}"))
+        else:
+            cells += half_cells(upper, lower, 1, ascii_)
+    return cells

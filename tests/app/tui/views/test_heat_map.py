@@ -214,6 +214,16 @@ async def test_a_core_that_loses_has_a_ring_with_its_loss_and_is_listed() -> Non
         assert "took 30 % of CPU 3" in text(run)[entry + 1]
 
 
+async def test_an_empty_list_of_the_worst_cores_agrees_with_the_line_of_the_package() -> None:
+    loads = {cpu: CpuLoad(0.9, 2.4e9) for cpu in range(8)}
+    async with running_app(Machine(ceiling_hz=3.05e9, loads=loads), (160, 50)) as run:
+        await run.pilot.press("2")
+        await run.intervals(10)
+        lines = text(run)
+        assert any("package 0" in line and "turbo-drop" in line for line in lines)
+        assert any("no loss of single cores" in line for line in lines)
+
+
 async def test_cells_too_small_for_rings_have_the_sign_of_the_episode() -> None:
     m = Machine(cores=512, threads=1, loads={3: CpuLoad(0.7, steal=0.3)})
     async with running_app(m, (80, 24)) as run:
