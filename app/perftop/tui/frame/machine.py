@@ -391,7 +391,7 @@ class TileHistory:
     """The history of each tile's number in one session."""
 
     def __init__(self, session: Session) -> None:
-        self.session = session
+        self._session = session
         self._metrics = [tile.key for tile in _TILES if tile.key in METRICS]
         self._others = [tile.key for tile in _TILES if tile.key not in METRICS]
         self._bins = BinValues({"tiles": self._tile_values})
@@ -406,12 +406,12 @@ class TileHistory:
         less than MIN_CELL_NS; the newest value is at the right end of its column."""
         step_ns = max(step_ns, MIN_CELL_NS)
         layout = [(column.tile.key, column.room) for column in columns]
-        redraw_ns = 1 if is_past(self.session, interval) else max(step_ns, REDRAW_NS)
+        redraw_ns = 1 if is_past(self._session, interval) else max(step_ns, REDRAW_NS)
         basis = interval.time_ns // redraw_ns, step_ns, size, rows, layout
         if basis == self._drawn_lines[0]:
             return self._drawn_lines[1]
         keys = [*self._metrics, *self._others]
-        newest, history = -(-interval.time_ns // step_ns), self.session.history
+        newest, history = -(-interval.time_ns // step_ns), self._session.history
         table = np.zeros((size, len(keys)))
         if history is not None:
             self._bins.read(history, Axis(newest * step_ns, step_ns, size, interval.time_ns))
@@ -444,7 +444,7 @@ class TileHistory:
     def _tile_values(self, history: History, edges_ns: Times) -> Floats:
         """Returns (bins, tiles): the mean over the CPUs that the user asked for, or the value
         of the machine. Unknown values become 0: both are drawn blank."""
-        fields = history.fields(self._metrics, self.session.shown, edges_ns)
+        fields = history.fields(self._metrics, self._session.shown, edges_ns)
         known = np.isfinite(fields)
         means = np.where(known, fields, 0.0).sum(2) / np.maximum(known.sum(2), 1)
         machine_values = history.machine(self._others, edges_ns)

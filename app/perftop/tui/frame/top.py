@@ -375,8 +375,8 @@ class Top(PageWidget):
         self._session: Session | None = None
         self._interval: Interval | None = None
         self._status = Status(0)
-        self._tile_history: machine.TileHistory | None = None
-        """The history of the tiles that were drawn last with a history."""
+        self._tile_history: tuple[Session, machine.TileHistory] | None = None
+        """The session whose tiles were drawn last with a history, and that history."""
         self._plan: Sequence[PartName] = ()
 
     def show(self, session: Session | None, interval: Interval | None, status: Status) -> None:
@@ -411,12 +411,12 @@ class Top(PageWidget):
             else:
                 columns = machine.tile_columns(machine.machine_values(session, interval), width)
                 numbers = machine.tile_line(columns)
-                if past:
-                    tiles = self._tile_history
-                    if tiles is None or tiles.session is not session:
-                        tiles = self._tile_history = machine.TileHistory(session)
-                    step_ns = status.interval_ns
-                    past = tiles.lines(columns, interval, step_ns, width, len(past))
+                if past and (self._tile_history is None or self._tile_history[0] is not session):
+                    self._tile_history = session, machine.TileHistory(session)
+                if past and self._tile_history is not None:
+                    past = self._tile_history[1].lines(
+                        columns, interval, status.interval_ns, width, len(past)
+                    )
         # The header and the alert line keep their colours when the other lines turn grey.
         usual: Mood = "calm" if status.failed is None else "stale"
         loss: Line = ([], usual)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from math import isnan
 
 from perftop.base.text import GHZ, MISSING, ClockUnit
@@ -33,6 +34,20 @@ class Grid:
     """Histories of the visible rows; None if no column shows them."""
     order: str = "topology"
     clock: ClockUnit = GHZ
+    _names: dict[int, list[str]] = field(default_factory=dict)
+    """Names of tasks by row, looked up when needed. They change once a second."""
+    _named_tasks: Tasks | None = None
+    """The task records from which `_names` were made."""
+
+    def tasks(self, rows: Sequence[int]) -> list[list[str]]:
+        """Returns names and PIDs of the tasks on the CPUs of each of these rows."""
+        if (tasks := self.sheet.interval.tasks) is not self._named_tasks:
+            self._named_tasks, self._names = tasks, {}
+        names, places = self._names, self.places.places
+        for row in rows:
+            if row not in names:
+                names[row] = [_task_name(tasks, cpu) for cpu in places[row].cpus]
+        return [names[row] for row in rows]
 
 
 def row_lines(grid: Grid, rows: Sequence[int]) -> dict[int, strips.Line]:
@@ -215,14 +230,16 @@ class _RowDrawer:
     def _tasks(self, column: Column) -> Iterator[Sequence[Run]]:
         """Yields the tasks of each core; on a core that loses time to a neighbour, the losing task
         and the task that takes the time."""
-        tasks = self._grid.sheet.interval.tasks
-        rows = zip(self._places, self._rows.numbers("util"), self._rows.idle, strict=True)
-        for i, (place, util, idle) in enumerate(rows):
-            episode, names = self._worst.get(i), [_task_name(tasks, cpu) for cpu in place.cpus]
+        rows = zip(
+            self._places, self._grid.tasks(self._rows.rows), self._rows.numbers("util"),
+            self._rows.idle, strict=True,
+        )  # fmt: skip
+        for i, (place, names, util, idle) in enumerate(rows):
+            episode = self._worst.get(i)
             if episode is not None and episode.is_victim:
-                task_of_row = dict(zip(place.rows, names, strict=True))
-                loser = task_of_row.get(episode.row, "")
-                taker = self._grid.episodes.taker(episode, task_of_row)
+                tasks = dict(zip(place.rows, names, strict=True))
+                loser = tasks.get(episode.row, "")
+                taker = self._grid.episodes.taker(episode, tasks)
                 yield [_gap(column), *_loser_and_taker(loser, taker, column.room)]
                 continue
             busy_names = [
@@ -230,7 +247,7 @@ class _RowDrawer:
                 for name, share in zip(names, util, strict=False)
                 if name and (idle or not share < MAX_IDLE_UTIL)
             ]
-            text = fit(" · ".join(dict.fromkeys(busy_names)), column.room)
+            text = _joined_names(tuple(busy_names), column.room)
             yield [_gap(column), (text, "dim" if idle else "text")]
 
 
@@ -257,6 +274,13 @@ def _styles(column: Column, idle: Sequence[bool], values: Sequence[float]) -> li
         else "text"
         for rests, value in zip(idle, values, strict=True)
     ]
+
+
+@lru_cache(maxsize=4096)
+def _joined_names(names: tuple[str, ...], room: int) -> str:
+    """Returns the names without repetitions, in `room` cells. Cached, because names change only
+    once a second."""
+    return fit(" · ".join(dict.fromkeys(names)), room)
 
 
 def _loser_and_taker(loser: str, taker: str, room: int) -> list[Run]:
