@@ -70,11 +70,11 @@ def understood_answer(args: argparse.Namespace) -> Iterator[None]:
         raise Failed(f"{text}; does perftop have the same version there?", UNAVAILABLE) from None
 
 
-def answer(args: argparse.Namespace, draw: Draw, verb: str) -> int:
+def answer(args: argparse.Namespace, draw: Draw, verb: str, *arguments: str) -> int:
     """Queries the probe, about the CPU of --cpu if it is given, and prints its answer. Returns the
     exit status."""
     cpu: int | None = getattr(args, "cpu", None)
-    arguments = [] if cpu is None else [f"--cpu={cpu}"]
+    arguments += () if cpu is None else (f"--cpu={cpu}",)
     with understood_answer(args):
         show(ask_machine(args, verb, *arguments), draw, as_json=args.json)
     return 0
