@@ -74,11 +74,12 @@ def _run_on_file(args: argparse.Namespace) -> int:
     options.refuse_probe_options(args, "is for a measurement; the recording has its own")
     with fast_imports():
         from perftop.recording.file import open_source, refuse_as_output, report_damage
+
+        work = Why(args)
     path: Path = args.file
     source_path = None if str(path) == "-" else path
     if args.output is not None:
         refuse_as_output(source_path, args.output)
-    work = Why(args)
     with destination(args) as work.out:
         try:
             with open_source(source_path) as source:
@@ -110,6 +111,10 @@ class Why(MeasuredConsumer):
     out: TextIO
 
     def __init__(self, args: argparse.Namespace, job: Job | None = None) -> None:
+        # A signal during an import ends perftop at once, so nothing may be imported while there is
+        # an output to remove.
+        import perftop.output.why_text
+        import perftop.session.session  # noqa: F401
         from perftop.process.streams import READ_PAUSE_S
 
         is_timed = args.file is None and job is None
