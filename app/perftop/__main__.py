@@ -29,7 +29,7 @@ def main() -> int:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if ignored, no child leaves a status
     from perftop import cli
 
-    status = 1  # 1: the traceback of a bug has been printed
+    status = 1  # exit status after a bug, whose traceback Python prints
     try:
         status = cli.main()
     except KeyboardInterrupt:

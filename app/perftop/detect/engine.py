@@ -160,7 +160,7 @@ class RunningEpisodes:
         """Returns the running episodes of one kind that are visible now."""
         return [e for e in self.running if e.kind == kind and not e.is_calm]
 
-    def hotplug(self, cpu: int, time_ns: int, *, online: bool) -> list[Episode]:
+    def apply_hotplug(self, cpu: int, time_ns: int, *, online: bool) -> list[Episode]:
         """Starts or ends the episode of a CPU that went offline or online. Returns the episodes
         that have ended."""
         away = [e for e in self.of_kind("offline") if e.cpus == [cpu]]
@@ -258,9 +258,10 @@ class AllSums:
     sample_count: int = 0
     sums: Floats | float = 0.0
 
-    def add(self, parts: Sequence[Floats]) -> None:
+    def add_samples(self, sample_sums: Sequence[Floats]) -> None:
         """Adds the sums of samples, oldest first."""
-        self.sums, self.sample_count = self.sums + sum(parts), self.sample_count + len(parts)
+        self.sums = self.sums + sum(sample_sums)
+        self.sample_count += len(sample_sums)
 
 
 @dataclass(slots=True)
@@ -278,18 +279,18 @@ class InnerSums:
     def sums(self) -> Floats | float:
         return self._between if self.sample_count > 2 else self._first + self._latest
 
-    def add(self, parts: Sequence[Floats]) -> None:
+    def add_samples(self, sample_sums: Sequence[Floats]) -> None:
         """Adds the sums of samples, oldest first."""
-        for part in parts:
+        for sums in sample_sums:
             if self.sample_count == 0:
-                self._first = part
+                self._first = sums
             else:
-                self._between, self._latest = self._between + self._latest, part
+                self._between, self._latest = self._between + self._latest, sums
             self.sample_count += 1
 
-    def add_to_latest(self, part: Floats) -> None:
+    def add_to_latest(self, sums: Floats) -> None:
         """Adds more sums of the latest sample."""
-        self._latest = self._latest + part
+        self._latest = self._latest + sums
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -318,7 +319,7 @@ class HighShare:
     def add_sample(self, sums: Floats, time_ns: int) -> None:
         """Records that the sample that ended at `time_ns` shows the high share. The pause before
         that sample counts as part of the episode."""
-        self.totals.add([*self.pause_sums, sums])
+        self.totals.add_samples([*self.pause_sums, sums])
         self.pause_sums.clear()
         self.pause_start_ns, self.last_ns = None, time_ns
 

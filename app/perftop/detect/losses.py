@@ -81,8 +81,8 @@ class NeighbourLosses:
         self._sample_ns, self._pauses = sample_ns, AllowedPauses(PAUSE_NS, max_gap_ns(sample_ns))
         n = len(groups)
         self.shares: dict[int, HighShare] = {}
-        """The latest high share of each position that ever lost time or IPC. The sums of a high
-        share are the loss and its weight."""
+        """By position, the latest high share of each position that ever lost time or IPC. Its
+        sums are pairs of numbers: the loss and its weight."""
         self.is_quiet = True
         """Whether no position appears to lose time or IPC."""
         self.may_lose: Bools = np.zeros(n, bool)

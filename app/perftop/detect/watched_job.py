@@ -104,7 +104,7 @@ class JobWaits:
                 self._pending_activity, self._pending_since_ns = activity, since_ns
                 return []
             self._quota_ns = self._quotas.time_ns
-            activity = self._without_quota(activity, job_pids)
+            activity = self._without_quota_waits(activity, job_pids)
         # A CPU without a thread of the job has share 0.
         occupied = {self._position.get(thread.cpu) for thread in self._job.threads.values()}
         count = len(self._names)
@@ -120,7 +120,7 @@ class JobWaits:
             self._describe(loss, activity, data, job_pids)
         return ended
 
-    def _without_quota(
+    def _without_quota_waits(
         self, activity: dict[int, ThreadActivity], job_pids: set[int]
     ) -> dict[int, ThreadActivity]:
         """Returns the activity without the waiting that the job's quota explains. The kernel counts

@@ -280,7 +280,7 @@ def single_thread(share: float, width: int, thread: int | None) -> list[Run]:
     return stacked_bar((share,), (shape,), width)
 
 
-def bounded_smt(lower_bounds: Sequence[float], width: int) -> list[Run]:
+def smt_within_bounds(lower_bounds: Sequence[float], width: int) -> list[Run]:
     """Returns the bar of states known only within bounds: the lower bound of each state, and the
     undetermined remainder as `unknown`."""
     neither, lp0, lp1, both = (0.0 if math.isnan(share) else share for share in lower_bounds)

@@ -173,9 +173,9 @@ class BlockPlaces:
         rows = np.arange(place.count)
         return place.rows.start + rows, self.rows + place.values.start + column * len(rows) + rows
 
-    def by_value(self, rows: np.ndarray) -> np.ndarray:
-        """Returns values by row, (frames, rows), repeated for each value of the row, (frames,
-        values)."""
+    def repeat_by_value(self, rows: np.ndarray) -> np.ndarray:
+        """Returns an array (frames, rows) as (frames, values): the element of each row is repeated
+        for each value of the row."""
         return rows.take(self.row_of, axis=1)  # take() needs a quarter of the time of indexing
 
     def any_value(self, values: Bools) -> Bools:
@@ -220,7 +220,8 @@ class Delta:
         there is none. Counters are in the order of `keys`."""
         self.keys = keys
         self.skew_ns = skew_ns
-        """Longest time, in ns, between the first and the last wake-up of the reads of a frame."""
+        """Time in ns between the first and the last wake-up of the threads that read one frame; the
+        longest of all frames."""
 
     @cached_property
     def tables(self) -> Mapping[str, BlockDelta]:
@@ -321,25 +322,29 @@ class CounterLimits:
     """The scale, width and upper bound of the differences of each value of all blocks."""
 
     def __init__(self, places: Sequence[BlockPlace]) -> None:
-        def by_value(
-            value_of: Callable[[wire.Counter, wire.Scope], object], kind: type
+        def property_of_values(
+            property_of: Callable[[wire.Counter, wire.Scope], object], kind: type
         ) -> np.ndarray:
             return np.concatenate([
                 np.tile(
                     np.array(
-                        [value_of(c, p.block.scope) for c in counter_of_columns(p.block)], kind
+                        [property_of(c, p.block.scope) for c in counter_of_columns(p.block)], kind
                     ),
                     p.count,
                 )
                 for p in places
             ])  # fmt: skip
 
-        self._scale: Floats = by_value(lambda c, _: c.scale, float)
-        self._mask: Words = by_value(lambda c, _: (1 << c.bits) - 1, np.uint64)
-        self._gauges: Ints = np.flatnonzero(by_value(lambda c, _: c.kind == "gauge", bool))
-        is_full_width = by_value(lambda c, _: c.bits == 64 and c.kind != "gauge", bool)
-        self._limit: Floats = by_value(_max_per_second, float)
-        self._slack: Floats = by_value(lambda c, _: TIME_SLACK_S if c.unit == "s" else 1e6, float)
+        self._scale: Floats = property_of_values(lambda c, _: c.scale, float)
+        self._mask: Words = property_of_values(lambda c, _: (1 << c.bits) - 1, np.uint64)
+        self._gauges: Ints = np.flatnonzero(
+            property_of_values(lambda c, _: c.kind == "gauge", bool)
+        )
+        is_full_width = property_of_values(lambda c, _: c.bits == 64 and c.kind != "gauge", bool)
+        self._limit: Floats = property_of_values(_max_per_second, float)
+        self._slack: Floats = property_of_values(
+            lambda c, _: TIME_SLACK_S if c.unit == "s" else 1e6, float
+        )
         self._min_step = np.where(is_full_width, -self._slack, -np.inf)
         """Lower bounds. The kernel's sums are signed, because they may step back a little."""
         self.multiplexed = [*_multiplexed(places)]

@@ -41,8 +41,9 @@ MAX_FIRST_READ_S, MAX_FIRST_READ_RATIO = 1e-3, 4
 interrupted between its stamp and its values, so no difference is taken from it. The probe compares
 later reads with earlier ones, and flags interrupted reads itself."""
 MAX_WAIT_S = 0.25
-"""Time in s for which a row waits for a turn of its group if other counters are in the same row.
-After that, the counts of the group are unknown and the others are used."""
+"""Maximum time in s for which a row waits until the kernel has counted its multiplexed group, if
+the row also has counters outside the group. After that, the counts of the group are unknown, and
+those of the other counters are used."""
 USELESS_ROW = np.uint64(wire.ROW_ELSEWHERE | wire.ROW_WIDE | wire.ROW_OFFLINE)
 SAMPLED_ROW = np.uint64(wire.ROW_SAMPLED)
 HEAD_BYTES = 8 * wire.HEAD
@@ -121,7 +122,7 @@ class Differences:
         readings = self._unpacker.unpack(frames)
         is_read = self._rows_read(readings)
         for block in self._limits.multiplexed:
-            self._wait_for_turn(block, readings, is_read)
+            self._wait_for_count(block, readings, is_read)
         is_known = self._rows_with_baseline(readings, is_read, wakes)
         baseline = self._baseline.replace(readings, is_known, self._gaps_of(is_read))
         is_usable = is_read & is_known
@@ -159,10 +160,10 @@ class Differences:
             readings.width[:, rows] += distance
         return is_read
 
-    def _wait_for_turn(self, block: Multiplexed, now: _Readings, read: Bools) -> None:
-        """Clears the rows of `read` whose group had no turn on the counters since the last reading,
-        so that they wait for one. If a row also has other counters, its siblings wait too, so that
-        their spans stay the same."""
+    def _wait_for_count(self, block: Multiplexed, now: _Readings, read: Bools) -> None:
+        """Clears the rows of `read` whose multiplexed group has not been counted since the last
+        reading, so that the rows wait until it is. If a row also has other counters, its siblings
+        wait too, so that the spans of all threads of a core stay the same."""
         baseline, rows, ours = self._baseline, block.rows, read[:, block.rows]
         values = now.values[:, block.running]
         before = latest_known(ours, (baseline.values[block.running], values))[0][:-1]
@@ -230,7 +231,9 @@ class Differences:
         backwards = is_usable & ((stamps < baseline.stamp) | (readings.head[..., 1] < stamps))
         both_valid = readings.is_valid & baseline.is_valid
         increments = limits.increments(baseline.values, readings.values, ticks, places.row_of)
-        is_wrong = limits.is_wrong(increments, places.by_value(ticks / self._stamp_hz)) & both_valid
+        is_wrong = (
+            limits.is_wrong(increments, places.repeat_by_value(ticks / self._stamp_hz)) & both_valid
+        )
         is_good = is_usable & ~backwards
         some_wrong = bool(np.count_nonzero(is_wrong))
         if some_wrong:  # only counters of CPUs can be suspect: leave out rows of other blocks
@@ -240,13 +243,13 @@ class Differences:
         if np.count_nonzero(is_known) < is_known.size:
             np.copyto(increments, np.nan, where=~is_known)
         if np.count_nonzero(is_good) < is_good.size:
-            np.copyto(increments, 0.0, where=~places.by_value(is_good))
+            np.copyto(increments, 0.0, where=~places.repeat_by_value(is_good))
             ticks, width = np.where(is_good, ticks, 0.0), np.where(is_good, width, 0.0)
         delta.write(ticks, increments, width)
         delta.skew_ns = readings.skew_ns(places)
         if not (some_wrong or np.count_nonzero(backwards)):
             return
-        is_wrong &= places.by_value(is_good)
+        is_wrong &= places.repeat_by_value(is_good)
         for place in places.of_cpus:
             keys, home = self._key_indexes[place.block.name], self._is_home_column[place.block.name]
             sample, row = np.nonzero(backwards[:, place.rows])
@@ -291,8 +294,8 @@ class _Readings:
         return self.present if self.all_sampled else self.has_flag(wire.ROW_SAMPLED)
 
     def skew_ns(self, places: BlockPlaces) -> Ints:
-        """Returns the time in ns between the first and the last wake-up of the reads of each frame:
-        the longest among the blocks of CPU scope."""
+        """Returns, for each frame, the time in ns between the first and the last wake-up of the
+        threads that read it: the longest among the blocks of CPU scope."""
         late_ns, longest_ns = self.head[..., 2].copy(), np.zeros(len(self.head), np.int64)
         for place in places.of_cpus:
             late_of_place, is_read = late_ns[:, place.rows], self.is_sampled[:, place.rows]

@@ -263,7 +263,7 @@ MIN_WANTED_SHARE = 0.1
 less work wakes up only occasionally, and its clock has no time to rise."""
 
 
-class Lost(NamedTuple):
+class LostSeconds(NamedTuple):
     """Seconds that CPUs with work lost, by position of the CPU; with a leading axis, in each of
     several samples. 0 for CPUs that do not work, NaN where a counter failed.
 
@@ -292,8 +292,8 @@ class Lost(NamedTuple):
     """(LOSS_PARTS, CPUs). Involuntary halts are a difference of two clocks, so the value of a
     single sample may be slightly below 0."""
 
-    def samples(self, samples: slice) -> Lost:
-        return Lost(self.wanted_s[samples], self.parts_s[samples])
+    def samples(self, samples: slice) -> LostSeconds:
+        return LostSeconds(self.wanted_s[samples], self.parts_s[samples])
 
 
 TICK_S = 0.01
@@ -326,7 +326,7 @@ def distribute_steal(
 def lost_time(
     values: Values, ceiling_hz: Floats, evaluator: Evaluator, estimated: Bools | None = None,
     settle: Callable[[Floats, Floats], Floats] | None = None,
-) -> Lost:  # fmt: skip
+) -> LostSeconds:  # fmt: skip
     """Returns the lost time of each CPU. `ceiling_hz`: by position of the CPU, the lowest clock
     that turbo may have allowed; NaN where unknown. `estimated`: CPUs whose halts are left out,
     because their counts are estimates. `settle`: distributes stolen seconds over short samples, as
@@ -363,10 +363,10 @@ def lost_time(
     clock *= left_share - np.maximum(halted, 0.0)
     parts *= span_s[..., None, :]
     np.copyto(parts, 0.0, where=~is_busy[..., None, :])
-    return Lost(np.where(is_busy, wanted_share * span_s, 0.0), parts)
+    return LostSeconds(np.where(is_busy, wanted_share * span_s, 0.0), parts)
 
 
-def write_lost(values: Values, lost: Lost) -> None:
+def write_lost(values: Values, lost: LostSeconds) -> None:
     """Writes `lost_ratio` into values that lack it. Where it is unknown, both sums are 0."""
     index, metric = INDEX[LOST_RATIO], METRICS[LOST_RATIO]
     top, bottom = lost.parts_s.sum(axis=-2), lost.wanted_s

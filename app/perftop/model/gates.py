@@ -42,8 +42,8 @@ MIN_BUSY_S = 0.02
 """Running time in s, by the operating system's account, after which a counter must have advanced.
 Wake-ups of the probe itself take a thousandth of this time."""
 MIN_WORKED_S = 5e-6
-"""Running time in s, by a witness, after which a counter must have advanced: shorter than any
-wake-up, and longer than one tick of a crystal."""
+"""Running time in s, measured by a witness, after which a counter must have advanced: shorter than
+any wake-up, and longer than one tick of a crystal."""
 MAX_CLOCK_DIFFERENCE = 0.02
 """Relative difference below which two clocks agree. Turbo and halts cause far larger
 differences."""

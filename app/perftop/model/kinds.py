@@ -399,7 +399,7 @@ LINE_REMEDIES = {
     "thermal event": "cooling: fans, air flow, dust; or fewer busy cores",
     "tlb shootdowns": "fewer munmap, mprotect and madvise in programs with many threads",
 }
-"""Advice about lines of interrupts that are sent by no device, by the beginning of the name."""
+"""Remedies for interrupts that are not sent by a device, by the beginning of their name."""
 LOG_CLUES = {
     "split-lock": (
         "it took a split lock, and waits 10 ms for each",

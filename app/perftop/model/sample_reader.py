@@ -23,7 +23,7 @@ from perftop.model.evaluation import (
     MIN_SETTLED_NS,
     BestTraffic,
     Evaluator,
-    Lost,
+    LostSeconds,
     MachineTotals,
     Values,
     distribute_steal,
@@ -58,7 +58,7 @@ class SampleBatch:
     values: Values
     split: Split
     ceilings: Ceilings
-    lost: Lost
+    lost: LostSeconds
     doubted: Ints
     """Indices of the samples with a counter that is suspect, or had no turn on a CPU: metrics over
     several samples leave out such a sample where the metric is unknown."""
@@ -225,10 +225,10 @@ class SampleReader:
         self.splitter.regroup(self.cores)
         self.turbo.regroup(self.cores)
 
-    def hotplug(self, note: wire.Note) -> tuple[int, bool] | None:
-        """Returns the position of the CPU that went offline or online, and whether it is online
-        now. Returns None for other notes, and for a CPU that hello did not list, because such a CPU
-        has no row in any frame."""
+    def apply_hotplug(self, note: wire.Note) -> tuple[int, bool] | None:
+        """Applies a hotplug note. Returns the position of the CPU that went offline or online, and
+        whether it is online now. Returns None for other notes, and for a CPU that hello did not
+        list, because such a CPU has no row in any frame."""
         cpu, online = note.data.get("cpu"), bool(note.data.get("online"))
         row = self.position.get(cpu) if isinstance(cpu, int) else None
         if note.kind != "hotplug" or row is None:

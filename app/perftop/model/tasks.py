@@ -68,7 +68,7 @@ class TaskSnapshot:
     tasks: Mapping[str, Any] = field(default_factory=dict)
     """By CPU, the task that ran most: PID, name and share."""
     top_tasks: Mapping[str, Any] = field(default_factory=dict)
-    """By CPU, a list of such entries for the tasks that ran most."""
+    """By CPU, a list of the tasks that ran most: PID, name and share of each."""
     waits: Mapping[str, Any] | None = None
     """By CPU, the shares of waiting and the switches per second of these tasks; None if the stream
     does not have them."""

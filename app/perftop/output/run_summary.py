@@ -152,16 +152,16 @@ def run_line(session: Session, command_window: CommandWindow) -> Line | None:
     run = command_window.run
     if run is None:
         return None
-    times = run_times(session, run.start_ns, run.end_ns, command_window.bounds)
+    times = run_time_fields(session, run.start_ns, run.end_ns, command_window.bounds)
     if command_window.is_remote:  # remote times are only known to within the connection's delay
         times |= {"start": None, "end": None}
     return {**run.fields(), **times, "missed": command_window.missed_cpus}
 
 
-def run_times(session: Session, start_ns: int, end_ns: int, bounds: Bounds | None) -> Line:
-    """Returns start and end of the run, and the ranges over all CPUs of the first and last samples,
-    in Unix time. All are null if the measuring window was not closed, or if the machine is
-    simulated, because its clock is then not that of the run."""
+def run_time_fields(session: Session, start_ns: int, end_ns: int, bounds: Bounds | None) -> Line:
+    """Returns fields of a JSON line: start and end of the run, and the ranges over all CPUs of the
+    first and last samples, in Unix time. All are null if the measuring window was not closed, or if
+    the machine is simulated, because its clock is then not that of the run."""
     if bounds is None:
         return dict.fromkeys(("start", "end", "slack_s", "first_samples", "last_samples"))
     return {

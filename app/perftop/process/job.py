@@ -175,7 +175,7 @@ class Job:
         try:
             handle = os.pidfd_open(self.pid)
         except OSError:
-            return  # `wait_for_end` waits without it
+            return  # `wait_for_end` does not need this thread
         with os.fdopen(handle), contextlib.suppress(OSError):
             poll.register(handle, select.POLLIN)
             while not poll.poll(1000 * CHECK_S):

@@ -128,36 +128,36 @@ class JobTerminal:
 
     # --- while there is no screen
 
-    def copy(self, to: int, first: bytes = b"") -> None:
-        """Writes `first` and then all output to the descriptor `to`, until `finish` is called. It
+    def copy(self, fd: int, first: bytes = b"") -> None:
+        """Writes `first` and then all output to the descriptor `fd`, until `finish` is called. It
         must run in a thread, because writes to a terminal may block."""
-        to = _write(to, first)
+        fd = _write_if_open(fd, first)
         wait = select.poll()
         wait.register(self._terminal_fd, select.POLLIN)
         wait.register(self._done, select.POLLIN)
         while not self.is_closed and all(fd != self._done for fd, _ in wait.poll()):
-            to = _write(to, self.read())
+            fd = _write_if_open(fd, self.read())
         wait.unregister(self._done)
         size = 0
         while not self.is_closed and size < DRAIN_BYTES and wait.poll(DRAIN_MS):
             data = self.read()
             size += len(data)
-            to = _write(to, data)
+            fd = _write_if_open(fd, data)
 
     def finish(self) -> None:
         """Makes `copy` end, after the command has ended."""
         os.write(self._finish, b"\n")
 
 
-def _write(to: int, data: bytes) -> int:
-    """Writes data; returns the descriptor for the next write, or -1 after a failure, since a
-    failure must not affect the command."""
+def _write_if_open(fd: int, data: bytes) -> int:
+    """Writes data, unless `fd` is -1. Returns the descriptor for the next write: -1 after a
+    failure, because a failure must not affect the command."""
     try:
-        while data and to >= 0:
-            data = data[os.write(to, data) :]
+        while data and fd >= 0:
+            data = data[os.write(fd, data) :]
     except OSError:
         return -1
-    return to
+    return fd
 
 
 class Line(NamedTuple):

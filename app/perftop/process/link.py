@@ -248,12 +248,12 @@ class StreamJoiner:
     def _frame(self, frame: wire.Frame) -> wire.Frame:
         seq, lost, late = self._totals
         asleep = frame.records.get("asleep_ns")
-        asleep_ns = _sum(self._slept_ns, asleep if type(asleep) is int else 0)
+        asleep_ns = _limited_sum(self._slept_ns, asleep if type(asleep) is int else 0)
         if seq:
             records = frame.records | ({"asleep_ns": asleep_ns} if asleep_ns else {})
             frame = replace(
-                frame, seq=_sum(seq, frame.seq), lost=_sum(lost, frame.lost),
-                late=_sum(late, frame.late),
+                frame, seq=_limited_sum(seq, frame.seq), lost=_limited_sum(lost, frame.lost),
+                late=_limited_sum(late, frame.late),
                 records=records, blocks=self._rebase_rows(frame.blocks),
             )  # fmt: skip
         self.now_ns, self._seq, self._asleep_ns = frame.time_ns, frame.seq, asleep_ns
@@ -280,6 +280,7 @@ class StreamJoiner:
         return rebased
 
 
-def _sum(total: int, more: int) -> int:
-    """Returns the sum, limited to values that a message can hold, whatever was received."""
-    return min(total + max(0, more), wire.LATEST_NS)
+def _limited_sum(total: int, increment: int) -> int:
+    """Returns the sum, at most the largest value that a message can hold. A negative increment,
+    which only an invalid message has, counts as 0."""
+    return min(total + max(0, increment), wire.LATEST_NS)

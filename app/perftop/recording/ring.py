@@ -87,7 +87,7 @@ class Ring:
         self._parts: deque[_Part] = deque()
         self._keep: _KeptRecording | None = None
         self._kept_recordings: dict[str, _Sizes] = {}
-        """The parts of each kept recording, by its name."""
+        """By name of each kept recording, the sizes of its parts."""
         self._writer: Writer | None = None
         self._number = 0
         self._is_full = False

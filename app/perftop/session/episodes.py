@@ -29,8 +29,8 @@ LATE_NS, LATE_SAMPLES = 6_000_000_000, 4
 """The longest time from the end of an episode until it is listed as ended, in ns and in samples;
 the longer of the two applies. A gap in the samples delays the listing further."""
 LISTED_NS = 10_000_000_000
-"""Time in ns after the end of an episode by which the pass over a recording has certainly listed
-it."""
+"""When the pass over a recording has read this many ns beyond the end of an episode, it has
+certainly listed the episode."""
 MAX_LABEL, MAX_WARNING = 80, 200
 """Maximum number of characters of the label of a mark, and of a warning."""
 RUN_STARTED, RUN_ENDED = "run: ", "run ended: "

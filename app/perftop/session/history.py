@@ -103,18 +103,18 @@ class Trail:
     def metric_terms(self, metrics: Sequence[int], samples: slice) -> Singles:
         """Returns numerators and denominators, (2, metrics, samples, CPUs), of the metrics at these
         positions in the trail."""
-        self.settle()
+        self.write_waiting_samples()
         return self._parts[:, metrics, samples]
 
     def counter_terms(self, rows: Sequence[int] | slice, samples: slice) -> Singles:
         """Returns (samples, 2, rows): the advance of rows of counters, and the ticks of its
         span."""
-        self.settle()
+        self.write_waiting_samples()
         return self._counters[:, rows, samples].transpose(2, 0, 1)
 
     def core_terms(self, cores: Sequence[Sequence[int]], samples: slice) -> Singles:
         """Returns (samples, cores, CEILING_ROW + 1): the values of cores given as lists of CPUs."""
-        self.settle()
+        self.write_waiting_samples()
         return self._cores[samples, self.cores.positions_of(cores)]
 
     def add(self, batch: SampleBatch, first: int, last: int) -> None:
@@ -124,7 +124,7 @@ class Trail:
         self.count += len(ends)
         self._waiting_samples.add(batch, first, last)
 
-    def settle(self) -> None:
+    def write_waiting_samples(self) -> None:
         """Writes the added samples into the arrays; writing many takes little longer than writing
         one."""
         if not self._waiting_samples.count:
@@ -225,7 +225,7 @@ class Chunk:
         self.first_ns = min(self.first_ns, message.time_ns)
         self.last_ns = max(self.last_ns, message.time_ns)
         if isinstance(message, wire.Note):
-            self.settle()
+            self.pack_waiting_frames()
             self._pack([message])
             return
         if "tasks" in message.records:
@@ -238,7 +238,7 @@ class Chunk:
             for rows in message.blocks.values()
         )
         if self._waiting_bytes >= self._max_waiting_bytes:
-            self.settle()
+            self.pack_waiting_frames()
 
     def records(self, index: int) -> Mapping[str, object]:
         """Returns the records, other than counters, of the message with this index."""
@@ -246,12 +246,12 @@ class Chunk:
             return records(self.messages[index])
         return self._waiting_frames[index - len(self.messages)].records
 
-    def settle_many(self) -> None:
+    def pack_if_enough(self) -> None:
         """Packs the waiting frames, if there are enough of them."""
         if len(self._waiting_frames) >= MAX_WAITING or self._waiting_bytes >= MAX_WAITING_BYTES:
-            self.settle()
+            self.pack_waiting_frames()
 
-    def settle(self) -> None:
+    def pack_waiting_frames(self) -> None:
         """Packs the waiting frames."""
         if self._waiting_frames:
             self._pack(self._waiting_frames)
@@ -259,7 +259,7 @@ class Chunk:
 
     def seal(self) -> None:
         """Packs the waiting frames; no message can be added afterwards."""
-        self.settle()
+        self.pack_waiting_frames()
         self.packer, self.packer_bytes = None, 0
 
     def _pack(self, messages: Sequence[wire.Frame | wire.Note]) -> None:
@@ -369,12 +369,12 @@ class History:
         if first < last:
             self._chunks[-1].trail.add(batch, first, last)
 
-    def settle(self) -> None:
+    def write_waiting(self) -> None:
         """Writes the messages and samples given to `keep` and `keep_samples`; called once for
         several samples."""
         if self._chunks:
-            self._chunks[-1].trail.settle()
-            self._chunks[-1].settle_many()
+            self._chunks[-1].trail.write_waiting_samples()
+            self._chunks[-1].pack_if_enough()
 
     def prepend(self, older: History) -> None:
         """Takes over the chunks of another history of this stream that precede this history: the
@@ -598,7 +598,7 @@ class History:
         return (m for m in chain.from_iterable(parts) if start_ns <= m.time_ns <= end_ns)
 
     def _unpack(self, chunk: Chunk) -> Iterator[Message]:
-        chunk.settle()
+        chunk.pack_waiting_frames()
         return map(Packer(self._layouts).unpack, tuple(chunk.messages))
 
     def span(self, time_ns: int, span_ns: int) -> tuple[int, int] | None:
@@ -635,7 +635,7 @@ class History:
                     _add(frames, begin_ns, reader, span)
                     frames.clear()
                 if isinstance(message, wire.Note):
-                    reader.hotplug(message)
+                    reader.apply_hotplug(message)
                     reader.take_ownership(message)
                 elif message.time_ns >= end_ns:
                     return reader, span

@@ -317,15 +317,15 @@ class Distribution:
     def add(self, batch: SampleBatch, first: int, last: int) -> None:
         """Adds the samples of a batch from `first` up to but not including `last`."""
         if self._waiting_samples.count and batch.cores is not self._cores:
-            self.settle()
+            self.count_waiting_samples()
         self._waiting_samples.add(batch, first, last)
         self._cores, self._registry = batch.cores, batch.values.registry
         count, size = self._waiting_samples.count, batch.values.all[0].nbytes
         is_enough = count >= MAX_WAITING or count * size >= MAX_WAITING_BYTES
         if is_enough and last == len(batch):
-            self.settle()
+            self.count_waiting_samples()
 
-    def settle(self) -> None:
+    def count_waiting_samples(self) -> None:
         """Counts the waiting samples; counting many takes little longer than counting one."""
         if not self._waiting_samples.count:
             return
@@ -405,7 +405,7 @@ class Distribution:
 
     def finish(self) -> Distribution:
         """Computes the values that the methods below return, from all samples so far."""
-        self.settle()
+        self.count_waiting_samples()
         # float32 may round below the true minimum
         kept_samples = self._kept_samples[: self._count]
         columns = range(0, kept_samples.shape[1], SORTED_COLUMNS)

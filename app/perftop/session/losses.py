@@ -1,16 +1,17 @@
 """Seconds that all busy CPUs, or the watched job, have lost so far, by cause.
 
-The whole is the time that tasks wanted: the time of busy CPUs (see `evaluation.Lost`) and the time
-that tasks waited for a CPU. If a job is watched, it is the time that its threads ran and waited. A
-CPU's losses count for the job in proportion to the job's running time on that CPU.
+The whole is the time that tasks wanted: the time of busy CPUs (see `evaluation.LostSeconds`) and
+the time that tasks waited for a CPU. If a job is watched, it is the time that its threads ran and
+waited. A CPU's losses count for the job in proportion to the job's running time on that CPU.
 
 Each second of the whole belongs to at most one cause, in this order:
 
 1. quota, scheduler: a task was ready, but its control group had used up its CPU quota, or its CPU
    ran another task; stopped: a signal, a debugger or a frozen group kept it from running. This is
    time of the waiting task, in addition to the time of the CPU.
-2. steal, involuntary halts, clock below the ceiling: parts of the CPU's time (`evaluation.Lost`).
-   An episode that runs on the CPU at that time names the cause; without one it is UNEXPLAINED.
+2. steal, involuntary halts, clock below the ceiling: parts of the CPU's time
+   (`evaluation.LostSeconds`). An episode that runs on the CPU at that time names the cause; without
+   one it is UNEXPLAINED.
 3. interrupt, memory-stall, sibling, package: the share of the remaining time that the detector
    measured. A loss that it attributes to a clock below the ceiling is already in the clock's part,
    and is not counted again. A job may also sleep during a memory stall: that is time of its own.
@@ -33,7 +34,7 @@ from perftop.base.arrays import Bools, Floats, Ints
 from perftop.base.text import safe_text
 from perftop.detect.taken_time import MemoryGroup, memory_groups
 from perftop.model.delta import first_true
-from perftop.model.evaluation import LOSS_PARTS, Lost
+from perftop.model.evaluation import LOSS_PARTS, LostSeconds
 from perftop.model.kinds import STEAL_CAUSE, Episode
 from perftop.session.episodes import LATE_NS, RUN_ENDED, RUN_STARTED
 from perftop.session.interval import Span
@@ -199,11 +200,14 @@ class Losses:
 
     def add_wait(self, waited_s: Floats, ran_s: Floats | None = None) -> None:
         """Adds seconds that tasks waited for a CPU. `ran_s`: seconds that they ran, from which the
-        time that they wanted is known for a CPU that was not busy enough for `evaluation.Lost`."""
+        time that they wanted is known for a CPU that was not busy enough for
+        `evaluation.LostSeconds`."""
         self._waited_s = self._waited_s + waited_s
         self._ran_s = self._ran_s + (0.0 if ran_s is None else ran_s)
 
-    def add(self, lost: Lost, since_ns: Ints, until_ns: Ints, run_s: Floats | None = None) -> None:
+    def add(
+        self, lost: LostSeconds, since_ns: Ints, until_ns: Ints, run_s: Floats | None = None
+    ) -> None:
         """Adds samples. `run_s`: seconds that the watched job ran, from the records in these
         samples; None if no job is watched."""
         wanted_s, parts_s = lost.wanted_s, lost.parts_s

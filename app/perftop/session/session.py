@@ -185,7 +185,7 @@ class Session:
                             begin, index = index, self._apply_samples(samples, index, due_ns())
                             yield samples.frames[begin:index]
                     if self.history is not None:
-                        self.history.settle()
+                        self.history.write_waiting()
                 batch = batch[len(frames) or 1 :]
 
     def _leading_frames(self, messages: Sequence[wire.Message]) -> list[wire.Frame]:
@@ -325,7 +325,7 @@ class Session:
 
     def _apply_hotplug(self, note: wire.Note) -> None:
         self.hotplugs.append(note)
-        change = self.reader.hotplug(note)
+        change = self.reader.apply_hotplug(note)
         if change is None:
             return
         row, online = change
@@ -333,7 +333,7 @@ class Session:
         cpu = self.topology[row].cpu
         if online and all(cpu not in core for core in self.cores):
             self.reader.regroup(core_lists(self.topology))
-        self.log.end(self.detector.hotplug(cpu, note.time_ns, online=online))
+        self.log.end(self.detector.apply_hotplug(cpu, note.time_ns, online=online))
 
     def _warn(self, time_ns: int, text: str) -> None:
         self.warnings = [*self.warnings, text[: episodes.MAX_WARNING]][-MAX_WARNINGS:]

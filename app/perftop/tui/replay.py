@@ -59,7 +59,7 @@ class ReplaySource(StreamSource):
         self._playing = asyncio.Event()
         self._playing.set()
         self.seek: Worker[None] | None = None
-        """The worker that is seeking another moment; None if there is none."""
+        """The worker of the seek that is under way; None if there is none."""
         self._seek_ns = 0
         """The moment up to which the seek has read, in raw ns."""
         self._episodes = RecordingEpisodes()
@@ -230,9 +230,9 @@ class ReplaySource(StreamSource):
         self._cancel_seek()
         super().select(first_ns, last_ns)
 
-    def go_to_episode(self, by: int, cpus: list[int] | None) -> None:
+    def go_to_episode(self, direction: int, cpus: list[int] | None) -> None:
         self._playing.clear()
-        self.start_seek(partial(self._find_episode, by, cpus))
+        self.start_seek(partial(self._go_to_found_episode, direction, cpus))
 
     def mark(self, time_ns: int, label: str) -> None:
         self._mark_count += 1
@@ -267,23 +267,27 @@ class ReplaySource(StreamSource):
     async def _seek_to(self, time_ns: int) -> None:
         self._show_section(await self._search().go(self._playback, time_ns), time_ns)
 
-    async def _find_episode(self, by: int, cpus: list[int] | None) -> None:
-        """Goes to the next (`by` = 1) or previous (-1) episode or mark of the file. Waits until the
-        search of the whole file has progressed far enough."""
+    async def _go_to_found_episode(self, direction: int, cpus: list[int] | None) -> None:
+        """Goes to the next (`direction` = 1) or previous (-1) episode or mark of the file. Waits
+        until the search of the whole file has progressed far enough."""
         interval, episodes = self.interval, self._episodes
         if interval is None or self._playback is None:
             return
         while True:
-            is_complete = not self.indexing or (by < 0 and episodes.until_ns >= interval.time_ns)
-            place = await self._search().next_episode(self._playback, interval, by, cpus)
-            if is_complete or (place is not None and by > 0):
+            is_complete = not self.indexing or (
+                direction < 0 and episodes.until_ns >= interval.time_ns
+            )
+            place = await self._search().next_episode(self._playback, interval, direction, cpus)
+            if is_complete or (place is not None and direction > 0):
                 break
             self._report_seek(episodes.until_ns)
             await asyncio.sleep(BATCH_S)
         if place is not None:
             self._show_section(*place)
         else:
-            self.show_notice(f"no episode or mark {'after' if by > 0 else 'before'} this moment")
+            self.show_notice(
+                f"no episode or mark {'after' if direction > 0 else 'before'} this moment"
+            )
 
     def _search(self) -> Seeker:
         return Seeker(self._recording, self._episodes, self.clock, self._report_seek)

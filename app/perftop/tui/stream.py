@@ -358,14 +358,15 @@ class LiveSource(StreamSource):
     def show_nearest_moment(self, time_ns: int) -> None:
         self.show_moment(time_ns)
 
-    def go_to_episode(self, by: int, cpus: list[int] | None) -> None:
+    def go_to_episode(self, direction: int, cpus: list[int] | None) -> None:
         if self.has_started and self.interval is not None:
             episodes = reachable_episodes(self.session, cpus)
             if not self.paused:
-                by = -1  # nothing is later than the present, so both keys go to the last episode
-            time_ns = nearest_moment(self.session, self.interval, episodes, by)
+                # nothing is later than the present, so both keys go to the last episode
+                direction = -1
+            time_ns = nearest_moment(self.session, self.interval, episodes, direction)
             if time_ns is None:
-                self.show_notice(f"no {'later' if by > 0 else 'earlier'} episode")
+                self.show_notice(f"no {'later' if direction > 0 else 'earlier'} episode")
             else:
                 self.show_nearest_moment(time_ns)
 

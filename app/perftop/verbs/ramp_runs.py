@@ -54,7 +54,8 @@ class Trace:
     that piece."""
     gap_at_s: Floats
     stopped_s: Floats | None
-    """Seconds without cycles in the slowest piece; None if cycles were not counted."""
+    """Seconds of the slowest piece of each chunk in which the core counted no cycles; None if
+    cycles were not counted."""
     switches: Ints
 
 
@@ -244,7 +245,7 @@ def reached_s(part: Trace, hz: float) -> float | None:
     return float(part.end_s[chunks[0]]) if len(chunks) else None
 
 
-def settling_time(part: Trace, steady_hz: float) -> tuple[float, list[float]]:
+def fit_climb(part: Trace, steady_hz: float) -> tuple[float, list[float]]:
     """Returns the time in seconds at which the climb ended, and the length in seconds of each burst
     in which the clock left the band later.
 
@@ -273,7 +274,7 @@ def climb(answer: Mapping[str, Any], run: Mapping[str, Any]) -> Climb:
     first = levels[0]
     if first is not None:
         t90, t99 = (reached_s(parts[0], share * first.hz) for share in (0.9, 0.99))
-        since_s, bursts_s = settling_time(parts[0], first.hz)
+        since_s, bursts_s = fit_climb(parts[0], first.hz)
         since_s = max(since_s, t99 or 0.0)
         if first.steady and since_s <= (1 - STEADY_SHARE) * parts[0].end_s[-1]:
             steady_s = since_s

@@ -181,7 +181,8 @@ def _timer_slack_item(root: Path) -> ConditionItem:
 
 
 def _quota_item(root: Path) -> ConditionItem:
-    """The CPU quota of this process, which a benchmark from the same shell has, too."""
+    """Returns the state of the CPU quota of this process. A benchmark that is started from the same
+    shell has the same quota."""
     own = files.read_text(f"{root}/proc/self/stat").split(" ", 1)[0]
     if not own.isdecimal():
         return ConditionItem("CPU quota", "unknown", "/proc/self/stat cannot be read")

@@ -171,7 +171,7 @@ class Catalogue:
         if not events and self.cores:
             about, events = self._from_perf(asked, word)
         if not events:
-            raise UsageError(self._unknown_text(asked))
+            raise UsageError(self._unknown_event_text(asked))
         return ChosenEvent(asked, about, unit, scale, events)
 
     def _from_perf(self, asked: EventName, word: str) -> tuple[str, dict[str | None, Event]]:
@@ -213,7 +213,7 @@ class Catalogue:
         where = pmu.name if core else None
         return ChosenEvent(asked, f"{pmu.name}/{asked.terms}/", unit, scale, {where: event})
 
-    def _unknown_text(self, asked: EventName) -> str:
+    def _unknown_event_text(self, asked: EventName) -> str:
         group, _, name = asked.word.partition(":")
         below = "sys/kernel/tracing/events", "sys/kernel/debug/tracing/events"
         paths = [f"{self._root}/{path}/{group}/{name}/id" for path in below]

@@ -1,4 +1,4 @@
-"""Parts whose slots are groups of perf events."""
+"""Parts of a probe that read their counters as groups of perf events."""
 
 from __future__ import annotations
 

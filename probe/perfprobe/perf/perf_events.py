@@ -177,7 +177,7 @@ def open_trouble(error: OSError, root: Path = Path("/")) -> Trouble:
     """Returns the reason for a failed open, and the remedy."""
     number = error.errno or 0
     if number in {errno.EACCES, errno.EPERM}:
-        return _forbidden_trouble(number, root)
+        return _permission_trouble(number, root)
     if number == errno.EMFILE:
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         reason = _REFUSALS[number]
@@ -185,12 +185,12 @@ def open_trouble(error: OSError, root: Path = Path("/")) -> Trouble:
     return _REFUSALS.get(number) or Trouble(f"the kernel refuses it: {os.strerror(number)}")
 
 
-def _forbidden_trouble(number: int, root: Path) -> Trouble:
-    """Returns why opening is forbidden. The kernel's own check returns EACCES, a container's filter
-    EPERM."""
+def _permission_trouble(errno_value: int, root: Path) -> Trouble:
+    """Returns why opening an event is forbidden. The kernel's own check fails with EACCES, a
+    container's filter with EPERM."""
     filtered = access.is_seccomp_filtered(root)
     refused = access.perf_trouble(root)
-    if refused is not None and not (filtered and number == errno.EPERM):
+    if refused is not None and not (filtered and errno_value == errno.EPERM):
         return refused
     if filtered:
         return Trouble(
@@ -252,7 +252,8 @@ class OpenedEvents:
     events: list[Event] = field(default_factory=list)
     """Opened events, in the order of the wanted events."""
     missing: dict[str, Trouble] = field(default_factory=dict)
-    """Missing keys with reasons; for a role without any event, the key of its first event."""
+    """By key, the reasons why events are missing. A role that none of its events serves is listed
+    once, under the key of its first event."""
     group: Group | None = None
     """The open group; None if no event could be opened."""
     host_only: bool = False

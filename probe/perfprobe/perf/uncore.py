@@ -322,7 +322,7 @@ def memory_part(root: Path, rows: Sequence[Cpu], read: Sequence[Cpu], kernel: Ke
     all_controllers = memory_controllers(root)
     online, reading = {row.cpu for row in rows if row.online}, {row.cpu for row in read}
     packages = [group for group in topology.packages(rows) if not online.isdisjoint(group)]
-    places = [_controller_places(all_controllers, group) for group in packages]
+    places = [_package_readers(all_controllers, group) for group in packages]
     wrong = (
         no_controller_trouble(root)
         if not all_controllers
@@ -371,7 +371,7 @@ def memory_part(root: Path, rows: Sequence[Cpu], read: Sequence[Cpu], kernel: Ke
 
     def bundles(cpu: int) -> list[Bundle]:
         """A group for each controller, with its reads and its writes."""
-        place = _controller_places(all_controllers, members[cpu]) if cpu in members else []
+        place = _package_readers(all_controllers, members[cpu]) if cpu in members else []
         if len(place) * channels > count:
             return []
         return [
@@ -389,12 +389,12 @@ def memory_part(root: Path, rows: Sequence[Cpu], read: Sequence[Cpu], kernel: Ke
     return Groups(kernel, "package", counters, bundles, missing=[hbm] if hbm else [])
 
 
-Place = list[tuple[Controller, int]]
-"""The controllers of a package, each with the CPU to ask; a controller with several dies is listed
-once for each die."""
+Readers = list[tuple[Controller, int]]
+"""The memory controllers of a package, each with the CPU on which it is read; a controller with
+several dies is listed once for each die."""
 
 
-def _controller_places(controllers: Iterable[Controller], package: Sequence[int]) -> Place:
+def _package_readers(controllers: Iterable[Controller], package: Sequence[int]) -> Readers:
     cpus = set(package)
     return [
         (controller, cpu)
@@ -403,7 +403,7 @@ def _controller_places(controllers: Iterable[Controller], package: Sequence[int]
     ]
 
 
-def _scale_trouble(controllers: Sequence[Controller], places: Sequence[Place]) -> Trouble | None:
+def _scale_trouble(controllers: Sequence[Controller], places: Sequence[Readers]) -> Trouble | None:
     """Returns why the counts of packages are not comparable."""
     if len({controller.scale for controller in controllers}) > 1:
         return Trouble("its memory controllers count in different units")

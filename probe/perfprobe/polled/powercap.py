@@ -46,9 +46,11 @@ class Zone:
             return None if self.memory is None else self.memory.read("energy_j")
         fd = self.files.get(key)
         value = None if fd is None else files.parse_natural(read_content(fd))
-        return value if value is None or key != "energy_j" else self._add_counted(value)
+        return value if value is None or key != "energy_j" else self._add_reading(value)
 
-    def _add_counted(self, now_uj: int) -> int:
+    def _add_reading(self, now_uj: int) -> int:
+        """Adds the energy since the previous reading, also across a wrap of the counter. Returns
+        the total in uJ."""
         if self.last_uj is not None:
             self.total_uj += (now_uj - self.last_uj) % self.range_uj
         self.last_uj = now_uj

@@ -78,7 +78,7 @@ def prepare_directory() -> Path:
     trouble = OSError()
     for directory in directories():
         try:
-            os.close(_enter_directory(directory, make=True))
+            os.close(_open_private_directory(directory, make=True))
         except OSError as error:
             trouble = OSError(error.errno, error.strerror, str(directory))
         else:
@@ -89,9 +89,9 @@ def prepare_directory() -> Path:
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def _enter_directory(directory: Path, *, make: bool = False) -> int:
-    """Opens the directory. Raises OSError if other users could write there, or could replace it or
-    a directory above it."""
+def _open_private_directory(directory: Path, *, make: bool = False) -> int:
+    """Opens the directory; returns its descriptor. Raises OSError if other users could write there,
+    or could replace it or a directory above it. `make`: creates it if it does not exist."""
     above = _parent_directory(directory)
     try:
         if make:
@@ -137,7 +137,7 @@ def _check_directory(fd: int, directory: Path) -> None:
 def locked_directory(directory: Path) -> Iterator[None]:
     """A lock held while a process searches for journals, writes its own and programs registers, so
     that only one process does so at a time."""
-    fd = _enter_directory(directory)
+    fd = _open_private_directory(directory)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
         yield
@@ -173,7 +173,7 @@ class Journal:
         }
         text = json.dumps({**self._identity, "cpus": table})
         new = f".{self._name}.{os.getpid()}"
-        directory = _enter_directory(self._directory)
+        directory = _open_private_directory(self._directory)
         try:
             # a killed process with this PID may have left the file
             with contextlib.suppress(FileNotFoundError):
@@ -230,7 +230,7 @@ def read_journals(run_dir: Path, boot_id: str | None, root: Path) -> Journals:
     """Reads the journals of this tree in a directory. Changes nothing."""
     result = Journals([], [])
     try:
-        directory = _enter_directory(run_dir)
+        directory = _open_private_directory(run_dir)
     except OSError:
         return result
     path = run_dir / _name(root)

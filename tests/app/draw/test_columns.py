@@ -21,7 +21,7 @@ from perftop.draw.columns import (
     text_of,
     total_width,
 )
-from perftop.draw.strips import bounded_smt, single_thread, slots, smt
+from perftop.draw.strips import single_thread, slots, smt, smt_within_bounds
 
 NAME = Column("name", "task", 8, is_left=True, max_width=20, growth_turn=1)
 BUSY = Column("busy", "busy %", 8, scale=100.0, digits=1)
@@ -120,7 +120,7 @@ def test_the_four_states_have_four_shapes_in_order() -> None:
 
 def test_bounds_are_drawn_as_a_range_between_the_certain_parts() -> None:
     # r0 = r1 = 0.75: both at least 0.5, neither at least 0, the rest may be anything.
-    assert strips.text(bounded_smt([0.0, 0.0, 0.0, 0.5], 8)) == "████▒▒▒▒"
+    assert strips.text(smt_within_bounds([0.0, 0.0, 0.0, 0.5], 8)) == "████▒▒▒▒"
 
 
 def test_a_single_thread_fills_half_or_all_of_a_cell() -> None:

@@ -296,7 +296,7 @@ def test_the_oldest_samples_are_dropped_first_and_the_memory_use_is_as_reported(
         for batch in reader.batches([message]):
             history.keep_samples(batch, 0, 1, reader)
             del batch
-        history.settle()
+        history.write_waiting()
         most = max(most, history.bytes)
     gc.collect()
     held, _ = tracemalloc.get_traced_memory()

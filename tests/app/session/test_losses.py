@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sim_truth import PLAYED_S, SMALL, found_episodes
 
-from perftop.model.evaluation import LOSS_PARTS, Lost
+from perftop.model.evaluation import LOSS_PARTS, LostSeconds
 from perftop.model.kinds import STEAL_CAUSE, Episode
 from perftop.session.episodes import LATE_NS
 from perftop.session.losses import (
@@ -58,7 +58,7 @@ def sample(
 ) -> None:  # fmt: skip
     """A sample of 0.1 s in which both CPUs are busy and lose the same."""
     parts = {"steal": steal_s, "involuntary": halted_s, "clock": clock_s}
-    lost = Lost(np.full((1, 2), 0.1), np.array([[[parts[part]] * 2 for part in LOSS_PARTS]]))
+    lost = LostSeconds(np.full((1, 2), 0.1), np.array([[[parts[part]] * 2 for part in LOSS_PARTS]]))
     ran = None if run_s is None else np.full(2, run_s)
     since_ns = number * SAMPLE_NS
     losses.add_wait(np.full(2, waited_s))
@@ -119,7 +119,9 @@ def test_a_sample_with_an_unknown_part_adds_nothing() -> None:
     losses = Losses([0, 1])
     parts_s = np.zeros((len(LOSS_PARTS), 2))
     parts_s[0, 0] = np.nan
-    losses.add(Lost(np.full((1, 2), 0.1), parts_s[None]), np.array([0]), np.array([SAMPLE_NS]))
+    losses.add(
+        LostSeconds(np.full((1, 2), 0.1), parts_s[None]), np.array([0]), np.array([SAMPLE_NS])
+    )
     assert losses.sums([]).wanted_s.tolist() == [0.0, 0.1]
 
 

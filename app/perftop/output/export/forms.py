@@ -41,7 +41,7 @@ from perftop.output.export.fields import (
     text_cells,
     whole_cells,
 )
-from perftop.output.run_summary import run_times
+from perftop.output.run_summary import run_time_fields
 from perftop.output.stat_lines import Line
 from perftop.process.command_window import Bounds
 from perftop.process.job import RESOURCE_KEYS
@@ -147,7 +147,7 @@ class RecordedCommand:
                 case [int(first), int(last)] if 0 <= first <= last < wire.LATEST_NS:
                     ranges.append((first, last))
         bounds = Bounds(*ranges) if len(ranges) == 2 else None
-        line |= run_times(self._session, start.time_ns, end.time_ns, bounds)
+        line |= run_time_fields(self._session, start.time_ns, end.time_ns, bounds)
         missed_cpus = data.get("missed")
         is_valid = isinstance(missed_cpus, list) and all(type(cpu) is int for cpu in missed_cpus)
         return line | {"missed": missed_cpus if is_valid else None}
@@ -392,7 +392,8 @@ class Delimited(ExportFormat):
         self._out, self._table = out, ExportTable(session, measures)
         self._whys: Sequence[str] = ()
         """The values of `why` in the previous interval."""
-        fields = self._table.fields[:-1]  # `why` has no fixed place: it is long and mostly empty
+        # without `why`, which is written separately: it is long and mostly empty
+        fields = self._table.fields[:-1]
         self._rows = len(session.shown)
         self._max_waiting = max(1, MAX_WAITING_CELLS // max(1, self._rows * len(fields)))
         self._waiting: list[tuple[list[Column], Sequence[str]]] = []

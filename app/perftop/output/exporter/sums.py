@@ -244,8 +244,8 @@ PackageCause = tuple[int, str]
 
 
 @dataclass(frozen=True)
-class _WaitingSample:
-    """A sample that has not been added yet."""
+class _PendingSample:
+    """A sample that is not in the sums yet, because its episodes may still change."""
 
     since_ns: int
     time_ns: int
@@ -264,7 +264,7 @@ class EpisodeSums:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._late_ns = max(LATE_NS, LATE_SAMPLES * session.hello.sample_ns)
-        self._waiting: deque[_WaitingSample] = deque()
+        self._waiting: deque[_PendingSample] = deque()
         packages = enumerate(session.hello.packages)
         self._package = {cpu: package for package, cpus in packages for cpu in cpus}
         self.count: defaultdict[Key, int] = defaultdict(int)
@@ -282,11 +282,11 @@ class EpisodeSums:
         is_known = np.isfinite(cycles) & np.isfinite(run_s)
         cycles, run_s = (cores.total(np.where(is_known, part, 0.0)) for part in (cycles, run_s))
         lost = np.maximum(0.0, np.nan_to_num(sample.ceilings.low_hz) * run_s - cycles)
-        self._waiting.append(_WaitingSample(since_ns, now_ns, lost, cores))
+        self._waiting.append(_PendingSample(since_ns, now_ns, lost, cores))
         while self._waiting and self._waiting[0].time_ns <= now_ns - self._late_ns:
             self._settle(self._waiting.popleft())
 
-    def _settle(self, sample: _WaitingSample) -> None:
+    def _settle(self, sample: _PendingSample) -> None:
         below: dict[PackageCause, float] = {}
         for episode in self._session.episodes(sample.since_ns - 1, sample.time_ns):
             seconds = episode.span_s(sample.since_ns, sample.time_ns)

@@ -18,7 +18,14 @@ from perftop.base.text import GHZ
 from perftop.draw import theme
 from perftop.draw.charts import level_rows
 from perftop.draw.columns import Run, number
-from perftop.draw.strips import Piece, bounded_smt, join_with_gaps, pieces_that_fit, smt, width
+from perftop.draw.strips import (
+    Piece,
+    join_with_gaps,
+    pieces_that_fit,
+    smt,
+    smt_within_bounds,
+    width,
+)
 from perftop.model.evaluation import MEMORY_COUNTERS, OF_BEST_NAME
 from perftop.model.kinds import Episode
 from perftop.model.numbers import METRICS, NUMBERS
@@ -89,11 +96,11 @@ def machine_values(session: Session, interval: Interval) -> Mapping[str, float]:
 # --- the numbers
 
 
-def number_line(
+def machine_line(
     session: Session, interval: Interval, running: Iterable[Episode], size: int
 ) -> list[Run]:
-    """Returns the numbers that this source has. A number that running episodes make worse is
-    red."""
+    """Returns the line of the machine's numbers; numbers that this source does not have are left
+    out. A number that running episodes make worse is red. `size`: width in cells."""
     lowering, known = _lowering_signs(session, running), machine_values(session, interval)
 
     def share(key: str, word: str, style: str = "text") -> list[Run]:
@@ -216,7 +223,7 @@ def state_line(session: Session, interval: Interval, size: int) -> list[Run]:
     """Returns a bar of the SMT states of all cores together, followed by a legend in the same
     order. On the narrowest screens the legend is left out."""
     cores, split = shown_cpus(session).pairs, interval.split
-    bar: Callable[[Sequence[float], int], list[Run]] = bounded_smt
+    bar: Callable[[Sequence[float], int], list[Run]] = smt_within_bounds
     words: list[list[Run]]
     """Alternatives for the words beside the bar; the first that leaves room for the bar is
     used."""

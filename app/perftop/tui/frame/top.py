@@ -118,9 +118,9 @@ class Controls(ABC):
         """Pauses at the shown moment, or resumes."""
 
     @abstractmethod
-    def go_to_episode(self, by: int, cpus: list[int] | None) -> None:
-        """Shows the next (`by` = 1) or previous (-1) episode or mark on one of these CPUs; None: on
-        any CPU."""
+    def go_to_episode(self, direction: int, cpus: list[int] | None) -> None:
+        """Shows the next (`direction` = 1) or previous (-1) episode or mark on one of these CPUs;
+        None: on any CPU."""
 
     @abstractmethod
     def mark(self, time_ns: int, label: str) -> None:
@@ -407,7 +407,7 @@ class Top(PageWidget):
                 states = machine.state_line(session, interval, width)
             if not tiled:
                 running = running_episodes(session, interval, status)
-                numbers = machine.number_line(session, interval, running, width)
+                numbers = machine.machine_line(session, interval, running, width)
             else:
                 columns = machine.tile_columns(machine.machine_values(session, interval), width)
                 numbers = machine.tile_line(columns)

@@ -356,12 +356,16 @@ def number_block(values: UnitValues, rows: int) -> list[list[Run]]:
     if rows == 2:
         return _two_line_block(values)
     names = [*values.shares]
-    first = [[*_name(values), (f"  {values.cpus}", "dim")]] if values.cpus else [_name(values)]
+    first = (
+        [[*_name_runs(values), (f"  {values.cpus}", "dim")]]
+        if values.cpus
+        else [_name_runs(values)]
+    )
     if values.cpus and rows >= len(names) + 2:
-        first = [_name(values), [(values.cpus, "dim")]]
+        first = [_name_runs(values), [(values.cpus, "dim")]]
     lines = [*first, *(_number(values, name) for name in names[: rows - len(first)])]
     if not values.is_online:
-        lines = [_name(values), [("off", "dim")]]
+        lines = [_name_runs(values), [("off", "dim")]]
     return _framed(values, lines, rows, BLOCK_WIDTH)
 
 
@@ -370,14 +374,14 @@ def _two_line_block(values: UnitValues) -> list[list[Run]]:
     number, then the second and third number."""
     names = [*values.shares]
     half = (WIDE_BLOCK_WIDTH - 5) // 2
-    left = [*_name(values), *([(f"  {values.cpus}", "dim")] if values.cpus else [])]
+    left = [*_name_runs(values), *([(f"  {values.cpus}", "dim")] if values.cpus else [])]
     gap: Run = ("  ", "text")
     upper = [*merge_runs(left, half), gap, *_number(values, names[0], half - 2)]
     lower = list[Run]()
     for name in names[1:3]:
         lower += [gap, *_number(values, name, half - 2)] if lower else _number(values, name, half)
     if not values.is_online:
-        upper, lower = _name(values), [("off", "dim")]
+        upper, lower = _name_runs(values), [("off", "dim")]
     return _framed(values, [upper, lower], 2, WIDE_BLOCK_WIDTH)
 
 
@@ -398,7 +402,7 @@ def _framed(values: UnitValues, lines: list[list[Run]], rows: int, size: int) ->
     return framed
 
 
-def _name(values: UnitValues) -> list[Run]:
+def _name_runs(values: UnitValues) -> list[Run]:
     what, _, number = values.name.partition(" ")
     return [(f"{what} ", "dim"), (number, "bright")]
 

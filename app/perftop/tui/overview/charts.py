@@ -529,9 +529,9 @@ class Plan:
     panels: int
     """Number of lines left for the panels."""
     lane_rows: int = 0
-    """Lines of the lane of tasks below each chart of states or of CPU time."""
+    """Number of lines that show tasks, below each chart of states or of CPU time."""
     queue_rows: int = 0
-    """Lines of the waiting tasks above each chart of CPU time."""
+    """Number of lines that show waiting tasks, above each chart of CPU time."""
     clock_right: int = RIGHT_WIDTH
     """Width of the numbers, and of the lost seconds if shown, right of a clock chart, in cells."""
 

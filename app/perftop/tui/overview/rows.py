@@ -142,14 +142,14 @@ class _RowDrawer:
         for place, online, states, lower_bounds, method in rows:
             bar: list[Run] = [(f"{MISSING:<{column.room}}", "faint")]
             if method == BOUNDS and not isnan(lower_bounds[0]):
-                bar = strips.bounded_smt(lower_bounds, column.room)
+                bar = strips.smt_within_bounds(lower_bounds, column.room)
             elif method == SINGLE_METHOD and not isnan(states[1]):
                 thread = online.index(True) if len(place.rows) > 1 else None
                 bar = strips.single_thread(states[1], column.room, thread)
             elif not isnan(states[3]):
                 bar = strips.smt(states, column.room)
             elif not isnan(states[0]):
-                bar = strips.bounded_smt([states[0], 0.0, 0.0, 0.0], column.room)
+                bar = strips.smt_within_bounds([states[0], 0.0, 0.0, 0.0], column.room)
             yield [_gap(column), *bar]
 
     def _account_bars(self, column: Column) -> Iterator[Sequence[Run]]:

@@ -286,7 +286,7 @@ def core_panel(
                 _top_task(interval, cpu, size + (0 if i else spare_cells))
                 for i, cpu in enumerate(cpus)
             ]
-            sign, alarm_cpus = _sign_and_cpus(episode)
+            sign, alarm_cpus = _episode_sign_and_cpus(episode)
             cells = [(text, "alarm" if cpu in alarm_cpus and style == "text" else style)
                      for cpu, (text, style) in zip(cpus, cells, strict=True)]  # fmt: skip
             lines.append([sign, (number.label, "text"), *cells])
@@ -295,8 +295,9 @@ def core_panel(
     return [(line, None) for line in lines]
 
 
-def _sign_and_cpus(episode: Episode | None) -> tuple[Run, set[int]]:
-    """Returns the sign of the episode that makes a number worse, and its CPUs."""
+def _episode_sign_and_cpus(episode: Episode | None) -> tuple[Run, set[int]]:
+    """Returns the sign and the CPUs of the episode that makes a number worse; a blank of the same
+    width and no CPUs if there is none."""
     if episode is None:
         return ("  ", "text"), set()
     return (f"{episode_style.sign(episode)} ", "alarm"), set(episode.cpus)
@@ -314,7 +315,7 @@ def number_line(
     """Returns a line with a number of each CPU; a number that the CPUs share is shown once.
     `episode`: the one that makes it worse."""
     name = fit(_NUMBER_NAMES.get(number.key, number.label), _NAME_WIDTH)
-    sign, alarm_cpus = _sign_and_cpus(episode)
+    sign, alarm_cpus = _episode_sign_and_cpus(episode)
     column = number_column_of(number, clock, size)
     shown_cpus = cpus if number.scope == "cpu" else cpus[:1]
     cells = [*_cpu_cells(session, interval, column, shown_cpus, alarm_cpus)]
@@ -332,7 +333,7 @@ def core_pieces(
     lowering, numbers = lowering_episodes(session, interval, cpus), columns_by_key(session)
     for rank, key in enumerate((key for key in keys if key in numbers), 1):
         number = numbers[key]
-        _, alarm_cpus = _sign_and_cpus(lowering.get(key))
+        _, alarm_cpus = _episode_sign_and_cpus(lowering.get(key))
         column = number_column_of(number, clock, len("100.0"))
         shown_cpus = cpus if number.scope == "cpu" else cpus[:1]
         rows = [session.position[cpu] for cpu in cpus]

@@ -271,7 +271,8 @@ class RowEpisodes:
         return bool(self._by_row)
 
     def on_rows(self, rows: Iterable[int]) -> RowEpisode | None:
-        """Returns the episodes on the CPUs at these positions; None if no episode runs there."""
+        """Returns the worst episode on the CPUs at these positions; a loss that does not affect the
+        whole package precedes any other episode. None if no episode runs there."""
         row_pairs = [(episode, row) for row in rows for episode in self._by_row.get(row, ())]
         if not row_pairs:
             return None
@@ -303,16 +304,16 @@ class RowEpisodes:
     def victims(self, places: Places) -> dict[int, RowEpisode]:
         """Returns the episodes of the cores that lose something that their package as a whole does
         not lose, by index of their place."""
-        return {i: worst for i, worst in self._by_place(places) if worst.is_victim}
+        return {i: worst for i, worst in self._worst_by_place(places) if worst.is_victim}
 
     def lost_shares(self, places: Places) -> dict[int, float]:
         """Returns the share that each core loses to its worst episode, which may affect its whole
         package, by index of its place."""
-        worst = ((i, e) for i, e in self._by_place(places) if is_loss(e.episode))
+        worst = ((i, e) for i, e in self._worst_by_place(places) if is_loss(e.episode))
         return {i: np.nan_to_num(self.share(episode)) for i, episode in worst}
 
-    def _by_place(self, places: Places) -> Iterator[tuple[int, RowEpisode]]:
-        """Yields the places on whose CPUs episodes run, by index, with these episodes."""
+    def _worst_by_place(self, places: Places) -> Iterator[tuple[int, RowEpisode]]:
+        """Yields the index of each place that has a running episode, and its worst episode."""
         topology, row_of_cpu = self._session.topology, places.row_of_cpu
         indexes = {row_of_cpu.get(topology[row].cpu, -1) for row in self._by_row} - {-1}
         for i in sorted(indexes):

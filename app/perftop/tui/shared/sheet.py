@@ -219,8 +219,9 @@ def clock_of(session: Session, units: str, *, known: bool = False) -> ClockUnit:
     return GHZ if known and math.isnan(unit.per_hz) else unit
 
 
-def unit_in(field: Number, clock: ClockUnit, max_value: float = 0.0) -> ClockUnit:
-    """Returns the unit of a field's values. `max_value`: the highest value of a rate."""
+def value_unit(field: Number, clock: ClockUnit, max_value: float = 0.0) -> ClockUnit:
+    """Returns the unit in which the values of a field are shown. `clock`: the unit of clocks;
+    `max_value`: the highest value if the field is a rate."""
     if field.rate:
         return rate_unit(max_value)
     if field.unit == "Hz":

@@ -38,7 +38,7 @@ from perftop.tui.shared.choice import Choice, Place, Places
 from perftop.tui.shared.episode_style import RowEpisodes
 from perftop.tui.shared.keys import bindings
 from perftop.tui.shared.package_line import PackageLines
-from perftop.tui.shared.sheet import Scale, chosen_field, clock_of, field_scale, unit_in
+from perftop.tui.shared.sheet import Scale, chosen_field, clock_of, field_scale, value_unit
 from perftop.tui.shared.verdict import STEP_NS, is_past
 from perftop.tui.views.heat_layout import (
     Cell,
@@ -87,7 +87,7 @@ class Heat:
         is_same = previous is not None and previous.field == self.field
         previous_scale = previous.scale if previous is not None and is_same else None
         self.scale: Scale = field_scale(self.field, values[session.shown], previous_scale)
-        self.unit = unit_in(self.field, self.clock, self.scale.high)
+        self.unit = value_unit(self.field, self.clock, self.scale.high)
         self.values: list[float] = values.tolist()
         suspect = suspect_rows(self.field.key, session, interval)
         self.doubted: set[int] = set(np.flatnonzero(suspect).tolist())

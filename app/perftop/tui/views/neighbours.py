@@ -39,8 +39,8 @@ from perftop.tui.views.flows import Flow, details, flows, join_flows
 
 NO_LOSS_TEXT = "No CPU is losing time to a neighbour"
 MIN_SPAN_NS = 1_000_000_000
-"""Minimum time, in ns, that the numbers of threads cover; threads run in short slices with sleep
-between them."""
+"""Minimum time in ns over which the numbers of threads are computed. Over a shorter time they would
+jump, because threads run in short slices and sleep between them."""
 MIN_WIDTH_FOR_BARS = 110
 MAX_CPU_LIST = 24
 """Maximum width of a list of CPUs, in cells; a longer list is replaced by the number of CPUs."""

@@ -50,7 +50,7 @@ from perftop.tui.shared.sheet import (
     chosen_field,
     clock_of,
     field_scale,
-    unit_in,
+    value_unit,
 )
 from perftop.tui.shared.time_axis import Axis
 
@@ -180,7 +180,7 @@ class Timeline(PaneledView, Cursor):
     def make_layout(self) -> None:
         session = self.session
         self._field, self._other_fields = chosen_field(session, self.choice.metric)
-        self._unit = unit_in(self._field, clock_of(session, self.choice.units, known=True))
+        self._unit = value_unit(self._field, clock_of(session, self.choice.units, known=True))
         self._lanes = None
 
     def _arrange(self, session: Session) -> None:

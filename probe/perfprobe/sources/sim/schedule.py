@@ -7,9 +7,8 @@ taken by the hypervisor during [stop, steal_end), and is idle otherwise; each co
 one pattern of involuntary halts. All times are integer ns and all rates integers, so sums are exact
 however time is divided (int64 holds a month).
 
-Halts are removed by a change of time: `running(x)` is how long the core was not halted in the first
-x ns of the cell. In running time a CPU's work is an interval again.
-"""
+Halts are removed by a change of time: `unhalted_ns(x)` is how long the core was not halted in the
+first x ns of the cell. In running time a CPU's work is an interval again."""
 
 from __future__ import annotations
 
@@ -82,8 +81,9 @@ class Cells:
     def cell(self, index: int) -> Cells:
         return Cells(*(getattr(self, name)[index : index + 1] for name in _NAMES))
 
-    def running(self, x: Any) -> Ints:
-        """Time in ns without a halt in the first x ns of the cell."""
+    def unhalted_ns(self, x: Any) -> Ints:
+        """Returns the time in ns for which the core was not halted in the first x ns of the
+        cell."""
         if not self.halt.any():
             return np.asarray(x + 0 * self.halt)
         whole, rest = np.divmod(x, self.halt_period)
@@ -103,8 +103,8 @@ def measure(cells: Cells, x: Any) -> Ints:
     """Integrals from each cell's start to x (ns in the cell, per CPU or for all):
     axes (Row, cell, thread, core)."""
     out = np.zeros((len(Row), *cells.start.shape), np.int64)
-    x_run = cells.running(x)
-    first, last = cells.running(cells.start), cells.running(cells.stop)
+    x_run = cells.unhalted_ns(x)
+    first, last = cells.unhalted_ns(cells.start), cells.unhalted_ns(cells.stop)
     run = out[Row.RUN] = span(x_run, first, last)
     out[Row.SMT] = _smt_times(x_run, run, first, last)
     cycles = np.multiply(run, cells.mhz, out=out[Row.CYCLES])

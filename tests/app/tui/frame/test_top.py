@@ -136,7 +136,7 @@ def test_a_warning_is_shown_while_it_is_recent_and_nothing_is_worse() -> None:
 def test_episodes_that_cost_little_precede_a_calm_verdict() -> None:
     session, interval = observe(Machine(ceiling_hz=3.0e9))
     calm = Verdict("Nothing is slowing this machine down", ("CPUs 5 % busy",), CALM_SIGN, 0.0)
-    session.detector.hotplug(3, interval.time_ns, online=False)
+    session.detector.apply_hotplug(3, interval.time_ns, online=False)
     steal = Episode("steal", [1], interval.time_ns - 2 * 10**9, depth=0.004, cause="hypervisor")
     session.detector.running.append(steal)
     session.now_ns = interval.time_ns + 4 * 10**8  # the time is within the next interval
@@ -171,16 +171,16 @@ ALL = list(range(8))
 
 def test_the_machine_line_fits_and_drops_metrics() -> None:
     session, interval = observe(Machine())
-    wide = strips.text(machine_line.number_line(session, interval, [], 160))
+    wide = strips.text(machine_line.machine_line(session, interval, [], 160))
     assert "busy 50.0 %" in wide
     assert "clock 3.00 of 3.20 GHz" in wide
     assert "IPC 1.25" in wide
     assert "halts 50.0 % idle  0.00 % involuntary" in wide
     vm = Machine(loads={0: CpuLoad(0.5, steal=0.4)}, changes={"virtualisation": "kvm"})
-    steal_line = strips.text(machine_line.number_line(*observe(vm), [], 200))
+    steal_line = strips.text(machine_line.machine_line(*observe(vm), [], 200))
     assert ("steal 5.0 %" in steal_line, "steal" in wide) == (True, False)
     for size in range(20, 300):
-        line = machine_line.number_line(session, interval, [], size)
+        line = machine_line.machine_line(session, interval, [], size)
         assert strips.width(line) <= size
         assert size < 40 or "busy 50.0 %" in strips.text(line)
 
@@ -193,7 +193,7 @@ def test_the_metric_that_most_cpus_lose_is_red(kind: str, cause: str, number: st
     session, interval = observe(Machine())
 
     def red_metrics(cpus: list[int]) -> list[str]:
-        runs = machine_line.number_line(
+        runs = machine_line.machine_line(
             session,
             interval,
             [Episode(kind, cpus, 0, None, 2e8 if kind == "turbo-drop" else 0.1, cause)],
@@ -209,7 +209,7 @@ def test_a_guest_has_no_smt_states() -> None:
     assert not observe(Machine(threads=1))[0].has_smt
     assert observe(Machine())[0].has_smt
     session, interval = observe(guest())
-    assert "clock" not in strips.text(machine_line.number_line(session, interval, [], 160))
+    assert "clock" not in strips.text(machine_line.machine_line(session, interval, [], 160))
 
 
 def test_cores_of_more_than_two_threads_have_a_bar_of_any_and_neither() -> None:
