@@ -137,15 +137,15 @@ def _handle(fd: int, event: int, stdin: int, stdout: int) -> bytes:
 
 
 def asked_to_end(stop: int) -> bool:
-    """Whether a signal arrived or the parent has closed stdin."""
+    """Returns whether a signal arrived or the parent has closed stdin."""
     stdin = sys.stdin.fileno() if sys.stdin is not None else -1
     ready = select.select([stop, *([stdin] if _can_close(stdin) else [])], [], [], 0)[0]
     return stop in ready or (stdin in ready and not os.read(stdin, 4096))
 
 
 def _can_close(fd: int) -> bool:
-    """Whether the end of the parent closes stdin: only a pipe or a socket does, not the terminal or
-    /dev/null of a user who runs the probe by hand."""
+    """Returns whether the end of the parent closes stdin: only a pipe or a socket does, not the
+    terminal or /dev/null of a user who runs the probe by hand."""
     try:
         mode = os.fstat(fd).st_mode
     except OSError:

@@ -273,8 +273,8 @@ class OwnDirectory:
         os.close(self.fd)
 
     def stat(self, name: str) -> os.stat_result | None:
-        """Status of the file of that name, without following a link; None if there is no such
-        file."""
+        """Returns the status of the file of that name, without following a link; None if there is
+        no such file."""
         try:
             return os.stat(name, dir_fd=self.fd, follow_symlinks=False)
         except FileNotFoundError:

@@ -36,7 +36,7 @@ Other reasons limit nothing, or their effect is unknown."""
 LICENSE_COUNTERS = "license_1", "license_2", "license_3"
 """Counters of the cycles in which wide SIMD code lowered the clock."""
 LEVEL_PREFIX = "license_"
-"""Prefix of the keys of such counters. Each thread counts these cycles of its whole core, even
+"""Prefix of the keys of `LICENSE_COUNTERS`. Each thread counts these cycles of its whole core, even
 while the thread itself is halted: Intel's metrics for Skylake-SP halve the sum of two threads."""
 CORE_CYCLES, PCU_TICKS = "cycles", "pcu_ticks"
 
@@ -79,7 +79,7 @@ class Clue(NamedTuple):
     cause: str
     key: str
     part: str = ""
-    # 0: a single count is enough; such clues rank after all clues with a share
+    # 0: a single count is enough; these clues rank after all clues with a minimum share
     min_share: float = MIN_ACTIVE_SHARE
 
 
@@ -215,7 +215,7 @@ def evidence(case: DropCase, cause: str) -> dict[str, Any]:
         main_level = max(levels, key=lambda key: levels[key])
         result["simd"] = Level(int(main_level[-1]), levels[main_level])
     # Limit reasons: those that limit the clock first, then by frequency.
-    rank = {part: place for place, part in enumerate(CAUSES)}
+    rank = {part: i for i, part in enumerate(CAUSES)}
     reasons = facts.bits("limit_reasons", MIN_ACTIVE_SHARE)
     reasons.sort(key=lambda bit: (bit.part not in rank, -bit.times, rank.get(bit.part or "", 0)))
     result["limit_reasons"] = PolledBits(tuple(reasons), facts.polls("limit_reasons"))

@@ -129,7 +129,7 @@ class Thermal:
             if (bits := [i for i, name in enumerate(column.counter.parts) if name in names])
         ]
         self.is_available = bool(self._status)
-        """Whether this stream has such bits."""
+        """Whether this stream has bits that report heat."""
         self.signs = [advances(status.column, status.columns) for status in self._status]
         """Signs of heat: a poll found one of these bits set."""
 
@@ -489,7 +489,7 @@ class KernelThrottling:
         columns = (reader.counters.columns.get(key) for key in KERNEL_COUNTERS)
         self._columns = [column for column in columns if column is not None]
         self.is_available = bool(self._columns)
-        """Whether the kernel of this stream counts such time."""
+        """Whether the kernel of this stream counts the time of throttling."""
         self.signs = [advances(column) for column in self._columns]
         self._cpus = {"package": reader.hello.packages, "core": reader.hello.cores}
         self._dropped_ns: dict[int, int] = {}

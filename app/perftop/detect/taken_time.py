@@ -33,7 +33,8 @@ from perftop.model.tasks import Quota, Quotas, TaskSnapshot, owner
 
 # --- CPU time that tasks lose to interrupts and softirqs.
 #
-# The probe records such CPUs about once a second, with the lines and kinds whose counts rose most.
+# About once a second, the probe records the CPUs that lose time this way, with the interrupt lines
+# and the kinds of softirqs whose counts rose most.
 # The counts do not show times, so the kind with the highest product of count and usual cost is
 # named. ksoftirqd is excluded, because it is a task that others wait for.
 

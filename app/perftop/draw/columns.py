@@ -47,9 +47,9 @@ class Column:
     max_width: int = 0
     """Maximum width in cells, if the column can grow; 0: it cannot."""
     weight: int = 1
-    """Weight of the column when spare cells are shared among columns of the same turn."""
-    growth_turn: int = 0
-    """Columns of a lower turn grow to their maximum before columns of a higher turn grow."""
+    """Weight of the column when spare cells are shared among columns of the same growth rank."""
+    growth_rank: int = 0
+    """Columns of a lower growth rank grow to their maximum before columns of a higher one grow."""
     scale: float = 1.0
     """Factor that converts a value to the printed number."""
     digits: int = 0
@@ -135,12 +135,12 @@ def fit_columns(columns: Iterable[Column], width: int) -> list[Column]:
     ):
         fitted_columns = [column for column in fitted_columns if column.rank != highest]
     spare_cells = width - total_width(fitted_columns)
-    for turn in sorted({c.growth_turn for c in fitted_columns if c.max_width}):
+    for growth_rank in sorted({c.growth_rank for c in fitted_columns if c.max_width}):
         while spare_cells > 0:
             growing = [
                 i
                 for i, c in enumerate(fitted_columns)
-                if c.growth_turn == turn and c.width < c.max_width
+                if c.growth_rank == growth_rank and c.width < c.max_width
             ]
             if not growing:
                 break

@@ -247,9 +247,9 @@ class Counters:
         idle: Bools = with_extra_column(users, np.nan)[..., self._package] == 0
         return self.host_only & ~idle
 
-    def had_no_turn(self, delta: Delta, key: str) -> Bools:
+    def was_not_counted(self, delta: Delta, key: str) -> Bools:
         """Returns a mask, by position of the CPU, of the counts of a counter that are unknown
-        because its group had no turn, and not because they are suspect."""
+        because the kernel did not count its multiplexed group, and not because they are suspect."""
         increments = self.increments(delta, key)
         if increments is None or key not in self.multiplexed:
             return np.zeros(1, bool)
@@ -257,9 +257,9 @@ class Counters:
 
     def is_partly_counted(self, delta: Delta, key: str) -> Bools:
         """Returns a mask, by position of the CPU, of the counts of a counter that do not cover the
-        whole span, because its group had no turn or leaves out guests. The system's own account of
-        idle time can replace them."""
-        missed = self.had_no_turn(delta, key)
+        whole span, because the kernel counted its group for no time or leaves out guests. The
+        system's own account of idle time can replace them."""
+        missed = self.was_not_counted(delta, key)
         if key not in self.multiplexed:
             return missed
         return np.asarray(missed | self.leaves_out_guests(delta))

@@ -7,8 +7,8 @@ impossible difference is left out, and the reason is kept as a doubt.
 
 If perf has more events than there are hardware counters, it multiplexes the events. A block with
 the two columns of PERF_TIMES shows for how long each group was counted. The other columns whose
-origin begins with "perf" are scaled up to the whole span. A row whose group had no turn since the
-last reading counts as not read, so that the next difference covers that time too.
+origin begins with "perf" are scaled up to the whole span. A row whose group the kernel has not
+counted since the last reading counts as not read, so that the next difference covers that time too.
 
 Arrays are (frames, rows) or (frames, values), with the rows and values of all blocks one after
 another.

@@ -571,9 +571,9 @@ class MachineTotals:
         return np.asarray(np.append(watts, np.nan)[rows])
 
     def l3_values(self, rates: Rates, util: Floats) -> dict[str, Floats]:
-        """Returns the traffic and the occupancy of each L3, by position of the CPU in whose row it
-        is counted. Zero traffic while a CPU is busy counts as unknown, because some monitors are
-        known to be dead."""
+        """Returns the traffic and the occupancy of each L3. The values of an L3 are in the row of
+        the CPU that counts them. Zero traffic while a CPU is busy counts as unknown, because some
+        monitors are known to be dead."""
         numbers, topology = {}, self._topology
         for name, key in L3_COUNTERS.items():
             by_cpu = rates.get(key)

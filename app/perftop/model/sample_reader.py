@@ -60,8 +60,8 @@ class SampleBatch:
     ceilings: Ceilings
     lost: LostSeconds
     doubted: Ints
-    """Indices of the samples with a counter that is suspect, or had no turn on a CPU: metrics over
-    several samples leave out such a sample where the metric is unknown."""
+    """Indices of the samples in which a counter is suspect or was not counted on a CPU. Metrics
+    over several samples leave out these samples where the metric is unknown."""
     cores: Cores
     best_traffic: Floats | None
     """(samples, packages): the highest memory traffic so far; None where it is not counted or not
@@ -330,7 +330,7 @@ class SampleReader:
         estimated = None
         if "ref" in self.counters.multiplexed:
             estimated = self.counters.is_estimated(delta, "ref")
-            missed = self.counters.had_no_turn(delta, "ref")
+            missed = self.counters.was_not_counted(delta, "ref")
             doubted = np.union1d(doubted, np.flatnonzero(missed.any(axis=-1)))
         if len(partly_read := self._partly_read(delta)):
             doubted = np.union1d(doubted, partly_read)

@@ -246,7 +246,8 @@ class Job:
 @contextlib.contextmanager
 def _end_signals_blocked() -> Iterator[None]:
     """Delays signals that ask perftop to end until the end of the block. Python only prints
-    exceptions that are raised in its hooks for a fork, so that of a handler would be lost."""
+    exceptions that are raised in its hooks for a fork, so an exception raised by a signal handler
+    would be lost."""
     try:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, END_SIGNALS)
     except OSError:  # refused

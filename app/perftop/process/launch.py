@@ -49,7 +49,7 @@ STDERR_S = 0.5
 ANSWER_S = 180.0
 """Longest wait in s for the answer of a probe that measures once, which takes up to a minute."""
 ANSWER_BYTES = 64 << 20
-"""Maximum number of bytes of such an answer."""
+"""Maximum number of bytes of the answer of a probe that measures once."""
 READ_BYTES = 1 << 16
 INTERRUPTED_STATUS = 130
 """Exit status of a probe that was asked to end before its answer, and has restored all registers.

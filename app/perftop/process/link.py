@@ -86,7 +86,7 @@ class ByteRate:
         self.total += received
 
     def per_s(self) -> float:
-        """Bytes received per second; NaN if not known yet."""
+        """Returns the bytes received per second; NaN if not known yet."""
         now_s, totals = self._clock(), self._totals
         if now_s - totals[-1][0] >= 1:
             totals.append((now_s, self.total))
@@ -158,7 +158,7 @@ class Link:
         self.retry_until_s = self._clock() + seconds
 
     def wait_s(self) -> float:
-        """Seconds to wait before the next attempt, which is scheduled by this call."""
+        """Returns the seconds to wait before the next attempt, which is scheduled by this call."""
         now_s = self._clock()
         wait_s = min(next(self._waits_s), max(0.0, self.retry_until_s - now_s))
         self.next_s = now_s + wait_s

@@ -86,8 +86,8 @@ class EpisodeLog:
         return sorted(marks.values(), key=_start_ns)
 
     def between(self, since_ns: int, until_ns: int) -> list[Episode]:
-        """Episodes that started by `until_ns` and did not end before `since_ns`; running episodes
-        first, then ended ones in the order of their ends."""
+        """Returns the episodes that started by `until_ns` and did not end before `since_ns`;
+        running episodes first, then ended ones in the order of their ends."""
         running_episodes = [e for e in self.running if e.start_ns <= until_ns]
         recording = self.recording
         if recording is not None and recording.is_complete:
@@ -106,9 +106,9 @@ class EpisodeLog:
         return [*running_episodes, *ended_episodes]
 
     def since(self, cursor: int) -> tuple[list[Episode], int]:
-        """Episodes that have ended since a reader's last call, and the reader's cursor for the next
-        call; the first cursor is 0. If more than MAX_ENDED episodes have ended, the reader gets the
-        newest."""
+        """Returns the episodes that have ended since a reader's last call, and the reader's cursor
+        for the next call; the first cursor is 0. If more than MAX_ENDED episodes have ended, the
+        reader gets the newest."""
         new_episodes = self._ended[max(0, cursor - self._dropped_count) :]
         return new_episodes, self._dropped_count + len(self._ended)
 

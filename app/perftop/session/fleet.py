@@ -371,7 +371,7 @@ def _unbroken_runs(times: Sequence[float], step: float) -> list[tuple[float, flo
 
 
 def past_step(machines: int, every_s: float) -> float:
-    """Seconds between two points of the history, for a number of machines."""
+    """Returns the seconds between two points of the history, for a number of machines."""
     points = max(10, MAX_POINTS // max(1, machines * len(_HISTORY_KEYS)))
     return max(every_s, PAST_S / points, 1.0)
 

@@ -193,9 +193,9 @@ class NumberHistory:
         self.points.append(array("f", [numbers[key] for key in HISTORY_KEYS]))
 
     def series(self, key: str, cells: int, now: float) -> list[float]:
-        """Means over `cells` equal parts of the last PAST_S, the newest last; NaN where unknown.
-        Parts begin at whole multiples of their length, so that a mean does not change once shown.
-        The series is computed again every FRESH_S."""
+        """Returns the means over `cells` equal parts of the last PAST_S, the newest last; NaN where
+        unknown. Parts begin at whole multiples of their length, so that a mean does not change once
+        shown. The series is computed again every FRESH_S."""
         step = PAST_S / cells
         stamp = int(now // step), int(now // FRESH_S)
         cached = self._series_cache.get((key, cells))

@@ -456,7 +456,7 @@ def why_absent(session: Session, interval: Interval, row: int, key: str) -> str:
     halted = interval.values["util"][row] == 0
     if metric is not None and metric.while_running and halted:
         return "the CPU was halted throughout"
-    # A row of events without a turn counts as not read.
+    # A row whose events were not counted (multiplexing) counts as not read.
     unread = isnan(interval.values["util"][row])
     if any(s == 0 or (isnan(s) and not unread) for s in (share, *events)):
         return TURNS_REASON

@@ -31,7 +31,7 @@ def parse(text: str) -> list[int]:
 
 
 def format(cpus: Iterable[int]) -> str:  # noqa: A001 - the counterpart of parse
-    """The shortest kernel list without strides."""
+    """Returns the shortest kernel list without strides."""
     runs: list[list[int]] = []
     for cpu in sorted(set(cpus)):
         if runs and cpu == runs[-1][1] + 1:
@@ -144,6 +144,6 @@ def _quote(text: str) -> str:
 
 
 def _shorten(text: str) -> str:
-    """The user's text, printable and short enough for one line of a message."""
+    """Returns the user's text, printable and short enough for one line of a message."""
     printable = "".join(c if c.isprintable() else "?" for c in text)
     return printable if len(printable) <= 40 else printable[:39] + "…"

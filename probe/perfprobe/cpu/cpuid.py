@@ -54,7 +54,7 @@ def device_leaves(root: Path, cpu: int) -> Leaves:
 
 
 def leaf(leaves: Leaves, number: int, subleaf: int = 0) -> Registers | None:
-    """The registers of a leaf; None beyond the highest one, where Intel CPUs repeat it."""
+    """Returns the registers of a leaf; None beyond the highest one, where Intel CPUs repeat it."""
     highest = leaves(number & EXTENDED, 0)
     if highest is not None and highest[EAX] < number:
         return None
@@ -77,7 +77,7 @@ _CORE_TYPES: dict[int, Literal["P", "E"]] = {0x40: "P", 0x20: "E"}  # Linux: hyb
 
 
 def core_type(leaves: Leaves) -> Literal["P", "E"] | None:
-    """The core type of a hybrid's CPU; None on all other CPUs."""
+    """Returns the core type of a hybrid's CPU; None on all other CPUs."""
     registers = leaf(leaves, 0x1A)
     if registers is None or not has_feature(leaves, "hybrid"):
         return None
@@ -103,7 +103,7 @@ _BITS = {
 
 
 def has_feature(leaves: Leaves, feature: str) -> bool | None:
-    """Whether the CPU has the feature; None if CPUID cannot be read, False if the leaf is
+    """Returns whether the CPU has the feature; None if CPUID cannot be read, False if the leaf is
     missing."""
     number, register, bit = _BITS[feature]
     registers = leaf(leaves, number)
@@ -160,9 +160,9 @@ def perfmon(leaves: Leaves) -> Perfmon | None:
 
 
 def _counters_of_leaf_23(leaves: Leaves) -> tuple[int, int] | None:
-    """Numbers of general and fixed counters of this CPU from leaf 23H; on hybrids leaf 0AH covers
-    only the counters that both core types have. Leaf 23H has a bit for each counter; counters after
-    a gap are left out."""
+    """Returns the numbers of general and fixed counters of this CPU from leaf 23H; on hybrids leaf
+    0AH covers only the counters that both core types have. Leaf 23H has a bit for each counter;
+    counters after a gap are left out."""
     subleaves = leaf(leaves, 0x23)
     bitmaps = leaf(leaves, 0x23, 1) if subleaves and subleaves[EAX] & 0b10 else None
     if bitmaps is None or not bitmaps[EAX] or not bitmaps[EBX]:
@@ -171,20 +171,20 @@ def _counters_of_leaf_23(leaves: Leaves) -> tuple[int, int] | None:
 
 
 def _low_bits(mask: int) -> int:
-    """Number of set bits below the first clear bit."""
+    """Returns the number of set bits below the first clear bit."""
     return (~mask & (mask + 1)).bit_length() - 1
 
 
 def _is_plausible(pmu: Perfmon) -> bool:
-    """Whether the leaf is plausible: counters have at most 64 bits, and GLOBAL_CTRL has 32 enable
-    bits for general and 32 for fixed counters."""
+    """Returns whether the leaf is plausible: counters have at most 64 bits, and GLOBAL_CTRL has 32
+    enable bits for general and 32 for fixed counters."""
     fixed = pmu.fixed == 0 or 0 < pmu.fixed_bits <= 64
     return 0 < pmu.gp <= 32 and 0 < pmu.gp_bits <= 64 and fixed
 
 
 def has_working_any_thread(leaves: Leaves) -> bool:
-    """Whether the AnyThread bit of an event works. The kernel passes the bit on even to CPUs that
-    dropped it, so the caller must check.
+    """Returns whether the AnyThread bit of an event works. The kernel passes the bit on even to
+    CPUs that dropped it, so the caller must check.
 
     AnyThread was introduced with version 3. Linux reads the "deprecated" bit only from version 5
     on, but Goldmont Plus (version 4) sets it too, and no other CPU before version 5 does."""
@@ -196,15 +196,15 @@ TSX_COUNTER = 3
 
 
 def lends_counter_to_tsx(leaves: Leaves) -> bool:
-    """Whether microcode may use a general counter for transactions. If so, Linux does not use that
-    counter."""
+    """Returns whether microcode may use a general counter for transactions. If so, Linux does not
+    use that counter."""
     return bool(has_feature(leaves, "tsx-force-abort")) and not has_feature(
         leaves, "rtm-always-aborts"
     )
 
 
 def amd_counters(leaves: Leaves) -> int | None:
-    """Number of core counters from leaf 80000022H; None without PerfMonV2."""
+    """Returns the number of core counters from leaf 80000022H; None without PerfMonV2."""
     registers = leaf(leaves, EXTENDED | 0x22)
     if registers is None or not registers[EAX] & 1:
         return None
@@ -235,6 +235,6 @@ def crystal(leaves: Leaves) -> Crystal | None:
 
 
 def base_mhz(leaves: Leaves) -> int | None:
-    """The nominal base frequency from leaf 16H."""
+    """Returns the nominal base frequency from leaf 16H."""
     registers = leaf(leaves, 0x16)
     return (registers[EAX] & 0xFFFF or None) if registers else None

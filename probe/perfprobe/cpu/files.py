@@ -19,13 +19,14 @@ def open_file(path: str | Path) -> int:
 
 
 def read_text(path: str, limit: int = MAX_SMALL_BYTES) -> str:
-    """The content of a small file; empty if it cannot be read or is longer than `limit` bytes."""
+    """Returns the content of a small file; empty if it cannot be read or is longer than `limit`
+    bytes."""
     content = read_head(path, limit + 1)
     return content if len(content) <= limit else ""
 
 
 def read_head(path: str, limit: int) -> str:
-    """The first `limit` bytes of a file; empty if it cannot be read. Takes no Path, because
+    """Returns the first `limit` bytes of a file; empty if it cannot be read. Takes no Path, because
     thousands of files are read."""
     chunks = []
     try:
@@ -48,7 +49,8 @@ class OpenFile:
         self._path, self._fd = path, -1
 
     def read(self, limit: int) -> str:
-        """The present content; empty if it cannot be read or is longer than `limit` bytes."""
+        """Returns the present content; empty if it cannot be read or is longer than `limit`
+        bytes."""
         content = b""
         try:
             self._fd = self._fd if self._fd >= 0 else open_file(self._path)
@@ -65,7 +67,7 @@ class OpenFile:
 
 
 def read_word(path: str) -> str:
-    """The content of a file with one value; empty if it cannot be read."""
+    """Returns the content of a file with one value; empty if it cannot be read."""
     return read_text(path).strip()
 
 
@@ -74,14 +76,14 @@ def read_number(path: str) -> int | None:
 
 
 def parse_natural(content: str | bytes | None) -> int | None:
-    """The number in the text, below 10**18 so that it fits a word; None for anything else. Firmware
-    writes -1 for unknown."""
+    """Returns the number in the text, below 10**18 so that it fits a word; None for anything else.
+    Firmware writes -1 for unknown."""
     digits = (content or "").strip()
     return int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= 18 else None
 
 
 def read_cpu_list(path: str) -> list[int]:
-    """The CPUs of a list in a file; empty if it is missing or garbled."""
+    """Returns the CPUs of a list in a file; empty if it is missing or garbled."""
     try:
         return cpu_sets.parse(read_text(path))
     except ValueError:
@@ -89,7 +91,7 @@ def read_cpu_list(path: str) -> list[int]:
 
 
 def file_names(directory: str) -> list[str]:
-    """The names in a directory, sorted; empty if it cannot be read."""
+    """Returns the names in a directory, sorted; empty if it cannot be read."""
     try:
         return sorted(os.listdir(directory))  # noqa: PTH208 - a Path per name, a thousand times
     except OSError:
@@ -97,7 +99,7 @@ def file_names(directory: str) -> list[str]:
 
 
 def numbered_entries(directory: str, prefix: str) -> list[int]:
-    """The numbers n of the entries `prefix`n of a directory, ascending."""
+    """Returns the numbers n of the entries `prefix`n of a directory, ascending."""
     pattern = re.compile(prefix + "([0-9]{1,5})")
     matches = map(pattern.fullmatch, file_names(directory))
     return sorted({int(match[1]) for match in matches if match})

@@ -32,18 +32,18 @@ _HYPERVISORS = (
 
 
 def hostname(root: Path = Path("/")) -> str:
-    """The host name; empty where it cannot be read."""
+    """Returns the host name; empty where it cannot be read."""
     return _first_line(f"{root}/proc/sys/kernel/hostname") or ""
 
 
 def kernel(root: Path = Path("/")) -> str:
-    """The kernel's release; empty where it cannot be read."""
+    """Returns the kernel's release; empty where it cannot be read."""
     return _first_line(f"{root}/proc/sys/kernel/osrelease") or ""
 
 
 def is_in_user_namespace(root: Path = Path("/")) -> bool:
-    """Whether this process is in a user namespace of its own (`unshare -U`, rootless containers),
-    where root and capabilities give no access to the hardware."""
+    """Returns whether this process is in a user namespace of its own (`unshare -U`, rootless
+    containers), where root and capabilities give no access to the hardware."""
     result = read_text(f"{root}/proc/self/uid_map").split()
     return bool(result) and result != ["0", "0", "4294967295"]
 
@@ -53,12 +53,13 @@ def boot_id(root: Path = Path("/")) -> str | None:
 
 
 def clocksource(root: Path = Path("/")) -> str | None:
-    """The clock source that the kernel uses."""
+    """Returns the clock source that the kernel uses."""
     return _first_line(f"{root}/sys/devices/system/clocksource/clocksource0/current_clocksource")
 
 
 def identity(root: Path = Path("/")) -> Identity:
-    """The identity of the first CPU in /proc/cpuinfo; a hybrid's types share family and model."""
+    """Returns the identity of the first CPU in /proc/cpuinfo; a hybrid's types share family and
+    model."""
     fields = _first_record(root)
     return Identity(
         vendor=_clean_name(fields.get("vendor_id") or fields.get("CPU implementer", "")),
@@ -71,7 +72,8 @@ def identity(root: Path = Path("/")) -> Identity:
 
 
 def machine_names(root: Path = Path("/")) -> dict[str, str | None]:
-    """The names of machine, CPU model, kernel and hypervisor, for the start of a JSON answer."""
+    """Returns the names of machine, CPU model, kernel and hypervisor, for the start of a JSON
+    answer."""
     return {
         "host": hostname(root),
         "model": identity(root).name or None,
@@ -81,7 +83,7 @@ def machine_names(root: Path = Path("/")) -> dict[str, str | None]:
 
 
 def virtualisation(root: Path = Path("/")) -> str | None:
-    """The hypervisor's name, "hypervisor" where it hides its name, None on bare metal.
+    """Returns the hypervisor's name, "hypervisor" where it hides its name, None on bare metal.
 
     DMI alone proves nothing: a bare-metal EC2 machine has "Amazon EC2" too. The CPU's own flag
     decides, and DMI gives the name. /sys/hypervisor exists under Xen alone.
@@ -107,9 +109,10 @@ KVM_MODULES = ("kvm_intel", "kvm_amd")
 
 @lru_cache
 def may_run_guests(root: Path) -> bool:
-    """Whether KVM may run guests here. If KVM passes the PMU through to guests, it cannot start a
-    guest with a PMU while an event of the host includes guests, so events exclude guests from the
-    start. /dev/kvm also exists where its module is loaded on demand; a container may lack it."""
+    """Returns whether KVM may run guests here. If KVM passes the PMU through to guests, it cannot
+    start a guest with a PMU while an event of the host includes guests, so events exclude guests
+    from the start. /dev/kvm also exists where its module is loaded on demand; a container may lack
+    it."""
     parameters = (f"{root}/sys/module/{module}/parameters" for module in ("kvm", *KVM_MODULES))
     return (root / "dev/kvm").exists() or any(
         read_word(f"{path}/enable_mediated_pmu") in {"Y", "y", "1"} for path in parameters
@@ -117,7 +120,8 @@ def may_run_guests(root: Path) -> bool:
 
 
 def cpu_flags(root: Path = Path("/")) -> list[str] | None:
-    """The kernel's names of the features of the first CPU; None if /proc/cpuinfo has no list."""
+    """Returns the kernel's names of the features of the first CPU; None if /proc/cpuinfo has no
+    list."""
     features = _first_record(root).get("flags")
     return None if features is None else features.split()
 
@@ -143,8 +147,8 @@ def _fields(block: str) -> dict[str, str]:
 
 
 def _first_line(path: str) -> str | None:
-    """The first line of a file, cut to 256 characters and made printable, because it goes to a
-    terminal."""
+    """Returns the first line of a file, cut to 256 characters and made printable, because it goes
+    to a terminal."""
     return _clean_name(read_word(path).partition("\n")[0]) or None
 
 

@@ -80,7 +80,7 @@ def with_preferred_method(uarch: Uarch, method: str | None) -> Uarch:
 
 
 def _unknown(vendor: str, family: int | None, model: int | None, leaves: Leaves) -> Uarch:
-    """A model that is not in the table: architectural events and registers only."""
+    """Returns a model that is not in the table: architectural events and registers only."""
     pmu = cpuid.perfmon(leaves)
     events: dict[str, Event] = {}
     if pmu is not None:

@@ -38,8 +38,8 @@ def ref_p(tick: Tick) -> Event:
 
 
 def one_thread(tick: Tick) -> dict[str, Event]:
-    """Events of the one-thread method: reference cycles of the thread, and reference cycles with
-    the sibling halted."""
+    """Returns the events of the one-thread method: reference cycles of the thread, and reference
+    cycles with the sibling halted."""
     return {"ref_p": ref_p(tick), "one_thread": Event(0x3C, 0x02, tick)}
 
 

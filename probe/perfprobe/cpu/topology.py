@@ -51,7 +51,7 @@ def read(root: Path = Path("/")) -> list[Cpu]:
 
 
 def no_cpus_text(root: Path) -> str:
-    """The message for a sysfs tree that lists no CPU."""
+    """Returns the message for a sysfs tree that lists no CPU."""
     return f"no CPUs can be found below {root}: there is no readable /proc or /sys"
 
 
@@ -142,7 +142,7 @@ def _core_of(base: str, cpu: int, online: bool, known_cpus: frozenset[int]) -> C
 
 
 def _cpuinfo(root: Path) -> list[tuple[int, int | None, int | None]]:
-    """CPU, package and core of each record in /proc/cpuinfo."""
+    """Returns the CPU, package and core of each record in /proc/cpuinfo."""
     records = []
     for record in identity.cpuinfo_records(root):
         names = ("processor", "physical id", "core id")
@@ -153,7 +153,8 @@ def _cpuinfo(root: Path) -> list[tuple[int, int | None, int | None]]:
 
 
 def _with_threads(rows: list[Cpu]) -> list[Cpu]:
-    """Rows with their thread number; `siblings` becomes a subset of the core, or all of it."""
+    """Returns rows with their thread number; `siblings` becomes a subset of the core, or all of
+    it."""
     by_cpu = {row.cpu: row for row in rows}
     for group in cores(rows):
         for thread, cpu in enumerate(group):
@@ -167,7 +168,7 @@ def _with_threads(rows: list[Cpu]) -> list[Cpu]:
 
 
 def _siblings_by_cpu(by_cpu: dict[int, Cpu]) -> dict[int, set[int]]:
-    """For each CPU, the other CPUs that may share its core: neither list rules it out."""
+    """Returns, for each CPU, the other CPUs that may share its core: neither list rules it out."""
     same: dict[tuple[int | None, ...], list[int]] = {}
     for row in by_cpu.values():
         if row.core is not None:
@@ -202,7 +203,8 @@ def _lowest(numbers: Iterable[int | None]) -> int | None:
 
 
 def _l3(base: str, rows: list[Cpu]) -> dict[int, int]:
-    """The L3 group of each CPU. The list is read once for each group, from its first CPU."""
+    """Returns the L3 group of each CPU. The list is read once for each group, from its first
+    CPU."""
     package = {row.cpu: row.package for row in rows if row.online}
     groups: list[tuple[int | None, list[int]]] = []
     placed: set[int] = set()
@@ -261,7 +263,8 @@ def _nodes(root: Path, base: str, present: list[int]) -> dict[int, int]:
 
 
 def _core_types(root: Path, base: str, rows: list[Cpu]) -> dict[int, str]:
-    """The core type of each CPU of a hybrid, from its PMUs, else from capacity or base clock."""
+    """Returns the core type of each CPU of a hybrid, from its PMUs, else from capacity or base
+    clock."""
     types: dict[int, str] = {}
     for pmu, name in HYBRID_PMUS:
         for cpu in files.read_cpu_list(f"{root}/sys/devices/{pmu}/cpus"):
@@ -288,8 +291,8 @@ def _core_types(root: Path, base: str, rows: list[Cpu]) -> dict[int, str]:
 
 
 def _type_names(values: set[int]) -> dict[int, str]:
-    """A core type for each capacity; empty if all capacities are alike, or if there are more
-    classes than type names."""
+    """Returns a core type for each capacity; empty if all capacities are alike, or if there are
+    more classes than type names."""
     tops: list[int] = []
     classes: dict[int, int] = {}
     for value in sorted(values, reverse=True):

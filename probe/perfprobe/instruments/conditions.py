@@ -167,7 +167,8 @@ def nmi_watchdog_item(root: Path) -> ConditionItem:
 
 
 def _timer_slack_item(root: Path) -> ConditionItem:
-    """The timer slack of this process, which a benchmark from the same shell inherits, too."""
+    """Returns the state of the timer slack of this process, which a benchmark from the same shell
+    inherits, too."""
     slack = files.read_number(f"{root}/proc/self/timerslack_ns")
     if slack is None:
         return ConditionItem("timer slack", "unknown", "/proc/self/timerslack_ns cannot be read")

@@ -79,8 +79,8 @@ def interrupts(text: str, cpu: int) -> dict[str, int]:
 
 
 def _idle_s(root: Path, cpu: int) -> float | None:
-    """The CPU's idle time in s; None without cpuidle files. The kernel adds a state's time when the
-    CPU leaves the state, so a CPU that reads its own files gets a complete sum."""
+    """Returns the CPU's idle time in s; None without cpuidle files. The kernel adds a state's time
+    when the CPU leaves the state, so a CPU that reads its own files gets a complete sum."""
     times = [files.read_number(f"{path}/time") for path in clues.idle_state_paths(root, cpu)]
     known = [time for time in times if time is not None]
     return sum(known) / 1e6 if known else None
@@ -90,7 +90,8 @@ def _idle_s(root: Path, cpu: int) -> float | None:
 
 
 def seconds_of_ticks(before: Ticks, after: Ticks, cpu: int, fields: Sequence[int]) -> float | None:
-    """Seconds that the CPU spent on these fields; None if the kernel does not list the CPU."""
+    """Returns the seconds that the CPU spent on these fields; None if the kernel does not list the
+    CPU."""
     first, last = before.get(cpu), after.get(cpu)
     if first is None or last is None:
         return None
@@ -98,7 +99,8 @@ def seconds_of_ticks(before: Ticks, after: Ticks, cpu: int, fields: Sequence[int
 
 
 def share_of_ticks(before: Ticks, after: Ticks, cpu: int, fields: Sequence[int]) -> float | None:
-    """The fields' share of the CPU's time; None if the CPU is not listed or no tick passed."""
+    """Returns the fields' share of the CPU's time; None if the CPU is not listed or no tick
+    passed."""
     part = seconds_of_ticks(before, after, cpu, fields)
     whole = seconds_of_ticks(before, after, cpu, range(len(STAT_FIELDS)))
     return part / whole if part is not None and whole is not None and whole > 0 else None
@@ -107,8 +109,9 @@ def share_of_ticks(before: Ticks, after: Ticks, cpu: int, fields: Sequence[int])
 def changes_during(
     cpu: int, siblings: Sequence[int], before: CpuCounts, after: CpuCounts
 ) -> dict[str, float | None]:
-    """Seconds and counts between two readings. A value is None where the kernel does not count it,
-    or where there are no `siblings` (other threads of the core, whose idle times are summed)."""
+    """Returns the seconds and counts between two readings. A value is None where the kernel does
+    not count it, or where there are no `siblings` (other threads of the core, whose idle times are
+    summed)."""
     idle = [
         seconds_of_ticks(before.ticks, after.ticks, sibling, IDLE_FIELDS) for sibling in siblings
     ]

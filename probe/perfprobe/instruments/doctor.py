@@ -39,7 +39,7 @@ class Check:
 
 
 def checks(root: Path = Path("/")) -> list[Check]:
-    """All checks, the most important first."""
+    """Returns all checks, the most important first."""
     return [
         _cpus_check(root),
         *_proc_checks(root),

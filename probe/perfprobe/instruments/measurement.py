@@ -119,7 +119,7 @@ readings are rounded to whole numbers."""
 
 
 def common_step(differences: Iterable[int]) -> float | None:
-    """The step by which a clock advances, from differences of its readings; 1 if no step is
+    """Returns the step by which a clock advances, from differences of its readings; 1 if no step is
     visible, None if too few differences are distinct.
 
     A step need not be a whole number (10 ns of a 2.45 GHz clock are 24.5 ticks). Readings are then
@@ -156,8 +156,8 @@ def _fitting_step(distinct: list[int], parts: int) -> float | None:
 
 
 def _is_multiple_of(distinct: list[int], grid: float, error: float) -> bool:
-    """Whether all differences are near multiples of the step. Only differences with an error below
-    half a step count, and at least MIN_DISTINCT of them must agree."""
+    """Returns whether all differences are near multiples of the step. Only differences with an
+    error below half a step count, and at least MIN_DISTINCT of them must agree."""
     agreeing = 0
     for difference in distinct:
         multiple = round(difference / grid)
@@ -246,7 +246,7 @@ def repeat_until_settled(
 
 
 def _samples_left(limits: Limits, size: int, took: float, left: float) -> int:
-    """Number of samples that fit into the time left, at the pace of the last round."""
+    """Returns the number of samples that fit into the time left, at the pace of the last round."""
     if left <= 0:
         return 0
     took = max(took, 1e-9)  # a coarse clock may not advance in a short round
@@ -273,8 +273,9 @@ def weighted_mean(rounds: Sequence[tuple[int, float]]) -> float:
 
 
 def standard_error(rounds: Sequence[tuple[int, float]]) -> float | None:
-    """Error of the weighted mean from the differences between rounds, which are assumed to be
-    independent. So the error includes what changes from round to round (a clock, a neighbour)."""
+    """Returns the error of the weighted mean from the differences between rounds, which are assumed
+    to be independent. So the error includes what changes from round to round (a clock, a
+    neighbour)."""
     if len(rounds) < 2:
         return None
     mean = weighted_mean(rounds)

@@ -103,8 +103,8 @@ def _counter(cpu: int, tsc_hz: float) -> Iterator[tuple[int, Trouble | None]]:
 
 
 def _counter_trouble(counter: int, tsc_hz: float) -> Trouble | None:
-    """The reason why the counter cannot be read between pieces, found with one chunk; None if it
-    can."""
+    """Returns the reason why the counter cannot be read between pieces, found with one chunk; None
+    if it can."""
     _, _, result = _run_load(Workload(0, [("scalar", 0.0)]), tsc_hz, counter)
     if result.uncounted:
         return COUNTER_TAKEN
@@ -162,7 +162,7 @@ def _run_load(work: Workload, tsc_hz: float, counter: int) -> tuple[int, Any, An
 
 
 def _block_count(tsc_hz: float) -> int:
-    """Number of blocks of steps that run in PIECE_S."""
+    """Returns the number of blocks of steps that run in PIECE_S."""
     return max(1, round(PIECE_S * tsc_hz / (lib.PP_RAMP_BLOCK * STEP_CYCLES)))
 
 
@@ -216,7 +216,8 @@ def workload(isa: str, seconds: float) -> Workload:
 
 
 def step_cycles(name: str, core_type: str | None) -> int | None:
-    """Cycles of a step of the chain, by the name of the microarchitecture; None if unknown."""
+    """Returns the cycles of a step of the chain, by the name of the microarchitecture; None if
+    unknown."""
     is_known = name.startswith(_THREE_CYCLES) or (
         core_type == "P" and name.startswith(_THREE_CYCLES_ON_P)
     )

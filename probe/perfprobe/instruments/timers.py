@@ -92,7 +92,7 @@ class Offset:
 
 
 def spread_cpus(cpus: Sequence[int]) -> list[int]:
-    """At most MAX_CPUS of the CPUs, evenly spaced, so that every package is represented."""
+    """Returns at most MAX_CPUS of the CPUs, evenly spaced, so that every package is represented."""
     if len(cpus) <= MAX_CPUS:
         return list(cpus)
     return [cpus[i * (len(cpus) - 1) // (MAX_CPUS - 1)] for i in range(MAX_CPUS)]
@@ -250,7 +250,7 @@ def _cost_row(run: Run, stamps: RepeatedMean, hz: float, grid: float | None) -> 
 
 
 def _round_scaled(value: float | None, factor: float = 1.0) -> float | None:
-    """The value with four decimals; in ticks and in ns further decimals are noise."""
+    """Returns the value with four decimals; in ticks and in ns further decimals are noise."""
     return None if value is None else round(value * factor, 4)
 
 

@@ -54,7 +54,7 @@ class State:
 
 
 def states(root: Path, cpu: int) -> list[State]:
-    """The idle states of a CPU, the lightest first; empty without a cpuidle driver."""
+    """Returns the idle states of a CPU, the lightest first; empty without a cpuidle driver."""
     return [
         State(path, files.read_word(f"{path}/name") or Path(path).name, latency_us)
         for path in clues.idle_state_paths(root, cpu)

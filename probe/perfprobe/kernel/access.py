@@ -31,7 +31,7 @@ class Trouble:
 
 
 def has_capability(root: Path, *capabilities: int) -> bool:
-    """Whether the effective set has one of these capabilities."""
+    """Returns whether the effective set has one of these capabilities."""
     try:
         effective = int(own_status(root, "CapEff")[0], 16)
     except (IndexError, ValueError):
@@ -74,7 +74,7 @@ def root_remedy(root: Path, *capabilities: str) -> str:
 
 
 def is_seccomp_filtered(root: Path) -> bool:
-    """Whether a seccomp filter, such as a container's, restricts this process."""
+    """Returns whether a seccomp filter, such as a container's, restricts this process."""
     return own_status(root, "Seccomp") == ["2"]
 
 
@@ -132,7 +132,7 @@ def hidepid_level(root: Path) -> str:
 
 
 def accounts_delays(root: Path) -> bool:
-    """Whether the kernel measures how long tasks wait for a disk."""
+    """Returns whether the kernel measures how long tasks wait for a disk."""
     return files.read_word(f"{root}/proc/sys/kernel/task_delayacct") == "1"
 
 

@@ -37,7 +37,7 @@ class Hierarchy:
         return self.directory + ("" if group == "/" else group)
 
     def group(self, text: str) -> str | None:
-        """The group in a cgroup file of /proc, as a path below the mount point; None if the
+        """Returns the group in a cgroup file of /proc, as a path below the mount point; None if the
         hierarchy does not show it. A line is `number:controllers:path`; version 2 has no
         controllers."""
         for line in text.splitlines():
@@ -52,7 +52,7 @@ class Hierarchy:
 
 
 def hierarchy(root: Path, controller: str) -> Hierarchy | None:
-    """The hierarchy of a controller; None if none is mounted."""
+    """Returns the hierarchy of a controller; None if none is mounted."""
     hierarchy_v2: Hierarchy | None = None
     for line in files.read_text(f"{root}/proc/self/mountinfo", 1 << 20).splitlines():
         before, _, after = line.partition(" - ")
@@ -87,8 +87,8 @@ def read_cpuset(hierarchy: Hierarchy | None, cgroup_file: str) -> str:
 
 
 def is_frozen(hierarchy: Hierarchy | None, cgroup_file: str) -> bool:
-    """Whether the group of a task is frozen. Frozen tasks have the state of a wait for a disk (D)
-    in version 1, and that of a sleep (S) in version 2."""
+    """Returns whether the group of a task is frozen. Frozen tasks have the state of a wait for a
+    disk (D) in version 1, and that of a sleep (S) in version 2."""
     group = hierarchy.group(cgroup_file) if hierarchy is not None else None
     if hierarchy is None or group is None:
         return False
@@ -108,7 +108,7 @@ MAX_PROCS_BYTES = 1 << 20
 
 
 def is_group(text: str) -> bool:
-    """Whether a text names a control group: by a path, or as a unit of systemd."""
+    """Returns whether a text names a control group: by a path, or as a unit of systemd."""
     return text.startswith("/") or text.endswith(UNIT_SUFFIXES)
 
 
@@ -201,8 +201,8 @@ class Quotas:
         return {"groups": {**usages}, "pids": {**pids}} if usages else {}
 
     def has_moved(self, pids: Iterable[int]) -> bool:
-        """Whether one of these processes is in another group than when it was last read. If so,
-        `record` reads it again."""
+        """Returns whether one of these processes is in another group than when it was last read. If
+        so, `record` reads it again."""
         hierarchy, moved = self._hierarchy, False
         if hierarchy is None:
             return False

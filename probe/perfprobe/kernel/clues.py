@@ -89,7 +89,8 @@ def time_text(call: Callable[[], int]) -> str:
 
 
 def is_turbo_on(root: Path) -> bool | None:
-    """Whether turbo is on now, by intel_pstate or the boost switch; None if there is neither."""
+    """Returns whether turbo is on now, by intel_pstate or the boost switch; None if there is
+    neither."""
     off = read_number(f"{root}/{CPU_DIRECTORY}/intel_pstate/no_turbo")
     boost = read_number(f"{root}/{CPU_DIRECTORY}/cpufreq/boost")
     if off is None and boost is None:
@@ -98,12 +99,12 @@ def is_turbo_on(root: Path) -> bool | None:
 
 
 def governor(root: Path, cpu: int) -> str:
-    """The CPU's governor; empty where cpufreq names none."""
+    """Returns the CPU's governor; empty where cpufreq names none."""
     return read_word(f"{root}/{CPU_DIRECTORY}/cpu{cpu}/cpufreq/scaling_governor")
 
 
 def idle_state_paths(root: Path, cpu: int) -> list[str]:
-    """The directories of the CPU's idle states, the lightest first; empty without a cpuidle
+    """Returns the directories of the CPU's idle states, the lightest first; empty without a cpuidle
     driver."""
     directory = f"{root}/{CPU_DIRECTORY}/cpu{cpu}/cpuidle"
     return [f"{directory}/state{n}" for n in numbered_entries(directory, "state")]

@@ -158,7 +158,7 @@ def _failure(number: int, log: str) -> OSError:
 
 
 def _is_permitted() -> bool:
-    """Whether this process has the capabilities that tracing needs."""
+    """Returns whether this process has the capabilities that tracing needs."""
     return not identity.is_in_user_namespace() and all(
         access.has_capability(ROOT, capability, access.CAP_SYS_ADMIN)
         for capability in (access.CAP_BPF, access.CAP_PERFMON)

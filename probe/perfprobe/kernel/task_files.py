@@ -106,7 +106,7 @@ class NewTaskCheck:
                 self.close()
 
     def has_new_tasks(self) -> bool:
-        """Whether a task may have been created since the last call."""
+        """Returns whether a task may have been created since the last call."""
         before, self._last = self._last, 0
         with suppress(OSError, ValueError, IndexError):
             self._last = int(os.pread(self._fd, MAX_STAT_BYTES, 0).split()[-1])
@@ -245,7 +245,7 @@ def process_details(pid: int) -> dict[str, str | int]:
 
 @functools.lru_cache(maxsize=256)
 def _user(uid: int) -> str:
-    """The user's name; cached, because the look-up may ask a directory service."""
+    """Returns the user's name; cached, because the look-up may ask a directory service."""
     try:
         return _sendable(pwd.getpwuid(uid).pw_name)
     except KeyError:
@@ -261,5 +261,6 @@ def group_of(text: str) -> str:
 
 
 def _sendable(text: str) -> str:
-    """The text without surrogates, which represent undecodable bytes and cannot be encoded."""
+    """Returns the text without surrogates, which represent undecodable bytes and cannot be
+    encoded."""
     return text.encode(errors="replace").decode()

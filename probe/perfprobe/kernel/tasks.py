@@ -95,9 +95,9 @@ class _TaskReading:
     threads: dict[str, _TaskReading] = field(default_factory=dict)
 
     def has_rested(self, now_ns: int, clock_ns: int | None) -> bool:
-        """Whether the task has, by its clock, run too little since this read to be reported. If so,
-        this read is still valid and gets the present time. The clock does not show what threads
-        did, so a process whose threads are read must not have run at all."""
+        """Returns whether the task has, by its clock, run too little since this read to be
+        reported. If so, this read is still valid and gets the present time. The clock does not show
+        what threads did, so a process whose threads are read must not have run at all."""
         if self.clock_ns is None or clock_ns is None or self.is_in_queue:
             return False
         most_ns = 0 if self.threads else MIN_SHARE * (now_ns - self.at_ns)

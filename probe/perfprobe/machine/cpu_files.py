@@ -130,9 +130,9 @@ def clock_files(root: Path, rows: Sequence[Cpu]) -> CpuFiles:
 
 
 def cpufreq_turbo(root: Path, rows: Sequence[Cpu]) -> tuple[list[Turbo], list[Missing]]:
-    """The highest clock of each CPU with few active cores, one table for each clock: favoured cores
-    are faster. cpufreq does not give the clock with more active cores, so each table is an upper
-    bound."""
+    """Returns the highest clock of each CPU with few active cores, one table for each clock:
+    favoured cores are faster. cpufreq does not give the clock with more active cores, so each table
+    is an upper bound."""
     if clues.is_turbo_on(root) is False:
         why = "turbo is off, and cpufreq then does not show how far it would go"
         return [], [Missing("turbo_ceiling_hz", why)]
@@ -156,7 +156,7 @@ def cpufreq_turbo(root: Path, rows: Sequence[Cpu]) -> tuple[list[Turbo], list[Mi
 
 
 def cpufreq_base_hz(root: Path, rows: Sequence[Cpu]) -> Rate | None:
-    """The guaranteed clock; None if it differs between CPUs."""
+    """Returns the guaranteed clock; None if it differs between CPUs."""
     values = {files.read_number(f"{at}/base_frequency") for _, at in _online(root, rows)}
     khz = values.pop() if len(values) == 1 else None
     return Rate(khz * 1e3, "cpufreq, base_frequency") if khz else None

@@ -43,8 +43,8 @@ class Part(Protocol):
 
 
 def keep_first_part_of_key(parts: Iterable[Part]) -> list[Part]:
-    """The parts with each counter only in the first part that has it. Parts without counters are
-    kept, because they name what is missing."""
+    """Returns the parts with each counter only in the first part that has it. Parts without
+    counters are kept, because they name what is missing."""
     served: set[str] = set()
     kept_parts: list[Part] = []
     for part in parts:
@@ -55,13 +55,13 @@ def keep_first_part_of_key(parts: Iterable[Part]) -> list[Part]:
 
 
 def drop_served_keys(missing: Iterable[Missing], counters: Iterable[Counter]) -> list[Missing]:
-    """The missing keys, without those that a counter on all CPUs provides."""
+    """Returns the missing keys, without those that a counter on all CPUs provides."""
     everywhere = {counter.key for counter in counters if counter.cpus is None}
     return [item for item in missing if item.what not in everywhere]
 
 
 def restrict_to_cpus(counter: Counter, cpus: Sequence[int], number: int) -> Counter:
-    """The counter, restricted to these CPUs unless they are all CPUs, of which there are
+    """Returns the counter, restricted to these CPUs unless they are all CPUs, of which there are
     `number`."""
     return counter if len(cpus) == number else replace(counter, cpus=[*cpus])
 
@@ -126,8 +126,8 @@ class RowReaders:
         self._plans: dict[int, list[RowPlan]] = {}
 
     def blocks(self) -> list[tuple[wire.Block, int]]:
-        """The blocks and their numbers of rows; blocks of cores and packages only if they have
-        counters."""
+        """Returns the blocks and their numbers of rows; blocks of cores and packages only if they
+        have counters."""
         blocks_with_rows = [(wire.Block("cpu", "cpu", self._counters("cpu")), len(self._row))]
         for name, part in self._chosen.items():
             blocks_with_rows.append((wire.Block(name, "cpu", [*part.counters]), len(self._row)))
@@ -183,7 +183,8 @@ class RowReaders:
         return self._places[name].head + row * wire.HEAD
 
     def _with_shared(self, cpu: int) -> list[RowPlan]:
-        """The CPU's plans, extended by those of its core and package if no CPU reads them."""
+        """Returns the CPU's plans, extended by those of its core and package if no CPU reads
+        them."""
         for scope in SHARED:
             if scope not in self._places:
                 continue

@@ -414,8 +414,8 @@ class Machine:
     def _without_unpinned(
         self, unpinned: Sequence[int], blocks: Sequence[Block], rows: Sequence[Cpu]
     ) -> list[Block]:
-        """The blocks, without the counters that only a CPU itself can read on these CPUs; metrics
-        then use what the system reports about them."""
+        """Returns the blocks, without the counters that only a CPU itself can read on these CPUs;
+        metrics then use what the system reports about them."""
         pinned = sorted({row.cpu for row in rows} - set(unpinned))
         return [
             replace(block, counters=[
@@ -452,7 +452,7 @@ def _need_descriptors() -> None:
 
 
 def with_siblings(selected: list[int] | None, rows: list[Cpu]) -> set[int]:
-    """The selected CPUs and their siblings: SMT states need both."""
+    """Returns the selected CPUs and their siblings: SMT states need both."""
     existing = {row.cpu for row in rows}
     if selected is None:
         return existing

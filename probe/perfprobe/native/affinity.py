@@ -42,7 +42,7 @@ def require_cpu(requested_cpu: int | None, rows: Sequence[Cpu], allowed: Collect
 
 
 def siblings(cpu_row: Cpu, rows: Sequence[Cpu]) -> list[int]:
-    """The other threads of the CPU's core that are online."""
+    """Returns the other threads of the CPU's core that are online."""
     online = {row.cpu for row in rows if row.online}
     return [cpu for cpu in cpu_row.siblings if cpu != cpu_row.cpu and cpu in online]
 
@@ -66,14 +66,14 @@ def pinned_to(cpu: int) -> Iterator[None]:
 
 
 def cpuid_leaves(cpu: int) -> Leaves:
-    """The leaves of one CPU of this machine; on hybrids they differ between core types."""
+    """Returns the leaves of one CPU of this machine; on hybrids they differ between core types."""
     device = cpuid.device_leaves(Path("/"), cpu)
     return device if device(0) is not None else executed_leaves(cpu)
 
 
 def executed_leaves(cpu: int) -> Leaves:
-    """The leaves of a CPU, each executed once there and kept. In guests CPUID traps and takes
-    microseconds, so it must not run while sampling."""
+    """Returns the leaves of a CPU, each executed once there and kept. In guests CPUID traps and
+    takes microseconds, so it must not run while sampling."""
 
     @functools.cache
     def read(leaf: int, subleaf: int = 0, /) -> Registers | None:

@@ -19,13 +19,13 @@ numbers."""
 
 
 def sample_count(span_ns: int, sample_ns: int) -> int:
-    """Number of samples in a span. Both lengths may have been rounded, so a span that is slightly
-    shorter than a whole multiple counts as whole."""
+    """Returns the number of samples in a span. Both lengths may have been rounded, so a span that
+    is slightly shorter than a whole multiple counts as whole."""
     return int(span_ns / sample_ns + 0.01)
 
 
 def max_frames(sample_ns: int) -> int:
-    """Maximum number of frames in a batch with this sample time."""
+    """Returns the maximum number of frames in a batch with this sample time."""
     return max(1, min(sample_count(MAX_BATCH_NS, sample_ns), MAX_BATCH_FRAMES))
 
 
@@ -55,7 +55,7 @@ class Batches:
         return 1 if self._early else self._rounds
 
     def end(self, first: int) -> int:
-        """The round to wake for if `first` is the next to be taken."""
+        """Returns the round to wake for if `first` is the next to be taken."""
         if self._early:
             return first
         return first + (self._begin - first) % self._rounds

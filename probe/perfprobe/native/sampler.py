@@ -199,14 +199,14 @@ class Sampler:
         self._cpus.discard(cpu)
 
     def now(self) -> int:
-        """The current time stamp, from the clock of the frames."""
+        """Returns the current time stamp, from the clock of the frames."""
         if self.stamp == "tsc":
             return lib.pp_stamp()
         return time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
 
     def due(self, last: int | None = None) -> float:
-        """The time, in s of CLOCK_MONOTONIC, before which a drain of all rounds up to `last` (None:
-        of the next round) is not worth the call."""
+        """Returns the time, in s of CLOCK_MONOTONIC, before which a drain of all rounds up to
+        `last` (None: of the next round) is not worth the call."""
         round_ = self.round if last is None else last
         return max(self._deadline(round_) + self._wake_ns, self._retry_ns) / 1e9
 
@@ -233,7 +233,8 @@ class Sampler:
         return None
 
     def stats(self, cpu: int) -> Any:
-        """The pp_stats of a CPU. Raises OSError (ENOENT) for a CPU that was never attached."""
+        """Returns the pp_stats of a CPU. Raises OSError (ENOENT) for a CPU that was never
+        attached."""
         out = ffi.new("pp_stats *")
         check_result(lib.pp_get_stats(self._open(), cpu, out))
         return out

@@ -34,8 +34,8 @@ def start_span() -> None:
 
 
 def calibrate(span_s: float = SPAN_S) -> Rate:
-    """TSC ticks in a second of CLOCK_MONOTONIC_RAW; the widths of the brackets give the error.
-    Sleeps for the rest of `span_s`."""
+    """Returns the TSC ticks in a second of CLOCK_MONOTONIC_RAW; the widths of the brackets give the
+    error. Sleeps for the rest of `span_s`."""
     global _span_start
     start, _span_start = _span_start or read_bracket(), None
     time.sleep(max(0.0, span_s - (raw_ns() - start[0]) / 1e9))
@@ -43,7 +43,7 @@ def calibrate(span_s: float = SPAN_S) -> Rate:
 
 
 def rate_between(start: Bracket, end: Bracket) -> Rate:
-    """The rate between two brackets."""
+    """Returns the rate between two brackets."""
     from perfprobe.wire import Rate  # imported here, so that `start_span` does not wait for it
 
     (raw0, tsc0, width0), (raw1, tsc1, width1) = start, end
@@ -72,6 +72,7 @@ def narrowest_bracket(inner: Callable[[], int], outer: Callable[[], int]) -> Bra
 
 
 def suspended_ns() -> int:
-    """How long the machine has been suspended since boot, in ns; the other clocks stopped then."""
+    """Returns how long the machine has been suspended since boot, in ns; the other clocks stopped
+    then."""
     monotonic = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) - monotonic

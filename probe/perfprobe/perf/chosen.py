@@ -164,7 +164,7 @@ class Opener:
         return [*many, *braced, *whole]
 
     def _groups_fit(self, groups: Sequence[Sequence[ChosenEvent]]) -> bool:
-        """Whether the groups fit together, tried on one CPU of each PMU."""
+        """Returns whether the groups fit together, tried on one CPU of each PMU."""
         cpus: dict[str | None, int] = {}
         for row in self._read:
             pmu = self._pmu[row.cpu]

@@ -87,7 +87,7 @@ class Planner:
         self._msr = perf_pmus.find_pmu(root, "msr")
 
     def core(self, row: Cpu) -> list[Event]:
-        """Events for a core's group, in the order of CORE. Alternatives for one key are
+        """Returns the events for a core's group, in the order of CORE. Alternatives for one key are
         adjacent."""
         pmu = perf_pmus.core_pmu_of(self.pmus, row.cpu)
         if pmu is None or row.type not in self._types:
@@ -135,14 +135,14 @@ class Planner:
     # --- values in the hello ---------------------------------------------------------------------
 
     def multipliers(self, keys: set[str], tsc_hz: float | None) -> list[Multiplier]:
-        """Multiplier candidates for the counters with these keys."""
+        """Returns the multiplier candidates for the counters with these keys."""
         candidates: list[Multiplier] = []
         for uarch, read in self._types.values():
             candidates += model.multipliers(uarch, read, None, tsc_hz)
         return [multiplier for multiplier in candidates if multiplier.counter in keys]
 
     def base_hz(self, tsc_hz: Rate | None) -> Rate | None:
-        """The rate at which MPERF counts."""
+        """Returns the rate at which MPERF counts."""
         for uarch, read in self._types.values():
             if uarch.vendor in AMD and tsc_hz is not None:
                 return Rate(tsc_hz.hz, "the TSC's: both count at the P0 rate", tsc_hz.error)

@@ -4,7 +4,7 @@ counting events; kernel/profile.py opens the event that samples the kernel's sta
 The kernel puts a group on the counters as a whole or not at all. When a group is tried, its events
 are dropped in the order of DROPPED_ROLES until the remaining ones can be counted; events that exist
 but do not count are dropped as well. No event of a group is dropped if the group fits and only
-takes turns with other groups. A pinned copy, which waits for no turn, shows whether a group
+is multiplexed with other groups. A pinned copy, which is never multiplexed, shows whether a group
 fits."""
 
 from __future__ import annotations
@@ -364,8 +364,8 @@ def refusal_of(kernel: Kernel, event: Event, cpu: int, root: Path = Path("/")) -
 
 
 def group_fits(kernel: Kernel, events: Sequence[Event], cpu: int, root: Path = Path("/")) -> bool:
-    """Whether there are counters for these events in addition to all pinned groups; True if that
-    cannot be tried."""
+    """Returns whether there are counters for these events in addition to all pinned groups; True if
+    that cannot be tried."""
     trial = _pinned_trial(kernel, events, cpu, root, FIT_NS)
     return trial is None or trial.running > 0
 

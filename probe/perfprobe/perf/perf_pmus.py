@@ -202,8 +202,8 @@ def event_config(pmu: Pmu, event: str) -> int | None:
 
 
 def place_term(pmu: Pmu, term: str, value: int) -> int | None:
-    """The value, shifted to the term's bits in attr.config; None: the PMU lacks the term, the value
-    does not fit, or the term has its bits elsewhere."""
+    """Returns the value, shifted to the term's bits in attr.config; None: the PMU lacks the term,
+    the value does not fit, or the term has its bits elsewhere."""
     try:
         words = encode_term(pmu.path, term, value)
     except TermError:

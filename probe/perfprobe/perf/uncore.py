@@ -122,7 +122,7 @@ PCU = UncoreKind("uncore_pcu", "package", "1", {}, counters=PCU_COUNTERS)
 def uncore_parts(
     root: Path, rows: Sequence[Cpu], read: Sequence[Cpu], kernel: Kernel
 ) -> list[Groups]:
-    """A part for each PMU that exists. Absent PMUs are not reported as missing."""
+    """Returns a part for each PMU that exists. Absent PMUs are not reported as missing."""
     parts = []
     for kind in (*UNCORE_KINDS, PCU):
         pmu = perf_pmus.find_pmu(root, kind.pmu)
@@ -160,8 +160,8 @@ def _part(
     members = {cpu: group for group in groups for cpu in group}
 
     def dies(cpu: int) -> list[int]:
-        """The CPUs on which to open events of this CPU's whole core or package: those that the PMU
-        names, several for a package of several dies; otherwise the CPU itself."""
+        """Returns the CPUs on which to open events of this CPU's whole core or package: those that
+        the PMU names, several for a package of several dies; otherwise the CPU itself."""
         named = pmu.current_cpus or frozenset()
         chosen = [member for member in members.get(cpu, [cpu]) if member in named]
         return chosen[:1] if chosen and kind.scope == "core" else chosen or [cpu]
@@ -242,7 +242,8 @@ class Controller:
 
 
 def memory_controllers(root: Path) -> list[Controller]:
-    """The controllers of the first kind whose PMU lists events for both reads and writes."""
+    """Returns the controllers of the first kind whose PMU lists events for both reads and
+    writes."""
     for stem in (*STEMS, AMD):
         read = _raw_controller if stem == AMD else _named_controller
         of_stem = [controller for pmu in _pmus(root, stem) if (controller := read(pmu)) is not None]
@@ -322,11 +323,11 @@ def memory_part(root: Path, rows: Sequence[Cpu], read: Sequence[Cpu], kernel: Ke
     all_controllers = memory_controllers(root)
     online, reading = {row.cpu for row in rows if row.online}, {row.cpu for row in read}
     packages = [group for group in topology.packages(rows) if not online.isdisjoint(group)]
-    places = [_package_readers(all_controllers, group) for group in packages]
+    package_readers = [_package_readers(all_controllers, group) for group in packages]
     wrong = (
         no_controller_trouble(root)
         if not all_controllers
-        else _scale_trouble(all_controllers, places)
+        else _scale_trouble(all_controllers, package_readers)
         # All events are tried: a sum without one of them would be too small.
         or next(
             filter(None, (
@@ -342,7 +343,7 @@ def memory_part(root: Path, rows: Sequence[Cpu], read: Sequence[Cpu], kernel: Ke
         lost = [Missing(key, wrong.why, wrong.fix) for key in KEYS]
         return Groups(kernel, "package", [], lambda _: [], missing=lost)
     channels = max(len(events) for controller in all_controllers for events in controller.events)
-    controller_count = max(map(len, places))
+    controller_count = max(map(len, package_readers))
     count = channels * controller_count
     has_clock = 2 * count < MAX_CHANNELS and all(
         controller.clock is not None
@@ -370,9 +371,9 @@ def memory_part(root: Path, rows: Sequence[Cpu], read: Sequence[Cpu], kernel: Ke
     members = {cpu: group for group in packages for cpu in reading.intersection(group)}
 
     def bundles(cpu: int) -> list[Bundle]:
-        """A group for each controller, with its reads and its writes."""
-        place = _package_readers(all_controllers, members[cpu]) if cpu in members else []
-        if len(place) * channels > count:
+        """Returns a group for each controller, with its reads and its writes."""
+        readers = _package_readers(all_controllers, members[cpu]) if cpu in members else []
+        if len(readers) * channels > count:
             return []
         return [
             Bundle(reader, [
@@ -382,7 +383,7 @@ def memory_part(root: Path, rows: Sequence[Cpu], read: Sequence[Cpu], kernel: Ke
                 *((event, 2 * count + number)
                   for event in (controller.clock,) if event is not None and has_clock),
             ])
-            for number, (controller, reader) in enumerate(place)
+            for number, (controller, reader) in enumerate(readers)
         ]  # fmt: skip
 
     hbm = Missing("hbm_bytes", HBM_TROUBLE) if any(_pmus(root, HBM)) else None
@@ -403,11 +404,13 @@ def _package_readers(controllers: Iterable[Controller], package: Sequence[int]) 
     ]
 
 
-def _scale_trouble(controllers: Sequence[Controller], places: Sequence[Readers]) -> Trouble | None:
+def _scale_trouble(
+    controllers: Sequence[Controller], package_readers: Sequence[Readers]
+) -> Trouble | None:
     """Returns why the counts of packages are not comparable."""
     if len({controller.scale for controller in controllers}) > 1:
         return Trouble("its memory controllers count in different units")
-    numbers = {len(place) for place in places}
+    numbers = {len(readers) for readers in package_readers}
     if len(numbers) > 1 or 0 in numbers:
         return Trouble("packages have different numbers of memory controllers")
     if max(numbers) * max(len(controller.events[0]) for controller in controllers) >= MAX_CHANNELS:

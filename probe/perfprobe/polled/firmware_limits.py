@@ -79,7 +79,7 @@ class Mailbox:
 
 
 def _has_limit_table(root: Path) -> bool:
-    """Whether the CPU is one of models 50h to 5Fh of family 1Ah."""
+    """Returns whether the CPU is one of models 50h to 5Fh of family 1Ah."""
     cpu = identity(root)
     return cpu.family == 0x1A and cpu.model in range(0x50, 0x60)
 
@@ -141,7 +141,7 @@ class Hsmp:
         return self._mailbox
 
     def _works(self, message: int) -> bool:
-        """Whether any socket answers the message fast enough."""
+        """Returns whether any socket answers the message fast enough."""
         took_ns = []
         for socket in self._sockets * 2:
             start_ns = time.monotonic_ns()
@@ -169,7 +169,8 @@ class Hsmp:
             return None
 
     def _counter_values(self, message: int, row: int, answer: int | None) -> list[int | None]:
-        """Values of the message's counters. Each answer counts as one poll of the source bits."""
+        """Returns the values of the message's counters. Each answer counts as one poll of the
+        source bits."""
         if message == PROCHOT:
             return [answer]
         if message == FABRIC_CLOCKS:

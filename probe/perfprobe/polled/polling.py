@@ -78,7 +78,7 @@ def open_file(path: Path) -> int | None:
 
 
 def read_content(fd: int, limit: int = MAX_BYTES) -> str | None:
-    """The first `limit` bytes of an open file of the kernel; None if it cannot be read."""
+    """Returns the first `limit` bytes of an open file of the kernel; None if it cannot be read."""
     try:
         return os.pread(fd, limit, 0).decode("ascii", "replace")
     except OSError:
@@ -86,7 +86,7 @@ def read_content(fd: int, limit: int = MAX_BYTES) -> str | None:
 
 
 def package_ids(rows: Sequence[Cpu]) -> list[int | None]:
-    """The kernel's number of each package, in the order of their rows."""
+    """Returns the kernel's number of each package, in the order of their rows."""
     by_cpu = {row.cpu: row.package for row in rows}
     return [
         next((by_cpu[cpu] for cpu in group if by_cpu[cpu] is not None), None)

@@ -81,7 +81,7 @@ class Powercap:
             _close_zone(zone)
 
     def _zones(self, base: str, wanted: set[str]) -> dict[int | None, Zone]:
-        """The zones by package."""
+        """Returns the zones by package."""
         zones: dict[int | None, Zone] = {}
         for number in files.numbered_entries(base, "intel-rapl:"):
             path = f"{base}/intel-rapl:{number}"

@@ -59,11 +59,11 @@ class ProcStat:
         self._text = ProcStatText(self._fd, end, size)
 
     def blocks(self) -> list[tuple[wire.Block, int]]:
-        """The block with its number of rows; no block if the file cannot be opened."""
+        """Returns the block with its number of rows; no block if the file cannot be opened."""
         return [] if self._fd < 0 else [(STAT_BLOCK, len(self._cpus))]
 
     def plans(self, place: sampler.Place) -> list[RowPlan]:
-        """The plans of the lane's rows, in order."""
+        """Returns the plans of the lane's rows, in order."""
         text, kind, plans = self._text.address, lib.PP_STAT, []
         for row, cpu in enumerate(self._cpus):
             plans.append(place.plan(row, [Slot(kind, 0, cpu, text, len(STAT_FIELDS))]))
@@ -140,7 +140,7 @@ class MachineCounts:
         ]  # fmt: skip
 
     def _switches(self, base: Path) -> list[Counter]:
-        """The switch of intel_pstate, or the boost switch of the other drivers."""
+        """Returns the switch of intel_pstate, or the boost switch of the other drivers."""
         counters = []
         switches = (("intel_pstate/no_turbo", parse_number), ("cpufreq/boost", parse_is_off))
         for path, parse in switches:

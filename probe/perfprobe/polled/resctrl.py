@@ -143,8 +143,8 @@ class Resctrl:
         return total.total if total.take(numbers) else None
 
     def _read(self, group: str, number: int, name: str) -> int | str | None:
-        """The number in a file, or the word in its place; None if it cannot be read, because a
-        group may be removed at any time."""
+        """Returns the number in a file, or the word in its place; None if it cannot be read,
+        because a group may be removed at any time."""
         if name == TOTAL and (group, number) in self._totals:
             return self._totals[group, number]
         text = files.read_word(f"{self._dir}{group}/mon_data/mon_L3_{number:02d}/{name}")
@@ -174,7 +174,7 @@ class Resctrl:
         return files.numbered_entries(f"{self._dir}/mon_data", "mon_L3_")
 
     def _works(self, name: str) -> bool:
-        """Whether any L3 has a number in this file."""
+        """Returns whether any L3 has a number in this file."""
         values = [self._read("", number, name) for number in self._domains]
         if any(isinstance(value, int) for value in values):
             return True

@@ -149,8 +149,8 @@ def control_values(registers: Registers, plan: Plan) -> dict[int, int]:
 
 
 def counters_in_use(plan: Plan, values: Mapping[int, int]) -> str | None:
-    """Evidence, with register and value, that another program counts; None if there is none. A
-    select that is not enabled globally, or a global bit without a select, is a leftover."""
+    """Returns evidence, with register and value, that another program counts; None if there is
+    none. A select that is not enabled globally, or a global bit without a select, is a leftover."""
     control = plan.bank.control
     enabled = -1 if control is None else values[control]
     also = "" if control is None else f", enabled in {register_name(control)} = {enabled:X}H"
@@ -170,8 +170,8 @@ def counters_in_use(plan: Plan, values: Mapping[int, int]) -> str | None:
 
 
 def register_evidence(registers: Registers) -> str:
-    """The CPU's own report on the use of its counters, for a message; '' before version 4 of
-    architectural performance monitoring."""
+    """Returns the CPU's own report on the use of its counters, for a message; '' before version 4
+    of architectural performance monitoring."""
     try:
         return f" ({register_name(GLOBAL_INUSE)} = {registers.read(GLOBAL_INUSE):X}H)"
     except MsrError:
@@ -179,8 +179,8 @@ def register_evidence(registers: Registers) -> str:
 
 
 def planned_changes(plan: Plan, values: Mapping[int, int]) -> Changes:
-    """The changes to the registers of the plan, in the order in which to write them: selects before
-    the bits that enable them. Some registers may already hold the planned value."""
+    """Returns the changes to the registers of the plan, in the order in which to write them:
+    selects before the bits that enable them. Some registers may already hold the planned value."""
     wanted = dict(plan.selects)
     if plan.fixed:
         mask = sum(0xF << NIBBLE * n for n in range(3) if plan.fixed >> NIBBLE * n & FIXED_RINGS)
@@ -223,8 +223,8 @@ def restore(registers: Registers, changes: Changes) -> Iterator[tuple[int, MsrEr
 
 
 def values_to_restore(changes: Changes, now: Mapping[int, int]) -> dict[int, int]:
-    """The values to restore. A counter that another program has taken meanwhile keeps its values
-    and its enabling bit."""
+    """Returns the values to restore. A counter that another program has taken meanwhile keeps its
+    values and its enabling bit."""
     taken = _taken_bits(changes, now)
     nibbles = sum(0xF << NIBBLE * n for n in range(MAX_FIXED) if taken >> 32 + n & 1)
     theirs = {FIXED_CONTROL: nibbles, GLOBAL_CONTROL: taken, AMD_GLOBAL_CONTROL: taken}
@@ -240,7 +240,7 @@ def values_to_restore(changes: Changes, now: Mapping[int, int]) -> dict[int, int
 
 
 def _taken_bits(changes: Changes, now: Mapping[int, int]) -> int:
-    """The enabling bits of counters that another program has taken."""
+    """Returns the enabling bits of counters that another program has taken."""
     bits = 0
     for register, value in now.items():
         before, ours = changes[register].before, changes[register].ours
@@ -254,12 +254,12 @@ def _taken_bits(changes: Changes, now: Mapping[int, int]) -> int:
 
 
 def control_nibble(control: int, n: int) -> int:
-    """The bits of fixed counter `n` in FIXED_CTR_CTRL."""
+    """Returns the bits of fixed counter `n` in FIXED_CTR_CTRL."""
     return control >> NIBBLE * n & 0xF
 
 
 def enable_bit(select: int) -> int:
-    """The bit of GLOBAL_CTRL that enables the counter of this select."""
+    """Returns the bit of GLOBAL_CTRL that enables the counter of this select."""
     return 1 << (select - 0x186 if select < 0xC0010200 else (select - 0xC0010200) // 2)
 
 
@@ -267,8 +267,8 @@ def enable_bit(select: int) -> int:
 
 
 def foreign_changes(registers: Registers, plan: Plan) -> tuple[list[str], str]:
-    """The keys of counters that do not count what is planned, and the first evidence with register
-    and value. Both are empty while all registers are as programmed."""
+    """Returns the keys of counters that do not count what is planned, and the first evidence with
+    register and value. Both are empty while all registers are as programmed."""
     lost, evidence = 0, ""
     for register, mask, ours, bits in _expected_values(plan):
         value = registers.read(register)

@@ -195,8 +195,8 @@ class Journal:
 
 
 def _resting_value(register: int, before: int) -> int:
-    """The value that the next start may restore: a leftover select without the bits that count or
-    interrupt. The global control did not enable it, so no counter stops."""
+    """Returns the value that the next start may restore: a leftover select without the bits that
+    count or interrupt. The global control did not enable it, so no counter stops."""
     starting = counter_plan.EN | counter_plan.INTERRUPT
     return before & ~starting if register in counter_plan.SELECTS else before
 
@@ -209,7 +209,7 @@ def _name(root: Path) -> str:
 
 
 def start_time(pid: int) -> int | None:
-    """The start time of a process in ticks since boot; None if it does not exist."""
+    """Returns the start time of a process in ticks since boot; None if it does not exist."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
         state, *fields = text.rpartition(")")[2].split()
@@ -251,8 +251,8 @@ def read_journals(run_dir: Path, boot_id: str | None, root: Path) -> Journals:
 
 
 def _content(directory: int, name: str) -> bytes:
-    """The content of a plain file that only this user can write to. Raises UnusableError for any
-    other file, and OSError for a file that cannot be read."""
+    """Returns the content of a plain file that only this user can write to. Raises UnusableError
+    for any other file, and OSError for a file that cannot be read."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     fd = os.open(name, flags, dir_fd=directory)
     with os.fdopen(fd, "rb") as file:
@@ -268,8 +268,8 @@ def _content(directory: int, name: str) -> bytes:
 
 
 def _entry(path: Path, about: Any, boot_id: str | None, root: Path) -> JournalEntry:
-    """The entry in a journal. Raises UnusableError, or what Python raises for values of another
-    shape, on anything that this program would not write."""
+    """Returns the entry in a journal. Raises UnusableError, or what Python raises for values of
+    another shape, on anything that this program would not write."""
     if about["format"] != FORMAT:
         raise UnusableError("another version of perftop wrote it")
     if about["boot_id"] != boot_id:
@@ -296,9 +296,9 @@ def _entry(path: Path, about: Any, boot_id: str | None, root: Path) -> JournalEn
 
 
 def is_plausible(register: int, change: Change) -> bool:
-    """Whether perftop may have made this change: only to its own registers, and restoring it must
-    not start a counter or an interrupt. perftop only sets enabling bits of shared registers, so
-    bits that were set before are still set, and restoring only clears bits."""
+    """Returns whether perftop may have made this change: only to its own registers, and restoring
+    it must not start a counter or an interrupt. perftop only sets enabling bits of shared
+    registers, so bits that were set before are still set, and restoring only clears bits."""
     before, ours = change.before, change.ours
     if register in counter_plan.SELECTS:
         fits = all(0 <= value < 1 << _SELECT_BITS for value in (before, ours))

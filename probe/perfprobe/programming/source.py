@@ -76,7 +76,7 @@ def close_parts(parts: Iterable[Part]) -> None:
 
 
 def _readings(plan: Plan) -> list[Reading]:
-    """The registers of the programmed counters, in the order of reading."""
+    """Returns the registers of the programmed counters, in the order of reading."""
     rank = {key: i for i, key in enumerate(READ_ORDER)}
     counted = sorted(plan.counted, key=lambda c: rank.get(c.key, len(rank)))
     return [Reading(msr_counter(c.key, c.origin, bits=c.bits), c.register) for c in counted]
@@ -223,7 +223,7 @@ class RegisterCheck:
         """The evidence of takeovers, as text; the caller clears it."""
 
     def due(self) -> float:
-        """The time of the next check in s of CLOCK_MONOTONIC."""
+        """Returns the time of the next check in s of CLOCK_MONOTONIC."""
         return time.monotonic() + (self._checked_ns + PERIOD_NS - raw_ns()) / 1e9
 
     def check_cpus(self) -> list[Note]:
@@ -327,7 +327,7 @@ class Msr:
         close_parts(self._programmed)
 
     def _warnings(self, texts: Sequence[str]) -> list[Note]:
-        """A note for each text that was not reported before."""
+        """Returns a note for each text that was not reported before."""
         new = list(dict.fromkeys(text for text in texts if text not in self._reported))
         self._reported.update(new)
         return [Note("warning", raw_ns(), data={"text": text}) for text in new]

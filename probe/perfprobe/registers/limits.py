@@ -65,7 +65,7 @@ def _field(
 
 
 def _flags(key: str, name: str, register: int, bits: dict[int, str]) -> Reading:
-    """A reading that polls these bits; their numbers must ascend."""
+    """Returns a reading that polls these bits; their numbers must ascend."""
     counter = Counter(
         key,
         name,

@@ -50,7 +50,7 @@ def _is_driver(info: os.stat_result, cpu: int) -> bool:
 
 
 def _is_on_fuse(fd: int) -> bool:
-    """Whether the file is on a FUSE mount, according to the kernel's list of mounts."""
+    """Returns whether the file is on a FUSE mount, according to the kernel's list of mounts."""
     mount = Path(f"/proc/self/fdinfo/{fd}").read_bytes().partition(b"mnt_id:")[2].split()[0]
     for line in Path("/proc/self/mountinfo").read_bytes().splitlines():
         if line.split(b" ", 1)[0] == mount:
@@ -91,7 +91,7 @@ class MsrError(Exception):
 
 
 def register_name(register: int) -> str:
-    """The register in the notation of the manuals."""
+    """Returns the register in the notation of the manuals."""
     return f"MSR {register:X}H"
 
 

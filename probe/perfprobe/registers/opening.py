@@ -103,7 +103,7 @@ class Survey:
                 self.missing.append(table)
 
     def cpus(self, kind: CpuKind) -> list[int] | None:
-        """The CPUs that a statement about the kind applies to; None: all."""
+        """Returns the CPUs that a statement about the kind applies to; None: all."""
         return None if len(self.kinds) == 1 else kind.cpus
 
     def parts(self, stand_ins: Callable[[CpuKind], Sequence[Reading]]) -> list[RegisterPart | None]:
@@ -140,7 +140,8 @@ class Survey:
         ]  # fmt: skip
 
     def _part(self, scope: Scope, registers: Finder) -> RegisterPart | None:
-        """A part with the registers that can be read on each kind; None if there are none."""
+        """Returns a part with the registers that can be read on each kind; None if there are
+        none."""
         table: dict[int, list[Reading]] = {}
         lacking: list[tuple[int, str, Trouble]] = []
         for kind in self.kinds:
@@ -159,8 +160,8 @@ class Survey:
 
 
 def _tsc_hz(device: Registers, candidates: Iterable[Rate]) -> Rate:
-    """The TSC's rate, measured against CLOCK_MONOTONIC_RAW. A candidate that agrees with it and has
-    a smaller error is preferred."""
+    """Returns the TSC's rate, measured against CLOCK_MONOTONIC_RAW. A candidate that agrees with it
+    and has a smaller error is preferred."""
     read = partial(device.read, msr.TSC)
     tsc0, raw0, width0 = tsc_rate.narrowest_bracket(read, tsc_rate.raw_ns)
     time.sleep(tsc_rate.SPAN_S)

@@ -120,7 +120,8 @@ class RegisterPart:
 
 
 def _counters(table: Mapping[int, Sequence[Reading]]) -> list[Counter]:
-    """Each counter once, with the CPUs that have it, unless all CPUs of the table have it."""
+    """Returns each counter once, with the CPUs that have it, unless all CPUs of the table have
+    it."""
     counters: dict[str, Counter] = {}
     cpus: dict[str, list[int]] = {}
     for cpu, readings in table.items():
@@ -156,7 +157,7 @@ def msr_counter(key: str, origin: str, *, bits: int = 64, scale: float = 1.0) ->
 
 
 def tsc_reading() -> Reading:
-    """The TSC as a counter; used under a sysroot, where stamps are of another clock."""
+    """Returns the TSC as a counter; used under a sysroot, where stamps are of another clock."""
     return Reading(
         Counter("tsc", "time-stamp counter", "cycles", msr.register_name(msr.TSC)), msr.TSC
     )
@@ -209,7 +210,7 @@ def readable_readings(
 
 
 def register_content(device: Registers, register: int) -> int | None:
-    """The register's content; None if it cannot be read."""
+    """Returns the register's content; None if it cannot be read."""
     try:
         return device.read(register)
     except MsrError:

@@ -14,8 +14,8 @@ class Source(Protocol):
     def hello(self) -> Hello: ...
 
     def due(self) -> float | None:
-        """CLOCK_MONOTONIC seconds at which `poll` should be called next; None: at any time (a
-        simulation that runs faster than time, paced by its reader)."""
+        """Returns the time in s of CLOCK_MONOTONIC at which `poll` should be called next; None: at
+        any time (a simulation that runs faster than time, paced by its reader)."""
 
     def poll(self) -> list[Frame | Note]:
         """Returns the frames and notes that are ready, oldest first. Never blocks."""

@@ -87,7 +87,7 @@ def _check_blocks(hello: Hello) -> None:
 
 
 def frame_bytes(hello: Hello) -> int:
-    """Size of all blocks in a frame, in bytes."""
+    """Returns the size of all blocks in a frame, in bytes."""
     sized = ((block, hello.rows(block.scope)) for block in hello.blocks)
     return sum(8 * n * (HEAD + block.valid_words + block.columns) for block, n in sized)
 
@@ -99,8 +99,8 @@ def _check_cpu(row: Cpu) -> None:
 
 
 def topology_row(note: Note, old: Cpu) -> Cpu:
-    """The topology row of a CPU after a hotplug note. If the note has no valid row, only `online`
-    of the old row changes."""
+    """Returns the topology row of a CPU after a hotplug note. If the note has no valid row, only
+    `online` of the old row changes."""
     report, online = note.data.get("row"), bool(note.data.get("online"))
     if isinstance(report, dict) and online:
         with contextlib.suppress(WireError):
@@ -164,7 +164,8 @@ def block_sizes(hello: Hello) -> list[BlockSize]:
 
 
 def load_frame(announced: list[BlockSize], body: dict[str, Any]) -> Frame:
-    """A frame with the blocks that hello announced, each of its announced size, and no others.
+    """Returns a frame with the blocks that hello announced, each of its announced size, and no
+    others.
 
     Does not use `load`, because most messages of a stream are frames and this is faster.
     """
@@ -193,7 +194,8 @@ def load_frame(announced: list[BlockSize], body: dict[str, Any]) -> Frame:
 
 
 def load_packed(body: dict[str, Any]) -> Packed:
-    """A packed message. Does not use `load`, because most messages of a recording are packed."""
+    """Returns a packed message. Does not use `load`, because most messages of a recording are
+    packed."""
     time_ns, first, crc, data = map(body.get, ("time_ns", "first", "crc", "data"))
     if (type(time_ns), type(first), type(crc), type(data)) != (int, bool, int, bytes):
         raise WireError("packed: time_ns and crc are whole numbers, first is a bool, data bytes")

@@ -39,8 +39,8 @@ because one wide character makes all of its characters take four bytes."""
 
 
 def max_elements(cpus: int) -> int:
-    """Maximum number of elements of a message after the hello. A CPU may have four tasks in a
-    frame's records, each with details."""
+    """Returns the maximum number of elements of a message after the hello. A CPU may have four
+    tasks in a frame's records, each with details."""
     return (1 << 13) + 64 * cpus
 
 
@@ -82,7 +82,7 @@ def first_fields(data: bytes, start: int) -> dict[str, object]:
 
 
 def _encoded_sizes() -> list[int]:
-    """Encoded size by first byte; 0 where a length follows."""
+    """Returns the encoded size by first byte; 0 where a length follows."""
     steps = [1] * 256
     steps[0xA0:0xC0] = range(1, 33)
     for first, size in zip((*range(0xCA, 0xD4),), (5, 9, 2, 3, 5, 9, 2, 3, 5, 9), strict=True):
@@ -180,13 +180,13 @@ def _crc(covered: Bytes) -> bytes:
 
 
 def without_check(end: bytes) -> bytes:
-    """The end of a message without its checksum, if it has one."""
+    """Returns the end of a message without its checksum, if it has one."""
     length = len(_CRC_HEAD) + CRC_BYTES
     return end[:-length] if end[-length:-CRC_BYTES] == _CRC_HEAD else end
 
 
 def _has_valid_crc(packed: bytes) -> bool:
-    """Whether a message ends with a checksum. Raises WireError if the checksum is wrong."""
+    """Returns whether a message ends with a checksum. Raises WireError if the checksum is wrong."""
     if without_check(packed) is packed:
         return False
     if _crc(memoryview(packed)[:-CRC_BYTES]) != packed[-CRC_BYTES:]:
@@ -228,9 +228,9 @@ class Decoder:
                 yield message
 
     def _outer(self) -> tuple[int, int] | None:
-        """Start and end of the first message's body; None while the message is not complete. Parses
-        the head itself, because msgpack's Unpacker would wait for as many bytes as a wrong length
-        claims."""
+        """Returns the start and the end of the first message's body; None while the message is not
+        complete. Parses the head itself, because msgpack's Unpacker would wait for as many bytes as
+        a wrong length claims."""
         rest = self._rest
         if not rest:
             return None

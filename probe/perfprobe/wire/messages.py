@@ -171,7 +171,7 @@ class Hello:
     """Keys of chosen events, each with the key of the counter that counts the event already."""
 
     def rows(self, scope: Scope) -> int:
-        """The number of rows of a block of this scope."""
+        """Returns the number of rows of a block of this scope."""
         counts = {
             "cpu": len(self.topology),
             "core": len(self.cores),

@@ -23,7 +23,7 @@ from perftop.draw.columns import (
 )
 from perftop.draw.strips import single_thread, slots, smt, smt_within_bounds
 
-NAME = Column("name", "task", 8, is_left=True, max_width=20, growth_turn=1)
+NAME = Column("name", "task", 8, is_left=True, max_width=20, growth_rank=1)
 BUSY = Column("busy", "busy %", 8, scale=100.0, digits=1)
 BAR = Column("bar", "", 10, is_left=True, rank=2, max_width=14)
 IPC = Column("ipc", "IPC", 6, digits=2, rank=1)

@@ -49,9 +49,9 @@ highlighted."""
 COLUMNS = (
     Column("lost", "lost %", 7, gap=1),
     Column("busy", "busy %", 7, gap=1),
-    Column("past", "10 min", 13, is_left=True, gap=2, rank=5, max_width=22, growth_turn=2),
+    Column("past", "10 min", 13, is_left=True, gap=2, rank=5, max_width=22, growth_rank=2),
     Column("clock_hz", "GHz", 7, gap=1),
-    Column("cause", "verdict", 46, is_left=True, gap=2, rank=1, max_width=90, growth_turn=1),
+    Column("cause", "verdict", 46, is_left=True, gap=2, rank=1, max_width=90, growth_rank=1),
     Column("since", "since", 10, rank=3),
     Column("suspects", DOUBTED_SIGN, 2, gap=1, rank=6),
     Column("age", "age s", 6, gap=1, rank=4),

@@ -337,9 +337,9 @@ def task_table(
         Column("run", "CPU s", 8, digits=1),
         Column("wait", "waited", 8, rank=2, digits=1),
         Column("longest", "longest", 9, rank=3),
-        Column("when", "", 26, is_left=True, gap=2, rank=4, max_width=62, growth_turn=1),
+        Column("when", "", 26, is_left=True, gap=2, rank=4, max_width=62, growth_rank=1),
         Column("last", "last ran", 10, is_left=True, rank=1),
-        Column("command", "command", 20, is_left=True, rank=5, max_width=60, growth_turn=2),
+        Column("command", "command", 20, is_left=True, rank=5, max_width=60, growth_rank=2),
     ], width)  # fmt: skip
     lines = [panel_title("tasks", f"CPU seconds of {window_s:.1f} s", width)]
     heads: list[Cell] = [

@@ -148,14 +148,14 @@ def task_columns(
             is_left=True,
             gap=indent,
             max_width=indent + 16,
-            growth_turn=1,
+            growth_rank=1,
         ),
         Column("pid", "", 8),
     ]
     tasks = ranking.tasks if width >= MIN_WIDTH_FOR_OWNERS and session.details else ()
     if ranking.grouping != "task":
         names = [Column("name", ranking.grouping, indent + 24, is_left=True, gap=indent,
-                        max_width=indent + 48, growth_turn=1)]  # fmt: skip
+                        max_width=indent + 48, growth_rank=1)]  # fmt: skip
     elif any(owner_name(session, pid) for pid, _ in tasks):
         names.append(Column("owner", "owner", 13, is_left=True))
     cpus = sorted(session.topology[row].cpu for row in session.shown)

@@ -81,7 +81,7 @@ class FrameLog:
         return self._blocks[self.columns[key].block].scope
 
     def rows(self, key: str) -> int:
-        """Number of rows of the counter's block."""
+        """Returns the number of rows of the counter's block."""
         return self.hello.rows(self.scope(key))
 
     def restart(self) -> None:
@@ -112,7 +112,7 @@ class FrameLog:
             time.sleep(max(0.001, min(0.02, (due or 0) - time.monotonic())))
 
     def _newest_stamp(self, name: str) -> int:
-        """The stamp that all rows with usable stamps have reached."""
+        """Returns the stamp that all rows with usable stamps have reached."""
         rows = range(self.hello.rows(self._blocks[name].scope))
         newest: dict[int, int] = {}
         for table in self._reads_of[name][-RECENT_FRAMES:]:
@@ -122,8 +122,8 @@ class FrameLog:
     def movement(
         self, key: str, row: int, begin: int, end: int, *, inside: bool
     ) -> Movement | None:
-        """The movement of a row's counter between two stamps: over the longest span inside the
-        stamps, or over the shortest span around them. None if there were no such reads."""
+        """Returns the movement of a row's counter between two stamps: over the longest span inside
+        the stamps, or over the shortest span around them. None if there were no such reads."""
         column = self.columns[key]
         ends = self._ends(column, row, begin, end, inside=inside)
         if ends is None:
@@ -135,8 +135,8 @@ class FrameLog:
         return Movement((a0 + a1) // 2, (b0 + b1) // 2, amount)
 
     def steps(self, key: str, row: int, begin: int, end: int) -> list[float] | None:
-        """The amount by which each column of the counter advanced, over the shortest span around
-        two stamps."""
+        """Returns the amount by which each column of the counter advanced, over the shortest span
+        around two stamps."""
         column = self.columns[key]
         ends = self._ends(column, row, begin, end, inside=False)
         if ends is None:
@@ -157,7 +157,7 @@ class FrameLog:
     def _ends(
         self, column: BlockCounter, row: int, begin: int, end: int, *, inside: bool
     ) -> tuple[Read, Read] | None:
-        """The reads at both ends of a span; None if there were fewer than two."""
+        """Returns the reads at both ends of a span; None if there were fewer than two."""
         reads = self._reads(column, row)
         if inside:
             fit = [read for read in reads if begin <= read[0] and read[1] <= end]
@@ -170,7 +170,7 @@ class FrameLog:
         return first[0], last[0]
 
     def _reads(self, column: BlockCounter, row: int) -> list[Read]:
-        """The reads with a value since the counter was last rebased."""
+        """Returns the reads with a value since the counter was last rebased."""
         reads: list[Read] = []
         for table in self._reads_of.get(column.block, []):
             if table.head[row * wire.HEAD + 4] & wire.ROW_REBASED:
@@ -191,7 +191,8 @@ class FrameLog:
 
     @staticmethod
     def _steps(counter: Counter, before: list[int], after: list[int]) -> list[float]:
-        """The columns' differences. More than half a wrap counts as a step back."""
+        """Returns how far each column advanced between two reads. A difference of more than half
+        the range of the counter counts as a step back."""
         steps = []
         for a, b in zip(before, after, strict=True):
             delta = (b - a) % (1 << counter.bits)
@@ -202,7 +203,8 @@ class FrameLog:
     def _counted_share(
         self, column: BlockCounter, before: _BlockRead, after: _BlockRead, row: int
     ) -> float:
-        """Share of the time for which a perf group was counting; 1 for other origins."""
+        """Returns the share of the time for which a perf group was counting; 1 for other
+        origins."""
         times = [self.columns.get(key) for key in MULTIPLEXED]
         if not column.counter.origin.startswith("perf"):
             return 1.0

@@ -107,7 +107,8 @@ def _counter_row(log: FrameLog, key: str, span: CopyRun) -> dict[str, Any]:
 
 
 def rows_with_counter(log: FrameLog, key: str) -> list[int]:
-    """The rows of the counter's block that have the counter: all rows, or one for each L3."""
+    """Returns the rows of the counter's block that have the counter: all rows, or one for each
+    L3."""
     every = range(log.rows(key))
     if not key.startswith("l3_"):
         return [*every]
@@ -200,7 +201,7 @@ def report(
 
 
 def wrong_instruments(instruments: Iterable[dict[str, Any]]) -> list[str]:
-    """The counters that contradict something. Other counters of the same instrument may be
+    """Returns the counters that contradict something. Other counters of the same instrument may be
     right."""
     return [key for row in instruments for key in row["wrong"]]
 
@@ -341,8 +342,8 @@ def _contradictions(
 
 
 def _calibration_row(log: FrameLog, span: CopyRun) -> dict[str, Any]:
-    """The factor of the SMT events on the CPU that copied memory: any_thread counts all the time
-    there, the other events only if no sibling worked."""
+    """Returns the factor of the SMT events on the CPU that copied memory: any_thread counts all the
+    time there, the other events only if no sibling worked."""
     name = "calibration"
     row = next(i for i, cpu in enumerate(log.hello.topology) if cpu.cpu == span.cpu)
     key = next((k for k in ("any_thread", "one_thread", "distributed") if k in log.columns), "")

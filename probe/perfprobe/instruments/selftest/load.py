@@ -60,7 +60,7 @@ class Run:
         return None if first is None or last is None else (last - first) * self.turns
 
     def _turns_at(self, stamp: int) -> float | None:
-        """Number of marks passed at the stamp, interpolated between two marks."""
+        """Returns the number of marks passed at the stamp, interpolated between two marks."""
         marks = self.marks
         if not marks[0] <= stamp <= marks[-1]:
             return None
@@ -170,8 +170,8 @@ class PatternRuns:
         return sum(self.other_tasks_s[cpu] + self.lost_s(cpu) for cpu in cpus)
 
     def lost_s(self, cpu: int) -> float:
-        """Seconds of the work in which the thread did not run, because of other tasks, a hypervisor
-        or a limit on CPU time."""
+        """Returns the seconds of the work in which the thread did not run, because of other tasks,
+        a hypervisor or a limit on CPU time."""
         return sum(s.lost_share * (s.end_ns - s.begin_ns) for s in self.spans[cpu]) / 1e9
 
 
@@ -223,8 +223,8 @@ def run_patterns(cores: Sequence[Sequence[int]]) -> PatternRuns:
 
 
 def _other_tasks_s(busy_s: float | None, own: Sequence[WorkSpan]) -> float:
-    """Upper bound of the seconds that other tasks ran on the CPU. /proc/stat counts at ticks, so
-    two standard deviations and two ticks are added."""
+    """Returns an upper bound of the seconds that other tasks ran on the CPU. /proc/stat counts at
+    ticks, so two standard deviations and two ticks are added."""
     if busy_s is None:
         return math.inf
     ours = sum(span.own_ns for span in own) / 1e9

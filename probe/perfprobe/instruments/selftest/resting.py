@@ -42,7 +42,7 @@ class Shares:
     both: int
 
     def states(self) -> tuple[int, int, int, int]:
-        """The time in each state, in the order of STATES."""
+        """Returns the time in each state, in the order of STATES."""
         neither = self.whole - self.first - self.second + self.both
         return neither, self.first - self.both, self.second - self.both, self.both
 
@@ -50,7 +50,7 @@ class Shares:
 def pattern_shares(
     first: Sequence[WorkSpan], second: Sequence[WorkSpan], moved: Movement
 ) -> Shares:
-    """Shares of two patterns within the span of `moved`, in TSC ticks."""
+    """Returns the shares of two patterns within the span of `moved`, in TSC ticks."""
     on0, on1 = (sum(span.end - span.begin for span in spans) for spans in (first, second))
     pairs = product(first, second)
     both = sum(max(0, min(a.end, b.end) - max(a.begin, b.begin)) for a, b in pairs)
@@ -113,14 +113,15 @@ def _cpu_outcomes(around: PatternReads, row: int, cpu: int) -> Iterator[tuple[Ch
 def _ticking_outcome(
     around: PatternReads, cpus: Sequence[int], measured: float, expected: float, whole: int
 ) -> Outcome:
-    """The outcome of a count of the first of `cpus`, which disturbances on all of them affect."""
+    """Returns the outcome of a count of the first of `cpus`, which disturbances on all of them
+    affect."""
     ticks = around.times.doubt_s(cpus) / around.seconds(1)
     conclusive = around.times.is_conclusive(cpus, around.seconds(whole))
     return Outcome(cpus[0], expected, measured, whole, ticks, ticks, conclusive)
 
 
 def _nearest_factor(log: FrameLog, key: str, amount: float, expected: float) -> float:
-    """The candidate factor of the counter that fits best."""
+    """Returns the candidate factor of the counter that fits best."""
     return min(tick_factors(log, key), key=lambda factor: abs(amount * factor - expected))
 
 
@@ -149,7 +150,7 @@ def _core_outcomes(
 
 
 def expected_ticks(key: str, lp: int, on: Shares) -> float:
-    """The count of the event on this thread by the event's definition, in TSC ticks."""
+    """Returns the count of the event on this thread by the event's definition, in TSC ticks."""
     _, lp0, lp1, both = on.states()
     if key == "one_thread":
         return (lp0, lp1)[lp]

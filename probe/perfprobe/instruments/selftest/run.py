@@ -69,7 +69,7 @@ class Results:
         self.found.append(conclude(check, tries, [], self._origin(check)))
 
     def _rows_with(self, check: Check) -> Sequence[int]:
-        """CPUs that have the counter; on hybrids some CPUs lack some counters."""
+        """Returns the CPUs that have the counter; on hybrids some CPUs lack some counters."""
         if check is working.OFFSET_CHECK:
             return self._cpus[1:]  # offsets are relative to the first CPU
         column = self._log.columns.get(check.counter)
@@ -179,7 +179,7 @@ def _resting_outcomes(log: FrameLog, cpus: Sequence[int]) -> Outcomes:
 
 
 def paired_cpus(cores: Sequence[Sequence[int]], cpus: Sequence[int]) -> list[list[int]]:
-    """The CPUs by core; CPUs without a sibling are paired with each other."""
+    """Returns the CPUs by core; CPUs without a sibling are paired with each other."""
     groups = [[cpu for cpu in core if cpu in set(cpus)] for core in cores]
     alone = [group[0] for group in groups if len(group) == 1]
     pairs = [alone[i : i + 2] for i in range(0, len(alone), 2)]

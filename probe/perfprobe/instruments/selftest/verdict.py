@@ -87,8 +87,8 @@ def judge(check: Check, outcome: Outcome) -> Verdict:
 
 
 def better_of(check: Check, one: Outcome | None, other: Outcome) -> Outcome:
-    """The better of two tries. Noise makes a good counter seem bad, but hardly ever a bad counter
-    good."""
+    """Returns the better of two tries. Noise makes a good counter seem bad, but hardly ever a bad
+    counter good."""
     if one is None:
         return other
     return min(

@@ -44,7 +44,8 @@ _COUNTED = (
 
 
 def crystal_ticks(ns: Ints) -> Ints:
-    """Ticks of the crystal in `ns`. The core's reference clocks advance only at these ticks."""
+    """Returns the ticks of the crystal in `ns`. The core's reference clocks advance only at these
+    ticks."""
     return ns // hw.TICK_NS
 
 
@@ -99,12 +100,13 @@ def sim_counter(
 
 
 def _thousandth(row: Row) -> Callable[[Ints], Any]:
-    """A row divided by 1000: integrals count thousandths of cycles and instructions, and ns."""
+    """Returns a row divided by 1000: integrals count thousandths of cycles and instructions, and
+    ns."""
     return lambda t: t[row] // 1000
 
 
 def stat_columns() -> list[SimCounter]:
-    """Counters of /proc/stat. Interrupt times are parts of the kernel's time."""
+    """Returns the counters of /proc/stat. Interrupt times are parts of the kernel's time."""
 
     def ticks(ns: Ints) -> Ints:
         return ns // STAT_NS
@@ -139,9 +141,9 @@ SIBLING_SLOTS_PERCENT = 30
 
 
 def slot_columns() -> list[SimCounter]:
-    """Counters of how issue slots were used. They are fixed shares of the CPUs' work, so the true
-    counts are known: an instruction takes one slot; of the other slots a tenth is lost in the front
-    end, a twentieth to bad speculation, and the rest in the back end."""
+    """Returns the counters of how issue slots were used. They are fixed shares of the CPUs' work,
+    so the true counts are known: an instruction takes one slot; of the other slots a tenth is lost
+    in the front end, a twentieth to bad speculation, and the rest in the back end."""
     amounts = {
         "slots": lambda t: WIDTH * t[Row.CYCLES] // 1000,
         "topdown_retiring": lambda t: t[Row.INSTRUCTIONS] // 1000,
@@ -229,8 +231,8 @@ class SimEvent:
     hardware: bool = True
 
     def count(self, totals: Ints, *, user: bool = False, kernel: bool = False) -> Ints:
-        """The count from integrals (Row, CPU), in one ring or in both. Only cycles and instructions
-        are split; other rows count as the kernel's."""
+        """Returns the count from integrals (Row, CPU), in one ring or in both. Only cycles and
+        instructions are split; other rows count as the kernel's."""
         every, inside = totals[self.row], totals[_KERNEL.get(self.row, self.row)]
         ring = inside if kernel else every - inside if user else every
         return np.asarray(ring * self.multiplier // self.divisor)
@@ -290,8 +292,8 @@ class Events:
 def _columns(
     group: Sequence[tuple[EventName, SimEvent]], turns: int, of_turns: int
 ) -> list[SimCounter]:
-    """The times of a group that is counted during `turns` of every `of_turns` turns, and its
-    counts."""
+    """Returns the times of a group that is counted during `turns` of every `of_turns` turns, and
+    its counts."""
 
     def amount(asked: EventName, event: SimEvent) -> Any:
         counted = {"user": asked.user, "kernel": asked.kernel}

@@ -130,7 +130,7 @@ Time = TypeVar("Time", int, Ints)
 
 
 def tsc(time_ns: Time) -> Time:
-    """TSC ticks in `time_ns`, without rounding errors."""
+    """Returns the TSC ticks in `time_ns`, without rounding errors."""
     return time_ns * 21 // 10
 
 
@@ -187,7 +187,7 @@ class Machine:
         return [c for c in range(self.cpus) if self.package(c % self.cores) == package]
 
     def row(self, cpu: int, online: bool = True) -> Cpu:
-        """The topology row. The kernel reports only the number of an offline CPU."""
+        """Returns the topology row. The kernel reports only the number of an offline CPU."""
         if not online:
             return Cpu(cpu, online=False)
         core = cpu % self.cores

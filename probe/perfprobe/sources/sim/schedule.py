@@ -95,13 +95,13 @@ _NAMES = tuple(field.name for field in fields(Cells))
 
 
 def span(x: Any, first: Ints, last: Ints) -> Ints:
-    """The length of the part of [first, last) before x."""
+    """Returns the length of the part of [first, last) before x."""
     return np.asarray(np.minimum(np.maximum(x, first), last) - first)
 
 
 def measure(cells: Cells, x: Any) -> Ints:
-    """Integrals from each cell's start to x (ns in the cell, per CPU or for all):
-    axes (Row, cell, thread, core)."""
+    """Returns integrals from each cell's start to x (ns in the cell, per CPU or for all): axes
+    (Row, cell, thread, core)."""
     out = np.zeros((len(Row), *cells.start.shape), np.int64)
     x_run = cells.unhalted_ns(x)
     first, last = cells.unhalted_ns(cells.start), cells.unhalted_ns(cells.stop)
@@ -132,7 +132,8 @@ def measure(cells: Cells, x: Any) -> Ints:
 
 
 def _smt_times(x_run: Ints, run: Ints, first: Ints, last: Ints) -> Ints:
-    """Row.SMT of each CPU, integrated up to the CPU's own `x`; siblings may have different `x`."""
+    """Returns Row.SMT of each CPU, integrated up to the CPU's own `x`; siblings may have different
+    `x`."""
     threads = first.shape[1]
     if threads == 1:
         return run
@@ -163,7 +164,8 @@ CHUNK = 16_384  # maximum number of cells times slots that are computed at once
 
 
 def noise(seed: int, stream: int, cells: Ints, items: Ints) -> Ints:
-    """48 random bits for each cell (first axis) and item, from splitmix64 of their numbers."""
+    """Returns 48 random bits for each cell (first axis) and item, from splitmix64 of their
+    numbers."""
     key = (seed * 0xD1342543DE82EF95 + stream * 0x2545F4914F6CDD1D) & (2**64 - 1)
     z = cells.astype(np.uint64)[:, None] * np.uint64(0x9E3779B97F4A7C15)
     z = z + items.astype(np.uint64) * np.uint64(0xC2B2AE3D27D4EB4F) + np.uint64(key)
@@ -222,7 +224,7 @@ class Schedule:
         return Cells(**cube, **{n: np.broadcast_to(a[:, None, :], flat) for n, a in core.items()})
 
     def _work(self, number: Ints, slot: dict[str, Ints], online: Ints) -> tuple[Ints, Ints]:
-        """Start and length of the work of each CPU in each cell."""
+        """Returns the start and the length of the work of each CPU in each cell."""
         bits = noise(self._seed, 0, number, self._slots)
         spread = ((bits >> 16) & 0xFFFF) * slot["jitter"] * UNIT_NS >> 16
         length = (slot["duty"] * 2 - slot["jitter"]) * (UNIT_NS // 2) + spread
@@ -235,7 +237,8 @@ class Schedule:
         return np.minimum(start, CELL_NS - length), length
 
     def _per_core(self, number: Ints, stage: Ints) -> dict[str, Ints]:
-        """Clock and halts of each core in each cell, and the SMI that stops all cores."""
+        """Returns the clock and the halts of each core in each cell, and the SMI that stops all
+        cores."""
         tables = self.tables
         bits = noise(self._seed, 2, number, self._cores)
         wobble = (bits & 0xFFFF) * (tables.wobble_mhz[stage] + 1) >> 16
@@ -272,8 +275,8 @@ class Cursor:
         self._whole = whole.reshape(len(Row), self._schedule.chunk, -1)
 
     def at_times(self, earliest_ns: int, times: Ints) -> Ints:
-        """Integrals of each slot up to its own time, none of which is before `earliest_ns`. Axes
-        (Row, slot)."""
+        """Returns integrals of each slot up to its own time, none of which is before `earliest_ns`.
+        Axes (Row, slot)."""
         self._advance(earliest_ns // CELL_NS)
         total = self._sums
         shape = (1, self._schedule.machine.smt, self._schedule.machine.cores)
@@ -286,7 +289,7 @@ class Cursor:
         return total
 
     def up_to(self, time_ns: int) -> Ints:
-        """Integrals of all slots up to one time."""
+        """Returns integrals of all slots up to one time."""
         return self.at_times(time_ns, np.full(self._schedule.machine.slots, time_ns, np.int64))
 
     def _advance(self, cell: int) -> None:
@@ -322,8 +325,8 @@ class Lateness:
         self._habit = (bits >> 16) % 20_000
 
     def lateness_of(self, number: int) -> tuple[Ints, Ints, Ints]:
-        """For each CPU in the sample with this number: lateness and width of the read in ns, and
-        ROW_WIDE where the read was interrupted."""
+        """Returns, for each CPU in the sample with this number: lateness and width of the read in
+        ns, and ROW_WIDE where the read was interrupted."""
         bits = noise(self._seed, 4, np.array([number]), self._cpus)[0]
         late = USUAL_LATE_NS + self._habit + bits % 6_000
         rare = (bits >> 16) & 0xFF

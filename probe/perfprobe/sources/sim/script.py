@@ -125,19 +125,20 @@ class Stage:
         return cores
 
     def active_cores(self) -> NDArray[np.bool_]:
-        """Whether each core counts as active."""
+        """Returns whether each core counts as active."""
         duty = np.where(self.online, self.slot["duty"] * self.slot["active"] // 1000, 0)
         return np.asarray(duty.reshape(self.machine.smt, -1).max(axis=0) >= MIN_ACTIVE_DUTY)
 
     def ceilings(self) -> Ints:
-        """MHz that turbo allows the P cores of each package. Only P cores count as active."""
+        """Returns the clock in MHz that turbo allows the P cores of each package. Only P cores
+        count as active."""
         active = self.active_cores()
         active[self.machine.p_cores :] = False
         per_package = active.reshape(self.machine.packages, -1).sum(axis=1)
         return np.array([hw.ceiling_mhz(int(n)) for n in per_package], np.int64)
 
     def clocks(self) -> Ints:
-        """MHz of each core, without the wobble."""
+        """Returns the clock of each core in MHz, without the wobble."""
         machine = self.machine
         allowed = np.repeat(self.ceilings(), machine.package_cores)
         allowed[machine.p_cores :] = hw.TURBO_E_MHZ
@@ -155,8 +156,8 @@ class Stage:
         return np.asarray(slot["traffic"] * capacity // np.maximum(total, capacity)[package])
 
     def power_mw(self) -> Ints:
-        """Power of each package in mW: 35 W plus up to about 5 W a core, at most 148 W unless the
-        package is at its limit."""
+        """Returns the power of each package in mW: 35 W plus up to about 5 W a core, at most 148 W
+        unless the package is at its limit."""
         busy = self.slot["duty"].reshape(self.machine.smt, -1).sum(axis=0).clip(max=1300)
         cores = busy * 4 * (self.clocks() // 10) ** 2 // 78_400
         mw = 35_000 + cores.reshape(self.machine.packages, -1).sum(axis=1)
@@ -242,7 +243,8 @@ class Tables:
         self.first_c = self._first_c(cells)
 
     def _first_c(self, cells: list[int]) -> NDArray[np.float64]:
-        """The temperature in °C at the start of each stage, in all cycles after the first."""
+        """Returns the temperature in °C at the start of each stage, in all cycles after the
+        first."""
         first = np.empty_like(self.target_c)
         now = self.target_c[-1]
         for _ in range(2):
@@ -252,16 +254,16 @@ class Tables:
         return first
 
     def stage_of(self, cells: Ints) -> Ints:
-        """The stage of each of these cells."""
+        """Returns the stage of each of these cells."""
         return np.asarray(np.searchsorted(self._ends, cells % self._ends[-1], side="right"))
 
     def integrals(self, rates: Ints, divisor: int) -> list[Integral]:
-        """An integral for each column of `rates`, whose first axis is the stage."""
+        """Returns an integral for each column of `rates`, whose first axis is the stage."""
         return [Integral(self.stages, column, 1, divisor) for column in rates.T.tolist()]
 
 
 def approach_exponentially(
     now: NDArray[np.float64], target: NDArray[np.float64], seconds: float
 ) -> NDArray[np.float64]:
-    """The temperature after `seconds`: a heat sink reaches its target within seconds."""
+    """Returns the temperature after `seconds`: a heat sink reaches its target within seconds."""
     return np.asarray(target + (now - target) * np.exp(-seconds / 1.5))

@@ -113,7 +113,8 @@ _NO_CLOCK = "no cpufreq driver (usual in a guest): no clock from the system"
 
 
 def guest_columns() -> list[SimCounter]:
-    """Idle transitions as the kernel traces them: a CPU is not idle while the hypervisor has it."""
+    """Returns idle transitions as the kernel traces them: a CPU is not idle while the hypervisor
+    has it."""
     return [
         sim_counter("busy_s", "not idle", "s", lambda t: t[Row.RUN] + t[Row.STEAL], scale=1e-9),
         sim_counter("idle_s", "idle states", "s", lambda t: t[Row.IDLE] // 1000, scale=1e-6),
@@ -121,7 +122,7 @@ def guest_columns() -> list[SimCounter]:
 
 
 def as_guest(hello: Hello) -> Hello:
-    """The hello of the same machine as a guest."""
+    """Returns the hello of the same machine as a guest."""
     fix = "ask for a vPMU, or use a metal instance"
     return replace(
         hello,
@@ -170,7 +171,7 @@ class LoadAverages:
         self._means = [self._demand[0]] * len(LOADS)
 
     def values_at(self, seconds: float, stage: int) -> Words:
-        """The averages in hundredths. Successive times must not decrease."""
+        """Returns the averages in hundredths. Successive times must not decrease."""
         passed, self._seconds = seconds - self._seconds, seconds
         for i, minutes in enumerate(LOADS):
             distance = self._demand[stage] - self._means[i]

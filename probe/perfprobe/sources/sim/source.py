@@ -206,8 +206,8 @@ class Sim:
         return messages
 
     def _due_frames(self, speed: float) -> int:
-        """The number of frames that are due. If the process was stopped or cannot keep up, the
-        simulation pauses, because catching up on hours would take minutes."""
+        """Returns the number of frames that are due. If the process was stopped or cannot keep up,
+        the simulation pauses, because catching up on hours would take minutes."""
         now_ns = time.monotonic_ns() + GRACE_NS
         period_ns = self._sample_ns / speed
         if now_ns - self._start_ns - self._number * period_ns > MAX_BEHIND_NS + period_ns:
@@ -291,7 +291,7 @@ class Sim:
         return notes
 
     def _machine_row(self, time_ns: int, head: bytes, stage: int, totals: Ints) -> Rows:
-        """The row that the main thread of a real probe reads once a batch."""
+        """Returns the row that the main thread of a real probe reads once a batch."""
         values = np.array([time.process_time_ns()], np.uint64)
         if self._machine.guest:
             load = self._load.values_at(time_ns / 1e9, stage)
@@ -301,8 +301,8 @@ class Sim:
         return Rows(head, valid.tobytes(), values.tobytes())
 
     def _records(self, time_ns: int, stage: int, totals: Ints) -> dict[str, object]:
-        """Task records, once a second: CPU shares since the previous record, or since the task
-        started."""
+        """Returns task records, once a second: CPU shares since the previous record, or since the
+        task started."""
         if self._last is None or self._last_scan is None:
             self._last_scan = time_ns, stage, totals
             return {}

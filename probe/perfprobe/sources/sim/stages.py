@@ -20,11 +20,11 @@ class Stages:
         self.period = self.ends[-1]
 
     def index(self, time_ns: int) -> int:
-        """The stage at this moment. A stage includes its start, and excludes its end."""
+        """Returns the stage at this moment. A stage includes its start, and excludes its end."""
         return bisect_right(self.ends, time_ns % self.period)
 
     def since_start(self, time_ns: int) -> int:
-        """Time in ns since the start of the stage at this moment."""
+        """Returns the time in ns since the start of the stage at this moment."""
         return time_ns % self.period - self.starts[self.index(time_ns)]
 
     def ends_between(self, since_ns: int, until_ns: int) -> Iterator[tuple[int, int]]:

@@ -56,8 +56,8 @@ class Tasks:
         shares: NDArray[np.float64],
         sleeps: NDArray[np.float64],
     ) -> dict[str, Any]:
-        """The records of a frame. Details are sent when a process is new. `sleeps` is how often per
-        second each CPU went idle."""
+        """Returns the records of a frame. Details are sent when a process is new. `sleeps` is how
+        often per second each CPU went idle."""
         task_rows: dict[str, list[list[object]]] = {}
         waits: dict[str, list[list[float]]] = {}
         details: dict[str, dict[str, object]] = {}
@@ -155,7 +155,7 @@ def pid_of(cpu: Number, place: Number, cpus: int) -> Number:
 
 
 def _per_task(tasks: TaskTable, width: int, value: Callable[[TaskShare], int]) -> Ints:
-    """A value of each task, by stage, CPU and place; 0 where there is no task."""
+    """Returns a value of each task, by stage, CPU and place; 0 where there is no task."""
     table = np.zeros((len(tasks), len(tasks[0]), width), np.int64)
     for stage, row in enumerate(tasks):
         for cpu, members in enumerate(row):
@@ -164,7 +164,7 @@ def _per_task(tasks: TaskTable, width: int, value: Callable[[TaskShare], int]) -
 
 
 def _job_tasks(tasks: TaskTable, width: int, text: str) -> NDArray[np.bool_]:
-    """Whether each task belongs to the job with this name or PID. Raises Unavailable."""
+    """Returns whether each task belongs to the job with this name or PID. Raises Unavailable."""
     pid, cpus = wanted_pid(text), len(tasks[0])
     if pid is None:
         return _per_task(tasks, width, lambda task: task.comm == text) > 0
