@@ -202,8 +202,8 @@ class RecordEpisode:
 
 class RecordEpisodes:
     """Episodes of one kind that are detected from records, which the probe sends about once a
-    second. A record has exact bounds, so an episode starts and ends with one. Each key (a CPU, a
-    control group) has at most one running episode."""
+    second. A record has exact bounds, so an episode starts and ends with a record. Each key (a CPU,
+    a control group) has at most one running episode."""
 
     def __init__(
         self, reader: SampleReader, episodes: RunningEpisodes, kind: str, start: float, end: float
@@ -267,8 +267,8 @@ class AllSums:
 @dataclass(slots=True)
 class InnerSums:
     """Sums over the samples that are certainly within an episode. The episode may have started and
-    ended in the middle of its first and its last sample, so these two count only if there are no
-    others."""
+    ended in the middle of its first and its last sample, so these two samples count only if there
+    are no further samples."""
 
     sample_count: int = 0
     _first: Floats | float = 0.0

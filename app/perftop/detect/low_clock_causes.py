@@ -146,7 +146,7 @@ class DropCase(NamedTuple):
     governor: str = ""
     """The governor of all CPUs that choose their clock without hardware P-states; '' if unknown."""
     is_scaled: bool = False
-    """Whether counts of the cores were scaled up, because their events took turns."""
+    """Whether counts of the cores were scaled up, because their events were multiplexed."""
 
 
 def _verdict(cause: str, *, counted: bool = True) -> Verdict:

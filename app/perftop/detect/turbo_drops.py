@@ -102,7 +102,7 @@ class _DropSample:
     cap: Ints  # index in kinds.CLOCK_CAPS
     sums: Floats
     is_scaled: Bools
-    """Cores whose counts were scaled up, because their events took turns."""
+    """Cores whose counts were scaled up, because their events were multiplexed."""
     since_ns: int
     time_ns: int
 

@@ -80,7 +80,8 @@ _MIN_ROWS_FOR_SIGN = 8
 """Minimum rows of a chart in which cells full of steal show the steal sign during an episode."""
 _UPPER_BLOCKS = " ▁▂▃▀▅▆▔█"
 """Characters that leave the lower part of the cell to the background, indexed by the height of that
-part in eighths. Only the heights in _SHAPES have such a character; the others are placeholders."""
+part in eighths. Only the heights in _SHAPES have a character; the other entries are
+placeholders."""
 _SHAPES = frozenset({4, 7})
 """Heights, in eighths, for which a character of _UPPER_BLOCKS is used, in the colour of the upper
 part. This leaves no seams in terminals whose glyphs do not fill the cell."""

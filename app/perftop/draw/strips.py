@@ -107,8 +107,8 @@ def _merge_runs(runs: tuple[Run, ...], size: int) -> Sequence[Run]:
 
 def _ends_in_fallback_font(text: str) -> bool:
     """Returns whether the text ends with a character that browsers draw in a fallback font. The
-    browser keeps only the total width of such a run, so blanks in the same run would shift the text
-    before them."""
+    browser keeps only the total width of a run with such a character, so blanks in the same run
+    would shift the text before them."""
     last_sign = text[-1:]
     return "\u2800" <= last_sign <= "\u28ff" or last_sign == theme.LIMIT
 

@@ -251,8 +251,7 @@ class SiblingGates:
         self._counters, self._splitter = counters, splitter
 
     def counts(self, delta: Delta, util: Floats, online: Bools) -> list[SiblingCounts]:
-        """Returns counts of siblings by the event in use; an empty list if there is no such
-        event."""
+        """Returns counts of siblings by the event in use; an empty list if no event is in use."""
         key, groups = self._key(), list[SiblingCounts]()
         if key is None:
             return groups

@@ -145,8 +145,8 @@ class Metric(Number):
 
     variants: tuple[Variant, ...]
     source_metrics: tuple[str, ...] = ()
-    """Metrics from which, with the ceilings, `evaluation.lost_time` computes this metric. The
-    variants of such a metric only list the counters that a CPU must have."""
+    """Metrics from which, with the ceilings, `evaluation.lost_time` computes this metric. Its
+    variants only list the counters that a CPU must have."""
     low: float = 0.0
     high: float = inf
     """Values are clipped to `low` and `high`, because read skew can turn a full second into

@@ -317,8 +317,8 @@ def _clock_line(session: Session, line: Line) -> str:
 
 
 def _used_lines(line: Line) -> list[str]:
-    """Returns the resources used. Cycles and instructions are those of the machine, the others are
-    those of the command."""
+    """Returns the resources used. Cycles and instructions are those of the machine; all other
+    resources are those of the command."""
     run, totals, parts = line["run"], line["totals"], []
     if {"instructions", "cycles"} <= totals.keys():
         instructions, cycles = _si_text(totals["instructions"]), _si_text(totals["cycles"])

@@ -77,8 +77,8 @@ class CommandStart:
         """Whether the command must no longer be started."""
         self._silent_windows = self._unopened_windows = windows
         self._has_open_window = False
-        """Whether any window is open, so that the command may start once the others are open or
-        given up."""
+        """Whether any window is open, so that the command may start once the other windows are open
+        or given up."""
         self.running: asyncio.Task[Run] | None = None
 
     @property

@@ -166,7 +166,7 @@ class Span:
 
     def values(self, reader: SampleReader) -> Values:
         """Metrics over all samples; a metric that is suspect in some samples is computed from the
-        others, if these are the majority."""
+        other samples, if these are the majority."""
         values = reader.evaluator.evaluate(self.delta)
         if self._lost_sums is None:
             return values

@@ -108,7 +108,7 @@ class LossSums(NamedTuple):
         )  # fmt: skip
 
     def of_cpus(self, positions: Sequence[int]) -> LossSums:
-        """Returns the sums of some CPUs; those of the others are 0."""
+        """Returns the sums of some CPUs; those of all other CPUs are 0."""
         by_cpu = np.zeros(len(self.wanted_s))
         by_cpu[positions] = 1.0
         by_cause = {cause: lost_s * by_cpu for cause, lost_s in self.by_cause.items()}
@@ -525,7 +525,7 @@ class RunPhase(TaskTimeSpan):
 
 def phases(moments: Moments, start: Moment, end: Moment) -> list[RunPhase]:
     """Returns the phases of the job from `start` to `end`, or to the marks at its start and its
-    end, if there are such marks."""
+    end, if there are any."""
     named_marks: list[Moment] = []
     for mark in moments.marks:
         assert mark.label is not None

@@ -88,7 +88,7 @@ class Offset:
     offset_ns: float | None = None
     error_ns: float | None = None
     why: str | None = None
-    """Why there is no offset."""
+    """The reason why there is no offset; None if there is one."""
 
 
 def spread_cpus(cpus: Sequence[int]) -> list[int]:

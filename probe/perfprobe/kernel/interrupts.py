@@ -102,7 +102,7 @@ class Table:
     cpus: list[int]
     """The CPU of each column."""
     lines: dict[str, str]
-    """By label, what follows it in its line: counts and a description."""
+    """By label of a line, the rest of the line: counts and a description."""
 
     def counts(self, cpu: int) -> dict[str, str]:
         """Returns, by label, the text of a CPU's count; empty if the file has no such CPU."""

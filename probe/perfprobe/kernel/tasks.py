@@ -192,9 +192,10 @@ class Tasks:
         self._check_due_ns: float = inf
         self._checks_end_ns = 0
         """Times in ns of the next check of the groups of watched processes, and of the last one; 0
-        before such a process was found."""
+        before a watched process was found."""
         self._joined: dict[str, Any] = {}
-        """The record of quotas from just after such a move: later counts belong to the job."""
+        """The record of quotas from just after a watched process joined another group: later counts
+        belong to the job."""
 
     def due(self) -> float:
         """Returns the time, in s of time.monotonic(), at which `work` should be called next."""

@@ -37,7 +37,7 @@ MAX_IN_GROUP = 16
 GENERIC_EVENT = (1 << 32) - 1
 """Mask of the number of a generic event; the other bits name the PMU of a hybrid."""
 TRIAL_NS = 20_000_000
-"""Duration of a trial in ns, longer than the kernel's turns of 4 ms."""
+"""Duration of a trial in ns, longer than the 4 ms after which the kernel rotates groups."""
 MIN_COUNTED_SHARE = 0.99
 """Minimum share of a trial for which a group that fits was on the counters."""
 NO_ROOM_TROUBLE = Trouble(

@@ -47,7 +47,8 @@ class Event:
     config1: int = 0
     config2: int = 0
     role: str = ""
-    """The first event of a role that opens is used. Empty: the key is the role."""
+    """Events of one role are alternatives: the first that can be opened is used. Empty: the key is
+    the role."""
     core: bool = True
     """Whether the event belongs to a core's PMU: it can exclude rings and guests, and takes one of
     few counters."""

@@ -110,7 +110,7 @@ class Pmu:
     path: str
     type: int
     cpus: frozenset[int] | None
-    """The CPUs that the PMU counts on, or the CPUs to ask for their whole core or package; None:
+    """The CPUs on which the PMU counts, or on which it counts a whole core or package; None:
     every CPU counts for itself."""
     hybrid: str | None = None
     """The core type on a hybrid, whose generic events must name the PMU."""

@@ -199,8 +199,8 @@ def _part(
 
 # --- memory controllers ---------------------------------------------------------------------------
 # Intel's drivers name the events in sysfs; AMD's driver names none, so its codes are here. A
-# controller belongs to one package: its `cpumask` has the CPU to ask, or one in each package that
-# shares its name.
+# controller belongs to one package: its `cpumask` has the CPU on which it is read, or one in each
+# package that shares its name.
 
 READ_KEY, WRITE_KEY = KEYS = ("memory_read_bytes", "memory_write_bytes")
 NAMED_EVENTS = (

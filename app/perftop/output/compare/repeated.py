@@ -97,7 +97,7 @@ class Runs:
 
     @property
     def rows(self) -> int:
-        """Number of rows that `diff` would have for such runs. The probability of a false
+        """Number of rows that `diff` would have for these runs. The probability of a false
         difference is divided among them."""
         keys = row_keys(run.numbers for run in self.runs)
         return sum(key not in ON_REQUEST_KEYS and any(self.values(key)) for key in keys)

@@ -151,7 +151,8 @@ def duration_text(session: Session, episode: Episode) -> str:
 
 
 def newest_first(episodes: Iterable[Episode]) -> list[Episode]:
-    """Returns the running episodes, the costliest first, and then the others by their start."""
+    """Returns the running episodes, the costliest first, and then the ended episodes by their
+    start."""
 
     def key(episode: Episode) -> tuple[float, ...]:
         runs = episode.end_ns is None

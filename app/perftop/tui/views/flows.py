@@ -2,9 +2,8 @@
 the tasks that lost them and the tasks that took them.
 
 Time that tasks waited for a CPU is divided in proportion to the waiting time of each task of the
-CPU and to the running time of the others there. Time that a CPU lost to a sibling, saturated memory
-or the hypervisor is divided in proportion to the running times of its tasks.
-"""
+CPU and to the running time of the other tasks there. Time that a CPU lost to a sibling, saturated
+memory or the hypervisor is divided in proportion to the running times of its tasks."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ class Instrument:
     other_keys: tuple[str, ...] = ()
     """Further keys under which hello may explain why the instrument is absent."""
     reason: str = "no PMU, register or file here provides it"
-    """The reason of its absence where hello gives none."""
+    """The reason why the instrument is absent, if hello gives no reason."""
 
 
 INSTRUMENTS = (

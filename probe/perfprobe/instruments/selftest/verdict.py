@@ -40,8 +40,8 @@ class Outcome:
     """Upper bound of the amount by which other tasks or the hypervisor may have lowered the
     count."""
     max_gain: float = 0.0
-    """Upper bound of the amount by which they may have raised it. Both bounds are known without the
-    counter."""
+    """Upper bound of the amount by which other tasks or the hypervisor may have raised the count.
+    Both bounds are known without the counter."""
     conclusive: bool = True
     """Whether other tasks ran for so little time that the count is unlikely to be right by
     chance."""
