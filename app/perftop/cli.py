@@ -237,9 +237,9 @@ def _parse_arguments(arguments: list[str], command: list[str] | None = None) -> 
     if not verb.startswith("-"):
         _check_verb(arguments)
     needs_all = verb.startswith("-") or verb == "help"
-    args, left = _parser("" if needs_all else verb).parse_known_args(arguments)
-    if left:
-        raise Failed(_unexpected_text(verb, left), USAGE)
+    args, unexpected = _parser("" if needs_all else verb).parse_known_args(arguments)
+    if unexpected:
+        raise Failed(_unexpected_text(verb, unexpected), USAGE)
     args.command = command
     if command is not None:
         if not args.runs:
@@ -273,12 +273,12 @@ def _check_verb(arguments: list[str]) -> None:
     raise Failed(text, USAGE)
 
 
-def _unexpected_text(verb: str, left: list[str]) -> str:
+def _unexpected_text(verb: str, arguments: list[str]) -> str:
     """Returns the message for unexpected arguments, which may be intended as a command."""
-    first = left[0].partition("=")[0]
+    first = arguments[0].partition("=")[0]
     if first in VERBS:
         return f"the verb comes first: perftop {first} [OPTIONS]"
-    text = f"unexpected argument: {shlex.join(left)}"
+    text = f"unexpected argument: {shlex.join(arguments)}"
     if first.startswith("-"):
         text = f"no option {first}"
         verbs: Mapping[str, argparse.ArgumentParser] = _parser().get_default("verbs")
@@ -294,10 +294,10 @@ def _unexpected_text(verb: str, left: list[str]) -> str:
         help_text = f"see perftop {verb} --help"
         long = by_verb.get(verb, ()) if first.startswith("--") else ()
         return text + did_you_mean(first, long, help_text)
-    if verb == "record" and not left[1:]:
+    if verb == "record" and not arguments[1:]:
         return f"{text}; where to write: perftop record -o {shlex.quote(first)}"
     if verb in COMMAND_VERBS:
-        return f"{text}; to measure a command: perftop {verb} [OPTIONS] -- {shlex.join(left)}"
+        return f"{text}; to measure a command: perftop {verb} [OPTIONS] -- {shlex.join(arguments)}"
     return f"{text}; see perftop {verb} --help"
 
 

@@ -128,15 +128,15 @@ def open_perf(
     from perfprobe.registers.opening import open_registers
 
     root = Path("/")
-    asked = [] if events is None else chosen.find_events(root, events)
+    chosen_groups = [] if events is None else chosen.find_events(root, events)
     rows, selected = read_rows(root, cpus)
     planner = cores.Planner(root, rows, method=method)
     wanted = with_siblings(selected, rows)
-    others = [group for group in asked if chosen.own_key(group) is None]
+    others = [group for group in chosen_groups if chosen.own_key(group) is None]
     other_group = chosen.largest_groups(others, planner.pmus)
     parts = cores.open_parts(root, rows, planner, cpus=wanted, other_group=other_group)
-    aliases = chosen.own_counters(asked, parts[0].counters)
-    groups = [group for group in asked if group[0].asked.key not in aliases]
+    aliases = chosen.own_counters(chosen_groups, parts[0].counters)
+    groups = [group for group in chosen_groups if group[0].event_name.key not in aliases]
     with contextlib.ExitStack() as on_failure:
         for part in parts:
             on_failure.callback(part.close)

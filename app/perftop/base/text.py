@@ -293,9 +293,9 @@ def round_number(value: float) -> str:
     return f"{value / 10**power:g}{prefix}"
 
 
-def count_noun(number: int, what: str) -> str:
+def count_noun(number: int, noun: str) -> str:
     """Returns a number with its noun in the singular or plural: 1 core, 2 cores."""
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def join_words(words: Sequence[str]) -> str:

@@ -242,9 +242,9 @@ class RecordEpisodes:
     def close(self) -> list[Episode]:
         """Ends the episodes to which nothing was added since the last call, at the last record that
         showed them. Returns them."""
-        over = [key for key in self.running if key not in self._shown]
+        ended_keys = [key for key in self.running if key not in self._shown]
         self._shown.clear()
-        ended = [self.running.pop(key) for key in over]
+        ended = [self.running.pop(key) for key in ended_keys]
         return [
             self._episodes.end(one.episode, one.episode.start_ns + round(one.span_s * 1e9))
             for one in ended
@@ -393,10 +393,10 @@ class OpenEpisodes(Generic[S]):
         self.running.append(started)
         self._episodes.running.append(started.episode)
 
-    def close(self, over: Sequence[S]) -> list[Episode]:
+    def close(self, ended: Sequence[S]) -> list[Episode]:
         """Ends these episodes, and returns them."""
-        self.running = [current for current in self.running if current not in over]
-        return [self._episodes.end(current.episode, current.until_ns) for current in over]
+        self.running = [current for current in self.running if current not in ended]
+        return [self._episodes.end(current.episode, current.until_ns) for current in ended]
 
 
 class ShareEpisodes(OpenEpisodes[ShareEpisode]):
@@ -429,12 +429,12 @@ class ShareEpisodes(OpenEpisodes[ShareEpisode]):
 
     def step(
         self, shares: Floats, weights: Floats, groups: Ints, names: Sequence[Sequence[int]],
-        since_ns: int, time_ns: int, more: Sequence[Floats] = (),
+        since_ns: int, time_ns: int, further_values: Sequence[Floats] = (),
     ) -> list[Episode]:  # fmt: skip
         """Advances by one sample. Returns the episodes that the sample ended. By position: the
         shares, NaN where unknown; their weights; the groups; `names`, the CPUs of each position, a
-        new object after they change; `more`, further values to add up. Episodes that were not in
-        `running` before have just started."""
+        new object after they change; `further_values`, values that are added up, too. Episodes that
+        were not in `running` before have just started."""
         if names is not self._names:
             # The positions changed: re-attach running episodes by their CPUs.
             self._names = names
@@ -447,7 +447,9 @@ class ShareEpisodes(OpenEpisodes[ShareEpisode]):
             return self.close(self.running)
         known = np.isfinite(shares) & (weights > 0)
         share, weight = np.where(known, shares, 0.0), np.where(known, weights, 0.0)
-        sums = np.array([share * weight, weight, *(np.where(known, part, 0.0) for part in more)])
+        sums = np.array(
+            [share * weight, weight, *(np.where(known, part, 0.0) for part in further_values)]
+        )
         ended = self.close(self._extend_running(sums, since_ns, time_ns))
         high = known & (share >= self._start) & ~self.member_mask(len(names))
         # Positions that have been high for long enough start an episode.
@@ -467,7 +469,7 @@ class ShareEpisodes(OpenEpisodes[ShareEpisode]):
         self, by_position: Floats, since_ns: int, time_ns: int
     ) -> list[ShareEpisode]:
         """Adds the sample to the running episodes. Returns the episodes that have ended."""
-        over: list[ShareEpisode] = []
+        ended: list[ShareEpisode] = []
         for current in self.running:
             sums = by_position[:, current.members].sum(axis=1)
             if (known := bool(sums[1])) and sums[0] < self._end * sums[1]:
@@ -475,16 +477,16 @@ class ShareEpisodes(OpenEpisodes[ShareEpisode]):
             elif known:
                 current.add_sample(sums, time_ns)
                 _set_depth(current)
-            over += [current] if self.pauses.has_ended(current, time_ns, known=known) else []
-        return over
+            ended += [current] if self.pauses.has_ended(current, time_ns, known=known) else []
+        return ended
 
-    def _start_or_join(self, group: int, new: Bools, by_position: Floats, time_ns: int) -> None:
-        sums = by_position[:, new].sum(axis=1)
+    def _start_or_join(self, group: int, rising: Bools, by_position: Floats, time_ns: int) -> None:
+        sums = by_position[:, rising].sum(axis=1)
         current = self.just_started(group)
         if current is None:
-            start_ns = int(self._since_ns[new].min())
+            start_ns = int(self._since_ns[rising].min())
             current = ShareEpisode(
-                group=group, start_ns=start_ns, last_ns=time_ns, members=new & False,
+                group=group, start_ns=start_ns, last_ns=time_ns, members=rising & False,
                 episode=Episode(self._kind, [], start_ns),
             )  # fmt: skip
             self.begin(current)
@@ -492,7 +494,7 @@ class ShareEpisodes(OpenEpisodes[ShareEpisode]):
         else:
             current.totals.add_to_latest(sums)
         _set_depth(current)
-        current.members |= new
+        current.members |= rising
         names = [self._names[i] for i in np.flatnonzero(current.members).tolist()]
         current.episode.cpus = sorted(cpu for name in names for cpu in name)
 

@@ -117,18 +117,18 @@ class NeighbourLosses:
         self.may_lose |= self.just_started
         self.is_quiet = False
         sums, high = np.array([lost * weights, weights]).T, lost >= self._end
-        over: Bools = np.zeros(len(known), bool)
+        has_ended: Bools = np.zeros(len(known), bool)
         for i in np.flatnonzero(self.may_lose).tolist():
             high_share = self.shares[i]
             if known[i] and high[i]:
                 high_share.add_sample(sums[i], time_ns)
             elif known[i]:
                 high_share.pause(high_share.last_ns, sums[i])
-            over[i] = self._pauses.has_ended(high_share, time_ns, known=bool(known[i]))
-            if not over[i] and not self.is_in_episode[i]:  # the loss may still prove too small
+            has_ended[i] = self._pauses.has_ended(high_share, time_ns, known=bool(known[i]))
+            if not has_ended[i] and not self.is_in_episode[i]:  # the loss may still prove too small
                 total, weight = _total_loss(high_share).tolist()
-                over[i] = total < self._start * weight
-        return self._close(over)
+                has_ended[i] = total < self._start * weight
+        return self._close(has_ended)
 
     def begin(
         self, proven: Bools, names: Sequence[Sequence[int]], time_ns: int
@@ -173,20 +173,20 @@ class NeighbourLosses:
         self.running.append(NeighbourLoss(episode, share.group))
         return self.running[-1]
 
-    def _close(self, over: Bools) -> list[Episode]:
+    def _close(self, has_ended: Bools) -> list[Episode]:
         ended = []
-        self.may_lose &= ~over
+        self.may_lose &= ~has_ended
         self.is_quiet = not self.may_lose.any()
-        for loss in [*self.running] if (over & self.is_in_episode).any() else ():
+        for loss in [*self.running] if (has_ended & self.is_in_episode).any() else ():
             lost, weight = self._shown_loss(
-                [i for i in {*loss.members} if over[i] and self.is_in_episode[i]]
+                [i for i in {*loss.members} if has_ended[i] and self.is_in_episode[i]]
             )
             loss.lost, loss.weight = loss.lost + lost, loss.weight + weight
             if not any(self.may_lose[i] and self.is_in_episode[i] for i in loss.members):
                 self.running.remove(loss)
                 end_ns = max(self.shares[i].last_ns for i in loss.members)
                 ended.append(self._episodes.end(loss.episode, end_ns))
-        self.is_in_episode &= ~over
+        self.is_in_episode &= ~has_ended
         return ended
 
 

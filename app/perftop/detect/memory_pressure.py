@@ -164,7 +164,9 @@ class MemoryLosses:
             sound = self.programs.is_same_program(learned[_TIME_ROW])
             changed = self.losses.begin(sound, self._names, data.time_ns)
             for loss in self.losses.running:
-                self._describe(loss, data, job_pids or set(), who=is_new_record or loss in changed)
+                self._describe(
+                    loss, data, job_pids or set(), names_tasks=is_new_record or loss in changed
+                )
         return ended
 
     def _is_counted(self) -> bool:
@@ -367,7 +369,7 @@ class MemoryLosses:
                 self._quiet_tasks[package] = [self._quiet_tasks[package][1], tasks_now]
 
     def _describe(
-        self, loss: NeighbourLoss, data: DetectorInput, job_pids: set[int], *, who: bool
+        self, loss: NeighbourLoss, data: DetectorInput, job_pids: set[int], *, names_tasks: bool
     ) -> None:
         episode, members = loss.episode, loss.members
         sums = self.programs.lost[:, members].sum(axis=1)
@@ -378,7 +380,7 @@ class MemoryLosses:
             episode.evidence["ipc_alone"] = round(float(expected / cycles), 2)
         if run_s > 0:
             episode.evidence |= self._rate_evidence(loss, float(bytes_moved / run_s), data)
-        if who and "who" not in episode.evidence:
+        if names_tasks and "who" not in episode.evidence:
             episode.evidence |= blamed_tasks(self._suspects(loss, job_pids), job_pids)
 
     def _suspects(self, loss: NeighbourLoss, job_pids: set[int]) -> list[tuple[Task, int]]:

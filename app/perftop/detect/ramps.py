@@ -136,24 +136,24 @@ class Ramps(Detector):
         woke = awake & (known_ns[:-1] - awake_ns[:-1] >= REST_NS)
         return _WakeUps(woke, unseen, since_read_ns, known_ns, awake_ns)
 
-    def step(self, now: Clocks, since_ns: int, time_ns: int) -> list[Episode]:
+    def step(self, clocks: Clocks, since_ns: int, time_ns: int) -> list[Episode]:
         """Advances by one sample, from per-core clocks."""
         if not 0 < time_ns - since_ns <= self._gap_ns:
             self._reset(self._cores)
             return []
-        known, awake = np.isfinite(now.util), now.util >= MIN_UP_SHARE
-        wakes = self._wake_ups(now.util[None], np.array([time_ns]))
+        known, awake = np.isfinite(clocks.util), clocks.util >= MIN_UP_SHARE
+        wakes = self._wake_ups(clocks.util[None], np.array([time_ns]))
         woke, unseen = wakes.has_woken[0], wakes.was_unseen[0]
         since_read_ns = wakes.since_read_ns[0]
         self._known_ns, self._awake_ns = wakes.known_ns[1], wakes.awake_ns[1]
         if not (self._hz or woke.any()):
             return []
-        busy_hz = now.busy_hz()
-        self._store_sample(busy_hz, now.util, time_ns, np.where(known, since_read_ns, 0.0))
+        busy_hz = clocks.busy_hz()
+        self._store_sample(busy_hz, clocks.util, time_ns, np.where(known, since_read_ns, 0.0))
         self._add_to_batches(woke & np.isfinite(busy_hz))
         too_long = time_ns - np.array(self._end_ns)[self._woke] > MAX_CLIMB_NS
         self._forget_cores(known & ~awake | unseen | too_long)
-        self._ceiling_hz = now.ceiling_hz
+        self._ceiling_hz = clocks.ceiling_hz
         self._end_settled_climbs(time_ns)
         return self._finish_batches()
 

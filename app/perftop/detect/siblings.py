@@ -240,7 +240,9 @@ class SiblingLosses:
         changed = self.losses.begin(sound, self._names, data.time_ns)
         is_new_record = self._running.time_ns == data.time_ns
         for loss in self.losses.running:
-            self._describe(loss, data.time_ns, job_pids, who=is_new_record or loss in changed)
+            self._describe(
+                loss, data.time_ns, job_pids, names_tasks=is_new_record or loss in changed
+            )
         return ended
 
     def _busy_work(self, batch: SampleBatch) -> _SiblingWork:
@@ -257,7 +259,9 @@ class SiblingLosses:
         alone, together = counted & (overlap < MAX_ALONE), overlap >= MIN_TOGETHER
         return _SiblingWork(util, alone, together, cycles, ipc, overlap, sums.swapaxes(0, -2))
 
-    def _describe(self, loss: NeighbourLoss, now_ns: int, job_pids: set[int], *, who: bool) -> None:
+    def _describe(
+        self, loss: NeighbourLoss, now_ns: int, job_pids: set[int], *, names_tasks: bool
+    ) -> None:
         members, episode = loss.members, loss.episode
         sums = self._programs.lost[:, members].sum(axis=1)
         instructions, cycles, expected, run_s, together_s, given = sums
@@ -280,7 +284,7 @@ class SiblingLosses:
         episode.confidence = confidence("neighbour", "sibling", counted=counted)
         if age_ns > MAX_AGE_NS:
             episode.evidence["since_alone_s"] = round(age_ns / 1e9)
-        if who:
+        if names_tasks:
             tasks = [(task, cpu) for i in members if self._sibling_rows[i] >= 0
                      for cpu in self._names[self._sibling_rows[i]]
                      for task in self._running.tasks_on(cpu)[:1]]  # fmt: skip

@@ -289,22 +289,28 @@ class TurboDrops(Detector):
         known = settled & (run_s > 0) & (ceiling > 0)
         return past, ceiling, known, known & (cycles < (1 - DROP_END) * run_s * ceiling)
 
-    def step(self, now: Clocks, since_ns: int, time_ns: int) -> list[Episode]:
+    def step(self, clocks: Clocks, since_ns: int, time_ns: int) -> list[Episode]:
         """Advances by one sample, from per-core clocks."""
         if self._drops.pauses.is_gap(since_ns, time_ns):
             return self._drops.close(self._drops.running)
         span_ns = np.array([time_ns - since_ns])
         past, (ceiling,), (known,), (low,) = self._compare_clocks(
-            now.util[None], now.ceiling_hz[None], now.cycles[None], now.run_s[None], span_ns
+            clocks.util[None],
+            clocks.ceiling_hz[None],
+            clocks.cycles[None],
+            clocks.run_s[None],
+            span_ns,
         )
         self._core_past = past.past_after(1)
         if not self._drops.running:
-            self._add_noise_samples(now.cycles[None], (now.run_s * ceiling)[None], known[None])
+            self._add_noise_samples(
+                clocks.cycles[None], (clocks.run_s * ceiling)[None], known[None]
+            )
             if not low.any():
                 self._is_capped[:] = False
                 return []
         self._learn_noise()
-        sample = self._drop_sample(now, ceiling, known, since_ns, time_ns)
+        sample = self._drop_sample(clocks, ceiling, known, since_ns, time_ns)
         ended = self._drops.close(self._extend_drops(sample))
         min_missing_share = np.maximum(DROP_START, MIN_DEVIATIONS * np.sqrt(self._variance))
         is_deep = sample.is_below(min_missing_share) | (low & (self._mean_share < 1 - DROP_START))
@@ -314,19 +320,19 @@ class TurboDrops(Detector):
         return ended
 
     def _drop_sample(
-        self, now: Clocks, ceiling: Floats, known: Bools, since_ns: int, time_ns: int
+        self, clocks: Clocks, ceiling: Floats, known: Bools, since_ns: int, time_ns: int
     ) -> _DropSample:
-        caps = self._reader.turbo.caps(now.delta)
+        caps = self._reader.turbo.caps(clocks.delta)
         # A clock that was at its cap stays capped until it is farther below.
         near = np.where(self._is_capped, DROP_START, CAP_MARGIN)
-        hz = now.cycles / np.where(now.run_s > 0, now.run_s, np.inf)
+        hz = clocks.cycles / np.where(clocks.run_s > 0, clocks.run_s, np.inf)
         self._is_capped = known & (caps.hz < ceiling) & (hz >= (1 - near) * caps.hz)
         allowed = np.where(self._is_capped, ceiling, np.minimum(ceiling, caps.hz))
         return _DropSample(
-            np.array([now.run_s, now.cycles, now.run_s * allowed]) * known,
+            np.array([clocks.run_s, clocks.cycles, clocks.run_s * allowed]) * known,
             2 * self._cores.group + self._is_capped, caps.hz, caps.cap_index,
-            self._tally.sums(now.delta, self._cores),
-            scaled_cores(self._reader.counters, now.delta, self._cores), since_ns, time_ns,
+            self._tally.sums(clocks.delta, self._cores),
+            scaled_cores(self._reader.counters, clocks.delta, self._cores), since_ns, time_ns,
         )  # fmt: skip
 
     def _extend_drops(self, sample: _DropSample) -> list[_Drop]:

@@ -231,8 +231,8 @@ class Counters:
 
     def is_estimated(self, delta: Delta, key: str) -> Bools:
         """Returns a mask, by position of the CPU, of the counts of a counter that were scaled up
-        because its group took turns, or that leave out guests. They can be far from the truth, so
-        they prove nothing about counts of the whole span."""
+        because perf multiplexed its group, or that leave out guests. They can be far from the
+        truth, so they prove nothing about counts of the whole span."""
         share = self.counted_share(delta, key) if key in self.multiplexed else None
         if share is None:
             return np.zeros(1, bool)

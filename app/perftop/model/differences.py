@@ -160,19 +160,19 @@ class Differences:
             readings.width[:, rows] += distance
         return is_read
 
-    def _wait_for_count(self, block: Multiplexed, now: _Readings, read: Bools) -> None:
+    def _wait_for_count(self, block: Multiplexed, readings: _Readings, read: Bools) -> None:
         """Clears the rows of `read` whose multiplexed group has not been counted since the last
         reading, so that the rows wait until it is. If a row also has other counters, its siblings
         wait too, so that the spans of all threads of a core stay the same."""
         baseline, rows, ours = self._baseline, block.rows, read[:, block.rows]
-        values = now.values[:, block.running]
+        values = readings.values[:, block.running]
         before = latest_known(ours, (baseline.values[block.running], values))[0][:-1]
-        stalled = ours & now.is_valid[:, block.running] & (values == before)
+        stalled = ours & readings.is_valid[:, block.running] & (values == before)
         if not np.count_nonzero(stalled):
             return
         known = np.concatenate([baseline.is_known[None, rows], ours])
         stalled &= np.logical_or.accumulate(known)[:-1]
-        stamps, last = now.head[:, rows, 0], baseline.stamp[rows]
+        stamps, last = readings.head[:, rows, 0], baseline.stamp[rows]
         for i in range(len(stalled)):
             waits = stalled[i]
             if block.is_mixed and np.count_nonzero(waits):

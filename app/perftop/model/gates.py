@@ -6,7 +6,7 @@ which other programs can take. APERF, MPERF and the TSC, which no program reprog
 used to check the fixed counters. (Counters that advanced faster than any clock are caught earlier,
 where differences are taken.)
 
-Counts that were scaled up, because perf's events took turns, are estimates: they are neither
+Counts that were scaled up, because perf multiplexed the events, are estimates: they are neither
 checked nor used as witnesses.
 
 Siblings count events of the same core: the running times r0 and r1 of the threads bound an SMT

@@ -148,9 +148,11 @@ def _share_text(share: float) -> str:
     return f"{100 * share:.0f} %" if share >= 0.0195 else f"{percent(share)} %"
 
 
-def _capitalise(who: str) -> str:
+def _capitalise(subject: str) -> str:
     """Capitalises the start of a sentence, unless it is the name of a program."""
-    return who[0].upper() + who[1:] if who.startswith(("this ", "process ")) else who
+    return (
+        subject[0].upper() + subject[1:] if subject.startswith(("this ", "process ")) else subject
+    )
 
 
 def _first_fitting(tries: list[str]) -> str:

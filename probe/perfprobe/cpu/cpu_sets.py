@@ -122,21 +122,21 @@ def _matching_cpus(
     rows: Sequence[Cpu],
     ident: Callable[[Cpu], int | None],
     wanted: int,
-    what: str,
+    noun: str,
     inside: str = "",
 ) -> list[Cpu]:
     matches = [row for row in rows if ident(row) == wanted]
     if not matches:
         idents = {value for row in rows if (value := ident(row)) is not None}
         if not idents:
-            raise UsageError(f"{what} {wanted}: the kernel does not report {what}s{inside} here")
-        raise UsageError(_no_match_text(f"{what} {wanted}{inside}", format(idents)))
+            raise UsageError(f"{noun} {wanted}: the kernel does not report {noun}s{inside} here")
+        raise UsageError(_no_match_text(f"{noun} {wanted}{inside}", format(idents)))
     return matches
 
 
-def _no_match_text(what: str, instead: str) -> str:
-    several = "are" if any(c in instead for c in "-,") else "is only"
-    return f"there is no {what} here; there {several} {instead}"
+def _no_match_text(noun: str, existing: str) -> str:
+    several = "are" if any(c in existing for c in "-,") else "is only"
+    return f"there is no {noun} here; there {several} {existing}"
 
 
 def _quote(text: str) -> str:

@@ -73,12 +73,12 @@ def own_key(group: Sequence[ChosenEvent]) -> str | None:
 
 
 def own_counters(
-    asked: Sequence[Sequence[ChosenEvent]], counters: Iterable[Counter]
+    chosen_groups: Sequence[Sequence[ChosenEvent]], counters: Iterable[Counter]
 ) -> dict[str, str]:
     """Returns, by key of an event that was chosen, the key of the counter of perftop that counts it
     already on all CPUs."""
     counted = {counter.key for counter in counters if counter.cpus is None}
-    keys = ((group[0].asked.key, own_key(group)) for group in asked)
+    keys = ((group[0].event_name.key, own_key(group)) for group in chosen_groups)
     return {key: own for key, own in keys if own in counted and own is not None}
 
 
@@ -155,7 +155,7 @@ class Opener:
         for i in range(0 if multiplex else len(braced) + len(whole)):
             groups = [*braced, *whole][: i + 1]
             if not self._groups_fit(groups):
-                names = ",".join(chosen.asked.name for chosen in groups[-1])
+                names = ",".join(chosen.event_name.name for chosen in groups[-1])
                 raise Unavailable(
                     f"-e {names}: no counter is left for it; without --no-multiplex "
                     "the events take turns"
@@ -226,7 +226,7 @@ class Opener:
             (cpu, key, opened_events.missing.get(key) or chosen.trouble or OTHER_CORES_TROUBLE)
             for cpu, opened_events in opened.items()
             for chosen in group
-            if (key := chosen.asked.key) not in {event.key for event in opened_events.events}
+            if (key := chosen.event_name.key) not in {event.key for event in opened_events.events}
         ]
         return cpu_part(
             self._kernel, self._rows, wanted, opened, [_counter(chosen) for chosen in group],
@@ -259,7 +259,7 @@ class Opener:
 
 def _counter(chosen: ChosenEvent) -> Counter:
     origin = "perf " + (next((str(pmu) for pmu in chosen.events if pmu), "") or "software")
-    return Counter(chosen.asked.key, chosen.about, chosen.unit, origin, scale=chosen.scale)
+    return Counter(chosen.event_name.key, chosen.about, chosen.unit, origin, scale=chosen.scale)
 
 
 # --- top-down -------------------------------------------------------------------------------------
@@ -307,7 +307,7 @@ def topdown_events(pmus: Iterable[Pmu]) -> list[ChosenEvent]:
             results.append(
                 ChosenEvent(EventName(name, key=key), about, EVENTS, 1.0, events, trouble)
             )
-    keys = {chosen.asked.key for chosen in results}
+    keys = {chosen.event_name.key for chosen in results}
     return results if keys >= TOPDOWN_LEVEL_1.keys() else []
 
 

@@ -115,22 +115,22 @@ class Catalogue:
         present = {name: [n for n in events if n.pmu in pmus] for name, events in listed.items()}
         return {name: events for name, events in present.items() if events}
 
-    def find(self, asked: EventName) -> ChosenEvent:
+    def find(self, event_name: EventName) -> ChosenEvent:
         """Returns the event with this name. Raises ValueError with a line for the user if the name
         is unknown."""
-        if asked.pmu:
-            return self._from_pmu(asked)
-        word = ALIASES.get(asked.word, asked.word)
+        if event_name.pmu:
+            return self._from_pmu(event_name)
+        word = ALIASES.get(event_name.word, event_name.word)
         for known, kind in GENERIC:
             if known.name == word:
-                return self._generic(asked, known, kind)
+                return self._generic(event_name, known, kind)
         if (match := _RAW.fullmatch(word)) is not None:
             code = Code(int(match[1], 16))
             raw: dict[str | None, Event] = {
-                pmu.name: _event(asked, pmu, code) for pmu in self.cores
+                pmu.name: _event(event_name, pmu, code) for pmu in self.cores
             }
-            return self._chosen_event(asked, f"code 0x{match[1]}", EVENTS, 1.0, raw)
-        return self._from_sysfs(asked, word)
+            return self._chosen_event(event_name, f"code 0x{match[1]}", EVENTS, 1.0, raw)
+        return self._from_sysfs(event_name, word)
 
     def names(self) -> list[str]:
         """Returns all names that `find` accepts on this machine."""
@@ -138,25 +138,31 @@ class Catalogue:
         listing = (name for pmu in self.cores for name in event_names_of(pmu))
         return [*generic, *ALIASES, *listing, *self.perf_listing]
 
-    def _generic(self, asked: EventName, known: GenericEvent, kind: int) -> ChosenEvent:
+    def _generic(self, event_name: EventName, known: GenericEvent, kind: int) -> ChosenEvent:
         def event(extended: int) -> Event:
             return Event(
-                asked.key, kind, extended | known.config, kernel=asked.kernel, user=asked.user,
+                event_name.key, kind, extended | known.config,
+                kernel=event_name.kernel, user=event_name.user,
                 core=kind != SOFTWARE,
             )  # fmt: skip
 
         events: dict[str | None, Event] = {pmu.name: event(pmu.extended_type) for pmu in self.cores}
         if kind == SOFTWARE:
             events = {None: event(0)}
-        return self._chosen_event(asked, known.about, known.unit, known.scale, events)
+        return self._chosen_event(event_name, known.about, known.unit, known.scale, events)
 
     def _chosen_event(
-        self, asked: EventName, about: str, unit: str, scale: float, events: dict[str | None, Event]
+        self,
+        event_name: EventName,
+        about: str,
+        unit: str,
+        scale: float,
+        events: dict[str | None, Event],
     ) -> ChosenEvent:
         none = None if events else access.no_pmu_trouble(self._root)
-        return ChosenEvent(asked, about, unit, scale, events, none)
+        return ChosenEvent(event_name, about, unit, scale, events, none)
 
-    def _from_sysfs(self, asked: EventName, word: str) -> ChosenEvent:
+    def _from_sysfs(self, event_name: EventName, word: str) -> ChosenEvent:
         events: dict[str | None, Event] = {}
         unit, scale = EVENTS, 1.0
         for pmu in self.cores:
@@ -165,37 +171,39 @@ class Catalogue:
             )
             code = None if name is None else perf_pmus.event_code(pmu, name)
             if name is not None and code is not None:
-                events[pmu.name] = _event(asked, pmu, code)
+                events[pmu.name] = _event(event_name, pmu, code)
                 unit, scale = unit_and_scale(pmu, name)
         about = word
         if not events and self.cores:
-            about, events = self._from_perf(asked, word)
+            about, events = self._from_perf(event_name, word)
         if not events:
-            raise UsageError(self._unknown_event_text(asked))
-        return ChosenEvent(asked, about, unit, scale, events)
+            raise UsageError(self._unknown_event_text(event_name))
+        return ChosenEvent(event_name, about, unit, scale, events)
 
-    def _from_perf(self, asked: EventName, word: str) -> tuple[str, dict[str | None, Event]]:
+    def _from_perf(self, event_name: EventName, word: str) -> tuple[str, dict[str | None, Event]]:
         """Returns what perf lists under a name: a description, and the events of core PMUs."""
         about, result = word, dict[str | None, Event]()
         for named in self.perf_listing.get(word.lower(), []):
             pmu = next(pmu for pmu in self.cores if pmu.name == named.pmu)
             with suppress(TermError):
                 code = perf_pmus.encode_terms(pmu.path, perf_pmus.parse_terms(named.terms))
-                result[pmu.name] = _event(asked, pmu, code)
+                result[pmu.name] = _event(event_name, pmu, code)
                 about = named.about or word
         return about, result
 
-    def _from_pmu(self, asked: EventName) -> ChosenEvent:
-        pmu = perf_pmus.find_pmu(self._root, asked.pmu)
+    def _from_pmu(self, event_name: EventName) -> ChosenEvent:
+        pmu = perf_pmus.find_pmu(self._root, event_name.pmu)
         if pmu is None:
             names = ", ".join(files.file_names(f"{self._root}/{DEVICES}")) or "none"
-            raise UsageError(f"-e {asked.name}: there is no PMU {asked.pmu!r}; there are: {names}")
+            raise UsageError(
+                f"-e {event_name.name}: there is no PMU {event_name.pmu!r}; there are: {names}"
+            )
         core = pmu.name in {core_pmu.name for core_pmu in self.cores}
         if pmu.cpus is not None and not core:
-            raise UsageError(f"-e {asked.name}: {pmu.name} does not count each CPU for itself")
+            raise UsageError(f"-e {event_name.name}: {pmu.name} does not count each CPU for itself")
         terms: dict[str, int] = {}
         try:
-            for item in asked.terms.split(","):
+            for item in event_name.terms.split(","):
                 raw = _RAW.fullmatch(item)
                 listed = "" if "=" in item or not item else f"{pmu.path}/events/{item}"
                 # The terms of an event that the PMU lists.
@@ -207,20 +215,22 @@ class Catalogue:
                     terms |= perf_pmus.parse_terms(item)
             code = perf_pmus.encode_terms(pmu.path, terms)
         except TermError as error:
-            raise UsageError(f"-e {asked.name}: {error}") from None
-        unit, scale = unit_and_scale(pmu, asked.terms) if core else ("1", 1.0)
-        event = _event(asked, pmu, code, core=core)
+            raise UsageError(f"-e {event_name.name}: {error}") from None
+        unit, scale = unit_and_scale(pmu, event_name.terms) if core else ("1", 1.0)
+        event = _event(event_name, pmu, code, core=core)
         where = pmu.name if core else None
-        return ChosenEvent(asked, f"{pmu.name}/{asked.terms}/", unit, scale, {where: event})
+        return ChosenEvent(
+            event_name, f"{pmu.name}/{event_name.terms}/", unit, scale, {where: event}
+        )
 
-    def _unknown_event_text(self, asked: EventName) -> str:
-        group, _, name = asked.word.partition(":")
+    def _unknown_event_text(self, event_name: EventName) -> str:
+        group, _, name = event_name.word.partition(":")
         below = "sys/kernel/tracing/events", "sys/kernel/debug/tracing/events"
         paths = [f"{self._root}/{path}/{group}/{name}/id" for path in below]
         if name and any(files.read_number(path) is not None for path in paths):
-            return f"-e {asked.word}: tracepoints are not counted (use perf stat -e)"
-        near = nearest_names(asked.word, self.names())
-        text = f"-e {asked.word}: no event of that name is known here"
+            return f"-e {event_name.word}: tracepoints are not counted (use perf stat -e)"
+        near = nearest_names(event_name.word, self.names())
+        text = f"-e {event_name.word}: no event of that name is known here"
         if near:
             text += f"; nearest: {', '.join(near)}"
         elif not self.cores:
@@ -239,9 +249,9 @@ def unit_and_scale(pmu: Pmu, name: str) -> tuple[str, float]:
     return (EVENTS if unit == "1" else unit), perf_pmus.event_scale(pmu, name)
 
 
-def _event(asked: EventName, pmu: Pmu, code: Code, *, core: bool = True) -> Event:
+def _event(event_name: EventName, pmu: Pmu, code: Code, *, core: bool = True) -> Event:
     return Event(
-        asked.key, pmu.type, code.config, kernel=asked.kernel, user=asked.user,
+        event_name.key, pmu.type, code.config, kernel=event_name.kernel, user=event_name.user,
         config1=code.config1, config2=code.config2, core=core,
     )  # fmt: skip
 

@@ -236,7 +236,7 @@ EVENTS = "events"
 class ChosenEvent:
     """An event that the user has chosen."""
 
-    asked: EventName
+    event_name: EventName
     about: str
     unit: str
     scale: float

@@ -186,17 +186,22 @@ INSTRUMENTS = (
 
 def report(
     log: FrameLog, span: CopyRun, checks: Sequence[Result], others: Sequence[dict[str, Any]],
-    asked: str,
+    requested_source: str,
 ) -> dict[str, Any]:  # fmt: skip
-    """Returns what `--all` adds: the verdicts, and the identity of the machine. `asked` is the
-    source that the user asked for."""
+    """Returns what `--all` adds: the verdicts, and the identity of the machine. `requested_source`
+    is the source that the user asked for."""
     hello = log.hello
     judged = [_judged_row(instrument, log, span, checks, others) for instrument in INSTRUMENTS]
     plain = ("identity", "kernel", "multipliers", "tsc_hz", "base_hz", "smt_methods", "missing")
     whole = asdict(hello)
     machine = {key: whole[key] for key in plain}
     machine |= {"cpus": len(hello.topology), "packages": len(hello.packages)}
-    instruments = [*_source_rows(log, asked), *judged, _calibration_row(log, span), _turbo_row(log)]
+    instruments = [
+        *_source_rows(log, requested_source),
+        *judged,
+        _calibration_row(log, span),
+        _turbo_row(log),
+    ]
     return {"instruments": instruments, "machine": machine}
 
 
@@ -219,12 +224,12 @@ def _row(
 # --- sources
 
 
-def _source_rows(log: FrameLog, asked: str) -> Iterator[dict[str, Any]]:
+def _source_rows(log: FrameLog, requested_source: str) -> Iterator[dict[str, Any]]:
     used, lacking = log.hello.source, {m.what: m for m in log.hello.missing}
     yield _row("source os", "works", why="its counters are tested below")
     if used == "perf":
         yield _row("source perf", "works", why="its counters are tested below")
-    elif used == "os" and asked != "os":
+    elif used == "os" and requested_source != "os":
         missing = lacking.get("ref") or lacking.get("cycles")
         why = "the kernel's perf counts no cycles here" if missing is None else missing.why
         yield _row("source perf", "not there", why=why, fix=missing.fix if missing else None)

@@ -295,8 +295,8 @@ def _columns(
     """Returns the times of a group that is counted during `turns` of every `of_turns` turns, and
     its counts."""
 
-    def amount(asked: EventName, event: SimEvent) -> Any:
-        counted = {"user": asked.user, "kernel": asked.kernel}
+    def amount(event_name: EventName, event: SimEvent) -> Any:
+        counted = {"user": event_name.user, "kernel": event_name.kernel}
         return lambda t: event.count(t, **counted) * turns // of_turns
 
     return [
@@ -305,15 +305,17 @@ def _columns(
         SimCounter(Counter("perf_running_s", "time counted", "s", "perf sim", scale=1e-9),
                    lambda t: t[Row.ONLINE] * turns // of_turns),
         *(
-            SimCounter(Counter(asked.key, event.about, event.unit, "perf sim"),
-                       amount(asked, event), step=7)
-            for asked, event in group
+            SimCounter(Counter(event_name.key, event.about, event.unit, "perf sim"),
+                       amount(event_name, event), step=7)
+            for event_name, event in group
         ),
     ]  # fmt: skip
 
 
-def _find_event(asked: EventName) -> SimEvent:
-    if asked.pmu or asked.word not in _BY_NAME:
-        near = event_names.nearest_names(asked.word, _BY_NAME) or [*_BY_NAME]
-        raise UsageError(f"-e {asked.name}: a simulated machine has not that; {', '.join(near)}")
-    return _BY_NAME[asked.word]
+def _find_event(event_name: EventName) -> SimEvent:
+    if event_name.pmu or event_name.word not in _BY_NAME:
+        near = event_names.nearest_names(event_name.word, _BY_NAME) or [*_BY_NAME]
+        raise UsageError(
+            f"-e {event_name.name}: a simulated machine has not that; {', '.join(near)}"
+        )
+    return _BY_NAME[event_name.word]

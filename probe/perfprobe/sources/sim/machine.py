@@ -82,8 +82,8 @@ def parse_spec(text: str) -> Spec:
     return spec
 
 
-def _integer(asked: dict[str, str], key: str, default: int, low: int, high: int) -> int:
-    text = asked.get(key)
+def _integer(settings: dict[str, str], key: str, default: int, low: int, high: int) -> int:
+    text = settings.get(key)
     if text is None:
         return default
     # int() alone would accept signs, underscores and blanks.
