@@ -168,6 +168,15 @@ def test_a_closed_pipe_is_a_normal_end() -> None:
     wait_gone(probe)
 
 
+def test_a_closed_descriptor_of_the_output_is_a_normal_end() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    options = "stat", "--json", "--source", "sim", "-i", "50ms", "-n", "2"
+    done = command.run_in_process(*options, "-o", f"/dev/fd/{writer}")
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_a_full_disk_is_reported() -> None:
     if not Path("/dev/full").exists():
         pytest.skip("no /dev/full here")

@@ -37,7 +37,7 @@ FIRST_LINES = """perftop why -- ./job     does my job get all the CPU it could?
 perftop why --watch lmp  who takes time from it?
 perftop ramp             how long must I warm up before I measure?
 
-perftop                  the screen: what each core does, and what takes its time
+perftop                  the screen: what each core does, and what takes time from it
 perftop demo             the same on a simulated machine, for two minutes
 perftop demo list        recordings of real problems, and more simulated machines
 perftop doctor           what can be read here, what not, and how to see more
@@ -170,14 +170,17 @@ def _parser(verb: str = "") -> argparse.ArgumentParser:
     parser = options.Parser(
         prog="perftop",
         description="Shows whether the CPUs of this machine run as fast as they could, and if not, "
-        "what takes the time: power, heat, a neighbour, the hypervisor, a queue.",
+        "what slows them down: power, heat, a neighbour, the hypervisor, a queue.",
         epilog="Without a verb perftop opens the screen. To begin with: perftop demo, perftop why, "
         "perftop doctor. `perftop VERB --help` shows the options of a verb, `perftop help` the "
         "rest.",
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print version and commit")
     parser.add_argument(
-        "--default-config", action=_DefaultConfig, nargs=0, help="print a config file to begin with"
+        "--default-config",
+        action=_DefaultConfig,
+        nargs=0,
+        help="print a config file with all settings at their defaults",
     )
     parser.add_argument(
         "--print-completion", action=_PrintCompletion, choices=SHELLS,

@@ -291,7 +291,8 @@ def destination(
         with contextlib.nullcontext() if output is standard else output:
             yield output
     except BrokenPipeError:
-        discard_writes(output.fileno())
+        if not output.closed:  # the descriptor of -o is
+            discard_writes(output.fileno())
     except OSError as error:
         name = path or ("stdout" if args.command is None else "stderr")
         failed = output_failure(error, str(name))

@@ -41,7 +41,7 @@ LONG_NS = 60_000_000_000
 """Interval in ns above which a number without a unit causes a warning."""
 _UNITS_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000, "m": 60_000_000_000,
              "h": 3_600_000_000_000}  # fmt: skip
-REMOTE = "path of perfprobe on HOST (default: found by the PATH of its shell)"
+REMOTE = "path of perfprobe on HOST (default: looked up in the PATH there)"
 METRICS = "only these: util, busy_hz, smt, power_w …"
 SHIPPED = Path(__file__).parent.parent / "recording" / "shipped"
 """The recordings of `perftop demo NAME`, in other words `demo:NAME`."""
@@ -183,7 +183,7 @@ def add_machine(parser: argparse.ArgumentParser) -> None:
 def add_interval(parser: argparse.ArgumentParser, default_ns: int | None = None) -> None:
     parser.add_argument(
         "-i", "--interval", type=interval_ns, metavar="TIME", default=default_ns,
-        help="length of time that each number covers: 100ms, 1s, 2",
+        help="time that each number covers: 100ms, 1s; 2 means 2s",
     )  # fmt: skip
 
 

@@ -59,7 +59,7 @@ def add(verbs: Any) -> None:
     parser.add_argument("-o", "--output", type=options.file_path, metavar="FILE", help=text)
     text = "keep only the last TIME, in a directory; USR1 or m saves it"
     parser.add_argument("--ring", type=options.span_ns, metavar="TIME", help=text)
-    text = "keep 30 s around episodes of these kinds: turbo-drop,neighbour …"
+    text = "keep 30 s before and after episodes of these kinds: turbo-drop,neighbour …"
     parser.add_argument("--on", metavar="KIND,KIND", help=text)
     text = "size limit of everything that --ring or --on keeps (default: 1G)"
     parser.add_argument(

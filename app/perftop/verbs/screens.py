@@ -44,7 +44,7 @@ PANE_TEXT = (
 
 
 def add_live(verbs: Any) -> None:
-    text = "the screen: what each core does, and what takes its time (the default)"
+    text = "the screen: what each core does, and what takes time from it (the default)"
     epilog = COST_TEXT + PANE_TEXT
     live = options.add_verb(verbs, "live", run_live, text, stream=True, epilog=epilog)
     live.set_defaults(runs=True)

@@ -42,7 +42,7 @@ COMMAND = (
 
 
 def add(verbs: Any) -> None:
-    text = "the numbers as text or JSON, without a screen"
+    text = "print what the screen shows as text or JSON"
     parser = options.add_verb(verbs, "stat", run, text, stream=True, epilog=COMMAND)
     text = "stop after N intervals"
     parser.add_argument("-n", "--count", type=options.count, metavar="N", help=text)

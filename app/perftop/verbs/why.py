@@ -181,7 +181,7 @@ def add_summary(verbs: Any) -> None:
     parser.add_argument("file", type=options.recording, metavar="FILE", help=text)
     parser.add_argument("--by", choices=("mark",), help="a phase from each mark to the next")
     for name, key, text in (("--from", "since", "start"), ("--to", "until", "end")):
-        moment = f"{text} of the range: 30s after the start, or 12:03:05"
+        moment = f"{text} of the range: time since the start (30s), or of day (12:03:05)"
         parser.add_argument(name, dest=key, type=parsed_moment, metavar="TIME", help=moment)
     options.add_json(parser, "one JSON object per phase")
 
