@@ -281,7 +281,7 @@ The last two include the gap before the cell."""
 SHARE_WIDTH = len(" (100 %)")
 MAX_NAME, MAX_TASK = 15, 24
 MAX_CACHES = 8
-"""Maximum number of L3 caches that are listed; those with the most traffic are."""
+"""Maximum number of L3 caches that are listed; those with the most traffic are listed."""
 
 
 def columns(session: Session, requested_keys: Sequence[str] | None) -> tuple[Number, ...]:

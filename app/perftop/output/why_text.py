@@ -40,7 +40,7 @@ WIDTH = 78
 INDENT = 10
 """Width in columns of the marker and the number before the text."""
 LABEL_WIDTH, TRY_WIDTH = 11, 10
-"""Widths in columns of labels such as `not seen`, and of those of a cause, such as `try:`."""
+"""Width in columns of labels such as `not seen`, and of the labels of a cause, such as `try:`."""
 MIN_WANTED_SHARE = 0.5
 """Minimum share of the elapsed time that a job must have wanted to run for its losses to be given
 as a share of its time. A job that ran or waited less mostly slept, for a lock for example, and the

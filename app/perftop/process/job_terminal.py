@@ -21,11 +21,11 @@ from perftop.base.errors import Failed
 from perftop.process.job import Job
 
 READ_BYTES = 1 << 16
-READ_TURN_BYTES = 1 << 17
-"""Maximum number of bytes read in one turn, before the event loop continues."""
+MAX_READ_BYTES = 1 << 17
+"""Number of bytes after which `JobTerminal.read` returns, so that the event loop continues."""
 PAUSE_S = 0.004
-"""Pause in s between two turns. It slows down a program that prints without end, as any terminal
-does, but not the screen."""
+"""Pause in s between two calls of `JobTerminal.read`. It slows down a program that prints without
+end, as any terminal does, but not the screen."""
 DRAIN_MS, DRAIN_BYTES = 100, 1 << 18
 """Limits, in ms and in bytes, for output after the command's end. Further output comes from a
 process that the command left running."""
@@ -86,9 +86,9 @@ class JobTerminal:
             os.write(self._terminal_fd, keys)
 
     def read(self) -> bytes:
-        """Returns the output since the last read, up to about READ_TURN_BYTES."""
+        """Returns the output since the last read, up to about MAX_READ_BYTES."""
         parts, size = [], 0
-        while size < READ_TURN_BYTES:
+        while size < MAX_READ_BYTES:
             try:
                 data = os.read(self._terminal_fd, READ_BYTES)
             except BlockingIOError:

@@ -34,8 +34,8 @@ ENVIRONMENT = {"PYTHONWARNINGS": "ignore", "OPENBLAS_NUM_THREADS": "1"}
 """Environment variables of a probe: no warnings on its stderr, and no numpy threads in a
 simulation."""
 _INTERPRETER_VARIABLES = ("PYTHONEXECUTABLE", "__PYVENV_LAUNCHER__")
-"""Environment variables that replace the path of the Python interpreter, and with it the place of
-its packages."""
+"""Environment variables that replace the path of the Python interpreter, and with it the directory
+of its packages."""
 STDERR_BYTES = 4096
 """Maximum number of bytes kept from the end of a probe's stderr, whose last line has the reason of
 a failure."""

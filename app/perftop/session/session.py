@@ -119,7 +119,8 @@ class Session:
 
         self.newest: tuple[SampleBatch, int, int] | None = None
         """The samples of the last processed part: their batch, the index of the first, and the
-        index after the last; None: it was a note, or a frame that was only a baseline."""
+        index after the last; None: the newest message was a note, or a frame that was only a
+        baseline."""
         self.lost = self.late_samples = 0
         self.snapshot = TaskSnapshot()
         """The latest record of the tasks on each CPU."""
@@ -490,6 +491,7 @@ class Session:
 
     @property
     def marks(self) -> list[Episode]:
+        """The marks of the log. A mark is an episode without CPUs and duration."""
         return self.log.marks
 
     def episodes(self, since_ns: int, until_ns: int) -> list[Episode]:

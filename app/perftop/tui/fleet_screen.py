@@ -103,8 +103,8 @@ class FleetPage(PageWidget, can_focus=True):
         selected."""
         self._basis: object = None
         """The choice and the machines from which the rows were ordered last."""
-        self._ordered_at, self._place_by_name = 0.0, dict[str, int]()
-        """Unix time at which the rows were ordered last, and the place of each machine in that
+        self._ordered_at, self._position_by_name = 0.0, dict[str, int]()
+        """Unix time at which the rows were ordered last, and the position of each machine in that
         order, by name."""
         self._has_drawn = False
         """Whether any machine has been drawn so far."""
@@ -147,8 +147,8 @@ class FleetPage(PageWidget, can_focus=True):
         basis = state.choice, frozenset((machine.name, machine.answers) for machine in rows)
         if basis != self._basis or not 0 <= state.now - self._ordered_at < SORT_PERIOD_S:
             self._basis, self._ordered_at = basis, state.now
-            self._place_by_name = {machine.name: i for i, machine in enumerate(rows)}
-        return sorted(rows, key=lambda machine: self._place_by_name[machine.name])
+            self._position_by_name = {machine.name: i for i, machine in enumerate(rows)}
+        return sorted(rows, key=lambda machine: self._position_by_name[machine.name])
 
     def select(self, name: str) -> None:
         self.state.selected_name, self._has_selected = name, True

@@ -62,7 +62,8 @@ TASKS_PER_CPU = 3
 are reported for each, up to MAX_WAITS in all: tasks in a queue take turns, and those that ran most
 waited least."""
 MAX_PARENTS = 8
-"""Maximum number of processes whose ended children are reported; those with the most time are."""
+"""Maximum number of processes whose ended children are reported; those with the most time are
+reported."""
 CHECK_SPAN_NS, CHECK_INTERVAL_NS = 3_000_000_000, 100_000_000
 """Time in ns, after the first scan that finds a watched process, for which perfprobe checks whether
 the process was moved to another control group; and time between two checks."""

@@ -28,8 +28,8 @@ from perftop.process.job_terminal import (
     LINE_BYTES,
     MAX_BYTES,
     MAX_LINES,
+    MAX_READ_BYTES,
     READ_BYTES,
-    READ_TURN_BYTES,
     JobTerminal,
     Printout,
     typed_keys,
@@ -230,7 +230,7 @@ async def test_much_output_does_not_block_the_event_loop() -> None:
         tty.leave()
         tty.job.kill(9)
         await tty.job.wait_for_end()
-    assert max(sizes) <= READ_TURN_BYTES + READ_BYTES
+    assert max(sizes) <= MAX_READ_BYTES + READ_BYTES
     assert turns > 2, "the event loop ran other work in between"
 
 
