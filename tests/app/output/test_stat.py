@@ -164,7 +164,7 @@ RUN = {
 JOB = {"cpus": [0, 1], "seen_s": 810.0, "waited_s": 13.2, "disk_s": 2.1, "behind": []}
 BUSY = {"cpus": 16, "all_s": 42.0, "one_s": 21.8, "between_s": 20.4, "none_s": 0.01, "alone": "ld"}
 OTHER_TASKS = {"cpus": 0.3, "most": {"pid": 812, "comm": "chrome", "ran_s": 21.0, "cpus": [3]}}
-TOTALS = {"instructions": 91.3e9, "cycles": 81.2e9, "below_ceiling": 0.12}
+TOTALS = {"instructions": 3.12e12, "cycles": 2.78e12, "below_ceiling": 0.12}
 
 
 def example(**more: Any) -> tuple[Session, dict[str, Any]]:
@@ -196,7 +196,7 @@ def test_the_report_on_a_build_has_all_lines() -> None:
     )
     assert report_line("energy") == "6.40 kJ, 76.0 W   own cost 0.4 % of one CPU"
     assert report_line("used") == (
-        "91.3 G instructions in 81.2 G cycles on all CPUs, 120 k switches, "
+        "3.12 T instructions in 2.78 T cycles on all CPUs, 120 k switches, "
         "4.1 M page faults (12 from disk), 612.0 MB in its largest process"
     )
 
