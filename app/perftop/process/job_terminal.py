@@ -135,7 +135,7 @@ class JobTerminal:
         wait = select.poll()
         wait.register(self._terminal_fd, select.POLLIN)
         wait.register(self._done, select.POLLIN)
-        while not self.is_closed and all(fd != self._done for fd, _ in wait.poll()):
+        while not self.is_closed and all(ready != self._done for ready, _ in wait.poll()):
             fd = _write_if_open(fd, self.read())
         wait.unregister(self._done)
         size = 0

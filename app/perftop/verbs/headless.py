@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     import asyncio
 
     from perfprobe import wire
-    from perftop.output.stat_text import Measurement
     from perftop.process.command_window import CommandStart, CommandWindow
     from perftop.process.job import Job
     from perftop.process.streams import Stream
@@ -77,18 +76,15 @@ class MeasuredConsumer(Follower):
         """`start`: the shared start of the job, if several machines are measured around it.
         `read_pause_s`: seconds between two reads of the stream while the command runs, so that its
         samples are handled in batches."""
+        from perftop.output.stat_text import Measurement
+
         super().__init__(interval_ns, duration_ns=duration_ns, count=count)
         self.job, self.each_sample = job, job is not None
-        self.measurement: Measurement | None = None
-        """What a command or a summary needs; None without them."""
-        if job is not None or self.summarises:
-            from perftop.output.stat_text import Measurement
-
-            self.measurement = Measurement(job, start, read_pause_s)
+        self.measurement = Measurement(job, start, read_pause_s)
 
     @property
     def command_window(self) -> CommandWindow | None:
-        return None if self.measurement is None else self.measurement.command_window
+        return self.measurement.command_window
 
     @property
     def status(self) -> int:
@@ -107,19 +103,16 @@ class MeasuredConsumer(Follower):
     def on_hello(self, hello: wire.Hello) -> Session:
         from perftop.session.session import Session
 
-        if self.measurement is not None:
-            self.measurement.begin(hello)
+        self.measurement.begin(hello)
         return Session(hello, summarises=self.summarises)
 
     def admits(self, message: wire.Message) -> bool:
-        return self.measurement is None or self.measurement.admit(message)
+        return self.measurement.admit(message)
 
     def on_message(self, message: wire.Message) -> bool:
         from perfprobe import wire
 
-        if self.measurement is None or not isinstance(message, wire.Frame):
-            return False
-        return self.measurement.follow(self.session, message)
+        return isinstance(message, wire.Frame) and self.measurement.follow(self.session, message)
 
 
 # --- on one machine, or on several

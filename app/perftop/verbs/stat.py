@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from perftop.model.kinds import Episode
     from perftop.output.compare.repeated import Repeat
     from perftop.output.stat_lines import Line
-    from perftop.output.stat_text import Measurement
     from perftop.process.command_window import CommandStart
     from perftop.process.job import Job
     from perftop.session.interval import Interval
@@ -100,7 +99,6 @@ class Stat(MeasuredConsumer):
     """One run on one machine. Prints the numbers of each interval immediately, and a summary at the
     end."""
 
-    measurement: Measurement
     out: TextIO
 
     def __init__(

@@ -12,8 +12,7 @@ import numpy as np
 
 from perftop.base.arrays import Codes
 from perftop.base.text import GHZ, ClockUnit, time_of_day
-from perftop.draw import strips as heat_ramp
-from perftop.draw import theme
+from perftop.draw import strips, theme
 from perftop.draw.columns import Column, Run, fit_columns, headings
 from perftop.draw.strips import join_cells
 from perftop.session.interval import Interval
@@ -272,23 +271,23 @@ class RowHistories:
             self._bins.read(history, history_axis(self._session, interval, bins))
             past = self._bins["past"]
         if busy_width:
-            steps = heat_ramp.steps(past[-busy_width:, 0].T)
+            steps = strips.steps(past[-busy_width:, 0].T)
             first, second = steps[: len(rows)], steps[len(rows) :]
             pairs = self._pairs[[*rows], None]
-            cells = np.where(pairs, heat_ramp.pair_codes(first, second), first)
+            cells = np.where(pairs, strips.pair_codes(first, second), first)
             lines = [line.tobytes() for line in cells]
             self._busy_cells = dict(zip(rows, lines, strict=True))
         if ipc_width:
             util, ipc_values = past[-ipc_width:, 0, : len(rows)], past[-ipc_width:, 1, : len(rows)]
-            drawn_ipc = np.where(util >= heat_ramp.MIN_DRAWN_SHARE, ipc_values, np.nan).T
+            drawn_ipc = np.where(util >= strips.MIN_DRAWN_SHARE, ipc_values, np.nan).T
             highest = float(np.fmax.reduce(drawn_ipc, axis=None, initial=0.0))
             self.top_ipc = max(self.top_ipc, _IPC_STEP * np.ceil(highest / _IPC_STEP), _IPC_STEP)
-            heights = heat_ramp.heights(drawn_ipc, self.top_ipc)
+            heights = strips.heights(drawn_ipc, self.top_ipc)
             self._ipc_cells = dict(zip(rows, heights, strict=True))
 
     def busy(self, row: int) -> tuple[Run, ...]:
         pair = bool(self._pairs[row])
-        return heat_ramp.history(self._busy_cells[row], pair=pair, ascii_=self._ascii)
+        return strips.history(self._busy_cells[row], pair=pair, ascii_=self._ascii)
 
     def ipc(self, row: int, row_episode: RowEpisode | None) -> tuple[Run, ...]:
         """Returns the IPC history of the first thread. Cells during `row_episode`, which runs, are
@@ -297,8 +296,8 @@ class RowHistories:
         if row_episode is not None and (self._places[row].rows[0], "ipc") in row_episode.lost:
             axis = history_axis(self._session, self._interval, self._ipc_width)
             first = max(0, axis.bin(row_episode.episode.start_ns + 1))
-            cells = heat_ramp.lost_cells(cells.copy(), first)
-        return heat_ramp.columns(cells.tobytes(), "ipc", ascii_=self._ascii)
+            cells = strips.lost_cells(cells.copy(), first)
+        return strips.columns(cells.tobytes(), "ipc", ascii_=self._ascii)
 
 
 def axis_line(columns: Iterable[Column], session: Session, interval: Interval) -> list[Run]:
