@@ -1,5 +1,5 @@
-"""The counters of one stream: the block that holds each counter, and the advance of the counter
-over a span of time; and the cores of the stream.
+"""The counters of one stream (`Counters`): which block has each counter, how far the counter
+advanced over a span of time, and its rate; and the cores of the stream (`Cores`).
 
 A `Delta` holds, for every counter of hello and every row, how far the counter advanced in base
 units, and the stamp ticks of that span. Deltas add up: an interval is the sum of its samples.
@@ -42,8 +42,8 @@ KEYS_BY_SCOPE: dict[wire.Scope, frozenset[str]] = {
 """Counters of cores, packages and the whole machine, as in the table of the wire's docstring. All
 other counters are of CPUs."""
 MIN_COUNTED_SHARE = 0.99
-"""Counted share of the time below which counters were multiplexed; a smaller gap is only due to
-their start."""
+"""If perf counted for less than this share of the time, it multiplexed the counters; a smaller gap
+is only due to their start."""
 _SCOPES = {key: scope for scope, keys in KEYS_BY_SCOPE.items() for key in keys}
 
 
@@ -62,8 +62,7 @@ def rename_misplaced(hello: wire.Hello) -> wire.Hello:
 
 
 def aliased_counters(hello: wire.Hello) -> dict[str, wire.Counter]:
-    """Returns, by key, the counters of CPUs that are duplicates of another counter under a second
-    key."""
+    """Returns the counters of CPUs that have a second key (`aliases` of hello), by that key."""
     counters = {c.key: c for block in hello.blocks if block.scope == "cpu" for c in block.counters}
     return {
         name: replace(counters[key], key=name) for name, key in hello.aliases.items()
@@ -323,15 +322,15 @@ def packages(hello: wire.Hello) -> Ints:
 
 
 def with_extra_column(values: Floats, fill: float) -> Floats:
-    """Returns the values by row with `fill` appended, which row -1 then selects."""
+    """Returns the values by row with `fill` as an extra last row, which index -1 then selects."""
     output = np.empty((*values.shape[:-1], values.shape[-1] + 1))
     output[..., :-1], output[..., -1] = values, fill
     return output
 
 
 class Cores:
-    """The physical cores of a stream, until a hotplug changes them. Arrays are indexed by
-    position of the core. Methods keep a leading axis of samples."""
+    """The physical cores of a stream, as they are until a CPU goes offline or online. Arrays are
+    indexed by position of the core. Arguments of methods may have a leading axis of samples."""
 
     def __init__(self, hello: wire.Hello, lists: list[list[int]]) -> None:
         self.lists = lists

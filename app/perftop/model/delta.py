@@ -1,5 +1,6 @@
-"""Differences of all counters over a span of time: the place of each counter, its advance, suspect
-counters, and upper bounds of the advance; and functions of arrays with a leading axis of samples.
+"""How far all counters of a stream advanced over a span of time (`Delta`), where each counter is in
+its arrays, which counters are suspect, and how far a counter can advance (`CounterLimits`). Also
+functions of arrays whose first axis is the samples.
 
 The rows and the values of all blocks of a stream are stored one after another, so the number of
 numpy calls does not grow with the number of blocks.
@@ -51,13 +52,13 @@ class Doubt(IntEnum):
 
 
 MIN_REDUCED_SAMPLES = 16
-"""Minimum number of sums for which numpy adds up samples one after another; it adds up fewer sums
-in pairs."""
+"""Minimum number of values in a sample for which np.add.reduce adds samples in their order; with
+fewer values it adds in pairs, which rounds differently."""
 IS_LASTING = np.isin(
     np.arange(256),
     [Doubt.UNLIKE, Doubt.ABOVE, Doubt.STILL, Doubt.OUTSIDE, Doubt.APART, Doubt.SLOTS, Doubt.IDLE],
 )
-"""Mask, by code, of the doubts that recur while another program has the counter or the counter is
+"""Mask, by code, of the doubts that recur while another program uses the counter or the counter is
 dead. Such a counter is used again only after two samples in a row without a doubt."""
 
 
@@ -87,9 +88,9 @@ def first_true(mask: Bools, first: int = 0, last: int | None = None) -> int:
 
 
 def latest_known(known: Bools, *series: tuple[np.ndarray, np.ndarray]) -> list[np.ndarray]:
-    """Returns, for each series, its latest known values before the first sample and after each
-    sample, (1 + samples, rows). A series is its values before the first sample, and those in each
-    sample."""
+    """Returns for each series, (1 + samples, rows): the latest known values before the first sample
+    and after each sample. `known`: mask (samples, rows). A series is its values before the first
+    sample, (rows), and those of each sample, (samples, rows)."""
     if np.count_nonzero(known) == known.size:  # the usual case
         return [np.concatenate([before[None], values]) for before, values in series]
     # For a single sample, as on a live screen, this takes a third of the time.
@@ -112,14 +113,14 @@ def distinct(values: Ints) -> list[int]:
 
 
 def with_lasting(new_codes: Codes, previous: Codes) -> Codes:
-    """Returns the codes that apply to a sample: its own, or else the lasting codes of the sample
-    before it."""
+    """Returns the doubt codes that apply to a sample: its own, or else those of the sample before
+    it that are lasting (`IS_LASTING`)."""
     return np.where((new_codes == 0) & IS_LASTING[previous], previous, new_codes)
 
 
 def doubts_by_cpu(codes: Codes, keys: Any) -> dict[int, set[tuple[str, Doubt]]]:
-    """Returns the suspect counters with the doubts about them, by position of the CPU. `codes` is
-    (CPUs, counters)."""
+    """Returns the keys of suspect counters with the doubts about them, by position of the CPU.
+    `codes`: doubt codes, (CPUs, counters)."""
     by_cpu: dict[int, set[tuple[str, Doubt]]] = {}
     for row, counter in zip(*np.nonzero(codes), strict=True):
         by_cpu.setdefault(int(row), set()).add((keys[counter], Doubt(codes[row, counter])))
@@ -128,7 +129,7 @@ def doubts_by_cpu(codes: Codes, keys: Any) -> dict[int, set[tuple[str, Doubt]]]:
 
 @dataclass(frozen=True, slots=True)
 class BlockPlace:
-    """Slices of the arrays of a Delta that hold one block."""
+    """Where one block of counters is in the arrays of a Delta."""
 
     block: wire.Block
     count: int
@@ -164,7 +165,8 @@ class BlockPlaces:
         for place in self.of_cpus:
             self.cpu_rows[place.rows] = True
         self.stamps = next((p.rows for p in self.blocks if p.block.name == "cpu"), None)
-        """The rows of block `cpu`, which carry the stamps even if they have no values."""
+        """The rows of block `cpu`, which have the time stamps of the CPUs even if the block has no
+        counters; None if the stream does not have this block."""
 
     def in_delta(self, block: str, column: int) -> tuple[Ints, Ints]:
         """Returns, for each row of a block, two indices into a Delta: the ticks of the row, and
@@ -179,7 +181,8 @@ class BlockPlaces:
         return rows.take(self.row_of, axis=1)  # take() needs a quarter of the time of indexing
 
     def any_value(self, values: Bools) -> Bools:
-        """Returns, (frames, rows), whether the mask is true for any value of the row."""
+        """Returns a mask (frames, rows) of the rows for which `values`, a mask (frames, values), is
+        true in at least one value."""
         result: Bools = np.zeros((len(values), self.rows), bool)
         if len(self._with_values):
             result[:, self._with_values] = np.logical_or.reduceat(values, self._starts, axis=1)
@@ -188,8 +191,8 @@ class BlockPlaces:
 
 @dataclass(slots=True)
 class BlockDelta:
-    """One block over one span, or, with a leading axis, over each of several samples: views of a
-    Delta."""
+    """The part of a Delta that belongs to one block, as views of its arrays; with a leading axis if
+    the Delta has several samples."""
 
     ticks: Floats
     """(rows) stamp ticks of the span; 0 where the row was not read."""
@@ -201,7 +204,7 @@ class BlockDelta:
 
     @property
     def reads(self) -> Floats:
-        """(rows) `width` as a share of the span; 0 where the row was not read."""
+        """(rows) share of the span that its two reads took; 0 where the row was not read."""
         zeros = np.zeros(self.ticks.shape)
         return np.divide(self.width, self.ticks, out=zeros, where=self.ticks > 0)
 
@@ -240,7 +243,7 @@ class Delta:
         )
 
     def take(self, places: Ints) -> Floats:
-        """Returns the numbers at these indices (see `BlockPlaces.in_delta`), of any blocks."""
+        """Returns the ticks or increments at these indices, which `BlockPlaces.in_delta` gives."""
         return self._sums.take(places, axis=-1)
 
     def write(self, ticks: Floats, increments: Floats, width: Floats) -> None:
@@ -278,8 +281,8 @@ class Delta:
         return doubts_by_cpu(self.doubts, self.keys)
 
     def __getitem__(self, samples: int | slice | None) -> Delta:
-        """Returns one sample, or a slice of the samples; with None, a sample as one of several. The
-        result shares the arrays."""
+        """Returns one sample, or a slice of the samples; with None, adds a leading axis of length 1
+        to a single sample. The result shares the arrays."""
         return Delta(
             self._places, self._sums[samples], self._widths[samples], self.doubts[samples],
             self.keys, self.skew_ns[samples],
@@ -292,8 +295,8 @@ class Delta:
         )  # fmt: skip
 
     def since(self, earlier: Delta) -> Delta:
-        """Returns the differences after the end of `earlier`, which has the same start; doubts and
-        the skew are of both."""
+        """Returns the differences from the end of `earlier`, which has the same start, to the end
+        of this delta. Doubts and skew cannot be subtracted; they include those of `earlier`."""
         sums = self._sums - earlier._sums
         return Delta(self._places, sums, self._widths, self.doubts, self.keys, self.skew_ns)
 
@@ -304,8 +307,8 @@ MAX_HZ = 10e9
 """Upper bound of any clock. A cycle counter that advanced faster was rewritten; it did not wrap."""
 MAX_IPC = 16.0
 MAX_EVENTS = 1000 * MAX_HZ
-"""Upper bound of the rate of any event. Counters of queues add the number of entries in each
-cycle."""
+"""Upper bound of the rate of any event, per second. It is above MAX_HZ, because a counter of a
+queue adds all entries of the queue in each cycle."""
 MAX_PER_SECOND = {
     "cycles": MAX_HZ, "instructions": MAX_HZ * MAX_IPC, "events": MAX_EVENTS, "s": 1.0,
 }  # fmt: skip
@@ -313,8 +316,8 @@ MAX_PER_SECOND = {
 UNLIMITED = 1e30
 """The value for "no upper bound"; it is finite, so that its product with 0 seconds is 0."""
 TIME_SLACK_S = 0.05
-"""Time by which a counter of seconds may exceed its span: it has ticks of 10 ms, and an idle period
-is added to the counter at once."""
+"""Time in s by which a counter of seconds may exceed its span: it advances in ticks of 10 ms, and
+an idle period is added to it as a whole."""
 PERF_TIMES = ("perf_enabled_s", "perf_running_s")
 
 
@@ -346,7 +349,8 @@ class CounterLimits:
             lambda c, _: TIME_SLACK_S if c.unit == "s" else 1e6, float
         )
         self._min_step = np.where(is_full_width, -self._slack, -np.inf)
-        """Lower bounds. The kernel's sums are signed, because they may step back a little."""
+        """Lower bound of each difference. Sums of the kernel have 64 bits and may decrease a
+        little."""
         self.multiplexed = [*_multiplexed(places)]
 
     def increments(self, old: Words, new: Words, ticks: Floats, row_of: Ints) -> Floats:
@@ -396,7 +400,7 @@ def _max_per_second(counter: wire.Counter, scope: wire.Scope) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Multiplexed:
-    """A block whose counters perf multiplexes."""
+    """A block whose counters perf multiplexes, and its slices in the arrays of a Delta."""
 
     rows: slice
     values: slice

@@ -1,9 +1,12 @@
-"""Computes differences from raw frames. All wraps, gaps, restarts and rewrites of counters are
-handled here.
+"""Computes how far counters advanced between raw frames; handles their wraps, gaps, restarts and
+rewrites.
 
-A row that was not read adds nothing: its ticks are 0, and the row's next difference covers that
-time too. An interrupted read counts as not read. A column that could not be read is NaN. An
-impossible difference is left out, and the reason is kept as a doubt.
+A block of a frame has one row for each CPU, core or package, and one column for each counter. The
+head of a row has its time stamps and flags. The baseline is the latest reading of each row.
+
+A row that was not read has a difference of 0 stamp ticks; its next difference covers that time too.
+An interrupted read counts as not read. A column that could not be read is NaN. An impossible
+difference is left out, and the reason (`Doubt`) is kept.
 
 If perf has more events than there are hardware counters, it multiplexes the events. A block with
 the two columns of PERF_TIMES shows for how long each group was counted. The other columns whose
@@ -37,9 +40,9 @@ from perftop.model.delta import (
 )
 
 MAX_FIRST_READ_S, MAX_FIRST_READ_RATIO = 1e-3, 4
-"""A first read that took longer than both this time and this multiple of the next read was
-interrupted between its stamp and its values, so no difference is taken from it. The probe compares
-later reads with earlier ones, and flags interrupted reads itself."""
+"""The first read of a row may take this time plus this multiple of the next read's time. A longer
+one was interrupted between its stamp and its values, and no difference is computed from it. Later
+interrupted reads are flagged by the probe."""
 MAX_WAIT_S = 0.25
 """Maximum time in s for which a row waits until the kernel has counted its multiplexed group, if
 the row also has counters outside the group. After that, the counts of the group are unknown, and
@@ -48,7 +51,7 @@ USELESS_ROW = np.uint64(wire.ROW_ELSEWHERE | wire.ROW_WIDE | wire.ROW_OFFLINE)
 SAMPLED_ROW = np.uint64(wire.ROW_SAMPLED)
 HEAD_BYTES = 8 * wire.HEAD
 WORD_BITS = 64
-"""Columns per word of validity bits."""
+"""Number of columns whose validity bits are in one word."""
 
 
 class Differences:
@@ -57,8 +60,8 @@ class Differences:
 
     def __init__(self, hello: wire.Hello, places: BlockPlaces, stamp_hz: float,
                  home: Mapping[str, str], key_at: Mapping[str, int]) -> None:  # fmt: skip
-        """`home`: the block from which each counter is used, in case several blocks have its key.
-        `key_at`: indices of the counters that can be suspect."""
+        """`home`: name of the block whose values are used, by key of the counter; several blocks
+        may have the same key. `key_at`: index in `Counters.keys`, by key of the counter."""
         self._places, self._stamp_hz = places, stamp_hz
         self._unpacker = _Unpacker(places)
         self._limits = CounterLimits(places.blocks)
@@ -72,7 +75,7 @@ class Differences:
         self._core_leader = np.array(
             [leader.get(row.cpu, position[row.cpu]) for row in hello.topology]
         )
-        """Position of the first CPU of the same core, by position of the CPU."""
+        """For each CPU, the position of the first CPU of its core."""
         columns = {
             place.block.name: [c.key for c in counter_of_columns(place.block)]
             for place in places.of_cpus
@@ -80,17 +83,16 @@ class Differences:
         self._key_indexes = {
             name: np.array([key_at[key] for key in keys], int) for name, keys in columns.items()
         }
-        """By block of CPU scope: the index of each column among the counters that can be suspect.
-        """
+        """For each block of CPU scope: the index in `Counters.keys` of each column's counter."""
         self._is_home_column = {
             name: np.array([home[key] == name for key in keys], bool)
             for name, keys in columns.items()
         }
-        """By block of CPU scope: a mask of the columns that are used from this block. Only the
-        times of perf are in several blocks."""
+        """For each block of CPU scope: a mask of the columns whose values are used from this block.
+        Only the counters of PERF_TIMES are in several blocks."""
         self._asleep_ns = 0
         self._doubtful_frames = 0
-        """Number of further frames that may hold rows read before the machine was suspended."""
+        """Number of coming frames that may hold rows read before the machine was suspended."""
 
     def copy(self) -> Differences:
         """Returns a copy whose state changes independently."""
@@ -110,8 +112,8 @@ class Differences:
             self._baseline.is_known[place.rows][cpu_row] = False
 
     def steps(self, frames: Sequence[wire.Frame], delta: Delta) -> None:
-        """Writes how far each counter advanced since its row was last read into an empty delta with
-        a leading axis of frames."""
+        """Writes into `delta`, which is empty and has one sample for each frame, how far each
+        counter advanced since its row was last read."""
         wakes = [False] * len(frames)
         if (
             self._doubtful_frames
@@ -145,8 +147,8 @@ class Differences:
         return wakes
 
     def _rows_read(self, readings: _Readings) -> Bools:
-        """Returns a mask of the rows that can be used for a difference. Widens the reads of block
-        `cpu` by the distance between siblings."""
+        """Returns (frames, rows): mask of the rows that were read completely. In block `cpu`, also
+        adds the time between the reads of two siblings to the duration of a read."""
         is_sampled = readings.is_sampled
         is_read: Bools = is_sampled & readings.has_value  # an offline CPU has no line in /proc/stat
         if not readings.all_sampled:
@@ -161,9 +163,9 @@ class Differences:
         return is_read
 
     def _wait_for_count(self, block: Multiplexed, readings: _Readings, read: Bools) -> None:
-        """Clears the rows of `read` whose multiplexed group has not been counted since the last
-        reading, so that the rows wait until it is. If a row also has other counters, its siblings
-        wait too, so that the spans of all threads of a core stay the same."""
+        """Clears the rows of `read`, a mask (frames, rows), whose multiplexed counters the kernel
+        has not counted since the last reading. If the block also has other counters, the rows of
+        the siblings are cleared too, so that all threads of a core cover the same time."""
         baseline, rows, ours = self._baseline, block.rows, read[:, block.rows]
         values = readings.values[:, block.running]
         before = latest_known(ours, (baseline.values[block.running], values))[0][:-1]
@@ -187,8 +189,8 @@ class Differences:
     def _rows_with_baseline(
         self, readings: _Readings, is_read: Bools, wakes: Sequence[bool]
     ) -> Bools:
-        """Returns (frames, rows): whether the baseline has a reading before each frame. Clears rows
-        of `is_read` whose sibling was not read: these rows wait for the next frame."""
+        """Returns (frames, rows): mask of the rows that were read before each frame. Clears rows of
+        `is_read` whose sibling was not read: these rows wait for the next frame."""
         baseline = self._baseline
         offline, is_sampled = readings.has_flag(wire.ROW_OFFLINE), readings.is_sampled
         is_wide = readings.has_flag(wire.ROW_WIDE)
@@ -214,8 +216,8 @@ class Differences:
 
     def _gaps_of(self, is_read: Bools) -> tuple[_Gaps, _Gaps] | None:
         """Returns the rows that were not read in each frame, and their values; None if all rows
-        were read. The result is usually the same for each batch, since slow blocks come with its
-        last frame."""
+        were read. The result is cached, since it is usually the same for each batch of frames:
+        blocks that are read less often are in the last frame of a batch."""
         key = is_read.tobytes()
         if self._gaps[0] != key:
             has_gaps = np.count_nonzero(is_read) < is_read.size
@@ -236,7 +238,7 @@ class Differences:
         )
         is_good = is_usable & ~backwards
         some_wrong = bool(np.count_nonzero(is_wrong))
-        if some_wrong:  # only counters of CPUs can be suspect: leave out rows of other blocks
+        if some_wrong:  # only single counters of CPUs can be suspect: leave out other rows whole
             is_good &= places.cpu_rows | ~places.any_value(is_wrong)
         increments, width = limits.scale_multiplexed(increments), baseline.width + readings.width
         is_known = both_valid & ~is_wrong if some_wrong else both_valid
@@ -270,17 +272,17 @@ def asleep_ns(frame: wire.Frame) -> int:
 
 @dataclass
 class _Readings:
-    """The content of some frames. The rows of a block that a frame lacks are all 0."""
+    """The raw content of several frames. The rows of a block that a frame lacks are all 0."""
 
     head: Words
     is_valid: Bools
     values: Words
     has_value: Bools
-    """Mask of the rows that have a valid value, and of all rows of block `cpu` in a frame."""
+    """Mask of the rows with at least one valid value; rows of block `cpu` need none."""
     present: Bools
-    """Mask of the rows of the blocks that each frame has."""
+    """Mask of the rows whose block is in the frame."""
     width: Floats
-    """Stamp ticks that each read took."""
+    """Duration of the read of each row, in stamp ticks."""
     flags: Words
     all_sampled: bool
     """Whether every row that is present was read and has no other flag, which is the usual case."""
@@ -314,20 +316,19 @@ class _Readings:
 
 
 def row_heads(data: wire.Bytes, rows: int) -> wire.Bytes:
-    """Returns the heads of all rows of a block. If the block has a single head for all rows, it is
-    repeated."""
+    """Returns the heads (time stamps and flags) of all rows of a block, encoded. A single head for
+    all rows is repeated."""
     return bytes(data) * rows if len(data) == HEAD_BYTES else data
 
 
 class _Unpacker:
-    """Converts frames to readings. Caches which blocks each frame has and which values are valid,
-    because both are usually the same for each batch."""
+    """Converts frames to `_Readings`. Caches which blocks each frame has and which values are
+    valid, because both are usually the same for each batch of frames."""
 
     def __init__(self, places: BlockPlaces) -> None:
         self._places = places
         self._blocks = [(place.block.name, _empty_rows(place)) for place in places.blocks]
-        """The name of each block, and the rows that replace the block in a frame that does not have
-        it."""
+        """The name of each block, and the rows that are used for it if a frame lacks the block."""
         bits, first = [], 0
         for place in places.blocks:
             words, rows = place.block.valid_words, np.arange(place.count)[:, None]
@@ -337,11 +338,12 @@ class _Unpacker:
         """Index of the validity bit of each value among the bits of all validity words."""
         self._present: tuple[bytes, Bools, Words] | None = None
         self._kinds: dict[bytes, int] = {}
-        """Number of each sequence of validity words in the frames of the last batches."""
+        """Index in `_valid` and `_has_value` of each sequence of validity words in recent frames.
+        """
         self._valid: Bools = np.zeros((0, places.values), bool)
         self._has_value: Bools = np.zeros((0, places.rows), bool)
-        """By the number of a sequence in `_kinds`: which values are valid, and which rows have a
-        valid value."""
+        """Masks for each sequence in `_kinds`: of the valid values, and of the rows with a valid
+        value."""
 
     def unpack(self, frames: Sequence[wire.Frame]) -> _Readings:
         count, places = len(frames), self._places
@@ -372,8 +374,8 @@ class _Unpacker:
         return _Readings(heading, valid, values, has_value, rows, width, flags, all_sampled)
 
     def _presence(self, present: bytes, count: int) -> tuple[Bools, Words]:
-        """Returns (frames, rows): which rows are present, and the flags they have if all were read
-        as usual."""
+        """Returns two arrays (frames, rows): a mask of the rows whose block is in the frame, and
+        the flags that the rows have if all of them were read without incident."""
         if self._present is None or self._present[0] != present:
             blocks = np.frombuffer(present, bool).reshape(count, -1)
             rows: Bools = np.repeat(blocks, [p.count for p in self._places.blocks], axis=1)
@@ -381,8 +383,8 @@ class _Unpacker:
         return self._present[1:]
 
     def _validity(self, words: Sequence[bytes], rows: Bools) -> tuple[Bools, Bools]:
-        """Returns (frames, values): which values are valid; and (frames, rows): which rows have a
-        valid value. `words`: the validity words of each frame."""
+        """Returns masks of the valid values, (frames, values), and of the rows with a valid value,
+        (frames, rows). `words`: the validity words of each frame."""
         if not self._kinds.keys() >= {*words}:
             self._kinds = {key: number for number, key in enumerate(dict.fromkeys(words))}
             packed_bits = np.frombuffer(b"".join(self._kinds), np.uint8).reshape(
@@ -405,13 +407,14 @@ def _empty_rows(place: BlockPlace) -> wire.Rows:
 
 @dataclass(slots=True)
 class _Gaps:
-    """Rows that were not read in each frame, or their values, and the source of their latest
-    readings: 0 is the baseline; greater numbers are the frames."""
+    """The rows that some of several frames lack, or the values of these rows, and which frames have
+    their latest readings."""
 
     missing: Ints
+    """Indices of the rows, or of the values."""
     source: Ints
-    """(1 + frames, missing): source of the latest reading before each frame, and after the last
-    frame."""
+    """(1 + frames, missing): number of the frame, from 1, with the latest reading before each
+    frame, and after the last frame; 0: the reading is in the baseline."""
 
     @classmethod
     def find(cls, is_read: Bools, row_of: Ints) -> tuple[_Gaps, _Gaps]:
@@ -432,7 +435,7 @@ class _Baseline:
     stamp: Words
     width: Floats
     first: Bools
-    """(rows) whether nothing was read before this reading."""
+    """(rows) whether the row had no baseline before this reading."""
     values: Words
     is_valid: Bools
     is_known: Bools
@@ -469,8 +472,9 @@ class _Baseline:
 def _previous_and_last(
     old: np.ndarray, new: np.ndarray, gaps: _Gaps | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the latest reading before each frame, and the latest reading after all of them.
-    Callers must not change either."""
+    """Returns the latest reading before each frame, and the latest reading after the last frame.
+    Callers must not change either array. `old`: the latest reading before the first frame; `new`:
+    the reading in each frame."""
     if len(new) == 1:  # copying less makes a sample of 1024 CPUs 6 % faster
         following = new[0]
         if gaps is not None:

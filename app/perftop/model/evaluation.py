@@ -32,13 +32,13 @@ from perftop.model.numbers import (
 )
 
 COUNT_UNITS = frozenset({"1", "events", "cycles", "instructions"})
-"""Units of plain counts."""
+"""Units of counts, whose rate has the unit 1/s."""
 
 
 class Registry:
     """The metrics of one stream: first those of METRICS, then two for each event that the user
-    chose, then metrics that few CPUs support. So a position in METRICS is the same position in
-    every stream."""
+    chose, then metrics that few CPUs support. So a metric of METRICS has the same position in every
+    stream."""
 
     def __init__(self, hello: wire.Hello | None = None) -> None:
         blocks = [block for block in hello.blocks if block.scope == "cpu"] if hello else []
@@ -130,7 +130,7 @@ class Evaluator:
             if "ref" not in variant.needs and variant.numerator and variant.denominator
             and (mask := np.logical_and.reduce([*map(counters.is_counted, variant.needs)])).any()
         ]  # fmt: skip
-        """Formulas of busy time by the system's own account, where `ref` was not counted."""
+        """Formulas of busy time from the kernel's idle times, used where `ref` was not counted."""
 
     def origin(self, key: str) -> str | None:
         """Returns the formulas and counters of a metric on this stream; None if it is not
@@ -156,7 +156,7 @@ class Evaluator:
         return {need for variant in variants for need in variant.needs}
 
     def first_missing(self, key: str) -> str | None:
-        """Returns the first missing counter of a metric that no CPU has; None if some CPU has the
+        """Returns the first counter that is missing for a metric; None if some CPU has the
         metric."""
         if self.chosen[key]:
             return None
@@ -180,8 +180,8 @@ class Evaluator:
         return Values(top, bottom, registry=self.registry)
 
     def _without_ref(self, delta: Delta, q: Quantities, top: Floats, bottom: Floats) -> None:
-        """Replaces the busy time of CPUs whose `ref` was not counted. Where it is an estimate,
-        involuntary halts are unknown: they are a small difference of exact times and `ref`."""
+        """Replaces the busy time of CPUs whose `ref` was not counted. Where `ref` is an estimate,
+        involuntary halts become unknown: they are a small difference of exact times and `ref`."""
         uncounted, util = self._counters.is_partly_counted(delta, "ref"), INDEX["util"]
         for numerator, denominator, mask in self._busy if np.count_nonzero(uncounted) else ():
             rows = np.broadcast_to(uncounted & mask, top[..., util, :].shape)
@@ -259,13 +259,13 @@ def ratio(top: Floats, bottom: Floats, low: Floats | float, high: Floats | float
 LOST_RATIO = "lost_ratio"
 LOSS_PARTS = "steal", "involuntary", "clock"
 MIN_WANTED_SHARE = 0.1
-"""Minimum share of a sample for which the operating system must have work for a CPU. A CPU with
-less work wakes up only occasionally, and its clock has no time to rise."""
+"""Minimum share of a sample for which the operating system must have work for a CPU, so that its
+losses count. A CPU with less work wakes up only occasionally, and its clock has no time to rise."""
 
 
 class LostSeconds(NamedTuple):
     """Seconds that CPUs with work lost, by position of the CPU; with a leading axis, in each of
-    several samples. 0 for CPUs that do not work, NaN where a counter failed.
+    several samples. 0 for CPUs without enough work, NaN where a counter failed.
 
     A CPU wants time while the operating system has work for it: wanted = elapsed - idle - polling
     idle. A sample counts for a CPU that wants at least MIN_WANTED_SHARE of the sample. Each moment
@@ -279,9 +279,9 @@ class LostSeconds(NamedTuple):
         lost_ratio = (steal + involuntary + clock) / wanted
 
     All parts are in seconds, so they are added up over CPUs and over samples before the division.
-    As clock is at most run, the sum of the parts is at most wanted. A part that the stream never
-    has is left out of the sum. A part that the stream has, but not in this sample, makes the whole
-    sample unknown for this CPU.
+    As clock is at most run, the sum of the parts is at most wanted. A part for which the stream has
+    no counters is left out of the sum. If a part is unknown only in this sample, the whole sample
+    is unknown for this CPU.
 
     The losses of a task while its CPU works for other tasks (waits, a busy sibling) are not losses
     of the CPU; `session.losses` adds them.
@@ -302,17 +302,17 @@ MAX_CARRIED_S = 2 * TICK_S
 """Maximum stolen seconds of a CPU that are carried from one sample to the next: two ticks, because
 the ticks of an idle CPU do not matter."""
 MIN_SETTLED_NS = 100_000_000
-"""Minimum length of a sample in ns for which no stolen time is carried: a tick of 10 ms is a small
-part of it."""
+"""Samples of at least this length, in ns, carry no stolen time over to the next sample: a tick of
+10 ms is a small part of them."""
 
 
 def distribute_steal(
     stolen_s: Floats, wanted_s: Floats, carried_s: Floats
 ) -> tuple[Floats, Floats]:
-    """Distributes ticks of steal over samples that are not much longer than a tick. A tick covers
-    time of the samples before it, too, so a sample can have more than the CPU wanted; the rest
-    counts in the next samples. Arrays are (samples, CPUs). Returns the stolen seconds of each
-    sample, and by CPU those that are left to carry. `carried_s`: those left by earlier samples."""
+    """Distributes ticks of steal over samples that are not much longer than a tick. A tick may
+    cover time of earlier samples, so a sample can have more stolen time than the CPU wanted time;
+    the excess counts in the next samples. Arrays are (samples, CPUs). Returns the stolen seconds of
+    each sample, and the excess of each CPU after them. `carried_s`: the excess before them."""
     settled = np.minimum(stolen_s, wanted_s)
     if not np.count_nonzero(carried_s) and not np.count_nonzero(stolen_s > wanted_s):
         return settled, carried_s
@@ -397,10 +397,10 @@ def resting_rows(util: Floats, resting_before: Bools | None = None) -> Bools:
 
 READ_KEY, WRITE_KEY = TRAFFIC_KEYS = ("memory_read_bytes", "memory_write_bytes")
 WINDOW_S = 0.95
-"""Minimum span of the mean in s: ten samples of 100 ms, less their jitter. A shorter span may hold
-a burst from a queue."""
+"""Minimum time in s over which traffic is averaged: ten samples of 100 ms, less their jitter. In a
+shorter time, a burst from a queue may exceed what memory sustains."""
 WINDOW_SAMPLES = 32
-"""Number of samples that are searched at once for the end of a second."""
+"""Number of samples that are searched at once for the end of a window of WINDOW_S."""
 
 
 def memory_traffic(counters: Counters, delta: Delta) -> tuple[Floats, Floats] | None:
@@ -424,8 +424,8 @@ class BestTraffic:
         """Bytes and seconds of the current second, which is not complete yet."""
 
     def learn(self, increments: Floats, seconds: Floats) -> Floats:
-        """Adds the `memory_traffic` of samples. Returns the best rates after each, (samples,
-        packages). A second that contains an unknown sample does not count."""
+        """Adds the bytes and seconds of samples, which `memory_traffic` returned. Returns the best
+        rate after each, (samples, packages). A second with an unknown sample does not count."""
         is_read, rates, first = seconds > 0, np.empty(increments.shape), 0
         parts = np.where(is_read, [increments, seconds], 0.0)
         while first < len(increments):  # up to the end of the current second of any package
@@ -459,7 +459,7 @@ class BestTraffic:
 COUNTER_BY_NAME = {key: number.counter for key, number in MACHINE.items()}
 """Numbers of the machine, each with its counter."""
 PACKAGE_NAMES = tuple(key.removeprefix("package_") for key in PACKAGE)
-"""Numbers that the machine and each package have."""
+"""Names of the numbers that exist for the whole machine and for each package."""
 L3_COUNTERS = {key.removeprefix("l3_"): number.counter for key, number in L3.items()}
 """Numbers of an L3, by their name in a line of JSON, each with its counter."""
 OF_BEST_NAME = "memory_of_best"
@@ -478,7 +478,7 @@ TRACED = (
 SHARED_KEYS = (*TRAFFIC_KEYS, "energy_j", "energy_ram_j", "l3_memory_bytes")
 """Counters of packages and L3s whose history is also kept."""
 MIN_BUSY = 0.5
-"""Minimum busy share at which a CPU is certain to miss its caches."""
+"""Minimum busy share at which a CPU certainly misses its caches, so that zero traffic is wrong."""
 Rates = dict[str, Floats]
 """Counters per second, and means of gauges, by key of the counter and then by row; NaN where the
 row was not read."""
@@ -508,7 +508,7 @@ class MachineTotals:
                 continue
             tick_places, increment_places = counters.places(column)
             self._rows.append((key, slice(first, first := first + len(tick_places))))
-            gauge = column.counter.kind == "gauge"  # the sum of a gauge is of values times ticks
+            gauge = column.counter.kind == "gauge"  # a Delta has its values times ticks
             ticks.append(tick_places)
             increments.append(increment_places)
             units_per_second.append(np.full(len(tick_places), 1.0 if gauge else counters.stamp_hz))
@@ -517,8 +517,8 @@ class MachineTotals:
         )
 
     def rates(self, delta: Delta) -> Rates:
-        """Returns the rates of the counters that the stream has of COUNTER_BY_NAME, L3_COUNTERS and
-        CORE_ENERGY."""
+        """Returns the rates of those counters of COUNTER_BY_NAME, L3_COUNTERS and CORE_ENERGY that
+        the stream has."""
         increments, span = (
             delta.take(self._increment_places),
             delta.take(self._ticks) / self._units_per_second,

@@ -50,7 +50,7 @@ class Number:
     """Whether the kernel samples the number once a tick. Such a number is shown without decimals
     where space is limited."""
     is_small: bool = False
-    """Whether the number is a share of which a few per cent are already significant."""
+    """Whether the number is a share that matters even at a few per cent."""
     stands_out: float = inf
     """Minimum value at which the number is highlighted."""
     while_running: bool = False
@@ -173,8 +173,8 @@ def _quotient(part: str, whole: str, origin: str = "") -> tuple[Variant]:
 
 
 SMALL_SHARE_ENDS = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-"""Possible upper ends of a scale of small shares. The lowest end keeps noise low. There are few
-ends, so that the scale rarely changes."""
+"""Upper ends among which a chart of small shares chooses its scale: few, so that the scale rarely
+changes, and none below 2 %, so that noise looks small."""
 _SCALES = {"ratio": 100.0, "B/s": 1e-9, "J": 1e-3, "G": 1e-9}
 _SHOWN_UNITS = {"ratio": "%", "1": "", "B/s": "GB/s", "J": "kJ", "": ""}
 

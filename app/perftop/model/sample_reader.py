@@ -1,4 +1,5 @@
-"""Computes samples from frames, without impossible values.
+"""Computes samples from frames, without impossible values. A sample is what changed from one frame
+to the next: the advance of counters, and the metrics, SMT states and turbo ceilings of that time.
 
 Both live numbers and numbers read back from history come from here: a reader that resumes from an
 earlier state computes the same samples from the same frames.
@@ -49,7 +50,7 @@ class SampleBatch:
     """The frame at the end of each sample."""
     since_ns: Ints
     time_ns: Ints
-    """Raw times between which each sample was taken."""
+    """Start and end of each sample, in raw ns."""
     delta: Delta
     """Differences, with NaN for suspect counters."""
     whole: Delta
@@ -64,8 +65,8 @@ class SampleBatch:
     over several samples leave out these samples where the metric is unknown."""
     cores: Cores
     best_traffic: Floats | None
-    """(samples, packages): the highest memory traffic so far; None where it is not counted or not
-    learned."""
+    """(samples, packages): the highest memory traffic so far, in bytes per second; None if it is
+    not counted or not learned."""
     _computed: dict[Callable[[SampleBatch], Any], Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -85,8 +86,8 @@ class SampleBatch:
         return self.doubted[begin:end]
 
     def with_records(self, first: int, last: int) -> Iterator[int]:
-        """Yields the indices of the samples in that range whose frame has records other than
-        counters."""
+        """Yields the indices of the samples, from `first` up to but not including `last`, whose
+        frame has records other than counters."""
         for index in self.cached(_with_records):
             if first <= index < last:
                 yield index
@@ -114,7 +115,7 @@ def _with_records(batch: SampleBatch) -> list[int]:
 
 
 class Sample:
-    """The difference between one frame and the previous frame: one index in a batch. Parts are
+    """One sample of a batch: the difference between a frame and the previous frame. Parts are
     extracted from the batch on first use."""
 
     def __init__(self, batch: SampleBatch, index: int) -> None:
@@ -143,8 +144,8 @@ class Sample:
         return bool(place < len(self.batch.doubted) and self.batch.doubted[place] == self.index)
 
     def part(self, make: Callable[[SampleBatch], BySample[T]]) -> T:
-        """Returns the result of `make` for this sample; `make` is called only once for the whole
-        batch."""
+        """Returns the element of `make(batch)` for this sample; `make` is called only once for the
+        whole batch."""
         return self.batch.cached(make)[self.index]
 
 
@@ -191,12 +192,12 @@ class SampleReader:
         self._gates = Gates(self.counters)
         self._siblings = SiblingGates(self.counters, self.splitter)
         self._doubts = self.counters.empty_delta().doubts
-        """Doubts of the last sample by itself, without the lasting doubts of earlier samples."""
+        """Doubt codes of the last sample alone, without the lasting doubts of earlier samples."""
         self._taken_rows = self._doubts != 0
         """(CPUs, counters): mask of the counters whose registers another program uses, according to
         the notes of the probe."""
         self._carried_s: Floats = np.zeros(len(hello.topology))
-        """Stolen seconds of each CPU that later samples count; see `distribute_steal`."""
+        """Stolen seconds of each CPU to be counted in later samples; see `distribute_steal`."""
         self._was_read: Bools | bool = False
         """Mask of the values that were ever read, or a single value for all of them."""
         self._has_started = False
@@ -239,8 +240,8 @@ class SampleReader:
         return row, online
 
     def take_ownership(self, note: wire.Note) -> None:
-        """Handles a note that another program took the registers of counters or gave them back. The
-        note's data are untrusted."""
+        """Applies a note that another program started or stopped using the registers of counters.
+        The note's data are untrusted."""
         cpus, keys = note.data.get("cpus"), note.data.get("counters")
         if note.kind not in {"taken", "given-back"}:
             return
@@ -268,8 +269,8 @@ class SampleReader:
     ) -> Iterator[SampleBatch]:
         """Yields the samples of frames. The first frame of a stream is only a baseline, and has no
         sample. `before_ns`: raw time at which the first sample begins. `learn`: the samples are
-        new, so they are used as evidence for the factors of counters, which are the same within a
-        batch.
+        new, so calibration factors of counters are updated from them; a batch ends where a factor
+        changes.
 
         The frames are computed together, but doubts and factors carry over from sample to sample,
         so the result is the same as with one call for each frame. A caller that stops before the
@@ -316,7 +317,7 @@ class SampleReader:
     ) -> SampleBatch:  # fmt: skip
         doubted: Ints = np.zeros(0, int)
         counts = map(np.count_nonzero, (fresh, self._doubts, self._taken_rows))
-        if any(counts):  # without a generator, whose steps take longer
+        if any(counts):  # map() is faster here than a generator
             doubts = with_lasting(fresh, np.concatenate([self._doubts[None], fresh[:-1]]))
             doubts[self._taken_rows & (doubts == 0)] = Doubt.TAKEN
             doubted = np.flatnonzero(doubts.any(axis=(1, 2)))

@@ -2,9 +2,9 @@
 a file.
 
 A reader of a stream derives from `Follower` and overrides hooks: a verb prints in them, a screen
-draws. To read a file, call `take(source.messages())` after its hello; to read a live stream, call
-`consume`. The caller calls `on_end` at the end. The module imports quickly, since `perftop --help`
-loads all verbs: it loads neither numpy nor the wire.
+draws. To read a file, call `process(source.messages())`; to read a live stream, call `consume`. The
+caller calls `on_end` at the end. The module imports neither numpy nor the wire, since
+`perftop --help` loads all verbs.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 class Follower:
     """Passes messages to a session, divides its time into intervals, and calls the hooks. Frames
-    are taken together up to the end of an interval, or of a sample in which an episode has started
-    or ended."""
+    are processed together up to the end of an interval, or of a sample in which an episode has
+    started or ended."""
 
     each_sample = False
     """Whether hooks must be called after each sample."""
@@ -48,14 +48,14 @@ class Follower:
     # --- hooks, in the order in which they are called for a message
 
     def on_hello(self, hello: wire.Hello) -> Session | None:
-        """Called for a hello, also for a second one after a restart. Returns the session that takes
-        all later messages; None: messages only go to `on_message`."""
+        """Called for a hello, also for a second one after a restart. Returns the session to which
+        all later messages are passed; None: they are only passed to `on_message`."""
         from perftop.session.session import Session
 
         return Session(hello)
 
     def admits(self, message: wire.Message) -> bool:  # noqa: ARG002 - for overrides
-        """Called before the session takes a message. Returns False to drop the message."""
+        """Called before a message is passed to the session. Returns False to drop the message."""
         return True
 
     def on_episode(self, episode: Episode) -> None:
@@ -125,7 +125,8 @@ class Follower:
         return False
 
     def _due_ns(self) -> int:
-        """Returns the raw time of the next sample at which there is something to do."""
+        """Returns the raw time in ns from which on the next sample ends an interval or the stream;
+        0: hooks are called for each sample."""
         if self.each_sample or self._session is None:
             return 0
         ends_ns = [sys.maxsize]

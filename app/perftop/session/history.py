@@ -6,8 +6,8 @@ Both are stored in chunks that cover the same samples, and the oldest chunk is d
 chunk begins with the state of the reader, so no older message is needed.
 
 The trail has the numerator and the denominator of each metric. So the value of any span of time is
-a sum of each and one division. For each core it has the seconds in its SMT states and its turbo
-ceiling; 0 where unknown.
+two sums and one division. For each core it has the seconds in its SMT states and its turbo ceiling;
+0 where unknown.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from perftop.session.packing import Layouts, Packer, records
 Times = Ints
 WEIGHT_ROW = len(STATES)
 CEILING_ROW = WEIGHT_ROW + 1
-"""Columns of a core after the seconds in its states: the seconds for which the states are known,
-and the turbo ceiling in Hz."""
+"""Indices of two values of a core, which follow the seconds in its states: the seconds for which
+the states are known, and the turbo ceiling in Hz."""
 CHUNK_OVERHEAD = 5_500
 """Bytes of the objects and array headers of a chunk, in addition to their content."""
 MAX_WAITING, MAX_WAITING_BYTES = 32, 1 << 16
@@ -85,9 +85,9 @@ class Trail:
         ]
         places.append([np.zeros(0, int)] * 2)
         self._ticks, self._increment_places = map(np.concatenate, zip(*places, strict=True))
-        """Positions of the rows of the counters in a Delta."""
+        """Indices in a Delta of the counters' ticks and increments."""
         self._counters: Singles = np.zeros((2, len(self._ticks), room), np.float32)
-        # One row more than there are cores: position -1 is for a core without known values.
+        # One position more than there are cores: -1 is for a core without known values.
         self._cores: Singles = np.zeros((room, len(cores.lists) + 1, CEILING_ROW + 1), np.float32)
 
     @property
@@ -107,13 +107,14 @@ class Trail:
         return self._parts[:, metrics, samples]
 
     def counter_terms(self, rows: Sequence[int] | slice, samples: slice) -> Singles:
-        """Returns (samples, 2, rows): the advance of rows of counters, and the ticks of its
-        span."""
+        """Returns (samples, 2, rows): the advance of counters in these rows of the trail, and the
+        stamp ticks of that advance."""
         self.write_waiting_samples()
         return self._counters[:, rows, samples].transpose(2, 0, 1)
 
     def core_terms(self, cores: Sequence[Sequence[int]], samples: slice) -> Singles:
-        """Returns (samples, cores, CEILING_ROW + 1): the values of cores given as lists of CPUs."""
+        """Returns (samples, cores, CEILING_ROW + 1): seconds in each SMT state, seconds in all, and
+        ceiling of each core. `cores`: lists of CPU numbers."""
         self.write_waiting_samples()
         return self._cores[samples, self.cores.positions_of(cores)]
 
@@ -214,7 +215,7 @@ class Chunk:
         self.task_frames: list[tuple[int, int]] = []
         """Raw time and index, among all messages, of each frame with a record of tasks."""
         self.first_ns, self.last_ns = sys.maxsize, 0
-        """Times of the chunk's first and last message."""
+        """Raw times of the chunk's first and last message."""
         self._bytes = state.nbytes + trail.nbytes + CHUNK_OVERHEAD
 
     @property
@@ -284,12 +285,13 @@ class Chunk:
 MAX_BYTES = 100_000_000
 """Budget of a history in bytes: enough for ten minutes of samples of 100 ms on 64 CPUs."""
 CHUNK_SAMPLES = 50
-"""Samples in a chunk. To read a sample, all samples before it in its chunk must be unpacked."""
+"""Maximum number of samples in a chunk. To read one, all samples before it must be unpacked."""
 MIN_CHUNKS = 8
 """Minimum number of chunks in a full history: a chunk uses at most the budget divided by this
 number, so that little is dropped at once."""
 MAX_PACKED_BYTES, MIN_WAITING_PARTS = 1 << 21, 64
-"""Maximum bytes that are packed together, and the fraction (1/n) of the budget that they may be."""
+"""Frames that are packed together have at most this many bytes, and at most the budget divided by
+the second number."""
 MAX_TASKS_AGE_NS = 2_000_000_000
 """Age in ns beyond which a record of the tasks is out of date: the probe sends one each second."""
 
@@ -297,8 +299,8 @@ Message = wire.Frame | wire.Note
 
 
 class History:
-    """The history of a session, which adds messages one by one. Charts read sums over bins of time;
-    an interval in the past is computed again from raw frames."""
+    """The history of one stream. A session adds messages and samples; charts read sums over bins of
+    time; an interval in the past is computed again from raw frames."""
 
     def __init__(self, hello: wire.Hello, budget: int = MAX_BYTES) -> None:
         self._budget = budget
@@ -321,8 +323,8 @@ class History:
     # --- filling
 
     def free_samples(self, reader: SampleReader) -> int:
-        """Returns the number of frames that can be kept before this method must be called again;
-        `reader` has read none of these frames yet."""
+        """Returns the number of frames for which there is room, at least 1. Must be called again
+        after them, and before `reader` reads any of them."""
         last_trail = self._chunks[-1].trail if self._chunks else None
         if (
             last_trail is None or last_trail.count == last_trail.room
@@ -370,15 +372,15 @@ class History:
             self._chunks[-1].trail.add(batch, first, last)
 
     def write_waiting(self) -> None:
-        """Writes the messages and samples given to `keep` and `keep_samples`; called once for
-        several samples."""
+        """Packs messages that were given to `keep`, and writes samples that were given to
+        `keep_samples`; cheaper if called once for several samples."""
         if self._chunks:
             self._chunks[-1].trail.write_waiting_samples()
             self._chunks[-1].pack_if_enough()
 
     def prepend(self, older: History) -> None:
-        """Takes over the chunks of another history of this stream that precede this history: the
-        newest of them, as many as fit. The other history must not be used afterwards."""
+        """Moves the chunks of `older`, another history of this stream, to the start of this
+        history: the newest that precede it, as many as fit. `older` must not be used afterwards."""
         if not self._chunks or older._metrics != self._metrics:
             return
         first_ns = self._chunks[0].before_ns
@@ -509,9 +511,9 @@ class History:
         return values
 
     def shared_counter(self, key: str, edges_ns: Times) -> Floats:
-        """Returns (bins, rows): the advance per second of a counter of SHARED, by package in the
-        order of hello, or by L3 in the order of the CPUs that have it. No columns if it is not
-        counted. A read covers the bins since the previous read."""
+        """Returns (bins, rows): the advance per second of a counter of SHARED_KEYS, with a row for
+        each package in the order of hello, or for each L3 in the order of the CPUs that count it;
+        without rows if it is not counted. A reading applies to all bins since the previous one."""
         if key not in self._counters:
             return np.full((len(edges_ns) - 1, 0), np.nan)
         first, count = self._first[key], len(self._counters[key].rows)
@@ -544,7 +546,8 @@ class History:
     def _counter_sums(
         self, rows: Sequence[int] | slice, count: int, edges_ns: Times
     ) -> tuple[Floats, Floats]:
-        """Returns (bins, rows) each: the advance of counters, and the ticks of their spans."""
+        """Returns two arrays (bins, rows): the advance of the counters in `rows`, which are `count`
+        rows of the trail, and the stamp ticks of that advance."""
 
         def part(chunk: Chunk, samples: slice) -> Singles:
             return chunk.trail.counter_terms(rows, samples)
@@ -572,8 +575,8 @@ class History:
                 part(chunk, slice(max(0, first - sample_count), min(count, last - sample_count)))
             )
             sample_count += count
-        # After the last sample there is one more, of zeros, without known values. For an empty span
-        # reduceat returns the sample at its start, which is the one that covers it.
+        # After the last sample there is one more, of zeros, without known values. For an empty bin
+        # reduceat returns the sample that starts there, which is the one that covers the bin.
         table = np.concatenate([*parts, np.zeros((1, *shape), np.float32)])
         sums: Floats = np.add.reduceat(table, starts - first, axis=0, dtype=np.float64)[:-1]
         if edges_ns[1] <= chunks[0].before_ns:

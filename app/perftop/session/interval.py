@@ -1,6 +1,6 @@
-"""One span of time: a `Span` sums up samples, and an `Interval` has the numbers of these sums. Live
-intervals, runs, phases and intervals of history are all computed this way. A `Distribution` has
-extremes and percentiles of the samples of a run, which sums cannot show."""
+"""The numbers of one span of time: a `Span` sums up samples, and an `Interval` is computed from
+these sums. Live intervals, runs, phases and intervals of history are all computed this way. A
+`Distribution` has extremes and percentiles of the samples of a run."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class Interval:
     counts: dict[str, Floats]
     ceilings: Ceilings
     counted: Floats | None
-    """Share of the time for which perf counted; None: perf counted all the time, or is not the
-    source."""
+    """Share of the time for which perf counted, by CPU; None: perf did not multiplex counters, or
+    is not their source."""
     shares: dict[str, Floats]
     """Share of the time for which perf counted each selected event, by the key of its counter."""
     online: Bools
@@ -88,8 +88,8 @@ class Interval:
 
 
 MAX_MISSING_SHARE = 0.1
-"""Share of the samples in which a metric may be unknown for its mean over the other samples to be
-used for all; one sample may always be unknown, if the metric is known in most of them."""
+"""Maximum share of the samples of a span in which a metric may be unknown; its mean over the other
+samples is then used for the span. One sample may always be unknown, if most samples are known."""
 
 
 @dataclass(slots=True)
@@ -107,7 +107,7 @@ class Span:
     """(2, metrics, CPUs): sums of numerators and denominators over the samples in which both are
     known."""
     _missing_counts: Ints | int = 0
-    """(metrics, CPUs): number of the other samples."""
+    """(metrics, CPUs): number of samples in which one of the two is unknown."""
     _whole_delta: Delta | None = None
     _only_sample: tuple[SampleBatch, int, bytes] | None = None
     """The batch and the index of the sample, and the CPUs online at its end, as long as it is the
@@ -165,8 +165,8 @@ class Span:
         )  # fmt: skip
 
     def values(self, reader: SampleReader) -> Values:
-        """Metrics over all samples; a metric that is suspect in some samples is computed from the
-        other samples, if these are the majority."""
+        """Returns the metrics over all samples. A metric that is unknown in some samples is
+        computed from the other samples, if these are enough (MAX_MISSING_SHARE)."""
         values = reader.evaluator.evaluate(self.delta)
         if self._lost_sums is None:
             return values
@@ -197,8 +197,9 @@ class Span:
         self, reader: SampleReader, end_ns: int, unix: float, seq: int, snapshot: TaskSnapshot,
         resting_before: Bools | None = None,
     ) -> Interval:  # fmt: skip
-        """Returns the numbers of the sums. `reader` has the CPUs online at the end.
-        `resting_before`: CPUs at rest in the previous interval."""
+        """Returns the numbers of this span, whose end is `end_ns` in raw time and `unix` in s. The
+        state of `reader` is that of the end. `resting_before`: mask of the CPUs that were at rest
+        in the previous interval."""
         counters, events = reader.counters, reader.evaluator.registry.counters
         values, split, ceilings = self._evaluate(reader)
         totals, rates = reader.totals, reader.totals.rates(self.delta)
@@ -347,7 +348,7 @@ class Distribution:
             # other cores.
             self._minima, self._maxima = rows[0], rows[0]
             room = max(self._max_bytes // (4 * rows.shape[1]), self._min_rows)
-            # malloc, once it has freed a block as large as this, would not return memory any more.
+            # Not malloc: once it has freed a block of this size, it returns no memory any more.
             pages = mmap.mmap(-1, 4 * room * rows.shape[1])
             self._kept_samples, self._count = np.frombuffer(pages, np.float32).reshape(room, -1), 0
             self._seen_count, self._stride = 0, 1
@@ -457,10 +458,10 @@ class Distribution:
         return {"min": lowest, "p5": max(p5, lowest), "max": float(np.fmax.reduce(high))}
 
     def split(self, split: Split, core: int) -> tuple[str | None, dict[str, float]]:
-        """Returns a core's method and the means of its states; `split` is of the whole run. If a
-        sibling was offline for part of the run, the states cannot be computed from sums of
-        counters. The means over the samples are returned then, in which a lone thread is lp0. NaN
-        where only bounds were known."""
+        """Returns the method and the mean SMT states of a core in the run; `split` is the Split of
+        the whole run. If a sibling was offline for part of the run, the means are those of the
+        samples, in which a single online thread is lp0, because the states cannot be computed from
+        sums of counters. NaN where only bounds were known."""
         method, means = split.method[core], split.shares(core)
         methods = self._methods[core] if core < len(self._methods) else []
         pair_methods = [name for name in methods if name != "single"]

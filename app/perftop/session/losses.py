@@ -14,10 +14,11 @@ Each second of the whole belongs to at most one cause, in this order:
    one it is UNEXPLAINED.
 3. interrupt, memory-stall, sibling, package: the share of the remaining time that the detector
    measured. A loss that it attributes to a clock below the ceiling is already in the clock's part,
-   and is not counted again. A job may also sleep during a memory stall: that is time of its own.
+   and is not counted again. Time that a job sleeps in a memory stall is added to the whole.
 
-So the shares of all causes add up to at most 1. A sample is settled LATE_NS after its end, since
-some episodes are detected only after they have lasted for a while.
+So the shares of all causes add up to at most 1. A sample is settled, which means that its losses
+are attributed to causes for good, LATE_NS after its end, since some episodes are detected only
+after they have lasted for a while.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ _NAMING_KINDS: dict[str, tuple[str, ...]] = {
 """For each part of the loss, the kinds of episodes that name its cause, by priority."""
 _SHARED_RESOURCES = frozenset({"sibling", "package", "memory", "cache"})
 _REST_KINDS = frozenset({"interrupt", "memory-stall"})
-"""Kinds whose episodes have the lost share of the remaining time."""
+"""Kinds of episodes whose depth is the share lost of the time that 1 and 2 above left over."""
 JOB_SPREAD_NS = 1_000_000_000
 """Time in ns within which the probe reads all threads of a job, in turn."""
 MAX_UNSETTLED = 256
@@ -95,8 +96,8 @@ class LossSums(NamedTuple):
         return float(self.wanted_s.sum() + self.waited_s.sum())
 
     def since(self, earlier: LossSums) -> LossSums:
-        """Returns the sums after those of `earlier`. A cause that was found late can have a
-        negative sum: another cause has too much by that time."""
+        """Returns these sums less those of `earlier`. A cause that was replaced by a later finding
+        can have a negative sum; the sum of the other cause is too large by the same time."""
         none = np.zeros(len(self.wanted_s))
         by_cause = {
             cause: self.by_cause.get(cause, none) - earlier.by_cause.get(cause, none)
@@ -118,7 +119,7 @@ class LossSums(NamedTuple):
         )  # fmt: skip
 
     def with_quotas(self, stopped_s: Floats) -> LossSums:
-        """Returns the sums with this part of the waiting attributed to quotas."""
+        """Returns the sums with `stopped_s`, seconds of waiting by CPU, attributed to quotas."""
         if not stopped_s.any():
             return self
         stopped_s = np.minimum(stopped_s, self.waited_s)
@@ -126,9 +127,9 @@ class LossSums(NamedTuple):
         return self._replace(by_cause={c: s for c, s in by_cause.items() if s.any()})
 
     def with_interrupts(self, taken_s: Mapping[Cause, Floats], elapsed_s: float) -> LossSums:
-        """Returns the sums with the part of the waiting attributed to interrupts that occurred
-        while other tasks ran, for the share of the time in which tasks of the CPU were ready.
-        `taken_s`: the whole time of interrupts, by CPU."""
+        """Returns the sums with a part of the waiting attributed to interrupts, for the share of
+        the time in which tasks of the CPU were ready. `taken_s`: all seconds of interrupts, by
+        cause and CPU."""
         by_cause = dict(self.by_cause)
         ready = np.minimum(1.0, (self.wanted_s + self.waited_s) / max(elapsed_s, 1e-9))
         for cause, whole_s in taken_s.items():
@@ -139,17 +140,17 @@ class LossSums(NamedTuple):
         return self._replace(by_cause={c: s for c, s in by_cause.items() if s.any()})
 
     def with_stops(self, stopped_s: Floats, cause: Cause = STOPPED_CAUSE) -> LossSums:
-        """Returns the sums with the time for which tasks were stopped, which is also time that they
-        wanted."""
+        """Returns the sums plus `stopped_s`, the seconds by CPU for which tasks were stopped: a
+        loss, and also time that they wanted."""
         if not stopped_s.any():
             return self
         by_cause = {**self.by_cause, cause: stopped_s}
         return self._replace(waited_s=self.waited_s + stopped_s, by_cause=by_cause)
 
     def with_blocked(self, stalled_s: Mapping[Cause, float], blocked_s: Floats) -> LossSums:
-        """Returns the sums with the parts of memory stalls in which the job wanted to run, but did
-        not. `stalled_s`: the whole of each stall; `blocked_s`: seconds that the job could not be
-        woken up, by CPU, an upper bound of all parts."""
+        """Returns the sums plus the time of memory stalls in which the job wanted to run, but
+        slept. `stalled_s`: all seconds of the stalls of each cause; `blocked_s`: seconds of
+        uninterruptible sleep of the job, by CPU, an upper bound of the time that is added."""
         by_cause, waited_s = dict(self.by_cause), self.waited_s
         for cause, whole_s in stalled_s.items():
             ran_s = by_cause.get(cause, np.zeros(len(waited_s)))
@@ -199,9 +200,8 @@ class Losses:
         """Seconds that the job ran since the first sample in `_unsplit_samples`."""
 
     def add_wait(self, waited_s: Floats, ran_s: Floats | None = None) -> None:
-        """Adds seconds that tasks waited for a CPU. `ran_s`: seconds that they ran, from which the
-        time that they wanted is known for a CPU that was not busy enough for
-        `evaluation.LostSeconds`."""
+        """Adds seconds that tasks waited for a CPU. `ran_s`: seconds that they ran: the time that
+        they wanted on a CPU that was not busy enough for `evaluation.LostSeconds`."""
         self._waited_s = self._waited_s + waited_s
         self._ran_s = self._ran_s + (0.0 if ran_s is None else ran_s)
 
@@ -276,7 +276,7 @@ class Losses:
 
     @property
     def unsettled_ns(self) -> int:
-        """Raw time of the oldest sample that is not settled yet."""
+        """Raw time in ns of the oldest sample that is not settled yet; 0 if there is none."""
         since_ns = _join_samples([*self._open_samples, *self._unsplit_samples]).since_ns
         return int(since_ns.min()) if len(since_ns) else 0
 
@@ -393,6 +393,8 @@ MAX_WORKS = 1024
 
 
 class KernelWork(NamedTuple):
+    """A function of the kernel in which samples found a process."""
+
     kind: str
     """A key of model.kinds.KERNEL_WORK."""
     function: str
@@ -401,9 +403,9 @@ class KernelWork(NamedTuple):
 
 
 class RecordHints:
-    """Likely reasons of losses that are named in records: messages of the kernel's log, and
-    programs that manage power. Records are untrusted: they are checked here, and names are made
-    safe."""
+    """Likely reasons of losses, from records: messages of the kernel's log, programs that manage
+    power, kernel functions, and memory limits. Records are untrusted: they are checked here, and
+    names are made printable."""
 
     def __init__(self) -> None:
         self.messages: dict[tuple[str, str], int] = {}
