@@ -34,6 +34,7 @@ from textual.strip import Strip
 
 from perfprobe import wire
 from perftop import cli
+from perftop.docs.command_line import names
 from perftop.session.packing import Recorder
 
 HERE = Path(__file__).parent
@@ -247,7 +248,7 @@ async def _fleet(name: str, size: tuple[int, int], keys: tuple[str, ...]) -> str
         return _screen(app)
 
 
-GROUPS = ("data", "fleet", "help", "looks", "replay", "stream", "wrong",
+GROUPS = ("data", "demos", "fleet", "help", "looks", "replay", "stream", "wrong",
           *(f"{kind}-{machine}" for machine in MACHINES for kind in ("file", "live", "screen")),
           )  # fmt: skip
 Case = tuple[str, Callable[[], str]]
@@ -265,6 +266,13 @@ def cases(directory: Path, group: str) -> Iterator[Case]:
             for verb in ("topology", "doctor"):
                 tree = "guest-epyc-2cpu"
                 yield f"guest-epyc-{verb}", partial(_run, verb, "--json", "--sysroot", tree)
+        case "demos":
+            for name in names("demo", "recording"):
+                recording = f"demo:{name}"
+                yield f"{name}-why", partial(_run, "why", recording)
+                yield f"{name}-why-json", partial(_run, "why", recording, "--json")
+                yield f"{name}-summary", partial(_run, "summary", recording)
+            yield "runs-diff", partial(_run, "diff", "demo:good-run", "demo:bad-run")
         case "stream":
             yield from ((scenario, partial(_hello, scenario)) for scenario in SCENARIOS)
         case "help":

@@ -9,7 +9,7 @@ import golden
 import pytest
 from roots import ROOT
 
-DAILY = ("data", "help", "wrong", "file-job", "live-guest", "screen-guest", "looks")
+DAILY = ("data", "demos", "help", "wrong", "file-job", "live-guest", "screen-guest", "looks")
 NIGHTLY = [group for group in golden.GROUPS if group not in DAILY]
 
 

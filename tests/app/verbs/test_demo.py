@@ -95,14 +95,6 @@ def test_the_bad_run_is_slowed_down_by_backup(capsys: pytest.CaptureFixture[str]
     assert "backup[" in first["text"]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_the_report_on_a_recording_fits_into_80_columns(
-    name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cli.main(["why", f"demo:{name}"]) == 0
-    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
-
-
 def test_the_list_has_recordings_and_simulated_machines(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

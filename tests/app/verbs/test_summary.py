@@ -22,7 +22,7 @@ from waiting import MAX_WAIT_S
 from perfprobe import wire
 from perftop import cli
 from perftop.base.errors import USAGE, Failed
-from perftop.output import why_report
+from perftop.output import summary_text, why_report
 from perftop.output.why_text import SHORT_TASKS
 from perftop.verbs import why
 
@@ -137,6 +137,10 @@ def test_a_phase_seen_too_little_has_no_share(
     """Short-lived tasks of a phase can be missed: its share would be that of a few milliseconds."""
     marks = {1.0: "one", 6.0: "two"}
     path = exports.marked_recording(tmp_path / "run.perftop", "sim:neighbour,cpus=8", 100, marks)
+    monkeypatch.setattr(summary_text, "MIN_WANTED_SHARE", 99.0)
+    lines = printed_summary(capsys, path, *BY_MARK)
+    loss = "lost 10.1 % of the 6.0 s that it wanted to stream."
+    assert " ".join(lines[:2]).strip() == f"one hardly wanted a CPU; two {loss}"
     monkeypatch.setattr(why_report.Report, "is_too_short", True)
     lines = printed_summary(capsys, path, *BY_MARK)
     text = " ".join(lines[:2])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from math import isnan, nan
 
@@ -10,7 +11,15 @@ import synth
 from fakes import CpuLoad, Machine, guest
 
 from perfprobe import wire
-from perftop.session.fleet import Fleet, RowChoice, natural_key, racks
+from perftop.session.fleet import (
+    INSTANCE,
+    Fleet,
+    RowChoice,
+    fill_episodes,
+    natural_key,
+    past_step,
+    racks,
+)
 from perftop.session.fleet_machine import (
     UNKNOWN_NUMBERS,
     LiveMachine,
@@ -156,6 +165,37 @@ def test_names_are_sorted_by_their_numbers() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(("times", "answers", "runs"), [
+    ((60, 70, 80), True, [(160, 190)]),
+    ((60, 70, 85, 101, 110), True, [(160, 195), (201, None)]),
+    ((84, 94), True, [(184, 200)]),
+    ((84, 95), True, [(184, None)]),
+    ((84, 95), False, [(184, 200)]),
+    ((), True, []),
+])  # fmt: skip
+def test_a_server_that_counts_in_steps_of_10_s_has_episodes_of_whole_steps(
+    times: tuple[float, ...], answers: bool, runs: list[tuple[float, float | None]]
+) -> None:
+    """The newest step is at 100 s; the viewer's clock is 100 s ahead."""
+    fleet = Fleet([Row("a", answers=answers)])
+    points = [(time, 1.0) for time in times]
+    fill_episodes(fleet, [({INSTANCE: "a", "kind": "throttle"}, points),
+                          ({INSTANCE: "gone"}, points)], 100, 10, 100)  # fmt: skip
+    row = fleet.machines["a"]
+    assert [(e.start, e.end) for e in [*row.ended, *row.running]] == runs
+    assert all(e.end is None for e in row.running)
+    assert {(e.group, e.share) for e in row.running} <= {(("throttle", "unknown"), 1.0)}
+
+
+@pytest.mark.parametrize(("machines", "every_s", "step_s"), [
+    (0, 0.1, 1.0), (1, 15.0, 15.0), (1000, 1.0, 37.5), (100_000, 1.0, 60.0),
+])  # fmt: skip
+def test_more_machines_have_fewer_points_of_their_past(
+    machines: int, every_s: float, step_s: float
+) -> None:
+    assert past_step(machines, every_s) == step_s
+
+
 # --- one machine, live
 
 
@@ -242,6 +282,25 @@ def test_the_history_is_bounded_and_evenly_spaced() -> None:
     assert result == sorted(result)
     assert result[-1] == pytest.approx(0.975, abs=0.03)
     assert isnan(past.series("busy", 6, START + 2500)[-1])
+
+
+@pytest.mark.parametrize(("times", "means"), [
+    (range(-290, 50, 10), [nan, nan, -245, -145, -45, 25]),
+    (range(-290, 0, 10), [nan, nan, -245, -145, -50, -50]),  # its next point will come soon
+    (range(-295, -20, 10), [nan, nan, -250, -150, -60, nan]),  # two points are missing
+    ((-550, -450, -350, -150, -50, 50), [-450, -350, -350, -150, -50, 50]),
+    ((*range(-590, -400, 10), 50), [-450, nan, nan, nan, nan, 50]),
+    ((-250, 150), [nan, nan, -250, -250, -250, -250]),  # from a time after the last part
+    ((), [nan] * 6),
+])  # fmt: skip
+def test_parts_of_the_history_without_a_point_have_the_value_before_them_if_it_is_near(
+    times: Iterable[int], means: list[float]
+) -> None:
+    """Six parts of 100 s end 100 s after `START`; it is now 50 s after it."""
+    past = NumberHistory()
+    for time in times:
+        past.add(START + time, {**UNKNOWN_NUMBERS, "busy": time})
+    assert past.series("busy", 6, START + 50) == pytest.approx(means, abs=1, nan_ok=True)
 
 
 def test_lost_time_equals_the_verdict_over_ten_seconds() -> None:
