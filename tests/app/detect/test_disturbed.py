@@ -13,7 +13,7 @@ from sim_streams import Timed, messages_lasting
 
 from perfprobe import wire
 from perftop.detect.engine import RunningEpisodes
-from perftop.detect.pipeline import CLEAN_NS, WHOLE_READ, Suspects
+from perftop.detect.pipeline import WHOLE_READ, Suspects
 from perftop.model.delta import Doubt
 from perftop.model.kinds import Episode
 from perftop.model.sample_reader import SampleReader
@@ -152,7 +152,7 @@ def play(*samples: Doubts, every_ns: int = S) -> tuple[RunningEpisodes, list[Epi
     """Returns running and ended episodes. Clean samples are appended to end all episodes."""
     detector, ended = RunningEpisodes(), []
     suspects = Suspects(SampleReader(synth.hello()), detector)
-    for seq, result in enumerate((*samples, *[{}] * max(3, CLEAN_NS // every_ns))):
+    for seq, result in enumerate((*samples, *[{}] * max(3, 1_000_000_000 // every_ns))):
         ended += suspects.step(result, seq * every_ns, (seq + 1) * every_ns)
     return detector, ended
 

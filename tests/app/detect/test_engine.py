@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from rate_streams import S, SteppedDetector
 
-from perftop.detect.engine import GAP_NS, ShareEpisodes
+from perftop.detect.engine import ShareEpisodes
 from perftop.detect.losses import NeighbourLosses, blamed_tasks
 from perftop.model.belief import TaskOnCpu
 from perftop.model.tasks import Task
@@ -124,7 +124,7 @@ def test_unknown_samples_neither_interrupt_nor_count() -> None:
     assert SteppedShares(min_samples=2).advance(FIRST_ONLY).advance(NAN, samples=3).advance(
         FIRST_ONLY
     ).spans() == [(0, None)]
-    gone = GAP_NS // S
+    gone = 5_000_000_000 // S
     assert (
         SteppedShares(min_samples=2)
         .advance(FIRST_ONLY)
@@ -142,7 +142,7 @@ def test_an_episode_without_data_ends_at_its_last_sample(
     detector = (
         SteppedShares()
         .advance(FIRST_ONLY, samples=2)
-        .advance(**unknown_shares, samples=GAP_NS // S)
+        .advance(**unknown_shares, samples=5_000_000_000 // S)
     )
     assert detector.spans() == [(0, None)]
     assert detector.advance(**unknown_shares).spans() == [(0, 2)]

@@ -10,7 +10,6 @@ import synth
 from rate_streams import RateStream, S
 
 from perftop.detect import turbo_drops
-from perftop.detect.turbo_drops import LICENSE_END, LICENSE_START
 
 KIND = "license"
 TSC = synth.TSC_HZ
@@ -51,21 +50,16 @@ def test_all_threads_report_the_counts_of_their_core() -> None:
     halve the sum)."""
     machine = busy_cores().advance(4, license_1=[0.5 * HZ, 0, 0.5 * HZ, 0])
     assert machine.running[0].evidence["simd"] == pytest.approx((1, 0.5))
-    assert (
-        busy_cores()
-        .advance(4, license_1=[0.7 * LICENSE_START * HZ, 0, 0.7 * LICENSE_START * HZ, 0])
-        .spans()
-        == []
-    )
+    assert busy_cores().advance(4, license_1=[0.07 * HZ, 0, 0.07 * HZ, 0]).spans() == []
     both = busy_cores().advance(4, cycles=HZ, ref=TSC, license_1=[0.5 * HZ, 0, 0.5 * HZ, 0])
     assert both.running[0].evidence["simd"] == pytest.approx((1, 0.5))
 
 
 def test_the_threshold_to_continue_is_lower_than_the_one_to_begin() -> None:
-    assert with_level_1(busy_cores(), 0.9 * LICENSE_START).spans() == []
-    machine = with_level_1(with_level_1(busy_cores(), 1.1 * LICENSE_START), 1.1 * LICENSE_END)
+    assert with_level_1(busy_cores(), 0.098).spans() == []
+    machine = with_level_1(with_level_1(busy_cores(), 0.102), 0.052)
     assert machine.spans() == [(4, None)]
-    assert with_level_1(machine, 0.9 * LICENSE_END).spans() == [(4, 12)]
+    assert with_level_1(machine, 0.048).spans() == [(4, 12)]
 
 
 def test_a_single_sample_is_not_an_episode() -> None:

@@ -8,13 +8,10 @@ import pytest
 import synth
 from rate_streams import IDLE, NS, STEAL, RateStream, S
 
-from perftop.detect.engine import PAUSE_NS
-from perftop.detect.standstill import THROTTLE_END, THROTTLE_START
-
 KIND = "throttle"
 TSC = synth.TSC_HZ
 HZ = 3.0e9
-PAUSE = PAUSE_NS // S
+PAUSE = 400_000_000 // S
 REASONS = synth.flags("limit_reasons", "PROCHOT", "thermal", "PL1")
 PACKAGE = synth.flags("package_thermal", "thermal", "PROCHOT", "power limit")
 CRITICAL = synth.flags("package_thermal", "thermal", "critical temperature")
@@ -48,15 +45,10 @@ def test_the_status_gives_the_length_and_the_cost_gives_the_depth() -> None:
 
 
 def test_the_threshold_to_continue_is_lower_than_the_one_to_begin() -> None:
-    assert (
-        busy_stream(package=[REASONS])
-        .advance(5, limit_reasons=[0, 0.9 * THROTTLE_START, 0])
-        .spans()
-        == []
-    )
-    machine = busy_stream(package=[REASONS]).advance(3, limit_reasons=[0, 1.5 * THROTTLE_START, 0])
-    assert machine.advance(3, limit_reasons=[0, 1.2 * THROTTLE_END, 0]).spans() == [(4, None)]
-    assert machine.advance(PAUSE, limit_reasons=[0, 0.5 * THROTTLE_END, 0]).spans() == [(4, 10)]
+    assert busy_stream(package=[REASONS]).advance(5, limit_reasons=[0, 0.09, 0]).spans() == []
+    machine = busy_stream(package=[REASONS]).advance(3, limit_reasons=[0, 0.11, 0])
+    assert machine.advance(3, limit_reasons=[0, 0.06, 0]).spans() == [(4, None)]
+    assert machine.advance(PAUSE, limit_reasons=[0, 0.04, 0]).spans() == [(4, 10)]
 
 
 def test_the_status_is_unknown_without_polls() -> None:

@@ -12,7 +12,6 @@ from sim_truth import PLAYED_S, SECOND, SMALL, cores_of, found_episodes, scripte
 
 from perfprobe import wire
 from perfprobe.sources.sim.truth import truth
-from perftop.detect.siblings import MIN_REPEATS
 from perftop.model.belief import TaskOnCpu
 from perftop.model.kinds import Episode
 from perftop.session.session import Session
@@ -75,7 +74,7 @@ def check(episode: Episode, scripted_episode: dict[str, Any], raw_ns: int, sampl
     assert episode.cause == (scripted_episode["cause"] or episode.cause)
     inferred = not INFERRED.isdisjoint({scripted_episode["kind"], scripted_episode["cause"]})
     if scripted_episode["cause"] == "sibling":
-        inferred = episode.evidence["changes_with_sibling"].number < MIN_REPEATS
+        inferred = episode.evidence["changes_with_sibling"].number < 6
     assert episode.confidence == ("inferred" if inferred else "measured")
     if scripted_episode["depth"] is not None:
         tolerance = DEPTH_TOLERANCE.get(scripted_episode["kind"], 0.02)

@@ -18,10 +18,6 @@ from sim_truth import PLAYED_S, SMALL, found_episodes
 
 from perftop.base.arrays import Floats
 from perftop.model.evaluation import (
-    MAX_CARRIED_S,
-    MAX_RESTING_SHARE,
-    MIN_AWAKE_SHARE,
-    MIN_WANTED_SHARE,
     distribute_steal,
     resting_rows,
 )
@@ -47,7 +43,7 @@ def test_polling_in_idle_is_not_wanted_time() -> None:
 
 
 def test_a_cpu_with_idle_time_loses_nothing() -> None:
-    slow = values(idle=1 - MIN_WANTED_SHARE + 0.01, steal=0.1, involuntary=0.1, busy_hz=HZ / 3)
+    slow = values(idle=0.91, steal=0.1, involuntary=0.1, busy_hz=HZ / 3)
     assert wanted_and_lost_s(slow) == (0, [0, 0, 0])
 
 
@@ -135,12 +131,12 @@ def test_a_span_is_the_sum_of_its_samples() -> None:
 
 
 def test_a_cpu_between_both_thresholds_keeps_its_state() -> None:
-    between = np.array([(MAX_RESTING_SHARE + MIN_AWAKE_SHARE) / 2])
-    assert resting_rows(np.array([MAX_RESTING_SHARE * 0.9])).tolist() == [True]
+    between = np.array([0.015])
+    assert resting_rows(np.array([0.0099])).tolist() == [True]
     assert resting_rows(between).tolist() == [False]
     assert resting_rows(between, np.array([True])).tolist() == [True]
     assert resting_rows(between, np.array([False])).tolist() == [False]
-    assert resting_rows(np.array([MIN_AWAKE_SHARE]), np.array([True])).tolist() == [False]
+    assert resting_rows(np.array([0.02]), np.array([True])).tolist() == [False]
 
 
 def test_a_cpu_without_data_is_not_at_rest() -> None:
@@ -157,7 +153,7 @@ def test_carried_ticks_are_neither_lost_nor_counted_twice(
     stolen, wanted = (np.array(part)[:, None] for part in zip(*samples, strict=True))
     settled, carried = distribute_steal(stolen, wanted, np.zeros(1))
     assert (settled <= wanted + 1e-12).all()
-    assert (carried <= MAX_CARRIED_S).all()
+    assert (carried <= 0.02).all()
     assert settled.sum() + carried.sum() <= stolen.sum() + 1e-9
     one_by_one, left = [], np.zeros(1)
     for sample in range(len(stolen)):
