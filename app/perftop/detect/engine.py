@@ -24,8 +24,8 @@ GAP_NS, GAP_SAMPLES = 5_000_000_000, 3
 ends an episode, since the real end of the episode is unknown."""
 PAUSE_NS = 400_000_000
 """Length in ns of a pause that ends an episode. Control loops of power and heat oscillate several
-times a second, and at a loss of 5 % 10 ms ticks occur more often than that. One line for each
-oscillation or tick would hide the other episodes."""
+times a second, and time that is counted in ticks of 10 ms shows a tick more often than that at a
+loss of 5 %. One line for each oscillation or tick would hide the other episodes."""
 
 
 @dataclass(slots=True)
@@ -75,8 +75,8 @@ def has_task_records(batch: SampleBatch) -> Bools:
 
 
 class HighestValues(NamedTuple):
-    """The highest values among the CPUs, by sample; 0 where no value is known. For most samples,
-    they let most detectors skip the sample."""
+    """The highest values among the CPUs, by sample; 0 where no value is known. Detectors use them
+    to skip samples."""
 
     stolen_s: Floats
     steal: Floats
@@ -104,7 +104,7 @@ def has_steal(batch: SampleBatch) -> Bools:
 
 
 def reaches_involuntary(share: float) -> Sign:
-    """Returns a sign: whether any CPU stood still involuntarily for at least this share of the
+    """Returns a sign: whether any CPU was halted involuntarily for at least this share of the
     time."""
     return lambda batch: batch.cached(highest_values).involuntary >= share
 
@@ -163,11 +163,11 @@ class RunningEpisodes:
     def apply_hotplug(self, cpu: int, time_ns: int, *, online: bool) -> list[Episode]:
         """Starts or ends the episode of a CPU that went offline or online. Returns the episodes
         that have ended."""
-        away = [e for e in self.of_kind("offline") if e.cpus == [cpu]]
+        offline_episodes = [e for e in self.of_kind("offline") if e.cpus == [cpu]]
         if online:
-            back = self.begin("online", "hotplug", time_ns, [cpu])
-            return [self.end(episode, time_ns) for episode in (*away, back)]
-        if not away:
+            online_episode = self.begin("online", "hotplug", time_ns, [cpu])
+            return [self.end(episode, time_ns) for episode in (*offline_episodes, online_episode)]
+        if not offline_episodes:
             self.begin("offline", "hotplug", time_ns, [cpu])
         return []
 
@@ -225,8 +225,8 @@ class RecordEpisodes:
         return 0 < span_ns <= self._gap_ns
 
     def add(self, key: Hashable, cause: str, lost_s: float) -> RecordEpisode | None:
-        """Adds what the newest record shows for a key. Returns the running episode of that key;
-        None if the loss is too small for an episode."""
+        """Adds the seconds that a key lost in the newest record. Returns the running episode of
+        that key; None if the loss is too small for an episode."""
         current = self.running.get(key)
         if not lost_s >= (self._start if current is None else self._end) * self.span_s:
             return None
@@ -253,7 +253,7 @@ class RecordEpisodes:
 
 @dataclass(slots=True)
 class AllSums:
-    """The sums of a high share over all samples that showed it."""
+    """The sums of a high share (see `HighShare`) over all samples that showed it."""
 
     sample_count: int = 0
     sums: Floats | float = 0.0
@@ -295,9 +295,9 @@ class InnerSums:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class HighShare:
-    """A share that has been high since the first sample that showed it. The detector decides what
-    is high and for which positions; this class tracks the pauses, and the sums of the samples that
-    count."""
+    """A share, such as lost time, of one or more positions (CPUs, cores or packages) that has been
+    high since `start_ns`. The detector decides which shares are high; this class tracks the pauses,
+    and the sums of the samples that count."""
 
     group: int
     """Number of the group to which the position belongs. High shares of one group that start
@@ -343,8 +343,8 @@ class AllowedPauses:
         return not 0 < time_ns - since_ns <= self.gap_ns
 
     def has_ended(self, high: HighShare, time_ns: int, *, known: bool) -> bool:
-        """Returns whether a high share is over after a sample. `known`: whether the sample shows
-        the share."""
+        """Returns whether a high share is over after a sample. `known`: whether the share is known
+        in that sample."""
         if not known:
             return time_ns - high.last_ns > self.gap_ns
         return high.pause_start_ns is not None and time_ns - high.pause_start_ns >= self.pause_ns

@@ -1,5 +1,5 @@
-"""Shared by the detectors of losses to neighbours: which CPUs have work, the speed of their
-programs while undisturbed, and the share that they lose to others, with its start and end.
+"""The common parts of the detectors of losses to neighbours: which CPUs have work, the speed of
+their programs while undisturbed, and the share that they lose to others, with its start and end.
 
 Other tasks run in short pieces (ticks, time slices), so one sample proves little. A loss is
 reported once it has lasted for some samples, and its start is that of the first of these samples.
@@ -37,7 +37,7 @@ MIN_LOSS_SAMPLES = 2
 """Minimum number of samples that show the loss. A single sample may contain a stray tick, or the
 start or the end of some other disturbance."""
 MIN_PRESENT_SHARE = 0.25
-"""Share of the time since the start of a loss that a task must have run to count as still
+"""Minimum share of the time since the start of a loss that a task must have run to count as still
 present."""
 LEARNING_S = 10.0
 """Running time in s after which the weight of older samples is divided by e, because programs have
@@ -235,8 +235,9 @@ class UndisturbedPrograms:
 
     def learned_by_sample(self, quiet: Bools, run_s: Floats, parts: Floats) -> Floats:
         """Returns the learned sums before the first sample and after each sample: a sample is added
-        for the CPUs that were undisturbed in it. `parts`: what each sample adds, (samples, rows,
-        CPUs); the other arrays are (samples, CPUs)."""
+        for the CPUs that were undisturbed in it, which `quiet` marks. `run_s`: seconds that the
+        CPUs ran. `parts`: the contribution of each sample, (samples, rows, CPUs); the other arrays
+        are (samples, CPUs)."""
         weights = np.where(quiet, np.exp(-run_s / LEARNING_S), 1.0)
         learned = np.empty((len(parts) + 1, *self.learned.shape))
         learned[0] = self.learned
@@ -317,7 +318,7 @@ class CpuWork(NamedTuple):
 
 
 def cpu_work(values: Values, busy: Bools) -> CpuWork:
-    """Returns the work of CPUs. `busy`: mask of the CPUs whose work matters."""
+    """Returns the work of CPUs. `busy`: mask of the CPUs whose work is not ignored."""
     i = INDEX["ipc"]
     top, bottom = values.top[..., i, :], values.bottom[..., i, :]
     util = np.where(busy, values["util"], 0.0)

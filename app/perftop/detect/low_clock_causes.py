@@ -41,13 +41,13 @@ while the thread itself is halted: Intel's metrics for Skylake-SP halve the sum 
 CORE_CYCLES, PCU_TICKS = "cycles", "pcu_ticks"
 
 MIN_ACTIVE_SHARE = 0.1
-"""Minimum share of polls or cycles. A limit that is active more rarely cannot lower the mean clock
-by DROP_START."""
+"""Minimum share of polls or cycles in which a limit must be active to be a cause. A limit that is
+active more rarely cannot lower the mean clock by DROP_START."""
 MIN_LIMIT_SHARE = 0.99
 """Minimum ratio of the mean power to the power limit at which power is assumed to be limited."""
 MIN_STEAL = 0.05
-"""Minimum share of the time that is stolen. A hypervisor that steals this much has more work than
-cores."""
+"""Minimum share of the time that is stolen for the hypervisor to be a cause. A hypervisor that
+takes this much has more work than cores."""
 MIN_SAVING_EPP = 128
 """Energy preference, from 0 to 255, at which the hardware starts to prefer saving power to
 speed."""
@@ -78,7 +78,7 @@ class Clue(NamedTuple):
 
     cause: str
     key: str
-    part: str = ""
+    part: str = ""  # name of a bit, for a counter of status bits
     # 0: a single count is enough; these clues rank after all clues with a minimum share
     min_share: float = MIN_ACTIVE_SHARE
 
@@ -257,8 +257,8 @@ def evidence(case: DropCase, cause: str) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class _TallyEntry:
-    """Position of a counter in the sums of a tally: first its base, then the counter itself or each
-    of its bits."""
+    """Position of a counter in the sums of a tally: first the denominator, then the counter itself
+    or each of its bits."""
 
     column: BlockCounter
     # the denominator of the column; None if its sums are shares of polls or of time

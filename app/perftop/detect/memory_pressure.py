@@ -62,7 +62,7 @@ IPC differs for that reason alone."""
 MAX_NAMED_TASKS = 8
 """Maximum number of tasks that are kept as evidence."""
 _BYTES_ROW, _WORK_ROW, _OVERLAP_ROW, _TIME_ROW = range(3, 7)
-"""Further rows of the sums learned while memory was quiet, weighted by running time: bytes per
+"""Further rows of the sums that `UndisturbedPrograms` learned, weighted by running time: bytes per
 second, work of others, share of the time with the sibling running, and the running time itself."""
 
 
@@ -79,15 +79,15 @@ class _MemoryWork(NamedTuple):
     has_unread_cpu: Bools
     """Whether a CPU of the package was not read, so that the work of others is unknown."""
     is_learnable: Bools
-    """Whether the baseline can be learned from the sample: IPC, traffic, the sibling's work and the
-    work of others are known."""
+    """Whether the undisturbed IPC can be learned from the sample: IPC, traffic, the sibling's work
+    and the work of others are known."""
     cycles: Floats
     ipc: Floats
     overlap: Floats
     """Share of the running time in which the sibling ran; 0 for a CPU without a sibling."""
     sums: Floats
-    """Sums from which the baseline is learned, without the work of others. Rows that are weighted
-    by running time are not multiplied by it yet."""
+    """The contribution to the sums that are learned, without the work of others. Rows that are
+    weighted by running time are not multiplied by it yet."""
 
     def samples(self, samples: int | slice) -> _MemoryWork:
         parts: list[Any] = [part[samples] for part in self]
@@ -129,7 +129,7 @@ class MemoryLosses:
         """The tasks of each package in the last record, as PID and name."""
         self._quiet_tasks: list[list[set[tuple[int, str]]]] = [[set()] * 2 for _ in self._members]
         """Tasks of each package while none of its CPUs lost anything, from the last two records.
-        The newer record may already include newcomers."""
+        The newer record may already include tasks that caused the loss."""
 
     def sample(self, data: DetectorInput, busy: Bools, job_pids: set[int] | None) -> list[Episode]:
         """Returns the episodes that this sample ended. `busy`: mask of the CPUs whose work matters.
@@ -211,7 +211,8 @@ class MemoryLosses:
 
     def skip_calm_samples(self, batch: SampleBatch, first: int, last: int) -> int:
         """Returns the index of the first of these samples in which a loss may start or traffic has
-        shrunk, or `last`. Learns from the samples before it. No loss may be running."""
+        shrunk, or `last`. Learns from the samples before it. Must not be called while a loss runs.
+        """
         if first == last:
             return last
         part, spans_ns = slice(first, last), batch.time_ns - batch.since_ns

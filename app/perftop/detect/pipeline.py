@@ -35,8 +35,8 @@ from perftop.model.sample_reader import Sample, SampleBatch, SampleReader, task_
 from perftop.model.tasks import RunningTasks, WatchedJob
 
 MIN_AHEAD, MAX_AHEAD = 16, 256
-"""Number of samples that a detector examines at once: it starts low after a sample in which an
-episode could start, and doubles each time no episode could."""
+"""Lowest and highest number of samples that a detector examines at once: the lowest after a sample
+in which an episode could start, twice as many after each call in which none could."""
 
 
 class Detection:
@@ -151,8 +151,8 @@ class Detection:
 # counters.
 
 CLEAN_NS, CLEAN_SAMPLES = 1_000_000_000, 3
-"""Time in ns and number of samples without a suspect counter after which an episode ends. Shorter
-gaps are within the same disturbance, and one line for each part of it would hide the other
+"""Time in ns and number of samples without a suspect counter after which an episode ends. After
+shorter gaps it is the same disturbance, and one line for each part of it would hide the other
 episodes."""
 JOIN_NS = 2_000_000_000
 """Time in ns. Counters that become suspect within this time of the first one belong to the same
@@ -200,7 +200,7 @@ class Suspects(Detector):
     def step(
         self, doubts: Mapping[int, set[tuple[str, Doubt]]], since_ns: int, time_ns: int
     ) -> list[Episode]:
-        """Adds the sample from since_ns to time_ns, and returns the episodes that it ended.
+        """Adds the sample from `since_ns` to `time_ns`, and returns the episodes that it ended.
         `doubts`: its suspect counters, each with the reason for doubt, by CPU number."""
         if doubts:
             self._add(doubts, since_ns, time_ns)
@@ -398,8 +398,8 @@ class HypervisorLosses:
         )  # fmt: skip
 
     def skip_calm_samples(self, batch: SampleBatch, first: int, last: int) -> int:
-        """Returns the index of the first of these samples in which a loss may start, or `last`. No
-        loss may be running."""
+        """Returns the index of the first of these samples in which a loss may start, or `last`.
+        Must not be called while a loss runs."""
         if not self._known:
             return last
         return first_true(batch.cached(highest_values).steal >= HYPERVISOR_START, first, last)

@@ -3,7 +3,8 @@ climb took. Each step depends only on its arguments and earlier steps.
 
 A ramp is reported once the clock has been steady for a while, because only then is the final clock
 known. Within a sample only the mean clock is visible. So times as short as a sample are upper
-bounds, and the real climb is at least as high as reported.
+bounds, and the real climb is at least as high as reported. The cores of one group that woke up
+together are called a batch, whose ramps form one episode.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from perftop.model.kinds import Episode
 from perftop.model.sample_reader import SampleBatch, SampleReader
 
 MIN_UP_SHARE = 0.1
-"""Share of a sample that a core must work to count as awake. An idle system works less."""
+"""Minimum share of a sample that a core must work to count as awake. An idle system works less."""
 REST_NS = 1_000_000_000
 """Minimum sleep in ns before a wake-up that counts. Builds and databases sleep and wake several
 times a second, and their clock does not settle in between."""
@@ -40,15 +41,15 @@ MIN_MEASURED_SAMPLES = 4
 """Minimum number of samples of a climb that counts as measured. With fewer samples, the mean clock
 of the first sample may exceed the clock at the start by more than an eighth of the climb."""
 MIN_WORK = 0.5
-"""Share of the time since its wake-up that a core must work. Otherwise its load determines its
-clock."""
+"""Minimum share of the time since its wake-up that a core must work for its climb to count.
+Otherwise its load determines its clock."""
 MAX_WAVER_SHARE = 0.05
 """Share of the clock by which a steady clock may vary: a step of 100 MHz."""
 MIN_GAIN = 0.05
-"""Share of the steady clock that a climb must gain. A smaller gain is variation."""
+"""Minimum gain of a climb, as a share of the steady clock. A smaller gain is variation."""
 MIN_CLIMB_SHARE = 0.25
-"""Share of the distance from the first clock to the ceiling that a climb must cover. Power limits
-and policies stop real climbs at a third of the distance; a varying low clock gains some per
+"""Minimum gain of a climb, as a share of the distance from the first clock to the ceiling. Power
+limits and policies stop real climbs at a third of the distance; a varying low clock gains some per
 cent."""
 NEVER = -1
 
@@ -78,8 +79,7 @@ class _WakeUps(NamedTuple):
 
 
 class Ramps(Detector):
-    """Detects ramps of the cores that have woken up. Cores of one group that woke up together form
-    one episode."""
+    """Detects ramps of cores that have woken up."""
 
     def __init__(self, reader: SampleReader) -> None:
         self.is_available = bool(reader.evaluator.chosen["busy_hz"])
@@ -169,8 +169,8 @@ class Ramps(Detector):
         self._end_ns.append(time_ns)
 
     def _add_to_batches(self, woke: Bools) -> None:
-        """Assigns cores that woke to batches. A core that woke late in a sample shows it only in
-        the next sample, so both samples belong to one batch."""
+        """Assigns cores that woke to batches (cores that woke together). A core that woke late in a
+        sample shows it only in the next sample, so both samples belong to one batch."""
         self._woke[woke] = len(self._hz) - 1
         new_batches, self._new_batches = self._new_batches, {}
         for group in distinct(self._cores.group[woke]):
@@ -263,6 +263,8 @@ class Ramp:
     t90_s: float
     t99_s: float
     steady_s: float
+    """Seconds from the wake-up until the clock reached 90 % (`t90_s`) and 99 % of its steady value,
+    and until it was steady."""
     resolution_s: float
     """Resolution of the times in s, which is also the shortest measurable time."""
     drops: int

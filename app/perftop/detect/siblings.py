@@ -49,7 +49,8 @@ MIN_GIVEN_SHARE = 0.5
 """Minimum share of the lost IPC that the slots given to the sibling must reach to explain the
 loss."""
 MAX_AGE_NS = 60_000_000_000
-"""Maximum age of a baseline in ns; an older one may belong to another phase of the program."""
+"""Maximum age in ns of the IPC while alone; an older one may be that of another phase of the
+program."""
 
 
 class _SiblingWork(NamedTuple):
@@ -77,7 +78,8 @@ class _SiblingWork(NamedTuple):
 
 
 class _LookAhead(NamedTuple):
-    """The work of the sibling of each CPU in each sample; arrays are (samples, CPUs)."""
+    """The sums that some samples add to the learned sums, and the work of each CPU and its sibling
+    in these samples; arrays are (samples, CPUs)."""
 
     learned: Floats
     """(1 + samples, rows, CPUs): `UndisturbedPrograms.learned` before the first sample and after
@@ -171,7 +173,8 @@ class SiblingLosses:
         self, batch: SampleBatch, first: int, last: int
     ) -> tuple[int, _LookAhead | None]:
         """Returns the index of the first of these samples in which a loss may start, or `last`, and
-        the values to learn from the samples, for `learn_ahead`. No loss may be running."""
+        the values that `learn_ahead` learns from the samples; None if no core has two threads. Must
+        not be called while a loss runs."""
         self.regroup(batch.cores)
         if not len(self._pairs):
             return last, None
@@ -191,8 +194,7 @@ class SiblingLosses:
             self._learn(ahead.first_samples(len(time_ns)), time_ns)
 
     def _learned_ahead(self, work: _SiblingWork, run_s: Floats) -> _LookAhead:
-        """Returns the sums learned before and after each of these samples, and the work of the
-        siblings."""
+        """Returns the sums learned before and after each of these samples, without storing them."""
         learned = self._programs.learned_by_sample(work.alone, run_s, work.sums)
         together = work.together & (learned[1:, CYCLES_ROW] > 0)
         return _LookAhead(learned, run_s, together, work)

@@ -1,6 +1,6 @@
-"""Evidence that CPUs stood still although the operating system had work: the share of that time,
-with its error; the time for which CPUs reported heat; and the clock modulation that the OS or
-firmware has set. Detects involuntary halts and throttling, which rest on it.
+"""Detects involuntary halts and throttling, from evidence that CPUs stood still although the
+operating system had work: the share of that time, with its error; the time for which CPUs reported
+heat; and the clock modulation that the OS or firmware has set.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ from perftop.model.numbers import INDEX
 from perftop.model.sample_reader import SampleReader
 
 MAX_SMALL_IDLE = 0.05
-"""Maximum share of idle time that cannot hide or cause much loss, however it was measured."""
+"""Maximum share of idle time whose errors cannot hide or fake much loss, however idle time is
+measured."""
 MAX_READ_S = 20e-6
 """Maximum time in s to read a row, and so the maximum time between the reads of its counters. Rows
 that take longer are read again, or left out."""
@@ -77,9 +78,9 @@ class Standstill:
             self._steal_ns[data.sample.values["steal"] > 0] = data.time_ns
 
     def shares(self, data: DetectorInput) -> tuple[Floats, Floats, Floats]:
-        """Returns, by position of the CPU: the share, NaN where it is undefined, and below 0 where
-        an error outweighs the loss; its time base in seconds; and, in seconds (3, CPUs), how much
-        of the loss may be an error of idle time, of the reading and of steal."""
+        """Returns, by position of the CPU: the share of standstill, NaN where it is undefined, and
+        below 0 where an error outweighs the loss; its time base in seconds; and, in seconds (3,
+        CPUs), how much of the loss may be an error of idle time, of the reading and of steal."""
         values = data.sample.values
         idle = values["idle"]
         lost_s, span_s = (part[INDEX["involuntary"]] for part in (values.top, values.bottom))
@@ -182,9 +183,9 @@ class Modulation:
 # episode is the first one that explains at least half of the loss.
 
 HALT_START, HALT_END = 0.003, 0.0015
-"""Shares of the time, lost beyond the possible error, at which an episode starts and below which it
-ends. A machine without a fault loses up to 0.0006; the smallest loss ever worth reporting is about
-0.005."""
+"""Shares of the time that are lost beyond the possible error, at which an episode starts and below
+which it ends. A machine without a fault loses up to 0.0006; the smallest loss worth reporting is
+about 0.005."""
 MIN_SAMPLES = 2
 """Number of samples that must show the loss. A single sample may contain a tick of steal that was
 accounted late."""
@@ -200,14 +201,14 @@ CLOCK_STEP_HZ = 100e6
 """Step in Hz between two clocks of an Intel core since Sandy Bridge. Other cores have finer
 steps."""
 MIN_STEP_DISTANCE = 0.1
-"""Share of a step. If the mean clock of a core is at least this far from both neighbouring steps,
-the core has changed its clock."""
+"""If the mean clock of a core is at least this share of a step from both neighbouring steps, the
+core has changed its clock."""
 MIN_HDC_SHARE = 0.02
-"""Minimum share by which MPERF must exceed the reference cycles. MPERF may tick at the nominal
-frequency, which differs from the TSC by up to 1 %."""
+"""Minimum share by which MPERF must exceed the reference cycles to prove hardware duty cycling.
+MPERF may tick at the nominal frequency, which differs from the TSC by up to 1 %."""
 MIN_SMI_S, MAX_SMI_S = 10e-6, 10e-3
-"""Shortest and longest time in s that one SMI may cost. Entering and leaving SMM already takes the
-shortest; with the longest, an operating system would lose ticks."""
+"""Shortest and longest time in s that one SMI may cost: entering and leaving SMM takes the
+shortest, and after the longest an operating system would lose ticks."""
 LOST_S, ERRORS, SMIS, EXPLAINED = 2, 3, 6, 7
 """Indices in the sums of an episode: the loss, the three errors, SMIs, and the seconds that each
 marker explains."""

@@ -1,6 +1,6 @@
-"""Detects time that the system takes from tasks, as it counts it: interrupts, stalls for memory and
-CPU quotas, in the records of tasks that the probe sends about once a second; time that the
-hypervisor took; and system management interrupts."""
+"""Detects time that the system takes from tasks and counts: interrupts, stalls for memory and CPU
+quotas, from records that the probe sends about once a second; time that the hypervisor took; and
+system management interrupts."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ INTERRUPT_START, INTERRUPT_END = 0.05, 0.03
 MIN_TASKS_SHARE = 0.1
 """Minimum share of the time that tasks must run on a CPU for interrupts to cost them time."""
 FULL_SHARE, MIN_TASKS_IF_FULL = 0.9, 0.01
-"""Share of the time above which a CPU counts as full, and minimum share of the time that tasks must
-run there: a task on a full CPU may get almost no time, which is a loss."""
+"""Share of the time above which a CPU counts as full, and the minimum share that tasks must run on
+a full CPU: they may get almost no time there, which is a loss."""
 MIN_BUSY_SHARE = 0.5
 """Minimum share of a CPU's time that its tasks and the interrupts must take together."""
 SOFTIRQ_COSTS = {"NET_RX": 5.0, "NET_TX": 3.0, "BLOCK": 2.0, "TASKLET": 2.0, "IRQ_POLL": 2.0}
@@ -83,7 +83,7 @@ class InterruptStorms(Detector):
         if "tasks" not in data.records:
             return []
         is_whole = self._storms.note_record(data.time_ns)
-        for cpu, spent in _cpus(data.records).items() if is_whole else ():
+        for cpu, spent in _interrupt_shares(data.records).items() if is_whole else ():
             interrupt_share = min(1.0, spent.irq + spent.softirq)
             busy_share = spent.tasks + interrupt_share
             least_tasks = MIN_TASKS_SHARE if busy_share < FULL_SHARE else MIN_TASKS_IF_FULL
@@ -112,8 +112,8 @@ def _describe_storm(storm: RecordEpisode, spent: _CpuShares, span_s: float) -> N
         evidence.setdefault("raised_by", raised_by[0])
 
 
-def _cpus(records: Mapping[str, object]) -> dict[int, _CpuShares]:
-    """Returns the valid entries of a record, which is untrusted, by CPU."""
+def _interrupt_shares(records: Mapping[str, object]) -> dict[int, _CpuShares]:
+    """Returns the valid entries of the record of interrupts, which is untrusted, by CPU."""
     record = records.get("interrupts")
     snapshot = TaskSnapshot.from_records(records) or TaskSnapshot()
     cpus = {}
@@ -141,7 +141,8 @@ def _share(value: float) -> float:
 
 
 def _costliest_source(named: list[object]) -> tuple[str, int] | None:
-    """Returns the name with the highest count times its cost."""
+    """Returns the name and the count of the entry whose count multiplied by its usual cost is
+    highest; None without a valid entry."""
     counts = {}
     for entry in named:
         match entry:
@@ -245,7 +246,7 @@ class MemoryGroup(NamedTuple):
 
 
 def memory_groups(records: Mapping[str, object]) -> Iterator[MemoryGroup]:
-    """Yields the valid entries of control groups in a record, which is untrusted."""
+    """Yields the valid control groups in the record of memory, which is untrusted."""
     match records.get("memory"):
         case {"groups": dict() as groups, **rest}:
             pass
@@ -271,7 +272,7 @@ def memory_groups(records: Mapping[str, object]) -> Iterator[MemoryGroup]:
 
 
 def _stalls(records: Mapping[str, object], span_s: float) -> Iterator[_Stall]:
-    """Yields the stalls in a record, which is untrusted."""
+    """Yields the stalls in the record of memory, which is untrusted and covers `span_s`."""
     match records.get("memory"):
         case {"stalled_us": int() as us, "counts": dict() as named} if 0 <= us < 1 << 53:
             pass
@@ -336,13 +337,13 @@ class QuotaStops(Detector):
 
     def has_quota(self, pids: Collection[int]) -> bool:
         """Returns whether any of these processes has a quota."""
-        return any(not {*pids}.isdisjoint(members) for members in self.quotas.newest.values())
+        return any(not {*pids}.isdisjoint(members) for members in self.quotas.newest_pids.values())
 
     def stopped_s(self, pids: Collection[int]) -> float:
         """Returns the seconds of the newest record for which quotas stopped these processes, summed
         over CPUs. If one group is inside another, both count the same time."""
         quotas = self.quotas
-        stopped = [quotas.by_group[group].newest_s for group, members in quotas.newest.items()
+        stopped = [quotas.by_group[group].newest_s for group, members in quotas.newest_pids.items()
                    if not {*pids}.isdisjoint(members)]  # fmt: skip
         return max(stopped, default=0.0)
 
@@ -357,7 +358,7 @@ class QuotaStops(Detector):
         self.quotas.read_records(records)
         is_whole = self._stops.note_record(time_ns)
         snapshot = TaskSnapshot.from_records(records) or TaskSnapshot()
-        for group, pids in self.quotas.newest.items() if is_whole else ():
+        for group, pids in self.quotas.newest_pids.items() if is_whole else ():
             quota = self.quotas.by_group[group]
             cpus = [cpu for cpu in self._cpus
                     if any(ran.pid in pids for ran in snapshot.tasks_on(str(cpu)))]  # fmt: skip
@@ -369,7 +370,7 @@ class QuotaStops(Detector):
 
 
 def _describe_stop(stop: RecordEpisode, quota: Quota, cpus: list[int], span_s: float) -> None:
-    """Adds a record of `span_s`, in which tasks of the group ran on these CPUs."""
+    """Adds a record of `span_s` to an episode. `cpus`: those on which tasks of the group ran."""
     episode, counts = stop.episode, stop.counts
     episode.cpus = sorted({*episode.cpus, *cpus})
     counts["cpu_s"] = counts.get("cpu_s", 0.0) + span_s * max(1, len(cpus))
@@ -403,7 +404,7 @@ STEAL_QUIET_NS = round(TICK_S / STEAL_END * 1e9)
 
 
 class Steals(Detector):
-    """Detects steal by its ticks."""
+    """Detects time that the hypervisor took, by the ticks in which it is counted."""
 
     signs = (has_steal,)
 
@@ -479,8 +480,8 @@ SMI_QUIET_NS = 1_000_000_000
 """Time in ns without an SMI that ends an episode. Firmware that polls hardware does so at least
 this often; one line for each SMI would hide the other episodes."""
 MAX_SPAN_RATIO = 1.5
-"""Multiple of the sample's length. A row with a longer span was not read for a while, so it counts
-SMIs that other rows have already counted."""
+"""A CPU whose counts cover more than this multiple of the sample was not read for a while, so they
+include SMIs that other CPUs have already counted."""
 
 
 class Smis(Detector):

@@ -3,9 +3,9 @@ cores at a SIMD level without a drop. Each step depends only on its arguments an
 
 Cores are grouped by package and type, because the cores of such a group share a ceiling and a power
 budget. If a whole group drops, that is one episode; otherwise, the cores of the group that start to
-drop in the same sample form one episode. Cores that a cap keeps below turbo's ceiling are a
-separate group: their clock is compared with that ceiling, and the cause is the policy. The clock of
-other cores is compared with the lower of ceiling and cap.
+drop in the same sample form one episode. Cores that a cap (a clock limit that a user or program
+set) keeps below turbo's ceiling are a separate group: their clock is compared with that ceiling,
+and the cause is the policy. The clock of other cores is compared with the lower of ceiling and cap.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ from perftop.model.numbers import INDEX
 from perftop.model.sample_reader import SampleBatch, SampleReader
 
 DROP_START, DROP_END = 0.05, 0.03
-"""Shares of the ceiling by which the clock is lower, at which a drop starts and below which it
-ends. DROP_START is more than a step of 100 MHz, by which a clock may vary, and is also the minimum
-share at which rows are marked. Between DROP_END and DROP_START a drop continues, so that a clock
+"""Shares of the ceiling by which a clock must be lower for a drop to start, and to continue.
+DROP_START is more than a step of 100 MHz, by which a clock may vary, and is also the share from
+which rows of tables are marked. Between DROP_END and DROP_START a drop continues, so that a clock
 near DROP_START makes one episode."""
 MIN_DEVIATIONS = 5.0
 """Minimum number of standard deviations by which a noisy clock must be low for a drop to start,
@@ -59,21 +59,21 @@ NOISE_SAMPLES, MEAN_SAMPLES = 100.0, 10.0
 """Number of samples after which the weight of earlier ones is divided by e, in the noise and in the
 mean of a clock. A mean that is low starts a drop of a noisy clock, too."""
 MAX_NEW_SHARES = 32
-"""Maximum number of blocks of samples that wait until their noise is learned together."""
+"""Number of waiting arrays of samples, or of samples in one array, at which noise is learned."""
 CAP_MARGIN = 0.02
-"""Share of a cap within which the mean clock stays if that cap limits it."""
+"""A cap limits a core if the core's mean clock is lower than the cap by at most this share."""
 MIN_WORK, MIN_AWAKE_SAMPLES = 0.5, 2
-"""Share of the time that a core must work in this sample and in this number of samples before it.
-The clock of a core that works less follows its needs. (The span of a core that was not read starts
-before the sample.)"""
+"""A core's clock is compared with its ceiling only if the core worked for this share of the time,
+in the sample and in this number of samples before it. The clock of a core that works less follows
+its needs."""
 MIN_AWAKE_NS = 200_000_000
 """Time in ns after a wake-up in which the clock may still climb. Hardware needs tens of ms, the
 kernel's governor a few of its periods."""
 MIN_ACTIVE = 0.1
 """Share of the time that a core must work to count as active."""
 MIN_WHOLE_SHARE = 0.75
-"""Share of a group's running time that must be in dropping cores for the whole group to count as
-dropping."""
+"""Minimum share of a group's running time that must be that of dropping cores, for the whole group
+to count as dropping."""
 MAX_LOWERED_RATIO = 0.97
 """Power limit, as a share of the highest one so far, below which it counts as lowered by a user or
 a program."""
@@ -263,9 +263,10 @@ class TurboDrops(Detector):
     def _compare_clocks(
         self, busy: Floats, ceiling_hz: Floats, cycles: Floats, run_s: Floats, spans_ns: Ints
     ) -> tuple[_CorePast, Floats, Bools, Bools]:
-        """Returns, for some samples, the earlier states of each core; the ceiling in Hz that
-        counts, 0 where unknown; whether the clock of a core can be compared with it; and whether
-        the clock is lower by DROP_END. Arrays are (samples, cores)."""
+        """Returns, for some samples, the state of each core before and after each; the ceiling in
+        Hz with which its clock is compared, 0 where unknown; a mask of the clocks that can be
+        compared; and a mask of those that are lower by DROP_END. Arrays are (samples, cores);
+        `spans_ns`: the lengths of the samples."""
         awake, past = busy >= MIN_WORK, self._core_past
         number = np.arange(1, len(busy) + 1)[:, None]
         # 0: the core worked in all samples
@@ -426,14 +427,14 @@ class TurboDrops(Detector):
 # that reason.
 
 LICENSE_START, LICENSE_END = MIN_ACTIVE_SHARE, MIN_ACTIVE_SHARE / 2
-"""Shares of a core's cycles, at which an episode starts and below which it ends. From LICENSE_START
-on, a level counts as the cause of a drop."""
+"""Shares of a core's cycles at SIMD levels, at which an episode starts and below which it ends.
+From LICENSE_START on, a level counts as the cause of a drop."""
 MIN_SAMPLES = 2
 """Number of samples that must show the level. A single sample may be the start or end of a drop
 that the level has caused."""
 MIN_MISSING = 0.01
-"""Share of the ceiling. A clock that misses the ceiling by less counts as at the ceiling: a step of
-the clock is two to three times that."""
+"""A clock that is lower than its ceiling by less than this share counts as at the ceiling: a step
+of the clock is two to three times that."""
 RUN_S, CYCLES, ALLOWED, SCALED, FIRST = 2, 3, 4, 5, 6
 """Indices in the sums of an episode: run time, cycles, run time times ceiling, samples whose counts
 were scaled up, and the cycles of each level."""

@@ -1,5 +1,5 @@
-"""Detects losses of a watched job to others (time in run queues, and clock), and while it is
-stopped."""
+"""Detects losses of a watched job: time in run queues, clock that it loses to other tasks, and time
+for which it is stopped."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ MIN_WAITED_S = 0.02
 """Minimum waiting time in s before a loss is reported: a few time slices, because a single one may
 be due to two wake-ups at the same time."""
 MIN_TASK_SHARE = 0.02
-"""Share of the CPU's time that a task must use to be blamed for the waits."""
+"""Minimum share of the CPU's time that a task must use to be blamed for the waits."""
 CLOCK_START, CLOCK_END = 0.02, 0.01
 """Shares of the clock, at which a loss starts and below which it ends. The smallest step of turbo
 is 100 MHz, of less than 5 GHz."""
@@ -76,11 +76,11 @@ class JobWaits:
         self._counters, self._position = reader.counters, reader.position
         self._running, self._job, self._quotas = running, job, quotas
         self._pending_activity: dict[int, ThreadActivity] = {}
-        """Activity by position that waits for the next record of quotas."""
+        """Activity of the job's threads by position of the CPU, until the next record of quotas."""
         self._pending_since_ns = 0
         """Raw time of the start of that activity; 0: there is none."""
         self._quota_ns = 0
-        """Raw time of the last record of quotas that was taken into account."""
+        """Raw time of the last record of quotas that was used."""
         self._names = reader.single_cpus
         self.losses = NeighbourLosses(episodes, "scheduler", groups, reader.hello.sample_ns,
                                       start=QUEUE_START, end=QUEUE_END,
@@ -241,8 +241,8 @@ class TurboBudget:
         return _JobClock(int(job.sum()), int((awake & package & ~job).sum()), cycles / run_s, hz)
 
     def _learn_clock(self, package: int, now: _JobClock) -> _JobClock:
-        """Returns the job's clock before others started to work. It is learned again when the job
-        itself uses more cores."""
+        """Returns the job's clock in a package before others started to work there, which is
+        learned again when the job itself uses more cores. `now`: its clock in this sample."""
         best = self._best_clocks.get(package)
         if best is None or now.own_cores > best.own_cores or now.other_cores < best.other_cores:
             best = self._best_clocks[package] = now

@@ -1,12 +1,12 @@
 """The rule that decides the confidence in the cause of an episode, and the types of evidence.
 
 A cause is `measured` if three conditions hold: the counter counts the cause itself, and not
-something that only accompanies it; it counted during the episode, and neither before it nor only in
-a part that was scaled up; and the error of the count is smaller than the effect. A cause that fails
-one of these conditions is `inferred`. A loss without a cause is `unknown`.
+something that only accompanies it; the count covers the episode and no time before it, and is not
+scaled up from a part of it; and the error of the count is smaller than the effect. A cause that
+fails one of these conditions is `inferred`. A loss without a cause is `unknown`.
 
-`COUNTED` lists what is counted for each cause of each detector. All detectors and reports get their
-confidence from this module, and `perftop help trust` prints the table.
+`COUNTED` lists the counted quantity for each cause of each detector. All detectors and reports get
+their confidence from this module, and `perftop help trust` prints the table.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _WEAKEST_FIRST: tuple[Confidence, ...] = ("unknown", "inferred", "measured")
 
 
 class Counted(NamedTuple):
-    what: str
+    quantity: str
     """The counter or file from which the cause is known."""
     is_cause: bool = True
     """Whether the counted quantity is the cause itself, and not something that only accompanies the
@@ -94,7 +94,8 @@ def confidence(
 
 
 MIN_WEAKER_SHARE = 0.1
-"""Share of a cause's loss from which its less certain episodes determine the confidence."""
+"""Minimum share of a cause's loss that its less certain episodes must make up to determine the
+confidence in the cause."""
 
 
 def joint_confidence(parts: Iterable[tuple[Confidence, float]]) -> Confidence:
@@ -115,11 +116,11 @@ def joint_confidence(parts: Iterable[tuple[Confidence, float]]) -> Confidence:
 # --- The types of evidence, in addition to numbers, that detectors report.
 
 OUTSIDE_CPU = "outside the CPU"
-"""The origin of a PROCHOT signal that is not due to the CPU's own heat."""
+"""Evidence that a PROCHOT signal is not due to the CPU's own heat."""
 BASE_CLOCK = "base"
-"""The ceiling is the base clock, because no turbo table is known."""
+"""Evidence that the ceiling is the base clock, because no turbo table is known."""
 KERNEL = "kernel"
-"""Only the kernel reported the episode, after its end."""
+"""Evidence that only the kernel reported the episode, after its end."""
 
 
 class Bit(NamedTuple):

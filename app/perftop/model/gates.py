@@ -36,8 +36,8 @@ from perftop.model.smt import (
 )
 
 SLACK_SHARE = 0.01
-"""Share of the span by which two counts may differ. Serial reads of real siblings missed the bounds
-by 0.6 %."""
+"""Share of the span by which two counts may differ. On real siblings, which are read one after the
+other, counts exceeded their bounds by up to 0.6 %."""
 MIN_BUSY_S = 0.02
 """Running time in s, by the operating system's account, after which a counter must have advanced.
 Wake-ups of the probe itself take a thousandth of this time."""
@@ -57,8 +57,8 @@ WITNESSES = {
 """Witnesses of each counter: if a witness shows that the CPU worked, the counter must have
 advanced."""
 MAX_SLOT_ERROR = 0.02
-"""Share of the slots by which the sum of the four counters may differ from the number of slots.
-Each of them is a field with a resolution of 1 in 255."""
+"""Share of the issue slots by which the sum of the counters in SLOT_KEYS may differ from the number
+of slots. Each of them is a field with a resolution of 1 in 255."""
 MAX_IDLE_DIFFERENCE = 0.5
 """Share of the span by which the busy time of idle transitions may differ from that of
 /proc/stat, which is read a little later and counts in ticks."""
@@ -67,9 +67,9 @@ MIN_IDLE_DIFFERENCE_S = 0.03
 MIN_RUN_SHARE = 0.1
 """Share of the span that a CPU must have run before its clocks are first compared."""
 MIN_TIME_DIFFERENCE = 1e-3
-"""Share of the span by which the running times must differ before an event of one thread must have
-advanced. Threads with equal running times may never have run alone: clock modulation halts both at
-once."""
+"""Share of the span by which the running times of siblings must differ, so that an event that
+counts while one thread runs alone must have advanced. Siblings with equal running times may never
+have run alone: clock modulation halts both at once."""
 
 
 class Gates:
@@ -81,7 +81,7 @@ class Gates:
         rows = len(counters.hello.topology)
         self._clock_agreed = {"ref": np.zeros(rows, bool), "cycles": np.zeros(rows, bool)}
         self._traced = {"busy_s", "stat_idle_s", "stat_iowait_s"} <= counters.key_at.keys()
-        """Whether the stream has two accounts of idle time."""
+        """Whether the stream has both idle transitions and /proc/stat, which are then compared."""
         self._is_needed = self._traced or not CHECKED_KEYS.isdisjoint(counters.key_at)
         """Whether the stream has any counters to check."""
 
@@ -114,9 +114,9 @@ class Gates:
                 samples.doubt(key, Doubt.SLOTS, is_wrong)
 
     def _check_clocks(self, samples: _CheckedSamples) -> Bools:
-        """Compares reference cycles with the TSC and MPERF, and cycles with APERF. Returns a mask
-        of the CPUs whose cycles have agreed with APERF by each sample; without the axis of samples
-        if no CPU is new."""
+        """Compares reference cycles with the TSC and MPERF, and cycles with APERF. Returns a mask,
+        (samples, CPUs), of the CPUs whose cycles agreed with APERF in that or an earlier sample; as
+        (CPUs) if the samples add no CPU."""
         ref = samples.increments("ref")
         if ref is not None and samples.counters.has_tsc:
             samples.doubt("ref", Doubt.FAST, ref > samples.ticks + samples.slack)
@@ -230,7 +230,7 @@ def _busy_s(counters: Counters, delta: Delta) -> Floats | None:
 
 @dataclass(slots=True)
 class SiblingCounts:
-    """Counts of cores with the same number of threads in some samples. Arrays are (samples,
+    """Counts of all cores with the same number of threads, in several samples. Arrays are (samples,
     threads, cores), because numpy is slow along a last axis of length two."""
 
     rows: Ints
@@ -238,21 +238,22 @@ class SiblingCounts:
     is_uneven: Bools
     """(samples, cores): whether the siblings were read over different spans, or counts of them are
     estimates, so that their counts cannot be compared."""
-    r: Floats
-    """The share of the span that each thread ran."""
-    x: Floats
-    """Ticks of the event in use per TSC tick of the span."""
+    run_shares: Floats
+    """Share of the span in which each thread ran."""
+    event_shares: Floats
+    """Ticks of the SMT event in use per TSC tick of the span."""
 
 
 class SiblingGates:
-    """The gates between siblings of one stream. `splitter` owns the cores and the calibrations."""
+    """The gates of one stream that compare the counts of siblings, and the learning of the factors
+    of SMT events. `splitter` has the cores and the calibrations."""
 
     def __init__(self, counters: Counters, splitter: Splitter) -> None:
         self._counters, self._splitter = counters, splitter
 
     def counts(self, delta: Delta, util: Floats, online: Bools) -> list[SiblingCounts]:
-        """Returns counts of siblings by the event in use; an empty list if no event is in use."""
-        key, groups = self._key(), list[SiblingCounts]()
+        """Returns the siblings' counts of the SMT event in use; an empty list without one."""
+        key, groups = self._event_key(), list[SiblingCounts]()
         if key is None:
             return groups
         for group in self._splitter.groups(online):
@@ -267,10 +268,10 @@ class SiblingGates:
         return groups
 
     def learn(self, siblings: list[SiblingCounts], delta: Delta) -> int:
-        """Uses samples as evidence for the factor of the event in use, as far as they agree (see
-        `Calibration.add_evidence`). Returns their number. Suspect events count too, because a wrong
-        factor makes the event suspect in every sample."""
-        key, samples = self._key(), len(delta.doubts)
+        """Uses samples as evidence for the factor of the SMT event in use, up to a sample that
+        changes the factor (see `Calibration.add_evidence`). Returns the number of samples used.
+        Suspect events count too, because a wrong factor makes the event suspect in every sample."""
+        key, samples = self._event_key(), len(delta.doubts)
         calibration = self._splitter.calibrations.get(key or "")
         if key is None or calibration is None:
             return samples
@@ -285,9 +286,9 @@ class SiblingGates:
         return calibration.add_evidence(np.concatenate(rows, axis=1))
 
     def _factor_bounds(self, key: str, group: SiblingCounts, delta: Delta) -> tuple[Floats, Floats]:
-        """Returns bounds of the factor, (samples, ways, cores). A way is one of two threads, or all
-        threads together if there are more."""
-        counters, r, x = self._counters, group.r, group.x
+        """Returns bounds of the factor, (samples, ways, cores): by the count of each of two
+        threads, or, with more threads, one by all counts together."""
+        counters, r, x = self._counters, group.run_shares, group.event_shares
         block = counters.columns[key].block
         span_s = delta.tables[block].ticks.take(group.rows, axis=-1) / counters.stamp_hz
         if len(group.rows) > 2:
@@ -299,7 +300,7 @@ class SiblingGates:
 
     def check(self, siblings: list[SiblingCounts], delta: Delta) -> Codes:
         """Returns the doubts of `delta` together with those about SMT events."""
-        key, doubts = self._key(), delta.doubts
+        key, doubts = self._event_key(), delta.doubts
         if key is None:
             return doubts
         index, is_copied = self._counters.key_at[key], False
@@ -309,8 +310,8 @@ class SiblingGates:
                 continue
             if not is_copied:
                 doubts, is_copied = doubts.copy(), True
-            # A program that takes the event of one thread also takes that of its sibling: without
-            # the first event, nothing supports the second.
+            # A program that uses the event counter of one thread also uses that of its sibling:
+            # without the first count, nothing supports the second.
             codes = np.where(codes == 0, codes.max(axis=1, keepdims=True), codes)
             np.copyto(codes, 0, where=group.is_uneven[:, None])
             codes_before = doubts[:, group.rows, index]
@@ -319,9 +320,9 @@ class SiblingGates:
 
     def _doubt_codes(self, key: str, group: SiblingCounts, delta: Delta) -> Codes | None:
         """Returns the doubts about the event, (samples, threads, cores); None if there are none."""
-        counters, table, rows, r = self._counters, delta.tables["cpu"], group.rows, group.r
+        counters, table, rows = self._counters, delta.tables["cpu"], group.rows
         slack = TOLERANCE + table.reads.take(rows, axis=-1).max(axis=1, keepdims=True)
-        x = group.x * self._splitter.factor(key)
+        r, x = group.run_shares, group.event_shares * self._splitter.factor(key)
         low, high = _event_bounds(key, r)
         outside, stands_still = (x < low - slack) | (x > high + slack), x == 0
         if np.count_nonzero(stands_still):
@@ -342,14 +343,14 @@ class SiblingGates:
         np.copyto(codes, np.uint8(Doubt.APART), where=is_new)
         return codes
 
-    def _key(self) -> str | None:
+    def _event_key(self) -> str | None:
         key = self._splitter.any_counter()
         return key if key in self._counters.key_at else None
 
 
 def _event_bounds(key: str, r: Floats) -> tuple[Floats, Floats]:
-    """Returns the lowest and highest possible share of the event of each CPU (samples, threads,
-    cores), from the running times of the threads."""
+    """Returns the lowest and highest possible event share of each CPU, (samples, threads, cores),
+    from `r`, the running shares of the threads."""
     if key == "distributed":
         return r / 2, r
     if key == "one_thread":
@@ -358,7 +359,9 @@ def _event_bounds(key: str, r: Floats) -> tuple[Floats, Floats]:
 
 
 def _threads_disagree(key: str, r: Floats, x: Floats, slack: Floats) -> Bools:
-    """Returns (samples, 1, cores): where the events of two threads disagree on ANY."""
+    """Returns (samples, 1, cores): mask of the cores for which the events of the two threads give
+    different shares ANY of the span in which a thread ran. `r`: running shares; `x`: event shares.
+    """
     if key == "distributed":
         any_ = x[:, :1] + x[:, 1:]
         low, high = r.max(axis=1, keepdims=True), np.minimum(1.0, _sum_of_threads(r))
@@ -374,8 +377,8 @@ def _sum_of_threads(r: Floats) -> Floats:
 
 
 def _event_bounds_of_many(r: Floats, x: Floats, span_s: Floats) -> tuple[Floats, Floats]:
-    """Returns bounds as `factor_bounds` does, for an any-thread event of cores with more than two
-    threads."""
+    """Returns bounds of the factor of an any-thread event, as `factor_bounds` does, for cores with
+    more than two threads."""
     share = mean_known(np.ascontiguousarray(x.swapaxes(1, 2)))
     with np.errstate(divide="ignore", invalid="ignore"):
         blur = MAX_READ_DISTANCE_S / span_s

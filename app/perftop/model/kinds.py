@@ -41,7 +41,7 @@ class Kind:
     costs_cycles: bool = False
     """Whether the episode costs cycles; other kinds cost time."""
     is_per_cpu: bool = False
-    """Whether each CPU is affected by itself; other kinds can affect a whole package."""
+    """Whether an episode affects each of its CPUs separately; other kinds can affect a package."""
     explains: tuple[str, ...] = ()
     """Keys of the numbers of a run that the episode explains."""
     sentences: tuple[str, ...] = ()
@@ -180,9 +180,7 @@ MARK = Kind("mark", "│", "a moment that somebody named", "", is_wrong=False, s
 
 
 def _neighbour(cause: str, lowers: str, loss: str, *sentences: str) -> Kind:
-    similar_kind = KINDS[
-        "steal" if cause == "hypervisor" else "neighbour"
-    ]  # two detectors find steal
+    similar_kind = KINDS["steal" if cause == "hypervisor" else "neighbour"]
     return Kind(
         cause, similar_kind.sign, _NEIGHBOUR, lowers=lowers, loss_text=loss, is_per_cpu=True,
         explains=KINDS["neighbour"].explains, sentences=sentences,
@@ -277,7 +275,7 @@ class Cause:
     remedy: str = ""
     """Advice to the user; empty if there is none."""
     states: tuple[str, ...] = ()
-    """Recorded settings and states of the machine that can be the cause."""
+    """Keys of recorded settings and states of the machine that can be the cause."""
 
 
 STEAL_CAUSE = ("steal", "hypervisor")
@@ -432,7 +430,7 @@ class CostlySetting(NamedTuple):
     baseline_price_us: float = 0.0
     """Time in us that the measured call takes without the setting."""
     work: tuple[str, str] = "", ""
-    """Kind of the kernel's sampled work that the setting causes, and the first letters of the
+    """Key in KERNEL_WORK of the work that the setting causes, and the first letters of the
     function."""
 
 
@@ -514,7 +512,7 @@ class Episode:
     cpus: list[int]
     start_ns: int  # raw time
     end_ns: int | None = None  # None while the episode runs
-    depth: float | None = None
+    depth: float | None = None  # its meaning: `Kind.depth`
     cause: str = "unknown"
     evidence: dict[str, Any] = field(default_factory=dict)
     confidence: Confidence = "unknown"

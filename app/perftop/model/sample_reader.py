@@ -239,7 +239,7 @@ class SampleReader:
             self.counters.forget(row)
         return row, online
 
-    def take_ownership(self, note: wire.Note) -> None:
+    def apply_ownership(self, note: wire.Note) -> None:
         """Applies a note that another program started or stopped using the registers of counters.
         The note's data are untrusted."""
         cpus, keys = note.data.get("cpus"), note.data.get("counters")
@@ -253,7 +253,7 @@ class SampleReader:
         self._taken_rows = self._taken_rows.copy()  # states that `state` returned must not change
         self._taken_rows[np.ix_(rows, columns)] = note.kind == "taken"
 
-    def note_reached(self, batch: SampleBatch, sample: int) -> None:
+    def restore_best_traffic(self, batch: SampleBatch, sample: int) -> None:
         """Sets the best memory traffic to its value at the end of this sample, because a batch is
         computed before its first sample is used."""
         if batch.best_traffic is not None:
@@ -290,10 +290,10 @@ class SampleReader:
         if learn:
             traffic = memory_traffic(self.counters, delta)
         while frames:
-            count, unit = len(frames), self.splitter.unit
+            count, in_use = len(frames), self.splitter.counter_and_factor
             if learn:
                 count = self._siblings.learn(siblings, delta)
-                if unit != self.splitter.unit:  # the event or its factor changed
+                if in_use != self.splitter.counter_and_factor:
                     siblings = self._siblings.counts(delta, values["util"], self.online)
             fresh = self._siblings.check(siblings, delta)
             best = None if traffic is None else self.memory.learn(*(p[:count] for p in traffic))

@@ -1,4 +1,5 @@
-"""The four states of a physical core, and the calibration of the events that show them."""
+"""The four SMT states of a physical core (neither thread runs, only the first, only the second,
+both), and the calibration of the events from which they are computed."""
 
 from __future__ import annotations
 
@@ -25,10 +26,11 @@ from perftop.model.evaluation import Values
 # frames give the same result.
 
 MARGIN = 0.005
-"""Tolerance of the bounds, as a share of the factor. Read skew and tick quanta move a bound by less
-over the spans used."""
+"""Tolerance of the bounds, as a share of the factor. Errors of reading and rounding move a bound by
+less."""
 MIN_COUNTED_SHARE = 0.02
-"""Minimum share of the span that must be counted. Below it, read skew and quantisation dominate."""
+"""Minimum share of the span in which a thread must have run for its counts to bound the factor. In
+less time, errors of reading and rounding dominate."""
 MIN_SAMPLES = 3
 """Minimum number of samples for a decision, because a single sample may be disturbed."""
 MAX_DISTURBED_SHARE = 0.1
@@ -82,11 +84,11 @@ class Calibration:
         return "settled" if self._is_settled else "uncalibrated"
 
     def evidence_of(self, low: Floats, high: Floats) -> Ints:
-        """Returns the evidence of several samples, from their bounds of the factor, (samples,
-        cores), which are NaN where too little was counted. The evidence of a sample is a row of
-        numbers of cores: by candidate, those whose bounds include its factor; by candidate, those
-        of them whose bounds leave no room for another candidate; those that some candidate
-        explains; and those that none explains, although their bounds are tight."""
+        """Returns the evidence of several samples. `low` and `high`, (samples, cores), are bounds
+        of the factor; NaN where too little was counted. The evidence of a sample is a row of
+        numbers of cores: for each candidate, those whose bounds include its factor; for each
+        candidate, those of them whose bounds leave no room for another candidate; those that some
+        candidate explains; and those that none explains, although their bounds are tight."""
         is_known = np.isfinite(low) & np.isfinite(high) & (low <= high)
         is_tight = (high - low < MAX_TIGHT_WIDTH * high) & is_known
         factors = np.array([candidate.factor for candidate in self.candidates])[:, None, None]
@@ -97,9 +99,9 @@ class Calibration:
         return np.asarray(evidence.sum(axis=-1).T)
 
     def add_evidence(self, evidence: Ints) -> int:
-        """Adds samples to the evidence, an array of (samples, rows of a sample, numbers): either
-        the first samples, if they change neither the candidate in use nor the state, or a single
-        sample that does. Returns the number of samples that were used."""
+        """Adds evidence, (samples, rows of a sample, numbers of `evidence_of`), of the first
+        samples up to one that would change the candidate in use or the state; if the first sample
+        does, of this sample only. Returns the number of samples that were used."""
         samples, ways, numbers = map(int, evidence.shape)
         if not ways:
             return samples
@@ -116,8 +118,8 @@ class Calibration:
         return used_samples
 
     def _add_rows(self, rows: Ints) -> Ints:
-        """Adds rows of evidence. Returns a number for the candidate in use and the state after
-        each."""
+        """Adds rows of evidence. Returns for each row a code of the candidate in use and the state
+        after it."""
         outcomes, count = [], len(self.candidates)
         while len(rows):
             sums = np.add.accumulate(np.concatenate([np.array([self._sums]), rows]))[1:]
@@ -140,8 +142,8 @@ class Calibration:
 
 
 def _best_candidates(sums: Floats, count: int) -> Ints:
-    """Returns, for rows of sums, the index of the first candidate that explains nearly as many
-    samples as the best one."""
+    """Returns, for each row of `sums`, the index of the first candidate that explains nearly as
+    many samples as the best one. `count`: number of candidates."""
     explains = sums[:, :count]
     room = np.maximum(MIN_SAMPLES - 1.0, MAX_DISTURBED_SHARE * sums[:, -2])
     is_near_best: Bools = explains >= (explains.max(axis=1) - room)[:, None]
@@ -163,9 +165,9 @@ def calibrations(multipliers: Sequence[wire.Multiplier]) -> dict[str, Calibratio
 def factor_bounds(
     counter: str, r: Floats, x: Floats, other_share: Floats, span_s: Floats
 ) -> tuple[Floats, Floats]:
-    """Returns the low and high bounds of a counter's factor. `r` and `other_share` are the unhalted
-    shares of two siblings; `x` is the advance of the counter as a share of the span, in its own
-    ticks. All arrays have the same shape."""
+    """Returns the low and high bounds of a counter's factor, the TSC ticks per tick. `r` and
+    `other_share`: the unhalted shares of two siblings; `x`: ticks of the counter per TSC tick of
+    the span. All arrays have the same shape."""
     with np.errstate(divide="ignore", invalid="ignore"):
         blur = MAX_READ_DISTANCE_S / span_s
         if counter == "one_thread":  # alone, a thread ran for r - other to r
@@ -201,8 +203,9 @@ ANY_COUNTERS = ("one_thread", "any_thread", "distributed")
 TRACED_COUNTERS = ("neither_s", "lp0_s", "lp1_s", "both_s")
 """Counters of core scope: seconds in each state, by the kernel's own account."""
 TOLERANCE = 0.01
-"""Share of the span by which ANY may exceed its bounds. Serial reads of real siblings exceeded them
-by 0.6 % (worst of 816); with a reprogrammed counter ANY exceeds them by nearly the whole span."""
+"""Share of the span by which ANY may exceed its bounds. On real siblings, which are read one after
+the other, it exceeded them by up to 0.6 % (worst of 816); with a reprogrammed counter, by nearly
+the whole span."""
 METHODS = (None, "single", "one-thread", "any-thread", "distributed", "traced", "bounds")
 """Methods to compute the states, by code."""
 SINGLE_METHOD, ANY_THREAD, TRACE, BOUNDS = (
@@ -248,7 +251,8 @@ class Split:
 
 
 def states(r0: Floats, r1: Floats, any_: Floats) -> Floats:
-    """Returns (n, 4) shares of the states, none of them negative; NaN where an input is NaN."""
+    """Returns (n, 4) shares of STATES, none of them negative, from the unhalted shares `r0` and
+    `r1` of two siblings and the share `any_` in which at least one ran; NaN where one is NaN."""
     low = np.maximum(r0, r1)
     high = np.minimum(1.0, r0 + r1)
     any_share = np.minimum(np.maximum(any_, low), np.maximum(low, high))
@@ -261,8 +265,8 @@ def states(r0: Floats, r1: Floats, any_: Floats) -> Floats:
 
 
 def bounds(r0: Floats, r1: Floats) -> tuple[Floats, Floats]:
-    """Returns the lowest and highest share of each state that r0 and r1 alone allow, (n, 4)
-    each."""
+    """Returns the lowest and highest share of each state, (n, 4) each, that the unhalted shares of
+    two siblings allow."""
     min_both = np.maximum(0.0, r0 + r1 - 1)
     max_both = np.minimum(r0, r1)
     low = np.stack([1 - r0 - r1 + min_both, r0 - max_both, r1 - max_both, min_both], axis=-1)
@@ -423,7 +427,7 @@ class Splitter:
         return None
 
     @property
-    def unit(self) -> tuple[str | None, float]:
+    def counter_and_factor(self) -> tuple[str | None, float]:
         """The counter from which ANY is computed, and its factor."""
         key = self.any_counter()
         return key, 0.0 if key is None else self.factor(key)
@@ -446,8 +450,8 @@ class Splitter:
         return share
 
     def _split_many(self, split: Split, group: Group, util: Floats, delta: Delta) -> None:
-        """Splits cores with more than two threads. Only the share of `neither` is known, exactly or
-        as a range."""
+        """Writes into `split` the states of cores with more than two threads. Only the share of
+        `neither` is known, exactly or as a range."""
         rows = np.ascontiguousarray(group.by_thread.T)
         r = util[..., rows]
         total = r.sum(axis=-1)

@@ -1,5 +1,6 @@
-"""Tasks: those that run on each CPU, the threads of the watched job, and the control groups that a
-CPU quota stops. Records are untrusted: they are checked here, and names are made safe."""
+"""The tasks on each CPU, the threads of the watched job, and the control groups with a CPU quota,
+from the records of frames. Records are untrusted: they are checked here, and names are made
+printable."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ MAX_THREADS = 1024
 MAX_POINTS = 256
 """Maximum number of points kept for a thread; this limit matters only if samples are short."""
 DIFFERENCE_NS = 2_000_000_000
-"""Time in ns over which differences of threads are taken: longer than the probe takes to scan all
+"""Time in ns over which a thread's activity is computed: longer than the probe takes to scan all
 threads."""
 
 
@@ -93,9 +94,9 @@ class TaskSnapshot:
             ended if isinstance(ended, dict) else {},
         )
 
-    def short_lived(self) -> list[tuple[Task, str]]:
-        """Returns the processes with such children, each with the share of these children, and the
-        name of one; '' if no name is known."""
+    def parents_of_short_lived(self) -> list[tuple[Task, str]]:
+        """Returns the processes of `ended_children`, each with the share that its children took,
+        and the name of one child; '' if no name is known."""
         processes = []
         for pid, record in self.ended_children.items():
             match record:
@@ -147,7 +148,7 @@ class TaskSnapshot:
         return rows
 
     def columns(self, cpus: Sequence[str]) -> TaskColumns:
-        """Returns the tasks of `activity_on` of all these CPUs."""
+        """Returns the tasks that `activity_on` returns, for all these CPUs, as columns."""
         columns = self._uniform_columns(cpus)
         if columns is None:
             rows = [(i, *row) for i, cpu in enumerate(cpus) for row in self.activity_rows(cpu)]
@@ -156,7 +157,7 @@ class TaskSnapshot:
         return columns
 
     def _uniform_columns(self, cpus: Sequence[str]) -> TaskColumns | None:
-        """Returns the tasks of all these CPUs from records that are checked together, which takes a
+        """Returns the tasks of all these CPUs. The records are checked together, which takes a
         tenth of the time of `activity_rows`. Returns None unless all are as a probe writes them."""
         listed_cpus = [cpu for cpu in cpus if cpu in self.top_tasks]
         tasks: list[Any] = [*map(self.top_tasks.get, listed_cpus)]
@@ -252,7 +253,7 @@ STOP_REASONS = {"T": "SIGSTOP", "t": "a debugger", "F": "a frozen group"}
 
 
 class _Point(NamedTuple):
-    """Sums since the start of a thread, at one time."""
+    """Times and switches of a thread at one moment, as sums since its start."""
 
     time_ns: int
     run_ns: int
@@ -396,7 +397,7 @@ class WatchedJob:
         self.last_threads.append(thread)
 
     def job(self, span_ns: int) -> ThreadActivity:
-        """Returns the sum over all threads."""
+        """Returns the activity of all threads together in the last `span_ns`."""
         return sum((thread.activity(span_ns) for thread in self.threads.values()), ThreadActivity())
 
     def pids(self) -> set[int]:
@@ -471,13 +472,13 @@ class Quotas:
         self.by_group: dict[str, Quota] = {}
         self._groups: dict[int, list[str]] = {}
         """By PID, the groups whose quota applies, innermost first."""
-        self.newest: dict[str, list[int]] = {}
-        """The groups in the newest record, each with the processes to which its quota applies."""
+        self.newest_pids: dict[str, list[int]] = {}
+        """PIDs to which each group's quota applies, for the groups in the newest record."""
 
     def read_records(self, records: Mapping[str, object]) -> None:
         """Reads the records of a frame, which are untrusted."""
         if "quotas" in records or "tasks" in records:
-            self.newest = {}
+            self.newest_pids = {}
         match records.get("quotas"):
             case {"groups": dict() as groups, "pids": dict() as pids}:
                 for group, counts in groups.items():
@@ -490,7 +491,7 @@ class Quotas:
                         self._groups.pop(int(pid), None)
                         self._groups[int(pid)] = known_groups
                         for group in known_groups:
-                            self.newest.setdefault(group, []).append(int(pid))
+                            self.newest_pids.setdefault(group, []).append(int(pid))
                 while len(self._groups) > MAX_PIDS:
                     del self._groups[next(iter(self._groups))]
 
@@ -511,17 +512,17 @@ class Quotas:
 
     def since(self, earlier: Quotas) -> Quotas:
         """Returns the quotas with only the counts after `earlier`."""
-        rest = Quotas()
-        rest._groups = self._groups.copy()
+        difference = Quotas()
+        difference._groups = self._groups.copy()
         for group, quota in self.by_group.items():
-            rest.by_group[group] = now = replace(quota)
+            difference.by_group[group] = now = replace(quota)
             if (before := earlier.by_group.get(group)) is not None:
                 now.period_count -= before.period_count
                 now.throttled_count -= before.throttled_count
                 now.throttled_s -= before.throttled_s
-        return rest
+        return difference
 
-    def tightest(self, pid: int) -> Quota | None:
+    def tightest_quota(self, pid: int) -> Quota | None:
         """Returns the quota that stopped a process for longest; None if none stopped it."""
         quotas = [self.by_group[group] for group in self._groups.get(pid, ())]
         worst_quota = max(quotas, key=lambda quota: quota.throttled_s, default=None)
@@ -539,6 +540,7 @@ _OWNERS = (
     (re.compile(r".*/(?!user@)([^/]+\.(?:service|scope))"), "{}"),
     (re.compile(r".*/([^/]+\.slice)"), "{}"),
 )
+"""Patterns of a control group's path, and the name of its owner with the part that matched."""
 _LONG_ID = re.compile(r"(?<![0-9a-z])([0-9a-f]{12})[0-9a-f]{8,}(?![0-9a-z])")
 
 
@@ -557,7 +559,7 @@ def owner(group: str) -> str:
 
 
 def short_owner(group: str) -> str:
-    """Returns the owner of a control group as `owner` does; of a path, its last part."""
+    """Returns the owner of a control group as `owner` does; only the last part of a path."""
     return owner(group).rpartition("/")[2] or group
 
 

@@ -22,8 +22,8 @@ from perftop.model.delta import MAX_HZ, Delta, distinct
 from perftop.model.kinds import CLOCK_CAPS
 
 CEILING_GAUGES = ("ceiling_hz", "e_ceiling_hz")
-"""Counters with the exact ceiling of a package. Hybrids have one for each core type; the counter's
-list of CPUs shows which CPUs it applies to."""
+"""Counters with the exact ceiling of a package. Hybrid CPUs have one for each core type; the list
+of CPUs of a counter shows to which CPUs it applies."""
 DEEP_SLEEPS = ("core_c3", "core_c6", "core_c7")
 """Counters of the idle states in which a core does not count as active. In C1 a core does count."""
 SMALL_TYPES, SMALL_MODELS = {"E", "L"}, {("GenuineIntel", 6, 0xBE)}
@@ -43,6 +43,7 @@ class Ceilings:
     """Guaranteed lower bound of the ceiling, from which drops are measured; the base clock if no
     table is known."""
     high_hz: Floats
+    """Upper bound of the ceiling."""
     hz: Floats
     """`low_hz` where it comes from turbo, NaN elsewhere."""
 
@@ -95,8 +96,8 @@ class Turbo:
         self._has_upper_bounds = bool(np.isfinite(self._fastest).any())
         self._has_ceiling = self.cpus[first]
         self._domains: list[tuple[Steps, Ints]] = []
-        """Tables, each with the cores of one package that share it. The number of active cores
-        among them selects the step."""
+        """Turbo tables, each with the cores of one package that share it. The number of active
+        cores among them selects the step of the table."""
         self._favoured = np.full(len(first), np.nan)
         for steps in self._tables:
             is_listed = steps.cpus[first] & (package >= 0)
@@ -165,7 +166,8 @@ class Turbo:
         return self._cores.max_of_threads(self._gauge_means(key, "cpu", delta)[..., :-1])
 
     def _gauge_means(self, key: str, scope: wire.Scope, delta: Delta) -> Floats:
-        """Returns the mean of a gauge by row, NaN where unknown; NaN is appended for row -1."""
+        """Returns the mean of a gauge by row, NaN where unknown; one more NaN at the end is for row
+        -1, an unknown row."""
         means = self._counters.rates(delta, key)
         if means is None:
             return np.full(self._counters.hello.rows(scope) + 1, np.nan)
@@ -205,8 +207,8 @@ class Turbo:
         return np.asarray(1 - sleep_share)
 
     def caps(self, delta: Delta) -> Caps:
-        """Returns the lowest clock limit that was set. A switch counts as on if it was on for most
-        of the span."""
+        """Returns the lowest clock limit that a user or program set, by position of the core. A
+        switch, such as "turbo off", counts if it was on for most of the span."""
         turbo_is_off = self._gauge_means("turbo_off", "machine", delta)[0] >= 0.5
         disabled = self._gauge_means("turbo_disabled", "package", delta)[self._cores.package] >= 0.5
         configured_hz = self._gauge_means("tdp_base_hz", "package", delta)[self._cores.package]

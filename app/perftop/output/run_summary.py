@@ -223,7 +223,7 @@ def _losses(session: Session) -> Line:
     losses of busy CPUs or of the watched job, the largest first. `busy` has the seconds in which
     all, one, several and none of the selected CPUs were busy; its `alone` is the task that ran on
     the only busy CPU, or '' if it is unknown."""
-    if not session.accounts:
+    if not session.sums_losses:
         return {}
     sums, busy = session.lost_time(), session.busy_cpus
     causes = [

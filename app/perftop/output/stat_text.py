@@ -109,7 +109,7 @@ def ending_lines(
     `brief`: if there was a command, omit everything but its own lines."""
     lines = []
     if argv is not None:
-        phases = session.run_phases() if session.accounts else []
+        phases = session.run_phases() if session.sums_losses else []
         bar = time_use_lines(phases, unicode=supports_unicode())
         lines = ["", headline(command_name(argv), line), "", *bar, *([""] if bar else [])]
         lines += command_lines(session, argv, line)

@@ -22,7 +22,7 @@ from typing import BinaryIO, Self
 from perfprobe import wire
 from perftop.base.errors import DAMAGED, USAGE, Failed, failure_to, print_error
 from perftop.base.text import count_noun
-from perftop.session.packing import BLOCK_MESSAGES, INDEX_KIND, Reader, TimedMessage, Unpacking
+from perftop.session.packing import BLOCK_MESSAGES, INDEX_KIND, Reader, TimedMessage, Unpacker
 
 WINDOW_BYTES = 1 << 20
 """Number of bytes of a file that are read at once."""
@@ -114,7 +114,7 @@ class Recording:
     def _until_damage(self, offset: int) -> Generator[TimedMessage, None, int | None]:
         """Yields messages from the block at this offset to the end or the first damage. Returns the
         offset of the next block after the damage; None if there is nothing more to read."""
-        unpacking, decoder = Unpacking(self.hello), self._decoder()
+        unpacker, decoder = Unpacker(self.hello), self._decoder()
         damage: wire.WireError | OSError | None = None
         ended, newest_ns = False, -1
         while not ended:
@@ -134,7 +134,7 @@ class Recording:
             except (wire.WireError, OSError) as error:
                 damage, ended = error, True
             try:
-                for message_of_run in unpacking.messages(run):
+                for message_of_run in unpacker.messages(run):
                     del offsets[0]
                     yield message_of_run
                     newest_ns = message_of_run.time_ns

@@ -26,10 +26,10 @@ MAX_MARKS = 1000
 MAX_EPISODES = 1 << 16
 """Maximum number of episodes and marks kept of a whole recording: about 100 MB."""
 LATE_NS, LATE_SAMPLES = 6_000_000_000, 4
-"""The longest time from the end of an episode until it is listed as ended, in ns and in samples;
-the longer of the two applies. A gap in the samples delays the listing further."""
+"""Maximum time from the end of an episode until it is listed as ended, in ns and in samples; the
+longer of the two applies. A gap in the samples delays the listing further."""
 LISTED_NS = 10_000_000_000
-"""When the pass over a recording has read this many ns beyond the end of an episode, it has
+"""Time in ns: when the pass over a recording has read this far beyond the end of an episode, it has
 certainly listed the episode."""
 MAX_LABEL, MAX_WARNING = 80, 200
 """Maximum number of characters of the label of a mark, and of a warning."""
@@ -52,8 +52,8 @@ class EpisodeLog:
         """Number of ended episodes that were dropped before those in `_ended`."""
         self._marks: list[Episode] = []
         self._merged_episodes: tuple[object, list[Episode]] = None, []
-        """The ended episodes while the pass over a recording runs, and the state for which they
-        were listed."""
+        """Cached result of `ended` while the pass over a recording runs, after the state of the log
+        for which it is valid."""
 
     @property
     def running(self) -> list[Episode]:
@@ -106,9 +106,9 @@ class EpisodeLog:
         return [*running_episodes, *ended_episodes]
 
     def since(self, cursor: int) -> tuple[list[Episode], int]:
-        """Returns the episodes that have ended since a reader's last call, and the reader's cursor
-        for the next call; the first cursor is 0. If more than MAX_ENDED episodes have ended, the
-        reader gets the newest."""
+        """Returns the episodes that have ended since the call that returned `cursor`, and the
+        cursor for the next call; the first cursor is 0. If more than MAX_ENDED episodes have ended,
+        returns the newest."""
         new_episodes = self._ended[max(0, cursor - self._dropped_count) :]
         return new_episodes, self._dropped_count + len(self._ended)
 
@@ -139,14 +139,14 @@ class RecordingEpisodes:
         self.until_ns = 0
         """Raw time in ns up to which the pass has read the recording."""
         self.is_complete = False
-        self.left_out = 0
+        self.left_out_count = 0
         """Number of episodes left out because there are more than MAX_EPISODES."""
         self._spans = np.zeros((2, 0), np.int64)
         """Starts and ends of the episodes in `ended`."""
 
     def add(self, episode: Episode) -> None:
         if len(self.ended) + len(self.marks) + len(self.running) >= MAX_EPISODES:
-            self.left_out += 1
+            self.left_out_count += 1
         elif episode.kind == "mark":
             self.marks.append(episode)
         elif episode.end_ns is None:
@@ -161,9 +161,9 @@ class RecordingEpisodes:
     def overlapping(self, since_ns: int, until_ns: int) -> list[Episode]:
         """Returns ended episodes that started by `until_ns` and ended after `since_ns`, in the
         order of `ended`."""
-        news = [(e.start_ns, e.end_ns) for e in self.ended[self._spans.shape[1] :]]
-        if news:
-            added = np.array(news, np.int64).reshape(-1, 2).T
+        new_spans = [(e.start_ns, e.end_ns) for e in self.ended[self._spans.shape[1] :]]
+        if new_spans:
+            added = np.array(new_spans, np.int64).reshape(-1, 2).T
             self._spans = np.concatenate([self._spans, added], axis=1)
         starts, ends = self._spans
         return [self.ended[i] for i in np.flatnonzero((starts <= until_ns) & (ends > since_ns))]

@@ -41,6 +41,7 @@ class SharedEpisode:
     machines: tuple[str, ...]
     start: float
     end: float | None
+    """Unix time in s; None while one of the episodes is running."""
     depth: float | None
     """The greatest depth of the episodes."""
     min_depth: float | None
@@ -51,7 +52,7 @@ class SharedEpisode:
 
 @dataclass(frozen=True)
 class RowChoice:
-    """Order and filter of the rows."""
+    """The order and the filter of a table of machines."""
 
     order: str = "lost"
     reverse: bool = False
@@ -66,7 +67,7 @@ class Fleet:
         self.machines[machine.name] = machine
 
     @property
-    def answering(self) -> list[Machine]:
+    def answering_machines(self) -> list[Machine]:
         return [machine for machine in self.machines.values() if machine.answers]
 
     @property
@@ -75,7 +76,7 @@ class Fleet:
 
     def totals(self) -> Numbers:
         """Returns the numbers of the fleet: means over the machines, but sums for power."""
-        answering = self.answering
+        answering = self.answering_machines
         sums = dict(mean_numbers([machine.numbers for machine in answering]))
         for key in ("power_w", "power_limit_w"):
             known_values = [v for m in answering if isfinite(v := m.numbers[key])]
@@ -93,11 +94,11 @@ class Fleet:
         if choice.order == "name":
             return [*silent_machines, *(answering if not falls else reversed(answering))]
 
-        def place(machine: Machine) -> tuple[bool, float]:
+        def sort_key(machine: Machine) -> tuple[bool, float]:
             number = order_value(machine, choice.order, now)
             return not isfinite(number), -number if falls else number
 
-        return [*silent_machines, *sorted(answering, key=place)]
+        return [*silent_machines, *sorted(answering, key=sort_key)]
 
     def running(self) -> list[SharedEpisode]:
         """Returns running episodes, the costliest first; a cause that several machines share is
@@ -215,7 +216,7 @@ MAX_POINTS = 100_000
 """Maximum number of points in the histories of all machines together; the more machines, the fewer
 points each has."""
 EPISODES_SPAN_S, EPISODE_STEPS = 1800.0, 120
-"""Span in s for which episodes are queried, and the number of steps in it."""
+"""Time in s for which episodes are queried, and the number of steps in it."""
 MIN_RUNNING_SHARE = 0.05
 """Minimum share of a window for an episode to count as running in it."""
 LOOKBACK = "1h"
@@ -225,9 +226,10 @@ _HISTORY_KEYS = ("busy", "involuntary", "steal", "clock_hz", "ceiling_hz", "belo
 """Numbers of which a history is queried."""
 
 Answers = Iterable[tuple[dict[str, str], Sequence[tuple[float, float]]]]
+"""Series of a Prometheus answer: the labels of each, and its points as time in s and value."""
 
 
-class Questions:
+class FleetQueries:
     """PromQL queries, each for all machines at once, so that answers are small and all values in an
     answer are from the same moment."""
 
@@ -236,8 +238,8 @@ class Questions:
         self._match = match.strip().removeprefix("{").removesuffix("}").strip().strip(",")
         self._window = f"{max(1, round(window_s))}s"
 
-    def now(self) -> str:
-        """Returns the query for all numbers of all machines."""
+    def numbers(self) -> str:
+        """Returns the query for the present numbers of all machines."""
         queries = self._numbers() | {
             "power_w": self._sum("energy_joules_total"),
             "power_limit_w": f"sum by ({INSTANCE}) ({self._selector('power_limit_watts')})",
@@ -253,7 +255,7 @@ class Questions:
         named = f'label_replace({states}, "{NUMBER_LABEL}", "$1", "state", "(.*)")'
         return f"{_join_queries(queries)} or {named}"
 
-    def past(self) -> str:
+    def history(self) -> str:
         """Returns the query for the numbers of which a history is kept."""
         numbers = self._numbers()
         return _join_queries({key: numbers[key] for key in _HISTORY_KEYS})
@@ -299,8 +301,8 @@ def _join_queries(queries: dict[str, str]) -> str:
 
 
 def scraped_fleet(answers: Answers, now: float, previous_machines: Mapping[str, Machine]) -> Fleet:
-    """Returns the fleet in the answers to `Questions.now`. `now`: the viewer's time, or a past
-    moment. Machines that the server no longer scrapes are silent, since the time in
+    """Returns the fleet in the answers to `FleetQueries.numbers`. `now`: Unix time of the viewer,
+    or of a past moment. Machines that the server no longer scrapes are silent since the time in
     `previous_machines`."""
     by_machine: dict[str, dict[str, float]] = {}
     for labels, points in answers:
@@ -328,8 +330,8 @@ def _host_name(instance: str) -> str:
 
 
 def fill_past(fleet: Fleet, answers: Answers, shift_s: float) -> None:
-    """Adds the answers to `Questions.past` to the machines' histories. `shift_s`: difference
-    between the viewer's time and the server's."""
+    """Adds the answers to `FleetQueries.history` to the machines' histories. `shift_s`: the
+    viewer's time minus the server's."""
     by_time: dict[str, dict[float, dict[str, float]]] = {}
     for labels, points in answers:
         name, key = labels.get(INSTANCE, ""), labels.get(NUMBER_LABEL, "")
@@ -344,8 +346,9 @@ def fill_past(fleet: Fleet, answers: Answers, shift_s: float) -> None:
 
 
 def fill_episodes(fleet: Fleet, answers: Answers, end: float, step: float, shift_s: float) -> None:
-    """Adds the episodes in the answers to `Questions.episodes` to the fleet. `end`: the server's
-    time of the newest step; an episode in that step is running."""
+    """Adds the episodes in the answers to `FleetQueries.episodes` to the fleet. `end`: the server's
+    time of the newest step; an episode in that step is running. `step`: seconds between points.
+    `shift_s`: the viewer's time minus the server's."""
     for labels, points in answers:
         machine = fleet.machines.get(labels.get(INSTANCE, ""))
         if machine is None:
@@ -371,7 +374,8 @@ def _unbroken_runs(times: Sequence[float], step: float) -> list[tuple[float, flo
 
 
 def past_step(machines: int, every_s: float) -> float:
-    """Returns the seconds between two points of the history, for a number of machines."""
+    """Returns the seconds between two points of a history that are queried for so many machines:
+    at least `every_s`."""
     points = max(10, MAX_POINTS // max(1, machines * len(_HISTORY_KEYS)))
     return max(every_s, PAST_S / points, 1.0)
 

@@ -1,8 +1,8 @@
 """One machine of a fleet: its numbers, their history, its episodes, and whether it answers.
 `LiveMachine` fills it from a stream of frames, `fleet.scraped_fleet` from a Prometheus server. The
-screen and the JSON lines only read it. A row has one value of each number for a span of some
-seconds; NaN is unknown. Times are Unix seconds of the viewer's clock: the clocks of two machines
-are never compared.
+screen and the JSON lines only read it. A row of the fleet's table has one value of each number for
+the last ROW_SPAN_S; NaN is unknown. Times are Unix seconds of the viewer's clock: the clocks of two
+machines are never compared.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from perftop.session.session import Session
 from perftop.session.values import lasting_reasons, machine_value
 
 ROW_SPAN_S = 10.0
-"""Seconds covered by the numbers of a row: short enough to follow changes, long enough to be
-readable."""
+"""Time in s that the numbers of a machine's row cover: short enough to follow changes, long enough
+to be readable."""
 PAST_S = 600.0
 """Length of a machine's history, in s."""
 MAX_POINTS = 600
@@ -37,8 +37,8 @@ MAX_POINTS = 600
 FRESH_S = 5.0
 """Age in s after which a series is computed again."""
 MAX_GAP = 1.6
-"""Longest gap that is filled with the earlier point, as a multiple of the mean distance of two
-points."""
+"""Longest gap in a series that is filled with the point before it, as a multiple of the mean
+distance of two points."""
 MAX_SERIES = 8
 """Maximum number of series cached for a machine."""
 HISTORY_KEYS = ("lost", "busy", "clock_hz", "ceiling_hz", "below")
@@ -95,7 +95,7 @@ def read_numbers(session: Session, interval: Interval) -> Numbers:
         key: machine_value(session, interval, number) for key, number in _INTERVAL_KEYS.items()
     }
     cores = session.shown_cores()
-    work = np.array([_numbers_of_work(session, interval, core) for core in cores])
+    work = np.array([_work_of_core(session, interval, core) for core in cores])
     if len(work):
         weight, clock, ceiling = work.T
         is_known = (weight > 0) & np.isfinite(clock) & np.isfinite(ceiling)
@@ -111,7 +111,7 @@ def read_numbers(session: Session, interval: Interval) -> Numbers:
     return numbers
 
 
-def _numbers_of_work(session: Session, interval: Interval, core: int) -> tuple[float, float, float]:
+def _work_of_core(session: Session, interval: Interval, core: int) -> tuple[float, float, float]:
     """Returns the sum of the busy shares of a core's CPUs, the clock of its busiest CPU in Hz, and
     its ceiling in Hz."""
     positions = [session.position[cpu] for cpu in session.cores[core]]
@@ -121,9 +121,8 @@ def _numbers_of_work(session: Session, interval: Interval, core: int) -> tuple[f
 
 
 def lost_share(numbers: Numbers) -> float:
-    """Returns the lost share of a machine, computed from its means for use without samples: steal,
-    involuntary halts and a clock below the ceiling exclude each other. NaN if none of them is
-    known."""
+    """Returns the lost share of a machine's wanted time, from its mean numbers: steal, involuntary
+    halts and a clock below the ceiling, which exclude each other. NaN if none of them is known."""
     busy, clock, ceiling = numbers["busy"], numbers["clock_hz"], numbers["ceiling_hz"]
     halted = [numbers[key] for key in ("involuntary", "steal") if isfinite(numbers[key])]
     reached = clock / ceiling if ceiling else nan
@@ -318,21 +317,21 @@ class LiveMachine(Follower):
         self, machine: Machine, span_s: float = 1.0, clock: Callable[[], float] | None = None
     ) -> None:
         """`span_s`: seconds that one point of the history covers, but at least one sample.
-        `clock`: that of the viewer; None: times are by the machine's own clock."""
+        `clock`: returns the viewer's Unix time; None: times are those of the machine's clock."""
         super().__init__(round(span_s * 1e9), starts_early=True)
         self.machine = machine
         self._clock = clock
         self._arrival_s: float | None = None
-        """Time at which the newest messages arrived, by that clock."""
+        """Time at which the newest messages arrived, by the viewer's clock; None without one."""
         self._offset_s = inf
-        """Smallest offset seen between the machine's raw time and the viewer's time, in s: the
-        offset of the frame with the least delay."""
+        """The viewer's time minus the machine's raw time, in s: the smallest difference so far,
+        which is that of the frame with the least delay."""
         self._suspects = 0
         self._ended_episodes: list[Episode] = []
         """Episodes that have ended since the last interval."""
         self._losses: deque[tuple[float, LossSums]] = deque()
-        """Losses since the start of the session, by the time of the interval, from the start of a
-        row's span on."""
+        """For each interval of the last ROW_SPAN_S: its time, and the losses since the start of the
+        session."""
 
     def process(self, messages: Iterable[wire.Message]) -> bool:
         """Processes messages that have arrived. Raises wire.WireError for impossible messages."""

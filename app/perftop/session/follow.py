@@ -112,8 +112,8 @@ class Follower:
         for part in parts:
             if self._session is not None:
                 self._report(self._session)
-            if session is not None and session.newest is not None:
-                self.on_samples(*session.newest)
+            if session is not None and session.newest_samples is not None:
+                self.on_samples(*session.newest_samples)
             newest = part[-1]
             is_over = isinstance(newest, wire.Frame) and self._ends_interval(newest)
             for message in part:

@@ -639,7 +639,7 @@ class History:
                     frames.clear()
                 if isinstance(message, wire.Note):
                     reader.apply_hotplug(message)
-                    reader.take_ownership(message)
+                    reader.apply_ownership(message)
                 elif message.time_ns >= end_ns:
                     return reader, span
             _add(frames, begin_ns, reader, span)

@@ -1,5 +1,5 @@
 """Packs frames and notes without loss, for history in memory and for recordings. Each frame is
-packed as its difference from the previous frame.
+packed as its difference from the previous frame of the same form, which is the set of its blocks.
 
 A column of a block changes by similar, small amounts on all rows. So all differences of a column
 (signed, since gauges fall; modulo 2**64) take the same number of bytes: the fewest of 0, 1, 2, 4
@@ -23,10 +23,11 @@ from perfprobe import wire
 from perftop.base.arrays import Words
 
 WIDTHS = ((1, "<u1"), (2, "<u2"), (3, "<u4"), (4, "<u8"))
+"""Codes of the sizes of packed differences, and their types; code 0: all differences are 0."""
 _LIMITS = np.array([1, 1 << 8, 1 << 16, 1 << 32], np.uint64)
-_UNCHANGED_BIT = np.uint64(1)
+_SIGN_BIT = np.uint64(1)
 MAX_LAYOUTS = 64
-"""Maximum number of layouts kept; no probe sends that many combinations of blocks."""
+"""Maximum number of layouts kept; no probe sends that many forms of frames."""
 MAX_WORDS = 1 << 22
 """Maximum number of words kept of the newest frames of all forms together; the layouts may have
 half as many in total. The largest frame has 1 << 21 words."""
@@ -35,7 +36,7 @@ UNPACKED_WORDS = 1 << 16
 
 
 class Layout:
-    """The permutation that sorts the words of several tables of u64 by column."""
+    """The permutation that sorts the words of several tables of 64-bit words by column."""
 
     def __init__(self, shapes: Sequence[tuple[int, int]]) -> None:
         """`shapes`: rows and columns of each table."""
@@ -76,9 +77,9 @@ def pack(layout: Layout, rows: Words) -> list[bytes]:
 
 
 def unpack(layout: Layout, previous_words: Words, packed: Sequence[bytes]) -> Words:
-    """Returns the rows of words whose differences from each other are packed: the first from
-    `previous_words`. Raises ValueError if one is not complete. Unpacking many takes little longer
-    than unpacking one."""
+    """Returns the rows of words that `pack` packed, each as its difference from the previous row,
+    the first as its difference from `previous_words`. Raises ValueError if one is not complete.
+    Unpacking many takes little longer than unpacking one."""
     count, columns = len(packed), len(layout.heights)
     if not layout.words:
         return np.zeros((count, 0), np.uint64)
@@ -95,9 +96,9 @@ def unpack(layout: Layout, previous_words: Words, packed: Sequence[bytes]) -> Wo
     for code, (width, kind) in enumerate(WIDTHS):
         parts = [data[row[code] : row[code + 1]] for data, row in zip(packed, ends, strict=True)]
         folded[word_widths == width] = np.frombuffer(b"".join(parts), kind)
-    signs = folded & _UNCHANGED_BIT
+    signs = folded & _SIGN_BIT
     np.negative(signs, out=signs)
-    folded >>= _UNCHANGED_BIT
+    folded >>= _SIGN_BIT
     folded ^= signs
     folded[0] += previous_words
     return np.add.accumulate(folded, out=folded)
@@ -158,7 +159,7 @@ class Layouts:
 
     def _shapes(self, form: bytes) -> list[tuple[int, int]]:
         if len(form) != len(self._blocks) or not set(form) <= {0, 1, 2}:
-            raise ValueError("a frame of no form")
+            raise ValueError("a frame with an unknown form")
         shapes = []
         for (block, n), heads_code in zip(self._blocks, form, strict=True):
             if heads_code:
@@ -168,7 +169,7 @@ class Layouts:
 
 
 class Packer:
-    """Packs or unpacks one run of messages, in order from the first."""
+    """Packs or unpacks a sequence of messages, in order from the first."""
 
     def __init__(self, layouts: Layouts) -> None:
         self._layouts = layouts
@@ -297,8 +298,8 @@ COMPRESSION_LEVEL = 1
 MAX_OVERHEAD_BYTES = 1 << 22
 """Maximum size of a packed message without its blocks, in bytes."""
 INDEX_KIND = "index"
-"""Kind of the last note of a file. Its data has the offset and the first time of each block. The
-last bytes of the file are the offset of this note, by which it is found."""
+"""Kind of the last note of a file, whose data has the offset and the first time of each block. The
+file ends with the offset of this note, so that readers find it."""
 TimedMessage = wire.Frame | wire.Note
 _DAMAGE_ERRORS = wire.WireError, ValueError, TypeError, KeyError, IndexError, zlib.error
 
@@ -352,8 +353,8 @@ class Recorder:
         self.bytes += len(data)
 
 
-class Unpacking:
-    """Unpacks messages, block by block."""
+class Unpacker:
+    """Unpacks the packed messages of a recording, block by block."""
 
     def __init__(self, hello: wire.Hello) -> None:
         self._layouts = Layouts(hello)
@@ -361,8 +362,8 @@ class Unpacking:
         self._max_bytes = min(wire.MAX_MESSAGE, wire.frame_bytes(hello) + MAX_OVERHEAD_BYTES)
 
     def messages(self, run: Sequence[wire.Packed]) -> Iterator[TimedMessage]:
-        """Unpacks consecutive messages. Raises WireError after the last one before a message that
-        is damaged, or whose block misses an earlier message."""
+        """Unpacks consecutive messages. Raises WireError at the first message that is damaged, or
+        that follows a missing message of its block."""
         starts = [index for index, packed in enumerate(run) if packed.first or not index]
         for first, end in pairwise([*starts, len(run)]):
             yield from self._of_block(run[first:end])
@@ -434,24 +435,24 @@ class Reader:
         self.decoder = wire.Decoder()
         self.has_end = False
         """Whether the last message was the regular end of a stream or a recording."""
-        self._unpacking: Unpacking | None = None
+        self._unpacker: Unpacker | None = None
 
     def feed(self, data: wire.Bytes) -> Iterator[wire.Message]:
         for message in self.decoder.feed(data):
             index = isinstance(message, wire.Note) and message.kind == INDEX_KIND
             self.has_end = index or isinstance(message, wire.Bye)
             if isinstance(message, wire.Hello):
-                self._unpacking = Unpacking(message)
+                self._unpacker = Unpacker(message)
             if isinstance(message, wire.Packed):
-                assert self._unpacking is not None
-                yield from self._unpacking.messages([message])
+                assert self._unpacker is not None
+                yield from self._unpacker.messages([message])
             else:
                 yield message
 
 
 def write_all(fd: int, data: wire.Bytes, offset: int | None = None) -> None:
-    """Writes all of the data, at the end or at this offset. Raises OSError, also if a part was
-    written."""
+    """Writes all of the data at the offset; None: at the file's current position. Raises OSError,
+    even if a part was written."""
     with memoryview(data) as view:
         written_bytes = 0
         while written_bytes < len(view):

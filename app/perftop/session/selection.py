@@ -140,7 +140,9 @@ def _inverted(test: Test, session: Session, interval: Interval | None) -> Bools:
     return ~test(session, interval)
 
 
-_PLACES = {"pkg": "package"} | {name: name for name in ("package", "core", "die", "l3", "node")}
+_TOPOLOGY_FIELDS = {"pkg": "package"} | {
+    name: name for name in ("package", "core", "die", "l3", "node")
+}
 _LIST_PATTERN = re.compile(r"[0-9,-]*[0-9][0-9,-]*")
 _RANGE_PATTERN = re.compile(r"([0-9]*)(-?)([0-9]*)(.*)", re.DOTALL)
 _PREFIX_PATTERN = re.compile(r"([a-z][a-z0-9_]*):(.*)", re.IGNORECASE | re.DOTALL)
@@ -150,7 +152,7 @@ def _word_term(word: str, position: int) -> _Term:
     """Returns a term without an operator."""
     if _LIST_PATTERN.fullmatch(word):
         ranges = _ranges(word, position, "0-15,32")
-        return _Term(partial(_place_test, "cpu", ranges), is_steady=True)
+        return _Term(partial(_topology_test, "cpu", ranges), is_steady=True)
     match = _PREFIX_PATTERN.fullmatch(word)
     if match is None:
         return _Term(_WORD_TESTS.get(word.lower()) or partial(_task_test, word, ()))
@@ -164,11 +166,11 @@ def _word_term(word: str, position: int) -> _Term:
         ]), is_steady=True)  # fmt: skip
     if prefix == "pid":
         return _Term(partial(_task_test, "", _ranges(value, value_position, "pid:4711")))
-    if prefix not in _PLACES:
+    if prefix not in _TOPOLOGY_FIELDS:
         known = "known: core pkg die l3 node type pid; or quote it"
         raise FilterError(f"unknown '{_shorten_text(prefix)}:' ({known})", position)
     ranges = _ranges(value, value_position, f"{prefix}:0-3,7")
-    return _Term(partial(_place_test, _PLACES[prefix], ranges), is_steady=True)
+    return _Term(partial(_topology_test, _TOPOLOGY_FIELDS[prefix], ranges), is_steady=True)
 
 
 def _ranges(text: str, position: int, example: str) -> Ranges:
@@ -198,7 +200,7 @@ def _in_ranges(values: list[object], ranges: Ranges) -> Bools:
     return mask
 
 
-def _place_test(name: str, ranges: Ranges, session: Session, _: Interval | None) -> Bools:
+def _topology_test(name: str, ranges: Ranges, session: Session, _: Interval | None) -> Bools:
     return _in_ranges([getattr(row, name) for row in session.topology], ranges)
 
 
@@ -324,8 +326,8 @@ _NS = {"ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 
 
 def reachable_episodes(session: Session, cpus: Iterable[int] | None = None) -> list[Episode]:
-    """Returns the marks, and the episodes on at least one of these CPUs (None: any CPU), that can
-    be shown."""
+    """Returns the marks and episodes that can be shown, because history or a recording has their
+    samples; of episodes, those on at least one of `cpus`; None: on any CPU."""
     asked_cpus = None if cpus is None else set(cpus)
     return [
         episode for episode in (*session.ended, *session.running, *session.marks)
@@ -377,7 +379,7 @@ def typed_moment(
     text: str, session: Session, interval: Interval, extent_ns: tuple[int, int] | None = None
 ) -> int:
     """Returns the typed moment in raw ns, relative to `interval`. `extent_ns`: the range of
-    possible moments; None: the session's history. ValueError: one line for the user."""
+    possible moments; None: the session's history. Raises ValueError with one line for the user."""
     history = session.history
     if extent_ns is None and history is not None and history.first_ns is not None:
         extent_ns = history.first_ns, history.last_ns or history.first_ns
@@ -390,8 +392,8 @@ def typed_moment(
 
 def parse_moment(text: str, shown_ns: int, first_ns: int, last_ns: int) -> int:
     """Returns the typed moment in Unix ns. A time of day means its latest occurrence before the
-    newest sample. A span counts from the moment shown, in seconds if it has no unit. ValueError:
-    one line for the user."""
+    newest sample. A span counts from the moment shown, in seconds if it has no unit. Raises
+    ValueError with one line for the user."""
     text = text.strip()
     if match := _SPAN_PATTERN.fullmatch(text):
         sign, number, unit = match.groups()

@@ -1,4 +1,4 @@
-"""The mutable model of a stream: hello, online CPUs, sums over the interval and the run, episodes.
+"""The state of one stream: hello, online CPUs, sums over the interval and the run, and episodes.
 
 Messages are added by `apply` or `play`, in order. This module never waits, does no I/O and draws
 nothing. The same code serves live streams, files and tests.
@@ -113,15 +113,16 @@ class Session:
         """Activity of the watched job since the last call of `take_interval`."""
         self.command: list[str] = []
         """The watched job as the recorder started it, untrusted; [] if it was already running."""
-        self.accounts = self._sums_run = False
+        self.sums_losses = self._sums_run = False
         """Whether losses and times of tasks are summed up."""
         self._start_sums()
 
-        self.newest: tuple[SampleBatch, int, int] | None = None
-        """The samples of the last processed part: their batch, the index of the first, and the
-        index after the last; None: the newest message was a note, or a frame that was only a
+        self.newest_samples: tuple[SampleBatch, int, int] | None = None
+        """The samples that were applied last: their batch, the index of the first, and the index
+        after the last; None: the newest message was a note, or a frame that was only a
         baseline."""
         self.lost = self.late_samples = 0
+        """Numbers of samples that the probe has lost, and that it has read late, so far."""
         self.snapshot = TaskSnapshot()
         """The latest record of the tasks on each CPU."""
         self._snapshot_ns = 0
@@ -138,7 +139,9 @@ class Session:
     def sample(self) -> Sample | None:
         """The newest sample; None: the newest message was a note, or a frame that was only a
         baseline."""
-        return None if self.newest is None else Sample(self.newest[0], self.newest[2] - 1)
+        if self.newest_samples is None:
+            return None
+        return Sample(self.newest_samples[0], self.newest_samples[2] - 1)
 
     def _start_sums(self, root: int = -1) -> None:
         cpus = [*self.position]
@@ -171,7 +174,7 @@ class Session:
         while batch := list(islice(messages_left, self._max_batch)):
             while batch:
                 frames = self._leading_frames(batch)
-                self.newest = None
+                self.newest_samples = None
                 if not frames:
                     self._apply_other(batch[0])
                     yield batch[:1]
@@ -222,8 +225,8 @@ class Session:
             self._notice_recalibration(int(batch.time_ns[0]))
         last = min(len(batch), first + 1 + int(batch.time_ns[first:].searchsorted(due_ns)))
         if self.neighbours.watched_job.name is not None:
-            last = first + 1  # the threads in older records are no longer known
-        elif self.accounts and last > first + 1:
+            last = first + 1  # only the job's newest record is kept
+        elif self.sums_losses and last > first + 1:
             last = first + self._losses.free_samples(
                 batch.since_ns[first:last], batch.time_ns[first:last]
             )
@@ -232,8 +235,8 @@ class Session:
         newest = batch.frames[last - 1]
         self.now_ns, self.frames = newest.time_ns, self.frames + last - first
         self.lost, self.late_samples = newest.lost, newest.late
-        self.newest = batch, first, last
-        self.reader.note_reached(batch, last - 1)
+        self.newest_samples = batch, first, last
+        self.reader.restore_best_traffic(batch, last - 1)
         if self.history is not None:
             self.history.keep_samples(batch, first, last, self.reader)
         self._span.add(batch, first, last, self.reader)
@@ -247,7 +250,7 @@ class Session:
             frame = batch.frames[index]
             snapshot = batch.cached(task_snapshots).get(index)
             self._apply_records(frame, snapshot)
-            if snapshot is not None and self.accounts:
+            if snapshot is not None and self.sums_losses:
                 since_ns, until_ns = self.run.start_ns, frame.time_ns
                 ran_s, waited_s = self.run_times.add_snapshot(snapshot, since_ns, until_ns)
                 if self.neighbours.watched_job.name is None:
@@ -258,7 +261,7 @@ class Session:
             self._watched_activity = sum(
                 (thread.since_last() for thread in watched_job.last_threads), self._watched_activity
             )
-        if self.accounts:
+        if self.sums_losses:
             self._add_busy(batch, first, last, snapshot_before)
             self._add_losses(batch, first, last)
         return last
@@ -306,7 +309,7 @@ class Session:
         elif isinstance(message, wire.Note):
             if self.history is not None:
                 self.history.keep(message, self.reader)
-            self.reader.take_ownership(message)
+            self.reader.apply_ownership(message)
             if message.kind == "hotplug":
                 self._apply_hotplug(message)
             if message.kind == "run-start" and str(message.data.get("pid")) == self.hello.watch:
@@ -401,7 +404,7 @@ class Session:
         for `lost_time` and `run_times`. On a big machine this takes milliseconds of CPU time a
         second. `root`: first process of a job that perftop started. `losses_only`: omit `busy_cpus`
         and `run_phases`, which are only shown in the summary of a run."""
-        self.accounts, self.run_times.job.root = True, root
+        self.sums_losses, self.run_times.job.root = True, root
         self._sums_run = not losses_only
 
     def _add_busy(self, batch: SampleBatch, first: int, last: int, snapshot: TaskSnapshot) -> None:
@@ -436,7 +439,7 @@ class Session:
 
     def run_phases(self) -> list[RunPhase]:
         """Returns the phases of the watched job since the start. `start_accounts` must have been
-        called then."""
+        called at the start."""
         start = Moment(self.run.start_ns, None, RunTimes([*self.position]))
         end = Moment(self.now_ns, None, self.run_times.copy(job_only=True))
         return phases(self._moments, start, end)
@@ -455,7 +458,7 @@ class Session:
     def lost_time(self) -> LossSums:
         """Returns the losses of shown CPUs, or of the watched job, since the start, by cause.
         `start_accounts` must have been called at the start."""
-        assert self.accounts
+        assert self.sums_losses
         sums = self._losses.sums(self.episodes(self._losses.unsettled_ns, self.now_ns))
         if len(self.shown) < len(self.position) and self.neighbours.watched_job.name is None:
             sums = sums.of_cpus(self.shown)
@@ -535,7 +538,7 @@ class Session:
 
     @property
     def calibrations(self) -> dict[str, Calibration]:
-        """The calibration of each counter used for SMT states, which finds its unit."""
+        """The calibration of each counter used for SMT states: how many TSC ticks is one tick."""
         return self.reader.splitter.calibrations
 
     def factor_before(self, key: str) -> float | None:
@@ -546,12 +549,12 @@ class Session:
 
     @property
     def past(self) -> History:
-        """The history, for a session that has one, as the sessions of all screens do."""
+        """The history. Only for a session that has one, such as the session of a screen."""
         assert self.history is not None
         return self.history
 
     def probe_cpu_s(self) -> float:
-        """Returns CPU time in s that the probe itself used in this run; NaN if unknown."""
+        """Returns the CPU time in s that the probe itself used in this run; NaN if unknown."""
         column = self.counters.columns.get("probe_cpu_s")
         if column is None:
             return float("nan")

@@ -1,9 +1,9 @@
 """Sums up, over a stream, the time that tasks ran and the time that they waited for a CPU.
 
-The probe sends the times of each thread of a watched job since the thread's start. For other tasks,
-it sends only the shares of the busiest ones between two snapshots. A thread that started and ended
-between two records is never seen. All time between two records is counted on the CPU where the
-thread ran last."""
+For each thread of a watched job, the probe sends the times since the thread's start. For other
+tasks, it sends about once a second a snapshot: the time shares of the busiest tasks of each CPU
+since the previous snapshot. A thread that started and ended between two records is missing. All
+time between two records is counted on the CPU where the thread ran last."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ seconds."""
 MIN_TASKS_SENT = 3
 """Number of tasks of a CPU below which the probe has sent all."""
 MIN_SEEN_SHARE = 0.7
-"""Minimum share of the time of a CPU with waiting tasks that the reported tasks must cover to be
-nearly all of its tasks: three of four equal tasks run for 75 %. A hypervisor may use some of the
-rest."""
+"""Reported tasks that ran for at least this share of the time of a CPU with waiting tasks are
+nearly all of its tasks: three of four equal tasks run for 75 %, and a hypervisor may use some
+time."""
 MAX_FIRST_NS = 1_500_000_000
 """Upper bound, in ns, on the time attributed to the first snapshot of all tasks."""
 MIN_CPU_SHARE = 0.01
@@ -51,8 +51,8 @@ briefly, so they would lower the mean of the CPUs that did the work."""
 HALF_A_CPU = 0.5
 """Rounds sums of busy shares to whole CPUs: 15.5 of 16 CPUs count as all."""
 MIN_SPLIT_S, MAX_SPLIT_S = 0.004, 0.025
-"""Bounds of the mean sleep, in s, of a thread that takes split locks: the kernel lets it sleep for
-10 ms, and wait for others."""
+"""Bounds of the mean sleep, in s, of a thread that takes split locks: the kernel makes it sleep for
+10 ms, and wait for other such threads."""
 MAX_NAMES = 256
 UNKNOWN_CPU = -1
 """Replaces the CPU number where the CPUs of a task are unknown."""
@@ -136,9 +136,10 @@ class TaskTimes:
 
     @property
     def blocked_s(self) -> float:
-        """Seconds that the task slept uninterruptibly, mostly waiting for a disk: its rest times
-        the share of this state in the readings that found it asleep. Those that found it awake are
-        too many: a task cannot fall asleep while the probe runs on its CPU."""
+        """Seconds that the task slept uninterruptibly (state D), mostly waiting for a disk: the
+        share of D in the readings that found it asleep, multiplied by the time that it slept.
+        Readings that found it awake are too many, because a task cannot fall asleep while the probe
+        runs on its CPU."""
         awake = {"R", *STOP_REASONS}
         asleep_s = sum(s for state, s in self.by_state.items() if state not in awake)
         share = self.by_state.get("D", 0.0) / asleep_s if asleep_s > 0 else 0.0
@@ -166,8 +167,8 @@ class TaskTimes:
     def with_state(
         self, letter: str, elapsed_s: float, active_s: float, sleeps: int = 0
     ) -> TaskTimes:
-        """Returns the times after another `elapsed_s`, at the end of which the task was in this
-        state."""
+        """Returns the times after another `elapsed_s`, at the end of which the task was in the
+        state with this letter. `active_s`: seconds of them in which it ran or waited."""
         by_state = {**self.by_state, letter: self.by_state.get(letter, 0.0) + elapsed_s}
         return replace(
             self, elapsed_s=self.elapsed_s + elapsed_s, active_s=self.active_s + active_s,
@@ -194,7 +195,7 @@ class JobTime(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Throttled:
+class ThrottledTasks:
     """Tasks that a CPU quota kept from running."""
 
     quota: Quota
@@ -413,7 +414,7 @@ class RunTimes:
         may_hide_waits = (task_count >= MIN_TASKS_SENT) & (seen_share < MIN_SEEN_SHARE)
         for index in np.flatnonzero(may_hide_waits & (waiting_count > 0)).tolist():
             self.full_s[cpus[index]] = self.full_s.get(cpus[index], 0.0) + span_s
-        for parent, child in snapshot.short_lived():
+        for parent, child in snapshot.parents_of_short_lived():
             key, child_s = (parent.pid, child, UNKNOWN_CPU), min(parent.share, count) * span_s
             children = self._tasks.pop(key, None) or TaskTimes(parent.comm)
             self._tasks[key] = children.with_record(UNKNOWN_CPU, child_s, None)
@@ -479,7 +480,7 @@ class RunTimes:
                 sums[index] += seconds(times)
         return sums
 
-    def throttled(self, times: Mapping[Any, TaskTimes]) -> list[Throttled]:
+    def throttled(self, times: Mapping[Any, TaskTimes]) -> list[ThrottledTasks]:
         """Returns the tasks that a quota kept from running, the most affected first. `times`:
         `threads` or `tasks`. The kernel counts the time once for each CPU, so it is multiplied by
         the number of tasks that share one; a quota is never charged with more time than the tasks
@@ -487,7 +488,7 @@ class RunTimes:
         members: dict[str, tuple[Quota, list[Any]]] = {}
         quotas = self.quotas
         for key, task in times.items():
-            if task.wait_s > 0 and (quota := quotas.tightest(key[0])) is not None:
+            if task.wait_s > 0 and (quota := quotas.tightest_quota(key[0])) is not None:
                 members.setdefault(quota.group, (quota, []))[1].append(key)
         tasks = []
         for quota, keys in members.values():
@@ -496,7 +497,7 @@ class RunTimes:
                     for by_cpu in (times[key].by_cpu for key in keys) if by_cpu}  # fmt: skip
             stopped_s = min(waited_s, quota.throttled_s * max(1.0, len(keys) / max(1, len(cpus))))
             wanted_s = sum(times[key].wanted_s for key in keys)
-            tasks.append(Throttled(quota, keys, stopped_s, stopped_s / waited_s, wanted_s))
+            tasks.append(ThrottledTasks(quota, keys, stopped_s, stopped_s / waited_s, wanted_s))
         return sorted(tasks, key=lambda throttled: -throttled.wait_s)
 
     def throttled_by_cpu(self, times: Mapping[Any, TaskTimes]) -> Floats:
@@ -513,8 +514,8 @@ class RunTimes:
 
 
 class TaskSums:
-    """Times of tasks as rows of numbers: a snapshot of a big machine has hundreds of tasks, and
-    most of them are in the next snapshot, too."""
+    """Times of tasks as rows of numbers, to which a whole snapshot is added at once: one of a big
+    machine has hundreds of tasks, most of which are in the next snapshot, too."""
 
     def __init__(self) -> None:
         self.rows: dict[TaskKey, int] = {}

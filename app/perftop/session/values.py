@@ -111,8 +111,8 @@ def displayed_values(column: Number, session: Session, interval: Interval) -> Fl
 
 
 def spread_to_cpus(session: Session, by_core: Floats) -> Floats:
-    """Returns values of cores by position of their CPUs; NaN where unknown, and for all CPUs if the
-    list of cores has changed since."""
+    """Returns values of cores by position of their CPUs; NaN where unknown, and for all CPUs if
+    `by_core` is of an earlier list of cores."""
     cores = session.reader.cores
     if len(by_core) != len(cores.lists):
         return np.full(len(cores.core_by_cpu), nan)
@@ -156,7 +156,7 @@ class CpuColumns:
         self._session = session
         cores = session.reader.cores
         positions = zip(session.topology, cores.core_by_cpu.tolist(), strict=True)
-        self.first = [row.cpu if core < 0 else cores.lists[core][0] for row, core in positions]
+        self.first_cpus = [row.cpu if core < 0 else cores.lists[core][0] for row, core in positions]
         """For each CPU the first CPU of its core; the CPU itself if its core is unknown."""
         self.by_key = columns_by_key(session)
         counted_keys = self._counted_keys()
@@ -229,12 +229,13 @@ class CpuColumns:
 
 
 MIN_NAMED_UTIL = 0.05
-"""Minimum busy share of a CPU for the text that its tasks were not seen."""
+"""Minimum busy share at which a CPU whose tasks are mostly unknown gets a text that says so."""
 
 
 def unseen_text(busy: float, seen: float) -> str:
     """Returns a text with the part of the busy time that the known tasks do not account for; '' if
-    they account for at least half of it."""
+    they account for at least half of it. `busy`, `seen`: shares of the time in which the CPU was
+    busy, and in which known tasks ran."""
     is_unseen = busy > MIN_NAMED_UTIL and seen < busy / 2
     return f"not seen {100 * (1 - seen / busy):.0f} %" if is_unseen else ""
 
@@ -249,7 +250,7 @@ ESTIMATED_REASON = (
 )
 HOST_ONLY = "guests may run, and their time is not counted, so halts are not known"
 UNREAD_REASON = "not read in this interval"
-MOSTLY_IDLE = "it had work for less than half of every sample"
+MOSTLY_IDLE = "it had work for less than a tenth of every sample"
 MANY_THREADS = "only neither is known of cores with more than two threads"
 BOUNDS_REASON = "only their bounds are known"
 READ_APART_REASON = "its CPUs were not read over the same span"
@@ -308,7 +309,7 @@ def lasting_reasons(session: Session) -> list[wire.Missing]:
     if "turbo_ceiling_hz" not in missing_by_key and not has_limits.all():
         rows = zip(session.topology, has_limits, strict=True)
         cpus = [row.cpu for row, is_served in rows if not is_served]
-        # Its tables or their registers are missing.
+        # Either the turbo tables or the registers with the limits are missing.
         reason = missing_by_key.get("turbo") or missing_by_key.get("limit_reasons")
         text = "perftop knows no register with turbo's limits here"
         some_cpus = cpus if has_limits.any() else None

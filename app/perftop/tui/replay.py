@@ -94,8 +94,10 @@ class ReplaySource(StreamSource):
             ) as updates:
                 async for _ in updates:
                     self.show()
-            if episodes.left_out:
-                self.show_notice(f"{episodes.left_out} more episodes of the file are not listed")
+            if episodes.left_out_count:
+                self.show_notice(
+                    f"{episodes.left_out_count} more episodes of the file are not listed"
+                )
         except (Failed, OSError) as error:
             self.show_notice(str(error))
         self.indexing = False

@@ -31,7 +31,7 @@ from perftop.session.fleet import (
     EPISODE_STEPS,
     EPISODES_SPAN_S,
     Fleet,
-    Questions,
+    FleetQueries,
     fill_episodes,
     fill_past,
     newest_time,
@@ -78,8 +78,8 @@ class LiveSource:
         return time.time()
 
     def facts(self) -> list[str]:
-        shares = [m.probe_share for m in self.fleet.answering if isfinite(m.probe_share)]
-        lost_frames = sum(m.frames_lost for m in self.fleet.answering)
+        shares = [m.probe_share for m in self.fleet.answering_machines if isfinite(m.probe_share)]
+        lost_frames = sum(m.frames_lost for m in self.fleet.answering_machines)
         cost = [f"{100 * sum(shares) / len(shares):.2f} % there"] if shares else []
         rate = self._received.per_s()
         received = f"{rate / 1e3 if isfinite(rate) else 0:.0f} kB/s"
@@ -134,7 +134,7 @@ class PrometheusSource:
     ) -> None:  # fmt: skip
         """Raises Failed if `url` is not a valid URL."""
         self._server, self.every_s, self._clock = Server(url), every_s, clock
-        self._questions = Questions(match, WINDOW_INTERVALS * every_s)
+        self._queries = FleetQueries(match, WINDOW_INTERVALS * every_s)
         self.fleet = Fleet([])
         self.origin = f"prometheus {safe_text(url, 60)}"
         self.problem = ""
@@ -176,9 +176,9 @@ class PrometheusSource:
     def _query_server(self, back_s: float) -> None:
         """Makes three queries for one time. Runs in a thread; only at the end it replaces the
         machines that the screen reads, in one step."""
-        server, questions = self._server, self._questions
+        server, queries = self._server, self._queries
         moment = newest_time(server.query("vector(time())")) - back_s if back_s else None
-        numbers = server.query(questions.now(), moment)
+        numbers = server.query(queries.numbers(), moment)
         end = newest_time(numbers) if moment is None else moment
         if moment is None and not isfinite(end):
             raise Failed("the server has no series of perftop exporter that match")
@@ -186,11 +186,11 @@ class PrometheusSource:
         shift_s = now_s - end
         fleet = scraped_fleet(numbers, now_s, {} if back_s else self.fleet.machines)
         step = past_step(len(fleet.machines), self.every_s)
-        history = server.query_range(questions.past(), end - PAST_S, end, step)
+        history = server.query_range(queries.history(), end - PAST_S, end, step)
         fill_past(fleet, history, shift_s)
         step = max(self.every_s, EPISODES_SPAN_S / EPISODE_STEPS)
         start = end - EPISODES_SPAN_S
-        episodes = server.query_range(questions.episodes(), start, end, step)
+        episodes = server.query_range(queries.episodes(), start, end, step)
         last = max((points[-1][0] for _, points in episodes if points), default=end)
         fill_episodes(fleet, episodes, max(last, end - step), step, shift_s)
         self._shown_s = now_s

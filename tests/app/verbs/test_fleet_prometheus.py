@@ -28,7 +28,7 @@ from running_exporter import exporter, start_prometheus
 from waiting import MAX_WAIT_S, until_true, wait_for
 
 from perftop.base.errors import Failed
-from perftop.session.fleet import Questions
+from perftop.session.fleet import FleetQueries
 from perftop.session.fleet_machine import UNKNOWN_NUMBERS
 from perftop.verbs import fleet_sources
 from perftop.verbs.fleet_sources import PrometheusSource, Server
@@ -198,8 +198,8 @@ def test_a_missing_server_and_an_invalid_url_are_reported() -> None:
 
 
 def test_matchers_are_in_all_selectors() -> None:
-    questions = Questions('{job="a"}', 60)
-    for text in (questions.now(), questions.past(), questions.episodes()):
+    queries = FleetQueries('{job="a"}', 60)
+    for text in (queries.numbers(), queries.history(), queries.episodes()):
         assert text.count("perftop_") - text.count('"perftop_number"') == text.count('{job="a"')
 
 

@@ -86,7 +86,7 @@ def header(state: FleetState) -> Line:
     left_runs: list[Run] = [(" perftop ", "badge"), (" fleet", "bright"), ("  ", "text"),
                        (f"{machine_count} machine{'s' * (machine_count != 1)} ", "text"),
                        (state.origin, "dim"),
-                       (f"  {len(fleet.answering)} answer", "text")]  # fmt: skip
+                       (f"  {len(fleet.answering_machines)} answer", "text")]  # fmt: skip
     left_runs += [(f"  {connecting} connecting", "dim")] if connecting else []
     verb = "does" if silent_count == 1 else "do"
     left_runs += [(f"  {silent_count} {verb} not", "alarm")] if silent_count else []
@@ -104,12 +104,12 @@ def verdict(state: FleetState) -> Verdict:
     that of the machine that loses most."""
     fleet = state.fleet
     by_cause: dict[Cause, list[Machine]] = {}
-    for machine in fleet.answering:
+    for machine in fleet.answering_machines:
         if machine.cause[0]:
             by_cause.setdefault(machine.cause, []).append(machine)
     costs = {cause: _lost_and_busy(machines) for cause, machines in by_cause.items()}
     causes = sorted(costs, key=lambda cause: -costs[cause][0])
-    lost, busy = _lost_and_busy(fleet.answering)
+    lost, busy = _lost_and_busy(fleet.answering_machines)
     losses = [Loss(costs[cause][0] / max(busy, 1e-9), kind_of_cause(*cause).sign,
                    words.short_cause(*cause)) for cause in causes]  # fmt: skip
     rest = lost / max(busy, 1e-9) - sum(loss.share for loss in losses)
@@ -128,9 +128,11 @@ def verdict(state: FleetState) -> Verdict:
     else:
         text = "No machine is losing time to a known cause"
         pieces, sign, severity = [], CALM_SIGN, 0.0
-        if not fleet.answering:
+        if not fleet.answering_machines:
             text, sign = "No machine answers yet", theme.NEITHER
-    past = [machine.past.series("lost", STRIP_CELLS, state.now) for machine in fleet.answering]
+    past = [
+        machine.past.series("lost", STRIP_CELLS, state.now) for machine in fleet.answering_machines
+    ]
     shares = np.array(past).reshape(-1, STRIP_CELLS)
     counts = np.isfinite(shares).sum(axis=0)
     strip = np.where(counts, np.nan_to_num(shares).sum(axis=0) / np.maximum(counts, 1), nan)

@@ -264,7 +264,7 @@ def heat_scale(state: FleetState, key: str) -> Scale:
     """Returns the values at the ends of the heat ramp."""
     if FIELDS[key].unit == "ratio":
         return Scale(0.0, _RAMP_TOPS.get(key, 1.0))
-    known_values = [v for m in state.fleet.answering if isfinite(v := m.numbers[key])]
+    known_values = [v for m in state.fleet.answering_machines if isfinite(v := m.numbers[key])]
     top = max(known_values, default=1.0) or 1.0
     return Scale(top / 2 if key in CLOCK_KEYS else 0.0, top)
 

@@ -169,7 +169,7 @@ def task_columns(
         "waits": interval.snapshot.waits is not None,
         "bar": not low,
         "switches": interval.snapshot.waits is not None and not low,
-        "total": session.accounts and not low,
+        "total": session.sums_losses and not low,
         "ipc": bool(session.evaluator.chosen["ipc"]),
     }
     further_columns = [_BAR, waits, Column("switches", "switches/s", 12, rank=4),

@@ -255,7 +255,7 @@ def verdict_at(session: Session, interval: Interval, *, is_range: bool = False) 
     """Returns the verdict on the span that ends with the interval, or, with `is_range`, on the
     interval itself. For the newest interval of a live session, the span ends with the newest
     sample. None if the session keeps no sums for the span."""
-    if session.history is None if is_past(session, interval) else not session.accounts:
+    if session.history is None if is_past(session, interval) else not session.sums_losses:
         return None
     return _VERDICTS.setdefault(session, _Verdicts()).compute(session, interval, is_range=is_range)
 

@@ -234,7 +234,7 @@ class Table(PaneledView, Cursor):
         self._page.read(self._tabular, self.session, self.interval)
         self._lines = [*self._arranged(), *self._offline_rows]
         self.count = len(self._lines)
-        first = self._tabular.first
+        first = self._tabular.first_cpus
         if self._selected not in self._lines or first[self._selected] != self.choice.cpu:
             matching_rows = (row for row in self._lines if first[row] == self.choice.cpu)
             self._selected = next(matching_rows, self._lines[0] if self._lines else 0)
@@ -272,7 +272,7 @@ class Table(PaneledView, Cursor):
 
     def cpu(self, y: int) -> int | None:
         row = self.identity(y)
-        return None if row is None else self._tabular.first[row]
+        return None if row is None else self._tabular.first_cpus[row]
 
     def identity(self, y: int) -> int | None:
         """Returns the position of the CPU on line `y`; None for the CPUs at the end whose core is

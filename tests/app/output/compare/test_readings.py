@@ -107,8 +107,8 @@ def series_of(messages: list[wire.Message]) -> RunSeries:
     session = Session(exports.hello(messages))
     result = RunSeries(session)
     for _ in session.parts(messages[1:]):
-        if session.newest is not None:
-            result.add(*session.newest)
+        if session.newest_samples is not None:
+            result.add(*session.newest_samples)
     return result
 
 
