@@ -188,13 +188,15 @@ class Feed:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.seq = 0
+        self.first_frames = 1
+        """Number of frames that are sent together with the hello."""
         self.closed = False
         self._queue: asyncio.Queue[list[wire.Message] | Failed] = asyncio.Queue()
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Feed]:
         self.send(self.machine.hello)
-        self.frames(1)
+        self.frames(self.first_frames)
         try:
             yield self
         finally:

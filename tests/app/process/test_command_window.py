@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from math import inf
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,10 +17,13 @@ from waiting import until_quiet, until_true
 from perfprobe import wire
 from perftop.process.command_window import (
     ECHO_NS,
+    MAX_ARGV,
     MIN_WAIT_FRAMES,
     MIN_WAIT_NS,
     CommandStart,
     CommandWindow,
+    RunNotes,
+    argv_text,
 )
 from perftop.process.job import Job, Run, raw_ns
 from perftop.process.link import MAX_UNANSWERED, Echo, Link
@@ -313,3 +317,53 @@ async def test_a_broken_link_is_waited_for_only_for_a_limited_time_after_the_run
         assert link.retry_until_s == inf
         await finished_run(command_window)
         await until_true(lambda: link.retry_until_s < inf, "a limit of the retries")
+
+
+# --- notes of the run
+
+
+@pytest.mark.parametrize(("clock", "frames_ns", "expected"), [
+    ("ours", [1000, 1010, 1030], [
+        [("run-start", 1000)], [("a", 1005), ("b", 1010)],
+        [("c", 1011), ("late", 1030), ("run-end", 1020)],
+    ]),
+    # from the frame in which it started, as long as the run
+    ("remote", [70, 71, 72], [
+        [("run-start", 70), ("a", 70), ("b", 70), ("c", 70)], [], [("late", 72), ("run-end", 90)],
+    ]),
+    ("simulated", [70, 71, 72], [
+        [("run-start", 70), ("a", 70), ("b", 70), ("c", 70)], [], [("late", 72), ("run-end", 72)],
+    ]),
+])  # fmt: skip
+def test_notes_of_a_run_are_in_order_and_not_ahead_of_the_frames(
+    clock: str, frames_ns: list[int], expected: list[list[tuple[str, int]]]
+) -> None:
+    """The run is from 1000 to 1020 ns on our clock."""
+    marks: list[tuple[int, str]] = []
+    new_marks = SimpleNamespace(new_marks=lambda: [marks.pop(0) for _ in marks[:]])
+    job: Any = SimpleNamespace(start_ns=0, pid=7, argv=["make"], marks=new_marks)
+    window: Any = SimpleNamespace(
+        job=job, run=None, bounds=None, missed_cpus=[2],
+        has_our_clock=clock == "ours", is_remote=clock == "remote",
+    )  # fmt: skip
+    notes = RunNotes(job, window)
+
+    def due(now_ns: int, *, is_over: bool = False) -> list[tuple[str, int]]:
+        due_notes = notes.due_notes(now_ns, is_over=is_over)
+        return [(note.data.get("label", note.kind), note.time_ns) for note in due_notes]
+
+    assert due(1, is_over=True) == [], "the command was not started"
+    job.start_ns = 1000
+    marks += [(1005, "a"), (1010, "b"), (1011, "c")]
+    assert [due(now_ns) for now_ns in frames_ns[:2]] == expected[:2]
+    marks.append((1040, "late"))
+    window.run = Run(7, 0, None, 1000, 1020, 0.0, 0.0, 0.0)
+    assert due(frames_ns[2], is_over=True) == expected[2]
+    assert due(frames_ns[2], is_over=True) == []
+
+
+@pytest.mark.parametrize("spare", [-1, 0, 1])
+def test_a_command_line_is_cut_at_its_limit(spare: int) -> None:
+    last = "x" * (MAX_ARGV - len("make \udcff ") - spare)
+    text = ["make", "?", last] if spare >= 0 else ["make", "?", last[:-1] + "…"]
+    assert argv_text(["make", "\udcff", last]) == text

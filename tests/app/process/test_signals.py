@@ -4,7 +4,9 @@ probe, and ends with its usual status or with that of the signal."""
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
+import io
 import os
 import signal
 import struct
@@ -15,6 +17,7 @@ import threading
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TextIO
 
 import pytest
@@ -22,6 +25,7 @@ from command import python, started_process
 from nightly import cases_by_day
 from waiting import MAX_WAIT_S, wait_for
 
+from perftop.base.errors import UNAVAILABLE, Failed
 from perftop.process import signals
 from perftop.process.signals import END_REQUEST, Exits, on_signal, write_text
 
@@ -253,6 +257,30 @@ def test_unread_output_is_dropped_after_a_request_to_end(
     assert capsys.readouterr().err == "perftop: nobody reads the output; the rest is discarded\n"
 
 
+def test_files_and_streams_without_a_descriptor_get_all_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even after a request to end, since they never wait for a reader."""
+    monkeypatch.setattr(signals, "GRACE_S", -1.0)
+    path, memory = tmp_path / "file", io.StringIO()
+    with path.open("w", encoding="utf-8") as file:
+        for out in (file, memory):
+            write_text(out, TEXT)
+            assert (path.read_text() if out is file else memory.getvalue()) == TEXT
+
+
+def test_the_grace_of_a_reader_starts_with_the_first_signal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    times_s = iter([5.0, 6.0, 8.0])
+    monkeypatch.setattr(signals, "time", SimpleNamespace(monotonic=lambda: next(times_s)))
+    assert END_REQUEST.age_s() == 0
+    END_REQUEST.set()
+    assert END_REQUEST.age_s() == 1
+    END_REQUEST.set()
+    assert END_REQUEST.age_s() == 3
+
+
 @pytest.mark.parametrize("number", cases_by_day([signal.SIGINT, signal.SIGTERM], [signal.SIGTERM]))
 def test_stat_ends_with_unread_output(number: signal.Signals) -> None:
     more = ("--source", "sim:smt-mix,cpus=64", "-i", "20ms", "--sample", "20ms")
@@ -268,6 +296,22 @@ def test_stat_ends_with_unread_output(number: signal.Signals) -> None:
         process.send_signal(number)
         wait_for(lambda: process.poll() is not None, "stat ends")
         assert process.returncode == 128 + number
+
+
+@pytest.mark.parametrize(("number", "status", "text"), [
+    (errno.EPERM, UNAVAILABLE, "seccomp"), (errno.EMFILE, 1, "ulimit -n"),
+    (errno.ENFILE, 1, "ulimit -n"),
+])  # fmt: skip
+def test_the_reason_why_no_event_loop_can_run_is_reported(
+    number: int, status: int, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> None:
+        raise OSError(number, "refused")
+
+    monkeypatch.setattr("socket.socketpair", refuse)
+    with pytest.raises(Failed, match=text) as failure:
+        signals.check_loop()
+    assert failure.value.status == status
 
 
 async def test_work_runs_in_the_main_thread_if_threads_are_unavailable(

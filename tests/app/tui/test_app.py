@@ -108,11 +108,15 @@ def test_the_first_picture_handles_signals_until_the_app_does(
     assert steps == ["holds signals", "handed over", "runs"]
 
 
-async def test_keys_and_clicks_before_the_first_values_are_harmless() -> None:
-    app = PerfTopApp(LiveSource(Feed(Machine()).open, INTERVAL_NS))
+@pytest.mark.parametrize("frames", [0, 1])
+async def test_keys_and_clicks_before_the_first_values_are_harmless(frames: int) -> None:
+    feed = Feed(Machine())
+    feed.first_frames = frames
+    app = PerfTopApp(LiveSource(feed.open, INTERVAL_NS))
     async with app.run_test(size=(100, 24)) as pilot:
         await pilot.press(
-            *["down", "k", "end", "home", "pagedown", "pageup", "t", "enter", "s", "n", "escape"]
+            *["down", "k", "end", "home", "pagedown", "pageup", "t", "enter", "s", "n", "escape"],
+            *["N", "left", "shift+left", "space", "plus", "ctrl+l"],
         )
         for view in "123456":
             await pilot.press(
