@@ -9,7 +9,8 @@ import golden
 import pytest
 from roots import ROOT
 
-DAILY = ("data", "demos", "help", "wrong", "file-job", "live-guest", "screen-guest", "looks")
+DAILY = ("data", "demos", "stream", "help", "wrong", "file-job", "live-guest", "screen-guest",
+         "looks")  # fmt: skip
 NIGHTLY = [group for group in golden.GROUPS if group not in DAILY]
 
 

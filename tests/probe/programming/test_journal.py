@@ -152,6 +152,10 @@ def test_an_unusable_journal_is_rejected_with_its_reason(
     assert re.fullmatch(r"[a-zA-Z0-9 -]+", text), "an exception of Python has quotes or brackets"
 
 
+def pad(path: Path, length: int) -> None:
+    path.write_text(path.read_text().ljust(length))
+
+
 def replace_with_link(path: Path) -> None:
     path.rename(path.with_suffix(".other"))
     path.symlink_to(path.with_suffix(".other"))
@@ -173,7 +177,7 @@ CHANGES: dict[str, Callable[[Path], object]] = {
     "nested deeply": lambda path: path.write_text("[" * 100_000),
     "a list": lambda path: path.write_text("[]"),
     "empty": lambda path: path.write_bytes(b""),
-    "too long": lambda path: os.truncate(path, journal.MAX_JOURNAL_BYTES + 1),
+    "too long": lambda path: pad(path, journal.MAX_JOURNAL_BYTES + 1),
     "a link": replace_with_link,
     "with two names": lambda path: os.link(path, path.with_suffix(".other")),
     "writable for others": lambda path: path.chmod(0o666),
@@ -186,6 +190,7 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 def test_files_that_are_not_journals(directory: Path, root: Path, change: str) -> None:
     path = write_journal(directory, root)
     forge(path)
+    pad(path, journal.MAX_JOURNAL_BYTES)
     assert len(journal.read_journals(directory, BOOT, root).entries) == 1
     CHANGES[change](path)
     result = journal.read_journals(directory, BOOT, root)

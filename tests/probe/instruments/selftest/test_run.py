@@ -27,8 +27,10 @@ SAMPLE = 20_000_000
 HZ = 1_000_000_000
 CALL = 700, 900
 """Instructions and cycles of a system call on the simulated machine."""
-KEYS = ("instructions", "kernel_instructions", "cycles", "kernel_cycles", "ref")
-SECONDS = ("idle_s", "busy_s", "stat_idle_s", "both_s", "lp0_s", "lp1_s", "neither_s")
+KEYS = ("instructions", "kernel_instructions", "cycles", "kernel_cycles", "ref", "aperf", "mperf",
+        "msr_tsc")  # fmt: skip
+SECONDS = ("idle_s", "busy_s", "stat_idle_s", "stat_user_s", "both_s", "lp0_s", "lp1_s",
+           "neither_s")  # fmt: skip
 WAITING = "stat_iowait_s"
 SIBLING_TICKS = "one_thread", "any_thread", "distributed"
 """Keys of the counts of cycles in which only this thread was awake; in which any thread was awake;
@@ -55,8 +57,8 @@ class Machine(synth.Source):
         self.tries = 0
         keys = [key for key in (*KEYS, *SIBLING_TICKS) if key not in lacking]
         cpu = [Counter(key, key, "", "made up", bits=40) for key in keys]
-        cpu += [Counter(key, key, "s", "made up", scale=1e-9) for key in (*SECONDS[:3], WAITING)]
-        core = [Counter(key, key, "s", "made up", scale=1e-9) for key in SECONDS[3:]]
+        cpu += [Counter(key, key, "s", "made up", scale=1e-9) for key in (*SECONDS[:4], WAITING)]
+        core = [Counter(key, key, "s", "made up", scale=1e-9) for key in SECONDS[4:]]
         rows = [Cpu(n, True, 0, 0, 0, n, 0, 0, None, [0, 1]) for n in range(2)]
         self.hello = Hello(
             "0", "made up", "h", "6", 0, 0, SAMPLE, rows, [[0, 1]], [[0, 1]],
@@ -111,6 +113,9 @@ class Machine(synth.Source):
         for key in KEYS[:4]:
             foreign = 0.0 if key.startswith("kernel") else 1.5e0 * self.others
             truth[key] += ns * (own * rates.get(key, 0.0) + foreign)
+        truth["aperf"], truth["mperf"] = truth["cycles"], truth["ref"]
+        truth["msr_tsc"] += ns
+        truth["stat_user_s"] += ns * own
 
     def _frame(self) -> None:
         self.seq += 1
@@ -243,8 +248,8 @@ def test_reads_that_prove_nothing_are_left_out(tested: Tested, flags: int) -> No
 @pytest.mark.parametrize("factor", [0.0, 0.5, 2.0])
 @pytest.mark.parametrize(
     "key",
-    ["instructions", "cycles", "ref", "idle_s", "busy_s", "stat_idle_s", "both_s", "lp1_s",
-     "neither_s", *SIBLING_TICKS],
+    ["instructions", "cycles", "ref", "aperf", "mperf", "msr_tsc", "idle_s", "busy_s",
+     "stat_idle_s", "both_s", "lp1_s", "neither_s", *SIBLING_TICKS],
 )  # fmt: skip
 def test_dead_halved_and_doubled_counters_are_wrong(
     tested: Tested, key: str, factor: float
@@ -254,8 +259,8 @@ def test_dead_halved_and_doubled_counters_are_wrong(
     assert key in by_counter(answer, "unusable")
 
 
-@pytest.mark.parametrize("key", ["kernel_instructions", "kernel_cycles"])
-def test_a_dead_kernel_share_is_wrong(tested: Tested, key: str) -> None:
+@pytest.mark.parametrize("key", ["kernel_instructions", "kernel_cycles", "stat_user_s"])
+def test_a_dead_share_of_user_or_kernel_is_wrong(tested: Tested, key: str) -> None:
     assert tested(Machine({key: 0.0}))["wrong"] == [key]
 
 
