@@ -285,23 +285,36 @@ def test_a_group_at_its_limit_reports_the_stall_time_of_its_tasks() -> None:
     assert words == "The memory limit of pod 0a1b2c3d stopped its tasks for 30 % of the time"
 
 
-@pytest.mark.parametrize(("cause", "counts"), [
-    ("reclaim", {"allocstall_normal": 40, "pgscan_direct": 5000}),
-    ("compaction", {"compact_stall": 60, "thp_fault_fallback": 7}),
-    ("read-back", {"pswpin": 4000, "workingset_refault_anon": 4000}),
-    ("numa-balancing", {"numa_hint_faults": 90_000, "numa_pages_migrated": 20_000}),
+@pytest.mark.parametrize(("cause", "counts", "evidence"), [
+    ("reclaim", {"allocstall_normal": 40, "pgscan_direct": 5000}, {"direct_reclaims": 40}),
+    ("reclaim", {"allocstall_dma": 4, "allocstall_normal": 5, "compact_stall": 9},
+     {"direct_reclaims": 9}),
+    ("reclaim", {"allocstall_normal": 40, "pswpin": 9, "workingset_refault_anon": 190},
+     {"direct_reclaims": 40}),
+    ("compaction", {"compact_stall": 60, "thp_fault_fallback": 7, "allocstall_normal": 59},
+     {"compactions": 60, "huge_pages_failed": 7}),
+    ("read-back", {"pswpin": 4000, "workingset_refault_anon": 3000},
+     {"pages_read_back": 3000, "pages_swapped_in": 4000}),
+    ("read-back", {"allocstall_normal": 1, "workingset_refault_file": 200},
+     {"pages_read_back": 200, "pages_swapped_in": 0}),
+    ("numa-balancing", {"numa_hint_faults": 90_000, "numa_pages_migrated": 20_000},
+     {"numa_faults": 90_000, "numa_pages_moved": 20_000}),
 ])  # fmt: skip
-def test_counts_of_the_kernel_name_the_cause(cause: str, counts: dict[str, int]) -> None:
+def test_counts_of_the_kernel_name_the_cause(
+    cause: str, counts: dict[str, int], evidence: dict[str, int]
+) -> None:
     stalled_us = 0 if cause == "numa-balancing" else 300_000
+    depth = 0.28 if cause == "numa-balancing" else 0.3
     _, (result,) = episodes(None, {"stalled_us": stalled_us, "counts": counts})
     assert result.cause == cause
-    assert result.depth == pytest.approx(0.28 if cause == "numa-balancing" else 0.3)
+    assert result.depth == pytest.approx(depth)
     assert result.confidence == "inferred"
+    assert result.evidence == {"stalled_s": depth} | evidence
 
 
 @pytest.mark.parametrize("record", [
     {"stalled_us": 300_000, "counts": {}},  # the reason for the stall is unknown
-    {"stalled_us": 20_000, "counts": {"allocstall_normal": 40}},
+    {"stalled_us": 29_000, "counts": {"allocstall_normal": 40}},
     {"stalled_us": 300_000, "counts": {"workingset_refault_file": 90_000}},  # the task reads a file
     {"stalled_us": -5, "counts": {"allocstall_normal": 40}},
     {"stalled_us": 300_000, "counts": {"allocstall_normal": "x"}},
@@ -315,30 +328,35 @@ def test_stalls_for_files_or_unknown_reasons_cause_no_episode(record: object) ->
 # --- A watched job whose threads are stopped, from simulated records.
 
 
-def stopped_episodes(states: str, active_share: float = 1.0) -> tuple[Session, list[Episode]]:
-    """The episodes of a job with one thread, whose state changes once a second as listed; it is
-    active for this share of the time while it is running or asleep."""
-    stream, run_ns = RecordStream(watch="job"), 0
+def stopped_episodes(states: str, *active_shares: float) -> tuple[Session, list[Episode]]:
+    """The episodes of a job with a thread for each share, on CPUs from 1 on, whose state changes
+    once a second as listed; a thread is active for its share of the time while it is running or
+    asleep, and a fifth of that it waits for its CPU."""
+    stream, active_ns = RecordStream(watch="job"), 0
 
     def records(state: str) -> dict[str, object]:
-        nonlocal run_ns
-        run_ns += round(active_share * synth.SAMPLE_NS) if state in "RS" else 0
-        threads = {"7": [7, "job", 1, run_ns, 0, 0, 0]}
-        return {"watched": {"threads": threads, "more": 0, "states": {"7": state}}}
+        nonlocal active_ns
+        active_ns += synth.SAMPLE_NS if state in "RS" else 0
+        threads = {str(7 + i): [7, "job", 1 + i, round(0.8 * share * active_ns),
+                                round(0.2 * share * active_ns), 0, 0]
+                   for i, share in enumerate(active_shares)}  # fmt: skip
+        tids = dict.fromkeys(threads, state)
+        return {"watched": {"threads": threads, "more": 0, "states": tids}}
 
     for state in states:
         stream.second({}, partial(records, state))
     return stream.session, stream.episodes("stopped")
 
 
-@pytest.mark.parametrize(("state", "words"), [
-    ("T", "SIGSTOP kept job from running"),
-    ("t", "A debugger kept job from running"),
-    ("F", "A frozen group kept job from running"),
+@pytest.mark.parametrize(("state", "by", "words"), [
+    ("T", "SIGSTOP", "SIGSTOP kept job from running"),
+    ("t", "a debugger", "A debugger kept job from running"),
+    ("F", "a frozen group", "A frozen group kept job from running"),
 ])  # fmt: skip
-def test_a_stop_lasts_from_record_to_record(state: str, words: str) -> None:
-    session, (result,) = stopped_episodes(f"RR{state}{state}R")
+def test_a_stop_lasts_from_record_to_record(state: str, by: str, words: str) -> None:
+    session, (result,) = stopped_episodes(f"RR{state}{state}R", 1.0)
     assert (result.cause, result.cpus, result.confidence) == ("stopped", [1], "measured")
+    assert result.evidence == {"stopped_by": by, "threads": 1}
     assert result.end_ns is not None
     assert (result.end_ns - result.start_ns) / 1e9 == pytest.approx(2.0, abs=0.01)
     assert result.lost_s(session.now_ns) == pytest.approx(2.0, abs=0.15)
@@ -346,8 +364,17 @@ def test_a_stop_lasts_from_record_to_record(state: str, words: str) -> None:
     assert text(sentence(session.topology, [result], names, past_tense=True)) == words
 
 
-def test_a_stopped_thread_loses_its_previous_activity() -> None:
-    _, (result,) = stopped_episodes("SSTT", active_share=0.25)
-    assert result.depth == pytest.approx(0.25, abs=0.03)
-    assert stopped_episodes("SSTT", active_share=0.01)[1] == []
-    assert stopped_episodes("SSDD")[1] == []
+@pytest.mark.parametrize(("shares", "cpus", "depth"), [
+    ((0.25,), [1], 0.25), ((0.06, 0.75), [1, 2], 0.405), ((0.04, 0.5, 1.0), [2, 3], 0.75),
+    ((0.04,), [], 0.0),
+])  # fmt: skip
+def test_stopped_threads_lose_their_previous_activity(
+    shares: tuple[float, ...], cpus: list[int], depth: float
+) -> None:
+    """A thread that was active for less than 5 % of the time hardly loses anything."""
+    _, found = stopped_episodes("SSTT", *shares)
+    assert [e.cpus for e in found] == [cpus] * bool(cpus)
+    for result in found:
+        assert result.depth == pytest.approx(depth, rel=0.06)
+        assert result.evidence["threads"] == len(cpus)
+    assert stopped_episodes("SSDD", *shares)[1] == []
