@@ -150,6 +150,17 @@ def test_similar_patterns_are_not_l3_contention(
     assert l3_losses(monkeypatch, victim, intruder, events) == []
 
 
+@pytest.mark.parametrize(("vendor", "events", "is_available"), [
+    ("GenuineIntel", EVENTS, True), ("GenuineIntel", "branches", False),
+    ("AuthenticAMD", EVENTS, False),
+])  # fmt: skip
+def test_misses_of_the_l3_are_known_on_intel(vendor: str, events: str, is_available: bool) -> None:
+    """On AMD, `cache-misses` counts misses of the L2."""
+    hello, _ = messages_of("sim:steady,cpus=4", 1, events=events)
+    hello = dataclasses.replace(hello, identity=wire.Identity(vendor=vendor))
+    assert Session(hello).neighbours.cache.is_available == is_available
+
+
 def test_misses_that_rise_show_a_crowded_l3_also_at_the_highest_traffic(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

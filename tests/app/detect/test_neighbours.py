@@ -378,9 +378,12 @@ def test_only_the_watched_job_is_checked() -> None:
 
 
 def play_job_at_full_clock(cores: int = 2) -> Play:
-    """Plays a job that has run alone at its ceiling of 3.4 GHz."""
-    play = Play(cores=cores, changes={"watch": "lmp"}, ceiling_hz=3.4e9)
-    play.loads(c0=CpuLoad(1.0, hz=3.4e9))
+    """Plays a job that runs beside another task, and then alone at its ceiling of 3.4 GHz."""
+    play = Play(cores=cores, changes={"watch": "lmp"}, ceiling_hz=3.0e9)
+    play.loads(c0=CpuLoad(1.0, hz=3.0e9), c1=CpuLoad(0.2, hz=3.0e9))
+    play_watched_job(play, 10, 1.0, 0.0, tasks={"0": LMP})
+    play.machine.ceiling_hz = 3.4e9
+    play.loads(c0=CpuLoad(1.0, hz=3.4e9), c1=REST)
     play_watched_job(play, 41, 1.0, 0.0, tasks={"0": LMP})
     return play
 
@@ -392,7 +395,7 @@ def test_tasks_that_wake_up_take_turbo_from_the_job() -> None:
     play_watched_job(play, 30, 1.0, 0.0, tasks={"0": LMP, "1": [4009, "xhpl", 1.0]})
     (result,) = play.running
     assert (result.cause, result.cpus, result.confidence) == ("package", [0], "measured")
-    assert result.start_ns == 40 * SAMPLE_NS
+    assert result.start_ns == 50 * SAMPLE_NS
     assert result.depth == pytest.approx(0.1, abs=0.005)
     assert result.evidence == {
         "active_cores_before": 1, "active_cores": 2, "who": [TaskOnCpu(4009, "xhpl", 1)],

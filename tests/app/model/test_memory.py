@@ -159,19 +159,21 @@ def record(**groups: Any) -> dict[str, object]:
 
 def test_l3_groups_are_sorted_by_traffic() -> None:
     seen = L3Groups(L3_BY_CPU)
-    first: dict[str, object] = {"l3_groups": {"": [[0, 100], [1, 0]], "batch": [[0, 0], [1, 7]]}}
-    seen.read_records(first, 10 * S)
+    first = {"": [[0, 100], [1, 0]], "batch": [[0, 0], [1, 7]], "x": [[0, 0]], "y": [[0, 0]]}
+    seen.read_records({"l3_groups": first}, 10 * S)
     assert seen.traffic([0, 1]) == []
-    second = {"": [[0, 300], [1, 9]], "batch": [[0, 8000], [1, 7]]}
+    second = {"": [[0, 300], [1, 9]], "batch": [[0, 8000], [1, 7]], "x": [[0, 9]], "y": [[0, 900]]}
     seen.read_records({"l3_groups": second}, 12 * S)
     seen.read_records({}, 13 * S)  # a frame without a read changes nothing
     assert seen.traffic([0, 1]) == [
         GroupTraffic("batch", 4000),
+        GroupTraffic("y", 450),
         GroupTraffic(DEFAULT_GROUP, 100),
-    ]
-    assert seen.traffic([2]) == [GroupTraffic(DEFAULT_GROUP, 4)]
-    seen.read_records({}, 40 * S)
-    assert seen.traffic([0, 1]) == [], "that is long ago"
+    ], "the three largest"
+    assert seen.traffic([0, 1, 2])[-1] == GroupTraffic(DEFAULT_GROUP, 104)
+    for age_ns, count in ((10 * S, 1), (10 * S + 1, 0)):
+        seen.read_records({}, 12 * S + age_ns)
+        assert seen.traffic([2]) == [GroupTraffic(DEFAULT_GROUP, 4)] * count
 
 
 def test_decreasing_and_non_numeric_values_are_unknown() -> None:
