@@ -705,6 +705,33 @@ def test_a_quota_is_named_with_its_owner_and_other_tasks_are_not() -> None:
     assert WAIT_CAUSE not in {finding.cause for finding in result.named_findings}
 
 
+@pytest.mark.parametrize(("name", "owner"), [("web", " of web.service"), ("web.service", "")])
+def test_the_task_and_the_group_that_a_quota_stopped_most_are_named(name: str, owner: str) -> None:
+    """No job is watched; a quota of one CPU stops two tasks."""
+    session: Session = sampled(Machine(cores=2))[0]
+    session.start_accounts()
+    tasks = (name, 0.6), (name, 0.4), ("db", 0.2)
+    session.run_times.tasks = {
+        (i, comm, i): task_times(comm, 2.0, wait_s, i) for i, (comm, wait_s) in enumerate(tasks)
+    }
+    session._losses._waited_s = np.array([0.6, 0.4, 0.2, 0.0])
+    for us in (0, 900_000):
+        groups = {"/web.service": [1.0, 0, 0, us], "/db": [2.5, 0, 0, us // 6]}
+        pids = {"0": ["/web.service"], "1": ["/web.service"], "2": ["/db"]}
+        session.quotas.read_records({"quotas": {"groups": groups, "pids": pids}})
+    finding = finding_of(report(session, session.run.start_ns), QUOTA_CAUSE)
+    quota = f" (quota{owner})" if owner else ""
+    assert finding.text == f"{name} may use no more than 1 CPU{quota}"
+    assert finding.headline == f"{name} loses 18 % of its time to a quota of 1 CPU{owner}"
+    assert finding.evidence == [f"{name} was stopped for 0.90 of 5.0 s", "1 more group too"]
+    assert (finding.culprit, finding.confidence) == (name, "measured")
+    assert (finding.lost_s, finding.victim_share) == pytest.approx((1.05, 0.18))
+    assert finding.details == {
+        "group": "/web.service", "owner": "web.service", "cpus": 1.0, "periods": 0,
+        "throttled_periods": 0, "throttled_s": 0.9,
+    }  # fmt: skip
+
+
 def test_stops_by_a_quota_are_inferred_where_they_are_multiplied_by_tasks_per_cpu() -> None:
     """The kernel counted 0.3 s for a CPU, so that two tasks which share it lost up to 0.6 s."""
     session = with_quota(0.3, 0.6, threads=2)
