@@ -141,6 +141,21 @@ NONE: dict[str, Any] = {"limit_reasons": flags_seen_by_polls()}
     ("power-pl1", "inferred", {"power_throttled_s": 0.5}),
     ("power-pl1", "inferred", AT_PL1 | {"power_limit2_w": 0.0}),
     ("power-pl1", "inferred", {"package_power_limits": 1}),
+    # the most frequent limit, power among equally frequent ones, before single events
+    ("thermal", "measured", {"limit_reasons": flags_seen_by_polls(PL1=2, thermal=9)}),
+    ("thermal", "measured", {"limit_reasons": flags_seen_by_polls(PL1=9),
+                             "package_thermal": flags_seen_by_polls(thermal=10)}),
+    ("power-pl1", "measured", {"limit_reasons": flags_seen_by_polls(
+        thermal=9, PROCHOT=9, PL1=9, electrical=9)}),
+    ("current", "measured", {"limit_reasons": flags_seen_by_polls(electrical=9, thermal=9)}),
+    ("thermal", "measured", {"limit_reasons": flags_seen_by_polls(thermal=9, PROCHOT=9)}),
+    ("power-pl1", "measured",
+     {"limit_reasons": flags_seen_by_polls(PL1=2), "package_throttles": 100}),
+    # a status bit names the power limit
+    ("power-pl2", "measured", {"limit_reasons": flags_seen_by_polls(PL2=9),
+                               "package_thermal": flags_seen_by_polls(power_limit=10)}),
+    ("power-pl1", "inferred", {"limit_reasons": flags_seen_by_polls(thermal=9),
+                               "package_thermal": flags_seen_by_polls(power_limit=10)}),
     ("hwp", "inferred", REQUESTED_LIMIT),
     ("hwp", "inferred", NONE | {"hwp_epp": 128.0}),
 ])  # fmt: skip
@@ -153,6 +168,7 @@ def test_counters_name_each_cause(cause: str, confidence: str, moved: Any) -> No
 @pytest.mark.parametrize("moved", [
     {},
     NONE,
+    {"hwp_epp": 192.0},  # the limits were not read
     {"cycles": 1e9, "license_1": 0.05e9},
     PCU_1 | {"pcu_thermal": 0.5e8, "pcu_power": 0.9e8},
     {"limit_reasons": flags_seen_by_polls(bit_2=10, max_turbo_limit=10)},
@@ -165,10 +181,6 @@ def test_counters_name_each_cause(cause: str, confidence: str, moved: Any) -> No
 ])  # fmt: skip
 def test_unrelated_signs_leave_the_cause_unknown(moved: Any) -> None:
     assert verdict(drop_case(**moved)) == ("unknown", "unknown")
-
-
-def test_a_preference_is_not_a_cause_if_limits_were_not_read() -> None:
-    assert verdict(drop_case(hwp_epp=192.0)).cause == "unknown"
 
 
 def test_steal_lowers_the_clock_of_a_guest() -> None:
@@ -205,46 +217,6 @@ def test_the_most_frequent_limit_is_the_cause() -> None:
     assert verdict(result) == ("power-pl1", "measured")
     bits = Bit(3, "PL1", 36), Bit(1, "thermal", 12), Bit(5, "max turbo limit", 40)
     assert evidence(result, "power-pl1")["limit_reasons"] == PolledBits(bits, 40)
-    assert (
-        verdict(drop_case(limit_reasons=flags_seen_by_polls(PL1=2, thermal=9))).cause == "thermal"
-    )
-    status: dict[str, Any] = {
-        "package_thermal": flags_seen_by_polls(thermal=10),
-        "limit_reasons": flags_seen_by_polls(PL1=9),
-    }
-    assert verdict(drop_case(**status)).cause == "thermal"
-
-
-def test_power_comes_first_among_equally_frequent_limits() -> None:
-    seen = dict.fromkeys(("thermal", "PROCHOT", "PL1", "electrical"), 9.0)
-    assert verdict(drop_case(limit_reasons=flags_seen_by_polls(**seen))).cause == "power-pl1"
-    assert (
-        verdict(drop_case(limit_reasons=flags_seen_by_polls(electrical=9, thermal=9))).cause
-        == "current"
-    )
-    assert (
-        verdict(drop_case(limit_reasons=flags_seen_by_polls(thermal=9, PROCHOT=9))).cause
-        == "thermal"
-    )
-
-
-def test_a_status_bit_names_the_power_limit() -> None:
-    moved: dict[str, Any] = {"package_thermal": flags_seen_by_polls(power_limit=10)}
-    assert verdict(drop_case(**moved, limit_reasons=flags_seen_by_polls(PL2=9))) == (
-        "power-pl2",
-        "measured",
-    )
-    assert verdict(drop_case(**moved, limit_reasons=flags_seen_by_polls(thermal=9))) == (
-        "power-pl1",
-        "inferred",
-    )
-
-
-def test_a_single_throttling_event_comes_after_the_most_frequent_limit() -> None:
-    assert (
-        verdict(drop_case(limit_reasons=flags_seen_by_polls(PL1=2), package_throttles=100)).cause
-        == "power-pl1"
-    )
 
 
 def test_unknown_bits_are_named_by_number() -> None:
