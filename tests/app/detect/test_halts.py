@@ -133,28 +133,32 @@ PCU = [synth.counter("pcu_ticks", "1"), synth.counter("pcu_transition", "1")]
 ALL = [0.98 * TSC] * 4
 
 
-@pytest.mark.parametrize(("cause", "confidence", "counters", "rates"), [
-    ("modulation", "measured", {"cpu": [MODULATION]}, {"modulation": [0b11100, 0, 0, 0]}),
-    ("modulation", "inferred", {"package": [REASONS]}, {"limit_reasons": [0, 1, 0]}),
-    ("hdc", "inferred", {"cpu": [MPERF]}, {"mperf": TSC}),
-    ("smm", "inferred", {"cpu": [SMI]}, {"smi": 100, "ref": ALL}),
-    ("simd", "inferred", {"cpu": [THROTTLE]}, {"license_throttle": [3e9 * 0.02, 0, 0, 0]}),
-    ("clock-change", "measured", {"package": PCU}, {"pcu_ticks": 1e9, "pcu_transition": 2e7}),
-    ("clock-change", "inferred", {"changes": INTEL}, {"cycles": 3.05e9 * 0.98}),
-    ("unknown", "unknown", {"cpu": [MODULATION]}, {"modulation": [0b01110, 0, 0, 0]}),
-    ("unknown", "unknown", {"package": [REASONS]}, {"limit_reasons": [0, 0.3, 1]}),
-    ("unknown", "unknown", {"cpu": [MPERF]}, {"mperf": [TSC * 0.995, TSC, TSC, TSC]}),
+@pytest.mark.parametrize(("cause", "explained", "confidence", "counters", "rates"), [
+    ("modulation", "modulation 1.00", "measured", {"cpu": [MODULATION]},
+     {"modulation": [0b11100, 0, 0, 0]}),
+    ("modulation", "thermal 1.00", "inferred", {"package": [REASONS]},
+     {"limit_reasons": [0, 1, 0]}),
+    ("hdc", "hdc 1.00", "inferred", {"cpu": [MPERF]}, {"mperf": TSC}),
+    ("smm", "smi 1.00", "inferred", {"cpu": [SMI]}, {"smi": 100, "ref": ALL}),
+    ("simd", "simd 0.60", "inferred", {"cpu": [THROTTLE]},
+     {"license_throttle": [3e9 * 0.012, 0, 0, 0]}),
+    ("clock-change", "pcu 0.52", "measured", {"package": PCU},
+     {"pcu_ticks": 1e9, "pcu_transition": 1.04e7}),
+    ("clock-change", "between 1.00", "inferred", {"changes": INTEL}, {"cycles": 3.05e9 * 0.98}),
+    ("unknown", "", "unknown", {"cpu": [MODULATION]}, {"modulation": [0b01110, 0, 0, 0]}),
+    ("unknown", "", "unknown", {"package": [REASONS]}, {"limit_reasons": [0, 0.3, 1]}),
+    ("unknown", "", "unknown", {"cpu": [MPERF]}, {"mperf": [TSC * 0.995, TSC, TSC, TSC]}),
     # an SMI would have stopped the other CPUs, too
-    ("unknown", "unknown", {"cpu": [SMI]}, {"smi": 100}),
-    ("unknown", "unknown", {"cpu": [SMI]}, {"smi": 0.2, "ref": ALL}),
-    ("unknown", "unknown", {"cpu": [SMI]}, {"smi": 10, "ref": [0.8 * TSC] * 4}),  # 20 ms each
-    ("unknown", "unknown", {"package": PCU}, {"pcu_ticks": 1e9, "pcu_transition": 5e6}),
-    ("unknown", "unknown", {"package": PCU[:1]}, {"pcu_ticks": 1e9}),
-    ("unknown", "unknown", {}, {"cycles": 3.05e9 * 0.98}),  # the steps of this clock are unknown
-    ("unknown", "unknown", {"changes": INTEL}, {"cycles": 3.0e9 * 0.98}),
+    ("unknown", "", "unknown", {"cpu": [SMI]}, {"smi": 100}),
+    ("unknown", "", "unknown", {"cpu": [SMI]}, {"smi": 0.2, "ref": ALL}),
+    ("unknown", "", "unknown", {"cpu": [SMI]}, {"smi": 10, "ref": [0.8 * TSC] * 4}),  # 20 ms each
+    ("unknown", "", "unknown", {"package": PCU}, {"pcu_ticks": 1e9, "pcu_transition": 9.6e6}),
+    ("unknown", "", "unknown", {"package": PCU[:1]}, {"pcu_ticks": 1e9}),
+    ("unknown", "", "unknown", {}, {"cycles": 3.05e9 * 0.98}),  # its steps are unknown
+    ("unknown", "", "unknown", {"changes": INTEL}, {"cycles": 3.0e9 * 0.98}),
 ])  # fmt: skip
 def test_the_cause_is_the_sign_that_explains_most_of_the_loss(
-    cause: str, confidence: str, counters: dict[str, Any], rates: dict[str, Any]
+    cause: str, explained: str, confidence: str, counters: dict[str, Any], rates: dict[str, Any]
 ) -> None:
     machine = busy_stream(*counters.get("cpu", []), package=counters.get("package", []),
                  **counters.get("changes", {}))  # fmt: skip
@@ -162,6 +166,12 @@ def test_the_cause_is_the_sign_that_explains_most_of_the_loss(
     (episode,) = machine.running
     assert (episode.cause, episode.confidence) == (cause, confidence)
     assert {type(value) for value in episode.evidence.values()} <= {int, float, str}
+    signs = [key for key in episode.evidence if key.startswith("explained_by_")]
+    shares = [f"{key.removeprefix('explained_by_')} {episode.evidence[key]:.2f}" for key in signs]
+    assert shares == [explained] * (cause != "unknown")
+    assert ("as_if_clock_changes_of_8.5_us_per_s" in episode.evidence) == (
+        cause in {"clock-change", "unknown"}
+    )
     each_smi_s = episode.evidence.get("each_SMI_s")
     assert each_smi_s == (pytest.approx(2e-4, rel=0.05) if cause == "smm" else None)
 
