@@ -15,7 +15,17 @@ from perfprobe.wire import Cpu
 from perftop.base.text import long_duration
 from perftop.detect.low_clock_causes import FLAG_COUNTERS, PCU_COUNTERS
 from perftop.detect.standstill import MARKERS
-from perftop.model.belief import Bit, Cap, CrowdedCpu, Host, Level, OutOf, PolledBits, TaskOnCpu
+from perftop.model.belief import (
+    COUNTED,
+    Bit,
+    Cap,
+    CrowdedCpu,
+    Host,
+    Level,
+    OutOf,
+    PolledBits,
+    TaskOnCpu,
+)
 from perftop.model.kinds import Episode
 from perftop.output.evidence import evidence_json, evidence_piece, evidence_text
 from perftop.output.sentences import (
@@ -57,10 +67,10 @@ LOW_CLOCK = {"busy_hz": 2.88e9, "ceiling_hz": 3.5e9}
 CASES = [
     *(("turbo-drop", cause, PACKAGE, 0.62e9, LOW_CLOCK, [], ["package 0", "2.88 of 3.50 GHz", name])
       for cause, name in (
-          ("power-pl1", "PL1"), ("power-pl2", "PL2"), ("current", "current"),
+          ("power-pl1", "PL1"), ("power-pl2", "PL2"), ("power-ppt", "PPT"), ("current", "current"),
           ("thermal", "Thermal"), ("prochot", "PROCHOT"), ("vr", "voltage regulator"),
           ("hwp", "HWP"), ("license", "SIMD"), ("hypervisor", "hypervisor"),
-          ("unknown", "unknown"), ("policy", "limit"))),
+          ("governor", "governor"), ("unknown", "unknown"), ("policy", "limit"))),
     ("turbo-drop", "policy", PACKAGE, 1e9, {"cap": Cap("scaling_max_freq", 2e9)}, [],
      ["scaling_max_freq", "1.00 GHz"]),
     ("turbo-drop", "policy", ALL, 1e9, {"cap": Cap("turbo off, config-TDP", 2e9)}, [],
@@ -95,6 +105,20 @@ CASES = [
     ("neighbour", "package", [0, 1], 0.12, {}, ["lmp"], ["Other tasks", "12 %", "lmp"]),
     ("neighbour", "memory", [0, 1], 0.28, {"who": STREAM}, ["lmp"],
      ["stream saturate", "memory bandwidth", "28 %", "lmp"]),
+    ("neighbour", "cache", [0, 1], 0.28, {"who": STREAM}, ["lmp"],
+     ["stream displace", "L3", "28 %", "lmp", "CPUs 0-1"]),
+    ("neighbour", "cache", [0, 1], 0.28, {}, [], ["Others displace", "L3", "28 %", "CPUs 0-1"]),
+    ("interrupt", "irq", [1], 0.2, {"line": "36 eth0"}, [], ["Interrupt", "36 eth0", "20 %"]),
+    ("interrupt", "softirq", [1], 0.35, {"line": "NET_RX"}, [], ["NET_RX", "35 %", "CPU 1"]),
+    ("interrupt", "softirq", [1], 0.35, {}, [], ["Softirq work", "35 %", "CPU 1"]),
+    ("quota", "quota", [0], 0.5, {"owner": "pod 0a1b"}, [], ["pod 0a1b", "quota", "50 %"]),
+    ("stopped", "stopped", [1], None, {"stopped_by": "SIGSTOP"}, ["lmp"], ["SIGSTOP", "lmp"]),
+    ("stopped", "split-lock", [1], None, {}, ["lmp"], ["split lock", "lmp"]),
+    *(("memory-stall", cause, [0], 0.3, {}, [], [name, "30 %"])
+      for cause, name in (
+          ("memory-limit", "memory limit"), ("read-back", "Reading memory back"),
+          ("reclaim", "reclaim"), ("compaction", "compaction"), ("numa-balancing", "NUMA"))),
+    ("memory-stall", "memory-limit", [0], 0.3, {"owner": "pod 0a1b"}, [], ["pod 0a1b", "30 %"]),
     ("neighbour", "hypervisor", [0], 0.138, {"who": Host("kvm")}, ["cc1plus", "as"],
      ["hypervisor", "13.8 %", "CPU 0", "cc1plus (+1)"]),
     ("steal", "hypervisor", [0], 0.138, {"ticks": 9}, ["cc1plus"],
@@ -118,6 +142,10 @@ CASES = [
 def unpacked_case(case: tuple[Any, ...]) -> tuple[Episode, list[str], list[str]]:
     kind, name, cpus, deep, result, names, answers = case
     return Episode(kind, [*cpus], S, None, deep, name, dict(result)), names, answers
+
+
+def test_all_causes_that_can_be_counted_have_a_case() -> None:
+    assert {*COUNTED} - {(kind, cause) for kind, cause, *_ in CASES} == {("suspect", "*")}
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]} {case[1]}")
