@@ -133,7 +133,7 @@ async def wait_until_drawn(fed: ScriptedApp) -> None:
 
 _PIECES = re.compile(
     r"\x1b\[(\d+);(\d+)H|\x1b\[(\d+)([P@])|\x1b\[([0-9;]*)m"
-    r"|\x1b\][^\x07]*\x07|\x1b\[[0-9;?]*[A-Za-z]|([^\x1b\n]+)"
+    r"|\x1b\][^\x07]*\x07|\x1b\[[0-9;?]*[A-Za-z]|([^\x1b\r\n]+)"
 )
 Cell = tuple[str, str, str, frozenset[int]]
 """A character, its foreground and background colours, and its other attributes."""
@@ -144,11 +144,13 @@ class Cells:
     def __init__(self) -> None:
         self._cells: dict[tuple[int, int], Cell] = {}
         """Cells by line and column; a missing cell is blank."""
+        self._x = self._y = 0
+        self._style = BLANK[1:]
 
     def write(self, data: str, columns: int) -> None:
-        """Writes to a terminal with this number of columns."""
-        x = y = 0
-        style = BLANK[1:]
+        """Writes to a terminal with this number of columns. `data` ends at the end of an escape
+        sequence or of a character."""
+        x, y, style = self._x, self._y, self._style
         for result in _PIECES.finditer(data):
             if result[1]:
                 y, x = int(result[1]) - 1, int(result[2]) - 1
@@ -159,6 +161,7 @@ class Cells:
             for sign in result[6] or "":
                 self._cells[y, x] = (sign, *style)
                 x += cell_len(sign)
+        self._x, self._y, self._style = x, y, style
 
     def _move(self, x: int, y: int, by: int, columns: int) -> None:
         """Deletes cells if `by` is negative, otherwise inserts blanks."""

@@ -184,6 +184,10 @@ class PerfTopApp(App[None]):
         elif event.key not in self.screen.active_bindings and len(self.screen_stack) == 1:
             self.source.on_unknown_key(event.key)
 
+    async def run_action(self, *action: Any, **more: Any) -> bool:
+        """Drops actions after the app has quit, because views can no longer be mounted."""
+        return not self._exit and await super().run_action(*action, **more)
+
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         exists = action != "source" or hasattr(self.source, str(parameters[0]))
         return exists and super().check_action(action, parameters)

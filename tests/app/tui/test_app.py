@@ -49,6 +49,12 @@ async def test_keys_after_quitting_are_ignored() -> None:
     assert run.app.failure is None
 
 
+async def test_actions_after_quitting_are_ignored() -> None:
+    async with running_app(Machine()) as run:
+        run.app.exit()
+        assert not await run.app.run_action("screen.view('heat')")
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 async def test_a_signal_ends_the_app_cleanly(number: signal.Signals) -> None:
     async with running_app(Machine()) as run:
