@@ -240,6 +240,8 @@ class Episodes(PaneledView, Cursor):
         it."""
         self._is_refused = False
         """Whether the user tried to open the selected episode, but it is older than the history."""
+        self._moment_ns: int | None = None
+        """The moment of the time cursor for which an episode was selected last."""
 
     # --- lines from an interval
 
@@ -251,6 +253,9 @@ class Episodes(PaneledView, Cursor):
         self._lines = self._arranged(session)
         if not any(episode is self._chosen for episode in self._lines):
             self._chosen = self._lines[0] if self._lines else None
+        if self.choice.cursor_ns != self._moment_ns:
+            self._moment_ns = self.choice.cursor_ns
+            self._choose_at_moment()
         self.header_lines = [] if self.bare else self._verdict_lines()
         if not self._lines:
             self._empty_lines = no_episodes(
@@ -265,6 +270,15 @@ class Episodes(PaneledView, Cursor):
         self.count = len(self._lines) or len(self._empty_lines)
         detail_lines = self._details(session)
         self.footer_lines = [*detail_lines, *self.panels(self.spare - len(detail_lines))]
+
+    def _choose_at_moment(self) -> None:
+        """Selects the costliest of the episodes at the time cursor, unless one of them is selected
+        already."""
+        now = list(map(id, episode_style.overlapping_episodes(self.session, self.interval)))
+        shown = [episode for episode in self._lines if id(episode) in now]
+        if self._moment_ns is not None and shown and id(self._chosen) not in now:
+            self._chosen = max(shown, key=lambda episode: total_cost([episode]))
+            self.call_after_refresh(self.show_cursor)
 
     def _verdict_lines(self) -> list[list[Run]]:
         """Returns the verdict if tasks lose more without an episode, by waiting for a CPU, than in

@@ -269,6 +269,8 @@ async def test_keys_go_to_the_next_and_previous_episode(name: str) -> None:
         await run.wait_for_text(
             "▼ Power limit PL1 keeps package 0 at 2.78 of 3.40 GHz for 0.2 s of 1.0 s · power"
         )
+        await run.pilot.press("5")
+        await until_true(lambda: "turbo-drop" in selected_line(run), "it is selected")
 
 
 async def test_a_low_screen_has_only_the_list() -> None:
