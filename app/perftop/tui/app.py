@@ -258,6 +258,7 @@ class PerfTopApp(App[None]):
             return
         if not self._crashed:  # later errors are usually consequences of the first
             self._crashed = True
+            error = getattr(error, "error", error)  # that of a worker, which has the traceback
             self.failure = errors.expected_failure(error) or Failed(errors.save_traceback(error))
         self.exit(return_code=1)
 

@@ -27,6 +27,7 @@ from random_walks import walk_live, walk_replay
 from recording_files import write_recording
 from terminal_apps import messages
 from textual import events
+from textual.worker import WorkerFailed
 from waiting import until_true
 
 from perftop.base import errors
@@ -259,9 +260,9 @@ def test_the_first_of_two_internal_errors_is_shown(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(PerfTopApp, "is_headless", False)
     monkeypatch.setattr(errors, "save_traceback", str)
     app = PerfTopApp(LiveSource(Feed(Machine()).open, 1))
-    for error in (ValueError("the cause"), KeyError("a consequence")):
+    for error in (WorkerFailed(ValueError("the cause")), KeyError("a consequence")):
         app._handle_exception(error)
-    assert "the cause" in str(app.failure)
+    assert str(app.failure) == "the cause"
     assert app.return_code == 1
 
 

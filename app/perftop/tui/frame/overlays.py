@@ -23,6 +23,7 @@ from textual.binding import Binding, BindingType
 from textual.command import CommandList, CommandPalette, DiscoveryHit, Hit, Hits, Provider
 from textual.containers import VerticalScroll
 from textual.css.query import NoMatches
+from textual.errors import NoWidget
 from textual.markup import escape
 from textual.screen import ModalScreen, Screen
 from textual.widgets import OptionList, Static
@@ -285,8 +286,14 @@ class Palette(CommandPalette):
             super()._action_command_list(action)
 
     async def _on_click(self, event: events.Click) -> None:  # type: ignore[override]
-        if not self.size.contains(event.screen_x, event.screen_y):
-            event.prevent_default()  # the terminal became smaller, so Textual's handler would fail
+        try:
+            self.get_widget_at(event.screen_x, event.screen_y)
+        except NoWidget:  # the terminal became smaller, so Textual's handler would fail
+            event.prevent_default()
+
+    async def _watch__show_busy(self) -> None:
+        with contextlib.suppress(NoMatches):  # the list may have closed before
+            await super()._watch__show_busy()
 
     def dismiss(self, result: None = None) -> AwaitComplete:
         is_closed = self.app.screen_stack[-1] is not self  # a second Enter may follow the first

@@ -87,6 +87,9 @@ class CorePage(ChartedView):
         assert self._row is not None
         return self.places.places[self._row]
 
+    def begin(self) -> None:
+        self._row = None  # the layout may be made later, when the view has a size
+
     def is_outdated(self) -> bool:
         return self._row is None or self.choice.cpu not in self._place.cpus
 

@@ -12,6 +12,7 @@ from rich.style import Style
 from textual import events
 from textual.actions import parse
 from textual.command import CommandList
+from textual.errors import NoWidget
 from textual.widgets import OptionList
 from waiting import until_true
 
@@ -206,54 +207,20 @@ async def execute_command(run: Run, query: str, name: str) -> None:
     await run.pilot.pause()
 
 
-async def test_a_click_beyond_the_edge_of_the_screen_is_ignored() -> None:
-    """The terminal may have become smaller while the click was being handled."""
-    async with running_app(Machine(), (80, 24)) as run:
-        await run.pilot.press(":")
-        await until_true(lambda: isinstance(run.app.screen, Palette), "the palette is open")
-        click = events.Click(run.app.screen, 114, 10, 0, 0, 1, False, False, False)
-        run.app.screen.post_message(click)
-        await run.pilot.pause()
-        await run.pilot.press("escape")
-        await until_true(lambda: isinstance(run.app.screen, Monitor), "the palette has closed")
+async def test_a_click_beyond_a_smaller_terminal_does_not_reach_the_palette(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def no_widget(x: int, y: int) -> None:
+        raise NoWidget(f"{x}, {y}")
 
-
-async def test_a_command_is_executed() -> None:
-    async with running_app(Machine()) as run:
-        monitor = run.monitor
-        await execute_command(run, "mhz", "Clocks in MHz")
-        await until_true(lambda: monitor.choice.units == "MHz", "clocks in MHz")
-        await execute_command(run, "heat", "Heat")
-        await until_true(lambda: monitor.view.id == "heat", "the heat map")
-        await execute_command(run, "cpu 6", "Go to CPU 6")
-        await until_true(lambda: monitor.choice.cpu == 2, "the core of CPU 6")
-        await execute_command(run, "safe", "Theme perftop-safe")
-        await until_true(lambda: run.app.theme == "perftop-safe", "another theme")
-        await execute_command(run, "busy>80", "Filter busy>80")
-        await run.pilot.press("enter")
-        await until_true(lambda: monitor.choice.filter is not None, "a filter")
-
-
-async def test_quit_is_not_the_first_result_and_a_second_enter_is_harmless() -> None:
-    async with running_app(Machine()) as run:
-        assert (await query_results(run, "", "Pause"))[0] != "Quit"
-        palette = run.app.screen
-        assert isinstance(palette, Palette)
-        palette.dismiss()
-        palette.dismiss()
-        await run.pilot.pause()
-        assert len(run.app.screen_stack) == 1
-
-
-async def test_a_search_that_starts_after_closing_finds_nothing() -> None:
     async with running_app(Machine()) as run:
         await query_results(run, "", "Pause")
         palette = run.app.screen
         assert isinstance(palette, Palette)
-        await palette.dismiss()
-        search = palette._gather_commands("steady")
-        await until_true(lambda: search.is_finished, "the search is over")
-        assert search.error is None
+        monkeypatch.setattr(palette, "get_widget_at", no_widget)
+        click = events.Click(palette, 5, 5, 0, 0, 1, False, False, False, 5, 5)
+        await palette._on_click(click)
+        assert click._no_default_action
 
 
 async def test_a_palette_may_be_closed_while_it_opens(monkeypatch: pytest.MonkeyPatch) -> None:

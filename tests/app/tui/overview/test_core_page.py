@@ -125,6 +125,15 @@ async def test_up_and_down_go_to_other_cores() -> None:
     assert names == ["1", "2", "1", "0", "0"]
 
 
+async def test_fewer_cores_are_harmless_to_a_page_without_a_size() -> None:
+    async with running_app(Machine(cores=4)) as run:
+        await run.pilot.press("enter", "down")
+        view = page(run)
+        view.places = Places(run.session, frozenset())
+        view.begin()
+        assert view.is_outdated()
+
+
 async def test_brackets_zoom_and_a_click_in_a_chart_pauses_there() -> None:
     async with running_app(guest(), BIG) as run:
         await run.intervals(150)
