@@ -422,8 +422,8 @@ class Connection(asyncio.Protocol):
     @property
     def idle(self) -> bool:
         """Whether the client has not sent a complete request yet, or its whole response has been
-        handed to the kernel."""
-        return not self._answered or self._transport.get_write_buffer_size() == 0
+        handed to the kernel: nothing waits to be sent."""
+        return self._transport.get_write_buffer_size() == 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)

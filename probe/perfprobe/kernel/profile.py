@@ -19,6 +19,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from threading import Thread
 from typing import Any
 
@@ -100,19 +101,15 @@ class Symbols:
         self._addresses = array("Q", map(addresses.__getitem__, order))
         self._starts = array("I", map(starts.__getitem__, order))
         """The place of each function's name in `_names`."""
-        self._known: dict[int, str] = {}
-        """Names by address: the same addresses are sampled again and again."""
+        # The same addresses are sampled again and again.
+        self.name = lru_cache(MAX_KNOWN)(self._name)
 
-    def name(self, address: int) -> str:
+    def _name(self, address: int) -> str:
         """Returns the name of the function at an address, without suffixes that the compiler
         appends; '' if there is no function."""
-        if address not in self._known:
-            if len(self._known) >= MAX_KNOWN:
-                self._known.clear()
-            at = bisect_right(self._addresses, address) - 1
-            name = _NAME.match(self._names, self._starts[at]) if at >= 0 else None
-            self._known[address] = name[0].decode("ascii", "replace")[:MAX_NAME] if name else ""
-        return self._known[address]
+        at = bisect_right(self._addresses, address) - 1
+        name = _NAME.match(self._names, self._starts[at]) if at >= 0 else None
+        return name[0].decode("ascii", "replace")[:MAX_NAME] if name else ""
 
     def describe(self, stack: Stack) -> tuple[str, str]:
         """Returns the kind of the kernel's work (a key of KINDS, or '') and the function that does

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import pytest
 import trees
 from waiting import wait_for
 
+from perfprobe.kernel import cgroups
 from perfprobe.kernel.cgroups import REREAD_SCANS, Quotas, hierarchy, read_cpuset
 from perfprobe.kernel.tasks import CHECK_INTERVAL_NS, CHECK_SPAN_NS, Tasks
 
@@ -118,6 +120,22 @@ def test_a_process_that_is_moved_after_its_start_is_found_at_the_next_scan(unifi
     assert quotas.record([7]) == {}
     add_member(unified, 7, "/job")
     assert quotas.record([7])["pids"] == {"7": ["/job"]}
+
+
+def test_the_groups_of_a_scan_and_the_memory_of_all_scans_are_bounded(
+    unified: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cgroups, "MAX_GROUPS", 4)
+    quotas, sizes = Quotas(unified), []
+    for pid in range(300):
+        add_member(unified, pid, f"/free-{pid:03}")
+        quotas.record([pid])
+        sizes.append(len(pickle.dumps(quotas)))
+    assert max(sizes[150:]) < 1.1 * max(sizes[:150])
+    for pid in range(1000, 1004):
+        write_quota(unified, f"limited-{pid}", "50000 100000")
+        add_member(unified, pid, f"/limited-{pid}")
+    assert [*quotas.record(range(1000, 1004))["pids"]] == ["1000", "1001", "1002"], "and the root"
 
 
 @pytest.fixture
