@@ -204,10 +204,10 @@ class Printout:
             self._lines.clear()
             self._bytes = self._skipped_lines = 0
             self._open_line = self._pen = b""
-        lines = (self._open_line + b"".join(self._unsplit)).rsplit(b"\n", MAX_LINES)
+        lines = (self._open_line + b"".join(self._unsplit)).rsplit(b"\n", MAX_LINES + 1)
         self._unsplit.clear()
         self._new_bytes = 0
-        if len(lines) > MAX_LINES:  # none of these lines was ever shown
+        if len(lines) > MAX_LINES + 1:  # none of these lines was ever shown
             self.dropped_count += lines[0].count(b"\n") + 1
             del lines[0]
         *ended, rest = lines

@@ -321,13 +321,26 @@ def test_only_visible_text_reaches_the_terminal(pieces: list[bytes]) -> None:
             assert style is None or not (style.blink or style.conceal or style.link)
 
 
-def test_the_kept_output_is_limited_and_counts_dropped_lines() -> None:
+@pytest.mark.parametrize("pieces", [(1500, 1500), (MAX_LINES,), (MAX_LINES + 1,), (5000, 1)])
+def test_the_kept_output_is_limited_and_counts_dropped_lines(pieces: tuple[int, ...]) -> None:
+    numbers = iter(range(10_000))
     printout = printout_of(
-        *(b"".join(b"%d\n" % n for n in range(at, at + 1500)) for at in (0, 1500))
+        *(b"".join(b"%d\n" % next(numbers) for _ in range(piece)) for piece in pieces)
     )
-    assert (len(printout), printout.dropped_count) == (MAX_LINES, 3000 - MAX_LINES)
-    assert visible_lines(printout)[0] == str(printout.dropped_count)
-    assert visible_lines(printout)[-1] == "2999"
+    dropped_count = max(0, sum(pieces) - MAX_LINES)
+    assert printout.dropped_count == dropped_count
+    assert visible_lines(printout) == [str(n) for n in range(dropped_count, sum(pieces))]
+
+
+@pytest.mark.parametrize(("colours", "pen"), [
+    (b"\x1b[31m\x1b[1m", b"\x1b[31m\x1b[1m"), (b"\x1b[31m\x1b[m", b""), (b"\x1b[31m\x1b[0m", b""),
+    (b"\x1b[31m\x1b[0;1m", b"\x1b[0;1m"), (b"\x1b[1m" * 32, b"\x1b[1m" * 32),
+    (b"\x1b[1m" * 33, b"\x1b[1m"),
+])  # fmt: skip
+def test_a_line_begins_in_the_bounded_colours_of_the_line_before_it(
+    colours: bytes, pen: bytes
+) -> None:
+    assert printout_of(colours + b"one\ntwo")[1] == (pen, b"two")
 
 
 def test_long_lines_have_a_bounded_cost() -> None:
