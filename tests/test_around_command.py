@@ -2,40 +2,31 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-import pty
 import re
 import signal
-import struct
 import termios
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from command import argv
+from terminal import Screen
 from waiting import wait_for
 
 
-class Terminal:
+class Terminal(Screen):
     """A program on a terminal; its stderr is a file, like with `2>`."""
 
     def __init__(self, arguments: list[str], errors: Path) -> None:
         self._errors = errors
         self.drawn = ""
-        self.pid, self._fd = pty.fork()
-        if self.pid == 0:
-            os.environ |= {"TERM": "xterm-256color", "LC_ALL": "C.UTF-8"}
-            os.dup2(os.open(errors, os.O_WRONLY | os.O_CREAT), 2)
-            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
-            os.execv(arguments[0], arguments)  # noqa: S606
-        os.set_blocking(self._fd, False)
+        super().__init__(["sh", "-c", 'exec "$@" 2> "$0"', str(errors), *arguments])
+        os.set_blocking(self.fd, False)
 
     def read(self) -> bool:
         """Reads output; returns whether the program still runs."""
         try:
-            self.drawn += os.read(self._fd, 1 << 16).decode(errors="replace")
+            self.drawn += os.read(self.fd, 1 << 16).decode(errors="replace")
         except BlockingIOError:
             pass
         except OSError:
@@ -56,33 +47,21 @@ class Terminal:
         return found.end()
 
     def type(self, keys: str) -> None:
-        os.write(self._fd, keys.encode())
+        os.write(self.fd, keys.encode())
 
     @property
     def errors(self) -> str:
         return self._errors.read_text(encoding="utf-8")
 
-    def wait_for_end(self) -> int:
+    def wait_for_end(self) -> int | None:
         wait_for(lambda: not self.read(), "it ends")
-        _, status = os.waitpid(self.pid, 0)
-        self.pid = 0
-        return os.waitstatus_to_exitcode(status)
-
-    def close(self) -> None:
-        os.close(self._fd)
-        if self.pid:
-            os.kill(self.pid, signal.SIGKILL)
-            os.waitpid(self.pid, 0)
+        wait_for(self.has_ended, "it has ended")
+        return self.status
 
 
-@contextmanager
-def perftop(tmp_path: Path, *command: str) -> Iterator[Terminal]:
+def perftop(tmp_path: Path, *command: str) -> Terminal:
     options = ("--source", "sim:smt-mix,cpus=4", "--no-mouse", "--")
-    terminal = Terminal(argv(*options, *command), tmp_path / "errors")
-    try:
-        yield terminal
-    finally:
-        terminal.close()
+    return Terminal(argv(*options, *command), tmp_path / "errors")
 
 
 LEAVE_ALTERNATE_SCREEN = "\x1b[?1049l"
@@ -143,7 +122,7 @@ def wait_until_ctrl_c_is_a_signal(terminal: Terminal) -> None:
 
     def makes_signals() -> bool:
         terminal.read()
-        isig = termios.tcgetattr(terminal._fd)[3] & termios.ISIG
+        isig = termios.tcgetattr(terminal.fd)[3] & termios.ISIG
         return bool(isig) and "runs on" in terminal.errors
 
     wait_for(makes_signals, "^C sends signals")

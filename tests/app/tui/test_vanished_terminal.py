@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
-import pty
 import resource
 import select
 import signal
-import struct
 import subprocess
 import sys
 import termios
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -34,19 +30,15 @@ BYTES = (1, 60, 400, 3000, 12000)
 """Bytes drawn before the event: while the screen is opened, while it starts, and later."""
 
 
-class Screen:
+IGNORED_HANGUP = ["sh", "-c", "trap '' HUP; exec \"$@\"", "sh"]
+
+
+class Screen(terminal.Screen):
     """perftop on its own terminal."""
 
     def __init__(self, *options: str, ignored: bool = False) -> None:
         command = argv("--source", *options)
-        self.pid, self.fd = pty.fork()
-        if self.pid == 0:
-            os.environ |= {"TERM": "xterm-256color", "LC_ALL": "C.UTF-8"}
-            if ignored:
-                signal.signal(signal.SIGHUP, signal.SIG_IGN)
-            os.execvp(command[0], command)  # noqa: S606
-        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
-        self.status: int | None = None
+        super().__init__([*IGNORED_HANGUP, *command] if ignored else command)
 
     def read(self, count: int) -> None:
         """Reads this number of drawn bytes."""
@@ -58,40 +50,18 @@ class Screen:
 
     def hang_up(self) -> None:
         os.close(self.fd)
-        self.fd = -1
+        self.fd = os.open(os.devnull, os.O_RDONLY)
 
-    def ended(self) -> bool:
-        if self.status is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            self.status = os.waitstatus_to_exitcode(status) if pid else None
-        return self.status is not None
-
-    def stopped(self) -> bool:
+    def is_stopped(self) -> bool:
         """Returns whether the program is stopped; reads its last output, too."""
         if select.select([self.fd], [], [], 0)[0]:
             os.read(self.fd, 4096)
         return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
-    def end(self) -> None:
-        if not self.ended():
-            os.kill(self.pid, signal.SIGKILL)
-            os.waitpid(self.pid, 0)
-        if self.fd >= 0:
-            os.close(self.fd)
-
-
-@contextlib.contextmanager
-def opened_screen(*options: str, ignored: bool = False) -> Iterator[Screen]:
-    screen = Screen(*options, ignored=ignored)
-    try:
-        yield screen
-    finally:
-        screen.end()
-
 
 def assert_ends(screen: Screen) -> None:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    wait_for(screen.ended, "perftop ends", MAX_END_S)
+    wait_for(screen.has_ended, "perftop ends", MAX_END_S)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     used_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     assert used_s < MAX_CPU_S
@@ -106,14 +76,14 @@ def assert_ends(screen: Screen) -> None:
 )
 def test_perftop_ends_when_its_terminal_vanishes(count: int, ignored: bool) -> None:
     """perftop ends even if it ignores SIGHUP from its start."""
-    with opened_screen("sim:steady,cpus=4", ignored=ignored) as screen:
+    with Screen("sim:steady,cpus=4", ignored=ignored) as screen:
         screen.read(count)
         screen.hang_up()
         assert_ends(screen)
 
 
 def test_perftop_ends_when_the_terminal_vanishes_before_the_start() -> None:
-    with opened_screen("sim:steady,cpus=4", ignored=True) as screen:
+    with Screen("sim:steady,cpus=4", ignored=True) as screen:
         wait_for(lambda: children(screen.pid), "the probe is started")
         screen.hang_up()
         assert_ends(screen)
@@ -131,7 +101,7 @@ def test_perftop_ends_when_the_terminal_vanishes_before_the_start() -> None:
     ),
 )
 def test_a_signal_ends_perftop(count: int, number: signal.Signals) -> None:
-    with opened_screen("sim:steady,cpus=4") as screen:
+    with Screen("sim:steady,cpus=4") as screen:
         screen.read(count)
         os.kill(screen.pid, number)
         with contextlib.suppress(OSError):  # there is room for its last output
@@ -142,7 +112,7 @@ def test_a_signal_ends_perftop(count: int, number: signal.Signals) -> None:
 
 
 def test_a_signal_ends_perftop_while_the_terminal_accepts_no_output() -> None:
-    with opened_screen("sim:smt-mix,cpus=64,speed=20") as screen:
+    with Screen("sim:smt-mix,cpus=64,speed=20") as screen:
         screen.read(20_000)
         wait_for(lambda: _blocked(screen.pid), "a thread waits for the terminal")
         os.kill(screen.pid, signal.SIGTERM)
@@ -152,7 +122,7 @@ def test_a_signal_ends_perftop_while_the_terminal_accepts_no_output() -> None:
 def test_an_uncatchable_stop_is_handled_after_resuming() -> None:
     """perftop then reopens the terminal with the same number of threads, and restores it at the
     end."""
-    with opened_screen("sim:steady,cpus=4") as screen:
+    with Screen("sim:steady,cpus=4") as screen:
         screen.read(12_000)
         before = _threads(screen.pid)
         os.kill(screen.pid, signal.SIGSTOP)
@@ -188,7 +158,7 @@ WRITE = 1
 @pytest.mark.parametrize("count", cases_by_day([1, 400, 12000], [12000]))
 def test_registers_are_restored(tmp_path: Path, count: int) -> None:
     with FakeKernel(tmp_path / "root") as fake, swept_directory(Path(fake.root)):
-        with opened_screen("msr", "--sysroot", str(fake.root), ignored=True) as screen:
+        with Screen("msr", "--sysroot", str(fake.root), ignored=True) as screen:
             screen.read(count)
             screen.hang_up()
             assert_ends(screen)
@@ -197,7 +167,7 @@ def test_registers_are_restored(tmp_path: Path, count: int) -> None:
 
 
 def test_perftop_can_be_stopped_and_resumed_at_any_time() -> None:
-    with opened_screen("sim:steady,cpus=4") as screen:
+    with Screen("sim:steady,cpus=4") as screen:
         screen.read(12_000)
         os.write(screen.fd, b"\x1a")  # perftop leads its session: nothing could resume it
         text = ""
@@ -216,16 +186,16 @@ def test_perftop_can_be_stopped_and_resumed_at_any_time() -> None:
         for _ in range(12):  # SIGTSTP during a write
             screen.read(1)
             os.kill(screen.pid, signal.SIGTSTP)
-            wait_for(screen.stopped, "it stops")
+            wait_for(screen.is_stopped, "it stops")
             os.kill(screen.pid, signal.SIGCONT)
 
         # SIGTSTP before it resumes: the kernel drops the pending SIGCONT, so it stops again.
         os.kill(screen.pid, signal.SIGTSTP)
-        wait_for(screen.stopped, "it stops")
+        wait_for(screen.is_stopped, "it stops")
         for _ in range(10):
             os.kill(screen.pid, signal.SIGCONT)
             os.kill(screen.pid, signal.SIGTSTP)
-            wait_for(screen.stopped, "it stops again")
+            wait_for(screen.is_stopped, "it stops again")
         os.kill(screen.pid, signal.SIGCONT)
 
         os.kill(screen.pid, signal.SIGTERM)  # a key could be lost between two readers
@@ -260,16 +230,13 @@ sys.exit(cli.main(["--source", "sim:idle"]))
 
 
 def test_a_signal_while_the_event_loop_starts_causes_no_traceback() -> None:
-    pid, fd = terminal.start([sys.executable, "-c", EARLY], 120, 40)
-    data, status = b"", None
-    end_s = time.monotonic() + MAX_END_S
-    while status is None and time.monotonic() < end_s:
-        data += terminal.drained_bytes(fd, 0.1)
-        ended, code = os.waitpid(pid, os.WNOHANG)
-        status = os.waitstatus_to_exitcode(code) if ended else None
-    data += terminal.drained_bytes(fd, 0.1)
-    os.close(fd)
-    assert status == 128 + signal.SIGTERM
+    data = b""
+    with terminal.Screen([sys.executable, "-c", EARLY]) as screen:
+        end_s = time.monotonic() + MAX_END_S
+        while not screen.has_ended() and time.monotonic() < end_s:
+            data += terminal.drained_bytes(screen.fd, 0.1)
+        data += terminal.drained_bytes(screen.fd, 0.1)
+    assert screen.status == 128 + signal.SIGTERM
     assert b"Traceback" not in data
     assert b"never awaited" not in data
     assert data.rfind(b"\x1b[?1049h") < data.rfind(b"\x1b[?1049l")
