@@ -39,7 +39,7 @@ def reasons(model: int, word: int, stepping: int = 1) -> list[str]:
     """The names of the bits that are set in a limit register, without its log."""
     known = intel(model, stepping).limits
     assert known is not None
-    return [part for bit, part in enumerate(known.parts) if word >> bit & 1]
+    return [part for bit, part in enumerate(known.names) if word >> bit & 1]
 
 
 def turbo(model: int, ratios: int, counts: int) -> list[tuple[int, float]]:

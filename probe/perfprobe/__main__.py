@@ -14,44 +14,44 @@ from typing import Any
 from perfprobe import __version__, opening, stream_options
 from perfprobe.errors import NotRestored, Unavailable, Unwritable, UsageError, error_sentence
 
-FAILED, USAGE, UNAVAILABLE, INTERRUPTED = 1, 2, 3, 130
+EXIT_FAILED, EXIT_USAGE, EXIT_UNAVAILABLE, EXIT_INTERRUPTED = 1, 2, 3, 130
 
 
 def main(argv: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else argv
     if sys.stdin is None:
-        os.open(os.devnull, os.O_RDONLY)  # if it is closed, the next opened file would become stdin
+        os.open(os.devnull, os.O_RDONLY)  # else the next file to be opened would become stdin
     if arguments[:1] == ["stream"]:
         from perfprobe.native import tsc_rate
 
-        tsc_rate.start_span()  # the hello is sent when this span is over
+        tsc_rate.start_span()  # the TSC's rate is measured from here until the hello is sent
     options = _parser().parse_args(arguments)
     try:
         result: int | dict[str, Any] = options.verb(options)
         if isinstance(result, int):
             return result
-        _print(result)
+        _print_json(result)
     except UsageError as error:
-        return _report_failure(str(error), USAGE)
+        return _report_failure(str(error), EXIT_USAGE)
     except Unavailable as error:
-        return _report_failure(str(error), UNAVAILABLE)
+        return _report_failure(str(error), EXIT_UNAVAILABLE)
     except NotRestored as error:
-        return _report_failure(str(error), FAILED)
+        return _report_failure(str(error), EXIT_FAILED)
     except KeyboardInterrupt:
-        return INTERRUPTED
+        return EXIT_INTERRUPTED
     except BrokenPipeError:
         _discard_stdout()
         return 0
     except Unwritable as error:
         _discard_stdout()
-        return _report_failure(str(error), FAILED)
+        return _report_failure(str(error), EXIT_FAILED)
     except OSError as error:
-        return _report_failure(error_sentence(error), FAILED)
+        return _report_failure(error_sentence(error), EXIT_FAILED)
     return 0
 
 
 def _report_failure(text: str, status: int) -> int:
-    line = " ".join(text.splitlines())  # the app expects a message of one line
+    line = " ".join(text.splitlines())  # perftop reads one line of stderr as the message
     print(f"perfprobe: {line}", file=sys.stderr)
     return status
 
@@ -118,8 +118,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     selftest.set_defaults(verb=_selftest)
 
-    for answer in (topology, doctor, events, timers, ramp, wake, selftest):
-        answer.add_argument("--json", action="store_true", help="the default and only format")
+    for verb in (topology, doctor, events, timers, ramp, wake, selftest):
+        verb.add_argument("--json", action="store_true", help="the default and only format")
 
     truth = verbs.add_parser("truth", help="true values of a simulated machine, as JSON lines")
     truth.add_argument("spec", metavar="sim:SCENARIO[,…]")
@@ -142,12 +142,12 @@ def _stream(options: argparse.Namespace) -> int:
     if batch is not None and not 0.001 <= batch <= 3600:
         raise UsageError(f"--batch {batch}: from 0.001 to 3600 seconds")
     if simulated:
-        # numpy's threads would keep their capabilities
+        # before numpy starts threads, which would keep the capabilities
         access.drop_capabilities(options.sysroot, options.source)
     with (
         serve.stop_signals() as stop,
         contextlib.closing(opening.open_source(options)) as source,
-        contextlib.suppress(EndedError),  # a reader that ends is not an error
+        contextlib.suppress(EndedError),  # the reader of stdout has exited: not an error
     ):
         if batch is not None:
             source.pace(round(batch * 1e9))
@@ -157,21 +157,21 @@ def _stream(options: argparse.Namespace) -> int:
                 why = f"is not available here (available: {', '.join(hello.smt_methods)})"
                 raise Unavailable(f"--smt-method {method} {why}")
             hello = replace(hello, smt_methods=[method])
-        keep = partial(access.drop_capabilities, options.sysroot, options.source)
+        drop = partial(access.drop_capabilities, options.sysroot, options.source)
         try:
-            serve.serve(source, serve.STDIN, serve.STDOUT, stop, hello, on_hello=keep)
+            serve.serve(source, serve.STDIN, serve.STDOUT, stop, hello, on_hello=drop)
         finally:
-            os.set_blocking(serve.STDOUT, True)  # the parent may have the same open file
+            os.set_blocking(serve.STDOUT, True)  # the parent process may write to the same file
     return 0
 
 
-def _print(answer: Any) -> None:
-    import json  # imported here, because no stream needs it
+def _print_json(value: Any) -> None:
+    import json  # imported here, because `stream` does not need it
 
     if sys.stdout is None:
         raise Unwritable("stdout is closed: there is nowhere to write to")
     try:
-        print(json.dumps(answer), flush=True)
+        print(json.dumps(value), flush=True)
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -181,13 +181,13 @@ def _print(answer: Any) -> None:
 def _topology(options: argparse.Namespace) -> dict[str, Any]:
     from perfprobe.cpu import identity, topology
 
-    rows = topology.read(options.sysroot)
+    rows = topology.read_cpus(options.sysroot)
     if not rows:
-        raise Unavailable(topology.no_cpus_text(options.sysroot))
+        raise Unavailable(topology.no_cpus_message(options.sysroot))
     return {
         "cpus": [asdict(row) for row in rows],
         "host": identity.hostname(options.sysroot),
-        "model": identity.identity(options.sysroot).name or None,
+        "model": identity.read_identity(options.sysroot).name or None,
     }
 
 
@@ -198,14 +198,14 @@ def _doctor(options: argparse.Namespace) -> dict[str, Any]:
     root = options.sysroot
     answer: dict[str, Any] = {**identity.machine_names(root), "checks": []}
     checks = doctor.checks(root)
-    # Keys of a stream's hello that the answer has as well.
-    wanted = _parser().parse_args(["stream", "--sysroot", str(root)])
+    stream_options = _parser().parse_args(["stream", "--sysroot", str(root)])
+    # Keys that are copied from the hello message of a stream.
     keys = ("source", "smt_methods", "multipliers", "tsc_hz", "base_hz", "missing")
     try:
-        with contextlib.closing(opening.open_source(wanted)) as source:
+        with contextlib.closing(opening.open_source(stream_options)) as source:
             hello = source.hello
         counters = {counter.key for block in hello.blocks for counter in block.counters}
-        checks = [doctor.counted_check(check, counters, hello.missing) for check in checks]
+        checks = [doctor.perf_check_of_stream(check, counters, hello.missing) for check in checks]
         answer |= {key: asdict(hello)[key] for key in keys}
     except (UsageError, Unavailable, OSError) as error:
         why = error_sentence(error) if isinstance(error, OSError) else str(error)
@@ -267,9 +267,9 @@ def _selftest(options: argparse.Namespace) -> int:
             source_name = options.source if options.all else None
             answer = run.run(source, lambda: serve.asked_to_end(stop), source_name=source_name)
         except StopRequested:
-            return INTERRUPTED
-    _print(answer)
-    return FAILED if answer["wrong"] else 0
+            return EXIT_INTERRUPTED
+    _print_json(answer)
+    return EXIT_FAILED if answer["wrong"] else 0
 
 
 def _truth(options: argparse.Namespace) -> int:
@@ -280,7 +280,7 @@ def _truth(options: argparse.Namespace) -> int:
             f"{options.spec}: only a simulated machine knows its truth: sim[:SCENARIO]"
         )
     for line in truth(options.spec, options.duration):
-        _print(line)
+        _print_json(line)
     return 0
 
 

@@ -7,15 +7,16 @@ import os
 
 
 class UsageError(ValueError):
-    """An argument that cannot be understood or does not exist here."""
+    """An invalid argument of a command, or one that names something that does not exist here."""
 
 
 class Unavailable(Exception):  # noqa: N818 - a state of the machine, not a mistake
-    """The machine cannot do what was asked; the text names the blocker and the remedy."""
+    """This machine cannot do what the user asked for; the text gives the reason and the remedy."""
 
 
 class NotRestored(Exception):  # noqa: N818 - a state of the machine, not a mistake
-    """Registers could not be restored; the text names them and the remedy."""
+    """MSRs that perfprobe had programmed could not be restored; the text names them and the
+    remedy."""
 
 
 class Unwritable(Exception):  # noqa: N818 - a state of the machine, not a mistake
@@ -23,7 +24,7 @@ class Unwritable(Exception):  # noqa: N818 - a state of the machine, not a mista
 
 
 def check_result(result: int) -> int:
-    """Returns the result of a function of the C helper. Raises OSError if the result is -errno."""
+    """Returns the result of a C function. Raises OSError if the result is negative (-errno)."""
     if result < 0:
         raise OSError(-result, os.strerror(-result))
     return result
@@ -38,7 +39,7 @@ REMEDIES = {
 
 
 def error_sentence(error: OSError) -> str:
-    """Returns a sentence on a failed system call: the file, the reason and the remedy."""
+    """Returns a message about a failed system call: the file, the reason and the remedy."""
     why = error.strerror or (os.strerror(error.errno) if error.errno else "it failed")
     place = f"{error.filename}: " if isinstance(error.filename, str) else ""
     remedy = REMEDIES.get(error.errno or 0)

@@ -97,14 +97,14 @@ def _open_sim(options: argparse.Namespace) -> Source:
 def open_os(root: Path, sample_ns: int, cpus: str | None, watch: Watch | None = None) -> Machine:
     """Opens the machine with only the times and states that the operating system records. Raises
     Unavailable if no CPU is found, and ValueError for a bad list of CPUs."""
-    from perfprobe.cpu.model_terms import COUNTED_KEYS
+    from perfprobe.cpu.model_terms import CORE_COUNTER_KEYS
     from perfprobe.machine.source import Machine, os_parts, read_rows
     from perfprobe.perf import perf_pmus
     from perfprobe.wire import Missing
 
     rows, selected = read_rows(root, cpus)
     none = perf_pmus.no_counters_trouble(root)
-    missing = [Missing(key, none.why, none.fix) for key in COUNTED_KEYS]
+    missing = [Missing(key, none.why, none.fix) for key in CORE_COUNTER_KEYS]
     return Machine(root, sample_ns, rows, selected, os_parts(root, rows), missing, watch=watch)
 
 

@@ -54,7 +54,7 @@ def run(hz: int, parts: Sequence[Part], rows: Sequence[Cpu]) -> tuple[float, flo
 
 if __name__ == "__main__":
     root = Path("/")
-    rows = [row for row in topology.read(root) if row.cpu in os.sched_getaffinity(0)]
+    rows = [row for row in topology.read_cpus(root) if row.cpu in os.sched_getaffinity(0)]
     print(f"{'':28}{'CPU us a sample':>18}{'wake-up':>10}{'read':>8}{'late':>8}{'ratio':>8}")
     for hz in (10, 100):
         reference = 0.0

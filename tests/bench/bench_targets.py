@@ -62,7 +62,7 @@ def cost_of_96_cpus() -> float:
     options = ["-i", "1s", "--sample", "1s"]
     app = bench_peers.cost([*PERFTOP, "--source", "sim:smt-mix,cpus=96", *options])[0]
     probe = bench_peers.cost([*PERFTOP, "--source", "os", *options])[1]
-    rows = [row for row in topology.read(Path("/")) if row.cpu in os.sched_getaffinity(0)]
+    rows = [row for row in topology.read_cpus(Path("/")) if row.cpu in os.sched_getaffinity(0)]
     us, *_ = bench_sampling.run(10, source.os_parts(Path("/"), rows), rows)
     threads = (96 - len(rows)) * us * 60 / 1e6
     print(f"  app {app:.2f} measured; probe {probe:.2f} measured with {len(rows)} CPUs;")

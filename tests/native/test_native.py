@@ -34,7 +34,7 @@ def build_native() -> ModuleType:
 
 def test_only_the_marked_region_is_declared(build_native: ModuleType) -> None:
     headers = sorted((PROBE / "csrc").glob(build_native.HEADERS))
-    text = build_native.declarations()
+    text = build_native.cffi_declarations()
     included = re.findall(r'#include "(pp_\w+\.h)"', (PROBE / "csrc/perfprobe.h").read_text())
     assert included == [path.name for path in headers]
     assert "pp_drain" in text
@@ -45,7 +45,9 @@ def test_the_stub_is_written_from_the_headers_and_has_all_functions(
     build_native: ModuleType,
 ) -> None:
     text = build_native.STUB.read_text()
-    assert text == build_native.stub(build_native.declarations()), "run probe/build_native.py"
+    assert text == build_native.type_stub(build_native.cffi_declarations()), (
+        "run probe/build_native.py"
+    )
     functions = [name for name in dir(lib) if name.startswith("pp_")]
     assert re.findall(r"    def (pp_\w+)\(", text) == sorted(functions)
 
@@ -54,13 +56,13 @@ def test_the_build_names_missing_tools(
     build_native: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("CC", "no-such-compiler -O2")
-    assert build_native.missing() == (
+    assert build_native.missing_requirement() == (
         "perftop: no C compiler found; install it: apt install gcc python3-dev"
     )
     monkeypatch.setenv("CC", "true")
     monkeypatch.setattr(sysconfig, "get_path", lambda _: str(tmp_path))
-    assert build_native.missing() == (
+    assert build_native.missing_requirement() == (
         "perftop: no Python.h found; install it: apt install python3-dev"
     )
     (tmp_path / "Python.h").touch()
-    assert build_native.missing() is None
+    assert build_native.missing_requirement() is None

@@ -213,12 +213,12 @@ def planner_of(
     write_machine_files(root, threads=threads)
     write_identity(root, vendor, family, model)
     write_pmu(root, "cpu", 4)
-    return cores.Planner(root, topology.read(root), lambda _: leaves)
+    return cores.Planner(root, topology.read_cpus(root), lambda _: leaves)
 
 
 def opened_parts(root: Path, planner: cores.Planner, kernel: Kernel) -> list[Part]:
     """Returns all parts, without that of memory controllers if there are none."""
-    result = cores.open_parts(root, topology.read(root), planner, kernel=kernel)
+    result = cores.open_parts(root, topology.read_cpus(root), planner, kernel=kernel)
     return result if result[2].counters else [*result[:2], *result[3:]]
 
 

@@ -9,20 +9,22 @@ from perfprobe.errors import UsageError
 from perfprobe.wire import Cpu
 
 MAX_CPU = 1 << 16
-"""Maximum CPU number, and maximum number of CPUs in a list: a wrong list cannot exhaust memory."""
+"""Exclusive upper bound of CPU numbers, and maximum number of CPUs in a list, so that a wrong list
+cannot exhaust memory."""
 
 _RANGE = re.compile(r"([0-9]+)(?:-([0-9]+)(?::([0-9]+)/([0-9]+))?)?")
-_PLACE = re.compile(r"(?:pkg([0-9]{1,9}))?(?:core([0-9]{1,9}))?")
+_PACKAGE_AND_CORE = re.compile(r"(?:pkg([0-9]{1,9}))?(?:core([0-9]{1,9}))?")
 
 
 def parse(text: str) -> list[int]:
-    """Parses a kernel list to ascending CPUs: "0-3,8" or "0-31:1/2" (the first of every two)."""
+    """Returns the CPUs in a kernel list such as "0-3,8" or "0-31:1/2" (the first of every two),
+    ascending."""
     cpus: set[int] = set()
     named_count = 0
     for item in re.split(r"[,\s]+", text.strip()):
         if not item:  # the kernel allows empty items, and prints an empty line for "none"
             continue
-        members = _range(item)
+        members = _expand_range(item)
         named_count += len(members)
         if named_count > MAX_CPU:
             raise UsageError(f"a CPU list names more than {MAX_CPU} CPUs")
@@ -31,7 +33,7 @@ def parse(text: str) -> list[int]:
 
 
 def format(cpus: Iterable[int]) -> str:  # noqa: A001 - the counterpart of parse
-    """Returns the shortest kernel list without strides."""
+    """Returns the CPUs as a kernel list with ranges, such as "0-3,8"."""
     runs: list[list[int]] = []
     for cpu in sorted(set(cpus)):
         if runs and cpu == runs[-1][1] + 1:
@@ -44,8 +46,8 @@ def format(cpus: Iterable[int]) -> str:  # noqa: A001 - the counterpart of parse
 def select(text: str, rows: Sequence[Cpu]) -> list[int]:
     """Returns the CPUs of `rows` that a user's selection names, ascending.
 
-    Terms, joined by commas: 0-15 · 32 · pkg0 · core3 · pkg1core3 · type:P. A number alone must
-    exist; a range may span holes of sparse numbering but not reach beyond the last CPU.
+    Terms, separated by commas: 0-15 · 32 · pkg0 · core3 · pkg1core3 · type:P. A single CPU must
+    exist; a range may include missing CPUs, but must not end beyond the last CPU.
     """
     terms = [term.strip() for term in text.split(",")]
     if terms == [""]:
@@ -54,11 +56,11 @@ def select(text: str, rows: Sequence[Cpu]) -> list[int]:
     for term in terms:
         if not term:
             raise UsageError(f"{_quote(text)}: an item between commas is empty")
-        chosen.update(_term(term, rows))
+        chosen.update(_cpus_of_term(term, rows))
     return sorted(chosen)
 
 
-def _range(item: str) -> range | list[int]:
+def _expand_range(item: str) -> range | list[int]:
     match = _RANGE.fullmatch(item)
     if match is None:
         raise UsageError(f"{_quote(item)} is not a CPU number or a range")
@@ -82,7 +84,7 @@ def _range(item: str) -> range | list[int]:
 # --- selection -----------------------------------------------------------------------------------
 
 
-def _term(term: str, rows: Sequence[Cpu]) -> list[int]:
+def _cpus_of_term(term: str, rows: Sequence[Cpu]) -> list[int]:
     lower = term.lower()
     if lower[0] in "0123456789":
         wanted, existing = parse(term), {row.cpu for row in rows}
@@ -102,35 +104,37 @@ def _term(term: str, rows: Sequence[Cpu]) -> list[int]:
                 _no_match_text(f"CPU of type {_quote(name)}", ", ".join(sorted({*types.values()})))
             )
         return matches
-    match = _PLACE.fullmatch(lower)
+    match = _PACKAGE_AND_CORE.fullmatch(lower)
     if match is None:
         raise UsageError(
             f"{_quote(term)} is not understood: CPUs are named like "
             "0-15, 32, pkg0, core3, pkg1core3 or type:P"
         )
     package, core = (int(n) if n else None for n in match.groups())
-    inside = ""
+    scope_text = ""
     if package is not None:
         rows = _matching_cpus(rows, lambda row: row.package, package, "package")
-        inside = f" in package {package}"
+        scope_text = f" in package {package}"
     if core is not None:
-        rows = _matching_cpus(rows, lambda row: row.core, core, "core", inside)
+        rows = _matching_cpus(rows, lambda row: row.core, core, "core", scope_text)
     return [row.cpu for row in rows]
 
 
 def _matching_cpus(
     rows: Sequence[Cpu],
-    ident: Callable[[Cpu], int | None],
+    id_of: Callable[[Cpu], int | None],
     wanted: int,
     noun: str,
-    inside: str = "",
+    scope_text: str = "",
 ) -> list[Cpu]:
-    matches = [row for row in rows if ident(row) == wanted]
+    matches = [row for row in rows if id_of(row) == wanted]
     if not matches:
-        idents = {value for row in rows if (value := ident(row)) is not None}
+        idents = {value for row in rows if (value := id_of(row)) is not None}
         if not idents:
-            raise UsageError(f"{noun} {wanted}: the kernel does not report {noun}s{inside} here")
-        raise UsageError(_no_match_text(f"{noun} {wanted}{inside}", format(idents)))
+            raise UsageError(
+                f"{noun} {wanted}: the kernel does not report {noun}s{scope_text} here"
+            )
+        raise UsageError(_no_match_text(f"{noun} {wanted}{scope_text}", format(idents)))
     return matches
 
 

@@ -1,4 +1,4 @@
-"""Decodes the leaves of CPUID. The callers supply the registers.
+"""Decodes the leaves of CPUID; the callers supply a function that reads a leaf.
 
 Register layouts: Intel SDM and AMD APM, as used in Linux (asm/perf_event.h, cpufeatures.h,
 turbostat). No content of a leaf raises an error; None means that the leaf lacks the information.
@@ -16,10 +16,11 @@ from typing import Literal, Protocol
 from perfprobe.cpu import files
 
 Registers = tuple[int, int, int, int]
-"""eax, ebx, ecx, edx"""
+"""Values of eax, ebx, ecx and edx that CPUID returned for a leaf."""
 EAX, EBX, ECX, EDX = range(4)
 
-EXTENDED = 0x8000_0000
+EXTENDED_LEAVES = 0x8000_0000
+"""Number of the first extended leaf."""
 
 
 class Leaves(Protocol):
@@ -35,7 +36,8 @@ def no_leaves(leaf: int, subleaf: int = 0, /) -> Registers | None:  # noqa: ARG0
 
 
 def device_leaves(root: Path, cpu: int) -> Leaves:
-    """The kernel's cpuid driver. A read wakes that CPU, so each leaf is read once and kept."""
+    """Returns a reader of a CPU's leaves, by the kernel's cpuid driver. Leaves are cached, because
+    a read wakes the CPU."""
     path = f"{root}/dev/cpu/{cpu}/cpuid"
 
     @functools.cache
@@ -53,9 +55,9 @@ def device_leaves(root: Path, cpu: int) -> Leaves:
     return read
 
 
-def leaf(leaves: Leaves, number: int, subleaf: int = 0) -> Registers | None:
-    """Returns the registers of a leaf; None beyond the highest one, where Intel CPUs repeat it."""
-    highest = leaves(number & EXTENDED, 0)
+def read_leaf(leaves: Leaves, number: int, subleaf: int = 0) -> Registers | None:
+    """Returns the registers of a leaf; None beyond the highest leaf, which Intel CPUs repeat."""
+    highest = leaves(number & EXTENDED_LEAVES, 0)
     if highest is not None and highest[EAX] < number:
         return None
     return leaves(number, subleaf)
@@ -78,7 +80,7 @@ _CORE_TYPES: dict[int, Literal["P", "E"]] = {0x40: "P", 0x20: "E"}  # Linux: hyb
 
 def core_type(leaves: Leaves) -> Literal["P", "E"] | None:
     """Returns the core type of a hybrid's CPU; None on all other CPUs."""
-    registers = leaf(leaves, 0x1A)
+    registers = read_leaf(leaves, 0x1A)
     if registers is None or not has_feature(leaves, "hybrid"):
         return None
     return _CORE_TYPES.get(registers[EAX] >> 24)
@@ -86,7 +88,7 @@ def core_type(leaves: Leaves) -> Literal["P", "E"] | None:
 
 # --- single bits ---------------------------------------------------------------------------------
 
-_BITS = {
+_FEATURE_BITS = {
     "hypervisor": (0x01, ECX, 31),
     "thermal": (0x01, EDX, 22),
     "power-limit": (0x06, EAX, 4),
@@ -95,18 +97,18 @@ _BITS = {
     "rtm-always-aborts": (0x07, EDX, 11),
     "tsx-force-abort": (0x07, EDX, 13),
     "hybrid": (0x07, EDX, 15),
-    "invariant-tsc": (EXTENDED | 0x07, EDX, 8),
-    "aperfmperf-read-only": (EXTENDED | 0x07, EDX, 10),
-    "amd-perfmon-v2": (EXTENDED | 0x22, EAX, 0),
+    "invariant-tsc": (EXTENDED_LEAVES | 0x07, EDX, 8),
+    "aperfmperf-read-only": (EXTENDED_LEAVES | 0x07, EDX, 10),
+    "amd-perfmon-v2": (EXTENDED_LEAVES | 0x22, EAX, 0),
 }
-"""The leaf, register and bit of each feature."""
+"""Leaf, register and bit in which CPUID reports each feature."""
 
 
 def has_feature(leaves: Leaves, feature: str) -> bool | None:
     """Returns whether the CPU has the feature; None if CPUID cannot be read, False if the leaf is
     missing."""
-    number, register, bit = _BITS[feature]
-    registers = leaf(leaves, number)
+    number, register, bit = _FEATURE_BITS[feature]
+    registers = read_leaf(leaves, number)
     if registers is not None:
         return bool(registers[register] >> bit & 1)
     first = leaves(0, 0)
@@ -116,19 +118,20 @@ def has_feature(leaves: Leaves, feature: str) -> bool | None:
 # --- counters ------------------------------------------------------------------------------------
 
 
-ASSUMED_FIXED = 3
-"""Fixed counters that every bare Intel CPU of version 2 to 4 has, whatever CPUID reports: a Bonnell
-reports 1. Linux assumes the same."""
+ASSUMED_FIXED_COUNTERS = 3
+"""Number of fixed counters of every bare-metal Intel CPU with perfmon version 2 to 4, even if CPUID
+reports fewer (Bonnell: 1). Linux assumes the same."""
 
 
 @dataclass(frozen=True, slots=True)
 class Perfmon:
-    """Counters from leaves 0AH and 23H. Version 0 means no counters (AMD, most guests)."""
+    """Counters of an Intel CPU, from leaves 0AH and 23H: numbers of general and fixed counters and
+    their widths in bits. Version 0 means no counters (AMD, most guests)."""
 
     version: int
-    gp: int
-    gp_bits: int
-    fixed: int
+    general_count: int
+    general_bits: int
+    fixed_count: int
     fixed_bits: int
     anythread_deprecated: bool
     events: frozenset[int] = frozenset()
@@ -136,7 +139,7 @@ class Perfmon:
 
 
 def perfmon(leaves: Leaves) -> Perfmon | None:
-    registers = leaf(leaves, 0x0A)
+    registers = read_leaf(leaves, 0x0A)
     if registers is None:
         return None
     eax, ebx, _, edx = registers
@@ -144,8 +147,12 @@ def perfmon(leaves: Leaves) -> Perfmon | None:
     if version == 0:
         return Perfmon(0, 0, 0, 0, 0, anythread_deprecated=bool(edx >> 15 & 1))
     fixed = edx & 0x1F if version >= 2 else 0
-    if 0 < fixed < ASSUMED_FIXED and version < 5 and has_feature(leaves, "hypervisor") is False:
-        fixed = ASSUMED_FIXED
+    if (
+        0 < fixed < ASSUMED_FIXED_COUNTERS
+        and version < 5
+        and has_feature(leaves, "hypervisor") is False
+    ):
+        fixed = ASSUMED_FIXED_COUNTERS
     gp, fixed = _counters_of_leaf_23(leaves) or (eax >> 8 & 0xFF, fixed)
     pmu = Perfmon(
         version,
@@ -163,8 +170,8 @@ def _counters_of_leaf_23(leaves: Leaves) -> tuple[int, int] | None:
     """Returns the numbers of general and fixed counters of this CPU from leaf 23H; on hybrids leaf
     0AH covers only the counters that both core types have. Leaf 23H has a bit for each counter;
     counters after a gap are left out."""
-    subleaves = leaf(leaves, 0x23)
-    bitmaps = leaf(leaves, 0x23, 1) if subleaves and subleaves[EAX] & 0b10 else None
+    subleaves = read_leaf(leaves, 0x23)
+    bitmaps = read_leaf(leaves, 0x23, 1) if subleaves and subleaves[EAX] & 0b10 else None
     if bitmaps is None or not bitmaps[EAX] or not bitmaps[EBX]:
         return None
     return _low_bits(bitmaps[EAX]), _low_bits(bitmaps[EBX])
@@ -176,15 +183,15 @@ def _low_bits(mask: int) -> int:
 
 
 def _is_plausible(pmu: Perfmon) -> bool:
-    """Returns whether the leaf is plausible: counters have at most 64 bits, and GLOBAL_CTRL has 32
-    enable bits for general and 32 for fixed counters."""
-    fixed = pmu.fixed == 0 or 0 < pmu.fixed_bits <= 64
-    return 0 < pmu.gp <= 32 and 0 < pmu.gp_bits <= 64 and fixed
+    """Returns whether the numbers from CPUID are possible: counters have at most 64 bits, and
+    GLOBAL_CTRL has enable bits for 32 general counters."""
+    fixed = pmu.fixed_count == 0 or 0 < pmu.fixed_bits <= 64
+    return 0 < pmu.general_count <= 32 and 0 < pmu.general_bits <= 64 and fixed
 
 
 def has_working_any_thread(leaves: Leaves) -> bool:
-    """Returns whether the AnyThread bit of an event works. The kernel passes the bit on even to
-    CPUs that dropped it, so the caller must check.
+    """Returns whether an event with the AnyThread bit counts both threads of a core. The kernel
+    passes the bit on even to CPUs that ignore it, so the caller must check.
 
     AnyThread was introduced with version 3. Linux reads the "deprecated" bit only from version 5
     on, but Goldmont Plus (version 4) sets it too, and no other CPU before version 5 does."""
@@ -193,11 +200,11 @@ def has_working_any_thread(leaves: Leaves) -> bool:
 
 
 TSX_COUNTER = 3
+"""The general counter that microcode uses for transactions on some CPUs."""
 
 
 def lends_counter_to_tsx(leaves: Leaves) -> bool:
-    """Returns whether microcode may use a general counter for transactions. If so, Linux does not
-    use that counter."""
+    """Returns whether microcode may use TSX_COUNTER. If so, Linux does not use that counter."""
     return bool(has_feature(leaves, "tsx-force-abort")) and not has_feature(
         leaves, "rtm-always-aborts"
     )
@@ -205,7 +212,7 @@ def lends_counter_to_tsx(leaves: Leaves) -> bool:
 
 def amd_counters(leaves: Leaves) -> int | None:
     """Returns the number of core counters from leaf 80000022H; None without PerfMonV2."""
-    registers = leaf(leaves, EXTENDED | 0x22)
+    registers = read_leaf(leaves, EXTENDED_LEAVES | 0x22)
     if registers is None or not registers[EAX] & 1:
         return None
     return registers[EBX] & 0xF or None
@@ -228,13 +235,13 @@ class Crystal:
 
 
 def crystal(leaves: Leaves) -> Crystal | None:
-    registers = leaf(leaves, 0x15)
+    registers = read_leaf(leaves, 0x15)
     if registers is None or not registers[EAX] or not registers[EBX]:
         return None
     return Crystal(registers[EBX], registers[EAX], registers[ECX] or None)
 
 
 def base_mhz(leaves: Leaves) -> int | None:
-    """Returns the nominal base frequency from leaf 16H."""
-    registers = leaf(leaves, 0x16)
+    """Returns the nominal base frequency in MHz from leaf 16H; None if unknown."""
+    registers = read_leaf(leaves, 0x16)
     return (registers[EAX] & 0xFFFF or None) if registers else None

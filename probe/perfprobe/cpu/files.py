@@ -26,8 +26,8 @@ def read_text(path: str, limit: int = MAX_SMALL_BYTES) -> str:
 
 
 def read_head(path: str, limit: int) -> str:
-    """Returns the first `limit` bytes of a file; empty if it cannot be read. Takes no Path, because
-    thousands of files are read."""
+    """Returns the first `limit` bytes of a file; empty if it cannot be read. `path` is a string,
+    because thousands of files are read and Path objects are slow."""
     chunks = []
     try:
         fd = open_file(path)
@@ -49,7 +49,7 @@ class OpenFile:
         self._path, self._fd = path, -1
 
     def read(self, limit: int) -> str:
-        """Returns the present content; empty if it cannot be read or is longer than `limit`
+        """Returns the file's current content; empty if it cannot be read or is longer than `limit`
         bytes."""
         content = b""
         try:
@@ -76,14 +76,14 @@ def read_number(path: str) -> int | None:
 
 
 def parse_natural(content: str | bytes | None) -> int | None:
-    """Returns the number in the text, below 10**18 so that it fits a word; None for anything else.
-    Firmware writes -1 for unknown."""
+    """Returns the decimal number in the text, below 10**18 so that it fits into 64 bits; None for
+    anything else, such as the -1 that firmware writes for an unknown value."""
     digits = (content or "").strip()
     return int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= 18 else None
 
 
 def read_cpu_list(path: str) -> list[int]:
-    """Returns the CPUs of a list in a file; empty if it is missing or garbled."""
+    """Returns the CPUs of a kernel list in a file; empty if it is missing or garbled."""
     try:
         return cpu_sets.parse(read_text(path))
     except ValueError:
@@ -93,13 +93,14 @@ def read_cpu_list(path: str) -> list[int]:
 def file_names(directory: str) -> list[str]:
     """Returns the names in a directory, sorted; empty if it cannot be read."""
     try:
-        return sorted(os.listdir(directory))  # noqa: PTH208 - a Path per name, a thousand times
+        return sorted(os.listdir(directory))  # noqa: PTH208 - a thousand Path objects are slow
     except OSError:
         return []
 
 
 def numbered_entries(directory: str, prefix: str) -> list[int]:
-    """Returns the numbers n of the entries `prefix`n of a directory, ascending."""
+    """Returns the numbers of a directory's entries named `prefix` and a number (cpu0, cpu1),
+    ascending."""
     pattern = re.compile(prefix + "([0-9]{1,5})")
     matches = map(pattern.fullmatch, file_names(directory))
     return sorted({int(match[1]) for match in matches if match})

@@ -9,11 +9,11 @@ from pathlib import Path
 from perfprobe.cpu.files import parse_natural, read_head, read_text, read_word
 from perfprobe.wire import Identity
 
-FIRST_RECORD = 1 << 14  # bytes of /proc/cpuinfo: flags and bugs of today's CPUs take 2 KiB
-ALL_RECORDS = 1 << 24  # bytes: 8192 CPUs of 2 KiB
+FIRST_RECORD_BYTES = 1 << 14  # bytes of /proc/cpuinfo for the first CPU; today's CPUs need 2 KiB
+ALL_RECORDS_BYTES = 1 << 24  # maximum size of /proc/cpuinfo: 8192 CPUs with 2 KiB each
 
-# Searched for in DMI's vendor and product, in this order: clouds come first, because their DMI
-# texts may name KVM as well.
+# Words in DMI's vendor and product, and the hypervisor that each means; the first match counts.
+# Clouds come first, because their DMI texts may name KVM as well.
 _HYPERVISORS = (
     ("amazon ec2", "Amazon EC2"),
     ("google", "Google"),
@@ -36,8 +36,8 @@ def hostname(root: Path = Path("/")) -> str:
     return _first_line(f"{root}/proc/sys/kernel/hostname") or ""
 
 
-def kernel(root: Path = Path("/")) -> str:
-    """Returns the kernel's release; empty where it cannot be read."""
+def kernel_release(root: Path = Path("/")) -> str:
+    """Returns the kernel's release, such as "6.1.0-28-amd64"; empty where it cannot be read."""
     return _first_line(f"{root}/proc/sys/kernel/osrelease") or ""
 
 
@@ -57,7 +57,7 @@ def clocksource(root: Path = Path("/")) -> str | None:
     return _first_line(f"{root}/sys/devices/system/clocksource/clocksource0/current_clocksource")
 
 
-def identity(root: Path = Path("/")) -> Identity:
+def read_identity(root: Path = Path("/")) -> Identity:
     """Returns the identity of the first CPU in /proc/cpuinfo; a hybrid's types share family and
     model."""
     fields = _first_record(root)
@@ -72,21 +72,21 @@ def identity(root: Path = Path("/")) -> Identity:
 
 
 def machine_names(root: Path = Path("/")) -> dict[str, str | None]:
-    """Returns the names of machine, CPU model, kernel and hypervisor, for the start of a JSON
-    answer."""
+    """Returns the names of machine, CPU model, kernel and hypervisor, with which the JSON output of
+    several commands begins."""
     return {
         "host": hostname(root),
-        "model": identity(root).name or None,
-        "kernel": kernel(root),
+        "model": read_identity(root).name or None,
+        "kernel": kernel_release(root),
         "virtualisation": virtualisation(root),
     }
 
 
 def virtualisation(root: Path = Path("/")) -> str | None:
-    """Returns the hypervisor's name, "hypervisor" where it hides its name, None on bare metal.
+    """Returns the hypervisor's name, "hypervisor" if it hides its name, None on bare metal.
 
-    DMI alone proves nothing: a bare-metal EC2 machine has "Amazon EC2" too. The CPU's own flag
-    decides, and DMI gives the name. /sys/hypervisor exists under Xen alone.
+    The CPU flag "hypervisor" decides whether there is one, and DMI gives the name: a bare-metal EC2
+    machine has "Amazon EC2" in DMI, too. /sys/hypervisor exists only under Xen.
     """
     kind = _first_line(f"{root}/sys/hypervisor/type")
     if kind:
@@ -97,9 +97,9 @@ def virtualisation(root: Path = Path("/")) -> str | None:
     dmi = [
         _first_line(f"{root}/sys/class/dmi/id/{name}") for name in ("sys_vendor", "product_name")
     ]
-    message = " ".join(part for part in dmi if part).lower()
-    for sign, name in _HYPERVISORS:
-        if sign in message:
+    dmi_text = " ".join(line for line in dmi if line).lower()
+    for words, name in _HYPERVISORS:
+        if words in dmi_text:
             return name
     return None if own_flags is None else "hypervisor"
 
@@ -109,10 +109,9 @@ KVM_MODULES = ("kvm_intel", "kvm_amd")
 
 @lru_cache
 def may_run_guests(root: Path) -> bool:
-    """Returns whether KVM may run guests here. If KVM passes the PMU through to guests, it cannot
-    start a guest with a PMU while an event of the host includes guests, so events exclude guests
-    from the start. /dev/kvm also exists where its module is loaded on demand; a container may lack
-    it."""
+    """Returns whether KVM may run guests here. If so, perf events must exclude guests: a KVM that
+    passes the PMU through cannot start a guest while an event of the host includes guests. /dev/kvm
+    also exists where the module is loaded on demand; a container may lack it."""
     parameters = (f"{root}/sys/module/{module}/parameters" for module in ("kvm", *KVM_MODULES))
     return (root / "dev/kvm").exists() or any(
         read_word(f"{path}/enable_mediated_pmu") in {"Y", "y", "1"} for path in parameters
@@ -120,24 +119,23 @@ def may_run_guests(root: Path) -> bool:
 
 
 def cpu_flags(root: Path = Path("/")) -> list[str] | None:
-    """Returns the kernel's names of the features of the first CPU; None if /proc/cpuinfo has no
-    list."""
+    """Returns the flags of the first CPU in /proc/cpuinfo; None if the file has none."""
     features = _first_record(root).get("flags")
     return None if features is None else features.split()
 
 
 def cpuinfo_records(root: Path) -> list[dict[str, str]]:
-    """Returns all of /proc/cpuinfo, a map for each CPU. The read is slow on a big machine."""
-    text = read_head(f"{root}/proc/cpuinfo", ALL_RECORDS)
-    return [fields for block in text.split("\n\n") if (fields := _fields(block))]
+    """Returns the fields of each CPU in /proc/cpuinfo. The read is slow on a big machine."""
+    text = read_head(f"{root}/proc/cpuinfo", ALL_RECORDS_BYTES)
+    return [fields for block in text.split("\n\n") if (fields := _parse_fields(block))]
 
 
 def _first_record(root: Path) -> dict[str, str]:
-    text = read_head(f"{root}/proc/cpuinfo", FIRST_RECORD)
-    return _fields(text.lstrip("\n").partition("\n\n")[0])
+    text = read_head(f"{root}/proc/cpuinfo", FIRST_RECORD_BYTES)
+    return _parse_fields(text.lstrip("\n").partition("\n\n")[0])
 
 
-def _fields(block: str) -> dict[str, str]:
+def _parse_fields(block: str) -> dict[str, str]:
     fields: dict[str, str] = {}
     for line in block.splitlines():
         key, colon, value = line.partition(":")
@@ -147,8 +145,8 @@ def _fields(block: str) -> dict[str, str]:
 
 
 def _first_line(path: str) -> str | None:
-    """Returns the first line of a file, cut to 256 characters and made printable, because it goes
-    to a terminal."""
+    """Returns the first line of a file, printable and at most 256 characters long, because it is
+    shown on a terminal; None if there is none."""
     return _clean_name(read_word(path).partition("\n")[0]) or None
 
 

@@ -1,7 +1,7 @@
-"""Finds what this CPU can count and how fast its reference clocks tick: the model's row in the
-table, fitted to the CPU's CPUID.
+"""Finds which events a CPU can count, and candidates for the rates of its reference clocks: the
+model's row in model_tables, without what CPUID reports as unavailable.
 
-An unknown model has only what CPUID announces.
+A model that is not in the tables has only the events and registers that CPUID reports.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from perfprobe.cpu.model_tables import (
     CYCLES,
     INSTRUCTIONS,
     INTEL_BANK,
-    NAMES_WITHOUT_ROW,
+    MODEL_ROWS,
+    NAMES_OF_UNLISTED_MODELS,
     REF,
-    ROWS,
     THERMAL,
-    ref_p,
+    ref_p_event,
 )
-from perfprobe.cpu.model_terms import METHODS, Budget, Event, Tick, Uarch
+from perfprobe.cpu.model_terms import METHOD_EVENTS, Budget, Event, Tick, Uarch
 from perfprobe.wire import Identity, Multiplier, Rate
 
 INTEL = "GenuineIntel"
@@ -37,31 +37,32 @@ def find_uarch(
     leaves: Leaves = cpuid.no_leaves,
     core_type: str | None = None,
 ) -> Uarch:
-    """Returns what one CPU can count. On hybrids call this for each core type, with leaves read on
-    a CPU of that type; `core_type`, as in the topology, is used where leaves do not show the type.
+    """Returns the microarchitecture of one CPU, without events, SMT methods and registers that
+    CPUID reports as unavailable.
 
-    Events, methods and registers that CPUID reports as unavailable are left out.
+    On hybrids, call this for each core type, with leaves read on a CPU of that type. `core_type`
+    (as in the topology) is used where the leaves do not show the type.
     """
     core_type = core_type or cpuid.core_type(leaves)
     bare = cpuid.has_feature(leaves, "hypervisor") is False
-    # The core type whose row of a hybrid model applies. CPUID does not set the hybrid bit on parts
-    # without E cores.
-    side = None if core_type is None else "P" if core_type == "P" else "E"
-    if side is None and bare and cpuid.has_feature(leaves, "hybrid") is False:
-        side = "P"
+    # The core type for which a hybrid model's row is chosen. CPUs of a hybrid model without E cores
+    # do not set the hybrid bit of CPUID.
+    row_type = None if core_type is None else "P" if core_type == "P" else "E"
+    if row_type is None and bare and cpuid.has_feature(leaves, "hybrid") is False:
+        row_type = "P"
     announced = cpuid.has_feature(leaves, "amd-perfmon-v2")
     v2 = announced if announced or bare else None
-    for row in ROWS:
+    for row in MODEL_ROWS:
         if row.uarch.vendor == vendor and row.family == family and model in row.models:
-            stepped = row.steppings is None or stepping is None or stepping in row.steppings
-            sided = row.core_type in {None, side}
-            if stepped and sided and row.perfmon_v2 in {None, v2}:
+            has_stepping = row.steppings is None or stepping is None or stepping in row.steppings
+            has_type = row.core_type in {None, row_type}
+            if has_stepping and has_type and row.perfmon_v2 in {None, v2}:
                 return _fitted_uarch(row.uarch, leaves, core_type if row.core_type else None)
-    return _fitted_uarch(_unknown(vendor, family, model, leaves), leaves, core_type)
+    return _fitted_uarch(_unknown_uarch(vendor, family, model, leaves), leaves, core_type)
 
 
 def uarch_of(cpu_identity: Identity, leaves: Leaves, core_type: str | None = None) -> Uarch:
-    """Returns what a CPU of this machine can count."""
+    """Returns the microarchitecture of a CPU with this identity, fitted to its CPUID leaves."""
     return find_uarch(
         cpu_identity.vendor,
         cpu_identity.family,
@@ -73,18 +74,20 @@ def uarch_of(cpu_identity: Identity, leaves: Leaves, core_type: str | None = Non
 
 
 def with_preferred_method(uarch: Uarch, method: str | None) -> Uarch:
-    """Returns the model with only the SMT method that the user asked for, if the CPU has it."""
+    """Returns the microarchitecture with the SMT method that the user asked for as its only one;
+    unchanged if the CPU does not have that method."""
     if method is None or method not in uarch.methods:
         return uarch
     return replace(uarch, methods=(method,))
 
 
-def _unknown(vendor: str, family: int | None, model: int | None, leaves: Leaves) -> Uarch:
-    """Returns a model that is not in the table: architectural events and registers only."""
+def _unknown_uarch(vendor: str, family: int | None, model: int | None, leaves: Leaves) -> Uarch:
+    """Returns the microarchitecture of a model that is not in the tables: only the architectural
+    events and registers."""
     pmu = cpuid.perfmon(leaves)
     events: dict[str, Event] = {}
     if pmu is not None:
-        reference = ref_p("unknown")
+        reference = ref_p_event("unknown")
         architectural = (
             (0, "cycles", CYCLES),
             (1, "instructions", INSTRUCTIONS),
@@ -94,7 +97,7 @@ def _unknown(vendor: str, family: int | None, model: int | None, leaves: Leaves)
         events = {key: event for bit, key, event in architectural if bit in pmu.events}
         if pmu.version:
             events["ref"] = REF
-    name = NAMES_WITHOUT_ROW.get((family or 0, model or 0)) if vendor == INTEL else None
+    name = NAMES_OF_UNLISTED_MODELS.get((family or 0, model or 0)) if vendor == INTEL else None
     numbers = "" if family is None or model is None else f" family {family} model {model:02X}h"
     thermal = cpuid.has_feature(leaves, "thermal")
     return Uarch(
@@ -116,14 +119,16 @@ def _fitted_uarch(row: Uarch, leaves: Leaves, core_type: str | None) -> Uarch:
     is_amd, budget, pmu = row.vendor in AMD, row.budget, cpuid.perfmon(leaves)
     if is_amd:
         gp = cpuid.amd_counters(leaves)
-        budget = replace(budget, gp=gp) if budget and gp else budget
+        budget = replace(budget, general_count=gp) if budget and gp else budget
     elif pmu is not None:
         microcode_mask = 1 << cpuid.TSX_COUNTER if cpuid.lends_counter_to_tsx(leaves) else 0
-        budget = Budget(pmu.gp, pmu.fixed, pmu.gp_bits, pmu.fixed_bits, microcode_mask)
+        budget = Budget(
+            pmu.general_count, pmu.fixed_count, pmu.general_bits, pmu.fixed_bits, microcode_mask
+        )
     events = {
         key: event
         for key, event in row.events.items()
-        if _countable(event, budget)
+        if _is_countable(event, budget)
         and (not event.any_thread or cpuid.has_working_any_thread(leaves))
     }
     bank = row.bank
@@ -141,8 +146,10 @@ def _fitted_uarch(row: Uarch, leaves: Leaves, core_type: str | None) -> Uarch:
     return replace(
         row,
         events=events,
-        methods=tuple(m for m in row.methods if m not in METHODS or METHODS[m] in events),
-        licenses={k: e for k, e in row.licenses.items() if _countable(e, budget)},
+        methods=tuple(
+            m for m in row.methods if m not in METHOD_EVENTS or METHOD_EVENTS[m] in events
+        ),
+        licenses={k: e for k, e in row.licenses.items() if _is_countable(e, budget)},
         budget=budget,
         bank=bank,
         clocks=clocks,
@@ -151,25 +158,25 @@ def _fitted_uarch(row: Uarch, leaves: Leaves, core_type: str | None) -> Uarch:
     )
 
 
-def _countable(event: Event, budget: Budget | None) -> bool:
+def _is_countable(event: Event, budget: Budget | None) -> bool:
     if budget is None:
         return True
-    on_fixed = event.fixed is not None and event.fixed < budget.fixed
-    return on_fixed or (event.code != 0 and budget.gp > 0)
+    on_fixed = event.fixed_counter is not None and event.fixed_counter < budget.fixed_count
+    return on_fixed or (event.code != 0 and budget.general_count > 0)
 
 
 # --- clock rates ----------------------------------------------------------------------------------
-# Multipliers and frequencies from CPUID and one MSR. They are candidates only; a measurement
-# decides between them.
+# A multiplier is the number of TSC ticks in one tick of an event. CPUID and one MSR give only
+# candidates for multipliers and clock rates; a measurement decides between them.
 
-SCALED_TICKS = ("ref_p", "one_thread", "any_thread", "distributed")
-"""Events whose ticks need a multiplier."""
+SCALED_EVENTS = ("ref_p", "one_thread", "any_thread", "distributed")
+"""Keys of the events whose counts need a multiplier."""
 
 FactorOrigin = Literal["tsc", "crystal", "four", "base"]
 
-# Origins of candidates for the factor of an event, by the event's tick; the best is first. Tables
-# are often wrong, so all four are candidates for each event that needs a multiplier. Where the
-# table states an event's tick, the TSC's own rate is never the only candidate.
+# Origins of candidates for the multiplier of an event, by the event's tick; the likeliest is first.
+# Tables are often wrong, so nearly all origins are candidates. Where the table states an event's
+# tick, the TSC's own rate is never the only candidate.
 _FACTOR_ORIGINS: dict[Tick, tuple[FactorOrigin, ...]] = {
     "core": (),
     "tsc": ("tsc", "crystal"),
@@ -179,11 +186,11 @@ _FACTOR_ORIGINS: dict[Tick, tuple[FactorOrigin, ...]] = {
 }
 
 
-def multipliers(
+def multiplier_candidates(
     uarch: Uarch, leaves: Leaves, platform_info: int | None, tsc_hz: float | None = None
 ) -> list[Multiplier]:
-    """Returns the candidates for each event that the CPU can count, best first. Equal factors are
-    merged and keep both reasons. An event whose rate is unknown has no candidate.
+    """Returns candidates for the multiplier of each event that the CPU can count, best first. Equal
+    factors are merged and keep both reasons. An event of unknown rate has no candidate.
 
     `platform_info` is MSR CEH. Where it cannot be read, the measured `tsc_hz` replaces it.
     """
@@ -193,7 +200,7 @@ def multipliers(
         why = f"core crystal: CPUID.15H {crystal.numerator}/{crystal.denominator}"
         factors["crystal"] = (crystal.ratio, why)
     # The ratio of base clock to bus clock. The TSC's rate is within one bus clock of that ratio.
-    ratio, origin = _ratio(uarch, platform_info), "MSR CEH"
+    ratio, origin = _base_ratio(uarch, platform_info), "MSR CEH"
     if not ratio and uarch.bclk_hz is not None:
         if mhz := cpuid.base_mhz(leaves):
             ratio, origin = round(mhz * 1e6 / uarch.bclk_hz), "CPUID.16H"
@@ -203,7 +210,7 @@ def multipliers(
         factors["base"] = (float(ratio), f"base ratio {ratio}, {origin}")
         factors["four"] = (4.0 * ratio, f"25 MHz crystal: 4 x base ratio {ratio}, {origin}")
     candidates: list[Multiplier] = []
-    for key in SCALED_TICKS:
+    for key in SCALED_EVENTS:
         event = uarch.events.get(key)
         if event is None:
             continue
@@ -221,24 +228,26 @@ def multipliers(
     return candidates
 
 
-def _ratio(uarch: Uarch, platform_info: int | None) -> int:
-    """Bits 15:8 of PLATFORM_INFO; other vendors have no such MSR."""
+def _base_ratio(uarch: Uarch, platform_info: int | None) -> int:
+    """Returns the ratio of base clock to bus clock, bits 15:8 of PLATFORM_INFO; 0 if unknown, and
+    for vendors other than Intel, which have no such MSR."""
     return 0 if uarch.vendor != INTEL or platform_info is None else platform_info >> 8 & 0xFF
 
 
-# the error that a Xeon 8160's TSC has against wall time, by spread spectrum on the crystal
 NOMINAL_ERROR = 0.0024
+"""Relative error of a nominal TSC rate: that of a Xeon 8160, whose crystal has spread spectrum."""
 BASE_ERROR = 0.013
-"""Error of the base frequency as the TSC's rate. In InstLatx64's dumps of models with CPUID leaf
-15H, 46 of 169 are more than 0.4 % off: 0.9 % on Arrow Lake-HX, and up to 1.3 %."""
+"""Relative error if the base frequency is used as the TSC's rate. In InstLatx64's dumps of models
+with CPUID leaf 15H, 46 of 169 are off by more than 0.4 %: 0.9 % on Arrow Lake-HX, and up to
+1.3 %."""
 
 
-def tsc_hz(uarch: Uarch, leaves: Leaves, platform_info: int | None) -> list[Rate]:
-    """Returns candidates for the TSC's rate from CPUID and the MSR, best first; none for vendors
-    other than Intel. The candidates are nominal rates, so a measurement is better."""
+def tsc_rate_candidates(uarch: Uarch, leaves: Leaves, platform_info: int | None) -> list[Rate]:
+    """Returns candidates for the TSC's rate from CPUID and MSR CEH (`platform_info`), best first;
+    none for vendors other than Intel. They are nominal rates, so a measurement is better."""
     if uarch.vendor != INTEL:
         return []
-    bases = base_hz(uarch, leaves, platform_info)
+    bases = base_rate_candidates(uarch, leaves, platform_info)
     candidates: list[Rate] = []
     crystal = cpuid.crystal(leaves)
     if crystal is not None:
@@ -257,13 +266,13 @@ def tsc_hz(uarch: Uarch, leaves: Leaves, platform_info: int | None) -> list[Rate
     return candidates + [Rate(r.hz, f"{r.origin}, taken for the TSC's", BASE_ERROR) for r in bases]
 
 
-def base_hz(uarch: Uarch, leaves: Leaves, platform_info: int | None) -> list[Rate]:
-    """Returns candidates for the nominal base ("maximum non-turbo") frequency; none for vendors
-    other than Intel."""
+def base_rate_candidates(uarch: Uarch, leaves: Leaves, platform_info: int | None) -> list[Rate]:
+    """Returns candidates for the nominal base ("maximum non-turbo") frequency, best first; none for
+    vendors other than Intel."""
     if uarch.vendor != INTEL:
         return []
     candidates: list[Rate] = []
-    ratio = _ratio(uarch, platform_info)
+    ratio = _base_ratio(uarch, platform_info)
     if ratio and uarch.bclk_hz is not None:
         origin = f"MSR CEH: {ratio} x {uarch.bclk_hz / 1e6:g} MHz"
         candidates.append(Rate(ratio * uarch.bclk_hz, origin))

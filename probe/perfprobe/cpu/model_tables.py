@@ -17,9 +17,9 @@ from perfprobe.cpu.model_terms import (
     Clocks,
     Event,
     Limits,
+    ModelRow,
     Rapl,
     Residency,
-    Row,
     Thermal,
     Tick,
     Turbo,
@@ -28,50 +28,56 @@ from perfprobe.cpu.model_terms import (
 
 # --- events ---------------------------------------------------------------------------------------
 
-CYCLES = Event(0x3C, 0x00, fixed=1)
-INSTRUCTIONS = Event(0xC0, 0x00, fixed=0)
-REF = Event(0x00, 0x03, "tsc", fixed=2)  # a pseudo code that Linux uses for fixed counter 2
+CYCLES = Event(0x3C, 0x00, fixed_counter=1)
+INSTRUCTIONS = Event(0xC0, 0x00, fixed_counter=0)
+REF = Event(0x00, 0x03, "tsc", fixed_counter=2)  # Linux's pseudo event code for fixed counter 2
 
 
-def ref_p(tick: Tick) -> Event:
+def ref_p_event(tick: Tick) -> Event:
     return Event(0x3C, 0x01, tick)
 
 
-def one_thread(tick: Tick) -> dict[str, Event]:
-    """Returns the events of the one-thread method: reference cycles of the thread, and reference
-    cycles with the sibling halted."""
-    return {"ref_p": ref_p(tick), "one_thread": Event(0x3C, 0x02, tick)}
+def one_thread_events(tick: Tick) -> dict[str, Event]:
+    """Returns the events of the SMT method "one-thread": reference cycles of the thread, and
+    reference cycles while its sibling is halted."""
+    return {"ref_p": ref_p_event(tick), "one_thread": Event(0x3C, 0x02, tick)}
 
 
-def any_thread(tick: Tick) -> dict[str, Event]:
+def any_thread_events(tick: Tick) -> dict[str, Event]:
     return {"any_thread": Event(0x3C, 0x01, tick, any_thread=True)}
 
 
-FIXED_EVENTS = {"ref": REF, "cycles": CYCLES, "instructions": INSTRUCTIONS}
-UNKNOWN_TICK_EVENTS = {**FIXED_EVENTS, "ref_p": ref_p("unknown")}
-ANY_THREAD_EVENTS = {**UNKNOWN_TICK_EVENTS, **any_thread("unknown")}
-XCLK_EVENTS = {**FIXED_EVENTS, **one_thread("xclk"), **any_thread("xclk")}
-CRYSTAL_EVENTS = {**FIXED_EVENTS, **one_thread("crystal"), **any_thread("crystal")}
+FIXED_COUNTER_EVENTS = {"ref": REF, "cycles": CYCLES, "instructions": INSTRUCTIONS}
+UNKNOWN_TICK_EVENTS = {**FIXED_COUNTER_EVENTS, "ref_p": ref_p_event("unknown")}
+ANY_THREAD_EVENTS = {**UNKNOWN_TICK_EVENTS, **any_thread_events("unknown")}
+XCLK_EVENTS = {**FIXED_COUNTER_EVENTS, **one_thread_events("xclk"), **any_thread_events("xclk")}
+CRYSTAL_EVENTS = {
+    **FIXED_COUNTER_EVENTS,
+    **one_thread_events("crystal"),
+    **any_thread_events("crystal"),
+}
 DISTRIBUTED_EVENTS = {
-    **FIXED_EVENTS, **one_thread("crystal"), "distributed": Event(0x3C, 0x08, "crystal"),
+    **FIXED_COUNTER_EVENTS, **one_thread_events("crystal"),
+    "distributed": Event(0x3C, 0x08, "crystal"),
 }  # fmt: skip
-# From Golden Cove on, one event code has two rates: 0x3C/0x01 counts at the TSC's rate (REF_TSC_P,
-# which Linux may put on fixed counter 2), the other umasks still at the crystal's rate.
-GOLDEN_COVE_EVENTS = {**DISTRIBUTED_EVENTS, "ref_p": ref_p("tsc")}
-# events of cores without SMT: E cores, Lion Cove
-TSC_EVENTS = {**FIXED_EVENTS, "ref_p": ref_p("tsc")}
+# From Golden Cove on, event 0x3C counts at two rates: with umask 0x01 (REF_TSC_P, which Linux may
+# put on fixed counter 2) at the TSC's rate, with other umasks still at the crystal's rate.
+GOLDEN_COVE_EVENTS = {**DISTRIBUTED_EVENTS, "ref_p": ref_p_event("tsc")}
+# Events of cores without SMT: E cores and Lion Cove.
+TSC_EVENTS = {**FIXED_COUNTER_EVENTS, "ref_p": ref_p_event("tsc")}
 
-# Later cores use these codes for other events, so no base row has them. Golden Cove's 0x28/02, 04
-# and 08 have no description anywhere, and on Skylake-SP 02 and 04 are part of level 0. Clients from
-# Ice Lake to Rocket Lake have the events, but their levels lower the clock by 100 MHz at most, and
-# with one active core only (measured by T. Downs, "Ice Lake AVX-512 Downclocking", 2020).
+# Cycles at each SIMD level (license), at which a core limits its clock. Later cores use code 0x28
+# for other events, so only server models have these. Umasks 02, 04 and 08 of Golden Cove are not
+# documented, and on Skylake-SP 02 and 04 are part of level 0. Clients from Ice Lake to Rocket Lake
+# have the events, but their levels lower the clock by 100 MHz at most, and only with one active
+# core (measured by T. Downs, "Ice Lake AVX-512 Downclocking", 2020).
 LICENSE_EVENTS = {"license_1": Event(0x28, 0x18), "license_2": Event(0x28, 0x20)}
 LICENSE_EVENTS_SKX = {**LICENSE_EVENTS, "license_throttle": Event(0x28, 0x40)}
 
 COUNTERLESS_METHODS = ("traced", "bounds")
 SINGLE_METHOD = ("single",)
 
-# --- registers: Linux msr-index.h, turbostat; limit names of 0x690 turbostat's, of 0x64F CoreFreq's
+# --- registers, from Linux msr-index.h and turbostat; bit names of MSR 0x64F from CoreFreq --------
 
 INTEL_BANK = Bank(0x186, 0xC1, 1, 0x38F)
 CLOCKS = Clocks(mperf=0xE7, aperf=0xE8)
@@ -94,14 +100,15 @@ THERMAL = Thermal(
 )
 
 
-def _parts(**named: str) -> tuple[str, ...]:
-    return tuple(named.get(f"b{bit}", f"bit {bit}") for bit in range(16))
+def _bit_names(**names: str) -> tuple[str, ...]:
+    """Returns the names of bits 0 to 15 of a limit register; `b4="x"` names bit 4."""
+    return tuple(names.get(f"b{bit}", f"bit {bit}") for bit in range(16))
 
 
 _COMMON = {"b0": "PROCHOT", "b1": "thermal", "b10": "PL1", "b11": "PL2"}
 LIMITS_HASWELL = Limits(
     0x690,
-    _parts(
+    _bit_names(
         **_COMMON,
         b4="graphics driver",
         b5="autonomous utilisation",
@@ -112,12 +119,12 @@ LIMITS_HASWELL = Limits(
         b13="turbo transition attenuation",
     ),
 )
-# SDM tables of Haswell-EP (2-32) and Xeon D, as EDK2's HaswellEMsr.h and XeonDMsr.h have them.
-# turbostat decodes these models by the layout of clients. A Dell server's 0xC500C100 fits this one:
-# bits 8, 14 and 15, and bit 10 in the log.
+# Limit reasons of Haswell-EP (SDM table 2-32) and Xeon D, from EDK2's HaswellEMsr.h and XeonDMsr.h.
+# turbostat decodes these models like clients, but the value 0xC500C100 of a Dell server fits this
+# table: bits 8, 14 and 15, and bit 10 in the log.
 LIMITS_HASWELL_SERVER = Limits(
     0x690,
-    _parts(
+    _bit_names(
         b0="PROCHOT",
         b1="thermal",
         b2="power budget",
@@ -131,12 +138,12 @@ LIMITS_HASWELL_SERVER = Limits(
         b15="below request",
     ),
 )
-# EDK2's XeonPhiMsr.h, for Knights Landing and Knights Mill
-LIMITS_PHI = Limits(0x690, _parts(b0="PROCHOT", b1="thermal", b6="VR thermal", b8="electrical"))
-# EDK2's GoldmontMsr.h
+# Limit reasons of Knights Landing and Knights Mill, from EDK2's XeonPhiMsr.h.
+LIMITS_PHI = Limits(0x690, _bit_names(b0="PROCHOT", b1="thermal", b6="VR thermal", b8="electrical"))
+# Limit reasons of Goldmont, from EDK2's GoldmontMsr.h.
 LIMITS_GOLDMONT = Limits(
     0x64F,
-    _parts(
+    _bit_names(
         b0="PROCHOT",
         b1="thermal",
         b2="PL1",
@@ -151,7 +158,7 @@ LIMITS_GOLDMONT = Limits(
 )
 LIMITS_SKYLAKE = Limits(
     0x64F,
-    _parts(
+    _bit_names(
         **_COMMON,
         b4="residency state regulation",
         b5="running average thermal limit",
@@ -162,25 +169,26 @@ LIMITS_SKYLAKE = Limits(
         b13="turbo transition attenuation",
     ),
 )
-# The SDM gives servers the clients' table, but bits 2, 14 and 15, which a Xeon 8160 sets, exist
-# only in Haswell-EP's table, where bit 10 is the multi-core turbo limit.
+# The SDM has the same limit reasons for servers as for clients. But a Xeon 8160 sets bits 2, 14 and
+# 15, which exist only in Haswell-EP's table, where bit 10 is the multi-core turbo limit.
 LIMITS_XEON = Limits(
     0x64F,
-    tuple("PL1 or multi-core turbo" if part == "PL1" else part for part in LIMITS_SKYLAKE.parts),
+    tuple("PL1 or multi-core turbo" if name == "PL1" else name for name in LIMITS_SKYLAKE.names),
 )
 
-# turbostat, dump_turbo_ratio_limits
+# Turbo ratio limits (TRL), as turbostat's dump_turbo_ratio_limits reads them; on Broadwell-EP it
+# reads only the first of the two registers.
 TRL = Turbo("per-count", (0x1AD,))
-# on Broadwell-EP, turbostat reads only the first of them
 TRL_16 = Turbo("per-count", (0x1AD, 0x1AE))
 TRL_18 = Turbo("per-count", (0x1AD, 0x1AE, 0x1AF))
 TRL_E = Turbo("per-count", (0x650,))
 TRL_GROUPS = Turbo("groups", (0x1AD,), 0x1AE)
-# Intel's PerfSpect, and pepc's recorded machines: a Clearwater Forest with 288 cores has 72 there.
+# Modules of four cores are counted (sources: Intel's PerfSpect; pepc's recording of a Clearwater
+# Forest, which has 288 cores and counts up to 72).
 TRL_MODULES = Turbo("groups", (0x1AD,), 0x1AE, cores_per_count=4)
 TRL_KNL = Turbo("knl", (0x1AD,))
 
-# The union of Linux events/intel/cstate.c and turbostat.
+# Residency counters of idle states: the union of Linux events/intel/cstate.c and turbostat.
 C1 = Residency("c1", "core", 0x660)
 C3 = Residency("c3", "core", 0x3FC)
 C6 = Residency("c6", "core", 0x3FD)
@@ -200,15 +208,17 @@ DEEP_RESIDENCIES = (C3, C6, C7, *PC_DEEP)
 # --- models ---------------------------------------------------------------------------------------
 
 
-def _row(base: Uarch, name: str, *models: int, **changes: Any) -> Row:
-    return Row(frozenset(models), replace(base, name=name, **changes))
+def _row(base: Uarch, name: str, *models: int, **changes: Any) -> ModelRow:
+    return ModelRow(frozenset(models), replace(base, name=name, **changes))
 
 
-def _with_stepping(row: Row, *steppings: int) -> Row:
+def _with_stepping(row: ModelRow, *steppings: int) -> ModelRow:
     return replace(row, steppings=frozenset(steppings))
 
 
-def _hybrid(p: Uarch, e: Uarch, name: str, *models: int, **changes: Any) -> tuple[Row, Row]:
+def _hybrid(
+    p: Uarch, e: Uarch, name: str, *models: int, **changes: Any
+) -> tuple[ModelRow, ModelRow]:
     return (
         replace(_row(p, name, *models, **changes), core_type="P"),
         replace(_row(e, name, *models, **changes), core_type="E"),
@@ -220,7 +230,7 @@ _INTEL = Uarch(
     "GenuineIntel",
     smt=2,
     methods=COUNTERLESS_METHODS,
-    events=FIXED_EVENTS,
+    events=FIXED_COUNTER_EVENTS,
     bank=INTEL_BANK,
     clocks=CLOCKS,
     thermal=THERMAL,
@@ -228,8 +238,8 @@ _INTEL = Uarch(
 _NEHALEM = replace(
     _INTEL,
     methods=("any-thread", *COUNTERLESS_METHODS),
-    # Sources disagree about REF_P: the TSC's rate or 133 MHz. Calibration decides.
-    # CPUID reports the architectural event as unavailable; this one is the model's own.
+    # Sources disagree on the rate of ref_p: the TSC's, or 133 MHz. Calibration decides. CPUID
+    # reports the architectural event as unavailable, but this model has an event of its own.
     events=ANY_THREAD_EVENTS,
     budget=Budget(4, 3),
     turbo=TRL,
@@ -260,7 +270,7 @@ _SKX = replace(
     licenses=LICENSE_EVENTS_SKX,
     turbo=TRL_GROUPS,
     limits=LIMITS_XEON,
-    crystals_hz=(25e6, 24e6),  # Core-X and Xeon-W have the same model number and 24 MHz
+    crystals_hz=(25e6, 24e6),  # 24 MHz: Core-X and Xeon-W, which have the same model number
     uses_base_clock_for_aperf=False,
 )
 # Cannon Lake has no event list of its own; all models from Skylake to Ice Lake count crystal ticks
@@ -291,8 +301,9 @@ _GRACEMONT = replace(
 _REDWOOD_COVE = replace(_GOLDEN_COVE)
 _CRESTMONT = replace(_GRACEMONT, budget=Budget(8, 3))
 _LION_COVE = replace(_CRESTMONT, turbo=TRL)
-# Events are from these models' lists; registers are Lunar Lake's (turbostat, and the cstate PMU).
-_FROM_EVENT_LISTS = replace(
+# Panther, Wildcat and Nova Lake: events from Intel's lists; registers assumed to be Lunar Lake's
+# (from turbostat and the cstate PMU).
+_PANTHER_LAKE = replace(
     _INTEL,
     smt=None,
     events=TSC_EVENTS,
@@ -302,7 +313,7 @@ _FROM_EVENT_LISTS = replace(
     bclk_hz=100e6,
     uses_base_clock_for_aperf=True,
 )
-_FROM_EVENT_LISTS_E = replace(_FROM_EVENT_LISTS, turbo=TRL_E)
+_PANTHER_LAKE_E = replace(_PANTHER_LAKE, turbo=TRL_E)
 _SIERRA = replace(
     _SPR,
     smt=1,
@@ -338,7 +349,7 @@ _GOLDMONT_PLUS = replace(
     bclk_hz=100e6,
     crystals_hz=(19.2e6,),
 )
-# turbostat's tables; no recorded machine of Elkhart or Jasper Lake.
+# Source: turbostat's tables. No recording of an Elkhart Lake or Jasper Lake machine is available.
 _TREMONT = replace(
     _INTEL,
     smt=1,
@@ -349,8 +360,8 @@ _TREMONT = replace(
     rapl=RAPL,
     bclk_hz=100e6,
 )
-# turbostat. Its clocks, events and SMT are those that CPUID announces; it has no MSRs for
-# RAPL or limit reasons, which are in TPMI.
+# Source: turbostat. Diamond Rapids has the clocks, events and threads that CPUID reports, and no
+# MSRs for RAPL or limit reasons, which are in TPMI.
 _DIAMOND = replace(
     _INTEL,
     smt=None,
@@ -386,7 +397,7 @@ _INTEL_ROWS = (
     _row(_SKYLAKE, "Skylake", 0x4E, 0x5E, residencies=DEEP_RESIDENCIES),
     _row(_SKYLAKE, "Kaby Lake", 0x8E, 0x9E, residencies=DEEP_RESIDENCIES),
     _row(_SKYLAKE, "Comet Lake", 0xA5, 0xA6, residencies=DEEP_RESIDENCIES),
-    # Steppings 8, 9 and above 11 are not listed; all count the same.
+    # Intel does not list steppings 8, 9 and above 11 of model 55H; all have the same counters.
     _with_stepping(_row(_SKX, "Skylake-SP", 0x55), 0, 1, 2, 3, 4),
     _with_stepping(_row(_SKX, "Cascade Lake", 0x55), 5, 6, 7, 8, 9),
     _with_stepping(_row(_SKX, "Cooper Lake", 0x55), 10, 11, 12, 13, 14, 15),
@@ -403,16 +414,16 @@ _INTEL_ROWS = (
     *_hybrid(_REDWOOD_COVE, _CRESTMONT, "Arrow Lake-U", 0xB5),
     *_hybrid(_LION_COVE, _CRESTMONT, "Lunar Lake", 0xBD),
     *_hybrid(_LION_COVE, _CRESTMONT, "Arrow Lake", 0xC5, 0xC6),
-    *_hybrid(_FROM_EVENT_LISTS, _FROM_EVENT_LISTS_E, "Panther Lake", 0xCC, 0xE5),
-    *_hybrid(_FROM_EVENT_LISTS, _FROM_EVENT_LISTS_E, "Wildcat Lake", 0xD5),
+    *_hybrid(_PANTHER_LAKE, _PANTHER_LAKE_E, "Panther Lake", 0xCC, 0xE5),
+    *_hybrid(_PANTHER_LAKE, _PANTHER_LAKE_E, "Wildcat Lake", 0xD5),
     *(
         replace(row, family=18)
-        for row in _hybrid(_FROM_EVENT_LISTS, _FROM_EVENT_LISTS_E, "Nova Lake", 0x01, 0x03)
+        for row in _hybrid(_PANTHER_LAKE, _PANTHER_LAKE_E, "Nova Lake", 0x01, 0x03)
     ),
-    # a workstation part has a crystal of 24 MHz
+    # a workstation model of Sapphire Rapids has a crystal of 24 MHz
     _row(_SPR, "Sapphire Rapids", 0x8F, crystals_hz=(25e6, 24e6)),
     _row(_SPR, "Emerald Rapids", 0xCF),
-    # the limit reasons of this model are in TPMI
+    # the limit reasons of Granite Rapids are in TPMI
     _row(_SPR, "Granite Rapids", 0xAD, 0xAE, limits=None),
     _row(_SIERRA, "Sierra Forest", 0xAF),
     _row(_SIERRA, "Grand Ridge", 0xB6),
@@ -429,7 +440,7 @@ _INTEL_ROWS = (
     _row(_BONNELL, "Bonnell", 0x1C, 0x26, 0x27, 0x35, 0x36),
 )
 
-NAMES_WITHOUT_ROW = {
+NAMES_OF_UNLISTED_MODELS = {
     (6, 0x37): "Silvermont",
     (6, 0x4A): "Silvermont",
     (6, 0x4D): "Silvermont",
@@ -439,8 +450,8 @@ NAMES_WITHOUT_ROW = {
     (6, 0x8A): "Lakefield",
     (6, 0x9D): "Ice Lake NNP-I",
 }
-"""Names of Intel models that have no row, by family and model (from Linux intel-family.h). These
-models count what their CPUID announces."""
+"""Names, by family and model, of Intel models that are not in the tables (from Linux
+intel-family.h). They have the events that CPUID reports."""
 
 # --- AMD: Linux events/amd/core.c, pmu-events/arch/x86/amdzen*, msr-index.h ----------------------
 
@@ -457,7 +468,7 @@ _ZEN1 = Uarch(
     rapl=Rapl(0xC0010299, package=0xC001029B),
 )
 _ZEN2 = replace(_ZEN1, events={**_ZEN1.events, "smi": Event(0x2B)})
-# The event counts at the P0 rate, which is the TSC's.
+# Zen 4 counts reference cycles (event 0x120) at the clock of P0, which is the TSC's rate.
 _ZEN4 = replace(
     _ZEN2,
     events={**_ZEN2.events, "ref": Event(0x120, 0x01, "tsc"), "smt_contention": Event(0x1A0, 0x60)},
@@ -473,8 +484,8 @@ _ZEN3_19H = {*range(0x10), *range(0x20, 0x60)}
 _ZEN4_19H = {*range(0x10, 0x20), *range(0x60, 0xB0)}
 _ZEN6_1AH = {*range(0x50, 0x60), *range(0x80, 0xB0), *range(0xC0, 0xF0)}
 
-# Models are divided as in Linux's bsp_init_amd. In family 19h, PerfMonV2 decides if CPUID is
-# reliable.
+# Ranges of models are those of Linux's bsp_init_amd. In family 19h, PerfMonV2 distinguishes Zen 4
+# from Zen 3 if CPUID can be trusted.
 _AMD_ROWS = (
     replace(_row(_ZEN1, "Zen 1", *_ZEN1_17H), family=0x17),
     replace(_row(_ZEN2, "Zen 2", *_ALL_MODELS), family=0x17),
@@ -488,4 +499,4 @@ _AMD_ROWS = (
     replace(_row(_ZEN5, "Zen 5", *_ALL_MODELS), family=0x1A),
 )
 
-ROWS = _INTEL_ROWS + _AMD_ROWS
+MODEL_ROWS = _INTEL_ROWS + _AMD_ROWS

@@ -1,4 +1,4 @@
-"""The types with which `model_tables` describes what a CPU model can count."""
+"""Types with which `model_tables` describes CPU models: events, counters and MSRs (by address)."""
 
 from __future__ import annotations
 
@@ -9,25 +9,32 @@ from typing import Literal
 Tick = Literal["core", "tsc", "crystal", "xclk", "unknown"]
 """The clock that an event counts: core cycles, the TSC, the core crystal or the 100 MHz bus clock;
 unknown where sources disagree or give none."""
-METHODS = {"one-thread": "one_thread", "any-thread": "any_thread", "distributed": "distributed"}
-"""Methods of finding the SMT states, and the counter that each method needs."""
+METHOD_EVENTS = {
+    "one-thread": "one_thread",
+    "any-thread": "any_thread",
+    "distributed": "distributed",
+}
+"""Key of the event that each method of measuring the SMT states needs."""
 
-COUNTED_KEYS = ("ref", "cycles", "instructions", "kernel_cycles", "kernel_instructions")
-"""Keys of the counters of a core that are reported as missing if a source cannot count them."""
+CORE_COUNTER_KEYS = ("ref", "cycles", "instructions", "kernel_cycles", "kernel_instructions")
+"""Keys of core counters that hello lists as missing if the source cannot count them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
+    """An event that a counter of a core can count, as selected by code and umask."""
+
     code: int
     umask: int = 0
     tick: Tick = "core"
     any_thread: bool = False
-    fixed: int | None = None
-    """The fixed counter that can count the event; if the code is 0, no other counter can."""
+    """Whether the event counts for both threads of the core."""
+    fixed_counter: int | None = None
+    """Number of the fixed counter that can count the event; if the code is 0, no other can."""
 
     @property
     def config(self) -> int:
-        """The event's bits in perf's raw config and in PERFEVTSEL, without ring and enable bits."""
+        """The event as in perf's raw config and in PERFEVTSEL, without ring and enable bits."""
         low, high = self.code & 0xFF, self.code >> 8
         return low | self.umask << 8 | self.any_thread << 21 | high << 32
 
@@ -36,30 +43,33 @@ class Event:
 class Budget:
     """The counters that one thread has while SMT is on, and their widths in bits."""
 
-    gp: int
-    fixed: int
-    bits: int = 48
+    general_count: int
+    fixed_count: int
+    general_bits: int = 48
     fixed_bits: int = 48
     microcode_mask: int = 0
-    """Bit n is set if general counter n is left to microcode."""
+    """Bit n is set if general counter n must not be used, because microcode uses it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Turbo:
-    """Registers with turbo ratios, in one of three formats. per-count: byte i of `ratios` is the
-    ratio with i+1 active cores, 0 where there is no entry. groups: byte i of `ratios` applies up to
-    byte i of `counts` active cores. knl: one register with cores in [7:1] and ratio in [15:8] for
-    bucket 1, then one byte for each bucket with a 5-bit core delta and a 3-bit ratio delta."""
+    """MSRs with turbo ratios (clock / bus clock), in one of three layouts. per-count: byte i of
+    `ratios` is the ratio with i+1 active cores, 0 where there is no entry. groups: byte i of
+    `ratios` applies up to byte i of `counts` active cores. knl: one register with cores in [7:1]
+    and ratio in [15:8] for bucket 1, then one byte for each further bucket with a 5-bit core delta
+    and a 3-bit ratio delta."""
 
     layout: Literal["per-count", "groups", "knl"]
     ratios: tuple[int, ...]
     counts: int | None = None
     cores_per_count: int = 1
-    """Cores that share one count of `counts`: 4 where the counts are of modules."""
+    """Cores in each unit of `counts`: 4 where `counts` counts modules of four cores."""
 
 
 @dataclass(frozen=True, slots=True)
 class Residency:
+    """The MSR that counts the time in an idle state of a core or package."""
+
     name: str
     scope: Literal["core", "package"]
     msr: int
@@ -67,28 +77,31 @@ class Residency:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The register of a package's limit reasons. Bit i is the present state of `parts[i]`; bit i+16
-    is its sticky copy, which is never cleared."""
+    """The MSR with the reasons that limit a package's clock. Bit i is the present state of
+    `names[i]`; bit i+16 is its sticky log, which perfprobe never clears."""
 
     msr: int
-    parts: tuple[str, ...]
+    names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Thermal:
+    """MSRs of the thermal status of a core and of a package."""
+
     core: int
     package: int | None
-    """The MSRs of the thermal status of a core and of a package."""
     tjmax: int | None
     """The MSR that has TjMax in bits 23:16; bits 22:16 of the thermal status are degrees below
     TjMax."""
     bits: tuple[tuple[int, str, str], ...]
-    """Status bit, its name, and the feature of CPUID that announces it. The next higher bit is the
-    sticky log of that status bit."""
+    """Number of each status bit, its name, and the CPUID feature that announces it. The next higher
+    bit is the sticky log of the status bit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rapl:
+    """MSRs of RAPL: units, package energy, power limits and throttled time; None: not present."""
+
     unit: int
     package: int | None = None
     limits: int | None = None
@@ -97,7 +110,8 @@ class Rapl:
 
 @dataclass(frozen=True, slots=True)
 class Bank:
-    """The general counters' MSRs: counter n is at `select + step*n` and `counter + step*n`."""
+    """MSRs of the general counters: counter n is programmed at `select + step*n` and read at
+    `counter + step*n`; `control` has the enable bits of all counters."""
 
     select: int
     counter: int
@@ -107,6 +121,8 @@ class Bank:
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
+    """The MSRs MPERF and APERF, which count reference and core cycles of a busy CPU."""
+
     mperf: int
     aperf: int
     shift: int = 0
@@ -115,12 +131,14 @@ class Clocks:
 
 @dataclass(frozen=True, slots=True)
 class Uarch:
+    """A CPU microarchitecture, or the part of it that one CPU has."""
+
     name: str
     vendor: str
     smt: int | None
-    """Threads that a core has by design; None if unknown."""
+    """Threads of a core by design; None if unknown."""
     methods: tuple[str, ...]
-    """Methods of finding the SMT states, best first."""
+    """Methods of measuring the SMT states, best first."""
     events: Mapping[str, Event]
     """Events by counter key: ref, ref_p (reference cycles on a general counter), cycles,
     instructions, one_thread, any_thread, distributed, smi."""
@@ -136,9 +154,9 @@ class Uarch:
     thermal: Thermal | None = None
     rapl: Rapl | None = None
     bclk_hz: float | None = None
-    """Bus clock: the base frequency is this clock times bits 15:8 of MSR CEH."""
+    """Bus clock in Hz: the base frequency is this clock times bits 15:8 of MSR CEH."""
     crystals_hz: tuple[float, ...] = ()
-    """Possible frequencies of the core crystal, likeliest first."""
+    """Possible frequencies of the core crystal in Hz, likeliest first."""
     uses_base_clock_for_aperf: bool = False
     """Whether MPERF runs at the nominal base frequency instead of the TSC's (turbostat's
     tsc_tweak)."""
@@ -148,11 +166,13 @@ class Uarch:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ModelRow:
+    """A row of the tables: the microarchitecture of the CPUs with these numbers."""
+
     models: frozenset[int]
     uarch: Uarch
     family: int = 6
     steppings: frozenset[int] | None = None
     core_type: str | None = None
     perfmon_v2: bool | None = None
-    """Whether PerfMonV2 must be present (True) or absent (False) on AMD; None: either fits."""
+    """Whether an AMD CPU must have PerfMonV2 (True) or must not (False); None: either fits."""

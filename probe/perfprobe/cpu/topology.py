@@ -1,8 +1,8 @@
 """Reads the CPUs of the machine and their cores, packages, caches and nodes from /sys, else /proc.
 
-No content of a file raises an error. Ids are the kernel's own: a core is (package, die, core).
-Lists of siblings are better evidence than ids, because some kernels repeat core ids within a
-package. Lists take precedence over ids, but only where the lists of both siblings agree.
+No content of a file raises an error. A core is identified by the kernel's ids of package, die and
+core. Some kernels repeat core ids within a package, so the lists of siblings take precedence over
+ids, but only where the lists of both siblings agree.
 """
 
 from __future__ import annotations
@@ -18,39 +18,40 @@ from perfprobe.wire import Cpu
 HYBRID_PMUS = (("cpu_core", "P"), ("cpu_atom", "E"), ("cpu_lowpower", "L"))
 """The core PMUs of hybrids, with their core types."""
 
-# Favoured cores of one kind differ by up to 8 % in capacity, P and E cores by 13 % at least.
-_CLASS_STEP = 0.9
+# Ratio of two CPUs' capacities below which they are of different core types: favoured cores of one
+# type differ by up to 8 %, P and E cores by at least 13 %.
+_MAX_CAPACITY_RATIO = 0.9
 
 
-def read(root: Path = Path("/")) -> list[Cpu]:
-    """Returns a row for each present CPU, ascending; no rows if the tree names no CPU."""
+def read_cpus(root: Path = Path("/")) -> list[Cpu]:
+    """Returns a row for each present CPU, ascending; none if the files below `root` name no CPU."""
     base = f"{root}/{files.CPU_DIRECTORY}"
     lists = (files.read_cpu_list(f"{base}/{name}") for name in ("present", "possible", "online"))
     present = (
         next(filter(None, lists), None)
         or files.numbered_entries(base, "cpu")
-        or sorted(_proc_stat(root))
-        or sorted({cpu for cpu, _, _ in _cpuinfo(root)})
+        or sorted(_proc_stat_cpus(root))
+        or sorted({cpu for cpu, _, _ in _cpuinfo_ids(root)})
     )
-    online = _online(root, base, present)
+    online = _online_cpus(root, base, present)
     known_cpus = frozenset(present)
-    rows = [_core_of(base, cpu, cpu in online, known_cpus) for cpu in present]
+    rows = [_read_cpu(base, cpu, cpu in online, known_cpus) for cpu in present]
     if not any(row.siblings or row.core is not None for row in rows):
-        ids = {cpu: (package, core) for cpu, package, core in _cpuinfo(root)}
-        for at, row in enumerate(rows):
+        ids = {cpu: (package, core) for cpu, package, core in _cpuinfo_ids(root)}
+        for index, row in enumerate(rows):
             package, core = ids.get(row.cpu, (row.package, None))
-            rows[at] = replace(row, package=package, core=core)
-    l3 = _l3(base, rows)
-    nodes = _nodes(root, base, present)
+            rows[index] = replace(row, package=package, core=core)
+    l3 = _l3_groups(base, rows)
+    nodes = _numa_nodes(root, base, present)
     types = _core_types(root, base, rows)
     rows = [
         replace(row, l3=l3.get(row.cpu), node=nodes.get(row.cpu), type=types.get(row.cpu))
         for row in rows
     ]
-    return _with_threads(rows)
+    return _with_thread_numbers(rows)
 
 
-def no_cpus_text(root: Path) -> str:
+def no_cpus_message(root: Path) -> str:
     """Returns the message for a sysfs tree that lists no CPU."""
     return f"no CPUs can be found below {root}: there is no readable /proc or /sys"
 
@@ -58,8 +59,8 @@ def no_cpus_text(root: Path) -> str:
 def cores(rows: Sequence[Cpu]) -> list[list[int]]:
     """Returns the CPUs of each core, in order of (package, die, core).
 
-    Every CPU that is online, or that the kernel describes at all, is in exactly one core, even if
-    the lists are garbled. An offline CPU that the kernel does not describe is in no core.
+    Every CPU that is online, or whose siblings or core id the kernel reports, is in exactly one
+    core, even if the lists are garbled. Other offline CPUs are in no core.
     """
     by_cpu = {row.cpu: row for row in rows}
     mates = _siblings_by_cpu(by_cpu)
@@ -71,7 +72,7 @@ def cores(rows: Sequence[Cpu]) -> list[list[int]]:
     def order(group: list[int]) -> tuple[tuple[bool, int], ...]:
         rows = [by_cpu[cpu] for cpu in group]
         ids = [[row.package for row in rows], [row.die for row in rows], [row.core for row in rows]]
-        return (*(_none_last_key(_lowest(numbers)) for numbers in ids), (False, group[0]))
+        return (*(_none_last_key(_first_known(numbers)) for numbers in ids), (False, group[0]))
 
     taken: set[int] = set()
     groups: list[list[int]] = []
@@ -96,17 +97,17 @@ def packages(rows: Sequence[Cpu]) -> list[list[int]]:
     groups += [[row.cpu] for row in rows if row.package is not None and row.cpu not in placed]
     members: dict[int | None, list[int]] = {}
     for group in groups:
-        members.setdefault(_lowest(by_cpu[cpu].package for cpu in group), []).extend(group)
+        members.setdefault(_first_known(by_cpu[cpu].package for cpu in group), []).extend(group)
     return [sorted(members[key]) for key in sorted(members, key=_none_last_key)]
 
 
 # --- online CPUs ----------------------------------------------------------------------------------
 
 
-def _online(root: Path, base: str, present: list[int]) -> frozenset[int]:
+def _online_cpus(root: Path, base: str, present: list[int]) -> frozenset[int]:
     if listed := files.read_cpu_list(f"{base}/online"):
         return frozenset(listed)
-    running = _proc_stat(root)  # /proc/stat lists online CPUs only
+    running = _proc_stat_cpus(root)  # /proc/stat lists online CPUs only
     online = set()
     for cpu in present:
         state = files.read_number(f"{base}/cpu{cpu}/online")
@@ -115,7 +116,7 @@ def _online(root: Path, base: str, present: list[int]) -> frozenset[int]:
     return frozenset(online)
 
 
-def _proc_stat(root: Path) -> set[int]:
+def _proc_stat_cpus(root: Path) -> set[int]:
     text = files.read_head(f"{root}/proc/stat", 1 << 20)
     return {int(n) for n in re.findall(r"^cpu([0-9]{1,5}) ", text, re.MULTILINE)}
 
@@ -123,7 +124,7 @@ def _proc_stat(root: Path) -> set[int]:
 # --- cores ---------------------------------------------------------------------------------------
 
 
-def _core_of(base: str, cpu: int, online: bool, known_cpus: frozenset[int]) -> Cpu:
+def _read_cpu(base: str, cpu: int, online: bool, known_cpus: frozenset[int]) -> Cpu:
     directory = f"{base}/cpu{cpu}/topology"
     siblings: list[int] = []
     for name in ("core_cpus_list", "thread_siblings_list"):  # newer kernels have the first name
@@ -141,7 +142,7 @@ def _core_of(base: str, cpu: int, online: bool, known_cpus: frozenset[int]) -> C
     )
 
 
-def _cpuinfo(root: Path) -> list[tuple[int, int | None, int | None]]:
+def _cpuinfo_ids(root: Path) -> list[tuple[int, int | None, int | None]]:
     """Returns the CPU, package and core of each record in /proc/cpuinfo."""
     records = []
     for record in identity.cpuinfo_records(root):
@@ -152,9 +153,9 @@ def _cpuinfo(root: Path) -> list[tuple[int, int | None, int | None]]:
     return records
 
 
-def _with_threads(rows: list[Cpu]) -> list[Cpu]:
-    """Returns rows with their thread number; `siblings` becomes a subset of the core, or all of
-    it."""
+def _with_thread_numbers(rows: list[Cpu]) -> list[Cpu]:
+    """Returns the rows with the number of each CPU within its core as `thread`, and with `siblings`
+    reduced to CPUs of that core."""
     by_cpu = {row.cpu: row for row in rows}
     for group in cores(rows):
         for thread, cpu in enumerate(group):
@@ -168,7 +169,8 @@ def _with_threads(rows: list[Cpu]) -> list[Cpu]:
 
 
 def _siblings_by_cpu(by_cpu: dict[int, Cpu]) -> dict[int, set[int]]:
-    """Returns, for each CPU, the other CPUs that may share its core: neither list rules it out."""
+    """Returns, for each CPU, the other CPUs that may share its core, because neither CPU's list of
+    siblings excludes it."""
     same: dict[tuple[int | None, ...], list[int]] = {}
     for row in by_cpu.values():
         if row.core is not None:
@@ -184,7 +186,7 @@ def _siblings_by_cpu(by_cpu: dict[int, Cpu]) -> dict[int, set[int]]:
             other = by_cpu.get(cpu)
             if other is None or other is row:
                 continue
-            # Lists omit offline CPUs.
+            # The kernel's lists of siblings omit offline CPUs.
             if not other.siblings or row.cpu in other.siblings or not row.online:
                 mates.setdefault(row.cpu, set()).add(cpu)
                 mates.setdefault(cpu, set()).add(row.cpu)
@@ -195,22 +197,21 @@ def _none_last_key(number: int | None) -> tuple[bool, int]:
     return number is None, number or 0
 
 
-def _lowest(numbers: Iterable[int | None]) -> int | None:
+def _first_known(numbers: Iterable[int | None]) -> int | None:
     return next((n for n in numbers if n is not None), None)
 
 
 # --- caches, nodes, types ------------------------------------------------------------------------
 
 
-def _l3(base: str, rows: list[Cpu]) -> dict[int, int]:
-    """Returns the L3 group of each CPU. The list is read once for each group, from its first
-    CPU."""
+def _l3_groups(base: str, rows: list[Cpu]) -> dict[int, int]:
+    """Returns the id of each CPU's L3. The CPUs of an L3 are read once, from its first CPU."""
     package = {row.cpu: row.package for row in rows if row.online}
     groups: list[tuple[int | None, list[int]]] = []
     placed: set[int] = set()
     alone: list[tuple[int, int | None]] = []
     for cpu, where in package.items():
-        cache = None if cpu in placed else _l3_of(base, cpu)
+        cache = None if cpu in placed else _l3_directory(base, cpu)
         if cache is None:
             continue
         ident, listed = (
@@ -232,7 +233,7 @@ def _l3(base: str, rows: list[Cpu]) -> dict[int, int]:
                 break
         else:
             groups.append((ident, [cpu]))
-    # Some firmware restarts ids in each package; in that case the lowest CPU is the group's id.
+    # Some firmware uses the same ids in each package; the lowest CPU is then the L3's id.
     names = [min(members) if ident is None else ident for ident, members in groups]
     if len(set(names)) < len(names):
         names = [min(members) for _, members in groups]
@@ -240,7 +241,7 @@ def _l3(base: str, rows: list[Cpu]) -> dict[int, int]:
     return {cpu: name for name, (_, members) in pairs for cpu in members}
 
 
-def _l3_of(base: str, cpu: int) -> str | None:
+def _l3_directory(base: str, cpu: int) -> str | None:
     for index in (3, 2, 1, 0, 4):  # the L3 is usually index3
         directory = f"{base}/cpu{cpu}/cache/index{index}"
         if files.read_number(f"{directory}/level") == 3:
@@ -250,7 +251,7 @@ def _l3_of(base: str, cpu: int) -> str | None:
     return None
 
 
-def _nodes(root: Path, base: str, present: list[int]) -> dict[int, int]:
+def _numa_nodes(root: Path, base: str, present: list[int]) -> dict[int, int]:
     directory = f"{root}/sys/devices/system/node"
     nodes: dict[int, int] = {}
     for node in files.numbered_entries(directory, "node"):
@@ -263,8 +264,8 @@ def _nodes(root: Path, base: str, present: list[int]) -> dict[int, int]:
 
 
 def _core_types(root: Path, base: str, rows: list[Cpu]) -> dict[int, str]:
-    """Returns the core type of each CPU of a hybrid, from its PMUs, else from capacity or base
-    clock."""
+    """Returns the core type of each CPU of a hybrid, from its PMUs, else from the CPUs' capacities
+    or base clocks."""
     types: dict[int, str] = {}
     for pmu, name in HYBRID_PMUS:
         for cpu in files.read_cpu_list(f"{root}/sys/devices/{pmu}/cpus"):
@@ -284,19 +285,20 @@ def _core_types(root: Path, base: str, rows: list[Cpu]) -> dict[int, str]:
             if row.cpu in results:
                 threads.setdefault(results[row.cpu], set()).add(len(row.siblings))
         first, *others = threads.values()
-        # Types of a hybrid differ in threads, too; Speed Select's priorities in base clock alone.
+        # Core types of a hybrid also differ in threads per core. With Speed Select, CPUs of one
+        # type differ in base clock.
         if name == "cpu_capacity" or all(first.isdisjoint(other) for other in others):
             return results
     return {}
 
 
 def _type_names(values: set[int]) -> dict[int, str]:
-    """Returns a core type for each capacity; empty if all capacities are alike, or if there are
-    more classes than type names."""
+    """Returns the core type for each capacity (or base clock), P for the largest; empty if all are
+    of one type, or if there are more than three types."""
     tops: list[int] = []
     classes: dict[int, int] = {}
     for value in sorted(values, reverse=True):
-        if not tops or value < _CLASS_STEP * tops[-1]:
+        if not tops or value < _MAX_CAPACITY_RATIO * tops[-1]:
             tops.append(value)
         classes[value] = len(tops) - 1
     return {v: "PEL"[n] for v, n in classes.items()} if 2 <= len(tops) <= 3 else {}

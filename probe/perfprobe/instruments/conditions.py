@@ -1,5 +1,5 @@
-"""Reads the conditions of a machine that make measurements vary, for the readiness items of
-`doctor`, its check of the watchdog, and the list of what disturbed a measurement."""
+"""Reads conditions of a machine that make measurements vary, such as turbo and other load. `doctor`
+lists them as readiness items; other commands list those that may have disturbed a measurement."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from perfprobe.cpu.files import CPU_DIRECTORY
 from perfprobe.kernel import access, clues
 from perfprobe.kernel.cgroups import Quotas
 
-WATCHDOG_OFF = "sudo sysctl kernel.nmi_watchdog=0"
-DEFAULT_SLACK_NS = 50_000
+WATCHDOG_OFF_COMMAND = "sudo sysctl kernel.nmi_watchdog=0"
+DEFAULT_SLACK_NS = 50_000  # the kernel's default timer slack
 MAX_QUIET_LOAD = 0.1
 """Maximum load average per CPU of a quiet system."""
 
@@ -23,15 +23,18 @@ Readiness = Literal["ready", "matters", "unknown"]
 
 @dataclass(frozen=True, slots=True)
 class ConditionItem:
+    """A condition of the machine, and whether it matters for measurements."""
+
     what: str
     state: Readiness
     now: str
+    """The present state, in words."""
     effect: str | None = None
-    """The effect on measurements."""
+    """The condition's effect on measurements."""
     change: str | None = None
-    """How the user can change it."""
+    """How the user can change the condition."""
     value: str = ""
-    """The condition as a word that `doctor --check` compares; '' if it is unknown."""
+    """The present state as a word that `doctor --check` compares; '' if unknown."""
 
 
 def hypervisor_item(root: Path) -> ConditionItem:
@@ -46,7 +49,7 @@ def hypervisor_item(root: Path) -> ConditionItem:
 
 
 def governor_item(root: Path, cpus: Iterable[int] | None = None) -> ConditionItem:
-    """Returns the condition of the governors of `cpus`; None: of all CPUs."""
+    """Returns the condition "governor" of `cpus` (None: of all CPUs)."""
     numbers = files.numbered_entries(f"{root}/{CPU_DIRECTORY}", "cpu") if cpus is None else cpus
     cpus_by_governor: dict[str, list[int]] = {}
     for cpu in numbers:
@@ -162,13 +165,13 @@ def nmi_watchdog_item(root: Path) -> ConditionItem:
     return ConditionItem(
         "NMI watchdog", "matters", "on",
         "it interrupts now and then, and mostly holds a counter of every CPU",
-        WATCHDOG_OFF, "on",
+        WATCHDOG_OFF_COMMAND, "on",
     )  # fmt: skip
 
 
 def _timer_slack_item(root: Path) -> ConditionItem:
-    """Returns the state of the timer slack of this process, which a benchmark from the same shell
-    inherits, too."""
+    """Returns the condition "timer slack": the time by which the kernel may delay timers of this
+    process. A benchmark that is started from the same shell has the same slack."""
     slack = files.read_number(f"{root}/proc/self/timerslack_ns")
     if slack is None:
         return ConditionItem("timer slack", "unknown", "/proc/self/timerslack_ns cannot be read")
@@ -182,7 +185,7 @@ def _timer_slack_item(root: Path) -> ConditionItem:
 
 
 def _quota_item(root: Path) -> ConditionItem:
-    """Returns the state of the CPU quota of this process. A benchmark that is started from the same
+    """Returns the condition "CPU quota" of this process. A benchmark that is started from the same
     shell has the same quota."""
     own = files.read_text(f"{root}/proc/self/stat").split(" ", 1)[0]
     if not own.isdecimal():
@@ -200,7 +203,7 @@ def _quota_item(root: Path) -> ConditionItem:
     )  # fmt: skip
 
 
-def _mask_item(root: Path) -> ConditionItem:
+def _cpu_mask_item(root: Path) -> ConditionItem:
     ours = access.allowed_cpus(root)
     online = set(files.read_cpu_list(f"{root}/{CPU_DIRECTORY}/online"))
     if not ours or not online:
@@ -232,10 +235,10 @@ def _clock_source_item(root: Path) -> ConditionItem:
 
 
 CONDITIONS = (
-    hypervisor_item, governor_item, turbo_item, _smt_item, _quota_item, _mask_item, _load_item,
+    hypervisor_item, governor_item, turbo_item, _smt_item, _quota_item, _cpu_mask_item, _load_item,
     _isolated_cpus_item, nmi_watchdog_item, _timer_slack_item, _clock_source_item,
 )  # fmt: skip
-"""The readers of all conditions, the most important first."""
+"""Functions that read the conditions, the most important condition first."""
 
 
 def condition_items(root: Path = Path("/")) -> list[ConditionItem]:

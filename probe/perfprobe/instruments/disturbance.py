@@ -1,8 +1,5 @@
-"""Reports what disturbed a measurement on a CPU: other tasks, interrupts, and conditions that
-change its clock.
-
-Only observed disturbances are reported, each with its effect on a measurement.
-"""
+"""Reports disturbances that were observed during a measurement on a CPU, with their effect: other
+tasks, interrupts, stolen time, and conditions that change the CPU's clock."""
 
 from __future__ import annotations
 
@@ -23,19 +20,21 @@ MAX_BYTES = 1 << 24
 """Maximum number of bytes read from /proc/stat and /proc/interrupts. The latter has a line for
 each interrupt vector, with 11 bytes for each CPU."""
 MAX_INTERRUPT_NAMES = 3
-"""Maximum number of interrupt sources that are named; all others are only in the sum."""
+"""Maximum number of interrupt sources that a report names; it has the sum of all sources, too."""
 MIN_BUSY_SHARE = 0.02
-"""Share of a sibling's time above which the sibling is busy; the kernel's own timers stay below."""
+"""Share of its time above which an SMT sibling counts as busy; the kernel's timers need less."""
 
 IDLE_FIELDS = (STAT_FIELDS.index("idle"), STAT_FIELDS.index("iowait"))
 STEAL_FIELDS = (STAT_FIELDS.index("steal"),)
 BUSY_FIELDS = tuple(set(range(len(STAT_FIELDS))) - set(IDLE_FIELDS))
 Ticks = Mapping[int, Sequence[int]]
-"""Cumulative ticks (TICK_S each) of each CPU, in the order of STAT_FIELDS."""
+"""By CPU: cumulative ticks (of TICK_S seconds) in /proc/stat, in the order of STAT_FIELDS."""
 
 
 @dataclass(frozen=True, slots=True)
 class Disturbance:
+    """A disturbance: its source, what was observed, and its effect on a measurement."""
+
     what: str
     found: str
     matters: str
@@ -43,7 +42,7 @@ class Disturbance:
 
 @dataclass(frozen=True, slots=True)
 class CpuCounts:
-    """Cumulative counts of the calling thread and of one CPU."""
+    """Cumulative counts that show disturbances of the calling thread and of one CPU."""
 
     switches: int
     """Involuntary context switches of the calling thread."""
@@ -51,7 +50,7 @@ class CpuCounts:
     """The CPU's interrupts by source; empty where the kernel does not count them."""
     ticks: Ticks
     idle_s: float | None = None
-    """The CPU's idle time to the microsecond; None without a cpuidle driver."""
+    """The CPU's idle time in s, with a resolution of 1 us; None without a cpuidle driver."""
 
 
 # --- reading --------------------------------------------------------------------------------------
@@ -60,15 +59,18 @@ class CpuCounts:
 def read_counts(cpu: int, root: Path = Path("/")) -> CpuCounts:
     usage = resource.getrusage(resource.RUSAGE_THREAD)
     text = files.read_head(f"{root}/proc/interrupts", MAX_BYTES)
-    return CpuCounts(usage.ru_nivcsw, interrupts(text, cpu), ticks(root), _idle_s(root, cpu))
+    return CpuCounts(
+        usage.ru_nivcsw, parse_interrupts(text, cpu), read_ticks(root), _idle_s(root, cpu)
+    )
 
 
-def ticks(root: Path = Path("/")) -> Ticks:
+def read_ticks(root: Path = Path("/")) -> Ticks:
     return parse_ticks(files.read_head(f"{root}/proc/stat", MAX_BYTES))
 
 
-def interrupts(text: str, cpu: int) -> dict[str, int]:
-    """Returns one CPU's column of /proc/interrupts, summed by the device or kind in each line."""
+def parse_interrupts(text: str, cpu: int) -> dict[str, int]:
+    """Returns the counts of one CPU in the text of /proc/interrupts, by device or kind of
+    interrupt."""
     table, counts = parse_table(text), dict[str, int]()
     for label, count in table.counts(cpu).items():
         words = table.description(label).split()
@@ -79,8 +81,8 @@ def interrupts(text: str, cpu: int) -> dict[str, int]:
 
 
 def _idle_s(root: Path, cpu: int) -> float | None:
-    """Returns the CPU's idle time in s; None without cpuidle files. The kernel adds a state's time
-    when the CPU leaves the state, so a CPU that reads its own files gets a complete sum."""
+    """Returns the CPU's idle time in s; None without cpuidle files. The kernel adds the time in an
+    idle state when the CPU leaves the state, so the sum is complete if the CPU itself reads it."""
     times = [files.read_number(f"{path}/time") for path in clues.idle_state_paths(root, cpu)]
     known = [time for time in times if time is not None]
     return sum(known) / 1e6 if known else None
@@ -90,7 +92,7 @@ def _idle_s(root: Path, cpu: int) -> float | None:
 
 
 def seconds_of_ticks(before: Ticks, after: Ticks, cpu: int, fields: Sequence[int]) -> float | None:
-    """Returns the seconds that the CPU spent on these fields; None if the kernel does not list the
+    """Returns the seconds of CPU time in these fields of /proc/stat; None if it does not list the
     CPU."""
     first, last = before.get(cpu), after.get(cpu)
     if first is None or last is None:
@@ -99,8 +101,8 @@ def seconds_of_ticks(before: Ticks, after: Ticks, cpu: int, fields: Sequence[int
 
 
 def share_of_ticks(before: Ticks, after: Ticks, cpu: int, fields: Sequence[int]) -> float | None:
-    """Returns the fields' share of the CPU's time; None if the CPU is not listed or no tick
-    passed."""
+    """Returns the share of CPU time in these fields of /proc/stat; None if it does not list the CPU
+    or no tick passed."""
     part = seconds_of_ticks(before, after, cpu, fields)
     whole = seconds_of_ticks(before, after, cpu, range(len(STAT_FIELDS)))
     return part / whole if part is not None and whole is not None and whole > 0 else None
@@ -109,9 +111,9 @@ def share_of_ticks(before: Ticks, after: Ticks, cpu: int, fields: Sequence[int])
 def changes_during(
     cpu: int, siblings: Sequence[int], before: CpuCounts, after: CpuCounts
 ) -> dict[str, float | None]:
-    """Returns the seconds and counts between two readings. A value is None where the kernel does
-    not count it, or where there are no `siblings` (other threads of the core, whose idle times are
-    summed)."""
+    """Returns the CPU's idle and stolen seconds, interrupts and context switches between two
+    readings, and the summed idle seconds of `siblings`, the other threads of its core. Values that
+    the kernel does not count are None."""
     idle = [
         seconds_of_ticks(before.ticks, after.ticks, sibling, IDLE_FIELDS) for sibling in siblings
     ]
@@ -149,11 +151,11 @@ LASTING_CONDITIONS = {
     "turbo": "the core's clock depends on what the other cores do",
     "hypervisor": "CPUID, and most reads of MSRs, leave the guest",
 }
-"""The effect of each condition of the machine on a short measurement."""
+"""Conditions of the machine that affect a whole short measurement, and their effect."""
 
 
 def _lasting_conditions(*items: ConditionItem) -> Iterator[Disturbance]:
-    """Conditions that applied during the whole measurement."""
+    """Yields the conditions that matter, as disturbances of the whole measurement."""
     for item in items:
         if item.state == "matters":
             yield Disturbance(item.what, item.now, LASTING_CONDITIONS[item.what])
@@ -162,8 +164,8 @@ def _lasting_conditions(*items: ConditionItem) -> Iterator[Disturbance]:
 def _disturbances(
     cpu: int, siblings: Sequence[int], before: CpuCounts, after: CpuCounts
 ) -> Iterator[Disturbance]:
-    """Yields the work of siblings, interrupts, and the time that other tasks or the hypervisor ran
-    instead."""
+    """Yields busy siblings, interrupts, switches to other tasks, and time that the hypervisor
+    stole."""
     for sibling in siblings:
         asleep = share_of_ticks(before.ticks, after.ticks, sibling, IDLE_FIELDS)
         if asleep is not None and 1 - asleep > MIN_BUSY_SHARE:

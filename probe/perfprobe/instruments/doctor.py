@@ -1,7 +1,7 @@
-"""The checks of `doctor`: what this user may read on this machine, and why the rest is denied.
+"""The checks of `doctor`: which sources of counters this user can read on this machine, and why
+others are denied.
 
-No check changes anything. Fixes must work for a Python program: capabilities on a script have no
-effect, so no fix is `setcap`.
+No check changes anything. No fix is `setcap`: file capabilities have no effect on a Python program.
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ from perfprobe.registers import msr
 from perfprobe.wire import Missing
 
 PERF_CHECK = "perf counters"
-COUNTED_NUMBERS = "clock, IPC, kernel share, halts, exact SMT states"
+NUMBERS_FROM_PERF = "clock, IPC, kernel share, halts, exact SMT states"
 
 State = Literal["usable", "limited", "not usable"]
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
+    """The result of one check: whether something can be read, and why not."""
+
     what: str
     state: State
     why: str
@@ -55,7 +57,7 @@ def checks(root: Path = Path("/")) -> list[Check]:
 
 
 def _cpus_check(root: Path) -> Check:
-    rows = topology.read(root)
+    rows = topology.read_cpus(root)
     online = {row.cpu for row in rows if row.online}
     what = "CPUs"
     if root != Path("/"):
@@ -69,7 +71,8 @@ def _cpus_check(root: Path) -> Check:
 
 
 def _proc_checks(root: Path) -> Iterator[Check]:
-    """Yields a check only if /proc is missing, as in a chroot; all other checks need /proc."""
+    """Yields a failed check if /proc is not mounted, as in a chroot, since most checks need it;
+    otherwise nothing."""
     try:
         (root / "proc/stat").open("rb").close()
     except OSError as error:
@@ -83,42 +86,42 @@ def _perf_check(root: Path) -> Check:
     core = [pmu.name for pmu in perf_pmus.core_pmus(root)]
     if not core:
         trouble = access.no_pmu_trouble(root)
-        return Check(what, "not usable", trouble.why, COUNTED_NUMBERS, trouble.fix)
+        return Check(what, "not usable", trouble.why, NUMBERS_FROM_PERF, trouble.fix)
     listed = f"core PMU {', '.join(core)}"
     refused = access.perf_trouble(root)
     if refused is not None:
-        return Check(what, "not usable", refused.why, COUNTED_NUMBERS, refused.fix)
+        return Check(what, "not usable", refused.why, NUMBERS_FROM_PERF, refused.fix)
     if access.has_capability(root, access.CAP_PERFMON, access.CAP_SYS_ADMIN):
         return Check(what, "usable", f"{listed}; CAP_PERFMON")
     level = files.read_number(f"{root}/proc/sys/kernel/perf_event_paranoid")
     if access.is_seccomp_filtered(root):
         why = f"{listed}; a container's seccomp filter may still refuse it"
         fix = "allow perf_event_open in the container's seccomp profile"
-        return Check(what, "limited", why, COUNTED_NUMBERS, fix)
+        return Check(what, "limited", why, NUMBERS_FROM_PERF, fix)
     return Check(what, "usable", f"{listed}; perf_event_paranoid {level}")
 
 
-NEEDED_KEYS = {
+COUNTERS_NEEDED = {
     "clock": ({"cycles", "ref"}, {"aperf", "mperf"}),
     "IPC": ({"instructions", "cycles"},),
     "halts": ({"ref"},),
 }
-"""Numbers that perf counters provide, each with alternative sets of counters; a number needs all
-counters of one of its sets."""
+"""By number that perftop shows: alternative sets of counter keys. The number needs all counters of
+one set."""
 
 
-def counted_check(check: Check, keys: Collection[str], missing: Sequence[Missing]) -> Check:
-    """Returns the check of perf counters after a stream was opened; `keys` are those of the
-    counters that count."""
+def perf_check_of_stream(check: Check, keys: Collection[str], missing: Sequence[Missing]) -> Check:
+    """Returns the check of perf counters, updated after a stream was opened that has the counters
+    `keys` and lacks those in `missing`. Returns other checks unchanged."""
     if check.what != PERF_CHECK or check.state == "not usable":
         return check
-    lost = [name for name, sets in NEEDED_KEYS.items() if not any(s <= {*keys} for s in sets)]
+    lost = [name for name, sets in COUNTERS_NEEDED.items() if not any(s <= {*keys} for s in sets)]
     if not lost:
         return replace(check, state="usable", lost=None, fix=None)
-    own = {counter for name in lost for counters in NEEDED_KEYS[name] for counter in counters}
+    own = {counter for name in lost for counters in COUNTERS_NEEDED[name] for counter in counters}
     reason = next((m for m in missing if m.what in own and m.cpus is None), None)
     why = check.why if reason is None else f"{check.why}; {reason.what}: {reason.why}"
-    state: State = "limited" if len(lost) < len(NEEDED_KEYS) else "not usable"
+    state: State = "limited" if len(lost) < len(COUNTERS_NEEDED) else "not usable"
     fix = check.fix if reason is None else reason.fix
     return Check(check.what, state, why, ", ".join(lost), fix)
 
@@ -184,7 +187,7 @@ def _trace_check(root: Path) -> Check:
 
 
 def _driver_checks(root: Path) -> Iterator[Check]:
-    """Yields the checks of the kernel's drivers for idle states and clocks."""
+    """Yields the checks of the kernel's drivers for idle states (cpuidle) and clocks (cpufreq)."""
     driver = files.read_word(f"{root}/{files.CPU_DIRECTORY}/cpuidle/current_driver")
     if driver in {"", "none"}:
         why = "no cpuidle driver here"
@@ -215,7 +218,7 @@ def _watchdog_check(root: Path) -> Check:
         return Check("NMI watchdog", "usable", "off: it holds no counter")
     why = "on: it holds one counter of every CPU"
     lost = "kernel instructions or the SMT event, where counters are few"
-    return Check("NMI watchdog", "limited", why, lost, conditions.WATCHDOG_OFF)
+    return Check("NMI watchdog", "limited", why, lost, conditions.WATCHDOG_OFF_COMMAND)
 
 
 def _clock_check(root: Path) -> Check:

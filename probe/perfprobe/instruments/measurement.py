@@ -1,5 +1,6 @@
 """Statistics of repeated measurements: spread, histogram and clock step of many whole numbers, and
-rounds of growing size until the mean is stable."""
+repetition until the mean is stable. A round is a number of samples that are measured together;
+later rounds are larger."""
 
 from __future__ import annotations
 
@@ -10,35 +11,37 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 TRIMMED_SHARE = 0.05
-"""Share of samples left out at either end: an interrupt is not a cost of the code that it
-interrupts, and one interrupt in a million samples would dominate the variance."""
+"""Share of the smallest and of the largest samples that a trimmed mean leaves out: one interrupt in
+a million samples would dominate the variance, and is not a cost of the interrupted code."""
 DISTURBED_FACTOR = 10
-"""Multiple of the median above which a sample was disturbed."""
+"""Multiple of the median above which a sample counts as disturbed."""
 HISTOGRAM_BINS = 24
 HISTOGRAM_TAIL = 0.01
-"""Share of samples at the upper end that are counted but not drawn: they would squeeze all others
-into one bin."""
+"""Share of the largest samples that a histogram counts but does not draw: they would squeeze all
+others into one bin."""
 
 Counts = Counter[int]
+"""Number of samples by value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
+    """Statistics of samples. `mean` and `sigma` (standard deviation) are of the trimmed samples."""
+
     count: int
     least: int
     median: float
     mean: float
-    """Mean of the trimmed samples; `sigma` is their standard deviation."""
     sigma: float
     mean_all: float
-    far_share: float
+    disturbed_share: float
     """Share of samples beyond DISTURBED_FACTOR times the median."""
 
 
-def spread(counts: Counts) -> Spread:
+def describe_spread(counts: Counts) -> Spread:
     total = counts.total()
     ordered = sorted(counts.items())
-    median = (_nth_value(ordered, (total - 1) // 2) + _nth_value(ordered, total // 2)) / 2
+    median = (_nth_sample(ordered, (total - 1) // 2) + _nth_sample(ordered, total // 2)) / 2
     trimmed = list(_trimmed_pairs(ordered, total))
     mean = _mean(trimmed)
     variance = math.fsum(n * (value - mean) ** 2 for value, n in trimmed) / sum(
@@ -57,7 +60,7 @@ def _mean(pairs: list[tuple[int, int]]) -> float:
     return sum(value * n for value, n in pairs) / sum(n for _, n in pairs)
 
 
-def _nth_value(ordered: list[tuple[int, int]], index: int) -> int:
+def _nth_sample(ordered: list[tuple[int, int]], index: int) -> int:
     for value, n in ordered:
         index -= n
         if index < 0:
@@ -89,11 +92,11 @@ class Histogram:
 
 
 def histogram(counts: Counts, step: float | None = None) -> Histogram:
-    """Returns at most HISTOGRAM_BINS bins of equal width. The width is a multiple of the clock's
-    step: any other width would show gaps that the samples do not have."""
+    """Returns at most HISTOGRAM_BINS bins of equal width, a multiple of `step`, by which the clock
+    advances: with any other width some bins would seem too empty."""
     ordered = sorted(counts.items())
     total = counts.total()
-    first, last = ordered[0][0], _nth_value(ordered, total - 1 - int(HISTOGRAM_TAIL * total))
+    first, last = ordered[0][0], _nth_sample(ordered, total - 1 - int(HISTOGRAM_TAIL * total))
     width = -(-(last - first + 1) // HISTOGRAM_BINS)
     if step is not None and step > 1:
         width = math.ceil(-(-width // step) * step)
@@ -111,16 +114,17 @@ def histogram(counts: Counts, step: float | None = None) -> Histogram:
 # --- clock step -----------------------------------------------------------------------------------
 
 MIN_DISTINCT = 4
-"""Minimum number of distinct differences; fewer differences fit many steps."""
+"""Minimum number of distinct differences from which a clock's step is found; fewer differences are
+multiples of many numbers."""
 MAX_DIFFERENCES = 500
 MIN_FRACTIONAL_STEP = 3.0
-"""Minimum step that is not a whole number. A finer step cannot be distinguished from 1, because
-readings are rounded to whole numbers."""
+"""Minimum step of a clock that is not a whole number. A smaller one cannot be distinguished from 1,
+because readings are rounded to whole numbers."""
 
 
 def common_step(differences: Iterable[int]) -> float | None:
-    """Returns the step by which a clock advances, from differences of its readings; 1 if no step is
-    visible, None if too few differences are distinct.
+    """Returns the step by which a clock advances, from differences between its readings; 1 if all
+    steps are possible, None if too few differences are distinct.
 
     A step need not be a whole number (10 ns of a 2.45 GHz clock are 24.5 ticks). Readings are then
     rounded, and each difference is within 1 of a multiple.
@@ -139,8 +143,8 @@ def common_step(differences: Iterable[int]) -> float | None:
 
 
 def _fitting_step(distinct: list[int], parts: int) -> float | None:
-    """Returns the step if the smallest difference is `parts` steps and all other differences fit;
-    otherwise None."""
+    """Returns the clock's step if the smallest difference is `parts` steps and all others are
+    multiples of that step; otherwise None."""
     low, high = (distinct[0] - 1) / parts, (distinct[0] + 1) / parts
     for difference in distinct[1:]:
         fewest = math.floor((difference - 1) / high) + 1
@@ -156,8 +160,9 @@ def _fitting_step(distinct: list[int], parts: int) -> float | None:
 
 
 def _is_multiple_of(distinct: list[int], grid: float, error: float) -> bool:
-    """Returns whether all differences are near multiples of the step. Only differences with an
-    error below half a step count, and at least MIN_DISTINCT of them must agree."""
+    """Returns whether the differences are multiples of the step `grid`, which is known with this
+    error. Differences whose error exceeds half a step are ignored; at least MIN_DISTINCT others
+    must agree."""
     agreeing = 0
     for difference in distinct:
         multiple = round(difference / grid)
@@ -172,8 +177,7 @@ def _is_multiple_of(distinct: list[int], grid: float, error: float) -> bool:
 # --- repetition -----------------------------------------------------------------------------------
 
 STABLE_ROUNDS = 3
-"""Number of consecutive rounds that must leave the mean unchanged; one round may do so by
-chance."""
+"""Number of consecutive rounds that must leave the mean unchanged before it counts as stable."""
 CONFIDENCE = 0.95
 _STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23,
             2.20, 2.18, 2.16, 2.14, 2.13, 2.12, 2.11, 2.10, 2.09, 2.09)  # fmt: skip
@@ -184,46 +188,50 @@ DIFFERENCE_FACTOR = math.sqrt(2)
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RepeatLimits:
+    """Limits of repeated rounds of samples."""
+
     max_s: float
-    """Time for all rounds. Only a round of `first_size` samples may end later."""
+    """Maximum time of all rounds together. Only a round of `first_size` samples may end later."""
     max_count: int
     """Maximum number of samples in all rounds."""
     first_size: int = 64
     """Samples in the first round; later rounds have a multiple of that number."""
     growth: int = 4
+    """Number of times that a round is larger than the previous one."""
     max_size: int = 4096
     """Maximum number of samples in a round; the samples of a round should fit into the L1 cache."""
     max_round_s: float = math.inf
-    """Maximum time of a round. The first round may last longer: an error needs several rounds."""
+    """Maximum time of each round except the first."""
     min_s: float = 0.0
-    """Minimum time before a mean counts as settled: disturbances occur at the rate of the kernel's
+    """Minimum time before a mean counts as stable: disturbances occur at the rate of the kernel's
     timer or slower."""
 
 
 @dataclass(frozen=True, slots=True)
 class RepeatedMean:
+    """The mean of repeated rounds of samples, and its error."""
+
     mean: float
     """Mean of all rounds, weighted by their samples."""
     error: float | None
-    """Half the width of the interval that contains the true mean with CONFIDENCE, from the
-    differences between rounds; at least `epsilon` of the mean. None if there was only one round."""
+    """Half the width of the interval that contains the true mean with probability CONFIDENCE, from
+    the differences between rounds; None if there was only one round."""
     count: int
-    settled: bool
-    """Whether the mean became stable before time or samples ran out; if not, only `error` shows how
-    good the mean is."""
+    is_stable: bool
+    """Whether the mean became stable before a limit was reached."""
 
 
-def repeat_until_settled(
+def repeat_until_stable(
     measure: Callable[[int], float],
     epsilon: float,
-    limits: Limits,
+    limits: RepeatLimits,
     clock: Callable[[], float] = time.monotonic,
 ) -> RepeatedMean:
     """Calls `measure(n)`, which takes n samples and returns their mean, until the weighted mean
     changes by less than `epsilon` of itself or a limit is reached; at least once."""
     start = round_start = clock()
-    size, held, count = limits.first_size, 0, 0
+    size, stable_rounds, count = limits.first_size, 0, 0
     rounds: list[tuple[int, float]] = []
     mean, total = math.nan, 0.0
     while True:
@@ -233,8 +241,8 @@ def repeat_until_settled(
         count += size
         total += size * latest
         before, mean = mean, total / count
-        held = held + 1 if abs(mean - before) <= epsilon * abs(mean) else 0
-        settled = held >= STABLE_ROUNDS and now - start >= limits.min_s
+        stable_rounds = stable_rounds + 1 if abs(mean - before) <= epsilon * abs(mean) else 0
+        settled = stable_rounds >= STABLE_ROUNDS and now - start >= limits.min_s
         room = _samples_left(limits, size, now - round_start, start + limits.max_s - now)
         size = min(size * limits.growth, limits.max_size, limits.max_count - count, room)
         size -= size % limits.first_size
@@ -245,17 +253,18 @@ def repeat_until_settled(
         round_start = now
 
 
-def _samples_left(limits: Limits, size: int, took: float, left: float) -> int:
-    """Returns the number of samples that fit into the time left, at the pace of the last round."""
-    if left <= 0:
+def _samples_left(limits: RepeatLimits, size: int, round_s: float, left_s: float) -> int:
+    """Returns how many samples fit into the time left if `size` samples take `round_s`, as in the
+    last round."""
+    if left_s <= 0:
         return 0
-    took = max(took, 1e-9)  # a coarse clock may not advance in a short round
-    return max(limits.first_size, int(size * min(left, limits.max_round_s) / took))
+    round_s = max(round_s, 1e-9)  # a coarse clock may not advance in a short round
+    return max(limits.first_size, int(size * min(left_s, limits.max_round_s) / round_s))
 
 
 def combined_mean(parts: Sequence[RepeatedMean]) -> RepeatedMean:
-    """Combines measurements of one quantity at different times; slow drift shows only between them.
-    The error is how far the mean of one more such measurement may be from this mean."""
+    """Combines means of one quantity that were measured at different times, so that the error
+    includes slow drift. The error is the possible distance of one more such mean from this one."""
     counted = [(part.count, part.mean) for part in parts]
     estimates = (standard_error(counted), *(part.error for part in parts))
     errors = [error for error in estimates if error is not None]
@@ -263,7 +272,7 @@ def combined_mean(parts: Sequence[RepeatedMean]) -> RepeatedMean:
         weighted_mean(counted),
         DIFFERENCE_FACTOR * max(errors) if errors else None,
         sum(part.count for part in parts),
-        all(part.settled for part in parts),
+        all(part.is_stable for part in parts),
     )
 
 
@@ -273,16 +282,16 @@ def weighted_mean(rounds: Sequence[tuple[int, float]]) -> float:
 
 
 def standard_error(rounds: Sequence[tuple[int, float]]) -> float | None:
-    """Returns the error of the weighted mean from the differences between rounds, which are assumed
-    to be independent. So the error includes what changes from round to round (a clock, a
-    neighbour)."""
+    """Returns the error of the weighted mean, from the differences between the means of rounds, so
+    that it includes changes of the clock or of other load; None for one round. `rounds` are pairs
+    of the number of samples and their mean, assumed to be independent."""
     if len(rounds) < 2:
         return None
     mean = weighted_mean(rounds)
     total = sum(size for size, _ in rounds)
     squares = math.fsum((size * (value - mean)) ** 2 for size, value in rounds)
     spread = math.sqrt(len(rounds) / (len(rounds) - 1) * squares) / total
-    # Rounds grow, so the last few have nearly all the weight.
+    # Rounds become larger, so the last few have nearly all the weight.
     effective = total**2 / sum(size**2 for size, _ in rounds)
     freedom = max(1, round(effective) - 1)
     return spread * (_STUDENT[freedom - 1] if freedom <= len(_STUDENT) else _NORMAL)

@@ -1,9 +1,12 @@
 """Measures how the clock of a CPU rises from idle until it is steady: raw points of a few runs on
 one CPU, which perftop interprets.
 
-Each run sleeps, which lets the CPU go idle, and then works without a pause. Wide code runs in three
-phases (wide, scalar, wide), so that one run shows both levels and both changes. Cycles are counted
+Each run sleeps, which lets the CPU go idle, and then works without a pause. SIMD code runs in three
+phases (SIMD, scalar, SIMD), so that one run shows both clocks and both changes. Cycles are counted
 where a counter can be read fast enough.
+
+The work is a chain of multiplications, each of which is a step. A piece is the work between two
+time stamps, about 5 us; a chunk is a few consecutive pieces, reported as one point.
 """
 
 from __future__ import annotations
@@ -28,41 +31,41 @@ from perfprobe.perf.perf_events import CYCLES, RefusedError
 from perfprobe.wire import Cpu
 
 ISAS = ("scalar", "avx2", "avx512")
-"""The kinds of code, in the order of the PP_RAMP_ numbers."""
+"""Kinds of code that the work may consist of, in the order of the PP_RAMP_ numbers."""
 RUNS = 5
 STEP_CYCLES = 3
-"""Cycles of a step of the chain on most cores; the length of a piece is computed with it on all
+"""Cycles of a multiplication on most cores. The length of a piece is computed from it on all
 cores."""
 PIECE_S = 5e-6
-"""Length of a piece in s if the clock runs at the TSC's rate; clocks run at 0.3 to 2 times that
-rate. The shortest known halts take 6 us."""
+"""Length of a piece in s if the clock has the TSC's rate; clocks have 0.3 to 2 times that rate. The
+shortest known halts for a change of clock take 6 us."""
 GROWTH, MAX_PIECES_S = 100, 1e-3
 """Upper bounds of a chunk's length: the time so far divided by GROWTH, and MAX_PIECES_S in s."""
 MAX_STAMP_SHARE = 0.05
-"""Maximum share of a piece that a stamp with the counter may take. The stamp's time is subtracted,
-but not exactly. RDPMC and its overhead take some 40 ns, ten times as long if a hypervisor emulates
-the instruction."""
-MAX_OFF_SHARE = 1e-3
-"""Maximum share of the load for which the counter may be switched off; the clock would be too low
-by that share."""
+"""Maximum share of a piece's time for a stamp and a read of the cycle counter, which can only be
+subtracted roughly. RDPMC takes some 40 ns, ten times as long if a hypervisor emulates it."""
+MAX_UNCOUNTED_SHARE = 1e-3
+"""Maximum share of a run for which the kernel may have switched the cycle counter off; the measured
+clock would be too low by that share."""
 COUNTER_TAKEN = Trouble(
     "the kernel gave the counter to others while it was needed", "stop the other tool"
 )
-MOMENT_KEYS = ("begin", "end", "longest_at")
-"""Columns of chunks in TSC ticks since the first stamp; AMOUNT_KEYS has the other columns."""
-AMOUNT_KEYS = ("aside", "longest", "pieces", "phase", "switches", "cycles", "longest_cycles")
+STAMP_KEYS = ("begin", "end", "longest_at")
+"""Keys of a chunk's TSC stamps; they are reported in ticks since the first stamp. COUNT_KEYS are
+the chunk's other values."""
+COUNT_KEYS = ("aside", "longest", "pieces", "phase", "switches", "cycles", "longest_cycles")
 UNCOUNTED: dict[str, None] = {"cycles": None, "longest_cycles": None}
-_FASTEST = 8
-"""Upper bound of clock / TSC rate; it bounds the number of chunks."""
+_MAX_CLOCK_RATIO = 8
+"""Upper bound of the clock, as a multiple of the TSC's rate; it bounds the number of chunks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """The sleep and the phases of one run."""
+    """One run: a sleep, then phases of work."""
 
     idle_ns: int
     phases: list[tuple[str, float]]
-    """ISA and seconds of each phase, in order."""
+    """ISA and length in s of each phase, in order."""
 
     @property
     def load_s(self) -> float:
@@ -72,8 +75,9 @@ class Workload:
 def measure_runs(
     work: Workload, tsc_hz: float, cpu: int, siblings: Sequence[int]
 ) -> tuple[list[dict[str, Any]], Trouble | None]:
-    """Returns all runs, and the reason if they have no cycles. Either all runs have cycles or none,
-    so that their clocks are comparable. `siblings` are the other threads of its core."""
+    """Returns the results of all runs, and the reason if cycles were not counted. Either all runs
+    have cycles or none, so that their clocks are comparable. `siblings` are the other threads of
+    the CPU's core."""
     parent = os.getppid()
     runs: list[dict[str, Any]] = []
     with _counter(cpu, tsc_hz) as (counter, trouble):
@@ -88,8 +92,8 @@ def measure_runs(
 
 @contextlib.contextmanager
 def _counter(cpu: int, tsc_hz: float) -> Iterator[tuple[int, Trouble | None]]:
-    """Yields the address of a group that counts cycles, or 0 and the reason. The group must be
-    readable by RDPMC: read(2) takes a microsecond, and a piece takes only five."""
+    """Yields the address of a perf group that counts cycles, or 0 and the reason why there is none.
+    The group must be readable by RDPMC: read(2) takes 1 us, and a piece only 5 us."""
     try:
         group = perf_pmus.open_core_event(Path("/"), cpu, CYCLES, direct=True, tried=True)
     except RefusedError as refused:
@@ -103,8 +107,8 @@ def _counter(cpu: int, tsc_hz: float) -> Iterator[tuple[int, Trouble | None]]:
 
 
 def _counter_trouble(counter: int, tsc_hz: float) -> Trouble | None:
-    """Returns the reason why the counter cannot be read between pieces, found with one chunk; None
-    if it can."""
+    """Returns why the counter cannot be read between pieces, found by a short run; None if it
+    can."""
     _, _, result = _run_load(Workload(0, [("scalar", 0.0)]), tsc_hz, counter)
     if result.uncounted:
         return COUNTER_TAKEN
@@ -127,13 +131,15 @@ def _measure_run(
     if status not in {0, -errno.ENOSPC}:
         raise Unavailable(f"--cpu {cpu}: {os.strerror(-status)}")
     counted = (
-        counter and not result.uncounted and result.off_ns <= MAX_OFF_SHARE * work.load_s * 1e9
+        counter
+        and not result.uncounted
+        and result.off_ns <= MAX_UNCOUNTED_SHARE * work.load_s * 1e9
     )
     some = [chunks[i] for i in range(result.chunks)]
     start = some[0].begin if some else 0
     columns: dict[str, list[int] | None] = {
-        **{key: [getattr(chunk, key) - start for chunk in some] for key in MOMENT_KEYS},
-        **{key: [getattr(chunk, key) for chunk in some] for key in AMOUNT_KEYS},
+        **{key: [getattr(chunk, key) - start for chunk in some] for key in STAMP_KEYS},
+        **{key: [getattr(chunk, key) for chunk in some] for key in COUNT_KEYS},
     }
     return {
         "steps": _block_count(tsc_hz) * lib.PP_RAMP_BLOCK,
@@ -147,8 +153,9 @@ def _measure_run(
 
 
 def _run_load(work: Workload, tsc_hz: float, counter: int) -> tuple[int, Any, Any]:
-    """Runs the load once, and returns the status, the chunks and the result."""
-    capacity = 4 * GROWTH * _FASTEST + round(_FASTEST * work.load_s / MAX_PIECES_S)
+    """Runs the workload once. Returns the status of pp_ramp_run, the chunks and the pp_ramp_result;
+    `counter` is the address of the perf group, or 0."""
+    capacity = 4 * GROWTH * _MAX_CLOCK_RATIO + round(_MAX_CLOCK_RATIO * work.load_s / MAX_PIECES_S)
     most = round(MAX_PIECES_S / PIECE_S)
     order = ffi.new("pp_ramp_order *", [work.idle_ns, _block_count(tsc_hz), GROWTH, most, counter])
     phases = ffi.new(
@@ -162,41 +169,41 @@ def _run_load(work: Workload, tsc_hz: float, counter: int) -> tuple[int, Any, An
 
 
 def _block_count(tsc_hz: float) -> int:
-    """Returns the number of blocks of steps that run in PIECE_S."""
+    """Returns the number of blocks (PP_RAMP_BLOCK steps each) in a piece of PIECE_S."""
     return max(1, round(PIECE_S * tsc_hz / (lib.PP_RAMP_BLOCK * STEP_CYCLES)))
 
 
-# --- the answer -----------------------------------------------------------------------------------
+# --- JSON output ----------------------------------------------------------------------------------
 
 NEEDED_FEATURES = {"avx2": "AVX2 and FMA", "avx512": "AVX-512F and FMA"}
 MIN_S, MAX_S = 1.0, 60.0
 MAX_IDLE_S = 0.5
-"""Longest sleep before a run, in s: enough for the deepest idle state, and for governors to forget
-the previous run."""
+"""Maximum sleep before a run, in s: enough for the deepest idle state, and for governors to lower
+the clock again."""
 
-_THREE_CYCLES = (
+_THREE_CYCLE_MODELS = (
     "Nehalem", "Westmere", "Sandy Bridge", "Ivy Bridge", "Haswell", "Broadwell", "Skylake",
     "Kaby Lake", "Comet Lake", "Cascade Lake", "Cooper Lake", "Cannon Lake", "Ice Lake",
     "Tiger Lake", "Rocket Lake", "Sapphire Rapids", "Emerald Rapids", "Granite Rapids", "Zen",
 )  # fmt: skip
-_THREE_CYCLES_ON_P = ("Alder Lake", "Raptor Lake", "Bartlett Lake", "Meteor Lake", "Arrow Lake")
-"""Models whose P cores take STEP_CYCLES for a 64-bit multiplication. Small cores take longer, and
-differ from each other."""
+_THREE_CYCLE_MODELS_P = ("Alder Lake", "Raptor Lake", "Bartlett Lake", "Meteor Lake", "Arrow Lake")
+"""Models whose P cores need STEP_CYCLES for a 64-bit multiplication. Their E cores need more
+cycles, and differ from each other."""
 
 
 def measure(requested_cpu: int | None, isa: str, seconds: float) -> dict[str, Any]:
-    """Returns the answer of `ramp`; takes `seconds`. Raises ValueError for arguments that no
-    machine can fulfil, and Unavailable for arguments that this machine cannot."""
+    """Returns the JSON output of `ramp`, after measuring for `seconds`. Raises ValueError for
+    invalid arguments, and Unavailable if this machine cannot do what they ask for."""
     if isa not in ISAS:
         raise UsageError(f"unknown ISA {isa!r}; known: {', '.join(ISAS)}")
     if not MIN_S <= seconds <= MAX_S:
         raise UsageError(f"--seconds {seconds:g}: from {MIN_S:g} to {MAX_S:g}")
-    rows = topology.read(Path("/"))
+    rows = topology.read_cpus(Path("/"))
     if not rows:
-        raise Unavailable(topology.no_cpus_text(Path("/")))
+        raise Unavailable(topology.no_cpus_message(Path("/")))
     row = affinity.require_cpu(requested_cpu, rows, os.sched_getaffinity(0))
     cpu = row.cpu
-    # Python's handler would wait until the C function returns
+    # Python's own handler of Ctrl-C would run only after the C function has returned
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         with affinity.pinned_to(cpu):
@@ -206,7 +213,7 @@ def measure(requested_cpu: int | None, isa: str, seconds: float) -> dict[str, An
 
 
 def workload(isa: str, seconds: float) -> Workload:
-    """Returns the sleep and the phases of one run; all runs together take `seconds`."""
+    """Returns the workload of each run; all runs together take `seconds`."""
     run_s = seconds / RUNS
     idle = min(MAX_IDLE_S, run_s / 2)
     load = run_s - idle
@@ -216,10 +223,9 @@ def workload(isa: str, seconds: float) -> Workload:
 
 
 def step_cycles(name: str, core_type: str | None) -> int | None:
-    """Returns the cycles of a step of the chain, by the name of the microarchitecture; None if
-    unknown."""
-    is_known = name.startswith(_THREE_CYCLES) or (
-        core_type == "P" and name.startswith(_THREE_CYCLES_ON_P)
+    """Returns the cycles of a 64-bit multiplication on this microarchitecture; None if unknown."""
+    is_known = name.startswith(_THREE_CYCLE_MODELS) or (
+        core_type == "P" and name.startswith(_THREE_CYCLE_MODELS_P)
     )
     return STEP_CYCLES if is_known else None
 
@@ -230,7 +236,7 @@ def _measure(row: Cpu, siblings: Sequence[int], work: Workload) -> dict[str, Any
     if not lib.pp_ramp_isas() >> ISAS.index(isa) & 1:
         lacks = "this CPU or its system does not have it"
         raise Unavailable(f"--isa {isa} needs {NEEDED_FEATURES[isa]}: {lacks}; try --isa scalar")
-    cpu_identity = identity.identity()
+    cpu_identity = identity.read_identity()
     leaves = affinity.cpuid_leaves(cpu)
     uarch = model.uarch_of(cpu_identity, leaves, row.type)
     tsc = tsc_rate.calibrate()

@@ -1,5 +1,6 @@
-"""Methods to read the time or a count: the order that each guarantees, whether it is available, and
-repeated runs of all methods on one CPU."""
+"""Methods of reading the time or a counter: the order of instructions that each guarantees, whether
+it is available, and repeated runs of all methods on one CPU. A method that reads the TSC is a
+stamp; the calls of any other method are timed by stamps before and after them."""
 
 from __future__ import annotations
 
@@ -15,16 +16,16 @@ from typing import Any, Literal
 
 from perfprobe._native import ffi, lib
 from perfprobe.cpu import cpuid, identity
-from perfprobe.cpu.cpuid import EAX, EDX, EXTENDED, Leaves
+from perfprobe.cpu.cpuid import EAX, EDX, EXTENDED_LEAVES, Leaves
 from perfprobe.cpu.model import AMD
 from perfprobe.errors import Unavailable, check_result, error_sentence
 from perfprobe.instruments.measurement import (
     Counts,
-    Limits,
     RepeatedMean,
+    RepeatLimits,
     combined_mean,
     common_step,
-    repeat_until_settled,
+    repeat_until_stable,
     trimmed_mean,
 )
 from perfprobe.kernel.access import Trouble
@@ -37,81 +38,89 @@ from perfprobe.wire import Rate
 
 CLOCK_MONOTONIC_COARSE = 6  # linux/time.h; Python has no name for it
 CPU_CLOCK = Event("cpu-clock", perf_events.SOFTWARE, 0)
-FAST_CALLS = 8
-"""Calls in a sample of a method that takes no longer than the stamps around the calls."""
+CALLS_PER_SAMPLE = 8
+"""Calls in a sample of a method that is as fast as the stamps before and after a sample."""
 
-Answers = Literal["ticks", "ns", "count"]
+ValueUnit = Literal["ticks", "ns", "count"]
 
 
 @dataclass(frozen=True, slots=True)
 class Method:
+    """A method of reading the time or a counter."""
+
     name: str
     kind: int
+    """Its PP_TIMER_ number."""
     guarantees: str | None
     """The guaranteed order of instructions; None if not documented."""
-    answers: Answers = "ticks"
+    value_unit: ValueUnit = "ticks"
     calls: int = 1
+    """Number of calls in a sample."""
     clock: int = 0
-    needs: str = ""
+    """The clock of clock_gettime, for methods that call it."""
+    resource: str = ""
     """The resource that the method needs: a key of `_OPENERS`; '': none."""
 
 
-_EARLIER_DONE = "earlier instructions are done"
-_LATER_MAY_START = "later ones may start before it"
-_VDSO_ORDER = f"{_EARLIER_DONE}, {_LATER_MAY_START}: the kernel uses RDTSCP or LFENCE;RDTSC"
+_AFTER_EARLIER = "earlier instructions are done"
+_BEFORE_LATER = "later ones may start before it"
+_VDSO_GUARANTEE = f"{_AFTER_EARLIER}, {_BEFORE_LATER}: the kernel uses RDTSCP or LFENCE;RDTSC"
 
 METHODS = (
     Method("rdtsc", lib.PP_TIMER_RDTSC, "none: may move before earlier and after later ones"),
     Method("rdtscp", lib.PP_TIMER_RDTSCP,
-           f"{_EARLIER_DONE}, their loads visible; {_LATER_MAY_START}", needs="rdtscp"),
-    Method("lfence;rdtsc", lib.PP_TIMER_LFENCE_RDTSC, f"{_EARLIER_DONE}; {_LATER_MAY_START}"),
+           f"{_AFTER_EARLIER}, their loads visible; {_BEFORE_LATER}", resource="rdtscp"),
+    Method("lfence;rdtsc", lib.PP_TIMER_LFENCE_RDTSC, f"{_AFTER_EARLIER}; {_BEFORE_LATER}"),
     Method("rdtscp;lfence", lib.PP_TIMER_RDTSCP_LFENCE,
-           f"{_EARLIER_DONE}, their loads visible; later ones wait", needs="rdtscp"),
+           f"{_AFTER_EARLIER}, their loads visible; later ones wait", resource="rdtscp"),
     Method("mfence;lfence;rdtsc", lib.PP_TIMER_MFENCE_LFENCE_RDTSC,
-           f"{_EARLIER_DONE}, their loads and stores visible; {_LATER_MAY_START}"),
+           f"{_AFTER_EARLIER}, their loads and stores visible; {_BEFORE_LATER}"),
     Method("cpuid;rdtsc", lib.PP_TIMER_CPUID_RDTSC,
-           f"CPUID serialises: {_EARLIER_DONE}, their stores visible; {_LATER_MAY_START}"),
-    Method("MONOTONIC", lib.PP_TIMER_CLOCK, _VDSO_ORDER, "ns", FAST_CALLS, time.CLOCK_MONOTONIC),
-    Method("MONOTONIC_RAW", lib.PP_TIMER_CLOCK, _VDSO_ORDER, "ns", FAST_CALLS,
+           f"CPUID serialises: {_AFTER_EARLIER}, their stores visible; {_BEFORE_LATER}"),
+    Method("MONOTONIC", lib.PP_TIMER_CLOCK, _VDSO_GUARANTEE, "ns", CALLS_PER_SAMPLE,
+           time.CLOCK_MONOTONIC),
+    Method("MONOTONIC_RAW", lib.PP_TIMER_CLOCK, _VDSO_GUARANTEE, "ns", CALLS_PER_SAMPLE,
            time.CLOCK_MONOTONIC_RAW),
     Method("MONOTONIC_COARSE", lib.PP_TIMER_CLOCK,
-           "none: reads what the kernel wrote at its last timer tick", "ns", FAST_CALLS,
+           "none: reads what the kernel wrote at its last timer tick", "ns", CALLS_PER_SAMPLE,
            CLOCK_MONOTONIC_COARSE),
     Method("empty system call", lib.PP_TIMER_SYSCALL, None, "count"),
     Method("rdpmc (perf page)", lib.PP_TIMER_PERF_PAGE, "none: RDPMC may move as RDTSC may",
-           "count", FAST_CALLS, needs="page"),
-    Method("perf read(2)", lib.PP_TIMER_PERF_READ, None, "count", needs="perf"),
-    Method("MSR read", lib.PP_TIMER_MSR, None, "count", needs="msr"),
+           "count", CALLS_PER_SAMPLE, resource="page"),
+    Method("perf read(2)", lib.PP_TIMER_PERF_READ, None, "count", resource="perf"),
+    Method("MSR read", lib.PP_TIMER_MSR, None, "count", resource="msr"),
 )  # fmt: skip
-"""All methods, in the order of the printed table. Methods with a clock use clock_gettime."""
+"""All methods, in the order of the printed table."""
 BRACKET = Method("bracket", lib.PP_TIMER_NOTHING, None)
 
 
 @dataclass(frozen=True, slots=True)
 class Timer:
-    """A method that is ready to run. The stack that it was opened with owns its resources."""
+    """A method that is ready to run."""
 
     handle: Any
+    """Its pp_timer."""
     note: str | None = None
-    """What the method reads, if its name does not show that."""
+    """The counter or register that the method reads, unless its name says so."""
 
 
 def open_timer(method: Method, cpu: int, leaves: Leaves, stack: contextlib.ExitStack) -> Timer:
-    """Opens a method. Raises RefusedError if the method is not available here."""
+    """Opens a method; `stack` releases its resources. Raises RefusedError if the method is not
+    available here."""
     fields = {"kind": method.kind, "calls": method.calls, "fd": -1, "arg": method.clock}
     note = None
-    if method.needs:
-        note, more = _OPENERS[method.needs](cpu, leaves, stack)
+    if method.resource:
+        note, more = _OPENERS[method.resource](cpu, leaves, stack)
         fields |= more
     return Timer(ffi.new("pp_timer *", fields), note)
 
 
 Resource = tuple[str | None, dict[str, int]]
-"""What the method reads, if its name does not show that, and fields of pp_timer."""
+"""The note of a Timer, and fields of its pp_timer."""
 
 
 def _open_rdtscp(_cpu: int, leaves: Leaves, _stack: contextlib.ExitStack) -> Resource:
-    registers = cpuid.leaf(leaves, EXTENDED | 0x01)
+    registers = cpuid.read_leaf(leaves, EXTENDED_LEAVES | 0x01)
     if registers is None or not registers[EDX] >> 27 & 1:
         raise RefusedError(Trouble("this CPU, or its hypervisor, has no RDTSCP"))
     return None, {}
@@ -150,11 +159,13 @@ _OPENERS: dict[str, Callable[[int, Leaves, contextlib.ExitStack], Resource]] = {
 
 
 def guarantees(method: Method, leaves: Leaves) -> str | None:
-    if method.answers == "ns" and method.guarantees == _VDSO_ORDER:
+    if method.value_unit == "ns" and method.guarantees == _VDSO_GUARANTEE:
         source = identity.clocksource()
-        return _VDSO_ORDER if source == "tsc" else f"not known of the clock source {source or '?'}"
+        return (
+            _VDSO_GUARANTEE if source == "tsc" else f"not known of the clock source {source or '?'}"
+        )
     if "lfence" in method.name and cpuid.vendor(leaves) in AMD:
-        registers = cpuid.leaf(leaves, EXTENDED | 0x21)
+        registers = cpuid.read_leaf(leaves, EXTENDED_LEAVES | 0x21)
         if registers is None or not registers[EAX] >> 2 & 1:
             return f"{method.guarantees}; if LFENCE serialises, as Linux has it on AMD"
     return method.guarantees
@@ -163,30 +174,29 @@ def guarantees(method: Method, leaves: Leaves) -> str | None:
 # --- runs -----------------------------------------------------------------------------------------
 
 EPSILON = 0.001
-MAX_PASSES = 5
-"""Number of times that each method is measured, spread out so that slow drift shows in its
-error."""
-WARM_S = 0.01
-"""Time in s for which the same instructions run before each measurement: a core may need this long
-to reach its clock."""
-LIMITS = Limits(max_s=0.03, max_count=1_000_000, max_round_s=0.004, min_s=0.012)
+PASSES = 5
+"""Number of passes, each of which measures every method once, so that a method's error includes
+slow drift."""
+WARM_UP_S = 0.01
+"""Time in s for which a method runs before it is measured, so that the core reaches its clock."""
+LIMITS = RepeatLimits(max_s=0.03, max_count=1_000_000, max_round_s=0.004, min_s=0.012)
 """Limits of a method in one pass; all methods and passes then take some 2 s. `min_s` is three
 ticks of a 250 Hz timer."""
 
 
 @dataclass(slots=True, eq=False)
 class Run:
-    """One method's samples."""
+    """The samples of one method."""
 
     method: Method
     timer: Timer
     ticks: Counts = field(default_factory=Counter)
-    """TSC ticks of a sample: all its calls, and the stamps around the calls unless the method is a
-    stamp itself."""
+    """TSC ticks of the samples. A sample is the time of its calls and of the stamps before and
+    after them; for a stamp, the time between two stamps."""
     steps: Counts = field(default_factory=Counter)
-    """Differences between consecutive answers."""
+    """Differences in ns between consecutive values of a clock."""
     pass_means: list[RepeatedMean] = field(default_factory=list)
-    """The mean of each pass."""
+    """The mean ticks of a sample in each pass."""
     trouble: Trouble | None = None
     """The reason why the method is not available, or failed while it ran."""
 
@@ -197,8 +207,10 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
+    """The samples of all methods, and the TSC's rate."""
+
     bracket: Run
-    """The cost of the stamps around calls of methods that are not stamps themselves."""
+    """Samples without a call: the cost of the stamps before and after calls."""
     rows: list[Run]
     stream_rate: Rate
     """The TSC's rate as measured for the hello of a stream."""
@@ -207,20 +219,19 @@ class Measurement:
 
     @property
     def grid(self) -> float | None:
-        """The step of the TSC in ticks, from all differences of stamps."""
+        """The step by which the TSC advances, in ticks; None if unknown."""
         return common_step(tick for run in self.rows if run.trouble is None for tick in run.ticks)
 
 
-def measure_methods(cpu: int, leaves: Leaves, wanted: Sequence[Method] = METHODS) -> Measurement:
-    """Runs the methods on one CPU, because TSCs may differ. Raises Unavailable if the CPU cannot be
-    measured."""
+def measure_methods(cpu: int, leaves: Leaves, methods: Sequence[Method] = METHODS) -> Measurement:
+    """Measures the methods on one CPU. Raises Unavailable if no code can run on that CPU."""
     try:
         with contextlib.ExitStack() as stack, pinned_to(cpu):
             began = tsc_rate.read_bracket()
             hello = tsc_rate.calibrate()
             bracket = Run(BRACKET, open_timer(BRACKET, cpu, leaves, stack))
-            rows = [_open_run(method, cpu, leaves, stack) for method in wanted]
-            for _ in range(MAX_PASSES):
+            rows = [_open_run(method, cpu, leaves, stack) for method in methods]
+            for _ in range(PASSES):
                 for run in (bracket, *rows):
                     if run.trouble is not None:
                         continue
@@ -249,19 +260,19 @@ def _open_run(method: Method, cpu: int, leaves: Leaves, stack: contextlib.ExitSt
 def _measure(run: Run) -> None:
     ticks, values = (ffi.new("uint64_t[]", LIMITS.max_size) for _ in range(2))
 
-    def burst(size: int) -> None:
+    def run_samples(size: int) -> None:
         check_result(lib.pp_timer_run(run.timer.handle, size, ticks, values))
 
     def measure(size: int) -> float:
-        burst(size)
+        run_samples(size)
         took: Any = ffi.unpack(ticks, size)
         run.ticks.update(took)
-        if run.method.answers == "ns":
+        if run.method.value_unit == "ns":
             answers: Any = ffi.unpack(values, size)
             run.steps.update(map(sub, answers[1:], answers))
         return trimmed_mean(took)
 
-    warm = time.monotonic() + WARM_S
+    warm = time.monotonic() + WARM_UP_S
     while time.monotonic() < warm:
-        burst(LIMITS.first_size)
-    run.pass_means.append(repeat_until_settled(measure, EPSILON, LIMITS))
+        run_samples(LIMITS.first_size)
+    run.pass_means.append(repeat_until_stable(measure, EPSILON, LIMITS))

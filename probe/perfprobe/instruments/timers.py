@@ -1,11 +1,10 @@
 """Measures the cost and resolution of each method to read the time or a count, and the order that
 it guarantees; the rate of the TSC; and the offsets between the TSCs of CPUs.
 
-Offsets come from messages between CPUs. A message is stamped when it leaves, when the other CPU has
-seen it, and when the answer is back. At the middle stamp the first CPU's clock was between the
-first and the last stamp, however long each direction took. So each exchange bounds the offset from
-both sides, and the tightest bounds of all exchanges apply. The two directions need not take equally
-long.
+Offsets are measured by messages between two CPUs. The TSC is read when a message is sent, when the
+other CPU sees it, and when the reply is back. At the second read, the first CPU's TSC was between
+the first and the third value, however long each direction took. So each exchange bounds the offset
+on both sides, and the tightest bounds of all exchanges are used.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ from perfprobe.instruments.measurement import (
     TRIMMED_SHARE,
     RepeatedMean,
     common_step,
+    describe_spread,
     histogram,
-    spread,
 )
 from perfprobe.instruments.timer_runs import BRACKET, Measurement, Run
 from perfprobe.native import affinity
@@ -38,32 +37,32 @@ from perfprobe.native.affinity import pinned_to
 EXCHANGE_COUNT = 2000
 MAX_TOTAL_S = 1.0
 MAX_PAIR_S = 0.25
-"""Time limit in s for a pair of CPUs. Idle CPUs need a few ms; on busy CPUs the exchanges wait."""
+"""Time limit in s of the exchanges of two CPUs. Idle CPUs need a few ms; busy CPUs delay them."""
 MAX_CPUS = 64
+"""Maximum number of CPUs whose offset is measured."""
 
 
 class Exchange(NamedTuple):
-    """The stamps of one message, in the order in which they were taken."""
+    """TSC values of one message and its reply, in order: `sent` and `back` on the first CPU, `seen`
+    on the other CPU."""
 
     sent: int
     seen: int
-    """The stamp of the other CPU's clock."""
     back: int
 
 
 class Bounds(NamedTuple):
-    """The least and the greatest value by which the other CPU's clock may be ahead of this
-    CPU's."""
+    """Bounds of the ticks by which the other CPU's TSC is ahead of this CPU's."""
 
     low: float
     high: float
 
 
 def offset_bounds(exchanges: Iterable[Exchange], step: float = 1.0) -> Bounds | None:
-    """Returns the bounds of the offset in ticks; None if there are no exchanges, or if no constant
-    offset fits all of them.
+    """Returns the bounds of the offset between two TSCs in ticks; None without exchanges, or if no
+    constant offset fits all of them.
 
-    A reading is up to `step` behind its clock, because the counter advances in steps.
+    The TSC advances in steps of `step` ticks, so a value may be up to `step` too low.
     """
     rows = list(exchanges)
     if not rows:
@@ -78,13 +77,14 @@ def offset_bounds(exchanges: Iterable[Exchange], step: float = 1.0) -> Bounds | 
 
 @dataclass(frozen=True, slots=True)
 class Offset:
+    """The offset of the TSC of `cpu` from that of the CPU `against`."""
+
     cpu: int
     against: int
     exchanges: int
     offset_ticks: float | None = None
     error_ticks: float | None = None
-    """The true offset is at most this far from `offset_ticks`. This is a bound, not a
-    probability."""
+    """Maximum distance of the true offset from `offset_ticks`."""
     offset_ns: float | None = None
     error_ns: float | None = None
     why: str | None = None
@@ -134,20 +134,21 @@ _UNREACHED_REASON = {
 
 
 def exchange_stamps(cpu: int, limit_s: float) -> list[Exchange]:
-    """Exchanges between the CPU that the caller is pinned to and `cpu`. Raises OSError."""
+    """Exchanges messages between the calling thread, which is pinned to a CPU, and a thread on
+    `cpu`, for at most `limit_s`. Returns the exchanges. Raises OSError."""
     out: Any = ffi.new("pp_exchange[]", EXCHANGE_COUNT)
     count = check_result(lib.pp_exchange_stamps(cpu, EXCHANGE_COUNT, round(limit_s * 1e9), out))
     return [Exchange(e.sent, e.seen, e.back) for e in out[0:count]]
 
 
-# --- the answer -----------------------------------------------------------------------------------
+# --- JSON output ----------------------------------------------------------------------------------
 
 
 def measure(requested_cpu: int | None) -> dict[str, Any]:
-    """Returns the answer of `timers`; takes some 2 s. Raises ValueError for a CPU that does not
-    exist, and Unavailable for a CPU that cannot be measured."""
+    """Returns the JSON output of `timers`, after measuring for some 2 s. Raises ValueError for a
+    CPU that does not exist, and Unavailable for a CPU that cannot be measured."""
     start = time.monotonic()
-    rows = topology.read()
+    rows = topology.read_cpus()
     allowed = sorted(os.sched_getaffinity(0))
     row = affinity.require_cpu(
         lib.pp_current_cpu() if requested_cpu is None else requested_cpu, rows, allowed
@@ -182,7 +183,9 @@ def measure(requested_cpu: int | None) -> dict[str, Any]:
 def _tsc_report(leaves: Leaves, measurement: Measurement) -> dict[str, Any]:
     source = identity.clocksource()
     note = "CLOCK_MONOTONIC_RAW is derived from this TSC: this is the rate that the kernel assumes"
-    by_cpuid = model.tsc_hz(model.uarch_of(identity.identity(), leaves), leaves, None)
+    by_cpuid = model.tsc_rate_candidates(
+        model.uarch_of(identity.read_identity(), leaves), leaves, None
+    )
     return {
         **asdict(measurement.rate),
         "note": note if source == "tsc" else None,
@@ -201,7 +204,7 @@ _COST_KEYS = ("least", "median", "mean", "error", "sigma", "mean_all")
 TIMER_KEYS = ("name", "guarantees", "calls", "usable", "why", "fix", "note", "samples", "settled",
         "far", *(f"{what}_{unit}" for what in _COST_KEYS for unit in ("ticks", "ns")),
         "step_ns", "step_from", "histogram")  # fmt: skip
-"""Keys of every method; unknown values are null. Costs are those of one call."""
+"""Keys of each method in the JSON output; unknown values are null. Costs are of one call."""
 
 
 def _method_row(run: Run, measurement: Measurement, leaves: Leaves) -> dict[str, Any]:
@@ -215,14 +218,15 @@ def _method_row(run: Run, measurement: Measurement, leaves: Leaves) -> dict[str,
     if run.trouble is not None:
         return row | {"why": run.trouble.why, "fix": run.trouble.fix}
     stamp = method.kind < BRACKET.kind
-    less = RepeatedMean(0.0, 0.0, 0, settled=True) if stamp else measurement.bracket.repeated_mean
+    less = RepeatedMean(0.0, 0.0, 0, is_stable=True) if stamp else measurement.bracket.repeated_mean
     row |= _cost_row(run, less, measurement.rate.hz, measurement.grid)
     return row | _step_report(run, stamp, measurement)
 
 
 def _cost_row(run: Run, stamps: RepeatedMean, hz: float, grid: float | None) -> dict[str, Any]:
-    """Costs of one call. `stamps` is the cost of the stamps in each sample, in ticks."""
-    whole, samples, calls = run.repeated_mean, spread(run.ticks), run.method.calls
+    """Returns the costs of one call of a method. `stamps` is the cost in ticks of the stamps in
+    each sample, which is subtracted; `grid` is the TSC's step in ticks."""
+    whole, samples, calls = run.repeated_mean, describe_spread(run.ticks), run.method.calls
     errors = [error for error in (whole.error, stamps.error) if error is not None]
     ticks = {
         "least": (samples.least - stamps.mean) / calls,
@@ -238,8 +242,8 @@ def _cost_row(run: Run, stamps: RepeatedMean, hz: float, grid: float | None) -> 
         **{f"{name}_ns": _round_scaled(value, 1e9 / hz) for name, value in ticks.items()},
         "note": run.timer.note,
         "samples": samples.count,
-        "settled": whole.settled,
-        "far": samples.far_share,
+        "settled": whole.is_stable,
+        "far": samples.disturbed_share,
         "histogram": {
             "first_ticks": _round_scaled((drawn.first - stamps.mean) / calls),
             "width_ticks": _round_scaled(drawn.width / calls),
@@ -250,7 +254,7 @@ def _cost_row(run: Run, stamps: RepeatedMean, hz: float, grid: float | None) -> 
 
 
 def _round_scaled(value: float | None, factor: float = 1.0) -> float | None:
-    """Returns the value with four decimals; in ticks and in ns further decimals are noise."""
+    """Returns value times factor, rounded to four decimals; None for None."""
     return None if value is None else round(value * factor, 4)
 
 
@@ -258,7 +262,7 @@ def _step_report(run: Run, stamp: bool, measurement: Measurement) -> dict[str, A
     if stamp:
         ns = None if measurement.grid is None else measurement.grid * 1e9 / measurement.rate.hz
         return {"step_ns": _round_scaled(ns), "step_from": "the TSC's"}
-    if run.method.answers != "ns":
+    if run.method.value_unit != "ns":
         return {"step_from": "a count: it has no time of its own"}
     seen = common_step(run.steps)
     if seen is not None:

@@ -1,12 +1,13 @@
-"""Measures the latency of a wake-up of an idle CPU: by its own timer, and by a task on another CPU.
+"""Measures the latency of a wake-up of an idle CPU, by its own timer and by a task on another CPU.
 
 A task on the CPU sleeps, so that the CPU goes idle, and reads the clock when it runs again. The
 latency of a wake-up by a timer is measured from the time for which the timer was set; that of a
 wake-up by another CPU, from the moment before that CPU writes to an eventfd. The latency includes
 the exit from the idle state, the interrupt, the scheduler and the return from the system call.
 
-Each kind of wake-up is measured with the idle states that the system chooses, and then with each
-state as the deepest that PM QoS allows. The kernel's counts show which states were entered.
+Each kind of wake-up is measured with the idle states that the kernel chooses, and then with each
+state as the deepest that PM QoS allows. The kernel's counts show which states were entered. Each
+combination of waker and deepest state is a row of the output.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ from perfprobe.kernel import clues
 from perfprobe.native import affinity
 from perfprobe.native.affinity import pinned_to
 
-SAMPLES = 400
-"""Number of wake-ups that are measured for one row."""
+WAKE_UPS_PER_ROW = 400
+"""Number of wake-ups that are measured for one row of the output."""
 PAUSE_S = 2e-3
-"""Sleep in s before a wake-up, long enough for the kernel to choose the deepest state."""
+"""Sleep in s before a wake-up, long enough for the kernel to choose the deepest idle state."""
 MAX_ROW_S = 4.0
-"""Upper bound in s on the time of one row; a busy CPU reaches it."""
+"""Maximum time in s for one row of the output; a busy CPU may need more for all wake-ups."""
 NO_STAMP = bytes(8)
 QUANTILES = {"least": 0.0, "median": 0.5, "p95": 0.95, "p99": 0.99, "most": 1.0}
 LATENCY_DEVICE = Path("/dev/cpu_dma_latency")
@@ -44,7 +45,7 @@ TIMER, OTHER_CPU = "timer", "another CPU"
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class IdleState:
     """An idle state of the CPU, as cpuidle lists it."""
 
     path: str
@@ -53,30 +54,30 @@ class State:
     """Upper bound of the exit latency, as the kernel's driver states it."""
 
 
-def states(root: Path, cpu: int) -> list[State]:
+def idle_states(root: Path, cpu: int) -> list[IdleState]:
     """Returns the idle states of a CPU, the lightest first; empty without a cpuidle driver."""
     return [
-        State(path, files.read_word(f"{path}/name") or Path(path).name, latency_us)
+        IdleState(path, files.read_word(f"{path}/name") or Path(path).name, latency_us)
         for path in clues.idle_state_paths(root, cpu)
         if (latency_us := files.read_number(f"{path}/latency")) is not None
     ]
 
 
-def entries(idle_states: Sequence[State]) -> list[int]:
-    """Returns how often the CPU has entered each state."""
-    return [files.read_number(f"{state.path}/usage") or 0 for state in idle_states]
+def entry_counts(states: Sequence[IdleState]) -> list[int]:
+    """Returns how often the CPU has entered each idle state since boot."""
+    return [files.read_number(f"{state.path}/usage") or 0 for state in states]
 
 
 def measure(requested_cpu: int | None) -> dict[str, Any]:
-    """Returns the answer of `wake`. Raises UsageError for a CPU that does not exist, and
+    """Returns the JSON output of `wake`. Raises UsageError for a CPU that does not exist, and
     Unavailable for one that cannot be measured."""
     start_s, root = time.monotonic(), Path("/")
-    rows, allowed = topology.read(), sorted(os.sched_getaffinity(0))
+    rows, allowed = topology.read_cpus(), sorted(os.sched_getaffinity(0))
     row = affinity.require_cpu(requested_cpu, rows, allowed)
-    cpu, known = row.cpu, states(root, row.cpu)
+    cpu, known = row.cpu, idle_states(root, row.cpu)
     same_core = {cpu, *affinity.siblings(row, rows)}
     waker = next((other for other in allowed if other not in same_core), None)
-    limits: list[State | None] = [None]
+    limits: list[IdleState | None] = [None]
     qos_why = ""
     if known:
         try:
@@ -86,7 +87,7 @@ def measure(requested_cpu: int | None) -> dict[str, Any]:
             qos_why = f"{LATENCY_DEVICE}: {error.strerror}"
     wakers = [None] if waker is None else [None, waker]
     before = disturbance.read_counts(cpu)
-    with exact_timers(), pinned_to(cpu):
+    with minimal_timer_slack(), pinned_to(cpu):
         measured = [
             _measure_row(waking_cpu, limit, known) for waking_cpu in wakers for limit in limits
         ]
@@ -111,14 +112,16 @@ def measure(requested_cpu: int | None) -> dict[str, Any]:
     }
 
 
-def _measure_row(waker: int | None, limit: State | None, known: Sequence[State]) -> dict[str, Any]:
-    """Measures wake-ups by the CPU `waker` (None: by a timer) with `limit` as the deepest state;
-    None: the system's own limit."""
+def _measure_row(
+    waker: int | None, limit: IdleState | None, known: Sequence[IdleState]
+) -> dict[str, Any]:
+    """Measures wake-ups by a task on the CPU `waker` (None: by a timer) with `limit` as the deepest
+    idle state (None: as the kernel chooses), and returns a row of the output."""
     with _limit_idle_states(limit):
         time.sleep(5 * PAUSE_S)  # a CPU applies the limit when it next goes idle
-        before = entries(known)
+        before = entry_counts(known)
         waits = _wake_by_timer() if waker is None else _wake_by_cpu(waker)
-        entered = [now - last for now, last in zip(entries(known), before, strict=True)]
+        entered = [now - last for now, last in zip(entry_counts(known), before, strict=True)]
     total = sum(entered)
     ordered = sorted(waits)
     drawn = histogram(Counter(round(ns / 1000) for ns in ordered))
@@ -143,11 +146,11 @@ def _measure_row(waker: int | None, limit: State | None, known: Sequence[State])
 
 
 def _wake_by_timer() -> list[int]:
-    """Returns how late each wake-up by a timer was, in ns."""
+    """Returns the latency in ns of each wake-up by a timer."""
     waits: list[int] = []
     clock, end_s = time.monotonic_ns, time.monotonic() + MAX_ROW_S
     pause_ns = round(PAUSE_S * 1e9)
-    while len(waits) < SAMPLES and (not waits or time.monotonic() < end_s):
+    while len(waits) < WAKE_UPS_PER_ROW and (not waits or time.monotonic() < end_s):
         start_ns = clock()
         time.sleep(PAUSE_S)
         waits.append(max(0, clock() - start_ns - pause_ns))
@@ -155,12 +158,12 @@ def _wake_by_timer() -> list[int]:
 
 
 def _wake_by_cpu(waker: int) -> list[int]:
-    """Returns the time from each write on another CPU until this task ran, in ns."""
+    """Returns the latency in ns of each wake-up by a write to an eventfd on another CPU."""
     waits: list[int] = []
     event = os.eventfd(0)
-    with mmap.mmap(-1, 8) as stamp, _child_process(lambda: _wake(waker, event, stamp)):
+    with mmap.mmap(-1, 8) as stamp, _child_process(lambda: _wake_repeatedly(waker, event, stamp)):
         clock, end_s = time.monotonic_ns, time.monotonic() + MAX_ROW_S
-        while len(waits) < SAMPLES and (not waits or time.monotonic() < end_s):
+        while len(waits) < WAKE_UPS_PER_ROW and (not waits or time.monotonic() < end_s):
             os.eventfd_read(event)
             waits.append(clock() - struct.unpack("q", stamp[:8])[0])
             stamp[:8] = NO_STAMP
@@ -168,9 +171,9 @@ def _wake_by_cpu(waker: int) -> list[int]:
     return waits
 
 
-def _wake(cpu: int, event: int, stamp: mmap.mmap) -> None:
-    """Wakes the reader of an eventfd repeatedly, and stores a stamp before each write. The reader
-    removes the stamp: it can be late by more than a pause, and its time must not be replaced."""
+def _wake_repeatedly(cpu: int, event: int, stamp: mmap.mmap) -> None:
+    """Wakes the reader of an eventfd repeatedly from this CPU, and stores the time before each
+    write in `stamp`. The reader clears `stamp`; until then, there is no further write."""
     parent = os.getppid()
     os.sched_setaffinity(0, {cpu})
     while os.getppid() == parent:
@@ -198,9 +201,9 @@ def _child_process(work: Callable[[], None]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _limit_idle_states(state: State | None) -> Iterator[None]:
-    """Keeps all CPUs out of deeper states until the block ends. Raises Unavailable if the kernel
-    refuses."""
+def _limit_idle_states(state: IdleState | None) -> Iterator[None]:
+    """Keeps all CPUs out of idle states deeper than this one until the block ends. Raises
+    Unavailable if the kernel refuses."""
     if state is None:
         yield
         return
@@ -216,9 +219,9 @@ def _limit_idle_states(state: State | None) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def exact_timers() -> Iterator[None]:
-    """Asks the kernel not to delay this thread's timers; by default it delays them by up to 50
-    us."""
+def minimal_timer_slack() -> Iterator[None]:
+    """Sets this thread's timer slack to 1 ns until the block ends; by default the kernel delays
+    timers by up to 50 us."""
     path = "/proc/self/timerslack_ns"
     slack = files.read_word(path)
     with contextlib.suppress(OSError):

@@ -1,5 +1,5 @@
-"""Rights of this process: what it may do, what the kernel hides from it, and which capabilities the
-probe keeps once everything is open."""
+"""Rights of this process: what it may read, what the kernel hides from it, and which capabilities
+perfprobe keeps after it has opened its files and events."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from perfprobe.errors import check_result
 
 CAP_SYS_PTRACE, CAP_SYS_ADMIN, CAP_PERFMON, CAP_BPF = 19, 21, 38, 39
 FIRST_PID_NAMESPACE = "pid:[4026531836]"
+"""The machine's first PID namespace, as /proc/PID/ns/pid names it."""
 MAX_MOUNTS_BYTES = 1 << 20  # maximum size of mountinfo in bytes: some thousand mounts
-# maximum size of /proc/self/status in bytes, for a user in many groups and for lists of many CPUs
 MAX_STATUS_BYTES = 1 << 14
+"""Maximum size of /proc/self/status in bytes; it lists the user's groups and allowed CPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class Trouble:
 
 
 def has_capability(root: Path, *capabilities: int) -> bool:
-    """Returns whether the effective set has one of these capabilities."""
+    """Returns whether this process has at least one of these capabilities in effect."""
     try:
         effective = int(own_status(root, "CapEff")[0], 16)
     except (IndexError, ValueError):
@@ -63,8 +64,8 @@ def perf_trouble(root: Path) -> Trouble | None:
 
 
 def root_remedy(root: Path, *capabilities: str) -> str:
-    """Returns the remedy if the kernel requires root or these capabilities. A container's root
-    lacks some of them."""
+    """Returns the remedy for the user if the kernel requires root or these capabilities, some of
+    which root in a container lacks."""
     if identity.is_in_user_namespace(root):
         return "start perftop outside this user namespace, as root"
     if os.geteuid() == 0:
@@ -117,18 +118,18 @@ def hidden_tasks_trouble(root: Path) -> Trouble | None:
 
 
 def hidepid_level(root: Path) -> str:
-    """Returns the mount option by which /proc hides other users' processes from this user unless it
-    has CAP_SYS_PTRACE; empty if it hides none."""
+    """Returns the value of /proc's mount option hidepid if it hides other users' processes from
+    this user (who may see them with CAP_SYS_PTRACE); empty if none are hidden."""
     options = ""
     for line in files.read_text(f"{root}/proc/self/mountinfo", MAX_MOUNTS_BYTES).splitlines():
-        place, _, about = line.partition(" - ")
-        if place.split()[4:5] == ["/proc"]:  # the last mount on a directory hides earlier ones
-            options = about.split()[-1] if about else ""
+        mount, _, filesystem = line.partition(" - ")
+        if mount.split()[4:5] == ["/proc"]:  # the last mount on a directory hides earlier mounts
+            options = filesystem.split()[-1] if filesystem else ""
     values = dict(option.partition("=")[::2] for option in options.split(","))
     level = values.get("hidepid", "off")
     groups = {*own_status(root, "Gid")[-1:], *own_status(root, "Groups")}
-    ours = values.get("gid", "0") in groups and level not in {"ptraceable", "4"}
-    return "" if ours or level in {"off", "0"} else level
+    is_exempt = values.get("gid", "0") in groups and level not in {"ptraceable", "4"}
+    return "" if is_exempt or level in {"off", "0"} else level
 
 
 def accounts_delays(root: Path) -> bool:
@@ -137,11 +138,11 @@ def accounts_delays(root: Path) -> bool:
 
 
 # --- dropping capabilities ------------------------------------------------------------------------
-# An open descriptor stays readable without any capability. A few capabilities are kept, to open
-# files and events again when a CPU comes online. The user ID stays as well: registers, journals and
-# some files of /sys belong to root. No seccomp filter is set: the system calls of the interpreter,
-# of the C library and of its user database change with their versions, and each change would end a
-# probe that has programmed registers.
+# Open descriptors stay readable without capabilities. A few capabilities are kept, to open files
+# and events again when a CPU comes online. The user ID is kept, too, because MSR devices, journals
+# and some files of /sys belong to root. No seccomp filter is set: a new version of Python or of the
+# C library may use other system calls, and the filter would then kill a perfprobe that has
+# programmed MSRs.
 
 CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_SYS_RAWIO = 1, 2, 17
 BPF_RUN_VERSION = (5, 19)
@@ -151,9 +152,9 @@ _REAL_ROOT = Path("/")
 
 
 def drop_capabilities(root: Path, source: str) -> None:
-    """Drops the capabilities of the calling thread that this process will not need; the sampler's
-    threads have none. Modules that are needed later are imported before: the installation may be in
-    a user's home, which root cannot read without a capability."""
+    """Drops the capabilities of the calling thread that perfprobe will not need any more. Modules
+    that are needed later are imported first: they may be installed in a user's home, which root
+    cannot read without a capability."""
     if not source.startswith("sim") and own_status(_REAL_ROOT, "CapPrm") != ["0" * 16]:
         import psutil  # noqa: F401
     keep = sum(1 << capability for capability in set(needed_capabilities(root, source)))
@@ -162,7 +163,7 @@ def drop_capabilities(root: Path, source: str) -> None:
 
 
 def needed_capabilities(root: Path, source: str) -> Iterator[int]:
-    """Yields the capabilities to keep if this process has them."""
+    """Yields the capabilities that perfprobe still needs after it has opened this source."""
     if os.geteuid() != 0:
         yield from (CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH)  # needed to open files that root owns
     if hidepid_level(_REAL_ROOT):
@@ -171,14 +172,14 @@ def needed_capabilities(root: Path, source: str) -> Iterator[int]:
         yield CAP_SYS_RAWIO
     if source in {"auto", "perf"}:
         yield from _event_capabilities()
-    version = re.match(r"([0-9]+)\.([0-9]+)", identity.kernel())
+    version = re.match(r"([0-9]+)\.([0-9]+)", identity.kernel_release())
     if version is None or tuple(map(int, version.groups())) < BPF_RUN_VERSION:
         yield CAP_BPF
         yield CAP_SYS_ADMIN  # before Linux 5.8, in place of CAP_BPF
 
 
 def _event_capabilities() -> Iterator[int]:
-    """Yields the capabilities that opening events of whole CPUs needs."""
+    """Yields the capabilities that are needed to open perf events of whole CPUs."""
     yield CAP_PERFMON
     last = files.read_number(f"{_REAL_ROOT}/proc/sys/kernel/cap_last_cap") or 0
     level = files.read_number(f"{_REAL_ROOT}/proc/sys/kernel/perf_event_paranoid") or 0

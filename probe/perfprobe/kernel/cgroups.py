@@ -24,12 +24,13 @@ _COUNT = re.compile(r"^(\w+) (\d{1,18})$", re.MULTILINE | re.ASCII)
 
 @dataclass(slots=True)
 class Hierarchy:
-    """The mount point of one controller's groups."""
+    """A mounted hierarchy of control groups, for one controller."""
 
     controller: str
     directory: str
+    """Its mount point."""
     root: str
-    """The path of the group that is mounted."""
+    """The path, within the whole hierarchy, of the group that is mounted there."""
     version: int
 
     def path(self, group: str) -> str:
@@ -37,9 +38,9 @@ class Hierarchy:
         return self.directory + ("" if group == "/" else group)
 
     def group(self, text: str) -> str | None:
-        """Returns the group in a cgroup file of /proc, as a path below the mount point; None if the
-        hierarchy does not show it. A line is `number:controllers:path`; version 2 has no
-        controllers."""
+        """Returns the group of a process, from the text of its /proc/PID/cgroup, as a path below
+        the mount point; None if this hierarchy does not list it. A line of the text is
+        `number:controllers:path`, without controllers for version 2."""
         for line in text.splitlines():
             _, controllers, path = [*line.split(":", 2), "", ""][:3]
             is_v1 = self.controller in controllers.split(",")
@@ -70,13 +71,14 @@ def hierarchy(root: Path, controller: str) -> Hierarchy | None:
 
 
 def read_counts(path: str) -> dict[str, int]:
-    """Returns the numbers in a file of lines such as "frozen 1"; empty if it cannot be read."""
+    """Returns the numbers by name in a file with lines such as "frozen 1"; empty if it cannot be
+    read."""
     return {name: int(n) for name, n in _COUNT.findall(files.read_text(path, MAX_STAT_BYTES))}
 
 
 def read_cpuset(hierarchy: Hierarchy | None, cgroup_file: str) -> str:
-    """Returns the CPUs that the cpuset of a process allows, as a list such as "0-3,8"; '' if they
-    are unknown, or if the process is in the root group. `cgroup_file` is the text of
+    """Returns the CPUs that the cpuset of a process allows, as a list such as "0-3,8"; '' if
+    unknown, or if the process is in the root group. `cgroup_file` is the text of its
     /proc/PID/cgroup."""
     group = hierarchy.group(cgroup_file) if hierarchy is not None else None
     if hierarchy is None or group is None or group == "/":
@@ -87,8 +89,9 @@ def read_cpuset(hierarchy: Hierarchy | None, cgroup_file: str) -> str:
 
 
 def is_frozen(hierarchy: Hierarchy | None, cgroup_file: str) -> bool:
-    """Returns whether the group of a task is frozen. Frozen tasks have the state of a wait for a
-    disk (D) in version 1, and that of a sleep (S) in version 2."""
+    """Returns whether a task's control group is frozen; `cgroup_file` is the text of its
+    /proc/PID/cgroup. The state of a frozen task is D (as in a wait for a disk) in version 1, and S
+    (as in a sleep) in version 2."""
     group = hierarchy.group(cgroup_file) if hierarchy is not None else None
     if hierarchy is None or group is None:
         return False
@@ -108,13 +111,13 @@ MAX_PROCS_BYTES = 1 << 20
 
 
 def is_group(text: str) -> bool:
-    """Returns whether a text names a control group: by a path, or as a unit of systemd."""
+    """Returns whether the text names a control group, by its path or as a systemd unit."""
     return text.startswith("/") or text.endswith(UNIT_SUFFIXES)
 
 
 def group_directories(root: Path, text: str) -> list[str]:
-    """Returns the directories of the group with this path (below a mount point, or absolute), or of
-    all groups of the unit with this name; empty if there are none."""
+    """Returns the directory of the control group with this path (absolute, or below a mount point),
+    or the directories of all groups of the systemd unit with this name; empty if there are none."""
     names = ("", "name=systemd", "cpu", "memory", "cpuset")  # "" names the hierarchy of version 2
     hierarchies = (hierarchy(root, name) for name in names)
     mounts = [mounted.directory for mounted in hierarchies if mounted is not None]
@@ -129,7 +132,7 @@ def group_directories(root: Path, text: str) -> list[str]:
 
 
 def member_pids(directories: Iterable[str]) -> set[str]:
-    """Returns the PIDs of the processes in these groups and their subgroups."""
+    """Returns the PIDs of the processes in these control groups and their subgroups."""
     pids: set[str] = set()
     for directory in directories:
         for group in _subdirectories(directory):
@@ -138,7 +141,7 @@ def member_pids(directories: Iterable[str]) -> set[str]:
 
 
 def _subdirectories(directory: str) -> list[str]:
-    """Returns a group and its subgroups, MAX_SEARCHED at most."""
+    """Returns the directories of a control group and its subgroups, at most MAX_SEARCHED."""
     groups = [directory]
     for group in groups:
         with suppress(OSError), os.scandir(group) as entries:
@@ -149,24 +152,24 @@ def _subdirectories(directory: str) -> list[str]:
 
 
 def _unescape(text: str) -> str:
-    """Decodes a path of mountinfo, in which blanks and backslashes are octal numbers."""
+    """Decodes a path of mountinfo, in which blanks and backslashes are octal escapes (\\\\040)."""
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)
 
 
 # --- quotas ---------------------------------------------------------------------------------------
-# A quota limits how many CPUs a group may use. Once the group has used its share of a period, all
-# its tasks are stopped until the next period. The quotas of its ancestors apply as well.
+# A quota limits the CPU time of a control group in each period. Once it is used up, all tasks of
+# the group are stopped (throttled) until the next period. The quotas of its ancestors apply, too.
 
 MAX_GROUPS = 128
-"""Maximum number of groups that are read in a scan; a read takes some 15 us."""
+"""Maximum number of groups whose quotas are read in a scan; each takes some 15 us."""
 MAX_DEPTH = 16
-"""Upper bound of a group and its ancestors, whose quotas are read."""
+"""Maximum number of groups, from a process's own outwards, whose quotas are read."""
 REREAD_SCANS = 5
 """Number of scans after which a group that had no quota is read again."""
 
 QuotaUsage = list[float | int]
-"""CPUs that the quota allows; then periods, throttled periods and throttled microseconds so far.
-The microseconds are summed over CPUs."""
+"""A group's quota in CPUs; then its periods, throttled periods and throttled microseconds so far,
+summed over CPUs."""
 
 
 class Quotas:
@@ -176,22 +179,23 @@ class Quotas:
         self._proc = f"{root}/proc"
         self._hierarchy = hierarchy(root, "cpu")
         self._groups: dict[str, tuple[int, str | None, int]] = {}
-        """By PID: the scan in which it was read, the group, and after how many scans it is read
-        again."""
+        """By PID: the scan in which the group was read, the group, and the number of scans after
+        which it is read again."""
         self._unlimited: dict[str, int] = {}
-        """Groups without a quota, and the scan in which each was read."""
+        """By group without a quota, the scan in which that was read."""
         self._scan = 0
         self._recorded: dict[str, list[str]] = {}
         """The groups of each PID in the last record."""
 
     def record(self, pids: Iterable[int]) -> dict[str, dict[str, object]]:
-        """Returns the record for the wire; empty if no quota applies to these processes."""
+        """Returns the usage of the quotas that apply to these processes, as a frame's record
+        "quotas"; empty if none applies."""
         usages, self._recorded = self.read_usages(pids)
         return {"groups": {**usages}, "pids": {**self._recorded}} if usages else {}
 
     def record_again(self) -> dict[str, dict[str, object]]:
-        """Returns the present counts of the groups in the last record, some of whose processes may
-        have ended since; empty if there are none."""
+        """Returns the record with the groups of the last one and their present counts, although
+        their processes may have ended since; empty if there are no such groups."""
         if (hierarchy := self._hierarchy) is None:
             return {}
         names = dict.fromkeys(chain.from_iterable(self._recorded.values()))
@@ -201,8 +205,8 @@ class Quotas:
         return {"groups": {**usages}, "pids": {**pids}} if usages else {}
 
     def has_moved(self, pids: Iterable[int]) -> bool:
-        """Returns whether one of these processes is in another group than when it was last read. If
-        so, `record` reads it again."""
+        """Returns whether one of these processes has moved to another group since its group was
+        read. If so, the next `record` reads its group again."""
         hierarchy, moved = self._hierarchy, False
         if hierarchy is None:
             return False
@@ -243,8 +247,8 @@ class Quotas:
         return usages, groups
 
     def _group(self, hierarchy: Hierarchy, pid: int) -> str | None:
-        """Returns the group of a process. The group is read again at growing intervals, because
-        processes are often moved just after they have started."""
+        """Returns the group of a process. It is read again at growing intervals, because processes
+        are often moved just after they have started."""
         scan, group, pause = self._groups.get(str(pid), (0, None, 0))
         if self._scan - scan >= pause:
             group = hierarchy.group(files.read_text(f"{self._proc}/{pid}/cgroup"))
@@ -271,7 +275,7 @@ class Quotas:
 
 @lru_cache(MAX_GROUPS)
 def enclosing_groups(group: str) -> list[str]:
-    """Returns a group and those around it, the innermost first; [] for ''."""
+    """Returns a control group and its ancestors, the innermost first; [] for ''."""
     path = PurePosixPath(group)
     return [str(p) for p in (path, *path.parents)][:MAX_DEPTH] if group else []
 

@@ -1,6 +1,5 @@
-"""Reads clues to slow programs from the kernel, in addition to counts: system settings that affect
-their speed, read once; and messages of the kernel's log that name programs that take split locks,
-and memory modules with corrected errors."""
+"""Reads clues to slow programs that counters do not show: system settings that affect speed, read
+once; and the messages of the kernel's log on split locks and on corrected memory errors."""
 
 from __future__ import annotations
 
@@ -47,16 +46,16 @@ POLICIES = {
     "governor": "scaling_governor",
     "energy_performance_preference": "energy_performance_preference",
 }
-"""Files of a cpufreq policy; if policies differ, all values are listed."""
+"""Settings in files of each cpufreq policy; if policies differ, all values are listed."""
 SLOW_CLOCKS = {"hpet", "acpi_pm", "jiffies", "refined-jiffies"}
-"""Clock sources other than the TSC, whose reads are timed."""
+"""Slow clock sources; if one of them is in use, the cost of reading it is a setting, too."""
 TIMED_ROUNDS, CALLS_PER_ROUND = 5, 50
 _COSTLY_MITIGATION = re.compile(r"Mitigation: (PTI|IBRS|untrained return thunk)\b")
 _BRACKETED = re.compile(r"\[([^\]]*)\]")
 
 
 def settings(root: Path) -> dict[str, str]:
-    """Returns the settings by name; settings that this kernel does not report are left out."""
+    """Returns the system's settings by name, without those that this kernel does not report."""
     values_by_name = {name: _read_value(f"{root}/{path}") for name, path in FILES.items()}
     directory = f"{root}/{CPU_DIRECTORY}/cpufreq"
     policies = numbered_entries(directory, "policy")
@@ -77,8 +76,8 @@ def settings(root: Path) -> dict[str, str]:
 
 
 def time_text(call: Callable[[], int]) -> str:
-    """Returns how long a call takes: the shortest mean of a few rounds, which nothing
-    interrupted."""
+    """Returns the time of a call in us as text: the smallest mean of a few rounds of calls, because
+    the other rounds may have been interrupted."""
     rounds = []
     for _ in range(TIMED_ROUNDS):
         start = time.perf_counter_ns()
@@ -89,8 +88,8 @@ def time_text(call: Callable[[], int]) -> str:
 
 
 def is_turbo_on(root: Path) -> bool | None:
-    """Returns whether turbo is on now, by intel_pstate or the boost switch; None if there is
-    neither."""
+    """Returns whether turbo is on, by intel_pstate's no_turbo or cpufreq's boost; None if there is
+    neither file."""
     off = read_number(f"{root}/{CPU_DIRECTORY}/intel_pstate/no_turbo")
     boost = read_number(f"{root}/{CPU_DIRECTORY}/cpufreq/boost")
     if off is None and boost is None:
@@ -99,7 +98,7 @@ def is_turbo_on(root: Path) -> bool | None:
 
 
 def governor(root: Path, cpu: int) -> str:
-    """Returns the CPU's governor; empty where cpufreq names none."""
+    """Returns the CPU's cpufreq governor; empty if there is none."""
     return read_word(f"{root}/{CPU_DIRECTORY}/cpu{cpu}/cpufreq/scaling_governor")
 
 
@@ -111,15 +110,16 @@ def idle_state_paths(root: Path, cpu: int) -> list[str]:
 
 
 def _read_value(path: str) -> str:
-    """Returns the chosen value in a list such as "always [madvise] never"; '' if there is none."""
+    """Returns the value in a file; in a list such as "always [madvise] never", the value in
+    brackets."""
     content = read_word(path)
     chosen = _BRACKETED.search(content)
     return chosen[1] if chosen else content
 
 
 def _vulnerabilities(root: Path) -> str:
-    """Returns the vulnerabilities without a mitigation, because mitigations slow programs down; ''
-    if the kernel does not report them."""
+    """Returns the names of CPU vulnerabilities without a mitigation, or "nothing"; '' if the kernel
+    does not report them."""
     states = _vulnerability_states(root)
     open_to = [name for name, state in states.items() if state.startswith("Vulnerable")]
     return ", ".join(open_to) or ("nothing" if states else "")
@@ -131,8 +131,8 @@ def _vulnerability_states(root: Path) -> dict[str, str]:
 
 
 def _bandwidth_caps(root: Path) -> str:
-    """Returns the groups of resctrl with a cap on memory bandwidth, and the lowest value of each:
-    on Intel per cent of 100, on AMD eighths of 1 GB/s, where 2048 means no cap."""
+    """Returns the resctrl groups with a cap on memory bandwidth, and the lowest cap of each: on
+    Intel in per cent, on AMD in 1/8 GB/s, where 2048 means no cap."""
     lowest = {}
     for name in ["", *file_names(f"{root}/{RESCTRL}")]:
         schemata = read_text(f"{root}/{RESCTRL}/{name}/schemata")
@@ -152,7 +152,7 @@ def _costly_mitigations(root: Path) -> str:
 
 
 def _deepest_idle_state(root: Path) -> str:
-    """Returns the enabled idle state that takes longest to leave, with that time by its driver; ''
+    """Returns the name and exit latency of the enabled idle state with the longest exit latency; ''
     if there is none."""
     latencies = [(read_number(f"{path}/latency") or 0, read_word(f"{path}/name"))
                  for path in idle_state_paths(root, 0)
@@ -170,18 +170,20 @@ def _memory_setting(root: Path) -> str:
 # --- the kernel's log
 
 MAX_MESSAGES, MAX_MESSAGE_BYTES = 64, 1 << 13
-"""Maximum number of messages read at once, and maximum length of a message."""
+"""Maximum number of messages read at once, and maximum length of a message in bytes."""
 MAX_NAME = 64
-# Linux, arch/x86/kernel/cpu/bus_lock.c, which logs each task once; drivers/edac/edac_mc.c.
+# From Linux: arch/x86/kernel/cpu/bus_lock.c, which logs each task once, and drivers/edac/edac_mc.c.
 _MESSAGES = {
     "split-lock": (r"split lock detection: #\w\w: (.+)/(\d+)(?: \(\w+\))? took a", r"\1[\2]"),
     "memory-errors": (r"EDAC MC\d+: \d+ CE .* on ([^\s(]+)", r"\1"),
 }
-"""By kind: the pattern of a message, and the groups of the pattern that form the name."""
+"""By kind of message: its pattern, and the template of the name (of a task, or of a memory
+module)."""
 
 
 class KernelLog:
-    """The kernel's messages since this object was created; none where the log may not be read."""
+    """Reads the kernel's messages since this object was created; none if this process may not read
+    the log."""
 
     def __init__(self, root: Path) -> None:
         self._fd = -1
@@ -190,7 +192,8 @@ class KernelLog:
             os.lseek(self._fd, 0, os.SEEK_END)
 
     def record(self) -> list[list[str | int]]:
-        """Returns the kind, the name and the number of messages, for each name in new messages."""
+        """Returns, for each kind and name in the messages since the last call: kind, name and
+        number of messages."""
         counts: dict[tuple[str, str], int] = {}
         for _ in range(MAX_MESSAGES if self._fd >= 0 else 0):
             try:

@@ -1,11 +1,12 @@
-"""Exact busy times and SMT states, counted in the kernel at its idle transitions.
+"""Exact busy times of CPUs and SMT states of cores, counted in the kernel by a BPF program that
+runs whenever a CPU starts or ends being idle (an idle transition).
 
-All values are ns of CLOCK_MONOTONIC, cumulative up to the moment of the call. "Busy" is the
-operating system's view: not idle. It includes interrupts, wake-ups and time that a hypervisor took.
-A reader keeps its own CPU busy while it reads.
+All values are cumulative, in ns of CLOCK_MONOTONIC. A CPU is busy if it is not idle; that includes
+interrupts, wake-ups and time that a hypervisor took. A reader keeps its own CPU busy while it
+reads. LP 0 and LP 1 are the two logical processors (threads) of a core.
 
 A value can step back by nanoseconds if a transition was under way during the read (idle_rows.c
-explains why): take signed differences, and negative ones as zero.
+explains why), so callers must use signed differences and treat negative ones as zero.
 """
 
 from __future__ import annotations
@@ -25,24 +26,24 @@ from perfprobe.kernel import access
 from perfprobe.kernel.access import Trouble
 from perfprobe.native.affinity import pinned_to
 
-LOG_BYTES = 1 << 16  # bytes for the verifier's log, which the kernel cuts to this length
+LOG_BYTES = 1 << 16  # size of the buffer for the log of the BPF verifier
 MAX_NUMBERS = 4096
 """Exclusive upper bound of CPU and core numbers (PP_IDLE_MAX)."""
 ROOT = Path("/")
-DISABLED = Path("/proc/sys/kernel/unprivileged_bpf_disabled")
+UNPRIVILEGED_BPF_DISABLED = Path("/proc/sys/kernel/unprivileged_bpf_disabled")
 
 
 @dataclass(frozen=True, slots=True)
 class States:
-    """Times in ns for which no CPU of the core was busy, only LP 0, only LP 1, or both."""
+    """Times in ns for which no CPU of a core was busy, only LP 0, only LP 1, or both."""
 
     neither: int
     lp0: int
     lp1: int
     both: int
     unknown: int
-    """ns for which the state of one of the CPUs was unknown. The five add up to the time since the
-    start."""
+    """Time in ns for which the state of one of the CPUs was unknown. The five times add up to the
+    time since the trace was started."""
     known: bool
     """Whether the states of both CPUs are known now."""
 
@@ -52,10 +53,11 @@ class IdleTrace:
     process."""
 
     def __init__(self, core_map: Mapping[int, tuple[int, int]], *, settle: bool = True) -> None:
-        """`core_map`: for each CPU its core, numbered freely, and its LP, 0 or 1. A CPU of a core
-        with one thread, or with more than two, must be LP 0 of a core of its own.
+        """`core_map` has, by CPU, the number of its core (any numbering) and its LP, 0 or 1. A CPU
+        of a core that does not have exactly two threads must be LP 0 of a core of its own. With
+        `settle`, the states of all CPUs are made known at once.
 
-        Raises OSError with the reason, and the verifier's log as a note if there is one.
+        Raises OSError with the reason, and with the verifier's log, if there is one, as a note.
         """
         places = [(cpu, core, lp) for cpu, (core, lp) in sorted(core_map.items())]
         if not all(0 <= n < MAX_NUMBERS for place in places for n in place):
@@ -79,19 +81,17 @@ class IdleTrace:
         self.close()
 
     def settle(self, cpus: Iterable[int] | None = None) -> None:
-        """Makes the states of these CPUs known: the calling thread runs on each of them once, then
-        goes back.
-
-        A CPU where it may not run stays unknown until its first transition.
-        """
+        """Makes the states of these CPUs (None: all) known by running the calling thread on each of
+        them for a moment. The state of a CPU on which it may not run is unknown until the CPU's
+        next idle transition."""
         for cpu in self._cpus if cpus is None else cpus:
             # the CPU may be offline or outside this process's cpuset
             with suppress(OSError), pinned_to(cpu):
                 check_result(lib.pp_idle_settle(self._open(), cpu))
 
     def mark_offline(self, cpu: int) -> None:
-        """Records that the CPU went offline: it counts as idle from now on. The kernel does not
-        report that."""
+        """Counts a CPU as idle from now on, because it went offline; the kernel has no idle
+        transition for that."""
         check_result(lib.pp_idle_offline(self._open(), cpu))
 
     def states(self, core: int) -> States:
@@ -112,7 +112,7 @@ class IdleTrace:
             return None
 
     def entries(self, cpu: int) -> int:
-        """Returns how often the CPU went idle, into any state."""
+        """Returns how often the CPU has entered an idle state."""
         return self._value(lib.PP_IDLE_ENTRIES, cpu)
 
     def _value(self, kind: int, cpu: int) -> int:
@@ -121,7 +121,7 @@ class IdleTrace:
         return int(out[0])
 
     def base_address(self) -> int:
-        """Returns the address of the rows for slots of the sampler; valid until `close`."""
+        """Returns the address at which the sampler's lanes read the values; valid until `close`."""
         return int(ffi.cast("uintptr_t", lib.pp_idle_base(self._open())))
 
     def close(self) -> None:
@@ -136,7 +136,7 @@ class IdleTrace:
 
 
 def trace_trouble(error: OSError) -> Trouble:
-    """Returns why there is no trace, and the remedy."""
+    """Returns why idle transitions cannot be traced, and the remedy."""
     why = error.strerror or "idle transitions cannot be traced"
     if error.errno not in {errno.EPERM, errno.EACCES}:
         return Trouble(why)  # no user can trace on this kernel, so there is no remedy
@@ -149,7 +149,8 @@ def trace_trouble(error: OSError) -> Trouble:
 
 
 def _failure(number: int, log: str) -> OSError:
-    """`log` begins with the call that failed; the rest is the verifier's log."""
+    """Returns the error for an errno. The first line of `log` is the call that failed; the rest is
+    the verifier's log."""
     call, _, words = log.partition("\n")
     error = OSError(number, trouble_text(number, call))
     if words.strip():
@@ -171,7 +172,9 @@ def _forbidden_reason() -> str:
         by = "the container's seccomp filter" if is_filtered else "a security module"
         return f"bpf is refused, it seems by {by}"
     try:
-        limit = f" (kernel.unprivileged_bpf_disabled={DISABLED.read_text().strip()})"
+        limit = (
+            f" (kernel.unprivileged_bpf_disabled={UNPRIVILEGED_BPF_DISABLED.read_text().strip()})"
+        )
     except OSError:
         limit = ""
     who = "outside this user namespace" if identity.is_in_user_namespace() else f"or root{limit}"
@@ -179,7 +182,7 @@ def _forbidden_reason() -> str:
 
 
 def trouble_text(number: int, call: str) -> str:
-    """Returns the message for the user, by errno and the call that failed."""
+    """Returns the message for the user if this call failed with this errno."""
     what = f"idle transitions cannot be traced ({call}): "
     if number in {errno.EPERM, errno.EACCES}:
         return what + _forbidden_reason()

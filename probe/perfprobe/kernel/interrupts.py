@@ -1,8 +1,8 @@
 """Reports interrupts and softirqs that use a noticeable share of a CPU's time, from /proc.
 
-/proc/stat has the time that each CPU spent in them, in ticks. /proc/interrupts and /proc/softirqs
-are read only while a CPU spends at least MIN_SHARE of its time in them: on a large machine the
-kernel needs milliseconds to print /proc/interrupts.
+/proc/stat has each CPU's time in interrupts and softirqs, in ticks. /proc/interrupts and
+/proc/softirqs are read only while some CPU spends at least MIN_SHARE of its time in them: on a
+large machine the kernel needs milliseconds to print /proc/interrupts.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from perfprobe.cpu import files
 from perfprobe.kernel.task_files import TICK_NS
 
 MIN_SHARE = 0.03
-"""Minimum share of a CPU's time in interrupts and softirqs for which they are recorded."""
+"""Minimum share of a CPU's time in interrupts and softirqs from which they are recorded."""
 MAX_LINES = 4
-"""Maximum number of lines of /proc/interrupts, and of the kinds of softirqs, that are recorded for
-a CPU. The most frequent are recorded."""
+"""Maximum number of interrupts, and of kinds of softirqs, that are recorded for a CPU: those that
+occurred most often."""
 COLUMN_WIDTH = 11
 """Width in characters of a CPU's column in /proc/interrupts and /proc/softirqs."""
 MAX_NAME = 40
 MAX_STAT_BYTES, MAX_LINES_BYTES = 1 << 18, 1 << 22
 STAT_FIELDS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
-"""The first numbers in the line of a CPU in /proc/stat: ticks by the use of its time."""
+"""Names of the first numbers in a CPU's line of /proc/stat, which are ticks."""
 _CPU_LINE = re.compile(
     r"^cpu(\d{1,5})" + r" (\d{1,18})" * len(STAT_FIELDS), re.MULTILINE | re.ASCII
 )
@@ -39,16 +39,18 @@ class Interrupts:
         self._stat = files.OpenFile(f"{root}/proc/stat")
         self._at_ns = 0
         self._ticks: dict[int, tuple[int, ...]] = {}
-        """By CPU, as last read: ticks in tasks, idle, in interrupts, in softirqs and, as a part of
-        those in tasks, in the kernel."""
+        """By CPU, at the last read: ticks in tasks, idle, in interrupts, in softirqs, and of tasks
+        in the kernel (a part of the first)."""
         self.kernel_shares: dict[int, float] = {}
-        """By CPU: share of the time between the last two reads that tasks were in the kernel."""
+        """By CPU: share of the time between the last two reads for which tasks were in the
+        kernel."""
         self._last_tables: dict[str, Table] = {}
-        """By file, as last read; empty while no CPU shows the symptom."""
+        """By name of the file: its last content; empty while no CPU spends MIN_SHARE of its time in
+        interrupts and softirqs."""
 
     def record(self) -> dict[str, Any]:
-        """Returns the record of the time since the last call; empty at the first call, and if no
-        CPU spent MIN_SHARE of that time in interrupts and softirqs."""
+        """Returns the frame's record "interrupts" for the time since the last call; empty at the
+        first call, and if no CPU spent MIN_SHARE of that time in interrupts and softirqs."""
         before, before_ns = self._ticks, self._at_ns
         text = self._stat.read(MAX_STAT_BYTES)
         self._at_ns = self._now_ns()
@@ -79,8 +81,8 @@ class Interrupts:
         self._stat.close()
 
     def _largest_rises(self, name: str, cpus: Collection[int]) -> dict[int, list[tuple[str, int]]]:
-        """Returns for each CPU the lines of a file whose counts rose most since the last read, with
-        the increase; empty if the previous call did not read the file."""
+        """Returns, by CPU, the names of interrupts (or softirqs) whose counts rose most since the
+        last call, and their increases; empty if the last call did not read the file."""
         table = parse_table(files.read_text(f"{self._proc}/{name}", MAX_LINES_BYTES))
         last_table = self._last_tables.get(name)
         self._last_tables[name] = table
@@ -96,16 +98,17 @@ def parse_ticks(text: str) -> dict[int, tuple[int, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """/proc/interrupts or /proc/softirqs. The file has a megabyte on a large machine, so only the
-    counts of the wanted CPUs are parsed, which are in columns of fixed width."""
+    """The content of /proc/interrupts or /proc/softirqs: a line for each interrupt, a column of
+    fixed width for each CPU. The file has a megabyte on a large machine, so columns are parsed only
+    on request."""
 
     cpus: list[int]
     """The CPU of each column."""
     lines: dict[str, str]
-    """By label of a line, the rest of the line: counts and a description."""
+    """By label at the start of a line: the rest of the line, with counts and a description."""
 
     def counts(self, cpu: int) -> dict[str, str]:
-        """Returns, by label, the text of a CPU's count; empty if the file has no such CPU."""
+        """Returns, by label, a CPU's count as text; empty if the file has no such CPU."""
         if cpu not in self.cpus:
             return {}
         first = COLUMN_WIDTH * self.cpus.index(cpu)
@@ -116,8 +119,8 @@ class Table:
         return self.lines[label][COLUMN_WIDTH * len(self.cpus) :].strip()
 
     def largest_rises(self, last: Table, cpu: int) -> list[tuple[str, int]]:
-        """Returns the names of the lines whose counts for a CPU rose most since the last read, with
-        the increase."""
+        """Returns the names of a CPU's interrupts whose counts rose most since the table `last`,
+        and their increases."""
         last_counts, rises = last.counts(cpu), {}
         for label, count in self.counts(cpu).items():
             last_count = last_counts.get(label, "")
@@ -129,7 +132,7 @@ class Table:
         return [(self._name(label), rises[label]) for label in labels[:MAX_LINES]]
 
     def _name(self, label: str) -> str:
-        """Returns the name of a line. That of a numbered interrupt begins with its number:
+        """Returns the name of the interrupt in a line, after its number if it has one:
         "36 eth0-rx-1"."""
         description = self.description(label)
         if label.isdecimal():

@@ -1,15 +1,15 @@
-"""Reads the threads of a watched job: on which CPU each last ran, and how long it has run and
+"""Reads the threads of a watched job: the CPU on which each last ran, and how long it has run and
 waited for a CPU.
 
 A job is one process, by its PID; or all processes of one name, including later ones; or all
 processes of a control group and its subgroups; or a tree: a process and all its descendants. The
 scan that finds running tasks (tasks.py) also finds the job's threads, about once a second; a thread
-that starts and ends between two scans is not seen. A child of a process belongs to the job only in
-a tree, or if it matches the job itself. The files of a thread stay open: that halves the cost of a
+that starts and ends between two scans is missed. A child of a process belongs to the job only in a
+tree, or if it matches the job itself. The files of a thread stay open: that halves the cost of a
 read, and an open file never refers to a later thread with the same number.
 
-The kernel counts from a thread's start. It adds running time at timer ticks and when the thread
-yields, and waiting time when the thread runs again. So both may be older than the frame.
+Times are sums since a thread's start. The kernel adds running time at timer ticks and when the
+thread yields, and waiting time when the thread runs again, so both may be older than the frame.
 """
 
 from __future__ import annotations
@@ -49,20 +49,20 @@ from perfprobe.kernel.task_files import (
 from perfprobe.wire import Missing
 
 MAX_THREADS = 256
-"""Maximum number of threads that are followed; further threads are only counted."""
+"""Maximum number of threads that are read; further threads are only counted."""
 READ_INTERVAL_NS = 3_125_000
 """Minimum time in ns between the reads of two threads. A read takes some 20 us, so all reads cost
-0.6 % of a CPU. 32 threads are reported every 100 ms, and the largest number within a second."""
+0.6 % of a CPU. 32 threads are each read every 100 ms, and MAX_THREADS within a second."""
 FROZEN_NS = 1_000_000_000
-"""Time in ns for which the answer to whether a group is frozen is kept."""
+"""Time in ns after which perfprobe checks again whether a thread's control group is frozen."""
 MAX_NAME_BYTES = 15  # bytes to which the kernel cuts names
 THREAD_FILES = ("stat", "schedstat", "status")
 
 
 class Watch:
-    """The watched job. Raises ValueError for text that cannot be a name, and Unavailable for a PID
-    that does not exist. `second` is another job, which this one owns and which is reported as
-    `command`."""
+    """The watched job: what the user gave with --watch (`text`), and its threads. Raises ValueError
+    for text that cannot be a name, and Unavailable for a PID that does not exist. `second` is
+    another job, which is scanned and closed with this one and has the record "command"."""
 
     def __init__(
         self, root: Path, text: str, *, tree: bool = False, second: Watch | None = None
@@ -82,15 +82,16 @@ class Watch:
             self._family = ProcessFamily(self._pid, self._start)
         self.missing = self._missing_files(root)
         self.warning = self._absence_warning()
-        """A warning to be reported once, before the first read; '': none."""
+        """A warning that the source sends once and then clears; '': none."""
         self._threads: dict[str, _Thread] = {}
-        """By thread id, in the order in which they are read."""
+        """By thread id; the thread that is read next is first."""
         self._more = 0
         self._recorded_ns = 0
         self._thread_has_ended = False
 
     def find(self, processes: Iterable[tuple[str, Stat]]) -> Iterator[None]:
-        """Follows the threads of the processes that match. The caller may pause at each yield."""
+        """Finds the job's threads among these processes (pairs of PID and Stat), to read them from
+        now on. The caller may pause at each yield."""
         if self._second is not None:
             processes = list(processes)
             yield from self._second.find(processes)
@@ -108,7 +109,8 @@ class Watch:
         self._more = max(0, (total if is_cut else len(pid_by_tid)) - len(self._threads))
 
     def take(self, now_ns: int) -> dict[str, Any]:
-        """Reads the threads that are due and returns their records; empty if none is due."""
+        """Reads the threads that are due, and returns the frame's records of this job ("watched")
+        and of the second job; empty if no thread is due."""
         record = self.record(now_ns)
         records = {} if record is None else {"watched": record}
         if self._second is not None and (command := self._second.record(now_ns)) is not None:
@@ -138,13 +140,13 @@ class Watch:
 
     @property
     def thread_has_ended(self) -> bool:
-        """Whether the newest record shows that a thread has ended."""
+        """Whether a thread was found to have ended when the last record was made."""
         second = self._second
         return self._thread_has_ended or (second is not None and second.thread_has_ended)
 
     @property
     def pids(self) -> list[int]:
-        """Returns the processes whose threads are followed."""
+        """The processes whose threads are read."""
         pids = dict.fromkeys(thread.pid for thread in self._threads.values())
         return [*pids, *(self._second.pids if self._second is not None else [])]
 
@@ -237,9 +239,8 @@ def wanted_pid(text: str) -> str | None:
 
 
 class ProcessFamily:
-    """A process and all its descendants. A process that was once a member remains one, even if its
-    parent has ended and the kernel names another one. `start` is the start time of `pid`, as in
-    Stat."""
+    """A process and all its descendants. A descendant stays a member even if its parent ends and
+    the kernel gives it another parent. `start` is the start time of `pid`, as in Stat."""
 
     def __init__(self, pid: str, start: int) -> None:
         self._known = {pid: start}
@@ -255,7 +256,7 @@ class ProcessFamily:
         todo = list(members)
         for parent in todo:
             for child in children.get(parent, ()):
-                # An older process had an earlier parent with the same number.
+                # A child older than its parent had another parent with the same PID.
                 if child not in members and starts[child] >= members[parent]:
                     members[child] = starts[child]
                     todo.append(child)
@@ -264,7 +265,8 @@ class ProcessFamily:
 
 
 class _Thread:
-    """The open files of one thread. Raises OSError if it has ended or may not be read."""
+    """A thread of the job, with its open files. The constructor raises OSError if the thread has
+    ended or may not be read."""
 
     def __init__(self, path: str, pid: int) -> None:
         self.pid = pid
@@ -276,7 +278,7 @@ class _Thread:
         self._switched: tuple[int | None, int | None] | None = None
         """The thread's context switches at the last read."""
         self._frozen, self._frozen_ns = False, -FROZEN_NS
-        """Whether the thread's group was frozen, and the time in ns at which that was read."""
+        """Whether the thread's control group is frozen, and the time in ns of that check."""
         self._files = {"stat": files.open_file(f"{path}/stat")}
         for name in THREAD_FILES[1:]:
             with suppress(OSError):
@@ -293,7 +295,7 @@ class _Thread:
         run_ns, wait_ns = times or (stat.ticks * TICK_NS, None)
         switched = parse_switches(self._read("status", MAX_STATUS_BYTES))
         last, self._switched = self._switched, switched
-        # The thread waits uninterruptibly, or has slept since the last read.
+        # A frozen thread seems to wait for a disk (D), or to have slept since the last read (S).
         if self.state == "D" or (self.state == "S" and switched == last):
             now_ns = time.monotonic_ns()
             if now_ns - self._frozen_ns >= FROZEN_NS:

@@ -1,8 +1,8 @@
-"""Reports how long tasks were stalled for memory, and how much the kernel reclaimed to free some,
+"""Reports how long tasks were stalled for lack of memory, and how much memory the kernel reclaimed,
 from /proc and the files of control groups.
 
-Pressure (PSI) is the time for which some task reclaimed, compacted or read back memory. The files
-of control groups are read only while the machine's pressure rises.
+The time for which at least one task was stalled is the kernel's memory pressure (PSI). The files of
+control groups are read only while that time of the whole machine increases.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ KEYS = (
     "compact_stall", "compact_daemon_wake", "thp_fault_fallback", "numa_hint_faults",
     "numa_pages_migrated", "pswpin", "pswpout", *REFAULT_KEYS,
 )  # fmt: skip
-"""Keys of /proc/vmstat that are recorded when they rise."""
+"""Keys of /proc/vmstat whose increases are recorded."""
 MIN_STALL_US = 2_000
-"""Minimum pressure in us since the last scan for which the files of control groups are read."""
+"""Minimum stall time in us since the last scan from which the files of control groups are read."""
 MAX_GROUPS = 32
 MAX_STAT_BYTES = 1 << 14
 _COUNT = re.compile(rf"^({'|'.join(KEYS)}) (\d{{1,18}})$", re.MULTILINE | re.ASCII)
@@ -39,12 +39,12 @@ class MemoryStalls:
         self._stalled_us: int | None = None
         self._counts: dict[str, int] = {}
         self._groups: dict[str, list[int | None]] = {}
-        """By group, the counts of its last read."""
+        """By control group: limit, hits, pages and stall time at the last read."""
 
     def record(self, watched: Iterable[int], pids: Iterable[int] = ()) -> dict[str, Any]:
-        """Returns the record of the time since the last call; empty if nothing rose. The groups of
-        watched processes are always read; those of `pids`, only while the machine's pressure
-        rises."""
+        """Returns the frame's record "memory" for the time since the last call; empty if no count
+        increased. The control groups of watched processes are always read, those of `pids` only if
+        tasks were stalled for MIN_STALL_US."""
         text = self._vmstat.read(MAX_STAT_BYTES)
         last, self._counts = self._counts, {key: int(n) for key, n in _COUNT.findall(text)}
         counts = {k: n - last[k] for k, n in self._counts.items() if n > last.get(k, n)}
@@ -73,9 +73,9 @@ class MemoryStalls:
         self._pressure.close()
 
     def _read(self, pid: int, groups: dict[str, list[int | None]], members: dict[str, str]) -> None:
-        """Reads the group of a process unless it is the outermost one: its limit in bytes, how
-        often it reached the limit, the pages that were read back, and the us for which it was
-        stalled."""
+        """Adds the control group of a process to `groups` and `members`, unless it is the root
+        group: its limit in bytes, how often it reached the limit, the pages that it read back, and
+        the us for which it was stalled."""
         text = files.read_text(f"{self._proc}/{pid}/cgroup", MAX_FILE_BYTES)
         limits, unified = self._limits, self._unified
         group = limits.group(text) if limits is not None else None
@@ -94,8 +94,8 @@ class MemoryStalls:
 
 
 def memory_events(hierarchy: Hierarchy, group: str) -> list[int | None]:
-    """Returns the limit of a group, how often its tasks reached it, and the pages that they read
-    back; None for unknown values."""
+    """Returns the memory limit of a control group in bytes, how often its tasks reached it, and the
+    number of pages that they read back; None for unknown values."""
     directory = hierarchy.path(group)
     counts = read_counts(f"{directory}/memory.stat")
     pages = [n for key, n in counts.items() if key in REFAULT_KEYS]
@@ -111,8 +111,8 @@ def memory_events(hierarchy: Hierarchy, group: str) -> list[int | None]:
 
 
 def stalled_us(text: str) -> int | None:
-    """Returns the time in us for which some task was stalled, from the text of a file of
-    pressure."""
+    """Returns the time in us for which some task was stalled, from the text of a PSI file; None if
+    it has no such time."""
     match = _STALLED.search(text)
     return int(match[1]) if match else None
 

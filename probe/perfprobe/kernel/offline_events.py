@@ -1,7 +1,7 @@
 """Detects CPUs that went offline, from the kernel's uevents.
 
-A CPU that goes offline and online again between two reads of the list of CPUs is online in both
-reads, but the kernel has ended its perf events, and firmware may have cleared its registers.
+A CPU that went offline and online again between two reads of the list of online CPUs is in both
+lists, but the kernel has ended its perf events, and firmware may have cleared its MSRs.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-KERNEL_PORT, GROUP = 0, 1
-"""Netlink port of the kernel, and the group to which it sends its own events; udev uses another
+KERNEL_PORT, KERNEL_GROUP = 0, 1
+"""Netlink port of the kernel, and the multicast group of its own events; udev uses another
 group."""
 NETLINK_KOBJECT_UEVENT = 15
 MAX_EVENT_BYTES = 4096
@@ -31,11 +31,13 @@ class EventSocket(Protocol):
 
 
 class OfflineEvents:
+    """The kernel's events of CPUs that went offline."""
+
     def __init__(
         self, events: EventSocket | None, is_readable: Callable[[], object] = lambda: True
     ) -> None:
-        """`is_readable` returns whether there may be an event or error. It costs a quarter of a
-        `recvfrom` that finds nothing and raises an exception."""
+        """`is_readable` returns whether the socket may have an event or error; it costs a quarter
+        of a `recvfrom` that raises BlockingIOError."""
         self._events, self._is_readable = events, is_readable
 
     def read_offline(self, cpus: Collection[int]) -> set[int]:
@@ -62,8 +64,8 @@ class OfflineEvents:
 
 
 def open_offline_events(root: Path) -> OfflineEvents:
-    """Opens the socket. The object has no events below a sysroot, or if the kernel's events are not
-    available."""
+    """Opens the socket of the kernel's events. Under a sysroot, or if the socket cannot be opened,
+    the object has no events."""
     if root != Path("/"):
         return OfflineEvents(None)
     try:
@@ -73,7 +75,7 @@ def open_offline_events(root: Path) -> OfflineEvents:
     except OSError:
         return OfflineEvents(None)
     try:
-        events.bind((0, GROUP))
+        events.bind((0, KERNEL_GROUP))
     except OSError:
         events.close()
         return OfflineEvents(None)

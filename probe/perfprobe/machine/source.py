@@ -62,9 +62,9 @@ SUSPENDED_NS = 1_000_000
 
 def read_rows(root: Path, cpus: str | None) -> tuple[list[Cpu], list[int] | None]:
     """Returns the topology, and the CPUs that the user selected. Raises the errors of open_os."""
-    rows = topology.read(root)
+    rows = topology.read_cpus(root)
     if not rows:
-        raise Unavailable(topology.no_cpus_text(root))
+        raise Unavailable(topology.no_cpus_message(root))
     return rows, cpu_sets.select(cpus, rows) if cpus is not None else None
 
 
@@ -280,7 +280,7 @@ class Machine:
         return Note("hotplug", time_ns, data={"cpu": cpu, "online": False, "row": None})
 
     def _attach_again(self, cpu: int, time_ns: int) -> list[Note]:
-        row = next((row for row in topology.read(self._root) if row.cpu == cpu), None)
+        row = next((row for row in topology.read_cpus(self._root) if row.cpu == cpu), None)
         if row is None:
             return []
         self._attach(cpu, rebased=True)
@@ -386,12 +386,12 @@ class Machine:
             perftop=__version__,
             source=about.source,
             host=identity.hostname(root),
-            kernel=identity.kernel(root),
+            kernel=identity.kernel_release(root),
             boot_id=identity.boot_id(root),
             wall_ns=wall_ns,
             raw_ns=raw_ns,
             sample_ns=sample_ns,
-            identity=identity.identity(root),
+            identity=identity.read_identity(root),
             virtualisation=identity.virtualisation(root),
             topology=rows,
             cores=cores,

@@ -16,7 +16,7 @@ from pathlib import Path
 from perfprobe.cpu import cpuid, identity, model
 from perfprobe.cpu.cpuid import Leaves
 from perfprobe.cpu.model import AMD
-from perfprobe.cpu.model_terms import METHODS, Uarch
+from perfprobe.cpu.model_terms import METHOD_EVENTS, Uarch
 from perfprobe.kernel.access import Trouble
 from perfprobe.machine.parts import Part, join_missing
 from perfprobe.native import affinity
@@ -78,7 +78,7 @@ class Planner:
         self.pmus = perf_pmus.core_pmus(root)
         self._smt = any(len(row.siblings) > 1 or not row.online for row in rows)
         self._types: dict[str | None, tuple[Uarch, Leaves]] = {}
-        cpu_identity = identity.identity(root)
+        cpu_identity = identity.read_identity(root)
         for row in rows:
             if row.online and row.type not in self._types:
                 leaves = leaves_of(row.cpu)
@@ -138,7 +138,7 @@ class Planner:
         """Returns the multiplier candidates for the counters with these keys."""
         candidates: list[Multiplier] = []
         for uarch, read in self._types.values():
-            candidates += model.multipliers(uarch, read, None, tsc_hz)
+            candidates += model.multiplier_candidates(uarch, read, None, tsc_hz)
         return [multiplier for multiplier in candidates if multiplier.counter in keys]
 
     def base_hz(self, tsc_hz: Rate | None) -> Rate | None:
@@ -146,7 +146,7 @@ class Planner:
         for uarch, read in self._types.values():
             if uarch.vendor in AMD and tsc_hz is not None:
                 return Rate(tsc_hz.hz, "the TSC's: both count at the P0 rate", tsc_hz.error)
-            if rates := model.base_hz(uarch, read, None):
+            if rates := model.base_rate_candidates(uarch, read, None):
                 return rates[0]
         return None
 
@@ -157,14 +157,14 @@ def smt_events(uarch: Uarch, read: Leaves, pmu_type: int) -> list[Event]:
     return [
         Event(key, pmu_type, event.config, role="smt")
         for method in uarch.methods
-        if (key := METHODS.get(method)) and (event := uarch.events.get(key))
+        if (key := METHOD_EVENTS.get(method)) and (event := uarch.events.get(key))
         if not event.any_thread or cpuid.has_working_any_thread(read)
     ]
 
 
 def smt_methods(keys: set[str]) -> list[str]:
     """Methods of finding the SMT states that the counters with these keys allow, best first."""
-    return [*(name for name, key in METHODS.items() if key in keys), "bounds"]
+    return [*(name for name, key in METHOD_EVENTS.items() if key in keys), "bounds"]
 
 
 # --- opening the parts ----------------------------------------------------------------------------

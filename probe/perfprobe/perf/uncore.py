@@ -129,7 +129,7 @@ def uncore_parts(
         if pmu is None or not read:
             continue
         if kind is PCU:  # the PMU lists no events, so raw codes are used
-            cpu_identity = identity.identity(root)
+            cpu_identity = identity.read_identity(root)
             codes = pcu_codes(cpu_identity.vendor, cpu_identity.family, cpu_identity.model)
             names = {key.replace("_", " "): key for key in codes}
             configs = {
@@ -301,7 +301,7 @@ def no_controller_trouble(root: Path) -> Trouble:
     guest = identity.virtualisation(root)
     if guest is not None:
         return Trouble("memory controllers are not visible in a VM", "check on the host")
-    cpu_identity = identity.identity(root)
+    cpu_identity = identity.read_identity(root)
     if cpu_identity.vendor == "AuthenticAMD":
         return Trouble("no PMU amd_umc: it needs Zen 4 or later, and Linux 6.7 or later")
     if not (root / perf_pmus.DEVICES).exists():

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from perfprobe import wire
 from perfprobe.cpu import files
-from perfprobe.cpu.identity import identity
+from perfprobe.cpu.identity import read_identity
 from perfprobe.polled.polling import Pace, Values, package_ids, read_content
 from perfprobe.wire import Counter, Cpu, Missing
 
@@ -80,7 +80,7 @@ class Mailbox:
 
 def _has_limit_table(root: Path) -> bool:
     """Returns whether the CPU is one of models 50h to 5Fh of family 1Ah."""
-    cpu = identity(root)
+    cpu = read_identity(root)
     return cpu.family == 0x1A and cpu.model in range(0x50, 0x60)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from perfprobe.cpu.model_terms import METHODS, Bank, Budget, Uarch
+from perfprobe.cpu.model_terms import METHOD_EVENTS, Bank, Budget, Uarch
 from perfprobe.registers.msr import MsrError, Registers, register_name
 
 USR, OS, INTERRUPT, EN = 1 << 16, 1 << 17, 1 << 20, 1 << 22
@@ -55,7 +55,7 @@ class Plan:
     counted: tuple[PlannedCounter, ...]
     selects: Mapping[int, int]
     """The value of each select register."""
-    fixed: int
+    fixed_control: int
     """Bits of FIXED_CTR_CTRL to set."""
     enable: int
     """Bits of GLOBAL_CTRL to set."""
@@ -67,9 +67,9 @@ class Plan:
     def controls(self) -> list[int]:
         """All registers that control counters, in the order in which to write them."""
         bank = self.bank
-        general = min(self.budget.gp, MAX_GENERAL)
+        general = min(self.budget.general_count, MAX_GENERAL)
         results = [bank.select + bank.step * n for n in range(general)]
-        if self.budget.fixed:
+        if self.budget.fixed_count:
             results.append(FIXED_CONTROL)
         return results if bank.control is None else [*results, bank.control]
 
@@ -99,9 +99,10 @@ def make_plan(uarch: Uarch, *, any_thread: bool) -> Plan | None:
         return None
     # The best SMT method that the CPU's counters allow, and its key.
     usable = (
-        (method, METHODS[method])
+        (method, METHOD_EVENTS[method])
         for method in uarch.methods
-        if (event := events.get(METHODS.get(method, ""))) and (any_thread or not event.any_thread)
+        if (event := events.get(METHOD_EVENTS.get(method, "")))
+        and (any_thread or not event.any_thread)
     )
     method, smt = next(usable, (None, ""))
     wanted = (
@@ -110,7 +111,11 @@ def make_plan(uarch: Uarch, *, any_thread: bool) -> Plan | None:
         ("kernel_instructions", events.get("instructions"), OS),
         ("smi", events.get("smi"), ALL_RINGS),
     )
-    free = [n for n in range(min(budget.gp, MAX_GENERAL)) if not budget.microcode_mask >> n & 1]
+    free = [
+        n
+        for n in range(min(budget.general_count, MAX_GENERAL))
+        if not budget.microcode_mask >> n & 1
+    ]
     counted: list[PlannedCounter] = []
     selects: dict[int, int] = {}
     lacking: list[str] = []
@@ -118,8 +123,12 @@ def make_plan(uarch: Uarch, *, any_thread: bool) -> Plan | None:
     for key, event, rings in wanted:
         if event is None:
             continue
-        if event.fixed is not None and event.fixed < budget.fixed and rings == ALL_RINGS:
-            number = event.fixed
+        if (
+            event.fixed_counter is not None
+            and event.fixed_counter < budget.fixed_count
+            and rings == ALL_RINGS
+        ):
+            number = event.fixed_counter
             fixed |= FIXED_RINGS << NIBBLE * number
             enable |= 1 << 32 + number
             origin = f"fixed counter {number}"
@@ -130,7 +139,7 @@ def make_plan(uarch: Uarch, *, any_thread: bool) -> Plan | None:
             enable |= 1 << number
             origin = f"counter {number}: {event.code:X}H/{event.umask:X}H"
             counted.append(
-                PlannedCounter(key, bank.counter + bank.step * number, budget.bits, origin)
+                PlannedCounter(key, bank.counter + bank.step * number, budget.general_bits, origin)
             )
         else:
             lacking.append(key)
@@ -160,7 +169,7 @@ def counters_in_use(plan: Plan, values: Mapping[int, int]) -> str | None:
             return f"{register_name(register)} = {values[register]:X}H{also}"
     fixed = values.get(FIXED_CONTROL, 0)
     evidence = f"{register_name(FIXED_CONTROL)} = {fixed:X}H"
-    for number in range(plan.budget.fixed):
+    for number in range(plan.budget.fixed_count):
         nibble = fixed >> NIBBLE * number
         if nibble & FIXED_PMI:
             return f"{evidence}: fixed counter {number} interrupts for another program"
@@ -182,9 +191,11 @@ def planned_changes(plan: Plan, values: Mapping[int, int]) -> Changes:
     """Returns the changes to the registers of the plan, in the order in which to write them:
     selects before the bits that enable them. Some registers may already hold the planned value."""
     wanted = dict(plan.selects)
-    if plan.fixed:
-        mask = sum(0xF << NIBBLE * n for n in range(3) if plan.fixed >> NIBBLE * n & FIXED_RINGS)
-        wanted[FIXED_CONTROL] = values[FIXED_CONTROL] & ~mask | plan.fixed
+    if plan.fixed_control:
+        mask = sum(
+            0xF << NIBBLE * n for n in range(3) if plan.fixed_control >> NIBBLE * n & FIXED_RINGS
+        )
+        wanted[FIXED_CONTROL] = values[FIXED_CONTROL] & ~mask | plan.fixed_control
     if plan.bank.control is not None:
         wanted[plan.bank.control] = values[plan.bank.control] | plan.enable
     return {
@@ -292,10 +303,10 @@ def _expected_values(plan: Plan) -> Iterator[tuple[int, int, int, list[tuple[int
     enabling bit and its part of the register."""
     for register, value in plan.selects.items():
         yield register, -1, value, [(enable_bit(register), -1)]
-    fixed = [n for n in range(MAX_FIXED) if control_nibble(plan.fixed, n)]
+    fixed = [n for n in range(MAX_FIXED) if control_nibble(plan.fixed_control, n)]
     parts = [(1 << 32 + n, 0xF << NIBBLE * n) for n in fixed]
     if fixed:
-        yield FIXED_CONTROL, sum(part for _, part in parts), plan.fixed, parts
+        yield FIXED_CONTROL, sum(part for _, part in parts), plan.fixed_control, parts
     if plan.bank.control is not None:
         bits = [(1 << n, 1 << n) for n in range(plan.enable.bit_length()) if plan.enable >> n & 1]
         yield plan.bank.control, plan.enable, plan.enable, bits

@@ -18,7 +18,7 @@ from perfprobe import wire
 from perfprobe.cpu import cpuid
 from perfprobe.cpu.identity import boot_id
 from perfprobe.cpu.model import INTEL
-from perfprobe.cpu.model_terms import COUNTED_KEYS, METHODS
+from perfprobe.cpu.model_terms import CORE_COUNTER_KEYS, METHOD_EVENTS
 from perfprobe.errors import NotRestored, Unavailable
 from perfprobe.machine.parts import Part
 from perfprobe.machine.source import Machine, SourceInfo, os_parts, read_rows, with_siblings
@@ -35,7 +35,7 @@ from perfprobe.wire import Frame, Hello, Missing, Note, Rate, with_columns
 if TYPE_CHECKING:
     from perfprobe.kernel.job_threads import Watch
 
-READ_ORDER = ("ref", *METHODS.values(), "cycles", "kernel_cycles", "instructions")
+READ_ORDER = ("ref", *METHOD_EVENTS.values(), "cycles", "kernel_cycles", "instructions")
 """The order in which counters are read: counters that are divided by each other are read close
 together. Other keys follow."""
 
@@ -181,9 +181,9 @@ def _plans_by_cpu(survey: Survey) -> dict[int, Plan]:
         cpus = survey.cpus(kind)
         if plan is None:
             why = f"the counters of this CPU are unknown ({kind.uarch.name})"
-            survey.missing += [Missing(key, why, None, cpus) for key in COUNTED_KEYS]
+            survey.missing += [Missing(key, why, None, cpus) for key in CORE_COUNTER_KEYS]
             continue
-        why = f"this CPU has {plan.budget.gp} general counters: none is left for it"
+        why = f"this CPU has {plan.budget.general_count} general counters: none is left for it"
         survey.missing += [Missing(key, why, None, cpus) for key in plan.keys_without_counter]
         plans |= dict.fromkeys(kind.cpus, plan)
     return plans

@@ -150,7 +150,7 @@ def _limit_reasons(uarch: Uarch) -> Readings:
         return [MissingCounter("limit_reasons", why)]
     if uarch.limits is None:
         return [_unknown("limit_reasons", uarch)]
-    bits = dict(enumerate(uarch.limits.parts))
+    bits = dict(enumerate(uarch.limits.names))
     return [_flags("limit_reasons", "limit reasons", uarch.limits.msr, bits)]
 
 

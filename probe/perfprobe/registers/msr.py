@@ -159,7 +159,7 @@ class Registers:
 def _no_driver(root: Path, what: str, code: int) -> MsrError:
     """Returns the error for an absent driver. A sysroot or a container shows no modules even if the
     kernel has some; a kernel without modules cannot load the driver."""
-    modules = Path(f"/lib/modules/{identity.kernel()}")
+    modules = Path(f"/lib/modules/{identity.kernel_release()}")
     can_load = root != Path("/") or any(modules.glob("kernel/arch/x86/kernel/ko*"))
     if can_load or identity.virtualisation(root) is None:
         cause = "no /dev/cpu/N/msr: the msr module is not loaded"

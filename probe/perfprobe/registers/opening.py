@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from perfprobe.cpu import model
-from perfprobe.cpu.identity import identity
+from perfprobe.cpu.identity import read_identity
 from perfprobe.kernel.access import Trouble
 from perfprobe.machine.parts import Part, join_missing
 from perfprobe.native import tsc_rate
@@ -78,7 +78,7 @@ class Survey:
     def find_kinds(self, rows: Sequence[Cpu], method: str | None = None) -> None:
         """Finds the kinds of CPUs, the rates of their clocks, and their turbo tables. `method`: the
         SMT method that the user asked for. Raises MsrError if no register can be read."""
-        self.kinds = list(cpu_kinds(self.root, rows, identity(self.root), method))
+        self.kinds = list(cpu_kinds(self.root, rows, read_identity(self.root), method))
         first = self.kinds[0]
         with self._first(first) as device:
             if device.read(msr.TSC) == 0 == device.read(msr.TSC):
@@ -87,13 +87,15 @@ class Survey:
                 )
             platform = register_content(device, msr.PLATFORM_INFO)
             if self.root != Path("/"):
-                candidates = model.tsc_hz(first.uarch, first.leaves, platform)
+                candidates = model.tsc_rate_candidates(first.uarch, first.leaves, platform)
                 self.info.tsc_hz = _tsc_hz(device, candidates)
-        bases = model.base_hz(first.uarch, first.leaves, platform)
+        bases = model.base_rate_candidates(first.uarch, first.leaves, platform)
         self.info.base_hz = bases[0] if bases else None
         hz = self.info.tsc_hz.hz if self.info.tsc_hz else None
         for kind in self.kinds:
-            self.info.multipliers += model.multipliers(kind.uarch, kind.leaves, platform, hz)
+            self.info.multipliers += model.multiplier_candidates(
+                kind.uarch, kind.leaves, platform, hz
+            )
             with self._first(kind) as device:
                 read = partial(register_content, device)
                 table = limits.turbo_table(kind.uarch, read, self.cpus(kind))

@@ -182,7 +182,9 @@ def test_no_registers_raise(registers: Registers) -> None:
 
     cpuid.vendor(leaves)
     result = cpuid.perfmon(leaves)
-    assert result is None or (result.gp <= 32 and result.gp_bits <= 64 and result.fixed_bits <= 64)
+    assert result is None or (
+        result.general_count <= 32 and result.general_bits <= 64 and result.fixed_bits <= 64
+    )
     cpuid.has_working_any_thread(leaves)
     cpuid.amd_counters(leaves)
     cpuid.crystal(leaves)

@@ -34,27 +34,29 @@ def write_cpuinfo(root: Path, flag: str = "") -> None:
 def test_an_intel_cpu_is_identified_from_cpuinfo(tmp_path: Path) -> None:
     write_cpuinfo(tmp_path)
     name = "Intel(R) Xeon(R) Platinum 8480+"
-    assert identity.identity(tmp_path) == Identity("GenuineIntel", 6, 143, 8, name, "0x2b000603")
+    assert identity.read_identity(tmp_path) == Identity(
+        "GenuineIntel", 6, 143, 8, name, "0x2b000603"
+    )
 
 
 def test_a_captured_guest_is_identified() -> None:
-    assert identity.identity(GUEST) == Identity("AuthenticAMD", 25, 17, 1, "AMD EPYC", "0x0")
+    assert identity.read_identity(GUEST) == Identity("AuthenticAMD", 25, 17, 1, "AMD EPYC", "0x0")
     assert identity.virtualisation(GUEST) == "hypervisor"
     assert identity.hostname(GUEST) == "guest"
-    assert identity.kernel(GUEST) == "6.18.44"
+    assert identity.kernel_release(GUEST) == "6.18.44"
     assert identity.boot_id(GUEST) is None
 
 
 def test_arm_and_power_cpus_are_identified(tmp_path: Path) -> None:
     trees.put(tmp_path, "proc/cpuinfo", "processor\t: 0\nCPU implementer\t: 0x41\n\n")
-    assert identity.identity(tmp_path) == Identity(vendor="0x41")
+    assert identity.read_identity(tmp_path) == Identity(vendor="0x41")
     trees.put(tmp_path, "proc/cpuinfo", "processor\t: 0\ncpu\t\t: POWER9, altivec supported\n\n")
-    assert identity.identity(tmp_path) == Identity(name="POWER9, altivec supported")
+    assert identity.read_identity(tmp_path) == Identity(name="POWER9, altivec supported")
 
 
 def test_missing_fields_of_the_first_cpu_are_not_taken_from_the_second(tmp_path: Path) -> None:
     trees.put(tmp_path, "proc/cpuinfo", "\nprocessor: 0\n\nprocessor: 1\nmodel name: other\n")
-    assert identity.identity(tmp_path) == Identity()
+    assert identity.read_identity(tmp_path) == Identity()
 
 
 @pytest.mark.parametrize(("content", "expected"), [
@@ -69,7 +71,7 @@ def test_garbled_fields_of_cpuinfo_are_unknown(
 ) -> None:
     if content is not None:
         trees.put(tmp_path, "proc/cpuinfo", content)
-    assert identity.identity(tmp_path) == expected
+    assert identity.read_identity(tmp_path) == expected
 
 
 @pytest.mark.parametrize(("vendor", "product", "name"), [
@@ -104,7 +106,7 @@ def test_xen_is_detected_from_sys_hypervisor(tmp_path: Path) -> None:
 
 def test_an_empty_tree_names_no_machine(tmp_path: Path) -> None:
     assert identity.virtualisation(tmp_path) is None
-    assert (identity.hostname(tmp_path), identity.kernel(tmp_path)) == ("", "")
+    assert (identity.hostname(tmp_path), identity.kernel_release(tmp_path)) == ("", "")
     assert identity.boot_id(tmp_path) is None
 
 
@@ -113,7 +115,7 @@ def test_names_are_safe_for_a_terminal(tmp_path: Path) -> None:
     trees.put(tmp_path, "proc/sys/kernel/osrelease", b"6.8.0-31-generic\n")
     trees.put(tmp_path, "proc/sys/kernel/random/boot_id", b"1b4e28ba-2fa1-11d2-883f\n")
     assert identity.hostname(tmp_path) == "node1"
-    assert identity.kernel(tmp_path) == "6.8.0-31-generic"
+    assert identity.kernel_release(tmp_path) == "6.8.0-31-generic"
     assert identity.boot_id(tmp_path) == "1b4e28ba-2fa1-11d2-883f"
 
 

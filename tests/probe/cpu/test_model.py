@@ -87,9 +87,9 @@ def test_each_listed_intel_model_is_found(row: Row, model: int) -> None:
     if result.limits is None:
         assert row.limits == "-"
     else:
-        assert (f"{result.limits.msr:X}", len(result.limits.parts)) == (row.limits[:3], 16)
+        assert (f"{result.limits.msr:X}", len(result.limits.names)) == (row.limits[:3], 16)
         layout = LAYOUTS[row.limits]
-        assert {bit: result.limits.parts[bit] for bit in layout} == layout
+        assert {bit: result.limits.names[bit] for bit in layout} == layout
 
 
 def assert_turbo(uarch: Uarch, text: str) -> None:
@@ -110,13 +110,13 @@ def assert_turbo(uarch: Uarch, text: str) -> None:
 
 def test_the_table_has_no_other_models() -> None:
     typed = {(int(row.family), model) for row, model in MODELS}
-    rows = [row for row in model_tables.ROWS if row.uarch.vendor == INTEL]
+    rows = [row for row in model_tables.MODEL_ROWS if row.uarch.vendor == INTEL]
     assert {(row.family, model) for row in rows for model in row.models} == typed
 
 
 def test_no_two_rows_claim_one_cpu() -> None:
     seen = set()
-    for row in model_tables.ROWS:
+    for row in model_tables.MODEL_ROWS:
         if row.uarch.vendor != INTEL:
             continue
         for model in row.models:

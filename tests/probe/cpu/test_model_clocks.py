@@ -7,7 +7,12 @@ import pytest
 from cpu_models import AMD, INTEL, V3, V3_NARROW, V4, V4_GONE, V5, epyc, factors, machine
 
 from perfprobe.cpu.cpuid import Leaves, no_leaves
-from perfprobe.cpu.model import base_hz, find_uarch, multipliers, tsc_hz
+from perfprobe.cpu.model import (
+    base_rate_candidates,
+    find_uarch,
+    multiplier_candidates,
+    tsc_rate_candidates,
+)
 from perfprobe.cpu.model_terms import Budget, Clocks
 
 # --- multipliers ----------------------------------------------------------------------------------
@@ -43,7 +48,7 @@ def test_possible_factors_of_each_counter(
     expected: dict[str, list[float]],
 ) -> None:  # fmt: skip
     uarch = find_uarch(INTEL, 6, model, stepping, leaves)
-    result = multipliers(uarch, leaves, msr_ce, tsc)
+    result = multiplier_candidates(uarch, leaves, msr_ce, tsc)
     assert {key: factors(result, key) for key in expected} == expected
     assert {m.type for m in result} <= {None}
     if (model, msr_ce) == (0x55, 21 << 8):
@@ -55,7 +60,7 @@ def test_possible_factors_of_each_counter(
 @pytest.mark.parametrize(("side", "one_thread"), [("P", [39, 1]), ("E", [])])
 def test_factors_of_a_hybrid_belong_to_a_core_type(side: str, one_thread: list[float]) -> None:
     leaves = machine(V5, (78, 2, 38_400_000))
-    result = multipliers(find_uarch(INTEL, 6, 0x97, 2, leaves, side), leaves, None)
+    result = multiplier_candidates(find_uarch(INTEL, 6, 0x97, 2, leaves, side), leaves, None)
     assert {m.type for m in result} == {side}
     assert (factors(result, "one_thread"), factors(result, "ref_p")) == (one_thread, [1, 39])
 
@@ -63,8 +68,11 @@ def test_factors_of_a_hybrid_belong_to_a_core_type(side: str, one_thread: list[f
 def test_xeon_phi_counts_with_two_counters_and_shifted_clocks() -> None:
     leaves = machine(V3_NARROW, x06=(0, 0, 1, 0))
     result = find_uarch(INTEL, 6, 0x57, 1, leaves)
-    assert factors(multipliers(result, leaves, 14 << 8), "any_thread") == [1, 14, 56]
-    assert {m.counter for m in multipliers(result, leaves, 14 << 8)} == {"ref_p", "any_thread"}
+    assert factors(multiplier_candidates(result, leaves, 14 << 8), "any_thread") == [1, 14, 56]
+    assert {m.counter for m in multiplier_candidates(result, leaves, 14 << 8)} == {
+        "ref_p",
+        "any_thread",
+    }
     assert result.budget == Budget(2, 3, 40, 40)
     assert find_uarch(INTEL, 6, 0x57, 1, no_leaves).budget == Budget(2, 3, 40, 40)
     assert result.clocks == Clocks(0xE7, 0xE8, shift=10)
@@ -75,15 +83,15 @@ def test_xeon_phi_counts_with_two_counters_and_shifted_clocks() -> None:
 def test_only_intel_has_platform_info() -> None:
     leaves = machine(V3)
     result = find_uarch("CentaurHauls", 7, 0x3B, 0, leaves)
-    assert factors(multipliers(result, leaves, 22 << 8), "ref_p") == [1]
+    assert factors(multiplier_candidates(result, leaves, 22 << 8), "ref_p") == [1]
 
 
 def test_amd_has_no_rate_candidates() -> None:
     zen = epyc((1, 6, 0, 0))
     result = find_uarch(AMD, 0x19, 0x11, 1, zen)
-    assert multipliers(result, zen, 21 << 8, 2.1e9) == []
-    assert tsc_hz(result, zen, 21 << 8) == []
-    assert base_hz(result, zen, 21 << 8) == []
+    assert multiplier_candidates(result, zen, 21 << 8, 2.1e9) == []
+    assert tsc_rate_candidates(result, zen, 21 << 8) == []
+    assert base_rate_candidates(result, zen, 21 << 8) == []
 
 
 # --- frequencies ----------------------------------------------------------------------------------
@@ -115,14 +123,16 @@ def test_tsc_rate_follows_crystal_or_base_ratio(
     tsc_mhz: list[float],
 ) -> None:
     leaves = machine(V4, crystal, mhz)
-    rates = tsc_hz(find_uarch(INTEL, 6, model, stepping, leaves), leaves, platform_info)
+    rates = tsc_rate_candidates(
+        find_uarch(INTEL, 6, model, stepping, leaves), leaves, platform_info
+    )
     assert [rate.hz for rate in rates] == pytest.approx([m * 1e6 for m in tsc_mhz])
     assert all(rate.error is not None for rate in rates)
 
 
 def test_the_crystal_is_ambiguous_without_a_base_frequency() -> None:
     leaves = machine(V4, (276, 2, 0))
-    rates = tsc_hz(find_uarch(INTEL, 6, 0x55, 4, leaves), leaves, None)
+    rates = tsc_rate_candidates(find_uarch(INTEL, 6, 0x55, 4, leaves), leaves, None)
     assert [(rate.hz, rate.error) for rate in rates] == [(3450e6, None), (3312e6, None)]
     assert rates[1].origin == "CPUID.15H 276/2 x 24 MHz, the crystal by model"
 
@@ -130,14 +140,14 @@ def test_the_crystal_is_ambiguous_without_a_base_frequency() -> None:
 def test_base_of_goldmont_plus() -> None:
     leaves = machine(V4_GONE, (171, 3, 0))
     result = find_uarch(INTEL, 6, 0x7A, 1, leaves)
-    assert [rate.hz for rate in base_hz(result, leaves, 11 << 8)] == [1.1e9]
+    assert [rate.hz for rate in base_rate_candidates(result, leaves, 11 << 8)] == [1.1e9]
     assert result.rapl is not None
     assert result.rapl.limits == 0x610
 
 
 def test_base_clock_has_two_origins() -> None:
     leaves = machine(V4, (168, 2, 0), 2100)
-    result = base_hz(find_uarch(INTEL, 6, 0x55, 4, leaves), leaves, 21 << 8)
+    result = base_rate_candidates(find_uarch(INTEL, 6, 0x55, 4, leaves), leaves, 21 << 8)
     assert [(rate.hz, rate.origin) for rate in result] == [
         (2100e6, "MSR CEH: 21 x 100 MHz"),
         (2100e6, "CPUID.16H: 2100 MHz"),

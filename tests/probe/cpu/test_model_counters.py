@@ -20,7 +20,12 @@ from cpu_models import (
 )
 
 from perfprobe.cpu.cpuid import Leaves, Registers, no_leaves
-from perfprobe.cpu.model import base_hz, find_uarch, multipliers, tsc_hz
+from perfprobe.cpu.model import (
+    base_rate_candidates,
+    find_uarch,
+    multiplier_candidates,
+    tsc_rate_candidates,
+)
 from perfprobe.cpu.model_terms import Budget, Clocks, Event
 
 # --- events ---------------------------------------------------------------------------------------
@@ -72,7 +77,7 @@ def test_a_guest_without_counters_has_none() -> None:
     assert result.events == {}
     assert result.licenses == {}
     assert result.methods == ("traced", "bounds")
-    assert multipliers(result, machine((0, 0)), 0x1500) == []
+    assert multiplier_candidates(result, machine((0, 0)), 0x1500) == []
 
 
 def test_a_guest_with_two_fixed_counters_has_no_ref() -> None:
@@ -190,9 +195,9 @@ def test_an_unknown_cpu_has_no_events_or_clocks(
     assert result.events == {}
     assert result.methods == ("traced", "bounds")
     assert (result.bank, result.clocks, result.thermal, result.budget) == (None, None, None, None)
-    assert multipliers(result, leaves, None) == []
-    assert tsc_hz(result, leaves, None) == []
-    assert base_hz(result, leaves, None) == []
+    assert multiplier_candidates(result, leaves, None) == []
+    assert tsc_rate_candidates(result, leaves, None) == []
+    assert base_rate_candidates(result, leaves, None) == []
 
 
 def test_a_known_model_with_garbled_leaves_keeps_its_table_row() -> None:

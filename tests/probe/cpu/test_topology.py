@@ -1,4 +1,4 @@
-"""Compares topology.read with topologies that are written here by hand."""
+"""Compares topology.read_cpus with topologies that are written here by hand."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from perfprobe.wire import Cpu
 
 def test_a_xeon_has_two_packages_and_smt(tmp_path: Path) -> None:
     trees.xeon(tmp_path)
-    rows = topology.read(tmp_path)
+    rows = topology.read_cpus(tmp_path)
     assert [row.cpu for row in rows] == list(range(96))
     assert rows[0] == Cpu(0, True, 0, 0, 0, 0, 0, 0, None, [0, 48])
     assert rows[23] == Cpu(23, True, 0, 0, 23, 0, 0, 0, None, [23, 71])
@@ -27,7 +27,7 @@ def test_a_xeon_has_two_packages_and_smt(tmp_path: Path) -> None:
 
 def test_a_xeon_with_smt_off_has_one_thread_per_core(tmp_path: Path) -> None:
     trees.xeon(tmp_path, smt=False)
-    rows = topology.read(tmp_path)
+    rows = topology.read_cpus(tmp_path)
     assert len(rows) == 96
     assert rows[47] == Cpu(47, True, 1, 0, 23, 0, 1, 1, None, [47])
     assert rows[48] == Cpu(48, False)
@@ -37,7 +37,7 @@ def test_a_xeon_with_smt_off_has_one_thread_per_core(tmp_path: Path) -> None:
 
 def test_epyc_has_sixteen_l3_groups(tmp_path: Path) -> None:
     trees.epyc(tmp_path)
-    rows = topology.read(tmp_path)
+    rows = topology.read_cpus(tmp_path)
     assert rows[63] == Cpu(63, True, 0, 0, 63, 0, 7, 0, None, [63, 191])
     assert rows[255] == Cpu(255, True, 1, 0, 63, 1, 15, 1, None, [127, 255])
     groups = {n: [row.cpu for row in rows if row.l3 == n] for n in range(16)}
@@ -48,13 +48,13 @@ def test_epyc_has_sixteen_l3_groups(tmp_path: Path) -> None:
 
 def test_a_hybrid_has_core_types(tmp_path: Path) -> None:
     trees.hybrid(tmp_path)
-    rows = topology.read(tmp_path)
+    rows = topology.read_cpus(tmp_path)
     assert rows[15] == Cpu(15, True, 0, 0, 28, 1, 0, 0, "P", [14, 15])
     assert rows[16] == Cpu(16, True, 0, 0, 32, 0, 0, 0, "E", [16])
     assert [len(core) for core in topology.cores(rows)] == [2] * 8 + [1] * 16
     trees.put(tmp_path, "sys/devices/cpu_atom/cpus", "16-29\n")
     trees.put(tmp_path, "sys/devices/cpu_lowpower/cpus", "30-31\n")
-    assert [row.type for row in topology.read(tmp_path)] == ["P"] * 16 + ["E"] * 14 + ["L"] * 2
+    assert [row.type for row in topology.read_cpus(tmp_path)] == ["P"] * 16 + ["E"] * 14 + ["L"] * 2
 
 
 @pytest.mark.parametrize(("file", "strong", "weak", "types"), [
@@ -71,7 +71,7 @@ def test_core_types_by_capacity_or_base_clock(
     trees.hybrid(tmp_path, pmus=False)
     for n in range(32):
         trees.put(tmp_path, f"{trees.CPU}/cpu{n}/{file}", strong[n % 2] if n < 16 else weak)
-    assert [row.type for row in topology.read(tmp_path)] == types
+    assert [row.type for row in topology.read_cpus(tmp_path)] == types
 
 
 def test_a_core_type_is_ranked_by_its_strongest_cpu(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_a_core_type_is_ranked_by_its_strongest_cpu(tmp_path: Path) -> None:
     for n in range(32):
         weak = "690" if n % 2 else "640"
         trees.put(tmp_path, f"{trees.CPU}/cpu{n}/cpu_capacity", "1024" if n < 16 else weak)
-    assert [row.type for row in topology.read(tmp_path)] == ["P"] * 16 + ["E"] * 16
+    assert [row.type for row in topology.read_cpus(tmp_path)] == ["P"] * 16 + ["E"] * 16
 
 
 def test_servers_with_two_base_clocks_are_not_hybrids(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_servers_with_two_base_clocks_are_not_hybrids(tmp_path: Path) -> None:
     for n in range(96):
         path = f"{trees.CPU}/cpu{n}/cpufreq/base_frequency"
         trees.put(tmp_path, path, "2800000" if n % 4 == 0 else "2100000")
-    assert {row.type for row in topology.read(tmp_path)} == {None}
+    assert {row.type for row in topology.read_cpus(tmp_path)} == {None}
 
 
 def test_one_socket_with_speed_select_is_not_a_hybrid(tmp_path: Path) -> None:
@@ -101,14 +101,14 @@ def test_one_socket_with_speed_select_is_not_a_hybrid(tmp_path: Path) -> None:
         trees.put(tmp_path, f"{at}/cpufreq/base_frequency", "2700000" if n % 3 else "2100000")
     for name in ("online", "possible", "present"):
         trees.put(tmp_path, f"{trees.CPU}/{name}", "0-35\n")
-    rows = topology.read(tmp_path)
+    rows = topology.read_cpus(tmp_path)
     assert len(rows) == 36
     assert {row.type for row in rows} == {None}
 
 
 def test_power_has_eight_threads_and_caches_without_ids(tmp_path: Path) -> None:
     trees.power(tmp_path)
-    rows = topology.read(tmp_path)
+    rows = topology.read_cpus(tmp_path)
     assert rows[63] == Cpu(63, True, 8, None, 56, 7, 56, 8, None, list(range(56, 64)))
     assert topology.cores(rows)[1] == [8, 9, 10, 11, 12, 13, 14, 15]
     assert topology.packages(rows) == [list(range(32)), list(range(32, 64))]
@@ -116,14 +116,14 @@ def test_power_has_eight_threads_and_caches_without_ids(tmp_path: Path) -> None:
 
 def test_knl_has_four_threads_and_no_l3(tmp_path: Path) -> None:
     trees.knl(tmp_path)
-    rows = topology.read(tmp_path)
+    rows = topology.read_cpus(tmp_path)
     assert rows[287] == Cpu(287, True, 0, 0, 71, 3, None, 0, None, [71, 143, 215, 287])
     assert topology.cores(rows)[0] == [0, 72, 144, 216]
 
 
 def test_an_offline_cpu_in_the_topology(tmp_path: Path) -> None:
     trees.one_off(tmp_path)
-    rows = topology.read(tmp_path)
+    rows = topology.read_cpus(tmp_path)
     assert rows[5] == Cpu(5, False)
     assert rows[1] == Cpu(1, True, 0, 0, 1, 0, 0, 0, None, [1])
     assert rows[4].thread == 1
@@ -136,7 +136,7 @@ def test_an_offline_cpu_keeps_the_kernels_topology(tmp_path: Path) -> None:
     trees.put(tmp_path, f"{trees.CPU}/cpu5/topology/core_id", "1")
     trees.put(tmp_path, f"{trees.CPU}/cpu5/topology/physical_package_id", "0")
     trees.put(tmp_path, f"{trees.CPU}/cpu5/topology/die_id", "0")
-    rows = topology.read(tmp_path)
+    rows = topology.read_cpus(tmp_path)
     assert rows[5] == Cpu(5, False, 0, 0, 1, 1)
     assert rows[1].siblings == [1]
     assert [1, 5] in topology.cores(rows)
@@ -144,7 +144,7 @@ def test_an_offline_cpu_keeps_the_kernels_topology(tmp_path: Path) -> None:
 
 def test_a_single_cpu_guest_has_one_core(tmp_path: Path) -> None:
     trees.machine(tmp_path, 1)
-    rows = topology.read(tmp_path)
+    rows = topology.read_cpus(tmp_path)
     assert rows == [Cpu(0, True, 0, 0, 0, 0, None, None, None, [0])]
     assert topology.cores(rows) == topology.packages(rows) == [[0]]
 
@@ -156,7 +156,7 @@ def test_cpus_of_an_unknown_package_are_last() -> None:
 
 def test_ids_of_minus_one_are_unknown(tmp_path: Path) -> None:
     trees.arm_like(tmp_path)
-    rows = topology.read(tmp_path)
+    rows = topology.read_cpus(tmp_path)
     assert rows[2] == Cpu(2, True, None, None, 0, 0, None, None, "P", [2])
     assert sorted(topology.cores(rows)) == [[0], [1], [2], [3]]
     assert topology.packages(rows) == [[0, 1, 2, 3]]
@@ -173,7 +173,7 @@ def test_many_cpus_need_few_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         return head(path, limit)
 
     monkeypatch.setattr(files, "read_head", counted)
-    rows = topology.read(tmp_path)
+    rows = topology.read_cpus(tmp_path)
     cores = topology.cores(rows)
     assert (len(rows), len(cores)) == (256, 128)
     assert rows[255] == Cpu(255, True, 1, 0, 63, 1, 7, 3, None, [127, 255])

@@ -1,4 +1,4 @@
-"""Tests topology.read with missing or garbled files."""
+"""Tests topology.read_cpus with missing or garbled files."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from perfprobe.wire import Cpu
 
 
 def test_an_empty_tree_has_no_cpus(tmp_path: Path) -> None:
-    assert topology.read(tmp_path) == []
+    assert topology.read_cpus(tmp_path) == []
     assert topology.cores([]) == topology.packages([]) == []
 
 
 def test_cores_come_from_cpuinfo_without_sys(tmp_path: Path) -> None:
     trees.cpuinfo_only(tmp_path)
-    assert topology.read(tmp_path) == [
+    assert topology.read_cpus(tmp_path) == [
         Cpu(0, True, 0, None, 0, 0, None, None, None, [0, 2]),
         Cpu(1, True, 0, None, 1, 0, None, None, None, [1, 3]),
         Cpu(2, True, 0, None, 0, 1, None, None, None, [0, 2]),
@@ -34,20 +34,20 @@ def test_cores_come_from_cpuinfo_without_sys(tmp_path: Path) -> None:
 
 def test_cpus_come_from_proc_stat(tmp_path: Path) -> None:
     trees.put(tmp_path, "proc/stat", "cpu  9 9\ncpu0 1 2\ncpu3 1 2\nintr 5\n")
-    rows = topology.read(tmp_path)
+    rows = topology.read_cpus(tmp_path)
     assert [(row.cpu, row.online, row.siblings) for row in rows] == [(0, True, [0]), (3, True, [3])]
 
 
 def test_possible_cpus_need_not_be_present(tmp_path: Path) -> None:
     trees.sparse(tmp_path)
     trees.put(tmp_path, f"{trees.CPU}/possible", "0-63\n")
-    assert [row.cpu for row in topology.read(tmp_path)] == [0, 1, 2, 3, 8, 9, 10, 11]
+    assert [row.cpu for row in topology.read_cpus(tmp_path)] == [0, 1, 2, 3, 8, 9, 10, 11]
 
 
 @pytest.mark.parametrize("name", ["present", "possible", "online"])
 def test_each_cpu_list_can_replace_the_others(tmp_path: Path, name: str) -> None:
     trees.put(tmp_path, f"{trees.CPU}/{name}", "0-1,3\n")
-    assert [row.cpu for row in topology.read(tmp_path)] == [0, 1, 3]
+    assert [row.cpu for row in topology.read_cpus(tmp_path)] == [0, 1, 3]
 
 
 def test_directories_can_replace_all_lists(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_directories_can_replace_all_lists(tmp_path: Path) -> None:
     for name in ("present", "possible", "online"):
         (tmp_path / trees.CPU / name).write_text("0-\x00,x")
     (tmp_path / trees.CPU / "cpufreq").mkdir()
-    rows = topology.read(tmp_path)
+    rows = topology.read_cpus(tmp_path)
     assert [row.online for row in rows] == [True] * 5 + [False] + [True] * 2
 
 
@@ -64,13 +64,13 @@ def test_the_older_name_of_the_siblings_list_is_read(tmp_path: Path) -> None:
     for n in range(8):
         for name in ("core_cpus_list", "core_id"):  # only the list of siblings remains
             (tmp_path / trees.CPU / f"cpu{n}/topology/{name}").unlink()
-    assert topology.read(tmp_path)[0].siblings == [0, 4]
+    assert topology.read_cpus(tmp_path)[0].siblings == [0, 4]
 
 
 def test_a_node_link_can_replace_the_node_directory(tmp_path: Path) -> None:
     trees.machine(tmp_path, 1)
     (tmp_path / trees.CPU / "cpu0/node3").mkdir()
-    assert topology.read(tmp_path)[0].node == 3
+    assert topology.read_cpus(tmp_path)[0].node == 3
 
 
 @pytest.mark.parametrize("idents", [(0, 0), (None, None), (2, None), (None, 0)])
@@ -82,14 +82,14 @@ def test_l3_groups_of_packages_are_distinct(
         file = tmp_path / trees.CPU / f"cpu{n}/cache/index3/id"
         ident = idents[n % 4 // 2]
         file.unlink() if ident is None else file.write_text(str(ident))
-    assert [row.l3 for row in topology.read(tmp_path)] == [0, 0, 2, 2] * 2
+    assert [row.l3 for row in topology.read_cpus(tmp_path)] == [0, 0, 2, 2] * 2
 
 
 def test_l3_ids_define_groups_without_lists(tmp_path: Path) -> None:
     trees.xeon(tmp_path, cores=2)
     for n in range(8):
         (tmp_path / trees.CPU / f"cpu{n}/cache/index3/shared_cpu_list").unlink()
-    assert [row.l3 for row in topology.read(tmp_path)] == [0, 0, 1, 1] * 2
+    assert [row.l3 for row in topology.read_cpus(tmp_path)] == [0, 0, 1, 1] * 2
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_l3_ids_define_groups_without_lists(tmp_path: Path) -> None:
 def test_l3_groups_never_overlap(tmp_path: Path, claim: str, expected: list[int]) -> None:
     trees.xeon(tmp_path, cores=2)
     trees.put(tmp_path, f"{trees.CPU}/cpu0/cache/index3/shared_cpu_list", claim)
-    assert [row.l3 for row in topology.read(tmp_path)] == expected
+    assert [row.l3 for row in topology.read_cpus(tmp_path)] == expected
 
 
 # --- garbled files -------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ def test_a_garbled_id_is_unknown_and_nothing_else_changes(tmp_path: Path) -> Non
     trees.xeon(tmp_path, cores=2)
     for garbage in GARBAGE:
         trees.put(tmp_path, f"{trees.CPU}/cpu4/topology/core_id", garbage)
-        rows = topology.read(tmp_path)
+        rows = topology.read_cpus(tmp_path)
         assert rows[4] == Cpu(4, True, 0, 0, None, 1, 0, 0, None, [0, 4]), garbage
         assert topology.cores(rows) == [[n, n + 4] for n in range(4)], garbage
 
@@ -121,7 +121,7 @@ def test_garbled_siblings_fall_back_on_ids(tmp_path: Path) -> None:
     for garbage in (*GARBAGE, b"7"):
         for name in ("core_cpus_list", "thread_siblings_list"):
             trees.put(tmp_path, f"{trees.CPU}/cpu0/topology/{name}", garbage)
-        rows = topology.read(tmp_path)
+        rows = topology.read_cpus(tmp_path)
         assert rows[0].siblings == [0, 4], garbage
         assert topology.cores(rows) == [[n, n + 4] for n in range(4)], garbage
 
@@ -129,14 +129,14 @@ def test_garbled_siblings_fall_back_on_ids(tmp_path: Path) -> None:
 def test_a_list_with_too_many_siblings_is_ignored(tmp_path: Path) -> None:
     trees.xeon(tmp_path, cores=2)
     trees.put(tmp_path, f"{trees.CPU}/cpu0/topology/core_cpus_list", "0-7")
-    rows = topology.read(tmp_path)
+    rows = topology.read_cpus(tmp_path)
     assert (rows[0].thread, rows[0].siblings) == (0, [0, 4])
     assert topology.cores(rows) == [[n, n + 4] for n in range(4)]
 
 
 def test_without_siblings_and_ids_a_cpu_is_its_own_core(tmp_path: Path) -> None:
     trees.lists(tmp_path, "0-2")
-    rows = topology.read(tmp_path)
+    rows = topology.read_cpus(tmp_path)
     assert [(row.thread, row.siblings) for row in rows] == [(0, [0]), (0, [1]), (0, [2])]
     assert topology.packages(rows) == [[0, 1, 2]]
 
@@ -161,7 +161,7 @@ def test_directories_fifos_and_long_files_are_harmless(tmp_path: Path) -> None:
     (at / "cpu0/topology/die_id").unlink()
     os.mkfifo(at / "cpu0/topology/die_id")
     (at / "possible").write_bytes(b"1," * 10_000_000)
-    row = topology.read(tmp_path)[0]
+    row = topology.read_cpus(tmp_path)[0]
     assert (row.core, row.die, row.package) == (None, None, 0)
 
 
@@ -202,8 +202,8 @@ def test_no_file_content_raises(contents: dict[str, bytes]) -> None:
         root = Path(directory)
         for path, content in contents.items():
             trees.put(root, path, content)
-        rows = topology.read(root)
-        identity.identity(root)
+        rows = topology.read_cpus(root)
+        identity.read_identity(root)
         identity.virtualisation(root)
     numbers = [row.cpu for row in rows]
     assert numbers == sorted(set(numbers))

@@ -72,12 +72,12 @@ def test_the_perf_check_depends_on_which_counters_worked(
     result = Check("perf counters", "usable", "core PMU cpu")
     missing = [Missing("ref", "no fixed counter", "another CPU", [1]),
                Missing("ref", "no counter", "none")]  # fmt: skip
-    tried = doctor.counted_check(result, keys, missing)
+    tried = doctor.perf_check_of_stream(result, keys, missing)
     assert (tried.state, tried.lost) == (state, lost)
     if lost:
         assert (tried.why, tried.fix) == ("core PMU cpu; ref: no counter", "none")
     refused = Check("perf counters", "not usable", "forbidden")
-    assert doctor.counted_check(refused, keys, missing) == refused
+    assert doctor.perf_check_of_stream(refused, keys, missing) == refused
 
 
 def test_a_guest_without_a_pmu(tree: Path) -> None:

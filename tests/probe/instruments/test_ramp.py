@@ -107,7 +107,7 @@ def rows(tmp_path: Path) -> list[Any]:
     trees.lists(tmp_path, "0-3", "0-1,3")
     for n in (0, 1, 3):
         trees.cpu(tmp_path, n, 0, n, f"{n}")
-    return topology.read(tmp_path)
+    return topology.read_cpus(tmp_path)
 
 
 def test_the_measured_cpu_is_the_requested_one(tmp_path: Path) -> None:
@@ -134,12 +134,12 @@ def test_a_cpu_that_cannot_be_measured_is_refused(
 
 def test_siblings_are_the_other_online_threads(tmp_path: Path) -> None:
     trees.xeon(tmp_path)
-    there = {row.cpu: row for row in topology.read(tmp_path)}
+    there = {row.cpu: row for row in topology.read_cpus(tmp_path)}
     assert affinity.siblings(there[3], list(there.values())) == [51]
     assert affinity.siblings(there[51], list(there.values())) == [3]
     alone = tmp_path / "alone"
     trees.xeon(alone, smt=False)
-    there = {row.cpu: row for row in topology.read(alone)}
+    there = {row.cpu: row for row in topology.read_cpus(alone)}
     assert affinity.siblings(there[3], list(there.values())) == []
 
 

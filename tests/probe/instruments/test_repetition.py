@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from perfprobe.instruments.measurement import (
     STABLE_ROUNDS,
-    Limits,
     RepeatedMean,
+    RepeatLimits,
     combined_mean,
-    repeat_until_settled,
+    repeat_until_stable,
     standard_error,
     weighted_mean,
 )
@@ -41,12 +41,12 @@ class SimulatedMeasurement:
         self.rounds.append((size, self.value(len(self.rounds))))
         return self.rounds[-1][1]
 
-    def run(self, epsilon: float, limits: Limits) -> RepeatedMean:
-        return repeat_until_settled(self.measure, epsilon, limits, self.clock)
+    def run(self, epsilon: float, limits: RepeatLimits) -> RepeatedMean:
+        return repeat_until_stable(self.measure, epsilon, limits, self.clock)
 
 
 limits_ = st.builds(
-    Limits,
+    RepeatLimits,
     max_s=st.floats(1e-4, 2),
     max_count=st.integers(8, 20_000),
     first_size=st.sampled_from([1, 8, 64]),
@@ -60,7 +60,7 @@ values_ = st.lists(st.floats(1, 1e6), min_size=1, max_size=40)
 
 @given(limits_, values_, st.floats(1e-6, 1e-3), st.floats(1e-4, 0.5))
 def test_repetition_stays_within_its_limits(
-    limits: Limits, values: list[float], cost: float, epsilon: float
+    limits: RepeatLimits, values: list[float], cost: float, epsilon: float
 ) -> None:
     machine = SimulatedMeasurement(cost, lambda i: values[i % len(values)])
     result = machine.run(epsilon, limits)
@@ -80,7 +80,7 @@ def test_repetition_stays_within_its_limits(
 
 @given(limits_, values_, st.floats(1e-6, 1e-3), st.floats(1e-4, 0.5))
 def test_a_settled_mean_is_stable(
-    limits: Limits, values: list[float], cost: float, epsilon: float
+    limits: RepeatLimits, values: list[float], cost: float, epsilon: float
 ) -> None:
     machine = SimulatedMeasurement(cost, lambda i: values[i % len(values)])
     result = machine.run(epsilon, limits)
@@ -89,25 +89,27 @@ def test_a_settled_mean_is_stable(
     means = [total / size for total, size in zip(sums, sizes, strict=True)]
     moves = [abs(b - a) <= epsilon * abs(b) for a, b in pairwise(means)]
     held = len(moves) >= STABLE_ROUNDS and all(moves[-STABLE_ROUNDS:])
-    assert result.settled == (held and machine.now - 100.0 >= limits.min_s)
+    assert result.is_stable == (held and machine.now - 100.0 >= limits.min_s)
     if result.error is not None:
         assert result.error >= epsilon * result.mean * 0.999999
 
 
 def test_a_constant_settles_quickly() -> None:
     machine = SimulatedMeasurement(1e-6, lambda _: 42.0)
-    result = machine.run(0.01, Limits(max_s=10, max_count=10**9))
+    result = machine.run(0.01, RepeatLimits(max_s=10, max_count=10**9))
     assert [size for size, _ in machine.rounds] == [64, 256, 1024, 4096]
-    assert result == RepeatedMean(42.0, 0.42, 64 + 256 + 1024 + 4096, settled=True)
+    assert result == RepeatedMean(42.0, 0.42, 64 + 256 + 1024 + 4096, is_stable=True)
 
 
 def test_one_round_has_no_error() -> None:
-    result = SimulatedMeasurement(1.0, lambda _: 7.0).run(0.01, Limits(max_s=1, max_count=10**9))
-    assert (result.mean, result.error, result.settled) == (7.0, None, False)
+    result = SimulatedMeasurement(1.0, lambda _: 7.0).run(
+        0.01, RepeatLimits(max_s=1, max_count=10**9)
+    )
+    assert (result.mean, result.error, result.is_stable) == (7.0, None, False)
 
 
 def test_the_number_of_rounds_is_limited_if_the_clock_stops() -> None:
-    result = SimulatedMeasurement(0.0, float).run(1e-9, Limits(max_s=1, max_count=20_000))
+    result = SimulatedMeasurement(0.0, float).run(1e-9, RepeatLimits(max_s=1, max_count=20_000))
     assert result.count <= 20_000
 
 
@@ -146,7 +148,7 @@ def test_another_run_is_within_the_error_with_its_confidence() -> None:
 
     def once() -> RepeatedMean:
         return combined_mean(
-            [RepeatedMean(chance.gauss(50.0, 0.3), 0.05, 1000, settled=True) for _ in range(5)]
+            [RepeatedMean(chance.gauss(50.0, 0.3), 0.05, 1000, is_stable=True) for _ in range(5)]
         )
 
     pairs = [(once(), once()) for _ in range(2000)]
@@ -155,14 +157,14 @@ def test_another_run_is_within_the_error_with_its_confidence() -> None:
 
 
 def test_differing_parts_widen_the_error() -> None:
-    alike = [RepeatedMean(50.0, 0.1, 1000, settled=True)] * 3
+    alike = [RepeatedMean(50.0, 0.1, 1000, is_stable=True)] * 3
     whole = combined_mean(alike)
-    assert (whole.mean, whole.count, whole.settled) == (50.0, 3000, True)
+    assert (whole.mean, whole.count, whole.is_stable) == (50.0, 3000, True)
     assert whole.error == pytest.approx(0.1414, abs=1e-4)
-    apart = [RepeatedMean(50.0 + 5 * i, 0.1, 1000, settled=i < 2) for i in range(3)]
+    apart = [RepeatedMean(50.0 + 5 * i, 0.1, 1000, is_stable=i < 2) for i in range(3)]
     result = combined_mean(apart)
-    assert (result.mean, result.settled) == (55.0, False)
+    assert (result.mean, result.is_stable) == (55.0, False)
     assert result.error is not None
     assert result.error > 5.0
     assert combined_mean(alike[:1]).error == pytest.approx(0.1414, abs=1e-4)
-    assert combined_mean([RepeatedMean(7.0, None, 64, settled=False)]).error is None
+    assert combined_mean([RepeatedMean(7.0, None, 64, is_stable=False)]).error is None

@@ -33,8 +33,8 @@ from perfprobe.instruments.measurement import (
     HISTOGRAM_TAIL,
     RepeatedMean,
     common_step,
+    describe_spread,
     histogram,
-    spread,
     trimmed_mean,
 )
 from perfprobe.instruments.timer_runs import METHODS, Method
@@ -51,7 +51,7 @@ samples = st.lists(st.integers(1, 10**6), min_size=1, max_size=300)
 @given(samples)
 @example([n * n for n in range(1, 100)])
 def test_spread_of_samples(values: list[int]) -> None:
-    result = spread(Counter(values))
+    result = describe_spread(Counter(values))
     kept = sorted(values)[len(values) // 20 : len(values) - len(values) // 20]
     assert result.count == len(values)
     assert result.least == min(values)
@@ -63,11 +63,11 @@ def test_spread_of_samples(values: list[int]) -> None:
 
 
 def test_an_interrupt_does_not_move_the_mean() -> None:
-    result = spread(Counter([20] * 500 + [22] * 499 + [10**6]))
+    result = describe_spread(Counter([20] * 500 + [22] * 499 + [10**6]))
     assert result.mean == pytest.approx(21, abs=0.01)
     assert result.sigma == pytest.approx(1, abs=0.01)
     assert result.mean_all > 1000
-    assert result.far_share == 0.001
+    assert result.disturbed_share == 0.001
 
 
 @given(samples, st.sampled_from([None, 2.0, 24.5]))
@@ -159,12 +159,12 @@ def run_of(calls: int, kind: int, answers: Any = "ticks") -> timer_runs.Run:
     """Returns a run of 100 samples of 180 ticks and one sample of 10 000 times that."""
     run = timer_runs.Run(Method("m", kind, None, answers, calls), timer_runs.Timer(None))
     run.ticks = Counter({180: 99, 1_800_000: 1})
-    run.pass_means = [RepeatedMean(180.0, 2.0, 50, settled=True)] * 2
+    run.pass_means = [RepeatedMean(180.0, 2.0, 50, is_stable=True)] * 2
     return run
 
 
 def test_the_cost_of_a_call_excludes_its_stamps() -> None:
-    bracket = RepeatedMean(20.0, 1.2, 100, settled=True)
+    bracket = RepeatedMean(20.0, 1.2, 100, is_stable=True)
     row = timers._cost_row(run_of(8, lib.PP_TIMER_CLOCK), bracket, 2e9, 2.0)
     assert (row["least_ticks"], row["median_ticks"], row["mean_ticks"]) == (20.0, 20.0, 20.0)
     assert (row["mean_ns"], row["error_ticks"], row["error_ns"]) == (10.0, 0.5036, 0.2518)
@@ -198,7 +198,7 @@ def test_a_step_is_in_ns_and_has_its_origin() -> None:
 
 def test_a_method_that_fails_during_a_run_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = [Method("good", lib.PP_TIMER_RDTSC, None), Method("MSR", lib.PP_TIMER_MSR, None)]
-    monkeypatch.setattr(timer_runs, "MAX_PASSES", 1)
+    monkeypatch.setattr(timer_runs, "PASSES", 1)
     cpu = min(os.sched_getaffinity(0))
     result = timer_runs.measure_methods(
         cpu, affinity.cpuid_leaves(cpu), wanted
@@ -269,13 +269,13 @@ ERR:          0
 
 
 def test_interrupts_of_one_cpu() -> None:
-    assert disturbance.interrupts(BEFORE, 2) == {
+    assert disturbance.parse_interrupts(BEFORE, 2) == {
         "ACPI:Ged": 0, "nvme0q1": 2241, "Local timer interrupts": 108127,
     }  # fmt: skip
-    assert disturbance.interrupts(BEFORE, 1) == {}
-    assert disturbance.interrupts("", 0) == {}
+    assert disturbance.parse_interrupts(BEFORE, 1) == {}
+    assert disturbance.parse_interrupts("", 0) == {}
     one_cpu = "           CPU0\nXYZ:          5 name\nMIS:          0\n"
-    assert disturbance.interrupts(one_cpu, 0) == {"name": 5}
+    assert disturbance.parse_interrupts(one_cpu, 0) == {"name": 5}
 
 
 def test_disturbances_are_named(tmp_path: Path) -> None:
@@ -334,7 +334,7 @@ def test_a_quiet_machine_has_no_disturbances(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def answer() -> dict[str, Any]:
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as printed:
-        patch.setattr(timer_runs, "MAX_PASSES", 2)
+        patch.setattr(timer_runs, "PASSES", 2)
         assert main(["timers", "--json", f"--cpu={max(os.sched_getaffinity(0))}"]) == 0
     result: dict[str, Any] = json.loads(printed.getvalue())
     return result

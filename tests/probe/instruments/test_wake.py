@@ -22,18 +22,18 @@ def test_idle_states_are_those_of_the_driver(tmp_path: Path) -> None:
         trees.put(tmp_path, f"{CPUIDLE}/state{number}/name", f"{name}\n")
         trees.put(tmp_path, f"{CPUIDLE}/state{number}/latency", f"{latency}\n")
         trees.put(tmp_path, f"{CPUIDLE}/state{number}/usage", f"{usage}\n")
-    known = wake.states(tmp_path, 1)
+    known = wake.idle_states(tmp_path, 1)
     assert [(state.name, state.latency_us) for state in known] == [
         ("POLL", 0),
         ("C1E", 4),
         ("C6", 170),
     ]
-    assert wake.entries(known) == [5, 70, 9]
-    assert wake.states(tmp_path, 0) == []
+    assert wake.entry_counts(known) == [5, 70, 9]
+    assert wake.idle_states(tmp_path, 0) == []
 
 
 def test_wake_ups_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wake, "SAMPLES", 8)
+    monkeypatch.setattr(wake, "WAKE_UPS_PER_ROW", 8)
     before = os.sched_getaffinity(0)
     answer = wake.measure(None)
     assert os.sched_getaffinity(0) == before
@@ -47,7 +47,7 @@ def test_wake_ups_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_late_timer_costs_its_delay(monkeypatch: pytest.MonkeyPatch) -> None:
     sleep = time.sleep
-    monkeypatch.setattr(wake, "SAMPLES", 4)
+    monkeypatch.setattr(wake, "WAKE_UPS_PER_ROW", 4)
     monkeypatch.setattr(time, "sleep", lambda seconds: sleep(seconds + 0.01))
     assert all(ns >= 10_000_000 for ns in wake._wake_by_timer())
 
@@ -66,6 +66,6 @@ def test_a_late_reader_measures_its_whole_delay(monkeypatch: pytest.MonkeyPatch)
         time.sleep(0.02)
         return count
 
-    monkeypatch.setattr(wake, "SAMPLES", 4)
+    monkeypatch.setattr(wake, "WAKE_UPS_PER_ROW", 4)
     monkeypatch.setattr(os, "eventfd_read", read_late)
     assert all(ns >= 20_000_000 for ns in wake._wake_by_cpu(0))

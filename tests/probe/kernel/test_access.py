@@ -156,7 +156,7 @@ def test_later_imports_are_loaded_before_the_drop() -> None:
 def test_older_kernels_need_a_capability_to_run_programs(
     monkeypatch: pytest.MonkeyPatch, release: str, needed_capabilities: bool
 ) -> None:
-    monkeypatch.setattr(identity, "kernel", lambda: release)
+    monkeypatch.setattr(identity, "kernel_release", lambda: release)
     assert (
         access.CAP_BPF in set(access.needed_capabilities(Path("/"), "os"))
     ) == needed_capabilities
@@ -190,7 +190,7 @@ def test_events_need_more_where_their_own_capability_is_not_enough(
     trees.put(tmp_path, "proc/sys/kernel/perf_event_paranoid", f"{level}\n")
     trees.put(tmp_path, "proc/sys/kernel/cap_last_cap", f"{last}\n")
     monkeypatch.setattr(access, "_REAL_ROOT", tmp_path)
-    monkeypatch.setattr(identity, "kernel", lambda: "6.1")
+    monkeypatch.setattr(identity, "kernel_release", lambda: "6.1")
     needed = set(access.needed_capabilities(tmp_path, "perf"))
     assert access.CAP_PERFMON in needed
     assert (access.CAP_SYS_ADMIN in needed) == needed_capabilities

@@ -130,7 +130,7 @@ def run_without_rights(*options: str, needs: Sequence[int] = ()) -> str:
 
 def test_missing_rights_are_named() -> None:
     text = run_without_rights("--bounding-set=-all", "--inh-caps=-all")
-    value = idle_trace.DISABLED.read_text().strip()
+    value = idle_trace.UNPRIVILEGED_BPF_DISABLED.read_text().strip()
     assert "needs CAP_BPF and CAP_PERFMON, or root" in text
     assert f"kernel.unprivileged_bpf_disabled={value})" in text
 

@@ -25,7 +25,9 @@ def four_cpus(tmp_path: Path) -> Path:
 
 
 def counter_keys(root: Path) -> list[str]:
-    return [counter.key for counter in cpu_files.clock_files(root, topology.read(root)).counters]
+    return [
+        counter.key for counter in cpu_files.clock_files(root, topology.read_cpus(root)).counters
+    ]
 
 
 # --- at every sample ------------------------------------------------------------------------------
@@ -33,7 +35,7 @@ def counter_keys(root: Path) -> list[str]:
 
 def test_clock_and_cap_are_in_khz(four_cpus: Path) -> None:
     write_files(four_cpus, range(4), scaling_cur_freq=2_600_000, scaling_max_freq=3_000_000)
-    part = cpu_files.clock_files(four_cpus, topology.read(four_cpus))
+    part = cpu_files.clock_files(four_cpus, topology.read_cpus(four_cpus))
     assert [(c.key, c.kind, c.scale) for c in part.counters] == [
         ("cpufreq_hz", "gauge", 1e3),
         ("max_hz", "gauge", 1e3),
@@ -52,11 +54,11 @@ def test_slow_and_missing_files_have_a_reason(
     four_cpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_files(four_cpus, range(4), scaling_max_freq=3_000_000)
-    part = cpu_files.clock_files(four_cpus, topology.read(four_cpus))
+    part = cpu_files.clock_files(four_cpus, topology.read_cpus(four_cpus))
     assert [c.key for c in part.counters] == ["max_hz"]
     assert [m.what for m in part.missing] == ["cpufreq_hz"]
     monkeypatch.setattr(cpu_files, "MAX_READ_NS", -1)
-    slow = cpu_files.clock_files(four_cpus, topology.read(four_cpus))
+    slow = cpu_files.clock_files(four_cpus, topology.read_cpus(four_cpus))
     assert slow.counters == []
     assert slow.missing[1].why.startswith("a read of scaling_max_freq takes")
     assert "too slow to repeat" in slow.missing[1].why
@@ -67,7 +69,7 @@ def test_slow_and_missing_files_have_a_reason(
 
 def test_one_clock_applies_to_all_cpus(four_cpus: Path) -> None:
     write_files(four_cpus, range(4), cpuinfo_max_freq=3_700_000)
-    (table,), missing = cpu_files.cpufreq_turbo(four_cpus, topology.read(four_cpus))
+    (table,), missing = cpu_files.cpufreq_turbo(four_cpus, topology.read_cpus(four_cpus))
     assert (table.steps, table.cpus, missing) == ([Step(1, 3.7e9)], None, [])
     assert table.origin.startswith("cpufreq")  # distinguishes it from a table of registers
 
@@ -76,7 +78,7 @@ def test_favoured_cores_have_their_own_table(four_cpus: Path) -> None:
     write_files(four_cpus, range(4), cpuinfo_max_freq=4_500_000)
     write_files(four_cpus, range(1, 2), cpuinfo_max_freq=4_700_000)
     trees.lists(four_cpus, "0-3", "0-2")  # an offline CPU has no files
-    tables, _ = cpu_files.cpufreq_turbo(four_cpus, topology.read(four_cpus))
+    tables, _ = cpu_files.cpufreq_turbo(four_cpus, topology.read_cpus(four_cpus))
     assert [(t.steps[0].hz, t.cpus) for t in tables] == [(4.7e9, [1]), (4.5e9, [0, 2])]
 
 
@@ -84,12 +86,12 @@ def test_a_base_clock_is_not_a_turbo_ceiling(four_cpus: Path) -> None:
     """intel_pstate lowers cpuinfo_max_freq to the base clock while turbo is off."""
     write_files(four_cpus, range(4), cpuinfo_max_freq=2_100_000)
     trees.put(four_cpus, f"{trees.CPU}/intel_pstate/no_turbo", "1\n")
-    tables, (missing,) = cpu_files.cpufreq_turbo(four_cpus, topology.read(four_cpus))
+    tables, (missing,) = cpu_files.cpufreq_turbo(four_cpus, topology.read_cpus(four_cpus))
     assert (tables, missing.what) == ([], "turbo_ceiling_hz")
     trees.put(four_cpus, f"{trees.CPU}/intel_pstate/no_turbo", "0\n")
-    assert len(cpu_files.cpufreq_turbo(four_cpus, topology.read(four_cpus))[0]) == 1
+    assert len(cpu_files.cpufreq_turbo(four_cpus, topology.read_cpus(four_cpus))[0]) == 1
     trees.put(four_cpus, f"{trees.CPU}/cpufreq/boost", "0\n")
-    assert cpu_files.cpufreq_turbo(four_cpus, topology.read(four_cpus))[0] == []
+    assert cpu_files.cpufreq_turbo(four_cpus, topology.read_cpus(four_cpus))[0] == []
 
 
 def test_an_acpi_p_state_is_not_a_ceiling(four_cpus: Path) -> None:
@@ -99,23 +101,23 @@ def test_an_acpi_p_state_is_not_a_ceiling(four_cpus: Path) -> None:
     write_files(
         four_cpus, range(4), cpuinfo_max_freq=2_600_000, scaling_available_frequencies=listed
     )
-    tables, (missing,) = cpu_files.cpufreq_turbo(four_cpus, topology.read(four_cpus))
+    tables, (missing,) = cpu_files.cpufreq_turbo(four_cpus, topology.read_cpus(four_cpus))
     assert (tables, missing.what) == ([], "turbo_ceiling_hz")
     write_files(four_cpus, range(4), cpuinfo_max_freq=3_700_000)
-    assert cpu_files.cpufreq_turbo(four_cpus, topology.read(four_cpus))[0][0].steps == [
+    assert cpu_files.cpufreq_turbo(four_cpus, topology.read_cpus(four_cpus))[0][0].steps == [
         Step(1, 3.7e9)
     ]
 
 
 def test_nothing_is_reported_without_files(four_cpus: Path) -> None:
-    assert cpu_files.cpufreq_turbo(four_cpus, topology.read(four_cpus)) == ([], [])
-    assert cpu_files.cpufreq_base_hz(four_cpus, topology.read(four_cpus)) is None
+    assert cpu_files.cpufreq_turbo(four_cpus, topology.read_cpus(four_cpus)) == ([], [])
+    assert cpu_files.cpufreq_base_hz(four_cpus, topology.read_cpus(four_cpus)) is None
 
 
 def test_the_base_clock_if_all_cpus_share_it(four_cpus: Path) -> None:
     write_files(four_cpus, range(4), base_frequency=2_100_000)
-    assert cpu_files.cpufreq_base_hz(four_cpus, topology.read(four_cpus)) == Rate(
+    assert cpu_files.cpufreq_base_hz(four_cpus, topology.read_cpus(four_cpus)) == Rate(
         2.1e9, "cpufreq, base_frequency"
     )
     write_files(four_cpus, range(2, 4), base_frequency=1_600_000)
-    assert cpu_files.cpufreq_base_hz(four_cpus, topology.read(four_cpus)) is None
+    assert cpu_files.cpufreq_base_hz(four_cpus, topology.read_cpus(four_cpus)) is None

@@ -224,8 +224,8 @@ def test_a_cpu_without_readable_files_is_retried(
         trees.put(machine.root, f"{trees.CPU}/online", "0\n")
         drive(source, session, lambda: not session.online[1], "CPU 1 is off")
         looks = chain([[], ValueError("half written")], repeat(DEFAULT))
-        read = Mock(wraps=topology.read, side_effect=looks)
-        monkeypatch.setattr(topology, "read", read)
+        read = Mock(wraps=topology.read_cpus, side_effect=looks)
+        monkeypatch.setattr(topology, "read_cpus", read)
         trees.put(machine.root, f"{trees.CPU}/online", "0-1\n")
         drive(source, session, lambda: bool(session.online[1]), "CPU 1 is on")
     assert read.call_count == 3

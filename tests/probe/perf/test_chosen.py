@@ -22,7 +22,7 @@ def open_chosen_events(
     root: Path, kernel: fakeperf.Kernel, text: str, *, multiplex: bool = True, own: bool = True
 ) -> list[Groups]:
     """Opens the events of `text` on a Skylake, after the probe's own counters, which are pinned."""
-    rows, groups = topology.read(root), chosen.find_events(root, text)
+    rows, groups = topology.read_cpus(root), chosen.find_events(root, text)
     if own:
         planner = skylake(root)
         other_group = chosen.largest_groups(groups, planner.pmus)
@@ -137,7 +137,7 @@ def test_own_counters_make_room_for_chosen_events(tmp_path: Path) -> None:
 def test_events_that_perftop_counts_need_no_counter_of_their_own(tmp_path: Path) -> None:
     """The reference cycles of Intel have one counter."""
     planner = skylake(tmp_path)
-    core, *_ = open_parts(tmp_path, topology.read(tmp_path), planner, kernel=fakeperf.Kernel())
+    core, *_ = open_parts(tmp_path, topology.read_cpus(tmp_path), planner, kernel=fakeperf.Kernel())
     text = "ref-cycles,cycles,instructions,cycles:k,ref-cycles:u,branches,cs"
     asked = chosen.find_events(tmp_path, text)
     assert chosen.own_counters(asked, core.counters) == {

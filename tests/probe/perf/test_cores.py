@@ -118,7 +118,7 @@ def hybrid(root: Path) -> tuple[cores.Planner, list[int]]:
         asked_cpus.append(cpu)
         return Leaves(5, deprecated=True, gp=8 if cpu < 16 else 6)
 
-    return cores.Planner(root, topology.read(root), leaves_of), asked_cpus
+    return cores.Planner(root, topology.read_cpus(root), leaves_of), asked_cpus
 
 
 def test_hybrids_name_the_pmu(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_the_msr_pmu_has_a_group_of_its_own(tmp_path: Path) -> None:
     planner = skylake(tmp_path)
     fakeperf.write_pmu(tmp_path, "msr", 9)
     fakeperf.write_events(tmp_path, "msr", tsc=0, aperf=1, mperf=2, smi=4)
-    planner = cores.Planner(tmp_path, topology.read(tmp_path), lambda _: Leaves())
+    planner = cores.Planner(tmp_path, topology.read_cpus(tmp_path), lambda _: Leaves())
     kernel = fakeperf.Kernel(4, taken=3)
     core, rest = opened_parts(tmp_path, planner, kernel)
     assert keys_on(core) == [*TIMES, "ref"]
@@ -171,7 +171,7 @@ def test_the_tsc_alone_is_not_worth_a_read(tmp_path: Path) -> None:
     write_machine_files(tmp_path)
     fakeperf.write_pmu(tmp_path, "msr", 9)
     fakeperf.write_events(tmp_path, "msr", tsc=0)
-    planner = cores.Planner(tmp_path, topology.read(tmp_path), lambda _: Leaves())
+    planner = cores.Planner(tmp_path, topology.read_cpus(tmp_path), lambda _: Leaves())
     kernel = fakeperf.Kernel()
     core, rest = opened_parts(tmp_path, planner, kernel)
     assert (keys_on(core), keys_on(rest), kernel.calls) == ([], [], [])
@@ -279,5 +279,5 @@ def test_an_offline_cpu_gets_the_events_of_its_type(tmp_path: Path) -> None:
 def test_only_requested_counters_are_opened(tmp_path: Path) -> None:
     planner = skylake(tmp_path)
     kernel = fakeperf.Kernel()
-    open_parts(tmp_path, topology.read(tmp_path), planner, cpus=[0, 2], kernel=kernel)
+    open_parts(tmp_path, topology.read_cpus(tmp_path), planner, cpus=[0, 2], kernel=kernel)
     assert {cpu for _, cpu, _, _ in kernel.opened.values()} == {0, 2}

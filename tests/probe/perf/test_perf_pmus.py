@@ -88,7 +88,7 @@ def test_cpuid_is_executed_on_its_cpu() -> None:
     if read is None:
         pytest.skip("no CPUID on this architecture")
     before = os.sched_getaffinity(0)
-    assert cpuid.vendor(executed) == identity.identity().vendor
+    assert cpuid.vendor(executed) == identity.read_identity().vendor
     assert os.sched_getaffinity(0) == before
     device = cpuid.device_leaves(Path("/"), cpu)
     if device(0) is not None:
@@ -101,6 +101,6 @@ def test_cpuid_is_executed_on_its_cpu() -> None:
 def test_uarch_is_found_by_executed_leaves() -> None:
     cpu = min(os.sched_getaffinity(0))
     result = model.find_uarch(
-        identity.identity().vendor, None, None, None, affinity.cpuid_leaves(cpu)
+        identity.read_identity().vendor, None, None, None, affinity.cpuid_leaves(cpu)
     )
-    assert result.vendor == identity.identity().vendor
+    assert result.vendor == identity.read_identity().vendor

@@ -31,7 +31,7 @@ def write_events(root: Path, pmu: str, *tables: dict[str, tuple[str, str]]) -> N
 
 
 def open_part(root: Path, kernel: fakeperf.Kernel) -> tuple[list[Groups], list[Missing]]:
-    rows = topology.read(root)
+    rows = topology.read_cpus(root)
     return chosen.open_topdown(
         root, rows, perf_pmus.core_pmus(root), cpus=[row.cpu for row in rows], kernel=kernel
     )

@@ -106,7 +106,7 @@ def two_packages(tmp_path: Path) -> Path:
 
 
 def open_hsmp(root: Path, ask: Callable[[int, int], int]) -> Hsmp:
-    return Hsmp(root, topology.read(root), ask, Clock())
+    return Hsmp(root, topology.read_cpus(root), ask, Clock())
 
 
 def valid_values(source: Hsmp) -> list[dict[str, list[int]]]:
@@ -173,7 +173,7 @@ def test_a_message_that_fails_is_not_valid_and_not_sent_again(two_packages: Path
 
 
 def test_a_package_without_a_number_gets_no_message(two_packages: Path) -> None:
-    first, last = topology.read(two_packages)
+    first, last = topology.read_cpus(two_packages)
     sent: list[tuple[int, int]] = []
 
     def ask(socket: int, message: int) -> int:
@@ -221,10 +221,10 @@ def test_slow_firmware_is_not_polled(two_packages: Path, monkeypatch: pytest.Mon
 
 
 def test_a_missing_device_is_not_reported(two_packages: Path) -> None:
-    source = Hsmp(two_packages, topology.read(two_packages))
+    source = Hsmp(two_packages, topology.read_cpus(two_packages))
     assert (source.block.counters, source.missing) == ([], [])
     trees.put(two_packages, "dev/hsmp", "")  # a file that is not a device
-    source = Hsmp(two_packages, topology.read(two_packages))
+    source = Hsmp(two_packages, topology.read_cpus(two_packages))
     assert source.block.counters == []
     assert {m.what for m in source.missing} == {
         *("hsmp_limit_hz", "hsmp_limits", "hsmp_prochot"), *FABRIC_KEYS,
@@ -241,7 +241,7 @@ def test_slow_messages_are_sent_less_often(two_packages: Path) -> None:
         clock.now_s += 0.002
         return 0
 
-    source = Hsmp(two_packages, topology.read(two_packages), slowly, clock)
+    source = Hsmp(two_packages, topology.read_cpus(two_packages), slowly, clock)
     request.clear()
     for _ in range(100):
         list(source.read())
@@ -316,7 +316,7 @@ def test_the_time_under_each_limit_is_counted_by_the_firmware(turin: Path) -> No
     firmware, clock = Firmware(), Clock()
     low, high = firmware.tables[0], firmware.tables[1]
     low.accumulation_counter, low.residencies[1] = (1 << 32) - 100, 7_000
-    source = HsmpTable(turin, topology.read(turin), firmware, clock)
+    source = HsmpTable(turin, topology.read_cpus(turin), firmware, clock)
     assert source.missing == []
     (counter,) = source.block.counters
     assert (counter.key, counter.kind, len(counter.parts)) == ("hsmp_limit_times", "flags", 8)
@@ -336,7 +336,7 @@ def test_the_time_under_each_limit_is_counted_by_the_firmware(turin: Path) -> No
 
 
 def test_a_table_of_another_layout_is_not_read(turin: Path) -> None:
-    source = HsmpTable(turin, topology.read(turin), Firmware(more=4))
+    source = HsmpTable(turin, topology.read_cpus(turin), Firmware(more=4))
     assert source.block.counters == []
     (missing,) = source.missing
     assert (missing.what, "another layout" in missing.why) == ("hsmp_limit_times", True)
@@ -349,20 +349,20 @@ def test_a_driver_without_the_table_is_named(number: int, why: str, turin: Path)
     def refused(_socket: int, _size: int) -> bytes:
         raise OSError(number, "made")
 
-    source = HsmpTable(turin, topology.read(turin), refused)
+    source = HsmpTable(turin, topology.read_cpus(turin), refused)
     assert source.block.counters == []
     assert why in source.missing[0].why
 
 
 def test_only_models_with_a_known_table_are_asked(two_packages: Path) -> None:
-    source = HsmpTable(two_packages, topology.read(two_packages), Firmware())
+    source = HsmpTable(two_packages, topology.read_cpus(two_packages), Firmware())
     assert (source.block.counters, source.missing) == ([], [])
 
 
 def test_no_table_is_missing_without_the_device(turin: Path) -> None:
-    source = HsmpTable(turin, topology.read(turin))
+    source = HsmpTable(turin, topology.read_cpus(turin))
     assert (source.block.counters, source.missing) == ([], [])
     trees.put(turin, "dev/hsmp", "")  # a file that is not a device
-    source = HsmpTable(turin, topology.read(turin))
+    source = HsmpTable(turin, topology.read_cpus(turin))
     assert source.block.counters == []
     source.close()

@@ -45,7 +45,7 @@ def newly_set(source: LimitStatus) -> list[tuple[int, dict[str, int]] | None]:
 def test_bits_set_before_the_start_are_named(two_packages: Path) -> None:
     """All bits of the real machine were set before the start, so none is newly set."""
     clock = Clock()
-    source = LimitStatus(two_packages, topology.read(two_packages), clock)
+    source = LimitStatus(two_packages, topology.read_cpus(two_packages), clock)
     first, second = source.missing
     assert (first.what, first.cpus) == (KEY, list(range(64)))
     assert first.why.startswith("POWER, POWER_PLATFORM_PL1_PCS: set before perftop started")
@@ -58,7 +58,7 @@ def test_bits_set_before_the_start_are_named(two_packages: Path) -> None:
 def test_a_bit_counts_once_when_it_is_set(two_packages: Path) -> None:
     write_status(two_packages, 0, QUIET)
     clock = Clock()
-    source = LimitStatus(two_packages, topology.read(two_packages), clock)
+    source = LimitStatus(two_packages, topology.read_cpus(two_packages), clock)
     limited = QUIET.replace("cpu3 none", "cpu3 POWER THERMAL_PER_CORE UNKNOWN(62)")
     write_status(two_packages, 0, limited.replace("cpus none", "cpus POWER"))
     assert newly_set(source)[0] == (0, {}), "the last look was less than a second ago"
@@ -83,7 +83,7 @@ def test_a_die_without_lines_of_cpus(tmp_path: Path) -> None:
     trees.machine(tmp_path, 1)
     write_status(tmp_path, 0, "cpus none\n")
     clock = Clock()
-    source = LimitStatus(tmp_path, topology.read(tmp_path), clock)
+    source = LimitStatus(tmp_path, topology.read_cpus(tmp_path), clock)
     write_status(tmp_path, 0, "cpus THERMAL\n")
     clock.now_s += 1
     assert newly_set(source) == [(1, {"THERMAL": 1})]
@@ -97,11 +97,12 @@ def test_a_die_without_lines_of_cpus(tmp_path: Path) -> None:
 def test_files_that_may_not_be_read(two_packages: Path) -> None:
     (two_packages / f"sys/kernel/debug/{NAMES[0]}/plr/domain0/status").chmod(0)
     assert (
-        "Permission denied" in LimitStatus(two_packages, topology.read(two_packages)).missing[0].why
+        "Permission denied"
+        in LimitStatus(two_packages, topology.read_cpus(two_packages)).missing[0].why
     )
 
 
 def test_a_machine_without_limit_status_sends_no_block(tmp_path: Path) -> None:
     trees.machine(tmp_path, 1)
-    source = LimitStatus(tmp_path, topology.read(tmp_path))
+    source = LimitStatus(tmp_path, topology.read_cpus(tmp_path))
     assert (source.block.counters, source.missing) == ([], [])

@@ -49,7 +49,7 @@ def valid_values(powercap: Powercap) -> list[dict[str, int]]:
 
 
 def test_zones_are_found_by_their_names(two_packages: Path) -> None:
-    powercap = Powercap(two_packages, topology.read(two_packages))
+    powercap = Powercap(two_packages, topology.read_cpus(two_packages))
     assert valid_values(powercap) == [
         {"power_limit_w": 150_000_000, "energy_j": 0},
         {"power_limit_w": 205_000_000, "power_limit2_w": 246_000_000, "energy_j": 0},
@@ -61,7 +61,7 @@ def test_zones_are_found_by_their_names(two_packages: Path) -> None:
 
 
 def test_energy_continues_across_a_wrap(two_packages: Path) -> None:
-    powercap = Powercap(two_packages, topology.read(two_packages))
+    powercap = Powercap(two_packages, topology.read_cpus(two_packages))
     file = two_packages / f"{ZONES}/intel-rapl:1/energy_uj"
     seen = []
     for value in (RANGE_UJ - 30, RANGE_UJ - 10, 20, 70):
@@ -74,13 +74,15 @@ def test_energy_continues_across_a_wrap(two_packages: Path) -> None:
 def test_a_disabled_limit_is_none(two_packages: Path) -> None:
     trees.put(two_packages, f"{ZONES}/intel-rapl:0/enabled", "0\n")
     trees.put(two_packages, f"{ZONES}/intel-rapl:1/constraint_0_power_limit_uw", "0\n")
-    powercap = Powercap(two_packages, topology.read(two_packages))
+    powercap = Powercap(two_packages, topology.read_cpus(two_packages))
     assert [c.key for c in powercap.block.counters] == ["energy_j"]
     powercap.close()
 
 
 def test_served_keys_are_not_read(two_packages: Path) -> None:
-    powercap = Powercap(two_packages, topology.read(two_packages), {"energy_j", "power_limit_w"})
+    powercap = Powercap(
+        two_packages, topology.read_cpus(two_packages), {"energy_j", "power_limit_w"}
+    )
     assert valid_values(powercap) == [{}, {"power_limit2_w": 246_000_000}]
     powercap.close()
 
@@ -94,7 +96,7 @@ def test_energy_readable_by_root_only(two_packages: Path, monkeypatch: pytest.Mo
         return opened(path, flags, **more)
 
     monkeypatch.setattr(os, "open", refused)  # simulated, because file modes do not restrict root
-    powercap = Powercap(two_packages, topology.read(two_packages))
+    powercap = Powercap(two_packages, topology.read_cpus(two_packages))
     assert [(m.what, m.fix) for m in powercap.missing] == [("energy_j", "perftop --sudo")]
     assert "energy_j" not in valid_values(powercap)[0]
     powercap.close()
@@ -102,16 +104,16 @@ def test_energy_readable_by_root_only(two_packages: Path, monkeypatch: pytest.Mo
 
 def test_a_machine_without_zones_and_a_die_of_its_own(tmp_path: Path) -> None:
     trees.machine(tmp_path, 1)
-    assert Powercap(tmp_path, topology.read(tmp_path)).block.counters == []
+    assert Powercap(tmp_path, topology.read_cpus(tmp_path)).block.counters == []
     for number in range(2):
         write_zone(tmp_path, number, f"package-0-die-{number}", ("long_term", 1_000_000))
-    powercap = Powercap(tmp_path, topology.read(tmp_path))
+    powercap = Powercap(tmp_path, topology.read_cpus(tmp_path))
     assert powercap.block.counters == []
     assert [m.what for m in powercap.missing] == ["power_limit_w"]
 
 
 def test_garbled_files_are_not_valid(two_packages: Path) -> None:
-    powercap = Powercap(two_packages, topology.read(two_packages))
+    powercap = Powercap(two_packages, topology.read_cpus(two_packages))
     for name, text in (("energy_uj", "x\n"), ("constraint_0_power_limit_uw", "9" * 30)):
         (two_packages / f"{ZONES}/intel-rapl:1/{name}").write_text(text, encoding="ascii")
     assert valid_values(powercap)[0] == {}
@@ -125,14 +127,14 @@ def test_the_memory_has_a_zone_within_its_package(two_packages: Path) -> None:
     for inner, (name, uj) in enumerate((("core", 7), ("dram", RANGE_UJ - 5))):
         for file, text in (("name", name), ("energy_uj", uj), ("max_energy_range_uj", RANGE_UJ)):
             trees.put(two_packages, f"{at}:{inner}/{file}", f"{text}\n")
-    powercap = Powercap(two_packages, topology.read(two_packages))
+    powercap = Powercap(two_packages, topology.read_cpus(two_packages))
     valid_values(powercap)
     trees.put(two_packages, f"{at}:1/energy_uj", "15\n")
     first, second = valid_values(powercap)
     assert "energy_ram_j" not in first, "this package has no zone of its memory"
     assert second["energy_ram_j"] == 20
     powercap.close()
-    served = Powercap(two_packages, topology.read(two_packages), {"energy_ram_j"})
+    served = Powercap(two_packages, topology.read_cpus(two_packages), {"energy_ram_j"})
     assert "energy_ram_j" not in {counter.key for counter in served.block.counters}
     served.close()
 
@@ -155,7 +157,7 @@ def test_the_clock_of_the_uncore_or_its_limit(
     die.mkdir(parents=True)
     for name, khz in files.items():
         (die / name).write_text(f"{khz}\n")
-    source = UncoreClock(tmp_path, topology.read(tmp_path))
+    source = UncoreClock(tmp_path, topology.read_cpus(tmp_path))
     assert [c.key for c in source.block.counters] == (
         ["uncore_hz", "uncore_max_hz"] if clocks else []
     )

@@ -42,7 +42,7 @@ def write_group(root: Path, name: str, number: int, **values: int | str) -> None
 
 def open_resctrl(root: Path) -> tuple[Resctrl, Clock]:
     clock = Clock()
-    return Resctrl(root, topology.read(root), clock), clock
+    return Resctrl(root, topology.read_cpus(root), clock), clock
 
 
 def read_values(source: Resctrl) -> list[list[int | None]]:

@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from perfprobe.cpu.model_tables import ROWS
+from perfprobe.cpu.model_tables import MODEL_ROWS
 from perfprobe.cpu.model_terms import Budget
 from perfprobe.programming import counter_plan
 from perfprobe.programming.counter_plan import Change, Plan
@@ -17,7 +17,7 @@ from perfprobe.registers.msr import Registers
 
 def plan_of(name: str, budget: Budget | None = None, *, any_thread: bool = False) -> Plan:
     """The plan of a model, with the counters of the table or of `budget`."""
-    uarch = next(row.uarch for row in ROWS if row.uarch.name == name)
+    uarch = next(row.uarch for row in MODEL_ROWS if row.uarch.name == name)
     plan = counter_plan.make_plan(
         replace(uarch, budget=budget or uarch.budget), any_thread=any_thread
     )
@@ -28,7 +28,7 @@ def plan_of(name: str, budget: Budget | None = None, *, any_thread: bool = False
 def test_the_events_of_a_servers_counters() -> None:
     plan = plan_of("Skylake-SP")
     assert plan.selects == {0x186: 0x43023C, 0x187: 0x42003C, 0x188: 0x4200C0}
-    assert (plan.fixed, plan.enable, plan.method) == (0x333, 0x7_0000_0007, "one-thread")
+    assert (plan.fixed_control, plan.enable, plan.method) == (0x333, 0x7_0000_0007, "one-thread")
     assert [(c.key, c.register) for c in plan.counted] == [
         ("ref", 0x30B), ("cycles", 0x30A), ("instructions", 0x309),
         ("one_thread", 0xC1), ("kernel_cycles", 0xC2), ("kernel_instructions", 0xC3),
@@ -56,7 +56,9 @@ def test_priorities_when_counters_run_short(
     assert plan.keys_without_counter == keys_without_counter
     assert (plan.method is None) == (name == "Zen 4" or "one_thread" in keys_without_counter)
     general = [r for r in plan.controls if r in counter_plan.SELECTS]
-    assert len(general) == min(plan.budget.gp, 8), "other registers follow after eight selects"
+    assert len(general) == min(plan.budget.general_count, 8), (
+        "other registers follow after eight selects"
+    )
 
 
 def test_a_core_of_four_threads_has_two_counters() -> None:

@@ -23,7 +23,7 @@ from waiting import MAX_WAIT_S
 
 from perfprobe import wire
 from perfprobe.cpu import identity
-from perfprobe.cpu.model_tables import ROWS
+from perfprobe.cpu.model_tables import MODEL_ROWS
 from perfprobe.errors import Unavailable
 from perfprobe.programming import counter_plan, journal, source
 from perfprobe.programming.programmer import Programmer
@@ -36,7 +36,7 @@ pytestmark = [
 ]
 
 EN, GLOBAL = 0x53003C, 0x38F
-SKYLAKE = next(row.uarch for row in ROWS if row.uarch.name == "Skylake-SP")
+SKYLAKE = next(row.uarch for row in MODEL_ROWS if row.uarch.name == "Skylake-SP")
 
 
 def stat(kernel: FakeKernel, *more: str) -> subprocess.CompletedProcess[str]:

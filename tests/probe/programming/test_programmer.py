@@ -11,7 +11,7 @@ from fakekernel.client import FakeKernel
 from journals import entries_left
 
 from perfprobe.cpu import identity
-from perfprobe.cpu.model_tables import ROWS
+from perfprobe.cpu.model_tables import MODEL_ROWS
 from perfprobe.programming import counter_plan, journal
 from perfprobe.programming.counter_plan import Change, Changes, Plan
 from perfprobe.programming.journal import Journal
@@ -30,7 +30,7 @@ class SimulatedKill(BaseException):
 
 
 def plans() -> dict[int, Plan]:
-    skylake = next(row.uarch for row in ROWS if row.uarch.name == "Skylake-SP")
+    skylake = next(row.uarch for row in MODEL_ROWS if row.uarch.name == "Skylake-SP")
     plan = counter_plan.make_plan(skylake, any_thread=False)
     assert plan
     return dict.fromkeys(range(4), plan)

@@ -1,5 +1,5 @@
-"""Keeps raw frames of the stream while code with known counts runs; differences are computed on
-demand."""
+"""Keeps raw frames of the stream while code with known counts runs, and computes how far a counter
+advanced between two of its reads. A stamp is a value of the TSC."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from perfprobe.sources import Source
 from perfprobe.wire import Counter, Frame, Hello
 
 MAX_WAIT_S = 0.5
-"""Longest wait for a sample, in s. Lanes of a loaded machine are late, and a dead lane never
-delivers."""
+"""Maximum wait for a sample of all CPUs, in s. On a loaded machine samples are late, and a thread
+that has ended delivers none."""
 RECENT_FRAMES = 3
-"""Number of frames within which every working row is read."""
-UNFIT_FLAGS = wire.ROW_ELSEWHERE | wire.ROW_WIDE | wire.ROW_OFFLINE | wire.ROW_UNPINNED
-MULTIPLEXED = ("perf_enabled_s", "perf_running_s")
+"""Number of latest frames in which each row is searched for a read; a row may be missing from some
+frames."""
+UNUSABLE_ROW_FLAGS = wire.ROW_ELSEWHERE | wire.ROW_WIDE | wire.ROW_OFFLINE | wire.ROW_UNPINNED
+GROUP_TIME_KEYS = ("perf_enabled_s", "perf_running_s")
 
 
 Instant = tuple[int, int]
-"""A moment as ns of CLOCK_MONOTONIC_RAW and as a TSC stamp."""
+"""A moment, as ns of CLOCK_MONOTONIC_RAW and as a value of the TSC."""
 
 
 def read_instant() -> Instant:
@@ -31,7 +32,7 @@ def read_instant() -> Instant:
 
 @dataclass(frozen=True, slots=True)
 class BlockCounter:
-    """A counter, its block, and the position of its values in the block."""
+    """A counter, the name of its block, and the first of its columns in the block."""
 
     block: str
     first: int
@@ -40,7 +41,8 @@ class BlockCounter:
 
 @dataclass(frozen=True, slots=True)
 class Movement:
-    """The amount by which a counter advanced, in its unit, between two reads at these stamps."""
+    """The amount by which a counter advanced, in its unit, between two reads; `begin` and `end` are
+    TSC stamps of the reads."""
 
     begin: int
     end: int
@@ -58,7 +60,9 @@ class _BlockRead:
     def stamps(self, row: int) -> tuple[int, int] | None:
         """Stamps before and after the read; None if the row is not usable."""
         before, after, _, _, flags = self.head[row * wire.HEAD : (row + 1) * wire.HEAD]
-        return (before, after) if flags & wire.ROW_SAMPLED and not flags & UNFIT_FLAGS else None
+        return (
+            (before, after) if flags & wire.ROW_SAMPLED and not flags & UNUSABLE_ROW_FLAGS else None
+        )
 
 
 Read = tuple[int, int, _BlockRead]
@@ -85,12 +89,12 @@ class FrameLog:
         return self.hello.rows(self.scope(key))
 
     def restart(self) -> None:
-        """Drops the frames so far, and takes frames until every row was read once more."""
+        """Drops all frames, and reads new ones until each row was read again."""
         self._reads_of.clear()
         self.read_past(read_instant()[1])
 
-    def take_frames(self) -> None:
-        """Takes all frames that are ready."""
+    def read_ready_frames(self) -> None:
+        """Adds all frames that the source has ready."""
         while True:
             frames = [m for m in self._source.poll() if isinstance(m, Frame)]
             for frame in frames:
@@ -102,17 +106,17 @@ class FrameLog:
                 return
 
     def read_past(self, stamp: int) -> None:
-        """Takes frames until every row was read after the stamp, but for MAX_WAIT_S at most."""
+        """Reads frames until each row was read after the stamp, for at most MAX_WAIT_S."""
         end = time.monotonic() + MAX_WAIT_S
         while time.monotonic() < end:
-            self.take_frames()
+            self.read_ready_frames()
             if self._reads_of and all(self._newest_stamp(name) >= stamp for name in self._reads_of):
                 return
             due = self._source.due()
             time.sleep(max(0.001, min(0.02, (due or 0) - time.monotonic())))
 
     def _newest_stamp(self, name: str) -> int:
-        """Returns the stamp that all rows with usable stamps have reached."""
+        """Returns the stamp after which each usable row of the block was read at least once."""
         rows = range(self.hello.rows(self._blocks[name].scope))
         newest: dict[int, int] = {}
         for table in self._reads_of[name][-RECENT_FRAMES:]:
@@ -122,8 +126,9 @@ class FrameLog:
     def movement(
         self, key: str, row: int, begin: int, end: int, *, inside: bool
     ) -> Movement | None:
-        """Returns the movement of a row's counter between two stamps: over the longest span inside
-        the stamps, or over the shortest span around them. None if there were no such reads."""
+        """Returns how far a row's counter advanced between two stamps: with `inside`, between the
+        first and the last read within them; without, between the last read before and the first
+        read after them. None if there are no such reads."""
         column = self.columns[key]
         ends = self._ends(column, row, begin, end, inside=inside)
         if ends is None:
@@ -135,8 +140,8 @@ class FrameLog:
         return Movement((a0 + a1) // 2, (b0 + b1) // 2, amount)
 
     def steps(self, key: str, row: int, begin: int, end: int) -> list[float] | None:
-        """Returns the amount by which each column of the counter advanced, over the shortest span
-        around two stamps."""
+        """Returns the amounts by which the counter's columns advanced between the last read before
+        `begin` and the first read after `end`; None if there are no such reads."""
         column = self.columns[key]
         ends = self._ends(column, row, begin, end, inside=False)
         if ends is None:
@@ -145,7 +150,7 @@ class FrameLog:
         return self._steps(column.counter, before, after)
 
     def latest(self, key: str, row: int) -> float | None:
-        """Returns the last value of a gauge, in its unit."""
+        """Returns the last value of a gauge, in its unit; None if it was not read."""
         column = self.columns[key]
         reads = self._reads(column, row)
         if not reads:
@@ -157,7 +162,8 @@ class FrameLog:
     def _ends(
         self, column: BlockCounter, row: int, begin: int, end: int, *, inside: bool
     ) -> tuple[Read, Read] | None:
-        """Returns the reads at both ends of a span; None if there were fewer than two."""
+        """Returns the first and the last read within two stamps (`inside`), or the nearest reads
+        around them; None if there are fewer than two."""
         reads = self._reads(column, row)
         if inside:
             fit = [read for read in reads if begin <= read[0] and read[1] <= end]
@@ -170,7 +176,7 @@ class FrameLog:
         return first[0], last[0]
 
     def _reads(self, column: BlockCounter, row: int) -> list[Read]:
-        """Returns the reads with a value since the counter was last rebased."""
+        """Returns the valid reads of a row since its counters last restarted (ROW_REBASED)."""
         reads: list[Read] = []
         for table in self._reads_of.get(column.block, []):
             if table.head[row * wire.HEAD + 4] & wire.ROW_REBASED:
@@ -186,8 +192,8 @@ class FrameLog:
         return all(table.valid[row * words + bit // 64] >> bit % 64 & 1 for bit in bits)
 
     def _raw_row(self, column: BlockCounter, table: _BlockRead, row: int) -> list[int]:
-        at = row * self._blocks[column.block].columns + column.first
-        return list(table.values[at : at + column.counter.columns])
+        first = row * self._blocks[column.block].columns + column.first
+        return list(table.values[first : first + column.counter.columns])
 
     @staticmethod
     def _steps(counter: Counter, before: list[int], after: list[int]) -> list[float]:
@@ -203,9 +209,9 @@ class FrameLog:
     def _counted_share(
         self, column: BlockCounter, before: _BlockRead, after: _BlockRead, row: int
     ) -> float:
-        """Returns the share of the time for which a perf group was counting; 1 for other
-        origins."""
-        times = [self.columns.get(key) for key in MULTIPLEXED]
+        """Returns the share of the time for which the counter's perf group was counting; 1 for a
+        counter that is not of a perf group."""
+        times = [self.columns.get(key) for key in GROUP_TIME_KEYS]
         if not column.counter.origin.startswith("perf"):
             return 1.0
         enabled, running = (

@@ -1,9 +1,9 @@
-"""`selftest --all`: a verdict on each source and instrument, present or not, as one object that
-users can send from machines that the developers do not have.
+"""`selftest --all`: a verdict on each source and instrument, present or not, as a report that users
+can send to the developers. An instrument is a set of counters with one origin.
 
-Known counts show whether the counters of CPUs are right. The other counters are read over a second
-in which a known amount of memory is copied: they must advance, stay within possible values, and
-agree with each other.
+Code with known counts shows whether the counters of CPUs are right. The other counters are read
+over a second in which a known amount of memory is copied: they must advance, stay within possible
+values, and agree with each other.
 """
 
 from __future__ import annotations
@@ -25,32 +25,31 @@ from perfprobe.native.affinity import pinned_to
 from perfprobe.wire import Missing
 
 COPY_BYTES, COPY_S = 128 << 20, 0.5
-"""Size of a copy, larger than most L3s, so that each copy is read from memory; and how long copies
-are repeated, in s."""
+"""Size of a copy in bytes, larger than most L3s, so that each copy is read from memory; and time
+for which copies are repeated, in s."""
 READ_KEY = "memory_read_bytes"
 MIN_READ_SHARE = 0.8
 """Minimum share of the copied bytes that must have been read from memory; the rest may be in a
 large L3."""
 KEY_STEMS = ("memory_", "hbm_", "l3_", "energy_", "plr_", "pstate_limit", "limit_reasons")
-"""Prefixes of the keys of counters whose absence is reported."""
+"""Prefixes of the keys of counters that are reported even if they are missing."""
 MAX_ROWS = 64
 """Maximum number of reported rows of a counter; a thousand cores would fill a message."""
 
 
 @dataclass(frozen=True, slots=True)
 class CopyRun:
-    """The span of time in which memory was copied, from stamp to stamp."""
+    """The time in which memory was copied, from TSC stamp `begin` to `end`."""
 
     begin: int
     end: int
     copied_bytes: int
-    """Number of bytes that were copied."""
     cpu: int
-    """The CPU that copied; no other CPU worked for perftop."""
+    """The CPU on which memory was copied; no other CPU worked for perftop."""
 
 
 def copy_memory(log: FrameLog) -> CopyRun:
-    """Copies memory on one CPU, with samples before and after it."""
+    """Copies memory on one CPU, and waits for samples before and after it."""
     log.restart()
     cpu = max(os.sched_getaffinity(0))
     with contextlib.suppress(OSError), pinned_to(cpu):
@@ -66,8 +65,8 @@ def copy_memory(log: FrameLog) -> CopyRun:
 
 
 def counter_rows(log: FrameLog, span: CopyRun) -> list[dict[str, Any]]:
-    """Returns a row for each counter that belongs to no CPU, or to the L3 of a CPU, also for
-    counters that are absent."""
+    """Returns a row of the report for each counter of a core, package or L3, and for each that is
+    missing."""
     absent = [
         {"counter": missing.what, "verdict": "not there", "why": missing.why}
         for missing in log.hello.missing
@@ -107,8 +106,8 @@ def _counter_row(log: FrameLog, key: str, span: CopyRun) -> dict[str, Any]:
 
 
 def rows_with_counter(log: FrameLog, key: str) -> list[int]:
-    """Returns the rows of the counter's block that have the counter: all rows, or one for each
-    L3."""
+    """Returns the rows of the counter's block in which the counter has values: all rows, or one row
+    for each L3."""
     every = range(log.rows(key))
     if not key.startswith("l3_"):
         return [*every]
@@ -122,13 +121,13 @@ Verdict = Literal["works", "wrong", "undecided", "not there", "not tried"]
 PART_KEYS = ("topdown_retiring", "topdown_bad_speculation", "topdown_frontend", "topdown_backend")
 MUST_MOVE_KEYS = ("energy_j", "energy_ram_j", "memory_read_bytes", "l3_memory_bytes", "slots",
              "limit_reasons", "hsmp_limits")  # fmt: skip
-"""Counters that advance, or are polled, in any second in which memory is copied."""
+"""Counters that must advance, or be polled, while memory is copied."""
 MAX_SLOTS_ERROR = 0.02
-"""Maximum relative difference between the sum of the four parts and the slots; each part is a field
-of 8 bits."""
+"""Maximum relative difference between issue slots and the sum of their four top-down parts, each of
+which is a field of 8 bits."""
 MAX_FACTOR_ERROR = 0.03
-"""Maximum relative difference between a counter's factor and a candidate; the same as for
-the patterns in resting.py."""
+"""Maximum relative difference between the measured factor of an SMT event and a candidate; the same
+tolerance as in resting.py."""
 LIMITS: dict[str, tuple[float, float]] = {
     "energy_j": (0.2, 2000.0), "energy_ram_j": (0.0, 1000.0), "energy_core_j": (0.0, 200.0),
     "temperature_c": (1.0, 125.0), "power_limit_w": (1.0, 5000.0),
@@ -139,18 +138,20 @@ LIMITS: dict[str, tuple[float, float]] = {
 """Bounds of plausible values: of a counter's rate in a row, or of a gauge's value."""
 RATE_UNITS = {"J": "W", "s": "s/s"}
 Contradiction = tuple[tuple[str, ...], str]
-"""Counters of which at least one is wrong, and the evidence in words."""
+"""Keys of counters of which at least one must be wrong, and the evidence in words."""
 
 
 @dataclass(frozen=True, slots=True)
 class Instrument:
+    """A set of counters that are judged together."""
+
     name: str
     keys: tuple[str, ...]
     """Keys of the instrument's counters."""
     other_keys: tuple[str, ...] = ()
-    """Further keys under which hello may explain why the instrument is absent."""
+    """Further keys under which hello may have the reason why the instrument is missing."""
     reason: str = "no PMU, register or file here provides it"
-    """The reason why the instrument is absent, if hello gives no reason."""
+    """The reason why the instrument is missing, if hello has none."""
 
 
 INSTRUMENTS = (
@@ -188,8 +189,8 @@ def report(
     log: FrameLog, span: CopyRun, checks: Sequence[Result], others: Sequence[dict[str, Any]],
     requested_source: str,
 ) -> dict[str, Any]:  # fmt: skip
-    """Returns what `--all` adds: the verdicts, and the identity of the machine. `requested_source`
-    is the source that the user asked for."""
+    """Returns the additional output of `selftest --all`: the verdicts, and the identity of the
+    machine. `requested_source` is the source that the user asked for."""
     hello = log.hello
     judged = [_judged_row(instrument, log, span, checks, others) for instrument in INSTRUMENTS]
     plain = ("identity", "kernel", "multipliers", "tsc_hz", "base_hz", "smt_methods", "missing")
@@ -206,8 +207,8 @@ def report(
 
 
 def wrong_instruments(instruments: Iterable[dict[str, Any]]) -> list[str]:
-    """Returns the counters that contradict something. Other counters of the same instrument may be
-    right."""
+    """Returns the keys of counters that contradict a known count or other counters. Further
+    counters of the same instrument may be right."""
     return [key for row in instruments for key in row["wrong"]]
 
 
@@ -256,7 +257,7 @@ def _judged_row(
     own = [c for c in checks if c.counter in instrument.keys and c.verdict != "not there"]
     tested = {check.counter for check in own}
     present = [key for key in instrument.keys if key in log.columns or key in tested]
-    if not present:  # the reason is that of the first key for which hello has one
+    if not present:  # hello may have the reason under one of several keys
         reasons = {missing.what: missing for missing in reversed(log.hello.missing)}
         found = (reasons.get(key) for key in (*instrument.keys, *instrument.other_keys))
         missing = next(filter(None, found), Missing(name, instrument.reason))
@@ -279,8 +280,9 @@ def _judged_row(
 
 
 def _measured_rate(log: FrameLog, key: str, span: CopyRun) -> dict[str, Any] | None:
-    """Returns the values of each row of a counter in the span: the rate of a counter, the value of
-    a gauge, or the polls that saw each bit of flags. None if nothing was read."""
+    """Returns a counter's values in all rows while memory was copied: rates of a counter, values of
+    a gauge, or the number of polls of flags and the bits that were set. None if nothing was
+    read."""
     counter, topology = log.columns[key].counter, log.hello.topology
     rows = rows_with_counter(log, key)
     if _scope_text(log, key) == "cpu":
@@ -310,8 +312,8 @@ def _contradictions(
     present: Sequence[str], own: Iterable[Result], measured: Sequence[dict[str, Any]],
     others: Iterable[dict[str, Any]],
 ) -> Iterator[Contradiction]:  # fmt: skip
-    """Yields contradictions between the counters of one instrument and known counts, possible
-    values, the amount of copied memory, and their own sums."""
+    """Yields contradictions of one instrument's counters with known counts, possible values, the
+    number of copied bytes, and each other's sums."""
     for check in own:
         if check.verdict == "unusable" and check.measured is not None:
             key, expected = check.counter, f"{check.expected:.4g} {check.unit}"
@@ -347,8 +349,9 @@ def _contradictions(
 
 
 def _calibration_row(log: FrameLog, span: CopyRun) -> dict[str, Any]:
-    """Returns the factor of the SMT events on the CPU that copied memory: any_thread counts all the
-    time there, the other events only if no sibling worked."""
+    """Returns the row of the report on calibration: the TSC ticks in a tick of an SMT event on the
+    CPU that copied memory. any_thread counts all that time, the other events only while no sibling
+    worked."""
     name = "calibration"
     row = next(i for i, cpu in enumerate(log.hello.topology) if cpu.cpu == span.cpu)
     key = next((k for k in ("any_thread", "one_thread", "distributed") if k in log.columns), "")
@@ -372,7 +375,7 @@ def _calibration_row(log: FrameLog, span: CopyRun) -> dict[str, Any]:
 
 
 def _turbo_row(log: FrameLog) -> dict[str, Any]:
-    """Tables of the turbo clock, by number of active cores."""
+    """Returns the row of the report on the tables of turbo clocks by number of active cores."""
     key, tables = "turbo_ceiling_hz", log.hello.turbo
     if not tables:
         missing = next((m for m in log.hello.missing if m.what == key), None)

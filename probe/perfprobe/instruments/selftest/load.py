@@ -1,5 +1,9 @@
 """Runs code with known counts (known.c) on all CPUs at once, and measures how much other tasks
-disturbed it."""
+disturbed it.
+
+A loop has a known number of instructions in each turn; the TSC is read (a mark) after every few
+hundred turns. A pattern alternates sleep and work in fixed periods.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +31,8 @@ IMUL_LOOP, ENTER_LOOP = lib.PP_KNOWN_IMUL, lib.PP_KNOWN_ENTER
 
 @dataclass(frozen=True, slots=True)
 class WorkSpan:
-    """A span of work. `begin` and `end` are TSC stamps, `*_ns` are times of CLOCK_MONOTONIC, and
-    `own_ns` is how long the thread ran."""
+    """A span of work. `begin` and `end` are TSC stamps, `begin_ns` and `end_ns` are times of
+    CLOCK_MONOTONIC, and `own_ns` is the thread's CPU time."""
 
     begin: int
     end: int
@@ -36,18 +40,18 @@ class WorkSpan:
     end_ns: int
     own_ns: int
     cpu: int
-    """The CPU of the work; -1 if the thread was moved meanwhile."""
+    """The CPU that worked; -1 if the thread was moved to another CPU meanwhile."""
 
     @property
     def lost_share(self) -> float:
-        """Share of the span in which the thread did not run, from the scheduler's statistics."""
+        """Share of the span in which the thread did not run, by its CPU time."""
         length = self.end_ns - self.begin_ns
         return max(0.0, 1 - self.own_ns / length) if length else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run of a loop, with the TSC after every `turns` turns."""
+    """A run of a loop. Each of `marks` is the TSC after another `turns` turns of the loop."""
 
     kind: int
     turns: int
@@ -55,12 +59,14 @@ class Run:
     span: WorkSpan
 
     def turns_between(self, begin: int, end: int) -> float | None:
-        """Turns between two stamps; None if one is outside the marks."""
+        """Returns the turns of the loop between two TSC stamps; None if a stamp is outside the
+        run."""
         first, last = self._turns_at(begin), self._turns_at(end)
         return None if first is None or last is None else (last - first) * self.turns
 
     def _turns_at(self, stamp: int) -> float | None:
-        """Returns the number of marks passed at the stamp, interpolated between two marks."""
+        """Returns the position of a TSC stamp among the marks, interpolated; None if it is outside
+        them."""
         marks = self.marks
         if not marks[0] <= stamp <= marks[-1]:
             return None
@@ -71,14 +77,14 @@ class Run:
         return low + (stamp - marks[low]) / (marks[high] - marks[low])
 
 
-turn_length = lib.pp_known_turn
+loop_instructions = lib.pp_known_turn
 """Instructions that one turn of the loop executes in user space, by kind of code."""
-chain_length = lib.pp_known_chain
+chain_instructions = lib.pp_known_chain
 """Instructions of one turn that form a chain, in which each waits for the previous one."""
 
 
 def run_loop(kind: int, turns: int, marks: int) -> Run:
-    """Runs the loop on the caller's present CPU."""
+    """Runs a loop of this kind in the calling thread: `turns` turns before each of the marks."""
     c_marks = ffi.new("uint64_t[]", marks)
     out: Any = ffi.new("pp_work_span *")
     check_result(lib.pp_known_run(kind, turns, c_marks, marks, out))
@@ -86,7 +92,7 @@ def run_loop(kind: int, turns: int, marks: int) -> Run:
 
 
 def run_pattern(begin_ns: int, period_ns: int, on_ns: int, times: int) -> list[WorkSpan]:
-    """Sleeps until each of `times` periods begins, then works for `on_ns`."""
+    """Works for `on_ns` at the start of each of `times` periods, and sleeps in between."""
     spans: Any = ffi.new("pp_work_span[]", times)
     lib.pp_known_pattern(begin_ns, period_ns, on_ns, spans, times)
     return [_work_span(span) for span in spans]
@@ -100,8 +106,9 @@ T = TypeVar("T")
 
 
 def run_pinned(work: Mapping[int, Callable[[], T]]) -> dict[int, T]:
-    """Runs each function in a thread pinned to its CPU, all at the same time. Threads that could
-    not be pinned or failed are left out. Raises Unavailable if too few threads can be started."""
+    """Runs the function of each CPU in a thread pinned to that CPU, all at the same time, and
+    returns the results. CPUs whose thread could not be pinned or failed are left out. Raises
+    Unavailable if not all threads can be started."""
     gate = threading.Barrier(len(work))
 
     def run(cpu: int, do: Callable[[], T]) -> T | None:
@@ -126,31 +133,33 @@ def run_pinned(work: Mapping[int, Callable[[], T]]) -> dict[int, T]:
 
 # --- loads on all CPUs ----------------------------------------------------------------------------
 
-MARK_NS = 500_000
-MARKS = 260
-"""Marks of a run. A run takes 130 ms, so that at least five samples are within it."""
+MARK_INTERVAL_NS = 500_000
+MARKS_PER_RUN = 260
+"""Number of marks in a run, which then takes 130 ms, so that at least five samples are within
+it."""
 TRIAL_MARKS = 16
 TRIAL_TURNS = {FREE_LOOP: 500, ADD_LOOP: 300, IMUL_LOOP: 100, ENTER_LOOP: 20}
-"""Turns between two marks that take about 10 µs, so that the shortest such span was not
-interrupted."""
+"""Turns of each loop between two marks in a trial run. They take about 10 µs, so that the shortest
+of them was not interrupted."""
 MAX_CYCLE_FRACTION = 0.08
-"""Maximum distance of a measured latency from a whole number of cycles, in cycles."""
+"""Maximum distance, in cycles, of a measured latency from a whole number of cycles."""
 
-PERIOD_NS, TIMES = 100_000_000, 9
-ON_NS = (40_000_000, 50_000_000)
-SHIFT_NS = (0, 20_000_000)
-"""Delays of the first and the second CPU of a core; they differ so that swapped CPUs are
-noticed."""
+PERIOD_NS, PERIODS = 100_000_000, 9
+WORK_NS = (40_000_000, 50_000_000)
+PATTERN_DELAY_NS = (0, 20_000_000)
+"""Delays of the pattern on the first and the second CPU of a core; they differ so that a counter
+that swaps the CPUs is noticed."""
 MAX_OTHERS_SHARE = 0.2
-"""Maximum share of the time that other tasks may keep a CPU busy. If they were as busy as the
-pattern, a counter that shows half of the true count would seem right."""
-LEAD_NS = 60_000_000
-"""Time before the work begins, long enough for a sample."""
+"""Maximum share of a CPU's time that other tasks may use in a conclusive test. If they used as much
+as the pattern, a counter that shows half of the true count would seem right."""
+START_DELAY_NS = 60_000_000
+"""Time in ns before patterns begin, long enough for a sample before them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """A run of dependent instructions, and the cycles of each instruction (None if unknown)."""
+    """A run of a loop of dependent instructions, and the cycles of each of them (None if
+    unknown)."""
 
     run: Run
     cycles: int | None
@@ -158,7 +167,7 @@ class Chain:
 
 @dataclass(frozen=True, slots=True)
 class PatternRuns:
-    """The patterns by CPU, and the seconds for which other tasks kept each CPU busy."""
+    """The spans of work of each CPU's pattern, and the seconds that other tasks used each CPU."""
 
     spans: dict[int, list[WorkSpan]]
     other_tasks_s: dict[int, float]
@@ -166,54 +175,54 @@ class PatternRuns:
     def is_conclusive(self, cpus: Sequence[int], whole_s: float) -> bool:
         return all(self.other_tasks_s[cpu] <= MAX_OTHERS_SHARE * whole_s for cpu in cpus)
 
-    def doubt_s(self, cpus: Sequence[int]) -> float:
+    def disturbed_s(self, cpus: Sequence[int]) -> float:
         return sum(self.other_tasks_s[cpu] + self.lost_s(cpu) for cpu in cpus)
 
     def lost_s(self, cpu: int) -> float:
-        """Returns the seconds of the work in which the thread did not run, because of other tasks,
-        a hypervisor or a limit on CPU time."""
+        """Returns the seconds of a CPU's spans of work in which the thread did not run, because of
+        other tasks, a hypervisor or a limit on CPU time."""
         return sum(s.lost_share * (s.end_ns - s.begin_ns) for s in self.spans[cpu]) / 1e9
 
 
 def run_chains(cpus: Sequence[int], kind: int) -> dict[int, Chain]:
-    """Runs code of this kind on all CPUs at once; leaves out CPUs whose thread was moved."""
+    """Runs the loop of this kind on all CPUs at once. CPUs whose thread was moved are left out."""
     process = run_pinned({cpu: partial(_run_chain, kind) for cpu in cpus})
     return {cpu: result for cpu, result in process.items() if result.run.span.cpu == cpu}
 
 
 def _run_chain(kind: int) -> Chain:
-    """Runs code of this kind, and measures IMUL's latency in units of ADD, which takes one cycle on
-    every x86-64."""
+    """Runs the loop of this kind, and measures the latency of IMUL in units of ADD, which takes one
+    cycle on every x86-64 CPU."""
     unit, product = (
-        min(_turn_ticks(each) for _ in range(3)) / chain_length(each)
+        min(_shortest_turn_ticks(each) for _ in range(3)) / chain_instructions(each)
         for each in (ADD_LOOP, IMUL_LOOP)
     )
     ratio = product / unit
     span = run_loop(kind, TRIAL_TURNS[kind], TRIAL_MARKS).span
     turn_ns = max(1.0, span.own_ns / (TRIAL_TURNS[kind] * TRIAL_MARKS))
-    run = run_loop(kind, max(1, round(MARK_NS / turn_ns)), MARKS)
+    run = run_loop(kind, max(1, round(MARK_INTERVAL_NS / turn_ns)), MARKS_PER_RUN)
     whole = round(ratio)
     return Chain(run, whole if abs(ratio - whole) <= MAX_CYCLE_FRACTION else None)
 
 
-def _turn_ticks(kind: int) -> float:
+def _shortest_turn_ticks(kind: int) -> float:
     turns = TRIAL_TURNS[kind]
     marks = run_loop(kind, turns, TRIAL_MARKS).marks
     return min(b - a for a, b in itertools.pairwise(marks)) / turns
 
 
 def run_patterns(cores: Sequence[Sequence[int]]) -> PatternRuns:
-    """Runs patterns on all CPUs at once. The first and the second CPU of a core have different
-    patterns."""
+    """Runs patterns of sleep and work on all CPUs at once, with different patterns on the first and
+    the second CPU of a core."""
     places = {cpu: lp % 2 for core in cores for lp, cpu in enumerate(core)}
-    begin = time.monotonic_ns() + LEAD_NS
+    begin = time.monotonic_ns() + START_DELAY_NS
     work = {
-        cpu: partial(run_pattern, begin + SHIFT_NS[lp], PERIOD_NS, ON_NS[lp], TIMES)
+        cpu: partial(run_pattern, begin + PATTERN_DELAY_NS[lp], PERIOD_NS, WORK_NS[lp], PERIODS)
         for cpu, lp in places.items()
     }
-    before = disturbance.ticks()
+    before = disturbance.read_ticks()
     spans = run_pinned(work)
-    after = disturbance.ticks()
+    after = disturbance.read_ticks()
     busy = {
         cpu: disturbance.seconds_of_ticks(before, after, cpu, disturbance.BUSY_FIELDS)
         for cpu in spans
@@ -223,8 +232,9 @@ def run_patterns(cores: Sequence[Sequence[int]]) -> PatternRuns:
 
 
 def _other_tasks_s(busy_s: float | None, own: Sequence[WorkSpan]) -> float:
-    """Returns an upper bound of the seconds that other tasks ran on the CPU. /proc/stat counts at
-    ticks, so two standard deviations and two ticks are added."""
+    """Returns an upper bound of the seconds that other tasks ran on a CPU that was busy for
+    `busy_s` by /proc/stat, which counts ticks; so two standard deviations and two ticks are
+    added."""
     if busy_s is None:
         return math.inf
     ours = sum(span.own_ns for span in own) / 1e9

@@ -1,5 +1,6 @@
-"""Checks counters of CPUs, and of cores with two threads, that sleep and work in a known pattern,
-between two samples around the whole pattern."""
+"""Checks counters of CPUs, and of cores with two threads, that sleep and work in a known pattern;
+the counters are read before and after the whole pattern. lp0 and lp1 are the first and second CPU
+of a core."""
 
 from __future__ import annotations
 
@@ -8,13 +9,13 @@ from dataclasses import dataclass
 from itertools import product
 
 from perfprobe.instruments.selftest.frame_log import FrameLog, Movement
-from perfprobe.instruments.selftest.load import PERIOD_NS, TIMES, PatternRuns, WorkSpan
+from perfprobe.instruments.selftest.load import PERIOD_NS, PERIODS, PatternRuns, WorkSpan
 from perfprobe.instruments.selftest.verdict import Check, Outcome
 from perfprobe.instruments.selftest.working import tick_factors
 from perfprobe.polled.proc_counts import TICK_S
 
 WAKING_IS_WORK = "interrupts, samples and waking up are work too"
-SPAN_S = TIMES * PERIOD_NS / 1e9
+SPAN_S = PERIODS * PERIOD_NS / 1e9
 IDLE_CHECK = Check("idle_s", "asleep in a known pattern", "s", 0.02, WAKING_IS_WORK)
 BUSY_CHECK = Check("busy_s", "at work in a known pattern", "s", 0.02, WAKING_IS_WORK)
 STAT_CHECK = Check("stat_idle_s", "asleep in a known pattern", "s", 2 * TICK_S / SPAN_S,
@@ -33,8 +34,8 @@ CHECKS = (*CPU_CHECKS, *TRACED_CHECKS.values(), *TICK_CHECKS.values())
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Times within `whole` in which the first, the second, and both of two patterns worked, in TSC
-    ticks."""
+    """TSC ticks of the time between two reads (`whole`), of the first and the second pattern's work
+    in it, and of the time in which both worked."""
 
     whole: int
     first: int
@@ -42,7 +43,7 @@ class Shares:
     both: int
 
     def states(self) -> tuple[int, int, int, int]:
-        """Returns the time in each state, in the order of STATES."""
+        """Returns the TSC ticks in each state, in the order of STATES."""
         neither = self.whole - self.first - self.second + self.both
         return neither, self.first - self.both, self.second - self.both, self.both
 
@@ -50,7 +51,7 @@ class Shares:
 def pattern_shares(
     first: Sequence[WorkSpan], second: Sequence[WorkSpan], moved: Movement
 ) -> Shares:
-    """Returns the shares of two patterns within the span of `moved`, in TSC ticks."""
+    """Returns the times of work of two patterns between the reads of `moved`."""
     on0, on1 = (sum(span.end - span.begin for span in spans) for spans in (first, second))
     pairs = product(first, second)
     both = sum(max(0, min(a.end, b.end) - max(a.begin, b.begin)) for a, b in pairs)
@@ -59,7 +60,7 @@ def pattern_shares(
 
 @dataclass(frozen=True, slots=True)
 class PatternReads:
-    """The samples before and after all patterns."""
+    """Reads of counters before and after all patterns."""
 
     log: FrameLog
     times: PatternRuns
@@ -78,79 +79,81 @@ class PatternReads:
 
 
 def outcomes(log: FrameLog, times: PatternRuns) -> Iterator[tuple[Check, Outcome]]:
-    around = PatternReads(log, times)
+    reads = PatternReads(log, times)
     for row, place in enumerate(log.hello.topology):
         if place.cpu in times.spans:
-            yield from _cpu_outcomes(around, row, place.cpu)
+            yield from _cpu_outcomes(reads, row, place.cpu)
     for row, cpus in enumerate(log.hello.cores):
         if len(cpus) == 2 and set(cpus) <= times.spans.keys():
-            yield from _core_outcomes(around, row, (cpus[0], cpus[1]))
+            yield from _core_outcomes(reads, row, (cpus[0], cpus[1]))
 
 
-def _cpu_outcomes(around: PatternReads, row: int, cpu: int) -> Iterator[tuple[Check, Outcome]]:
-    spans, others = around.times.spans[cpu], around.times.other_tasks_s[cpu]
-    lost = around.times.lost_s(cpu)
+def _cpu_outcomes(reads: PatternReads, row: int, cpu: int) -> Iterator[tuple[Check, Outcome]]:
+    spans, others = reads.times.spans[cpu], reads.times.other_tasks_s[cpu]
+    lost = reads.times.lost_s(cpu)
     for check, asleep in ((IDLE_CHECK, True), (BUSY_CHECK, False), (STAT_CHECK, True)):
-        moved = around.movement(check.counter, row)
+        moved = reads.movement(check.counter, row)
         if moved is None:
             continue
         on = pattern_shares(spans, (), moved)
-        whole = around.seconds(on.whole)
-        expected = around.seconds(on.whole - on.first if asleep else on.first)
+        whole = reads.seconds(on.whole)
+        expected = reads.seconds(on.whole - on.first if asleep else on.first)
         measured = moved.amount
-        if check is STAT_CHECK and (waited := around.movement("stat_iowait_s", row)):
-            measured += waited.amount  # iowait is idle time, too
+        if check is STAT_CHECK and (waited := reads.movement("stat_iowait_s", row)):
+            measured += waited.amount  # the time in iowait is idle time, too
         max_loss, max_gain = (others, lost) if asleep else (lost, others)
-        conclusive = around.times.is_conclusive([cpu], whole)
+        conclusive = reads.times.is_conclusive([cpu], whole)
         yield check, Outcome(cpu, expected, measured, whole, max_loss, max_gain, conclusive)
-    if (moved := around.movement("ref", row)) is not None:
+    if (moved := reads.movement("ref", row)) is not None:
         on = pattern_shares(spans, (), moved)
-        factor = _nearest_factor(around.log, "ref", moved.amount, on.first)
+        factor = _best_factor(reads.log, "ref", moved.amount, on.first)
         amount = moved.amount * factor
-        yield REF_CHECK, _ticking_outcome(around, [cpu], amount, on.first, on.whole)
+        yield REF_CHECK, _ticking_outcome(reads, [cpu], amount, on.first, on.whole)
 
 
 def _ticking_outcome(
-    around: PatternReads, cpus: Sequence[int], measured: float, expected: float, whole: int
+    reads: PatternReads, cpus: Sequence[int], measured: float, expected: float, whole: int
 ) -> Outcome:
-    """Returns the outcome of a count of the first of `cpus`, which disturbances on all of them
-    affect."""
-    ticks = around.times.doubt_s(cpus) / around.seconds(1)
-    conclusive = around.times.is_conclusive(cpus, around.seconds(whole))
+    """Returns the outcome for a count of the first of `cpus`, which disturbances on any of `cpus`
+    may change. All counts are in TSC ticks."""
+    ticks = reads.times.disturbed_s(cpus) / reads.seconds(1)
+    conclusive = reads.times.is_conclusive(cpus, reads.seconds(whole))
     return Outcome(cpus[0], expected, measured, whole, ticks, ticks, conclusive)
 
 
-def _nearest_factor(log: FrameLog, key: str, amount: float, expected: float) -> float:
-    """Returns the candidate factor of the counter that fits best."""
+def _best_factor(log: FrameLog, key: str, amount: float, expected: float) -> float:
+    """Returns the candidate for the counter's factor (TSC ticks in a tick) that fits the expected
+    ticks best."""
     return min(tick_factors(log, key), key=lambda factor: abs(amount * factor - expected))
 
 
 def _core_outcomes(
-    around: PatternReads, row: int, cpus: tuple[int, int]
+    reads: PatternReads, row: int, cpus: tuple[int, int]
 ) -> Iterator[tuple[Check, Outcome]]:
-    """Checks of a core; lp0 and lp1 are its first and second CPU."""
-    first, second = (around.times.spans[cpu] for cpu in cpus)
-    doubt = around.times.doubt_s(cpus)
+    """Yields the outcomes for the counters of a core and of its two CPUs."""
+    first, second = (reads.times.spans[cpu] for cpu in cpus)
+    doubt = reads.times.disturbed_s(cpus)
     for i, key in enumerate(STATES):
-        if (moved := around.movement(key, row)) is not None:
+        if (moved := reads.movement(key, row)) is not None:
             on = pattern_shares(first, second, moved)
-            expected, whole = around.seconds(on.states()[i]), around.seconds(on.whole)
-            clear = around.times.is_conclusive(cpus, whole)
+            expected, whole = reads.seconds(on.states()[i]), reads.seconds(on.whole)
+            clear = reads.times.is_conclusive(cpus, whole)
             outcome = Outcome(cpus[0], expected, moved.amount, whole, doubt, doubt, clear)
             yield TRACED_CHECKS[key], outcome
-    position = {place.cpu: i for i, place in enumerate(around.log.hello.topology)}
+    position = {place.cpu: i for i, place in enumerate(reads.log.hello.topology)}
     for key, check in TICK_CHECKS.items():
         for lp, cpu in enumerate(cpus):
-            if (moved := around.movement(key, position[cpu])) is not None:
+            if (moved := reads.movement(key, position[cpu])) is not None:
                 on = pattern_shares(first, second, moved)
                 expected = expected_ticks(key, lp, on)
-                factor = _nearest_factor(around.log, key, moved.amount, expected)
+                factor = _best_factor(reads.log, key, moved.amount, expected)
                 both, amount = (cpu, cpus[1 - lp]), moved.amount * factor
-                yield check, _ticking_outcome(around, both, amount, expected, on.whole)
+                yield check, _ticking_outcome(reads, both, amount, expected, on.whole)
 
 
 def expected_ticks(key: str, lp: int, on: Shares) -> float:
-    """Returns the count of the event on this thread by the event's definition, in TSC ticks."""
+    """Returns the count of an SMT event on thread `lp` (0 or 1) that follows from the event's
+    definition, in TSC ticks."""
     _, lp0, lp1, both = on.states()
     if key == "one_thread":
         return (lp0, lp1)[lp]

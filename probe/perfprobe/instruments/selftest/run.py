@@ -1,9 +1,9 @@
-"""Checks every counter in use against code whose count is known by its construction.
+"""`selftest`: checks every counter in use against code whose counts are known by its construction.
 
-The source is opened and read as for a stream. Expected values come from the code that ran, from the
-scheduler's account of it and from CLOCK_MONOTONIC, never from perftop's own computations. Other
-tasks can only add to a count; a hypervisor or a limit on CPU time can only halt a busy CPU. A check
-whose error these may explain is tried again.
+The source is opened and read as for a stream. Expected values follow from the code that ran, from
+its CPU time and from CLOCK_MONOTONIC, never from perftop's own computations. Other tasks can only
+add to a count; a hypervisor or a limit on CPU time can only halt a busy CPU. A check whose error
+such disturbances may explain is tried again.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class StopRequested(Exception):  # noqa: N818 - a request, not an error
     """The caller asked to stop."""
 
 
-class Results:
-    """Keeps the best of several tries of each check."""
+class CheckResults:
+    """Results of checks, each from the best of several tries."""
 
     def __init__(
         self, log: FrameLog, cpus: Sequence[int], end: float, stopped: Callable[[], bool]
@@ -83,7 +83,7 @@ class Results:
 
 
 ORIGINS = {"tsc": "RDTSC"}
-"""Origins of checks that read no counter of the stream."""
+"""Origins of values that are checked but are not counters of the stream."""
 _ALL_CHECKS = (*chain.from_iterable(working.CHECKS_BY_CODE.values()), *resting.CHECKS)
 CHECKED_KEYS = tuple(dict.fromkeys(check.counter for check in _ALL_CHECKS))
 
@@ -91,11 +91,11 @@ CHECKED_KEYS = tuple(dict.fromkeys(check.counter for check in _ALL_CHECKS))
 # --- the test -------------------------------------------------------------------------------------
 
 SAMPLE_S = 0.02
-PATIENCE_S = 6.0
+MAX_RETRY_S = 6.0
 """Time in s after which no check is tried again, so that selftest takes less than ten seconds."""
 
 Test = tuple[list[Check], Callable[[], Outcomes]]
-"""The checks that an attempt covers, and the attempt."""
+"""Checks that are tried together, and a function that tries them once."""
 
 
 def run(
@@ -104,9 +104,9 @@ def run(
     *,
     source_name: str | None = None,
 ) -> dict[str, Any]:
-    """Returns the answer of `selftest`. Raises Unavailable if no CPU can be used, and StopRequested
-    soon after `stopped` returns true. `source_name`: the source that the user asked for; if given,
-    the answer has a verdict on each source and instrument."""
+    """Returns the JSON output of `selftest`. Raises Unavailable if no CPU can be used, and
+    StopRequested soon after `stopped` returns true. `source_name` is the source that the user asked
+    for with `--all`; if given, the output has a verdict on each source and instrument."""
     hello = source.hello
     allowed = os.sched_getaffinity(0)
     cpus = [row.cpu for row in hello.topology if row.online and row.cpu in allowed]
@@ -114,7 +114,7 @@ def run(
         raise Unavailable("selftest may not run on any CPU of this machine")
     begin, started = read_instant(), time.monotonic()
     log = FrameLog(source)
-    results = Results(log, cpus, started + PATIENCE_S, stopped)
+    results = CheckResults(log, cpus, started + MAX_RETRY_S, stopped)
     for checks, attempt in _tests(log, cpus):
         results.try_checks(checks, attempt)
     span = instruments.copy_memory(log)
@@ -154,8 +154,8 @@ def _tests(log: FrameLog, cpus: Sequence[int]) -> Iterator[Test]:
     hz = log.hello.tsc_hz
     if len(cpus) > 1 and hz is not None:
         yield [working.OFFSET_CHECK], lambda: working.offset_outcomes(cpus, hz.hz)
-    for kind, looks in working.CHECKS_BY_CODE.items():
-        checks = [check for check in looks if check.counter in log.columns]
+    for kind, measures in working.CHECKS_BY_CODE.items():
+        checks = [check for check in measures if check.counter in log.columns]
         if checks:
             yield checks, partial(_working_outcomes, log, cpus, kind)
     checks = [check for check in resting.CHECKS if check.counter in log.columns]

@@ -1,5 +1,5 @@
-"""Turns expected and counted values into a verdict, allowing for what other tasks may have
-added."""
+"""Compares expected and measured values of a counter, and judges the counter; the effects of other
+tasks and of a hypervisor are allowed for."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Literal
 Verdict = Literal["trusted", "close", "unusable", "disturbed", "not there"]
 
 CLOSE_FACTOR = 3.0
-"""Multiple of the tolerance beyond which the test itself cannot explain the error."""
+"""Multiple of a check's tolerance up to which an error is "close"; larger errors are "unusable"."""
 VERDICT_RANK: dict[Verdict, int] = {"trusted": 0, "close": 1, "disturbed": 2, "unusable": 3}
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A counter and what it is checked against. `tolerance` is a share of `Outcome.scale`."""
+    """A check of one counter. `tolerance` is the maximum error, as a share of `Outcome.scale`."""
 
     counter: str
     what: str
-    """The state or work of the CPU for which the count is known, in words."""
+    """What the CPU does, in words, while the count is known."""
     unit: str
     tolerance: float
     why: str
@@ -29,22 +29,21 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of one try on one CPU."""
+    """The result of one try of a check on one CPU."""
 
     cpu: int
     expected: float
     measured: float
     scale: float
-    """The value that errors are relative to: the expected value, or the whole span if that is 0."""
+    """The value of which errors are shares: the expected value, or the whole span if that is 0."""
     max_loss: float = 0.0
     """Upper bound of the amount by which other tasks or the hypervisor may have lowered the
     count."""
     max_gain: float = 0.0
-    """Upper bound of the amount by which other tasks or the hypervisor may have raised the count.
-    Both bounds are known without the counter."""
+    """Upper bound of the amount by which other tasks or the hypervisor may have raised the
+    count."""
     conclusive: bool = True
-    """Whether other tasks ran for so little time that the count is unlikely to be right by
-    chance."""
+    """Whether a right count proves that the counter is right: other tasks hardly ran."""
 
     @property
     def error(self) -> float:
@@ -56,6 +55,8 @@ NO_OUTCOME: tuple[Verdict, Outcome | None] = ("disturbed", None)
 
 @dataclass(frozen=True, slots=True)
 class Result:
+    """The verdict on a counter after all tries of a check on all CPUs."""
+
     counter: str
     what: str
     verdict: Verdict
@@ -73,7 +74,7 @@ class Result:
     cpus: Sequence[int] = ()
     """All CPUs with this verdict."""
     disturbed: Sequence[int] = ()
-    """CPUs without a verdict, because other tasks ran there."""
+    """CPUs without a verdict, because other tasks disturbed the check there."""
     fix: str | None = None
 
 
@@ -87,8 +88,8 @@ def judge(check: Check, outcome: Outcome) -> Verdict:
 
 
 def better_of(check: Check, one: Outcome | None, other: Outcome) -> Outcome:
-    """Returns the better of two tries. Noise makes a good counter seem bad, but hardly ever a bad
-    counter good."""
+    """Returns the better of two tries of a check. Disturbances make a good counter seem bad, but
+    hardly ever a bad counter good."""
     if one is None:
         return other
     return min(
@@ -97,8 +98,8 @@ def better_of(check: Check, one: Outcome | None, other: Outcome) -> Outcome:
 
 
 def conclude(check: Check, tries: Iterable[Outcome], cpus: Sequence[int], origin: str) -> Result:
-    """Returns the worst result of any undisturbed CPU. `cpus` are the CPUs on which the check was
-    tried."""
+    """Returns the verdict of a check: that of the worst CPU that was not disturbed. `cpus` are the
+    CPUs on which the check was tried."""
     by_cpu = {outcome.cpu: (judge(check, outcome), outcome) for outcome in tries}
     clear = {cpu: found for cpu, found in by_cpu.items() if found[0] != "disturbed"}
     silent = [cpu for cpu in cpus if cpu not in clear]

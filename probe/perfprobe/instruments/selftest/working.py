@@ -1,6 +1,6 @@
-"""Checks the time-stamp counter, and counters of a busy CPU between two samples within the work:
-nothing that ran before or after the work counts, and the scheduler's statistics show what else ran
-meanwhile."""
+"""Checks the time-stamp counter, and the counters of CPUs that are busy with a known loop. Most
+counters are read twice within the work, so code before and after the loop does not count; the
+thread's CPU time shows how long other tasks ran meanwhile."""
 
 from __future__ import annotations
 
@@ -21,36 +21,35 @@ OFFSET_CHECK = Check("tsc", "the same on all CPUs", "s", 1.0,
              "it is bounded by messages there and back, some 0.1 µs each")  # fmt: skip
 RATE_CHECK = Check("tsc", "against CLOCK_MONOTONIC_RAW all through this test", "Hz", 5e-5,
              "the rate in use was counted for some 50 ms")  # fmt: skip
-SCALE_S = 1e-6
-"""Tolerated offset in s, much less than the time in which a task moves between CPUs, so that no
-task sees time go back."""
-STEP = 100.0
-"""Upper bound of the TSC's step in ticks, far below the tolerance; the coarsest known step is
-24.5."""
+MAX_OFFSET_S = 1e-6
+"""Maximum offset in s between the TSCs of two CPUs, much less than a task needs to move from one to
+the other, so that no task reads an earlier time after the move."""
+MAX_TSC_STEP = 100.0
+"""Upper bound of the step by which the TSC advances, in ticks; the largest known step is 24.5."""
 
 
 def rate_outcomes(hello: Hello, begin: Instant, end: Instant) -> Iterator[tuple[Check, Outcome]]:
-    """Checks the rate in use against the rate over the longer time of this test."""
+    """Compares the TSC's rate in hello with its rate over the longer time of this test."""
     if hello.tsc_hz is not None:
         counted = (end[1] - begin[1]) / (end[0] - begin[0]) * 1e9
         yield RATE_CHECK, Outcome(hello.topology[0].cpu, counted, hello.tsc_hz.hz, counted)
 
 
 def offset_outcomes(cpus: Sequence[int], tsc_hz: float) -> Iterator[tuple[Check, Outcome]]:
-    """Checks the smallest possible offset between the TSCs of each CPU and the first CPU."""
-    for offset in timers.measure_offsets(cpus, STEP, tsc_hz):
+    """Checks the offset of each CPU's TSC from that of the first CPU, less its error."""
+    for offset in timers.measure_offsets(cpus, MAX_TSC_STEP, tsc_hz):
         if offset.offset_ns is not None and offset.error_ns is not None:
             least = max(0.0, abs(offset.offset_ns) - offset.error_ns) / 1e9
             least = math.copysign(least, offset.offset_ns)
-            yield OFFSET_CHECK, Outcome(offset.cpu, 0.0, least, SCALE_S)
+            yield OFFSET_CHECK, Outcome(offset.cpu, 0.0, least, MAX_OFFSET_S)
 
 
 # --- counters of a busy CPU -----------------------------------------------------------------------
 
 MAX_PER_S = 5e10
-"""Upper bound of cycles or instructions of other tasks in a second: 8 a cycle at 6 GHz."""
+"""Upper bound of the cycles or instructions of other tasks per second: 8 a cycle at 6 GHz."""
 MIN_WINDOW_SHARE = 0.3
-"""Minimum share of the work that must be between the two samples."""
+"""Minimum share of a run of the loop that must be between the first and the last sample in it."""
 
 TICK_IS_WORK = "interrupts and the kernel's tick count too"
 INSTRUCTIONS_CHECK = Check(
@@ -79,7 +78,7 @@ USER_TIME_CHECK = Check("stat_user_s", "at work in user space", "s", 2.5 * TICK_
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The part of one CPU's work between two samples."""
+    """The part of one CPU's run of a loop between the first and the last sample in it."""
 
     log: FrameLog
     row: int
@@ -103,19 +102,20 @@ class Window:
 
     @property
     def lost_s(self) -> float:
-        """Seconds lost during all of the work; when they were lost is unknown."""
+        """Seconds of the run in which the thread did not run; at what time is unknown."""
         span = self.load.run.span
         return span.lost_share * (span.end_ns - span.begin_ns) / 1e9
 
 
 Measure = Callable[[Window], Outcome | None]
+"""A function that compares a counter with its expected value; None if it was not read twice."""
 
 
 def _counted_measure(
     key: str, per_turn: Callable[[Window], float | None], subtracted_key: str = ""
 ) -> Measure:
-    """Checks a count that is proportional to the loop's turns; other tasks can only add to it. If
-    `subtracted_key` is given, the count with this key is subtracted."""
+    """Returns the measure of a count that is proportional to the loop's turns and that other tasks
+    can only increase. If `subtracted_key` is given, the count with this key is subtracted."""
 
     def measure(window: Window) -> Outcome | None:
         moved, count_per_turn = window.movement(key), per_turn(window)
@@ -132,16 +132,17 @@ def _counted_measure(
 
 
 def instructions_per_turn(window: Window) -> float:
-    return load.turn_length(window.load.run.kind)
+    return load.loop_instructions(window.load.run.kind)
 
 
 def cycles_per_turn(window: Window) -> float | None:
     each = window.load.cycles
-    return None if each is None else load.chain_length(window.load.run.kind) * each
+    return None if each is None else load.chain_instructions(window.load.run.kind) * each
 
 
 def _ticking_measure(key: str) -> Measure:
-    """Checks a clock against the TSC, with the candidate factor that fits best."""
+    """Returns the measure of a counter that advances at a constant rate while the CPU is busy; it
+    is compared with the TSC, by the candidate factor that fits best."""
 
     def measure(window: Window) -> Outcome | None:
         moved = window.movement(key)
@@ -150,8 +151,8 @@ def _ticking_measure(key: str) -> Measure:
         ticks = moved.end - moved.begin
         candidates = (ticks / factor for factor in tick_factors(window.log, key))
         expected = min(candidates, key=lambda value: abs(value - moved.amount))
-        # A hypervisor or a limit on CPU time halts the clock; other tasks do not. The lost time
-        # does not show which of them it was.
+        # A hypervisor or a limit on CPU time halts the counter; other tasks do not. All lost time
+        # may be of the first kind.
         max_loss = window.lost_s / window.seconds(moved) * expected
         return Outcome(window.cpu, expected, moved.amount, expected, max_loss=max_loss)
 
@@ -159,7 +160,7 @@ def _ticking_measure(key: str) -> Measure:
 
 
 def tick_factors(log: FrameLog, key: str) -> list[float]:
-    """Candidates for the length of a tick of the counter, in TSC ticks."""
+    """Returns candidates for the number of TSC ticks in one tick of the counter."""
     hello = log.hello
     candidates = [m.factor for m in hello.multipliers if m.counter == key]
     if not candidates and key == "mperf" and hello.tsc_hz and hello.base_hz:
@@ -168,7 +169,8 @@ def tick_factors(log: FrameLog, key: str) -> list[float]:
 
 
 def _spent_measure(key: str, *, busy: bool) -> Measure:
-    """Checks the time of a CPU that worked throughout: all of it is busy time."""
+    """Returns the measure of a busy time (`busy`) or idle time of a CPU that worked without a
+    pause."""
 
     def measure(window: Window) -> Outcome | None:
         moved = window.movement(key)
@@ -182,9 +184,9 @@ def _spent_measure(key: str, *, busy: bool) -> Measure:
 
 
 def _user_outcome(window: Window) -> Outcome | None:
-    """Checks user time between samples around the work. Other tasks may have added up to all of the
-    remaining time, and the time that they ran once more, because it also delays the read. The
-    kernel counts the work as nice time if perftop was started by nice(1)."""
+    """Checks the user time of a CPU between the samples before and after the run. Other tasks may
+    have added all remaining time, and as much again by delaying the read. The kernel counts the
+    loop as nice time if perftop was started by nice(1)."""
     span, log = window.load.run.span, window.log
     moved = log.movement("stat_user_s", window.row, span.begin, span.end, inside=False)
     if moved is None:
@@ -199,7 +201,7 @@ def _user_outcome(window: Window) -> Outcome | None:
     return Outcome(window.cpu, expected, amount, expected, max_loss=ticks, max_gain=rest + ticks)
 
 
-_FREE_LOOP_CHECKS: Mapping[Check, Measure] = {
+_INSTRUCTION_CHECKS: Mapping[Check, Measure] = {
     INSTRUCTIONS_CHECK: _counted_measure("instructions", instructions_per_turn)
 }
 _CHAIN_CHECKS: Mapping[Check, Measure] = {
@@ -221,11 +223,11 @@ _SYSTEM_CALL_CHECKS: Mapping[Check, Measure] = {
     ),
 }
 CHECKS_BY_CODE = {
-    load.FREE_LOOP: _FREE_LOOP_CHECKS,
+    load.FREE_LOOP: _INSTRUCTION_CHECKS,
     load.IMUL_LOOP: _CHAIN_CHECKS,
     load.ENTER_LOOP: _SYSTEM_CALL_CHECKS,
 }
-"""The checks for which each kind of code is used."""
+"""By kind of loop, the checks that are made while it runs, and their measures."""
 
 
 def outcomes(

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from perfprobe.cpu.model_tables import LIMITS_SKYLAKE
-from perfprobe.cpu.model_terms import COUNTED_KEYS
+from perfprobe.cpu.model_terms import CORE_COUNTER_KEYS
 from perfprobe.sources.sim import machine as hw
 from perfprobe.sources.sim.counters import SimCounter, Words, sim_counter
 from perfprobe.sources.sim.machine import Ints, Machine
@@ -33,7 +33,7 @@ LINES_PER_WRITE = 4  # one in this many lines is written, the others are read
 
 
 def package_block(machine: Machine) -> Block:
-    reasons = list(LIMITS_SKYLAKE.parts)
+    reasons = list(LIMITS_SKYLAKE.names)
     p_cpus = machine.p_cpus if machine.hybrid else None
     counters = [
         Counter("energy_j", "energy", "J", "sim RAPL", bits=ENERGY_BITS, scale=2.0**-14),
@@ -131,7 +131,7 @@ def as_guest(hello: Hello) -> Hello:
         identity=Identity("GenuineIntel", 6, 0x8F, 8, "Intel Xeon Processor (sim)", "0x1"),
         base_hz=None,
         missing=[
-            *(Missing(key, _NO_PMU, fix) for key in COUNTED_KEYS),
+            *(Missing(key, _NO_PMU, fix) for key in CORE_COUNTER_KEYS),
             *(Missing(key, _NO_CLOCK) for key in ("cpufreq_hz", "max_hz")),
         ],
     )

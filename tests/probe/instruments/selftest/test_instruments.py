@@ -69,7 +69,7 @@ class Source(synth.Source):
 
 def log_of(source: Source) -> FrameLog:
     log = FrameLog(source)
-    log.take_frames()
+    log.read_ready_frames()
     return log
 
 

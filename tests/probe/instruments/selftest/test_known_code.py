@@ -46,11 +46,11 @@ def loops(tmp_path: Path) -> list[Counter[str]]:
 def test_the_loops_as_disassembled(tmp_path: Path) -> None:
     result = loops(tmp_path)
     for kind, name in KINDS.items():
-        body = Counter({name: load.chain_length(kind), "dec": 1, "jne": 1})
+        body = Counter({name: load.chain_instructions(kind), "dec": 1, "jne": 1})
         if kind == load.ENTER_LOOP:
             body |= Counter({"mov": 1, "syscall": 1})
         assert body in result, name
-        assert body.total() == load.turn_length(kind)
+        assert body.total() == load.loop_instructions(kind)
 
 
 def test_a_run_is_marked_and_bounded() -> None:
@@ -66,7 +66,7 @@ def test_a_run_is_marked_and_bounded() -> None:
 
 def test_a_run_is_long_enough_for_several_samples() -> None:
     (chain,) = load.run_chains([min(os.sched_getaffinity(0))], load.ADD_LOOP).values()
-    assert chain.run.span.own_ns > 0.4 * load.MARKS * load.MARK_NS
+    assert chain.run.span.own_ns > 0.4 * load.MARKS_PER_RUN * load.MARK_INTERVAL_NS
 
 
 def test_turns_between_unevenly_spaced_marks() -> None:

@@ -153,7 +153,7 @@ class Machine(synth.Source):
         spans: dict[int, list[WorkSpan]] = {0: [], 1: []}
         begins = {0: 0, 1: 0}
         self.advance([], 60_000_000)
-        for _ in range(load.TIMES):
+        for _ in range(load.PERIODS):
             for busy, ns in (([0], 20), ([0, 1], 20), ([1], 30), ([], 30)):
                 for cpu in (0, 1):
                     if cpu in busy and not begins[cpu]:
@@ -173,18 +173,18 @@ def tested(monkeypatch: pytest.MonkeyPatch) -> Callable[[Machine], dict[str, Any
     monkeypatch.setattr(instruments, "COPY_BYTES", 1 << 20)
 
     def test(machine: Machine) -> dict[str, Any]:
-        turn = load.turn_length(load.FREE_LOOP)
-        imul, call = load.turn_length(load.IMUL_LOOP), load.turn_length(load.ENTER_LOOP)
+        turn = load.loop_instructions(load.FREE_LOOP)
+        imul, call = load.loop_instructions(load.IMUL_LOOP), load.loop_instructions(load.ENTER_LOOP)
         ns = 5000  # one turn of each loop, whatever the clock is
         free = {"instructions": turn / ns, "cycles": 0.1}
         chain = {
             "instructions": imul / ns,
-            "cycles": load.chain_length(load.IMUL_LOOP) * LATENCY / ns,
+            "cycles": load.chain_instructions(load.IMUL_LOOP) * LATENCY / ns,
         }
         calls = {
             "instructions": (call + CALL[0]) / ns,
             "kernel_instructions": CALL[0] / ns,
-            "cycles": (load.chain_length(load.ENTER_LOOP) * LATENCY + CALL[1]) / ns,
+            "cycles": (load.chain_instructions(load.ENTER_LOOP) * LATENCY + CALL[1]) / ns,
             "kernel_cycles": CALL[1] / ns,
         }
         rates = {load.FREE_LOOP: free, load.IMUL_LOOP: chain, load.ENTER_LOOP: calls}
