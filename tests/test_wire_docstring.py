@@ -136,8 +136,8 @@ def test_sources_send_the_keys_of_the_table() -> None:
         firmware_limits.LIMITS,
     ]
     loose.append(firmware_limits.COUNTER)
-    loose += [*cpu_files.COUNTERS.values(), *powercap.COUNTERS, msr.tsc_reading().counter]
-    loose += [c for counters in cpu_files.THROTTLE_FILES.values() for c in counters.values()]
+    loose += [*cpu_files.CPUFREQ_COUNTERS.values(), *powercap.COUNTERS, msr.tsc_reading().counter]
+    loose += [c for counters in cpu_files.THROTTLE_COUNTERS.values() for c in counters.values()]
     for c in loose:
         if c.key in KEYS:
             sent[c.key].add((KEYS[c.key][0], c.kind, c.unit))

@@ -1,12 +1,12 @@
-"""Opens the source that the user asked for: a machine put together from parts, or a simulation.
+"""Opens the source that the user asked for: a real machine, made of parts, or a simulation.
 
-| source | counters of cores | registers | the kernel's records |
+| source | counters of cores | MSRs | times and states from the kernel |
 |---|---|---|---|
 | os | | | yes |
 | auto, perf | perf events; `auto` continues without them | read only | yes |
 | msr | | programmed and read | yes |
 
-If several parts have the same key, the first one listed is used.
+If several parts have a counter with the same key, that of the first part is used.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 
 def open_source(options: argparse.Namespace) -> Source:
-    """Opens the source that these options of `stream` name. Raises UsageError for a bad option, and
-    Unavailable where the machine lacks the source."""
+    """Opens the source that the options of `stream` select. Raises UsageError for a bad option, and
+    Unavailable if this machine does not have the source."""
     name, sample_ns = options.source, round(options.sample * 1e9)
     below = options.sysroot != Path("/")
     method = options.smt_method
@@ -39,7 +39,7 @@ def open_source(options: argparse.Namespace) -> Source:
         )
     if name == "sim" or name.startswith("sim:"):
         return _open_sim(options)
-    _raise_limit()
+    _raise_descriptor_limit()
     if options.events is not None and (name in {"os", "msr"} or below):
         raise UsageError("--events: only --source auto, perf and sim count events")
     watch = _open_watch(options)
@@ -57,9 +57,9 @@ def open_source(options: argparse.Namespace) -> Source:
     raise UsageError(f"unknown source {name!r}; known: auto, perf, msr, os, sim[:SCENARIO]")
 
 
-def _raise_limit() -> None:
-    """Raises the limit of open files to the hard limit: each CPU needs up to a dozen descriptors,
-    each watched thread three, and the default limit is 1024."""
+def _raise_descriptor_limit() -> None:
+    """Raises this process's limit of open files to the hard limit: each CPU needs up to a dozen
+    descriptors and each watched thread three, but the default limit is 1024."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -95,7 +95,7 @@ def _open_sim(options: argparse.Namespace) -> Source:
 
 
 def open_os(root: Path, sample_ns: int, cpus: str | None, watch: Watch | None = None) -> Machine:
-    """Opens the machine with only the times and states that the operating system records. Raises
+    """Opens the source `os`: only times and states that the operating system records. Raises
     Unavailable if no CPU is found, and ValueError for a bad list of CPUs."""
     from perfprobe.cpu.model_terms import CORE_COUNTER_KEYS
     from perfprobe.machine.source import Machine, os_parts, read_rows
@@ -118,10 +118,10 @@ def open_perf(
     *,
     multiplex: bool = True,
 ) -> Machine:
-    """Opens this machine with perf events, registers that are only read, and the times and states
-    that the operating system records. If neither reference cycles nor cycles can be counted, `perf`
-    raises Unavailable; `auto` continues without them, and the hello has the reason. Raises
-    ValueError for unknown events."""
+    """Opens the source `perf` or `auto`: perf events, MSRs that are only read, and times and states
+    that the operating system records. `events` is the argument of --events. If neither reference
+    cycles nor cycles can be counted, `perf` raises Unavailable; `auto` continues without them, and
+    hello has the reason. Raises ValueError for unknown events."""
     from perfprobe.machine.parts import Part
     from perfprobe.machine.source import Machine, SourceInfo, os_parts, read_rows, with_siblings
     from perfprobe.perf import chosen, cores

@@ -30,7 +30,7 @@ def run(hz: int, parts: Sequence[Part], rows: Sequence[Cpu]) -> tuple[float, flo
     us."""
     reading = RowReaders(parts, rows)
     places, words = lay_out(reading.blocks())
-    reading.place({place.block.name: place for place in places})
+    reading.set_offsets({place.block.name: place for place in places})
     widths, late = [], []
     with Sampler(10**9 // hz, words) as sampler:
         for row in rows:

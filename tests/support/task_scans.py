@@ -43,13 +43,13 @@ class Machine:
         while True:
             self.tasks.work()
             if self.tasks.due() > 0:
-                return self.tasks.take().get("tasks")
+                return self.tasks.take_records().get("tasks")
 
     def records(self) -> dict[str, Any]:
         """All records of a scan that starts after a second and is not interrupted."""
         self.now_ns += S
         self.tasks.work()
-        return self.tasks.take()
+        return self.tasks.take_records()
 
 
 def records_of_a_crowd(machine: Machine, busy_cpus: int) -> dict[str, Any]:

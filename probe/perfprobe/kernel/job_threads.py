@@ -108,7 +108,7 @@ class Watch:
         self._follow(dict(islice(pid_by_tid.items(), MAX_THREADS)))
         self._more = max(0, (total if is_cut else len(pid_by_tid)) - len(self._threads))
 
-    def take(self, now_ns: int) -> dict[str, Any]:
+    def read_due_threads(self, now_ns: int) -> dict[str, Any]:
         """Reads the threads that are due, and returns the frame's records of this job ("watched")
         and of the second job; empty if no thread is due."""
         record = self.record(now_ns)

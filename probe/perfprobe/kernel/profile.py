@@ -1,11 +1,10 @@
-"""Reports the functions in which the kernel spends time on CPUs that are much in the kernel, with
-the kind of work (spinning on a lock, reading a slow clock, running the code of mitigations) and the
+"""Profiles the kernel on CPUs that spend much time in it: reports the functions with most time, the
+kind of work (spinning on a lock, reading a slow clock, running the code of mitigations) and the
 process.
 
-The kernel's stack is sampled by the clock of the CPU, as `perf record -e cpu-clock:k -g` does, and
-only while a CPU shows the symptom: each sample interrupts the CPU for about a microsecond, and
-/proc/kallsyms has 200,000 lines. Code that runs with interrupts off is sampled where it allows
-them again.
+The kernel's stack is sampled at regular intervals, as by `perf record -e cpu-clock:k -g`, and only
+on such CPUs: each sample interrupts the CPU for about 1 us, and /proc/kallsyms has 200,000 lines.
+Code that runs with interrupts off is sampled when it enables them again.
 """
 
 from __future__ import annotations
@@ -28,24 +27,24 @@ from perfprobe.cpu import files
 from perfprobe.errors import check_result
 
 MIN_KERNEL_SHARE = 0.15
-"""A CPU is sampled if it spends at least this share of its time in the kernel, without
-interrupts."""
+"""Minimum share of a CPU's time in the kernel, not counting interrupts, from which it is
+sampled."""
 MAX_CPUS = 16
 """Maximum number of CPUs that are sampled at once: those that spend most time in the kernel."""
 MIN_PERIOD_NS, PERIOD_PER_CPU_NS = 4_000_037, 1_000_003
-"""Minimum time in ns between two samples of a CPU, and the time that each sampled CPU adds to it:
-all CPUs together have at most 1000 samples a second. The numbers are primes, so that samples do not
-stay in step with a timer."""
+"""Minimum time in ns between two samples of a CPU, and the increase of that time for each sampled
+CPU, so that all CPUs together have at most 1000 samples a second. Both are primes, so that samples
+do not stay in step with a timer."""
 MAX_FUNCTIONS = 16
-"""Maximum number of pairs of function and process in a record: first functions with a kind, then
-those with most time."""
+"""Maximum number of pairs of function and process in a record: first those whose kind of work is
+known, then those with most time."""
 MAX_NAME = 64
-MAX_KNOWN = 4096
-"""Maximum number of addresses whose names are kept."""
+MAX_CACHED_NAMES = 4096
+"""Maximum number of addresses whose function names are cached."""
 RING_BYTES = 8 * mmap.PAGESIZE
 HEAD_OFFSET, TAIL_OFFSET = 1024, 1032
-"""Offsets in the first page of data_head, which the kernel advances, and of data_tail, which this
-process advances (linux/perf_event.h)."""
+"""Offsets of data_head and data_tail in the first page of a perf buffer (linux/perf_event.h). The
+kernel advances data_head, this process data_tail."""
 SOFTWARE, CPU_CLOCK, SAMPLE_RECORD = 1, 0, 9
 KALLSYMS = "/proc/kallsyms"
 _SPINS = (
@@ -57,8 +56,8 @@ HELPERS = re.compile(
     r"(down|up)_(read|write)\w*|(__)?lockref_\w+|__raw_callee_save_\w+|finish_task_switch|"
     r"__cond_resched|(asm_|sysvec_)\w+"
 )
-"""Functions that are called from everywhere, or that allow interrupts again. The innermost function
-of a stack that is none of these is reported."""
+"""Functions that all parts of the kernel call, or that enable interrupts again. The innermost
+function of a stack that does not match is reported."""
 KINDS = {
     "entry": re.compile(
         r"do_syscall_64|x64_sys_call|entry_SYSCALL\w+|syscall_(exit|enter|return)\w+"
@@ -70,25 +69,24 @@ KINDS = {
         r"entry_(untrain_ret|ibpb)|write_ibpb"
     ),
 }
-"""Patterns of function names by the kind of the kernel's work; other functions have an empty kind.
-The entry of a system call runs with interrupts off, so its time appears in the first function after
-it."""
+"""Patterns of function names by kind of work; other functions have no kind (''). The entry of a
+system call runs with interrupts off, so its time appears in the first function after it."""
 
 _NAME = re.compile(rb"[^.\s]+")
 
 Stack = tuple[int, ...]
-"""Addresses in the kernel's functions, the innermost function first."""
+"""A call stack of the kernel: addresses, the innermost function first."""
 
 
 class Symbols:
-    """The kernel's functions by address, in arrays: as Python objects they would take 24 MB. The
+    """The kernel's functions by address, in arrays, because Python objects would need 24 MB. The
     constructor raises OSError if the kernel hides addresses."""
 
     def __init__(self, fd: int) -> None:
         """`fd` is an open /proc/kallsyms, which the constructor closes."""
         addresses, starts = array("Q"), array("I")
         self._names = bytearray()
-        """The rest of each line after the address and the kind: the name, and a module if any."""
+        """The end of each line of /proc/kallsyms: a function's name, and its module if any."""
         with os.fdopen(fd, "rb") as lines:
             for line in lines:
                 if line[17:18] in b"tT":
@@ -100,20 +98,20 @@ class Symbols:
         order = sorted(range(len(addresses)), key=addresses.__getitem__)
         self._addresses = array("Q", map(addresses.__getitem__, order))
         self._starts = array("I", map(starts.__getitem__, order))
-        """The place of each function's name in `_names`."""
+        """Offset of each function's name in `_names`."""
         # The same addresses are sampled again and again.
-        self.name = lru_cache(MAX_KNOWN)(self._name)
+        self.name = lru_cache(MAX_CACHED_NAMES)(self._name)
 
     def _name(self, address: int) -> str:
-        """Returns the name of the function at an address, without suffixes that the compiler
-        appends; '' if there is no function."""
+        """Returns the name of the function that contains an address, without suffixes of the
+        compiler (.constprop.0); '' if there is none."""
         at = bisect_right(self._addresses, address) - 1
         name = _NAME.match(self._names, self._starts[at]) if at >= 0 else None
         return name[0].decode("ascii", "replace")[:MAX_NAME] if name else ""
 
     def describe(self, stack: Stack) -> tuple[str, str]:
-        """Returns the kind of the kernel's work (a key of KINDS, or '') and the function that does
-        it; for a lock, the function that takes the lock."""
+        """Returns the kind of the kernel's work (a key of KINDS, or '') and the name of the
+        function that does it; for a lock, of the function that takes the lock."""
         innermost, names = self.name(stack[0]), map(self.name, stack)
         function = next((name for name in names if not HELPERS.fullmatch(name)), innermost)
         # A read of HPET may spin on a lock; it counts as a clock, not as a lock.
@@ -123,8 +121,8 @@ class Symbols:
 
 
 class KernelSamples:
-    """The perf event that samples the kernel's stack on one CPU. The constructor raises OSError if
-    the kernel does not permit it."""
+    """A perf event that samples the kernel's stack on one CPU every `period_ns`. The constructor
+    raises OSError if the kernel does not permit it."""
 
     def __init__(self, cpu: int, period_ns: int) -> None:
         event = {"type": SOFTWARE, "flags": lib.PP_EVENT_KERNEL, "config": CPU_CLOCK,
@@ -138,8 +136,8 @@ class KernelSamples:
             os.close(self._fd)
             raise
 
-    def take(self) -> bytes:
-        """Returns the bytes of the records since the last call."""
+    def read_records(self) -> bytes:
+        """Returns the event's records (perf_event_header and data) since the last call."""
         head, tail = struct.unpack_from("QQ", self._pages, HEAD_OFFSET)
         ring, start = self._pages[mmap.PAGESIZE :], tail % RING_BYTES
         struct.pack_into("Q", self._pages, TAIL_OFFSET, head)
@@ -151,8 +149,8 @@ class KernelSamples:
 
 
 def parse_samples(records: bytes) -> Iterator[tuple[int, Stack]]:
-    """Yields the PID and the stack of each sample, without the stack's first entry, which is a
-    marker (PERF_CONTEXT_KERNEL)."""
+    """Yields the PID and the stack of each sample in the records of a perf event, without the
+    marker PERF_CONTEXT_KERNEL at the start of a stack."""
     at = 0
     while at + 8 <= len(records):
         kind, _, size = struct.unpack_from("IHH", records, at)
@@ -167,26 +165,26 @@ class KernelProfile:
     def __init__(self) -> None:
         self._samples: dict[int, KernelSamples] = {}
         self._fd = -1
-        """The open /proc/kallsyms, because this process drops its capabilities before it reads the
-        file; -1: closed."""
+        """Descriptor of /proc/kallsyms, opened before this process drops the capability to read
+        addresses in it; -1: closed."""
         with suppress(OSError):
             self._fd = files.open_file(KALLSYMS)
         self._symbols: Symbols | None = None
         self._reader = Thread(target=self._read_symbols, daemon=True)
-        """The thread that reads the names of functions, which takes 0.2 s. It starts when a CPU
-        shows the symptom in two calls in a row."""
+        """The thread that reads the names of functions, which takes 0.2 s. It starts when some CPU
+        spends MIN_KERNEL_SHARE of its time in the kernel in two calls of `record` in a row."""
         self._since_ns = 0
         self._had_symptom = False
-        """Whether a CPU spent MIN_KERNEL_SHARE of its time in the kernel at the last call of
-        `record`."""
+        """Whether some CPU did so at the last call of `record`."""
         self._is_refused = False
 
     def record(self, kernel_shares: Mapping[int, float], now_ns: int) -> dict[str, Any]:
-        """Returns the record of the time since the last call; empty if no CPU was sampled. Until
-        the next call, those CPUs are sampled whose share of time in the kernel is high enough."""
+        """Returns the frame's record "kernel" for the time since the last call; empty if no CPU was
+        sampled. `kernel_shares` has, by CPU, the share of time in the kernel; it decides which CPUs
+        are sampled until the next call."""
         counts = Counter[tuple[str, str, int]]()
         for samples in self._samples.values():
-            for (pid, stack), count in Counter(parse_samples(samples.take())).items():
+            for (pid, stack), count in Counter(parse_samples(samples.read_records())).items():
                 if self._symbols is not None and stack and pid != os.getpid():
                     counts[*self._symbols.describe(stack), pid] += count * samples.period_ns
         span_ns, is_sampled = now_ns - self._since_ns, bool(self._samples)
@@ -210,7 +208,7 @@ class KernelProfile:
             self._symbols = Symbols(fd)
 
     def _sample(self, cpus: Sequence[int]) -> None:
-        """Starts sampling these CPUs, and stops sampling all others. All have the same period."""
+        """Starts sampling these CPUs, all with the same period, and stops sampling others."""
         period_ns = max(MIN_PERIOD_NS, PERIOD_PER_CPU_NS * len(cpus))
         for cpu, samples in [*self._samples.items()]:
             if cpu not in cpus or samples.period_ns != period_ns:

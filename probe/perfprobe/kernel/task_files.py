@@ -1,5 +1,5 @@
-"""Files of processes in /proc, which may end at any time: their statistics, how long they waited,
-and details of the few that are shown."""
+"""Reads files of processes and threads in /proc, which may end at any time: statistics, waiting
+times, and details of the few processes that are shown."""
 
 from __future__ import annotations
 
@@ -14,33 +14,35 @@ from typing import Any, NamedTuple
 
 from perfprobe.cpu import cpu_sets, files
 
-BATCH_ENTRIES = 64  # entries of a directory that are read in one step, which takes less than 1 ms
+BATCH_ENTRIES = 64  # directory entries that are read at once, in less than 1 ms
 TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 MAX_STAT_BYTES = 1024
-"""Bytes read of a stat file: the fields up to the CPU are 38 numbers and a name of at most 64
-bytes."""
+"""Bytes that are read of a stat file, enough for a name of 64 bytes and the numbers up to the
+CPU."""
 MAX_COMM = 64
 TASK_ENDED = (FileNotFoundError, NotADirectoryError, ProcessLookupError)
 
 
 class Stat(NamedTuple):
-    """The fields of /proc/PID/stat that are used."""
+    """The fields of /proc/PID/stat, or of a thread's stat file, that are used."""
 
     comm: str
     ticks: int
     """User and system time, in clock ticks."""
     threads: int
     start: int
-    """Start time in ticks since boot; it distinguishes a task from a later task with the same
-    number."""
+    """Start time in ticks since boot; a later task with the same PID has another start time."""
     cpu: int
+    """The CPU on which the task last ran."""
     parent: int = 0
-    children: int = 0
-    """User and system time of its ended children and of their ended children, in clock ticks."""
+    """PID of the parent."""
+    children_ticks: int = 0
+    """User and system time, in clock ticks, of children that have ended, and of their ended
+    children."""
 
 
 def parse_stat(data: bytes) -> Stat | None:
-    """Parses a stat file; None if the data is not a stat file. The name may hold any bytes,
+    """Parses the content of a stat file; None if it is not one. The task's name may have any bytes,
     including parentheses and newlines."""
     first, last = data.find(b"("), data.rfind(b")")
     if not 0 <= first < last:
@@ -57,29 +59,28 @@ def parse_stat(data: bytes) -> Stat | None:
 
 
 def task_state(data: bytes) -> str:
-    """Returns the state in a stat file, as proc(5) names it: R, S, D, T, t ...; '' if the data is
-    not a stat file."""
+    """Returns the task's state (R, S, D, T, t … as in proc(5)) in the content of a stat file; '' if
+    it is not one."""
     return data[data.rfind(b")") + 1 :].lstrip()[:1].decode(errors="replace")
 
 
 def disk_ns(data: bytes) -> int | None:
-    """Returns the ns for which a task has waited for a disk: field 42 of its stat file, which is in
-    clock ticks. 0 if the kernel does not measure it (`access.accounts_delays`)."""
+    """Returns the ns for which a task has waited for a disk: field 42 of its stat file, in clock
+    ticks there. 0 if the kernel does not measure it (see access.accounts_delays)."""
     fields = data[data.rfind(b")") + 1 :].split(None, 40)
     return int(fields[39]) * TICK_NS if len(fields) > 39 and fields[39].isdigit() else None
 
 
 def numbered_batches(directory: str) -> Iterator[list[str]]:
-    """Yields the entries that are PIDs or thread ids, in batches; the kernel needs 1 us for each
-    entry."""
+    """Yields the numbers (PIDs or thread ids) among a directory's entries, in batches, because the
+    kernel needs 1 us for each entry."""
     with suppress(OSError), os.scandir(directory) as entries:
         while some := list(islice(entries, BATCH_ENTRIES)):
             yield [e.name for e in some if e.name.isdecimal() and len(e.name) < 10]
 
 
-def read(path: str, limit: int = MAX_STAT_BYTES) -> bytes:
-    """Reads the first `limit` bytes; the default is enough for all fields of a stat file that are
-    used. Raises OSError."""
+def read_file(path: str, limit: int = MAX_STAT_BYTES) -> bytes:
+    """Returns the first `limit` bytes of a file. Raises OSError."""
     fd = files.open_file(path)
     try:
         return os.read(fd, limit)
@@ -88,10 +89,9 @@ def read(path: str, limit: int = MAX_STAT_BYTES) -> bytes:
 
 
 # --- new tasks ------------------------------------------------------------------------------------
-# The last word of /proc/loadavg is the number of the newest thread or process in this PID
-# namespace. The kernel assigns numbers in sequence, so the word stays the same only if no task was
-# created. Tasks of a restored checkpoint keep their old numbers; they are found when the next task
-# is created.
+# The last word of /proc/loadavg is the ID of the newest thread or process in this PID namespace.
+# The kernel assigns IDs in sequence, so the word stays the same only if no task was created. Tasks
+# of a restored checkpoint keep their old IDs; they are found when the next task is created.
 
 
 class NewTaskCheck:
@@ -101,7 +101,7 @@ class NewTaskCheck:
         self._fd = -1
         with suppress(OSError):
             self._fd = files.open_file(f"{proc}/loadavg")
-            # In a container, another program's file may be mounted here.
+            # In a container, a file of another program (LXCFS) may be mounted on /proc/loadavg.
             if os.fstat(self._fd).st_dev != Path(proc).stat().st_dev:
                 self.close()
 
@@ -119,16 +119,16 @@ class NewTaskCheck:
 
 
 # --- running and waiting --------------------------------------------------------------------------
-# Times are sums since the task's start, as the kernel counts them. It adds waiting time only when
-# the task runs again, so the sum of a waiting task is too small.
+# The kernel's times of a task are sums since its start. It adds waiting time only when the task
+# runs again, so the sum of a waiting task is too small.
 
-MAX_STATUS_BYTES = 1 << 15  # bytes: the masks of all CPUs and nodes precede the counts of switches
-NO_WAITS = b"0 0 0"  # the file's content if the kernel does not account for waiting
+MAX_STATUS_BYTES = 1 << 15  # bytes of a status file, in which CPU masks precede the switch counts
+NO_WAITS = b"0 0 0"  # content of a schedstat file if the kernel does not measure waiting
 
 
 class TaskChange(NamedTuple):
-    """Shares of a span for which a task ran and waited, and switches per second; None if
-    unknown."""
+    """Shares of a span of time for which a task ran and waited for a CPU, and its context switches
+    per second; None if unknown."""
 
     run: float | None = None
     wait: float | None = None
@@ -136,7 +136,8 @@ class TaskChange(NamedTuple):
 
 
 class SchedSums(NamedTuple):
-    """Sums of running time, waiting time and switches at one moment; None if unknown."""
+    """A task's running time, waiting time and context switches since its start, read at `at_ns`;
+    None if unknown."""
 
     at_ns: int
     run_ns: int | None
@@ -151,32 +152,35 @@ class SchedSums(NamedTuple):
             None if a is None or b is None or b < a else (b - a) / elapsed_ns
             for a, b in zip(last[1:], self[1:], strict=True)
         )
-        return TaskChange(_share(ran), _share(waited), switched and round(1e9 * switched, 1))
+        return TaskChange(
+            _rounded_share(ran), _rounded_share(waited), switched and round(1e9 * switched, 1)
+        )
 
 
-def _share(value: float | None) -> float | None:
+def _rounded_share(value: float | None) -> float | None:
     return None if value is None else round(min(1.0, value), 4)
 
 
 def read_sums(path: str, now_ns: Callable[[], int]) -> SchedSums:
-    """Reads the sums of the task of this directory in /proc; sums that cannot be read are None."""
-    waited = parse_times(_read_head(f"{path}/schedstat", MAX_STAT_BYTES))
-    voluntary, involuntary = parse_switches(_read_head(f"{path}/status", MAX_STATUS_BYTES))
+    """Reads the sums of the task whose directory in /proc is `path`; sums that cannot be read are
+    None. `now_ns` returns the time."""
+    waited = parse_times(_read_or_empty(f"{path}/schedstat", MAX_STAT_BYTES))
+    voluntary, involuntary = parse_switches(_read_or_empty(f"{path}/status", MAX_STATUS_BYTES))
     total = None if voluntary is None or involuntary is None else voluntary + involuntary
     run_ns, wait_ns = waited or (None, None)
     return SchedSums(now_ns(), run_ns, wait_ns, total)
 
 
-def _read_head(path: str, limit: int) -> bytes:
+def _read_or_empty(path: str, limit: int) -> bytes:
     try:
-        return read(path, limit)
+        return read_file(path, limit)
     except OSError:
         return b""
 
 
 def parse_times(schedstat: bytes) -> tuple[int, int] | None:
-    """Returns the ns for which the thread ran and waited; None if the kernel does not measure them,
-    or if the thread never ran."""
+    """Returns the ns for which a thread ran and waited, from its schedstat file; None if the kernel
+    does not measure them, or if the thread never ran."""
     fields = schedstat.split()
     if len(fields) != 3 or not all(map(bytes.isdigit, fields)) or schedstat.strip() == NO_WAITS:
         return None
@@ -184,7 +188,8 @@ def parse_times(schedstat: bytes) -> tuple[int, int] | None:
 
 
 def parse_switches(status: bytes) -> tuple[int | None, int | None]:
-    """Returns voluntary and involuntary switches, usually the last two lines of the file."""
+    """Returns voluntary and involuntary context switches from a status file, usually its last two
+    lines; None if they are missing."""
     _, separator, rest = status.rpartition(b"\nvoluntary_ctxt_switches:")
     voluntary, _, forced = rest.partition(b"\nnonvoluntary_ctxt_switches:")
     numbers = [word.strip() for word in (voluntary, forced.partition(b"\n")[0])]
@@ -197,38 +202,38 @@ def parse_switches(status: bytes) -> tuple[int | None, int | None]:
 
 MAX_COMMAND = 200
 RESEND_NS = 60_000_000_000
-"""Time in ns after which details are sent again: frames get lost, and threads and affinities
-change."""
+"""Time in ns after which details of a process are sent again, because frames may get lost, and its
+threads and affinity change."""
 MAX_DETAILS = 32  # maximum number of processes with details in one record; each takes some 0.1 ms
 
 ProcessId = tuple[int, int, str]
-"""PID, start time and name of a process. The name changes when the process executes another
-program."""
+"""PID, start time (as in Stat) and name of a process. The name changes when the process executes
+another program."""
 
 
 class SentDetails:
-    """Keeps the processes whose details were sent, and the time."""
+    """Remembers when the details of each process were last sent."""
 
     def __init__(self) -> None:
         self._at_ns: dict[ProcessId, int] = {}
 
     def due_processes(self, processes: Iterable[ProcessId], now_ns: int) -> list[ProcessId]:
-        """Returns the processes whose details were not sent within RESEND_NS. They count as sent
-        from now on."""
-        self._at_ns = {who: at for who, at in self._at_ns.items() if now_ns - at < RESEND_NS}
-        new = [who for who in dict.fromkeys(processes) if who not in self._at_ns][:MAX_DETAILS]
+        """Returns the processes whose details were not sent within RESEND_NS, at most MAX_DETAILS.
+        They count as sent from now on."""
+        self._at_ns = {key: at for key, at in self._at_ns.items() if now_ns - at < RESEND_NS}
+        new = [key for key in dict.fromkeys(processes) if key not in self._at_ns][:MAX_DETAILS]
         self._at_ns |= dict.fromkeys(new, now_ns)
         return new
 
 
 def process_details(pid: int) -> dict[str, str | int]:
-    """Returns details of a process; unknown details are left out. Kernel threads have no
-    command."""
+    """Returns user, command line, number of threads and affinity of a process, without unknown
+    ones. Kernel threads have no command line."""
     import psutil
 
     troubles = (psutil.Error, OSError, ValueError, LookupError)
     fields: dict[str, Callable[[psutil.Process], Any]] = {
-        "user": lambda process: _user(process.uids().real),
+        "user": lambda process: _user_name(process.uids().real),
         "command": lambda process: _sendable(" ".join(process.cmdline())[:MAX_COMMAND]),
         "threads": lambda process: process.num_threads(),
         "affinity": lambda process: cpu_sets.format(process.cpu_affinity()),
@@ -244,23 +249,22 @@ def process_details(pid: int) -> dict[str, str | int]:
 
 
 @functools.lru_cache(maxsize=256)
-def _user(uid: int) -> str:
-    """Returns the user's name; cached, because the look-up may ask a directory service."""
+def _user_name(uid: int) -> str:
+    """Returns the name of a user; cached, because a look-up may ask a directory service."""
     try:
         return _sendable(pwd.getpwuid(uid).pw_name)
     except KeyError:
         return str(uid)
 
 
-def group_of(text: str) -> str:
-    """Returns the control group in a cgroup file of /proc; '' for the root. If there are several
-    hierarchies, the last one counts in which the process is not in the root: the unified hierarchy
-    is the last line."""
+def control_group_of(text: str) -> str:
+    """Returns the control group of a process, from the text of its /proc/PID/cgroup; '' for the
+    root group. If there are several hierarchies, that of the last line with another group than the
+    root counts; the unified hierarchy is the last line."""
     paths = [line.split(":", 2)[-1] for line in text.splitlines()]
     return next((path[-MAX_COMMAND:] for path in reversed(paths) if path != "/"), "")
 
 
 def _sendable(text: str) -> str:
-    """Returns the text without surrogates, which represent undecodable bytes and cannot be
-    encoded."""
+    """Returns the text without surrogates (undecodable bytes), which cannot be encoded."""
     return text.encode(errors="replace").decode()

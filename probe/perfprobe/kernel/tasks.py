@@ -1,12 +1,12 @@
 """Finds the tasks that ran most on each CPU since the last scan, from /proc.
 
-A scan visits all processes about once a second, in slices between frames. Most processes sleep or
-run only for a moment. The CPU clock of a process shows that with one system call, and its files are
-not read. Threads are read only if their process used noticeable time. So the next scan reports a
-process that wakes up, and the scan after it if the process has several threads.
+A scan visits all processes about once a second, in slices between frames. Most processes have
+hardly run since the last scan; their CPU clock shows that with one system call, and their files are
+not read. Threads are read only if their process used noticeable time. So a process that wakes up is
+reported by the next scan, or by the scan after that if it has several threads.
 
 One read is enough for a task that started after the last scan, because it has run only since then.
-Tasks that ended before this scan are not seen; their time is in the sums of their parent. All of a
+Tasks that ended before a scan are missed; their time is in the sums of their parent. All of a
 task's time is attributed to the CPU on which it last ran.
 """
 
@@ -37,11 +37,11 @@ from perfprobe.kernel.task_files import (
     SentDetails,
     Stat,
     TaskChange,
-    group_of,
+    control_group_of,
     numbered_batches,
     parse_stat,
     process_details,
-    read,
+    read_file,
     read_sums,
 )
 
@@ -49,39 +49,42 @@ if TYPE_CHECKING:
     from perfprobe.kernel.job_threads import Watch
 
 PERIOD_NS = 1_000_000_000
-"""Time in ns from the end of a scan to the next scan. Ticks of 10 ms are too coarse for a shorter
-time."""
+"""Minimum time in ns from the end of a scan to the next scan. Ticks of 10 ms are too coarse for a
+shorter time."""
 PAUSE_FACTOR = 100
-"""Minimum pause after a scan, as a multiple of the scan's CPU time: scans take at most 1 % of a
-CPU."""
-SLICE_NS = 2_000_000  # upper bound in ns of a slice of a scan, by which a frame may be delayed
+"""Minimum pause after a scan, as a multiple of the scan's CPU time, so that scans use at most 1 %
+of a CPU."""
+SLICE_NS = 2_000_000  # maximum length in ns of a slice of a scan, which may delay a frame
 MIN_SHARE = 0.02
-"""Minimum share of a reported task: user and system time are each rounded to ticks of 10 ms."""
+"""Minimum share of a CPU from which a task is reported. User and system time are each rounded to
+ticks of 10 ms."""
 TASKS_PER_CPU = 3
 """Number of tasks that are reported for each CPU, if that many ran. If tasks ran on few CPUs, more
-are reported for each, up to MAX_WAITS in all: tasks in a queue take turns, and those that ran most
-waited least."""
+are reported for each, up to MAX_WAITS in all: of tasks that share a CPU, those that ran least
+waited most."""
 MAX_PARENTS = 8
 """Maximum number of processes whose ended children are reported; those with the most time are
 reported."""
 CHECK_SPAN_NS, CHECK_INTERVAL_NS = 3_000_000_000, 100_000_000
 """Time in ns, after the first scan that finds a watched process, for which perfprobe checks whether
-the process was moved to another control group; and time between two checks."""
+watched processes were moved to another control group; and time between two checks."""
 MAX_CHECKED = 8
-"""Maximum number of watched processes that are checked: each takes some 15 us."""
-MANAGERS = {"thermald", "tuned", "intel_lpmd", "auto-cpufreq", "power-profiles-"}
+"""Maximum number of watched processes in such a check, which needs some 15 us for each."""
+POWER_MANAGERS = {"thermald", "tuned", "intel_lpmd", "auto-cpufreq", "power-profiles-"}
 """Names of programs that may lower limits of power and clock while the machine runs."""
 MAX_WAITS = 64
-"""Number of busiest tasks whose waiting is reported: each task costs reads of two files, some 20
-us."""
+"""Maximum number of tasks whose waiting times are reported: the busiest. Each costs reads of two
+files, some 20 us."""
 
 
 @dataclass(slots=True, eq=False)
 class _TaskReading:
-    """A process or thread as last read."""
+    """The values of a process or thread when it was last read."""
 
     at_ns: int
+    """Time in ns up to which the values are valid."""
     clock_ns: int | None
+    """The process's CPU clock at that time."""
     stat: Stat | None
     """None if the stat file cannot be read."""
     read_ns: int = 0
@@ -89,16 +92,17 @@ class _TaskReading:
     share: float = 0.0
     """Share of the time since the previous read for which the task ran; 0 if unknown."""
     sums: SchedSums | None = None
-    """Sums of running and waiting at that time; None if they were not read."""
+    """Sums of running and waiting time; None if they were not read."""
     may_wait: bool = False
-    """Whether the task waited before this read, or may have: it is read again, however little it
-    runs."""
+    """Whether the task may have waited for a CPU before this read. If so, the next scan reads it
+    even if it hardly runs."""
     threads: dict[str, _TaskReading] = field(default_factory=dict)
+    """By thread id."""
 
     def has_rested(self, now_ns: int, clock_ns: int | None) -> bool:
-        """Returns whether the task has, by its clock, run too little since this read to be
-        reported. If so, this read is still valid and gets the present time. The clock does not show
-        what threads did, so a process whose threads are read must not have run at all."""
+        """Returns whether a process has run too little since this read to be reported, by its CPU
+        clock. If so, the reading stays valid and gets the present time. If the process's threads
+        are read, it must not have run at all, because its clock is the sum of all threads."""
         if self.clock_ns is None or clock_ns is None or self.is_in_queue:
             return False
         most_ns = 0 if self.threads else MIN_SHARE * (now_ns - self.at_ns)
@@ -116,7 +120,9 @@ class _TaskReading:
 
 
 @dataclass(slots=True, eq=False)
-class _Runner:
+class _RunningTask:
+    """A task that ran or may have waited since the last scan."""
+
     pid: int
     path: str
     """Directory of the task in /proc."""
@@ -124,8 +130,9 @@ class _Runner:
     last: _TaskReading | None
     """The previous read of the same task."""
     process: Stat
+    """The Stat of the task's process."""
     change: TaskChange = field(default_factory=TaskChange)
-    """How the sums changed since the last read; unknown if either read lacked them."""
+    """The changes of the sums since the previous read; unknown if either read has none."""
 
     @property
     def stat(self) -> Stat:
@@ -133,8 +140,8 @@ class _Runner:
         return self.reading.stat
 
     def compare(self) -> bool:
-        """Sets `change`, and whether the task may wait. Returns whether it ran or waited for a
-        noticeable time."""
+        """Computes `change` and the reading's `may_wait`. Returns whether the task ran or waited
+        for at least MIN_SHARE of the time."""
         last, now = self.last, self.reading
         is_same = last is not None and last.stat is not None and last.stat.start == self.stat.start
         before = last.sums if last is not None else None
@@ -145,21 +152,22 @@ class _Runner:
         return now.share >= MIN_SHARE or wait >= MIN_SHARE
 
     def share(self) -> float:
-        """Returns the share by the scheduler's count; by ticks of 10 ms if that is unknown."""
+        """Returns the share of time for which the task ran, by the scheduler's count; by ticks of
+        10 ms if that is unknown."""
         run = self.change.run
         return round(self.reading.share, 4) if run is None else run
 
     def record(self) -> list[object]:
         return [self.pid, self.stat.comm, self.share()]
 
-    def waits(self) -> list[float | None]:
+    def wait_record(self) -> list[float | None]:
         return [*self.change[1:]]
 
 
 class Tasks:
-    """Scans the tasks and makes their records. `cpus` are the CPUs to report. `watch` gets all
-    processes at each scan; the caller owns it. `spent_ns` returns the CPU time of the thread that
-    calls `work`."""
+    """Scans all tasks repeatedly and makes the frame's records of them. `cpus` are the CPUs to
+    report. `watch` is a job whose threads are searched for in each scan; the caller closes it.
+    `spent_ns` returns the CPU time of the thread that calls `work`."""
 
     def __init__(
         self,
@@ -177,9 +185,9 @@ class Tasks:
             os.getpid()
         )
         self._new_task_check = NewTaskCheck(self._proc) if self._is_own_namespace else None
-        self._seen: dict[str, _TaskReading] = {}
-        self._begun_ns = 0
-        """Start of the last complete scan: a task that is not in `_seen` started later."""
+        self._readings: dict[str, _TaskReading] = {}
+        self._scan_start_ns = 0
+        """Start of the last complete scan; a task that is not in `_readings` started later."""
         self._sent_details = SentDetails()
         self._quotas, self._cpusets = Quotas(root), hierarchy(root, "cpuset")
         self._interrupts, self._memory = Interrupts(root, now_ns), MemoryStalls(root)
@@ -192,26 +200,26 @@ class Tasks:
         self._ready: dict[str, Any] = {}
         self._check_due_ns: float = inf
         self._checks_end_ns = 0
-        """Times in ns of the next check of the groups of watched processes, and of the last one; 0
-        before a watched process was found."""
-        self._joined: dict[str, Any] = {}
-        """The record of quotas from just after a watched process joined another group: later counts
-        belong to the job."""
+        """Times in ns of the next check of watched processes' control groups, and of the end of
+        these checks (0 before a watched process is found)."""
+        self._joined_quotas: dict[str, Any] = {}
+        """The record "quotas" made just after a watched process joined another control group, as
+        the baseline of the job's throttling."""
 
     def due(self) -> float:
         """Returns the time, in s of time.monotonic(), at which `work` should be called next."""
         return 0.0 if self._scan else self._next_ns / 1e9
 
     def work(self, early_ns: int = 0) -> None:
-        """Does a slice of a scan if a slice is due within `early_ns`."""
-        begun_ns, spent_ns = self._now_ns(), self._spent_ns()
+        """Runs a slice of a scan if one is due within `early_ns`."""
+        start_ns, spent_ns = self._now_ns(), self._spent_ns()
         if self._scan is None:
-            if begun_ns < self._next_ns - early_ns:
+            if start_ns < self._next_ns - early_ns:
                 return
             self._scan, self._cost_ns = self._scan_slices(), 0
-        first = not self._seen  # the first scan reads all files, so its cost does not count
+        first = not self._readings  # the first scan reads all files, so its cost does not count
         for _ in self._scan:
-            if self._now_ns() - begun_ns >= SLICE_NS:
+            if self._now_ns() - start_ns >= SLICE_NS:
                 break
         else:
             self._scan = None
@@ -226,30 +234,30 @@ class Tasks:
         return self._check_due_ns / 1e9
 
     def check_moves(self) -> bool:
-        """If a check is due, records the quota counts of groups that a watched process has just
-        joined. Returns whether it was due."""
+        """If a check is due, records the quota counts of control groups that a watched process has
+        just joined. Returns whether a check was due."""
         now_ns = self._now_ns()
         if now_ns < self._check_due_ns:
             return False
         self._check_due_ns = now_ns + CHECK_INTERVAL_NS if now_ns < self._checks_end_ns else inf
-        if not self._joined and self._quotas.has_moved(self._watched_pids()[:MAX_CHECKED]):
+        if not self._joined_quotas and self._quotas.has_moved(self._watched_pids()[:MAX_CHECKED]):
             quotas = self._quotas.record(self._watched_pids())
-            self._joined = {"quotas": quotas} if quotas else {}
+            self._joined_quotas = {"quotas": quotas} if quotas else {}
         return True
 
     def take_joined_quotas(self) -> dict[str, Any]:
-        """Returns the quota counts of groups that a watched process has joined, which must be in an
-        earlier frame than the records of `take`; usually empty."""
-        joined, self._joined = self._joined, {}
+        """Returns the record of control groups that a watched process has joined; usually empty. It
+        must be in an earlier frame than the result of `take_records`."""
+        joined, self._joined_quotas = self._joined_quotas, {}
         return joined
 
     def final_quotas(self) -> dict[str, Any]:
-        """Returns the quota counts of now, which are the last ones of a process that has ended;
-        usually empty."""
+        """Returns a record with the present quota counts, for a process that has ended; usually
+        empty."""
         quotas = self._quotas.record_again()
         return {"quotas": quotas} if quotas else {}
 
-    def take(self) -> dict[str, Any]:
+    def take_records(self) -> dict[str, Any]:
         """Returns the records of a scan that ended since the last call; empty if none ended."""
         ready, self._ready = self._ready, {}
         return ready
@@ -264,17 +272,16 @@ class Tasks:
         if self._new_task_check is not None:
             self._new_task_check.close()
 
-    # --- a scan: it may pause at each yield ----------------------------------------------------
+    # --- a scan, which may pause at each yield -------------------------------------------------
 
     def _scan_slices(self) -> Iterator[None]:
         seen: dict[str, _TaskReading] = {}
-        ran: dict[int, list[_Runner]] = {}
-        begun_ns, since_ns = self._now_ns(), self._begun_ns if self._seen else None
+        ran: dict[int, list[_RunningTask]] = {}
+        start_ns, since_ns = self._now_ns(), self._scan_start_ns if self._readings else None
         for names in self._processes():
             for name in names:
-                last = self._seen.get(name)
-                # The clock is read before the file, so time used in between counts in the next
-                # scan.
+                last = self._readings.get(name)
+                # The CPU clock is read before the stat file, so that no time is counted twice.
                 clock_ns = self._clock_ns(name)
                 if last is not None and last.has_rested(self._now_ns(), clock_ns):
                     seen[name] = last
@@ -286,45 +293,45 @@ class Tasks:
                     if reading.share >= MIN_SHARE or is_in_queue:
                         yield from self._add_runners(ran, name, reading, since_ns)
             yield
-        if self._is_own_namespace and not self._seen:
+        if self._is_own_namespace and not self._readings:
             import psutil  # noqa: F401 - in the first scan, whose cost does not count
 
             yield
         if self._watch is not None:
             stats = ((pid, reading.stat) for pid, reading in seen.items() if reading.stat)
             yield from self._watch.find(stats)
-        before, self._seen, self._begun_ns = self._seen, seen, begun_ns
+        before, self._readings, self._scan_start_ns = self._readings, seen, start_ns
         if not self._checks_end_ns and self._watched_pids():
-            self._check_due_ns, self._checks_end_ns = begun_ns, begun_ns + CHECK_SPAN_NS
+            self._check_due_ns, self._checks_end_ns = start_ns, start_ns + CHECK_SPAN_NS
         interrupts, shares = self._interrupts.record(), self._interrupts.kernel_shares
         if before and seen:
             yield from self._make_records(ran)
             self._ready |= {"interrupts": interrupts} if interrupts else {}
             if ended := self._ended_children(before):
                 self._ready["ended_children"] = ended
-            if self._kernel is not None and (kernel := self._kernel.record(shares, begun_ns)):
+            if self._kernel is not None and (kernel := self._kernel.record(shares, start_ns)):
                 self._ready["kernel"] = kernel
             if messages := self._log.record():
                 self._ready["kernel_log"] = messages
         elif seen:  # the first scan: the baseline for shares of the next second
             self._memory.record(self._watched_pids())
             comms = {pid: reading.stat.comm for pid, reading in seen.items() if reading.stat}
-            managers = {pid: comm for pid, comm in comms.items() if comm in MANAGERS}
+            managers = {pid: comm for pid, comm in comms.items() if comm in POWER_MANAGERS}
             self._ready = {"managers": managers} if managers else {}
             if quotas := self._quotas.record(self._watched_pids()):
                 self._ready["quotas"] = quotas
 
     def _processes(self) -> Iterator[list[str]]:
-        """Yields the PIDs in batches. The directory is read only if a task was created: with cold
-        caches an entry costs the kernel 3 us, more than the clock of its process."""
+        """Yields the PIDs in batches. /proc is listed only if a task was created: with cold caches
+        an entry costs the kernel 3 us, more than a read of the process's CPU clock."""
         may_be_new = self._new_task_check is None or self._new_task_check.has_new_tasks()
-        if may_be_new or not self._seen:
+        if may_be_new or not self._readings:
             return numbered_batches(self._proc)
-        known = iter([*self._seen])
+        known = iter([*self._readings])
         return iter(lambda: [*islice(known, BATCH_ENTRIES)], [])
 
-    def _make_records(self, ran: dict[int, list[_Runner]]) -> Iterator[None]:
-        """Makes the records; the task that ran most on a CPU comes first."""
+    def _make_records(self, ran: dict[int, list[_RunningTask]]) -> Iterator[None]:
+        """Makes the records of the tasks that ran on each CPU, the task that ran most first."""
         count = max(TASKS_PER_CPU, MAX_WAITS // max(1, len(ran)))
         for runners in ran.values():
             runners.sort(key=lambda runner: -runner.reading.share)
@@ -344,7 +351,9 @@ class Tasks:
             firsts = [runners[0] for runners in ran.values()]
             yield from self._add_details([*firsts, *busiest], details)
         others = {str(cpu): [runner.record() for runner in runners] for cpu, runners in ran.items()}
-        waits = {str(cpu): [runner.waits() for runner in runners] for cpu, runners in ran.items()}
+        waits = {
+            str(cpu): [runner.wait_record() for runner in runners] for cpu, runners in ran.items()
+        }
         tasks = {cpu: records[0] for cpu, records in others.items()}
         self._ready = {"tasks": tasks, "others": others, "waits": waits}
         self._ready |= {"details": details} if details else {}
@@ -355,29 +364,33 @@ class Tasks:
             self._ready["memory"] = memory
 
     def _ended_children(self, before: dict[str, _TaskReading]) -> dict[str, list[object]]:
-        """Returns for each parent its name, the share of time of children that started and ended
-        between two scans, and the name of the youngest child that runs now; '' if none runs."""
+        """Returns, by parent's PID: its name, the share of a CPU used by children that started and
+        ended between two scans, and the name of its youngest running child ('' if none)."""
         counted: dict[int, int] = {}
-        """By parent, ticks of children that an earlier scan has seen."""
-        gone = [reading.stat for pid, reading in before.items() if pid not in self._seen]
+        """By parent, ticks of ended children that the last scan has counted."""
+        gone = [reading.stat for pid, reading in before.items() if pid not in self._readings]
         for stat in gone:
             if stat is not None:
-                counted[stat.parent] = counted.get(stat.parent, 0) + stat.ticks + stat.children
+                counted[stat.parent] = (
+                    counted.get(stat.parent, 0) + stat.ticks + stat.children_ticks
+                )
         ended: dict[str, tuple[str, float]] = {}
-        for pid, reading in self._seen.items():
+        for pid, reading in self._readings.items():
             last = before.get(pid)
             if last is None or last is reading or last.stat is None or reading.stat is None:
                 continue
-            if reading.stat.children == last.stat.children:
+            if reading.stat.children_ticks == last.stat.children_ticks:
                 continue
-            ticks = reading.stat.children - last.stat.children - counted.get(int(pid), 0)
+            ticks = (
+                reading.stat.children_ticks - last.stat.children_ticks - counted.get(int(pid), 0)
+            )
             elapsed_ns = reading.read_ns - last.read_ns
             is_noticeable = ticks * TICK_NS >= MIN_SHARE * elapsed_ns > 0
             if is_noticeable and reading.stat.start == last.stat.start:
                 ended[pid] = reading.stat.comm, round(ticks * TICK_NS / elapsed_ns, 4)
         parents = sorted(ended, key=lambda pid: -ended[pid][1])[:MAX_PARENTS]
         running: dict[str, list[tuple[int, str]]] = {pid: [] for pid in parents}
-        for reading in self._seen.values() if parents else ():
+        for reading in self._readings.values() if parents else ():
             if reading.stat is not None and (pid := str(reading.stat.parent)) in running:
                 running[pid].append((reading.stat.start, reading.stat.comm))
         return {pid: [*ended[pid], max(running[pid], default=(0, ""))[1]] for pid in parents}
@@ -403,10 +416,11 @@ class Tasks:
         started_after_ns: int | None = None,
         clock_ns: int | None = None,
     ) -> _TaskReading | None:
-        """Reads a process or thread; None if it has ended. If `last` is None, the task started
-        after `started_after_ns`; that is None if its start time is unknown."""
+        """Reads the stat file `path` of a process or thread; None if it has ended. `last` is the
+        previous reading. Without one, the task started after `started_after_ns` (None:
+        unknown)."""
         try:
-            stat = parse_stat(read(path))
+            stat = parse_stat(read_file(path))
         except TASK_ENDED:
             return None
         except OSError:
@@ -421,7 +435,7 @@ class Tasks:
             elapsed_ns = reading.at_ns - last.at_ns
             ran_ns = (stat.ticks - last.stat.ticks) * TICK_NS
             if clock_ns is not None and last.clock_ns is not None:
-                # ticks may include earlier time, so the CPU clock is used
+                # ticks of 10 ms may include earlier time; the CPU clock is exact
                 ran_ns = max(0, clock_ns - last.clock_ns)
             if elapsed_ns > 0:
                 reading.share = min(ran_ns, elapsed_ns) / elapsed_ns
@@ -429,13 +443,13 @@ class Tasks:
 
     def _add_runners(
         self,
-        ran: dict[int, list[_Runner]],
+        ran: dict[int, list[_RunningTask]],
         name: str,
         reading: _TaskReading,
         started_after_ns: int | None,
     ) -> Iterator[None]:
-        """Adds the process, or each of its threads, to the runners of the CPU where it ran."""
-        last, process, path = self._seen.get(name), reading.stat, f"{self._proc}/{name}"
+        """Adds a process, or each of its threads, to `ran`, under the CPU where it last ran."""
+        last, process, path = self._readings.get(name), reading.stat, f"{self._proc}/{name}"
         readings: list[tuple[str, _TaskReading, _TaskReading | None]] = [(path, reading, last)]
         assert process is not None
         if process.threads > 1:
@@ -450,7 +464,7 @@ class Tasks:
                 yield
             threads = reading.threads.items()
             readings = [(f"{path}/task/{tid}", read, before.get(tid)) for tid, read in threads]
-        # a process of several threads
+        # the process had several threads at the last scan
         elif last and (last.stat is None or last.stat.threads != 1):
             return
         for where, task, known in readings:
@@ -459,19 +473,19 @@ class Tasks:
                 continue
             if task.share < MIN_SHARE and not is_in_queue:
                 continue
-            runner = _Runner(int(name), where, task, known, process)
+            runner = _RunningTask(int(name), where, task, known, process)
             ran.setdefault(task.stat.cpu, []).append(runner)
 
-    def _add_details(self, runners: list[_Runner], details: dict[str, Any]) -> Iterator[None]:
+    def _add_details(self, runners: list[_RunningTask], details: dict[str, Any]) -> Iterator[None]:
         processes = [(r.pid, r.process.start, r.process.comm) for r in runners]
         for pid, start, _ in self._sent_details.due_processes(processes, self._now_ns()):
             yield
-            known = self._seen.get(str(pid))
-            parent = self._seen.get(str(known.stat.parent)) if known and known.stat else None
+            known = self._readings.get(str(pid))
+            parent = self._readings.get(str(known.stat.parent)) if known and known.stat else None
             groups = files.read_text(f"{self._proc}/{pid}/cgroup")
             family = {
                 "parent": parent.stat.comm if parent and parent.stat else "",
-                "group": group_of(groups), "cpuset": read_cpuset(self._cpusets, groups),
+                "group": control_group_of(groups), "cpuset": read_cpuset(self._cpusets, groups),
             }  # fmt: skip
             description = process_details(pid) | {key: word for key, word in family.items() if word}
             reading = self._read_task(f"{self._proc}/{pid}/stat", None)

@@ -1,5 +1,5 @@
-"""Counters in files below a CPU's directory: idle states, clocks by cpufreq, thermal interrupts.
-They need no privileges.
+"""Counters in files below a CPU's directory in /sys: times in idle states, clocks from cpufreq,
+thermal throttling. They can be read without privileges.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from perfprobe.wire import Counter, Cpu, Missing, Rate, Scope, Step, Turbo
 
 
 class CpuFiles:
-    """A part whose columns are numbers that are read from files below the CPU's directory."""
+    """A part (see machine/parts.py) whose columns are read from files below the CPU's directory."""
 
     def __init__(
         self, root: Path, counters: list[Counter], names: list[str], scope: Scope = "cpu"
@@ -49,10 +49,9 @@ class CpuFiles:
             self.close_cpu(cpu)
 
 
-def idle_times(root: Path, rows: Sequence[Cpu]) -> CpuFiles:
-    """Returns the part with the time in each idle state, from cpuidle. The CPU's own pinned thread
-    reads it: its wake-up ends the idle period, so the kernel has already accounted for that
-    period."""
+def cpuidle_part(root: Path, rows: Sequence[Cpu]) -> CpuFiles:
+    """Returns the part with the time in each idle state, from cpuidle. A thread pinned to the CPU
+    reads it; the thread's wake-up has ended the idle state, so the kernel has added its time."""
     idle, poll = _idle_states(root, rows)
     counters = [
         Counter(key, name, "s", "cpuidle", scale=1e-6, columns=len(states), parts=states)
@@ -70,8 +69,8 @@ def idle_times(root: Path, rows: Sequence[Cpu]) -> CpuFiles:
 
 
 def _idle_states(root: Path, rows: Sequence[Cpu]) -> tuple[list[str], list[str]]:
-    """Directories of the idle states that halt, and of the state that polls, on the CPU with the
-    most states (the CPUs of hybrids differ)."""
+    """Returns the directory names of the idle states that halt, and of the state that polls, of the
+    CPU with the most states (the CPUs of hybrids differ)."""
     best: tuple[list[str], list[str]] = ([], [])
     alike = all(row.type == rows[0].type for row in rows)
     for row in rows:
@@ -90,9 +89,9 @@ def _idle_states(root: Path, rows: Sequence[Cpu]) -> tuple[list[str], list[str]]
 # --- cpufreq --------------------------------------------------------------------------------------
 
 MAX_READ_NS = 500_000
-"""Maximum time of a read; a slower file is left out, because on some models a read
-interrupts the core."""
-COUNTERS = {
+"""Maximum time of a read in ns. A slower file is not used: on some models a read interrupts the
+core."""
+CPUFREQ_COUNTERS = {
     "scaling_cur_freq": Counter(
         "cpufreq_hz", "clock, by cpufreq", "Hz", "cpufreq", "gauge", scale=1e3
     ),
@@ -102,12 +101,11 @@ COUNTERS = {
 }
 
 
-def clock_files(root: Path, rows: Sequence[Cpu]) -> CpuFiles:
-    """Returns the part with the files of cpufreq that are cheap enough to read with every
-    sample."""
+def cpufreq_part(root: Path, rows: Sequence[Cpu]) -> CpuFiles:
+    """Returns the part with those cpufreq files that can be read in MAX_READ_NS."""
     counters, missing = {}, []
     cpu = next((row.cpu for row in rows if row.online), 0)
-    for name, counter in COUNTERS.items():
+    for name, counter in CPUFREQ_COUNTERS.items():
         text, took_ns = "", []
         for _ in range(3):
             start_ns = time.monotonic_ns()
@@ -130,18 +128,18 @@ def clock_files(root: Path, rows: Sequence[Cpu]) -> CpuFiles:
 
 
 def cpufreq_turbo(root: Path, rows: Sequence[Cpu]) -> tuple[list[Turbo], list[Missing]]:
-    """Returns the highest clock of each CPU with few active cores, one table for each clock:
-    favoured cores are faster. cpufreq does not give the clock with more active cores, so each table
-    is an upper bound."""
+    """Returns turbo tables with the highest clock of each CPU, one table for CPUs of the same
+    clock. cpufreq has only the clock with few active cores, so the tables are upper bounds. Returns
+    the reason, if there are none."""
     if clues.is_turbo_on(root) is False:
         why = "turbo is off, and cpufreq then does not show how far it would go"
         return [], [Missing("turbo_ceiling_hz", why)]
     cpus: dict[int, list[int]] = {}
-    for cpu, path in _online(root, rows):
+    for cpu, path in _online_cpufreq_paths(root, rows):
         khz = files.read_number(f"{path}/cpuinfo_max_freq")
         if khz:
             cpus.setdefault(khz, []).append(cpu)
-    first = next(_online(root, rows), None)
+    first = next(_online_cpufreq_paths(root, rows), None)
     # The ACPI P-states in kHz; drivers that control the hardware without ACPI have none.
     pstates = files.read_text(f"{first[1]}/scaling_available_frequencies") if first else ""
     if cpus and str(max(cpus)) in pstates.split():
@@ -156,13 +154,14 @@ def cpufreq_turbo(root: Path, rows: Sequence[Cpu]) -> tuple[list[Turbo], list[Mi
 
 
 def cpufreq_base_hz(root: Path, rows: Sequence[Cpu]) -> Rate | None:
-    """Returns the guaranteed clock; None if it differs between CPUs."""
-    values = {files.read_number(f"{at}/base_frequency") for _, at in _online(root, rows)}
+    """Returns the guaranteed clock; None if unknown, or if it differs between CPUs."""
+    paths = _online_cpufreq_paths(root, rows)
+    values = {files.read_number(f"{path}/base_frequency") for _, path in paths}
     khz = values.pop() if len(values) == 1 else None
     return Rate(khz * 1e3, "cpufreq, base_frequency") if khz else None
 
 
-def _online(root: Path, rows: Sequence[Cpu]) -> Iterator[tuple[int, str]]:
+def _online_cpufreq_paths(root: Path, rows: Sequence[Cpu]) -> Iterator[tuple[int, str]]:
     return (
         (row.cpu, f"{root}/{files.CPU_DIRECTORY}/cpu{row.cpu}/cpufreq")
         for row in rows
@@ -173,9 +172,9 @@ def _online(root: Path, rows: Sequence[Cpu]) -> Iterator[tuple[int, str]]:
 # --- guests ---------------------------------------------------------------------------------------
 
 
-def guest_files(root: Path) -> list[CpuFiles]:
-    """Returns the part that shows whether a guest of KVM may run: each VM and virtual CPU is an
-    open file that its module counts. Empty where KVM is not loaded as a module."""
+def kvm_parts(root: Path) -> list[CpuFiles]:
+    """Returns the part that shows whether a guest of KVM may run: the use count of the KVM module,
+    which counts open files of VMs and virtual CPUs. Empty if KVM is not loaded as a module."""
     counter = Counter("kvm_users", "open files of KVM", "1", "/sys/module", "gauge")
     paths = [f"module/{module}/refcnt" for module in identity.KVM_MODULES]
     existing = [f"../../../../{path}" for path in paths if (root / "sys" / path).exists()]
@@ -183,12 +182,12 @@ def guest_files(root: Path) -> list[CpuFiles]:
 
 
 # --- thermal interrupts ---------------------------------------------------------------------------
-# A count advances when a throttle starts; its time advances when the throttle is over, by the whole
+# A count increases when throttling starts; the time increases when throttling ends, by its whole
 # length at once. The kernel checks once a second whether a hot CPU has cooled down.
 
 ORIGIN = "thermal_throttle"
 SCOPES: tuple[Scope, ...] = ("core", "package")
-THROTTLE_FILES = {
+THROTTLE_COUNTERS = {
     scope: {
         f"{scope}_{file}": Counter(f"{scope}_{key}", f"{scope} {name}", unit, ORIGIN, scale=scale)
         for file, key, name, unit, scale in (
@@ -199,15 +198,16 @@ THROTTLE_FILES = {
     }
     for scope in SCOPES
 }
-"""By scope, the counter of each file."""
+"""By scope: the counter of each file with counts of throttling."""
 
 
-def throttle_files(root: Path, rows: Sequence[Cpu]) -> list[CpuFiles]:
-    """Parts for cores and for packages with the files that exist; empty if there are none."""
+def throttle_parts(root: Path, rows: Sequence[Cpu]) -> list[CpuFiles]:
+    """Returns a part for cores and one for packages, with those throttling counters whose file
+    exists; empty if there are none."""
     cpu = next((row.cpu for row in rows if row.online), 0)
     base = root / files.CPU_DIRECTORY / f"cpu{cpu}"
     parts = []
-    for scope, counters in THROTTLE_FILES.items():
+    for scope, counters in THROTTLE_COUNTERS.items():
         existing = {
             f"{ORIGIN}/{name}": counter
             for name, counter in counters.items()

@@ -1,4 +1,5 @@
-"""Busy time of each CPU and the states of each core, counted at the kernel's idle transitions."""
+"""Parts with the busy time of each CPU and the times in the SMT states of each core, from the trace
+of the kernel's idle transitions. LP 0 and LP 1 are the two threads of a core."""
 
 from __future__ import annotations
 
@@ -21,12 +22,13 @@ STATES = {
     "lp1_s": lib.PP_TRACED + lib.PP_IDLE_LP1,
     "both_s": lib.PP_TRACED + lib.PP_IDLE_BOTH,
 }
-"""The kind of slot of each counter."""
+"""By counter key: the kind of slot with which the sampler reads it."""
 
 
-def open_traced(rows: Sequence[Cpu]) -> list[Part]:
-    """Returns the parts that can be traced, or one part that has no counters but the reason."""
-    places = _places_of_cpus(topology.cores(rows), [row.cpu for row in rows])
+def open_traced_parts(rows: Sequence[Cpu]) -> list[Part]:
+    """Returns the parts that are read from the trace; if tracing is not possible, one part without
+    counters that reports the reason."""
+    places = _cores_by_cpu(topology.cores(rows), [row.cpu for row in rows])
     try:
         trace = IdleTrace(places)
     except OSError as error:
@@ -51,12 +53,11 @@ def open_traced(rows: Sequence[Cpu]) -> list[Part]:
     return parts
 
 
-def _places_of_cpus(
+def _cores_by_cpu(
     cores: Sequence[Sequence[int]], cpus: Sequence[int]
 ) -> dict[int, tuple[int, int]]:
-    """Maps each CPU to (core, thread 0 or 1). Only cores with two threads are kept; each thread of
-    other cores gets a core of its own. So does an offline CPU that is in no core, because it may
-    come online."""
+    """Returns, by CPU, the number of its core and its thread, 0 or 1. A CPU that is not in a core
+    with exactly two threads gets a core of its own, also if it is offline."""
     places: dict[int, tuple[int, int]] = {}
     number = 0
     listed = {cpu for threads in cores for cpu in threads}
@@ -68,8 +69,8 @@ def _places_of_cpus(
 
 
 class TracedPart:
-    """A part read from the trace. The part that owns the trace also reports offline CPUs to it, and
-    closes it."""
+    """A part that is read from the trace of idle transitions. One part owns the trace (the others
+    have None): it tells the trace which CPUs are offline, and closes it."""
 
     def __init__(
         self,
@@ -79,7 +80,7 @@ class TracedPart:
         slots: Mapping[int, list[Slot]],
         offline: Sequence[int] = (),
     ) -> None:
-        """`offline`: CPUs that are offline now."""
+        """`slots` has the slots of each CPU; `offline` are CPUs that are offline now."""
         self.scope, self.counters = scope, counters
         self.missing: list[Missing] = []
         self._trace, self._slots = trace, slots
@@ -91,13 +92,13 @@ class TracedPart:
     def open(self, cpu: int) -> list[Slot]:
         if self._trace is not None and cpu in self._offline_cpus:
             self._offline_cpus.discard(cpu)
-            self._trace.settle([cpu])  # a CPU that stays busy makes no transition
+            self._trace.settle([cpu])  # a CPU that stays busy has no idle transition
         return self._slots.get(cpu, [])
 
     def close_cpu(self, cpu: int) -> None:
         if self._trace is not None and cpu in self._slots:
             self._offline_cpus.add(cpu)
-            self._trace.mark_offline(cpu)  # the kernel reports no transition of an offline CPU
+            self._trace.mark_offline(cpu)  # going offline is no idle transition
 
     def close(self) -> None:
         if self._trace is not None:

@@ -1,9 +1,11 @@
-"""The parts that a CPU's thread reads (counters of one scope, and how to open them), and which
-CPU's thread reads which rows.
+"""Parts of a machine, and which CPU's thread reads which rows of the frame.
 
-If several parts have the same counter, the first part keeps it, so parts are listed in the order of
-preference. Every CPU reads its own rows; the first online CPU of a core or package also reads the
-row of its core or package. If that CPU goes offline, another CPU takes over.
+A part has counters of one scope (cpu, core or package) and opens them for a CPU. Opening returns
+slots: the reads that the CPU's sampling thread repeats in each sample. If several parts have the
+same counter, the first part keeps it, so parts are listed in the order of preference.
+
+The thread of each CPU reads the CPU's own rows; that of the first online CPU of a core or package
+also reads the row of the core or package. If that CPU goes offline, another CPU takes over.
 """
 
 from __future__ import annotations
@@ -21,8 +23,7 @@ from perfprobe.wire import Counter, Cpu, Missing, Scope, with_columns
 
 
 class Part(Protocol):
-    """Counters of one scope. The first online CPU of a core or package reads the shared
-    counters."""
+    """Counters of one scope, and how to open them for a CPU."""
 
     @property
     def scope(self) -> Scope: ...
@@ -32,19 +33,19 @@ class Part(Protocol):
     def missing(self) -> Sequence[Missing]: ...
 
     def open(self, cpu: int) -> list[Slot]:
-        """Returns what this CPU can read; columns are relative to the part's first column. A
-        counter that the CPU lacks is left out, and its column stays invalid."""
+        """Returns the slots for a CPU's thread; columns are relative to the part's first column. A
+        counter that the CPU lacks has no slot, so its column stays invalid."""
 
     def close_cpu(self, cpu: int) -> None:
-        """Releases what `open` acquired; called after the CPU's thread has ended."""
+        """Releases what `open` acquired for this CPU; called after the CPU's thread has ended."""
 
     def close(self) -> None:
-        """Releases everything; called after all threads have ended."""
+        """Releases all resources; called after all threads have ended."""
 
 
-def keep_first_part_of_key(parts: Iterable[Part]) -> list[Part]:
-    """Returns the parts with each counter only in the first part that has it. Parts without
-    counters are kept, because they name what is missing."""
+def drop_duplicate_counters(parts: Iterable[Part]) -> list[Part]:
+    """Returns the parts, with each counter only in the first part that has it. Parts without
+    counters are kept for their reasons why counters are missing."""
     served: set[str] = set()
     kept_parts: list[Part] = []
     for part in parts:
@@ -55,20 +56,21 @@ def keep_first_part_of_key(parts: Iterable[Part]) -> list[Part]:
 
 
 def drop_served_keys(missing: Iterable[Missing], counters: Iterable[Counter]) -> list[Missing]:
-    """Returns the missing keys, without those that a counter on all CPUs provides."""
+    """Returns the entries of `missing` without keys that one of these counters provides on all
+    CPUs."""
     everywhere = {counter.key for counter in counters if counter.cpus is None}
     return [item for item in missing if item.what not in everywhere]
 
 
 def restrict_to_cpus(counter: Counter, cpus: Sequence[int], number: int) -> Counter:
-    """Returns the counter, restricted to these CPUs unless they are all CPUs, of which there are
-    `number`."""
+    """Returns the counter, restricted to these CPUs; unchanged if they are all `number` CPUs of the
+    machine."""
     return counter if len(cpus) == number else replace(counter, cpus=[*cpus])
 
 
 def join_missing(lacking: Iterable[tuple[int, str, Trouble]], number: int) -> list[Missing]:
-    """Returns each key and reason once, with its CPUs unless they are all CPUs, of which there are
-    `number`."""
+    """Joins missing counters (CPU, key, reason) with the same key and reason into one entry with
+    its CPUs; without CPUs, if they are all `number` CPUs of the machine."""
     cpus: dict[tuple[str, Trouble], list[int]] = {}
     for cpu, key, why in lacking:
         cpus.setdefault((key, why), []).append(cpu)
@@ -79,7 +81,8 @@ def join_missing(lacking: Iterable[tuple[int, str, Trouble]], number: int) -> li
 
 
 class ReducedPart:
-    """A part without some of its counters. No slot may fill both removed and kept columns."""
+    """A part without some of its counters (the keys `without`). No slot may fill both removed and
+    kept columns."""
 
     def __init__(self, part: Part, without: Collection[str]) -> None:
         self._part = part
@@ -107,41 +110,43 @@ class ReducedPart:
 
 # --- which CPU reads which rows -------------------------------------------------------------------
 
-SHARED: tuple[Scope, ...] = ("core", "package")
+SHARED_SCOPES: tuple[Scope, ...] = ("core", "package")
 
 
 class RowReaders:
+    """Assigns the rows of the frame to the threads of CPUs."""
+
     def __init__(
         self, parts: Sequence[Part], rows: Sequence[Cpu], chosen: Sequence[Part] = ()
     ) -> None:
-        """`chosen`: parts with scope cpu that count events the user chose, each with its own
-        block."""
+        """`chosen` are parts with events that the user chose, each with a block of its own."""
         self._parts = parts
         self._chosen = {f"events.{i}": part for i, part in enumerate(chosen, 1)}
-        self._places: Mapping[str, sampler.Place] = {}
+        self._places: Mapping[str, sampler.BlockOffsets] = {}
         self._row = {row.cpu: i for i, row in enumerate(rows)}
         self._groups = {"core": topology.cores(rows), "package": topology.packages(rows)}
-        self._carriers: dict[Scope, dict[int, int]] = {scope: {} for scope in SHARED}
+        self._reading_cpus: dict[Scope, dict[int, int]] = {scope: {} for scope in SHARED_SCOPES}
         """The CPU that reads each row of a core or package."""
         self._plans: dict[int, list[RowPlan]] = {}
 
     def blocks(self) -> list[tuple[wire.Block, int]]:
-        """Returns the blocks and their numbers of rows; blocks of cores and packages only if they
-        have counters."""
+        """Returns the blocks that CPUs' threads read, with their numbers of rows; blocks of cores
+        and packages only if they have counters."""
         blocks_with_rows = [(wire.Block("cpu", "cpu", self._counters("cpu")), len(self._row))]
         for name, part in self._chosen.items():
             blocks_with_rows.append((wire.Block(name, "cpu", [*part.counters]), len(self._row)))
         return blocks_with_rows + [
             (wire.Block(scope, scope, counters), len(self._groups[scope]))
-            for scope in SHARED
+            for scope in SHARED_SCOPES
             if (counters := self._counters(scope))
         ]
 
-    def place(self, places: Mapping[str, sampler.Place]) -> None:
+    def set_offsets(self, places: Mapping[str, sampler.BlockOffsets]) -> None:
         self._places = places
 
     def open(self, cpu: int) -> list[RowPlan]:
-        """Returns the plans of all rows that the CPU's thread must read."""
+        """Opens all parts for a CPU, and returns the plans of all rows that its thread must
+        read."""
         row = self._row[cpu]
         self._plans[cpu] = [self._plan("cpu", row, cpu)]
         for name, part in self._chosen.items():
@@ -149,30 +154,30 @@ class RowReaders:
         return self._with_shared(cpu)
 
     def close_cpu(self, cpu: int) -> list[tuple[int, list[RowPlan]]]:
-        """Releases the rows of a CPU whose thread has ended. Returns the CPUs whose threads must be
-        restarted, with their rows: they take over the shared rows of this CPU."""
+        """Closes all parts for a CPU whose thread has ended. Returns the CPUs that take over its
+        rows of core and package, with all their row plans; their threads must be restarted."""
         for part in (*self._parts, *self._chosen.values()):
             part.close_cpu(cpu)
         self._plans.pop(cpu, None)
         successors: dict[int, None] = {}
-        for scope in SHARED:
-            for row, carrier in list(self._carriers[scope].items()):
-                if carrier == cpu:
-                    del self._carriers[scope][row]
+        for scope in SHARED_SCOPES:
+            for row, reading_cpu in list(self._reading_cpus[scope].items()):
+                if reading_cpu == cpu:
+                    del self._reading_cpus[scope][row]
                     left = (c for c in self._groups[scope][row] if c in self._plans)
                     successors |= dict.fromkeys(list(left)[:1])
         return [(successor, self._with_shared(successor)) for successor in successors]
 
-    def offline_heads(self, cpus: Iterable[int]) -> list[int]:
-        """Returns the heads of the rows of those CPUs that are offline, and of their cores and
-        packages that no CPU reads, as offsets in words of the frame."""
+    def offline_head_offsets(self, cpus: Iterable[int]) -> list[int]:
+        """Returns the offsets, in words of the frame, of the heads of rows that no thread reads,
+        because they belong to those of `cpus` that are offline, or to their cores or packages."""
         offline = [cpu for cpu in cpus if cpu not in self._plans]
         names = ("cpu", *self._chosen)
         heads = [self._head(name, self._row[cpu]) for name in names for cpu in offline]
-        for scope in SHARED:
+        for scope in SHARED_SCOPES:
             if offline and scope in self._places:
                 for row, group in enumerate(self._groups[scope]):
-                    if row not in self._carriers[scope] and not set(group).isdisjoint(offline):
+                    if row not in self._reading_cpus[scope] and not set(group).isdisjoint(offline):
                         heads.append(self._head(scope, row))
         return heads
 
@@ -183,14 +188,14 @@ class RowReaders:
         return self._places[name].head + row * wire.HEAD
 
     def _with_shared(self, cpu: int) -> list[RowPlan]:
-        """Returns the CPU's plans, extended by those of its core and package if no CPU reads
-        them."""
-        for scope in SHARED:
+        """Returns the CPU's row plans, after adding those of its core and package if no other CPU
+        reads them."""
+        for scope in SHARED_SCOPES:
             if scope not in self._places:
                 continue
             for row, group in enumerate(self._groups[scope]):
-                if cpu in group and row not in self._carriers[scope]:
-                    self._carriers[scope][row] = cpu
+                if cpu in group and row not in self._reading_cpus[scope]:
+                    self._reading_cpus[scope][row] = cpu
                     self._plans[cpu].append(self._plan(scope, row, cpu))
         return self._plans[cpu]
 

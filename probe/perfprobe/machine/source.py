@@ -1,8 +1,10 @@
-"""Reads this machine, or the machine whose files are below a sysroot, with a pinned thread per CPU,
-one more thread for /proc/stat, and the main thread once a batch; and makes its hello.
+"""The source that reads this machine, or the machine whose files are below a sysroot: a pinned
+thread for each CPU, one more thread for /proc/stat, and the main thread; and its hello message.
 
-The counters are those of all parts (parts.py); each scope has one block. Under a sysroot only files
-below it are used, and stamps are CLOCK_MONOTONIC_RAW.
+A round is one sample of all CPUs. The threads (lanes) push rounds into rings; the main thread takes
+several rounds at once, a batch, and makes frames of them. The counters are those of all parts
+(parts.py); each scope has one block. Under a sysroot only files below it are used, and stamps are
+CLOCK_MONOTONIC_RAW.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from perfprobe.kernel import access, offline_events
 from perfprobe.kernel.clues import settings
 from perfprobe.kernel.tasks import Tasks
 from perfprobe.machine import cpu_files, idle
-from perfprobe.machine.parts import Part, RowReaders, drop_served_keys, keep_first_part_of_key
+from perfprobe.machine.parts import Part, RowReaders, drop_duplicate_counters, drop_served_keys
 from perfprobe.native import sampler, tsc_rate
 from perfprobe.native.batches import Batches
 from perfprobe.native.sampler import DrainedRound, Sampler
@@ -41,27 +43,29 @@ if TYPE_CHECKING:
 
 
 MIN_RING, RING_BATCHES = 64, 4
-"""The ring of a lane holds at least MIN_RING rounds and RING_BATCHES of the longest batches: the
-main thread may be late by three batches."""
-EARLY_NS = 50_000_000
-"""Time by which a scan of the tasks may be early, at the end of a batch. A scan takes some ms, so
-without this allowance a scan a second would miss every second batch."""
+"""Minimum size of a lane's ring, in rounds and in batches of maximum length: the main thread may be
+late by three batches."""
+SCAN_EARLY_NS = 50_000_000
+"""Time in ns by which a scan of tasks may begin early, at the end of a batch, so that no wake-up is
+needed for it."""
 MAX_SCAN_DELAY_S = 1.0
-"""Longest wait of a scan of the tasks for the end of a batch."""
-FIRST_ROUND_PART, FIRST_NS, LANE_NS = 8, 25_000_000, 500_000
-"""The first round is due after 1 / FIRST_ROUND_PART of a period, but not before FIRST_NS plus
-LANE_NS for each lane, the time that the lanes need to start. Numbers need two rounds, so the user
-waits for the first."""
+"""Maximum time in s for which a scan of tasks waits for the end of a batch."""
+FIRST_ROUND_PART, MIN_FIRST_ROUND_NS, LANE_START_NS = 8, 25_000_000, 500_000
+"""The first round is due after 1 / FIRST_ROUND_PART of a period, but not before MIN_FIRST_ROUND_NS
+plus LANE_START_NS for each lane, so that all lanes have started. The user's first numbers need two
+rounds, so an early first round shortens the wait."""
 SPARE_DESCRIPTORS = 3
-"""Number of descriptors to keep free for files that are open for a moment."""
+"""Number of descriptors that must be free for files that are opened for a moment."""
 MAX_PINNING_S = 0.1
-"""Longest wait for a thread to move to its CPU; a busy CPU delays it."""
-SUSPENDED_NS = 1_000_000
-"""Minimum length of a suspension. An interrupt between the reads of two clocks takes less."""
+"""Maximum wait in s for threads to move to their CPUs; a busy CPU delays its thread."""
+MIN_SUSPENDED_NS = 1_000_000
+"""Minimum length in ns of a suspension of the machine; a shorter difference of the clocks may be an
+interrupt between their reads."""
 
 
 def read_rows(root: Path, cpus: str | None) -> tuple[list[Cpu], list[int] | None]:
-    """Returns the topology, and the CPUs that the user selected. Raises the errors of open_os."""
+    """Returns the topology, and the CPUs that the user selected with `cpus`. Raises Unavailable if
+    no CPU is found, and ValueError for a bad list of CPUs."""
     rows = topology.read_cpus(root)
     if not rows:
         raise Unavailable(topology.no_cpus_message(root))
@@ -69,42 +73,46 @@ def read_rows(root: Path, cpus: str | None) -> tuple[list[Cpu], list[int] | None
 
 
 def os_parts(root: Path, rows: Sequence[Cpu]) -> list[Part]:
-    """Returns the parts that read the times and states that the operating system itself records.
-    Tracing works on the machine itself, not below a sysroot."""
-    parts = idle.open_traced(rows) if root == Path("/") else []
-    parts += [cpu_files.idle_times(root, rows), cpu_files.clock_files(root, rows)]
-    return [*parts, *cpu_files.throttle_files(root, rows), *cpu_files.guest_files(root)]
+    """Returns the parts with times and states that the operating system records, without counters
+    of cores. Idle transitions are not traced under a sysroot."""
+    parts = idle.open_traced_parts(rows) if root == Path("/") else []
+    parts += [cpu_files.cpuidle_part(root, rows), cpu_files.cpufreq_part(root, rows)]
+    return [*parts, *cpu_files.throttle_parts(root, rows), *cpu_files.kvm_parts(root)]
 
 
 @dataclass(frozen=True, slots=True)
 class SourceInfo:
-    """The contents of the hello that do not follow from the parts."""
+    """Contents of the hello message that do not follow from the parts."""
 
     source: str = "os"
     smt_methods: Sequence[str] = ("bounds",)
-    """Methods used if a core has several threads, best first."""
+    """SMT methods that are possible if cores have several threads, best first."""
     rates: Callable[[Rate | None], tuple[list[Multiplier], Rate | None]] = lambda _: ([], None)
-    """Multipliers and base frequency for a TSC of this rate."""
+    """A function from the TSC's rate to the multipliers and the base frequency."""
     turbo: Sequence[Turbo] = ()
     aliases: Mapping[str, str] = field(default_factory=dict)
-    """By key of a chosen event, the key of the counter that counts it already."""
+    """By key of an event that the user chose: the key of the counter that counts it anyway."""
 
 
 @dataclass(slots=True, eq=False)
 class _Round:
+    """A complete round, copied from the sampler."""
+
     drained: DrainedRound
     late: int
     """The value of `Sampler.late` when the round was drained."""
     data: bytearray
-    """The frame, as the lanes filled it: the blocks of `Polling` are 0."""
+    """The data of the frame; blocks that the main thread reads are 0."""
 
 
-_OPEN: set[Machine] = set()
-"""Machines whose threads run. The threads use the machine's memory, so this set keeps it from being
-freed before it is closed."""
+_OPEN_MACHINES: set[Machine] = set()
+"""Machines whose threads run. The set keeps the memory that the threads use from being freed before
+a machine is closed."""
 
 
 class Machine:
+    """The source that reads this machine or a sysroot."""
+
     def __init__(
         self,
         root: Path,
@@ -117,11 +125,12 @@ class Machine:
         watch: Watch | None = None,
         chosen: Sequence[Part] = (),
     ) -> None:
-        """`chosen` are parts that each have a block of their own."""
+        """`missing` lists what was missing before the parts were made; `about` has further contents
+        of hello; `watch` is the watched job; `chosen` are parts that each have their own block."""
         self._root = root
-        self._real = root == Path("/")
-        self._wanted = with_siblings(selected, rows)
-        parts = keep_first_part_of_key(parts)
+        self._is_this_machine = root == Path("/")
+        self._wanted_cpus = with_siblings(selected, rows)
+        parts = drop_duplicate_counters(parts)
         self._parts = [*parts, *chosen]
         self._attached: set[int] = set()
         self._seq = 0
@@ -131,7 +140,7 @@ class Machine:
         self._reading = RowReaders(parts, rows, chosen)
         served = {counter.key for part in self._parts for counter in part.counters}
         resctrl = Resctrl(root, rows)
-        self._group_records = resctrl.take
+        self._group_records = resctrl.take_record
         self._polling = Polling(
             [
                 MachineCounts(root, len(rows)),
@@ -148,37 +157,39 @@ class Machine:
         self._watch = watch
         self._tasks = Tasks(root, {row.cpu for row in rows}, watch)
         self._batches = Batches(sample_ns, self._bytes)
-        self._began = (*tsc_rate.read_bracket()[:2], time.time_ns())
-        """Raw ns, TSC and wall ns before the first sample: no sample is older than the hello."""
+        self._start_clocks = (*tsc_rate.read_bracket()[:2], time.time_ns())
+        """Raw ns, TSC and wall-clock ns for the hello, read before the first sample."""
         self._sampler = self._start(sample_ns)
-        _OPEN.add(self)
+        _OPEN_MACHINES.add(self)
         self._asleep_ns = tsc_rate.suspended_ns()
         self._slept_ns = 0
-        """The time for which the machine was suspended since boot, as of the last batch."""
+        """Time in ns for which the machine was suspended since it was opened, at the last batch."""
         try:
             self._attach_all(rows)
-            _need_descriptors()
+            _require_descriptors()
             self.hello = self._make_hello(rows, selected, sample_ns, missing, about or SourceInfo())
         except BaseException:
             self.close()
             raise
 
     def _lay_out(self) -> int:
-        """Places all blocks in a frame. Returns the length of the frame in bytes."""
+        """Computes the offsets of all blocks in a frame. Returns the frame's length in bytes."""
         own, polled = [*self._reading.blocks(), *self._stat.blocks()], self._polling.blocks()
         places, words = sampler.lay_out([*own, *polled])
         self._places = {place.block.name: place for place in places}
         self._read_places = {place.block.name: place for place in places[: len(own)]}
-        self._reading.place(self._places)
+        self._reading.set_offsets(self._places)
         return 8 * words
 
     def _start(self, sample_ns: int) -> Sampler:
-        starting_ns = FIRST_NS + len(self._wanted) * LANE_NS  # time in which the lanes start
+        starting_ns = (
+            MIN_FIRST_ROUND_NS + len(self._wanted_cpus) * LANE_START_NS
+        )  # time in which the lanes start
         return Sampler(
             sample_ns,
             self._bytes // 8,
-            stamp="tsc" if self._real else "raw",
-            proof=self._real,
+            stamp="tsc" if self._is_this_machine else "raw",
+            proof=self._is_this_machine,
             ring=max(MIN_RING, RING_BATCHES * self._batches.max_rounds),
             first_ns=min(sample_ns, max(sample_ns // FIRST_ROUND_PART, starting_ns)),
         )
@@ -187,7 +198,7 @@ class Machine:
         wake = min(self._batch_due(), self._tasks.check_due())
         scan = self._tasks.due()
         # A scan waits for the end of a batch if that is near, so that it needs no wake-up.
-        if (early := scan - EARLY_NS / 1e9) <= time.monotonic():
+        if (early := scan - SCAN_EARLY_NS / 1e9) <= time.monotonic():
             return min(wake, early)
         return min(wake, scan) if scan + MAX_SCAN_DELAY_S < wake else wake
 
@@ -198,15 +209,15 @@ class Machine:
         self._batches.pace(batch_ns)
 
     def poll(self) -> list[Frame | Note]:
-        """Returns the frames of all complete rounds. Only the last frame has the blocks of
-        `Polling`."""
+        """Returns the frames of all complete rounds. Only the last frame has the blocks that the
+        main thread reads."""
         if self._tasks.check_moves() and time.monotonic() < self._batch_due():
             return []
         rounds = self._rounds()
         if not rounds:
-            self._tasks.work(EARLY_NS)
+            self._tasks.work(SCAN_EARLY_NS)
             return []
-        # The clocks are compared once: within a second they drift apart by microseconds.
+        # One comparison of the clocks serves a batch: within 1 s they drift apart by microseconds.
         raw_minus_monotonic_ns = tsc_rate.raw_ns() - time.monotonic_ns()
         self._batches.mark_taken(rounds[-1].drained.round)
         self._mark_offline(rounds)  # must precede attaching CPUs again
@@ -232,13 +243,13 @@ class Machine:
             self._online_fd = None
         if self._watch is not None:
             self._watch.close()
-        _OPEN.discard(self)
+        _OPEN_MACHINES.discard(self)
 
     # --- CPUs --------------------------------------------------------------------------------
 
     def _attach_all(self, rows: Sequence[Cpu]) -> None:
         for row in rows:
-            if row.online and row.cpu in self._wanted:
+            if row.online and row.cpu in self._wanted_cpus:
                 self._attach(row.cpu)
         if place := self._places.get(STAT_BLOCK.name):
             self._sampler.attach(lib.PP_ANYWHERE, self._stat.plans(place))
@@ -252,17 +263,17 @@ class Machine:
         return (self._online_fd is not None and polling.read_content(self._online_fd)) or ""
 
     def _watch_hotplug(self, time_ns: int) -> list[Note]:
-        """Attaches CPUs that came online and detaches CPUs that went offline since the last batch,
-        also CPUs that did both. Costs two system calls."""
+        """Starts the threads of CPUs that came online since the last batch, and ends those of CPUs
+        that went offline, even if they are online again. Returns the notes. Costs two system
+        calls."""
         gone = self._offline_events.read_offline(self._attached)
         text = self._read_online()
         if text == self._online_text and not gone:
             return []
-        # So that the next call compares the list again if there is an error below.
-        self._online_text = ""
+        self._online_text = ""  # after an error below, the next call compares the list again
         notes: list[Note] = []
         with contextlib.suppress(ValueError):
-            online = set(cpu_sets.parse(text)) & self._wanted
+            online = set(cpu_sets.parse(text)) & self._wanted_cpus
             gone |= self._attached - online
             notes += [self._detach(cpu, time_ns) for cpu in sorted(gone)]
             for cpu in sorted(online - self._attached):
@@ -289,7 +300,7 @@ class Machine:
     # --- each batch --------------------------------------------------------------------------
 
     def _rounds(self) -> list[_Round]:
-        """Copies of the complete rounds; the sampler has room for only one round."""
+        """Returns copies of the complete rounds, because the sampler holds only one round."""
         rounds: list[_Round] = []
         for _ in range(self._batches.max_taken):
             drained = self._sampler.drain()
@@ -301,9 +312,9 @@ class Machine:
     def _frames(self, rounds: list[_Round], raw_minus_monotonic_ns: int) -> list[Frame]:
         last = rounds.pop()
         asleep_ns = tsc_rate.suspended_ns() - self._asleep_ns
-        records = {"asleep_ns": asleep_ns} if asleep_ns >= SUSPENDED_NS else {}
-        if asleep_ns - self._slept_ns >= SUSPENDED_NS:
-            # It is unknown which of the other rounds were before the suspension.
+        records = {"asleep_ns": asleep_ns} if asleep_ns >= MIN_SUSPENDED_NS else {}
+        if asleep_ns - self._slept_ns >= MIN_SUSPENDED_NS:
+            # It is unknown which rounds were before the suspension, so only the last one is used.
             self._sampler.late += len(rounds)
             last.late += len(rounds)
             rounds.clear()
@@ -316,10 +327,10 @@ class Machine:
         if frames and joined:
             frames[0] = replace(frames[0], records=records | joined)
         self._polling.fill(memoryview(last.data), self._places, self._sampler.now)
-        own = joined if joined and not frames else self._tasks.take()
+        own = joined if joined and not frames else self._tasks.take_records()
         records = own | self._group_records() | records
         if self._watch is not None:
-            records |= self._watch.take(last.drained.deadline_ns)
+            records |= self._watch.read_due_threads(last.drained.deadline_ns)
             if self._watch.thread_has_ended and "quotas" not in records:
                 records |= self._tasks.final_quotas()
         return [*frames, self._frame(last, self._places, raw_minus_monotonic_ns, records)]
@@ -327,7 +338,7 @@ class Machine:
     def _frame(
         self,
         round_: _Round,
-        places: Mapping[str, sampler.Place],
+        places: Mapping[str, sampler.BlockOffsets],
         raw_minus_monotonic_ns: int,
         records: dict[str, Any],
     ) -> Frame:
@@ -338,9 +349,9 @@ class Machine:
         return Frame(self._seq, time_ns, blocks, late=round_.late, records=records)
 
     def _mark_offline(self, rounds: Sequence[_Round]) -> None:
-        """Sets ROW_OFFLINE in rows of offline CPUs, whose heads the drain has cleared."""
-        if off := self._wanted - self._attached:
-            heads = self._reading.offline_heads(off)
+        """Sets ROW_OFFLINE in the rows of offline CPUs, which no thread writes."""
+        if off := self._wanted_cpus - self._attached:
+            heads = self._reading.offline_head_offsets(off)
             for each in rounds:
                 words = memoryview(each.data).cast("Q")
                 for head in heads:
@@ -356,9 +367,10 @@ class Machine:
         missing: Sequence[Missing],
         about: SourceInfo,
     ) -> wire.Hello:
-        """`missing` is what was missing before any part was opened."""
-        root, (raw_ns, tsc, wall_ns) = self._root, self._began
-        tsc_hz = tsc_rate.calibrate() if self._real else None
+        """Returns the hello message. `missing` lists what was missing before the parts were
+        made."""
+        root, (raw_ns, tsc, wall_ns) = self._root, self._start_clocks
+        tsc_hz = tsc_rate.calibrate() if self._is_this_machine else None
         cores = topology.cores(rows)
         multipliers, base_hz = about.rates(tsc_hz)
         cpufreq_tables, no_turbo = cpu_files.cpufreq_turbo(root, rows)
@@ -378,7 +390,7 @@ class Machine:
             missing.append(Missing("tasks", hidden.why, hidden.fix))
         if self._watch is not None:
             missing += self._watch.missing
-        # SMT methods, best first: those that count, then traced, then bounds.
+        # SMT methods, best first: those with a counter, then "traced", then "bounds".
         counted = [method for method in about.smt_methods if method != "bounds"]
         traced = ["traced"] if "both_s" in {c.key for c in counters_of_parts} else []
         has_threads = any(len(threads) > 1 for threads in cores)
@@ -414,8 +426,8 @@ class Machine:
     def _without_unpinned(
         self, unpinned: Sequence[int], blocks: Sequence[Block], rows: Sequence[Cpu]
     ) -> list[Block]:
-        """Returns the blocks, without the counters that only a CPU itself can read on these CPUs;
-        metrics then use what the system reports about them."""
+        """Returns the blocks; on the CPUs `unpinned`, on which no thread may run, counters that
+        only the CPU itself can read are marked as missing."""
         pinned = sorted({row.cpu for row in rows} - set(unpinned))
         return [
             replace(block, counters=[
@@ -426,9 +438,9 @@ class Machine:
         ]  # fmt: skip
 
     def _unpinned_cpus(self) -> list[int]:
-        """Returns the CPUs to which their lanes could not be pinned. Waits until all lanes have
-        tried."""
-        if not self._real:
+        """Returns the CPUs to which their threads could not be pinned. Waits until all threads have
+        tried, but for MAX_PINNING_S at most."""
+        if not self._is_this_machine:
             return []
         end_s = time.monotonic() + MAX_PINNING_S
         codes = {cpu: self._sampler.stats(cpu).pin_errno for cpu in sorted(self._attached)}
@@ -440,9 +452,9 @@ class Machine:
         return [cpu for cpu, code in codes.items() if code not in {0, errno.EINPROGRESS}]
 
 
-def _need_descriptors() -> None:
-    """Raises OSError if no more files can be opened. Files that are read now and then, such as the
-    list of CPUs, would otherwise be missing silently, and all CPUs would seem to be offline."""
+def _require_descriptors() -> None:
+    """Raises OSError if fewer than SPARE_DESCRIPTORS files can be opened. Otherwise the list of
+    CPUs could not be read later, and all CPUs would seem to be offline."""
     spare: list[int] = []
     try:
         spare += (os.open(os.devnull, os.O_RDONLY) for _ in range(SPARE_DESCRIPTORS))
@@ -452,7 +464,7 @@ def _need_descriptors() -> None:
 
 
 def with_siblings(selected: list[int] | None, rows: list[Cpu]) -> set[int]:
-    """Returns the selected CPUs and their siblings: SMT states need both."""
+    """Returns the selected CPUs (None: all) and their siblings, because SMT states need both."""
     existing = {row.cpu for row in rows}
     if selected is None:
         return existing

@@ -1,5 +1,5 @@
-"""Runs code on one CPU: checks that this process may, finds the CPUs that share its core, pins the
-thread, and reads the CPU's CPUID."""
+"""Helpers to run code on one CPU: check that this process may run there, find the CPUs that share
+its core, pin the thread, and read the CPU's CPUID."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from perfprobe.wire import Cpu
 
 
 def require_cpu(requested_cpu: int | None, rows: Sequence[Cpu], allowed: Collection[int]) -> Cpu:
-    """Returns the row of the CPU that the user named. If none is named, this is the last CPU on
-    which this process may run, because interrupts go to the first CPUs. `allowed` is this process's
-    affinity mask.
+    """Returns the topology row of the CPU that the user named; if the user named none, of the last
+    CPU in `allowed`, because interrupts go to the first CPUs. `allowed` are the CPUs on which this
+    process may run.
 
     Raises ValueError for a CPU that does not exist, and Unavailable for a CPU that is offline or
     not allowed.
@@ -42,14 +42,14 @@ def require_cpu(requested_cpu: int | None, rows: Sequence[Cpu], allowed: Collect
 
 
 def siblings(cpu_row: Cpu, rows: Sequence[Cpu]) -> list[int]:
-    """Returns the other threads of the CPU's core that are online."""
+    """Returns the online CPUs that share the core of this CPU, without the CPU itself."""
     online = {row.cpu for row in rows if row.online}
     return [cpu for cpu in cpu_row.siblings if cpu != cpu_row.cpu and cpu in online]
 
 
 @contextlib.contextmanager
 def pinned_to(cpu: int) -> Iterator[None]:
-    """Pins the calling thread to this CPU inside the block, and restores its affinity at the end.
+    """Pins the calling thread to this CPU until the block ends, and then restores its affinity.
 
     Raises OSError if the thread may not run there.
     """
@@ -62,18 +62,18 @@ def pinned_to(cpu: int) -> Iterator[None]:
 
 
 # --- CPUID ----------------------------------------------------------------------------------------
-# Leaves come from the kernel's driver, else from executing CPUID on the CPU itself.
+# Leaves are read by the kernel's cpuid driver; without it, by executing CPUID on the CPU.
 
 
 def cpuid_leaves(cpu: int) -> Leaves:
-    """Returns the leaves of one CPU of this machine; on hybrids they differ between core types."""
+    """Returns a reader of the CPUID leaves of one CPU of this machine."""
     device = cpuid.device_leaves(Path("/"), cpu)
     return device if device(0) is not None else executed_leaves(cpu)
 
 
 def executed_leaves(cpu: int) -> Leaves:
-    """Returns the leaves of a CPU, each executed once there and kept. In guests CPUID traps and
-    takes microseconds, so it must not run while sampling."""
+    """Returns a reader that executes CPUID on this CPU, once for each leaf. In guests CPUID takes
+    microseconds, so it must not run while sampling."""
 
     @functools.cache
     def read(leaf: int, subleaf: int = 0, /) -> Registers | None:

@@ -1,67 +1,67 @@
-"""Decides which rounds the main thread wakes for. It drains all rounds since its last wake-up at
-once, so it wakes as often as its reader wants numbers, not as often as samples are taken.
+"""Decides after which rounds (samples of all CPUs) the main thread wakes. It drains all rounds
+since its last wake-up at once, a batch, so it wakes as often as its reader wants numbers, not as
+often as samples are taken.
 
-perftop calls `max_frames`, too. This module is outside the wire package because that package loads
-msgpack, which would delay the start of a probe."""
+perftop calls `max_frames`, too. This module is outside the wire package, whose import of msgpack
+would delay the start of perfprobe."""
 
 from __future__ import annotations
 
 MAX_BATCH_NS = 1_000_000_000
-"""Upper bound of a batch in time: frames that are not written yet are lost if the probe is
+"""Maximum length of a batch in ns: frames that are not written yet are lost if perfprobe is
 killed."""
 MAX_BATCH_FRAMES = 256
-"""Maximum number of frames in a batch; with samples of 1 ms it makes four wake-ups a second."""
+"""Maximum number of frames in a batch: four batches a second, if samples are taken every 1 ms."""
 MAX_BATCH_BYTES = 4 << 20
 """Maximum size in bytes of a batch: half of the queue for a slow reader (outbox.QUEUE_BYTES)."""
-EARLY_BATCHES = 2
-"""Number of rounds at the start that are batches of their own: two rounds give the first
-numbers."""
+SINGLE_ROUND_BATCHES = 2
+"""Number of rounds at the start that are each a batch: the user's first numbers need two."""
 
 
 def sample_count(span_ns: int, sample_ns: int) -> int:
-    """Returns the number of samples in a span. Both lengths may have been rounded, so a span that
-    is slightly shorter than a whole multiple counts as whole."""
+    """Returns the number of whole samples in a span. Both lengths may have been rounded, so a span
+    that is slightly shorter than a multiple counts as that multiple."""
     return int(span_ns / sample_ns + 0.01)
 
 
 def max_frames(sample_ns: int) -> int:
-    """Returns the maximum number of frames in a batch with this sample time."""
+    """Returns the maximum number of frames in a batch if samples are `sample_ns` apart."""
     return max(1, min(sample_count(MAX_BATCH_NS, sample_ns), MAX_BATCH_FRAMES))
 
 
 class Batches:
-    """Decides at which rounds batches end. Rounds are numbered from 0. `frame_bytes` is the size of
-    a frame."""
+    """Decides at which rounds batches end. Rounds are numbered from 0 and `period_ns` apart;
+    `frame_bytes` is the size of a frame."""
 
     def __init__(self, period_ns: int, frame_bytes: int) -> None:
         self._period_ns = period_ns
         self.max_rounds = max(1, min(max_frames(period_ns), MAX_BATCH_BYTES // frame_bytes))
-        """Rounds in the longest batch; the rings of the lanes must hold several."""
+        """Number of rounds in the longest possible batch."""
         self._rounds = 1
-        self._early = EARLY_BATCHES
+        self._early = SINGLE_ROUND_BATCHES
         self._last = self._begin = -1
-        """The last round that was taken, and the round from which batches are counted; -1 before
+        """The last round that was drained, and the round from which batches are counted; -1 before
         the first round."""
 
     def pace(self, batch_ns: int) -> None:
-        """Sets the length of batches, at most the longest possible, counted from the last round
-        that was taken."""
+        """Sets the length of batches, at most `max_rounds`; the first of them begins after the last
+        drained round."""
         self._rounds = max(1, min(sample_count(batch_ns, self._period_ns), self.max_rounds))
         self._begin = self._last
 
     @property
     def max_taken(self) -> int:
-        """Maximum number of rounds that are taken together, even if more rounds are waiting."""
+        """Maximum number of rounds that are drained together, even if more are ready."""
         return 1 if self._early else self._rounds
 
     def end(self, first: int) -> int:
-        """Returns the round to wake for if `first` is the next to be taken."""
+        """Returns the last round of the batch that begins with round `first`."""
         if self._early:
             return first
         return first + (self._begin - first) % self._rounds
 
     def mark_taken(self, last: int) -> None:
-        """Records that all rounds up to `last` have been taken."""
+        """Records that all rounds up to `last` have been drained."""
         self._last = last
         if self._early:
             self._early -= 1

@@ -1,7 +1,9 @@
-"""The C sampler as a Python object (attach CPUs, drain rounds, slice the frame), and the layout of
-a frame: the offsets of each block's rows in one flat array of u64 words.
+"""The C sampler as a Python object, and the layout of a frame: the offsets of each block's rows in
+one flat array of u64 words.
 
-One thread at a time may use a Sampler. Times are CLOCK_MONOTONIC, as of time.monotonic().
+The sampler has a thread (a lane) for each CPU, which reads its slots in each round (at each
+deadline) and pushes the values into a ring; the main thread drains the rings into a frame. One
+thread at a time may use a Sampler. Times are CLOCK_MONOTONIC, as of time.monotonic().
 """
 
 from __future__ import annotations
@@ -17,8 +19,9 @@ from perfprobe.errors import check_result
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A block's regions in the frame; offsets in words."""
+class BlockOffsets:
+    """Offsets, in u64 words of the frame, of a block's regions: row heads, valid bits and
+    values."""
 
     block: wire.Block
     rows: int
@@ -38,7 +41,7 @@ class Place:
         )
 
     def data(self, frame: memoryview) -> wire.Rows:
-        """Views into the frame, valid until the frame changes."""
+        """Returns the block's rows as views into the frame, valid until the frame changes."""
         return wire.Rows(
             frame[8 * self.head : 8 * self.valid],
             frame[8 * self.valid : 8 * self.values],
@@ -46,47 +49,48 @@ class Place:
         )
 
 
-def lay_out(blocks: Sequence[tuple[wire.Block, int]]) -> tuple[list[Place], int]:
-    """Places the blocks, given with their numbers of rows, one after the other. Returns their
-    places and the length of the frame in words."""
+def lay_out(blocks: Sequence[tuple[wire.Block, int]]) -> tuple[list[BlockOffsets], int]:
+    """Lays out blocks (with their numbers of rows) one after the other in a frame. Returns their
+    offsets and the length of the frame in words."""
     places = []
-    at = 0
+    begin = 0
     for block, rows in blocks:
-        valid = at + rows * wire.HEAD
+        valid = begin + rows * wire.HEAD
         values = valid + rows * block.valid_words
         end = values + rows * block.columns
-        places.append(Place(block, rows, at, valid, values, end))
-        at = end
-    return places, at
+        places.append(BlockOffsets(block, rows, begin, valid, values, end))
+        begin = end
+    return places, begin
 
 
 # --- sampler --------------------------------------------------------------------------------------
 
-WAKE_NS = 1_000_000  # time in ns that lanes usually need from the deadline to the push
+PUSH_NS = 1_000_000  # time in ns that lanes usually need from the deadline to the push
 RETRY_NS = 1_000_000
-"""Shortest pause before late lanes are checked again. The pause grows with the time waited so far,
-so that one lane whose CPU is taken away does not keep the main thread busy."""
+"""Minimum pause in ns before late lanes are checked again. The pause grows with the time waited, so
+that a lane that does not get its CPU does not keep the main thread busy."""
 PATIENCE_NS = 100_000_000  # longest wait in ns for late lanes; at most half a period
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One read of a thread, as pp_slot of pp_sampler.h."""
+    """One read that a lane repeats in each round; the same as pp_slot of pp_sampler.h."""
 
     kind: int
     column: int
     fd: int
-    """A descriptor that the caller owns and may close only after detach or close. Some kinds of
-    slot have another number here."""
+    """The descriptor to read, which the caller may close only after detach or close; for some
+    kinds, another number."""
     arg: int = 0
+    """The meaning depends on the kind (pp_sampler.h)."""
     count: int = 1
     """Number of columns that the slot fills, from `column` on."""
 
 
 class Field:
-    """`width` bits of a register from bit `shift` on; if `below` is given, `below` minus these
-    bits. If `enable` is not 0, the value is valid only while that bit is set. The object must
-    outlive the lane that reads it."""
+    """A bit field of an MSR for a slot: `width` bits from bit `shift` on, or, if `below` is given,
+    `below` minus these bits. If `enable` is not 0, the value is valid only while that bit of the
+    register is set. The object must outlive the lane that reads it."""
 
     def __init__(
         self, register: int, shift: int, width: int, *, below: int = 0, enable: int = 0
@@ -96,8 +100,8 @@ class Field:
 
 
 class Flags:
-    """Counts of polls, and of the polls that saw each bit. The lane writes the counts, so the
-    object must outlive the lane."""
+    """Status bits of an MSR for a slot: the lane counts its polls, and for each bit of `mask` the
+    polls that found it set. The object has the counts and must outlive the lane."""
 
     def __init__(self, register: int, mask: int) -> None:
         self._memory: Any = ffi.new("pp_flags *", (register, mask))
@@ -106,8 +110,8 @@ class Flags:
 
 
 class ProcStatText:
-    """Buffers for the text of /proc/stat, at most `size` bytes, and for its lines of CPUs with
-    numbers below `cpus`. The lane writes both, so the object must outlive the lane."""
+    """Buffers for a slot that reads /proc/stat: for its text (`size` bytes) and for the lines of
+    CPUs below number `cpus`. The lane writes both, so the object must outlive the lane."""
 
     def __init__(self, fd: int, cpus: int, size: int) -> None:
         self._text = ffi.new("char[]", size)
@@ -118,7 +122,8 @@ class ProcStatText:
 
 @dataclass(frozen=True, slots=True)
 class RowPlan:
-    """The offsets of a row in u64 words of the frame; `head` takes wire.HEAD words."""
+    """A row that a lane fills: the offsets of its head, valid bits and values in u64 words of the
+    frame, and its slots."""
 
     head: int
     valid: int
@@ -129,15 +134,19 @@ class RowPlan:
 
 @dataclass(frozen=True, slots=True)
 class DrainedRound:
+    """A round whose samples were copied into the frame."""
+
     round: int
     deadline_ns: int
     delivered: int
-    """Number of lanes of CPUs whose sample is in the frame."""
+    """Number of CPUs whose sample is in the frame."""
     missing: int
-    """Number of lanes that were too late."""
+    """Number of lanes whose sample was too late."""
 
 
 class Sampler:
+    """The sampler. It takes a round of samples every `period_ns`; a frame has `words` words."""
+
     def __init__(
         self,
         period_ns: int,
@@ -148,8 +157,8 @@ class Sampler:
         ring: int = 64,
         first_ns: int = 0,
     ) -> None:
-        """With `proof` off, CPU numbers are fictitious and rows are valid on whatever CPU they were
-        read. `first_ns` is the time from now to round 0; 0: one period."""
+        """With `proof`, a row is valid only if it was read on its own CPU. `ring` is the number of
+        rounds in a lane's ring. `first_ns` is the time from now to round 0; 0: one period."""
         self.stamp: Literal["tsc", "raw"] = stamp
         """Unit of the stamps: ticks of the TSC, or ns of CLOCK_MONOTONIC_RAW."""
         kind = lib.PP_STAMP_TSC if stamp == "tsc" else lib.PP_STAMP_RAW
@@ -163,7 +172,7 @@ class Sampler:
         self._period_ns = period_ns
         self._ring = ring
         self._patience_ns = min(PATIENCE_NS, period_ns // 2)
-        self._wake_ns = min(WAKE_NS, period_ns // 4)
+        self._wake_ns = min(PUSH_NS, period_ns // 4)
         self.round = 0
         """The round that is drained next."""
         self._retry_ns = 0
@@ -173,7 +182,7 @@ class Sampler:
         """Number of rounds without a frame, because no CPU had a sample or the round was not
         drained in time."""
         self.frame = memoryview(ffi.buffer(self._buffer, 8 * words)).cast("B")
-        """The last drained round; the first drain of the next round clears it."""
+        """The last drained round; draining the next round overwrites it."""
 
     def __enter__(self) -> Self:
         return self
@@ -182,8 +191,8 @@ class Sampler:
         self.close()
 
     def attach(self, cpu: int, rows: Sequence[RowPlan], rebased: bool = False) -> None:
-        """Starts the CPU's thread, or that of PP_ANYWHERE. A thread that cannot be pinned raises no
-        error; `stats` shows it."""
+        """Starts the lane of a CPU, or an unpinned lane (PP_ANYWHERE), which reads these rows. No
+        error is raised if the lane cannot be pinned; `stats` shows that."""
         plans = [(r.head, r.valid, r.valid_words, r.values, len(r.slots)) for r in rows]
         slots = [(s.kind, s.column, s.fd, s.count, s.arg) for r in rows for s in r.slots]
         flags = wire.ROW_REBASED if rebased else 0
@@ -194,25 +203,25 @@ class Sampler:
             self._cpus.add(cpu)
 
     def detach(self, cpu: int) -> None:
-        """Ends the CPU's thread and waits for its end."""
+        """Ends the CPU's lane and waits for its end."""
         check_result(lib.pp_detach(self._open(), cpu))
         self._cpus.discard(cpu)
 
     def now(self) -> int:
-        """Returns the current time stamp, from the clock of the frames."""
+        """Returns a time stamp of now, in the unit of the frames' stamps."""
         if self.stamp == "tsc":
             return lib.pp_stamp()
         return time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
 
     def due(self, last: int | None = None) -> float:
-        """Returns the time, in s of CLOCK_MONOTONIC, before which a drain of all rounds up to
-        `last` (None: of the next round) is not worth the call."""
+        """Returns the earliest time, in s of CLOCK_MONOTONIC, at which all rounds up to `last`
+        (None: the next round) can be drained."""
         round_ = self.round if last is None else last
         return max(self._deadline(round_) + self._wake_ns, self._retry_ns) / 1e9
 
     def drain(self, force: bool = False) -> DrainedRound | None:
-        """Drains the next round if all lanes delivered it or its time is over; `force` ends the
-        round now. Returns None if the round is not complete."""
+        """Copies the next round into the frame if all lanes have pushed it, or if late lanes have
+        had their time; with `force`, at once. Returns None if the round is not complete."""
         sampler = self._open()
         now = time.monotonic_ns()
         self._skip(now)
@@ -240,7 +249,7 @@ class Sampler:
         return out
 
     def close(self) -> None:
-        """Stops all threads. The frame stays readable."""
+        """Ends all lanes. The frame stays readable."""
         if not self._closed:
             self._closed = True
             lib.pp_free(self._sampler)
@@ -254,8 +263,8 @@ class Sampler:
         return self._start_ns + round_ * self._period_ns
 
     def _skip(self, now_ns: int) -> None:
-        """Skips to the present round if the rings are full: a full ring refuses newer rounds, and a
-        stall may have been long."""
+        """Skips to the present round if the rings are full after a stall of the main thread: a full
+        ring accepts no newer rounds."""
         current = (now_ns - self._start_ns) // self._period_ns
         if current - self.round >= self._ring:
             self.late += current - self.round

@@ -1,4 +1,5 @@
-"""Measures the frequency of the TSC against this machine's clock."""
+"""Measures the rate of the TSC against CLOCK_MONOTONIC_RAW. A bracket is a reading of both clocks
+at one moment: raw ns, the TSC, and the width in ticks of the time in which they were read."""
 
 from __future__ import annotations
 
@@ -14,28 +15,27 @@ if TYPE_CHECKING:
 
 Bracket = tuple[int, int, int]
 SPAN_S = 0.04
-"""Length of the measurement. Brackets are some 0.1 us wide, so the error of the rate is a few parts
-in a million."""
+"""Length of the measurement in s. Brackets are some 0.1 us wide, so the rate has an error of a few
+parts in a million."""
 TRIES = 9
 raw_ns = partial(time.clock_gettime_ns, time.CLOCK_MONOTONIC_RAW)
-"""Returns ns of CLOCK_MONOTONIC_RAW. It is a partial, because the call of a Python function would
-make brackets wider."""
+"""Returns ns of CLOCK_MONOTONIC_RAW; a partial, because calls of a Python function are slower."""
 
 
 _span_start: Bracket | None = None
 
 
 def start_span() -> None:
-    """Starts the span of the next `calibrate`, so that it need not sleep through the whole span. A
-    probe calls this before it imports modules and opens its source: otherwise its first message
-    would be sent after 105 instead of 70 ms."""
-    global _span_start  # noqa: PLW0603 - its start is a fact of the process
+    """Starts the measurement that the next `calibrate` ends. Called before modules are imported and
+    the source is opened, so that `calibrate` need not sleep for all of SPAN_S: the first message is
+    then sent after 70 instead of 105 ms."""
+    global _span_start  # noqa: PLW0603 - the process has one start
     _span_start = read_bracket()
 
 
 def calibrate(span_s: float = SPAN_S) -> Rate:
-    """Returns the TSC ticks in a second of CLOCK_MONOTONIC_RAW; the widths of the brackets give the
-    error. Sleeps for the rest of `span_s`."""
+    """Returns the TSC's rate, measured over `span_s` since `start_span` or, without it, since now.
+    Sleeps for the rest of that time."""
     global _span_start
     start, _span_start = _span_start or read_bracket(), None
     time.sleep(max(0.0, span_s - (raw_ns() - start[0]) / 1e9))
@@ -43,7 +43,7 @@ def calibrate(span_s: float = SPAN_S) -> Rate:
 
 
 def rate_between(start: Bracket, end: Bracket) -> Rate:
-    """Returns the rate between two brackets."""
+    """Returns the TSC's rate between two brackets, with an error from their widths."""
     from perfprobe.wire import Rate  # imported here, so that `start_span` does not wait for it
 
     (raw0, tsc0, width0), (raw1, tsc1, width1) = start, end
@@ -55,14 +55,14 @@ def rate_between(start: Bracket, end: Bracket) -> Rate:
 
 
 def read_bracket() -> Bracket:
-    """Raw ns, the TSC at that moment and the bracket's width in ticks. Returns the narrowest of
-    TRIES brackets, because an interrupted read has a wide bracket."""
+    """Returns the narrowest of TRIES brackets; wider ones may have been interrupted."""
     return narrowest_bracket(raw_ns, lib.pp_stamp)
 
 
 def narrowest_bracket(inner: Callable[[], int], outer: Callable[[], int]) -> Bracket:
-    """Reads `inner` between two reads of `outer`, TRIES times. Returns the inner value, the outer
-    value at that moment and the outer width of the narrowest try."""
+    """Calls `inner` between two calls of `outer`, TRIES times. Returns, of the try with the
+    smallest difference between the outer values: the inner value, the middle of the outer values,
+    and their difference."""
     best = (0, 0, 1 << 62)
     for _ in range(TRIES):
         before, value, after = outer(), inner(), outer()
@@ -72,7 +72,6 @@ def narrowest_bracket(inner: Callable[[], int], outer: Callable[[], int]) -> Bra
 
 
 def suspended_ns() -> int:
-    """Returns how long the machine has been suspended since boot, in ns; the other clocks stopped
-    then."""
+    """Returns the time in ns for which the machine has been suspended since boot."""
     monotonic = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) - monotonic

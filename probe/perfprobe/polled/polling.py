@@ -110,7 +110,10 @@ class Polling:
         return [(each.block, each.rows) for each in self._sent]
 
     def fill(
-        self, frame: memoryview, places: Mapping[str, sampler.Place], stamp: Callable[[], int]
+        self,
+        frame: memoryview,
+        places: Mapping[str, sampler.BlockOffsets],
+        stamp: Callable[[], int],
     ) -> None:
         """Writes the rows into the frame, with stamps before and after their reads."""
         words = frame.cast("Q")
@@ -125,7 +128,7 @@ class Polling:
 
 
 def write_row(
-    words: memoryview, place: sampler.Place, row: int, read: tuple[int, int], values: Values
+    words: memoryview, place: sampler.BlockOffsets, row: int, read: tuple[int, int], values: Values
 ) -> None:
     """Writes a row that was read between the two stamps of `read` into words that are 0. Columns
     whose value is None stay invalid."""

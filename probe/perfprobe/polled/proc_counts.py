@@ -62,7 +62,7 @@ class ProcStat:
         """Returns the block with its number of rows; no block if the file cannot be opened."""
         return [] if self._fd < 0 else [(STAT_BLOCK, len(self._cpus))]
 
-    def plans(self, place: sampler.Place) -> list[RowPlan]:
+    def plans(self, place: sampler.BlockOffsets) -> list[RowPlan]:
         """Returns the plans of the lane's rows, in order."""
         text, kind, plans = self._text.address, lib.PP_STAT, []
         for row, cpu in enumerate(self._cpus):

@@ -49,7 +49,7 @@ class GroupSum:
     last: dict[str, int] = field(default_factory=dict)
     """The value of each control group in the last read."""
 
-    def take(self, now: dict[str, int]) -> bool:
+    def add(self, now: dict[str, int]) -> bool:
         """Adds the traffic of groups that existed at the last read. Returns False if one of their
         counters stepped back."""
         steps = [value - self.last[group] for group, value in now.items() if group in self.last]
@@ -104,7 +104,7 @@ class Resctrl:
                 yield self._row[number], [self._value(groups, number, name) for name in self._names]
             self._totals = {}
 
-    def take(self) -> dict[str, object]:
+    def take_record(self) -> dict[str, object]:
         """Returns the record of groups if there was a read since the last call; empty if there was
         none, or if only the default group exists."""
         record, self._record = self._record, {}
@@ -127,7 +127,7 @@ class Resctrl:
                 key = group, number
                 total = self._group_sums[key] = before.get(key, GroupSum())
                 now = self._totals[key] = self._read(group, number, TOTAL)
-                whole = isinstance(now, int) and total.take({group: now})
+                whole = isinstance(now, int) and total.add({group: now})
                 rows.append([number, total.total if whole else None])
             name = group.removeprefix("/").encode(errors="surrogateescape")
             self._record[name.decode(errors="replace")] = rows
@@ -140,7 +140,7 @@ class Resctrl:
         if FILES[name].kind == "gauge":
             return sum(numbers.values())
         total = self._sums[number, name]
-        return total.total if total.take(numbers) else None
+        return total.total if total.add(numbers) else None
 
     def _read(self, group: str, number: int, name: str) -> int | str | None:
         """Returns the number in a file, or the word in its place; None if it cannot be read,

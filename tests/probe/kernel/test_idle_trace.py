@@ -32,7 +32,7 @@ ON_NS = 30_000_000, 40_000_000
 LEAD_NS = 3 * NS // 10  # time in ns for the tasks to start
 LOAD_NS = 8 * NS // 10
 POINTS = 0.02  # tolerance of the load test, as a share
-WAKE_NS = 15_000  # maximum mean duration of an interrupt that ends idling
+PUSH_NS = 15_000  # maximum mean duration of an interrupt that ends idling
 QUIET = 0.1  # maximum share of a CPU that other tasks may use
 
 TASK = """
@@ -270,7 +270,7 @@ def test_idle_time_agrees_with_cpuidle_and_proc_stat() -> None:
         assert entries == pytest.approx(usage, abs=3, rel=0.01)
         assert idle == pytest.approx(cpuidle_ns, abs=0.01 * elapsed)
         # /proc/stat ends idle time at the interrupt that wakes the CPU, the others after it.
-        slack = 2 * TICK_NS + 0.01 * elapsed + WAKE_NS * entries
+        slack = 2 * TICK_NS + 0.01 * elapsed + PUSH_NS * entries
         assert idle == pytest.approx(ticks_ns, abs=slack)
 
 

@@ -78,7 +78,7 @@ def test_a_tree_is_followed_with_its_daemon() -> None:
     def scan_reported() -> set[str]:
         clock[0] += 2 * S
         tasks.work()
-        return set(watch.take(clock[0])["watched"]["threads"])
+        return set(watch.read_due_threads(clock[0])["watched"]["threads"])
 
     daemon = ""
     try:
@@ -105,7 +105,7 @@ def test_all_threads_of_a_tree_within_the_limit(tmp_path: Path) -> None:
 
         def all_reported() -> bool:
             tasks.work()
-            result = watch.take(time.monotonic_ns()).get("watched", {})
+            result = watch.read_due_threads(time.monotonic_ns()).get("watched", {})
             report.update(result.get("threads", {}))
             return len(report) >= 3
 

@@ -53,7 +53,7 @@ def write_thread(
 def scan(watched: Watch, root: Path) -> Watch:
     pids = sorted(int(p.name) for p in (root / "proc").iterdir() if p.name.isdecimal())
     stats = (
-        (str(pid), task_files.parse_stat(task_files.read(f"{root}/proc/{pid}/stat")))
+        (str(pid), task_files.parse_stat(task_files.read_file(f"{root}/proc/{pid}/stat")))
         for pid in pids
     )
     for _ in watched.find((pid, stat) for pid, stat in stats if stat is not None):
@@ -62,7 +62,7 @@ def scan(watched: Watch, root: Path) -> Watch:
 
 
 def tids(watched: Watch, now_ns: int) -> list[str]:
-    return sorted(watched.take(now_ns)["watched"]["threads"])
+    return sorted(watched.read_due_threads(now_ns)["watched"]["threads"])
 
 
 def descriptors() -> int:
@@ -85,11 +85,11 @@ def test_disk_waits_are_reported_if_the_kernel_accounts_for_them(tmp_path: Path)
     fields = stat.rpartition(")")[2].split()
     fields[39] = "250"
     trees.put(tmp_path, "proc/7/task/7/stat", f"7 (job) {' '.join(fields)}\n")
-    assert "disk" not in scan(Watch(tmp_path, "7"), tmp_path).take(S)["watched"]
+    assert "disk" not in scan(Watch(tmp_path, "7"), tmp_path).read_due_threads(S)["watched"]
     trees.put(tmp_path, "proc/sys/kernel/task_delayacct", "1\n")
     watched = scan(Watch(tmp_path, "7"), tmp_path)
     assert watched.missing == []
-    assert watched.take(S)["watched"]["disk"] == {"7": 250 * task_files.TICK_NS}
+    assert watched.read_due_threads(S)["watched"]["disk"] == {"7": 250 * task_files.TICK_NS}
 
 
 def test_states_match_the_kernel_and_a_frozen_group_is_not_a_disk_wait(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_states_match_the_kernel_and_a_frozen_group_is_not_a_disk_wait(tmp_path:
         (at / "cgroup").write_text(f"6:freezer:{group}\n0::/\n")
     for group, text in (("cold", "FROZEN"), ("warm", "THAWED")):
         trees.put(tmp_path, f"sys/fs/cgroup/freezer/{group}/freezer.state", f"{text}\n")
-    record = scan(Watch(tmp_path, "7"), tmp_path).take(S)["watched"]
+    record = scan(Watch(tmp_path, "7"), tmp_path).read_due_threads(S)["watched"]
     assert record["states"] == {"7": "T", "8": "F", "9": "D"}
 
 
@@ -135,9 +135,19 @@ def test_a_pid_selects_only_its_own_threads(tmp_path: Path) -> None:
     watched = scan(Watch(tmp_path, "10"), tmp_path)
     threads = {"10": [10, "job", 3, 5_000, 7_000, 40, 2], "11": [10, "worker", 9, 6_000, 0, 1, 9]}
     states = {"10": "R", "11": "R"}
-    assert watched.take(S) == {"watched": {"threads": threads, "more": 0, "states": states}}
+    assert watched.read_due_threads(S) == {
+        "watched": {"threads": threads, "more": 0, "states": states}
+    }
     write_thread(tmp_path, 10, 11, (8_000, 500), comm="worker", cpu=4, switches=(1, 10))
-    assert watched.take(2 * S)["watched"]["threads"]["11"] == [10, "worker", 4, 8_000, 500, 1, 10]
+    assert watched.read_due_threads(2 * S)["watched"]["threads"]["11"] == [
+        10,
+        "worker",
+        4,
+        8_000,
+        500,
+        1,
+        10,
+    ]
     assert [m.what for m in watched.missing] == ["disk_wait"]
     watched.close()
 
@@ -145,7 +155,9 @@ def test_a_pid_selects_only_its_own_threads(tmp_path: Path) -> None:
 def test_a_name_selects_all_processes_whenever_they_start(tmp_path: Path) -> None:
     (tmp_path / "proc").mkdir()
     watched = scan(Watch(tmp_path, "-my) job"), tmp_path)
-    assert watched.take(S) == {"watched": {"threads": {}, "more": 0}}, "the job may start later"
+    assert watched.read_due_threads(S) == {"watched": {"threads": {}, "more": 0}}, (
+        "the job may start later"
+    )
     for pid, comm in ((10, "-my) job"), (20, "-my) jo"), (30, "-my) job2"), (40, "-my) job")):
         write_process(tmp_path, pid, comm)
         write_thread(tmp_path, pid, pid, comm=comm)
@@ -165,7 +177,9 @@ def test_a_reused_pid_is_not_the_job(tmp_path: Path) -> None:
     watched = scan(Watch(tmp_path, "010"), tmp_path)
     assert tids(watched, S) == ["10"]
     write_process(tmp_path, 10, start=501)
-    assert scan(watched, tmp_path).take(2 * S) == {"watched": {"threads": {}, "more": 0}}
+    assert scan(watched, tmp_path).read_due_threads(2 * S) == {
+        "watched": {"threads": {}, "more": 0}
+    }
 
 
 def test_a_pid_without_a_process(tmp_path: Path) -> None:
@@ -196,7 +210,7 @@ def test_each_thread_is_reported_within_a_second(
     for tid in range(10, 10 + threads):
         write_thread(tmp_path, 10, tid)
     watched = scan(Watch(tmp_path, "10"), tmp_path)
-    report = [watched.take(S + i * MS) for i in range(0, 2000, sample_ms)][1:]
+    report = [watched.read_due_threads(S + i * MS) for i in range(0, 2000, sample_ms)][1:]
     turns = [list(record["watched"]["threads"]) if record else [] for record in report]
     assert {len(turn) for turn in turns} == each
     assert len(set(itertools.chain(*turns[: 1000 // sample_ms]))) == threads
@@ -212,11 +226,11 @@ def test_the_limit_of_threads_is_reported(tmp_path: Path) -> None:
         for tid in range(pid, pid + threads):
             write_thread(tmp_path, pid, tid)
     watched = scan(Watch(tmp_path, "job"), tmp_path)
-    record = watched.take(S)["watched"]
+    record = watched.read_due_threads(S)["watched"]
     assert (len(record["threads"]), record["more"]) == (MAX_THREADS, 150 + 150 + 7 - MAX_THREADS)
     assert descriptors() == before + 3 * MAX_THREADS
     shutil.rmtree(tmp_path / "proc/10")
-    record = scan(watched, tmp_path).take(2 * S)["watched"]
+    record = scan(watched, tmp_path).read_due_threads(2 * S)["watched"]
     assert (len(record["threads"]), record["more"]) == (157, 0)
     assert descriptors() == before + 3 * 157
     watched.close()
@@ -236,7 +250,7 @@ def test_a_kernel_that_does_not_account_for_waits(tmp_path: Path, content: str |
     else:
         (tmp_path / "proc/10/schedstat").unlink()
     watched = scan(Watch(tmp_path, "10"), tmp_path)
-    threads = watched.take(S)["watched"]["threads"]
+    threads = watched.read_due_threads(S)["watched"]["threads"]
     assert threads == {"10": [10, "job", 0, 25 * task_files.TICK_NS, None, 3, 4]}
     assert [(m.what, "schedstat" in m.why) for m in watched.missing[1:]] == [("wait", True)]
     watched.close()
@@ -254,7 +268,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "proc/10/task/14/stat").write_bytes(b"\xff" * 5000)
     before = descriptors()
     watched = scan(Watch(tmp_path, "10"), tmp_path)
-    threads = watched.take(S)["watched"]["threads"]
+    threads = watched.read_due_threads(S)["watched"]["threads"]
     assert threads == {"10": [10, "job", 0, 1, 2, 0, 0], "11": [10, "job", 0, 1, 2, None, None]}
     watched.close()
     watched.close()
@@ -288,13 +302,13 @@ def test_two_jobs_are_recorded_separately(tmp_path: Path) -> None:
     write_thread(tmp_path, 20, 20)
     command_watch = Watch(tmp_path, "20", tree=True)
     watched = scan(Watch(tmp_path, "job", second=command_watch), tmp_path)
-    report = watched.take(S)
+    report = watched.read_due_threads(S)
     assert [*report["watched"]["threads"]] == ["10"]
     assert [*report["command"]["threads"]] == ["20"]
-    assert watched.take(S) == {}, "none of them is due"
+    assert watched.read_due_threads(S) == {}, "none of them is due"
     had_ended = watched.thread_has_ended
     (tmp_path / "proc/20/task/20/stat").write_text("")  # as read after the thread has ended
-    assert watched.take(2 * S)["command"]["threads"] == {}
+    assert watched.read_due_threads(2 * S)["command"]["threads"] == {}
     assert (had_ended, watched.thread_has_ended) == (False, True)
     watched.close()
 

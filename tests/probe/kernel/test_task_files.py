@@ -107,4 +107,4 @@ def test_two_reads_at_one_time_have_no_shares() -> None:
      ("4:cpu:/old\n0::/new.service\n", "/new.service"), ("2:cpu:/\n0::/\n", ""), ("", "")],
 )  # fmt: skip
 def test_the_group_comes_from_the_last_hierarchy_that_has_one(text: str, group: str) -> None:
-    assert task_files.group_of(text) == group
+    assert task_files.control_group_of(text) == group

@@ -95,7 +95,7 @@ def test_scans_run_once_a_second_and_less_often_if_costly(machine: Machine) -> N
     machine.runs(10, 50)
     assert machine.scan(PERIOD_NS - 1) is None
     assert machine.scan(1) == {"0": [10, "job", 0.5]}
-    assert machine.tasks.take() == {}, "in one frame only"
+    assert machine.tasks.take_records() == {}, "in one frame only"
     machine.spend_ns = 40_000_000
     machine.scan()
     assert machine.tasks.due() == (machine.now_ns + PAUSE_FACTOR * 40_000_000) / 1e9

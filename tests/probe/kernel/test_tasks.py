@@ -54,7 +54,7 @@ def test_several_tasks_of_a_cpu_are_reported(machine: Machine) -> None:
     ticks = {10: 1, 11: 30, 12: 20, 13: 9, 14: 25, 30: 2}
     for turn in (0, 1, 2):
         run({pid: turn * ran for pid, ran in ticks.items()})
-    records = machine.tasks.take()
+    records = machine.tasks.take_records()
     others = {
         "1": [[11, "11", 0.3], [14, "14", 0.25], [12, "12", 0.2], [13, "13", 0.09],
               [50, "one", 0.05]],

@@ -200,7 +200,7 @@ def test_a_cpu_is_offline_in_the_batch_at_whose_end_it_returns(
         def with_a_sample() -> list[_Round]:
             rounds = drained()
             for each in rounds:
-                (head,) = source._reading.offline_heads({1})
+                (head,) = source._reading.offline_head_offsets({1})
                 memoryview(each.data).cast("Q")[head + 4] = wire.ROW_SAMPLED
             return rounds
 

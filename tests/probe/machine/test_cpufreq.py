@@ -26,7 +26,7 @@ def four_cpus(tmp_path: Path) -> Path:
 
 def counter_keys(root: Path) -> list[str]:
     return [
-        counter.key for counter in cpu_files.clock_files(root, topology.read_cpus(root)).counters
+        counter.key for counter in cpu_files.cpufreq_part(root, topology.read_cpus(root)).counters
     ]
 
 
@@ -35,7 +35,7 @@ def counter_keys(root: Path) -> list[str]:
 
 def test_clock_and_cap_are_in_khz(four_cpus: Path) -> None:
     write_files(four_cpus, range(4), scaling_cur_freq=2_600_000, scaling_max_freq=3_000_000)
-    part = cpu_files.clock_files(four_cpus, topology.read_cpus(four_cpus))
+    part = cpu_files.cpufreq_part(four_cpus, topology.read_cpus(four_cpus))
     assert [(c.key, c.kind, c.scale) for c in part.counters] == [
         ("cpufreq_hz", "gauge", 1e3),
         ("max_hz", "gauge", 1e3),
@@ -54,11 +54,11 @@ def test_slow_and_missing_files_have_a_reason(
     four_cpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_files(four_cpus, range(4), scaling_max_freq=3_000_000)
-    part = cpu_files.clock_files(four_cpus, topology.read_cpus(four_cpus))
+    part = cpu_files.cpufreq_part(four_cpus, topology.read_cpus(four_cpus))
     assert [c.key for c in part.counters] == ["max_hz"]
     assert [m.what for m in part.missing] == ["cpufreq_hz"]
     monkeypatch.setattr(cpu_files, "MAX_READ_NS", -1)
-    slow = cpu_files.clock_files(four_cpus, topology.read_cpus(four_cpus))
+    slow = cpu_files.cpufreq_part(four_cpus, topology.read_cpus(four_cpus))
     assert slow.counters == []
     assert slow.missing[1].why.startswith("a read of scaling_max_freq takes")
     assert "too slow to repeat" in slow.missing[1].why

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it
 
 def measure(seconds: float) -> tuple[Session, Interval]:
     rows = [Cpu(cpu, True, 0, 0, 0, lp, siblings=CPUS) for lp, cpu in enumerate(CPUS)]
-    parts = [*idle.open_traced(rows), *os_parts(Path("/nothing"), rows)]
+    parts = [*idle.open_traced_parts(rows), *os_parts(Path("/nothing"), rows)]
     source = Machine(Path("/"), 50_000_000, rows, None, parts)
     session = Session(source.hello)
     end = time.monotonic() + seconds
@@ -77,7 +77,7 @@ def assert_a_busy_cpu_is_traced(rows: list[Cpu], *, closed_first: bool) -> None:
     """Checks that the second CPU is opened while it is busy, and that its busy time follows the
     clock."""
     cpu = CPUS[1]
-    part, *_ = idle.open_traced(rows)
+    part, *_ = idle.open_traced_parts(rows)
     assert isinstance(part, idle.TracedPart)
     assert part._trace is not None
     try:
@@ -116,8 +116,8 @@ def test_utilisation_names_its_origin() -> None:
 
 
 def test_cores_of_one_and_of_four_threads_share_no_states() -> None:
-    assert idle._places_of_cpus([[0], [1]], [0, 1]) == {0: (0, 0), 1: (1, 0)}
-    assert idle._places_of_cpus([[0, 4], [1, 5], [2, 3, 6, 7], [8]], range(9)) == {
+    assert idle._cores_by_cpu([[0], [1]], [0, 1]) == {0: (0, 0), 1: (1, 0)}
+    assert idle._cores_by_cpu([[0, 4], [1, 5], [2, 3, 6, 7], [8]], range(9)) == {
         0: (0, 0), 4: (0, 1), 1: (1, 0), 5: (1, 1),
         2: (2, 0), 3: (3, 0), 6: (4, 0), 7: (5, 0), 8: (6, 0),
     }  # fmt: skip
@@ -126,7 +126,7 @@ def test_cores_of_one_and_of_four_threads_share_no_states() -> None:
 def test_without_rights_the_reason_is_given() -> None:
     code = (
         "from perfprobe.machine import idle\nfrom perfprobe.wire import Cpu\n"
-        "(part,) = idle.open_traced([Cpu(0, True)])\nprint(part.missing[0].why)"
+        "(part,) = idle.open_traced_parts([Cpu(0, True)])\nprint(part.missing[0].why)"
     )
     result = python(code, setpriv(), "--bounding-set=-all", "--inh-caps=-all", check=False)
     assert "CAP_BPF and CAP_PERFMON" in result.stdout, result.stderr

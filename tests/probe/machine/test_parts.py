@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perfprobe._native import lib
-from perfprobe.machine.parts import drop_served_keys, keep_first_part_of_key
+from perfprobe.machine.parts import drop_duplicate_counters, drop_served_keys
 from perfprobe.native.sampler import Slot
 from perfprobe.wire import Counter, Missing, Scope
 
@@ -38,7 +38,7 @@ def counter(key: str, columns: int = 1, cpus: list[int] | None = None) -> Counte
 def test_the_first_part_keeps_a_counter() -> None:
     first = FakePart(counter("a"), counter("b"))
     second = FakePart(counter("c"), counter("b", 2), counter("d"), counter("a"), counter("e"))
-    kept, thinned = keep_first_part_of_key([first, second])
+    kept, thinned = drop_duplicate_counters([first, second])
     assert kept is first
     assert [c.key for c in thinned.counters] == ["c", "d", "e"]
     assert [(slot.column, slot.fd) for slot in thinned.open(0)] == [(0, 0), (1, 3), (2, 5)]
@@ -48,7 +48,7 @@ def test_the_first_part_keeps_a_counter() -> None:
 
 
 def test_the_first_of_several_parts_keeps_a_counter() -> None:
-    parts = keep_first_part_of_key(
+    parts = drop_duplicate_counters(
         [FakePart(counter("a")), FakePart(counter("b")), FakePart(counter("a"), counter("b"))]
     )
     assert [[c.key for c in part.counters] for part in parts] == [["a"], ["b"], []]
@@ -56,7 +56,7 @@ def test_the_first_of_several_parts_keeps_a_counter() -> None:
 
 def test_parts_that_share_nothing_are_unchanged() -> None:
     parts = [FakePart(counter("a")), FakePart(counter("b"))]
-    assert keep_first_part_of_key(parts) == parts
+    assert drop_duplicate_counters(parts) == parts
 
 
 def test_a_key_of_another_part_is_not_missing() -> None:

@@ -257,7 +257,7 @@ def test_unpinnable_cpus_are_known_once_all_threads_have_tried(
         monkeypatch.setattr(
             source._sampler, "stats", lambda cpu: Mock(pin_errno=results[cpu].pop(0)), raising=True
         )
-        monkeypatch.setattr(source, "_real", True)
+        monkeypatch.setattr(source, "_is_this_machine", True)
         assert source._unpinned_cpus() == [1]
 
 

@@ -30,7 +30,7 @@ def test_cores_and_packages_have_the_existing_files(tmp_path: Path) -> None:
         "package_throttle_count",
         "package_power_limit_count",
     )
-    core, package = cpu_files.throttle_files(tmp_path, topology.read_cpus(tmp_path))
+    core, package = cpu_files.throttle_parts(tmp_path, topology.read_cpus(tmp_path))
     assert (core.scope, package.scope) == ("core", "package")
     assert [(c.key, c.unit, c.scale) for c in core.counters] == [
         ("core_throttled_s", "s", 1e-3),
@@ -45,15 +45,15 @@ def test_an_offline_cpu_is_not_read(tmp_path: Path) -> None:
     write_machine(tmp_path)
     trees.lists(tmp_path, "0-3", "1-3")
     trees.put(tmp_path, f"{trees.CPU}/cpu1/{THROTTLE_DIR}/core_throttle_count", "3\n")
-    (core,) = cpu_files.throttle_files(tmp_path, topology.read_cpus(tmp_path))
+    (core,) = cpu_files.throttle_parts(tmp_path, topology.read_cpus(tmp_path))
     assert [c.key for c in core.counters] == ["core_throttles"]
 
 
 def test_the_open_files_of_kvm_are_read_for_each_package(tmp_path: Path) -> None:
     write_machine(tmp_path)
-    assert cpu_files.guest_files(tmp_path) == []
+    assert cpu_files.kvm_parts(tmp_path) == []
     trees.put(tmp_path, "sys/module/kvm_amd/refcnt", "12\n")
-    (part,) = cpu_files.guest_files(tmp_path)
+    (part,) = cpu_files.kvm_parts(tmp_path)
     assert (part.scope, [c.key for c in part.counters]) == ("package", ["kvm_users"])
     (slot,) = part.open(0)
     assert os.pread(slot.fd, 64, 0) == b"12\n"

@@ -139,22 +139,22 @@ def test_each_group_reports_its_traffic(two_caches: Path) -> None:
     write_group(two_caches, "/batch/mon_groups/web", 0, total=40)
     source, _ = open_resctrl(two_caches)
     read_values(source)
-    assert source.take() == {"l3_groups": {
+    assert source.take_record() == {"l3_groups": {
         "": [[0, 0], [1, 0]], "batch": [[0, 0], [1, None]],
         "batch/mon_groups/web": [[0, 0], [1, None]],
     }}  # fmt: skip
-    assert source.take() == {}, "each record is taken once"
+    assert source.take_record() == {}, "each record is taken once"
     write_group(two_caches, "/batch", 0, total=900)
     # the group has another monitor, which starts at 0
     write_group(two_caches, "/batch/mon_groups/web", 0, total=10)
     read_values(source)
-    report = source.take()["l3_groups"]
+    report = source.take_record()["l3_groups"]
     assert isinstance(report, dict)
     assert report["batch"] == [[0, 600], [1, None]]
     assert report["batch/mon_groups/web"][0] == [0, None]
     shutil.rmtree(two_caches / RESCTRL_PATH / "batch")
     read_values(source)
-    assert source.take() == {}
+    assert source.take_record() == {}
 
 
 def test_a_group_name_that_is_not_utf8_does_not_end_the_stream(two_caches: Path) -> None:
@@ -163,7 +163,7 @@ def test_a_group_name_that_is_not_utf8_does_not_end_the_stream(two_caches: Path)
         write_group(two_caches, name, number, total=10, local=10, occupancy=0)
     source, _ = open_resctrl(two_caches)
     read_values(source)
-    record = source.take()
+    record = source.take_record()
     assert list(record["l3_groups"]) == ["", "caf\ufffd"]  # type: ignore[call-overload]
     wire.encode(wire.Frame(1, 1, {}, records=record))
 
@@ -178,13 +178,13 @@ def test_a_recreated_group_is_a_new_group(two_caches: Path) -> None:
     read_values(source)
     write_group(two_caches, "/batch", 0, total=5000)
     read_values(source)
-    assert source.take()["l3_groups"]["batch"][0] == [0, 0]  # type: ignore[index]
+    assert source.take_record()["l3_groups"]["batch"][0] == [0, 0]  # type: ignore[index]
 
 
 def test_without_resctrl_groups_the_reason_is_reported(two_caches: Path) -> None:
     source, _ = open_resctrl(two_caches)
     assert [missing.what for missing in source.missing] == ["l3_groups"]
     read_values(source)
-    assert source.take() == {}
+    assert source.take_record() == {}
     write_group(two_caches, "/mon_groups/web", 0, total=40)
     assert open_resctrl(two_caches)[0].missing == []
