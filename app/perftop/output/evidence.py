@@ -1,5 +1,5 @@
 """Evidence of episodes as text and as JSON: its pieces, their order, names and units. The second
-part finds clues, which are evidence of losses that have no episode."""
+part finds clues, which are evidence of losses that no episode reports."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from perftop.session.session import Session
 
 
 def evidence_json(evidence: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the evidence for JSON: codes of detectors become text, numbers are unchanged."""
+    """Returns the evidence for JSON: types of `model.belief` become text, numbers are unchanged."""
     line = {}
     for key, value in evidence.items():
         name, as_text = _WORDINGS.get(key, (key, None))
@@ -71,7 +71,7 @@ def evidence_piece(key: str, value: object) -> str:
 _LIMITS = {"power_w": "power_limit_w", "busy_hz": "ceiling_hz", "IPC": "IPC alone"}
 """The key of the limit or reference that is shown with a piece of evidence, by its key."""
 _MOST_CONVINCING = "capped by", "SIMD", "power_w", "IPC", "temperature_c"
-"""Keys of the most convincing evidence."""
+"""JSON keys of the most convincing evidence, which is listed first."""
 MAX_NAMES = 4
 """Maximum number of tasks named in one piece of evidence; the other tasks are only counted."""
 
@@ -202,7 +202,8 @@ MAX_SPARE_UTIL = 0.5
 """Utilisation below which a governor that follows demand may choose a low clock."""
 MIN_KERNEL_SHARE = 0.15
 """Minimum share of the busy time in the kernel for a setting that slows the kernel to be reported.
-File and network servers spend this much without a fault, but the setting costs time there, too."""
+File and network servers spend this much there without a fault, but the setting costs them time,
+too."""
 
 
 class Clue(NamedTuple):
@@ -211,6 +212,7 @@ class Clue(NamedTuple):
     key: str
     text: str
     hint: str
+    """A remedy."""
     highest_share: float = nan
     """Upper bound of the share of the time lost in this way; NaN where unknown."""
     lost_share: float = nan
@@ -271,8 +273,8 @@ def _limit_clue(session: Session, totals: Totals) -> Iterator[Clue]:
 
 
 MIN_LOST_SHARE, MIN_WORK_SHARE = 0.02, 0.1
-"""Minimum shares of the time for a clue from samples of the kernel: of wasted work, and of any
-other work in one function."""
+"""Minimum shares of the time that samples of the kernel must show for a clue: of wasted work, and
+of any other work in one function."""
 
 
 def _kernel_clues(session: Session, totals: Totals) -> list[Clue]:
@@ -313,8 +315,8 @@ def _kernel_clues(session: Session, totals: Totals) -> list[Clue]:
 MIN_REMOTE_SHARE, MIN_REMOTE_BYTES_PER_S = 0.1, 1e9
 """Minimum share of the memory traffic that other nodes serve, and minimum traffic, for a clue."""
 MAX_UNCORE_SHARE = 0.9
-"""Maximum clock of an uncore, as a share of its highest clock, that is reported as a clue. An idle
-package lowers its uncore clock, so its CPUs must be busy for at least half of the time."""
+"""Maximum clock of an uncore, as a share of its highest clock, that is reported as a clue: only if
+CPUs are busy for at least half of the time, since an idle package lowers its uncore clock."""
 
 UNCORE = (
     "the uncore", "L3 and memory",

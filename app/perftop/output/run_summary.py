@@ -260,8 +260,8 @@ def _other_tasks(session: Session, footprint: JobFootprint | None) -> Line | Non
 def _job_line(
     session: Session, whole: Interval, extremes: Distribution, footprint: JobFootprint | None
 ) -> Line:
-    """Returns the measures of the CPUs on which the command was seen to run, and of the other
-    selected CPUs."""
+    """Returns the measures of the CPUs on which the command ran according to the records, and of
+    the other selected CPUs."""
     cpus = [] if footprint is None else footprint.cpus()
     rows = [row for row in session.shown if session.topology[row].cpu in cpus]
     if footprint is None or not rows:
@@ -295,14 +295,14 @@ def _totals(session: Session, whole: Interval) -> Line:
     if session.evaluator.chosen["busy_hz"] and session.reader.turbo.cpus.any() and ran_s > 0:
         start_ns, end_ns = session.run.start_ns, session.now_ns
         low_s = sum(
-            episode.span_s(start_ns, end_ns) * working_share(session, whole, episode)
+            episode.span_s(start_ns, end_ns) * mean_busy_cpus(session, whole, episode)
             for episode in session.episodes(start_ns, end_ns) if kind_of(episode).depth == "hz"
         )  # fmt: skip
         totals["below_ceiling"] = min(1.0, low_s / ran_s)
     return {key: json_number(value) for key, value in totals.items() if math.isfinite(value)}
 
 
-def working_share(session: Session, whole: Interval, episode: Episode) -> float:
+def mean_busy_cpus(session: Session, whole: Interval, episode: Episode) -> float:
     """Returns the mean number of busy CPUs over the run, among the CPUs of an episode."""
     rows = [session.position[cpu] for cpu in episode.cpus if cpu in session.position]
     return float(np.nansum(whole.values["util"][rows]))

@@ -366,7 +366,7 @@ class StatTable:
         self._tasks = requested_keys is not None and "task" in requested_keys
         self._tabular = CpuColumns(session)
         width = TIME_WIDTH if brief else NAME_WIDTH
-        self._placed = table_columns(width, self.columns, self._states)
+        self._table_columns = table_columns(width, self.columns, self._states)
         self._lines_left = 0
         """Lines until the next heading."""
         self._estimated: set[str] = set()
@@ -379,7 +379,9 @@ class StatTable:
             # An event is multiplexed now: widen its column for shares of time and print a new
             # heading.
             self._estimated |= shared_events
-            self._placed = table_columns(NAME_WIDTH, self.columns, self._states, self._estimated)
+            self._table_columns = table_columns(
+                NAME_WIDTH, self.columns, self._states, self._estimated
+            )
             self._lines_left = 0
         machine_row = [
             number_text(number, machine_value(session, interval, number.key))
@@ -397,13 +399,13 @@ class StatTable:
         titles: list[str] = []
         if self._lines_left < len(above) + len(rows):
             units = [shown_unit(number) for number in self.columns] + ["%"] * self._states
-            labels = [column.heading for column in self._placed[1:]]
+            labels = [column.heading for column in self._table_columns[1:]]
             labels += [f"{'task':>{STATE_WIDTH}}"] * self._tasks
             names = ["time" if self._brief else "cpu", *labels], ["", *units]
-            titles = [table_line(self._placed, cells) for cells in names]
+            titles = [table_line(self._table_columns, cells) for cells in names]
             self._lines_left = self._height - len(titles)
         self._lines_left -= len(above) + len(rows)
-        return [*above, *titles, *(table_line(self._placed, cells) for cells in rows)]
+        return [*above, *titles, *(table_line(self._table_columns, cells) for cells in rows)]
 
     def _rows(self, interval: Interval) -> list[list[str]]:
         """Returns a row for each CPU; the states of a core are in the row of its first CPU."""

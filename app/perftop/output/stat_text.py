@@ -198,7 +198,8 @@ MIN_SINGLE_CPU_SHARE = 0.1
 MIN_SEEN_SHARE = 0.9
 """Minimum share of the command's running time that task records must cover. With less, its known
 wait is only a lower bound."""
-BLOCK_LABEL = 13
+LABEL_CHARACTERS = 13
+"""Width of the labels of the lines about a command."""
 
 
 def headline(command: str, line: Line) -> str:
@@ -273,8 +274,8 @@ def command_lines(session: Session, argv: Sequence[str], line: Line) -> list[str
         "work": ", ".join(work), "used": ", ".join(_used_lines(line)), "waits": waits,
         "others": run_text, "energy": _energy_line(line),
     }  # fmt: skip
-    lines = [f"{name:<{BLOCK_LABEL}}{part}" if len(name) < BLOCK_LABEL else f"{name}   {part}"
-             for name, part in texts.items() if part]  # fmt: skip
+    lines = [f"{name:<{LABEL_CHARACTERS}}{part}" if len(name) < LABEL_CHARACTERS
+             else f"{name}   {part}" for name, part in texts.items() if part]  # fmt: skip
     if run["missed"]:
         lines.append(f"CPUs {ranges(run['missed'])} were off or unreadable at its start or end")
     return lines

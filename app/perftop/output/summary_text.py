@@ -111,36 +111,37 @@ class Phases(Follower):
         self, *, by_mark: bool, has_begun: Callable[[Session], bool] = lambda _: True
     ) -> None:
         """`has_begun`: whether a session has reached the earliest possible start of a phase.
-        `by_mark`: start a phase at each mark; otherwise everything after that is one phase."""
+        `by_mark`: start a phase at each mark; otherwise everything from that start on is one
+        phase."""
         super().__init__()
         self._by_mark, self._has_begun = by_mark, has_begun
         self._label = "" if by_mark else WHOLE_LABEL
         """Name of the current phase; '' if there is none."""
-        self.reached = False
+        self.has_reached_start = False
         """Whether the recording has reached the earliest start."""
         self.phases: list[Phase] = []
 
     def on_hello(self, hello: wire.Hello) -> Session:
         session = Session(hello)
         session.start_accounts()
-        self.reached = self._has_begun(session)
+        self.has_reached_start = self._has_begun(session)
         return session
 
     def on_message(self, message: wire.Message) -> bool:
-        if not self.reached and self._has_begun(self.session):
-            self.reached = True
+        if not self.has_reached_start and self._has_begun(self.session):
+            self.has_reached_start = True
             if not self._by_mark:
                 self.session.reset_sums()
         label = mark_label(message) if isinstance(message, wire.Note) else None
         if self._by_mark and label is not None:
             self.on_end()
             self.session.reset_sums()
-            self._label = (label or "no name") if self.reached else ""
+            self._label = (label or "no name") if self.has_reached_start else ""
         return False
 
     def on_end(self) -> None:
-        complete = self._label and self.reached and self.session.frames > 1
-        if complete and len(self.phases) < MAX_PHASES:
+        is_complete = self._label and self.has_reached_start and self.session.frames > 1
+        if is_complete and len(self.phases) < MAX_PHASES:
             self.phases.append(phase(self.session, self._label))
 
 
@@ -181,7 +182,7 @@ def lines(session: Session, phases: Sequence[Phase], whole: Phase) -> list[str]:
 
 def _sentence(phases: Sequence[Phase]) -> str:
     """Returns one sentence with the costliest cause of each phase, and one that names the phases
-    of which too little was seen."""
+    with too little CPU time for a share."""
     parts = []
     short_names = [phase.name for phase in phases if phase.report.is_too_short]
     for phase in phases:

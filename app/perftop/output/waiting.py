@@ -235,10 +235,10 @@ def _find_reason(
     session: Session, waiters: _Waiters, placed_tasks: Tasks, all_tasks: Tasks, whole: Interval,
     covered_s: float,
 ) -> _WaitReason:  # fmt: skip
-    """Returns what the group waited for: tasks that ran on its CPUs, its own members, processes too
-    short-lived to be seen, or a CPU that first had to leave an idle state; and how a mask or a
-    cpuset kept it from other CPUs. `placed_tasks`: those of `all_tasks` whose CPU is known;
-    `covered_s`: seconds that these records of tasks cover."""
+    """Returns the reason why the group waited: tasks that ran on its CPUs, its own members,
+    processes that ended between two scans, or a CPU that first had to leave an idle state; and how
+    a mask or a cpuset kept it from other CPUs. `placed_tasks`: those of `all_tasks` whose CPU is
+    known; `covered_s`: seconds that these records of tasks cover."""
     cpus, total, members = waiters.cpus, waiters.total, waiters.members
     ran_s = run_times_of_others(placed_tasks, cpus, waiters.pids)
     neighbours = [task for task in sorted(ran_s, key=lambda task: -ran_s[task])
@@ -323,8 +323,8 @@ def _find_reason(
 
 
 def _related_names(session: Session, pid: int, comm: str) -> tuple[str, ...]:
-    """Returns what tasks of one group have in common: name, user, control group and parent, as far
-    as they are known. Tasks that only have the same name are other programs."""
+    """Returns the key of the group to which a task belongs: its name, user, control group and
+    parent, '' where unknown. Tasks that only have the same name are other programs."""
     details = session.details.get(str(pid), {})
     keys = "user", "group", "parent"
     return _task_name(session, pid, comm), *(str(details.get(key, "")) for key in keys)
@@ -353,7 +353,7 @@ def remedy_against(session: Session, pid: int, comm: str) -> str:
 
 @dataclass(frozen=True)
 class ShortLivedProcesses:
-    """Processes of one parent that were too short-lived to be seen running by any scan."""
+    """Processes of one parent that started and ended between two scans of tasks."""
 
     pid: int
     """PID of the parent of these processes."""
@@ -407,6 +407,7 @@ def percent_of(lost_s: float, wanted_s: float) -> str:
 
 
 def victim_share(lost_s: float, wanted_s: float, span_s: float) -> float:
+    """Returns the share of their own time that tasks lost; 0 if they needed little CPU time."""
     return lost_s / wanted_s if wanted_s >= max(1.0, MIN_DEMAND_CPUS * span_s) else 0.0
 
 

@@ -67,12 +67,12 @@ from perftop.session.values import lasting_reasons, names_by_reason, why_unknown
 MIN_SHARE = 0.01
 """Minimum share of the time that a cause must cost to be named."""
 MIN_VICTIM_SHARE = 0.05
-"""Share of their own time that tasks must lose for the cause to be named even if it costs less than
-MIN_SHARE of the whole."""
+"""Minimum share of their own time that tasks must lose for the cause to be named even if it costs
+less than MIN_SHARE of the whole."""
 MIN_WANTED_S = 0.1
-"""Minimum time, in s, that a job must have been seen to want a CPU for its losses to be given as
-shares: the time between two readings of its threads. Short-lived tasks can be missed, so what was
-seen of less time may be a small part of the job."""
+"""Minimum time in s that a job must have run or waited for a CPU, according to the records of its
+threads, for its losses to be given as shares. It is the time between two records: short-lived tasks
+can be missed, so less recorded time may be a small part of the job's."""
 MAX_CAUSES = 4
 """Maximum number of causes that are named; further causes are only counted."""
 MIN_WHOLE_SHARE = 0.97
@@ -83,8 +83,8 @@ MAX_CORE_SHARE = 0.5
 """Sum of the shares of a core's tasks below which a task can move to it without a new loss to a
 sibling."""
 MIN_CAPPED_LOSS = 0.7
-"""Lost share of the IPC that is too large for a task that only shares the core. A resctrl cap on
-the memory bandwidth of one sibling explains it: on Intel CPUs the cap slows the whole core."""
+"""Minimum lost share of the IPC that is attributed to a resctrl cap on the memory bandwidth of a
+sibling, because sharing the core costs less: on Intel CPUs the cap slows the whole core."""
 MAX_STEAL_CPUS = 3
 """Maximum number of CPUs whose stolen time is listed per CPU."""
 
@@ -125,7 +125,7 @@ class Check:
     """A possible loss that was measured."""
 
     key: str
-    looked_for: str
+    loss_name: str
     """Name of the loss in the table; '' if the loss is only listed among the ruled-out ones."""
     result: str
     """The measured result as text."""
@@ -142,8 +142,8 @@ class Check:
         return self.share < min_share and not self.measured >= MIN_SHARE
 
 
-NotSeen = tuple[str, str, str | None]
-"""Name of a loss that cannot be measured, the reason, and how it can be measured."""
+UnmeasuredLoss = tuple[str, str, str | None]
+"""Name of a loss that cannot be measured here, the reason, and how it could be measured."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ class Report:
     """All causes of losses, the costliest first."""
     checks: list[Check]
     clues: list[Clue]
-    not_seen: list[NotSeen]
+    unmeasured_losses: list[UnmeasuredLoss]
     """The losses that cannot be measured here."""
     interval: Interval
     """The numbers of the span."""
@@ -174,7 +174,7 @@ class Report:
 
     @property
     def is_too_short(self) -> bool:
-        """Whether the job was seen to want a CPU, but for less time than a share needs."""
+        """Whether the job ran or waited for a CPU, but for less time than a share needs."""
         return self.job is not None and 0 < self.sums.whole_s < MIN_WANTED_S
 
     @property
@@ -207,10 +207,10 @@ def brief_report(
     session: Session, first_ns: int, argv: Sequence[str] = (), *, past: bool = False,
     totals: Totals | None = None, whole: Interval | None = None,
 ) -> Report:  # fmt: skip
-    """Returns the report on a session, or on a part of it, without `checks` and `not_seen`, which
-    `with_checks` adds. `first_ns`: raw time of the first frame. `argv`: the command that perftop
-    ran, which has ended. `past`: true if the span is over, so that no cause is still running.
-    `totals`: sums of the part, whose numbers are `whole`."""
+    """Returns the report on a session, or on a part of it, without `checks` and
+    `unmeasured_losses`, which `with_checks` adds. `first_ns`: raw time of the first frame. `argv`:
+    the command that perftop ran, which has ended. `past`: whether the span is over, so that no
+    cause is still running. `totals`: sums of the part, whose numbers are `whole`."""
     is_whole_run = totals is None
     past_tense = past or bool(argv)
     if totals is None:
@@ -240,10 +240,11 @@ def with_checks(session: Session, brief: Report) -> Report:
     totals, whole = brief.totals, brief.interval
     episodes = session.episodes(totals.start_ns, totals.end_ns)
     checks = other_checks(session, totals, whole, episodes, is_whole_run=brief.is_whole_run)
-    return replace(brief, checks=checks, not_seen=_not_seen(session, totals, whole))
+    unmeasured_losses = _unmeasured_losses(session, totals, whole)
+    return replace(brief, checks=checks, unmeasured_losses=unmeasured_losses)
 
 
-def _not_seen(session: Session, totals: Totals, whole: Interval) -> list[NotSeen]:
+def _unmeasured_losses(session: Session, totals: Totals, whole: Interval) -> list[UnmeasuredLoss]:
     """Returns the losses that cannot be measured here."""
     hidden = {"l3_memory_bytes"} if len({row.node for row in session.topology}) < 2 else set[str]()
     reasons = names_by_reason(
@@ -283,8 +284,8 @@ misses was chosen."""
 
 
 def _job_name(session: Session, argv: Sequence[str], times: RunTimes) -> str | None:
-    """Returns the name of the watched job; None if no job is watched. A process that was already
-    running has the name of most of its threads."""
+    """Returns the name of the watched job; None if no job is watched. For a process that was
+    already running, it is the most frequent name of its threads."""
     name = session.neighbours.watched_job.name
     if argv:
         busiest = max(times.threads.values(), key=lambda thread: thread.run_s, default=None)
@@ -516,19 +517,19 @@ def other_checks(
     results: list[Check] = []
 
     def add(
-        key: str, looked_for: str, seen: str, brief: str, *causes: Cause, measured: float = 0.0
+        key: str, loss_name: str, result: str, brief: str, *causes: Cause, measured: float = 0.0
     ) -> None:
         share = sum(shares.get(cause, 0.0) for cause in causes)
-        results.append(Check(key, looked_for, seen, share, brief, measured))
+        results.append(Check(key, loss_name, result, share, brief, measured))
 
     def add_share(
-        key: str, looked_for: str, name: str, share: float, *kinds: str, result: str = ""
+        key: str, loss_name: str, name: str, share: float, *kinds: str, result: str = ""
     ) -> None:
         """Adds the check of a loss that is measured as a share of the time. `kinds`: kinds of the
         episodes that report it."""
         text = f"{100 * share:.{2 if share < 0.001 else 1}f} %"
         result = result or f"{text} of time"
-        add(key, looked_for, result, f"{name} ({text})", *of_kinds(*kinds), measured=share)
+        add(key, loss_name, result, f"{name} ({text})", *of_kinds(*kinds), measured=share)
 
     def of_kinds(*kinds: str) -> list[Cause]:
         return [cause for cause in shares if cause[0] in kinds]

@@ -49,13 +49,14 @@ MIN_DISK_SHARE = 0.5
 """Minimum share of a job's time that it must have waited for the disk for the answer to say so."""
 SHORT_TASKS = "Tasks that live for less than 0.1 s can be missed."
 MAX_EVIDENCE_LINES = 3
-MAX_UNSEEN = 4
+MAX_UNMEASURED_LOSSES = 4
 
 
 # --- the answer
 
 
 def answer(session: Session, report: Report) -> str:
+    """Returns the sentence that answers what slows the job or the machine down."""
     whole = report.sums.lost_ratio
     machine = "this VM" if session.hello.virtualisation is not None else "this machine"
     who = report.job or machine
@@ -211,7 +212,7 @@ def rows(session: Session, report: Report) -> list[TextLine]:
         rows += _try_lines(wrap_text(hint, WIDTH - LABEL_WIDTH - TRY_WIDTH), LABEL_WIDTH)
     if report.job_time is not None:
         rows += _labelled_lines("spent", spent_text(report.job_time), "dim")
-    for i, (what, why, fix) in enumerate(report.not_seen[:MAX_UNSEEN]):
+    for i, (what, why, fix) in enumerate(report.unmeasured_losses[:MAX_UNMEASURED_LOSSES]):
         text = f"{what}: {why}" + (f" ({fix})" if fix else "")
         rows += _labelled_lines("not seen" if i == 0 else "", text)
     if report.confusion_sentence:
@@ -261,9 +262,9 @@ def _healthy_lines(session: Session, report: Report) -> list[TextLine]:
     if report.checks:
         rows.append([Part(f"{'lost':>7}  {'looked for':<28}found", "dim")])
     for check in report.checks:
-        if check.looked_for:
+        if check.loss_name:
             share = f"{percent(check.share):>5} %"
-            rows.append([Part(f"{share}  {check.looked_for:<28}{check.result}")])
+            rows.append([Part(f"{share}  {check.loss_name:<28}{check.result}")])
     if works := _working_sentence(session, report):
         rows += [[], [Part(works)]]
     is_own = report.totals.times.has_waits and report.disk_share < MIN_DISK_SHARE
@@ -358,7 +359,7 @@ def why_json(session: Session, report: Report, run: Line | None) -> Line:
         for clue in report.clues
     ]  # fmt: skip
     looked_for = [
-        {"key": check.key, "lost_ratio": json_number(check.share), "text": check.looked_for,
+        {"key": check.key, "lost_ratio": json_number(check.share), "text": check.loss_name,
          "found": check.result}
         for check in report.checks
     ]  # fmt: skip
@@ -373,7 +374,8 @@ def why_json(session: Session, report: Report, run: Line | None) -> Line:
         "lost_ratio": json_number(report.sums.lost_ratio),
         "wanted_s": json_number(report.sums.whole_s), "causes": causes, "clues": clues,
         "looked_for": looked_for,
-        "not_seen": [{"what": what, "why": why, "fix": fix} for what, why, fix in report.not_seen],
+        "not_seen": [{"what": what, "why": why, "fix": fix}
+                     for what, why, fix in report.unmeasured_losses],
         "spent": None if report.job_time is None
         else {key: json_number(s) for key, s in report.job_time._asdict().items()},
         "seen": basis, "run": run,

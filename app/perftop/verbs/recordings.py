@@ -270,12 +270,12 @@ def run_export(args: argparse.Namespace) -> int:
     with fast_imports():
         from perftop.base import files
         from perftop.output.export.fields import chosen_fields, with_events
-        from perftop.output.export.forms import Delimited, JsonLines, Parquet, pyarrow
+        from perftop.output.export.forms import CsvTable, JsonLines, Parquet, pyarrow
         from perftop.output.export.openmetrics import OpenMetrics
         from perftop.recording.file import UNCHECKED_NOTICE, open_source, report_damage
 
     forms: dict[str, Callable[..., ExportFormat]] = dict(
-        zip(FORMS, (Delimited, JsonLines, Parquet, OpenMetrics), strict=True)
+        zip(FORMS, (CsvTable, JsonLines, Parquet, OpenMetrics), strict=True)
     )
     path = None if str(args.file) == "-" else args.file
     output = None if args.output == "-" else Path(args.output)

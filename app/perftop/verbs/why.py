@@ -210,7 +210,8 @@ def run_summary(args: argparse.Namespace) -> int:
             reader.process([source.hello])
         with headless.read_with_progress(source, file) as messages:
             wanted_messages = _messages_until(messages, end, source.hello)
-            while batch := list(islice(wanted_messages, size if whole_phases.reached else 1)):
+            step = size if whole_phases.has_reached_start else 1
+            while batch := list(islice(wanted_messages, step)):
                 for reader in readers:
                     reader.process(batch)
         for reader in readers:

@@ -245,7 +245,9 @@ def test_only_selected_cpus_count(
     shares = result.sums.shares()
     assert (shares[kind] if kind else sum(shares.values())) == pytest.approx(share, abs=0.01)
     assert "memory" not in {check.key for check in result.checks}
-    unread = [why for what, why, _ in result.not_seen if what.startswith("losses to others")]
+    unread = [
+        why for what, why, _ in result.unmeasured_losses if what.startswith("losses to others")
+    ]
     assert unread == (["not all of its CPUs are read"] if scenario == "neighbour" else [])
 
 

@@ -120,8 +120,9 @@ class Comparison:
     """Name of the phase; '' for the whole run."""
     a: list[Reading]
     b: list[Reading]
-    differing: list[DifferingState]
-    same: list[str]
+    differing_states: list[DifferingState]
+    equal_states: list[str]
+    """Keys of the settings and properties that are the same on both sides."""
     rows: list[Row]
     lost_more: dict[Cause, float]
     """By cause, the share that B lost minus the share that A lost, at least MIN_CAUSE."""
@@ -170,9 +171,9 @@ def compare(
     ]))  # fmt: skip
     compared = []
     for (name, a, b), phase in zip(sides, pairs, strict=True):
-        extra = _lost_more(a, b)
+        lost_more = _lost_more(a, b)
         rows = [
-            _row(pair, *(next(chances) if pair.difference is not None else (1.0, LEVEL)), extra)
+            _row(pair, *(next(chances) if pair.difference is not None else (1.0, LEVEL)), lost_more)
             for pair in phase
         ]
         explained = {row.number.key for row in rows if row.is_sure and row.cause is not None}
@@ -180,13 +181,15 @@ def compare(
         # A state that is known of only one side is not compared.
         both = [key for key in SETTING_NAMES if key in state_a and key in state_b]
         both += [key for key in state_a if key in state_b and key not in SETTING_NAMES]
-        differing = [
-            _differing_state(key, state_a[key], state_b[key], extra, explained)
+        differing_states = [
+            _differing_state(key, state_a[key], state_b[key], lost_more, explained)
             for key in both if is_different(state_a[key], state_b[key])
         ]  # fmt: skip
-        same = [key for key in both if not is_different(state_a[key], state_b[key])]
+        equal_states = [key for key in both if not is_different(state_a[key], state_b[key])]
         only = _keys_only_on_side(a, b), _keys_only_on_side(b, a)
-        compared.append(Comparison(name, a, b, differing, same, rows, extra, only, in_turn))
+        compared.append(
+            Comparison(name, a, b, differing_states, equal_states, rows, lost_more, only, in_turn)
+        )
     return compared
 
 
@@ -282,7 +285,7 @@ def _lost_more(a: Sequence[Reading], b: Sequence[Reading]) -> dict[Cause, float]
     return differences
 
 
-def _row(pair: _Pair, chance: float, level: float, extra: dict[Cause, float]) -> Row:
+def _row(pair: _Pair, chance: float, level: float, lost_more: dict[Cause, float]) -> Row:
     b_minus_a, better = pair.b - pair.a, pair.number.better_sign
     is_share = pair.number.unit == "ratio"
     change = b_minus_a / (1.0 if is_share else abs(pair.a))
@@ -303,7 +306,7 @@ def _row(pair: _Pair, chance: float, level: float, extra: dict[Cause, float]) ->
         verdict = "higher" if b_minus_a > 0 else "lower"
     # A cause explains a difference if the side with the worse value lost more to it.
     loses = {
-        cause: abs(share) for cause, share in extra.items()
+        cause: abs(share) for cause, share in lost_more.items()
         if pair.number.key in _explained_keys(cause) and share * b_minus_a * better < 0
     }  # fmt: skip
     cause = max(loses, key=lambda cause: loses[cause], default=None) if sure else None
@@ -318,12 +321,12 @@ def _explained_keys(cause: Cause) -> tuple[str, ...]:
 
 
 def _differing_state(
-    key: str, a: object, b: object, extra: dict[Cause, float], explained: set[str]
+    key: str, a: object, b: object, lost_more: dict[Cause, float], explained: set[str]
 ) -> DifferingState:
     """Returns a setting or property in which both sides differ. It explains a number only if the
     cause of an episode depends on it."""
     names = [cause.key for cause in CAUSES.values() if key in cause.states]
-    cause = next((cause for cause in extra if cause[1] in names), None)
+    cause = next((cause for cause in lost_more if cause[1] in names), None)
     keys = [] if cause is None else [key for key in _explained_keys(cause) if key in explained]
     return DifferingState(key, a, b, keys, cause if keys else None)
 
@@ -385,7 +388,7 @@ def _cause_text(phase: Comparison, row: Row) -> str:
     of_a, of_b = lost_share(phase.a, cause), lost_share(phase.b, cause)
     if (row.verdict == "better") != (of_b < of_a):
         return ""
-    states = [state for state in phase.differing if state.explains and state.cause == cause]
+    states = [state for state in phase.differing_states if state.explains and state.cause == cause]
     if len(states) == 1:
         state = states[0]
         a, b = (value_text(state.key, value) for value in (state.a, state.b))
@@ -493,8 +496,8 @@ def open_questions(compared: Sequence[Comparison]) -> Iterator[str]:
     """Yields sentences on questions that remain open."""
     first, rows = compared[0], [row for phase in compared for row in phase.rows]
     sure = any(row.is_sure for row in rows)
-    explaining = [setting_label(state.key) for state in first.differing if state.explains]
-    unexplained = [setting_label(state.key) for state in first.differing
+    explaining = [setting_label(state.key) for state in first.differing_states if state.explains]
+    unexplained = [setting_label(state.key) for state in first.differing_states
               if not state.explains and state.key not in UNEXPLAINING_STATES]  # fmt: skip
     if sure and unexplained:
         names = join_words(unexplained)

@@ -21,7 +21,7 @@ from perftop.model.numbers import EVENT, INDEX, METRICS, PER_KI, RARE_METRICS, N
 from perftop.model.sample_reader import SampleBatch
 from perftop.model.smt import STATES
 from perftop.output.compare.statistics import MIN_BLOCKS, Estimate, estimate_of_series
-from perftop.output.run_summary import state_means, working_share
+from perftop.output.run_summary import mean_busy_cpus, state_means
 from perftop.output.stat_lines import Line, json_number, shown_unit
 from perftop.output.summary_text import WHOLE_LABEL, Phases
 from perftop.session.session import Session
@@ -46,6 +46,7 @@ Cause = tuple[str, str]
 # --- the numbers
 
 Value = Callable[[Line], float | None]
+"""Returns a number of a summary of `stat --json`; None if it is unknown."""
 
 
 def _mean(key: str) -> Value:
@@ -296,8 +297,8 @@ def _reading_of_line(line: Line) -> Reading | None:
 
 
 MAX_LEFT_OUT = 0.0005
-"""Maximum share lost to neighbours, quotas, interrupts and stalls that the series of `lost_ratio`
-may leave out: the cost of an episode is known only for the whole run."""
+"""Maximum lost share by which the series of `lost_ratio` may be too low to be used: it leaves out
+losses to neighbours, quotas, interrupts and stalls, which are known only for the whole run."""
 
 
 class RunSeries:
@@ -410,7 +411,7 @@ class RunSeries:
             if kind_of(episode).depth == "hz":
                 end_ns = session.now_ns if episode.end_ns is None else episode.end_ns
                 span_ns = np.minimum(ends_ns, end_ns) - np.maximum(begins_ns, episode.start_ns)
-                low_s += np.maximum(span_ns, 0) / 1e9 * working_share(session, whole, episode)
+                low_s += np.maximum(span_ns, 0) / 1e9 * mean_busy_cpus(session, whole, episode)
         return low_s
 
 

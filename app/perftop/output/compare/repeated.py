@@ -93,7 +93,7 @@ class Runs:
         self.failed = [run for run in self.all_runs if run.status != 0]
         counted = [index for index, run in enumerate(self.all_runs) if run.status == 0]
         self.outliers = [self._outlier(counted[i]) for i in outliers(self.values(TIME_KEY))]
-        self.outlying = [outlier.index for outlier in self.outliers]
+        self.outlier_indices = [outlier.index for outlier in self.outliers]
 
     @property
     def rows(self) -> int:
@@ -168,7 +168,7 @@ def lines_json(runs: Runs, argv: Sequence[str]) -> list[Line]:
     lines += [run_json(run, index, outliers.get(index)) for index, run in enumerate(runs.all_runs)]
     estimates: Line = {}
     for key in row_keys(run.numbers for run in runs.runs):
-        values, rest = runs.values(key), runs.values(key, runs.outlying)
+        values, rest = runs.values(key), runs.values(key, runs.outlier_indices)
         if not values:
             estimates[key] = None
             continue
@@ -191,7 +191,7 @@ def lines_json(runs: Runs, argv: Sequence[str]) -> list[Line]:
         "type": "runs", "command": list(argv), "side": runs.all_runs[0].side if count else None,
         "runs": count, "failed": len(runs.failed),
         "warmups": len(runs.warmups),
-        "apart": [index + 1 for index in runs.outlying], "level": 0.95, "numbers": estimates,
+        "apart": [index + 1 for index in runs.outlier_indices], "level": 0.95, "numbers": estimates,
         "least_difference_s": least_s, "runs_needed": needed,
         "status": first_failed(runs.warmups + runs.all_runs),
     }]  # fmt: skip
@@ -230,7 +230,9 @@ def lines(runs: Runs, argv: Sequence[str]) -> list[str]:
         text_lines += [f"warm-up runs, not counted: {times_text}", ""]
     text_lines.append(table_line(columns, [column.heading for column in columns]))
     for index, run in enumerate(runs.all_runs):
-        remark = "  not counted" if run.status else "  outlier" if index in runs.outlying else ""
+        remark = (
+            "  not counted" if run.status else "  outlier" if index in runs.outlier_indices else ""
+        )
         if len(runs.all_runs) <= MAX_ROWS or remark:
             text_lines.append(row(str(index + 1), str(run.status), run.numbers) + remark)
     text_lines.append(row("mean", "", {key: whole.mean for key, whole in estimates.items()}))
@@ -251,7 +253,7 @@ def _answer_line(runs: Runs, argv: Sequence[str]) -> str:
         more = "longer" if outlier.excess_s > 0 else "less"
         why = outlier.why or f"took {_time_text(abs(outlier.excess_s), time.mean)} {more}"
         text += f" Run {outlier.index + 1} is an outlier: it {why}."
-    if rest := [str(index + 1) for index in runs.outlying[1:]]:
+    if rest := [str(index + 1) for index in runs.outlier_indices[1:]]:
         text += f" So {'is run' if len(rest) == 1 else 'are runs'} {', '.join(rest)}."
     return text
 
@@ -288,7 +290,7 @@ def _closing_lines(runs: Runs) -> list[str]:
         sentences.append(
             f"To find {join_words(percents)} %, it needs {join_words(counts)} runs a side."
         )
-    if runs.outlying == [0] and runs.outliers[0].excess_s > 0 and not runs.warmups:
+    if runs.outlier_indices == [0] and runs.outliers[0].excess_s > 0 and not runs.warmups:
         sentences.append("Only the first run is slow: to leave out such runs, add --warmup 1.")
     kinds = {kind for run in runs.runs for kind in run.line["episodes"]} - {"ramp"}
     if not kinds:

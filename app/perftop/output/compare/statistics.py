@@ -35,7 +35,7 @@ HEAVY_TAIL_SDS = 5.0
 estimated by the MAD, for which the rank test is used."""
 SDS_IN_MAD = 1.4826
 """Factor from the MAD of normal noise to its standard deviation."""
-MAX_COUNTED = 100
+MAX_EXACT_VALUES = 100
 """Maximum number of values for which the distribution of ranks is computed exactly; above it, the
 normal approximation is used."""
 MAX_PAIRS = 250_000
@@ -138,8 +138,8 @@ def _correlation(deviations: Sequence[float]) -> float:
 def _block_deviations(
     amounts: Sequence[float], sizes: Sequence[float], whole: float, length: int
 ) -> list[float]:
-    """Returns each block's deviation from the overall ratio, weighted with the size of the
-    block."""
+    """Returns the deviation of each block of `length` slices from the overall ratio `whole`,
+    weighted with the size of the block."""
     last = len(amounts) // length * length
     mean_size = sum(sizes[:last]) * length / last
     pulls = [
@@ -225,10 +225,10 @@ def ranked_difference(
 
 @lru_cache
 def _rank_tail(count_a: int, count_b: int) -> list[float]:
-    """Returns, by u, the probability that at most u of all pairs have the smaller value in B, if
-    both sides are the same population."""
+    """Returns a list of probabilities: its element u is the probability that at most u of all pairs
+    of a value of A and one of B have the smaller value in B, if both are the same population."""
     pairs = count_a * count_b
-    if count_a + count_b > MAX_COUNTED:
+    if count_a + count_b > MAX_EXACT_VALUES:
         normal = NormalDist(pairs / 2, math.sqrt(pairs * (count_a + count_b + 1) / 12))
         return [normal.cdf(u + 0.5) for u in range(pairs + 1)]
     ways = [1] + [0] * pairs  # the coefficients of the Gaussian binomial
@@ -290,13 +290,14 @@ def outliers(values: Sequence[float]) -> list[int]:
 
 
 def tail_probability(t: float, df: float) -> float:
-    """Returns the probability that Student's t is further from 0 than `t`, on either side."""
+    """Returns the probability that Student's t with `df` degrees of freedom is further from 0 than
+    `t`, on either side."""
     return _incomplete_beta(df / (df + t * t), df / 2, 0.5)
 
 
 def t_quantile(share: float, df: float) -> float:
-    """Returns the t below which this share of the distribution is, by bisection to 1e-9. `share`
-    must be at least 0.5."""
+    """Returns the value of Student's t below which this share of the distribution with `df` degrees
+    of freedom lies, by bisection to 1e-9. `share` must be at least 0.5."""
     low, high = 0.0, 2.0
     while tail_probability(high, df) > 2 * (1 - share):
         low, high = high, 2 * high

@@ -38,8 +38,8 @@ COLUMNS = [
 """Name, values of A and B, difference, runs, interval and verdict."""
 NOTE = "±: 95 % for all rows together, {}. same: within ±{:.0f} %"
 MAX_RATIO = 10.0
-"""Change relative to A from which a multiple is printed in place of a percentage, and half of an
-interval from which only `>999` is printed."""
+"""From this change on, relative to A, a multiple is printed instead of a percentage; from this half
+of an interval on, `>999`."""
 STYLE_CODES = {"a": "34", "b": "33", "bold": "1", "dim": "2", "worse": "31", "open": "33"}
 """SGR codes of a terminal, by style."""
 VERDICT_WORDS = {"higher": "more", "lower": "less", "better": "better", "worse": "worse"}
@@ -58,29 +58,29 @@ def lines(
     """Returns the lines of the comparison. `unicode`: allow graphic characters. `colour`: add
     escape sequences for colours."""
 
-    def drawn(runs: Iterable[Run]) -> str:
+    def draw_line(runs: Iterable[Run]) -> str:
         codes = STYLE_CODES if colour else {}
         parts = [terminal_text(text, codes.get(style, ""), unicode=unicode) for text, style in runs]
         return "".join(parts).rstrip()
 
-    def plain(texts: Iterable[str], style: str = "") -> list[str]:
-        return [drawn([(text, style)]) for text in texts]
+    def styled_lines(texts: Iterable[str], style: str = "") -> list[str]:
+        return [draw_line([(text, style)]) for text in texts]
 
     answer, scale = headline(compared), _scale_end(compared)
     is_open = answer.startswith("Inconclusive")
     wrapped = textwrap.wrap(answer.replace(" %", "\N{NO-BREAK SPACE}%"), WIDTH)
     wrapped = [text.replace("\N{NO-BREAK SPACE}", " ") for text in wrapped]
-    text_lines = plain(wrapped, "open" if is_open else "bold")
-    text_lines += ["", *plain(_machines(compared[0], names))]
+    text_lines = styled_lines(wrapped, "open" if is_open else "bold")
+    text_lines += ["", *styled_lines(_machines(compared[0], names))]
     for phase in compared:
         change, runs = ("B - A ± 95 %", "⠛ A ⣤ B") if unicode else ("B - A +- 95 %", "' A . B")
-        titles = [_runs(phase), "A", "B", change, runs, _scale_heading(scale), "verdict"]
-        text_lines += ["", drawn(columns_line(COLUMNS, [(title, "dim") for title in titles]))]
-        text_lines += [drawn(_row(phase, row, scale, unicode=unicode)) for row in phase.rows]
+        titles = [_runs_heading(phase), "A", "B", change, runs, _scale_heading(scale), "verdict"]
+        text_lines += ["", draw_line(columns_line(COLUMNS, [(title, "dim") for title in titles]))]
+        text_lines += [draw_line(_row(phase, row, scale, unicode=unicode)) for row in phase.rows]
     rows = [row for phase in compared for row in phase.rows]
     basis = "within these two runs" if compared[0].by_blocks else "if the runs are independent"
     if any(row.interval is not None for row in rows):
-        text_lines += ["", *plain([NOTE.format(basis, 100 * MAX_SAME_CHANGE)], "dim")]
+        text_lines += ["", *styled_lines([NOTE.format(basis, 100 * MAX_SAME_CHANGE)], "dim")]
     causes = [
         f"{row.number.plain_name}: {cause_of(row.cause[1]).short_text or row.cause[1]}"
         for row in rows if row.cause is not None and row.verdict != NOISE
@@ -92,15 +92,15 @@ def lines(
     for title, texts in sections:
         for text in filter(None, texts):
             more += textwrap.wrap(f"{title:<11}{text}", WIDTH, subsequent_indent=" " * 11)
-    return text_lines + (["", *plain(more)] if more else [])
+    return text_lines + (["", *styled_lines(more)] if more else [])
 
 
 def _machines(phase: Comparison, names: tuple[str, str]) -> list[str]:
-    if not phase.differing and not phase.same:
+    if not phase.differing_states and not phase.equal_states:
         return ["machine: the settings of at least one side are not known"]
     a, b = (safe_text(name, STATE_WIDTH - 3) for name in names)
     text_lines = [f"{'machine':<{LABEL_COLUMN.width + 1}}{f'A {a}':<{STATE_WIDTH}}B {b}"]
-    for state in phase.differing:
+    for state in phase.differing_states:
         a, b = (value_text(state.key, value) for value in (state.a, state.b))
         head, room = f"  {setting_label(state.key):<{LABEL_COLUMN.width - 1}}", STATE_WIDTH
         if len(a) >= STATE_WIDTH or len(head) + STATE_WIDTH + len(b) > WIDTH:
@@ -111,9 +111,9 @@ def _machines(phase: Comparison, names: tuple[str, str]) -> list[str]:
         explained = [number_of(key).plain_name for key in state.explains[:1]]
         explains = f" explains the {explained[0]}" if explained else ""
         text_lines.append(f"{head}{a:<{room}}{b:<{STATE_WIDTH - 1}}{explains}".rstrip())
-    if phase.same:
-        keys = [key for key in FIRST_EQUAL_STATES if key in phase.same]
-        keys += [key for key in phase.same if key not in keys]
+    if phase.equal_states:
+        keys = [key for key in FIRST_EQUAL_STATES if key in phase.equal_states]
+        keys += [key for key in phase.equal_states if key not in keys]
         words = [setting_label(key) for key in keys[:MAX_EQUAL_STATES]]
         more = len(keys) - MAX_EQUAL_STATES
         words += [f"{more} more"] if more > 0 else []
@@ -121,7 +121,7 @@ def _machines(phase: Comparison, names: tuple[str, str]) -> list[str]:
     return text_lines
 
 
-def _runs(phase: Comparison) -> str:
+def _runs_heading(phase: Comparison) -> str:
     """Returns the number of runs, or of files, on each side, or the name of the phase."""
     by_file = max(phase.files) > 1
     a, b = phase.files if by_file else (len(phase.a), len(phase.b))
@@ -192,8 +192,9 @@ def _values(readings: Sequence[Reading], key: str, *, samples: bool) -> list[flo
 
 
 def _dot_runs(sides: Sequence[Sequence[float]], *, unicode: bool) -> list[Run]:
-    """Returns the values of both sides on one axis, from the lowest to the highest of them. Where a
-    side has at least half as many values as at its densest place, it has two dots."""
+    """Returns a picture of the values of both sides on one axis, from the lowest to the highest. A
+    place of the axis has two dots for a side if the side has at least half as many values there as
+    at its densest place, and one dot if it has fewer."""
     ordered = sorted(value for side in sides for value in side)
     if not ordered:
         return []
@@ -271,7 +272,7 @@ def diff_json(compared: Sequence[Comparison], files: tuple[list[str], list[str]]
     number of rows), `verdict` and `test` (whether means are compared, or medians by ranks)."""
     first = compared[0]
     states = [{"key": state.key, "a": state.a, "b": state.b, "explains": state.explains}
-             for state in first.differing]  # fmt: skip
+             for state in first.differing_states]  # fmt: skip
     phases = [
         {
             "label": phase.label or None, "runs_a": len(phase.a), "runs_b": len(phase.b),
@@ -283,7 +284,7 @@ def diff_json(compared: Sequence[Comparison], files: tuple[list[str], list[str]]
     return {
         "type": "diff", "answer": headline(compared),
         "a": {"files": files[0]}, "b": {"files": files[1]}, "state": states,
-        "same": first.same, "phases": phases, "not_told": list(open_questions(compared)),
+        "same": first.equal_states, "phases": phases, "not_told": list(open_questions(compared)),
     }  # fmt: skip
 
 

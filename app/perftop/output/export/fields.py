@@ -106,7 +106,8 @@ class IntervalRows:
         methods = [*self.interval.split.method, None]
         return [methods[core] for core in self.cores.tolist()]
 
-    def places(self, name: str) -> Floats:
+    def topology_numbers(self, name: str) -> Floats:
+        """Returns a number of each CPU's topology, such as its package; NaN where unknown."""
         if name not in self._places:
             numbers = (getattr(self.session.topology[row], name) for row in self.rows)
             self._places[name] = np.array([math.nan if n is None else n for n in numbers], float)
@@ -148,37 +149,37 @@ class Field:
     """The key in a line of `stat --json`."""
     kind: Kind = "number"
     scope: Scope = "cpu"
-    explained: bool = True
+    has_reasons: bool = True
     """Whether the table reports a reason for each missing value."""
 
 
 TIME = Field(
     "time_unix_s", "End of the interval, Unix time.",
-    lambda now: now.machine_column(now.interval.time), kind="exact", scope="machine",
+    lambda rows: rows.machine_column(rows.interval.time), kind="exact", scope="machine",
 )  # fmt: skip
 ELAPSED = Field(
     "elapsed_s", "Length of the interval.",
-    lambda now: now.machine_column(now.interval.elapsed_s), scope="machine",
+    lambda rows: rows.machine_column(rows.interval.elapsed_s), scope="machine",
 )  # fmt: skip
-PLACE_FIELDS = (
-    Field("package", "Package of the CPU.", lambda now: now.places("package"), kind="count",
-          explained=False),
+TOPOLOGY_FIELDS = (
+    Field("package", "Package of the CPU.", lambda rows: rows.topology_numbers("package"),
+          kind="count", has_reasons=False),
     Field("core", "Core of the CPU, by the kernel's number within the package.",
-          lambda now: now.places("core"), kind="count", explained=False),
-    Field("cpu", "Number of the CPU.", lambda now: now.places("cpu"), kind="count"),
+          lambda rows: rows.topology_numbers("core"), kind="count", has_reasons=False),
+    Field("cpu", "Number of the CPU.", lambda rows: rows.topology_numbers("cpu"), kind="count"),
 )  # fmt: skip
 ONLINE = Field(
     "online", "Whether the CPU was on at the end.",
-    lambda now: now.interval.online[now.rows], kind="boolean",
+    lambda rows: rows.interval.online[rows.rows], kind="boolean",
 )  # fmt: skip
 RELIABILITY_FIELDS = (
     Field(
         "lost_frames_total", "Frames that were lost on the way so far.",
-        lambda now: now.machine_column(now.session.lost), "lost", "total", "machine",
+        lambda rows: rows.machine_column(rows.session.lost), "lost", "total", "machine",
     ),
     Field(
         "late_frames_total", "Frames so far for which every CPU was read late.",
-        lambda now: now.machine_column(now.session.late_samples), "late", "total", "machine",
+        lambda rows: rows.machine_column(rows.session.late_samples), "late", "total", "machine",
     ),
     Field(
         "suspect_counters", "Number of counters of which samples of the interval were left out.",
@@ -214,14 +215,18 @@ def _bounds(end: str, description: str) -> Iterable[Field]:
     for i, state in enumerate(STATES):
         yield Field(
             f"smt_{state}_{end}_ratio", f"{description} bound of {state}, by the method bounds.",
-            partial(values, i), f"smt_{end}", scope="core", explained=False,
+            partial(values, i), f"smt_{end}", scope="core", has_reasons=False,
         )  # fmt: skip
 
 
 def _count(key: str) -> Field:
     text = f"Increase of the counter {key}, without suspect samples."
     return Field(
-        f"{key}_count", text, lambda now: now.cpu_column(now.interval.counts.get(key)), key, "count"
+        f"{key}_count",
+        text,
+        lambda rows: rows.cpu_column(rows.interval.counts.get(key)),
+        key,
+        "count",
     )
 
 
@@ -234,21 +239,21 @@ MEASURES = (
     *(_field_of(number) for key, number in numbers.CORE.items() if key not in STATES),
     *map(_count, ("tsc", *COUNTS)),
     Field("counted_ratio", "Share of the time in which counters were active, if multiplexed.",
-          lambda now: now.cpu_column(now.interval.counted), "counted", explained=False),
+          lambda rows: rows.cpu_column(rows.interval.counted), "counted", has_reasons=False),
     *(_field_of(NUMBERS[key])
       for key in (*COUNTER_BY_NAME, *numbers.PACKAGE, *numbers.L3)),
-    Field("task", "Name of the task that ran most.", lambda now: now.first_tasks("comm"), "task",
-          "text", explained=False),
-    Field("task_pid", "PID of that task.", lambda now: now.first_tasks("pid"), "task", "whole",
-          explained=False),
-    Field("task_ratio", "Share of the time that task ran.", lambda now: now.first_tasks("share"),
-          "task", "exact", explained=False),
-    Field("job_run_s", "Time that the watched job ran.", lambda now: now.job("run_s"), "watched",
-          scope="machine", explained=False),
-    Field("job_wait_s", "Time that it waited for a CPU.", lambda now: now.job("wait_s"), "watched",
-          scope="machine", explained=False),
+    Field("task", "Name of the task that ran most.", lambda rows: rows.first_tasks("comm"), "task",
+          "text", has_reasons=False),
+    Field("task_pid", "PID of that task.", lambda rows: rows.first_tasks("pid"), "task", "whole",
+          has_reasons=False),
+    Field("task_ratio", "Share of the time that task ran.", lambda rows: rows.first_tasks("share"),
+          "task", "exact", has_reasons=False),
+    Field("job_run_s", "Time that the watched job ran.", lambda rows: rows.job("run_s"), "watched",
+          scope="machine", has_reasons=False),
+    Field("job_wait_s", "Time that it waited for a CPU.", lambda rows: rows.job("wait_s"),
+          "watched", scope="machine", has_reasons=False),
     Field("job_preemptions", "Number of times that it was preempted.",
-          lambda now: now.job("involuntary"), "watched", scope="machine", explained=False),
+          lambda rows: rows.job("involuntary"), "watched", scope="machine", has_reasons=False),
 )  # fmt: skip
 
 
@@ -260,7 +265,7 @@ def _fields_of_event(session: Session, key: str) -> tuple[Field, ...]:
                 help=f"Events {name} per thousand instructions."),
         _count(key),
         Field(f"{key}_counted_ratio", f"Share of the time in which {name} was counted.",
-              lambda rows: rows.cpu_column(rows.interval.shares.get(key)), key, explained=False),
+              lambda rows: rows.cpu_column(rows.interval.shares.get(key)), key, has_reasons=False),
     )  # fmt: skip
 
 
@@ -268,8 +273,8 @@ def _fields_of_event(session: Session, key: str) -> tuple[Field, ...]:
 
 
 def chosen_fields(names: Sequence[str] | None) -> tuple[Field, ...]:
-    """Returns the measures with these column names or keys; for None, all measures. `with_events`
-    adds the measures of chosen events, which only a session knows. Raises Failed."""
+    """Returns the measures with these column names or keys; None: all measures. `with_events` adds
+    the measures of chosen events, which only a session knows. Raises Failed for an unknown name."""
     if names is None:
         return MEASURES
     keys = [field.key for field in MEASURES if field.kind != "count"]
@@ -293,7 +298,7 @@ def with_events(
     session: Session, measures: tuple[Field, ...], names: Sequence[str] | None
 ) -> tuple[Field, ...]:
     """Returns the measures, with the requested measures of the stream's chosen events. Raises
-    Failed."""
+    Failed for an event that is not counted."""
     counters, metrics = session.evaluator.registry.counters, session.evaluator.registry.events
     events = [field for key in counters for field in _fields_of_event(session, key)]
     rare_fields = [_field_of(metric) for metric in metrics.values() if metric.key in RARE_METRICS]
@@ -316,8 +321,8 @@ def with_events(
 MAX_FORMATTED = 1 << 12
 """Maximum number of values that are formatted at once; more do not fit into the caches of a CPU."""
 _MAX_SAFE_DISTANCE = 0.4999
-"""Distance of a scaled number from the nearest whole number above which it is too close to a half
-to be rounded safely here; such a number is formatted by itself."""
+"""A scaled number that is further than this from the nearest whole number is too close to a half to
+be rounded safely; it is formatted by `repr`."""
 _MIN_EXPONENT, _MAX_EXPONENT = -16, 11
 """Powers of ten of the first digit of numbers whose product with a power of ten is precise
 enough."""

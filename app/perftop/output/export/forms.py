@@ -27,7 +27,7 @@ from perftop.output.export.fields import (
     ELAPSED,
     MEASURES,
     ONLINE,
-    PLACE_FIELDS,
+    TOPOLOGY_FIELDS,
     RELIABILITY_FIELDS,
     TIME,
     UNKNOWN,
@@ -242,12 +242,12 @@ class ExportTable:
         labels = {f"label_{key}": text for key, text in session.hello.labels.items()}
         named = {"host": session.hello.host, **labels}
         self.fields = (
-            TIME, ELAPSED, *PLACE_FIELDS, ONLINE, *measures, *RELIABILITY_FIELDS,
+            TIME, ELAPSED, *TOPOLOGY_FIELDS, ONLINE, *measures, *RELIABILITY_FIELDS,
             *(_constant(name, text) for name, text in named.items()),
             Field("suspect", "Why samples were left out.", self._suspects, "suspect", "text",
-                  explained=False),
+                  has_reasons=False),
             Field("why", "Why values are not there.", self._missing_reasons, "why", "text",
-                  explained=False),
+                  has_reasons=False),
         )  # fmt: skip
         """The fields in the order of the columns. `why` is last: it explains the other columns."""
         self._columns: list[Column] = []
@@ -320,7 +320,7 @@ class ExportTable:
         missing = np.zeros((len(self.fields), len(rows.rows)), bool)
         of_rows = []
         for index, (field, column) in enumerate(zip(self.fields, self._columns, strict=False)):
-            if not field.explained or field.kind == "boolean":
+            if not field.has_reasons or field.kind == "boolean":
                 continue
             if not isinstance(column, np.ndarray):
                 missing[index] = [text is None for text in column] if None in column else False
@@ -355,7 +355,7 @@ class ExportTable:
 
 def _constant(name: str, text: str) -> Field:
     description = f"The {name.replace('_', ' ')}."
-    return Field(name, description, lambda _: [text], name, "text", explained=False)
+    return Field(name, description, lambda _: [text], name, "text", has_reasons=False)
 
 
 def _states(session: Session, interval: Interval) -> Codes:
@@ -383,7 +383,7 @@ MAX_WAITING_CELLS = 1 << 16
 they do not fit into the caches of a CPU."""
 
 
-class Delimited(ExportFormat):
+class CsvTable(ExportFormat):
     """A header line, then a row for each CPU and interval. Unknown values are empty. `why` is only
     in the first row of a CPU and in rows where it has changed; otherwise it would dominate the size
     of the file."""
@@ -534,7 +534,7 @@ def pyarrow() -> Any:
 
 
 class Parquet(ExportFormat):
-    """The same table as `Delimited`, written in row groups. The file is readable only after
+    """The same table as `CsvTable`, written in row groups. The file is readable only after
     `finish`."""
 
     def __init__(self, session: Session, measures: Sequence[Field], out: Output) -> None:

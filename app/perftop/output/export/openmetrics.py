@@ -71,9 +71,9 @@ class Heading:
         return f"# HELP {self.sample} {help_}\n# TYPE {self.sample} {kind}\n"
 
 
-def labels(**of: object) -> str:
+def labels(**values: object) -> str:
     """Returns the labels of a series as text; '' if the series has no labels."""
-    inner = ",".join(f'{key}="{escaped_value(str(value))}"' for key, value in of.items())
+    inner = ",".join(f'{key}="{escaped_value(str(value))}"' for key, value in values.items())
     return f"{{{inner}}}" if inner else ""
 
 

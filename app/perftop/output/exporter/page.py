@@ -332,9 +332,9 @@ class Page:
         seconds = core_time.seconds[cores]
         if self._detail == "package":
             packages = core_time.cores.package[cores]
-            by_package = np.full(core_time.unlisted.shape, np.nan)  # last row: no known package
+            by_package = np.full(core_time.unlisted_s.shape, np.nan)  # last row: no known package
             for package in distinct(packages):
-                unlisted_s = core_time.unlisted[package]
+                unlisted_s = core_time.unlisted_s[package]
                 by_package[package] = seconds[packages == package].sum(axis=0) + unlisted_s
             seconds = by_package
         return grid_family(SMT, places, seconds.T, "state", CORE_STATES)

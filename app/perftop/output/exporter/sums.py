@@ -57,7 +57,7 @@ class Sums:
         """Masks of the sums that have received a value; the other sums are unknown."""
         self._increments = {key: np.zeros(len(hello.packages)) for key in SUMMED_KEYS}
         self._increments |= {key: np.zeros(1) for key in PRESSURE_KEYS}
-        self._known_moved = {key: total > 0 for key, total in self._increments.items()}
+        self._known_increments = {key: total > 0 for key, total in self._increments.items()}
         self.gauges = {key: np.full(len(hello.packages), np.nan) for key in GAUGE_KEYS}
         """The last known value of each package, by key; NaN before the first value."""
         self.suspects = {doubt.name.lower(): 0 for doubt in Doubt}
@@ -89,7 +89,7 @@ class Sums:
                 ticks = delta.tables[counters.columns[key].block].ticks
                 is_known = np.isfinite(increments) & (ticks > 0)
                 self._increments[key] += np.where(is_known, increments, 0.0)
-                self._known_moved[key] |= is_known
+                self._known_increments[key] |= is_known
         for key, last_value in self.gauges.items():
             if (rates := counters.rates(delta, key)) is not None:
                 last_value[:] = np.where(np.isfinite(rates), rates, last_value)
@@ -121,7 +121,7 @@ class Sums:
 
     def increments(self, key: str) -> Floats:
         """Returns the sum of a counter by package, or of one of the machine; NaN if unknown."""
-        return np.where(self._known_moved[key], self._increments[key], np.nan)
+        return np.where(self._known_increments[key], self._increments[key], np.nan)
 
 
 # --- by core
@@ -141,12 +141,12 @@ class CoreTime:
         self.cores: Cores = session.reader.cores
         self.seconds = np.zeros((len(self.cores.lists), len(CORE_STATES)))
         """Seconds in an array of shape (cores, CORE_STATES)."""
-        self.unlisted = np.zeros((len(session.hello.packages) + 1, len(CORE_STATES)))
-        """Seconds of cores that are no longer listed, by package; the last row is for cores of no
-        known package."""
+        self.unlisted_s = np.zeros((len(session.hello.packages) + 1, len(CORE_STATES)))
+        """Seconds of cores that are not in the core list any more, by package; the last row is for
+        cores of no known package."""
         self._owed_s = np.zeros(len(self.cores.lists))
-        """Seconds by core since its last read, which later reads will cover. Below 0, reads are
-        ahead of the samples."""
+        """Seconds of each core since its last read, which the next read will cover; negative if
+        its reads cover more time than the samples."""
         self.ceiling_hz: Floats = np.full(len(self.cores.lists), np.nan)
         """The lowest turbo ceiling of each core in the newest sample."""
 
@@ -176,7 +176,7 @@ class CoreTime:
         self.seconds, self._owed_s = np.zeros((count, len(CORE_STATES))), np.zeros(count)
         for old, home in enumerate(new_cores.positions_of(old_cores.lists)):
             if home < 0:
-                self.unlisted[old_cores.package[old]] += seconds[old]
+                self.unlisted_s[old_cores.package[old]] += seconds[old]
             else:
                 self.seconds[home] += seconds[old]
                 self._owed_s[home] = owed_s[old]
@@ -249,8 +249,8 @@ class _PendingSample:
 
     since_ns: int
     time_ns: int
-    lost: Floats
-    """Cycles that each core lost below its ceiling."""
+    lost_cycles: Floats
+    """Cycles that each core lost because its clock was below its ceiling."""
     cores: Cores
 
 
@@ -303,7 +303,9 @@ class EpisodeSums:
             if episode.kind == DROP and seconds:
                 cores = sample.cores.with_cpus(episode.cpus)
                 for package in distinct(sample.cores.package[cores]):
-                    cycles = float(sample.lost[cores & (sample.cores.package == package)].sum())
+                    cycles = float(
+                        sample.lost_cycles[cores & (sample.cores.package == package)].sum()
+                    )
                     self.below_cycles[package, episode.cause] += cycles
         for place, below_s in below.items():
             self.below_s[place] += below_s

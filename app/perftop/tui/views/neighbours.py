@@ -393,7 +393,7 @@ class Neighbours(PaneledView, Cursor):
             lines += labelled_lines("ruled out", " · ".join(calm), size, "dim") if calm else []
             unseen = [f"siblings: {reason}"] if (reason := self._sibling_reason()) else []
             unseen += [f"{what}: {why}{f' ({cure})' * bool(cure)}"
-                       for what, why, cure in report.not_seen]  # fmt: skip
+                       for what, why, cure in report.unmeasured_losses]  # fmt: skip
             lines += labelled_lines("not seen", safe_cells(" · ".join(unseen)), size, "dim")
         return lines
 

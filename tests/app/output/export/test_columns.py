@@ -26,7 +26,7 @@ from perftop.output.export.fields import (
     rounded_numbers,
     whole_cells,
 )
-from perftop.output.export.forms import Delimited
+from perftop.output.export.forms import CsvTable
 from perftop.output.stat_lines import json_number
 from perftop.session.interval import Interval
 from perftop.session.packing import TimedMessage
@@ -71,7 +71,7 @@ def test_integers_and_exact_numbers_are_formatted_exactly() -> None:
     ]  # fmt: skip
 
 
-class UncachedFormat(Delimited):
+class UncachedFormat(CsvTable):
     """Formats each interval by itself, without a cache."""
 
     def write_interval(self, interval: object) -> None:
@@ -84,7 +84,7 @@ class UncachedFormat(Delimited):
 def lines(session: Session, intervals: Iterable[Interval]) -> tuple[list[str], list[str]]:
     """Returns the lines of these intervals, with and without the cache."""
     outputs = io.BytesIO(), io.BytesIO()
-    classes: tuple[Any, Any] = Delimited, UncachedFormat
+    classes: tuple[Any, Any] = CsvTable, UncachedFormat
     forms = [make(session, MEASURES, out) for make, out in zip(classes, outputs, strict=True)]
     for interval in intervals:
         for form in forms:

@@ -321,7 +321,7 @@ def test_a_core_keeps_its_time_when_cores_are_regrouped() -> None:
     time.seconds[:, 0] = [1, 2, 4, 8]
     time._regroup(Cores(hello, [[2, 1], [0]]))
     assert time.seconds[:, 0].tolist() == [6, 1]
-    assert time.unlisted[:, 0].tolist() == [8, 0]
+    assert time.unlisted_s[:, 0].tolist() == [8, 0]
 
 
 def test_cores_with_the_same_number_are_distinguished() -> None:
