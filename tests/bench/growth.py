@@ -119,7 +119,7 @@ def listed_episodes(count: int, _: Path) -> Work:
             if number % 100 == 0:
                 result.until_ns = number * S
                 result.overlapping(number * S - 30 * S, number * S)
-                result.not_listed([Episode("steal", [9], number * S)])
+                result.missing_episodes([Episode("steal", [9], number * S)])
 
     return work
 

@@ -4,8 +4,8 @@ their programs while undisturbed, and the share that they lose to others, with i
 Other tasks run in short pieces (ticks, time slices), so one sample proves little. A loss is
 reported once it has lasted for some samples, and its start is that of the first of these samples.
 It ends once no sample has shown it for a while; its end is that of the last sample that did. Each
-position has its own high share. The high shares of one group that started together form one
-episode. All arrays are by position, of CPUs or of packages.
+position, a CPU or a package, has its own high share. The high shares of one group that started
+together form one episode.
 """
 
 from __future__ import annotations
@@ -217,20 +217,20 @@ def blamed_tasks(
 
 class UndisturbedPrograms:
     """The undisturbed IPC of the program on each CPU, and whether that program still runs there.
-    Arrays are indexed by position of the CPU."""
+    Arrays have a column for each CPU."""
 
     def __init__(self, losses: NeighbourLosses, names: Sequence[Sequence[int]],
-                 running: RunningTasks, *, learned: int, lost: int) -> None:  # fmt: skip
-        """`learned`, `lost`: number of rows of the sums."""
+                 running: RunningTasks, *, learned_rows: int, loss_rows: int) -> None:  # fmt: skip
+        """`learned_rows`, `loss_rows`: number of rows of the sums."""
         self._losses, self._names, self._running = losses, names, running
-        self.learned: Floats = np.zeros((learned, len(names)))
+        self.learned_sums: Floats = np.zeros((learned_rows, len(names)))
         """Sums while the program was undisturbed: instructions, cycles, cycles times the square of
         their ratio, and further sums of the caller."""
-        self.lost: Floats = np.zeros((lost, len(names)))
+        self.loss_sums: Floats = np.zeros((loss_rows, len(names)))
         """Sums of the running losses."""
         self.top_tasks: Ints = np.zeros(len(names), np.int64)
         """The program on each CPU, as in `RunningTasks`."""
-        self.proven: Bools = np.zeros(len(names), bool)
+        self.is_proven: Bools = np.zeros(len(names), bool)
         """Whether the loss affects the program that was measured undisturbed."""
 
     def learned_by_sample(self, quiet: Bools, run_s: Floats, parts: Floats) -> Floats:
@@ -239,8 +239,8 @@ class UndisturbedPrograms:
         CPUs ran. `parts`: the contribution of each sample, (samples, rows, CPUs); the other arrays
         are (samples, CPUs)."""
         weights = np.where(quiet, np.exp(-run_s / LEARNING_S), 1.0)
-        learned = np.empty((len(parts) + 1, *self.learned.shape))
-        learned[0] = self.learned
+        learned = np.empty((len(parts) + 1, *self.learned_sums.shape))
+        learned[0] = self.learned_sums
         np.copyto(learned[1:], np.where(quiet[:, None], parts, 0.0))
         for before, after, weight in zip(learned, learned[1:], weights, strict=False):
             np.add(after, before * weight, out=after)
@@ -259,8 +259,8 @@ class UndisturbedPrograms:
         """Adds a sample to the sums of losses. The sums of a loss that has just started begin at
         0."""
         fresh = self._losses.just_started
-        self.lost[:, fresh], self.proven[fresh] = 0.0, False
-        self.lost[:, losing] += np.array(parts)[:, losing]
+        self.loss_sums[:, fresh], self.is_proven[fresh] = 0.0, False
+        self.loss_sums[:, losing] += np.array(parts)[:, losing]
 
     def has_other_program(self, busy: Bools, top_tasks: Ints) -> bool:
         """Returns whether the program on one of these CPUs has changed. `top_tasks`: the tasks in a
@@ -274,13 +274,13 @@ class UndisturbedPrograms:
         changed = np.flatnonzero(is_new)
         if len(changed):
             self.top_tasks = np.where(is_new, self._running.top_tasks, self.top_tasks)
-            self.learned[:, changed] = 0.0
+            self.learned_sums[:, changed] = 0.0
         if not self._losses.is_quiet:
             unproven = self._losses.may_lose & ~self._losses.is_in_episode & busy & ~is_new
             for i in np.flatnonzero(unproven).tolist():
                 start_ns = self._losses.shares[i].start_ns
                 first_tasks = self._running.tasks_on(self._names[i][0])[:1]
-                self.proven[i] |= were_present(self._running, first_tasks, start_ns)
+                self.is_proven[i] |= were_present(self._running, first_tasks, start_ns)
         return changed
 
     def is_same_program(self, undisturbed_s: Floats) -> Bools:
@@ -288,7 +288,7 @@ class UndisturbedPrograms:
         measured undisturbed. In a stream without task records, these are the CPUs that were
         undisturbed for long enough."""
         known = bool(self._running.time_ns)
-        return self.proven if known else np.asarray(undisturbed_s >= STABLE_S)
+        return self.is_proven if known else np.asarray(undisturbed_s >= STABLE_S)
 
 
 def wanted_share(batch: SampleBatch) -> Floats:
@@ -303,7 +303,7 @@ def busy_cpus(batch: SampleBatch) -> Bools:
 
 
 class CpuWork(NamedTuple):
-    """The work of CPUs, by position; for several samples, arrays have a leading axis."""
+    """The work of each CPU; for several samples, arrays have a leading axis."""
 
     util: Floats
     """Utilisation; 0 for CPUs whose work is ignored."""
@@ -313,8 +313,8 @@ class CpuWork(NamedTuple):
     """Cycles; 0 where the IPC is unknown."""
     ipc: Floats
     sums: Floats
-    """(3, ...): the contributions of the samples to the first sums of
-    `UndisturbedPrograms.learned`: instructions, cycles, cycles times the square of their ratio."""
+    """(3, ...): the contributions of the samples to the first three sums of
+    `UndisturbedPrograms.learned_sums`."""
 
 
 def cpu_work(values: Values, busy: Bools) -> CpuWork:

@@ -78,7 +78,7 @@ class Clue(NamedTuple):
 
     cause: str
     key: str
-    part: str = ""  # name of a bit, for a counter of status bits
+    bit_name: str = ""
     # 0: a single count is enough; these clues rank after all clues with a minimum share
     min_share: float = MIN_ACTIVE_SHARE
 
@@ -171,13 +171,13 @@ def verdicts(case: DropCase) -> Iterator[Verdict]:
 
     power_limit = _verdict(LIMITS[is_at_limit("power_limit2_w")], counted=False)
     # The limit that was seen most often. For power: the clue that shows which power limit it is.
-    shares = [(clue, mean(clue.key, clue.part)) for clue in CLUES]
+    shares = [(clue, mean(clue.key, clue.bit_name)) for clue in CLUES]
     seen = [(clue, share) for clue, share in shares if share > 0 and share >= clue.min_share]
     seen.sort(key=lambda pair: -pair[1] if pair[0].min_share else 0.0)
     if not is_at_limit("power_limit_w"):
-        seen = [pair for pair in seen if pair[0].part != AMBIGUOUS] or seen
-    elif any(clue.part == AMBIGUOUS for clue, _ in seen):
-        seen = [(Clue(LIMITS[0], clue.key) if clue.part == AMBIGUOUS else clue, share)
+        seen = [pair for pair in seen if pair[0].bit_name != AMBIGUOUS] or seen
+    elif any(clue.bit_name == AMBIGUOUS for clue, _ in seen):
+        seen = [(Clue(LIMITS[0], clue.key) if clue.bit_name == AMBIGUOUS else clue, share)
                 for clue, share in seen]  # fmt: skip
     limits = [clue for clue, _ in seen]
     some_power_limit = bool(limits) and limits[0].cause == POWER
@@ -217,7 +217,7 @@ def evidence(case: DropCase, cause: str) -> dict[str, Any]:
     # Limit reasons: those that limit the clock first, then by frequency.
     rank = {part: i for i, part in enumerate(CAUSES)}
     reasons = facts.bits("limit_reasons", MIN_ACTIVE_SHARE)
-    reasons.sort(key=lambda bit: (bit.part not in rank, -bit.times, rank.get(bit.part or "", 0)))
+    reasons.sort(key=lambda bit: (bit.name not in rank, -bit.times, rank.get(bit.name or "", 0)))
     result["limit_reasons"] = PolledBits(tuple(reasons), facts.polls("limit_reasons"))
     for key, share in (*((key, MIN_ACTIVE_SHARE) for key in FLAG_COUNTERS), ("plr_reasons", 0.0)):
         if bits := facts.bits(key, share):
@@ -352,7 +352,7 @@ class Facts:
         parts = entry.column.counter.parts
         if entry.column.counter.kind != "flags":
             return float(self._sums[entry.offset + 1] / base)
-        times = [bit.times for bit in self.bits(key) if bit.part == part]
+        times = [bit.times for bit in self.bits(key) if bit.name == part]
         return max(times) / base if times else 0.0 if part in parts else nan
 
     def polls(self, key: str) -> float:

@@ -67,7 +67,7 @@ second, work of others, share of the time with the sibling running, and the runn
 
 
 class _MemoryWork(NamedTuple):
-    """Work of CPUs and traffic of their packages, by position; for several samples, arrays have a
+    """Work of each CPU and traffic of its package; for several samples, arrays have a
     leading axis."""
 
     rate: Floats
@@ -117,7 +117,9 @@ class MemoryLosses:
         self.losses = NeighbourLosses(
             episodes, self.cause, groups, reader.hello.sample_ns, start=START, end=END
         )
-        self.programs = UndisturbedPrograms(self.losses, self._names, running, learned=7, lost=5)
+        self.programs = UndisturbedPrograms(
+            self.losses, self._names, running, learned_rows=7, loss_rows=5
+        )
         """Sums of a loss: instructions, cycles, cycles times the earlier IPC, seconds run, and
         bytes per second times the seconds run."""
         self._in_package: Bools = groups >= 0
@@ -143,7 +145,10 @@ class MemoryLosses:
         else:
             counts = cpu_work(sample.values, busy)
             work = self._work(sample.delta, sample.values, sample.split, data.cores, counts)
-        run_s, learned = work.util * ((data.time_ns - data.since_ns) / 1e9), self.programs.learned
+        run_s, learned = (
+            work.util * ((data.time_ns - data.since_ns) / 1e9),
+            self.programs.learned_sums,
+        )
         (others_work,) = self._others_work(work.work[None])
         with np.errstate(invalid="ignore", divide="ignore"):
             # means over the time while memory was quiet; NaN where nothing was learned
@@ -157,7 +162,7 @@ class MemoryLosses:
         learned[:, stale] = 0.0
         parts = self._learned_parts(work.sums[None], others_work[None], run_s[None])
         by_sample = self.programs.learned_by_sample(quiet[None], run_s[None], parts)
-        self.programs.learned = by_sample[1]
+        self.programs.learned_sums = by_sample[1]
         self.note_programs(busy, data.time_ns)
         if not calm:
             is_new_record = self._running.time_ns == data.time_ns
@@ -173,13 +178,13 @@ class MemoryLosses:
         return all(key in self._reader.counters.columns for key in TRAFFIC_KEYS)
 
     def _package_rate(self, delta: Delta) -> Floats:
-        """Returns, by position, the traffic of the package in bytes per second."""
+        """Returns for each CPU the traffic of the package in bytes per second."""
         traffic = memory_traffic(self._reader.counters, delta)
         assert traffic is not None
         return self._by_package_of_cpu(traffic[0] / traffic[1])
 
     def _is_near_limit(self, rate: Floats, delta: Delta, best: Floats | None) -> Bools:
-        """Returns, by position, whether traffic is as high as the memory can carry, and no misses
+        """Returns for each CPU whether traffic is as high as the memory can carry, and no misses
         have shown that data is displaced from the L3. `best`: the highest traffic of each package
         so far."""
         assert best is not None
@@ -229,7 +234,7 @@ class MemoryLosses:
             # does.
             rest = slice(i, None)
             rate, others = work.rate[rest], others_work[rest]
-            assumed = self._is_saturated(self.programs.learned, rate, others) & some_work[rest]
+            assumed = self._is_saturated(self.programs.learned_sums, rate, others) & some_work[rest]
             quiet = work.is_learnable[rest] & ~assumed
             learned = self.programs.learned_by_sample(quiet, run_s[rest], parts[rest])
             before = learned[:-1]
@@ -248,7 +253,7 @@ class MemoryLosses:
             has_shrunk = rate * self.min_growth < usual_rate
             signs |= work.is_learnable[rest] & ~crowded & has_shrunk
             due, valid = first_true(signs), first_true(crowded != assumed)
-            self.programs.learned = learned[min(due, valid)].copy()
+            self.programs.learned_sums = learned[min(due, valid)].copy()
             i += min(due, valid)
             if due <= valid:
                 break
@@ -281,7 +286,7 @@ class MemoryLosses:
         with np.errstate(invalid="ignore", divide="ignore"):
             rate = self._package_rate(delta)
             overlap = np.minimum(cores.by_cpu(split.states[..., 3]) / util, 1.0)
-        overlap = np.where(cores.alone, 0.0, overlap)
+        overlap = np.where(cores.is_only_thread, 0.0, overlap)
         read = np.isfinite(rate)
         if np.count_nonzero(read) < read.size:
             counted, cycles = counted & read, np.where(read, cycles, 0.0)
@@ -295,7 +300,7 @@ class MemoryLosses:
         )
 
     def _has_unread_cpu(self, unread: Bools) -> Bools:
-        """Returns, by position, whether a CPU of the package is unread."""
+        """Returns for each CPU whether a CPU of the package is unread."""
         hidden = np.zeros_like(unread)
         if unread.any():
             for package in range(self._packages):
@@ -304,14 +309,13 @@ class MemoryLosses:
         return hidden
 
     def _set_programs(self, program: Ints) -> None:
-        """Sets the programs that run now. `program`: by position, a number for each program name; 0
-        where unknown."""
+        """`program`: for each CPU, the number of its program's name; 0 where unknown."""
         self._named, self._count = program > 0, int(program.max(initial=0)) + 1
         key = self._package * self._count + program  # one number for each program of each package
         self._in_package_key, self._key = key[self._in_package], np.maximum(key, 0)
 
     def _others_work(self, work: Floats) -> Floats:
-        """Returns, for some samples and by position, the work of other programs in the same
+        """Returns, for each sample and CPU, the work of other programs in the same
         package, in CPUs."""
         count, inside, samples = self._count, self._in_package, len(work)
         size = self._packages * count
@@ -326,7 +330,7 @@ class MemoryLosses:
                  overlap_before: Floats, crowded: Bools) -> list[Episode]:  # fmt: skip
         """Returns the episodes that this sample ended, from the loss against the earlier IPC."""
         rate, ipc, cycles = work.rate, work.ipc, work.cycles
-        before, shares, spread = self.programs.compare_ipc(self.programs.learned, ipc)
+        before, shares, spread = self.programs.compare_ipc(self.programs.learned_sums, ipc)
         near = self._is_near_limit(rate, data.sample.delta, self._highest_rates(data))
         unread = (
             np.isnan(data.sample.values["util"]) | np.isnan(rate) | (work.has_unread_cpu & ~crowded)
@@ -373,7 +377,7 @@ class MemoryLosses:
         self, loss: NeighbourLoss, data: DetectorInput, job_pids: set[int], *, names_tasks: bool
     ) -> None:
         episode, members = loss.episode, loss.members
-        sums = self.programs.lost[:, members].sum(axis=1)
+        sums = self.programs.loss_sums[:, members].sum(axis=1)
         instructions, cycles, expected, run_s, bytes_moved = sums
         episode.confidence = confidence("neighbour", self.cause)
         if cycles > 0:
@@ -447,7 +451,9 @@ class CacheLosses(MemoryLosses):
     def _rate_evidence(
         self, loss: NeighbourLoss, rate: float, data: DetectorInput  # noqa: ARG002
     ) -> dict[str, Any]:  # fmt: skip
-        misses, run_s = self.programs.learned[[_BYTES_ROW, _TIME_ROW]][:, loss.members].sum(axis=1)
+        misses, run_s = self.programs.learned_sums[[_BYTES_ROW, _TIME_ROW]][:, loss.members].sum(
+            axis=1
+        )
         before = 1000 * float(misses / run_s) if run_s > 0 else 0.0
         return {"misses_per_ki": round(1000 * rate, 2), "misses_per_ki_before": round(before, 2)}
 

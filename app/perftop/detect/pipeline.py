@@ -189,11 +189,11 @@ class Suspects(Detector):
     def skip_calm_samples(self, batch: SampleBatch, first: int, last: int) -> int:
         if self._running:
             return first
-        doubted = batch.doubted[batch.doubted.searchsorted(first) :]
+        doubted = batch.doubted_samples[batch.doubted_samples.searchsorted(first) :]
         return min(last, int(doubted[0])) if len(doubted) else last
 
     def sample(self, data: DetectorInput) -> list[Episode]:
-        suspect = data.sample.delta.suspect if data.sample.is_doubted else {}
+        suspect = data.sample.delta.suspect_counters if data.sample.is_doubted else {}
         doubts = {self._topology[row].cpu: doubts for row, doubts in suspect.items()}
         return self.step(doubts, data.since_ns, data.time_ns)
 
@@ -320,14 +320,14 @@ class Neighbours(Detector):
         if not batch.cached(busy_cpus)[first:last].any():
             return last
         due, ahead = self.siblings.look_ahead(batch, first, last)
-        learned = [detector.programs.learned for detector in self._traffic]
+        learned = [detector.programs.learned_sums for detector in self._traffic]
         ends = []
         for detector in self._traffic:
             due = detector.skip_calm_samples(batch, first, due)
             ends.append(due)
         for detector, sums, end in zip(self._traffic, learned, ends, strict=True):
             if end > due:  # undo what the detector has learned from later samples
-                detector.programs.learned = sums
+                detector.programs.learned_sums = sums
                 detector.skip_calm_samples(batch, first, due)
         self.siblings.learn_ahead(ahead, batch.time_ns[first:due])
         return due
@@ -391,7 +391,7 @@ class HypervisorLosses:
         hello = reader.hello
         self._names = reader.single_cpus
         self._host = hello.virtualisation
-        self._known = bool(reader.evaluator.chosen.get("steal"))
+        self._known = bool(reader.evaluator.variants.get("steal"))
         self.losses = NeighbourLosses(
             episodes, "hypervisor", groups, hello.sample_ns,
             start=HYPERVISOR_START, end=HYPERVISOR_END, min_loss=MIN_STOLEN_S,
@@ -417,7 +417,7 @@ class HypervisorLosses:
         self.losses.begin(everywhere, self._names, data.time_ns)
         for loss in self.losses.running:
             # Steal is measured, but a guest cannot see which other guest benefits.
-            evidence, suspect = loss.episode.evidence, data.sample.delta.suspect
+            evidence, suspect = loss.episode.evidence, data.sample.delta.suspect_counters
             evidence["who"], evidence["rests_on"] = Host(self._host), "stat_steal_s"
             for key in sorted({key for index in loss.members for key, _ in suspect.get(index, ())}):
                 evidence[f"{key} doubted"] = evidence.get(f"{key} doubted", 0) + 1

@@ -56,7 +56,7 @@ NEVER = -1
 
 @dataclass(slots=True)
 class Clocks:
-    """The clocks of one sample, by position of the core; NaN where unknown."""
+    """The clocks of each core in one sample; NaN where unknown."""
 
     busy_hz: Callable[[], Floats]  # returns the clocks in Hz; called only while a core climbs
     util: Floats
@@ -82,7 +82,7 @@ class Ramps(Detector):
     """Detects ramps of cores that have woken up."""
 
     def __init__(self, reader: SampleReader) -> None:
-        self.is_available = bool(reader.evaluator.chosen["busy_hz"])
+        self.is_available = bool(reader.evaluator.variants["busy_hz"])
         sample_ns = reader.hello.sample_ns
         self._gap_ns, self._stale_ns = max_gap_ns(sample_ns), (GAP_SAMPLES + 0.5) * sample_ns
         self._reset(reader.cores)

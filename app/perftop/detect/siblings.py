@@ -54,7 +54,7 @@ program."""
 
 
 class _SiblingWork(NamedTuple):
-    """Work of CPUs and of their siblings, by position; for several samples, arrays have a leading
+    """Work of each CPU and of its sibling; for several samples, arrays have a leading
     axis."""
 
     util: Floats
@@ -82,8 +82,7 @@ class _LookAhead(NamedTuple):
     in these samples; arrays are (samples, CPUs)."""
 
     learned: Floats
-    """(1 + samples, rows, CPUs): `UndisturbedPrograms.learned` before the first sample and after
-    each."""
+    """(1 + samples, rows, CPUs): the learned sums before the first sample and after each."""
     run_s: Floats
     together: Bools
     """Whether the sibling ran most of the time, and the IPC while alone is known."""
@@ -108,7 +107,9 @@ class SiblingLosses:
             episodes, "sibling", groups, reader.hello.sample_ns, start=START, end=END
         )
         n = len(groups)
-        self._programs = UndisturbedPrograms(self.losses, self._names, running, learned=3, lost=6)
+        self._programs = UndisturbedPrograms(
+            self.losses, self._names, running, learned_rows=3, loss_rows=6
+        )
         """A program is undisturbed while its sibling is idle. Sums of a loss: instructions, cycles,
         cycles times the IPC while alone, seconds run, seconds run together, cycles whose slots went
         to the sibling."""
@@ -132,8 +133,7 @@ class SiblingLosses:
             pairs = np.flatnonzero(two)
         self._pairs, self._rows = pairs, rows[pairs][:, :2]
         self._sibling_rows: Ints = np.full(len(self._alone_s), -1, np.int64)
-        """The position of the sibling of each CPU; -1 if it has none, or more than
-        one."""
+        """Index of the sibling of each CPU; -1 if it has none, or more than one."""
         self._sibling_rows[self._rows] = self._rows[:, ::-1]
 
     def sample(self, data: DetectorInput, busy: Bools, job_pids: set[int] | None) -> list[Episode]:
@@ -201,7 +201,7 @@ class SiblingLosses:
 
     def _learn(self, ahead: _LookAhead, time_ns: Ints) -> None:
         alone = ahead.work.alone
-        self._programs.learned = ahead.learned[-1].copy()
+        self._programs.learned_sums = ahead.learned[-1].copy()
         self._history.add(ahead.work)
         self._alone_s = add_samples(self._alone_s, np.where(alone, ahead.run_s, 0.0))
         ends_ns = np.broadcast_to(time_ns[:, None], alone.shape)
@@ -212,7 +212,7 @@ class SiblingLosses:
         NaN if the sibling was never idle, or if another task, or none, runs there now."""
         if self._running.top_tasks[row] != self._programs.top_tasks[row]:
             return nan
-        instructions, cycles = self._programs.learned[:2, row].tolist()
+        instructions, cycles = self._programs.learned_sums[:2, row].tolist()
         return float(instructions / cycles) if cycles > 0 else nan
 
     def _compare(
@@ -222,7 +222,7 @@ class SiblingLosses:
         """Returns the episodes that this sample ended, from the loss against the IPC while
         alone."""
         ipc, cycles, overlap = work.ipc, work.cycles, work.overlap
-        alone, shares, spread = self._programs.compare_ipc(self._programs.learned, ipc)
+        alone, shares, spread = self._programs.compare_ipc(self._programs.learned_sums, ipc)
         # A CPU without a sibling loses nothing, and neither does a CPU whose sibling is idle now.
         unread = np.isnan(data.sample.values["util"])
         unknown = unread | (cycles > 0) & np.isnan(overlap)
@@ -265,7 +265,7 @@ class SiblingLosses:
         self, loss: NeighbourLoss, now_ns: int, job_pids: set[int], *, names_tasks: bool
     ) -> None:
         members, episode = loss.members, loss.episode
-        sums = self._programs.lost[:, members].sum(axis=1)
+        sums = self._programs.loss_sums[:, members].sum(axis=1)
         instructions, cycles, expected, run_s, together_s, given = sums
         age_ns = now_ns - int(self._alone_ns[members].min())
         known = bool(self._programs.top_tasks[members].all())

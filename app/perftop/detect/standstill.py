@@ -65,7 +65,7 @@ class Standstill:
         rows = len(reader.hello.topology)
         self._guest = reader.hello.virtualisation is not None
         self._exact: Bools = np.zeros(rows, bool)
-        for variant, mask in reader.evaluator.chosen["involuntary"]:
+        for variant, mask in reader.evaluator.variants["involuntary"]:
             if "busy_s" in variant.needs:
                 self._exact |= mask
         self._entries = reader.counters.columns.get("idle_entries")
@@ -78,7 +78,7 @@ class Standstill:
             self._steal_ns[data.sample.values["steal"] > 0] = data.time_ns
 
     def shares(self, data: DetectorInput) -> tuple[Floats, Floats, Floats]:
-        """Returns, by position of the CPU: the share of standstill, NaN where it is undefined, and
+        """Returns for each CPU: the share of standstill, NaN where it is undefined, and
         below 0 where an error outweighs the loss; its time base in seconds; and, in seconds (3,
         CPUs), how much of the loss may be an error of idle time, of the reading and of steal."""
         values = data.sample.values
@@ -161,7 +161,7 @@ class Modulation:
         self._rows = len(reader.hello.topology)
 
     def shares(self, data: DetectorInput) -> Floats:
-        """Returns the share of the time for which each CPU is asked to halt, by position; 0 if it
+        """Returns the share of the time for which each CPU is asked to halt; 0 if it
         is not asked to."""
         if self._column is None:
             return np.full(self._rows, np.nan)
@@ -213,7 +213,7 @@ LOST_S, ERRORS, SMIS, EXPLAINED = 2, 3, 6, 7
 """Indices in the sums of an episode: the loss, the three errors, SMIs, and the seconds that each
 marker explains."""
 Sums = list[Floats]
-"""Sums of some samples by position of the CPU: the seconds that the samples last, then the sums at
+"""Sums of some samples by CPU: the seconds that the samples last, then the sums at
 the indices above."""
 READ, STEAL = 3, 4
 """Indices of two errors in Sums."""
@@ -243,7 +243,7 @@ class Halts(Detector):
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
         self._counters = reader.counters
-        self.is_available = bool(reader.evaluator.chosen["involuntary"])
+        self.is_available = bool(reader.evaluator.variants["involuntary"])
         self._standstill, self._markers = Standstill(reader), Markers(reader)
         self._names = reader.single_cpus
         sample_ns = reader.hello.sample_ns

@@ -410,7 +410,7 @@ class Steals(Detector):
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
         rows = reader.hello.topology
-        self.is_available = bool(reader.evaluator.chosen["steal"])
+        self.is_available = bool(reader.evaluator.variants["steal"])
         self._names = reader.single_cpus
         self._host = np.zeros(len(rows), int)
         self._steals = ShareEpisodes(
@@ -423,7 +423,7 @@ class Steals(Detector):
         """By position: raw start of the sample with the first of the ticks in `_tick_counts`."""
         self._last_ns = np.full(len(rows), -STEAL_QUIET_NS - 1)
         self._usual_share, self._usual_ns = np.zeros(len(rows)), 0
-        """The usual stolen share, by position, as if the hypervisor had taken nothing before the
+        """The usual stolen share by CPU, as if the hypervisor had taken nothing before the
         stream; and the raw time up to which that share is computed."""
 
     def sample(self, data: DetectorInput) -> list[Episode]:
@@ -433,7 +433,7 @@ class Steals(Detector):
         return ended
 
     def step(self, stolen_s: Floats, since_ns: int, time_ns: int) -> list[Episode]:
-        """Advances by one sample, from the stolen seconds by position of the CPU. Returns the
+        """Advances by one sample, from the stolen seconds by CPU. Returns the
         episodes that the sample ended."""
         if not self._steals.running and not (stolen_s > 0).any():
             return []

@@ -81,7 +81,7 @@ a program."""
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """The clocks of one sample; arrays are by position of the core."""
+    """The clocks of each core in one sample."""
 
     run_s: Floats  # running time of all threads of the core, in s; 0 where unknown
     cycles: Floats
@@ -94,7 +94,7 @@ class Clocks:
 
 @dataclass(slots=True)
 class _DropSample:
-    """A sample in which some core may drop; arrays are by position of the core."""
+    """A sample in which some core may drop; arrays are by core."""
 
     clocks: Floats  # (3, cores): run_s, cycles, run_s * allowed clock; 0 where unknown
     key: Ints  # twice the group, plus 1 where a cap limits the clock

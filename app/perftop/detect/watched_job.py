@@ -39,7 +39,7 @@ class JobLosses:
         self._stops = JobStops(reader, episodes, job)
 
     def sample(self, data: DetectorInput, busy: Bools, job_pids: set[int]) -> list[Episode]:
-        """Returns the episodes that this sample ended. `busy`: mask, by position, of the CPUs on
+        """Returns the episodes that this sample ended. `busy`: mask of the CPUs on
         which the job works."""
         ended = self.waits.sample(data, job_pids)
         ended += self._budget.sample(data, busy, job_pids)
@@ -76,7 +76,7 @@ class JobWaits:
         self._counters, self._position = reader.counters, reader.position
         self._running, self._job, self._quotas = running, job, quotas
         self._pending_activity: dict[int, ThreadActivity] = {}
-        """Activity of the job's threads by position of the CPU, until the next record of quotas."""
+        """Activity of the job's threads by CPU, until the next record of quotas."""
         self._pending_since_ns = 0
         """Raw time of the start of that activity; 0: there is none."""
         self._quota_ns = 0
@@ -91,7 +91,7 @@ class JobWaits:
     def sample(self, data: DetectorInput, job_pids: set[int]) -> list[Episode]:
         if self._job.time_ns != data.time_ns and self.losses.is_quiet:
             return []
-        # Activity of the threads in the record of this sample, by position of the CPU; of a job
+        # Activity of the threads in the record of this sample, by CPU; of a job
         # with a quota, since the last record that showed how long the quota stopped it.
         activity, self._pending_activity = self._pending_activity, {}
         since_ns, self._pending_since_ns = self._pending_since_ns or data.since_ns, 0

@@ -127,7 +127,7 @@ class Bit(NamedTuple):
     """A bit of a register, and how many polls found it set."""
 
     number: int
-    part: str | None
+    name: str | None
     """Name of the bit; None if the stream has no name for it."""
     times: float
 

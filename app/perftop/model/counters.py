@@ -107,7 +107,7 @@ class Counters:
             any(cpus is None or row.cpu in cpus for cpus in without_guests)
             for row in hello.topology
         ], bool)  # fmt: skip
-        """Mask, by position, of the CPUs on which perf does not count the time of guests."""
+        """Mask of the CPUs on which perf does not count the time of guests."""
         self._package = packages(hello)
         self.keys = tuple(dict.fromkeys(c.key for counters in of_cpus for c in counters))
         """Counters of blocks of CPU scope; only these can be suspect."""
@@ -147,7 +147,7 @@ class Counters:
     def places(self, column: BlockCounter) -> tuple[Ints, Ints]:
         """Returns, by row of the counter's block, the indices in a Delta of the ticks and of the
         counter's first column."""
-        return self._places.in_delta(column.block, column.first)
+        return self._places.delta_indexes(column.block, column.first)
 
     def empty_delta(self, *samples: int) -> Delta:
         """Returns an empty Delta to which samples can be added; with `samples`, an empty Delta of
@@ -169,7 +169,7 @@ class Counters:
             delta.tables[column.block].increments[..., column.first : last][rows] = np.nan
 
     def drop_cpus(self, delta: Delta, rows: Ints) -> None:
-        """Makes the CPUs at these positions count as not read."""
+        """Makes the CPUs in these rows count as not read."""
         for block in self.hello.blocks:
             if block.scope == "cpu":
                 delta.tables[block.name].ticks[..., rows] = 0.0
@@ -208,16 +208,15 @@ class Counters:
         return rates
 
     def is_counted(self, key: str) -> Bools:
-        """Returns a mask, by position, of the CPUs that have this counter."""
+        """Returns a mask of the CPUs that have this counter."""
         column, rows = self.columns.get(key), self.hello.topology
         if column is None or column.counter.cpus is None:
             return np.full(len(rows), column is not None)
         return np.isin(np.array([row.cpu for row in rows]), column.counter.cpus)
 
     def counted_share(self, delta: Delta, key: str = PERF_TIMES[0]) -> Floats | None:
-        """Returns the share of the time in which perf counted the block of a counter, by position
-        of the CPU. Below 1, perf multiplexed the counters, and their counts are estimates. None if
-        unknown."""
+        """Returns the share of the time in which perf counted the block of a counter, by CPU; None
+        if unknown. Below 1, perf multiplexed the counters, and their counts are estimates."""
         column = self.columns.get(key)
         times = None if column is None else self._times[column.block]
         if column is None or times is None:
@@ -229,17 +228,16 @@ class Counters:
         return share
 
     def is_estimated(self, delta: Delta, key: str) -> Bools:
-        """Returns a mask, by position of the CPU, of the counts of a counter that were scaled up
-        because perf multiplexed its group, or that leave out guests. They can be far from the
-        truth, so they prove nothing about counts of the whole span."""
+        """Returns a mask of the CPUs whose count of a counter was scaled up, because perf
+        multiplexed its group, or leaves out guests. Such a count can be far from the truth, so it
+        proves nothing about other counts of the whole span."""
         share = self.counted_share(delta, key) if key in self.multiplexed else None
         if share is None:
             return np.zeros(1, bool)
         return np.asarray((share < MIN_COUNTED_SHARE) | self.leaves_out_guests(delta))
 
     def leaves_out_guests(self, delta: Delta) -> Bools:
-        """Returns a mask, by position of the CPU, of the CPUs on which perf leaves out guests, and
-        a guest may have run."""
+        """Returns a mask of the CPUs on which perf leaves out guests, and a guest may have run."""
         users = self.rates(delta, "kvm_users")
         if users is None:
             return self.host_only
@@ -247,17 +245,17 @@ class Counters:
         return self.host_only & ~idle
 
     def was_not_counted(self, delta: Delta, key: str) -> Bools:
-        """Returns a mask, by position of the CPU, of the counts of a counter that are unknown
-        because the kernel did not count its multiplexed group, and not because they are suspect."""
+        """Returns a mask of the CPUs whose count of a counter is unknown because the kernel did not
+        count its multiplexed group, and not because the counter is suspect."""
         increments = self.increments(delta, key)
         if increments is None or key not in self.multiplexed:
             return np.zeros(1, bool)
         return np.asarray(np.isnan(increments) & (delta.doubts[..., self.key_at[key]] == 0))
 
     def is_partly_counted(self, delta: Delta, key: str) -> Bools:
-        """Returns a mask, by position of the CPU, of the counts of a counter that do not cover the
-        whole span, because the kernel counted its group for no time or leaves out guests. The
-        system's own account of idle time can replace them."""
+        """Returns a mask of the CPUs whose count of a counter does not cover the whole span,
+        because the kernel did not count its group at all or leaves out guests. The system's own
+        account of idle time can replace it."""
         missed = self.was_not_counted(delta, key)
         if key not in self.multiplexed:
             return missed
@@ -316,7 +314,7 @@ class Quantities(dict[str, Floats]):
 
 
 def packages(hello: wire.Hello) -> Ints:
-    """Returns the number of each CPU's package, by position of the CPU; -1 where unknown."""
+    """Returns the index of each CPU's package in `packages` of hello; -1 where unknown."""
     package = {cpu: i for i, group in enumerate(hello.packages) for cpu in group}
     return np.array([package.get(row.cpu, -1) for row in hello.topology], np.int64)
 
@@ -330,7 +328,7 @@ def with_extra_column(values: Floats, fill: float) -> Floats:
 
 class Cores:
     """The physical cores of a stream, as they are until a CPU goes offline or online. Arrays are
-    indexed by position of the core. Arguments of methods may have a leading axis of samples."""
+    indexed by core. Arguments of methods may have a leading axis of samples."""
 
     def __init__(self, hello: wire.Hello, lists: list[list[int]]) -> None:
         self.lists = lists
@@ -340,26 +338,26 @@ class Cores:
         rows = [[position[cpu] for cpu in core] for core in lists]
         padded_rows = np.array([row + [-1] * (width - len(row)) for row in rows], int)
         self.rows: Ints = padded_rows.reshape(len(lists), width)
-        """(cores, threads): positions of the CPUs; -1 where the core has fewer threads."""
+        """(cores, threads): index in hello of each thread; -1 where a core has fewer threads."""
         self._by_thread: Ints = np.ascontiguousarray(self.rows.T)
         """`rows` as (threads, cores), because numpy is slow along a last axis of length two."""
         self.package: Ints = packages(hello)[self.rows[:, 0]]
-        """Number of the core's package; -1 where unknown."""
+        """Index of the package of each core; -1 where unknown."""
         types = [hello.topology[first_row].type for first_row in self.rows[:, 0]]
         kinds = [*zip(self.package.tolist(), types, strict=True)]
         number = {kind: i for i, kind in enumerate(dict.fromkeys(kinds))}
         self.group: Ints = np.array([number[kind] for kind in kinds], int)
-        """Number of the core's group. The cores of a group have the same package and type, so they
-        share a ceiling and a power budget."""
+        """Number of the group of each core. The cores of a group have the same package and type, so
+        they share a ceiling and a power budget."""
         row_of = {tuple(core): row for row, core in enumerate(hello.cores)}
         self.block_row: Ints = np.array([row_of.get(tuple(core), -1) for core in lists], int)
-        """Row of the core in blocks of core scope; -1 if hello does not list this core."""
+        """Row of each core in blocks of core scope; -1 if hello does not list the core."""
         self.core_by_cpu: Ints = np.full(len(hello.topology), -1)
-        """Position of the core, by position of the CPU; -1 if the CPU is in no core."""
-        self.alone: Bools = np.ones(len(hello.topology), bool)
-        """Whether the CPU is the only thread of its core, by position of the CPU."""
+        """Index in `lists` of the core of each CPU; -1 if the CPU is in no core."""
+        self.is_only_thread: Bools = np.ones(len(hello.topology), bool)
+        """Whether each CPU is the only thread of its core."""
         for i, row in enumerate(rows):
-            self.core_by_cpu[row], self.alone[row] = i, len(row) == 1
+            self.core_by_cpu[row], self.is_only_thread[row] = i, len(row) == 1
         self._equal_threads = bool((self.rows >= 0).all())
         self._has_all_cpus = bool((self.core_by_cpu >= 0).all())
         """Whether every CPU belongs to a core."""
@@ -400,8 +398,8 @@ class Cores:
         return np.array([not members.isdisjoint(core) for core in self.lists], bool)
 
     def positions_of(self, lists: Sequence[Sequence[int]]) -> list[int]:
-        """Returns the position of each of these cores, even if a sibling has been added since; -1
-        where there is no such core."""
+        """Returns the index in `self.lists` of each of these cores, even if a sibling has been
+        added since; -1 where there is no such core. `lists`: the CPUs of each core."""
         return [
             next((self._core_of_cpu[cpu] for cpu in core if cpu in self._core_of_cpu), -1)
             for core in lists

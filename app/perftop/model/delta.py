@@ -119,8 +119,8 @@ def with_lasting(new_codes: Codes, previous: Codes) -> Codes:
 
 
 def doubts_by_cpu(codes: Codes, keys: Any) -> dict[int, set[tuple[str, Doubt]]]:
-    """Returns the keys of suspect counters with the doubts about them, by position of the CPU.
-    `codes`: doubt codes, (CPUs, counters)."""
+    """Returns the keys of suspect counters with the doubts about them, by index of the CPU in
+    hello. `codes`: doubt codes, (CPUs, counters)."""
     by_cpu: dict[int, set[tuple[str, Doubt]]] = {}
     for row, counter in zip(*np.nonzero(codes), strict=True):
         by_cpu.setdefault(int(row), set()).add((keys[counter], Doubt(codes[row, counter])))
@@ -159,16 +159,16 @@ class BlockPlaces:
         self._with_values: Ints = np.flatnonzero(widths)
         self._starts: Ints = (np.cumsum(widths) - widths)[self._with_values]
         """The rows that have values, and the index of the first value of each."""
-        self.of_cpus = [place for place in self.blocks if place.block.scope == "cpu"]
+        self.cpu_blocks = [place for place in self.blocks if place.block.scope == "cpu"]
         self.cpu_rows: Bools = np.zeros(self.rows, bool)
         """Mask of the rows of blocks of CPU scope."""
-        for place in self.of_cpus:
+        for place in self.cpu_blocks:
             self.cpu_rows[place.rows] = True
-        self.stamps = next((p.rows for p in self.blocks if p.block.name == "cpu"), None)
+        self.stamp_rows = next((p.rows for p in self.blocks if p.block.name == "cpu"), None)
         """The rows of block `cpu`, which have the time stamps of the CPUs even if the block has no
         counters; None if the stream does not have this block."""
 
-    def in_delta(self, block: str, column: int) -> tuple[Ints, Ints]:
+    def delta_indexes(self, block: str, column: int) -> tuple[Ints, Ints]:
         """Returns, for each row of a block, two indices into a Delta: the ticks of the row, and
         its difference of this column."""
         place = next(place for place in self.blocks if place.block.name == block)
@@ -243,7 +243,7 @@ class Delta:
         )
 
     def take(self, places: Ints) -> Floats:
-        """Returns the ticks or increments at these indices, which `BlockPlaces.in_delta` gives."""
+        """Returns the ticks or increments at these indices; see `BlockPlaces.delta_indexes`."""
         return self._sums.take(places, axis=-1)
 
     def write(self, ticks: Floats, increments: Floats, width: Floats) -> None:
@@ -268,7 +268,7 @@ class Delta:
             self.doubts = np.where(codes != 0, codes, self.doubts)
 
     @property
-    def unread(self) -> Bools | None:
+    def unread_values(self) -> Bools | None:
         """(samples, values): mask of the values that are unknown although their rows were read;
         None in the usual case that there are none."""
         if not np.isnan(self._sums.sum()):
@@ -276,8 +276,8 @@ class Delta:
         return np.asarray(np.isnan(self._sums[..., self._places.rows :]))
 
     @property
-    def suspect(self) -> dict[int, set[tuple[str, Doubt]]]:
-        """The suspect counters with the doubts about them, by position of the CPU."""
+    def suspect_counters(self) -> dict[int, set[tuple[str, Doubt]]]:
+        """The suspect counters with the doubts about them, by index of the CPU in hello."""
         return doubts_by_cpu(self.doubts, self.keys)
 
     def __getitem__(self, samples: int | slice | None) -> Delta:

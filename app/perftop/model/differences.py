@@ -75,10 +75,10 @@ class Differences:
         self._core_leader = np.array(
             [leader.get(row.cpu, position[row.cpu]) for row in hello.topology]
         )
-        """For each CPU, the position of the first CPU of its core."""
+        """For each CPU, the index in hello of the first CPU of its core."""
         columns = {
             place.block.name: [c.key for c in counter_of_columns(place.block)]
-            for place in places.of_cpus
+            for place in places.cpu_blocks
         }
         self._key_indexes = {
             name: np.array([key_at[key] for key in keys], int) for name, keys in columns.items()
@@ -108,7 +108,7 @@ class Differences:
     def forget(self, cpu_row: int) -> None:
         """Discards the last reading of a CPU that went offline, because its counters may restart
         from 0."""
-        for place in self._places.of_cpus:
+        for place in self._places.cpu_blocks:
             self._baseline.is_known[place.rows][cpu_row] = False
 
     def steps(self, frames: Sequence[wire.Frame], delta: Delta) -> None:
@@ -130,7 +130,9 @@ class Differences:
         is_usable = is_read & is_known
         if not readings.all_sampled:
             is_usable &= ~readings.has_flag(wire.ROW_REBASED)
-        if (rows := self._places.stamps) is not None and np.count_nonzero(baseline.first[:, rows]):
+        if (rows := self._places.stamp_rows) is not None and np.count_nonzero(
+            baseline.first[:, rows]
+        ):
             limit = (
                 MAX_FIRST_READ_RATIO * readings.width[:, rows] + MAX_FIRST_READ_S * self._stamp_hz
             )
@@ -153,7 +155,7 @@ class Differences:
         is_read: Bools = is_sampled & readings.has_value  # an offline CPU has no line in /proc/stat
         if not readings.all_sampled:
             is_read &= readings.flags & USELESS_ROW == 0
-        if (rows := self._places.stamps) is not None:
+        if (rows := self._places.stamp_rows) is not None:
             stamps = readings.head[:, rows, 0]
             distance = np.abs((stamps - stamps.take(self._core_leader, axis=1)).view(np.int64))
             if not readings.all_sampled:
@@ -202,7 +204,7 @@ class Differences:
                 baseline.is_known = baseline.is_known & False
             known_before = is_known[i]
             known_before[:] = baseline.is_known
-            for place in () if calm[i] else self._places.of_cpus:
+            for place in () if calm[i] else self._places.cpu_blocks:
                 rows = place.rows
                 # A sibling's read was interrupted or is missing. The next difference of all
                 # siblings then covers the same span, as the states of the core require.
@@ -252,7 +254,7 @@ class Differences:
         if not (some_wrong or np.count_nonzero(backwards)):
             return
         is_wrong &= places.repeat_by_value(is_good)
-        for place in places.of_cpus:
+        for place in places.cpu_blocks:
             keys, home = self._key_indexes[place.block.name], self._is_home_column[place.block.name]
             sample, row = np.nonzero(backwards[:, place.rows])
             delta.doubts[sample[:, None], row[:, None], keys] = Doubt.BACKWARDS
@@ -299,7 +301,7 @@ class _Readings:
         """Returns, for each frame, the time in ns between the first and the last wake-up of the
         threads that read it: the longest among the blocks of CPU scope."""
         late_ns, longest_ns = self.head[..., 2].copy(), np.zeros(len(self.head), np.int64)
-        for place in places.of_cpus:
+        for place in places.cpu_blocks:
             late_of_place, is_read = late_ns[:, place.rows], self.is_sampled[:, place.rows]
             if self.all_sampled or np.count_nonzero(is_read) == is_read.size:
                 skew = np.maximum.reduce(late_of_place, axis=1) - np.minimum.reduce(
@@ -395,7 +397,7 @@ class _Unpacker:
             self._has_value = self._places.any_value(self._valid)
         kinds = [self._kinds[key] for key in words]
         valid, has_value = self._valid.take(kinds, axis=0), self._has_value.take(kinds, axis=0)
-        if (stamps := self._places.stamps) is not None:
+        if (stamps := self._places.stamp_rows) is not None:
             has_value[:, stamps] = rows[:, stamps]
         return valid, has_value
 

@@ -99,12 +99,11 @@ class Evaluator:
         self.registry = Registry(hello)
         self.metrics = self.registry.metrics
         """All metrics of this stream."""
-        self.chosen: dict[str, list[tuple[Variant, Bools]]] = {}
-        """The variants of each metric, each with a mask, by position, of the CPUs that it
-        serves."""
+        self.variants: dict[str, list[tuple[Variant, Bools]]] = {}
+        """The variants of each metric, each with a mask of the CPUs that use it."""
         self._masks: dict[str, Bools] = {}
         for metric in self.metrics.values():
-            self.chosen[metric.key] = variants = []
+            self.variants[metric.key] = variants = []
             unserved = np.ones(self._cpus, bool)
             for variant in metric.variants:
                 if variant.needs_tsc and not counters.has_tsc:
@@ -119,7 +118,7 @@ class Evaluator:
                 self.registry.index[key], variant.numerator, variant.denominator,
                 None if mask.all() else mask,
             )
-            for key, variants in self.chosen.items()
+            for key, variants in self.variants.items()
             for variant, mask in variants
             if variant.numerator is not None and variant.denominator is not None
         ]  # fmt: skip
@@ -136,7 +135,7 @@ class Evaluator:
         """Returns the formulas and counters of a metric on this stream; None if it is not
         available."""
         parts, columns = [], self._counters.columns
-        for variant, _ in self.chosen[key]:
+        for variant, _ in self.variants[key]:
             origins = dict.fromkeys(columns[need].counter.origin for need in variant.needs)
             parts.append(f"{variant.origin} ({', '.join(origins)})")
         return " | ".join(parts) or None
@@ -146,19 +145,19 @@ class Evaluator:
         return bool(self._masks[key][row])
 
     def mask(self, key: str) -> Bools:
-        """Returns a mask, by position, of the CPUs that have the counters for the metric."""
+        """Returns a mask of the CPUs that have the counters for the metric."""
         return self._masks[key]
 
     def needed_counters(self, key: str) -> set[str]:
         """Returns the counters that the metric uses on any CPU of this stream."""
         keys = self.metrics[key].source_metrics or (key,)
-        variants = (variant for part in keys for variant, _ in self.chosen[part])
+        variants = (variant for part in keys for variant, _ in self.variants[part])
         return {need for variant in variants for need in variant.needs}
 
     def first_missing(self, key: str) -> str | None:
         """Returns the first counter that is missing for a metric; None if some CPU has the
         metric."""
-        if self.chosen[key]:
+        if self.variants[key]:
             return None
         needed_keys = self.metrics[key].variants[0].needs
         return next((k for k in needed_keys if k not in self._counters.columns), "tsc")
@@ -209,7 +208,7 @@ class Values:
         self.all = values
 
     def __getitem__(self, key: str) -> Floats:
-        """Returns the values of a metric by position of the CPU; NaN where the value is unknown or
+        """Returns the values of a metric by CPU; NaN where the value is unknown or
         nothing ran."""
         return self.all[..., self.registry.index[key], :]
 
@@ -226,9 +225,9 @@ class Values:
     def group(
         self, rows: list[int] | slice | Ints, metrics: list[int] | slice = slice(None)
     ) -> Floats:
-        """Returns metrics for a group of CPUs: all metrics, or those at two or more positions in
-        the registry. numpy would add up a single metric in another order, which changes the last
-        digit."""
+        """Returns metrics for a group of CPUs: all metrics, or those with these indices in the
+        registry, at least two. numpy would add up a single metric in another order, which changes
+        the last digit."""
         lows, highs = self.registry.lows[metrics], self.registry.highs[metrics]
         return ratio(*self.group_sums(rows, metrics), lows, highs)
 
@@ -264,7 +263,7 @@ losses count. A CPU with less work wakes up only occasionally, and its clock has
 
 
 class LostSeconds(NamedTuple):
-    """Seconds that CPUs with work lost, by position of the CPU; with a leading axis, in each of
+    """Seconds that each CPU with work lost; with a leading axis, in each of
     several samples. 0 for CPUs without enough work, NaN where a counter failed.
 
     A CPU wants time while the operating system has work for it: wanted = elapsed - idle - polling
@@ -327,7 +326,7 @@ def lost_time(
     values: Values, ceiling_hz: Floats, evaluator: Evaluator, estimated: Bools | None = None,
     settle: Callable[[Floats, Floats], Floats] | None = None,
 ) -> LostSeconds:  # fmt: skip
-    """Returns the lost time of each CPU. `ceiling_hz`: by position of the CPU, the lowest clock
+    """Returns the lost time of each CPU. `ceiling_hz`: for each CPU, the lowest clock
     that turbo may have allowed; NaN where unknown. `estimated`: CPUs whose halts are left out,
     because their counts are estimates. `settle`: distributes stolen seconds over short samples, as
     `distribute_steal` does; None: the samples are long."""

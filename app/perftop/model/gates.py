@@ -234,7 +234,7 @@ class SiblingCounts:
     threads, cores), because numpy is slow along a last axis of length two."""
 
     rows: Ints
-    """(threads, cores): positions of the CPUs."""
+    """(threads, cores): index in hello of each thread."""
     is_uneven: Bools
     """(samples, cores): whether the siblings were read over different spans, or counts of them are
     estimates, so that their counts cannot be compared."""

@@ -34,7 +34,7 @@ class Kind:
     depth: Depth = "share"
     is_wrong: bool = True
     """Whether something is wrong while the episode runs. Such an episode is drawn as an alarm."""
-    lowers: str = ""
+    worsened_key: str = ""
     """Key of the number that the episode makes worse."""
     loss_text: str = ""
     """The loss of cores in a few words, for example "time to heat"."""
@@ -64,12 +64,13 @@ KINDS: dict[str, Kind] = {
     for kind in (
         Kind(
             "turbo-drop", "▼", "turbo-drop: the clock is below what turbo allows", "hz",
-            lowers="busy_hz", loss_text="clock", costs_cycles=True,
+            worsened_key="busy_hz", loss_text="clock", costs_cycles=True,
             explains=("busy_hz", "below_ceiling", "lost_ratio"), sentences=_LOW_CLOCK_CAUSES,
         ),
         Kind(
             "throttle", "■", "throttle: heat slows a package",
-            lowers="involuntary", loss_text="time to heat", explains=("involuntary", "lost_ratio"),
+            worsened_key="involuntary", loss_text="time to heat",
+            explains=("involuntary", "lost_ratio"),
             sentences=(
                 "{cause} stops|stopped {where} for {lost} of the time",
                 "{cause} is|was active on {where} {nothing}",
@@ -78,7 +79,8 @@ KINDS: dict[str, Kind] = {
         ),
         Kind(
             "involuntary-halt", "║", "involuntary halt: the core was halted although it had work",
-            lowers="involuntary", loss_text="time in halts", explains=("involuntary", "lost_ratio"),
+            worsened_key="involuntary", loss_text="time in halts",
+            explains=("involuntary", "lost_ratio"),
             sentences=(
                 "{cause} halts|halted {where} for {lost} of the time",
                 "{cause} halts|halted {where}",
@@ -90,7 +92,7 @@ KINDS: dict[str, Kind] = {
         ),
         Kind(
             "quota", "▣", "quota: a control group used up its CPU quota",
-            lowers="runs", loss_text="to a CPU quota", is_per_cpu=True,
+            worsened_key="runs", loss_text="to a CPU quota", is_per_cpu=True,
             explains=("waited_s", "lost_ratio"),
             sentences=(
                 "{owner} is|was stopped by its CPU quota for {lost} of the time",
@@ -126,13 +128,13 @@ KINDS: dict[str, Kind] = {
         ),
         Kind(
             "steal", "╳", "steal: the hypervisor took time from this VM",
-            lowers="steal", loss_text="to the hypervisor", is_per_cpu=True,
+            worsened_key="steal", loss_text="to the hypervisor", is_per_cpu=True,
             explains=("steal", "lost_ratio"),
             sentences=_STEAL_CAUSES,
         ),
         Kind(
             "license", "◊", "license: wide SIMD code asks for a lower clock", "hz",
-            lowers="busy_hz", loss_text="clock", costs_cycles=True,
+            worsened_key="busy_hz", loss_text="clock", costs_cycles=True,
             explains=("busy_hz", "below_ceiling", "lost_ratio"),
             sentences=(
                 "Wide SIMD code (level {level}) keeps|kept {where} at {clocks}",
@@ -179,10 +181,11 @@ UNKNOWN_KIND = Kind(
 MARK = Kind("mark", "│", "a moment that somebody named", "", is_wrong=False, sentences=("{label}",))
 
 
-def _neighbour(cause: str, lowers: str, loss: str, *sentences: str) -> Kind:
+def _neighbour(cause: str, worsened_key: str, loss: str, *sentences: str) -> Kind:
     similar_kind = KINDS["steal" if cause == "hypervisor" else "neighbour"]
     return Kind(
-        cause, similar_kind.sign, _NEIGHBOUR, lowers=lowers, loss_text=loss, is_per_cpu=True,
+        cause, similar_kind.sign, _NEIGHBOUR, worsened_key=worsened_key, loss_text=loss,
+        is_per_cpu=True,
         explains=KINDS["neighbour"].explains, sentences=sentences,
     )  # fmt: skip
 

@@ -51,7 +51,7 @@ class Number:
     where space is limited."""
     is_small: bool = False
     """Whether the number is a share that matters even at a few per cent."""
-    stands_out: float = inf
+    min_highlighted: float = inf
     """Minimum value at which the number is highlighted."""
     while_running: bool = False
     """Whether the number describes the running time of a CPU. Such a number means little for a CPU
@@ -65,7 +65,7 @@ class Number:
     then counts significant digits."""
 
     @cached_property
-    def rate(self) -> bool:
+    def is_rate(self) -> bool:
         """Whether the number is a rate, which has no upper bound and is shown with a prefix such as
         k or M."""
         return self.unit.endswith("/s")
@@ -98,13 +98,13 @@ class Number:
     def unit_name(self, clock: ClockUnit) -> str:
         """Returns the unit that is shown after a value; empty for rates, whose heading has the
         unit."""
-        if self.rate and self.unit not in _SHOWN_UNITS:
+        if self.is_rate and self.unit not in _SHOWN_UNITS:
             return ""
         return clock.name if self.unit == "Hz" else _SHOWN_UNITS.get(self.unit, self.unit)
 
     def name(self, clock: ClockUnit) -> str:
         """Returns the label with its unit, as a heading."""
-        if self.rate and self.unit not in _SHOWN_UNITS:
+        if self.is_rate and self.unit not in _SHOWN_UNITS:
             return f"{self.label}{self.unit.removeprefix('1')}"
         return f"{self.label} {self.unit_name(clock)}".rstrip()
 
@@ -112,7 +112,7 @@ class Number:
         """Returns a value with its digits and without its unit; `n/a` where it is unknown."""
         if not isfinite(value):
             return MISSING
-        if self.unit == "B" or (self.rate and self.unit not in _SHOWN_UNITS):
+        if self.unit == "B" or (self.is_rate and self.unit not in _SHOWN_UNITS):
             return with_si_prefix(value)
         factor, digits = self.scale(clock)
         if not self.is_unbounded:
@@ -279,14 +279,14 @@ METRICS: dict[str, Metric] = {
                         - q.ref_s,
                         lambda q: q.tsc_s, True),
             ),
-            title="involuntary halts", digits=2, is_small=True, stands_out=0.005,
+            title="involuntary halts", digits=2, is_small=True, min_highlighted=0.005,
             high=1.0, better_sign=-1,
         ),
         Metric(
             "steal", "steal", "ratio",
             "Share of elapsed time in which the hypervisor ran something else. Steps of 10 ms.",
             (_time_share("/proc/stat", "stat_steal_s"),),
-            is_small=True, stands_out=0.01, high=1.0, better_sign=-1,
+            is_small=True, min_highlighted=0.01, high=1.0, better_sign=-1,
         ),
         Metric(
             "user", "user", "ratio",
@@ -331,7 +331,7 @@ METRICS: dict[str, Metric] = {
             "clock below the ceiling, as far as they are known. No moment counts twice.",
             tuple(Variant((needed,), "steal, halts, clock below ceiling")
                   for needed in ("busy_s", "idle_s", "stat_idle_s")),
-            stands_out=0.05, high=1.0,
+            min_highlighted=0.05, high=1.0,
             better_sign=-1,
             source_metrics=("util", "idle", "poll", "steal", "involuntary", "busy_hz"),
         ),

@@ -53,14 +53,14 @@ class SampleBatch:
     """Start and end of each sample, in raw ns."""
     delta: Delta
     """Differences, with NaN for suspect counters."""
-    whole: Delta
+    trusted_delta: Delta
     """Differences without the CPUs of cores whose SMT states are suspect, so that sums of these
     differences can be split into states."""
     values: Values
     split: Split
     ceilings: Ceilings
     lost: LostSeconds
-    doubted: Ints
+    doubted_samples: Ints
     """Indices of the samples in which a counter is suspect or was not counted on a CPU. Metrics
     over several samples leave out these samples where the metric is unknown."""
     cores: Cores
@@ -79,11 +79,11 @@ class SampleBatch:
         return int(self.delta.doubts[doubted].any(axis=2).sum())
 
     def doubted_between(self, first: int, last: int) -> Ints:
-        """Returns the part of `doubted` from `first` up to but not including `last`."""
-        if not len(self.doubted):  # the usual case
-            return self.doubted
-        begin, end = self.doubted.searchsorted([first, last])
-        return self.doubted[begin:end]
+        """Returns the part of `doubted_samples` from `first` up to but not including `last`."""
+        if not len(self.doubted_samples):  # the usual case
+            return self.doubted_samples
+        begin, end = self.doubted_samples.searchsorted([first, last])
+        return self.doubted_samples[begin:end]
 
     def with_records(self, first: int, last: int) -> Iterator[int]:
         """Yields the indices of the samples, from `first` up to but not including `last`, whose
@@ -140,8 +140,9 @@ class Sample:
     @property
     def is_doubted(self) -> bool:
         """Whether any counter is suspect."""
-        place = self.batch.doubted.searchsorted(self.index)
-        return bool(place < len(self.batch.doubted) and self.batch.doubted[place] == self.index)
+        doubted = self.batch.doubted_samples
+        place = doubted.searchsorted(self.index)
+        return bool(place < len(doubted) and doubted[place] == self.index)
 
     def part(self, make: Callable[[SampleBatch], BySample[T]]) -> T:
         """Returns the element of `make(batch)` for this sample; `make` is called only once for the
@@ -160,14 +161,15 @@ class ReaderState:
     counters: Counters
     online: Bools
     doubts: Codes
-    taken: Bools
+    taken_rows: Bools
     carried_s: Floats
     was_read: Bools | bool
 
     @property
     def nbytes(self) -> int:
-        arrays = self.online, self.doubts, self.taken, self.carried_s, np.asarray(self.was_read)
-        return self.counters.nbytes + sum(array.nbytes for array in arrays)
+        arrays = self.online, self.doubts, self.taken_rows, self.carried_s
+        own_bytes = sum(array.nbytes for array in arrays) + np.asarray(self.was_read).nbytes
+        return self.counters.nbytes + own_bytes
 
 
 class SampleReader:
@@ -217,7 +219,7 @@ class SampleReader:
         reader = copy.copy(self)
         reader.counters = state.counters.copy()
         reader.online = state.online.copy()
-        reader._doubts, reader._taken_rows = state.doubts, state.taken  # noqa: SLF001
+        reader._doubts, reader._taken_rows = state.doubts, state.taken_rows  # noqa: SLF001
         reader._carried_s, reader._was_read = state.carried_s, state.was_read  # noqa: SLF001
         return reader
 
@@ -227,7 +229,7 @@ class SampleReader:
         self.turbo.regroup(self.cores)
 
     def apply_hotplug(self, note: wire.Note) -> tuple[int, bool] | None:
-        """Applies a hotplug note. Returns the position of the CPU that went offline or online, and
+        """Applies a hotplug note. Returns the index of the CPU that went offline or online, and
         whether it is online now. Returns None for other notes, and for a CPU that hello did not
         list, because such a CPU has no row in any frame."""
         cpu, online = note.data.get("cpu"), bool(note.data.get("online"))
@@ -352,7 +354,7 @@ class SampleReader:
     def _partly_read(self, delta: Delta) -> Ints:
         """Returns the indices of the samples that lack a counter that was read before. Metrics over
         an interval leave such samples out."""
-        if (unread := delta.unread) is None:
+        if (unread := delta.unread_values) is None:
             self._was_read = True
             return np.zeros(0, int)
         was_read = np.logical_or.accumulate(

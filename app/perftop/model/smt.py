@@ -215,7 +215,7 @@ SINGLE_METHOD, ANY_THREAD, TRACE, BOUNDS = (
 
 @dataclass(frozen=True)
 class Split:
-    """SMT states by position of the core; with a leading axis, in each of several samples. NaN
+    """SMT states by core; with a leading axis, in each of several samples. NaN
     where unknown."""
 
     states: Floats  # (cores, 4)
@@ -280,8 +280,8 @@ class Group:
 
     cores: Ints
     by_thread: Ints
-    """(threads, cores): positions of the CPUs that are online. numpy is slow along a last axis of
-    length two."""
+    """(threads, cores): index in hello of each thread that is online. numpy is slow along a last
+    axis of length two."""
 
     @property
     def threads(self) -> int:
@@ -442,7 +442,7 @@ class Splitter:
         return calibration.factor if calibration else 1.0
 
     def shares(self, key: str, delta: Delta) -> Floats:
-        """Returns the ticks of a counter per TSC tick of the span, by position of the CPU."""
+        """Returns the ticks of a counter per TSC tick of the span, by CPU."""
         column = self._counters.columns[key]
         increments = delta.tables[column.block].increments[..., column.first]
         with np.errstate(divide="ignore", invalid="ignore"):

@@ -234,7 +234,7 @@ class RunningTasks:
         """Raw times between which the tasks ran; both are 0 before the first record."""
 
     def top_tasks_of(self, snapshot: TaskSnapshot) -> Ints:
-        """Returns, by position of the CPU, an ID for the PID and name of the task that ran most; 0
+        """Returns for each CPU an ID for the PID and name of the task that ran most; 0
         where unknown."""
         keys = [key or 0 for key in snapshot.top_task_keys(self._cpus)]
         return np.array([*map(hash, keys)], np.int64)
@@ -396,7 +396,7 @@ class WatchedJob:
         thread.points.append(_Point(time_ns, run, wait, slept, pushed))
         self.last_threads.append(thread)
 
-    def job(self, span_ns: int) -> ThreadActivity:
+    def total_activity(self, span_ns: int) -> ThreadActivity:
         """Returns the activity of all threads together in the last `span_ns`."""
         return sum((thread.activity(span_ns) for thread in self.threads.values()), ThreadActivity())
 

@@ -36,7 +36,7 @@ and does not change a mean."""
 
 @dataclass(slots=True)
 class Ceilings:
-    """Mean ceilings over a span in Hz, by position of the core; with a leading axis, over each of
+    """Mean ceilings over a span in Hz, by core; with a leading axis, over each of
     several samples. NaN where unknown."""
 
     low_hz: Floats
@@ -53,7 +53,7 @@ class Ceilings:
 
 @dataclass(slots=True)
 class Caps:
-    """The lowest clock limit that a user or program set, by position of the core."""
+    """The lowest clock limit that a user or program set, by core."""
 
     hz: Floats  # infinite: no limit
     cap_index: Ints  # index in kinds.CLOCK_CAPS
@@ -78,7 +78,7 @@ class Turbo:
         masks = [np.zeros(len(position), bool), *(steps.cpus for steps in self._tables)]
         masks += [counters.is_counted(column.counter.key) for column in self._gauges]
         self.cpus: Bools = np.any(masks, axis=0)
-        """Mask, by position, of the CPUs whose turbo ceiling is known."""
+        """Mask of the CPUs whose turbo ceiling is known."""
         self.has_tables = bool(self.cpus.any() or np.isfinite(self._bounds).any())
         """Whether any ceiling is known."""
         self.regroup(cores)
@@ -112,7 +112,7 @@ class Turbo:
             self._exact.append((column.counter.key, np.flatnonzero(is_listed), package[is_listed]))
 
     def ceilings(self, delta: Delta, util: Floats, online: Bools) -> Ceilings:
-        """Returns the ceilings. `util`: by position of the CPU, the share of the span in which it
+        """Returns the ceilings. `util`: for each CPU, the share of the span in which it
         ran."""
         low, high = np.full((2, *util.shape[:-1], len(self._has_ceiling)), np.nan)
         if not self.has_tables:
@@ -207,7 +207,7 @@ class Turbo:
         return np.asarray(1 - sleep_share)
 
     def caps(self, delta: Delta) -> Caps:
-        """Returns the lowest clock limit that a user or program set, by position of the core. A
+        """Returns the lowest clock limit that a user or program set, by core. A
         switch, such as "turbo off", counts if it was on for most of the span."""
         turbo_is_off = self._gauge_means("turbo_off", "machine", delta)[0] >= 0.5
         disabled = self._gauge_means("turbo_disabled", "package", delta)[self._cores.package] >= 0.5
@@ -277,7 +277,7 @@ class Steps:
 
     cores: Ints  # maximum active cores of each step; above the last, its clock still applies
     hz: Floats
-    cpus: Bools  # mask, by position, of the CPUs with this table
+    cpus: Bools  # mask of the CPUs with this table
     origin: str = ""
 
     def hz_at(self, active: int) -> float:
@@ -317,7 +317,7 @@ def lower_hull(points: Points) -> Points:
 
 def valid_tables(turbos: Sequence[wire.Turbo], cpus: Sequence[int]) -> tuple[list[Steps], Floats]:
     """Returns the valid tables, where each CPU belongs to the first table that lists it; and the
-    upper bounds of the clock from tables of origin `cpufreq`, in Hz by position of the CPU, NaN
+    upper bounds of the clock from tables of origin `cpufreq`, in Hz by CPU, NaN
     where unknown."""
     numbers = np.array(cpus)
     free, bounds = np.ones(len(numbers), bool), np.full(len(numbers), np.nan)

@@ -84,7 +84,7 @@ def _polled_text(polled: PolledBits, name: Callable[[Bit], str]) -> str:
 def _reasons_text(polled: PolledBits) -> str:
     def name(bit: Bit) -> str:
         plain = f"bit {bit.number}"
-        return plain if bit.part in {None, plain} else f"{plain} ({bit.part})"
+        return plain if bit.name in {None, plain} else f"{plain} ({bit.name})"
 
     if not polled.polls:
         return "not available from this source"
@@ -92,7 +92,7 @@ def _reasons_text(polled: PolledBits) -> str:
 
 
 def _status_text(polled: PolledBits) -> str:
-    return _polled_text(polled, lambda bit: f"bit {bit.number}" if bit.part is None else bit.part)
+    return _polled_text(polled, lambda bit: f"bit {bit.number}" if bit.name is None else bit.name)
 
 
 def _task_names(tasks: Host | Sequence[TaskOnCpu | CrowdedCpu]) -> str:
@@ -127,7 +127,7 @@ _WORDINGS: dict[str, tuple[str, Callable[[Any], Any] | None]] = {
     "hsmp_limit_times": ("firmware's limit", _status_text),
     "pstate_limit": ("P-state limit", None),
     "plr_reasons": ("came on (PLR)", lambda seen: ", ".join(
-        bit.part or f"bit {bit.number}" for bit in seen.bits)),
+        bit.name or f"bit {bit.number}" for bit in seen.bits)),
     "pcu_power": ("power limit", _PCU),
     "pcu_current": ("current limit", _PCU),
     "pcu_thermal": ("thermal limit", _PCU),
@@ -259,7 +259,7 @@ def _limit_clue(session: Session, totals: Totals) -> Iterator[Clue]:
     """Yields a clue if the watched job waited for the disk while its control group was at its
     memory limit. The kernel counts the wait for a file that is read again as one for the disk."""
     spent, job_pids = totals.times.job_time(), {pid for pid, _ in totals.times.threads}
-    groups = session.hints.at_limit.values()
+    groups = session.hints.groups_at_limit.values()
     group = next((group for group in groups if not group.pids.isdisjoint(job_pids)), None)
     if group is None or spent is None or spent.disk_s < MIN_WORK_SHARE * sum(spent):
         return

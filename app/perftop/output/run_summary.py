@@ -292,7 +292,7 @@ def _totals(session: Session, whole: Interval) -> Line:
         for key in ("cycles", "instructions") if key in whole.counts
     }  # fmt: skip
     ran_s = float(np.nansum(whole.values.top[INDEX["util"], session.shown]))
-    if session.evaluator.chosen["busy_hz"] and session.reader.turbo.cpus.any() and ran_s > 0:
+    if session.evaluator.variants["busy_hz"] and session.reader.turbo.cpus.any() and ran_s > 0:
         start_ns, end_ns = session.run.start_ns, session.now_ns
         low_s = sum(
             episode.span_s(start_ns, end_ns) * mean_busy_cpus(session, whole, episode)
@@ -330,7 +330,7 @@ def _reasons(
 ) -> dict[str, str]:
     """Returns, by key, the reason why each metric that this source can provide is missing for these
     CPUs."""
-    variants_by_key = session.evaluator.chosen.items()
+    variants_by_key = session.evaluator.variants.items()
     missing_keys = [key for key, variants in variants_by_key if variants and measures[key] is None]
     return {key: why_unknown(session, whole, [*rows], key) for key in missing_keys}
 
@@ -459,7 +459,7 @@ def _table(
     columns.append(Column("", "most CPU time", MAX_NAME + 10, is_left=True, gap=2))
     rows = ["", table_line(columns, [column.heading for column in columns])]
     for phase, times in zip(phases, spent_s, strict=True):
-        program, run_s = phase.largest()
+        program, run_s = phase.largest_program()
         text = f"{safe_text(program, MAX_NAME)} {_seconds(run_s)}"
         largest = text if run_s >= MIN_SHOWN_S else ""
         seconds = [_seconds(s) for s in (phase.elapsed_s, *(times[index] for index in shown_uses))]

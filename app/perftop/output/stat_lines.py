@@ -192,19 +192,18 @@ def _cpu_line(session: Session, interval: Interval, row: int, counted: float | N
 
 
 def multiplexed_shares(interval: Interval) -> dict[int, float]:
-    """Returns the share of time in which counters were active, by position of the CPU, for CPUs on
-    which perf multiplexed counters. The counts of these CPUs are scaled up, so they are
-    estimates."""
-    if interval.counted is None:
+    """Returns the share of time in which counters were active, by index of the CPU in hello, for
+    CPUs on which perf multiplexed counters. Their counts are scaled up, so they are estimates."""
+    if interval.counted_share is None:
         return {}
-    shares = enumerate(interval.counted.tolist())
+    shares = enumerate(interval.counted_share.tolist())
     return {row: share for row, share in shares if share < MIN_COUNTED_SHARE}
 
 
 def estimates(interval: Interval, row: int) -> dict[str, float]:
     """Returns the share of time in which each chosen event was counted on a CPU, for the events
     that were multiplexed."""
-    shares = ((key, float(share[row])) for key, share in interval.shares.items())
+    shares = ((key, float(share[row])) for key, share in interval.event_counted_shares.items())
     return {key: share for key, share in shares if share < MIN_COUNTED_SHARE}
 
 
@@ -287,7 +286,7 @@ MAX_CACHES = 8
 def columns(session: Session, requested_keys: Sequence[str] | None) -> tuple[Number, ...]:
     """Returns the numbers requested by key, else the default ones that this stream can provide. The
     SMT states of cores are not included: see `has_states`."""
-    variants = session.evaluator.chosen
+    variants = session.evaluator.variants
     if requested_keys is None:
         keys = [key for key in DEFAULT_COLUMNS if variants[key]]
         keys += [key for key in variants if key.startswith(EVENT) and variants[key]]
@@ -313,7 +312,7 @@ def is_known_number(key: str) -> bool:
 def shown_unit(number: Number) -> str:
     """Returns the unit that is shown with the label. The values of rates do not include the
     unit."""
-    return number.unit_name(GHZ) or (number.unit.removeprefix("1") if number.rate else "")
+    return number.unit_name(GHZ) or (number.unit.removeprefix("1") if number.is_rate else "")
 
 
 def number_text(number: Number, value: float | None) -> str:
@@ -414,7 +413,7 @@ class StatTable:
         values = [cpu_values(session, interval, number.key) for number in self.columns]
         for row in session.shown:
             cpu = session.topology[row].cpu
-            name = f"~{cpu}" if row in interval.suspect else str(cpu)
+            name = f"~{cpu}" if row in interval.suspect_counters else str(cpu)
             if not interval.online[row]:
                 rows.append([str(cpu), "off"])
                 continue
@@ -452,8 +451,8 @@ def _machine_lines(session: Session, interval: Interval) -> list[str]:
     """Returns the lines above the table: the time and how reliable the interval is; then the known
     packages, the L3 caches with the most traffic, and the watched job."""
     time = f"{clock_time(interval.time)}  {interval.elapsed_s:.3f} s"
-    if interval.suspect:
-        time += f"  ~ {len(interval.suspect)} CPUs with suspect samples, left out"
+    if interval.suspect_counters:
+        time += f"  ~ {len(interval.suspect_counters)} CPUs with suspect samples, left out"
     if shares := multiplexed_shares(interval):
         lowest_share = percent(min(shares.values()))
         time += f"  counters multiplexed: active for at least {lowest_share} %, counts are scaled"

@@ -143,7 +143,9 @@ def ending_lines(
     for kind, causes in tally.counts_by_cause.items():
         counts = ", ".join(f"{cause} {count}" for cause, count in causes.items())
         lines.append(f"{kind}: {sum(causes.values())} ({counts})")
-    lines += [f"worst {worst.kind}: {_sentence(session, worst)}" for worst in tally.worst()]
+    lines += [
+        f"worst {worst.kind}: {_sentence(session, worst)}" for worst in tally.worst_episodes()
+    ]
     # on another machine, only the CPU time of the probe is known
     has_own_time = "own_cpu_s" in line
     name, own_s = ("own", line["own_cpu_s"]) if has_own_time else ("probe", line["probe_cpu_s"])

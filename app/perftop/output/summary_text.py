@@ -51,7 +51,7 @@ class Phase:
     `answer`, `lost_to_causes_ratio`, `causes` (the costliest first), and p50, p95 and p99 of the
     machine's measures."""
     report: Report
-    worst: list[tuple[Finding, Episode | None]]
+    worst_episodes: list[tuple[Finding, Episode | None]]
     """The costliest causes, each with its costliest episode; None if the cause has no episode."""
     has_smt: bool
 
@@ -255,7 +255,7 @@ def _phases_as_rows(phases: Sequence[Phase], numbers: Sequence[Number]) -> list[
 def _causes(session: Session, phases: Sequence[Phase]) -> list[str]:
     lines = []
     for phase in phases:
-        for i, (finding, worst) in enumerate(phase.worst):
+        for i, (finding, worst) in enumerate(phase.worst_episodes):
             parts = [f"{percent(finding.share)} %  {finding.text}", f"{finding.lost_s:.1f} CPU s"]
             if worst is not None:
                 since = max(session.unix(worst.start_ns), phase.line["start"])

@@ -102,9 +102,9 @@ class _Waiters:
     """`thread` for a watched job or a VM, else `task`."""
     pids: set[int]
     members: Mapping[Any, TaskTimes]
-    waiting: dict[Any, TaskTimes]
+    waiting_members: dict[Any, TaskTimes]
     """The members of the group that waited."""
-    total: TaskTimes
+    total_times: TaskTimes
     cpus: list[int]
     """The CPUs on which the waiting members ran most."""
 
@@ -115,7 +115,7 @@ class _WaitReason:
 
     culprit: str
     """The resource in a few words, for use inside a sentence."""
-    waited_for: list[str]
+    awaited_tasks: list[str]
     """The tasks that the group waited for, as text; empty if they are unknown."""
     evidence: list[str]
     neighbours: list[tuple[int, str]]
@@ -146,8 +146,8 @@ def waiting_loss(
         return None
     covered_s = span_s if job is not None else min(span_s, times.seen_s)
     reason = _find_reason(session, waiters, placed_tasks, tasks, whole, covered_s)
-    name, members, waiting = waiters.name, waiters.members, waiters.waiting
-    group, cpus, waited_for = waiters.total, waiters.cpus, reason.waited_for
+    name, members, waiting = waiters.name, waiters.members, waiters.waiting_members
+    group, cpus, awaited_tasks = waiters.total_times, waiters.cpus, reason.awaited_tasks
 
     names = (safe_text(task.comm, MAX_NAME) for task in waiting.values() if task.comm)
     comms = [*dict.fromkeys(names)]
@@ -161,7 +161,7 @@ def waiting_loss(
     place = short_place_text(session.topology, cpus, cpus[0])
 
     digits = 1 if group.wanted_s >= 1 else 2
-    full_s = max(times.full_s.get(cpu, 0.0) for cpu in cpus)
+    full_s = max(times.truncated_s.get(cpu, 0.0) for cpu in cpus)
     is_crowded = job is None and full_s >= MIN_FULL_SHARE * covered_s
     bound_text = "at least " if is_crowded else ""
     evidence = [f"{they} waited {bound_text}{group.wait_s:.2f} of {group.wanted_s:.{digits}f} s"]
@@ -178,10 +178,10 @@ def waiting_loss(
         evidence.append(f"all tasks {all_tasks.wait_s:.2f} of {all_tasks.wanted_s:.1f} s")
     is_everywhere = len(cpus) == len(session.shown)
     ends = ["for a CPU" if is_everywhere else f"for {place}"]
-    if waited_for:
+    if awaited_tasks:
         where = "" if is_everywhere else f" on {place}"
-        ends = [f"{reason.preposition} {join_words(waited_for)}{where}",
-                f"{reason.preposition} {waited_for[0]}{where}"]  # fmt: skip
+        ends = [f"{reason.preposition} {join_words(awaited_tasks)}{where}",
+                f"{reason.preposition} {awaited_tasks[0]}{where}"]  # fmt: skip
     share = percent_of(group.wait_s, group.wanted_s)
     headlines = [f"{waiters_text} {verb} {bound_text}{share} of {their} time {end}" for end in ends]
     pair: list[str] = []
@@ -239,7 +239,7 @@ def _find_reason(
     processes that ended between two scans, or a CPU that first had to leave an idle state; and how
     a mask or a cpuset kept it from other CPUs. `placed_tasks`: those of `all_tasks` whose CPU is
     known; `covered_s`: seconds that these records of tasks cover."""
-    cpus, total, members = waiters.cpus, waiters.total, waiters.members
+    cpus, total, members = waiters.cpus, waiters.total_times, waiters.members
     ran_s = run_times_of_others(placed_tasks, cpus, waiters.pids)
     neighbours = [task for task in sorted(ran_s, key=lambda task: -ran_s[task])
                  if ran_s[task] >= MIN_BLAME_SHARE * total.wait_s]  # fmt: skip
@@ -271,20 +271,20 @@ def _find_reason(
         cause = _kernel_cause(session, *neighbours[0])
         culprit = cause_of(cause).name if cause else _task_name(session, *neighbours[0])
         culprit += f"[{neighbours[0][0]}]" if culprit == waiters.name else ""
-    waited_for = ["each other"] if mutual else []
+    awaited_tasks = ["each other"] if mutual else []
     if short_lived is not None:
         neighbours = []
         culprit = short_lived.child_names
-        waited_for = [f"{culprit} of {short_lived.parent}"]
+        awaited_tasks = [f"{culprit} of {short_lived.parent}"]
     for pid, comm in neighbours[:1]:
         names = [f"{_task_name(session, pid, comm)}[{pid}]"]
         names += [f"{len(neighbours) - 1} more"] if neighbours[1:] else []
-        waited_for += names if mutual else [join_words(names)]
+        awaited_tasks += names if mutual else [join_words(names)]
     # each of these tasks ran too little to be named
-    if not waited_for and sum(ran_s.values()) >= min_run_s:
-        culprit, waited_for = "many other tasks", [f"{len(ran_s)} other tasks"]
+    if not awaited_tasks and sum(ran_s.values()) >= min_run_s:
+        culprit, awaited_tasks = "many other tasks", [f"{len(ran_s)} other tasks"]
     busiest_task = max(ran_s, key=lambda task: ran_s[task], default=None)
-    stuck = {key[0] if isinstance(key, tuple) else key for key in waiters.waiting}
+    stuck = {key[0] if isinstance(key, tuple) else key for key in waiters.waiting_members}
     limit, allowed = _allowed_cpus(session, stuck)
     spare = _idle_shares(session, whole, allowed if limit else cpus)
     if limit:
@@ -294,7 +294,7 @@ def _find_reason(
             evidence.append(f"CPU {cpu} is {whole_percent(spare[cpu])} idle")
     if short_lived is not None:
         evidence.append(f"children of {short_lived.parent} ran {short_lived.run_s:.2f} s")
-    if not waited_for:
+    if not awaited_tasks:
         evidence.append(f"most of {UNKNOWN_NEIGHBOUR}" if ran_s else UNKNOWN_NEIGHBOUR)
     if busiest_task is not None and not neighbours and not mutual and short_lived is None:
         name = _task_name(session, *busiest_task)
@@ -317,9 +317,9 @@ def _find_reason(
         hint = f"no more than {count_noun(len(usable), 'thread')} at a time, one for each CPU"
         if limit:
             hint = f"a {limit} of more CPUs, or no more than {count_noun(len(usable), 'thread')}"
-    belief = confidence(*WAIT_CAUSE, counted=short_lived is None) if waited_for else "unknown"
+    belief = confidence(*WAIT_CAUSE, counted=short_lived is None) if awaited_tasks else "unknown"
     preposition = "for" if mutual else "behind"
-    return _WaitReason(culprit, waited_for, evidence, neighbours, preposition, hint, belief)
+    return _WaitReason(culprit, awaited_tasks, evidence, neighbours, preposition, hint, belief)
 
 
 def _related_names(session: Session, pid: int, comm: str) -> tuple[str, ...]:
@@ -414,7 +414,7 @@ def victim_share(lost_s: float, wanted_s: float, span_s: float) -> float:
 def _without_quotas(run_times: RunTimes, times: Mapping[Any, TaskTimes]) -> dict[Any, TaskTimes]:
     """Returns the times without the waiting that is due to quotas."""
     rest = dict(times)
-    for throttled in run_times.throttled(times):
+    for throttled in run_times.throttled_tasks(times):
         for key in throttled.keys:
             rest[key] = _with_wait(times[key], times[key].wait_s * (1 - throttled.share))
             rest[key].longest_s = 0.0

@@ -133,13 +133,13 @@ class Check:
     """Share of the time that was lost in this way."""
     brief_result: str
     """The result in a few words, for the list of ruled-out losses."""
-    measured: float = 0.0
+    measured_share: float = 0.0
     """The measured share of the time, only a part of which is a loss; NaN where unknown."""
 
     def is_ruled_out(self, min_share: float) -> bool:
         """Returns whether the loss is certainly below `min_share`, and the measured share below
         MIN_SHARE or unknown."""
-        return self.share < min_share and not self.measured >= MIN_SHARE
+        return self.share < min_share and not self.measured_share >= MIN_SHARE
 
 
 UnmeasuredLoss = tuple[str, str, str | None]
@@ -222,7 +222,7 @@ def brief_report(
         _finding(session, totals, whole, cause, episodes, job, past=past, past_tense=past_tense)
         for cause, share in totals.losses.shares().items() if share > 0
     ]  # fmt: skip
-    spent, variants = totals.times.job_time(), session.evaluator.chosen
+    spent, variants = totals.times.job_time(), session.evaluator.variants
     confusion_sentence = ""
     if not variants["busy_hz"]:
         outside = "" if session.hello.virtualisation is None else " or a busy sibling outside"
@@ -252,7 +252,7 @@ def _unmeasured_losses(session: Session, totals: Totals, whole: Interval) -> lis
         lambda missing: None if missing.what in hidden else _EPISODE_NAMES.get(missing.what),
     )
     unseen = [(", ".join(names), why, fix) for (why, fix), names in reasons.items()]
-    variants = session.evaluator.chosen
+    variants = session.evaluator.variants
     if not totals.times.has_waits:
         short = "too short to tell" if totals.times.wait_snapshots else ""
         why = short or "known after 3 s, if the kernel reports it"
@@ -387,7 +387,7 @@ def _quota_finding(
 ) -> Finding:
     """Returns the finding on CPU quotas. Its text names the group that lost most."""
     tasks = times.threads if job is not None else times.tasks
-    throttled = times.throttled(tasks)
+    throttled = times.throttled_tasks(tasks)
     if not throttled:
         return finding
     beliefs = [(confidence(*QUOTA_CAUSE, counted=group.is_counted), group.wait_s)
@@ -460,7 +460,7 @@ def remedy(session: Session, cause: Cause, worst: Episode | None, cpus: Sequence
     if worst is not None and isinstance(cap := worst.evidence.get("cap"), Cap):
         return CLOCK_CAPS[cap.name][1] if cap.name in CLOCK_CAPS else cause_of("policy").remedy
     if worst is not None and "power_limit_before_w" in worst.evidence:
-        managers = ", ".join(session.hints.managers[:2])
+        managers = ", ".join(session.hints.power_managers[:2])
         known = f"{managers} here or the BMC" if managers else ""
         return f"find what lowers it at run time: {known or 'thermald, the BMC, a power manager'}"
     if worst is not None and (line := str(worst.evidence.get("line", ""))):
@@ -512,7 +512,7 @@ def other_checks(
     is_whole_run: bool = True,
 ) -> list[Check]:  # fmt: skip
     """Returns the losses that can be measured here, the costliest first."""
-    sums, chosen = totals.losses, session.evaluator.chosen
+    sums, chosen = totals.losses, session.evaluator.variants
     shares = sums.shares()
     results: list[Check] = []
 

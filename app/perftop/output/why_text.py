@@ -60,7 +60,7 @@ def answer(session: Session, report: Report) -> str:
     whole = report.sums.lost_ratio
     machine = "this VM" if session.hello.virtualisation is not None else "this machine"
     who = report.job or machine
-    blind = "" if session.evaluator.chosen["busy_hz"] else " Its clock is not visible."
+    blind = "" if session.evaluator.variants["busy_hz"] else " Its clock is not visible."
     if report.job and not report.totals.times.threads:
         watched = session.neighbours.watched_job.name or ""
         if not watched.isdecimal():

@@ -61,7 +61,7 @@ class EpisodeLog:
         detected, recording = self._detector.running, self.recording
         if recording is None:
             return detected
-        return [*recording.running, *recording.not_listed(detected)]
+        return [*recording.running, *recording.missing_episodes(detected)]
 
     @property
     def ended(self) -> list[Episode]:
@@ -72,7 +72,7 @@ class EpisodeLog:
             return detected if recording is None else recording.ended
         state = len(recording.ended), recording.until_ns, len(detected), *map(id, detected[-1:])
         if state != self._merged_episodes[0]:
-            episodes = [*recording.ended, *recording.not_listed(detected)]
+            episodes = [*recording.ended, *recording.missing_episodes(detected)]
             self._merged_episodes = state, sorted(episodes, key=lambda e: e.end_ns or 0)
         return self._merged_episodes[1]
 
@@ -100,7 +100,7 @@ class EpisodeLog:
         if recording is not None:
             ended_episodes = [
                 *recording.overlapping(since_ns, until_ns),
-                *recording.not_listed(ended_episodes),
+                *recording.missing_episodes(ended_episodes),
             ]
             ended_episodes.sort(key=lambda e: e.end_ns or 0)
         return [*running_episodes, *ended_episodes]
@@ -112,7 +112,7 @@ class EpisodeLog:
         new_episodes = self._ended[max(0, cursor - self._dropped_count) :]
         return new_episodes, self._dropped_count + len(self._ended)
 
-    def end(self, episodes: list[Episode]) -> None:
+    def add_ended(self, episodes: list[Episode]) -> None:
         """Adds episodes that have ended."""
         if episodes:
             self._ended += episodes
@@ -168,7 +168,7 @@ class RecordingEpisodes:
         starts, ends = self._spans
         return [self.ended[i] for i in np.flatnonzero((starts <= until_ns) & (ends > since_ns))]
 
-    def not_listed(self, detected: Sequence[Episode]) -> list[Episode]:
+    def missing_episodes(self, detected: Sequence[Episode]) -> list[Episode]:
         """Returns the episodes in `detected` that the pass has not found, not even with a different
         start."""
         if self.is_complete:
@@ -203,7 +203,7 @@ class Tally:
         if worst is None or cost > (worst.lost_s(now_ns), worst.depth or 0.0):
             self._worst_by_kind[episode.kind] = episode
 
-    def worst(self) -> list[Episode]:
+    def worst_episodes(self) -> list[Episode]:
         """Returns the costliest episode of each kind that occurred more than once; single episodes
         are listed anyway."""
         counts = {kind: sum(causes.values()) for kind, causes in self.counts_by_cause.items()}

@@ -329,7 +329,7 @@ def _host_name(instance: str) -> str:
     return host.strip("[]") if colon and port.isdecimal() else instance
 
 
-def fill_past(fleet: Fleet, answers: Answers, shift_s: float) -> None:
+def fill_histories(fleet: Fleet, answers: Answers, shift_s: float) -> None:
     """Adds the answers to `FleetQueries.history` to the machines' histories. `shift_s`: the
     viewer's time minus the server's."""
     by_time: dict[str, dict[float, dict[str, float]]] = {}
@@ -339,10 +339,10 @@ def fill_past(fleet: Fleet, answers: Answers, shift_s: float) -> None:
             for time, value in points:
                 by_time.setdefault(name, {}).setdefault(time, {})[key] = value
     for name, times in by_time.items():
-        past = fleet.machines[name].past
+        history = fleet.machines[name].history
         for time in sorted(times):
             numbers = dict(UNKNOWN_NUMBERS) | times[time]
-            past.add(time + shift_s, numbers | {"lost": lost_share(numbers)})
+            history.add(time + shift_s, numbers | {"lost": lost_share(numbers)})
 
 
 def fill_episodes(fleet: Fleet, answers: Answers, end: float, step: float, shift_s: float) -> None:
@@ -373,7 +373,7 @@ def _unbroken_runs(times: Sequence[float], step: float) -> list[tuple[float, flo
     return runs
 
 
-def past_step(machines: int, every_s: float) -> float:
+def history_step_s(machines: int, every_s: float) -> float:
     """Returns the seconds between two points of a history that are queried for so many machines:
     at least `every_s`."""
     points = max(10, MAX_POINTS // max(1, machines * len(_HISTORY_KEYS)))

@@ -67,9 +67,9 @@ FIELDS: dict[str, Number] = {
         Number("lp1", "lp1", "ratio", "share of the time in which only the second thread ran"),
         Number("neither", "neither", "ratio", "share of the time in which no thread ran"),
         Number("involuntary", "inv", "ratio", "halted although there was work", digits=2,
-               stands_out=0.005),
+               min_highlighted=0.005),
         Number("steal", "steal", "ratio", "share of the time that the hypervisor took",
-               stands_out=0.01),
+               min_highlighted=0.01),
         Number("power_w", "W", "W", "power of all packages", digits=0),
         Number("power_limit_w", "of", "W", "limit of that power", digits=0),
     )
@@ -246,7 +246,7 @@ class Machine:
     updated: float = nan
     """Unix time at which the newest numbers arrived."""
     numbers: Numbers = field(default_factory=lambda: UNKNOWN_NUMBERS)
-    past: NumberHistory = field(default_factory=NumberHistory)
+    history: NumberHistory = field(default_factory=NumberHistory)
     model: str = ""
     cpu_count: int = 0
     core_count: int = 0
@@ -278,7 +278,7 @@ class Machine:
             recent.popleft()
         self.numbers = mean_numbers([values for _, values, _ in recent])
         self.suspect_count = sum(count for *_, count in recent)
-        self.past.add(now, numbers)
+        self.history.add(now, numbers)
         self.answers, self.why, self.updated, self.retry_at = True, "", now, nan
         self.silent_since = now
 

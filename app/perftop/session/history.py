@@ -68,7 +68,7 @@ class Trail:
         self, metrics: Sequence[int], counter_rows: Sequence[CounterRows], counters: Counters,
         cores: Cores, room: int,
     ) -> None:  # fmt: skip
-        """`metrics`: the metrics to keep, as positions in the registry."""
+        """`metrics`: the metrics to keep, as indices in the registry."""
         self._metrics, self._stamp_hz = np.array(metrics, int), counters.stamp_hz
         cpus = len(counters.hello.topology)
         self.cores = cores
@@ -101,8 +101,8 @@ class Trail:
         return self._ends[: self.count]
 
     def metric_terms(self, metrics: Sequence[int], samples: slice) -> Singles:
-        """Returns numerators and denominators, (2, metrics, samples, CPUs), of the metrics at these
-        positions in the trail."""
+        """Returns numerators and denominators, (2, metrics, samples, CPUs), of the metrics with
+        these indices in the trail."""
         self.write_waiting_samples()
         return self._parts[:, metrics, samples]
 
@@ -398,7 +398,7 @@ class History:
 
     def _begin_chunk(self, reader: SampleReader) -> None:
         if not self._chunks:
-            self._describe(reader)
+            self._choose_series(reader)
         metrics = [self._registry.index[key] for key in self._metrics]
         parts = metrics, [*self._counters.values()], reader.counters, reader.cores
         room = self._budget // MIN_CHUNKS // 2 // Trail(*parts, room=1).nbytes
@@ -410,9 +410,9 @@ class History:
         packer = Packer(self._layouts)
         self._chunks.append(Chunk(reader.state(), self._now_ns, trail, packer, max_waiting_bytes))
 
-    def _describe(self, reader: SampleReader) -> None:
+    def _choose_series(self, reader: SampleReader) -> None:
         """Chooses the metrics and counters of this stream of which a history is kept."""
-        self._metrics = [key for key, variants in reader.evaluator.chosen.items() if variants]
+        self._metrics = [key for key, variants in reader.evaluator.variants.items() if variants]
         self._registry, self._stamp_hz = reader.evaluator.registry, reader.counters.stamp_hz
         columns, topology = reader.counters.columns, reader.hello.topology
         for name in TRACED:
@@ -467,12 +467,12 @@ class History:
     # included. A bin in which no sample ends has the value of the sample that covers the bin.
     # Unknown values are NaN.
 
-    def field(self, key: str, rows: Sequence[int], edges_ns: Times) -> Floats:
-        """Returns (bins, rows): values of a metric, of CPUs given by position."""
-        return self.fields([key], rows, edges_ns)[:, 0]
+    def metric(self, key: str, rows: Sequence[int], edges_ns: Times) -> Floats:
+        """Returns (bins, rows): values of a metric of the CPUs with these indices in hello."""
+        return self.metrics([key], rows, edges_ns)[:, 0]
 
-    def fields(self, keys: Sequence[str], rows: Sequence[int], edges_ns: Times) -> Floats:
-        """Returns (bins, metrics, rows): `field` of several metrics; computing many takes little
+    def metrics(self, keys: Sequence[str], rows: Sequence[int], edges_ns: Times) -> Floats:
+        """Returns (bins, metrics, rows): `metric` of several metrics; computing many takes little
         longer than computing one."""
         values = np.full((len(edges_ns) - 1, len(keys), len(rows)), np.nan)
         served_columns = [i for i, key in enumerate(keys) if key in self._metrics]

@@ -27,7 +27,7 @@ Tasks = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Interval:
-    """The numbers of one span of time; arrays by position of CPU or core."""
+    """The numbers of one span of time; arrays by CPU or by core."""
 
     seq: int
     """Sequence number of the interval in its session; 0: the interval was computed from history."""
@@ -42,13 +42,13 @@ class Interval:
     split: Split
     counts: dict[str, Floats]
     ceilings: Ceilings
-    counted: Floats | None
+    counted_share: Floats | None
     """Share of the time for which perf counted, by CPU; None: perf did not multiplex counters, or
     is not their source."""
-    shares: dict[str, Floats]
+    event_counted_shares: dict[str, Floats]
     """Share of the time for which perf counted each selected event, by the key of its counter."""
     online: Bools
-    resting: Bools
+    is_resting: Bools
     """CPUs that hardly ran, so that their numbers per running time are not shown."""
     doubts: Codes
     """(CPUs, counters): codes of the newest reason why a counter was left out of a sample."""
@@ -63,8 +63,8 @@ class Interval:
     core_power_w: Floats
     """Power in W by core; NaN where it is not counted by core."""
     caches: dict[str, Floats]
-    """Traffic and occupancy of each L3, at the position of the CPU that reads its counters; NaN at
-    all other positions."""
+    """Traffic and occupancy of each L3, as the value of the CPU that reads its counters; NaN for
+    all other CPUs."""
     packages: dict[str, Floats]
     """Power, temperature and memory traffic by package, in the order of hello's packages."""
 
@@ -77,8 +77,8 @@ class Interval:
         return self.snapshot.tasks
 
     @property
-    def suspect(self) -> dict[int, set[tuple[str, Doubt]]]:
-        """Counters that were left out and the reasons, by position of the CPU."""
+    def suspect_counters(self) -> dict[int, set[tuple[str, Doubt]]]:
+        """Counters that were left out and the reasons, by index of the CPU in hello."""
         return doubts_by_cpu(self.doubts, self.keys)
 
     @property
@@ -108,7 +108,7 @@ class Span:
     known."""
     _missing_counts: Ints | int = 0
     """(metrics, CPUs): number of samples in which one of the two is unknown."""
-    _whole_delta: Delta | None = None
+    _trusted_delta: Delta | None = None
     _only_sample: tuple[SampleBatch, int, bytes] | None = None
     """The batch and the index of the sample, and the CPUs online at its end, as long as it is the
     only sample and has no suspect counters. Its own numbers are then those of the sums."""
@@ -129,12 +129,12 @@ class Span:
             sums = reader.evaluator.evaluate(self.delta)
             self._good_sums = _known_sums(sums.top, sums.bottom)
             self._missing_counts = self.sample_count * ~_is_known(sums.top, sums.bottom)
-            self._whole_delta = self.delta.copy()
-        if self._good_sums is not None and self._whole_delta is not None:
+            self._trusted_delta = self.delta.copy()
+        if self._good_sums is not None and self._trusted_delta is not None:
             top, bottom = values.top[part], values.bottom[part]
             self._good_sums = add_samples(self._good_sums, _known_sums(top, bottom).swapaxes(0, 1))
             self._missing_counts = self._missing_counts + (~_is_known(top, bottom)).sum(axis=0)
-            self._whole_delta.add(batch.whole[part], doubted)
+            self._trusted_delta.add(batch.trusted_delta[part], doubted)
         lost_sums = batch.cached(_lost_sums)[part]
         self._lost_sums = add_samples(
             np.zeros(lost_sums.shape[1:]) if self._lost_sums is None else self._lost_sums, lost_sums
@@ -146,19 +146,19 @@ class Span:
 
     def copy(self) -> Span:
         """Returns an independent copy, to which samples can be added."""
-        whole = None if self._whole_delta is None else self._whole_delta.copy()
-        return replace(self, delta=self.delta.copy(), _whole_delta=whole)
+        whole = None if self._trusted_delta is None else self._trusted_delta.copy()
+        return replace(self, delta=self.delta.copy(), _trusted_delta=whole)
 
     def since(self, earlier: Span, start_ns: int) -> Span:
         """Returns the sums over the samples after `start_ns`, the end of `earlier`, which is an
         older copy of this span."""
-        whole, lost_sums, good_sums = self._whole_delta, self._lost_sums, self._good_sums
+        whole, lost_sums, good_sums = self._trusted_delta, self._lost_sums, self._good_sums
         if lost_sums is not None and earlier._lost_sums is not None:
             lost_sums = lost_sums - earlier._lost_sums
         if good_sums is not None:  # unknown if the first suspect sample came later
             good_sums = None if earlier._good_sums is None else good_sums - earlier._good_sums
         if whole is not None:
-            whole = whole.since(earlier._whole_delta or earlier.delta)
+            whole = whole.since(earlier._trusted_delta or earlier.delta)
         return Span(
             self.delta.since(earlier.delta), start_ns, self.sample_count - earlier.sample_count,
             lost_sums, good_sums, self._missing_counts - earlier._missing_counts, whole,
@@ -225,10 +225,10 @@ class Span:
             core_power_w=totals.core_power_w(rates, reader.cores.block_row),
             caches=totals.l3_values(rates, values["util"]),
             packages=totals.package_values(rates),
-            counted=counters.counted_share(self.delta),
-            shares={key: share for key, share in shares if share is not None},
+            counted_share=counters.counted_share(self.delta),
+            event_counted_shares={key: share for key, share in shares if share is not None},
             online=reader.online.copy(),
-            resting=resting_rows(values["util"], resting_before),
+            is_resting=resting_rows(values["util"], resting_before),
             doubts=self.delta.doubts,
             keys=self.delta.keys,
             sample_count=self.sample_count,
@@ -240,11 +240,11 @@ class Span:
             batch, index, _ = self._only_sample
             return batch.values.samples(index), batch.split[index], batch.ceilings[index]
         values = self.values(reader)
-        whole_delta, whole_values = self.delta, values
-        if self._whole_delta is not None:
-            whole_delta = self._whole_delta
-            whole_values = reader.evaluator.evaluate(whole_delta)
-        split = reader.splitter.split(whole_delta, whole_values, reader.online)
+        trusted_delta, trusted_values = self.delta, values
+        if self._trusted_delta is not None:
+            trusted_delta = self._trusted_delta
+            trusted_values = reader.evaluator.evaluate(trusted_delta)
+        split = reader.splitter.split(trusted_delta, trusted_values, reader.online)
         return values, split, reader.ceilings(self.delta, values)
 
 

@@ -84,7 +84,7 @@ def _join_samples(samples: Sequence[_Samples]) -> _Samples:
 
 
 class LossSums(NamedTuple):
-    """Seconds over a span of time, by position of the CPU."""
+    """Seconds over a span of time, by CPU."""
 
     wanted_s: Floats
     waited_s: Floats
@@ -183,7 +183,7 @@ class Losses:
     noise of involuntary halts."""
 
     def __init__(self, cpus: Sequence[int]) -> None:
-        """`cpus`: CPU numbers by position."""
+        """`cpus`: CPU numbers in the order of the arrays."""
         self._position = {cpu: index for index, cpu in enumerate(cpus)}
         self._wanted_s, self._ran_s, self._waited_s = np.zeros((3, len(cpus)))
         self._by_cause: dict[Cause, Floats] = {}
@@ -410,13 +410,13 @@ class RecordHints:
     def __init__(self) -> None:
         self.messages: dict[tuple[str, str], int] = {}
         """Number of messages of the kernel's log, by kind and by the name in them."""
-        self.managers: list[str] = []
+        self.power_managers: list[str] = []
         """Programs that may lower limits of power and clock, with their PIDs."""
         self.kernel_s: dict[KernelWork, float] = {}
         """Time, in s, for which samples found processes in each function of the kernel."""
         self.kernel_span_s = 0.0
         """Time, in s, over which the samples in `kernel_s` were taken."""
-        self.at_limit: dict[str, MemoryGroup] = {}
+        self.groups_at_limit: dict[str, MemoryGroup] = {}
         """The control groups that reached their memory limit and read pages back, by name, with the
         sums of all records."""
 
@@ -441,19 +441,21 @@ class RecordHints:
                         self.messages[key] = self.messages.get(key, 0) + count
         if isinstance(managers, dict):
             pids = [pid for pid in managers if re.fullmatch("[0-9]{1,10}", str(pid))]
-            self.managers = [
+            self.power_managers = [
                 f"{safe_text(str(managers[pid]), MAX_NAME_LENGTH)}[{pid}]" for pid in pids
             ]
 
     def _add_groups(self, groups: Iterable[MemoryGroup]) -> None:
         for group in groups:
-            sums = self.at_limit.get(group.name, group._replace(hits=0, pages_read_back=0))
+            sums = self.groups_at_limit.get(group.name, group._replace(hits=0, pages_read_back=0))
             if group.hits and group.limit_bytes and group.pages_read_back > 0:
                 hits, pages = sums.hits + group.hits, sums.pages_read_back + group.pages_read_back
                 sums = group._replace(hits=hits, pages_read_back=pages, pids=sums.pids)
-            if sums.hits and (group.name in self.at_limit or len(self.at_limit) < MAX_NAMES):
+            if sums.hits and (
+                group.name in self.groups_at_limit or len(self.groups_at_limit) < MAX_NAMES
+            ):
                 pids = sums.pids | group.pids if len(sums.pids) < MAX_WORKS else sums.pids
-                self.at_limit[group.name] = sums._replace(pids=pids)
+                self.groups_at_limit[group.name] = sums._replace(pids=pids)
 
     def _add_kernel_work(self, rows: Sequence[object]) -> None:
         for row in rows:
@@ -498,11 +500,11 @@ class Moments:
         """Other moments, about once a second."""
         self._step_ns = FIRST_STEP_NS
 
-    def mark(self, time_ns: int, label: str, times: RunTimes) -> None:
+    def add_mark(self, time_ns: int, label: str, times: RunTimes) -> None:
         if len(self.marks) < MAX_MARKS:
             self.marks.append(Moment(time_ns, label, times.copy(job_only=True)))
 
-    def note(self, time_ns: int, times: RunTimes) -> None:
+    def add_moment(self, time_ns: int, times: RunTimes) -> None:
         if self.periodic and time_ns - self.periodic[-1].time_ns < self._step_ns:
             return
         self.periodic.append(Moment(time_ns, None, times.copy(job_only=True)))
@@ -517,7 +519,7 @@ class RunPhase(TaskTimeSpan):
 
     label: str
 
-    def largest(self) -> tuple[str, float]:
+    def largest_program(self) -> tuple[str, float]:
         """Returns the program that ran most, and the seconds that it ran; '' if none did."""
         run_s: dict[str, float] = {}
         for times in self.times.threads.values():
@@ -561,7 +563,7 @@ def _phases_by_largest(moments: Sequence[Moment]) -> list[RunPhase]:
     edges: list[Moment] = []
     name = ""
     for phase, moment in zip(_phases_between(moments), moments, strict=False):
-        largest, run_s = phase.largest()
+        largest, run_s = phase.largest_program()
         if not edges or (run_s > 0 and name and largest != name):
             edges.append(moment)
         if run_s > 0:
@@ -574,4 +576,4 @@ def _phases_by_largest(moments: Sequence[Moment]) -> list[RunPhase]:
             shortest + 1 < len(lengths) and lengths[shortest + 1] < lengths[shortest - 1]
         )
         del edges[shortest + 1 if joins_next else shortest]
-    return [replace(phase, label=phase.largest()[0]) for phase in _phases_between(edges)]
+    return [replace(phase, label=phase.largest_program()[0]) for phase in _phases_between(edges)]

@@ -80,7 +80,7 @@ class Filter:
     """Alternatives; all terms of an alternative are required."""
 
     def cpus(self, session: Session, interval: Interval | None) -> Bools:
-        """Returns the mask of the matching CPUs, by position. Without an interval no measured value
+        """Returns a mask of the matching CPUs. Without an interval no measured value
         is known."""
         mask = np.zeros(len(session.topology), bool)
         for terms in self._alternatives:
@@ -293,7 +293,8 @@ def _online_test(session: Session, interval: Interval | None) -> Bools:
 _WORD_TESTS: dict[str, Test] = {
     "online": _online_test, "offline": partial(_inverted, _online_test),
     "suspect": lambda session, interval: np.isin(
-        np.arange(len(session.topology)), [] if interval is None else list(interval.suspect)
+        np.arange(len(session.topology)),
+        [] if interval is None else list(interval.suspect_counters),
     ),
 }  # fmt: skip
 

@@ -231,7 +231,7 @@ class Session:
                 batch.since_ns[first:last], batch.time_ns[first:last]
             )
         last, ended_episodes = self._detection.process(batch, first, last)
-        self.log.end(ended_episodes)
+        self.log.add_ended(ended_episodes)
         newest = batch.frames[last - 1]
         self.now_ns, self.frames = newest.time_ns, self.frames + last - first
         self.lost, self.late_samples = newest.lost, newest.late
@@ -241,7 +241,7 @@ class Session:
             self.history.keep_samples(batch, first, last, self.reader)
         self._span.add(batch, first, last, self.reader)
         self.run.add(batch, first, last, self.reader)
-        if len(batch.doubted):
+        if len(batch.doubted_samples):
             self.suspect_samples += batch.suspect_cpus(first, last)
         if self._summarises:
             self.distribution.add(batch, first, last)
@@ -325,7 +325,7 @@ class Session:
             if (label := episodes.mark_label(message)) is not None:
                 self.log.add_mark(message.time_ns, label)
                 if self._sums_run and message.kind != "gap":
-                    self._moments.mark(message.time_ns, label, self.run_times)
+                    self._moments.add_mark(message.time_ns, label, self.run_times)
 
     def _apply_hotplug(self, note: wire.Note) -> None:
         self.hotplugs.append(note)
@@ -337,7 +337,7 @@ class Session:
         cpu = self.topology[row].cpu
         if online and all(cpu not in core for core in self.cores):
             self.reader.regroup(core_lists(self.topology))
-        self.log.end(self.detector.apply_hotplug(cpu, note.time_ns, online=online))
+        self.log.add_ended(self.detector.apply_hotplug(cpu, note.time_ns, online=online))
 
     def _warn(self, time_ns: int, text: str) -> None:
         self.warnings = [*self.warnings, text[: episodes.MAX_WARNING]][-MAX_WARNINGS:]
@@ -353,7 +353,7 @@ class Session:
         if self.hello.watch is not None:
             interval = replace(interval, watched=self._watched_activity)
             self._watched_activity = ThreadActivity()
-        self._resting_cpus = interval.resting
+        self._resting_cpus = interval.is_resting
         return interval
 
     @property
@@ -424,7 +424,7 @@ class Session:
             run_s, waited_s = self.run_times.add_job_record(watched_job, now_ns)
             losses.add_wait(waited_s)
             if watched_job.time_ns == now_ns and self._sums_run:
-                self._moments.note(now_ns, self.run_times)
+                self._moments.add_moment(now_ns, self.run_times)
         losses.add(batch.lost.samples(part), batch.since_ns[part], batch.time_ns[part], run_s)
         if (oldest_ns := losses.oldest_due_ns(now_ns)) is not None:
             losses.settle(self.episodes(oldest_ns, now_ns), now_ns)

@@ -285,11 +285,11 @@ class RunTimes:
     ) -> None:  # fmt: skip
         """`cpus`: CPU numbers in the order of the arrays returned here; `root`: as in
         JobFootprint; `quotas`: those of the stream, whose owner reads the records; `shown`:
-        positions of the CPUs whose tasks count, None for all. The job counts everywhere."""
+        indices of the CPUs whose tasks count, None for all. The job counts everywhere."""
         self._position = {cpu: index for index, cpu in enumerate(cpus)}
         self._task_cpus = ["" if shown is not None and index not in shown else str(cpu)
                            for index, cpu in enumerate(cpus)]  # fmt: skip
-        """Keys of the CPUs in a record of tasks, by position; '' for those that do not count."""
+        """Key of each CPU in a record of tasks; '' for those that do not count."""
         self.job = JobFootprint(root)
         self.threads: dict[Key, TaskTimes] = {}
         """Times of the threads of the watched job, by process and thread."""
@@ -305,7 +305,7 @@ class RunTimes:
         self.wait_snapshots = 0
         """Number of snapshots of tasks that have wait times. The first one covers time before the
         stream, or has no wait times."""
-        self.full_s: dict[int, float] = {}
+        self.truncated_s: dict[int, float] = {}
         """Seconds of each CPU that are covered by snapshots which leave out tasks that ran and may
         have waited."""
         self.waiting_s = 0.0
@@ -341,7 +341,7 @@ class RunTimes:
         times = copy(self)
         times.job, times.threads = copy(self.job), self.threads.copy()
         times.tasks = {} if job_only else self.tasks.copy()
-        times.full_s = {} if job_only else self.full_s.copy()
+        times.truncated_s = {} if job_only else self.truncated_s.copy()
         times._quotas, times._quotas_before = self.quotas, Quotas()  # noqa: SLF001 - our class
         return times
 
@@ -359,7 +359,9 @@ class RunTimes:
         later.seen_s -= earlier.seen_s
         later.waiting_s -= earlier.waiting_s
         later.wait_snapshots -= earlier.wait_snapshots
-        later.full_s = {cpu: s - earlier.full_s.get(cpu, 0.0) for cpu, s in self.full_s.items()}
+        later.truncated_s = {
+            cpu: s - earlier.truncated_s.get(cpu, 0.0) for cpu, s in self.truncated_s.items()
+        }
         if later.job.disk_s is not None:
             later.job.disk_s -= earlier.job.disk_s or 0.0
         return later
@@ -413,7 +415,7 @@ class RunTimes:
         task_count = np.bincount(columns.cpus, minlength=count)
         may_hide_waits = (task_count >= MIN_TASKS_SENT) & (seen_share < MIN_SEEN_SHARE)
         for index in np.flatnonzero(may_hide_waits & (waiting_count > 0)).tolist():
-            self.full_s[cpus[index]] = self.full_s.get(cpus[index], 0.0) + span_s
+            self.truncated_s[cpus[index]] = self.truncated_s.get(cpus[index], 0.0) + span_s
         for parent, child in snapshot.parents_of_short_lived():
             key, child_s = (parent.pid, child, UNKNOWN_CPU), min(parent.share, count) * span_s
             children = self._tasks.pop(key, None) or TaskTimes(parent.comm)
@@ -431,7 +433,7 @@ class RunTimes:
         threads = [times for times in self.threads.values() if times.elapsed_s > 0]
         if not threads:
             return None
-        quota_s = sum(throttled.wait_s for throttled in self.throttled(self.threads))
+        quota_s = sum(throttled.wait_s for throttled in self.throttled_tasks(self.threads))
         waited_s = sum(times.wait_s for times in self.threads.values()) - quota_s
         rest_s, stopped_s, disk_s = (
             sum(getattr(times, key) for times in threads)
@@ -480,7 +482,7 @@ class RunTimes:
                 sums[index] += seconds(times)
         return sums
 
-    def throttled(self, times: Mapping[Any, TaskTimes]) -> list[ThrottledTasks]:
+    def throttled_tasks(self, times: Mapping[Any, TaskTimes]) -> list[ThrottledTasks]:
         """Returns the tasks that a quota kept from running, the most affected first. `times`:
         `threads` or `tasks`. The kernel counts the time once for each CPU, so it is multiplied by
         the number of tasks that share one; a quota is never charged with more time than the tasks
@@ -503,7 +505,7 @@ class RunTimes:
     def throttled_by_cpu(self, times: Mapping[Any, TaskTimes]) -> Floats:
         """Returns the seconds that tasks waited because of a quota, by CPU."""
         stopped_s = np.zeros(len(self._position))
-        for throttled in self.throttled(times):
+        for throttled in self.throttled_tasks(times):
             for key in throttled.keys:
                 task = times[key]
                 for cpu, wanted_s in task.by_cpu.items():

@@ -56,7 +56,7 @@ def columns_by_key(session: Session) -> dict[str, Number]:
 
 
 def cpu_values(session: Session, interval: Interval, key: str) -> Floats:
-    """Returns values by position of the CPU: a number of the CPU, of its core, package or L3, or
+    """Returns values by CPU: a number of the CPU, of its core, package or L3, or
     the advance of a counter per second; NaN where unknown."""
     if key in session.evaluator.metrics:
         return interval.values[key]
@@ -107,11 +107,11 @@ def machine_value(session: Session, interval: Interval, key: str) -> float:
 def displayed_values(column: Number, session: Session, interval: Interval) -> Floats:
     """Returns values as `cpu_values` does, but NaN for numbers per running time of CPUs at rest."""
     values = cpu_values(session, interval, column.key)
-    return np.where(interval.resting, nan, values) if column.while_running else values
+    return np.where(interval.is_resting, nan, values) if column.while_running else values
 
 
 def spread_to_cpus(session: Session, by_core: Floats) -> Floats:
-    """Returns values of cores by position of their CPUs; NaN where unknown, and for all CPUs if
+    """Returns values of cores as values of their CPUs; NaN where unknown, and for all CPUs if
     `by_core` is of an earlier list of cores."""
     cores = session.reader.cores
     if len(by_core) != len(cores.lists):
@@ -131,7 +131,7 @@ def mean_ceiling(ceilings: Floats, util: Floats) -> float:
 
 
 def suspect_rows(key: str, session: Session, interval: Interval) -> Bools:
-    """Returns the mask by position of the CPUs where a counter used for this number is suspect. A
+    """Returns a mask of the CPUs where a counter used for this number is suspect. A
     core's states depend on the counters of all its CPUs."""
     if not np.count_nonzero(interval.doubts):  # the usual case
         return np.zeros(len(interval.doubts), bool)
@@ -166,7 +166,7 @@ class CpuColumns:
 
     def _counted_keys(self) -> set[str]:
         session, counters = self._session, self._session.counters.columns
-        keys = {key for key, variants in session.evaluator.chosen.items() if variants}
+        keys = {key for key, variants in session.evaluator.variants.items() if variants}
         threads = {len(core) for core in session.cores}
         if 2 in threads and any(key in counters for key in (*ANY_COUNTERS, *TRACED_COUNTERS)):
             keys |= set(STATES)
@@ -182,7 +182,7 @@ class CpuColumns:
         return (*self._counted_columns, *task)
 
     def values(self, key: str, interval: Interval) -> Floats:
-        """Returns values by position of the CPU; NaN where unknown or not shown."""
+        """Returns values by CPU; NaN where unknown or not shown."""
         column = self.by_key.get(key)
         if column is None:
             return cpu_values(self._session, interval, key)
@@ -321,7 +321,7 @@ def _metric_reasons(
     session: Session, missing_by_key: Mapping[str, wire.Missing]
 ) -> Iterator[wire.Missing]:
     """Yields the reasons why metrics are missing on all CPUs or on some CPUs."""
-    for key, variants in session.evaluator.chosen.items():
+    for key, variants in session.evaluator.variants.items():
         if key in missing_by_key:
             continue
         if (missing_counter := session.evaluator.first_missing(key)) is not None:
@@ -443,9 +443,12 @@ def why_absent(session: Session, interval: Interval, row: int, key: str) -> str:
         return CPU_OFF_REASON
     metric = session.evaluator.metrics.get(key)
     needed_keys = {key} if metric is None else session.evaluator.needed_counters(key)
-    events = [interval.shares[name][row] for name in needed_keys & interval.shares.keys()]
+    events = [
+        interval.event_counted_shares[name][row]
+        for name in needed_keys & interval.event_counted_shares.keys()
+    ]
     own = not needed_keys.isdisjoint(session.counters.multiplexed)
-    share = interval.counted[row] if own and interval.counted is not None else 1.0
+    share = interval.counted_share[row] if own and interval.counted_share is not None else 1.0
     if suspect_texts := doubt_texts(interval, row, {"tsc", *needed_keys}):
         return "; ".join(suspect_texts)
     if key == "involuntary" and share < MIN_COUNTED_SHARE:

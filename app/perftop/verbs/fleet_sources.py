@@ -33,9 +33,9 @@ from perftop.session.fleet import (
     Fleet,
     FleetQueries,
     fill_episodes,
-    fill_past,
+    fill_histories,
+    history_step_s,
     newest_time,
-    past_step,
     scraped_fleet,
 )
 from perftop.session.fleet_machine import PAST_S, ROW_SPAN_S, LiveMachine, Machine
@@ -185,9 +185,9 @@ class PrometheusSource:
         now_s = self._clock() - back_s
         shift_s = now_s - end
         fleet = scraped_fleet(numbers, now_s, {} if back_s else self.fleet.machines)
-        step = past_step(len(fleet.machines), self.every_s)
+        step = history_step_s(len(fleet.machines), self.every_s)
         history = server.query_range(queries.history(), end - PAST_S, end, step)
-        fill_past(fleet, history, shift_s)
+        fill_histories(fleet, history, shift_s)
         step = max(self.every_s, EPISODES_SPAN_S / EPISODE_STEPS)
         start = end - EPISODES_SPAN_S
         episodes = server.query_range(queries.episodes(), start, end, step)

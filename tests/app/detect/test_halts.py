@@ -247,7 +247,7 @@ def test_time_of_guests_is_not_a_halt(events: str, users: int | None, is_halt: b
     machine.advance(3, ref=TSC, cycles=3e9, kvm_users=users or 0, **rates)
     assert halt_first_cpu(machine, 0.5).spans() == [(3, None)] * is_halt
     machine.advance(2, ref=0, cycles=0)
-    suspect = machine.session.take_interval().suspect
+    suspect = machine.session.take_interval().suspect_counters
     assert bool(suspect) is is_halt
 
 

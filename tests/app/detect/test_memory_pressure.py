@@ -191,7 +191,7 @@ def test_unknown_traffic_is_not_learned() -> None:
     """The counters of one package cannot be read."""
     hello, messages = messages_of("sim:steady,cpus=8,packages=2", 20)
     session = session_of(Session(hello), [without_traffic(hello, m, package=1) for m in messages])
-    cycles = session.neighbours.memory.programs.learned[CYCLES_ROW]
+    cycles = session.neighbours.memory.programs.learned_sums[CYCLES_ROW]
     for package, known in enumerate([True, False]):
         assert (cycles[hello.packages[package]] > 0).tolist() == [known] * 4
 

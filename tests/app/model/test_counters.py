@@ -50,7 +50,7 @@ def test_a_wrapped_counter_has_an_ordinary_difference(bits: int, start: int, ste
         greeting, frame(greeting, 0, {"cycles": [a]}), frame(greeting, 1, {"cycles": [b]})
     )
     assert increment(delta) == step
-    assert delta.suspect == {}
+    assert delta.suspect_counters == {}
 
 
 def test_a_rewritten_counter_is_suspect() -> None:
@@ -62,9 +62,9 @@ def test_a_rewritten_counter_is_suspect() -> None:
     assert increment(good) == 10**8
     assert ticks(bad) == TICKS
     assert np.isnan(increment(bad))
-    assert bad.suspect == {0: {("cycles", Doubt.JUMPED)}}
+    assert bad.suspect_counters == {0: {("cycles", Doubt.JUMPED)}}
     assert increment(after) == 10**8
-    assert after.suspect == {}
+    assert after.suspect_counters == {}
 
 
 @pytest.mark.parametrize("flag", [0, wire.ROW_SAMPLED | wire.ROW_WIDE])
@@ -136,7 +136,7 @@ def test_an_invalid_read_is_covered_by_the_next(
     assert [ticks(delta) for delta in result] == [span * TICKS for span in spans]
     assert [increment(delta) for delta in result] == increments
     assert [increment(delta, 1) for delta in result] == [0] + [100] * (len(reads) - 1)
-    assert all(delta.suspect == {} for delta in result)
+    assert all(delta.suspect_counters == {} for delta in result)
 
 
 def test_an_unreadable_counter_is_unknown_instead_of_zero() -> None:
@@ -160,7 +160,7 @@ def test_rows_whose_time_runs_backwards_are_suspect() -> None:
         [frame(greeting, n, {"cycles": [n, n]}, stamps=at) for n, at in enumerate(stamps)]
     )
     backwards = {("cycles", Doubt.BACKWARDS)}
-    assert [result[n].suspect for n in range(3)] == [{}, {0: backwards}, {1: backwards}]
+    assert [result[n].suspect_counters for n in range(3)] == [{}, {0: backwards}, {1: backwards}]
 
 
 def test_a_restarted_counter_is_left_out_of_its_own_package_only() -> None:
@@ -187,7 +187,7 @@ def test_a_read_that_ends_before_it_begins_is_suspect() -> None:
     head[1] = head[0] - 1
     turned = dataclasses.replace(rows, head=head.tobytes())
     delta = counters.steps([dataclasses.replace(plain, blocks={"cpu": turned})])[0]
-    assert delta.suspect == {0: {("cycles", Doubt.BACKWARDS)}}
+    assert delta.suspect_counters == {0: {("cycles", Doubt.BACKWARDS)}}
     assert (ticks(delta), increment(delta)) == (0, 0)
 
 
@@ -200,7 +200,7 @@ def test_kernel_times_may_step_back_by_a_tick() -> None:
         greeting, *(frame(greeting, i, {"stat_iowait_s": [v]}) for i, v in enumerate(series))
     )
     assert sum(increment(d) for d in steps) == pytest.approx(0.02)
-    assert all(d.suspect == {} for d in steps)
+    assert all(d.suspect_counters == {} for d in steps)
 
 
 def test_gauges_are_averaged_over_time() -> None:

@@ -50,7 +50,7 @@ def test_rates_and_counts_per_thousand_instructions_are_computed() -> None:
         assert value_of(interval, "e.branches", row) == pytest.approx(rate, rel=1e-3)
         kernel = interval.counts["kernel_instructions"][row]
         assert interval.counts["e.branches:k"][row] == pytest.approx(kernel / 5, rel=1e-4)
-    assert interval.shares["e.branches"].tolist() == [1.0] * 4
+    assert interval.event_counted_shares["e.branches"].tolist() == [1.0] * 4
     everyone = [0, 1, 2, 3]
     total = sum(value_of(interval, "e.branches", row) for row in everyone)
     assert interval.values.mean("e.branches", everyone) == pytest.approx(total)  # the sum
@@ -80,7 +80,7 @@ def test_multiplexed_events_are_scaled_and_marked() -> None:
     interval = session.take_interval()
     for key, of in (("branches", 5), ("branch-misses", 400), ("cache-misses", 800)):
         assert value_of(interval, f"e.{key}/ki", 1) == pytest.approx(1000 / of, rel=1e-3)
-        assert interval.shares[f"e.{key}"][1] == pytest.approx(3 / 5, rel=1e-6)
+        assert interval.event_counted_shares[f"e.{key}"][1] == pytest.approx(3 / 5, rel=1e-6)
     line = json.loads(stat_lines.line_text(stat_lines.interval_line(session, interval)))
     cpu = line["cpus"][1]
     assert cpu["e.cycles"] == pytest.approx(cpu["net_hz"], rel=1e-3)
@@ -125,9 +125,13 @@ def test_an_impossible_rate_is_doubted(changed_value: str) -> None:
         else:
             session.apply(message)
     interval = session.take_interval()
-    assert ("e.branches", Doubt.JUMPED) in interval.suspect[2]
-    assert {key for key, _ in interval.suspect[2]} <= {"e.branches", "e.cycles", changed_value}
-    assert [*interval.suspect] == [2]
+    assert ("e.branches", Doubt.JUMPED) in interval.suspect_counters[2]
+    assert {key for key, _ in interval.suspect_counters[2]} <= {
+        "e.branches",
+        "e.cycles",
+        changed_value,
+    }
+    assert [*interval.suspect_counters] == [2]
     for row in range(4):  # the other values remain
         assert value_of(interval, "e.branches/ki", row) == pytest.approx(200, rel=1e-3)
         assert math.isfinite(value_of(interval, "ipc", row))
@@ -179,7 +183,7 @@ def test_the_four_shares_of_slots_add_up() -> None:
         assert shares[0] == pytest.approx(float(interval.values["ipc"][row]) / 4, rel=1e-4)
         left = 1 - shares[0]
         assert shares[1:] == pytest.approx([left * 0.05, left * 0.1, left * 0.85], rel=1e-3)
-    assert interval.suspect == {}
+    assert interval.suspect_counters == {}
 
 
 def test_slots_of_the_sibling_are_subtracted() -> None:
@@ -196,7 +200,7 @@ def test_slots_of_the_sibling_are_subtracted() -> None:
 def test_slots_that_do_not_add_up_are_suspect() -> None:
     session = session_with_slots(with_wrong_count=True)
     interval = session.take_interval()
-    assert ("topdown_retiring", Doubt.SLOTS) in interval.suspect[1]
+    assert ("topdown_retiring", Doubt.SLOTS) in interval.suspect_counters[1]
     assert np.isnan(interval.values["topdown_backend_ratio"]).all()
     assert np.isfinite(interval.values["ipc"]).all()
     assert set(Doubt) == set(DOUBT_TEXTS)
@@ -289,7 +293,7 @@ def test_a_counter_that_never_ran_is_unknown_instead_of_zero() -> None:
     moved = delta.tables["cpu"].increments[0]
     assert np.isnan(moved[[2, 3]]).all()
     assert moved[4] == 3 * 12_345
-    assert delta.suspect == {}
+    assert delta.suspect_counters == {}
 
 
 @pytest.mark.parametrize("batch_size", [1, 5])
@@ -338,7 +342,7 @@ def test_events_may_wait_for_any_time_and_report_it() -> None:
             assert "other events had the counters" in str(line)
     interval = session.take_interval()
     assert value_of(interval, "e.branches") == pytest.approx(1000 * 14 / 0.7)
-    assert interval.shares["e.branches"].tolist() == pytest.approx([1 / 14])
+    assert interval.event_counted_shares["e.branches"].tolist() == pytest.approx([1 / 14])
 
 
 def test_other_sources_are_never_scaled() -> None:
@@ -424,6 +428,6 @@ def test_an_interval_with_an_uncounted_sample_is_known() -> None:
     interval = session.take_interval()
     assert value_of(interval, "ipc") == pytest.approx(2.0)
     assert value_of(interval, "util") == pytest.approx(0.05, rel=0.01)
-    assert interval.counted is not None
-    assert interval.counted[0] == pytest.approx(0.5)
-    assert interval.suspect == {}
+    assert interval.counted_share is not None
+    assert interval.counted_share[0] == pytest.approx(0.5)
+    assert interval.suspect_counters == {}

@@ -135,7 +135,7 @@ def test_stamps_that_run_backwards_affect_only_their_core() -> None:
         values = {"ref": [seq * TICKS // 2] * 4, "one_thread": [seq * TICKS // 4] * 4}
         results += sampling.samples(reader, [synth.frame(hello, seq, values, stamps=stamps)])
     assert len(results) == 3
-    assert set(results[1].delta.suspect) == {1}
+    assert set(results[1].delta.suspect_counters) == {1}
     assert np.isnan(results[1].values["util"]).tolist() == [False, True, False, False]
     assert np.isnan(results[1].split.states).any(axis=1).tolist() == [False, True]
 
@@ -237,7 +237,7 @@ def test_correct_counters_are_never_doubted(session_and_intervals: Played) -> No
     _, intervals = session_and_intervals
     assert len(intervals) == LAST
     for interval in intervals[: FIRST_TAKEN - 1]:
-        assert interval.suspect == {}
+        assert interval.suspect_counters == {}
         assert np.isfinite(interval.split.states).all()
         assert interval.split.states.sum(axis=1) == pytest.approx(np.ones(48))
     # Computed by hand from the file: T = 2 133 681 942 ticks; R0 .00023, R1 .01694, ANY .01716.
@@ -247,7 +247,9 @@ def test_correct_counters_are_never_doubted(session_and_intervals: Played) -> No
 def test_all_cores_are_marked_from_the_takeover_on(session_and_intervals: Played) -> None:
     _, intervals = session_and_intervals
     for interval in intervals[FIRST_TAKEN - 1 :]:
-        assert all("any_thread" in {key for key, _ in interval.suspect[row]} for row in range(96))
+        assert all(
+            "any_thread" in {key for key, _ in interval.suspect_counters[row]} for row in range(96)
+        )
         assert np.isnan(interval.split.states).all()
         assert set(interval.split.method) == {"any-thread"}
 

@@ -42,7 +42,7 @@ def samples_with_ratios(ratios: list[list[float]], batch_size: int) -> list[Samp
 def test_a_clock_is_compared_after_both_counters_agreed_once(batch_size: int) -> None:
     """The second CPU runs only later, and then agrees."""
     steps = [[1.0, 0.0], [1.2, 0.0], [1.0, 0.0], [1.0, 0.0], [1.0, 1.2], [1.0, 1.0], [1.0, 1.2]]
-    results = [sample.delta.suspect for sample in samples_with_ratios(steps, batch_size)]
+    results = [sample.delta.suspect_counters for sample in samples_with_ratios(steps, batch_size)]
     unlike = {("cycles", Doubt.UNLIKE)}
     doubted = [sorted(row for row, why in result.items() if why == unlike) for result in results]
     # A doubt of several samples ends one sample after its cause.
@@ -98,7 +98,7 @@ def test_idle_transitions_are_compared_with_proc_stat(
         values["stat_idle_s"] = [seq * idle_ticks, seq * 5]
         result = samples(reader, [synth.frame(hello, seq, values)])
     (sample,) = result
-    assert sample.delta.suspect == ({0: {("busy_s", Doubt.IDLE)}} if suspect else {})
+    assert sample.delta.suspect_counters == ({0: {("busy_s", Doubt.IDLE)}} if suspect else {})
     assert np.isnan(sample.values["util"]).tolist() == [suspect, False]
 
 
@@ -153,7 +153,7 @@ def session(*, tsc: bool, ahead: tuple[int, int] = (0, 0)) -> Session:
 def test_metrics_and_states_are_computed_with_a_tsc_counter() -> None:
     result = session(tsc=True, ahead=(0, 10**12))
     interval = result.take_interval()
-    assert interval.suspect == {}
+    assert interval.suspect_counters == {}
     assert list(interval.values["util"]) == pytest.approx([0.6, 0.3])
     assert list(interval.values["halt"]) == pytest.approx([0.4, 0.7])
     assert list(interval.values["busy_hz"]) == pytest.approx([1.5 * synth.TSC_HZ, 2 * synth.TSC_HZ])
@@ -173,7 +173,7 @@ def test_ratios_to_the_tsc_are_unknown_without_it() -> None:
     assert result.evaluator.first_missing("util") is not None
     assert "tsc" not in interval.counts
     assert not (interval.values["util"] >= 0).any()
-    assert interval.suspect == {}
+    assert interval.suspect_counters == {}
 
 
 def test_a_tsc_without_a_frequency_is_not_used() -> None:
@@ -189,7 +189,7 @@ def test_a_reference_faster_than_the_tsc_is_suspect() -> None:
         values = {"tsc": [i * TICKS] * 2, "ref": [i * 2 * TICKS, 0], "cycles": [i * TICKS, 0],
                   "instructions": [i * TICKS, 0], "one_thread": [0, 0]}  # fmt: skip
         result.apply(synth.frame(greeting, i, values, stamps=[i * RAW_NS] * 2))
-    assert result.take_interval().suspect[0] == {("ref", Doubt.FAST)}
+    assert result.take_interval().suspect_counters[0] == {("ref", Doubt.FAST)}
 
 
 def test_the_factor_of_an_event_of_four_threads_is_learned() -> None:
@@ -240,7 +240,7 @@ def multiplexed_session(share: float) -> Session:
 def test_scaled_counts_are_not_compared_with_exact_ones() -> None:
     whole = {
         why
-        for doubts in multiplexed_session(1.0).take_interval().suspect.values()
+        for doubts in multiplexed_session(1.0).take_interval().suspect_counters.values()
         for why in doubts
     }
     assert {
@@ -249,6 +249,6 @@ def test_scaled_counts_are_not_compared_with_exact_ones() -> None:
         ("kernel_cycles", Doubt.STILL),
     } <= whole
     interval = multiplexed_session(0.1).take_interval()
-    assert interval.suspect == {}
+    assert interval.suspect_counters == {}
     assert interval.values["util"] == pytest.approx([0.575] * 2, rel=1e-4)
     assert np.isfinite(interval.split.states).all()

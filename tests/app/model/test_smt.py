@@ -109,7 +109,7 @@ def test_implausible_counts_are_suspect_instead_of_clamped() -> None:
     interval = session.take_interval()
     assert np.isnan(interval.split.states).all()
     assert session.suspect_samples == 2
-    assert interval.suspect[0] == {("one_thread", Doubt.OUTSIDE)}
+    assert interval.suspect_counters[0] == {("one_thread", Doubt.OUTSIDE)}
     assert interval.values["util"] == pytest.approx([0.2, 0.2])  # the reference clock is valid
 
 

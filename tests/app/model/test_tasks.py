@@ -38,7 +38,7 @@ def test_a_job_is_the_sum_of_its_threads() -> None:
         unchanged = [40, "job", 0, i * 100 * MS, 0, 0, 0]
         other = [40, "job", 1, i * 50 * MS, i * 50 * MS, 0, i]
         watched_job.read_record(record(t40=unchanged, t41=other), i * 100 * MS)
-    job = watched_job.job(SECOND)
+    job = watched_job.total_activity(SECOND)
     assert job.run_s == pytest.approx(0.3)
     assert job.wait == pytest.approx(0.25)
     assert job.involuntary == 2
@@ -71,8 +71,8 @@ def test_unknown_waits_are_not_zero_waits() -> None:
     for i in range(2):
         watched_job.read_record(record(t1=[1, "a", 0, i * SECOND, None, 0, 0]), i * SECOND)
     assert isnan(watched_job.threads[1].activity(SECOND).wait)
-    assert isnan(watched_job.job(SECOND).wait)
-    assert watched_job.job(SECOND).run_s == 1.0
+    assert isnan(watched_job.total_activity(SECOND).wait)
+    assert watched_job.total_activity(SECOND).run_s == 1.0
 
 
 @pytest.mark.parametrize("threads", [

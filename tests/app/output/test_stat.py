@@ -341,7 +341,7 @@ def times(**run_s: float) -> RunTimes:
 def moments_at(*seconds_and_times: tuple[int, RunTimes]) -> Moments:
     result = Moments()
     for second, at in seconds_and_times:
-        result.note(second * S, at)
+        result.add_moment(second * S, at)
     return result
 
 
@@ -364,11 +364,11 @@ def test_a_run_that_starts_idle_has_no_unnamed_phase() -> None:
 
 def test_marks_divide_a_run_regardless_of_its_programs() -> None:
     result = moments_at((1, times(cc1=0.9)), (3, times(cc1=1.0, ld=1.5)))
-    result.mark(0, "run: make", times())
-    result.mark(2 * S, "link", times(cc1=1.0, ld=0.5))
-    result.mark(4 * S, "run ended: status 0", times(cc1=1.0, ld=2.5))
+    result.add_mark(0, "run: make", times())
+    result.add_mark(2 * S, "link", times(cc1=1.0, ld=0.5))
+    result.add_mark(4 * S, "run ended: status 0", times(cc1=1.0, ld=2.5))
     spans = phases(result, Moment(-S, None, times()), Moment(9 * S, None, times(cc1=8.0, ld=9.0)))
-    assert [(span.label, span.elapsed_s, span.largest()) for span in spans] == [
+    assert [(span.label, span.elapsed_s, span.largest_program()) for span in spans] == [
         ("before", 2.0, ("cc1", 1.0)), ("link", 2.0, ("ld", 2.0)),
     ]  # fmt: skip
 
@@ -377,7 +377,7 @@ def test_a_run_with_many_changes_has_six_phases_that_cover_it() -> None:
     result, run_s = Moments(), dict.fromkeys("ab", 0.0)
     for second in range(1, 40):
         run_s["ab"[second % 2]] += 0.9
-        result.note(second * S, times(**run_s))
+        result.add_moment(second * S, times(**run_s))
     spans = found_phases(result, Moment(40 * S, None, times(**run_s)))
     assert len(spans) == 6
     assert (spans[0][1], spans[-1][2]) == (0, 40)
@@ -387,7 +387,7 @@ def test_a_run_with_many_changes_has_six_phases_that_cover_it() -> None:
 def test_moments_of_a_long_run_are_few_and_evenly_spread() -> None:
     result = Moments()
     for second in range(5000):
-        result.note(second * S, times())
+        result.add_moment(second * S, times())
     seconds = [moment.time_ns // S for moment in result.periodic]
     assert MAX_MOMENTS // 2 <= len(seconds) <= MAX_MOMENTS
     gaps = {then - one for one, then in itertools.pairwise(seconds)}
@@ -399,7 +399,7 @@ def test_moments_contain_the_times_of_the_job_only() -> None:
     noted = times(cc1=1.0)
     noted.tasks = {(9, "other", 0): TaskTimes("other", 1.0)}
     result = moments_at((1, noted))
-    result.mark(2 * S, "link", noted)
+    result.add_mark(2 * S, "link", noted)
     assert [moment.times.tasks for moment in (*result.periodic, *result.marks)] == [{}, {}]
 
 

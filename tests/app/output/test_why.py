@@ -905,7 +905,7 @@ def test_entries_of_the_kernel_log_are_clues(
     assert [clue.text.split(":")[0] for clue in result.clues] == [
         f"the kernel's log names {name}" for name in clues
     ]
-    assert session.hints.managers == managers
+    assert session.hints.power_managers == managers
 
 
 @pytest.mark.parametrize(("groups", "pids", "clue_text"), [
@@ -939,12 +939,12 @@ def test_few_groups_at_their_memory_limit_and_few_processes_are_kept() -> None:
     for number in range(3000):
         named = {f"/{number % 100}": [50_000_000, 1, 1, None]}
         hints.read_records({"memory": {"groups": named, "pids": {f"{number}": f"/{number % 2}"}}})
-    assert len(hints.at_limit) == MAX_NAMES
-    assert max(len(group.pids) for group in hints.at_limit.values()) < MAX_WORKS
+    assert len(hints.groups_at_limit) == MAX_NAMES
+    assert max(len(group.pids) for group in hints.groups_at_limit.values()) < MAX_WORKS
     for number in range(3000):
         named = {"/0": [50_000_000, 1, 1, None]}
         hints.read_records({"memory": {"groups": named, "pids": {f"{9000 + number}": "/0"}}})
-    assert len(hints.at_limit["/0"].pids) == MAX_WORKS
+    assert len(hints.groups_at_limit["/0"].pids) == MAX_WORKS
 
 
 @pytest.mark.parametrize(("util", "caches_gb", "uncore_ghz", "clue_text"), [

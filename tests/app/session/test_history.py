@@ -58,39 +58,39 @@ def shares(*utils: Sequence[float | None], stamps: Sequence[int] | None = None) 
 
 def test_a_bin_is_a_ratio_of_sums() -> None:
     history = shares([0.1, 0.5], [0.3, 0.5], [0.8, 0.0], [0.2, 0.5])
-    values = history.field("util", [0, 1], bins(0, 4, 2))
+    values = history.metric("util", [0, 1], bins(0, 4, 2))
     np.testing.assert_allclose(values, [[0.2, 0.5], [0.5, 0.25]], atol=1e-6)
-    assert history.field("util", [1], bins(0, 4, 4)).tolist() == [[pytest.approx(0.375)]]
+    assert history.metric("util", [1], bins(0, 4, 4)).tolist() == [[pytest.approx(0.375)]]
     # A clock is cycles over running time: an idle sample has no weight.
-    assert history.field("busy_hz", [1], bins(2, 4, 2)).tolist() == [[pytest.approx(2e9)]]
-    three = history.fields(["busy_hz", "nonsense", "util"], [1, 0], bins(0, 4, 2))
+    assert history.metric("busy_hz", [1], bins(2, 4, 2)).tolist() == [[pytest.approx(2e9)]]
+    three = history.metrics(["busy_hz", "nonsense", "util"], [1, 0], bins(0, 4, 2))
     assert np.isnan(three[:, 1]).all()
     for at, key in ((0, "busy_hz"), (2, "util")):
-        np.testing.assert_equal(three[:, at], history.field(key, [1, 0], bins(0, 4, 2)))
+        np.testing.assert_equal(three[:, at], history.metric(key, [1, 0], bins(0, 4, 2)))
 
 
 def test_a_sample_belongs_to_the_bin_of_its_end() -> None:
     history = shares([0.1], [0.2], [0.3])
     inside = np.array([1, 2, 3], np.int64) * SAMPLE_NS
-    np.testing.assert_allclose(history.field("util", [0], inside)[:, 0], [0.2, 0.3], atol=1e-6)
-    np.testing.assert_allclose(history.field("util", [0], inside - 1)[:, 0], [0.1, 0.2], atol=1e-6)
+    np.testing.assert_allclose(history.metric("util", [0], inside)[:, 0], [0.2, 0.3], atol=1e-6)
+    np.testing.assert_allclose(history.metric("util", [0], inside - 1)[:, 0], [0.1, 0.2], atol=1e-6)
 
 
 def test_bins_shorter_than_a_sample_have_its_value() -> None:
     history = shares([0.2], [0.6], stamps=[4, 6])  # the frames between are lost
-    result = history.field("util", [0], bins(-1, 8))[:, 0]
+    result = history.metric("util", [0], bins(-1, 8))[:, 0]
     np.testing.assert_allclose(result, [NAN, *[0.05] * 4, 0.3, 0.3, NAN, NAN], atol=1e-6)
 
 
 def test_unknown_values_are_not_zero() -> None:
     history = shares([0.5, 0.5], [0.5, None], [0.5, 0.5])
-    values = history.field("util", [1, 0], bins(0, 3))
+    values = history.metric("util", [1, 0], bins(0, 3))
     np.testing.assert_allclose(values, [[0.5, 0.5], [NAN, 0.5], [0.25, 0.5]], atol=1e-6)
     # the machine has no counter for this metric
-    assert np.isnan(history.field("idle", [0, 1], bins(0, 3))).all()
-    assert np.isnan(history.field("util", [0], bins(40, 42))).all()
-    assert np.isnan(shares([0.5]).field("util", [0], bins(-5, -3))).all()
-    assert history.field("util", [], bins(0, 3)).shape == (3, 0)
+    assert np.isnan(history.metric("idle", [0, 1], bins(0, 3))).all()
+    assert np.isnan(history.metric("util", [0], bins(40, 42))).all()
+    assert np.isnan(shares([0.5]).metric("util", [0], bins(-5, -3))).all()
+    assert history.metric("util", [], bins(0, 3)).shape == (3, 0)
 
 
 def test_a_sample_with_an_unknown_part_has_no_ratio() -> None:
@@ -102,21 +102,21 @@ def test_a_sample_with_an_unknown_part_has_no_ratio() -> None:
     history = recorded_history(
         hello, [synth.frame(hello, seq, values) for seq, values in enumerate(samples)]
     )
-    result = history.field("busy_hz", [0], bins(0, 4))[:, 0]
+    result = history.metric("busy_hz", [0], bins(0, 4))[:, 0]
     np.testing.assert_allclose(result, [4e9, NAN, NAN, 4e9])
-    assert history.field("busy_hz", [0], bins(0, 4, 4))[0, 0] == pytest.approx(4e9)
+    assert history.metric("busy_hz", [0], bins(0, 4, 4))[0, 0] == pytest.approx(4e9)
 
 
 def test_suspect_samples_are_left_out() -> None:
     history = shares([0.5], [3.0], [0.5])
-    np.testing.assert_allclose(history.field("util", [0], bins(0, 3))[:, 0], [0.5, NAN, 0.5])
-    np.testing.assert_allclose(history.field("util", [0], bins(0, 3, 3))[:, 0], [0.5])
+    np.testing.assert_allclose(history.metric("util", [0], bins(0, 3))[:, 0], [0.5, NAN, 0.5])
+    np.testing.assert_allclose(history.metric("util", [0], bins(0, 3, 3))[:, 0], [0.5])
 
 
 def test_an_empty_history_has_no_values() -> None:
     history = History(Machine().hello)
     assert (history.first_ns, history.last_ns, history.times().tolist()) == (None, None, [])
-    assert np.isnan(history.field("util", [0, 1], bins(0, 3))).all()
+    assert np.isnan(history.metric("util", [0, 1], bins(0, 3))).all()
     assert np.isnan(history.states([[0, 4]], bins(0, 3))).all()
     assert list(history.frames(0, 10**18)) == []
     assert history.bytes < 10_000
@@ -131,8 +131,8 @@ def test_bins_read_one_by_one_equal_those_read_together(before_ns: int) -> None:
         session.apply(message)
     assert len(history._chunks) > 2
     at = history.times() - before_ns
-    together = history.field("util", range(4), at)
-    alone = [history.field("util", range(4), at[i : i + 2])[0] for i in range(len(together))]
+    together = history.metric("util", range(4), at)
+    alone = [history.metric("util", range(4), at[i : i + 2])[0] for i in range(len(together))]
     np.testing.assert_array_equal(alone, together)
 
 
@@ -149,7 +149,7 @@ def test_bins_equal_the_intervals_of_the_session(scenario: str) -> None:
     start_ns = ends[0] - 10 * SAMPLE_NS
     limits = np.array([start_ns, *ends], np.int64)
     for key in METRICS:
-        values = history.field(key, range(8), limits)
+        values = history.metric(key, range(8), limits)
         expected = [interval.values[key] for interval in live]
         np.testing.assert_allclose(values, expected, rtol=1e-5, atol=1e-4, err_msg=key)
     cores = session.cores
@@ -309,7 +309,7 @@ def test_the_oldest_samples_are_dropped_first_and_the_memory_use_is_as_reported(
     times = [frame.time_ns for frame in frames]
     assert times == history.times().tolist() == [m.time_ns for m in messages[-len(frames) :]]
     assert (history.first_ns, history.last_ns) == (times[0], times[-1])
-    util = history.field("util", [0], np.array([0, times[0] - SAMPLE_NS, *times], np.int64))
+    util = history.metric("util", [0], np.array([0, times[0] - SAMPLE_NS, *times], np.int64))
     assert np.isnan(util[:1]).all()
     assert np.isfinite(util[1:]).mean() > 0.9
 

@@ -79,7 +79,7 @@ def test_the_cost_of_an_episode_does_not_depend_on_their_number(source: str) -> 
                     continue
                 ended = Episode("turbo-drop", [0], start_ns, start_ns + 10**9)
                 if log.recording is None:
-                    log.end([ended])
+                    log.add_ended([ended])
                 else:
                     log.recording.add(ended)
                     log.recording.until_ns = start_ns
@@ -115,7 +115,7 @@ def test_the_worst_of_several_episodes_is_the_costliest() -> None:
     for episode in (mild, bad, alone):
         tally.add(episode, 2 * 10**9)
     assert tally.counts_by_cause == {"steal": {"hypervisor": 2}, "throttle": {"thermal": 1}}
-    assert tally.worst() == [bad]
+    assert tally.worst_episodes() == [bad]
 
 
 # --- a wrongly settled factor that changes later

@@ -68,12 +68,12 @@ def test_the_part_of_the_waiting_caused_by_a_quota_is_known(
     times: dict[tuple[int, str, int], TaskTimes], share: float
 ) -> None:
     result = run_times(record(0), record(1000))
-    (throttled,) = result.throttled(times)
+    (throttled,) = result.throttled_tasks(times)
     assert throttled.share == pytest.approx(share)
     whole = sum(task.wait_s for task in times.values())
     assert throttled.wait_s == pytest.approx(share * whole)
     assert result.throttled_by_cpu(times).sum() == pytest.approx(share * whole)
-    assert result.throttled(waiting_task(9, 2.0)) == [], "another process has no quota"
+    assert result.throttled_tasks(waiting_task(9, 2.0)) == [], "another process has no quota"
 
 
 def test_the_remaining_wait_is_due_to_the_scheduler() -> None:

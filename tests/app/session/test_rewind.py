@@ -138,7 +138,7 @@ def test_past_intervals_equal_live_ones() -> None:
     session, live = live_intervals(story.hello, story.messages)
     assert len(live) > 25
     assert len(story.messages) > 2 * CHUNK_SAMPLES
-    assert sum(bool(i.suspect) for i in live) == 2
+    assert sum(bool(i.suspect_counters) for i in live) == 2
     assert any(not i.online.all() for i in live)
     assert max(i.elapsed_s for i in live) > 0.7  # the interval includes the lost frames
     for interval in reversed(live):

@@ -176,7 +176,7 @@ def test_suspect_samples_of_a_counter_are_left_out() -> None:
     refs[2][0] = refs[1][0] + 2 * TICKS  # CPU 0 has the sibling CPU 2
     session = play(greeting, *({"ref": ref} for ref in refs))
     interval = session.take_interval()
-    assert interval.suspect == {0: {("ref", Doubt.FAST)}}
+    assert interval.suspect_counters == {0: {("ref", Doubt.FAST)}}
     util = interval.values["util"].tolist()
     assert math.isnan(util[0]), "one of two samples is too few for a mean"
     assert util[1:] == [0.5] * 3
@@ -203,7 +203,7 @@ def test_counters_that_exist_but_do_not_count_are_suspect(still: str, gone: set[
         values = {key: [seq * TICKS] for key in ("ref", "cycles", "instructions")}
         samples.append(values | {still: [42], "busy_s": [seq * 90_000_000]})
     interval = play(greeting, *samples).take_interval()
-    assert interval.suspect == {0: {(still, Doubt.STILL)}}
+    assert interval.suspect_counters == {0: {(still, Doubt.STILL)}}
     known = {"util", "busy_hz", "net_hz", "halt", "ipc"}
     assert {key for key in known if math.isnan(interval.values[key][0])} == gone & known
 

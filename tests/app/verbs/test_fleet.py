@@ -130,7 +130,7 @@ async def test_a_broken_link_is_reported_immediately_and_restored(
     hosts.set("n1", "refused")
     hosts.disconnect("n1")
     await until_true(lambda: "refused" in machine.why, "the reason of the broken link")
-    assert machine.past.times
+    assert machine.history.times
     hosts.set("n1", "run sim:steady,cpus=2")
     await until_true(lambda: machine.answers, "values after the link is restored")
     assert "kB/s" in " ".join(source.facts())

@@ -130,7 +130,7 @@ def test_machines_have_their_values_and_missing_ones_are_listed() -> None:
     assert k1.cause == ("turbo-drop", "power-pl1")
     assert k1.running[0].start == pytest.approx(NOW - 300, abs=15)
     assert k1.open_arguments == ("live", "--host", "k1")
-    assert k1.past.series("busy", 4, NOW)[1] == pytest.approx(0.5)
+    assert k1.history.series("busy", 4, NOW)[1] == pytest.approx(0.5)
     assert (k2.numbers["lost"], k2.running) == (0.0, [])
     assert not k3.answers
     assert "not scraped" in k3.why

@@ -92,7 +92,7 @@ class Row:
         return is_noise or self.verdict == SMALL
 
     @property
-    def size(self) -> str:
+    def size_text(self) -> str:
         return f"{abs(100 * self.change):.1f} {self.unit}"
 
     @property
@@ -245,7 +245,7 @@ def _side_values(side: Sequence[Reading], key: str, *, by_file: bool) -> list[fl
 
 def _is_shown_nonzero(number: Number, value: float) -> bool:
     """Returns whether the value is displayed as anything but 0."""
-    return value != 0 if number.rate else float(format_like(number, value)) != 0
+    return value != 0 if number.is_rate else float(format_like(number, value)) != 0
 
 
 def _keys_only_on_side(side: Sequence[Reading], other: Sequence[Reading]) -> list[str]:
@@ -271,14 +271,14 @@ def _loss_text(cause: Cause) -> str:
 
 
 def lost_share(side: Sequence[Reading], cause: Cause) -> float:
-    return fmean(run.lost.get(cause, 0.0) for run in side)
+    return fmean(run.lost_shares.get(cause, 0.0) for run in side)
 
 
 def _lost_more(a: Sequence[Reading], b: Sequence[Reading]) -> dict[Cause, float]:
     """Returns, by cause, the share that B lost minus the share that A lost, for differences of at
     least MIN_CAUSE."""
     differences = {}
-    for cause in dict.fromkeys(cause for run in (*a, *b) for cause in run.lost):
+    for cause in dict.fromkeys(cause for run in (*a, *b) for cause in run.lost_shares):
         of_a, of_b = lost_share(a, cause), lost_share(b, cause)
         if cause[1] not in {"other", "unknown"} and abs(of_b - of_a) >= MIN_CAUSE:
             differences[cause] = of_b - of_a
@@ -361,10 +361,10 @@ def _location_text(phase: Comparison) -> str:
 def _difference_text(row: Row) -> str:
     more = row.change > 0
     if row.number.key in TIME_KEYS:
-        return f"B takes {row.size} {'longer' if more else 'less time'}"
+        return f"B takes {row.size_text} {'longer' if more else 'less time'}"
     name = row.number.plain_name
     verb = "are" if any(word.endswith("s") for word in name.split()) else "is"
-    return f"B's {name} {verb} {row.size} {'higher' if more else 'lower'}"
+    return f"B's {name} {verb} {row.size_text} {'higher' if more else 'lower'}"
 
 
 def _possible_difference_text(phase: Comparison, row: Row) -> str:
@@ -405,7 +405,7 @@ def _no_difference(compared: Sequence[Comparison]) -> str:
     time = next((row for row in rows if row.number.key == "run_s" and row.verdict == ONE_RUN), None)
     if time is not None:
         longer = "longer" if time.b > time.a else "less time"
-        text = f"B took {time.size} {longer}, which can be chance: one run a side"
+        text = f"B took {time.size_text} {longer}, which can be chance: one run a side"
         loss = _largest_loss(compared)
         if with_noise and not loss:
             return f"{text}; no rate differs by more than the noise."
@@ -465,7 +465,7 @@ def next_step(compared: Sequence[Comparison]) -> str:
     if others and fmean(others) >= MIN_OTHER_CPUS:
         steps.append(f"a quieter machine (other tasks used {fmean(others):.1f} CPUs)")
     if power[1] < MAX_NEEDED:
-        steps.append(f"perftop stat -r {power[1]}, as so many runs a side show {row.size}")
+        steps.append(f"perftop stat -r {power[1]}, as so many runs a side show {row.size_text}")
     return ", or ".join(steps)
 
 
@@ -480,7 +480,7 @@ def work_sentence(phase: Comparison) -> str:
         work = "the same work"
     elif instructions.is_sure:
         more = "more" if instructions.b > instructions.a else "fewer"
-        work = f"{instructions.size} {more} instructions"
+        work = f"{instructions.size_text} {more} instructions"
     else:
         return ""
     cycles = "fewer" if ipc.b > ipc.a else "more"
@@ -488,7 +488,7 @@ def work_sentence(phase: Comparison) -> str:
     if clock is not None and clock.is_sure:
         of_second = "fewer" if clock.b < clock.a else "more"
         joint = "and" if of_second != cycles else "but"
-        text += f", {joint} has {clock.size} {of_second} of them in each second"
+        text += f", {joint} has {clock.size_text} {of_second} of them in each second"
     return text + "."
 
 

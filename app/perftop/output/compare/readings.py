@@ -156,7 +156,7 @@ def format_like(definition: Number, value: float, reference: float | None = None
         return definition.text(value, GHZ)
     factor = definition.scale(GHZ)[0]
     size = abs(value if reference is None else reference) * factor
-    power, prefix = scale(size) if definition.rate else (0, "")
+    power, prefix = scale(size) if definition.is_rate else (0, "")
     size /= 10**power
     digits = max(0, definition.digits - 1 - floor(log10(size))) if size > 0 else 1
     return f"{value * factor / 10**power:z.{min(digits, 4)}f}{prefix}"
@@ -203,7 +203,7 @@ class Reading:
     numbers: Numbers
     state: Line
     """Settings of the machine; empty if unknown."""
-    lost: dict[Cause, float]
+    lost_shares: dict[Cause, float]
     """Share of the time that was lost to each cause."""
     label: str = ""
     """Name of the phase; '' for the whole run."""

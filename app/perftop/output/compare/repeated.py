@@ -90,7 +90,7 @@ class Runs:
         self.warmups = [run for run in repeats if run.warmup]
         self.all_runs = [run for run in repeats if not run.warmup]
         self.runs = [run for run in self.all_runs if run.status == 0]
-        self.failed = [run for run in self.all_runs if run.status != 0]
+        self.failed_runs = [run for run in self.all_runs if run.status != 0]
         counted = [index for index, run in enumerate(self.all_runs) if run.status == 0]
         self.outliers = [self._outlier(counted[i]) for i in outliers(self.values(TIME_KEY))]
         self.outlier_indices = [outlier.index for outlier in self.outliers]
@@ -189,7 +189,7 @@ def lines_json(runs: Runs, argv: Sequence[str]) -> list[Line]:
     }  # fmt: skip
     return [*lines, {
         "type": "runs", "command": list(argv), "side": runs.all_runs[0].side if count else None,
-        "runs": count, "failed": len(runs.failed),
+        "runs": count, "failed": len(runs.failed_runs),
         "warmups": len(runs.warmups),
         "apart": [index + 1 for index in runs.outlier_indices], "level": 0.95, "numbers": estimates,
         "least_difference_s": least_s, "runs_needed": needed,
@@ -247,8 +247,8 @@ def _answer_line(runs: Runs, argv: Sequence[str]) -> str:
     text = f"{_name(runs, argv)} takes {_time_text(time.mean, time.mean)}"
     half = f" ± {_time_text(time.half_width, time.mean)} (95 %)."
     text += half if isfinite(time.half_width) else ", in one run."
-    if runs.failed:
-        text += f" {len(runs.failed)} of {len(runs.all_runs)} runs failed and are not counted."
+    if runs.failed_runs:
+        text += f" {len(runs.failed_runs)} of {len(runs.all_runs)} runs failed and are not counted."
     for outlier in runs.outliers[:1]:
         more = "longer" if outlier.excess_s > 0 else "less"
         why = outlier.why or f"took {_time_text(abs(outlier.excess_s), time.mean)} {more}"
@@ -265,7 +265,7 @@ def _name(runs: Runs, argv: Sequence[str]) -> str:
 
 def _failures(runs: Runs, argv: Sequence[str]) -> str:
     """Returns a sentence for a command that never succeeded; it has no mean."""
-    statuses = ", ".join(map(str, dict.fromkeys(run.status for run in runs.failed)))
+    statuses = ", ".join(map(str, dict.fromkeys(run.status for run in runs.failed_runs)))
     count = "its only run" if len(runs.all_runs) == 1 else f"all {len(runs.all_runs)} runs"
     return f"{_name(runs, argv)} failed in {count} (exit status {statuses}): no run counts."
 

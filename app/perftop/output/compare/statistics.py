@@ -271,8 +271,8 @@ def holm_corrected(chances: Sequence[float]) -> list[tuple[float, float]]:
 
 
 def outliers(values: Sequence[float]) -> list[int]:
-    """Returns the positions of the outliers by Grubbs' test, one after the other, in ascending
-    order."""
+    """Returns the indices of the outliers, ascending. Grubbs' test is repeated without the outliers
+    found so far."""
     remaining, outlying = list(range(len(values))), []
     while (count := len(remaining)) >= MIN_VALUES:
         sample = [values[i] for i in remaining]

@@ -94,7 +94,7 @@ class IntervalRows:
         is_doubted: list[bool] = any_by_sample(self.interval.doubts[self._index] != 0).tolist()
         return is_doubted
 
-    def suspect(self) -> Floats:
+    def suspect_counts(self) -> Floats:
         """Returns the number of counters for which samples were left out."""
         doubts = self.interval.doubts
         if not np.count_nonzero(doubts):  # the usual case
@@ -113,7 +113,7 @@ class IntervalRows:
             self._places[name] = np.array([math.nan if n is None else n for n in numbers], float)
         return self._places[name]
 
-    def first_tasks(self, name: str) -> Column:
+    def first_task_column(self, name: str) -> Column:
         """Returns an attribute of the task that ran longest on each CPU."""
         snapshot = self.interval.snapshot
         if snapshot is not self._snapshot:
@@ -129,7 +129,7 @@ class IntervalRows:
             self._tasks: dict[str, Column] = {"comm": names, "pid": pids, "share": shares}
         return self._tasks[name]
 
-    def job(self, name: str) -> Floats:
+    def job_column(self, name: str) -> Floats:
         activity = self.interval.watched
         return UNKNOWN if activity is None else self.machine_column(getattr(activity, name))
 
@@ -183,7 +183,7 @@ RELIABILITY_FIELDS = (
     ),
     Field(
         "suspect_counters", "Number of counters of which samples of the interval were left out.",
-        IntervalRows.suspect, "suspect", "whole",
+        IntervalRows.suspect_counts, "suspect", "whole",
     ),
 )  # fmt: skip
 """Fields that describe the reliability of an interval. Every export has them, whatever measures are
@@ -239,21 +239,22 @@ MEASURES = (
     *(_field_of(number) for key, number in numbers.CORE.items() if key not in STATES),
     *map(_count, ("tsc", *COUNTS)),
     Field("counted_ratio", "Share of the time in which counters were active, if multiplexed.",
-          lambda rows: rows.cpu_column(rows.interval.counted), "counted", has_reasons=False),
+          lambda rows: rows.cpu_column(rows.interval.counted_share), "counted", has_reasons=False),
     *(_field_of(NUMBERS[key])
       for key in (*COUNTER_BY_NAME, *numbers.PACKAGE, *numbers.L3)),
-    Field("task", "Name of the task that ran most.", lambda rows: rows.first_tasks("comm"), "task",
-          "text", has_reasons=False),
-    Field("task_pid", "PID of that task.", lambda rows: rows.first_tasks("pid"), "task", "whole",
-          has_reasons=False),
-    Field("task_ratio", "Share of the time that task ran.", lambda rows: rows.first_tasks("share"),
-          "task", "exact", has_reasons=False),
-    Field("job_run_s", "Time that the watched job ran.", lambda rows: rows.job("run_s"), "watched",
-          scope="machine", has_reasons=False),
-    Field("job_wait_s", "Time that it waited for a CPU.", lambda rows: rows.job("wait_s"),
+    Field("task", "Name of the task that ran most.", lambda rows: rows.first_task_column("comm"),
+          "task", "text", has_reasons=False),
+    Field("task_pid", "PID of that task.", lambda rows: rows.first_task_column("pid"), "task",
+          "whole", has_reasons=False),
+    Field("task_ratio", "Share of the time that task ran.",
+          lambda rows: rows.first_task_column("share"), "task", "exact", has_reasons=False),
+    Field("job_run_s", "Time that the watched job ran.", lambda rows: rows.job_column("run_s"),
+          "watched", scope="machine", has_reasons=False),
+    Field("job_wait_s", "Time that it waited for a CPU.", lambda rows: rows.job_column("wait_s"),
           "watched", scope="machine", has_reasons=False),
     Field("job_preemptions", "Number of times that it was preempted.",
-          lambda rows: rows.job("involuntary"), "watched", scope="machine", has_reasons=False),
+          lambda rows: rows.job_column("involuntary"), "watched", scope="machine",
+          has_reasons=False),
 )  # fmt: skip
 
 
@@ -265,7 +266,8 @@ def _fields_of_event(session: Session, key: str) -> tuple[Field, ...]:
                 help=f"Events {name} per thousand instructions."),
         _count(key),
         Field(f"{key}_counted_ratio", f"Share of the time in which {name} was counted.",
-              lambda rows: rows.cpu_column(rows.interval.shares.get(key)), key, has_reasons=False),
+              lambda rows: rows.cpu_column(rows.interval.event_counted_shares.get(key)), key,
+              has_reasons=False),
     )  # fmt: skip
 
 

@@ -27,9 +27,9 @@ from perftop.output.export.fields import (
     ELAPSED,
     MEASURES,
     ONLINE,
-    TOPOLOGY_FIELDS,
     RELIABILITY_FIELDS,
     TIME,
+    TOPOLOGY_FIELDS,
     UNKNOWN,
     Column,
     Field,
@@ -308,7 +308,7 @@ class ExportTable:
         return self._whys
 
     def _with_siblings(self, states: Codes) -> Codes:
-        """Returns, by position of the CPU, its state and those of the CPUs of its core."""
+        """Returns for each CPU its state and those of the CPUs of its core."""
         cores = self._session.reader.cores
         padded = np.concatenate([states, np.zeros((1, states.shape[1]), np.uint8)])
         padded_rows = np.concatenate([cores.rows, np.full((1, cores.rows.shape[1]), -1)])
@@ -359,12 +359,12 @@ def _constant(name: str, text: str) -> Field:
 
 
 def _states(session: Session, interval: Interval) -> Codes:
-    """Returns, by position of the CPU, its state and that of its core, on which the reasons for
+    """Returns for each CPU its state and that of its core, on which the reasons for
     missing values depend."""
     util = interval.values["util"]
     parts = [interval.online, util == 0, np.isnan(util)]
-    shares = [] if interval.counted is None else [interval.counted]
-    for share in (*shares, *interval.shares.values()):
+    shares = [] if interval.counted_share is None else [interval.counted_share]
+    for share in (*shares, *interval.event_counted_shares.values()):
         parts += [share < MIN_COUNTED_SHARE, share == 0, np.isnan(share)]
     how = np.append(interval.split.method_codes, 0)[session.reader.cores.core_by_cpu]
     return np.column_stack([*parts, how, interval.doubts]).astype(np.uint8)

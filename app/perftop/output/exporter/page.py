@@ -185,13 +185,13 @@ class Page:
         self._reasons = lasting_reasons(session)
         self._packages = [_package(session, cpus) for cpus in session.hello.packages]
         self._known_packages = [labels(**place) for place in self._packages]
-        """Labels of the packages as text, by position."""
+        """Labels of the packages as text, in the order of hello."""
         self._packages.append({})
-        """Labels of the packages by position. The last entry is for parts of no known package,
-        whose position is -1."""
+        """Labels of the packages in the order of hello. The last entry is for parts of no known
+        package, whose index is -1."""
         package = self._sums.package % len(self._packages)
         self._members = [np.flatnonzero(package == index) for index in range(len(self._packages))]
-        """For each package, the positions of its CPUs."""
+        """For each package, the indices of its CPUs in hello."""
         self._cores: tuple[Cores | None, list[int], Sequence[str]] = (None, [], [])
         """The core list, the cores shown and their labels; replaced when the core list changes."""
         self._highest_values: dict[str, Floats] = {}
@@ -355,7 +355,7 @@ class Page:
     def _episode_families(self) -> Iterator[Family]:
         sums, packages = self._episodes, self._packages
         session = self._session
-        clocks = [mask for _, mask in session.evaluator.chosen["busy_hz"]]
+        clocks = [mask for _, mask in session.evaluator.variants["busy_hz"]]
         is_known = np.any([np.zeros_like(self._sums.shown), *clocks], axis=0) & self._sums.shown
         with_ceiling = distinct(self._sums.package[is_known & session.reader.turbo.cpus])
         below_s = {(package, cause): 0.0 for package in with_ceiling for cause in CAUSES}

@@ -48,7 +48,7 @@ class Sums:
         self._session = session
         hello, cpus = session.hello, len(session.hello.topology)
         self.package = packages(hello)
-        """Position of the package, by position of the CPU; -1 if unknown."""
+        """Index of the package of each CPU; -1 if unknown."""
         self.shown: Bools = np.isin(np.arange(cpus), session.shown)
         """Mask of the CPUs that the user selected."""
         self.seconds = np.zeros((len(TIME_MODES), cpus))
@@ -72,11 +72,11 @@ class Sums:
         self._polls: Bools = np.zeros(cpus, bool)
         """Mask of the CPUs whose busy time includes polling, because it is measured by reference
         cycles, which continue during polling."""
-        for variant, mask in evaluator.chosen["util"]:
+        for variant, mask in evaluator.variants["util"]:
             self._polls |= mask & ("ref" in variant.needs) & self._served[POLL_INDEX]
 
     def _indexes(self, keys: Iterable[str]) -> list[int]:
-        """Returns the positions of these counters among the counters that can be suspect."""
+        """Returns the indices of these counters in `Counters.keys`; others are left out."""
         positions = self._session.counters.key_at
         return [positions[key] for key in keys if key in positions]
 
@@ -199,7 +199,7 @@ class TaskTime:
         self._session, self._snapshot, self._scanned_ns = session, session.snapshot, session.now_ns
         self._by_owner = by_owner
         self.waited_s = np.full((1, len(session.topology)), np.nan)
-        """By position of the CPU; NaN where unknown."""
+        """Seconds that tasks waited, by CPU; NaN where unknown."""
         self.seconds: dict[tuple[str, str], float] = {}
         """Seconds by owner and state (`run` or `wait`)."""
         self._owners: set[str] = set()

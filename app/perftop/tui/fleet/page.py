@@ -131,7 +131,8 @@ def verdict(state: FleetState) -> Verdict:
         if not fleet.answering_machines:
             text, sign = "No machine answers yet", theme.NEITHER
     past = [
-        machine.past.series("lost", STRIP_CELLS, state.now) for machine in fleet.answering_machines
+        machine.history.series("lost", STRIP_CELLS, state.now)
+        for machine in fleet.answering_machines
     ]
     shares = np.array(past).reshape(-1, STRIP_CELLS)
     counts = np.isfinite(shares).sum(axis=0)
@@ -375,7 +376,7 @@ def detail_chart(state: FleetState, machine: Machine, width: int, height: int) -
     chart of the share of time that the machine lost."""
     cells, rows = width - 6, max(1, height - 3)
     hz, ceilings = (
-        np.array(machine.past.series(key, 2 * cells, state.now))
+        np.array(machine.history.series(key, 2 * cells, state.now))
         for key in ("clock_hz", "ceiling_hz")
     )
     if np.isfinite(hz).any():
@@ -387,7 +388,7 @@ def detail_chart(state: FleetState, machine: Machine, width: int, height: int) -
         area = charts.with_gap_numbers(area, np.nan_to_num(ceilings - hz)[1::2] / 1e9)
     else:
         key, name, low = "lost", "lost", 0.0
-        lost = np.array(machine.past.series(key, cells, state.now))
+        lost = np.array(machine.history.series(key, cells, state.now))
         if not np.isfinite(lost).any():
             return [plain_line((" no history yet", "faint")), *[BLANK] * (height - 1)]
         high = max(float(np.nanmax(lost)), MIN_LOSS)

@@ -118,7 +118,7 @@ def _cell(state: FleetState, machine: Machine, column: Column) -> Cell:
     size = column.room
     match column.key:
         case "past":
-            return [_bar(share) for share in machine.past.series("lost", size, state.now)]
+            return [_bar(share) for share in machine.history.series("lost", size, state.now)]
         case "cause":
             text = fit(words.verdict(machine)[0], size)
             return text, "text" if machine.cause[0] else "dim"

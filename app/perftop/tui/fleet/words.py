@@ -251,7 +251,7 @@ def number_cell(machine: Machine, key: str, size: int) -> Run:
     style = "text"
     if not isfinite(value):
         style = "faint"
-    elif value >= entry.stands_out:
+    elif value >= entry.min_highlighted:
         style = "alarm"
     elif key == "lost":
         style = "bright" if value >= MIN_LOSS else "faint"

@@ -86,7 +86,7 @@ def machine_values(session: Session, interval: Interval) -> Mapping[str, float]:
     """Returns the machine's numbers that this source has, by key: metrics over the CPUs that the
     user asked for, and totals of the machine. An unknown number is NaN or absent."""
     chosen, means = (
-        session.evaluator.chosen,
+        session.evaluator.variants,
         interval.values.group(shown_cpus(session).cpus).tolist(),
     )
     served = {key: value for key, value in zip(chosen, means, strict=True) if chosen[key]}
@@ -106,7 +106,7 @@ def machine_line(
     def share(key: str, word: str, style: str = "text") -> list[Run]:
         if (value := known.get(key)) is None:
             return []
-        near = METRICS[key].stands_out <= value <= 1
+        near = METRICS[key].min_highlighted <= value <= 1
         style = "alarm" if key in lowering else "warn" if near else style
         return [(f"{word} ", "dim"), number(100 * value, METRICS[key].scale(GHZ)[1], 0, style),
                 (" %", "dim")]  # fmt: skip
@@ -320,7 +320,7 @@ _TILES = (
     Tile("context_switches_hz", "switches", "switches", 8, "dim", 1000.0),
 )
 _OLDER_LOAD_KEYS = "load_5", "load_15"
-HIGH_STEAL = METRICS["steal"].stands_out
+HIGH_STEAL = METRICS["steal"].min_highlighted
 
 
 class TileColumn(NamedTuple):
@@ -342,7 +342,7 @@ class TileColumn(NamedTuple):
 
 def shows_tiles(session: Session) -> bool:
     """Returns whether tiles replace the machine's numbers, because no clock is counted."""
-    return not session.evaluator.chosen["busy_hz"]
+    return not session.evaluator.variants["busy_hz"]
 
 
 def _tile_number(tile: Tile, known: Mapping[str, float], *, full_names: bool) -> list[Run]:
@@ -357,7 +357,7 @@ def _tile_number(tile: Tile, known: Mapping[str, float], *, full_names: bool) ->
             if key in known and full_names
         ]
         return [name, number(value, 2, 5, style), *older]
-    if NUMBERS[tile.key].rate:
+    if NUMBERS[tile.key].is_rate:
         return [name, number(value, 0, 5, style), (" /s", "dim")]
     return [name, number(100 * value, 1, 5, style), (" %", "dim")]
 
@@ -451,7 +451,7 @@ class TileHistory:
     def _tile_values(self, history: History, edges_ns: Times) -> Floats:
         """Returns (bins, tiles): the mean over the CPUs that the user asked for, or the value
         of the machine. Unknown values become 0: both are drawn blank."""
-        fields = history.fields(self._metrics, self._session.shown, edges_ns)
+        fields = history.metrics(self._metrics, self._session.shown, edges_ns)
         known = np.isfinite(fields)
         means = np.where(known, fields, 0.0).sum(2) / np.maximum(known.sum(2), 1)
         machine_values = history.machine(self._others, edges_ns)

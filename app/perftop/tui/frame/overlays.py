@@ -184,7 +184,7 @@ def sort_menu(session: Session, choice: Choice, *, is_table: bool) -> Menu:
 
 def full_name(column: Number, clock: ClockUnit) -> str:
     """Returns the full name of a metric, with its unit."""
-    if column.rate:
+    if column.is_rate:
         return f"{column.plain_name} {column.unit.removesuffix('/s').removeprefix('1')} per second"
     unit = column.unit_name(clock)
     return f"{column.plain_name}, {unit}" if unit else column.plain_name

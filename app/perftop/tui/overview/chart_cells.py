@@ -58,7 +58,7 @@ class ColumnHistory:
         self._session, self.metrics = session, metrics
         self._keys = "cpus", *lookups
         self._bins = BinValues(
-            {"cpus": lambda history, places: history.fields(metrics, rows, places), **lookups}
+            {"cpus": lambda history, places: history.metrics(metrics, rows, places), **lookups}
         )
         self._values: dict[str, Floats] = {}
         """Values by key, as arrays (..., columns)."""

@@ -95,7 +95,7 @@ class Moment:
         self._row_episodes = episodes
         self._tasks = ranking(session, interval).names_by_cpu
         has_steal = session.hello.virtualisation is not None  # only virtual machines have steal
-        chosen = session.evaluator.chosen
+        chosen = session.evaluator.variants
         self._accounts = {name: key for name, key in _SHARE_KEYS.items() if name == "busy" or (
             chosen[key] and (has_steal or name != "steal"))}  # fmt: skip
         """Keys of the shares of a CPU's time, by name."""
@@ -178,7 +178,7 @@ class Moment:
     def _account_of_cpu(self, row: int) -> tuple[float, float, float]:
         """Returns utilisation, clock and IPC of a CPU; clock and IPC are NaN if it is at rest."""
         util, hz, ipc, *_ = self._numbers[row]
-        return (util, nan, nan) if self._interval.resting[row] else (util, hz, ipc)
+        return (util, nan, nan) if self._interval.is_resting[row] else (util, hz, ipc)
 
     def _states(self, unit: Unit) -> Mapping[str, float]:
         states = self._interval.split.states[unit.core].tolist()
@@ -203,7 +203,7 @@ class Moment:
         shares = {name: numbers[key] for name, key in self._accounts.items()}
         steal = shares.get("steal", 0.0)
         rest = max(0.0, 1 - shares["busy"] - (0.0 if isnan(steal) else steal))
-        shares["idle"] = numbers["idle"] if self._session.evaluator.chosen["idle"] else rest
+        shares["idle"] = numbers["idle"] if self._session.evaluator.variants["idle"] else rest
         return shares
 
     def _doubtful_shares(self, unit: Unit, shares: Mapping[str, float]) -> frozenset[str]:

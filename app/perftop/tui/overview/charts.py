@@ -72,7 +72,7 @@ class Charts:
         marks the selected one."""
         self._session, self._places, self._cores = session, places, cores
         # There are no charts of the states of more than two threads.
-        self.counted = bool(session.evaluator.chosen["busy_hz"]) and places.threads <= 2
+        self.counted = bool(session.evaluator.variants["busy_hz"]) and places.threads <= 2
         self._reader, self._episodes = Reader(session, places), RowEpisodes(session)
         self._plan: Plan | None = None
         self._drawer: ChartDrawer | None = None

@@ -75,7 +75,7 @@ class _ColumnChoice:
         self._session, self._places, self._clock, self._is_roomy = session, places, clock, roomy
         self._extra_gap = 1 if roomy else 0
         """Cells by which gaps are wider if there is room."""
-        self._metrics = {key for key, chosen in session.evaluator.chosen.items() if chosen}
+        self._metrics = {key for key, chosen in session.evaluator.variants.items() if chosen}
         self._has_ceiling = bool(session.reader.turbo.cpus.any())
         self._has_steal = "steal" in self._metrics and session.hello.virtualisation is not None
 
@@ -263,7 +263,7 @@ class RowHistories:
             self._visible_rows, places = rows, [self._places[row] for row in rows]
             cpus = [place.rows[i] for i in (0, -1) for place in places]  # the first, then the last
             keys = ("util", "ipc") if ipc_width else ("util",)
-            self._bins = BinValues({"past": lambda history, i: history.fields(keys, cpus, i)})
+            self._bins = BinValues({"past": lambda history, i: history.metrics(keys, cpus, i)})
         bins = max(busy_width, ipc_width)
         if history is None:
             past = np.full((bins, 2, 2 * len(rows)), np.nan)

@@ -200,7 +200,9 @@ class CorePage(ChartedView):
             if has_histories:
                 line += strips.get(key, [(" " * (history_width + SCALE_WIDTH + 1), "text")])
             if origin_width >= MIN_HISTORY_WIDTH:
-                is_metric = key in session.evaluator.chosen  # all other keys are those of counters
+                is_metric = (
+                    key in session.evaluator.variants
+                )  # all other keys are those of counters
                 origin = session.evaluator.origin(key) if is_metric else ""
                 line.append((fit(f"  {safe_cells(origin or '')}", origin_width), "faint"))
             lines.append(line)
@@ -249,7 +251,7 @@ class CorePage(ChartedView):
         top = self._tops[number.key] = charts.axis_top(values, ends, self._tops.get(number.key))
         style = "loss" if is_lowered else "ipc"
         area = charts.area(values / top, 1, style, ascii_=self.look == "ascii")
-        end = round_number(top if number.rate else top * number.scale(clock)[0])
+        end = round_number(top if number.is_rate else top * number.scale(clock)[0])
         return [(" ", "text"), *rows_of(area)[0], (fit(f" {end}", SCALE_WIDTH), "faint")]
 
 
@@ -297,7 +299,7 @@ def _notes(
         if reasons := doubt_texts(interval, row):
             yield f"{DOUBTED_SIGN} CPU {cpu}: {'; '.join(reasons)}"
     for number in numbers:
-        shares = interval.shares.get(number.key)
+        shares = interval.event_counted_shares.get(number.key)
         share = 1.0 if shares is None else float(np.fmin.reduce(shares[[*place.rows]]))
         if share < MIN_COUNTED_SHARE:
             yield f"{number.plain_name} was counted for {100 * share:.0f} % of the time"

@@ -263,7 +263,7 @@ def _styles(column: Column, idle: Sequence[bool], values: Sequence[float]) -> li
         return ["faint" if rests else "dim" for rests in idle]
     if number.while_running or number.unit == "Hz":
         return ["faint" if rests else "text" for rests in idle]
-    threshold = number.stands_out
+    threshold = number.min_highlighted
     return [
         "faint"
         if rests

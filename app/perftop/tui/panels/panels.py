@@ -319,7 +319,7 @@ def number_line(
     column = number_column_of(number, clock, size)
     shown_cpus = cpus if number.scope == "cpu" else cpus[:1]
     cells = [*_cpu_cells(session, interval, column, shown_cpus, alarm_cpus)]
-    unit = number.unit.removeprefix("1") if number.rate else number.unit_name(clock)
+    unit = number.unit.removeprefix("1") if number.is_rate else number.unit_name(clock)
     cells.append((" " * size * (len(cpus) - len(shown_cpus)), "text"))
     unit_run: Run = (f" {unit:<{_UNIT_WIDTH - 1}}", "dim")
     return [sign, (name, "text"), *cells, unit_run]
@@ -369,10 +369,10 @@ def _is_counted(session: Session, key: str) -> bool:
     if key == "runs":
         return bool(session.tasks)
     if key == "ipc_alone":
-        return bool(session.evaluator.chosen["ipc"]) and any(len(c) == 2 for c in session.cores)
-    if key == "kernel_cycles" and session.evaluator.chosen["system"]:
+        return bool(session.evaluator.variants["ipc"]) and any(len(c) == 2 for c in session.cores)
+    if key == "kernel_cycles" and session.evaluator.variants["system"]:
         return False
-    return bool(session.evaluator.chosen[key])
+    return bool(session.evaluator.variants[key])
 
 
 def _top_task(interval: Interval, cpu: int, size: int) -> Run:
@@ -393,7 +393,7 @@ def _cpu_cells(
     """Yields a number of each CPU. The number is red for CPUs on which an episode makes it
     worse."""
     key, number = column.key, column.source
-    doubts, shares = suspect_rows(key, session, interval), interval.shares.get(key)
+    doubts, shares = suspect_rows(key, session, interval), interval.event_counted_shares.get(key)
     values = cpu_values(session, interval, key)
     for cpu in cpus:
         row = session.position[cpu]
@@ -404,7 +404,7 @@ def _cpu_cells(
             value,
             "alarm" if cpu in alarm_cpus else "dim" if is_quiet else "text",
             online=bool(interval.online[row]),
-            resting=number.while_running and bool(interval.resting[row]),
+            resting=number.while_running and bool(interval.is_resting[row]),
             doubted=bool(doubts[row]),
             estimated=shares is not None and shares[row] < MIN_COUNTED_SHARE,
         )

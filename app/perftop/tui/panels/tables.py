@@ -170,7 +170,7 @@ def task_columns(
         "bar": not low,
         "switches": interval.snapshot.waits is not None and not low,
         "total": session.sums_losses and not low,
-        "ipc": bool(session.evaluator.chosen["ipc"]),
+        "ipc": bool(session.evaluator.variants["ipc"]),
     }
     further_columns = [_BAR, waits, Column("switches", "switches/s", 12, rank=4),
             Column("ipc", "IPC", 6, rank=2, digits=2),

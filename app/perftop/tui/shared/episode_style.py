@@ -170,7 +170,7 @@ def lowered_number(episode: Episode) -> str:
     kind = kind_of(episode)
     if kind.depth == "hz" and (episode.depth or 0.0) < MIN_LOST_HZ:
         return ""
-    return kind.lowers
+    return kind.worsened_key
 
 
 def find_losing_cpu(cpus: Sequence[int], episodes: Iterable[Episode]) -> int | None:

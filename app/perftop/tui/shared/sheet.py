@@ -100,7 +100,7 @@ class VisibleRows:
         )
         self._numbers: dict[str, list[list[float]]] = {"util": util.tolist()}
         self.online: list[list[bool]] = self._online.tolist()
-        self.resting: list[list[bool]] = sheet.interval.resting[self._cpus].tolist()
+        self.resting: list[list[bool]] = sheet.interval.is_resting[self._cpus].tolist()
         """By CPU: whether numbers that are relative to its running time are hidden."""
         self.busiest: list[int] = busiest_rows(util, self._values("busy_hz")).tolist()
         """By row: index of the busiest CPU."""
@@ -222,7 +222,7 @@ def clock_of(session: Session, units: str, *, known: bool = False) -> ClockUnit:
 def value_unit(field: Number, clock: ClockUnit, max_value: float = 0.0) -> ClockUnit:
     """Returns the unit in which the values of a field are shown. `clock`: the unit of clocks;
     `max_value`: the highest value if the field is a rate."""
-    if field.rate:
+    if field.is_rate:
         return rate_unit(max_value)
     if field.unit == "Hz":
         return clock
@@ -233,7 +233,7 @@ def number_column_of(number: Number, clock: ClockUnit, width: int) -> columns.Co
     """Returns a table column for the number."""
     scale, digits = number.scale(clock)
     return columns.Column(
-        number.key, number.name(clock), width, scale=scale, digits=digits, prefixed=number.rate,
+        number.key, number.name(clock), width, scale=scale, digits=digits, prefixed=number.is_rate,
         source=number,
     )  # fmt: skip
 
@@ -266,7 +266,7 @@ class Scale:
 def heat_fields(session: Session) -> list[Number]:
     """Returns the fields that this stream has, in the order in which the metric key cycles through
     them."""
-    served_keys = [key for key, variants in session.evaluator.chosen.items() if variants]
+    served_keys = [key for key, variants in session.evaluator.variants.items() if variants]
     if any(len(core) == 2 for core in session.cores):
         served_keys += ["both", "neither"]
     first = [key for key in _FIRST_FIELDS if key in served_keys]
@@ -298,7 +298,7 @@ def field_scale(field: Number, values: Floats, previous: Scale | None = None) ->
             else 1.0
         )
         new_scale = Scale(0.0, high)
-    elif field.rate or field.key.endswith(PER_KI):
+    elif field.is_rate or field.key.endswith(PER_KI):
         power = 10.0 ** math.floor(math.log10(max(max_value, 1e-3)))
         new_scale = Scale(0.0, next(power * n for n in (1, 2, 5, 10) if max_value <= power * n))
     else:

@@ -185,7 +185,7 @@ def no_episodes(
     cannot detect here, with the reasons. `has_losses`: whether a verdict about a loss that is not
     an episode is shown above."""
     missing_reasons = {m.what: m.why for m in lasting_reasons(session) if m.cpus is None}
-    metrics = [key for key, variants in session.evaluator.chosen.items() if variants]
+    metrics = [key for key, variants in session.evaluator.variants.items() if variants]
     served_keys = {*session.counters.columns, *metrics}
     served_keys |= {"turbo_ceiling_hz"} - missing_reasons.keys()
     names_by_reason: dict[str, list[str]] = {}

@@ -235,7 +235,7 @@ class Heat:
                 yield f"{DOUBTED_SIGN} {safe_cells(reason)}"
         bounds = interval.split.method[place.core_index] == "bounds"
         for row in place.rows:
-            rests = interval.resting[row] and self.field.while_running
+            rests = interval.is_resting[row] and self.field.while_running
             if interval.online[row] and isnan(self.values[row]) and not rests:
                 why = Reasons(self.session).short_reason(key, row, bounds=bounds)
                 yield f"{MISSING}: {safe_cells(why)}"

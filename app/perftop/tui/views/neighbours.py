@@ -235,7 +235,7 @@ def job_line(
         cpu_text = count_noun(len(cpus), "CPU")
     pieces: list[Piece] = [(0, [name, (f"  {count_noun(count, 'thread')}", "text")]),
                            (3, [("on ", "dim"), (cpu_text, "text")])]  # fmt: skip
-    activity = job.job(span_ns)
+    activity = job.total_activity(span_ns)
     if elapsed_s := activity.elapsed_s:
         wait_text = MISSING if isnan(activity.wait) else f"{percent(activity.wait)} %"
         wait_style = "bright" if activity.wait >= MIN_BOLD_WAIT else "text"

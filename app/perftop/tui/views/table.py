@@ -128,22 +128,22 @@ class Page:
                 yield column.cell(
                     value,
                     "alarm" if is_lowered else number_style(column.source, value, busy_share),
-                    resting=column.source.while_running and bool(interval.resting[row]),
+                    resting=column.source.while_running and bool(interval.is_resting[row]),
                     doubted=bool(self.doubted[key][row]),
-                    estimated=key in interval.shares
-                    and interval.shares[key][row] < MIN_COUNTED_SHARE,
+                    estimated=key in interval.event_counted_shares
+                    and interval.event_counted_shares[key][row] < MIN_COUNTED_SHARE,
                 )
 
 
 def number_style(number: Number, value: float, busy_share: float) -> str:
     """Returns the style of a number on a CPU that is busy for `busy_share` of the time."""
-    if busy_share < MAX_IDLE_UTIL and not value >= number.stands_out:
+    if busy_share < MAX_IDLE_UTIL and not value >= number.min_highlighted:
         return "faint"
     if isinstance(number, Metric) and (number.while_running or number.unit == "Hz"):
         return "dim" if busy_share < MIN_AWAKE_UTIL else "text"
     if number.unit == "Hz":
         return "dim"
-    return "warn" if value >= number.stands_out else "dim" if value < QUIET_SHARE else "text"
+    return "warn" if value >= number.min_highlighted else "dim" if value < QUIET_SHARE else "text"
 
 
 def name_columns(session: Session) -> list[Column]:

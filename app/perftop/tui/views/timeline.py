@@ -218,7 +218,7 @@ class Timeline(PaneledView, Cursor):
         lanes.read(self._in_sight())
         values = displayed_values(self._field, session, interval)
         lanes.choose_scale(values[session.shown], previous_scale)
-        if self._field.rate:
+        if self._field.is_rate:
             self._unit = rate_unit(lanes.scale.high)
         self._lanes, self._values_now = lanes, values.tolist()
         self._is_doubted = suspect_rows(self._field.key, session, interval).tolist()
@@ -416,7 +416,7 @@ class Timeline(PaneledView, Cursor):
             text, style = column.cell(
                 value, "dim" if is_quiet else "text",
                 online=bool(interval.online[row]) or not isnan(value),
-                resting=self._field.while_running and bool(interval.resting[row]),
+                resting=self._field.while_running and bool(interval.is_resting[row]),
                 doubted=self._is_doubted[row],
             )  # fmt: skip
             yield column.pad(text), style
@@ -458,7 +458,7 @@ class Lanes:
             lanes = states[:, :, STATES.index(self._field.key)].T
         else:
             cpus = [cpu for place in places for cpu in place.rows]
-            lanes = history.field(self._field.key, cpus, edges).T
+            lanes = history.metric(self._field.key, cpus, edges).T
         end = 0
         for row, place in zip(rows, places, strict=True):
             start, end = end, end + (1 if self._field.of_core else len(place.rows))

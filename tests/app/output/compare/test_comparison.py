@@ -160,7 +160,7 @@ def test_one_run_a_side_is_inconclusive() -> None:
 def test_values_that_both_sides_lack_have_no_row_and_others_are_named() -> None:
     draw = random.Random(5)
     a, b = side(draw), [Reading({"run_s": 41.0, "steal": 0.0}, {}, {}) for _ in range(3)]
-    a = [Reading(one.numbers | {"steal": 0.0}, one.state, one.lost) for one in a]
+    a = [Reading(one.numbers | {"steal": 0.0}, one.state, one.lost_shares) for one in a]
     comparison = compare_runs(a, b)
     assert [row.number.key for row in comparison.rows] == ["run_s"], "steal is 0 on both sides"
     assert "busy_hz" in comparison.keys_of_one_side[0]

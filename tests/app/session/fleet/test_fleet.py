@@ -16,8 +16,8 @@ from perftop.session.fleet import (
     Fleet,
     RowChoice,
     fill_episodes,
+    history_step_s,
     natural_key,
-    past_step,
     racks,
 )
 from perftop.session.fleet_machine import (
@@ -193,7 +193,7 @@ def test_a_server_that_counts_in_steps_of_10_s_has_episodes_of_whole_steps(
 def test_more_machines_have_fewer_points_of_their_past(
     machines: int, every_s: float, step_s: float
 ) -> None:
-    assert past_step(machines, every_s) == step_s
+    assert history_step_s(machines, every_s) == step_s
 
 
 # --- one machine, live
@@ -264,7 +264,7 @@ def test_a_silent_machine_keeps_its_history_but_no_current_values() -> None:
     assert row.silent_since == heard
     assert row.running == []
     assert row.ended[-1].end == heard
-    assert len(row.past.times) > 0
+    assert len(row.history.times) > 0
 
 
 def test_frames_without_a_hello_are_refused() -> None:

@@ -165,7 +165,7 @@ def test_all_choices_have_a_command() -> None:
     assert results["Sort by IPC"] == "sort('ipc')"
     assert results["Show IPC"] == "metric('ipc')"
     assert {f"Filter {text}" for text, _ in HELP} <= set(results)
-    assert not any("steal" in name for name in results) or session.evaluator.chosen["steal"]
+    assert not any("steal" in name for name in results) or session.evaluator.variants["steal"]
 
 
 def test_all_commands_can_be_executed() -> None:

@@ -310,7 +310,7 @@ def row(machine: Machine, cpu: int, **more: Any) -> dict[str, str]:
 def test_all_known_metrics_of_a_cpu_are_shown() -> None:
     m = Machine(cores=2, loads={0: CpuLoad(1.0, 2.5e9, ipc=0.42), 2: CpuLoad(0.25, alone=0.0)})
     result = row(m, 0, records=task_records(["lmp"]))
-    served = {key for key in METRICS if observe(m)[0].evaluator.chosen[key]}
+    served = {key for key in METRICS if observe(m)[0].evaluator.variants[key]}
     assert served <= result.keys()
     assert {key: result[key] for key in ("util", "busy_hz", "ipc", "involuntary", "task")} == {
         "util": "100.0", "busy_hz": "2.50", "ipc": "0.42", "involuntary": "0.00", "task": "a:1",

@@ -219,15 +219,15 @@ async def test_in_ascii_all_cpus_have_a_line_and_shapes_show_values() -> None:
 
 async def test_only_visible_rows_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     request: list[tuple[int, int]] = []
-    field = History.field
+    metric = History.metric
 
-    def counting_field(self: History, key: str, rows: Sequence[int], edges: Any) -> Any:
+    def counting_metric(self: History, key: str, rows: Sequence[int], edges: Any) -> Any:
         request.append((len(rows), len(edges) - 1))
-        return field(self, key, rows, edges)
+        return metric(self, key, rows, edges)
 
     async with viewing(many_cores(128)) as view:
         await view.run.intervals(16)  # 5.3 s: the axis has room for 6
-        monkeypatch.setattr(History, "field", counting_field)
+        monkeypatch.setattr(History, "metric", counting_metric)
         await view.run.intervals(1)
         most = 2 * view.past.size.height
         assert len(request) == 1
