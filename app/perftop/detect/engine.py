@@ -75,8 +75,7 @@ def has_task_records(batch: SampleBatch) -> Bools:
 
 
 class HighestValues(NamedTuple):
-    """The highest values among the CPUs, by sample; 0 where no value is known. Detectors use them
-    to skip samples."""
+    """Highest values among all CPUs by sample, 0 where unknown, by which detectors skip samples."""
 
     stolen_s: Floats
     steal: Floats
@@ -104,8 +103,7 @@ def has_steal(batch: SampleBatch) -> Bools:
 
 
 def reaches_involuntary(share: float) -> Sign:
-    """Returns a sign: whether any CPU was halted involuntarily for at least this share of the
-    time."""
+    """Returns a sign: whether any CPU was halted involuntarily for this share of the time."""
     return lambda batch: batch.cached(highest_values).involuntary >= share
 
 
@@ -137,8 +135,7 @@ class Detector(ABC):
 
     def skip_calm_samples(self, batch: SampleBatch, first: int, last: int) -> int:
         """Processes the samples of a batch, from `first` on, in which no episode can start. Returns
-        the index of the first sample in which one can, or `last`. There must be no gap between the
-        samples."""
+        the index of the first sample in which one can, or `last`. The stream has no gap there."""
         if not self.is_calm:
             return first
         for sign in self.signs:
@@ -161,8 +158,8 @@ class RunningEpisodes:
         return [e for e in self.running if e.kind == kind and not e.is_calm]
 
     def apply_hotplug(self, cpu: int, time_ns: int, *, online: bool) -> list[Episode]:
-        """Starts or ends the episode of a CPU that went offline or online. Returns the episodes
-        that have ended."""
+        """Starts or ends the episode of a CPU that went offline or online. Returns ended
+        episodes."""
         offline_episodes = [e for e in self.of_kind("offline") if e.cpus == [cpu]]
         if online:
             online_episode = self.begin("online", "hotplug", time_ns, [cpu])
@@ -324,8 +321,7 @@ class HighShare:
         self.pause_start_ns, self.last_ns = None, time_ns
 
     def pause(self, since_ns: int, sums: Floats | None = None) -> None:
-        """Records that a sample does not show the high share. If `sums` is None, the sample never
-        counts."""
+        """Records a sample without the high share. If `sums` is None, it never counts."""
         self.pause_start_ns = since_ns if self.pause_start_ns is None else self.pause_start_ns
         if sums is not None:
             self.pause_sums.append(sums)
@@ -343,8 +339,8 @@ class AllowedPauses:
         return not 0 < time_ns - since_ns <= self.gap_ns
 
     def has_ended(self, high: HighShare, time_ns: int, *, known: bool) -> bool:
-        """Returns whether a high share is over after a sample. `known`: whether the share is known
-        in that sample."""
+        """Returns whether a high share is over after a sample; `known`: whether its share is
+        known."""
         if not known:
             return time_ns - high.last_ns > self.gap_ns
         return high.pause_start_ns is not None and time_ns - high.pause_start_ns >= self.pause_ns
@@ -416,15 +412,14 @@ class ShareEpisodes(OpenEpisodes[ShareEpisode]):
         self._start, self._end, self._min_samples = start, end, min_samples
         self._names: Sequence[Sequence[int]] = ()
         self._high_counts: Ints = np.zeros(0, int)
-        """By position: the number of consecutive samples with a high share. They are too few for an
-        episode so far."""
+        """By position: the number of consecutive samples with a high share, too few for an
+        episode."""
         self._since_ns: Ints = np.zeros(0, int)
         """By position: raw time at which the first of the samples in `_high_counts` started."""
 
     @property
     def is_quiet(self) -> bool:
-        """Whether no episode runs or is about to start. If so, a sample without a high share may be
-        skipped."""
+        """Whether no episode runs or is about to start, so that samples may be skipped."""
         return not self.running and not self._high_counts.any()
 
     def step(

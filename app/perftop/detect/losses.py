@@ -34,22 +34,20 @@ from perftop.model.tasks import RunningTasks, Task
 
 NEIGHBOUR = "neighbour"
 MIN_LOSS_SAMPLES = 2
-"""Minimum number of samples that show the loss. A single sample may contain a stray tick, or the
-start or the end of some other disturbance."""
+"""Minimum number of samples that must show a loss before it is reported. A single sample may
+contain a stray tick, or the start or the end of some other disturbance."""
 MIN_PRESENT_SHARE = 0.25
-"""Minimum share of the time since the start of a loss that a task must have run to count as still
-present."""
+"""Share of the time since a loss started that a task must have run to count as still present."""
 LEARNING_S = 10.0
-"""Running time in s after which the weight of older samples is divided by e, because programs have
-phases."""
+"""Running time in s after which the weight of a sample has fallen to 1/e: programs have phases."""
 STABLE_S = 10.0
 """In streams without task records: undisturbed time in s after which the CPU is assumed to run the
 same program."""
 CYCLES_ROW = 1
 """Row of the cycles in the sums of UndisturbedPrograms."""
 MIN_BUSY = 0.5
-"""Minimum share of the time that a CPU must be busy, including steal. A CPU that is idle for half
-of the time has time to spare."""
+"""Minimum share of the time that a CPU must be busy, including steal, for its losses to count. A
+CPU that is idle for half of the time has time to spare."""
 MIN_JOB_BUSY = 0.1
 """MIN_BUSY for the CPUs of a watched job. It is lower, because the user asked for that job."""
 
@@ -64,12 +62,11 @@ class NeighbourLoss:
     """Positions in the episode, including those whose loss is over."""
     lost: float = 0.0
     weight: float = 0.0
-    """Sums of the positions whose loss is over."""
+    """Sums of loss and weight over the positions whose loss is over."""
 
 
 class NeighbourLosses:
-    """Detects losses to one cause: the high share of each position, and the episodes that these
-    shares form."""
+    """Detects losses to one cause: high shares of positions, and the episodes that they form."""
 
     def __init__(self, episodes: RunningEpisodes, cause: str, groups: Ints, sample_ns: int, *,
                  start: float, end: float, min_loss: float = 0.0) -> None:  # fmt: skip
@@ -154,8 +151,8 @@ class NeighbourLosses:
         return changed
 
     def _shown_loss(self, members: Sequence[int]) -> tuple[float, float]:
-        """Returns the total loss of these positions and its weight, up to the last sample of each
-        that showed the loss."""
+        """Returns the loss of these positions and its weight, up to the last sample of each that
+        showed it."""
         if not members:
             return 0.0, 0.0
         lost, weight = np.array([self.shares[i].totals.sums for i in members]).sum(axis=0).tolist()
@@ -191,14 +188,12 @@ class NeighbourLosses:
 
 
 def _total_loss(share: HighShare) -> Floats:
-    """Returns the loss of a position so far and the weight of that loss, including the current
-    pause."""
+    """Returns the loss of a position so far and its weight, including the current pause."""
     return np.asarray(share.totals.sums + sum(share.pause_sums))
 
 
 def were_present(running: RunningTasks, tasks: Sequence[Task], start_ns: int) -> bool:
-    """Returns whether the tasks have certainly run since the loss started, and not only before
-    it."""
+    """Returns whether the tasks have certainly run since, not only before, the loss started."""
     since_ns = max(start_ns, running.since_ns)
     had_ns = sum(task.share for task in tasks) * (running.time_ns - running.since_ns)
     left_ns = had_ns - (since_ns - running.since_ns)
@@ -231,13 +226,12 @@ class UndisturbedPrograms:
         self.top_tasks: Ints = np.zeros(len(names), np.int64)
         """The program on each CPU, as in `RunningTasks`."""
         self.is_proven: Bools = np.zeros(len(names), bool)
-        """Whether the loss affects the program that was measured undisturbed."""
+        """Mask of the CPUs whose loss affects the program that was measured undisturbed."""
 
     def learned_by_sample(self, quiet: Bools, run_s: Floats, parts: Floats) -> Floats:
         """Returns the learned sums before the first sample and after each sample: a sample is added
         for the CPUs that were undisturbed in it, which `quiet` marks. `run_s`: seconds that the
-        CPUs ran. `parts`: the contribution of each sample, (samples, rows, CPUs); the other arrays
-        are (samples, CPUs)."""
+        CPUs ran. `parts`: contributions, (samples, rows, CPUs); the others are (samples, CPUs)."""
         weights = np.where(quiet, np.exp(-run_s / LEARNING_S), 1.0)
         learned = np.empty((len(parts) + 1, *self.learned_sums.shape))
         learned[0] = self.learned_sums
@@ -256,8 +250,7 @@ class UndisturbedPrograms:
             return before, np.maximum(1 - ipc / before, 0.0), spread
 
     def add_losses(self, losing: Bools, *parts: Floats) -> None:
-        """Adds a sample to the sums of losses. The sums of a loss that has just started begin at
-        0."""
+        """Adds a sample to the sums of losses; those of a new loss begin at 0."""
         fresh = self._losses.just_started
         self.loss_sums[:, fresh], self.is_proven[fresh] = 0.0, False
         self.loss_sums[:, losing] += np.array(parts)[:, losing]
@@ -292,8 +285,7 @@ class UndisturbedPrograms:
 
 
 def wanted_share(batch: SampleBatch) -> Floats:
-    """Returns (samples, CPUs): the share of the time in which a CPU was busy or stolen by the
-    hypervisor."""
+    """Returns (samples, CPUs): the share of the time in which a CPU was busy or stolen."""
     stolen = batch.values["steal"]
     return np.asarray(batch.values["util"] + np.where(np.isnan(stolen), 0.0, stolen))
 

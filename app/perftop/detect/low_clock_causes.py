@@ -1,5 +1,4 @@
-"""Finds the cause of a low clock, by rules that are checked in order, from the counters of a
-stream."""
+"""Finds the cause of a low clock by rules on a stream's counters, which are checked in order."""
 
 from __future__ import annotations
 
@@ -49,8 +48,7 @@ MIN_STEAL = 0.05
 """Minimum share of the time that is stolen for the hypervisor to be a cause. A hypervisor that
 takes this much has more work than cores."""
 MIN_SAVING_EPP = 128
-"""Energy preference, from 0 to 255, at which the hardware starts to prefer saving power to
-speed."""
+"""Energy preference, from 0 to 255, from which on hardware prefers saving power to speed."""
 POWER, LIMITS = "power", ("power-pl1", "power-pl2")
 """The cause "some power limit", and the specific power limits."""
 AMBIGUOUS = "PL1 or multi-core turbo"
@@ -160,8 +158,7 @@ def verdict(case: DropCase) -> Verdict:
 
 def verdicts(case: DropCase) -> Iterator[Verdict]:
     """Yields the causes of all rules that apply: first limits that were set, then limits of the
-    package that were measured, then limits that the running code causes, and finally causes that
-    are only likely."""
+    package that were measured, then limits that the running code causes, finally likely causes."""
     facts, mean = case.facts, case.facts.mean
     if case.cap:
         yield _verdict("policy")
@@ -257,8 +254,8 @@ def evidence(case: DropCase, cause: str) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class _TallyEntry:
-    """Position of a counter in the sums of a tally: first the denominator, then the counter itself
-    or each of its bits."""
+    """Index of a counter in the sums of a tally: of its denominator, before the counter or its
+    bits."""
 
     column: BlockCounter
     # the denominator of the column; None if its sums are shares of polls or of time
@@ -295,8 +292,7 @@ class Tally:
             self.width += entry.width
 
     def sums(self, delta: Delta, cores: Cores) -> Floats:
-        """Returns the sums, (cores, width). Each core has the full counts of its package and of the
-        machine."""
+        """Returns the sums, (cores, width), where cores have full counts of package and machine."""
         where = {
             "cpu": cores.rows, "core": cores.block_row[:, None], "package": cores.package[:, None],
             "machine": np.zeros((len(cores.lists), 1), int),
@@ -360,8 +356,7 @@ class Facts:
         return self._sums[entry.offset] if entry is not None else 0.0
 
     def bits(self, key: str, share: float = 0.0) -> list[Bit]:
-        """Returns the bits that were set in at least this share of the polls, and in at least one
-        poll."""
+        """Returns the bits that were set in at least this share of the polls, and at least once."""
         entry = self._entries.get(key)
         if entry is None:
             return []

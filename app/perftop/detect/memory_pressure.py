@@ -38,11 +38,10 @@ from perftop.model.smt import Split
 from perftop.model.tasks import RunningTasks, Task
 
 START, END = 0.1, 0.05
-"""Shares of the earlier IPC, at which a loss starts and below which it ends; the same values as for
-siblings, because IPC varies by a few per cent."""
+"""Shares of the earlier IPC: a loss starts at the first and ends below the second; the same values
+as for siblings, because IPC varies by a few per cent."""
 MIN_SPREADS = 2.0
-"""Minimum loss, in standard deviations of the earlier IPC. A smaller loss may be the program's own
-variation."""
+"""Minimum loss, in standard deviations of the earlier IPC. A smaller one may be chance."""
 MIN_SATURATED_SHARE = 0.7
 """Share of the highest traffic of this run that counts as saturated. Latency rises steeply from
 this share on, whatever the highest traffic is."""
@@ -54,8 +53,7 @@ BYTES_PER_CLOCK = 16
 MIN_GROWTH = 1.25
 """Factor by which traffic must grow to count. Smaller growth does not change latency."""
 MIN_OTHERS_WORK = 0.5
-"""Minimum increase in the work of other programs, in CPUs: 0.5 is one CPU that is busy half of the
-time."""
+"""Minimum increase in the work of other programs, in CPUs: 0.5 is one CPU that is half busy."""
 MAX_SIBLING_CHANGE = 0.1
 """Maximum change of the share of running time in which the sibling works. With a larger change, the
 IPC differs for that reason alone."""
@@ -67,8 +65,7 @@ second, work of others, share of the time with the sibling running, and the runn
 
 
 class _MemoryWork(NamedTuple):
-    """Work of each CPU and traffic of its package; for several samples, arrays have a
-    leading axis."""
+    """Work of each CPU and traffic of its package, by sample if there are several."""
 
     rate: Floats
     """Traffic of the package in bytes per second."""
@@ -315,8 +312,7 @@ class MemoryLosses:
         self._in_package_key, self._key = key[self._in_package], np.maximum(key, 0)
 
     def _others_work(self, work: Floats) -> Floats:
-        """Returns, for each sample and CPU, the work of other programs in the same
-        package, in CPUs."""
+        """Returns, by sample and CPU, the work in CPUs of other programs in the package."""
         count, inside, samples = self._count, self._in_package, len(work)
         size = self._packages * count
         keys = self._in_package_key + size * np.arange(samples)[:, None]
@@ -389,8 +385,8 @@ class MemoryLosses:
             episode.evidence |= blamed_tasks(self._suspects(loss, job_pids), job_pids)
 
     def _suspects(self, loss: NeighbourLoss, job_pids: set[int]) -> list[tuple[Task, int]]:
-        """Returns the tasks of other programs that have started on the package since it was quiet,
-        busiest first."""
+        """Returns other programs' tasks that started on the package since it was quiet, busiest
+        first."""
         tasks = self._running.snapshot.top_task_keys(loss.episode.cpus)
         names = {task[1] for task in tasks if task}
         suspects = [
@@ -406,8 +402,8 @@ class MemoryLosses:
 # --- losses of L3 capacity
 
 MISS_KEYS = tuple(EVENT + name for name in ("LLC-load-misses", "LLC-misses", "cache-misses"))
-"""Keys of the chosen events that count misses of the last cache, on Intel; `cache-misses` of AMD
-are misses of the L2."""
+"""Keys of events that count misses of Intel's last cache; on AMD, `cache-misses` counts the
+L2's."""
 MIN_MISS_GROWTH = 1.5
 """Factor by which misses per instruction must grow to count."""
 
@@ -444,8 +440,8 @@ class CacheLosses(MemoryLosses):
     def _is_near_limit(
         self, rate: Floats, delta: Delta, best: Floats | None  # noqa: ARG002
     ) -> Bools:  # fmt: skip
-        """Returns True for all CPUs: misses have no upper limit, and saturated memory does not
-        raise their number."""
+        """Returns True for all CPUs: misses have no upper limit, and saturation does not raise
+        them."""
         return np.ones(rate.shape, bool)
 
     def _rate_evidence(
@@ -501,9 +497,8 @@ class L3Groups:
         self._last_values, self._at_ns = values, time_ns
 
     def traffic(self, cpus: Collection[int]) -> list[GroupTraffic]:
-        """Returns the traffic by group in the L3s of these CPUs, highest first; empty if unknown.
-        Traffic of a monitoring group is also part of the traffic of its control group; both are
-        listed."""
+        """Returns the traffic by group in the L3s of these CPUs, highest first; empty if unknown. A
+        monitoring group and its control group, which includes its traffic, are both listed."""
         if self._now_ns - self._at_ns > MAX_AGE_NS:
             return []
         l3s = {self._l3_by_cpu.get(cpu) for cpu in cpus}

@@ -1,6 +1,5 @@
 """Passes samples to all detectors. A detector processes only the samples in which its episodes can
-start, change or end. The detectors of wrong counters and of neighbours are here; the others are
-in files of their own."""
+start, change or end. The detectors of wrong counters and of neighbours are in this file."""
 
 from __future__ import annotations
 
@@ -151,12 +150,10 @@ class Detection:
 # counters.
 
 CLEAN_NS, CLEAN_SAMPLES = 1_000_000_000, 3
-"""Time in ns and number of samples without a suspect counter after which an episode ends. After
-shorter gaps it is the same disturbance, and one line for each part of it would hide the other
-episodes."""
+"""Time in ns and number of samples without a suspect counter after which an episode ends. After a
+shorter gap it is the same disturbance."""
 JOIN_NS = 2_000_000_000
-"""Time in ns. Counters that become suspect within this time of the first one belong to the same
-episode."""
+"""Time in ns: counters that become suspect so soon after the first one belong to its episode."""
 WHOLE_READ = "time stamps"
 """The cause when the whole read is wrong, not a single counter."""
 
@@ -241,7 +238,7 @@ class Suspects(Detector):
 # and to memory traffic, in run queues, and of clock to other tasks of the package.
 
 HYPERVISOR_START, HYPERVISOR_END = 0.05, 0.02
-"""Shares of the time, at which a loss starts and below which it ends. Hosts use up to 5 % for
+"""Shares of the time: a loss starts at the first and ends below the second. Hosts use up to 5 % for
 themselves. Most steal is counted in ticks, and an occasional tick keeps a loss running."""
 _RECORDS = {"tasks", "watched", L3_RECORD}
 """Records of a frame about tasks, the watched job and L3s."""
@@ -251,7 +248,7 @@ may be due to rounding."""
 
 
 class Neighbours(Detector):
-    """Detects losses to neighbours. Owns the watched job and the tasks on each CPU."""
+    """Detects losses to neighbours. Keeps the watched job and the tasks on each CPU up to date."""
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes, quotas: QuotaStops) -> None:
         hello = reader.hello
@@ -302,8 +299,7 @@ class Neighbours(Detector):
         return first
 
     def _shows_change(self, batch: SampleBatch, index: int) -> bool:
-        """Returns whether the records of a sample show that the program on a busy CPU has
-        changed."""
+        """Returns whether a sample's records show that the program on a busy CPU has changed."""
         if (tasks := batch.cached(self._top_tasks).get(index)) is None:
             return False
         busy = batch.cached(busy_cpus)[index]
@@ -364,8 +360,8 @@ class Neighbours(Detector):
         return ended
 
     def share(self, episode: Episode, cpu: int) -> float | None:
-        """Returns the share that this CPU has lost so far in a running episode; None if it is not
-        known by CPU."""
+        """Returns the share that a CPU has lost so far in a running episode; None if not known by
+        CPU."""
         index = self._position.get(cpu, -1)
         all_losses = [self.siblings.losses, self.hypervisor.losses]
         all_losses += [self.memory.losses, self.cache.losses]

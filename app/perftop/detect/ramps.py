@@ -48,9 +48,8 @@ MAX_WAVER_SHARE = 0.05
 MIN_GAIN = 0.05
 """Minimum gain of a climb, as a share of the steady clock. A smaller gain is variation."""
 MIN_CLIMB_SHARE = 0.25
-"""Minimum gain of a climb, as a share of the distance from the first clock to the ceiling. Power
-limits and policies stop real climbs at a third of the distance; a varying low clock gains some per
-cent."""
+"""Minimum gain of a climb, as a share of the distance from the first clock to the ceiling. Limits
+stop real climbs at a third of it; a varying low clock gains some per cent."""
 NEVER = -1
 
 
@@ -69,7 +68,7 @@ class _WakeUps(NamedTuple):
 
     has_woken: Bools
     was_unseen: Bools
-    """Whether the core was not read for too long."""
+    """Mask of the cores that were not read for too long."""
     since_read_ns: Floats
     """Time in ns since the core was last read."""
     known_ns: Floats
@@ -206,8 +205,8 @@ class Ramps(Detector):
         self._forget_cores(np.isin(np.arange(len(self._woke)), cores))
 
     def _finish_batches(self) -> list[Episode]:
-        """Returns the episodes of the batches in which no core climbs any more. Drops the samples
-        that no core needs."""
+        """Returns the episodes of batches in which no core climbs any more. Drops samples without
+        use."""
         left = set(self._batch_numbers.tolist())
         over = [batch for batch in self._climbed_ramps if batch not in left]
         live = self._woke[self._woke != NEVER]
@@ -274,8 +273,7 @@ class Ramp:
 
 @dataclass(slots=True)
 class Climb:
-    """The clocks of some cores from their wake-up until all clocks were steady; arrays are
-    (samples, cores)."""
+    """The clocks of cores from wake-up until all are steady; arrays are (samples, cores)."""
 
     cores: Ints
     wake_samples: Ints
@@ -288,8 +286,7 @@ class Climb:
     """Clock of each core; NaN while it slept."""
     util: Floats
     since_read_ns: Floats
-    """Time in ns between one reading of the core and the previous one; 0 if the core was not
-    read."""
+    """Time in ns since the previous reading of the core; 0 if it was not read."""
     ceiling_hz: Floats
     """(cores): the ceiling at present; NaN where unknown."""
 

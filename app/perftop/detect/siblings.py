@@ -34,28 +34,24 @@ from perftop.model.smt import Split
 from perftop.model.tasks import RunningTasks
 
 START, END = 0.1, 0.05
-"""Shares of the IPC while alone, at which a loss starts and below which it ends. IPC varies by some
-per cent from sample to sample, and nobody moves a job to gain less than 10 %. END is half of START,
-so that a loss near START is one episode."""
+"""Shares of the IPC while alone: a loss starts at the first and ends below the second. IPC varies
+by some per cent from sample to sample, and nobody moves a job to gain less than 10 %. END is half
+of START, so that a loss near START is one episode."""
 MAX_ALONE, MIN_TOGETHER = 0.1, 0.5
 """Shares of a CPU's running time in which its sibling ran too. Below MAX_ALONE, the CPU counts as
 alone: its loss is below START even if both threads run at half speed together. From MIN_TOGETHER
 on, the mean IPC is mostly that of a CPU that shares its core."""
 MIN_SPREADS = 2.0
-"""Minimum loss, in standard deviations of the IPC while alone. A smaller loss may be the program's
-own variation."""
+"""Minimum loss, in standard deviations of the IPC while alone. A smaller one may be chance."""
 CONTENTION_KEY = "smt_contention_ratio"
 MIN_GIVEN_SHARE = 0.5
-"""Minimum share of the lost IPC that the slots given to the sibling must reach to explain the
-loss."""
+"""Minimum share of the lost IPC that slots given to the sibling must explain to be its cause."""
 MAX_AGE_NS = 60_000_000_000
-"""Maximum age in ns of the IPC while alone; an older one may be that of another phase of the
-program."""
+"""Maximum age in ns of the IPC while alone; the program may have been in another phase before."""
 
 
 class _SiblingWork(NamedTuple):
-    """Work of each CPU and of its sibling; for several samples, arrays have a leading
-    axis."""
+    """Work of each CPU and of its sibling, by sample if there are several."""
 
     util: Floats
     """Utilisation; 0 where the work does not matter."""
@@ -115,8 +111,7 @@ class SiblingLosses:
         to the sibling."""
         self._alone_s: Floats = np.zeros(n)
         self._alone_ns: Ints = np.zeros(n, np.int64)
-        """Seconds for which each CPU has run alone so far, and the raw time at which it last
-        did."""
+        """Seconds for which each CPU ran alone so far, and the raw time of the last."""
         self._history = SiblingHistory(n, START)
         self._has_contention = CONTENTION_KEY in reader.evaluator.metrics
         """Whether the stream counts the slots that go to the sibling."""
@@ -188,8 +183,7 @@ class SiblingLosses:
         return first + first_true(starts), ahead
 
     def learn_ahead(self, ahead: _LookAhead | None, time_ns: Ints) -> None:
-        """Learns from the first of the samples that `look_ahead` examined. `time_ns`: the ends of
-        these samples."""
+        """Learns from the first samples that `look_ahead` examined, which end at `time_ns`."""
         if ahead is not None and len(time_ns):
             self._learn(ahead.first_samples(len(time_ns)), time_ns)
 
@@ -208,7 +202,7 @@ class SiblingLosses:
         self._alone_ns = latest_known(alone, (self._alone_ns, ends_ns))[0][-1]
 
     def ipc_alone(self, row: int) -> float:
-        """Returns the IPC of the program on the CPU at position `row` while its sibling was idle;
+        """Returns the IPC of the program on the CPU with index `row` while its sibling was idle;
         NaN if the sibling was never idle, or if another task, or none, runs there now."""
         if self._running.top_tasks[row] != self._programs.top_tasks[row]:
             return nan
@@ -219,8 +213,7 @@ class SiblingLosses:
         self, data: DetectorInput, work: _SiblingWork, run_s: Floats, together: Bools,
         job_pids: set[int],
     ) -> list[Episode]:  # fmt: skip
-        """Returns the episodes that this sample ended, from the loss against the IPC while
-        alone."""
+        """Returns the episodes that this sample ended, from the IPC now and while alone."""
         ipc, cycles, overlap = work.ipc, work.cycles, work.overlap
         alone, shares, spread = self._programs.compare_ipc(self._programs.learned_sums, ipc)
         # A CPU without a sibling loses nothing, and neither does a CPU whose sibling is idle now.
@@ -304,10 +297,9 @@ class SiblingLosses:
 # that.
 
 MAX_NEW_SAMPLES = 32
-"""Maximum number of samples, or of blocks of samples, that wait to be compared together."""
+"""Maximum number of added arrays, or of samples in one array, that wait to be compared together."""
 MAX_MIXED_SAMPLES = 2
-"""Maximum number of samples between two compared samples: in these, the sibling ran for a part of
-the time."""
+"""Maximum number of samples, in which the sibling ran at times, between two compared samples."""
 MAX_OVERLAP_STEP = 0.1
 """Maximum difference between the shares of time in which the sibling ran in two samples, for a
 change of the IPC between them to be the program's own. A sibling that starts or stops within a
@@ -316,11 +308,10 @@ MAX_CHANCE = 0.001
 """Maximum probability that the program's own changes explain the ones with the sibling. A program
 whose sibling starts or stops every 10 s is tested 360 times an hour."""
 MAX_FIRST_CHANCE = 0.05
-"""Like MAX_CHANCE, for a program whose IPC was never seen to change by itself. At least 19
-comparisons are needed."""
+"""Like MAX_CHANCE, for a program whose IPC has never changed by itself in at least 19
+comparisons."""
 MIN_REPEATS = 6
-"""Minimum number of changes with the sibling for it to be a measured cause: it started and stopped
-three times."""
+"""Minimum changes with the sibling for a measured cause: it started and stopped three times."""
 SIBLING_CHANGES, MATCHES, STEADY_PAIRS, OWN_CHANGES = range(4)
 """Rows of the counts: the sibling started or stopped; of these, the IPC fell or rose accordingly;
 the sibling ran as much as before; of these, the IPC fell or rose."""
@@ -336,8 +327,7 @@ class SiblingHistory:
         self._ipc: Floats = np.full(cpus, np.nan)
         self._was_together: Bools = np.zeros(cpus, bool)
         self._last_overlap: Floats = np.zeros(cpus)
-        """The IPC of the last compared sample, whether the sibling ran, and for which share of the
-        time."""
+        """The IPC of the last compared sample, whether the sibling ran, and for what share."""
         self._last_compared: Ints = np.zeros(cpus, np.int64)
         """Position of the last compared sample relative to the next sample to be added; 0 is the
         sample just before that one."""
@@ -350,8 +340,7 @@ class SiblingHistory:
         self._ipc[cpus] = np.nan
 
     def add(self, work: _SiblingWork) -> None:
-        """Adds samples, which are compared later, many at once, because comparing each by itself
-        takes longer."""
+        """Adds samples, which are compared later, many at once, because that is faster."""
         self._new_samples.append((work.alone, work.together, work.ipc, work.overlap))
         if len(self._new_samples) >= MAX_NEW_SAMPLES or len(work.ipc) >= MAX_NEW_SAMPLES:
             self._compare()

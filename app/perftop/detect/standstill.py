@@ -33,8 +33,7 @@ from perftop.model.numbers import INDEX
 from perftop.model.sample_reader import SampleReader
 
 MAX_SMALL_IDLE = 0.05
-"""Maximum share of idle time whose errors cannot hide or fake much loss, however idle time is
-measured."""
+"""Maximum share of idle time whose error cannot hide or fake much loss."""
 MAX_READ_S = 20e-6
 """Maximum time in s to read a row, and so the maximum time between the reads of its counters. Rows
 that take longer are read again, or left out."""
@@ -44,7 +43,8 @@ error as a share of the idle time where idle periods are not counted, because ha
 than 20 us. cpuidle also counts the time to enter and leave an idle state as idle; this error makes
 the loss appear smaller than it is."""
 AFTER_STEAL_NS = 60_000_000_000
-"""Time in ns after a stolen tick in which the hypervisor may have taken most of the next tick."""
+"""Time in ns after a stolen tick, in which a part of a further tick may have been stolen
+uncounted."""
 HEAT_BITS = {
     "thermal": {"thermal", "critical temperature", "running average thermal limit"},
     "prochot": {"PROCHOT"},
@@ -58,8 +58,7 @@ Bits 3:0 hold the duty in sixteenths. CPUs without CPUID.06H:EAX bit 5 support o
 
 
 class Standstill:
-    """Computes the share of time for which each CPU stood still although the operating system had
-    work."""
+    """Computes the share of time for which each CPU stood still although it had work."""
 
     def __init__(self, reader: SampleReader) -> None:
         rows = len(reader.hello.topology)
@@ -161,8 +160,7 @@ class Modulation:
         self._rows = len(reader.hello.topology)
 
     def shares(self, data: DetectorInput) -> Floats:
-        """Returns the share of the time for which each CPU is asked to halt; 0 if it
-        is not asked to."""
+        """Returns the share of the time for which each CPU is asked to halt; else 0."""
         if self._column is None:
             return np.full(self._rows, np.nan)
         table = data.sample.delta.tables[self._column.block]
@@ -183,23 +181,22 @@ class Modulation:
 # episode is the first one that explains at least half of the loss.
 
 HALT_START, HALT_END = 0.003, 0.0015
-"""Shares of the time that are lost beyond the possible error, at which an episode starts and below
-which it ends. A machine without a fault loses up to 0.0006; the smallest loss worth reporting is
-about 0.005."""
+"""Shares of the time that are lost beyond the possible error: an episode starts at the first and
+ends below the second. A machine without a fault loses up to 0.0006; the smallest loss worth
+reporting is about 0.005."""
 MIN_SAMPLES = 2
-"""Number of samples that must show the loss. A single sample may contain a tick of steal that was
-accounted late."""
+"""Minimum number of samples with the loss. One may contain a tick of steal that was counted
+late."""
 MIN_PACKET_NS = 80_000_000
 """Minimum length in ns of a span that is evaluated; shorter samples are joined. Time is lost in
 pieces: to SMIs about ten times a second, to a hypervisor in ticks."""
 MIN_EXPLAINED = 0.5
-"""Share of the loss that a marker must explain to be its cause."""
+"""Minimum share of the loss that a marker must explain to be its cause."""
 TRANSITION_S = 8.5e-6
 """Time in s for which a core of the Skylake generation stands still when its clock changes."""
 CLOCK_CHANGES_KEY = f"as_if_clock_changes_of_{TRANSITION_S * 1e6:.1f}_us_per_s"
 CLOCK_STEP_HZ = 100e6
-"""Step in Hz between two clocks of an Intel core since Sandy Bridge. Other cores have finer
-steps."""
+"""Step in Hz between two clocks of an Intel core since Sandy Bridge. Others have finer steps."""
 MIN_STEP_DISTANCE = 0.1
 """If the mean clock of a core is at least this share of a step from both neighbouring steps, the
 core has changed its clock."""
@@ -210,20 +207,19 @@ MIN_SMI_S, MAX_SMI_S = 10e-6, 10e-3
 """Shortest and longest time in s that one SMI may cost: entering and leaving SMM takes the
 shortest, and after the longest an operating system would lose ticks."""
 LOST_S, ERRORS, SMIS, EXPLAINED = 2, 3, 6, 7
-"""Indices in the sums of an episode: the loss, the three errors, SMIs, and the seconds that each
-marker explains."""
+"""Indices in the sums of an episode: the loss, three errors, SMIs, and the seconds explained by
+each marker."""
 Sums = list[Floats]
-"""Sums of some samples by CPU: the seconds that the samples last, then the sums at
-the indices above."""
+"""Sums over samples, each by CPU: the length of the samples in s, then those at the indices
+above."""
 READ, STEAL = 3, 4
-"""Indices of two errors in Sums."""
+"""Indices in `Sums` of the errors of reading and of steal."""
 
 
 class Marker(NamedTuple):
     cause: str
     is_counted: bool = True
-    """Whether the marker counts the quantity in `belief.COUNTED`, and not something that only
-    accompanies it."""
+    """Whether the marker counts the quantity in `belief.COUNTED`, and not a side effect of it."""
 
 
 MARKERS = {
@@ -378,8 +374,7 @@ class Markers:
         return self._increments(data, key) / ticks
 
     def _transition_share(self, data: DetectorInput) -> Floats:
-        """Returns the share of the power control unit's own ticks that it spent changing a
-        clock."""
+        """Returns the share of its own ticks in which the power control unit changed a clock."""
         changing, ticks = (
             self._counters.increments(data.sample.delta, key)
             for key in ("pcu_transition", "pcu_ticks")
@@ -394,11 +389,11 @@ class Markers:
 
 CAUSES = (*HEAT_BITS, "modulation")
 THROTTLE_START, THROTTLE_END = MIN_ACTIVE_SHARE, MIN_ACTIVE_SHARE / 2
-"""Shares of polls or time, at which an episode starts and below which it ends. From
+"""Shares of polls or time: an episode starts at the first and ends below the second. From
 THROTTLE_START on, a status counts as the cause of a drop."""
 MIN_THROTTLED_SAMPLES = 2
-"""Number of samples that must show the status. A single sample may be the start or end of a drop
-with the same cause."""
+"""Minimum number of samples with the status. One may be the start or end of a drop of the same
+cause."""
 KNOWN_S, MODULATION, STATUS = 3, 4, 5
 """Indices in the sums of a throttle, beside LOST_S: the time base of the lost seconds, the share
 that modulation asked for, and the share of each cause."""
@@ -408,8 +403,8 @@ for a package is not reported again for its cores."""
 
 
 class Throttles(Detector):
-    """Detects throttling by polled status bits, or else by the throttled time that the kernel
-    accumulates."""
+    """Detects throttling by polled status bits or, without them, by the throttled time of the
+    kernel."""
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
         self._episodes = episodes
@@ -462,8 +457,7 @@ class Throttles(Detector):
 
 
 def _describe_throttle(throttle: ShareEpisode) -> None:
-    """Sets cause, evidence and depth. The depth is the lost share, not how often the status was
-    set."""
+    """Sets cause, evidence and depth, which is the lost share, not how often the status was set."""
     sums, episode = throttle.sums, throttle.episode
     shares = dict(zip(CAUSES, (sums[STATUS:] / sums[1]).tolist(), strict=True))
     episode.cause = max(shares, key=lambda cause: shares[cause])
@@ -494,8 +488,7 @@ class KernelThrottling:
         self.signs = [advances(column) for column in self._columns]
         self._cpus = {"package": reader.hello.packages, "core": reader.hello.cores}
         self._dropped_ns: dict[int, int] = {}
-        """By CPU, the raw time at which it was last in a drop, which covers throttling at that
-        time."""
+        """By CPU, the raw time at which it was last in a drop, which includes throttling."""
 
     def sample(self, data: DetectorInput) -> list[Episode]:
         """Returns the episodes that the kernel reported in this sample."""

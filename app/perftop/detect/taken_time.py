@@ -39,7 +39,7 @@ from perftop.model.tasks import Quota, Quotas, TaskSnapshot, owner
 # named. ksoftirqd is excluded, because it is a task that others wait for.
 
 INTERRUPT_START, INTERRUPT_END = 0.05, 0.03
-"""Shares of a CPU's time, at which an episode starts and below which it ends."""
+"""Shares of a CPU's time: an episode starts at the first and ends below the second."""
 MIN_TASKS_SHARE = 0.1
 """Minimum share of the time that tasks must run on a CPU for interrupts to cost them time."""
 FULL_SHARE, MIN_TASKS_IF_FULL = 0.9, 0.01
@@ -166,10 +166,10 @@ def _costliest_source(named: list[object]) -> tuple[str, int] | None:
 # pages.
 
 STALL_START, STALL_END = 0.03, 0.01
-"""Shares of the time, at which an episode starts and below which it ends."""
+"""Shares of the time: an episode starts at the first and ends below the second."""
 MIN_REFAULTS_PER_S = 200
-"""Minimum number of pages read back per second for tasks to count as waiting for these pages, not
-for free memory."""
+"""Minimum pages read back per second for tasks to count as waiting for them, not for free
+memory."""
 NUMA_FAULT_S, NUMA_PAGE_S = 2e-6, 5e-6
 """Typical time in s of a hinting fault of NUMA balancing, and of the move of a page."""
 MAX_GROUP = 256
@@ -231,7 +231,7 @@ class MemoryStalls(Detector):
 
 
 class MemoryGroup(NamedTuple):
-    """The memory of a control group since the last record."""
+    """Memory limit and stalls of a control group, since the previous record."""
 
     name: str
     limit_bytes: int
@@ -317,7 +317,7 @@ def _stalls(records: Mapping[str, object], span_s: float) -> Iterator[_Stall]:
 # stopped on the CPUs that it used at the time: a single task that migrates uses one CPU at a time.
 
 QUOTA_START, QUOTA_END = 0.05, 0.02
-"""Shares of a CPU's time, at which an episode starts and below which it ends."""
+"""Shares of a CPU's time: an episode starts at the first and ends below the second."""
 
 
 class QuotaStops(Detector):
@@ -351,8 +351,7 @@ class QuotaStops(Detector):
         return self.process_records(data.records, data.time_ns)
 
     def process_records(self, records: Mapping[str, object], time_ns: int) -> list[Episode]:
-        """Processes the records of a frame, which may be the first frame of the stream. Returns the
-        episodes that ended."""
+        """Processes the records of any frame, even the first. Returns the episodes that ended."""
         if "tasks" not in records and "quotas" not in records:
             return []
         self.quotas.read_records(records)
@@ -387,8 +386,8 @@ def _describe_stop(stop: RecordEpisode, quota: Quota, cpus: list[int], span_s: f
 # --- Time that the hypervisor took. The guest's kernel accounts for it in ticks of 10 ms.
 
 STEAL_START, STEAL_END = 0.04, 0.02
-"""Shares of the time, at which an episode starts and below which it ends. Neighbours on a well-run
-host occasionally take up to a tick in 250 ms."""
+"""Shares of the time: an episode starts at the first and ends below the second. Neighbours on a
+well-run host occasionally take up to a tick in 250 ms."""
 MIN_TICKS = 3
 """Minimum number of ticks in close succession. A single tick may have accumulated over any time,
 and two may be close by chance."""

@@ -64,19 +64,16 @@ CAP_MARGIN = 0.02
 """A cap limits a core if the core's mean clock is lower than the cap by at most this share."""
 MIN_WORK, MIN_AWAKE_SAMPLES = 0.5, 2
 """A core's clock is compared with its ceiling only if the core worked for this share of the time,
-in the sample and in this number of samples before it. The clock of a core that works less follows
-its needs."""
+in the sample and in this number of samples before it. The clock of other cores follows need."""
 MIN_AWAKE_NS = 200_000_000
 """Time in ns after a wake-up in which the clock may still climb. Hardware needs tens of ms, the
 kernel's governor a few of its periods."""
 MIN_ACTIVE = 0.1
-"""Share of the time that a core must work to count as active."""
+"""Minimum share of the time that a core must work to count as active."""
 MIN_WHOLE_SHARE = 0.75
-"""Minimum share of a group's running time that must be that of dropping cores, for the whole group
-to count as dropping."""
+"""The whole group drops if dropping cores make up at least this share of its running time."""
 MAX_LOWERED_RATIO = 0.97
-"""Power limit, as a share of the highest one so far, below which it counts as lowered by a user or
-a program."""
+"""Share of the highest power limit so far, below which a limit counts as lowered on purpose."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +111,8 @@ class _DropSample:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class _Drop(ShareEpisode):
-    """A running drop. Its sums are those of `_DropSample.clocks`, and its group is a key of
-    _DropSample."""
+    """A running drop. Its sums are those of `_DropSample.clocks`, its group is one of
+    `_DropSample.key`."""
 
     is_whole: bool  # whether cores of the group that wake up later join the drop
     facts: Floats
@@ -127,8 +124,7 @@ class _Drop(ShareEpisode):
 
 
 class _CorePast(NamedTuple):
-    """The state of each core before the first of some samples and after each, (1 + samples,
-    cores)."""
+    """The state of each core before some samples and after each, (1 + samples, cores)."""
 
     awake: Ints
     """Number of consecutive samples in which the core worked."""
@@ -427,8 +423,8 @@ class TurboDrops(Detector):
 # that reason.
 
 LICENSE_START, LICENSE_END = MIN_ACTIVE_SHARE, MIN_ACTIVE_SHARE / 2
-"""Shares of a core's cycles at SIMD levels, at which an episode starts and below which it ends.
-From LICENSE_START on, a level counts as the cause of a drop."""
+"""Shares of a core's cycles at SIMD levels: an episode starts at the first and ends below the
+second. From LICENSE_START on, a level counts as the cause of a drop."""
 MIN_SAMPLES = 2
 """Number of samples that must show the level. A single sample may be the start or end of a drop
 that the level has caused."""

@@ -39,8 +39,7 @@ class JobLosses:
         self._stops = JobStops(reader, episodes, job)
 
     def sample(self, data: DetectorInput, busy: Bools, job_pids: set[int]) -> list[Episode]:
-        """Returns the episodes that this sample ended. `busy`: mask of the CPUs on
-        which the job works."""
+        """Returns the episodes that this sample ended. `busy`: mask of the job's CPUs."""
         ended = self.waits.sample(data, job_pids)
         ended += self._budget.sample(data, busy, job_pids)
         return [*ended, *self._stops.sample(data)]
@@ -50,19 +49,18 @@ class JobLosses:
 # another task runs; and clock, because others work in its package.
 
 QUEUE_START, QUEUE_END = 0.05, 0.02
-"""Shares of the time in which threads were running or ready, at which a loss starts and below which
-it ends. Kernel threads and interrupts make every task wait for 1 or 2 %; 5 % indicates another
-program."""
+"""Shares of the time in which threads were running or ready: a loss starts at the first and ends
+below the second. Kernel threads and interrupts make every task wait for 1 or 2 %."""
 MIN_WAITED_S = 0.02
 """Minimum waiting time in s before a loss is reported: a few time slices, because a single one may
 be due to two wake-ups at the same time."""
 MIN_TASK_SHARE = 0.02
 """Minimum share of the CPU's time that a task must use to be blamed for the waits."""
 CLOCK_START, CLOCK_END = 0.02, 0.01
-"""Shares of the clock, at which a loss starts and below which it ends. The smallest step of turbo
-is 100 MHz, of less than 5 GHz."""
+"""Shares of the clock: a loss starts at the first and ends below the second. The smallest step of
+turbo is 100 MHz, of less than 5 GHz."""
 MIN_WORK = 0.1
-"""Share of the time that a core must work to count as active in the turbo table."""
+"""Minimum share of the time that a core must work to count as active in the turbo table."""
 NEWEST_WEIGHT = 0.1
 """Weight of the newest sample in the average of the earlier clock: with samples of 100 ms, the
 average covers about a second."""
@@ -184,8 +182,7 @@ class _JobClock:
 
 class TurboBudget:
     """Detects the clock that a job loses because others work in its package. Turbo allows a lower
-    clock with every core that wakes up, and all cores share the power budget. Positions are
-    packages."""
+    clock with every core that wakes up, and all cores share the power budget."""
 
     def __init__(
         self, reader: SampleReader, episodes: RunningEpisodes, running: RunningTasks
@@ -228,8 +225,8 @@ class TurboBudget:
     def _job_clock(
         self, data: DetectorInput, ran: tuple[Floats, Floats], job: Bools, awake: Bools
     ) -> _JobClock | None:
-        """Returns the job's clock in a package; None if the job does not work there, or its clock
-        is unknown."""
+        """Returns the job's clock in a package; None if it does not work there, or the clock is
+        unknown."""
         if not job.any():
             return None
         cycles, run_s = (float(part[job].sum()) for part in ran)
@@ -253,8 +250,7 @@ class TurboBudget:
         return best
 
     def _power_drop(self, package: int) -> Episode | None:
-        """Returns the package's running turbo drop if a power limit causes it; None if there is
-        none."""
+        """Returns the package's running turbo drop that a power limit causes; else None."""
         cpus = {*self._packages[package]}
         drops = (e for e in self._episodes.of_kind("turbo-drop") if e.cause.startswith("power"))
         return next((e for e in drops if not cpus.isdisjoint(e.cpus)), None)

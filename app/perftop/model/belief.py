@@ -22,8 +22,7 @@ class Counted(NamedTuple):
     quantity: str
     """The counter or file from which the cause is known."""
     is_cause: bool = True
-    """Whether the counted quantity is the cause itself, and not something that only accompanies the
-    cause."""
+    """Whether the counted quantity is the cause itself, and not a side effect of it."""
 
 
 _LIMIT = "limit reasons, status bits or counters of the package that name it"
@@ -148,8 +147,7 @@ class Level(NamedTuple):
 
 
 class Cap(NamedTuple):
-    """A clock limit that a user or program set: its name in model.kinds.CLOCK_CAPS, and its clock
-    in Hz."""
+    """A clock limit in Hz that a user or program set, and its name in model.kinds.CLOCK_CAPS."""
 
     name: str
     hz: float

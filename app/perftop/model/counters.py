@@ -81,8 +81,8 @@ class BlockCounter:
 
 
 class Counters:
-    """The counters of one stream. Computes how far they advanced between frames, and their rates
-    over a span."""
+    """The counters of one stream: how far they advance between frames, and their rates over a
+    span."""
 
     def __init__(self, hello: wire.Hello) -> None:
         self.hello = hello
@@ -176,8 +176,7 @@ class Counters:
                 delta.tables[block.name].increments[..., rows, :] = 0.0
 
     def steps(self, frames: Sequence[wire.Frame]) -> Delta:
-        """Returns how far each counter advanced since its row was last read, with a leading axis of
-        frames."""
+        """Returns how far each counter advanced since its row was last read, by frame."""
         delta = self.empty_delta(len(frames))
         self._differences.steps(frames, delta)
         return delta
@@ -262,14 +261,12 @@ class Counters:
         return np.asarray(missed | self.leaves_out_guests(delta))
 
     def forget(self, cpu_row: int) -> None:
-        """Discards the last reading of a CPU that went offline, because its counters may restart
-        from 0."""
+        """Discards the last reading of an offline CPU, whose counters may restart from 0."""
         self._differences.forget(cpu_row)
 
 
 class Quantities(dict[str, Floats]):
-    """Inputs of formulas over a span: elapsed time, and how far each counter advanced, by key and
-    then by CPU."""
+    """Inputs of formulas over a span: elapsed time, and increments of counters by key and CPU."""
 
     def __init__(self, counters: Counters, delta: Delta, base_hz: float) -> None:
         self._counters, self._delta = counters, delta
@@ -292,8 +289,7 @@ class Quantities(dict[str, Floats]):
 
     @cached_property
     def ref_s(self) -> Floats:
-        """Seconds in which each CPU was not halted. Reference cycles count at the rate of the
-        TSC."""
+        """Seconds in which each CPU was not halted: reference cycles at the TSC's rate."""
         return self["ref"] / self.tsc_hz
 
     def share(self, key: str) -> Floats:
@@ -363,8 +359,7 @@ class Cores:
         """Whether every CPU belongs to a core."""
 
     def threads(self, values: Floats, fill: float) -> Floats:
-        """Returns values by CPU as (cores, threads), with `fill` where a core has no such
-        thread."""
+        """Returns values by CPU as (cores, threads); `fill`: value for missing threads."""
         return np.asarray(with_extra_column(values, fill).take(self.rows, axis=-1))
 
     def by_cpu(self, values: Floats) -> Floats:
@@ -380,8 +375,7 @@ class Cores:
         return np.asarray(np.add.reduce(self._threads_first(values, 0.0), axis=-2))
 
     def max_of_threads(self, values: Floats) -> Floats:
-        """Returns the maximum over the threads of each core; NaN if the value of every thread is
-        unknown."""
+        """Returns the maximum over the threads of each core; NaN if all values are unknown."""
         return np.asarray(np.fmax.reduce(self._threads_first(values, np.nan), axis=-2))
 
     def _threads_first(self, values: Floats, fill: float) -> Floats:

@@ -55,8 +55,7 @@ WORD_BITS = 64
 
 
 class Differences:
-    """Computes the differences between the frames of one stream. Keeps the latest reading of each
-    row."""
+    """Computes the differences between the frames of one stream, from each row's latest reading."""
 
     def __init__(self, hello: wire.Hello, places: BlockPlaces, stamp_hz: float,
                  home: Mapping[str, str], key_at: Mapping[str, int]) -> None:  # fmt: skip
@@ -106,8 +105,7 @@ class Differences:
         return self._baseline.nbytes
 
     def forget(self, cpu_row: int) -> None:
-        """Discards the last reading of a CPU that went offline, because its counters may restart
-        from 0."""
+        """Discards the last reading of an offline CPU, whose counters may restart from 0."""
         for place in self._places.cpu_blocks:
             self._baseline.is_known[place.rows][cpu_row] = False
 
@@ -344,8 +342,7 @@ class _Unpacker:
         """
         self._valid: Bools = np.zeros((0, places.values), bool)
         self._has_value: Bools = np.zeros((0, places.rows), bool)
-        """Masks for each sequence in `_kinds`: of the valid values, and of the rows with a valid
-        value."""
+        """Masks for each sequence in `_kinds`: of valid values, and of rows with one."""
 
     def unpack(self, frames: Sequence[wire.Frame]) -> _Readings:
         count, places = len(frames), self._places

@@ -68,8 +68,7 @@ STATIC_METRICS = Registry()
 
 
 def _event_metrics(counter: wire.Counter) -> Iterator[Metric]:
-    """Yields the two metrics of a chosen event: its count per second and per thousand
-    instructions."""
+    """Yields the two metrics of a chosen event: counts per second and per thousand instructions."""
     key = counter.key
     label = printable(key.removeprefix(EVENT))
     description = printable(counter.name) or label
@@ -132,8 +131,7 @@ class Evaluator:
         """Formulas of busy time from the kernel's idle times, used where `ref` was not counted."""
 
     def origin(self, key: str) -> str | None:
-        """Returns the formulas and counters of a metric on this stream; None if it is not
-        available."""
+        """Returns the formulas and counters of a metric on this stream; None if unavailable."""
         parts, columns = [], self._counters.columns
         for variant, _ in self.variants[key]:
             origins = dict.fromkeys(columns[need].counter.origin for need in variant.needs)
@@ -155,8 +153,7 @@ class Evaluator:
         return {need for variant in variants for need in variant.needs}
 
     def first_missing(self, key: str) -> str | None:
-        """Returns the first counter that is missing for a metric; None if some CPU has the
-        metric."""
+        """Returns the first counter that a metric lacks; None if some CPU has the metric."""
         if self.variants[key]:
             return None
         needed_keys = self.metrics[key].variants[0].needs
@@ -208,13 +205,11 @@ class Values:
         self.all = values
 
     def __getitem__(self, key: str) -> Floats:
-        """Returns the values of a metric by CPU; NaN where the value is unknown or
-        nothing ran."""
+        """Returns the values of a metric by CPU; NaN where unknown or nothing ran."""
         return self.all[..., self.registry.index[key], :]
 
     def samples(self, samples: int | slice) -> Values:
-        """Returns one sample of several, or a slice of the samples. The result shares the
-        arrays."""
+        """Returns one of several samples, or a slice of them, which shares the arrays."""
         parts = self.top[samples], self.bottom[samples], self.all[samples]
         return Values(*parts, registry=self.registry)
 

@@ -45,8 +45,7 @@ MIN_WORKED_S = 5e-6
 """Running time in s, measured by a witness, after which a counter must have advanced: shorter than
 any wake-up, and longer than one tick of a crystal."""
 MAX_CLOCK_DIFFERENCE = 0.02
-"""Relative difference below which two clocks agree. Turbo and halts cause far larger
-differences."""
+"""Relative difference below which two clocks agree. Turbo and halts cause far larger ones."""
 SLOT_KEYS = ("topdown_retiring", "topdown_bad_speculation", "topdown_frontend", "topdown_backend")
 """Counters of the four uses of an issue slot. Each slot counts for exactly one of them."""
 CHECKED_KEYS = {"ref", "cycles", "instructions", "kernel_cycles", "kernel_instructions", *SLOT_KEYS}

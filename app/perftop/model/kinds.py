@@ -433,8 +433,7 @@ class CostlySetting(NamedTuple):
     baseline_price_us: float = 0.0
     """Time in us that the measured call takes without the setting."""
     work: tuple[str, str] = "", ""
-    """Key in KERNEL_WORK of the work that the setting causes, and the first letters of the
-    function."""
+    """Key in KERNEL_WORK of the work that the setting causes, and a prefix of the function."""
 
 
 BANDWIDTH_CAPS = CostlySetting(
@@ -492,8 +491,7 @@ CLOCK_CAPS: dict[str, tuple[str, str]] = {
 
 
 def cause_of(key: str) -> Cause:
-    """Returns the cause with this key. A cause that this version does not know has its key as its
-    name."""
+    """Returns the cause with this key; a cause unknown to this version is named by its key."""
     return CAUSES.get(key) or Cause(key, key, CAUSES["unknown"].subject)
 
 
@@ -539,7 +537,7 @@ class Episode:
         return max(0, end_ns - max(self.start_ns, since_ns)) / 1e9
 
     def lost_s(self, now_ns: int) -> float:
-        """Returns the cost of the episode until `now_ns` in CPU seconds: lost share times duration
-        times number of CPUs."""
+        """Returns the cost in CPU seconds until `now_ns`: lost share * duration * number of
+        CPUs."""
         end_ns = now_ns if self.end_ns is None else self.end_ns
         return self.lost_share * len(self.cpus) * max(0, end_ns - self.start_ns) / 1e9

@@ -54,8 +54,8 @@ class Number:
     min_highlighted: float = inf
     """Minimum value at which the number is highlighted."""
     while_running: bool = False
-    """Whether the number describes the running time of a CPU. Such a number means little for a CPU
-    that hardly ran."""
+    """Whether the number describes a CPU's running time, so that it means little if that is
+    short."""
     is_sum: bool = False
     """Whether the number of several CPUs together is the sum of their numbers, not the mean."""
     counter: str = ""
@@ -66,8 +66,8 @@ class Number:
 
     @cached_property
     def is_rate(self) -> bool:
-        """Whether the number is a rate, which has no upper bound and is shown with a prefix such as
-        k or M."""
+        """Whether the number is a rate, which is unbounded and shown with a prefix such as k or
+        M."""
         return self.unit.endswith("/s")
 
     @property
@@ -96,8 +96,7 @@ class Number:
         return _SCALES.get(self.unit, 1.0), digits
 
     def unit_name(self, clock: ClockUnit) -> str:
-        """Returns the unit that is shown after a value; empty for rates, whose heading has the
-        unit."""
+        """Returns the unit shown after a value; empty for rates, whose heading has it."""
         if self.is_rate and self.unit not in _SHOWN_UNITS:
             return ""
         return clock.name if self.unit == "Hz" else _SHOWN_UNITS.get(self.unit, self.unit)
@@ -149,8 +148,7 @@ class Metric(Number):
     variants only list the counters that a CPU must have."""
     low: float = 0.0
     high: float = inf
-    """Values are clipped to `low` and `high`, because read skew can turn a full second into
-    1.0003."""
+    """Bounds to which values are clipped, because read skew can make 1.0003 s of a full second."""
 
 
 def _time_share(origin: str, first: str, *more: str) -> Variant:

@@ -189,7 +189,7 @@ class SampleReader:
         self.splitter = Splitter(self.counters, self.cores)
         self.position = {row.cpu: i for i, row in enumerate(hello.topology)}
         self.single_cpus = [[row.cpu] for row in hello.topology]
-        """The list of CPUs at each position, for episodes of single CPUs."""
+        """For each CPU, a list of only that CPU, for episodes of single CPUs."""
         self.online: Bools = np.array([row.online for row in hello.topology])
         self._gates = Gates(self.counters)
         self._siblings = SiblingGates(self.counters, self.splitter)

@@ -26,16 +26,14 @@ from perftop.model.evaluation import Values
 # frames give the same result.
 
 MARGIN = 0.005
-"""Tolerance of the bounds, as a share of the factor. Errors of reading and rounding move a bound by
-less."""
+"""Tolerance of the bounds, as a share of the factor, above errors of reading and rounding."""
 MIN_COUNTED_SHARE = 0.02
 """Minimum share of the span in which a thread must have run for its counts to bound the factor. In
 less time, errors of reading and rounding dominate."""
 MIN_SAMPLES = 3
 """Minimum number of samples for a decision, because a single sample may be disturbed."""
 MAX_DISTURBED_SHARE = 0.1
-"""Maximum share of the samples that late reads and other programs may attribute to a wrong
-candidate."""
+"""Maximum share of samples that point to a wrong candidate, due to late reads or other programs."""
 HALVING_SAMPLES = 4096
 """Number of samples after which all sums are halved, so that recent samples weigh more."""
 MAX_TIGHT_WIDTH = 0.03
@@ -118,8 +116,7 @@ class Calibration:
         return used_samples
 
     def _add_rows(self, rows: Ints) -> Ints:
-        """Adds rows of evidence. Returns for each row a code of the candidate in use and the state
-        after it."""
+        """Adds rows of evidence. Returns a code of the candidate and state after each row."""
         outcomes, count = [], len(self.candidates)
         while len(rows):
             sums = np.add.accumulate(np.concatenate([np.array([self._sums]), rows]))[1:]
@@ -215,8 +212,7 @@ SINGLE_METHOD, ANY_THREAD, TRACE, BOUNDS = (
 
 @dataclass(frozen=True)
 class Split:
-    """SMT states by core; with a leading axis, in each of several samples. NaN
-    where unknown."""
+    """SMT states by core, or by sample and core; NaN where unknown."""
 
     states: Floats  # (cores, 4)
     low: Floats  # (cores, 4), for method "bounds" only
@@ -236,8 +232,8 @@ class Split:
         return METHODS[int(np.bincount(pairs).argmax())] if len(pairs) else None
 
     def mean(self, state: str, cores: Sequence[int] | slice = slice(None)) -> float:
-        """Returns the mean share of a state over those of these cores whose share is known; NaN if
-        there are none."""
+        """Returns the mean of the known shares of a state over these cores; NaN if none is
+        known."""
         shares = self.states[cores, STATES.index(state)]
         known_shares = shares[np.isfinite(shares)]
         return float(known_shares.mean()) if len(known_shares) else float("nan")
@@ -265,8 +261,8 @@ def states(r0: Floats, r1: Floats, any_: Floats) -> Floats:
 
 
 def bounds(r0: Floats, r1: Floats) -> tuple[Floats, Floats]:
-    """Returns the lowest and highest share of each state, (n, 4) each, that the unhalted shares of
-    two siblings allow."""
+    """Returns the bounds of each state's share, (n, 4) each, from the unhalted shares of two
+    siblings."""
     min_both = np.maximum(0.0, r0 + r1 - 1)
     max_both = np.minimum(r0, r1)
     low = np.stack([1 - r0 - r1 + min_both, r0 - max_both, r1 - max_both, min_both], axis=-1)
@@ -436,8 +432,7 @@ class Splitter:
         return not self._methods or method in self._methods
 
     def factor(self, key: str) -> float:
-        """Returns the TSC ticks per tick of the counter; 1 for a counter without candidates in
-        hello."""
+        """Returns the TSC ticks per counter tick; 1 if hello has no candidates for it."""
         calibration = self.calibrations.get(key)
         return calibration.factor if calibration else 1.0
 
@@ -469,8 +464,7 @@ class Splitter:
 
 
 def mean_known(values: Floats) -> Floats:
-    """Returns the mean over those threads of each core whose value is known; NaN if there are
-    none."""
+    """Returns the mean over the known values of each core's threads; NaN if there are none."""
     is_known = ~np.isnan(values)
     with np.errstate(invalid="ignore"):
         return np.asarray(np.where(is_known, values, 0.0).sum(axis=-1) / is_known.sum(axis=-1))

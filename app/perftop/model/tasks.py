@@ -28,8 +28,7 @@ MAX_THREADS = 1024
 MAX_POINTS = 256
 """Maximum number of points kept for a thread; this limit matters only if samples are short."""
 DIFFERENCE_NS = 2_000_000_000
-"""Time in ns over which a thread's activity is computed: longer than the probe takes to scan all
-threads."""
+"""Time in ns over which a thread's activity is computed, longer than a scan of all threads."""
 
 
 class Task(NamedTuple):
@@ -71,8 +70,7 @@ class TaskSnapshot:
     top_tasks: Mapping[str, Any] = field(default_factory=dict)
     """By CPU, a list of the tasks that ran most: PID, name and share of each."""
     waits: Mapping[str, Any] | None = None
-    """By CPU, the shares of waiting and the switches per second of these tasks; None if the stream
-    does not have them."""
+    """By CPU, the tasks' shares of waiting and switches per second; None without them."""
     ended_children: Mapping[str, Any] = field(default_factory=dict)
     """Processes, by PID, whose children started and ended between two scans: the name of the
     process, the share that its children took, and the name of one of them."""
@@ -264,8 +262,7 @@ class _Point(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ThreadActivity:
-    """Running time, waiting time and switches of a thread, or of several threads together, over
-    some time."""
+    """Running time, waiting time and switches of one or several threads over some time."""
 
     elapsed_s: float = 0.0
     run_s: float = 0.0
@@ -304,8 +301,7 @@ class Thread:
     points: deque[_Point] = field(default_factory=lambda: deque(maxlen=MAX_POINTS))
 
     def activity(self, span_ns: int) -> ThreadActivity:
-        """Returns the thread's activity in the last `span_ns`, or since the oldest point if that is
-        later."""
+        """Returns the thread's activity in the last `span_ns`, or since its oldest point."""
         last_point = self.points[-1]
         since_ns = last_point.time_ns - span_ns
         first_point = next((p for p in reversed(self.points) if p.time_ns <= since_ns),
@@ -345,8 +341,8 @@ class WatchedJob:
         self.last_threads: list[Thread] = []
         """Threads in the last record."""
         self.disk_ns: dict[int, int] = {}
-        """For each thread of the last record, the time in ns for which it has waited for a disk;
-        empty if unknown."""
+        """Time in ns for which each thread of the last record has waited for a disk; empty if
+        unknown."""
         self.states: dict[int, str] = {}
         """The state of each thread in the last record, as one letter; empty if unknown."""
 

@@ -40,8 +40,7 @@ class Ceilings:
     several samples. NaN where unknown."""
 
     low_hz: Floats
-    """Guaranteed lower bound of the ceiling, from which drops are measured; the base clock if no
-    table is known."""
+    """Lower bound of the ceiling, from which drops are measured; the base clock without a table."""
     high_hz: Floats
     """Upper bound of the ceiling."""
     hz: Floats
@@ -112,8 +111,7 @@ class Turbo:
             self._exact.append((column.counter.key, np.flatnonzero(is_listed), package[is_listed]))
 
     def ceilings(self, delta: Delta, util: Floats, online: Bools) -> Ceilings:
-        """Returns the ceilings. `util`: for each CPU, the share of the span in which it
-        ran."""
+        """Returns the ceilings. `util`: the share of the span in which each CPU ran."""
         low, high = np.full((2, *util.shape[:-1], len(self._has_ceiling)), np.nan)
         if not self.has_tables:
             return Ceilings(low, high, low)
@@ -252,8 +250,8 @@ def _corners(steps: Steps, always_active: int, ever_active: int) -> tuple[Corner
 
 
 def _overlap_sums(shares: Floats, runs: Floats) -> Floats:
-    """Returns, for each running share in `runs`, the sum of the largest possible overlaps of
-    `shares` with it."""
+    """Returns, for each share in `runs`, the sum of the largest possible overlaps of `shares` with
+    it."""
     sorted_shares = np.sort(shares)
     counts_below = np.searchsorted(sorted_shares, runs)
     sums = np.concatenate([[0.0], np.cumsum(sorted_shares)])
@@ -267,8 +265,7 @@ UPPER_BOUND = "cpufreq"
 """Prefix of the origin of a table that does not specify how many cores may run at its clock."""
 Points = list[tuple[float, float]]
 Corners = tuple[list[float], list[float]]
-"""Numbers of active cores in ascending order, and clocks in Hz, with straight lines between the
-points."""
+"""Ascending numbers of active cores, and clocks in Hz, with straight lines between the points."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

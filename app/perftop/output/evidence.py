@@ -191,8 +191,7 @@ _UNITS: dict[str, Callable[[float], str]] = {
     "_per_s": lambda value: f"{value:.3g}/s" if value < 100 else f"{value:.0f}/s",
     "_s": lambda value: f"{1e6 * value:.0f} µs" if value < 1e-3 else short_duration(value),
 }
-"""Functions that format a value as text, by suffix of the key; the first matching suffix is
-used."""
+"""Functions that format a value as text, by suffix of the key; the first match is used."""
 
 
 # --- Clues to losses whose size is not counted: the kernel's log, settings, and slow memory.
@@ -201,9 +200,8 @@ MAX_OWNER = 40
 MAX_SPARE_UTIL = 0.5
 """Utilisation below which a governor that follows demand may choose a low clock."""
 MIN_KERNEL_SHARE = 0.15
-"""Minimum share of the busy time in the kernel for a setting that slows the kernel to be reported.
-File and network servers spend this much there without a fault, but the setting costs them time,
-too."""
+"""Minimum share of the busy time in the kernel for a setting that slows the kernel to be reported;
+file and network servers spend this much."""
 
 
 class Clue(NamedTuple):
@@ -216,8 +214,7 @@ class Clue(NamedTuple):
     highest_share: float = nan
     """Upper bound of the share of the time lost in this way; NaN where unknown."""
     lost_share: float = nan
-    """Share of the time lost in this way according to samples of the kernel; NaN without
-    samples."""
+    """Share of the time lost in this way, from samples of the kernel; else NaN."""
     activity: str = ""
     """What tasks do in that time, as the words after "spends" in a sentence."""
 

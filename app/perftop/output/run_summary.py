@@ -60,8 +60,7 @@ SETTING_NAMES = {
     "sample_s": "sample",
     "command": "command",
 }
-"""Labels of the states by key, the most important first. A state that is not listed has its key as
-its label."""
+"""Labels of the states by key, the most important first. Other states are labelled by key."""
 _VALUE_FORMATS: dict[str, Callable[[float], str]] = {
     "power_limit_w": "{:g} W".format,
     "power_limit2_w": "{:g} W".format,
@@ -70,8 +69,7 @@ _VALUE_FORMATS: dict[str, Callable[[float], str]] = {
     "base_hz": lambda hz: f"{hz / 1e9:.2f} GHz",
     "sample_s": "{:g} s".format,
 }
-"""Functions that format a number with its unit, by key; numbers of other keys are printed as they
-are."""
+"""Functions that format a number with its unit, by key; others are printed as they are."""
 
 
 def setting_label(key: str) -> str:
@@ -97,8 +95,7 @@ def is_different(a: object, b: object) -> bool:
 
 
 def machine_state(session: Session) -> Line:
-    """Returns the states by key, without unknown ones. Power and clock limits are means over the
-    run."""
+    """Returns the known states by key. Power and clock limits are means over the run."""
     hello = session.hello
     online_cpus = [row.cpu for row in session.topology if row.online]
     has_siblings = any(len(set(core) & set(online_cpus)) > 1 for core in session.cores)

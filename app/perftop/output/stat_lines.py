@@ -247,8 +247,7 @@ def _states_line(shares: Any) -> Line:
 
 
 def beginning_line(session: Session, episode: Episode) -> Line:
-    """Returns the line of an episode that has just begun. The line of the whole episode follows
-    when it ends."""
+    """Returns the line of an episode that has just begun; another follows when it ends."""
     return episode_line(session, episode) | {"type": "episode-start"}
 
 
@@ -310,14 +309,12 @@ def is_known_number(key: str) -> bool:
 
 
 def shown_unit(number: Number) -> str:
-    """Returns the unit that is shown with the label. The values of rates do not include the
-    unit."""
+    """Returns the unit shown with the label; values of rates do not include it."""
     return number.unit_name(GHZ) or (number.unit.removeprefix("1") if number.is_rate else "")
 
 
 def number_text(number: Number, value: float | None) -> str:
-    """Returns the value without its unit, with the number's decimals; `n/a` if the value is
-    unknown."""
+    """Returns the value without its unit, with the number's decimals; else `n/a`."""
     return number.text(nan if value is None else value, GHZ)
 
 

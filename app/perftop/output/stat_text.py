@@ -54,8 +54,7 @@ MAX_CPU_LIST, MAX_SENTENCE = 60, 200
 SPAN_NAMES = ("min", "mean", "max", "p5")
 LABEL_WIDTH, SPAN_WIDTH = 24, 9
 _GROUPS = {"job": "job CPUs", "rest": "others"}
-"""Titles of the columns with means over some of the CPUs. CPUs of the job may also have run other
-tasks."""
+"""Titles of the columns with means over CPUs; the job's CPUs may also have run other tasks."""
 
 
 def heading(session: Session) -> list[str]:
@@ -361,8 +360,7 @@ def _energy_line(line: Line) -> str:
 
 
 class Measurement:
-    """Decides which messages belong to the measurement. The caller owns the session and applies the
-    messages to it."""
+    """Decides which messages belong to the measurement; the caller applies them to its session."""
 
     def __init__(
         self, job: Job | None = None, start: CommandStart | None = None, read_pause_s: float = 0.0

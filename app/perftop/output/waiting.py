@@ -37,8 +37,7 @@ MIN_CROWDED_CPUS = 1.05
 """Minimum demand of tasks of one group on a single CPU, in CPUs, that proves that they compete.
 With less demand they may have run one after the other."""
 MAX_WAIT_DIFFERENCE = 0.1
-"""Maximum difference between the waiting shares of two tasks that are reported as waiting
-equally."""
+"""Maximum difference of the waiting shares of two tasks that are said to wait equally."""
 MIN_FULL_SHARE = 0.25
 """Minimum share of the time in which a CPU had more tasks than were sampled for the waiting time to
 be reported as a lower bound."""
@@ -121,8 +120,7 @@ class _WaitReason:
     neighbours: list[tuple[int, str]]
     """PID and name of the tasks that ran on the CPUs of the group, the largest share first."""
     preposition: str
-    """The preposition before the culprit in a sentence: `for`, or `behind` if the culprit is other
-    tasks."""
+    """The preposition before the culprit in a sentence: `behind` other tasks, else `for`."""
     hint: str
     confidence: Confidence
 
@@ -457,8 +455,8 @@ def run_times_of_others(
 def _idle_shares(
     session: Session, whole: Interval, waiting_cpus: Collection[int]
 ) -> dict[int, float]:
-    """Returns the idle share of each CPU outside `waiting_cpus` that had room for more work, the
-    idlest first."""
+    """Returns the idle shares of CPUs outside `waiting_cpus` with room for work, the idlest
+    first."""
     util = whole.values["util"]
     idle = {session.topology[row].cpu: 1 - float(util[row]) for row in session.shown
             if session.online[row] and session.topology[row].cpu not in waiting_cpus}  # fmt: skip
@@ -485,8 +483,7 @@ def _allowed_cpus(session: Session, pids: Iterable[int]) -> tuple[str, set[int]]
 
 
 def _parse_cpu_list(text: object, online: set[int]) -> set[int]:
-    """Returns the online CPUs of a list such as 0-3,8; an empty set if the text is not such a
-    list."""
+    """Returns the online CPUs of a list such as 0-3,8; an empty set for any other text."""
     bounds = re.findall(r"([0-9]{1,6})(?:-([0-9]{1,6}))?", text) if isinstance(text, str) else []
     spans = [(int(first), int(last or first)) for first, last in bounds]
     return {cpu for cpu in online if any(first <= cpu <= last for first, last in spans)}

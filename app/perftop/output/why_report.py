@@ -111,8 +111,7 @@ class Finding:
     """The loss in a sentence (who, how much, to what, where) without a full stop; '' if the answer
     must state the share of the whole."""
     victim_share: float = 0.0
-    """Share of their own time that the tasks in the headline lose; 0 if they needed little CPU
-    time."""
+    """Share of their own time that the headline's tasks lose; 0 if they needed little CPU."""
 
     @property
     def unit(self) -> str:
@@ -162,8 +161,8 @@ class Report:
     job_time: JobTime | None
     """Time of the job's threads by use; None if no job is watched, or the times are unknown."""
     confusion_sentence: str
-    """A sentence on losses that may be mistaken for others because of unavailable measurements; ''
-    if there are none."""
+    """A sentence on losses that may be mistaken for others, because some cannot be measured; or
+    ''."""
     is_over: bool
     """Whether the span is over, so that sentences on it are in the past tense."""
     is_whole_run: bool
@@ -419,8 +418,7 @@ def _quota_finding(
 
 
 def _stopped_finding(finding: Finding, times: RunTimes, job: str | None) -> Finding:
-    """Returns the finding on stopped threads. Its text names the thread that was stopped for
-    longest."""
+    """Returns the finding on stopped threads, which names the one that was stopped for longest."""
     threads = times.threads
     (pid, _), worst = max(threads.items(), key=lambda pair: pair[1].stop_loss_s)
     state = max(STOP_REASONS, key=lambda letter: worst.by_state.get(letter, 0.0))

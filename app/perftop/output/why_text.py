@@ -256,8 +256,7 @@ def _try_lines(hint: list[str], indent: int) -> list[TextLine]:
 
 
 def _healthy_lines(session: Session, report: Report) -> list[TextLine]:
-    """Returns rows for a report without a costly cause: the measured losses, and how busy the
-    machine was."""
+    """Returns rows for a report without a costly cause: losses and use of the machine."""
     rows: list[TextLine] = []
     if report.checks:
         rows.append([Part(f"{'lost':>7}  {'looked for':<28}found", "dim")])

@@ -29,8 +29,8 @@ LATE_NS, LATE_SAMPLES = 6_000_000_000, 4
 """Maximum time from the end of an episode until it is listed as ended, in ns and in samples; the
 longer of the two applies. A gap in the samples delays the listing further."""
 LISTED_NS = 10_000_000_000
-"""Time in ns: when the pass over a recording has read this far beyond the end of an episode, it has
-certainly listed the episode."""
+"""Time in ns after the end of an episode; once the pass over a recording has read up to there, it
+has certainly listed the episode."""
 MAX_LABEL, MAX_WARNING = 80, 200
 """Maximum number of characters of the label of a mark, and of a warning."""
 RUN_STARTED, RUN_ENDED = "run: ", "run ended: "
@@ -205,7 +205,7 @@ class Tally:
 
     def worst_episodes(self) -> list[Episode]:
         """Returns the costliest episode of each kind that occurred more than once; single episodes
-        are listed anyway."""
+        are reported anyway."""
         counts = {kind: sum(causes.values()) for kind, causes in self.counts_by_cause.items()}
         worst = [self._worst_by_kind[kind] for kind, count in counts.items() if count > 1]
         return [episode for episode in worst if episode.depth is not None]

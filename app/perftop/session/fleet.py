@@ -20,8 +20,7 @@ from perftop.session.fleet_machine import (
 )
 
 MIN_SHARED_MACHINES = 3
-"""Minimum number of machines with the same cause for their episodes to become one shared
-episode."""
+"""Minimum number of machines whose episodes with the same cause are one shared episode."""
 MAX_TOGETHER_S = 30.0
 """Ended episodes of one cause that started within this time, in s, become one shared episode."""
 ORDERS = ("lost", "name", "busy", "clock_hz", "below", "both", "involuntary", "steal", "power_w",
@@ -101,8 +100,7 @@ class Fleet:
         return [*silent_machines, *sorted(answering, key=sort_key)]
 
     def running(self) -> list[SharedEpisode]:
-        """Returns running episodes, the costliest first; a cause that several machines share is
-        listed once."""
+        """Returns running episodes, the costliest first; a cause shared by machines only once."""
         groups: dict[tuple[str, str], list[MachineEpisode]] = {}
         for machine in self.machines.values():
             for episode in machine.running:
@@ -168,8 +166,7 @@ def order_value(machine: Machine, order: str, now: float) -> float:
 
 @lru_cache(maxsize=8192)
 def natural_key(name: str) -> tuple[object, ...]:
-    """Returns a sort key that puts n9 before n10. Texts and numbers alternate in it, so any two
-    keys can be compared."""
+    """Returns a sort key that puts n9 before n10; texts and numbers alternate in it."""
     parts: list[object] = []
     text, number = "", ""
     for sign in name:
@@ -184,8 +181,7 @@ def natural_key(name: str) -> tuple[object, ...]:
 
 
 def matches(machine: Machine, words: str) -> bool:
-    """Returns whether all words of the filter occur in the machine's name, model, causes or
-    state."""
+    """Returns whether all words of the filter occur in a machine's name, model, causes or state."""
     running_text = " ".join(f"{e.kind} {e.cause}" for e in machine.running)
     flags = (not machine.answers, bool(machine.suspect_count), bool(running_text))
     state = " ".join(word for word, is_so in zip(_STATE_WORDS, flags, strict=True) if is_so)
@@ -218,7 +214,7 @@ points each has."""
 EPISODES_SPAN_S, EPISODE_STEPS = 1800.0, 120
 """Time in s for which episodes are queried, and the number of steps in it."""
 MIN_RUNNING_SHARE = 0.05
-"""Minimum share of a window for an episode to count as running in it."""
+"""Minimum share of a window in which an episode must run to be listed."""
 LOOKBACK = "1h"
 """Time for which a machine is listed as silent after it is no longer scraped, in PromQL."""
 _SHARES = {"busy": "busy", "involuntary": "involuntary_halt", "steal": "steal"}
@@ -261,8 +257,7 @@ class FleetQueries:
         return _join_queries({key: numbers[key] for key in _HISTORY_KEYS})
 
     def episodes(self) -> str:
-        """Returns the query for the share of the window in which episodes of each kind and cause
-        were running."""
+        """Returns the query for the share of the window with episodes of each kind and cause."""
         rate = self._rate("episode_seconds_total")
         return f"max by ({INSTANCE}, kind, cause) ({rate}) > {MIN_RUNNING_SHARE}"
 

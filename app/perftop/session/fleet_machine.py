@@ -28,8 +28,7 @@ from perftop.session.session import Session
 from perftop.session.values import lasting_reasons, machine_value
 
 ROW_SPAN_S = 10.0
-"""Time in s that the numbers of a machine's row cover: short enough to follow changes, long enough
-to be readable."""
+"""Time in s that the numbers of a machine's row cover, so that they follow changes readably."""
 PAST_S = 600.0
 """Length of a machine's history, in s."""
 MAX_POINTS = 600
@@ -80,11 +79,9 @@ _BUSY_TIME_KEYS = frozenset({"lost", "clock_hz", "ceiling_hz", "below"})
 _INTERVAL_KEYS = {"lost": "lost_ratio", "busy": "util", "clock_hz": "busy_hz",
                "involuntary": "involuntary", "steal": "steal", "power_w": "power_w",
                "power_limit_w": "power_limit_w"}  # fmt: skip
-"""The numbers in FIELDS that every interval has for the machine, with their keys in the
-interval."""
+"""The numbers in FIELDS that every interval has, with their keys in the interval."""
 MIN_LOSS = 0.01
-"""Minimum share of the time that a machine lost for its cause to be named. Smaller shares are
-dimmed."""
+"""Minimum share of the time that a machine lost for its cause to be named and not dimmed."""
 UNKNOWN_NUMBERS: Numbers = dict.fromkeys(FIELDS, nan)
 
 
@@ -112,8 +109,8 @@ def read_numbers(session: Session, interval: Interval) -> Numbers:
 
 
 def _work_of_core(session: Session, interval: Interval, core: int) -> tuple[float, float, float]:
-    """Returns the sum of the busy shares of a core's CPUs, the clock of its busiest CPU in Hz, and
-    its ceiling in Hz."""
+    """Returns the sum of the busy shares of a core's CPUs, and, in Hz, the busiest one's clock and
+    the ceiling."""
     positions = [session.position[cpu] for cpu in session.cores[core]]
     util = np.nan_to_num(interval.values["util"][positions])
     clock = interval.values["busy_hz"][positions][int(util.argmax())]
@@ -234,8 +231,7 @@ class NumberHistory:
 class Machine:
     name: str
     open_arguments: tuple[str, ...] = ()
-    """Arguments of the perftop command that shows this machine alone; empty: there is no such
-    command."""
+    """Arguments of the perftop command that shows only this machine; empty if there is none."""
     answers: bool = False
     why: str = "connecting"
     """Text for the user on why there are no numbers."""
@@ -256,7 +252,7 @@ class Machine:
     clock_missing_text: str = ""
     """Text on why the clock is missing."""
     suspect_count: int = 0
-    """Number of suspect samples in the last span."""
+    """Number of suspect samples in the last ROW_SPAN_S."""
     running: list[MachineEpisode] = field(default_factory=list)
     ended: deque[MachineEpisode] = field(default_factory=lambda: deque(maxlen=MAX_EPISODES))
     largest_loss: tuple[Cause, float] | None = None

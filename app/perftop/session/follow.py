@@ -59,7 +59,7 @@ class Follower:
         return True
 
     def on_episode(self, episode: Episode) -> None:
-        """Called when an episode has ended. Episodes still running at the end of the stream are in
+        """Called when an episode has ended; those that have not at the end are in
         `session.running`."""
 
     def on_beginning(self, episode: Episode) -> None:
@@ -72,8 +72,7 @@ class Follower:
         """Called when an interval is complete."""
 
     def on_samples(self, batch: SampleBatch, first: int, last: int) -> None:
-        """Called after samples of a batch were applied together: those from `first` up to but not
-        including `last`."""
+        """Called after the samples `first` to `last - 1` of a batch were applied together."""
 
     def on_message(self, message: wire.Message) -> bool:  # noqa: ARG002 - for overrides
         """Called for each message, after the other hooks. If frames were applied together, the

@@ -48,8 +48,7 @@ FRAME_OVERHEAD, ROWS_OVERHEAD = 500, 170
 
 @dataclass(frozen=True)
 class CounterRows:
-    """A counter of the machine, of packages or of L3s, and the rows of its block that history
-    keeps."""
+    """A counter of machine, packages or L3s, and the rows of its block that history keeps."""
 
     column: BlockCounter
     rows: Ints
@@ -126,8 +125,7 @@ class Trail:
         self._waiting_samples.add(batch, first, last)
 
     def write_waiting_samples(self) -> None:
-        """Writes the added samples into the arrays; writing many takes little longer than writing
-        one."""
+        """Writes the added samples into the arrays; many take little longer than one."""
         if not self._waiting_samples.count:
             return
         new_columns = slice(self.count - self._waiting_samples.count, self.count)
@@ -275,8 +273,7 @@ class Chunk:
         return int(self.trail.ends[-1]) if self.trail.count else self.before_ns
 
     def moments(self) -> Times:
-        """Returns raw times of the start of the chunk's first sample and of the end of each
-        sample."""
+        """Returns raw times: the start of the chunk's first sample and the end of each."""
         return np.concatenate([np.array([self.before_ns], np.int64), self.trail.ends])
 
 
@@ -496,8 +493,7 @@ class History:
         return values
 
     def machine(self, names: Sequence[str], edges_ns: Times) -> Floats:
-        """Returns (bins, names): values of numbers of the whole machine; NaN for those not in
-        TRACED."""
+        """Returns (bins, names): numbers of the whole machine; NaN for those not in TRACED."""
         values = np.full((len(edges_ns) - 1, len(names)), np.nan)
         counters = self._counters
         served_columns = [i for i, n in enumerate(names) if n in TRACED and n in counters]
@@ -527,8 +523,7 @@ class History:
         return self.cores(cores, edges_ns)[..., :WEIGHT_ROW]
 
     def cores(self, cores: Sequence[Sequence[int]], edges_ns: Times) -> Floats:
-        """Returns (bins, cores, 5): the four columns of `states`, followed by the turbo ceiling in
-        Hz."""
+        """Returns (bins, cores, 5): the four columns of `states`, and the turbo ceiling in Hz."""
 
         def part(chunk: Chunk, samples: slice) -> Singles:
             core_sums = chunk.trail.core_terms(cores, samples)
@@ -605,8 +600,9 @@ class History:
         return map(Packer(self._layouts).unpack, tuple(chunk.messages))
 
     def span(self, time_ns: int, span_ns: int) -> tuple[int, int] | None:
-        """Returns the start and end of an interval that ends with the newest sample by `time_ns`
-        and is as close to `span_ns` long as possible; None if its samples are not kept."""
+        """Returns the start and end of an interval that ends with the newest sample at or before
+        `time_ns` and is as close to `span_ns` long as possible; None if its samples are not
+        kept."""
         if not self._chunks:
             return None
         chunk = bisect_right(self._chunks, time_ns, key=lambda c: c.end_ns)
@@ -659,7 +655,7 @@ class History:
         return records[::-1]
 
     def tasks_at(self, end_ns: int) -> TaskSnapshot:
-        """Returns the last record of tasks by that time; empty if it is out of date."""
+        """Returns the last record of tasks at or before `end_ns`; empty if it is out of date."""
         records = self.task_records(end_ns - MAX_TASKS_AGE_NS - 1, end_ns)
         return records[-1][1] if records else TaskSnapshot()
 
@@ -672,8 +668,7 @@ def _add(frames: Sequence[wire.Frame], begin_ns: int, reader: SampleReader, span
 
 
 def fill_covered_bins(rates: Floats, read_s: Floats, bin_s: Floats) -> Floats:
-    """Copies a rate that was read over several bins into all of these bins; returns (bins,
-    rows)."""
+    """Copies a rate that was read over several bins into all of them; returns (bins, rows)."""
     for row in range(rates.shape[1]):
         known_rows = np.flatnonzero(np.isfinite(rates[:, row]))
         for index in known_rows[read_s[known_rows, row] > bin_s[known_rows]].tolist():

@@ -43,13 +43,12 @@ class Interval:
     counts: dict[str, Floats]
     ceilings: Ceilings
     counted_share: Floats | None
-    """Share of the time for which perf counted, by CPU; None: perf did not multiplex counters, or
-    is not their source."""
+    """Share of the time for which perf counted, by CPU; None if perf did not multiplex or count."""
     event_counted_shares: dict[str, Floats]
     """Share of the time for which perf counted each selected event, by the key of its counter."""
     online: Bools
     is_resting: Bools
-    """CPUs that hardly ran, so that their numbers per running time are not shown."""
+    """Mask of the CPUs that hardly ran, so that their numbers per running time are not shown."""
     doubts: Codes
     """(CPUs, counters): codes of the newest reason why a counter was left out of a sample."""
     keys: tuple[str, ...]
@@ -58,19 +57,16 @@ class Interval:
     snapshot: TaskSnapshot
     """The tasks on each CPU at the interval's end; empty if there is no recent record."""
     machine: dict[str, float]
-    """Numbers of the machine, such as power, temperature and pressure; only those counted on this
-    machine."""
+    """Numbers of the machine, such as power, temperature and pressure; only available ones."""
     core_power_w: Floats
     """Power in W by core; NaN where it is not counted by core."""
     caches: dict[str, Floats]
-    """Traffic and occupancy of each L3, as the value of the CPU that reads its counters; NaN for
-    all other CPUs."""
+    """Traffic and occupancy of L3s, as values of the CPUs that read them; NaN for other CPUs."""
     packages: dict[str, Floats]
     """Power, temperature and memory traffic by package, in the order of hello's packages."""
 
     watched: ThreadActivity | None = None
-    """Activity of the watched job's threads, from their records in this interval; None if no job is
-    watched."""
+    """Activity of the job's threads, from records in this interval; None if no job is watched."""
 
     @property
     def tasks(self) -> Tasks:
@@ -104,8 +100,7 @@ class Span:
     """(2, CPUs): numerators and denominators of `lost_ratio`. They are summed sample by sample,
     since ceilings change between samples."""
     _good_sums: Floats | None = None
-    """(2, metrics, CPUs): sums of numerators and denominators over the samples in which both are
-    known."""
+    """(2, metrics, CPUs): sums of numerators and denominators, of samples where both are known."""
     _missing_counts: Ints | int = 0
     """(metrics, CPUs): number of samples in which one of the two is unknown."""
     _trusted_delta: Delta | None = None
@@ -272,8 +267,7 @@ and only every second one is kept from then on. The choice is even, so percentil
 minimum and maximum are of all samples."""
 MIN_ROWS = 512
 """Minimum number of samples for which there is room: after a drop there are still a dozen samples
-below the fifth percentile. With more than 256 CPUs they need more than MAX_BYTES: 64 MB at 1024
-CPUs."""
+below the fifth percentile. With more than 256 CPUs they exceed MAX_BYTES: 64 MB at 1024 CPUs."""
 MOVED_ROWS = 16
 """Number of samples that are moved at once when others are dropped."""
 SORTED_COLUMNS = 64
@@ -327,7 +321,7 @@ class Distribution:
             self.count_waiting_samples()
 
     def count_waiting_samples(self) -> None:
-        """Counts the waiting samples; counting many takes little longer than counting one."""
+        """Adds the waiting samples to the distributions; many take little longer than one."""
         if not self._waiting_samples.count:
             return
         samples, self._waiting_samples = self._waiting_samples, StackedSamples()
@@ -421,16 +415,14 @@ class Distribution:
         return self._series_at(self._registry.index[key])
 
     def percentiles(self, key: str, shares: Sequence[float]) -> list[float]:
-        """Returns percentiles of a metric of the machine over the samples; NaN if there are
-        none."""
+        """Returns percentiles of a machine's metric over the samples; NaN without samples."""
         known_values = self._known_values(key)
         if not len(known_values):
             return [float("nan")] * len(shares)
         return [float(np.percentile(known_values, 100 * share)) for share in shares]
 
     def samples(self, key: str, max_samples: int) -> list[float]:
-        """Returns at most `max_samples` values of a metric of the machine, evenly from the
-        samples."""
+        """Returns up to `max_samples` values of a machine's metric, evenly from the samples."""
         known_values = self._known_values(key)
         step = max(1, -(-len(known_values) // max_samples))
         return [float(value) for value in known_values[::step]]

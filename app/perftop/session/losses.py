@@ -56,12 +56,12 @@ _NAMING_KINDS: dict[str, tuple[str, ...]] = {
 """For each part of the loss, the kinds of episodes that name its cause, by priority."""
 _SHARED_RESOURCES = frozenset({"sibling", "package", "memory", "cache"})
 _REST_KINDS = frozenset({"interrupt", "memory-stall"})
-"""Kinds of episodes whose depth is the share lost of the time that 1 and 2 above left over."""
+"""Kinds of episodes whose depth is a lost share of the time left by steal, halts and a low
+clock."""
 JOB_SPREAD_NS = 1_000_000_000
 """Time in ns within which the probe reads all threads of a job, in turn."""
 MAX_UNSETTLED = 256
-"""Maximum number of samples that wait to be settled; if there are more, the oldest are settled
-early."""
+"""Maximum number of samples that wait to be settled; beyond it, the oldest are settled early."""
 
 
 class _Samples(NamedTuple):
@@ -179,7 +179,7 @@ class LossSums(NamedTuple):
 
 
 class Losses:
-    """Sums of the time that a stream has lost so far, by cause. They only grow, apart from the
+    """Sums of the time that a stream has lost so far, by cause. The sums never fall, except by the
     noise of involuntary halts."""
 
     def __init__(self, cpus: Sequence[int]) -> None:
@@ -187,8 +187,7 @@ class Losses:
         self._position = {cpu: index for index, cpu in enumerate(cpus)}
         self._wanted_s, self._ran_s, self._waited_s = np.zeros((3, len(cpus)))
         self._by_cause: dict[Cause, Floats] = {}
-        """Seconds lost by cause, from settled samples, without the time that tasks waited for a
-        CPU."""
+        """Seconds lost by cause in settled samples, without waiting for a CPU."""
         no_times = np.zeros(0, np.int64), np.zeros(0, np.int64)
         parts = np.zeros((0, len(cpus))), np.zeros((0, len(LOSS_PARTS), len(cpus)))
         self._open_samples = [_Samples(*no_times, *parts)]
@@ -281,7 +280,7 @@ class Losses:
         return int(since_ns.min()) if len(since_ns) else 0
 
     def sums(self, episodes: Iterable[Episode]) -> LossSums:
-        """Returns the sums up to the last sample, by the causes known now. `episodes`: those since
+        """Returns the sums up to the last sample, as now known. `episodes`: those since
         `unsettled_ns`."""
         self._narrow_to_job()
         wanted_s, by_cause = self._sums_with(_join_samples(self._open_samples), list(episodes))
@@ -332,8 +331,7 @@ class Losses:
                 yield (episode.kind, episode.cause), taken_s.sum(axis=0)
 
     def _episode_mask(self, episode: Episode, times: Ints) -> Bools:
-        """Returns (samples, CPUs): mask of the episode's CPUs in samples at least half of which are
-        within the episode."""
+        """Returns (samples, CPUs): mask of the episode's CPUs, in samples at least half in it."""
         end_ns = times[-1, 1] if episode.end_ns is None else episode.end_ns
         middle_ns = times.mean(axis=1)
         during = (middle_ns >= episode.start_ns) & (middle_ns <= end_ns)
@@ -363,8 +361,8 @@ class TaskTimeSpan:
 
 @dataclass(frozen=True)
 class Totals(TaskTimeSpan):
-    """Times and losses of a span. Those of a session keep growing; `copy` returns them as they are
-    now."""
+    """Times and losses of a span. The totals of a session keep growing; `copy` returns a fixed
+    state."""
 
     losses: LossSums
     sample_count: int
@@ -417,8 +415,7 @@ class RecordHints:
         self.kernel_span_s = 0.0
         """Time, in s, over which the samples in `kernel_s` were taken."""
         self.groups_at_limit: dict[str, MemoryGroup] = {}
-        """The control groups that reached their memory limit and read pages back, by name, with the
-        sums of all records."""
+        """Sums of control groups that reached their memory limit and read pages back, by name."""
 
     def split_lockers(self) -> set[int]:
         """Returns the threads that took a split lock."""
@@ -497,7 +494,7 @@ class Moments:
     def __init__(self) -> None:
         self.marks: list[Moment] = []
         self.periodic: list[Moment] = []
-        """Other moments, about once a second."""
+        """Moments that are not marks, about one a second."""
         self._step_ns = FIRST_STEP_NS
 
     def add_mark(self, time_ns: int, label: str, times: RunTimes) -> None:
@@ -528,8 +525,7 @@ class RunPhase(TaskTimeSpan):
 
 
 def phases(moments: Moments, start: Moment, end: Moment) -> list[RunPhase]:
-    """Returns the phases of the job from `start` to `end`, or to the marks at its start and its
-    end, if there are any."""
+    """Returns the phases of the job from `start` or its start mark to `end` or its end mark."""
     named_marks: list[Moment] = []
     for mark in moments.marks:
         assert mark.label is not None

@@ -3,8 +3,8 @@ packed as its difference from the previous frame of the same form, which is the 
 
 A column of a block changes by similar, small amounts on all rows. So all differences of a column
 (signed, since gauges fall; modulo 2**64) take the same number of bytes: the fewest of 0, 1, 2, 4
-and 8 that hold the largest. Unchanged columns take no bytes. The first frame of a run is packed as
-its difference from zero.
+and 8 that hold the largest. Unchanged columns take no bytes. The first frame of each form is packed
+as its difference from zero.
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ def unpack(layout: Layout, previous_words: Words, packed: Sequence[bytes]) -> Wo
 
 
 class Layouts:
-    """Layouts of the frames of one stream. A frame may lack a block, and a block may have a single
-    head for all rows."""
+    """Layouts of the frames of one stream: with or without a block, or with one head for all
+    rows."""
 
     def __init__(self, hello: wire.Hello) -> None:
         self._blocks = [(block, hello.rows(block.scope)) for block in hello.blocks]
@@ -212,8 +212,8 @@ class Packer:
         ]
 
     def _exceeds_max_words(self, forms: Iterable[bytes]) -> bool:
-        """Returns whether frames of these forms may exceed MAX_WORDS, so that the words of other
-        forms are dropped."""
+        """Returns whether frames of these forms may exceed MAX_WORDS, so that other forms are
+        dropped."""
         sizes = {form: len(words) for form, words in self._last_words.items()}
         sizes |= {form: self._layouts.layout(form).words for form in forms}
         return sum(sizes.values()) > MAX_WORDS
@@ -276,8 +276,7 @@ def _bytes(body: tuple[object, ...]) -> bytes:
 
 
 def records(data: bytes) -> dict[str, object]:
-    """Returns the records, other than counters, of a packed frame, whose blocks are not
-    unpacked."""
+    """Returns the records of a packed frame, without unpacking its counters."""
     packed_records: dict[str, object] = msgpack.unpackb(data)[4]
     return packed_records
 
@@ -290,8 +289,7 @@ def records(data: bytes) -> dict[str, object]:
 # messages may be stored as they are on the wire.
 
 BLOCK_MESSAGES = 64
-"""Number of messages in a block. To read a message, all messages before it in its block must be
-unpacked."""
+"""Number of messages in a block, all of which are unpacked up to the message that is read."""
 COMPRESSION_LEVEL = 1
 """Compression level of zlib. The next level takes twice as long and saves 5 %."""
 
@@ -320,8 +318,7 @@ class Recorder:
         self.write_many([message])
 
     def write_many(self, messages: Sequence[TimedMessage]) -> None:
-        """Writes messages, with the same bytes as one by one. Writing many takes little longer than
-        writing one."""
+        """Writes messages, with the same bytes as one by one; many take little longer than one."""
         while messages:
             first = self._block >= BLOCK_MESSAGES
             if first:
@@ -409,8 +406,7 @@ class Unpacker:
 
 
 def _check_types(message: TimedMessage) -> None:
-    """Raises ValueError or WireError for an invalid message: a packed message is as untrusted as
-    any other."""
+    """Raises ValueError or WireError for an invalid message; messages are untrusted."""
     fields: tuple[object, ...]
     if isinstance(message, wire.Frame):
         fields = message.seq, message.time_ns, message.lost, message.late, message.records

@@ -80,8 +80,7 @@ class Filter:
     """Alternatives; all terms of an alternative are required."""
 
     def cpus(self, session: Session, interval: Interval | None) -> Bools:
-        """Returns a mask of the matching CPUs. Without an interval no measured value
-        is known."""
+        """Returns a mask of the matching CPUs. Without an interval, values are unknown."""
         mask = np.zeros(len(session.topology), bool)
         for terms in self._alternatives:
             mask |= np.logical_and.reduce([term.test(session, interval) for term in terms])
@@ -300,8 +299,7 @@ _WORD_TESTS: dict[str, Test] = {
 
 
 def _task_test(text: str, pids: Ranges, session: Session, interval: Interval | None) -> Bools:
-    """Returns the mask of the CPUs whose main task has this text in its name, or a pid in these
-    ranges."""
+    """Returns a mask of the CPUs whose main task has this text in its name or one of these pids."""
     tasks = {} if interval is None else interval.tasks
     by_cpu = (tasks.get(str(row.cpu)) for row in session.topology)
     records = [record if isinstance(record, list) else [] for record in by_cpu]
@@ -338,8 +336,7 @@ def reachable_episodes(session: Session, cpus: Iterable[int] | None = None) -> l
 
 
 def is_reachable(session: Session, episode: Episode) -> bool:
-    """Returns whether the episode can be shown, because it is still in history or in a
-    recording."""
+    """Returns whether an episode can be shown: it is still in history or in a recording."""
     if session.log.recording is not None:
         return True
     first_ns = session.history.first_ns if session.history is not None else None

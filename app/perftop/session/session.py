@@ -43,8 +43,7 @@ from perftop.session.losses import (
 from perftop.session.task_times import BusyCpus, RunTimes
 
 MAX_BATCH = 256
-"""Maximum number of frames read ahead and computed at once. More would need memory and gain
-little."""
+"""Maximum number of frames read ahead and computed at once; more would gain little."""
 MAX_BATCH_BYTES = 1 << 19
 """Maximum size in bytes of the counters computed at once, if MAX_BATCH frames have more. Some
 sixty arrays of this size exist at a time."""
@@ -54,8 +53,7 @@ MAX_BATCH_BYTES."""
 MAX_HOTPLUGS = 4096
 """Maximum number of hotplug notes kept; with more changes, older ones no longer matter."""
 MAX_WARNINGS = 20
-"""Maximum number of warnings kept, the newest: a probe that repeats warnings must not fill the
-memory."""
+"""Maximum number of warnings kept, the newest, so that a probe cannot fill the memory."""
 MAX_PROCESSES = 4096
 """Maximum number of processes whose details are kept; the newest are kept."""
 MAX_DETAIL = 1 << 14
@@ -91,7 +89,7 @@ class Session:
         self.topology = list(hello.topology)
         selected = self.position if hello.selected is None else hello.selected
         self.shown = [position for cpu, position in self.position.items() if cpu in selected]
-        """Positions of the CPUs that the user selected; other CPUs are read only because they are
+        """Indices in hello of the CPUs that the user selected; others are read as their
         siblings."""
         self._max_batch = max_batch(hello)
         self.detector = RunningEpisodes()
@@ -137,8 +135,7 @@ class Session:
 
     @property
     def sample(self) -> Sample | None:
-        """The newest sample; None: the newest message was a note, or a frame that was only a
-        baseline."""
+        """The newest sample; None if the newest message was a note or only a baseline."""
         if self.newest_samples is None:
             return None
         return Sample(self.newest_samples[0], self.newest_samples[2] - 1)
@@ -219,8 +216,8 @@ class Session:
         self._span.start_ns = frame.time_ns
 
     def _apply_samples(self, batch: SampleBatch, first: int, due_ns: int) -> int:
-        """Applies samples of a batch from `first` on, up to the end of a part. Returns the index of
-        the next sample."""
+        """Applies samples of a batch from `first` to the end of a part. Returns the index of the
+        next."""
         if not first:
             self._notice_recalibration(int(batch.time_ns[0]))
         last = min(len(batch), first + 1 + int(batch.time_ns[first:].searchsorted(due_ns)))
@@ -430,16 +427,14 @@ class Session:
             losses.settle(self.episodes(oldest_ns, now_ns), now_ns)
 
     def totals(self) -> Totals:
-        """Returns the losses since the start. `start_accounts` must have been called at the
-        start."""
+        """Returns the losses since the start, when `start_accounts` must have been called."""
         return Totals(
             self.run.start_ns, self.now_ns, self.run_times, self.lost_time(),
             max(0, self.frames - 1), self.suspect_samples, self.run,
         )  # fmt: skip
 
     def run_phases(self) -> list[RunPhase]:
-        """Returns the phases of the watched job since the start. `start_accounts` must have been
-        called at the start."""
+        """Returns the job's phases since the start, when `start_accounts` must have been called."""
         start = Moment(self.run.start_ns, None, RunTimes([*self.position]))
         end = Moment(self.now_ns, None, self.run_times.copy(job_only=True))
         return phases(self._moments, start, end)
@@ -531,7 +526,7 @@ class Session:
         )
 
     def shown_cores(self) -> list[int]:
-        """Positions of the cores with a CPU that the user selected."""
+        """Indices of the cores with a CPU that the user selected."""
         rows = set(self.shown)
         cores = enumerate(self.cores)
         return [i for i, core in cores if any(self.position[cpu] in rows for cpu in core)]
@@ -542,8 +537,7 @@ class Session:
         return self.reader.splitter.calibrations
 
     def factor_before(self, key: str) -> float | None:
-        """Returns the settled calibration factor of a counter before the present one; None if there
-        was none."""
+        """Returns the previous settled calibration factor of a counter, or None."""
         factors = self._factors.get(key, [])
         return factors[0] if len(factors) > 1 else None
 

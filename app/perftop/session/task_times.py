@@ -35,8 +35,7 @@ each CPU."""
 MIN_WAIT = 0.05
 """Minimum share of its time that a task must spend waiting to count as waiting."""
 MIN_WAIT_SNAPSHOTS = 2
-"""Minimum number of snapshots with wait times: one snapshot covers only 10 to 50 % of a span of two
-seconds."""
+"""Minimum number of snapshots with wait times; one covers only 10 to 50 % of two seconds."""
 MIN_TASKS_SENT = 3
 """Number of tasks of a CPU below which the probe has sent all."""
 MIN_SEEN_SHARE = 0.7
@@ -84,8 +83,7 @@ class TaskTimes:
     switches: int = 0
     """Number of times that the task gave up or lost its CPU; 0 where unknown."""
     longest_s: float = 0.0
-    """Lower bound, in s, of the longest single wait of the task: the largest mean wait of all
-    readings."""
+    """Lower bound, in s, of the task's longest wait: the largest mean wait of all readings."""
     without_waits_s: float = 0.0
     """Seconds of `run_s` that are from records without the waits of the task."""
     state_error_s: float = 0.0
@@ -148,8 +146,7 @@ class TaskTimes:
     def with_record(
         self, cpu: int, run_s: float, wait_s: float | None, switches: int | None = None
     ) -> TaskTimes:
-        """Returns the times with those of one more record. `wait_s`, `switches`: None where
-        unknown."""
+        """Returns the times after one more record. `wait_s`, `switches`: None where unknown."""
         if wait_s is None:
             unknown_s = self.without_waits_s + run_s
             return replace(self, run_s=self.run_s + run_s, without_waits_s=unknown_s)
@@ -306,8 +303,7 @@ class RunTimes:
         """Number of snapshots of tasks that have wait times. The first one covers time before the
         stream, or has no wait times."""
         self.truncated_s: dict[int, float] = {}
-        """Seconds of each CPU that are covered by snapshots which leave out tasks that ran and may
-        have waited."""
+        """Seconds of each CPU in snapshots which lack tasks that ran and may have waited."""
         self.waiting_s = 0.0
         """Seconds covered by snapshots in which a task waited for at least MIN_WAIT of the time."""
 
@@ -428,8 +424,7 @@ class RunTimes:
         return cpu_run_s, cpu_wait_s
 
     def job_time(self) -> JobTime | None:
-        """Returns the times of the threads of the watched job by activity; None if their states are
-        not known."""
+        """Returns the times of the job's threads by activity; None if their states are unknown."""
         threads = [times for times in self.threads.values() if times.elapsed_s > 0]
         if not threads:
             return None
@@ -447,8 +442,7 @@ class RunTimes:
 
     @property
     def longest_wait_s(self) -> float:
-        """Lower bound, in s, of the longest time that a thread of the watched job waited for a CPU
-        at once."""
+        """Lower bound, in s, of the longest wait of a thread of the job for a CPU."""
         return max((times.longest_s for times in self.threads.values()), default=0.0)
 
     def stopped_by_cpu(self) -> Floats:
@@ -592,8 +586,7 @@ class BusyCpus:
 
     @property
     def single_cpu_task(self) -> str:
-        """The task that ran most while only one CPU was busy; '' if none ran for half of that
-        time."""
+        """The task that ran most while only one CPU was busy, and for half of that time; or ''."""
         name = max(self._alone_s, key=lambda task: self._alone_s[task], default="")
         return name if name and self._alone_s[name] >= HALF_A_CPU * self.one_s else ""
 

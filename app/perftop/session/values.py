@@ -93,8 +93,7 @@ def cpu_values(session: Session, interval: Interval, key: str) -> Floats:
 
 
 def machine_value(session: Session, interval: Interval, key: str) -> float:
-    """Returns a number of the machine as a whole, or the mean over the CPUs that the user selected;
-    NaN where unknown."""
+    """Returns a number of the machine, or its mean over the selected CPUs; NaN where unknown."""
     if key in interval.machine:
         return interval.machine[key]
     if key in session.evaluator.metrics:
@@ -281,8 +280,7 @@ numbers are not listed."""
 
 
 def lasting_reasons(session: Session) -> list[wire.Missing]:
-    """Returns the reasons why numbers are missing in the whole stream, by the keys that users
-    see."""
+    """Returns why numbers are missing in the whole stream, by the keys that users see."""
     missing_by_key = {m.what: m for m in session.hello.missing}
     reasons = [*session.hello.missing]
     for key, is_served, text in (
@@ -350,8 +348,7 @@ def _as_missing(
 def doubt_texts(
     interval: Interval, row: int, needed_keys: Container[str] | None = None
 ) -> list[str]:
-    """Returns texts on why counters of a CPU are suspect. `needed_keys`: the counters to
-    report; None: all."""
+    """Returns why counters of a CPU are suspect. `needed_keys`: those to report; None: all."""
     codes = sorted(doubts_by_cpu(interval.doubts[row : row + 1], interval.keys).get(0, ()))
     if {code for _, code in codes} == {Doubt.BACKWARDS}:  # a whole read is suspect
         return [DOUBT_TEXTS[Doubt.BACKWARDS]]
@@ -394,8 +391,7 @@ class Reasons:
         return next((text for text in reasons if text), UNCOUNTED_REASON)
 
     def cpu_reason(self, key: str, interval: Interval, row: int, *, count: bool = False) -> str:
-        """Returns why a metric or another number of a CPU is missing; `count`: the counter
-        itself."""
+        """Returns why a CPU's metric or other number is missing; `count`: the counter itself."""
         if not interval.online[row]:
             return CPU_OFF_REASON
         cpu = self._session.topology[row].cpu
@@ -477,8 +473,7 @@ def why_unknown(session: Session, interval: Interval, rows: Sequence[int], key: 
 
 
 def why_no_states(session: Session, interval: Interval, core: int) -> dict[str, str]:
-    """Returns why the SMT states of a core are missing, by key; empty if they or their bounds are
-    known."""
+    """Returns why SMT states of a core are missing, by key; empty if they or bounds are known."""
     split, cpus = interval.split, session.cores[core]
     method = split.method[core]
     is_known_by_key = {"smt": all(map(isfinite, split.shares(core).values())),
@@ -519,8 +514,8 @@ Reason = tuple[str, str | None]
 def names_by_reason(
     reasons: Iterable[wire.Missing], name: Callable[[wire.Missing], str | None]
 ) -> dict[Reason, list[str]]:
-    """Returns the names of the missing numbers, by reason. `name` returns None or '' for numbers
-    that are not listed."""
+    """Returns the names of missing numbers by reason. `name` returns '' or None for unlisted
+    ones."""
     names: dict[Reason, dict[str, None]] = {}
     for missing in reasons:
         if label := name(missing):
@@ -529,8 +524,7 @@ def names_by_reason(
 
 
 def missing_text(session: Session) -> list[str]:
-    """Returns lines for the user, one for each reason: the missing numbers, the reason and the
-    fix."""
+    """Returns a line for each reason: the missing numbers, the reason and the fix."""
     return [
         f"n/a: {', '.join(labels)} - {why}" + (f" · {fix}" if fix else "")
         for (why, fix), labels in names_by_reason(lasting_reasons(session), _listed_name).items()

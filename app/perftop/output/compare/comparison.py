@@ -37,8 +37,8 @@ from perftop.output.run_summary import SETTING_NAMES, is_different, setting_labe
 from perftop.output.sentences import as_clause
 
 MIN_CAUSE = 0.01
-"""Minimum difference between the shares of time that the two sides lost to a cause. A smaller one
-explains nothing."""
+"""Minimum difference of the shares of time that the sides lost to a cause that explains a
+change."""
 MIN_DIFFERENCE = 0.01
 """Minimum difference, as a share or relative to A, that matters. A smaller one is never reported as
 a difference, even if it exceeds the noise of these runs, because other runs may vary more."""
@@ -66,11 +66,10 @@ class Row:
     change: float
     """B - A for shares, else B / A - 1."""
     interval: tuple[float, float] | None
-    """Bounds of the confidence interval of `change`, which holds for all rows together; None if
-    the noise is unknown."""
+    """Confidence interval of `change`, valid for all rows together; None if the noise is
+    unknown."""
     chance: float
-    """Probability that a difference this large occurs by chance, corrected for the number of rows
-    (Holm)."""
+    """Probability of such a difference by chance, corrected for the number of rows (Holm)."""
     is_ranked: bool
     """Whether medians are compared, by ranks."""
     is_sure: bool
@@ -210,8 +209,7 @@ def _pairs(a: list[Reading], b: list[Reading], keys: Sequence[str] | None) -> li
 
 
 def _pair(number: Number, a: list[Reading], b: list[Reading]) -> _Pair | None:
-    """Returns the values of a number on both sides and their difference; None if one side lacks the
-    number."""
+    """Returns a number's values on both sides and their difference; None if a side lacks it."""
     key, is_share = number.key, number.unit == "ratio"
     if len(a) == len(b) == 1 and key in a[0].series_estimates and key in b[0].series_estimates:
         series_a, series_b = a[0].series_estimates[key], b[0].series_estimates[key]
@@ -423,8 +421,7 @@ def _no_difference(compared: Sequence[Comparison]) -> str:
 
 
 def _largest_loss(compared: Sequence[Comparison]) -> str:
-    """Returns a sentence on the cause with the largest difference in lost time between the sides;
-    '' if there is none."""
+    """Returns a sentence on the cause whose lost time differs most between the sides, or ''."""
     phase = max(compared, key=lambda phase: max(map(abs, phase.lost_more.values()), default=0.0))
     if not phase.lost_more:
         return ""

@@ -1,5 +1,4 @@
-"""The numbers by which runs, recordings or phases are compared, read from a recording or from JSON
-lines."""
+"""Numbers by which runs, recordings or phases are compared, from a recording or JSON lines."""
 
 from __future__ import annotations
 
@@ -87,7 +86,7 @@ def _lost_ratio(line: Line) -> float | None:
 
 
 def _both_share(line: Line) -> float | None:
-    """Returns the mean over the cores for which the share is known."""
+    """Returns the mean share of time with both siblings busy, over the cores where it is known."""
     means = state_means(line, "both")
     return sum(means) / len(means) if means else None
 
@@ -118,8 +117,7 @@ _VALUE_GETTERS: dict[str, Value] = {
     "power_w": _power_w,
     "energy_j": lambda line: line["energy_j"],
 }
-"""Functions that get a value from a summary of `stat --json`, by key of the number, in the order of
-rows."""
+"""Functions that get a value from a summary of `stat --json`, by key, in the order of rows."""
 NUMBERS: dict[str, Number] = {key: model_numbers.NUMBERS[key] for key in _VALUE_GETTERS}
 """The numbers by which runs are compared. Recordings can also have event numbers, which are not
 listed here."""
@@ -210,10 +208,9 @@ class Reading:
     status: int = 0
     """Exit status of the command; a run that failed is not compared."""
     file: int = 0
-    """Number of the file of its side."""
+    """Number of the file among those of its side."""
     series_estimates: dict[str, Estimate] = field(default_factory=dict)
-    """Estimates of the numbers from their variation over time, by key; empty if the variation is
-    unknown."""
+    """Estimates of the numbers from their variation over time, by key; empty if unknown."""
     samples: dict[str, list[float]] = field(default_factory=dict)
     """At most MAX_SAMPLES values of each number, by key, for the chart of its distribution."""
 
@@ -236,8 +233,7 @@ def reading(line: Line, label: str = "") -> Reading:
 
 
 def state_of(readings: Sequence[Reading]) -> Line:
-    """Returns the state that all readings share. If they differ in a value, a remark replaces
-    it."""
+    """Returns the state that readings share, with a remark for values that differ."""
     merged: Line = {}
     for key in dict.fromkeys(key for reading in readings for key in reading.state):
         values = [reading.state.get(key) for reading in readings]
@@ -247,8 +243,7 @@ def state_of(readings: Sequence[Reading]) -> Line:
 
 
 class ForeignFile(Exception):  # noqa: N818 - the name describes the input, not an error
-    """Raised for lines of JSON that are from another program or damaged; the message states
-    which."""
+    """Raised for damaged JSON lines or those of another program; the message states which."""
 
 
 def from_lines(lines: Iterable[str]) -> tuple[list[Reading], str | None]:
@@ -320,8 +315,7 @@ class RunSeries:
         self._ends_ns = np.zeros(MAX_SLICES, np.int64)
         self._begin_ns = session.now_ns
         self._count, self._in_last, self._samples = 0, 0, 1
-        """Number of complete slices, of samples in the current slice, and of samples in a complete
-        slice."""
+        """Number of complete slices, and of samples in the current and in a complete slice."""
 
     def add(self, batch: SampleBatch, first: int, last: int) -> None:
         """Adds the samples of a batch from `first` up to but not including `last`."""
@@ -402,8 +396,8 @@ class RunSeries:
         }
 
     def _below_ceiling_s(self) -> Floats:
-        """Returns, by slice, the seconds that CPUs ran below their ceiling, assuming that each CPU
-        ran evenly."""
+        """Returns, by slice, the seconds that CPUs ran below their ceiling, if each CPU ran
+        evenly."""
         session, ends_ns = self._session, self._ends_ns[: self._count]
         begins_ns = np.concatenate([[self._begin_ns], ends_ns[:-1]])
         whole, low_s = session.run_interval(), np.zeros(self._count)

@@ -1,5 +1,4 @@
-"""Several runs of one command: their numbers, and which runs are outliers and why, as text and
-JSON."""
+"""Several runs of one command: their numbers, outliers and the reasons, as text and JSON."""
 
 from __future__ import annotations
 
@@ -137,8 +136,7 @@ class Runs:
 
 
 def _losses(run: Repeat) -> dict[tuple[str, str], float]:
-    """Returns the CPU seconds lost to each named cause, except waits for a CPU, which are a
-    separate number."""
+    """Returns the CPU seconds lost to each named cause except waits for a CPU."""
     return {
         (cause["kind"], cause["cause"]): cause["lost_s"] for cause in run.line.get("causes", ())
         if cause["cause"] not in {"other", "scheduler"}
@@ -161,8 +159,7 @@ def first_failed(runs: Sequence[Repeat]) -> int:
 
 
 def lines_json(runs: Runs, argv: Sequence[str]) -> list[Line]:
-    """Returns a line `run` for each run, warm-ups first, and a line `runs` on all runs that
-    count."""
+    """Returns lines `run` for all runs, warm-ups first, and `runs` for those that count."""
     outliers = {outlier.index: outlier for outlier in runs.outliers}
     lines = [run_json(run, index, None) for index, run in enumerate(runs.warmups)]
     lines += [run_json(run, index, outliers.get(index)) for index, run in enumerate(runs.all_runs)]
@@ -198,8 +195,8 @@ def lines_json(runs: Runs, argv: Sequence[str]) -> list[Line]:
 
 
 def run_json(run: Repeat, index: int, outlier: Outlier | None) -> Line:
-    """Returns the line of a run: its numbers by stable keys, and its summary without the lists of
-    CPUs and cores."""
+    """Returns the line of a run: its numbers, and its summary without the lists of CPUs and
+    cores."""
     of_run = {key: value for key, value in run.line.items() if key not in {"cpus", "cores", "type"}}
     why = None if outlier is None else {
         "longer_s": json_number(outlier.excess_s), "why": outlier.why or None}  # fmt: skip

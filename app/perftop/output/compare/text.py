@@ -178,8 +178,8 @@ TRIM_SHARE = 0.005
 """Share of the values at each end that may be outside the axis."""
 BRAILLE = 0x2800
 DOTS = ((0x00, 0x02, 0x03), (0x00, 0x10, 0x18)), ((0x00, 0x04, 0x44), (0x00, 0x20, 0xA0))
-"""Bits of a braille character: of A, above, and of B, below; in the left and the right column of
-dots; by density."""
+"""Bits of a braille character by side (A above, B below), column of dots (left, right) and
+density."""
 ASCII_DOTS = " '.:"
 """Signs of a cell without values, with values of A, of B and of both."""
 
@@ -192,9 +192,9 @@ def _values(readings: Sequence[Reading], key: str, *, samples: bool) -> list[flo
 
 
 def _dot_runs(sides: Sequence[Sequence[float]], *, unicode: bool) -> list[Run]:
-    """Returns a picture of the values of both sides on one axis, from the lowest to the highest. A
-    place of the axis has two dots for a side if the side has at least half as many values there as
-    at its densest place, and one dot if it has fewer."""
+    """Returns a picture of the values of both sides on one axis, from the lowest to the highest.
+    Each place has no dot, one or two for a side: two from half of the side's largest count of
+    values on."""
     ordered = sorted(value for side in sides for value in side)
     if not ordered:
         return []
@@ -222,8 +222,7 @@ def _dot_runs(sides: Sequence[Sequence[float]], *, unicode: bool) -> list[Run]:
 
 
 def _scale_end(compared: Sequence[Comparison]) -> float:
-    """Returns the end of the scale: the first that holds all changes up to 100 %, and all intervals
-    of clear differences."""
+    """Returns the first end of the scale that holds changes up to 100 % and all clear intervals."""
     rows = [row for phase in compared for row in phase.rows]
     sizes = [abs(row.change) for row in rows]
     sizes += [abs(end) for row in rows if row.is_sure for end in row.interval or ()]

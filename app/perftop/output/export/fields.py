@@ -42,9 +42,8 @@ UNKNOWN: Floats = np.full(1, math.nan)
 
 
 class IntervalRows:
-    """The exported CPUs of a session, in one interval. Methods return columns. A column that has
-    not changed since the previous interval may be the same object, so that it is not formatted
-    again."""
+    """The exported CPUs of a session, in one interval. Methods return columns. An unchanged column
+    may be the same object, so that it is not formatted again."""
 
     interval: Interval
 
@@ -60,7 +59,7 @@ class IntervalRows:
         """Sets the interval, and returns these rows."""
         self.interval = interval
         self.cores: Ints = self.session.reader.cores.core_by_cpu[self._index]
-        """Position of the core of each row; -1 if unknown."""
+        """Index of the core of each row; -1 if unknown."""
         return self
 
     def values(self, number: Number) -> Floats:
@@ -186,8 +185,7 @@ RELIABILITY_FIELDS = (
         IntervalRows.suspect_counts, "suspect", "whole",
     ),
 )  # fmt: skip
-"""Fields that describe the reliability of an interval. Every export has them, whatever measures are
-chosen."""
+"""Fields on the reliability of an interval, which every export has."""
 
 
 # --- measures
@@ -202,8 +200,7 @@ def _field_of(number: Number, key: str = "") -> Field:
 
 
 def _bounds(end: str, description: str) -> Iterable[Field]:
-    """Yields the columns with the lower or upper limits of the SMT states, which the method
-    `bounds` provides."""
+    """Yields the columns with lower or upper limits of SMT states, for the method `bounds`."""
 
     def values(i: int, rows: IntervalRows) -> Floats:
         split = rows.interval.split
@@ -291,8 +288,8 @@ def chosen_fields(names: Sequence[str] | None) -> tuple[Field, ...]:
 
 
 def _named_fields(fields: Iterable[Field], names: Sequence[str]) -> tuple[Field, ...]:
-    """Returns the fields with these names or keys. A count has the same key as its rate, so only
-    its name selects it."""
+    """Returns the fields with these names or keys; a count, whose key is its rate's, by name
+    only."""
     return tuple(f for f in fields if f.name in names or (f.key in names and f.kind != "count"))
 
 
@@ -326,8 +323,7 @@ _MAX_SAFE_DISTANCE = 0.4999
 """A scaled number that is further than this from the nearest whole number is too close to a half to
 be rounded safely; it is formatted by `repr`."""
 _MIN_EXPONENT, _MAX_EXPONENT = -16, 11
-"""Powers of ten of the first digit of numbers whose product with a power of ten is precise
-enough."""
+"""Range of decimal exponents in which seven digits of a number can be scaled precisely."""
 _EXPONENTS = np.arange(_MIN_EXPONENT, _MAX_EXPONENT + 1)
 _UNIT = np.where(_EXPONENTS < -4, -6, _EXPONENTS - 6)
 """The power of ten of the seventh digit as it is printed, by exponent: numbers below 1e-4 are
@@ -357,12 +353,13 @@ _WHOLE_TABLES = (
     *[_table(_ALL_DIGITS, _HIGHEST_DIGITS)] * 3,
     _table(_ALL_DIGITS, _ZERO, _HIGHEST_DIGITS[1:]),
 )
-"""For each four digits of a whole number below 10**16: all four, then without leading zeros."""
+"""Texts of each four digits of a whole number below 10**16: of all digits, then without leading
+zeros."""
 _DECIMAL_TABLES = (
     _table(_ALL_DIGITS, _ZERO, _LOWEST_DIGITS[1:]),
     *[_table(_ALL_DIGITS, _LOWEST_DIGITS)] * 2,
 )
-"""For each four of twelve decimals: all four, then without trailing zeros."""
+"""Texts of each four of twelve decimals: of all four, then without trailing zeros."""
 
 
 def _write_whole(cells: np.ndarray, values: Floats) -> None:
@@ -430,8 +427,7 @@ def whole_cells(values: Floats) -> Codes:
 
 
 def exact_cells(values: Floats) -> Codes:
-    """Returns the shortest text from which each number can be read back exactly; an empty cell
-    where it is unknown."""
+    """Returns the shortest text from which each number can be read back exactly; '' if unknown."""
     return text_cells("" if v != v else repr(v) for v in values.tolist())  # noqa: PLR0124
 
 

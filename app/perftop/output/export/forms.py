@@ -82,8 +82,7 @@ class ExportFormat(Protocol):
     def finish(self) -> None: ...
 
     def drop(self) -> None:
-        """Releases the resources of the format, because `finish` will not be called or has
-        failed."""
+        """Releases resources, because `finish` will not be called or has failed."""
 
 
 # --- the recorded command
@@ -130,8 +129,7 @@ class RecordedCommand:
         return footprint if footprint is not None and pid == footprint.root else None
 
     def line(self) -> Line | None:
-        """Returns the `run` part of the summary; None without a command, or if its end was not
-        recorded."""
+        """Returns the `run` part of the summary; None without a recorded end of a command."""
         start, end = self._start_note, self._end_note
         if start is None or end is None:
             return None
@@ -262,7 +260,7 @@ class ExportTable:
 
     @property
     def rows(self) -> list[int]:
-        """Positions of the CPUs shown."""
+        """Indices in hello of the exported CPUs."""
         return self._rows.rows
 
     def columns(self, interval: Interval) -> list[Column]:
@@ -316,7 +314,7 @@ class ExportTable:
         return np.concatenate([states, padded[siblings].reshape(len(states), -1)], axis=1)
 
     def _is_missing(self, rows: IntervalRows) -> Bools:
-        """Returns (fields, rows): which values of the fields that are explained are missing."""
+        """Returns (fields, rows): mask of the missing values of fields with `has_reasons`."""
         missing = np.zeros((len(self.fields), len(rows.rows)), bool)
         of_rows = []
         for index, (field, column) in enumerate(zip(self.fields, self._columns, strict=False)):
@@ -359,8 +357,7 @@ def _constant(name: str, text: str) -> Field:
 
 
 def _states(session: Session, interval: Interval) -> Codes:
-    """Returns for each CPU its state and that of its core, on which the reasons for
-    missing values depend."""
+    """Returns the states of each CPU and its core on which reasons for missing values depend."""
     util = interval.values["util"]
     parts = [interval.online, util == 0, np.isnan(util)]
     shares = [] if interval.counted_share is None else [interval.counted_share]
@@ -385,8 +382,7 @@ they do not fit into the caches of a CPU."""
 
 class CsvTable(ExportFormat):
     """A header line, then a row for each CPU and interval. Unknown values are empty. `why` is only
-    in the first row of a CPU and in rows where it has changed; otherwise it would dominate the size
-    of the file."""
+    in the first row of a CPU and where it has changed, to keep the file small."""
 
     def __init__(self, session: Session, measures: Sequence[Field], out: Output) -> None:
         self._out, self._table = out, ExportTable(session, measures)
@@ -424,7 +420,8 @@ class CsvTable(ExportFormat):
         new_numbers: dict[Callable[[Floats], Codes], dict[int, Floats]] = {}
         new_columns: dict[int, tuple[int, int, int]] = {}
         orders: dict[int, list[int]] = {}
-        """Indices of the intervals among those with different columns, by field."""
+        """By field that changed: for each interval, the index of its column among the different
+        ones."""
         for index, field in enumerate(self._table.fields[:-1]):
             columns = [columns_of_interval[index] for columns_of_interval, _ in waiting]
             by_id = {id(column): column for column in columns}  # many columns stay the same object
@@ -518,8 +515,7 @@ _PLAIN = re.compile(r'[^,"\r\n]*').fullmatch
 
 _WHOLE_KINDS = {"whole", "count", "total"}
 MIN_GROUP_ROWS = 1 << 16
-"""Minimum rows in a row group: enough for good compression. A group takes some tens of MB of
-memory."""
+"""Minimum rows in a row group, for good compression. A group takes some tens of MB."""
 
 
 def pyarrow() -> Any:
@@ -534,8 +530,7 @@ def pyarrow() -> Any:
 
 
 class Parquet(ExportFormat):
-    """The same table as `CsvTable`, written in row groups. The file is readable only after
-    `finish`."""
+    """The same table as `CsvTable`, in row groups; readable only after `finish`."""
 
     def __init__(self, session: Session, measures: Sequence[Field], out: Output) -> None:
         self._arrow, hello = pyarrow(), session.hello

@@ -221,8 +221,7 @@ def _cpu_labels(session: Session, row: int) -> dict[str, object]:
 
 _UNITS = {"_hz": "hertz", "_per_s": "per_second", "_s": "seconds", "_w": "watts", "_c": "celsius",
           "_ratio": "ratio"}  # fmt: skip
-"""Suffixes of field names, and their replacement in the family name. The first matching suffix is
-used."""
+"""Suffixes of field names and their replacement in family names; the first match is used."""
 _EVENTS = {
     "_count": Heading("perftop_event", "counter", "Chosen events, without suspect samples."),
     "_hz": Heading("perftop_event_hertz", "gauge", "Chosen events per second."),

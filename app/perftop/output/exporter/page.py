@@ -131,8 +131,7 @@ NEEDS_OF_HEADING = {
 }
 """Families that are either complete or missing, with the keys of the numbers that they need."""
 QUOTED_WORDS = re.compile(r'"[^"]*"')
-"""Pattern of quoted words in a reason. They may name a program, and such names are never
-exported."""
+"""Pattern of quoted words in a reason, which may name a program and are never exported."""
 MAX_REASON = 200
 Detail = Literal["package", "core", "cpu"]
 Labels = Mapping[str, object]
@@ -223,8 +222,7 @@ class Page:
         return sum(family.series for family in self.families())
 
     def families(self) -> list[Family]:
-        """Returns the families of the page. The last but one lists those that are missing, with
-        the reasons."""
+        """Returns the page's families; the last but one lists missing ones with the reasons."""
         families = [family for family in self._all_families() if family.series]
         shown, sums = {family.heading.sample for family in families}, self._sums
         parts = [(f"{CPU.sample}:{mode}", key, not sums.known_seconds[index].any())

@@ -235,12 +235,11 @@ class TaskTime:
 DROP = "turbo-drop"
 CAUSES = ("policy", "license", "power-pl1", "power-pl2", "power-ppt", "current", "thermal",
           "prochot", "vr", "hwp", "hypervisor", "unknown")  # fmt: skip
-"""Causes of a clock below its ceiling. They are label values of exported series, so they must not
-change."""
+"""Causes of a clock below its ceiling, label values of exported series, which must not change."""
 Key = tuple[int, str, str]
-"""Position of the package (-1 for none), kind and cause of an episode."""
+"""Index of the package (-1 for none), kind and cause of an episode."""
 PackageCause = tuple[int, str]
-"""Position of the package, and cause of an episode."""
+"""Index of the package, and cause of an episode."""
 
 
 @dataclass(frozen=True)

@@ -314,7 +314,7 @@ class PatternHistory:
 
     begin_ns: int | None = None
 
-    def field(self, _: str, rows: Sequence[int], edges: Any) -> Any:
+    def metric(self, _: str, rows: Sequence[int], edges: Any) -> Any:
         ends = edges[1:, None] // 10**8 * 7 + np.array(rows)[None] * 3
         values = ends % 101 / 100
         return np.where(ends % 11 == 0, np.nan, values)
