@@ -40,14 +40,14 @@ perftop ramp             how long must I warm up before I measure?
 perftop                  the screen: what each core does, and what takes time from it
 perftop demo             the same on a simulated machine, for two minutes
 perftop demo list        recordings of real problems, and more simulated machines
-perftop doctor           what can be read here, what not, and how to see more
+perftop doctor           what can be read here, what cannot, and how to see more
 perftop VERB --help      the options of a verb"""
 
 
 def _add_help(verbs: Any) -> None:
-    text = "pages that explain perftop; options of a verb"
+    text = "print a page about perftop, or the options of a verb"
     parser = options.add_verb(verbs, "help", _show_help, text)
-    text = "a page or a verb (default: list the pages)"
+    text = "name of a page or a verb (default: list the pages)"
     parser.add_argument("topic", nargs="?", metavar="TOPIC", help=text)
 
 
@@ -60,7 +60,7 @@ def _show_help(args: argparse.Namespace) -> int:
     topics = page.topics()
     if topic is None:
         titles = ((name, page.read_page(name).title.partition(": ")[2]) for name in topics)
-        lines = [FIRST_LINES, "", "Pages, by perftop help TOPIC:", ""]
+        lines = [FIRST_LINES, "", "Pages (perftop help TOPIC):", ""]
         lines += [f"  {name:<17} {title}" for name, title in titles]
         lines = lines if supports_unicode() else [ascii_line(line) for line in lines]
     elif topic in topics:
@@ -172,8 +172,8 @@ def _parser(verb: str = "") -> argparse.ArgumentParser:
         description="Shows whether the CPUs of this machine run as fast as they could, and if not, "
         "what slows them down: power, heat, a neighbour, the hypervisor, a queue.",
         epilog="Without a verb perftop opens the screen. To begin with: perftop demo, perftop why, "
-        "perftop doctor. `perftop VERB --help` shows the options of a verb, `perftop help` the "
-        "rest.",
+        "perftop doctor. `perftop VERB --help` shows the options of a verb, `perftop help` lists "
+        "the pages of the manual.",
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print version and commit")
     parser.add_argument(
@@ -250,12 +250,12 @@ def _parse_arguments(arguments: list[str], command: list[str] | None = None) -> 
         if not command:
             raise Failed("no command after --", USAGE)
         if any(getattr(args, name, None) is not None for name in ("duration", "count")):
-            raise Failed("a command is measured to its end; for less: -- timeout 10 CMD", USAGE)
+            raise Failed("a command is measured to its end; to stop it: -- timeout 10 CMD", USAGE)
     if hasattr(args, "host"):
         args.hosts = list(args.host or [])
         args.host = args.hosts[0] if args.hosts else None
         if len(args.hosts) > 1 and not getattr(args, "several", False):
-            raise Failed("one --host at a time here; stat and record take several", USAGE)
+            raise Failed("this verb reads one --host; stat and record accept several", USAGE)
     return args
 
 

@@ -13,12 +13,13 @@ METHODS = ("one-thread", "any-thread", "distributed", "traced", "bounds")
 """Methods of finding the SMT states."""
 _OPTIONS = (
     (("--source",), "NAME",
-     "read auto (default), perf, msr, os, or the simulated machine sim[:SCENARIO[,cpus=N …]]"),
-    (("--sample",), "TIME", "time between reads of counters (default: 100ms or less, exporter 1s)"),
-    (("-c", "--cpus"), "LIST", "only these CPUs: 0-15,32 | pkg0 | core3 | pkg1core3 | type:P"),
-    (("--smt-method",), "NAME", f"method that finds the SMT states: {', '.join(METHODS)}"),
+     "source: auto (default), perf, msr, os, or the simulated machine sim[:SCENARIO[,cpus=N …]]"),
+    (("--sample",), "TIME", "time between reads of counters (default: at most 100ms; exporter 1s)"),
+    (("-c", "--cpus"), "LIST", "read only these CPUs: 0-15,32 | pkg0 | core3 | pkg1core3 | type:P"),
+    (("--smt-method",), "NAME", f"method of finding the SMT states: {', '.join(METHODS)}"),
     (("-e", "--events"), "LIST",
-     "also count these: NAME, cpu/event=0xd1,umask=1,name=NAME/, rUUEE, {a,b}; NAME:u, NAME:k"),
+          ("events to count as well: NAME, NAME:u (user space), NAME:k (kernel), {a,b} (a group), "
+      "rUUEE, cpu/event=0xd1,umask=1,name=NAME/")),
 )  # fmt: skip
 
 
@@ -56,12 +57,12 @@ def add_options(
     if events:
         parser.add_argument(
             "--no-multiplex", action="store_true",
-            help="refuse events of -e for which no counter is left",
+            help="refuse events of -e that would have to take turns on a counter",
         )  # fmt: skip
     else:
         parser.set_defaults(events=None, no_multiplex=False)
     parser.set_defaults(source="auto")
     group = parser.add_mutually_exclusive_group()
-    text = "follow the threads of a process, of all with this name, or of a control group or unit"
+    text = "follow the threads of a process, of all processes of a name, of a control group or unit"
     group.add_argument("--watch", metavar="PID|COMM|GROUP", help=text)
     return group

@@ -23,7 +23,7 @@ TEXTS = {"README": ROOT / "README.md"} | {
     topic: ROOT / "app/perftop/docs" / f"{topic}.md" for topic in page.topics()
 }
 SHOWN = re.compile(
-    r"(`(?P<line>perftop [^`]*(?:speed=max|demo:)[^`]*)`(?:\n| says|:)*\n\n```\n)"
+    r"(`(?P<line>perftop [^`]*(?:speed=max|demo:)[^`]*)`(?:\n| prints|:)*\n\n```\n)"
     r"(?P<output>.*?)```",
     re.DOTALL,
 )

@@ -199,11 +199,12 @@ def bar_chart(counts: Sequence[int], signs: str) -> str:
 
 def did_you_mean(word: str, known: Iterable[str], alternative: str = "") -> str:
     """Returns the end of a message on an unknown word: the known word that is most similar, or
-    `alternative`."""
+    `alternative`. Dashes of options do not count: all options have them."""
     import difflib  # imported late, because few commands have a misspelt word
 
-    near = difflib.get_close_matches(word, list(known), 1)
-    return f": did you mean {near[0]}?" if near else alternative and f"; {alternative}"
+    by_stem = {name.lstrip("-"): name for name in known}
+    near = difflib.get_close_matches(word.lstrip("-"), list(by_stem), 1)
+    return f": did you mean {by_stem[near[0]]}?" if near else alternative and f"; {alternative}"
 
 
 # --- Numbers, times and spans as text, with no more digits than the measurement supports.

@@ -239,9 +239,9 @@ def command_lines(session: Session, argv: Sequence[str], line: Line) -> list[str
     run, job, other_tasks, machine = line["run"], line["job"], line.get("others"), line["machine"]
     user, system = (f"{run[key]:.3f} s" for key in ("user_s", "sys_s"))
     slack_s = run["slack_s"]
-    measured = "when it ran within the measurement is not known"
+    measured = "how much longer it was measured is not known"
     if slack_s is not None:
-        measured = f"measured {slack_s:.3f} s longer"
+        measured = f"measured for {slack_s:.3f} s longer"
     work = [f"IPC {machine['ipc']['mean']:.2f}"] if machine["ipc"] is not None else []
     if (kernel := machine["kernel_cycles"] or machine["system"]) is not None:
         work.append(f"{percent(kernel['mean'])} % in the kernel")
@@ -291,8 +291,8 @@ def _busy_text(busy: Line | None) -> str:
         return ""
     task_name = f" ({safe_text(str(busy['alone']), MAX_NAME)})" if busy["alone"] else ""
     spans = (
-        (f"all {busy['cpus']} for", "all_s", ""), ("one for", "one_s", task_name),
-        ("between for", "between_s", ""), ("none for", "none_s", ""),
+        (f"all {busy['cpus']} for", "all_s", ""), ("only 1 for", "one_s", task_name),
+        (f"2 to {busy['cpus'] - 1} for", "between_s", ""), ("none for", "none_s", ""),
     )  # fmt: skip
     least_s = MIN_WAIT_SHARE * sum(busy[key] for _, key, _ in spans)
     return ", ".join(

@@ -39,6 +39,8 @@ MAX_SIDE_BY_SIDE = 3
 MAX_ROW_NUMBERS = 6
 """Maximum number of values in the row of a phase."""
 MAX_NAME, MAX_EVENT = 15, 13
+PHASE_HEADING = "machine by phase"
+"""Heading of the table of the machine's numbers; the table of a command's times has `phase`."""
 WHOLE_LABEL = "whole"
 """Label of the phase that covers the whole recording."""
 MAX_PHASES = 1000
@@ -241,10 +243,10 @@ def _phases_as_rows(phases: Sequence[Phase], numbers: Sequence[Number]) -> list[
     """Returns a table with a row of means for each phase."""
     heads = [GHZ.name if n.unit == "Hz" else f"{n.label.split()[0]} {shown_unit(n)}".rstrip()
              for n in numbers]  # fmt: skip
-    columns = [Column("", "phase", LABEL_WIDTH - 3, is_left=True, gap=0)]
+    columns = [Column("", PHASE_HEADING, LABEL_WIDTH - 3, is_left=True, gap=0)]
     columns.append(Column("", "s", CELL_WIDTH))
     columns += [Column("", head, ROW_CELL_WIDTH) for head in heads]
-    lines = [table_line(columns, ["phase", "s", *heads])]
+    lines = [table_line(columns, [PHASE_HEADING, "s", *heads])]
     for phase in phases:
         cells = [number_text(number, phase.value(number.key)) for number in numbers]
         elapsed = f"{phase.report.totals.elapsed_s:.1f}"

@@ -277,7 +277,7 @@ _EPISODE_NAMES = {
 """Names, by key, of the numbers without which a cause can go undetected."""
 OWN_WAITS = ("a program's own waits", "locks, disks, network are not counted", None)
 SLEEP = ("why it slept", "locks, network and timers cannot be distinguished", None)
-L3_CAPACITY = ("the share of the L3", "not counted", "-e cache-misses")
+L3_CAPACITY = ("L3 cache taken by others", "not counted", "-e cache-misses")
 """The entry for losses of a share of the L3, listed as not measured unless an event that counts
 misses was chosen."""
 

@@ -60,7 +60,7 @@ def answer(session: Session, report: Report) -> str:
     whole = report.sums.lost_ratio
     machine = "this VM" if session.hello.virtualisation is not None else "this machine"
     who = report.job or machine
-    blind = "" if session.evaluator.variants["busy_hz"] else " Its clock is not visible."
+    blind = "" if session.evaluator.variants["busy_hz"] else " Clocks cannot be read here."
     if report.job and not report.totals.times.threads:
         watched = session.neighbours.watched_job.name or ""
         if not watched.isdecimal():
@@ -306,7 +306,7 @@ def _basis_sentence(session: Session, report: Report) -> str:
     parts += [f"{whole_percent(util)} busy"] if isfinite(util) and not several else []
     end = time_of_day(session.unix(session.now_ns))
     totals = report.totals
-    parts.append(f"{long_duration(round(totals.elapsed_s * 1e9))} to {end}")
+    parts.append(f"{long_duration(round(totals.elapsed_s * 1e9))} until {end}")
     bad = f"{count_noun(totals.sample_count, 'sample')}, {totals.suspect_count} suspect"
     parts.append(bad if totals.suspect_count else count_noun(totals.sample_count, "good sample"))
     return ", ".join(parts)

@@ -406,19 +406,19 @@ def send_mark(name: str) -> None:
     address = os.environ.get(SOCKET_VARIABLE)
     if not address:
         raise Failed(
-            f"no mark is set: {SOCKET_VARIABLE} is not set, so no perftop runs this command; "
+            f"no mark was set: {SOCKET_VARIABLE} is not set, so no perftop runs this command; "
             "start it with perftop record -- CMD, or stat, why"
         )
     if os.getuid() and not address.startswith(f"perftop-{os.getuid()}-"):
-        raise Failed("no mark is set: another user's perftop runs this command")
+        raise Failed("no mark was set: another user's perftop runs this command")
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
             sender.settimeout(SEND_TIMEOUT_S)
             time_bytes = _TIME.pack(time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW))
             sender.sendto((time_bytes + name.encode(errors="replace"))[:MAX_BYTES], f"\0{address}")
     except ConnectionRefusedError:
-        raise Failed("no mark is set: the perftop that ran this command has ended") from None
+        raise Failed("no mark was set: the perftop that ran this command has ended") from None
     except TimeoutError:
-        raise Failed("no mark is set: perftop does not answer") from None
+        raise Failed("no mark was set: perftop does not answer") from None
     except OSError as error:
-        raise Failed(f"no mark is set: {failure_to('reach perftop', error)}") from None
+        raise Failed(f"no mark was set: {failure_to('reach perftop', error)}") from None

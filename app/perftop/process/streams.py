@@ -290,7 +290,7 @@ class LinkedStream(_ClosingStream):
             if not unfit:
                 return self._joiner.gap(hello, why)
             if not self._restarts:
-                raise StreamEnded(f"{link.place}: {unfit}; what came before is kept")
+                raise StreamEnded(f"{link.place}: {unfit}; the earlier data is kept")
         self._joiner = StreamJoiner(hello)
         return [hello]
 

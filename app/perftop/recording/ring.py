@@ -110,7 +110,7 @@ class Ring:
         lasted_ns = self._now_ns - self._parts[0].begin_ns if self._parts else 0
         total = size_text(self._total_bytes())
         last = long_duration(lasted_ns)
-        return f"the last {last} of {self.frames} frames, {total} with what was kept,"
+        return f"{self.frames} frames, kept the last {last} ({total} with all saved parts)"
 
     def write(self, message: TimedMessage) -> None:
         """Writes a message. Raises Failed; the earlier parts in the directory are then complete."""
@@ -362,7 +362,7 @@ def _open_directory(path: Path, *, make: bool = False) -> OwnDirectory:
             if is_ring and kept_status is not None:
                 os.close(directory.subdirectory(KEPT_DIRECTORY).fd)
         except FileNotFoundError:
-            raise Failed(f"cannot record to {path}: {path.parent} is no directory") from None
+            raise Failed(f"cannot record to {path}: {path.parent} is not a directory") from None
         except NotADirectoryError:
             is_ring = False
         except OSError as error:

@@ -42,7 +42,7 @@ def check_path(path: Path, *, force: bool) -> None:
         status = path.lstat()
     except FileNotFoundError:
         if not path.parent.is_dir():
-            raise Failed(f"cannot record to {path}: {path.parent} is no directory") from None
+            raise Failed(f"cannot record to {path}: {path.parent} is not a directory") from None
     except OSError as error:
         raise write_failure(path, error) from None
     else:

@@ -51,9 +51,9 @@ def add(verbs: Any) -> None:
     parser = options.add_verb(verbs, "doctor", run, text, machine=True)
     options.add_json(parser)
     text = (
-        "check the conditions only, and exit with 1 if one is broken; a RULE is "
-        f"governor=performance or turbo=on, or a name alone for its best state: {', '.join(RULES)} "
-        f"(default: {' '.join(DEFAULT_RULES)})"
+        "check only the conditions of the machine; exit with 1 if a RULE is broken. A RULE is "
+        "NAME=STATE, or NAME alone to require the best state for benchmarks; names: "
+        f"{', '.join(RULES)} (default: {' '.join(DEFAULT_RULES)})"
     )
     parser.add_argument("--check", nargs="*", metavar="RULE", help=text)
 

@@ -284,7 +284,7 @@ def destination(
         with contextlib.nullcontext() if output is standard else output:
             yield output
     except BrokenPipeError:
-        if not output.closed:  # the descriptor of -o is
+        if not output.closed:  # the file of -o is closed already
             discard_writes(output.fileno())
     except OSError as error:
         name = path or ("stdout" if args.command is None else "stderr")

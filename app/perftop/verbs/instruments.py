@@ -36,8 +36,8 @@ _HEADINGS = {"least": "least", "median": "median", "mean": "mean", "error": "±"
 def add_timers(verbs: Any) -> None:
     text = "cost and resolution of reading the time"
     parser = add_instrument(verbs, "timers", run_timers, text)
-    text = "measure on this CPU (default: any)"
-    parser.add_argument("--cpu", type=int, metavar="N", help=text)
+    text = "CPU to measure on (default: any)"
+    parser.add_argument("--cpu", type=options.cpu, metavar="N", help=text)
 
 
 def run_timers(args: argparse.Namespace) -> int:
@@ -184,10 +184,10 @@ _COST_KEYS = ("median_us", "p95_us", "p99_us", "most_us")
 
 
 def add_wake(verbs: Any) -> None:
-    text = "cost of a wake-up on this CPU, by idle state and waker"
+    text = "what it costs to wake a task on an idle CPU, for each idle state"
     parser = add_instrument(verbs, "wake", run_wake, text)
-    text = "measure on this CPU (default: the last one allowed)"
-    parser.add_argument("--cpu", type=int, metavar="N", help=text)
+    text = "CPU to measure on (default: the last one that perftop may use)"
+    parser.add_argument("--cpu", type=options.cpu, metavar="N", help=text)
 
 
 def run_wake(args: argparse.Namespace) -> int:
@@ -274,9 +274,9 @@ CHECK_INDENT = 2 + NAME_WIDTH
 def add_selftest(verbs: Any) -> None:
     text = "check every counter against code whose counts are known"
     parser = add_instrument(verbs, "selftest", run_selftest, text)
-    text = "source of the counters: auto, perf, msr, os"
+    text = "source of the counters: auto (default), perf, msr, os"
     parser.add_argument("--source", default="auto", metavar="NAME", help=text)
-    text = "a verdict on every source and instrument, including missing ones"
+    text = "also try every source and instrument, and print a verdict on each"
     parser.add_argument("--all", action="store_true", help=text)
 
 

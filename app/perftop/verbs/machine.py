@@ -370,9 +370,9 @@ EVENT_INDENT = 28
 def add_events(verbs: Any) -> None:
     text = "events that -e can count here"
     parser = options.add_verb(verbs, "events", run_events, text, machine=True)
-    text = "only events with WORD in their name or description"
+    text = "list only events with WORD in their name or description"
     parser.add_argument("word", nargs="?", metavar="WORD", help=text)
-    text = "list events of this source: auto, perf"
+    text = "list the events of this source: auto (default), perf"
     parser.add_argument("--source", default="auto", metavar="NAME", help=text)
     options.add_json(parser)
 
@@ -380,10 +380,11 @@ def add_events(verbs: Any) -> None:
 def run_events(args: argparse.Namespace) -> int:
     arguments = [] if args.source == "auto" else [f"--source={args.source}"]
     arguments += [] if args.word is None else [f"--word={args.word}"]
-    return answer(args, event_lines, "events", *arguments)
+    draw = functools.partial(event_lines, word=args.word or "")
+    return answer(args, draw, "events", *arguments)
 
 
-def event_lines(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]:  # noqa: ARG001
+def event_lines(answer: Answer, width: int = 100, *, word: str = "", **_: bool) -> list[str]:
     lines: list[str] = []
     pmus = {pmu["pmu"]: pmu for pmu in answer["pmus"]}
     for pmu, rows in groupby(answer["events"], key=lambda row: row["pmu"]):
@@ -395,7 +396,8 @@ def event_lines(answer: Answer, width: int = 100, *, unicode: bool = True) -> li
             name = f"  {row['name']:<{EVENT_INDENT - 3}} "
             lines += fact_lines(name, f"{row['about']}{unit}{open_text}", width, EVENT_INDENT)
     if not answer["events"]:
-        lines = ["no such event here"]
+        found_in = f" with {word!r} in its name or description" if word else ""
+        lines = [f"no event here{found_in}"]
     for reason in answer["missing"]:
         fix = f"; {reason['fix']}" if reason["fix"] else ""
         text = f"not here: events of cores - {reason['why']}{fix}"

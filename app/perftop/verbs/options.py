@@ -41,10 +41,10 @@ LONG_NS = 60_000_000_000
 """Interval in ns above which a number without a unit causes a warning."""
 _UNITS_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000, "m": 60_000_000_000,
              "h": 3_600_000_000_000}  # fmt: skip
-REMOTE = "path of perfprobe on HOST (default: looked up in the PATH there)"
-METRICS = "only these: util, busy_hz, smt, power_w …"
+REMOTE = "path of perfprobe on HOST (default: perfprobe in the PATH there)"
+METRICS = "print only these numbers: util, busy_hz, smt, power_w …"
 SHIPPED = Path(__file__).parent.parent / "recording" / "shipped"
-"""The recordings of `perftop demo NAME`, in other words `demo:NAME`."""
+"""Directory of the recordings that come with perftop, named `demo:NAME` by the user."""
 Verb = Callable[[argparse.Namespace], int]
 
 
@@ -112,6 +112,12 @@ def count(text: str) -> int:
     return int(text)
 
 
+def cpu(text: str) -> int:
+    if not re.fullmatch("[0-9]{1,6}", text):
+        raise argparse.ArgumentTypeError(f"invalid CPU {text!r} (try 0)")
+    return int(text)
+
+
 def label(text: str) -> tuple[str, str]:
     """Parses a label. Returns its name and its value. The syntax of names is one that other
     programs accept."""
@@ -173,9 +179,9 @@ def add_verb(
 
 def add_machine(parser: argparse.ArgumentParser) -> None:
     """Adds the options for the machine that the probe runs on, and for the rights of the probe."""
-    text = "run only the probe as root; with --host, on that host"
+    text = "run the probe, and nothing else, as root; with --host, as root of HOST"
     parser.add_argument("--sudo", action="store_true", help=text)
-    text = "run the probe on that machine: ssh HOST perfprobe …"
+    text = "read HOST: run the probe there, by ssh"
     parser.add_argument("--host", action="append", metavar="[USER@]HOST", help=text)
     parser.add_argument("--remote", metavar="PATH", help=REMOTE)
 
@@ -214,14 +220,14 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     """Adds the options for the labels of a run, and for reading from `perftop serve`."""
     parser.add_argument(
         "--label", action="append", type=label, metavar="KEY=VALUE",
-        help="label of this run, stored in recordings and all output; may be repeated",
+        help="label of this run, written to recordings and all output; may be repeated",
     )  # fmt: skip
-    text = "read from the `perftop serve` that listens there; start no probe"
+    text = "read from the `perftop serve` on this socket, instead of starting a probe"
     parser.add_argument("--attach", metavar="unix:PATH", help=text)
 
 
 def add_terminal(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--no-mouse", action="store_true", help="leave the mouse to the terminal")
+    parser.add_argument("--no-mouse", action="store_true", help="do not capture the mouse")
     text = "use this file instead of ~/.config/perftop/config.toml"
     parser.add_argument("--config", type=file_path, metavar="FILE", help=text)
 
@@ -315,8 +321,8 @@ def stream_commands(
 
 
 def held_job(args: argparse.Namespace) -> contextlib.AbstractContextManager[Job | None]:
-    """Returns the command, forked and waiting for its start. It must be called before threads start
-    and before much memory is used, because of the fork."""
+    """Returns the forked command, which waits until it is started. Because of the fork, this must
+    be called before threads start and before much memory is used."""
     if args.command is None:
         return contextlib.nullcontext()
     from perftop.process.job import Job
@@ -360,8 +366,8 @@ def fast_imports() -> Iterator[None]:
     collector: neither during the imports, where scanning takes a tenth of the time, nor in later
     collections. numpy starts no threads for matrix products; by default it would start one for each
     CPU, and they would spin for some ms. Commands that are started later do not inherit this
-    setting. Signals that ask perftop to end arrive after the block. Raises Failed if the limit of
-    memory is too low."""
+    setting. Signals that ask perftop to end are handled after the block. Raises Failed if the limit
+    of memory is too low."""
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if 0 <= limit < MIN_ADDRESS_SPACE:
         text = f"the limit of memory, {limit / 1e6:.0f} MB, is too low"
@@ -383,8 +389,8 @@ def fast_imports() -> Iterator[None]:
 @contextmanager
 def _signals_held() -> Iterator[None]:
     """Delays signals that arrive in the block until its end. An exception of their handlers
-    inside an import would become an ImportError of numpy. Blocking them in this thread is not
-    enough: the kernel would give them to another one."""
+    inside an import would become an ImportError of numpy. Blocking the signals in this thread is
+    not enough, because the kernel would deliver them to another thread."""
     arrived_signals: list[int] = []
     is_main = threading.current_thread() is threading.main_thread()  # the only thread with handlers
     handlers = {number: signal.getsignal(number) for number in END_SIGNALS if is_main}

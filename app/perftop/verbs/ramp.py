@@ -50,9 +50,9 @@ subtracted."""
 def add(verbs: Any) -> None:
     text = "time from idle to a steady clock: how long to warm up"
     parser = add_instrument(verbs, "ramp", run, text)
-    text = "CPU to wake (default: the last that perftop may use)"
+    text = "CPU to measure, or all in turn (default: the last one that perftop may use)"
     parser.add_argument("--cpu", metavar="N|all", help=text)
-    text = "instructions to run; wide ones may lower the clock"
+    text = "instructions to execute; wide ones may lower the clock"
     parser.add_argument("--isa", choices=("scalar", "avx2", "avx512"), default="scalar", help=text)
     text = "time for all runs on a CPU: 1 to 60 (default: 5)"
     parser.add_argument("--seconds", type=float, default=5.0, metavar="S", help=text)
@@ -87,7 +87,7 @@ def _cpus(requested: str | None, ask: Ask) -> list[str | None]:
     if requested is None or requested.isdecimal():
         return [requested]
     if requested != "all":
-        raise Failed(f"--cpu {requested}: name one CPU by its number, or all", USAGE)
+        raise Failed(f"--cpu: invalid CPU {requested!r} (try 0, or all)", USAGE)
     return [str(row["cpu"]) for row in ask("topology")["cpus"] if row["online"]]
 
 

@@ -331,8 +331,9 @@ def disturbances_of_run(
 MIN_CLEAN_RUNS = 3
 """Minimum number of undisturbed runs; with fewer, disturbed ones are used too, with a note."""
 MAX_START_S, MAX_DISTANCE_S, MAX_DISTANCE_SHARE = 5e-3, 20e-6, 0.02
-"""Gaps of several runs belong to the ramp if they begin before SOON_S and their distance is at most
-NEAR_S plus the share NEAR_SHARE of the time since the start of the load. After SOON_S, too many
+"""Gaps of several runs belong to the ramp if they begin before MAX_START_S (seconds since the start
+of the load) and their starts differ by at most MAX_DISTANCE_S (seconds) plus the share
+MAX_DISTANCE_SHARE of the time since the start of the load. After MAX_START_S, too many
 gaps coincide by chance."""
 
 

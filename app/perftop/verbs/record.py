@@ -46,8 +46,8 @@ PROGRESS_S = 1.0
 READ_PAUSE_S = 0.2
 """Seconds between two reads around a command; unread data is lost if perftop is killed."""
 EPILOG = (
-    "-- CMD [ARG …] runs a command and records it from before its start until after its end: "
-    "a summary on stderr; the exit status is the command's. A signal USR1 sets a mark."
+    "-- CMD [ARG …] runs a command and records it from before its start until after its end. A "
+    "summary on stderr follows. The exit status is the command's. The signal USR1 sets a mark."
 )
 _CLEAR = "\r\x1b[K"
 
@@ -57,15 +57,15 @@ def add(verbs: Any) -> None:
     parser = options.add_verb(verbs, "record", run, text, stream=True, epilog=EPILOG)
     text = "the file to write; a directory for several --host"
     parser.add_argument("-o", "--output", type=options.file_path, metavar="FILE", help=text)
-    text = "keep only the last TIME, in a directory; USR1 or m saves it"
+    text = "keep only the last TIME, in a directory; the signal USR1 or the key m saves them"
     parser.add_argument("--ring", type=options.span_ns, metavar="TIME", help=text)
-    text = "keep 30 s before and after episodes of these kinds: turbo-drop,neighbour …"
+    text = "also keep 30 s before and after episodes of these kinds: turbo-drop,neighbour …"
     parser.add_argument("--on", metavar="KIND,KIND", help=text)
     text = "size limit of everything that --ring or --on keeps (default: 1G)"
     parser.add_argument(
         "--max-size", type=size_bytes, default=DEFAULT_MAX_BYTES, metavar="SIZE", help=text
     )
-    text = "print the systemd service of a black box (a permanent --ring)"
+    text = "print a systemd service that runs record --ring permanently (a black box)"
     parser.add_argument("--print-unit", action="store_true", help=text)
     options.add_force(parser)
     options.add_duration(parser)
@@ -102,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
 
         return serve.print_shipped("recorder")
     if args.output is None:
-        raise Failed("-o FILE is needed, such as perftop record -o run.perftop", USAGE)
+        raise Failed("record needs -o FILE: perftop record -o run.perftop", USAGE)
     _, sample_ns = options.interval_and_sample(args)
     with options.held_job(args) as job:
         commands = options.stream_commands(args, sample_ns, BATCH_NS, job)

@@ -72,17 +72,17 @@ def add_diff(verbs: Any) -> None:
     text = "two files, A and B"
     parser.add_argument("files", nargs="*", type=options.recording, metavar="FILE", help=text)
     for which in "ab":
-        text = f"the runs of {which.upper()}, if there are several"
+        text = f"files with the runs of {which.upper()}"
         parser.add_argument(
             f"--{which}", nargs="+", type=options.recording, default=[], metavar="FILE", help=text
         )
-    text = "compare phases from mark to mark, by their labels"
+    text = "compare each phase, from mark to mark, with the phase of the same name"
     parser.add_argument("--by", choices=("mark",), help=text)
-    options.add_metrics(parser, "only these: run_s, busy_hz, ipc …")
+    options.add_metrics(parser, "compare only these numbers: run_s, busy_hz, ipc …")
     parser.add_argument(
         "--fail-if", action="append", default=[], type=parse_condition, metavar="CONDITION",
-        help="exit with 1 if B differs from A by more than this, and by more than the noise: "
-        "'cpu_s > 3 %%', 'ipc < -2 %%', for shares points: 'lost_ratio > 2 pt'; may be repeated",
+        help="exit with 1 if B differs from A by more than this and by more than the noise: "
+        "'cpu_s > 3 %%', 'ipc < -2 %%'; in points for shares: 'lost_ratio > 2 pt'; repeatable",
     )  # fmt: skip
     options.add_json(parser, "one JSON object")
 
@@ -99,7 +99,7 @@ def run_diff(args: argparse.Namespace) -> int:
     elif args.a and args.b and not args.files:
         paths = [args.a, args.b]
     else:
-        raise Failed("two files, or groups of them: perftop diff A B; --a FILE … --b FILE …", USAGE)
+        raise Failed("needs two files, perftop diff A B, or groups: --a FILE … --b FILE …", USAGE)
     by_mark, metrics = args.by is not None, args.metrics
     conditions: list[Condition] = args.fail_if
     for key in (*(metrics or ()), *(condition.key for condition in conditions)):
@@ -260,7 +260,7 @@ def add_export(verbs: Any) -> None:
     text = "format of the output (default: by the extension of OUT, else csv)"
     parser.add_argument("--format", choices=FORMS, help=text)
     options.add_metrics(parser)
-    text = "only these CPUs: 0-15,32 | pkg0 | core3 | pkg1core3 | type:P"
+    text = "export only these CPUs: 0-15,32 | pkg0 | core3 | pkg1core3 | type:P"
     parser.add_argument("-c", "--cpus", metavar="LIST", help=text)
     text = "time that a line covers (default: -i of the recording, else 1s)"
     parser.add_argument("--every", type=options.span_ns, metavar="TIME", help=text)

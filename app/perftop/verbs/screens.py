@@ -38,8 +38,8 @@ DEMO_TITLES = {
 """Titles in the list of demos, by the page whose first table names them."""
 PANE_TEXT = (
     "-- CMD [ARG …] runs a command, measures it, and shows what it prints below the numbers. "
-    "Ctrl-C goes to the command, q leaves the screen while it continues; a summary on stderr at "
-    "its end; the exit status is the command's."
+    "Ctrl-C is sent to the command; q leaves the screen while the command continues. At its end a "
+    "summary is printed on stderr. The exit status is the command's."
 )
 
 
@@ -52,7 +52,7 @@ def add_live(verbs: Any) -> None:
     replay = options.add_verb(verbs, "replay", run_replay, "the screen on a recording")
     replay.add_argument(
         "files", nargs="+", type=options.recording, metavar="FILE",
-        help="a recording; two of them are drawn on one axis",
+        help="a recording; two are drawn on one time axis",
     )  # fmt: skip
     replay.add_argument(
         "--align", type=parse_alignment, metavar="MOMENT",
@@ -62,23 +62,23 @@ def add_live(verbs: Any) -> None:
 
     text = "the screen on a recording of real problems, or on a simulated machine"
     about = (
-        "the screen on a simulated machine: two minutes in which each view shows something; or on "
-        "a recording of real problems"
+        "the screen on a simulated machine, two minutes in which each view has something to show, "
+        "or on a recording of real problems"
     )
     demo = options.add_verb(verbs, "demo", run_demo, text, about=about)
     demo.add_argument(
         "scenario", nargs="?", default="demo", metavar="list|NAME[,KEY=VALUE…]",
-        help="list: all names; a recording: quota | queue …; a simulated machine: cpus=64 | "
-        "guest | neighbour,cpus=64 …",
+        help="list prints all names; NAME is a recording (quota, queue …) or a simulated machine "
+        "(guest, neighbour,cpus=64 …; cpus=64 alone changes the default one)",
     )  # fmt: skip
     options.add_interval(demo)
-    text = "time between reads of the counters"
+    text = "time between two reads of the counters"
     demo.add_argument("--sample", type=options.span_ns, metavar="TIME", help=text)
     demo.set_defaults(live=live)
 
     text = "the screen on a stream of `perftop serve` on this machine"
     attach = options.add_verb(verbs, "attach", run_attach, text)
-    attach.add_argument("attach", metavar="unix:PATH", help="where serve listens")
+    attach.add_argument("attach", metavar="unix:PATH", help="the socket of perftop serve")
     options.add_interval(attach)
     attach.set_defaults(live=live)
     for parser in (live, replay, demo, attach):
@@ -214,14 +214,14 @@ def add_fleet(verbs: Any) -> None:
         help="machines to reach by ssh, at most 64; sim:… simulates one; DIR is what "
         "record --host … -o DIR wrote",
     )  # fmt: skip
-    text = "read names of machines from it, one per line"
+    text = "read the names of machines from FILE, one per line"
     parser.add_argument(
         "--hosts", type=options.file_path, dest="hosts_file", metavar="FILE", help=text
     )
     parser.add_argument("--remote", metavar="PATH", help=options.REMOTE)
     text = "read what this server has scraped from perftop exporter"
     parser.add_argument("--prometheus", metavar="URL", help=text)
-    text = 'with --prometheus, only these series: {job="perftop"}'
+    text = 'with --prometheus: read only these series: {job="perftop"}'
     parser.add_argument("--match", metavar="SELECTOR", help=text)
     options.add_interval(parser)
     options.add_json(parser, "one JSON object per line, no screen")

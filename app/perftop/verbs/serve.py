@@ -38,9 +38,9 @@ def add(verbs: Any) -> None:
     text = "one probe for many readers on this machine: perftop attach unix:PATH"
     about = f"{text}. It sends samples once per interval (-i, by default 500ms)"
     parser = options.add_verb(verbs, "serve", run, text, about=about, stream=True)
-    text = "listen there; systemd may hand over a socket"
+    text = "the socket to create; not needed if systemd passes one"
     parser.add_argument("--socket", type=options.file_path, metavar="PATH", help=text)
-    text = "let members of this group read, too"
+    text = "let members of this group read the socket, too"
     parser.add_argument("--group", metavar="NAME", help=text)
 
 
@@ -70,7 +70,7 @@ def open_listening_socket(
     if inherited_socket is not None:
         return inherited_socket
     if path is None:
-        raise Failed("no socket to listen on: --socket PATH, or one from systemd", USAGE)
+        raise Failed("no socket to listen on; name one: --socket PATH", USAGE)
     return listening_socket(path, group)
 
 
@@ -194,19 +194,19 @@ def add_exporter(verbs: Any) -> None:
         verbs, "exporter", run_exporter, text, machine=True, epilog=EXPORTER_EPILOG
     )
     stream_options.add_options(parser, options.span_ns, events=False)
-    text = "where to listen (default: the sockets of systemd, else 127.0.0.1:9917)"
+    text = "where to listen (default: sockets passed by systemd, else 127.0.0.1:9917)"
     parser.add_argument("--listen", metavar="HOST:PORT|unix:PATH", help=text)
-    text = "series for each package (default), SMT states for each core, all for each CPU"
+    text = "series of each package (default), also SMT states of each core, also all of each CPU"
     choices = "package", "core", "cpu"
     parser.add_argument("--detail", choices=choices, default="package", help=text)
-    text = "CPU time by unit, container, pod or Slurm job, too; these names become labels"
+    text = "also export CPU time by unit, container, pod or Slurm job; their names become labels"
     parser.add_argument("--owners", action="store_true", help=text)
-    text = "write this file for node_exporter; listen only if --listen is given"
+    text = "write this file for node_exporter; serve HTTP only if --listen is given, too"
     parser.add_argument("--textfile", type=options.file_path, metavar="FILE.prom", help=text)
     printed_group = parser.add_mutually_exclusive_group()
     for name, text in (
         ("unit", "the systemd service"), ("socket", "the systemd socket"),
-        ("rules", "recording and alerting rules"), ("dashboard", "the Grafana dashboard"),
+        ("rules", "rules for Prometheus"), ("dashboard", "the Grafana dashboard"),
     ):  # fmt: skip
         printed_group.add_argument(
             f"--print-{name}", dest="printed", action="store_const", const=name,

@@ -34,27 +34,27 @@ if TYPE_CHECKING:
     from perftop.session.session import Session
 
 COMMAND = (
-    "-- CMD [ARG …] runs a command and measures it from before its start until after its end: "
-    "a summary on stderr, lines before it with -i; the exit status is the command's. With -o - all "
-    "of this goes to stdout, and the command's own output goes to stderr."
+    "-- CMD [ARG …] runs a command and measures it from before its start until after its end. A "
+    "summary on stderr follows, after a table for each interval if -i is given. The exit status is "
+    "the command's. With -o - all of this goes to stdout, and the command's own output to stderr."
 )
 
 
 def add(verbs: Any) -> None:
-    text = "print what the screen shows as text or JSON"
+    text = "print the numbers of the screen as text or JSON"
     parser = options.add_verb(verbs, "stat", run, text, stream=True, epilog=COMMAND)
     text = "stop after N intervals"
     parser.add_argument("-n", "--count", type=options.count, metavar="N", help=text)
     options.add_duration(parser)
-    text = "run CMD N times, and show how reliable the means are"
+    text = "run CMD N times, and print means with confidence intervals"
     parser.add_argument("-r", "--repeat", type=options.count, metavar="N", help=text)
-    text = "with -r: run CMD K times before that, uncounted"
+    text = "with -r: first run CMD K times without counting these runs"
     parser.add_argument("--warmup", type=options.count, default=0, metavar="K", help=text)
     text = "with -r: continue after a run that failed; failed runs are never counted"
     parser.add_argument("--keep-failed", action="store_true", help=text)
     text = "with -r and -B: run two commands in turn, A B B A, and compare them"
     parser.add_argument("-A", dest="command_a", metavar="'CMD'", help=text)
-    parser.add_argument("-B", dest="command_b", metavar="'CMD'", help="the other command")
+    parser.add_argument("-B", dest="command_b", metavar="'CMD'", help="with -A: the second command")
     forms = parser.add_mutually_exclusive_group()
     forms.add_argument("--json", action="store_true", help="one JSON object per line")
     text = "one line per interval, for the whole machine"
@@ -341,7 +341,7 @@ def _measured_runs(args: argparse.Namespace, sample_ns: int) -> tuple[list[Repea
     for index, (turn, side) in enumerate(order):
         single_args = argparse.Namespace(**common | {"command": args.commands[side]})
         for number, handler in handlers.items():
-            signal.signal(number, handler)  # at its end, a run sets them to be ignored
+            signal.signal(number, handler)  # the previous run ignored them at its end
         with Job(single_args.command, stdout_to_stderr=args.output == STDOUT) as job:
             argv = options.stream_command(single_args, sample_ns, sample_ns, job)
             stat, out = Stat(single_args, job), io.StringIO()

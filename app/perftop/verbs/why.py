@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 DEFAULT_NS = 10_000_000_000
 """Default duration in ns of a measurement without a command."""
 EPILOG = (
-    "-- CMD [ARG …] runs a command and shows what it lost, on stderr; the exit status is the "
-    "command's. Without a command it is 0, even if nothing was found."
+    "-- CMD [ARG …] runs a command and prints on stderr what it lost; the exit status is the "
+    "command's. Without a command the exit status is 0, whether or not a cause was found."
 )
 
 
@@ -177,11 +177,11 @@ _CLOCK = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?")
 def add_summary(verbs: Any) -> None:
     text = "summary of a recording, as a whole or phase by phase"
     parser = options.add_verb(verbs, "summary", run_summary, text)
-    text = "a recording made by record"
+    text = "a recording, as made by perftop record"
     parser.add_argument("file", type=options.recording, metavar="FILE", help=text)
-    parser.add_argument("--by", choices=("mark",), help="a phase from each mark to the next")
+    parser.add_argument("--by", choices=("mark",), help="one phase from each mark to the next")
     for name, key, text in (("--from", "since", "start"), ("--to", "until", "end")):
-        moment = f"{text} of the range: time since the start (30s), or of day (12:03:05)"
+        moment = f"{text} of the range: time since the start (30s), or time of day (12:03:05)"
         parser.add_argument(name, dest=key, type=parsed_moment, metavar="TIME", help=moment)
     options.add_json(parser, "one JSON object per phase")
 

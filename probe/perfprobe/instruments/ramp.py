@@ -197,7 +197,7 @@ def measure(requested_cpu: int | None, isa: str, seconds: float) -> dict[str, An
     if isa not in ISAS:
         raise UsageError(f"unknown ISA {isa!r}; known: {', '.join(ISAS)}")
     if not MIN_S <= seconds <= MAX_S:
-        raise UsageError(f"--seconds {seconds:g}: from {MIN_S:g} to {MAX_S:g}")
+        raise UsageError(f"--seconds {seconds:g}: must be from {MIN_S:g} to {MAX_S:g}")
     rows = topology.read_cpus(Path("/"))
     if not rows:
         raise Unavailable(topology.no_cpus_message(Path("/")))

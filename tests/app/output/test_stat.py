@@ -186,9 +186,12 @@ def report_line(name: str, **more: Any) -> str:
 def test_the_report_on_a_build_has_all_lines() -> None:
     assert report_line("command") == "make -j16"
     assert (
-        report_line("exit status 0") == "user 771.400 s   system 45.200 s   measured 0.004 s longer"
+        report_line("exit status 0")
+        == "user 771.400 s   system 45.200 s   measured for 0.004 s longer"
     )
-    assert report_line("CPUs busy") == "all 16 for 42.0 s, one for 21.8 s (ld), between for 20.4 s"
+    assert (
+        report_line("CPUs busy") == "all 16 for 42.0 s, only 1 for 21.8 s (ld), 2 to 15 for 20.4 s"
+    )
     assert report_line("clock").endswith("GHz, below it 12 % of the time: Power limit PL2")
     assert report_line("waits") == "13.20 s for a CPU and 2.10 s for the disk, all tasks together"
     assert (

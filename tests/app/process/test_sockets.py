@@ -110,7 +110,7 @@ except Failed as failed:
 
 @pytest.mark.parametrize(("changes", "message"), [
     ({}, "3 False False"),
-    ({"other": 1}, "no socket to listen on: --socket PATH"),
+    ({"other": 1}, "no socket to listen on; name one: --socket PATH"),
     ({"count": 2}, "no socket"),
     ({"listen": ""}, "does not listen for streams"),
     ({"kind": "socket.SOCK_DGRAM", "listen": ""}, "does not listen for streams"),

@@ -157,7 +157,7 @@ def test_foreign_directories_are_refused(tmp_path: Path) -> None:
             start(tmp_path)
         with pytest.raises(Failed, match="a directory of its own"):
             start(tmp_path / "a")
-        with pytest.raises(Failed, match="is no directory"):
+        with pytest.raises(Failed, match="is not a directory"):
             start(tmp_path / "b" / "c")
     black_box.check_path(tmp_path / "new")
 

@@ -146,7 +146,7 @@ def test_unusable_outputs_are_refused(
     (tmp_path / "link").symlink_to(tmp_path / "target")
     for name, why in (
         (".", "is not a file"), ("link", "is not a file"), ("/dev/null", "is not a file"),
-        ("missing/a", "is no directory"), (f"{'x' * 300}", "File name too long"),
+        ("missing/a", "is not a directory"), (f"{'x' * 300}", "File name too long"),
     ):  # fmt: skip
         assert cli.main(["record", "-o", str(tmp_path / name), *SOURCE, *force]) == 1
         message = capsys.readouterr().err

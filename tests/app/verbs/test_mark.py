@@ -58,11 +58,11 @@ def test_a_measured_command_marks_its_own_phases(verb: list[str]) -> None:
 def test_a_mark_without_a_measurement_is_reported_with_a_fix() -> None:
     result = run("mark", "x", **{SOCKET_VARIABLE: ""})
     assert result.returncode == 1
-    assert result.stderr.startswith("perftop: no mark is set: ")
+    assert result.stderr.startswith("perftop: no mark was set: ")
     assert "perftop record -- CMD" in result.stderr
     ended = run("mark", "x", **{SOCKET_VARIABLE: "perftop-0-gone"})
     assert (ended.returncode, ended.stderr) == (
-        1, "perftop: no mark is set: the perftop that ran this command has ended\n",
+        1, "perftop: no mark was set: the perftop that ran this command has ended\n",
     )  # fmt: skip
 
 

@@ -280,8 +280,7 @@ def chosen_fields(names: Sequence[str] | None) -> tuple[Field, ...]:
     known_names = {*keys, *(field.name for field in MEASURES)}
     for name in names:
         if name not in known_names and not name.startswith(EVENT) and name not in RARE_METRICS:
-            all_names = dict.fromkeys([*keys, *known_names])
-            suggestion = did_you_mean(name, all_names, f"known: {', '.join(all_names)}")
+            suggestion = did_you_mean(name, sorted(known_names), "perftop help numbers lists them")
             text = f"--metrics: unknown metric {name!r}{suggestion}"
             raise Failed(text, USAGE)
     return _named_fields(MEASURES, names)
