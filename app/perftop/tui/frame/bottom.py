@@ -375,7 +375,7 @@ class Prompt(Widget):
         self._input.cursor_position = len(text)
         self._input.placeholder = to_ascii(hint) if self._ascii else hint
         self.explain("")
-        self.display = True
+        self.display = self._input.can_focus = True
         if text:
             self._preview(text)
         self.screen.set_focus(self._input)  # `focus` would take effect after the next keys
@@ -413,7 +413,7 @@ class Prompt(Widget):
 
     def leave(self) -> None:
         """Closes the prompt and restores the state from before the question."""
-        self.display = False
+        self._close()
         self._undo_question()
         self._on_close()
 
@@ -428,9 +428,13 @@ class Prompt(Widget):
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()
         if self.display and self._preview(event.value):
-            self.display = False
+            self._close()
             self._on_close()
             self._accept(event.value)
+
+    def _close(self) -> None:
+        # a hidden input would take all keys if an earlier `focus` took effect now
+        self.display = self._input.can_focus = False
 
     def on_descendant_blur(self) -> None:
         """Returns the focus to the prompt after a click elsewhere; the click itself takes

@@ -186,6 +186,14 @@ async def test_leaving_restores_the_previous_filter() -> None:
         assert (choice.filter, choice.mask, choice.cpu) == (None, None, 3)
 
 
+async def test_a_closed_prompt_does_not_take_keys() -> None:
+    async with running_app(Machine()) as run:
+        await run.pilot.press("slash", "escape")
+        run.monitor.query_one(Input).focus()  # a late return of the focus after a click elsewhere
+        await run.pilot.press("2")
+        assert run.monitor.view.id == "heat"
+
+
 async def test_a_core_remains_selected_after_intermediate_filters() -> None:
     async with running_app(Machine()) as run:
         choice = run.monitor.choice
