@@ -29,12 +29,14 @@ from typing import Any
 
 import fleets
 import make
+from sentence_cases import sentences
 from textual.pilot import Pilot
 from textual.strip import Strip
 
 from perfprobe import wire
 from perftop import cli
 from perftop.docs.command_line import names
+from perftop.model.kinds import KINDS
 from perftop.session.packing import Recorder
 
 HERE = Path(__file__).parent
@@ -248,7 +250,7 @@ async def _fleet(name: str, size: tuple[int, int], keys: tuple[str, ...]) -> str
         return _screen(app)
 
 
-GROUPS = ("data", "demos", "fleet", "help", "looks", "replay", "stream", "wrong",
+GROUPS = ("data", "demos", "fleet", "help", "looks", "replay", "sentences", "stream", "wrong",
           *(f"{kind}-{machine}" for machine in MACHINES for kind in ("file", "live", "screen")),
           )  # fmt: skip
 Case = tuple[str, Callable[[], str]]
@@ -273,6 +275,8 @@ def cases(directory: Path, group: str) -> Iterator[Case]:
                 yield f"{name}-why-json", partial(_run, "why", recording, "--json")
                 yield f"{name}-summary", partial(_run, "summary", recording)
             yield "runs-diff", partial(_run, "diff", "demo:good-run", "demo:bad-run")
+        case "sentences":
+            yield from ((kind, partial(sentences, kind)) for kind in KINDS)
         case "stream":
             yield from ((scenario, partial(_hello, scenario)) for scenario in SCENARIOS)
         case "help":

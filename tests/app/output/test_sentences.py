@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import synth
 from fakes import Machine, observe
+from sentence_cases import ALL, CASES, LOW_CLOCK, PACKAGE, STREAM, S, episode_of, machine
 
-from perfprobe.wire import Cpu
 from perftop.base.text import long_duration
 from perftop.detect.low_clock_causes import FLAG_COUNTERS, PCU_COUNTERS
 from perftop.detect.standstill import MARKERS
@@ -44,104 +44,7 @@ from perftop.output.sentences import (
 from perftop.session.interval import Tasks
 from perftop.tui.shared.episode_style import group_episodes, unique_losses
 
-S = 1_000_000_000
-ALL = range(16)
 TIME_PHRASE = "since 09:43:50"
-STREAM = [TaskOnCpu(4032, "stream", 8), TaskOnCpu(4033, "stream", 9)]
-LONG_NAME = "a-name-of-15-ch"
-MANY_TASKS = [TaskOnCpu(n, f"{LONG_NAME}{n}", n) for n in range(5)]
-
-
-def machine(packages: int = 2, cores: int = 4, threads: int = 2) -> list[Cpu]:
-    """CPU numbers are those of all first threads, then of all second threads."""
-    count = packages * cores
-    return [
-        Cpu(core + t * count, True, core // cores, 0, core % cores, t, 0, 0, None, [])
-        for t in range(threads)
-        for core in range(count)
-    ]
-
-
-PACKAGE = [0, 1, 2, 3, 8, 9, 10, 11]
-LOW_CLOCK = {"busy_hz": 2.88e9, "ceiling_hz": 3.5e9}
-CASES = [
-    *(("turbo-drop", cause, PACKAGE, 0.62e9, LOW_CLOCK, [], ["package 0", "2.88 of 3.50 GHz", name])
-      for cause, name in (
-          ("power-pl1", "PL1"), ("power-pl2", "PL2"), ("power-ppt", "PPT"), ("current", "current"),
-          ("thermal", "Thermal"), ("prochot", "PROCHOT"), ("vr", "voltage regulator"),
-          ("hwp", "HWP"), ("license", "SIMD"), ("hypervisor", "hypervisor"),
-          ("governor", "governor"), ("unknown", "unknown"), ("policy", "limit"))),
-    ("turbo-drop", "policy", PACKAGE, 1e9, {"cap": Cap("scaling_max_freq", 2e9)}, [],
-     ["scaling_max_freq", "1.00 GHz"]),
-    ("turbo-drop", "policy", ALL, 1e9, {"cap": Cap("turbo off, config-TDP", 2e9)}, [],
-     ["turbo", "1.00 GHz", "both packages"]),
-    ("turbo-drop", "license", [0, 8], 0.3e9, {"simd": Level(2, 0.8)}, [],
-     ["level 2", "0.30 GHz", "core 0:0"]),
-    ("throttle", "thermal", PACKAGE, 0.021, {}, [], ["Thermal", "package 0", "2.1 %"]),
-    ("throttle", "prochot", PACKAGE, 0.0, {}, [], ["PROCHOT", "package 0", "without"]),
-    ("throttle", "thermal", [3], None, {"throttled_s": 0.8}, [], ["Thermal", "CPU 3"]),
-    ("throttle", "modulation", [3], 0.5, {}, [], ["Clock modulation", "CPU 3", "50 %"]),
-    ("license", "level", [0, 8], 0.3e9, {"simd": Level(1, 0.8)}, [],
-     ["level 1", "0.30 GHz", "core 0:0"]),
-    ("license", "level", [0, 8], 0.0, {"simd": Level(2, 0.8)}, [], ["level 2", "core 0:0"]),
-    ("license", "level", [0, 8], None, {"simd": Level(2, 0.8)}, [], ["level 2", "core 0:0"]),
-    *(("involuntary-halt", cause, [5], 0.0113, {}, [], ["CPU 5", "1.1 %", name])
-      for cause, name in (("modulation", "modulation"), ("hdc", "duty"), ("smm", "firmware"),
-                          ("simd", "SIMD"), ("clock-change", "clock"), ("unknown", "unknown"))),
-    ("neighbour", "sibling", [0, 2, 4, 6, 9, 11], 0.31, {"who": STREAM}, ["lmp"],
-     ["stream", "31 %", "lmp", "IPC", "CPU 0 (+5)"]),
-    ("neighbour", "sibling", [0], 0.31, {"who": STREAM}, [], ["stream", "31 %", "CPU 0"]),
-    ("neighbour", "sibling", [0], 0.31, {"self": STREAM}, ["stream"], ["own", "31 %", "stream"]),
-    ("neighbour", "sibling", [0], 0.31, {}, ["lmp"], ["sibling", "31 %", "lmp", "CPU 0"]),
-    ("neighbour", "sibling", [0], None, {}, [], ["sibling", "CPU 0"]),
-    ("neighbour", "scheduler", [0], 0.061, {"who": [TaskOnCpu(1, "restic", 0)]}, ["lmp"],
-     ["restic", "6.1 %", "lmp", "CPU 0"]),
-    ("neighbour", "scheduler", [0], 0.061, {"self": [CrowdedCpu(3, 0)]}, ["lmp"],
-     ["lmp", "6.1 %", "each other"]),
-    ("neighbour", "scheduler", [0], 0.061, {}, ["lmp"], ["lmp", "6.1 %", "CPU 0"]),
-    ("neighbour", "scheduler", [0], 0.061, {}, [], ["6.1 %", "CPU 0"]),
-    ("neighbour", "package", [0, 1], 0.12, {"who": STREAM}, ["lmp"],
-     ["stream", "12 %", "lmp", "clock", "CPUs 0-1"]),
-    ("neighbour", "package", [0, 1], 0.12, {}, ["lmp"], ["Other tasks", "12 %", "lmp"]),
-    ("neighbour", "memory", [0, 1], 0.28, {"who": STREAM}, ["lmp"],
-     ["stream saturate", "memory bandwidth", "28 %", "lmp"]),
-    ("neighbour", "cache", [0, 1], 0.28, {"who": STREAM}, ["lmp"],
-     ["stream displace", "L3", "28 %", "lmp", "CPUs 0-1"]),
-    ("neighbour", "cache", [0, 1], 0.28, {}, [], ["Others displace", "L3", "28 %", "CPUs 0-1"]),
-    ("interrupt", "irq", [1], 0.2, {"line": "36 eth0"}, [], ["Interrupt", "36 eth0", "20 %"]),
-    ("interrupt", "softirq", [1], 0.35, {"line": "NET_RX"}, [], ["NET_RX", "35 %", "CPU 1"]),
-    ("interrupt", "softirq", [1], 0.35, {}, [], ["Softirq work", "35 %", "CPU 1"]),
-    ("quota", "quota", [0], 0.5, {"owner": "pod 0a1b"}, [], ["pod 0a1b", "quota", "50 %"]),
-    ("stopped", "stopped", [1], None, {"stopped_by": "SIGSTOP"}, ["lmp"], ["SIGSTOP", "lmp"]),
-    ("stopped", "split-lock", [1], None, {}, ["lmp"], ["split lock", "lmp"]),
-    *(("memory-stall", cause, [0], 0.3, {}, [], [name, "30 %"])
-      for cause, name in (
-          ("memory-limit", "memory limit"), ("read-back", "Reading memory back"),
-          ("reclaim", "reclaim"), ("compaction", "compaction"), ("numa-balancing", "NUMA"))),
-    ("memory-stall", "memory-limit", [0], 0.3, {"owner": "pod 0a1b"}, [], ["pod 0a1b", "30 %"]),
-    ("neighbour", "hypervisor", [0], 0.138, {"who": Host("kvm")}, ["cc1plus", "as"],
-     ["hypervisor", "13.8 %", "CPU 0", "cc1plus (+1)"]),
-    ("steal", "hypervisor", [0], 0.138, {"ticks": 9}, ["cc1plus"],
-     ["hypervisor", "13.8 %", "CPU 0", "cc1plus"]),
-    ("steal", "hypervisor", [0], 0.1, {}, [], ["hypervisor", " 10 %", "CPU 0"]),
-    ("smi", "firmware", ALL, 200.0, {"SMIs_per_s": 50.0}, [], ["firmware", "200 times"]),
-    ("ramp", "-", [2, 10], 2.3e9, {"first_hz": 1.2e9, "steady_hz": 3.5e9, "steady_s": 0.14}, [],
-     ["Core 0:2", "140 ms", "1.20", "3.50 GHz"]),
-    ("suspect", "inst, cycles", [3], None, {"samples": 3}, [], ["inst", "CPU 3"]),
-    ("suspect", "time stamps", [3], None, {"samples": 3}, [], ["time stamps", "CPU 3"]),
-    ("offline", "hotplug", [1], None, {}, [], ["CPU 1", "offline"]),
-    ("online", "hotplug", [1], None, {}, [], ["CPU 1", "online"]),
-    ("mark", "-", [], None, {"label": "solve"}, [], ["solve"]),
-    ("neighbour", "package", [0, 2, 4, 6, 9, 11], 0.31, {"who": MANY_TASKS}, [LONG_NAME],
-     [LONG_NAME[:8], "31 %", "clock"]),
-    ("neighbour", "scheduler", [0, 2, 4, 6, 9, 11], 0.31, {"who": MANY_TASKS}, [LONG_NAME],
-     [LONG_NAME[:8], "31 %"]),
-]  # fmt: skip
-
-
-def unpacked_case(case: tuple[Any, ...]) -> tuple[Episode, list[str], list[str]]:
-    kind, name, cpus, deep, result, names, answers = case
-    return Episode(kind, [*cpus], S, None, deep, name, dict(result)), names, answers
 
 
 def test_all_causes_that_can_be_counted_have_a_case() -> None:
@@ -150,7 +53,7 @@ def test_all_causes_that_can_be_counted_have_a_case() -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]} {case[1]}")
 def test_sentences_fit_any_width(case: tuple[Any, ...]) -> None:
-    episode, names, answers = unpacked_case(case)
+    episode, names = episode_of(case), case[-1]
     for most in (20, 36, 50, MAX_SENTENCE, 200):
         for past_tense in (False, True):
             parts = sentence(
@@ -166,7 +69,6 @@ def test_sentences_fit_any_width(case: tuple[Any, ...]) -> None:
                 words[i : i + n] for n in (1, 2) for i in range(len(words))
             }
             assert len(words) <= most
-            assert most < MAX_SENTENCE or all(answer in words for answer in answers)
             numbers = {
                 loss_text(episode),
                 clocks_text([episode]),
