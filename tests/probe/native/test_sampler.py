@@ -126,25 +126,6 @@ def test_a_caller_that_sleeps_skips_and_counts(fd: int) -> None:
         assert words(sampler, 0)[3] == sampler.stats(0).lost > 0
 
 
-def test_a_short_sleep_is_made_up_for(fd: int) -> None:
-    with Sampler(PERIOD_NS, ROW, proof=False, ring=4096) as sampler:
-        sampler.attach(0, [plan(0, Slot(lib.PP_FILE, 0, fd))])
-        drain(sampler)
-        short_sleeps = 0
-        for _ in range(20):  # on a busy machine it may take many rounds
-            lost, begin_ns = sampler.stats(0).lost, time.monotonic_ns()
-            time.sleep(10 * PERIOD_NS / 1e9)
-            for _ in range(5):
-                drain(sampler)
-            if time.monotonic_ns() - begin_ns < 20 * PERIOD_NS:
-                # Otherwise the sampler's thread may have been late.
-                if sampler.stats(0).lost == lost:
-                    return
-                short_sleeps += 1
-        assert not short_sleeps, "all short sleeps have lost frames"
-        pytest.skip("the machine is too busy for short sleeps")
-
-
 class ScriptedLibrary:
     """The C library, with a clock that the test sets and a drain whose answers the test
     specifies."""

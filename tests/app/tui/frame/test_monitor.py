@@ -44,6 +44,20 @@ async def test_tab_cycles_through_the_views_in_both_directions() -> None:
         assert run.monitor.view.id == order[1], "the page of a core counts as the overview"
 
 
+@pytest.mark.parametrize(("view", "changing_keys"), [
+    ("1", "uoraat]T"), ("2", "vVu"), ("3", "vV]["), ("4", "ur"), ("6", "aa"),
+])  # fmt: skip
+async def test_keys_that_change_a_choice_change_the_view(view: str, changing_keys: str) -> None:
+    async with running_app(Machine(cores=8), (200, 60)) as run:
+        await run.intervals(3, records=task_records(["lmp", "cc1"]))
+        await run.pilot.press(view)
+        for key in changing_keys:
+            before = run.app.export_screenshot()
+            await run.pilot.press(key)
+            await run.pilot.pause()
+            assert run.app.export_screenshot() != before, key
+
+
 async def test_hidden_views_are_not_updated() -> None:
     async with running_app(Machine()) as run:
         assert len(run.monitor.query("Canvas")) == 1

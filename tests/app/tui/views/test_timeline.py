@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -94,6 +95,18 @@ async def test_the_window_can_be_chosen_and_the_length_of_a_cell_is_shown() -> N
     assert windows == ("60 s", "120 s", "60 s", "30 s", "15 s", "5 s")
     assert cells[0] == cells[1] == cells[2] == cells[3]  # the history has 10 s
     assert float(cells[4].split()[0]) > float(cells[5].split()[0])
+
+
+async def test_the_scale_fits_the_values_and_is_kept_while_it_does() -> None:
+    machine, ends = two_cores(), []
+    async with viewing(machine) as view:
+        for metric, ipc in (("ipc", 1.25), ("ipc", 3.4), ("ipc", 3.1), ("util", 3.1)):
+            machine.loads[3].ipc = ipc
+            await view.run.intervals(3)
+            view.run.monitor.choice.metric = metric
+            await view.redraw()
+            ends.append(re.findall(r"from (\S+) to (\S+)", view.title_lines[0])[0])
+    assert ends == [("0.00", "1.50"), ("0.00", "3.50"), ("0.00", "3.50"), ("0", "100")]
 
 
 async def test_the_past_ends_at_the_right_edge() -> None:
