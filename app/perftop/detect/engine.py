@@ -75,7 +75,8 @@ def has_task_records(batch: SampleBatch) -> Bools:
 
 
 class HighestValues(NamedTuple):
-    """Highest values among all CPUs by sample, 0 where unknown, by which detectors skip samples."""
+    """The highest values among the CPUs, by sample; 0 where no value is known. Detectors use them
+    to skip samples."""
 
     stolen_s: Floats
     steal: Floats
@@ -103,7 +104,7 @@ def has_steal(batch: SampleBatch) -> Bools:
 
 
 def reaches_involuntary(share: float) -> Sign:
-    """Returns a sign: whether any CPU was halted involuntarily for this share of the time."""
+    """Returns a sign: whether any CPU was halted involuntarily for at least this share of time."""
     return lambda batch: batch.cached(highest_values).involuntary >= share
 
 
@@ -135,7 +136,8 @@ class Detector(ABC):
 
     def skip_calm_samples(self, batch: SampleBatch, first: int, last: int) -> int:
         """Processes the samples of a batch, from `first` on, in which no episode can start. Returns
-        the index of the first sample in which one can, or `last`. The stream has no gap there."""
+        the index of the first sample in which one can, or `last`. There must be no gap between the
+        samples."""
         if not self.is_calm:
             return first
         for sign in self.signs:
@@ -158,8 +160,8 @@ class RunningEpisodes:
         return [e for e in self.running if e.kind == kind and not e.is_calm]
 
     def apply_hotplug(self, cpu: int, time_ns: int, *, online: bool) -> list[Episode]:
-        """Starts or ends the episode of a CPU that went offline or online. Returns ended
-        episodes."""
+        """Starts or ends the episode of a CPU that went offline or online. Returns the episodes
+        that have ended."""
         offline_episodes = [e for e in self.of_kind("offline") if e.cpus == [cpu]]
         if online:
             online_episode = self.begin("online", "hotplug", time_ns, [cpu])
@@ -339,8 +341,8 @@ class AllowedPauses:
         return not 0 < time_ns - since_ns <= self.gap_ns
 
     def has_ended(self, high: HighShare, time_ns: int, *, known: bool) -> bool:
-        """Returns whether a high share is over after a sample; `known`: whether its share is
-        known."""
+        """Returns whether a high share is over after a sample. `known`: whether the share is known
+        in that sample."""
         if not known:
             return time_ns - high.last_ns > self.gap_ns
         return high.pause_start_ns is not None and time_ns - high.pause_start_ns >= self.pause_ns
@@ -412,8 +414,8 @@ class ShareEpisodes(OpenEpisodes[ShareEpisode]):
         self._start, self._end, self._min_samples = start, end, min_samples
         self._names: Sequence[Sequence[int]] = ()
         self._high_counts: Ints = np.zeros(0, int)
-        """By position: the number of consecutive samples with a high share, too few for an
-        episode."""
+        """By position: the number of consecutive samples with a high share. They are too few for an
+        episode so far."""
         self._since_ns: Ints = np.zeros(0, int)
         """By position: raw time at which the first of the samples in `_high_counts` started."""
 

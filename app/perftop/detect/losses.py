@@ -39,7 +39,8 @@ contain a stray tick, or the start or the end of some other disturbance."""
 MIN_PRESENT_SHARE = 0.25
 """Share of the time since a loss started that a task must have run to count as still present."""
 LEARNING_S = 10.0
-"""Running time in s after which the weight of a sample has fallen to 1/e: programs have phases."""
+"""Running time in s after which the weight of a sample has fallen to 1/e, because programs have
+phases."""
 STABLE_S = 10.0
 """In streams without task records: undisturbed time in s after which the CPU is assumed to run the
 same program."""
@@ -193,7 +194,7 @@ def _total_loss(share: HighShare) -> Floats:
 
 
 def were_present(running: RunningTasks, tasks: Sequence[Task], start_ns: int) -> bool:
-    """Returns whether the tasks have certainly run since, not only before, the loss started."""
+    """Returns whether the tasks have certainly run since the loss started, not only before it."""
     since_ns = max(start_ns, running.since_ns)
     had_ns = sum(task.share for task in tasks) * (running.time_ns - running.since_ns)
     left_ns = had_ns - (since_ns - running.since_ns)
@@ -231,7 +232,8 @@ class UndisturbedPrograms:
     def learned_by_sample(self, quiet: Bools, run_s: Floats, parts: Floats) -> Floats:
         """Returns the learned sums before the first sample and after each sample: a sample is added
         for the CPUs that were undisturbed in it, which `quiet` marks. `run_s`: seconds that the
-        CPUs ran. `parts`: contributions, (samples, rows, CPUs); the others are (samples, CPUs)."""
+        CPUs ran. `parts`: the contribution of each sample, (samples, rows, CPUs); the other arrays
+        are (samples, CPUs)."""
         weights = np.where(quiet, np.exp(-run_s / LEARNING_S), 1.0)
         learned = np.empty((len(parts) + 1, *self.learned_sums.shape))
         learned[0] = self.learned_sums
@@ -285,7 +287,8 @@ class UndisturbedPrograms:
 
 
 def wanted_share(batch: SampleBatch) -> Floats:
-    """Returns (samples, CPUs): the share of the time in which a CPU was busy or stolen."""
+    """Returns (samples, CPUs): the share of the time in which a CPU was busy or stolen by the
+    hypervisor."""
     stolen = batch.values["steal"]
     return np.asarray(batch.values["util"] + np.where(np.isnan(stolen), 0.0, stolen))
 

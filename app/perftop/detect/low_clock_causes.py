@@ -158,7 +158,8 @@ def verdict(case: DropCase) -> Verdict:
 
 def verdicts(case: DropCase) -> Iterator[Verdict]:
     """Yields the causes of all rules that apply: first limits that were set, then limits of the
-    package that were measured, then limits that the running code causes, finally likely causes."""
+    package that were measured, then limits that the running code causes, and finally causes that
+    are only likely."""
     facts, mean = case.facts, case.facts.mean
     if case.cap:
         yield _verdict("policy")
@@ -254,8 +255,8 @@ def evidence(case: DropCase, cause: str) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class _TallyEntry:
-    """Index of a counter in the sums of a tally: of its denominator, before the counter or its
-    bits."""
+    """Index of a counter in the sums of a tally: first the denominator, then the counter itself or
+    each of its bits."""
 
     column: BlockCounter
     # the denominator of the column; None if its sums are shares of polls or of time
@@ -292,7 +293,8 @@ class Tally:
             self.width += entry.width
 
     def sums(self, delta: Delta, cores: Cores) -> Floats:
-        """Returns the sums, (cores, width), where cores have full counts of package and machine."""
+        """Returns the sums, (cores, width), where each core has all counts of its package and the
+        machine."""
         where = {
             "cpu": cores.rows, "core": cores.block_row[:, None], "package": cores.package[:, None],
             "machine": np.zeros((len(cores.lists), 1), int),
@@ -339,7 +341,7 @@ class Facts:
     def __init__(self, tally: Tally, sums: Floats) -> None:
         self._entries, self._sums = tally.entries, sums.tolist()
 
-    def mean(self, key: str, part: str = "") -> float:
+    def mean(self, key: str, bit_name: str = "") -> float:
         """Returns the mean of a gauge, a rate per second (of energy: watts), or a bit's share of
         the polls; NaN where unknown."""
         entry = self._entries.get(key)
@@ -348,8 +350,8 @@ class Facts:
         parts = entry.column.counter.parts
         if entry.column.counter.kind != "flags":
             return float(self._sums[entry.offset + 1] / base)
-        times = [bit.times for bit in self.bits(key) if bit.name == part]
-        return max(times) / base if times else 0.0 if part in parts else nan
+        times = [bit.times for bit in self.bits(key) if bit.name == bit_name]
+        return max(times) / base if times else 0.0 if bit_name in parts else nan
 
     def polls(self, key: str) -> float:
         entry = self._entries.get(key)

@@ -53,7 +53,8 @@ BYTES_PER_CLOCK = 16
 MIN_GROWTH = 1.25
 """Factor by which traffic must grow to count. Smaller growth does not change latency."""
 MIN_OTHERS_WORK = 0.5
-"""Minimum increase in the work of other programs, in CPUs: 0.5 is one CPU that is half busy."""
+"""Minimum increase in the work of other programs, in CPUs: 0.5 is one CPU that is busy half of the
+time."""
 MAX_SIBLING_CHANGE = 0.1
 """Maximum change of the share of running time in which the sibling works. With a larger change, the
 IPC differs for that reason alone."""
@@ -198,7 +199,6 @@ class MemoryLosses:
     def _rate_evidence(
         self, loss: NeighbourLoss, rate: float, data: DetectorInput
     ) -> dict[str, Any]:
-        """Returns the mean rate of a loss as evidence."""
         evidence: dict[str, Any] = {"memory_bytes_per_s": round(rate)}
         if (best := float(self._highest_rates(data)[loss.group])) > 0:
             evidence["memory_of_best_share"] = round(min(1.0, rate / best), 3)
@@ -385,8 +385,8 @@ class MemoryLosses:
             episode.evidence |= blamed_tasks(self._suspects(loss, job_pids), job_pids)
 
     def _suspects(self, loss: NeighbourLoss, job_pids: set[int]) -> list[tuple[Task, int]]:
-        """Returns other programs' tasks that started on the package since it was quiet, busiest
-        first."""
+        """Returns the tasks of other programs that have started on the package since it was quiet,
+        busiest first."""
         tasks = self._running.snapshot.top_task_keys(loss.episode.cpus)
         names = {task[1] for task in tasks if task}
         suspects = [
@@ -402,8 +402,8 @@ class MemoryLosses:
 # --- losses of L3 capacity
 
 MISS_KEYS = tuple(EVENT + name for name in ("LLC-load-misses", "LLC-misses", "cache-misses"))
-"""Keys of events that count misses of Intel's last cache; on AMD, `cache-misses` counts the
-L2's."""
+"""Keys of the chosen events that count misses of the last cache on Intel; on AMD, `cache-misses`
+counts those of the L2."""
 MIN_MISS_GROWTH = 1.5
 """Factor by which misses per instruction must grow to count."""
 
@@ -440,8 +440,8 @@ class CacheLosses(MemoryLosses):
     def _is_near_limit(
         self, rate: Floats, delta: Delta, best: Floats | None  # noqa: ARG002
     ) -> Bools:  # fmt: skip
-        """Returns True for all CPUs: misses have no upper limit, and saturation does not raise
-        them."""
+        """Returns True for all CPUs: misses have no upper limit, and saturated memory does not
+        raise their number."""
         return np.ones(rate.shape, bool)
 
     def _rate_evidence(

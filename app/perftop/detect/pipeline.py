@@ -153,7 +153,7 @@ CLEAN_NS, CLEAN_SAMPLES = 1_000_000_000, 3
 """Time in ns and number of samples without a suspect counter after which an episode ends. After a
 shorter gap it is the same disturbance."""
 JOIN_NS = 2_000_000_000
-"""Time in ns: counters that become suspect so soon after the first one belong to its episode."""
+"""Time in ns: counters that become suspect this soon after the first one belong to its episode."""
 WHOLE_READ = "time stamps"
 """The cause when the whole read is wrong, not a single counter."""
 
@@ -360,8 +360,8 @@ class Neighbours(Detector):
         return ended
 
     def share(self, episode: Episode, cpu: int) -> float | None:
-        """Returns the share that a CPU has lost so far in a running episode; None if not known by
-        CPU."""
+        """Returns the share that this CPU has lost so far in a running episode; None if it is not
+        known by CPU."""
         index = self._position.get(cpu, -1)
         all_losses = [self.siblings.losses, self.hypervisor.losses]
         all_losses += [self.memory.losses, self.cache.losses]

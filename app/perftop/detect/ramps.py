@@ -67,7 +67,7 @@ class _WakeUps(NamedTuple):
     """Cores that wake up in some samples, as masks (samples, cores)."""
 
     has_woken: Bools
-    was_unseen: Bools
+    was_unread: Bools
     """Mask of the cores that were not read for too long."""
     since_read_ns: Floats
     """Time in ns since the core was last read."""
@@ -142,7 +142,7 @@ class Ramps(Detector):
             return []
         known, awake = np.isfinite(clocks.util), clocks.util >= MIN_UP_SHARE
         wakes = self._wake_ups(clocks.util[None], np.array([time_ns]))
-        woke, unseen = wakes.has_woken[0], wakes.was_unseen[0]
+        woke, unseen = wakes.has_woken[0], wakes.was_unread[0]
         since_read_ns = wakes.since_read_ns[0]
         self._known_ns, self._awake_ns = wakes.known_ns[1], wakes.awake_ns[1]
         if not (self._hz or woke.any()):
@@ -205,8 +205,8 @@ class Ramps(Detector):
         self._forget_cores(np.isin(np.arange(len(self._woke)), cores))
 
     def _finish_batches(self) -> list[Episode]:
-        """Returns the episodes of batches in which no core climbs any more. Drops samples without
-        use."""
+        """Returns the episodes of batches in which no core climbs any more. Drops the samples that
+        no core needs."""
         left = set(self._batch_numbers.tolist())
         over = [batch for batch in self._climbed_ramps if batch not in left]
         live = self._woke[self._woke != NEVER]
@@ -252,8 +252,6 @@ def _busy_hz(data: DetectorInput) -> Floats:
 
 @dataclass(slots=True)
 class Ramp:
-    """The ramp of one core."""
-
     core: int
     start_ns: int
     end_ns: int
@@ -273,7 +271,8 @@ class Ramp:
 
 @dataclass(slots=True)
 class Climb:
-    """The clocks of cores from wake-up until all are steady; arrays are (samples, cores)."""
+    """The clocks of some cores from their wake-up until all are steady; arrays are (samples,
+    cores)."""
 
     cores: Ints
     wake_samples: Ints

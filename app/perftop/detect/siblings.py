@@ -57,7 +57,7 @@ class _SiblingWork(NamedTuple):
     """Utilisation; 0 where the work does not matter."""
     alone: Bools
     """Whether the IPC is known and the sibling hardly ran."""
-    together: Bools
+    is_together: Bools
     """Whether the sibling ran most of the time."""
     cycles: Floats
     ipc: Floats
@@ -77,16 +77,16 @@ class _LookAhead(NamedTuple):
     """The sums that some samples add to the learned sums, and the work of each CPU and its sibling
     in these samples; arrays are (samples, CPUs)."""
 
-    learned: Floats
+    learned_sums: Floats
     """(1 + samples, rows, CPUs): the learned sums before the first sample and after each."""
     run_s: Floats
-    together: Bools
+    is_together: Bools
     """Whether the sibling ran most of the time, and the IPC while alone is known."""
     work: _SiblingWork
 
     def first_samples(self, count: int) -> _LookAhead:
         return _LookAhead(
-            self.learned[: count + 1], self.run_s[:count], self.together[:count],
+            self.learned_sums[: count + 1], self.run_s[:count], self.is_together[:count],
             self.work.samples(slice(count)),
         )  # fmt: skip
 
@@ -111,7 +111,7 @@ class SiblingLosses:
         to the sibling."""
         self._alone_s: Floats = np.zeros(n)
         self._alone_ns: Ints = np.zeros(n, np.int64)
-        """Seconds for which each CPU ran alone so far, and the raw time of the last."""
+        """Seconds for which each CPU ran alone so far, and the raw time at which it last did."""
         self._history = SiblingHistory(n, START)
         self._has_contention = CONTENTION_KEY in reader.evaluator.metrics
         """Whether the stream counts the slots that go to the sibling."""
@@ -146,7 +146,7 @@ class SiblingLosses:
         run_s = work.util * ((data.time_ns - data.since_ns) / 1e9)
         ahead = self._learned_ahead(work.samples(None), run_s[None])
         self._learn(ahead, np.array([data.time_ns]))
-        together, ended = ahead.together[0], []
+        together, ended = ahead.is_together[0], []
         if np.count_nonzero(together) or not self.losses.is_quiet:
             ended = self._compare(data, work, run_s, together, job_pids or set())
         self.note_programs(busy, data.time_ns)
@@ -176,10 +176,10 @@ class SiblingLosses:
         part, spans_ns = slice(first, last), batch.time_ns - batch.since_ns
         work = batch.cached(self._busy_work).samples(part)
         ahead = self._learned_ahead(work, work.util * (spans_ns[part, None] / 1e9))
-        if not np.count_nonzero(ahead.together):
+        if not np.count_nonzero(ahead.is_together):
             return last, ahead
-        _, shares, spread = self._programs.compare_ipc(ahead.learned[1:], work.ipc)
-        starts: Bools = ahead.together & (shares >= np.maximum(MIN_SPREADS * spread, START))
+        _, shares, spread = self._programs.compare_ipc(ahead.learned_sums[1:], work.ipc)
+        starts: Bools = ahead.is_together & (shares >= np.maximum(MIN_SPREADS * spread, START))
         return first + first_true(starts), ahead
 
     def learn_ahead(self, ahead: _LookAhead | None, time_ns: Ints) -> None:
@@ -190,12 +190,12 @@ class SiblingLosses:
     def _learned_ahead(self, work: _SiblingWork, run_s: Floats) -> _LookAhead:
         """Returns the sums learned before and after each of these samples, without storing them."""
         learned = self._programs.learned_by_sample(work.alone, run_s, work.sums)
-        together = work.together & (learned[1:, CYCLES_ROW] > 0)
+        together = work.is_together & (learned[1:, CYCLES_ROW] > 0)
         return _LookAhead(learned, run_s, together, work)
 
     def _learn(self, ahead: _LookAhead, time_ns: Ints) -> None:
         alone = ahead.work.alone
-        self._programs.learned_sums = ahead.learned[-1].copy()
+        self._programs.learned_sums = ahead.learned_sums[-1].copy()
         self._history.add(ahead.work)
         self._alone_s = add_samples(self._alone_s, np.where(alone, ahead.run_s, 0.0))
         ends_ns = np.broadcast_to(time_ns[:, None], alone.shape)
@@ -213,7 +213,8 @@ class SiblingLosses:
         self, data: DetectorInput, work: _SiblingWork, run_s: Floats, together: Bools,
         job_pids: set[int],
     ) -> list[Episode]:  # fmt: skip
-        """Returns the episodes that this sample ended, from the IPC now and while alone."""
+        """Returns the episodes that this sample ended, from the present IPC and the IPC while
+        alone."""
         ipc, cycles, overlap = work.ipc, work.cycles, work.overlap
         alone, shares, spread = self._programs.compare_ipc(self._programs.learned_sums, ipc)
         # A CPU without a sibling loses nothing, and neither does a CPU whose sibling is idle now.
@@ -341,7 +342,7 @@ class SiblingHistory:
 
     def add(self, work: _SiblingWork) -> None:
         """Adds samples, which are compared later, many at once, because that is faster."""
-        self._new_samples.append((work.alone, work.together, work.ipc, work.overlap))
+        self._new_samples.append((work.alone, work.is_together, work.ipc, work.overlap))
         if len(self._new_samples) >= MAX_NEW_SAMPLES or len(work.ipc) >= MAX_NEW_SAMPLES:
             self._compare()
 

@@ -43,8 +43,8 @@ error as a share of the idle time where idle periods are not counted, because ha
 than 20 us. cpuidle also counts the time to enter and leave an idle state as idle; this error makes
 the loss appear smaller than it is."""
 AFTER_STEAL_NS = 60_000_000_000
-"""Time in ns after a stolen tick, in which a part of a further tick may have been stolen
-uncounted."""
+"""Time in ns after a stolen tick, in which a part of a further tick may have been stolen but not
+counted yet."""
 HEAT_BITS = {
     "thermal": {"thermal", "critical temperature", "running average thermal limit"},
     "prochot": {"PROCHOT"},
@@ -185,8 +185,8 @@ HALT_START, HALT_END = 0.003, 0.0015
 ends below the second. A machine without a fault loses up to 0.0006; the smallest loss worth
 reporting is about 0.005."""
 MIN_SAMPLES = 2
-"""Minimum number of samples with the loss. One may contain a tick of steal that was counted
-late."""
+"""Minimum number of samples with the loss. A single sample may contain a tick of steal that was
+counted late."""
 MIN_PACKET_NS = 80_000_000
 """Minimum length in ns of a span that is evaluated; shorter samples are joined. Time is lost in
 pieces: to SMIs about ten times a second, to a hypervisor in ticks."""
@@ -392,8 +392,8 @@ THROTTLE_START, THROTTLE_END = MIN_ACTIVE_SHARE, MIN_ACTIVE_SHARE / 2
 """Shares of polls or time: an episode starts at the first and ends below the second. From
 THROTTLE_START on, a status counts as the cause of a drop."""
 MIN_THROTTLED_SAMPLES = 2
-"""Minimum number of samples with the status. One may be the start or end of a drop of the same
-cause."""
+"""Minimum number of samples with the status. A single sample may be the start or end of a drop of
+the same cause."""
 KNOWN_S, MODULATION, STATUS = 3, 4, 5
 """Indices in the sums of a throttle, beside LOST_S: the time base of the lost seconds, the share
 that modulation asked for, and the share of each cause."""
@@ -488,7 +488,8 @@ class KernelThrottling:
         self.signs = [advances(column) for column in self._columns]
         self._cpus = {"package": reader.hello.packages, "core": reader.hello.cores}
         self._dropped_ns: dict[int, int] = {}
-        """By CPU, the raw time at which it was last in a drop, which includes throttling."""
+        """By CPU, the raw time at which it was last in a drop, which accounts for throttling at
+        that time."""
 
     def sample(self, data: DetectorInput) -> list[Episode]:
         """Returns the episodes that the kernel reported in this sample."""

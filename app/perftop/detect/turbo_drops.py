@@ -64,7 +64,8 @@ CAP_MARGIN = 0.02
 """A cap limits a core if the core's mean clock is lower than the cap by at most this share."""
 MIN_WORK, MIN_AWAKE_SAMPLES = 0.5, 2
 """A core's clock is compared with its ceiling only if the core worked for this share of the time,
-in the sample and in this number of samples before it. The clock of other cores follows need."""
+in the sample and in this number of samples before it. The clock of a core that works less follows
+its needs."""
 MIN_AWAKE_NS = 200_000_000
 """Time in ns after a wake-up in which the clock may still climb. Hardware needs tens of ms, the
 kernel's governor a few of its periods."""

@@ -182,7 +182,8 @@ class _JobClock:
 
 class TurboBudget:
     """Detects the clock that a job loses because others work in its package. Turbo allows a lower
-    clock with every core that wakes up, and all cores share the power budget."""
+    clock with every core that wakes up, and all cores share the power budget. Positions are
+    packages."""
 
     def __init__(
         self, reader: SampleReader, episodes: RunningEpisodes, running: RunningTasks

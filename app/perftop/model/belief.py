@@ -161,8 +161,6 @@ class OutOf(NamedTuple):
 
 
 class TaskOnCpu(NamedTuple):
-    """A task that ran on a CPU."""
-
     pid: int
     comm: str
     cpu: int

@@ -172,10 +172,10 @@ class Evaluator:
                     top[..., i, mask] = numerator(q)[..., mask]
                     bottom[..., i, mask] = denominator(q)[..., mask]
             if "ref" in self._counters.multiplexed:
-                self._without_ref(delta, q, top, bottom)
+                self._replace_busy_time(delta, q, top, bottom)
         return Values(top, bottom, registry=self.registry)
 
-    def _without_ref(self, delta: Delta, q: Quantities, top: Floats, bottom: Floats) -> None:
+    def _replace_busy_time(self, delta: Delta, q: Quantities, top: Floats, bottom: Floats) -> None:
         """Replaces the busy time of CPUs whose `ref` was not counted. Where `ref` is an estimate,
         involuntary halts become unknown: they are a small difference of exact times and `ref`."""
         uncounted, util = self._counters.is_partly_counted(delta, "ref"), INDEX["util"]

@@ -287,15 +287,15 @@ class SiblingGates:
     def _factor_bounds(self, key: str, group: SiblingCounts, delta: Delta) -> tuple[Floats, Floats]:
         """Returns bounds of the factor, (samples, ways, cores): by the count of each of two
         threads, or, with more threads, one by all counts together."""
-        counters, r, x = self._counters, group.run_shares, group.event_shares
+        counters, run_shares, event_shares = self._counters, group.run_shares, group.event_shares
         block = counters.columns[key].block
         span_s = delta.tables[block].ticks.take(group.rows, axis=-1) / counters.stamp_hz
         if len(group.rows) > 2:
-            low, high = _event_bounds_of_many(r, x, span_s[:, 0])
+            low, high = _event_bounds_of_many(run_shares, event_shares, span_s[:, 0])
             return low[:, None], high[:, None]
         if key == "distributed":
-            x = x[:, :1] + x[:, 1:]
-        return factor_bounds(key, r, x, r[:, ::-1], span_s)
+            event_shares = event_shares[:, :1] + event_shares[:, 1:]
+        return factor_bounds(key, run_shares, event_shares, run_shares[:, ::-1], span_s)
 
     def check(self, siblings: list[SiblingCounts], delta: Delta) -> Codes:
         """Returns the doubts of `delta` together with those about SMT events."""
@@ -347,41 +347,45 @@ class SiblingGates:
         return key if key in self._counters.key_at else None
 
 
-def _event_bounds(key: str, r: Floats) -> tuple[Floats, Floats]:
+def _event_bounds(key: str, run_shares: Floats) -> tuple[Floats, Floats]:
     """Returns the lowest and highest possible event share of each CPU, (samples, threads, cores),
-    from `r`, the running shares of the threads."""
+    from the running shares of its threads."""
     if key == "distributed":
-        return r / 2, r
+        return run_shares / 2, run_shares
     if key == "one_thread":
-        return np.maximum(r - r[:, ::-1], 0.0), r
-    return r.max(axis=1, keepdims=True), np.minimum(1.0, _sum_of_threads(r))
+        return np.maximum(run_shares - run_shares[:, ::-1], 0.0), run_shares
+    return run_shares.max(axis=1, keepdims=True), np.minimum(1.0, _sum_of_threads(run_shares))
 
 
-def _threads_disagree(key: str, r: Floats, x: Floats, slack: Floats) -> Bools:
+def _threads_disagree(key: str, run_shares: Floats, event_shares: Floats, slack: Floats) -> Bools:
     """Returns (samples, 1, cores): mask of the cores for which the events of the two threads give
-    different shares ANY of the span in which a thread ran. `r`: running shares; `x`: event shares.
-    """
+    different shares ANY of the span in which a thread ran."""
     if key == "distributed":
-        any_ = x[:, :1] + x[:, 1:]
-        low, high = r.max(axis=1, keepdims=True), np.minimum(1.0, _sum_of_threads(r))
+        any_ = event_shares[:, :1] + event_shares[:, 1:]
+        low, high = (
+            run_shares.max(axis=1, keepdims=True),
+            np.minimum(1.0, _sum_of_threads(run_shares)),
+        )
         return np.asarray((any_ < low - 2 * slack) | (any_ > high + 2 * slack))
-    by_thread = r[:, ::-1] + x if key == "one_thread" else x
+    by_thread = run_shares[:, ::-1] + event_shares if key == "one_thread" else event_shares
     return np.asarray(np.abs(by_thread[:, :1] - by_thread[:, 1:]) > 2 * slack)
 
 
-def _sum_of_threads(r: Floats) -> Floats:
+def _sum_of_threads(run_shares: Floats) -> Floats:
     """Returns the sum over threads, (samples, 1, cores). Along another axis numpy would add up more
     than two threads in another order, which changes the last digit."""
-    return np.asarray(np.ascontiguousarray(r.swapaxes(1, 2)).sum(axis=2)[:, None])
+    return np.asarray(np.ascontiguousarray(run_shares.swapaxes(1, 2)).sum(axis=2)[:, None])
 
 
-def _event_bounds_of_many(r: Floats, x: Floats, span_s: Floats) -> tuple[Floats, Floats]:
+def _event_bounds_of_many(
+    run_shares: Floats, event_shares: Floats, span_s: Floats
+) -> tuple[Floats, Floats]:
     """Returns bounds of the factor of an any-thread event, as `factor_bounds` does, for cores with
     more than two threads."""
-    share = mean_known(np.ascontiguousarray(x.swapaxes(1, 2)))
+    share = mean_known(np.ascontiguousarray(event_shares.swapaxes(1, 2)))
     with np.errstate(divide="ignore", invalid="ignore"):
         blur = MAX_READ_DISTANCE_S / span_s
-        lowest, total = r.max(axis=1), np.minimum(1.0, _sum_of_threads(r)[:, 0])
+        lowest, total = run_shares.max(axis=1), np.minimum(1.0, _sum_of_threads(run_shares)[:, 0])
         low, high = (lowest - blur) / share, (total + blur) / share
         is_usable = (lowest > MIN_COUNTED_SHARE) & (share > 0)
     return np.where(is_usable, low, np.nan), np.where(is_usable, high, np.nan)

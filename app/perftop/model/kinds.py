@@ -537,7 +537,7 @@ class Episode:
         return max(0, end_ns - max(self.start_ns, since_ns)) / 1e9
 
     def lost_s(self, now_ns: int) -> float:
-        """Returns the cost in CPU seconds until `now_ns`: lost share * duration * number of
+        """Returns the cost in CPU seconds until `now_ns`: lost share times duration times number of
         CPUs."""
         end_ns = now_ns if self.end_ns is None else self.end_ns
         return self.lost_share * len(self.cpus) * max(0, end_ns - self.start_ns) / 1e9

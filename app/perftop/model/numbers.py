@@ -54,8 +54,8 @@ class Number:
     min_highlighted: float = inf
     """Minimum value at which the number is highlighted."""
     while_running: bool = False
-    """Whether the number describes a CPU's running time, so that it means little if that is
-    short."""
+    """Whether the number describes the running time of a CPU, so that it means little for a CPU
+    that hardly ran."""
     is_sum: bool = False
     """Whether the number of several CPUs together is the sum of their numbers, not the mean."""
     counter: str = ""
@@ -66,8 +66,8 @@ class Number:
 
     @cached_property
     def is_rate(self) -> bool:
-        """Whether the number is a rate, which is unbounded and shown with a prefix such as k or
-        M."""
+        """Whether the number is a rate, which has no upper bound and is shown with a prefix such as
+        k or M."""
         return self.unit.endswith("/s")
 
     @property

@@ -116,7 +116,8 @@ class Calibration:
         return used_samples
 
     def _add_rows(self, rows: Ints) -> Ints:
-        """Adds rows of evidence. Returns a code of the candidate and state after each row."""
+        """Adds rows of evidence. Returns for each row a code of the candidate in use and the state
+        after it."""
         outcomes, count = [], len(self.candidates)
         while len(rows):
             sums = np.add.accumulate(np.concatenate([np.array([self._sums]), rows]))[1:]
@@ -160,21 +161,22 @@ def calibrations(multipliers: Sequence[wire.Multiplier]) -> dict[str, Calibratio
 
 
 def factor_bounds(
-    counter: str, r: Floats, x: Floats, other_share: Floats, span_s: Floats
+    counter: str, own_share: Floats, counted_ticks: Floats, other_share: Floats, span_s: Floats
 ) -> tuple[Floats, Floats]:
-    """Returns the low and high bounds of a counter's factor, the TSC ticks per tick. `r` and
-    `other_share`: the unhalted shares of two siblings; `x`: ticks of the counter per TSC tick of
-    the span. All arrays have the same shape."""
+    """Returns the low and high bounds of a counter's factor, the TSC ticks per tick. `own_share`,
+    `other_share`: unhalted shares of two siblings; `counted_ticks`: ticks of the counter per TSC
+    tick of the span. All arrays have the same shape."""
     with np.errstate(divide="ignore", invalid="ignore"):
         blur = MAX_READ_DISTANCE_S / span_s
-        if counter == "one_thread":  # alone, a thread ran for r - other to r
-            low, high = np.maximum(r - other_share, 0), r
-            counted_share = r
-        else:  # any_thread; or distributed, for which x is the sum of both threads
-            high = np.minimum(1.0, r + other_share) if counter == "any_thread" else r + other_share
-            low = counted_share = np.maximum(r, other_share)
-        low, high = np.maximum(low - blur, 0) / x, (high + blur) / x
-        is_usable = (counted_share > MIN_COUNTED_SHARE) & (x > 0)
+        if counter == "one_thread":  # alone, a thread ran for own_share - other to own_share
+            low, high = np.maximum(own_share - other_share, 0), own_share
+            counted_share = own_share
+        else:  # any_thread; or distributed, for which counted_ticks is the sum of both threads
+            total = own_share + other_share
+            high = np.minimum(1.0, total) if counter == "any_thread" else total
+            low = counted_share = np.maximum(own_share, other_share)
+        low, high = np.maximum(low - blur, 0) / counted_ticks, (high + blur) / counted_ticks
+        is_usable = (counted_share > MIN_COUNTED_SHARE) & (counted_ticks > 0)
     return np.where(is_usable, low, np.nan), np.where(is_usable, high, np.nan)
 
 
@@ -232,8 +234,7 @@ class Split:
         return METHODS[int(np.bincount(pairs).argmax())] if len(pairs) else None
 
     def mean(self, state: str, cores: Sequence[int] | slice = slice(None)) -> float:
-        """Returns the mean of the known shares of a state over these cores; NaN if none is
-        known."""
+        """Returns the mean share of a state over these cores, as far as known; else NaN."""
         shares = self.states[cores, STATES.index(state)]
         known_shares = shares[np.isfinite(shares)]
         return float(known_shares.mean()) if len(known_shares) else float("nan")
@@ -261,8 +262,8 @@ def states(r0: Floats, r1: Floats, any_: Floats) -> Floats:
 
 
 def bounds(r0: Floats, r1: Floats) -> tuple[Floats, Floats]:
-    """Returns the bounds of each state's share, (n, 4) each, from the unhalted shares of two
-    siblings."""
+    """Returns the lowest and highest share of each state, (n, 4) each, that the unhalted shares of
+    two siblings allow."""
     min_both = np.maximum(0.0, r0 + r1 - 1)
     max_both = np.minimum(r0, r1)
     low = np.stack([1 - r0 - r1 + min_both, r0 - max_both, r1 - max_both, min_both], axis=-1)

@@ -341,7 +341,7 @@ class WatchedJob:
         self.last_threads: list[Thread] = []
         """Threads in the last record."""
         self.disk_ns: dict[int, int] = {}
-        """Time in ns for which each thread of the last record has waited for a disk; empty if
+        """Time in ns for which each thread of the last record has waited for a disk; empty if it is
         unknown."""
         self.states: dict[int, str] = {}
         """The state of each thread in the last record, as one letter; empty if unknown."""

@@ -200,8 +200,8 @@ MAX_OWNER = 40
 MAX_SPARE_UTIL = 0.5
 """Utilisation below which a governor that follows demand may choose a low clock."""
 MIN_KERNEL_SHARE = 0.15
-"""Minimum share of the busy time in the kernel for a setting that slows the kernel to be reported;
-file and network servers spend this much."""
+"""Minimum share of the busy time in the kernel for a setting that slows the kernel to be reported.
+File and network servers spend this much there without a fault, but it costs them time, too."""
 
 
 class Clue(NamedTuple):
@@ -214,7 +214,7 @@ class Clue(NamedTuple):
     highest_share: float = nan
     """Upper bound of the share of the time lost in this way; NaN where unknown."""
     lost_share: float = nan
-    """Share of the time lost in this way, from samples of the kernel; else NaN."""
+    """Share of the time lost in this way, by samples of the kernel; NaN without samples."""
     activity: str = ""
     """What tasks do in that time, as the words after "spends" in a sentence."""
 

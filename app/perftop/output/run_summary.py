@@ -137,7 +137,7 @@ def _means(session: Session, key: str) -> Floats:
     return np.zeros(0) if means is None else means[np.isfinite(means)]
 
 
-# --- the command
+# --- results of the command
 
 MAX_NEIGHBOURS = 3
 """Maximum number of other processes that are listed with the CPUs of a job."""
@@ -170,7 +170,7 @@ def run_time_fields(session: Session, start_ns: int, end_ns: int, bounds: Bounds
     }
 
 
-# --- the summary
+# --- summary of a run
 
 
 def state_means(line: Line, state: str) -> list[float]:

@@ -71,7 +71,7 @@ def command_name(argv: Sequence[str], busiest: str = "") -> str:
     return next(iter(programs), names[0])
 
 
-def place_text(topology: Sequence[Cpu], cpus: Iterable[int], max_length: int = 24) -> str:
+def cpus_text(topology: Sequence[Cpu], cpus: Iterable[int], max_length: int = 24) -> str:
     """Returns the names of packages or cores if the CPUs are all of their online CPUs, else CPU
     numbers. A list of more than `max_length` characters is truncated."""
     chosen_cpus = set(cpus)
@@ -89,15 +89,15 @@ def place_text(topology: Sequence[Cpu], cpus: Iterable[int], max_length: int = 2
     return f"{len(chosen_cpus)} CPUs {names},{ELLIPSIS}"
 
 
-MAX_SHORT_PLACE = 9
+MAX_SHORT_CPUS = 9
 """Maximum characters of a list of CPUs in a sentence."""
 
 
-def short_place_text(topology: Sequence[Cpu], cpus: Iterable[int], first: int | None) -> str:
+def short_cpus_text(topology: Sequence[Cpu], cpus: Iterable[int], first: int | None) -> str:
     """Returns a short name of the CPUs for a sentence. A longer list becomes the CPU `first` and
     the number of the other CPUs."""
     chosen_cpus = set(cpus)
-    name = place_text(topology, chosen_cpus, MAX_SHORT_PLACE)
+    name = cpus_text(topology, chosen_cpus, MAX_SHORT_CPUS)
     if name.startswith("packages ") and len(chosen_cpus) == sum(row.online for row in topology):
         return "both packages" if len({row.package for row in topology}) == 2 else "all packages"
     if not name.endswith(ELLIPSIS):
@@ -232,7 +232,7 @@ def losers(session: Session, episodes: Sequence[Episode], tasks: Tasks) -> list[
     return [*dict.fromkeys(t.comm for t in running_tasks if t.share >= MIN_LOSER_SHARE)]
 
 
-# --- the sentence
+# --- sentences about episodes
 
 Role = Literal["text", "lost", "name"]
 
@@ -328,7 +328,7 @@ def _phrase_fields(
 ) -> dict[str, SentencePart]:
     """Returns the values for the fields of phrases, except the names of tasks."""
     cpus = {cpu for episode in episodes for cpu in episode.cpus}
-    place = short_place_text(topology, cpus, worst.cpus[0] if worst.cpus else None)
+    place = short_cpus_text(topology, cpus, worst.cpus[0] if worst.cpus else None)
     several = any(word.endswith("s") for word in place.split(" ")) or "(" in place
     evidence, amount, kind = worst.evidence, loss_text(worst), group_key(worst)[0]
     fields = {

@@ -314,7 +314,7 @@ def shown_unit(number: Number) -> str:
 
 
 def number_text(number: Number, value: float | None) -> str:
-    """Returns the value without its unit, with the number's decimals; else `n/a`."""
+    """Returns the value without its unit, with the number's decimals; `n/a` if unknown."""
     return number.text(nan if value is None else value, GHZ)
 
 
@@ -344,7 +344,7 @@ def table_line(columns: Sequence[Column], cells: Sequence[str]) -> str:
     return text_of([*runs, ("".join(cells[len(columns) :]), "")])
 
 
-# --- the table
+# --- the table of intervals as text
 
 
 class StatTable:

@@ -31,7 +31,7 @@ from perftop.model.smt import STATES
 from perftop.model.tasks import WatchedJob
 from perftop.output.evidence import evidence_text
 from perftop.output.run_summary import run_line, state_means, summary_line, time_use_lines
-from perftop.output.sentences import command_name, losers, place_text, sentence, text
+from perftop.output.sentences import command_name, cpus_text, losers, sentence, text
 from perftop.output.stat_lines import (
     Line,
     columns,
@@ -79,7 +79,7 @@ def episode_line(session: Session, episode: Episode) -> str:
     """Returns an episode in one line: the sentence that the screen shows, with the time of the
     episode, all its CPUs if the sentence does not name them, and the evidence."""
     words = _sentence(session, episode)
-    place = place_text(session.topology, episode.cpus, MAX_CPU_LIST) if episode.cpus else ""
+    place = cpus_text(session.topology, episode.cpus, MAX_CPU_LIST) if episode.cpus else ""
     place = place if "(+" in words else ""
     parts = f"! {words}", place, evidence_text(episode.cause, episode.evidence)
     return " · ".join(part for part in parts if part)
@@ -129,7 +129,7 @@ def ending_lines(
 
     job, run = line["job"], line["run"]
     if job is not None and run is not None:
-        place = place_text(session.topology, job["cpus"], MAX_CPU_LIST)
+        place = cpus_text(session.topology, job["cpus"], MAX_CPU_LIST)
         used_s = run["user_s"] + run["sys_s"]
         seen_text = f"its processes were seen running {job['seen_s']:.2f} s of {used_s:.2f} s"
         lines.append(f"job on {place}: {seen_text}; short-lived processes can be missed")
@@ -154,7 +154,7 @@ def ending_lines(
     return [*lines, f"{name} cost {cost} · frames lost {lost} · suspect samples {suspect}"]
 
 
-# --- tables
+# --- tables of measures and causes
 
 
 def _measure_lines(line: Line, numbers: Sequence[Number]) -> list[str]:
@@ -185,7 +185,7 @@ def _state_lines(line: Line) -> list[str]:
     return [f"{mean}: {' · '.join(parts)}"] if parts else []
 
 
-# --- a command
+# --- lines about a command
 
 MAX_NAME, MAX_COMMAND = 24, 100
 MAX_SINGLE_TASK_CPUS = 1.05

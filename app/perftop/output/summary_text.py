@@ -147,7 +147,7 @@ class Phases(Follower):
             self.phases.append(phase(self.session, self._label))
 
 
-# --- text
+# --- phases as text
 
 
 def lines(session: Session, phases: Sequence[Phase], whole: Phase) -> list[str]:

@@ -21,7 +21,7 @@ from perftop.base.text import (
 from perftop.model.belief import Confidence, confidence
 from perftop.model.kinds import cause_of
 from perftop.model.tasks import process_owner
-from perftop.output.sentences import MAX_SENTENCE, place_text, short_place_text
+from perftop.output.sentences import MAX_SENTENCE, cpus_text, short_cpus_text
 from perftop.session.interval import Interval
 from perftop.session.losses import WAIT_CAUSE, Totals
 from perftop.session.session import Session
@@ -37,7 +37,7 @@ MIN_CROWDED_CPUS = 1.05
 """Minimum demand of tasks of one group on a single CPU, in CPUs, that proves that they compete.
 With less demand they may have run one after the other."""
 MAX_WAIT_DIFFERENCE = 0.1
-"""Maximum difference of the waiting shares of two tasks that are said to wait equally."""
+"""Maximum difference of the waiting shares of two tasks that are reported as waiting equally."""
 MIN_FULL_SHARE = 0.25
 """Minimum share of the time in which a CPU had more tasks than were sampled for the waiting time to
 be reported as a lower bound."""
@@ -156,7 +156,7 @@ def waiting_loss(
         waiters_text = f"{len(waiting)} of {waiters_text}"
     verb = "waited" if past_tense else "waits" if len(waiting) == 1 else "wait"
     they, their = ("they", "their") if len(waiting) > 1 else ("it", "its")
-    place = short_place_text(session.topology, cpus, cpus[0])
+    place = short_cpus_text(session.topology, cpus, cpus[0])
 
     digits = 1 if group.wanted_s >= 1 else 2
     full_s = max(times.truncated_s.get(cpu, 0.0) for cpu in cpus)
@@ -253,7 +253,7 @@ def _find_reason(
     is_exit = mean_s <= MAX_EXIT_S and total.wait_s >= MIN_WAIT_SHARE * total.wanted_s
     if not is_explained and short_lived is None and is_exit and idle >= MIN_IDLE_EXITS:
         evidence = [f"{total.switches} wake-ups, {brief_duration(mean_s)} each",
-                    f"{place_text(session.topology, cpus)} {whole_percent(idle)} idle"]  # fmt: skip
+                    f"{cpus_text(session.topology, cpus)} {whole_percent(idle)} idle"]  # fmt: skip
         if deepest := session.hello.settings.get("deepest_idle_state"):
             evidence.append(f"deepest state: {safe_text(deepest, MAX_STATE)} by its driver")
         exits = ["the end of idle states"]
@@ -455,8 +455,8 @@ def run_times_of_others(
 def _idle_shares(
     session: Session, whole: Interval, waiting_cpus: Collection[int]
 ) -> dict[int, float]:
-    """Returns the idle shares of CPUs outside `waiting_cpus` with room for work, the idlest
-    first."""
+    """Returns the idle share of each CPU outside `waiting_cpus` that had room for more work, the
+    idlest first."""
     util = whole.values["util"]
     idle = {session.topology[row].cpu: 1 - float(util[row]) for row in session.shown
             if session.online[row] and session.topology[row].cpu not in waiting_cpus}  # fmt: skip

@@ -161,8 +161,8 @@ class Report:
     job_time: JobTime | None
     """Time of the job's threads by use; None if no job is watched, or the times are unknown."""
     confusion_sentence: str
-    """A sentence on losses that may be mistaken for others, because some cannot be measured; or
-    ''."""
+    """A sentence on losses that may be mistaken for others, because measurements are unavailable;
+    '' if there are none."""
     is_over: bool
     """Whether the span is over, so that sentences on it are in the past tense."""
     is_whole_run: bool
@@ -299,14 +299,13 @@ def _job_name(session: Session, argv: Sequence[str], times: RunTimes) -> str | N
     return safe_text(name, MAX_NAME + 1)
 
 
-# --- one cause
+# --- findings on causes
 
 
 def _finding(
     session: Session, totals: Totals, whole: Interval, cause: Cause, episodes: Sequence[Episode],
     job: str | None, *, past: bool, past_tense: bool,
 ) -> Finding:  # fmt: skip
-    """Returns the finding on one cause."""
     now_ns, sums, times = totals.end_ns, totals.losses, totals.times
     span_ns = now_ns - totals.start_ns
     kind, lost_s = KINDS.get(cause[0]), sums.by_cause[cause]
@@ -496,7 +495,7 @@ def _active_s(episodes: Sequence[Episode], now_ns: int, span_ns: int) -> float |
     return whole / 1e9
 
 
-# --- possible losses
+# --- checks of possible losses
 
 
 MIN_LONG_WAIT_S = 1e-3

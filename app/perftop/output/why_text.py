@@ -24,7 +24,7 @@ from perftop.model.belief import COUNTED
 from perftop.model.kinds import KINDS, STEAL_CAUSE
 from perftop.model.tasks import is_group
 from perftop.output.run_summary import spent_text
-from perftop.output.sentences import MAX_SENTENCE, short_place_text
+from perftop.output.sentences import MAX_SENTENCE, short_cpus_text
 from perftop.output.stat_lines import Line, json_number
 from perftop.output.why_report import (
     MAX_CAUSES,
@@ -52,7 +52,7 @@ MAX_EVIDENCE_LINES = 3
 MAX_UNMEASURED_LOSSES = 4
 
 
-# --- the answer
+# --- the answer in one sentence
 
 
 def answer(session: Session, report: Report) -> str:
@@ -109,7 +109,7 @@ def answer(session: Session, report: Report) -> str:
             share += finding.share
         elif second is None:
             second = finding
-    place = short_place_text(session.topology, first.cpus, first.cpus[0]) if first.cpus else ""
+    place = short_cpus_text(session.topology, first.cpus, first.cpus[0]) if first.cpus else ""
     place = "" if len(first.cpus) == len(session.shown) else f" on {place}"
     if report.job is None and (first.cause == STEAL_CAUSE or first.headline):
         text = f"The hypervisor {takes} {_share_text(share)} of {machine}'s time{place}"
@@ -161,7 +161,7 @@ def _first_fitting(tries: list[str]) -> str:
     return next((text for text in tries if len(text) <= MAX_SENTENCE), tries[-1])
 
 
-# --- the table
+# --- the table of causes
 
 Role = Literal["text", "answer", "lost", "dim", "try"]
 _ANSI: dict[Role, str] = {"answer": "1", "lost": "31", "dim": "2", "try": "34"}
@@ -256,7 +256,8 @@ def _try_lines(hint: list[str], indent: int) -> list[TextLine]:
 
 
 def _healthy_lines(session: Session, report: Report) -> list[TextLine]:
-    """Returns rows for a report without a costly cause: losses and use of the machine."""
+    """Returns rows for a report without a costly cause: the measured losses, and how busy the
+    machine was."""
     rows: list[TextLine] = []
     if report.checks:
         rows.append([Part(f"{'lost':>7}  {'looked for':<28}found", "dim")])
@@ -321,7 +322,7 @@ def _labelled_lines(label: str, text: str, role: Role = "text") -> list[TextLine
     ]
 
 
-# --- JSON
+# --- the report as JSON
 
 
 def why_json(session: Session, report: Report, run: Line | None) -> Line:

@@ -113,7 +113,6 @@ class EpisodeLog:
         return new_episodes, self._dropped_count + len(self._ended)
 
     def add_ended(self, episodes: list[Episode]) -> None:
-        """Adds episodes that have ended."""
         if episodes:
             self._ended += episodes
             self._dropped_count += max(0, len(self._ended) - MAX_ENDED)

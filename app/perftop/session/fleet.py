@@ -100,7 +100,8 @@ class Fleet:
         return [*silent_machines, *sorted(answering, key=sort_key)]
 
     def running(self) -> list[SharedEpisode]:
-        """Returns running episodes, the costliest first; a cause shared by machines only once."""
+        """Returns running episodes, the costliest first; a cause that several machines share is
+        listed once."""
         groups: dict[tuple[str, str], list[MachineEpisode]] = {}
         for machine in self.machines.values():
             for episode in machine.running:

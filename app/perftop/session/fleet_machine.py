@@ -28,7 +28,8 @@ from perftop.session.session import Session
 from perftop.session.values import lasting_reasons, machine_value
 
 ROW_SPAN_S = 10.0
-"""Time in s that the numbers of a machine's row cover, so that they follow changes readably."""
+"""Time in s that the numbers of a machine's row cover, short enough to follow changes, long enough
+to be readable."""
 PAST_S = 600.0
 """Length of a machine's history, in s."""
 MAX_POINTS = 600
@@ -86,7 +87,6 @@ UNKNOWN_NUMBERS: Numbers = dict.fromkeys(FIELDS, nan)
 
 
 def read_numbers(session: Session, interval: Interval) -> Numbers:
-    """Returns the numbers of a machine in one interval."""
     numbers = dict(UNKNOWN_NUMBERS)
     numbers |= {
         key: machine_value(session, interval, number) for key, number in _INTERVAL_KEYS.items()
@@ -149,8 +149,6 @@ def mean_numbers(machines: Sequence[Numbers]) -> Numbers:
 
 @dataclass(slots=True)
 class MachineEpisode:
-    """An episode of one machine."""
-
     machine: str
     kind: str
     cause: str
@@ -267,7 +265,6 @@ class Machine:
     _recent_numbers: deque[tuple[float, Numbers, int]] = field(default_factory=deque)
 
     def add_numbers(self, now: float, numbers: Numbers, suspects: int = 0) -> None:
-        """Adds the numbers of one interval."""
         recent = self._recent_numbers
         recent.append((now, numbers, suspects))
         while recent[0][0] <= now - ROW_SPAN_S or len(recent) > ROW_SPAN_S * 10:

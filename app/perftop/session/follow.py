@@ -59,7 +59,7 @@ class Follower:
         return True
 
     def on_episode(self, episode: Episode) -> None:
-        """Called when an episode has ended; those that have not at the end are in
+        """Called when an episode has ended. Episodes that still run at the end of the stream are in
         `session.running`."""
 
     def on_beginning(self, episode: Episode) -> None:
@@ -82,7 +82,7 @@ class Follower:
     def on_end(self) -> None:
         """Called once at the end of the stream, even if the stream never began."""
 
-    # --- the loop
+    # --- reading messages until the end
 
     async def consume(self, stream: AsyncIterable[list[wire.Message]]) -> None:
         """Reads a live stream until its end, or until a hook or limit stops it."""

@@ -251,7 +251,6 @@ class Chunk:
             self.pack_waiting_frames()
 
     def pack_waiting_frames(self) -> None:
-        """Packs the waiting frames."""
         if self._waiting_frames:
             self._pack(self._waiting_frames)
             self._waiting_frames, self._waiting_bytes = [], 0
@@ -317,7 +316,7 @@ class History:
         """Index in the trail of the first row of each counter in `_counters`."""
         self._stamp_hz = 1.0
 
-    # --- filling
+    # --- adding messages
 
     def free_samples(self, reader: SampleReader) -> int:
         """Returns the number of frames for which there is room, at least 1. Must be called again

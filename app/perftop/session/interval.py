@@ -43,7 +43,8 @@ class Interval:
     counts: dict[str, Floats]
     ceilings: Ceilings
     counted_share: Floats | None
-    """Share of the time for which perf counted, by CPU; None if perf did not multiplex or count."""
+    """Share of the time for which perf counted, by CPU; None if perf did not multiplex counters, or
+    is not their source."""
     event_counted_shares: dict[str, Floats]
     """Share of the time for which perf counted each selected event, by the key of its counter."""
     online: Bools
@@ -57,7 +58,8 @@ class Interval:
     snapshot: TaskSnapshot
     """The tasks on each CPU at the interval's end; empty if there is no recent record."""
     machine: dict[str, float]
-    """Numbers of the machine, such as power, temperature and pressure; only available ones."""
+    """Numbers of the machine, such as power, temperature and pressure; only those counted on this
+    machine."""
     core_power_w: Floats
     """Power in W by core; NaN where it is not counted by core."""
     caches: dict[str, Floats]
@@ -350,7 +352,7 @@ class Distribution:
             self._method_codes, self._methods = None, [{} for _ in states[0]]
         # Seconds of each core that a sample covers.
         weights = self._cores.max_of_threads(values.bottom[:, INDEX["util"]])
-        self._sum(samples, states, weights)
+        self._add_states(samples, states, weights)
         self._minima = np.fmin(self._minima, np.fmin.reduce(rows, axis=0))
         self._maxima = np.fmax(self._maxima, np.fmax.reduce(rows, axis=0))
         self._keep_rows(rows)
@@ -381,7 +383,7 @@ class Distribution:
             end = min(start + MOVED_ROWS, self._count)
             self._kept_samples[start:end] = self._kept_samples[2 * start : 2 * end : 2]
 
-    def _sum(self, samples: StackedSamples, states: Floats, weights: Floats) -> None:
+    def _add_states(self, samples: StackedSamples, states: Floats, weights: Floats) -> None:
         is_known = np.isfinite(states) & np.isfinite(weights)[..., None]
         times = np.where(is_known, weights[..., None], 0.0)
         with np.errstate(invalid="ignore"):

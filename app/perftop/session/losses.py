@@ -164,7 +164,7 @@ class LossSums(NamedTuple):
     def share(self, cause: Cause) -> float:
         """Returns the share of the whole lost to a cause; NaN if no CPU was busy."""
         lost_s = float(self.by_cause[cause].sum()) if cause in self.by_cause else 0.0
-        whole_s = self.whole_s  # a sum over all CPUs at each access
+        whole_s = self.whole_s  # computed once: each access sums over all CPUs
         return max(0.0, lost_s) / whole_s if whole_s > 0 else float("nan")
 
     def shares(self) -> dict[Cause, float]:
@@ -187,7 +187,7 @@ class Losses:
         self._position = {cpu: index for index, cpu in enumerate(cpus)}
         self._wanted_s, self._ran_s, self._waited_s = np.zeros((3, len(cpus)))
         self._by_cause: dict[Cause, Floats] = {}
-        """Seconds lost by cause in settled samples, without waiting for a CPU."""
+        """Seconds lost by cause in settled samples, without those that tasks waited for a CPU."""
         no_times = np.zeros(0, np.int64), np.zeros(0, np.int64)
         parts = np.zeros((0, len(cpus))), np.zeros((0, len(LOSS_PARTS), len(cpus)))
         self._open_samples = [_Samples(*no_times, *parts)]
@@ -280,7 +280,7 @@ class Losses:
         return int(since_ns.min()) if len(since_ns) else 0
 
     def sums(self, episodes: Iterable[Episode]) -> LossSums:
-        """Returns the sums up to the last sample, as now known. `episodes`: those since
+        """Returns the sums up to the last sample, by the causes known now. `episodes`: those since
         `unsettled_ns`."""
         self._narrow_to_job()
         wanted_s, by_cause = self._sums_with(_join_samples(self._open_samples), list(episodes))
@@ -361,8 +361,8 @@ class TaskTimeSpan:
 
 @dataclass(frozen=True)
 class Totals(TaskTimeSpan):
-    """Times and losses of a span. The totals of a session keep growing; `copy` returns a fixed
-    state."""
+    """Times and losses of a span. The totals of a session keep growing; `copy` returns them as they
+    are now."""
 
     losses: LossSums
     sample_count: int
@@ -423,7 +423,6 @@ class RecordHints:
         return {int(match[1]) for name in names if (match := re.search(r"\[(\d{1,10})\]$", name))}
 
     def read_records(self, records: Mapping[str, object]) -> None:
-        """Reads the records of a frame."""
         log, managers = records.get("kernel_log"), records.get("managers")
         match records.get("kernel"):
             case {"span_ns": int() as span_ns, "functions": list() as rows} if span_ns > 0:

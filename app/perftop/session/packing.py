@@ -105,8 +105,8 @@ def unpack(layout: Layout, previous_words: Words, packed: Sequence[bytes]) -> Wo
 
 
 class Layouts:
-    """Layouts of the frames of one stream: with or without a block, or with one head for all
-    rows."""
+    """Layouts of the frames of one stream: a frame may lack a block, and a block may have a single
+    head for all rows."""
 
     def __init__(self, hello: wire.Hello) -> None:
         self._blocks = [(block, hello.rows(block.scope)) for block in hello.blocks]
@@ -212,8 +212,8 @@ class Packer:
         ]
 
     def _exceeds_max_words(self, forms: Iterable[bytes]) -> bool:
-        """Returns whether frames of these forms may exceed MAX_WORDS, so that other forms are
-        dropped."""
+        """Returns whether frames of these forms may exceed MAX_WORDS, so that the words of other
+        forms are dropped."""
         sizes = {form: len(words) for form, words in self._last_words.items()}
         sizes |= {form: self._layouts.layout(form).words for form in forms}
         return sum(sizes.values()) > MAX_WORDS
@@ -289,7 +289,7 @@ def records(data: bytes) -> dict[str, object]:
 # messages may be stored as they are on the wire.
 
 BLOCK_MESSAGES = 64
-"""Number of messages in a block, all of which are unpacked up to the message that is read."""
+"""Number of messages in a block. To read one, all messages before it in its block are unpacked."""
 COMPRESSION_LEVEL = 1
 """Compression level of zlib. The next level takes twice as long and saves 5 %."""
 
@@ -312,7 +312,7 @@ class Recorder:
         self._blocks = array("Q")
         self._last_ns = hello.raw_ns
         self.bytes = 0
-        self._put(hello)
+        self._write_message(hello)
 
     def write(self, message: TimedMessage) -> None:
         self.write_many([message])
@@ -334,7 +334,7 @@ class Recorder:
                     self._blocks.extend((self.bytes, self._last_ns))
                 self._crc = zlib.crc32(packed_bytes, 0 if first else self._crc)
                 data = self._deflate.compress(packed_bytes) + self._deflate.flush(zlib.Z_SYNC_FLUSH)
-                self._put(wire.Packed(self._last_ns, first, self._crc, data))
+                self._write_message(wire.Packed(self._last_ns, first, self._crc, data))
                 first = False
             self._block += len(block_messages)
             messages = messages[len(block_messages) :]
@@ -342,9 +342,9 @@ class Recorder:
     def end(self) -> None:
         """Writes the index. No message may be written after the index."""
         data = {"blocks": self._blocks.tobytes(), "at": self.bytes.to_bytes(8, "little")}
-        self._put(wire.Note(INDEX_KIND, self._last_ns, "recorder", data))
+        self._write_message(wire.Note(INDEX_KIND, self._last_ns, "recorder", data))
 
-    def _put(self, message: wire.Message) -> None:
+    def _write_message(self, message: wire.Message) -> None:
         data = wire.encode(message)
         self._write(data)
         self.bytes += len(data)

@@ -89,8 +89,8 @@ class Session:
         self.topology = list(hello.topology)
         selected = self.position if hello.selected is None else hello.selected
         self.shown = [position for cpu, position in self.position.items() if cpu in selected]
-        """Indices in hello of the CPUs that the user selected; others are read as their
-        siblings."""
+        """Indices in hello of the CPUs that the user selected; other CPUs are read only because
+        they are siblings."""
         self._max_batch = max_batch(hello)
         self.detector = RunningEpisodes()
         self.log = EpisodeLog(self.detector, hello.sample_ns)
@@ -148,7 +148,7 @@ class Session:
         self._moments = Moments()
         self.suspect_samples = 0
 
-    # --- messages
+    # --- applying messages
 
     def apply(self, message: wire.Message) -> None:
         for _ in self.play([message]):
@@ -217,7 +217,7 @@ class Session:
 
     def _apply_samples(self, batch: SampleBatch, first: int, due_ns: int) -> int:
         """Applies samples of a batch from `first` to the end of a part. Returns the index of the
-        next."""
+        next sample."""
         if not first:
             self._notice_recalibration(int(batch.time_ns[0]))
         last = min(len(batch), first + 1 + int(batch.time_ns[first:].searchsorted(due_ns)))
@@ -340,7 +340,7 @@ class Session:
         self.warnings = [*self.warnings, text[: episodes.MAX_WARNING]][-MAX_WARNINGS:]
         self.warned_ns = time_ns
 
-    # --- sums
+    # --- intervals, losses and phases
 
     def take_interval(self) -> Interval:
         """Returns the interval since the last call, and starts the next one."""
@@ -427,14 +427,15 @@ class Session:
             losses.settle(self.episodes(oldest_ns, now_ns), now_ns)
 
     def totals(self) -> Totals:
-        """Returns the losses since the start, when `start_accounts` must have been called."""
+        """Returns the losses since the start, at which `start_accounts` must have been called."""
         return Totals(
             self.run.start_ns, self.now_ns, self.run_times, self.lost_time(),
             max(0, self.frames - 1), self.suspect_samples, self.run,
         )  # fmt: skip
 
     def run_phases(self) -> list[RunPhase]:
-        """Returns the job's phases since the start, when `start_accounts` must have been called."""
+        """Returns the phases of the watched job since the start. `start_accounts` must have been
+        called at the start."""
         start = Moment(self.run.start_ns, None, RunTimes([*self.position]))
         end = Moment(self.now_ns, None, self.run_times.copy(job_only=True))
         return phases(self._moments, start, end)
@@ -501,7 +502,7 @@ class Session:
         recording = self.log.recording
         return self.now_ns if recording is None else max(self.now_ns, recording.until_ns)
 
-    # --- the machine
+    # --- clock time, CPUs and cores
 
     def unix(self, raw_ns: int) -> float:
         slept_ns = next((ns for at_ns, ns in reversed(self._suspensions) if at_ns <= raw_ns), 0)

@@ -442,7 +442,8 @@ class RunTimes:
 
     @property
     def longest_wait_s(self) -> float:
-        """Lower bound, in s, of the longest wait of a thread of the job for a CPU."""
+        """Lower bound, in s, of the longest single wait of a thread of the watched job for a
+        CPU."""
         return max((times.longest_s for times in self.threads.values()), default=0.0)
 
     def stopped_by_cpu(self) -> Floats:
@@ -545,7 +546,6 @@ class TaskSums:
         np.maximum.at(self._numbers[5], row, longest_s)
 
     def times(self) -> Iterator[tuple[TaskKey, TaskTimes]]:
-        """Yields each task with its times."""
         for key, row in zip(self.rows, self._numbers.T.tolist(), strict=True):
             run_s, without_waits_s, wait_s, switches, wanted_s, longest_s = row
             yield key, TaskTimes(
@@ -586,7 +586,8 @@ class BusyCpus:
 
     @property
     def single_cpu_task(self) -> str:
-        """The task that ran most while only one CPU was busy, and for half of that time; or ''."""
+        """The task that ran most while only one CPU was busy, and for at least half of that time;
+        '' without one."""
         name = max(self._alone_s, key=lambda task: self._alone_s[task], default="")
         return name if name and self._alone_s[name] >= HALF_A_CPU * self.one_s else ""
 
@@ -594,7 +595,7 @@ class BusyCpus:
 def _times_since(
     times: Mapping[K, TaskTimes], earlier: Mapping[K, TaskTimes]
 ) -> dict[K, TaskTimes]:
-    """Returns the times after the earlier ones, without tasks that have no later record."""
+    """Returns the times since `earlier`, without tasks that have no record since then."""
     later = {
         key: task.since(before)
         for key, task in times.items()

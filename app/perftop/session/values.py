@@ -15,13 +15,13 @@ import numpy as np
 from perfprobe import wire
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.base.text import ClockUnit, printable, ranges
-from perftop.model import evaluation as lost
 from perftop.model import numbers
 from perftop.model.counters import MIN_COUNTED_SHARE
 from perftop.model.delta import Doubt, doubts_by_cpu
 from perftop.model.evaluation import (
     COUNTER_BY_NAME,
     L3_COUNTERS,
+    LOST_RATIO,
     MEMORY_COUNTERS,
     OF_BEST_NAME,
     PACKAGE_NAMES,
@@ -451,7 +451,7 @@ def why_absent(session: Session, interval: Interval, row: int, key: str) -> str:
         return ESTIMATED_REASON
     if key == "involuntary" and session.counters.host_only[row]:
         return HOST_ONLY
-    if key == lost.LOST_RATIO:
+    if key == LOST_RATIO:
         return MOSTLY_IDLE
     halted = interval.values["util"][row] == 0
     if metric is not None and metric.while_running and halted:
@@ -514,8 +514,8 @@ Reason = tuple[str, str | None]
 def names_by_reason(
     reasons: Iterable[wire.Missing], name: Callable[[wire.Missing], str | None]
 ) -> dict[Reason, list[str]]:
-    """Returns the names of missing numbers by reason. `name` returns '' or None for unlisted
-    ones."""
+    """Returns the names of missing numbers by reason. `name` returns None or '' for numbers that
+    are not listed."""
     names: dict[Reason, dict[str, None]] = {}
     for missing in reasons:
         if label := name(missing):

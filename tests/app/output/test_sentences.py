@@ -32,11 +32,11 @@ from perftop.output.sentences import (
     MAX_SENTENCE,
     clocks_text,
     command_name,
+    cpus_text,
     depth_text,
     duration_phrase,
     losers,
     loss_text,
-    place_text,
     sentence,
     text,
     total_cost,
@@ -150,23 +150,22 @@ PLACES = [
 
 def test_packages_and_cores_are_named_if_all_their_online_cpus_are_affected() -> None:
     for cpus, name in PLACES:
-        assert place_text(machine(), cpus) == name
+        assert cpus_text(machine(), cpus) == name
     one = machine(1)
-    assert place_text(one, [3, 7]) == "core 3", "of one package a core needs only its number"
-    assert place_text(one, [0, 2, 4, 6]) == "cores 0,2"
-    assert place_text(machine(1, cores=1), [0, 1]) == "core 0"
+    assert cpus_text(one, [3, 7]) == "core 3", "of one package a core needs only its number"
+    assert cpus_text(one, [0, 2, 4, 6]) == "cores 0,2"
+    assert cpus_text(machine(1, cores=1), [0, 1]) == "core 0"
     off = [replace(row, online=row.cpu != 9) for row in machine()]
-    assert place_text(off, [0, 1, 2, 3, 8, 10, 11]) == "package 0"
-    assert place_text(off, [9]) == "CPU 9"
+    assert cpus_text(off, [0, 1, 2, 3, 8, 10, 11]) == "package 0"
+    assert cpus_text(off, [9]) == "CPU 9"
     vm = machine(4, cores=1, threads=1)  # each CPU is a package of its own
-    assert place_text(vm, [2]) == "CPU 2"
-    assert place_text(vm, [1, 2]) == "CPUs 1-2"
+    assert cpus_text(vm, [2]) == "CPU 2"
+    assert cpus_text(vm, [1, 2]) == "CPUs 1-2"
     assert (
-        place_text([replace(row, package=None, core=None) for row in vm], [0, 1, 2, 3])
-        == "CPUs 0-3"
+        cpus_text([replace(row, package=None, core=None) for row in vm], [0, 1, 2, 3]) == "CPUs 0-3"
     )
-    assert place_text(machine(1, cores=64, threads=1), range(0, 64, 2), 12) == "32 CPUs 0,2,4,6,8,…"
-    assert place_text(synth.topology(4), range(8)) == "package 0"
+    assert cpus_text(machine(1, cores=64, threads=1), range(0, 64, 2), 12) == "32 CPUs 0,2,4,6,8,…"
+    assert cpus_text(synth.topology(4), range(8)) == "package 0"
 
 
 @pytest.mark.parametrize(("ns", "length_text"), [

@@ -37,8 +37,8 @@ from perftop.output.run_summary import SETTING_NAMES, is_different, setting_labe
 from perftop.output.sentences import as_clause
 
 MIN_CAUSE = 0.01
-"""Minimum difference of the shares of time that the sides lost to a cause that explains a
-change."""
+"""Minimum difference between the shares of time that the two sides lost to a cause. A smaller one
+explains nothing."""
 MIN_DIFFERENCE = 0.01
 """Minimum difference, as a share or relative to A, that matters. A smaller one is never reported as
 a difference, even if it exceeds the noise of these runs, because other runs may vary more."""
@@ -421,7 +421,8 @@ def _no_difference(compared: Sequence[Comparison]) -> str:
 
 
 def _largest_loss(compared: Sequence[Comparison]) -> str:
-    """Returns a sentence on the cause whose lost time differs most between the sides, or ''."""
+    """Returns a sentence on the cause whose lost time differs most between the sides; '' without
+    one."""
     phase = max(compared, key=lambda phase: max(map(abs, phase.lost_more.values()), default=0.0))
     if not phase.lost_more:
         return ""

@@ -42,7 +42,7 @@ Cause = tuple[str, str]
 """Kind and cause of episodes."""
 
 
-# --- the numbers
+# --- numbers that are compared
 
 Value = Callable[[Line], float | None]
 """Returns a number of a summary of `stat --json`; None if it is unknown."""
@@ -191,7 +191,7 @@ def numbers_json(values: Numbers) -> Line:
     return {key: json_number(values.get(key, nan)) for key in row_keys([values])}
 
 
-# --- a reading
+# --- readings of runs
 
 
 @dataclass(frozen=True)
@@ -288,7 +288,7 @@ def _reading_of_line(line: Line) -> Reading | None:
     return reading(line) if kind == "summary" else None
 
 
-# --- a recording
+# --- readings of recordings
 
 
 MAX_LEFT_OUT = 0.0005
@@ -396,8 +396,8 @@ class RunSeries:
         }
 
     def _below_ceiling_s(self) -> Floats:
-        """Returns, by slice, the seconds that CPUs ran below their ceiling, if each CPU ran
-        evenly."""
+        """Returns, by slice, the seconds that CPUs ran below their ceiling, assuming that each CPU
+        ran evenly."""
         session, ends_ns = self._session, self._ends_ns[: self._count]
         begins_ns = np.concatenate([[self._begin_ns], ends_ns[:-1]])
         whole, low_s = session.run_interval(), np.zeros(self._count)

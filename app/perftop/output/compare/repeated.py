@@ -155,7 +155,7 @@ def first_failed(runs: Sequence[Repeat]) -> int:
     return next((run.status for run in runs if run.status), 0)
 
 
-# --- JSON
+# --- repeated runs as JSON
 
 
 def lines_json(runs: Runs, argv: Sequence[str]) -> list[Line]:
@@ -195,8 +195,8 @@ def lines_json(runs: Runs, argv: Sequence[str]) -> list[Line]:
 
 
 def run_json(run: Repeat, index: int, outlier: Outlier | None) -> Line:
-    """Returns the line of a run: its numbers, and its summary without the lists of CPUs and
-    cores."""
+    """Returns the line of a run: its numbers by stable keys, and its summary without the lists of
+    CPUs and cores."""
     of_run = {key: value for key, value in run.line.items() if key not in {"cpus", "cores", "type"}}
     why = None if outlier is None else {
         "longer_s": json_number(outlier.excess_s), "why": outlier.why or None}  # fmt: skip
@@ -206,7 +206,7 @@ def run_json(run: Repeat, index: int, outlier: Outlier | None) -> Line:
     }  # fmt: skip
 
 
-# --- text
+# --- repeated runs as text
 
 
 def lines(runs: Runs, argv: Sequence[str]) -> list[str]:

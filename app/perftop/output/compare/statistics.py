@@ -309,7 +309,6 @@ def t_quantile(share: float, df: float) -> float:
 
 
 def _incomplete_beta(x: float, a: float, b: float) -> float:
-    """Returns the regularised incomplete beta function."""
     if not 0 < x < 1:
         return min(1.0, max(0.0, x))
     if x > (a + 1) / (a + b + 2):

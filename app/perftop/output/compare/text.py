@@ -159,7 +159,7 @@ def verdict_word(row: Row) -> str:
 
 
 def change_text(row: Row, sign: str) -> str:
-    """Returns the difference with the larger half of its interval."""
+    """Returns the difference as text, with the larger half of its confidence interval."""
     unit = "pt" if row.unit == "points" else row.unit
     if row.unit == "%" and row.change >= MAX_RATIO:
         return f"x{1 + row.change:.0f}  "
@@ -172,7 +172,7 @@ def change_text(row: Row, sign: str) -> str:
     return f"{text} {unit}"
 
 
-# --- the picture of a row
+# --- the picture of a row's values
 
 TRIM_SHARE = 0.005
 """Share of the values at each end that may be outside the axis."""
@@ -192,9 +192,9 @@ def _values(readings: Sequence[Reading], key: str, *, samples: bool) -> list[flo
 
 
 def _dot_runs(sides: Sequence[Sequence[float]], *, unicode: bool) -> list[Run]:
-    """Returns a picture of the values of both sides on one axis, from the lowest to the highest.
-    Each place has no dot, one or two for a side: two from half of the side's largest count of
-    values on."""
+    """Returns a picture of the values of both sides on one axis, from the lowest to the highest. A
+    place of the axis has two dots for a side if the side has at least half as many values there as
+    at its densest place, and one dot if it has fewer."""
     ordered = sorted(value for side in sides for value in side)
     if not ordered:
         return []
@@ -222,7 +222,8 @@ def _dot_runs(sides: Sequence[Sequence[float]], *, unicode: bool) -> list[Run]:
 
 
 def _scale_end(compared: Sequence[Comparison]) -> float:
-    """Returns the first end of the scale that holds changes up to 100 % and all clear intervals."""
+    """Returns the first end of the scale that holds all changes up to 100 % and all intervals of
+    clear differences."""
     rows = [row for phase in compared for row in phase.rows]
     sizes = [abs(row.change) for row in rows]
     sizes += [abs(end) for row in rows if row.is_sure for end in row.interval or ()]
@@ -260,7 +261,7 @@ def _interval(row: Row, scale: float) -> str:
     return "".join(cells)
 
 
-# --- JSON
+# --- comparisons as JSON
 
 
 def diff_json(compared: Sequence[Comparison], files: tuple[list[str], list[str]]) -> Line:

@@ -42,8 +42,9 @@ UNKNOWN: Floats = np.full(1, math.nan)
 
 
 class IntervalRows:
-    """The exported CPUs of a session, in one interval. Methods return columns. An unchanged column
-    may be the same object, so that it is not formatted again."""
+    """The exported CPUs of a session, in one interval. Methods return columns. A column that has
+    not changed since the previous interval may be the same object, so that it is not formatted
+    again."""
 
     interval: Interval
 
@@ -77,7 +78,6 @@ class IntervalRows:
         return self.cpu_column(cpu_values(self.session, interval, key))
 
     def machine_column(self, value: float) -> Floats:
-        """Returns the column of a value of the whole machine."""
         return np.array([value], float) if math.isfinite(value) else UNKNOWN
 
     def cpu_column(self, values: Floats | None) -> Floats:
@@ -89,7 +89,6 @@ class IntervalRows:
         return np.asarray(with_extra_column(values, np.nan)[self.cores])
 
     def is_doubted(self) -> list[bool]:
-        """Returns whether any counter of the CPU is suspect."""
         is_doubted: list[bool] = any_by_sample(self.interval.doubts[self._index] != 0).tolist()
         return is_doubted
 
@@ -188,7 +187,7 @@ RELIABILITY_FIELDS = (
 """Fields on the reliability of an interval, which every export has."""
 
 
-# --- measures
+# --- fields of measures
 
 
 def _field_of(number: Number, key: str = "") -> Field:
@@ -287,8 +286,8 @@ def chosen_fields(names: Sequence[str] | None) -> tuple[Field, ...]:
 
 
 def _named_fields(fields: Iterable[Field], names: Sequence[str]) -> tuple[Field, ...]:
-    """Returns the fields with these names or keys; a count, whose key is its rate's, by name
-    only."""
+    """Returns the fields with these names or keys. A count has the same key as its rate, so only
+    its name selects it."""
     return tuple(f for f in fields if f.name in names or (f.key in names and f.kind != "count"))
 
 
@@ -325,8 +324,8 @@ _MIN_EXPONENT, _MAX_EXPONENT = -16, 11
 """Range of decimal exponents in which seven digits of a number can be scaled precisely."""
 _EXPONENTS = np.arange(_MIN_EXPONENT, _MAX_EXPONENT + 1)
 _UNIT = np.where(_EXPONENTS < -4, -6, _EXPONENTS - 6)
-"""The power of ten of the seventh digit as it is printed, by exponent: numbers below 1e-4 are
-printed with an exponent."""
+"""By exponent of a number, that of its seventh digit as printed; numbers below 1e-4 are printed
+with an exponent."""
 _SCALE_UP, _SCALE_DOWN, _UNITS_OF_ONE, _ONES_OF_UNIT, _DECIMALS_OF_UNIT = (
     10.0 ** np.maximum(powers, 0)
     for powers in (6 - _EXPONENTS, _EXPONENTS - 6, -_UNIT, _UNIT, 12 + _UNIT)

@@ -166,29 +166,31 @@ class JsonLines(ExportFormat):
 
     def __init__(self, session: Session, measures: Sequence[Field], out: Output) -> None:
         self._session, self._measures, self._out = session, measures, out
-        self._line(stat_lines.hello_line(session))
+        self._write_line(stat_lines.hello_line(session))
 
     def write_interval(self, interval: Interval) -> None:
-        self._line(only_measures(stat_lines.interval_line(self._session, interval), self._measures))
+        self._write_line(
+            only_measures(stat_lines.interval_line(self._session, interval), self._measures)
+        )
 
     def write_beginning(self, episode: Episode) -> None:
-        self._line(stat_lines.beginning_line(self._session, episode))
+        self._write_line(stat_lines.beginning_line(self._session, episode))
 
     def write_episode(self, episode: Episode) -> None:
-        self._line(stat_lines.episode_line(self._session, episode))
+        self._write_line(stat_lines.episode_line(self._session, episode))
 
     def write_mark(self, mark: Episode) -> None:
         time = self._session.unix(mark.start_ns)
-        self._line({"type": "mark", "time": time, "label": mark.evidence["label"]})
+        self._write_line({"type": "mark", "time": time, "label": mark.evidence["label"]})
 
     def write_summary(
         self, counted: EpisodeCounts, elapsed_s: float, command: RecordedCommand
     ) -> None:
         run, footprint = command.line(), command.footprint
         line = run_summary.summary_line(self._session, counted, elapsed_s, run, footprint)
-        self._line(only_measures(line, self._measures))
+        self._write_line(only_measures(line, self._measures))
 
-    def _line(self, line: stat_lines.Line) -> None:
+    def _write_line(self, line: stat_lines.Line) -> None:
         self._out.write(f"{stat_lines.line_text(line)}\n".encode())
 
 
@@ -222,7 +224,7 @@ def _without_keys(row: stat_lines.Line, keys: set[str]) -> stat_lines.Line:
     return row | {"why": _without_keys(row["why"], keys)} if "why" in row else row
 
 
-# --- tables
+# --- tables: CSV and Parquet
 
 
 MAX_REASON_TEXTS = 1 << 14
@@ -339,7 +341,6 @@ class ExportTable:
         return "; ".join(parts)
 
     def _reason(self, field: Field, rows: IntervalRows, row: int) -> str:
-        """Returns why a value is missing."""
         if field.scope in {"machine", "package"}:
             return self._reasons.machine_reason(field.key.removeprefix("package_"))
         if field.scope == "l3":
@@ -555,7 +556,7 @@ class Parquet(ExportFormat):
         self._batches.append(self._arrow.record_batch(arrays, schema=self._schema))
         self._rows += self._batches[-1].num_rows
         if self._rows >= MIN_GROUP_ROWS:
-            self._group()
+            self._write_group()
 
     def _array(self, field: Field, column: Column, target: Any) -> Any:
         count = len(self._table.rows)
@@ -571,13 +572,13 @@ class Parquet(ExportFormat):
         return self._arrow.array(values, target.type, from_pandas=field.kind != "boolean")
 
     def finish(self) -> None:
-        self._group()
+        self._write_group()
         self._writer.close()
 
     def drop(self) -> None:
         self._writer.is_open = False  # otherwise the writer would try to finish the file and fail
 
-    def _group(self) -> None:
+    def _write_group(self) -> None:
         if self._batches:
             self._writer.write_table(self._arrow.Table.from_batches(self._batches, self._schema))
         self._batches, self._rows = [], 0

@@ -140,8 +140,8 @@ class OpenMetrics(ExportFormat):
             **{f"label_{name}": value for name, value in hello.labels.items()},
         )  # fmt: skip
         heading = Heading("perftop", "info", "Machine, command and version of the recording.")
-        self._text(heading.openmetrics)
-        self._samples(f"{heading.sample}{info}", np.ones(len(self._times)))
+        self._write_text(heading.openmetrics)
+        self._write_samples(f"{heading.sample}{info}", np.ones(len(self._times)))
         places = {
             "machine": [labels(host=hello.host)],
             "cpu": [labels(**_cpu_labels(session, row)) for row in session.shown],
@@ -151,8 +151,8 @@ class OpenMetrics(ExportFormat):
         }  # fmt: skip
         with self._file:
             for i, field in enumerate(self._fields):
-                self._family(i, field, places[field.scope])
-        self._text(END_LINE)
+                self._write_family(i, field, places[field.scope])
+        self._write_text(END_LINE)
 
     def drop(self) -> None:
         with contextlib.suppress(OSError):
@@ -178,10 +178,10 @@ class OpenMetrics(ExportFormat):
             places.append(labels(**of_core, cpus=ranges(cpus)))
         return places
 
-    def _family(self, i: int, field: Field, places: list[str]) -> None:
+    def _write_family(self, i: int, field: Field, places: list[str]) -> None:
         heading = _heading(field)
         if i == 0 or _heading(self._fields[i - 1]) != heading:
-            self._text(heading.openmetrics)
+            self._write_text(heading.openmetrics)
         if field.key.startswith(EVENT):
             event = field.name.removeprefix(EVENT).removesuffix(_suffix(field))
             places = [f"{place[:-1]},{labels(event=event)[1:]}" for place in places]
@@ -195,13 +195,15 @@ class OpenMetrics(ExportFormat):
             part = places[first : first + step]
             columns = np.array(table[:, i, first : first + len(part)]).T
             for place, series in zip(part, columns, strict=True):
-                self._samples(f"{heading.sample}{place}", series)
+                self._write_samples(f"{heading.sample}{place}", series)
 
-    def _samples(self, name: str, series: Floats) -> None:
+    def _write_samples(self, name: str, series: Floats) -> None:
         samples = zip(self._times, series.tolist(), strict=True)
-        self._text("".join(f"{name} {v:.15g} {t:.6f}\n" for t, v in samples if math.isfinite(v)))
+        self._write_text(
+            "".join(f"{name} {v:.15g} {t:.6f}\n" for t, v in samples if math.isfinite(v))
+        )
 
-    def _text(self, text: str) -> None:
+    def _write_text(self, text: str) -> None:
         self._out.write(text.encode())
 
 
@@ -217,7 +219,7 @@ def _cpu_labels(session: Session, row: int) -> dict[str, object]:
     return {key: value for key, value in names.items() if value is not None}
 
 
-# --- headings
+# --- headings of families
 
 _UNITS = {"_hz": "hertz", "_per_s": "per_second", "_s": "seconds", "_w": "watts", "_c": "celsius",
           "_ratio": "ratio"}  # fmt: skip

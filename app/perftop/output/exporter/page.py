@@ -36,7 +36,7 @@ from perftop.output.exporter.sums import (
 from perftop.session.session import Session
 from perftop.session.values import BOUNDS_REASON, UNREAD_REASON, lasting_reasons
 
-# --- the families
+# --- families of series
 
 SMT = Heading(
     "perftop_smt_seconds", "counter",
@@ -170,7 +170,7 @@ def grid_family(
     return Family(heading, lines.replace("\n", "%.15g\n") % tuple(values[known]), len(series))
 
 
-# --- the page
+# --- the page that Prometheus reads
 
 
 class Page:

@@ -22,7 +22,7 @@ from perftop.model.tasks import process_owner
 from perftop.session.episodes import LATE_NS, LATE_SAMPLES
 from perftop.session.session import Session
 
-# --- by CPU and by package
+# --- sums by CPU and by package
 
 TIME_MODES = {"busy": "util", "idle": "idle", "poll": "poll", "involuntary_halt": "involuntary",
          "steal": "steal"}  # fmt: skip
@@ -124,7 +124,7 @@ class Sums:
         return np.where(self._known_increments[key], self._increments[key], np.nan)
 
 
-# --- by core
+# --- sums by core
 
 CORE_STATES = (*STATES, "unknown")
 MAX_DELAY = 0.5
@@ -182,10 +182,10 @@ class CoreTime:
                 self._owed_s[home] = owed_s[old]
 
 
-# --- by task
+# --- sums by owner of tasks
 
 MAX_OWNERS = 32
-"""Maximum number of owners with series of their own."""
+"""Maximum number of owners of tasks (jobs, pods, containers, units) with series of their own."""
 OTHER_OWNERS, ROOT_GROUP = "(others)", "(root)"
 """Names for all further owners together, and for the root control group."""
 
@@ -230,7 +230,7 @@ class TaskTime:
                         self.seconds[owner, state] = sum_s + share * span_s
 
 
-# --- episodes, by package and cause
+# --- sums of episodes, by package and cause
 
 DROP = "turbo-drop"
 CAUSES = ("policy", "license", "power-pl1", "power-pl2", "power-ppt", "current", "thermal",

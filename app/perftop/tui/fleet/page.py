@@ -357,7 +357,7 @@ def newest_episodes(state: FleetState, max_episodes: int, size: int) -> list[Lin
 def _episode(state: FleetState, episode: SharedEpisode, size: int) -> list[Run]:
     style = "text" if episode.end is None else "faint"
     length = words.span_text((state.now if episode.end is None else episode.end) - episode.start)
-    name = words.place_text(episode, len(state.matching.machines))
+    name = words.cpus_text(episode, len(state.matching.machines))
     room = size - 11 - len(length) - 1
     names = [", ".join(episode.machines[:MAX_NAMES])] if len(episode.machines) > 1 else []
     cause = words.cause_name(episode.kind, episode.cause), words.depth_text(episode)

@@ -290,7 +290,7 @@ def short_cause(kind: str, cause: str) -> str:
     return _SHORT_NAMES.get(cause) or cause_name(kind, cause)
 
 
-def place_text(episode: SharedEpisode, count: int) -> str:
+def cpus_text(episode: SharedEpisode, count: int) -> str:
     """Returns the name of the episode's machine, or, for several machines, their number out of
     `count`."""
     names = episode.machines

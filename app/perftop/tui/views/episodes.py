@@ -20,10 +20,10 @@ from perftop.output.evidence import evidence_text
 from perftop.output.sentences import (
     SentencePart,
     cause_name,
+    cpus_text,
     depth_text,
     group_key,
     losers,
-    place_text,
     sentence,
     total_cost,
 )
@@ -104,7 +104,7 @@ def details(
     start, end_ns = clock_time(session.unix(episode.start_ns)), episode.end_ns
     duration = duration_text(session, episode)
     until = f"to {clock_time(session.unix(end_ns))}" if end_ns is not None and duration else ""
-    place = place_text(session.topology, episode.cpus) if episode.cpus else ""
+    place = cpus_text(session.topology, episode.cpus) if episode.cpus else ""
     span = f"for {duration}" if duration else ""
     remainder = " ".join(filter(None, (place, start, until, span)))
     size = max(1, width - 2)
