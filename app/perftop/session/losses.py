@@ -65,7 +65,7 @@ MAX_UNSETTLED = 256
 
 
 class _Samples(NamedTuple):
-    """Losses of samples, with a leading axis of samples."""
+    """Wanted and lost seconds of several samples; the first axis of each array is the samples."""
 
     since_ns: Ints
     until_ns: Ints

@@ -516,7 +516,7 @@ class TaskSums:
 
     def __init__(self) -> None:
         self.rows: dict[TaskKey, int] = {}
-        """The row of each task."""
+        """The column of each task in `_numbers`."""
         self._numbers = np.zeros((6, 0))
         """By task: `run_s`, `without_waits_s`, `wait_s` and `switches` of TaskTimes, the time of
         `by_cpu` on the only CPU of the task, and `longest_s`."""
