@@ -120,7 +120,15 @@ def live_intervals(
 
 def assert_equal(result: Interval | None, live: Interval) -> None:
     assert result is not None
-    for name in ("time", "time_ns", "elapsed_s", "skew_s", "suspect", "sample_count", "tasks"):
+    for name in (
+        "time",
+        "time_ns",
+        "elapsed_s",
+        "skew_s",
+        "suspect_counters",
+        "sample_count",
+        "tasks",
+    ):
         assert getattr(result, name) == getattr(live, name), name
     pairs = {"values": (result.values.all, live.values.all)}
     pairs |= {
