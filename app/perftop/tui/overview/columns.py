@@ -120,7 +120,7 @@ class _ColumnChoice:
             self._names("CPU"),
             *self._caches(),
             Column("util", "busy %", 8, source=0),
-            Column("use", "where time goes", 16 + 2, is_left=True, rank=1, max_width=52, weight=2),
+            Column("use", "where time goes", 8 + 2, is_left=True, rank=1, max_width=52, weight=2),
             Column("work", "busy", 12 + 2 + extra, is_left=True, gap=2 + extra, rank=6,
                    max_width=90, weight=4),
             *self._slots(),
