@@ -265,6 +265,7 @@ def cases(directory: Path, group: str) -> Iterator[Case]:
             for name in ("recording-1", "export/recording"):
                 for verb in ("why", "summary"):
                     yield f"{name.replace('/', '-')}-{verb}", partial(_run, verb, name, "--json")
+            yield "recording-1-export", partial(_run, "export", "recording-1", "--every", "5s")
             for verb in ("topology", "doctor"):
                 tree = "guest-epyc-2cpu"
                 yield f"guest-epyc-{verb}", partial(_run, verb, "--json", "--sysroot", tree)

@@ -84,11 +84,11 @@ def episode_of(case: tuple[Any, ...]) -> Episode:
 
 
 def sentences(kind: str) -> str:
-    """The sentences on the cases of a kind, in the present and in the past tense."""
+    """The sentences on the cases of a kind: in both tenses, and shorter ones."""
     lines = []
     for case in (case for case in CASES if case[0] == kind):
-        for past in (False, True):
-            parts = sentence(machine(), [episode_of(case)], case[-1], past_tense=past,
-                             when="since 09:43:50", max_length=200)  # fmt: skip
-            lines.append(f"{case[1]}: {text(parts)}\n")
-    return "".join(lines)
+        wide: dict[str, Any] = {"when": "since 09:43:50", "max_length": 200}
+        forms = wide, wide | {"past_tense": True}, *({"max_length": n} for n in (70, 50, 35, 25))
+        parts = (sentence(machine(), [episode_of(case)], case[-1], **form) for form in forms)
+        lines += [f"{case[1]}: {words}\n" for words in dict.fromkeys(map(text, parts))]
+    return "".join(dict.fromkeys(lines))

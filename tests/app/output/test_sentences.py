@@ -26,7 +26,8 @@ from perftop.model.belief import (
     PolledBits,
     TaskOnCpu,
 )
-from perftop.model.kinds import Episode
+from perftop.model.kinds import Episode, kind_of_cause
+from perftop.model.numbers import NUMBERS
 from perftop.output.evidence import evidence_json, evidence_piece, evidence_text
 from perftop.output.sentences import (
     MAX_SENTENCE,
@@ -49,6 +50,9 @@ TIME_PHRASE = "since 09:43:50"
 
 def test_all_causes_that_can_be_counted_have_a_case() -> None:
     assert {*COUNTED} - {(kind, cause) for kind, cause, *_ in CASES} == {("suspect", "*")}
+    kinds = [kind_of_cause(kind, cause) for kind, cause in COUNTED]
+    assert {kind.worsened_key for kind in kinds} <= {"", *NUMBERS}
+    assert {key for kind in kinds for key in kind.explains} <= {*NUMBERS}
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]} {case[1]}")

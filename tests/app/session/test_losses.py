@@ -125,6 +125,20 @@ def test_a_sample_with_an_unknown_part_adds_nothing() -> None:
     assert losses.sums([]).wanted_s.tolist() == [0.0, 0.1]
 
 
+def test_stalls_for_memory_share_the_time_in_which_the_job_was_blocked() -> None:
+    """A stall gets what it lacks, as long as there is such time."""
+    limit, reclaim, swap = (
+        ("memory-stall", cause) for cause in ("memory-limit", "reclaim", "swap")
+    )
+    sums = LossSums(np.ones(2), np.zeros(2), {limit: np.array([0.1, 0.0])})
+    stalled_s = {limit: 0.3, reclaim: 0.4, swap: 0.5}
+    sums = sums.with_blocked(stalled_s, np.array([0.3, 0.1]))
+    assert sums.waited_s.tolist() == pytest.approx([0.3, 0.1])
+    assert {cause: seconds.tolist() for cause, seconds in sums.by_cause.items()} == {
+        limit: pytest.approx([0.25, 0.05]), reclaim: pytest.approx([0.15, 0.05]),
+    }  # fmt: skip
+
+
 def test_settling_does_not_change_the_sums() -> None:
     losses, ends = Losses([0, 1]), 3 * LATE_NS
     drop = episode(LIMIT, [0, 1], SECOND)

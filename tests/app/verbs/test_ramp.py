@@ -6,6 +6,7 @@ import argparse
 import json
 import math
 import re
+import sys
 from typing import Any
 
 import chains
@@ -52,12 +53,16 @@ def options(**changes: Any) -> argparse.Namespace:
     return argparse.Namespace(**given | changes)
 
 
-def test_all_cpus_are_measured_in_turn(capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_cpus_are_measured_in_turn(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     probe = Probe()
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     assert verb.measure(options(cpu="all", seconds=1.5), probe) == 0
     more = ("--isa", "scalar", "--seconds", "1.5")
     assert probe.requests == [("topology",), *(("ramp", "--cpu", n, *more) for n in "012")]
-    text = capsys.readouterr().out
+    text, progress = capsys.readouterr()
+    assert "CPU 1, 2 of 3, 1.5 s …" in progress
     rows = text.splitlines()[:4]
     assert [row.split()[0] for row in rows] == ["CPU", "0", "1", "2"]
     assert rows[2].endswith("--cpu 1: not allowed")
