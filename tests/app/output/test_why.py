@@ -92,6 +92,11 @@ def finding_of(result: Report, cause: Cause) -> Finding:
     return finding
 
 
+def assert_checks_cover_all_losses(result: Report) -> None:
+    whole = sum(result.sums.shares().values())
+    assert sum(check.share for check in result.checks) == pytest.approx(whole)
+
+
 @pytest.mark.parametrize(("scenario", "watch", "seconds", "cause"), SCRIPTED)
 def test_the_scripted_cause_is_first(
     scenario: str, watch: str | None, seconds: float, cause: Cause
@@ -99,6 +104,7 @@ def test_the_scripted_cause_is_first(
     session, result = session_and_report(scenario, seconds, watch)
     assert result.findings[0].cause == cause
     assert result.findings[0].share >= MIN_SHARE
+    assert_checks_cover_all_losses(result)
     first = printed_report(session, result)[0]
     name = watch or (result.findings[0].culprit if cause[0] == "neighbour" else "This machine")
     assert name in first
@@ -272,6 +278,7 @@ def test_halts_below_one_percent_are_the_first_named_cause() -> None:
     _, result = session_and_report("halts")
     named = [finding.cause for finding in result.findings if finding.cause[1] != UNEXPLAINED]
     assert named[:2] == [("involuntary-halt", "clock-change"), ("involuntary-halt", "smm")]
+    assert_checks_cover_all_losses(result)
 
 
 @pytest.mark.parametrize(("scenario", "watch", "seconds"), ALL_CASES)
