@@ -168,7 +168,7 @@ def test_values_that_both_sides_lack_have_no_row_and_others_are_named() -> None:
     unknown = "machine: the settings of at least one side are not known"
     assert unknown in text.lines([comparison], ("A", "B"))
     known = compare_runs(side(draw), side(draw, state={"governor": "powersave"}))
-    lists: list[dict[str, Any]] = [{}, {"same": []}, {"differing": []}]
+    lists: list[dict[str, Any]] = [{}, {"equal_states": []}, {"differing_states": []}]
     for changes in lists:
         comparison = dataclasses.replace(known, **changes)
         assert unknown not in text.lines([comparison], ("A", "B"))
