@@ -129,13 +129,13 @@ def test_sources_send_the_keys_of_the_table() -> None:
             for c in block.counters:
                 sent[c.key].add((block.scope, c.kind, c.unit))
     loose = [
-        *cores.CORE,
-        *cores.MSR,
+        *cores.CORE_COUNTERS,
+        *cores.MSR_COUNTERS,
         *groups.TIMES,
         *firmware_limits.COUNTERS[firmware_limits.PROCHOT],
         firmware_limits.LIMITS,
     ]
-    loose.append(firmware_limits.COUNTER)
+    loose.append(firmware_limits.PLR_COUNTER)
     loose += [*cpu_files.CPUFREQ_COUNTERS.values(), *powercap.COUNTERS, msr.tsc_reading().counter]
     loose += [c for counters in cpu_files.THROTTLE_COUNTERS.values() for c in counters.values()]
     for c in loose:

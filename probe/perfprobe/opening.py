@@ -132,15 +132,15 @@ def open_perf(
     rows, selected = read_rows(root, cpus)
     planner = cores.Planner(root, rows, method=method)
     wanted = with_siblings(selected, rows)
-    others = [group for group in chosen_groups if chosen.own_key(group) is None]
+    others = [group for group in chosen_groups if chosen.own_counter_key(group) is None]
     other_group = chosen.largest_groups(others, planner.pmus)
     parts = cores.open_parts(root, rows, planner, cpus=wanted, other_group=other_group)
-    aliases = chosen.own_counters(chosen_groups, parts[0].counters)
+    aliases = chosen.own_counter_keys(chosen_groups, parts[0].counters)
     groups = [group for group in chosen_groups if group[0].event_name.key not in aliases]
     with contextlib.ExitStack() as on_failure:
         for part in parts:
             on_failure.callback(part.close)
-        why_not, extra = cores.blocking_trouble(parts), list[Part]()
+        why_not, extra = cores.no_clock_trouble(parts), list[Part]()
         if why_not is not None and name == "perf":
             fix = f"; {why_not.fix}" if why_not.fix else ""
             raise Unavailable(f"the perf source is not available: {why_not.why}{fix}")

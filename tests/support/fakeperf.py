@@ -15,7 +15,7 @@ import trees
 from perfprobe.cpu import cpuid, topology
 from perfprobe.machine.parts import Part
 from perfprobe.perf import cores, perf_events
-from perfprobe.perf.perf_events import LEADER, Event, Trial
+from perfprobe.perf.perf_events import NO_LEADER, Event, Trial
 
 DEVICES = "sys/bus/event_source/devices"
 TICKS = 4_000_000  # number of TSC ticks in a trial
@@ -40,7 +40,7 @@ class Group(perf_events.Group):
     def columns(self) -> int:
         return max(self.at) + 1 + 2 * self.timed
 
-    def place(self, columns: Sequence[int]) -> None:
+    def set_columns(self, columns: Sequence[int]) -> None:
         assert list(columns) == sorted(columns)
         self.at = list(columns)
 
@@ -86,7 +86,7 @@ class Kernel(perf_events.Kernel):
                 raise OSError(number, "refused")
             members = [e for e, _, at, _ in self.opened.values() if leader == at]
             cores = [event, *members]
-            if leader != LEADER:
+            if leader != NO_LEADER:
                 cores.append(self.opened[leader][0])
                 if sum(e.core for e in cores) > self.counters and event.core:
                     raise OSError(errno.EINVAL, "the group does not fit")
@@ -96,7 +96,7 @@ class Kernel(perf_events.Kernel):
 
     def enable(self, leader: int) -> None:
         with self._lock:
-            self.calls.append(("enable", leader, LEADER))
+            self.calls.append(("enable", leader, NO_LEADER))
 
     def close(self, fd: int) -> None:
         with self._lock:
@@ -105,7 +105,7 @@ class Kernel(perf_events.Kernel):
     def group(self, fds: Sequence[int], *, timed: bool, mapped: bool = True) -> Group:
         with self._lock:
             group = Group(list(fds), timed, 0x1000 * (1 + len(self.groups)), mapped=mapped)
-            group.place(range(len(fds)))
+            group.set_columns(range(len(fds)))
             self.groups.append(group)
             return group
 

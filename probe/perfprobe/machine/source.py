@@ -32,7 +32,7 @@ from perfprobe.native.batches import Batches
 from perfprobe.native.sampler import DrainedRound, Sampler
 from perfprobe.polled import polling
 from perfprobe.polled.firmware_limits import Hsmp, HsmpTable, LimitStatus
-from perfprobe.polled.polling import Polling
+from perfprobe.polled.polling import PolledBlocks
 from perfprobe.polled.powercap import Powercap, UncoreClock
 from perfprobe.polled.proc_counts import STAT_BLOCK, MachineCounts, ProcStat
 from perfprobe.polled.resctrl import Resctrl
@@ -141,7 +141,7 @@ class Machine:
         served = {counter.key for part in self._parts for counter in part.counters}
         resctrl = Resctrl(root, rows)
         self._group_records = resctrl.take_record
-        self._polling = Polling(
+        self._polling = PolledBlocks(
             [
                 MachineCounts(root, len(rows)),
                 Powercap(root, rows, served),

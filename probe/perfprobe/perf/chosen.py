@@ -1,6 +1,6 @@
-"""Groups of events, each in a block of its own: the events that the user has chosen, and the issue
-slots of a core by Intel's PERF_METRICS. Groups that do not fit on the counters together take turns,
-and the times of a group show how long it was counted.
+"""Groups of perf events that each have a block of their own: events that the user has chosen (-e),
+and the issue slots of a core by Intel's PERF_METRICS. Groups that do not fit on the hardware
+counters together take turns; each has the times for which it was enabled and counting.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from perfprobe.kernel.access import Trouble
 from perfprobe.machine.parts import join_missing
 from perfprobe.perf import event_names, perf_pmus
 from perfprobe.perf.event_names import EventName
-from perfprobe.perf.groups import Groups, cpu_part
+from perfprobe.perf.groups import PerfPart, cpu_part
 from perfprobe.perf.perf_events import (
     HARDWARE,
     OWN_KEYS,
@@ -30,16 +30,17 @@ from perfprobe.perf.perf_events import (
     open_group,
     run_in_threads,
 )
-from perfprobe.perf.perf_pmus import EVENTS, ChosenEvent, Pmu, core_pmu_of
+from perfprobe.perf.perf_pmus import EVENT_UNIT, ChosenEvent, Pmu, core_pmu_of
 from perfprobe.wire import Counter, Cpu, Missing
 
 MAX_IN_GROUP = 16
 GENERIC_EVENT = (1 << 32) - 1
-"""Mask of the number of a generic event; the other bits name the PMU of a hybrid."""
+"""Bits of a generic event's config with the event's number; the others select a hybrid's PMU."""
 TRIAL_NS = 20_000_000
-"""Duration of a trial in ns, longer than the 4 ms after which the kernel rotates groups."""
+"""Duration in ns of a trial count of a group, longer than the 4 ms after which the kernel rotates
+groups."""
 MIN_COUNTED_SHARE = 0.99
-"""Minimum share of a trial for which a group that fits was on the counters."""
+"""Minimum share of a trial for which a group must be on the counters, so that it fits."""
 NO_ROOM_TROUBLE = Trouble(
     "no counter is left for it: perftop's own and other pinned events have them",
     "fewer events in braces, or --smt-method traced",
@@ -52,17 +53,18 @@ OTHER_CORES_TROUBLE = Trouble("cores of this type have no such event")
 
 
 def find_events(root: Path, text: str) -> list[list[ChosenEvent]]:
-    """Returns the groups of events that the text names. Raises ValueError for unknown names."""
-    # Imported here, because only -e needs the names.
+    """Returns the groups of events that the argument of -e names. Raises ValueError for unknown
+    names."""
+    # Imported here, because only -e needs the catalogue.
     from perfprobe.perf.event_catalogue import Catalogue
 
     catalogue = Catalogue(root)
     return [[catalogue.find(name) for name in group] for group in event_names.parse_groups(text)]
 
 
-def own_key(group: Sequence[ChosenEvent]) -> str | None:
-    """Returns the key of perftop's own counter for the only event of a group; None if there is no
-    such counter, or if the group has several events."""
+def own_counter_key(group: Sequence[ChosenEvent]) -> str | None:
+    """Returns the key of the counter that perftop counts anyway, if it counts the only event of
+    this group; None if there is none, or if the group has several events."""
     events = [event for chosen in group for event in chosen.events.values()]
     keys = {
         OWN_KEYS.get(event.config & GENERIC_EVENT)
@@ -72,32 +74,32 @@ def own_key(group: Sequence[ChosenEvent]) -> str | None:
     return keys.pop() if len(group) == len(keys) == 1 else None
 
 
-def own_counters(
+def own_counter_keys(
     chosen_groups: Sequence[Sequence[ChosenEvent]], counters: Iterable[Counter]
 ) -> dict[str, str]:
-    """Returns, by key of an event that was chosen, the key of the counter of perftop that counts it
-    already on all CPUs."""
+    """Returns, by key of a chosen event, the key of the counter among `counters` that counts it
+    anyway, on all CPUs."""
     counted = {counter.key for counter in counters if counter.cpus is None}
-    keys = ((group[0].event_name.key, own_key(group)) for group in chosen_groups)
+    keys = ((group[0].event_name.key, own_counter_key(group)) for group in chosen_groups)
     return {key: own for key, own in keys if own in counted and own is not None}
 
 
 def largest_groups(
     groups: Sequence[Sequence[ChosenEvent]], pmus: Sequence[Pmu]
 ) -> Callable[[int], list[Event]] | None:
-    """Returns a function from a CPU to the group that needs most counters there; None if no group
-    needs counters."""
+    """Returns a function from a CPU to the events of the group with most events there; None if no
+    group needs counters of a core."""
     if not any(e.core for group in groups for chosen in group for e in chosen.events.values()):
         return None
 
-    def on(cpu: int) -> list[Event]:
+    def largest_on(cpu: int) -> list[Event]:
         pmu = core_pmu_of(pmus, cpu)
         events = (
             [event for c in group if (event := c.event_on(pmu)) and event.core] for group in groups
         )
         return max(events, key=len)
 
-    return on
+    return largest_on
 
 
 def open_chosen(
@@ -109,15 +111,18 @@ def open_chosen(
     cpus: Iterable[int],
     kernel: Kernel | None = None,
     multiplex: bool = True,
-) -> list[Groups]:
-    """Opens a part for each group of events. Called after all other counters are open, because
-    those take precedence. With `multiplex` events may take turns; without it, an event that does
-    not fit is refused. Raises Unavailable for such an event, or if no event can be counted."""
+) -> list[PerfPart]:
+    """Opens a part for each group of chosen events on the CPUs `cpus`. Must be called after all
+    other counters are open, because they take precedence. With `multiplex`, groups may take turns;
+    without it, Unavailable is raised for an event that does not fit. Raises Unavailable also if no
+    event can be counted."""
     kernel = kernel or Kernel()
     selected = set(cpus)
     read = [row for row in rows if row.online and row.cpu in selected]
-    opener = Opener(root, kernel, rows, read, pmus)
-    parts = [opener.part(group) for group in opener.arrange_groups(groups, multiplex=multiplex)]
+    opener = GroupOpener(root, kernel, rows, read, pmus)
+    parts = [
+        opener.open_part(group) for group in opener.arrange_groups(groups, multiplex=multiplex)
+    ]
     lacking = [missing for part in parts for missing in part.missing]
     if not any(part.counters[0].cpus is None or part.counters[0].cpus for part in parts):
         why = next(iter(lacking), Missing("events", "no CPU is read"))
@@ -128,7 +133,9 @@ def open_chosen(
     return parts
 
 
-class Opener:
+class GroupOpener:
+    """Arranges chosen events in groups, and opens the groups on the CPUs `read`."""
+
     def __init__(
         self, root: Path, kernel: Kernel, rows: Sequence[Cpu], read: Sequence[Cpu],
         pmus: Sequence[Pmu],
@@ -141,10 +148,10 @@ class Opener:
     def arrange_groups(
         self, chosen_groups: Sequence[Sequence[ChosenEvent]], *, multiplex: bool
     ) -> list[Sequence[ChosenEvent]]:
-        """Arranges the events in groups: all software events in one group, since they always count;
-        events of cores in one group if they fit, else in groups of one event, which take turns.
-        Groups in braces are kept. Without `multiplex`, raises Unavailable for the first group that
-        does not fit together with the groups before it."""
+        """Returns the groups to open. Groups that the user wrote in braces are kept. Single
+        software events become one group, since they always count; single events of cores become one
+        group if it fits, else a group each, which take turns. Without `multiplex`, raises
+        Unavailable for the first group that does not fit together with the groups before it."""
         singles = [group[0] for group in chosen_groups if len(group) == 1]
         soft = [c for c in singles if not any(e.core for e in c.events.values())]
         hard = [chosen for chosen in singles if chosen not in soft]
@@ -164,7 +171,8 @@ class Opener:
         return [*many, *braced, *whole]
 
     def _groups_fit(self, groups: Sequence[Sequence[ChosenEvent]]) -> bool:
-        """Returns whether the groups fit together, tried on one CPU of each PMU."""
+        """Returns whether all groups can be counted at the same time, by trials on one CPU of each
+        PMU."""
         cpus: dict[str | None, int] = {}
         for row in self._read:
             pmu = self._pmu[row.cpu]
@@ -173,8 +181,8 @@ class Opener:
         return all(share >= MIN_COUNTED_SHARE for share in shares)
 
     def _shares(self, groups: Sequence[Sequence[ChosenEvent]], cpu: int) -> list[float]:
-        """Returns the share of the time for which each group is on the counters of a CPU while all
-        groups are open; 1 where that cannot be tried."""
+        """Returns, for each group, the share of time for which it is on the counters of a CPU while
+        all groups are open; 1 if that cannot be tried."""
         with ExitStack() as stack:
             opened: list[Group | None] = []
             for group in groups:
@@ -193,9 +201,10 @@ class Opener:
         group: Sequence[ChosenEvent],
         find_trouble: Callable[[Sequence[float]], Trouble | None],
     ) -> Trouble | None:
-        """Returns why the whole group cannot be counted on the first CPU that has its events; None
-        if it can. `find_trouble` returns what is wrong with the counts of a trial."""
-        row = next((row for row in self._read if self._events(group, row.cpu)), None)
+        """Returns why the group cannot be counted as a whole on the first CPU that has its events;
+        None if it can. `find_trouble` is a function from the counts of a trial to what is wrong
+        with them."""
+        row = next((row for row in self._read if self._events_on(group, row.cpu)), None)
         if row is None:
             return OTHER_CORES_TROUBLE
         opened = self._open_events(group, row.cpu)
@@ -210,18 +219,18 @@ class Opener:
         return find_trouble(trial.counts) if trial and trial.running else None
 
     def _trial(self, group: Group, cpu: int) -> Trial | None:
-        """Runs a trial of the group; None if it cannot be tried on this CPU."""
+        """Counts an open group for TRIAL_NS; None if that cannot be tried on this CPU."""
         with suppress(OSError):
             return self._kernel.trial(group, cpu, TRIAL_NS)
         return None
 
     # --- opening the groups
 
-    def part(self, group: Sequence[ChosenEvent]) -> Groups:
-        wanted = {row.cpu: self._events(group, row.cpu) for row in self._rows}
+    def open_part(self, group: Sequence[ChosenEvent]) -> PerfPart:
+        wanted = {row.cpu: self._events_on(group, row.cpu) for row in self._rows}
         read = {row.cpu: wanted[row.cpu] for row in self._read}
         opened = open_events(self._kernel, read, timed=True, mapped=False, root=self._root)
-        opened = dict(zip(opened, run_in_threads(self._if_fits, opened.items()), strict=True))
+        opened = dict(zip(opened, run_in_threads(self._without_unfit, opened.items()), strict=True))
         lacking = [
             (cpu, key, opened_events.missing.get(key) or chosen.trouble or OTHER_CORES_TROUBLE)
             for cpu, opened_events in opened.items()
@@ -233,9 +242,9 @@ class Opener:
             timed=True, mapped=False, missing=join_missing(lacking, len(opened)),
         )  # fmt: skip
 
-    def _if_fits(self, opened: tuple[int, OpenedEvents]) -> OpenedEvents:
-        """Returns the events of a CPU, without events that would never be counted because pinned
-        events leave no counter for them."""
+    def _without_unfit(self, opened: tuple[int, OpenedEvents]) -> OpenedEvents:
+        """Returns the opened events of a CPU; without them, but with the reason, if they would
+        never be counted because pinned events leave no counter for them."""
         cpu, opened_events = opened
         if opened_events.group is None or not any(event.core for event in opened_events.events):
             return opened_events
@@ -249,10 +258,10 @@ class Opener:
 
     def _open_events(self, group: Sequence[ChosenEvent], cpu: int) -> OpenedEvents:
         """Opens the group on one CPU, for a trial."""
-        events = self._events(group, cpu)
+        events = self._events_on(group, cpu)
         return open_group(self._kernel, events, cpu, timed=True, mapped=False, root=self._root)
 
-    def _events(self, group: Sequence[ChosenEvent], cpu: int) -> list[Event]:
+    def _events_on(self, group: Sequence[ChosenEvent], cpu: int) -> list[Event]:
         events = (chosen.event_on(self._pmu[cpu]) for chosen in group)
         return [event for event in events if event is not None]
 
@@ -263,10 +272,10 @@ def _counter(chosen: ChosenEvent) -> Counter:
 
 
 # --- top-down -------------------------------------------------------------------------------------
-# A group that `slots` leads takes no general counter. Kernel and hardware require exactly this
-# group: with another leader the counts are zeros. The kernel resets the registers at each read(),
-# so no RDPMC may read them. A field has 8 bits, so each read has an error of up to 0.4 % of the
-# slots since the previous read.
+# The event `slots` and its top-down parts are one group, which needs no general counter. `slots`
+# must be the leader, otherwise the parts count zeros. The kernel resets the registers at each
+# read(), so they must not be read by RDPMC. A part is a field of 8 bits, so each read has an error
+# of up to 0.4 % of the slots since the previous read.
 
 TOPDOWN_LEVEL_1 = {
     "slots": ("slots", "issue slots"),
@@ -281,20 +290,20 @@ TOPDOWN_LEVEL_2 = {
     "topdown_fetch_latency": ("topdown-fetch-lat", "slots that waited for a fetch"),
     "topdown_memory_bound": ("topdown-mem-bound", "slots that waited for memory"),
 }
-"""Level 2 events; from Sapphire Rapids on they are in the same register."""
+"""Level 2 events: perf's name and a description, by key. CPUs from Sapphire Rapids on have them."""
 NO_PERF_METRICS = "this CPU has no PERF_METRICS: Ice Lake and later Intel cores have"
 TOPDOWN_KEY = "topdown_retiring_ratio"
-"""The key under which missing top-down counters are reported."""
+"""Key under which hello reports why there are no top-down counters."""
 SLOTS_TROUBLE = (
     "the counters of slots are there but do not add up: the hypervisor does not pass them on"
 )
 MAX_SLOTS_ERROR = 0.05
-"""Maximum difference between the slots and the sum of the four parts in a trial, as a share of the
-slots."""
+"""Maximum difference in a trial between the slots and the sum of their four parts, as a share of
+the slots."""
 
 
 def topdown_events(pmus: Iterable[Pmu]) -> list[ChosenEvent]:
-    """Returns the events of the group, the leader first; empty if no PMU lists them."""
+    """Returns the events of the top-down group, the leader first; empty if no PMU lists them."""
     results: list[ChosenEvent] = []
     listing = [pmu for pmu in pmus if perf_pmus.event_config(pmu, "slots") is not None]
     for key, (name, about) in (TOPDOWN_LEVEL_1 | TOPDOWN_LEVEL_2).items():
@@ -305,7 +314,7 @@ def topdown_events(pmus: Iterable[Pmu]) -> list[ChosenEvent]:
         if events:
             trouble = Trouble("cores of this type have no PERF_METRICS")
             results.append(
-                ChosenEvent(EventName(name, key=key), about, EVENTS, 1.0, events, trouble)
+                ChosenEvent(EventName(name, key=key), about, EVENT_UNIT, 1.0, events, trouble)
             )
     keys = {chosen.event_name.key for chosen in results}
     return results if keys >= TOPDOWN_LEVEL_1.keys() else []
@@ -314,22 +323,24 @@ def topdown_events(pmus: Iterable[Pmu]) -> list[ChosenEvent]:
 def open_topdown(
     root: Path, rows: Sequence[Cpu], pmus: Sequence[Pmu], *, cpus: Iterable[int],
     kernel: Kernel | None = None,
-) -> tuple[list[Groups], list[Missing]]:  # fmt: skip
-    """Opens the part that counts slots; if this machine cannot count them, returns the reason."""
+) -> tuple[list[PerfPart], list[Missing]]:  # fmt: skip
+    """Opens the part with issue slots and top-down counters. If this machine cannot count them,
+    returns no part, and the reason."""
     kernel = kernel or Kernel()
     group = topdown_events(pmus)
     if not group:
         return [], [Missing(TOPDOWN_KEY, NO_PERF_METRICS)] if pmus else []
     selected = set(cpus)
     read = [row for row in rows if row.online and row.cpu in selected]
-    opener = Opener(root, kernel, rows, read, pmus)
+    opener = GroupOpener(root, kernel, rows, read, pmus)
     if (why := opener.whole_group_trouble(group, _slots_trouble)) is not None:
         return [], [Missing(TOPDOWN_KEY, why.why, why.fix)]
-    return [opener.part(group)], []
+    return [opener.open_part(group)], []
 
 
 def _slots_trouble(counts: Sequence[float]) -> Trouble | None:
-    """Returns what is wrong with the counts of a trial, in the order of TOPDOWN_LEVEL_1."""
+    """Returns what is wrong with the top-down counts of a trial; None if they add up. The counts
+    are in the order of TOPDOWN_LEVEL_1."""
     slots, parts = counts[0], counts[1 : len(TOPDOWN_LEVEL_1)]
     if slots <= 0 or abs(sum(parts) - slots) > MAX_SLOTS_ERROR * slots or min(parts) < 0:
         return Trouble(SLOTS_TROUBLE)

@@ -1,10 +1,10 @@
-"""Counters that perf counts: those of cores, by CPU model, those of the msr PMU, and those of
-uncore PMUs.
+"""The counters of cores that perf counts, by CPU model, and those of the msr PMU; opens these and
+the uncore PMUs.
 
-Each CPU has two groups. The kernel may rotate the core's group with events of other programs; then
-`perf_running_s` falls behind `perf_enabled_s`, and counts of its block whose origin begins with
-"perf" must be scaled by the two. The msr PMU's group is never rotated. It is separate so that the
-core's group can be read by RDPMC.
+Each CPU has two groups of events. The kernel may rotate the core's group with events of other
+programs; `perf_running_s` is then less than `perf_enabled_s`, and counts whose origin begins with
+"perf" must be scaled by enabled / running. The msr PMU's group is never rotated. It is separate so
+that the core's group can be read by RDPMC.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from perfprobe.kernel.access import Trouble
 from perfprobe.machine.parts import Part, join_missing
 from perfprobe.native import affinity
 from perfprobe.perf import perf_pmus, uncore
-from perfprobe.perf.groups import Groups, cpu_part
+from perfprobe.perf.groups import PerfPart, cpu_part
 from perfprobe.perf.perf_events import (
     CYCLES,
     HARDWARE,
@@ -35,14 +35,14 @@ from perfprobe.perf.perf_events import (
 )
 from perfprobe.wire import Counter, Cpu, Missing, Multiplier, Rate
 
-# The rest of the cycles is level 0.
+# Events of SIMD levels; core cycles that none of them counts are at level 0.
 LICENSES = {
     "license_1": "core cycles at SIMD level 1",
     "license_2": "core cycles at SIMD level 2",
     "license_3": "core cycles at SIMD level 3",
     "license_throttle": "core cycles throttled until a SIMD level is granted",
 }
-CORE = (
+CORE_COUNTERS = (
     Counter("ref", "reference cycles, unhalted", "cycles", "perf"),
     Counter("cycles", "cycles, unhalted", "cycles", "perf"),
     Counter("instructions", "instructions", "instructions", "perf"),
@@ -54,8 +54,9 @@ CORE = (
     Counter("smt_contention", "dispatch slots given to the sibling", "cycles", "perf"),
     *(Counter(key, name, "cycles", "perf") for key, name in LICENSES.items()),
 )
-# The origin is not "perf", because this group is never rotated and needs no scaling.
-MSR = (
+# The origin of these counters is not "perf", because their group is never rotated, so they need no
+# scaling.
+MSR_COUNTERS = (
     Counter("msr_tsc", "TSC, beside APERF and MPERF", "1", "msr PMU"),
     Counter("aperf", "APERF", "cycles", "msr PMU"),
     Counter("mperf", "MPERF", "cycles", "msr PMU"),
@@ -64,7 +65,8 @@ MSR = (
 
 
 class Planner:
-    """Plans for all CPUs. CPUID is read once for each core type, on a CPU of that type."""
+    """Plans which events to open on each CPU. CPUID is read once for each core type, on a CPU of
+    that type."""
 
     def __init__(
         self,
@@ -73,7 +75,8 @@ class Planner:
         leaves_of: Callable[[int], Leaves] = affinity.cpuid_leaves,
         method: str | None = None,
     ) -> None:
-        """`method`: the SMT method that the user asked for."""
+        """`leaves_of` returns the CPUID leaves of a CPU; `method` is the SMT method that the user
+        asked for."""
         self._root = root
         self.pmus = perf_pmus.core_pmus(root)
         self._smt = any(len(row.siblings) > 1 or not row.online for row in rows)
@@ -86,9 +89,9 @@ class Planner:
                 self._types[row.type] = (model.with_preferred_method(uarch, method), leaves)
         self._msr = perf_pmus.find_pmu(root, "msr")
 
-    def core(self, row: Cpu) -> list[Event]:
-        """Returns the events for a core's group, in the order of CORE. Alternatives for one key are
-        adjacent."""
+    def core_events(self, row: Cpu) -> list[Event]:
+        """Returns the events for the core's group of a CPU, in the order of CORE_COUNTERS.
+        Alternatives for one key are adjacent."""
         pmu = perf_pmus.core_pmu_of(self.pmus, row.cpu)
         if pmu is None or row.type not in self._types:
             return []
@@ -96,7 +99,7 @@ class Planner:
         extended = pmu.extended_type
         events = [Event("ref", HARDWARE, extended | REF_CYCLES)]
         own = uarch.events.get("ref")
-        # AMD's own code, which kernels before 6.10 do not use for this event
+        # AMD's raw code for "ref"; kernels before 6.10 do not use it for the generic event
         if own is not None and own.code:
             events.append(Event("ref", pmu.type, own.config))
         events += [
@@ -113,14 +116,15 @@ class Planner:
         return events + [Event(key, pmu.type, e.config) for key, e in levels if e is not None]
 
     def counters(self) -> list[Counter]:
-        """Returns CORE, with the number of dispatch slots in a cycle of this model."""
+        """Returns CORE_COUNTERS, with smt_contention scaled by this model's dispatch slots per
+        cycle."""
         slots = next((u.slots for u, _ in self._types.values() if u.slots is not None), 1)
         scale = 1 / slots
-        return [replace(c, scale=scale) if c.key == "smt_contention" else c for c in CORE]
+        return [replace(c, scale=scale) if c.key == "smt_contention" else c for c in CORE_COUNTERS]
 
-    def msr(self, _row: Cpu) -> list[Event]:
-        """Returns the events of the msr PMU's group; empty if the PMU has only the TSC, which
-        stamps have too."""
+    def msr_events(self, _row: Cpu) -> list[Event]:
+        """Returns the events of the msr PMU's group; empty if the PMU has only the TSC, which is in
+        the stamps anyway."""
         if self._msr is None:
             return []
         names = {"msr_tsc": "tsc", "aperf": "aperf", "mperf": "mperf", "smi": "smi"}
@@ -142,7 +146,7 @@ class Planner:
         return [multiplier for multiplier in candidates if multiplier.counter in keys]
 
     def base_hz(self, tsc_hz: Rate | None) -> Rate | None:
-        """Returns the rate at which MPERF counts."""
+        """Returns the base frequency, at which MPERF counts; None if unknown."""
         for uarch, read in self._types.values():
             if uarch.vendor in AMD and tsc_hz is not None:
                 return Rate(tsc_hz.hz, "the TSC's: both count at the P0 rate", tsc_hz.error)
@@ -152,8 +156,8 @@ class Planner:
 
 
 def smt_events(uarch: Uarch, read: Leaves, pmu_type: int) -> list[Event]:
-    """Alternatives for the SMT event, best first. They have raw codes, in which the kernel passes
-    the AnyThread bit on even to CPUs that dropped it, so it is checked here."""
+    """Returns alternatives for the SMT event, best first, as raw events. An event with AnyThread is
+    left out if CPUID shows that the bit has no effect; the kernel does not check that."""
     return [
         Event(key, pmu_type, event.config, role="smt")
         for method in uarch.methods
@@ -163,7 +167,8 @@ def smt_events(uarch: Uarch, read: Leaves, pmu_type: int) -> list[Event]:
 
 
 def smt_methods(keys: set[str]) -> list[str]:
-    """Methods of finding the SMT states that the counters with these keys allow, best first."""
+    """Returns the methods of measuring the SMT states that are possible with these counters, best
+    first."""
     return [*(name for name, key in METHOD_EVENTS.items() if key in keys), "bounds"]
 
 
@@ -182,32 +187,33 @@ def open_parts(
     kernel: Kernel | None = None,
     other_group: Callable[[int], Sequence[Event]] | None = None,
 ) -> list[Part]:
-    """Opens the cores' part, the msr PMU's part, the part of memory controllers, then a part for
-    each other PMU. The first three always exist and name what is missing and why. Every counter of
-    a core was seen to count on the CPUs that have it. `cpus` are the CPUs to read. `other_group`
-    returns the events of another group that will be counted on a CPU at the same time. The cores'
-    part is then pinned, so that it does not take turns with that group, and leaves it counters.
-    `root` is for tests: perf events are never below a directory.
+    """Opens the parts of cores, of the msr PMU, of memory controllers, and then of each other PMU,
+    on the CPUs `cpus`. The first three always exist and have the reasons why counters are missing.
+    Every counter of a core is tried, and kept only if it counts.
+
+    `other_group` is a function from a CPU to the events of another group, which will be counted at
+    the same time. The cores' part is then pinned, so that it does not take turns with that group,
+    and leaves counters for it. `root` is for tests: perf events are never below a directory.
     """
     kernel = kernel or Kernel()
     planner = planner or Planner(root, rows)
     selected = {row.cpu for row in rows} if cpus is None else set(cpus)
     read = [row for row in rows if row.online and row.cpu in selected]
-    leading = planner.core if other_group is None else _with_pinned(planner.core)
+    leading = planner.core_events if other_group is None else _pinned_plan(planner.core_events)
     core = _part(
         kernel, root, rows, read, leading, planner.counters(), timed=True, other_group=other_group
     )
     if not planner.pmus:
         none = perf_pmus.no_counters_trouble(root)
-        core.missing = [Missing(counter.key, none.why, none.fix) for counter in CORE[:5]]
-    msr_part = _part(kernel, root, rows, read, planner.msr, MSR, timed=False)
+        core.missing = [Missing(counter.key, none.why, none.fix) for counter in CORE_COUNTERS[:5]]
+    msr_part = _part(kernel, root, rows, read, planner.msr_events, MSR_COUNTERS, timed=False)
     controllers = uncore.memory_part(root, rows, read, kernel)
     return [core, msr_part, controllers, *uncore.uncore_parts(root, rows, read, kernel)]
 
 
-def blocking_trouble(parts: Sequence[Part]) -> Missing | None:
-    """Returns why neither reference cycles nor cycles can be counted on any CPU; None if they
-    can."""
+def no_clock_trouble(parts: Sequence[Part]) -> Missing | None:
+    """Returns why neither reference cycles nor cycles are counted on any CPU, so that the perf
+    source cannot be used; None if they are."""
     core = parts[0]
     if any(counter.key in ESSENTIAL_KEYS for counter in core.counters):
         return None
@@ -215,9 +221,9 @@ def blocking_trouble(parts: Sequence[Part]) -> Missing | None:
     return next((m for key in ESSENTIAL_KEYS for m in core.missing if m.what == key), fallback)
 
 
-def _with_pinned(plan: Callable[[Cpu], list[Event]]) -> Callable[[Cpu], list[Event]]:
-    """Returns the plan without optional events. All events are marked as pinned, since any of them
-    may become the leader of the group."""
+def _pinned_plan(plan: Callable[[Cpu], list[Event]]) -> Callable[[Cpu], list[Event]]:
+    """Returns a plan without optional events, and with all events pinned, since any of them may
+    become the leader of the group."""
     return lambda row: [replace(e, pinned=True) for e in plan(row) if e.key not in OPTIONAL_ROLES]
 
 
@@ -225,8 +231,9 @@ def _part(
     kernel: Kernel, root: Path, rows: Sequence[Cpu], read: Sequence[Cpu],
     plan: Callable[[Cpu], list[Event]], table: Sequence[Counter], *, timed: bool,
     other_group: Callable[[int], Sequence[Event]] | None = None,
-) -> Groups:  # fmt: skip
-    """Opens the planned events on all CPUs in `read`, and drops those that do not count."""
+) -> PerfPart:  # fmt: skip
+    """Opens the part with the planned events on all CPUs in `read`, without events that do not
+    count. `table` has the counters of all events that a plan may have."""
     wanted = {row.cpu: plan(row) for row in rows}
     others = None if other_group is None else {row.cpu: other_group(row.cpu) for row in read}
     opened = open_events(
@@ -242,7 +249,7 @@ def _part(
 def _missing_by_cpu(
     opened: Mapping[int, OpenedEvents], root: Path
 ) -> Iterator[tuple[int, str, Trouble]]:
-    # Without the module, which is loaded at boot where CPUs allow guests, none can run.
+    # Guests of KVM can only run if its module is loaded.
     may_run = (root / "sys/module/kvm").exists() or not identity.may_run_guests(root)
     for cpu, opened_events in opened.items():
         for key, trouble in opened_events.missing.items():

@@ -1,5 +1,5 @@
-"""Names of events on this machine, and the event that each name selects on each PMU: the kernel's
-generic events, those that a PMU lists, and those that perf lists if it is installed.
+"""The catalogue of events that can be chosen by name on this machine: the kernel's generic events,
+those that a PMU lists, and those that perf lists, if it is installed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,15 @@ from perfprobe.kernel import access
 from perfprobe.perf import event_names, perf_pmus
 from perfprobe.perf.event_names import EventName, nearest_names
 from perfprobe.perf.perf_events import HARDWARE, OWN_KEYS, SOFTWARE, Event, Kernel, refusal_of
-from perfprobe.perf.perf_pmus import CORES, DEVICES, EVENTS, ChosenEvent, Code, Pmu, TermError
+from perfprobe.perf.perf_pmus import (
+    CORE_PMU_TYPES,
+    EVENT_UNIT,
+    PMU_DIRECTORY,
+    ChosenEvent,
+    ConfigWords,
+    Pmu,
+    TermError,
+)
 
 HW_CACHE = 3  # PERF_TYPE_
 NS = 1e-9
@@ -26,7 +34,7 @@ NS = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class GenericEvent:
-    """A generic event: its name and description."""
+    """An event that perf_event_open knows by a number, on all CPU models."""
 
     name: str
     about: str
@@ -51,13 +59,13 @@ SOFTWARE_EVENTS = (
 HARDWARE_EVENTS = (
     GenericEvent("cycles", "cycles, unhalted", 0, "cycles"),
     GenericEvent("instructions", "instructions retired", 1, "instructions"),
-    GenericEvent("cache-references", "accesses to the last cache", 2, EVENTS),
-    GenericEvent("cache-misses", "misses of the last cache", 3, EVENTS),
-    GenericEvent("branches", "branches retired", 4, EVENTS),
-    GenericEvent("branch-misses", "branches predicted wrongly", 5, EVENTS),
-    GenericEvent("bus-cycles", "cycles of the bus, unhalted", 6, EVENTS),
-    GenericEvent("stalled-cycles-frontend", "cycles that waited for instructions", 7, EVENTS),
-    GenericEvent("stalled-cycles-backend", "cycles that waited for data or units", 8, EVENTS),
+    GenericEvent("cache-references", "accesses to the last cache", 2, EVENT_UNIT),
+    GenericEvent("cache-misses", "misses of the last cache", 3, EVENT_UNIT),
+    GenericEvent("branches", "branches retired", 4, EVENT_UNIT),
+    GenericEvent("branch-misses", "branches predicted wrongly", 5, EVENT_UNIT),
+    GenericEvent("bus-cycles", "cycles of the bus, unhalted", 6, EVENT_UNIT),
+    GenericEvent("stalled-cycles-frontend", "cycles that waited for instructions", 7, EVENT_UNIT),
+    GenericEvent("stalled-cycles-backend", "cycles that waited for data or units", 8, EVENT_UNIT),
     GenericEvent("ref-cycles", "cycles at the base clock, unhalted", 9, "cycles"),
 )
 ALIASES = {
@@ -76,23 +84,23 @@ CACHE_EVENTS = tuple(
     for cache, name in enumerate(_CACHES)
     for way, (what, all_of) in enumerate(_CACHE_ACCESSES.items())
     for event in (
-        GenericEvent(f"{name}-{all_of}", f"{name}: {all_of}", cache | way << 8, EVENTS),
+        GenericEvent(f"{name}-{all_of}", f"{name}: {all_of}", cache | way << 8, EVENT_UNIT),
         GenericEvent(f"{name}-{what}-misses", f"{name}: {all_of} that missed",
-                     cache | way << 8 | 1 << 16, EVENTS),
+                     cache | way << 8 | 1 << 16, EVENT_UNIT),
     )
 )  # fmt: skip
-"""Each combination of cache, kind of access and result (access or miss)."""
+"""Generic cache events: each combination of cache, kind of access and result (access or miss)."""
 GENERIC = [
     *((known, SOFTWARE) for known in SOFTWARE_EVENTS),
     *((known, HARDWARE) for known in HARDWARE_EVENTS),
     *((known, HW_CACHE) for known in CACHE_EVENTS),
 ]
-"""Generic events that every kernel has, with their type."""
+"""All generic events, with their PERF_TYPE."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListedEvent:
-    """An event that perf lists, with its PMU and terms."""
+    """An event that `perf list` shows: its PMU, terms (event=0xd1,umask=1) and description."""
 
     pmu: str
     terms: str
@@ -100,24 +108,26 @@ class ListedEvent:
 
 
 class Catalogue:
-    """The events of one machine."""
+    """The events that can be chosen by name on one machine."""
 
     def __init__(self, root: Path, *, installed: bool = True) -> None:
-        """`installed`: whether to run perf, which lists events of this machine's CPU only."""
+        """With `installed`, events of an installed perf are included; perf lists events of this
+        machine's CPU only."""
         self._root, self._installed = root, installed
         self.cores = perf_pmus.core_pmus(root)
 
     @functools.cached_property
     def perf_listing(self) -> Mapping[str, list[ListedEvent]]:
-        """The events that perf lists for core PMUs; empty without perf. Perf is run once."""
+        """Events that perf lists for this machine's core PMUs, by name in lower case; empty without
+        perf."""
         pmus = {pmu.name for pmu in self.cores}
         listed = perf_events() if pmus and self._installed else {}
         present = {name: [n for n in events if n.pmu in pmus] for name, events in listed.items()}
         return {name: events for name, events in present.items() if events}
 
     def find(self, event_name: EventName) -> ChosenEvent:
-        """Returns the event with this name. Raises ValueError with a line for the user if the name
-        is unknown."""
+        """Returns the event with this name. Raises ValueError with a message for the user if there
+        is none."""
         if event_name.pmu:
             return self._from_pmu(event_name)
         word = ALIASES.get(event_name.word, event_name.word)
@@ -125,11 +135,11 @@ class Catalogue:
             if known.name == word:
                 return self._generic(event_name, known, kind)
         if (match := _RAW.fullmatch(word)) is not None:
-            code = Code(int(match[1], 16))
+            code = ConfigWords(int(match[1], 16))
             raw: dict[str | None, Event] = {
-                pmu.name: _event(event_name, pmu, code) for pmu in self.cores
+                pmu.name: _make_event(event_name, pmu, code) for pmu in self.cores
             }
-            return self._chosen_event(event_name, f"code 0x{match[1]}", EVENTS, 1.0, raw)
+            return self._chosen_event(event_name, f"code 0x{match[1]}", EVENT_UNIT, 1.0, raw)
         return self._from_sysfs(event_name, word)
 
     def names(self) -> list[str]:
@@ -164,14 +174,14 @@ class Catalogue:
 
     def _from_sysfs(self, event_name: EventName, word: str) -> ChosenEvent:
         events: dict[str | None, Event] = {}
-        unit, scale = EVENTS, 1.0
+        unit, scale = EVENT_UNIT, 1.0
         for pmu in self.cores:
             name = next(
                 (name for name in event_names_of(pmu) if name.lower() == word.lower()), None
             )
             code = None if name is None else perf_pmus.event_code(pmu, name)
             if name is not None and code is not None:
-                events[pmu.name] = _event(event_name, pmu, code)
+                events[pmu.name] = _make_event(event_name, pmu, code)
                 unit, scale = unit_and_scale(pmu, name)
         about = word
         if not events and self.cores:
@@ -181,20 +191,21 @@ class Catalogue:
         return ChosenEvent(event_name, about, unit, scale, events)
 
     def _from_perf(self, event_name: EventName, word: str) -> tuple[str, dict[str | None, Event]]:
-        """Returns what perf lists under a name: a description, and the events of core PMUs."""
+        """Returns the description of an event that perf lists, and the event for each core PMU;
+        empty if perf does not list it."""
         about, result = word, dict[str | None, Event]()
         for named in self.perf_listing.get(word.lower(), []):
             pmu = next(pmu for pmu in self.cores if pmu.name == named.pmu)
             with suppress(TermError):
                 code = perf_pmus.encode_terms(pmu.path, perf_pmus.parse_terms(named.terms))
-                result[pmu.name] = _event(event_name, pmu, code)
+                result[pmu.name] = _make_event(event_name, pmu, code)
                 about = named.about or word
         return about, result
 
     def _from_pmu(self, event_name: EventName) -> ChosenEvent:
         pmu = perf_pmus.find_pmu(self._root, event_name.pmu)
         if pmu is None:
-            names = ", ".join(files.file_names(f"{self._root}/{DEVICES}")) or "none"
+            names = ", ".join(files.file_names(f"{self._root}/{PMU_DIRECTORY}")) or "none"
             raise UsageError(
                 f"-e {event_name.name}: there is no PMU {event_name.pmu!r}; there are: {names}"
             )
@@ -206,7 +217,7 @@ class Catalogue:
             for item in event_name.terms.split(","):
                 raw = _RAW.fullmatch(item)
                 listed = "" if "=" in item or not item else f"{pmu.path}/events/{item}"
-                # The terms of an event that the PMU lists.
+                # An item may be the name of an event that the PMU lists, which has terms.
                 if own := listed and files.read_word(listed):
                     terms |= perf_pmus.parse_terms(own)
                 elif raw is not None:
@@ -217,7 +228,7 @@ class Catalogue:
         except TermError as error:
             raise UsageError(f"-e {event_name.name}: {error}") from None
         unit, scale = unit_and_scale(pmu, event_name.terms) if core else ("1", 1.0)
-        event = _event(event_name, pmu, code, core=core)
+        event = _make_event(event_name, pmu, code, core=core)
         where = pmu.name if core else None
         return ChosenEvent(
             event_name, f"{pmu.name}/{event_name.terms}/", unit, scale, {where: event}
@@ -244,12 +255,12 @@ def event_names_of(pmu: Pmu) -> list[str]:
 
 
 def unit_and_scale(pmu: Pmu, name: str) -> tuple[str, float]:
-    """Returns unit and scale of an event that the PMU lists."""
+    """Returns the unit and the scale of an event that the PMU lists."""
     unit = perf_pmus.event_unit(pmu, name)
-    return (EVENTS if unit == "1" else unit), perf_pmus.event_scale(pmu, name)
+    return (EVENT_UNIT if unit == "1" else unit), perf_pmus.event_scale(pmu, name)
 
 
-def _event(event_name: EventName, pmu: Pmu, code: Code, *, core: bool = True) -> Event:
+def _make_event(event_name: EventName, pmu: Pmu, code: ConfigWords, *, core: bool = True) -> Event:
     return Event(
         event_name.key, pmu.type, code.config, kernel=event_name.kernel, user=event_name.user,
         config1=code.config1, config2=code.config2, core=core,
@@ -257,24 +268,24 @@ def _event(event_name: EventName, pmu: Pmu, code: Code, *, core: bool = True) ->
 
 
 # --- events that perf lists -----------------------------------------------------------------------
-# perf's output is not trusted: an encoding is used only if it is valid for a core PMU of this
-# machine by that PMU's own formats.
+# perf's output is not trusted: an encoding is used only if it fits the formats of a core PMU of
+# this machine.
 
 PERF_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
-"""Directories in which perf is searched for. The caller's PATH is not used, since the probe may run
-as root."""
+"""PATH for perf. The caller's PATH is not used, since perfprobe may run as root."""
 WAIT_S = 5.0
 MAX_LISTING_BYTES = 32 << 20
 MAX_TEXT = 200
 _ENCODING = re.compile(r"([A-Za-z0-9_-]{1,32})/([A-Za-z0-9_=,.x-]{1,200})/[a-zA-Z]*")
 _IGNORED_TERMS = ("period", "freq", "name", "metric-id", "long_desc", "desc")
-"""Terms in perf's listing that do not affect the count."""
+"""Terms in perf's listing that do not select an event."""
 
 
 def perf_events(run: Callable[[], bytes] | None = None) -> Mapping[str, list[ListedEvent]]:
     """Returns the events of `perf list -j` that have an encoding, by name in lower case; empty
-    without perf, or if perf is too old to list encodings. Tests replace `run`."""
-    import json  # imported here, like subprocess, so that a probe starts sooner
+    without perf, or if perf is too old to list encodings. `run` returns perf's output; tests
+    replace it."""
+    import json  # imported here, like subprocess, so that perfprobe starts sooner
     import subprocess
 
     try:
@@ -296,7 +307,7 @@ def perf_events(run: Callable[[], bytes] | None = None) -> Mapping[str, list[Lis
 
 
 def _perf_listing() -> bytes:
-    """Returns what `perf list` prints. Raises OSError or SubprocessError."""
+    """Returns the output of `perf list -j`. Raises OSError or SubprocessError."""
     import shutil
     import subprocess
 
@@ -315,8 +326,7 @@ def _perf_listing() -> bytes:
     return out if len(out) <= MAX_LISTING_BYTES else b""
 
 
-# --- the answer of `events` ----------------------------------------------------------------------
-# Lists the events that can be chosen on this machine, by PMU and core type, and their known users.
+# --- JSON output of `events` ---------------------------------------------------------------------
 
 WATCHDOG_EVENT = "cycles"
 
@@ -324,8 +334,9 @@ WATCHDOG_EVENT = "cycles"
 def list_events(
     root: Path, word: str | None, catalogue: Catalogue | None = None, kernel: Kernel | None = None
 ) -> dict[str, Any]:
-    """Lists the events whose name or description contains this word; None: all events. With a
-    kernel, each event of a core is tried if this process has the rights."""
+    """Returns the JSON output of `events`: the events whose name or description contains this word
+    (None: all events). With a kernel, each event of a core is opened for a trial, if this process
+    may do so."""
     catalogue = catalogue or Catalogue(root)
     software = (
         _row(known.name, known.about, known.unit, known.scale, "software", None, [])
@@ -347,7 +358,7 @@ def list_events(
         "pmus": [
             {
                 "pmu": pmu.name,
-                "type": dict(CORES).get(pmu.name),
+                "type": dict(CORE_PMU_TYPES).get(pmu.name),
                 "cpus": None if pmu.cpus is None else cpu_sets.format(sorted(pmu.cpus)),
             }
             for pmu in pmus
@@ -359,8 +370,8 @@ def list_events(
 def _refusal_text(
     root: Path, catalogue: Catalogue, row: dict[str, Any], kernel: Kernel
 ) -> str | None:
-    """Returns why the kernel does not count the event on the first CPU of its PMU; None if it
-    does."""
+    """Returns why the kernel refuses to open an event on the first CPU of its PMU; None if it does
+    not."""
     pmu = next((pmu for pmu in catalogue.cores if pmu.name == row["pmu"]), None)
     with suppress(ValueError):
         event = catalogue.find(event_names.parse_groups(row["name"])[0][0]).event_on(pmu)
@@ -371,12 +382,12 @@ def _refusal_text(
 
 
 def _hardware_rows(root: Path, catalogue: Catalogue) -> Iterator[dict[str, Any]]:
-    """Returns the kernel's generic events, then the events of each core PMU, then those that only
-    perf lists."""
+    """Yields rows for the events of each core PMU: generic events, then those that the PMU lists,
+    then those that perf lists. `users` are the known programs that have an event open."""
     perf = catalogue.perf_listing
     watchdog = files.read_number(f"{root}/proc/sys/kernel/nmi_watchdog") == 1
     for pmu in catalogue.cores:
-        kind = dict(CORES).get(pmu.name)
+        kind = dict(CORE_PMU_TYPES).get(pmu.name)
         generic = {known.name for known in (*HARDWARE_EVENTS, *CACHE_EVENTS)}
         for known in (*HARDWARE_EVENTS, *CACHE_EVENTS):
             is_own = known in HARDWARE_EVENTS and known.config in OWN_KEYS
@@ -398,6 +409,6 @@ def _row(
     name: str, about: str, unit: str, scale: float, pmu: str, kind: str | None, open_: list[str]
 ) -> dict[str, Any]:
     return {
-        "name": name, "about": about, "unit": "1" if unit == EVENTS else unit, "scale": scale,
+        "name": name, "about": about, "unit": "1" if unit == EVENT_UNIT else unit, "scale": scale,
         "pmu": pmu, "type": kind, "open": open_, "refused": None,
     }  # fmt: skip

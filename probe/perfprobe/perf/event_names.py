@@ -1,5 +1,5 @@
-"""The list of events as users write it, in the syntax of perf: names, `cpu/event=0xd1,umask=1/`,
-raw codes, rings after a colon, and groups in braces.
+"""Parses the argument of -e/--events, a list of events in the syntax of perf: names,
+`cpu/event=0xd1,umask=1/`, raw codes, rings after a colon (u: user, k: kernel), groups in braces.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from perfprobe.errors import UsageError
 
 MAX_EVENTS = 32
-"""Maximum number of events of a list; a larger number would each be counted too rarely."""
+"""Maximum number of events in the list; more events would each be counted too rarely."""
 KEY_PREFIX = "e."
-"""Prefix of the keys of chosen events on the wire."""
+"""Prefix of the counter keys of chosen events on the wire."""
 _PMU = re.compile(r"([A-Za-z0-9_-]+)/([^/]*)/(?::?([A-Za-z]+))?")
 _WORD = re.compile(r"([A-Za-z][A-Za-z0-9_.:-]*)")
 _NAME = re.compile(r"[A-Za-z0-9_.:/=,+-]{1,64}")
@@ -25,14 +25,16 @@ class EventName:
     """An event as the user wrote it."""
 
     name: str
-    """The event's name in headings of columns."""
+    """The event's name in column headings."""
     word: str = ""
-    """The name of an event in the catalogue; empty if PMU and terms are given instead."""
+    """The event's name in the catalogue; empty if the user gave PMU and terms instead."""
     pmu: str = ""
     terms: str = ""
+    """The text between the slashes, such as "event=0xd1,umask=1"."""
     user: bool = False
     kernel: bool = False
-    """Whether to count in this ring only; if neither or both are set, both rings are counted."""
+    """Whether to count only in user space, or only in the kernel; both are counted if neither is
+    set."""
     key: str = ""
     """The counter's key on the wire."""
 
@@ -41,9 +43,9 @@ class EventName:
 
 
 def parse_groups(text: str) -> list[list[EventName]]:
-    """Parses a list into groups; an event outside braces is a group of its own. Raises
-    ValueError."""
-    groups = [_group(item) for item in _split(text)]
+    """Returns the groups of events in the list; an event outside braces is a group of its own.
+    Raises ValueError."""
+    groups = [_parse_group(item) for item in _split_at_commas(text)]
     names = [event.name for group in groups for event in group]
     if len(names) > MAX_EVENTS:
         raise UsageError(f"-e: {len(names)} events; {MAX_EVENTS} at most")
@@ -54,7 +56,7 @@ def parse_groups(text: str) -> list[list[EventName]]:
 
 
 def nearest_names(word: str, names: Iterable[str]) -> list[str]:
-    """Returns up to three names that are similar to the word, or have a part that is."""
+    """Returns up to three names that are similar to the word, or of which a part is similar."""
     import difflib  # imported here, because only a wrong name needs it
 
     by_lower = {name.lower(): name for name in names}
@@ -68,8 +70,8 @@ def nearest_names(word: str, names: Iterable[str]) -> list[str]:
     return [by_lower[low] for low in dict.fromkeys(matches)][:3]
 
 
-def _split(text: str) -> Iterator[str]:
-    """Splits at the commas that are neither in braces nor between slashes."""
+def _split_at_commas(text: str) -> Iterator[str]:
+    """Splits a list of events at the commas that are neither in braces nor between slashes."""
     item, braces, slash = "", 0, False
     for letter in text:
         slash ^= letter == "/"
@@ -84,18 +86,18 @@ def _split(text: str) -> Iterator[str]:
     yield item
 
 
-def _group(item: str) -> list[EventName]:
+def _parse_group(item: str) -> list[EventName]:
     item = item.strip()
     if not item.startswith("{"):
-        return [_event(item, "")]
+        return [_parse_event(item, "")]
     inner, closed, rings = item[1:].rpartition("}")
     if not closed or rings[:1] not in {"", ":"}:
         raise UsageError(f"-e {item}: a group is {{a,b}} or {{a,b}}:u")
-    return [_event(event.strip(), rings[1:]) for event in _split(inner)]
+    return [_parse_event(event.strip(), rings[1:]) for event in _split_at_commas(inner)]
 
 
-def _event(text: str, rings: str) -> EventName:
-    """Parses one event. `rings` are the group's, which apply if the event has none."""
+def _parse_event(text: str, rings: str) -> EventName:
+    """Parses one event. `rings` are those of its group, which apply if the event has none."""
     if (match := _PMU.fullmatch(text)) is not None:
         pmu, terms, own = match[1], match[2], match[3] or ""
         named, terms = _split_name(terms)

@@ -1,4 +1,4 @@
-"""Parts of a probe that read their counters as groups of perf events."""
+"""Parts (see machine/parts.py) whose counters are read as groups of perf events."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from perfprobe.wire import Counter, Cpu, Missing, Scope
 
 
 @dataclass(frozen=True, slots=True)
-class Bundle:
-    """A group to open: its CPU, and each event with its column after the times."""
+class GroupPlan:
+    """A group to open: the CPU on which it counts, and its events with their columns, which do not
+    include the columns of times."""
 
     cpu: int
     events: Sequence[tuple[Event, int]]
 
 
-Plan = Callable[[int], Sequence[Bundle]]
-"""Returns the groups that a reading CPU must open."""
+PlanGroups = Callable[[int], Sequence[GroupPlan]]
+"""A function from a CPU that reads the part to the groups that it must open."""
 
 
-class Groups:
+class PerfPart:
     """A part with counters of one scope, read as groups of perf events."""
 
     def __init__(
@@ -32,20 +33,20 @@ class Groups:
         kernel: Kernel,
         scope: Scope,
         counters: list[Counter],
-        bundles: Plan,
+        plan_groups: PlanGroups,
         *,
         timed: bool = False,
         mapped: bool = True,
         ready: Mapping[int, Group] | None = None,
         missing: Sequence[Missing] = (),
     ) -> None:
-        """`ready`: the groups that are already open, by the CPU that reads them; this part takes
-        ownership of them."""
+        """`ready` are groups that are already open, by the CPU that reads them; this part closes
+        them. With `timed`, the first columns are TIMES; `mapped` allows RDPMC."""
         self.scope = scope
         self.counters = counters
         self.missing = [*missing]
         self._kernel = kernel
-        self._bundles = bundles
+        self._bundles = plan_groups
         self._timed, self._mapped = timed, mapped
         self._ready = dict(ready or {})
         self._open: dict[int, list[Group]] = {}
@@ -54,7 +55,7 @@ class Groups:
         ready = self._ready.pop(cpu, None)
         result = [(0, ready)] if ready else [*filter(None, map(self._group, self._bundles(cpu)))]
         self._open[cpu] = [group for _, group in result]
-        return [Slot(lib.PP_PERF, at, -1, one.address, one.columns) for at, one in result]
+        return [Slot(lib.PP_PERF, first, -1, g.address, g.columns) for first, g in result]
 
     def close_cpu(self, cpu: int) -> None:
         for group in self._open.pop(cpu, []):
@@ -67,9 +68,9 @@ class Groups:
             group.close()
         self._ready.clear()
 
-    def _group(self, bundle: Bundle) -> tuple[int, Group] | None:
-        """Opens a group of the events that can be opened now. Returns the group and its first
-        column; None if no event can be opened."""
+    def _group(self, bundle: GroupPlan) -> tuple[int, Group] | None:
+        """Opens a group with those of its events that can be opened now. Returns its first column
+        and the group; None if no event can be opened."""
         events = [event for event, _ in bundle.events]
         opened = open_group(
             self._kernel, events, bundle.cpu, timed=self._timed, mapped=self._mapped
@@ -77,8 +78,8 @@ class Groups:
         if opened.group is None:
             return None
         columns = [dict(bundle.events)[event] for event in opened.events]
-        first = 0 if self._timed else columns[0]  # a timed part starts with the columns of times
-        opened.group.place([column - first for column in columns])
+        first = 0 if self._timed else columns[0]  # the columns of times come first
+        opened.group.set_columns([column - first for column in columns])
         return first, opened.group
 
 
@@ -98,10 +99,10 @@ def cpu_part(
     timed: bool,
     mapped: bool = True,
     missing: Sequence[Missing] = (),
-) -> Groups:
-    """Builds the part with these per-CPU counters from the opened groups. `wanted` has the events
-    of each CPU. A CPU that was offline is assumed to have the same counters as an opened CPU
-    with the same events."""
+) -> PerfPart:
+    """Makes a part with counters of CPUs from groups that are open. `wanted` has the events that
+    were planned for each CPU; `table` has the counters. An offline CPU is assumed to have the same
+    counters as an open CPU with the same planned events."""
     alike: dict[tuple[Event, ...], OpenedEvents] = {}
     for cpu, result in opened.items():
         alike.setdefault(tuple(wanted[cpu]), result)
@@ -115,9 +116,9 @@ def cpu_part(
         cpus = [r.cpu for r in rows if not keys.isdisjoint(event.key for event in events(r.cpu))]
         return restrict_to_cpus(counter, cpus, len(rows))
 
-    def bundles(cpu: int) -> list[Bundle]:
+    def plan_groups(cpu: int) -> list[GroupPlan]:
         own = [(event, column[event.key]) for event in events(cpu)]
-        return [Bundle(cpu, own)] if own else []
+        return [GroupPlan(cpu, own)] if own else []
 
     column = {counter.key: i for i, counter in enumerate(table)}
     times = TIMES if timed and table else ()
@@ -127,7 +128,14 @@ def cpu_part(
     ]
     ready = {cpu: result.group for cpu, result in opened.items() if result.group is not None}
     for cpu, group in ready.items():
-        group.place([column[event.key] for event in opened[cpu].events])
-    return Groups(
-        kernel, "cpu", counters, bundles, timed=timed, mapped=mapped, ready=ready, missing=missing
+        group.set_columns([column[event.key] for event in opened[cpu].events])
+    return PerfPart(
+        kernel,
+        "cpu",
+        counters,
+        plan_groups,
+        timed=timed,
+        mapped=mapped,
+        ready=ready,
+        missing=missing,
     )

@@ -1,11 +1,11 @@
-"""Opens perf events that count, and explains why the kernel refuses one. No other module opens
-counting events; kernel/profile.py opens the event that samples the kernel's stack.
+"""Opens groups of perf events that count, and explains why the kernel refuses an event. No other
+module opens counting events; kernel/profile.py opens the event that samples the kernel's stack.
 
-The kernel puts a group on the counters as a whole or not at all. When a group is tried, its events
-are dropped in the order of DROPPED_ROLES until the remaining ones can be counted; events that exist
-but do not count are dropped as well. No event of a group is dropped if the group fits and only
-is multiplexed with other groups. A pinned copy, which is never multiplexed, shows whether a group
-fits."""
+The kernel puts a group on the hardware counters as a whole or not at all. A group can be tried: it
+counts for a few ms while its CPU is busy. Its events are then dropped in the order of DROPPED_ROLES
+until the others fit on the counters; events that exist but do not count are dropped, too. No event
+is dropped if the group would fit alone and only takes turns with other groups. A pinned copy of the
+group, which never takes turns, shows whether it fits."""
 
 from __future__ import annotations
 
@@ -30,13 +30,15 @@ from perfprobe.native.affinity import pinned_to
 HARDWARE, SOFTWARE = 0, 1  # PERF_TYPE_
 CYCLES, INSTRUCTIONS, REF_CYCLES = 0, 1, 9  # numbers of PERF_COUNT_HW_ events
 OWN_KEYS = {CYCLES: "cycles", INSTRUCTIONS: "instructions", REF_CYCLES: "ref"}
-"""Keys of perftop's own counters of generic events, in both rings, by the number of the event."""
-LEADER = -1
-TIMES = 2
+"""Keys of the generic events that perftop always counts, in all rings, by event number."""
+NO_LEADER = -1
+TIME_COLUMNS = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
+    """A perf event to open: fields of perf_event_attr, and the key of its counter."""
+
     key: str
     type: int
     config: int
@@ -47,23 +49,23 @@ class Event:
     config1: int = 0
     config2: int = 0
     role: str = ""
-    """Events of one role are alternatives: the first that can be opened is used. Empty: the key is
-    the role."""
+    """Events with the same role are alternatives: the first that can be opened is used. Empty: the
+    key is the role."""
     core: bool = True
-    """Whether the event belongs to a core's PMU: it can exclude rings and guests, and takes one of
-    few counters."""
+    """Whether the event belongs to a core's PMU, so that it can exclude rings and guests, and needs
+    one of few counters."""
     pinned: bool = False
-    """Only for a leader: keeps its group on the counters all the time; other groups get the
-    remaining counters. If that is impossible, the kernel does not count the group at all."""
+    """Whether the kernel must keep the event's group on the counters all the time; if it cannot, it
+    does not count the group at all. Only for a leader."""
 
     @property
-    def part(self) -> str:
+    def role_or_key(self) -> str:
         return self.role or self.key
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """The counts of a group while a thread pinned to its CPU was busy."""
+    """The counts of a group while a thread pinned to its CPU was busy for a few ms."""
 
     counts: list[int]
     running: float
@@ -71,12 +73,14 @@ class Trial:
     ticks: int
     """Elapsed TSC ticks."""
     own: float
-    """Share of the elapsed time in which the thread ran."""
+    """Share of the elapsed time for which the thread ran."""
 
 
 class Group:
-    """Events that are read together. A slot refers to it by its address. It owns the descriptors of
-    its events. Without `mapped` it is never read by RDPMC."""
+    """Open events that are read together; the first of `fds` is the leader. The group closes the
+    descriptors. Slots of the sampler refer to it by its address. With `timed`, the first two
+    columns are the times for which it was enabled and counting; with `mapped`, it may be read by
+    RDPMC."""
 
     def __init__(self, fds: Sequence[int], *, timed: bool, mapped: bool = True) -> None:
         out = ffi.new("pp_perf_group **")
@@ -87,22 +91,22 @@ class Group:
         self.direct = bool(lib.pp_perf_is_direct(self.handle))
         """Whether the group can be read by RDPMC, without a system call."""
         self.timed = timed
-        self._times = TIMES if timed else 0
-        self.place(range(len(fds)))
+        self._times = TIME_COLUMNS if timed else 0
+        self.set_columns(range(len(fds)))
 
     @property
     def columns(self) -> int:
         return lib.pp_perf_columns(self.handle)
 
-    def place(self, columns: Sequence[int]) -> None:
-        """Sets the columns after the times that the events fill, in ascending order; by default
-        they are the first columns. Must not be called while a thread reads the group."""
+    def set_columns(self, columns: Sequence[int]) -> None:
+        """Sets the columns, counted after the times, that the events fill, in ascending order; by
+        default 0, 1, 2 … Must not be called while a thread reads the group."""
         self.filled = [column + self._times for column in columns]
         bits = sum(1 << column for column in (*range(self._times), *self.filled))
         check_result(lib.pp_perf_group_place(self.handle, bits))
 
     def read(self) -> list[int]:
-        """Returns all columns. Columns that no event fills have undefined values."""
+        """Reads the group, and returns all columns; columns that no event fills are undefined."""
         values = ffi.new("uint64_t[64]")
         check_result(lib.pp_perf_read(self.handle, values))
         return [values[i] for i in range(self.columns)]
@@ -113,7 +117,7 @@ class Group:
 
 
 class Kernel:
-    """The system calls that groups need; tests replace them. All raise OSError."""
+    """The system calls for perf events; tests replace this class. All methods raise OSError."""
 
     def open(self, event: Event, cpu: int, leader: int, *, host_only: bool = False) -> int:
         flags = lib.PP_EVENT_KERNEL if event.kernel else 0
@@ -147,6 +151,8 @@ class Kernel:
 
 
 class RefusedError(Exception):
+    """An event cannot be counted; `trouble` has the reason and the remedy."""
+
     def __init__(self, trouble: Trouble) -> None:
         super().__init__(trouble.why)
         self.trouble = trouble
@@ -175,7 +181,7 @@ _REFUSALS: Mapping[int, Trouble] = {
 
 
 def open_trouble(error: OSError, root: Path = Path("/")) -> Trouble:
-    """Returns the reason for a failed open, and the remedy."""
+    """Returns why perf_event_open failed with this error, and the remedy."""
     number = error.errno or 0
     if number in {errno.EACCES, errno.EPERM}:
         return _permission_trouble(number, root)
@@ -187,8 +193,8 @@ def open_trouble(error: OSError, root: Path = Path("/")) -> Trouble:
 
 
 def _permission_trouble(errno_value: int, root: Path) -> Trouble:
-    """Returns why opening an event is forbidden. The kernel's own check fails with EACCES, a
-    container's filter with EPERM."""
+    """Returns why perf_event_open is forbidden. The kernel's own check fails with EACCES, a
+    container's seccomp filter with EPERM."""
     filtered = access.is_seccomp_filtered(root)
     refused = access.perf_trouble(root)
     if refused is not None and not (filtered and errno_value == errno.EPERM):
@@ -202,7 +208,7 @@ def _permission_trouble(errno_value: int, root: Path) -> Trouble:
 
 
 def shortage_trouble(free: int, root: Path = Path("/")) -> Trouble:
-    """Returns the trouble if there are fewer counters than events."""
+    """Returns the trouble for an event without a counter, if only `free` counters are free."""
     watchdog = files.read_number(f"{root}/proc/sys/kernel/nmi_watchdog")
     why = f"only {free} counters free: the NMI watchdog or another tool holds one"
     if watchdog == 0:
@@ -214,7 +220,7 @@ def shortage_trouble(free: int, root: Path = Path("/")) -> Trouble:
 
 LICENSES = ("license_throttle", "license_3", "license_2", "license_1")
 OPTIONAL_ROLES = (*LICENSES, "smt_contention")
-"""Keys of events that get a counter only if no other event needs it."""
+"""Roles of events that get a counter only if no other event needs it."""
 DROPPED_ROLES = (
     *OPTIONAL_ROLES,
     "kernel_instructions",
@@ -223,42 +229,41 @@ DROPPED_ROLES = (
     "instructions",
     "cycles",
 )
-"""Roles in the order in which they are dropped. SIMD levels go first, and among them the lowest
-last, because most SIMD code stays in it. The SMT event goes after all others that need a general
-counter, because no other tool shows it."""
+"""Roles in the order in which their events are dropped if a group does not fit. SIMD levels are
+dropped first; the lowest level, in which most SIMD code runs, is the last of them. The SMT event is
+dropped after all others that need a general counter, because no other tool shows it."""
 SPIN_NS = 2_000_000
-"""Duration in ns of a trial of counts."""
+"""Duration in ns of a trial that checks whether events count."""
 FIT_NS = 100_000
 """Duration in ns of a trial of a pinned group, which is on the counters at once or never."""
 MAX_TRIALS = 3
-"""Number of trials before implausible counts are accepted as a failure: a hypervisor may have taken
-the CPU away during one trial."""
+"""Number of trials after which implausible counts are a failure: a hypervisor may have taken the
+CPU away during one trial."""
 MAY_NOT_ADVANCE = frozenset({"one_thread", "smi", *OPTIONAL_ROLES})
-"""Keys of counters that may stand still during a trial."""
+"""Keys of events whose count may be 0 after a trial."""
 NOT_COUNTING = Trouble("the counter is there but does not count")
 TOO_FEW_COUNTERS = Trouble("this CPU has too few counters for its group")
 YIELDED_TO_CHOSEN = Trouble(
     "its counter is left to the events of -e", "fewer events in braces, or no -e"
 )
 YIELDING_ROLES = ("kernel_instructions", "kernel_cycles")
-"""Roles whose counters are given to the events of -e, in this order, if no other counter is
-free."""
+"""Roles whose events are dropped, in this order, if the events of -e need their counters."""
 COUNTERS_TAKEN = Trouble("this CPU has no counter left for it: other events have them")
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedEvents:
-    """The events of one CPU that are open as a group."""
+    """The result of opening a group of events on one CPU."""
 
     events: list[Event] = field(default_factory=list)
-    """Opened events, in the order of the wanted events."""
+    """The events that are open, in the order in which they were wanted."""
     missing: dict[str, Trouble] = field(default_factory=dict)
-    """By key, the reasons why events are missing. A role that none of its events serves is listed
-    once, under the key of its first event."""
+    """By key: why an event is not open. If no event of a role is open, only the first one is
+    listed."""
     group: Group | None = None
     """The open group; None if no event could be opened."""
     host_only: bool = False
-    """Whether guests are excluded."""
+    """Whether the events exclude guests of KVM."""
 
 
 def open_events(
@@ -271,9 +276,9 @@ def open_events(
     other_group: Mapping[int, Sequence[Event]] | None = None,
     root: Path = Path("/"),
 ) -> dict[int, OpenedEvents]:
-    """Opens a group of the wanted events on each CPU; see open_group. `other_group` has the events
-    of another group on each CPU; events of YIELDING_ROLES are dropped if the other group fits only
-    then."""
+    """Opens a group of the wanted events on each CPU, and returns the results; see open_group.
+    `other_group` has, by CPU, the events of another group that will be counted, too; events of
+    YIELDING_ROLES are dropped if the other group fits only then."""
 
     def on(cpu: int) -> OpenedEvents:
         other = [] if other_group is None else other_group.get(cpu, [])
@@ -286,7 +291,9 @@ def open_events(
         if not other:
             return opened(wanted[cpu])
         for count in range(len(YIELDING_ROLES) + 1):
-            events = [event for event in wanted[cpu] if event.part not in YIELDING_ROLES[:count]]
+            events = [
+                event for event in wanted[cpu] if event.role_or_key not in YIELDING_ROLES[:count]
+            ]
             group = opened(events)
             if group.group is None or group_fits(kernel, other, cpu, root):
                 yielded = (event.key for event in wanted[cpu] if event not in events)
@@ -309,30 +316,30 @@ def open_group(
     tried: bool = False,
     root: Path = Path("/"),
 ) -> OpenedEvents:
-    """Opens these events as one running group. `timed` adds the times for which the group was
-    enabled and on the counters; `mapped` makes it readable by RDPMC. `tried` keeps only events that
-    were seen to count on the CPU, and the largest group that fits; events are dropped in the order
-    of DROPPED_ROLES. The caller closes the group."""
+    """Opens these events as one group and starts it. `timed` adds columns with the times for which
+    the group was enabled and counting; `mapped` makes it readable by RDPMC. With `tried`, a trial
+    is run, and only events that count and the largest group that fits are kept; others are dropped
+    in the order of DROPPED_ROLES. The caller closes the group."""
     events = list(wanted)
     missing: dict[str, Trouble] = {}
     dropped: dict[str, Trouble | None] = {}
     while events:
-        attempt = _Attempt(kernel, cpu, events, root)
-        group = attempt.group(timed=timed, mapped=mapped)
+        attempt = _GroupAttempt(kernel, cpu, events, root)
+        group = attempt.open_group(timed=timed, mapped=mapped)
         if tried and attempt.unfit:
             events = _without_next_role(events, dropped, TOO_FEW_COUNTERS)
             continue
         missing |= attempt.refused
         if group is None:
             break
-        trial, still = _try_group(kernel, group, attempt, cpu) if tried else (None, {})
+        trial, implausible = _try_group(kernel, group, attempt, cpu) if tried else (None, {})
         if trial is not None and trial.running == 0:
             group.close()
             events = _without_next_role(attempt.events, dropped)
-        elif still:
+        elif implausible:
             group.close()
-            missing |= still
-            dead = [event for event in attempt.events if event.key in still]
+            missing |= implausible
+            dead = [event for event in attempt.events if event.key in implausible]
             events = [event for event in events if event not in dead]
         else:
             missing |= _drop_reasons(dropped, sum(event.core for event in attempt.events), root)
@@ -346,7 +353,7 @@ def open_group(
 def open_event(
     kernel: Kernel, event: Event, cpu: int, *, tried: bool = False, root: Path = Path("/")
 ) -> Group:
-    """Opens one event as a timed group. Raises RefusedError if it cannot be counted."""
+    """Opens one event as a group with times. Raises RefusedError if it cannot be counted."""
     opened = open_group(kernel, [event], cpu, timed=True, tried=tried, root=root)
     if opened.group is None:
         raise RefusedError(opened.missing[event.key])
@@ -354,9 +361,9 @@ def open_event(
 
 
 def refusal_of(kernel: Kernel, event: Event, cpu: int, root: Path = Path("/")) -> Trouble | None:
-    """Returns why this event cannot be opened alone on this CPU; None if it can."""
+    """Returns why the kernel refuses to open this event alone on this CPU; None if it does not."""
     try:
-        fd = kernel.open(event, cpu, LEADER, host_only=may_run_guests(root))
+        fd = kernel.open(event, cpu, NO_LEADER, host_only=may_run_guests(root))
     except OSError as error:
         return open_trouble(error, root)
     with suppress(OSError):
@@ -365,28 +372,29 @@ def refusal_of(kernel: Kernel, event: Event, cpu: int, root: Path = Path("/")) -
 
 
 def group_fits(kernel: Kernel, events: Sequence[Event], cpu: int, root: Path = Path("/")) -> bool:
-    """Returns whether there are counters for these events in addition to all pinned groups; True if
-    that cannot be tried."""
+    """Returns whether these events can be counted in addition to all pinned groups, by a trial;
+    True if that cannot be tried."""
     trial = _pinned_trial(kernel, events, cpu, root, FIT_NS)
     return trial is None or trial.running > 0
 
 
-class _Attempt:
-    """One attempt at a group: a disabled leader, its siblings, then the group is enabled. Siblings
-    that join a running leader would count zeros without any error."""
+class _GroupAttempt:
+    """One attempt to open a group: first a disabled leader, then its siblings, then the group is
+    enabled. Siblings that join a running leader would count zeros without any error."""
 
     def __init__(self, kernel: Kernel, cpu: int, wanted: Sequence[Event], root: Path) -> None:
         self.events: list[Event] = []
         self.refused: dict[str, Trouble] = {}
         self.host_only = may_run_guests(root)
         self.unfit = False
-        """The group would not fit even if all counters were free; then all events are refused."""
+        """Whether the group would not fit even if all counters were free. If so, no event is
+        opened."""
         self._kernel, self._cpu, self._wanted, self.root = kernel, cpu, wanted, root
         self._fds: list[int] = []
 
-    def group(self, *, timed: bool, mapped: bool = True) -> Group | None:
-        """Returns the enabled group; None if no event could be opened, or if the events do not
-        fit."""
+    def open_group(self, *, timed: bool, mapped: bool = True) -> Group | None:
+        """Opens the events, and returns the enabled group; None if no event could be opened, or if
+        the events do not fit."""
         try:
             self._open_all()
             if not self._fds:
@@ -408,7 +416,7 @@ class _Attempt:
 
     def _open_all(self) -> None:
         for event in self._wanted:
-            if any(event.part == other.part for other in self.events):
+            if any(event.role_or_key == other.role_or_key for other in self.events):
                 continue
             try:
                 fd = self._open(event)
@@ -424,20 +432,20 @@ class _Attempt:
             self.events.append(event)
 
     def _reopen_for_host(self) -> None:
-        """Opens all events again, excluding guests: if guests own the PMU while they run, only
-        events that exclude them can be counted."""
+        """Opens all events again, excluding guests: if guests own the PMU while they run, the
+        kernel accepts only events that exclude guests."""
         self.close()
         self.events, self.refused, self.host_only = [], {}, True
         self._open_all()
 
     def _open(self, event: Event) -> int:
-        leader = self._fds[0] if self._fds else LEADER
+        leader = self._fds[0] if self._fds else NO_LEADER
         try:
             return self._kernel.open(event, self._cpu, leader, host_only=self.host_only)
         except OSError as error:
-            if leader != LEADER and error.errno in {errno.EINVAL, errno.ENOSPC}:
-                # Opened alone, so that an error of the event itself is raised.
-                fd = self._kernel.open(event, self._cpu, LEADER, host_only=self.host_only)
+            if leader != NO_LEADER and error.errno in {errno.EINVAL, errno.ENOSPC}:
+                # The event is opened alone; if it is invalid itself, that error is raised.
+                fd = self._kernel.open(event, self._cpu, NO_LEADER, host_only=self.host_only)
                 self._kernel.close(fd)
                 self.unfit = True
             raise
@@ -447,19 +455,19 @@ class _Attempt:
 
 
 def _try_group(
-    kernel: Kernel, group: Group, attempt: _Attempt, cpu: int
+    kernel: Kernel, group: Group, attempt: _GroupAttempt, cpu: int
 ) -> tuple[Trial | None, dict[str, Trouble]]:
-    """Runs a trial on the CPU. Returns it and the events whose counts are implausible. The trial is
-    None if this process may not run there."""
+    """Runs a trial of a group on its CPU. Returns the trial (None if this process may not run on
+    that CPU) and, by key, the events whose counts are implausible."""
     results = []
     for _ in range(MAX_TRIALS):
         trial = _trial(kernel, group, cpu, SPIN_NS)
         if trial is not None and trial.running == 0 and not attempt.events[0].pinned:
             trial = _pinned_trial(kernel, attempt.events, cpu, attempt.root, SPIN_NS)
-        still = {} if trial is None else _implausible_events(attempt.events, trial)
-        if not still:
-            return trial, still
-        results.append((trial, still))
+        implausible = {} if trial is None else _implausible_events(attempt.events, trial)
+        if not implausible:
+            return trial, implausible
+        results.append((trial, implausible))
     return min(results, key=lambda result: len(result[1]))
 
 
@@ -475,9 +483,9 @@ def _trial(kernel: Kernel, group: Group, cpu: int, own_ns: int) -> Trial | None:
 def _pinned_trial(
     kernel: Kernel, events: Sequence[Event], cpu: int, root: Path, own_ns: int
 ) -> Trial | None:
-    """Runs a trial of a pinned copy of a group."""
+    """Opens a pinned copy of a group, runs a trial of it, and closes it."""
     copies = [replace(event, pinned=True) for event in events]
-    group = _Attempt(kernel, cpu, copies, root).group(timed=True, mapped=False)
+    group = _GroupAttempt(kernel, cpu, copies, root).open_group(timed=True, mapped=False)
     if group is None:
         return Trial([], 0.0, 0, 0.0)
     try:
@@ -487,7 +495,7 @@ def _pinned_trial(
 
 
 def _implausible_events(events: Sequence[Event], trial: Trial) -> dict[str, Trouble]:
-    """Returns the events whose counts are implausible for a busy CPU."""
+    """Returns, by key, the events whose counts are implausible for a CPU that was busy."""
     if trial.running == 0:
         return {}
     counts = {e.key: count / trial.running for e, count in zip(events, trial.counts, strict=True)}
@@ -514,13 +522,13 @@ def _implausible_events(events: Sequence[Event], trial: Trial) -> dict[str, Trou
 def _without_next_role(
     events: Sequence[Event], dropped: dict[str, Trouble | None], why: Trouble | None = None
 ) -> list[Event]:
-    """Returns the events without the next role to drop; empty if no role is left to drop. Adds the
-    dropped events with the reason to `dropped`; the reason None is a shortage of counters."""
+    """Returns the events without those of the first role in DROPPED_ROLES that they have; empty if
+    none would remain. Adds the dropped keys and `why` (None: too few counters) to `dropped`."""
     for role in DROPPED_ROLES:
-        keys = [event.key for event in events if event.part == role]
+        keys = [event.key for event in events if event.role_or_key == role]
         if keys and len(keys) < len(events):
             dropped[keys[0]] = why
-            return [event for event in events if event.part != role]
+            return [event for event in events if event.role_or_key != role]
     dropped |= dict.fromkeys((event.key for event in events), why)
     return []
 
@@ -528,8 +536,8 @@ def _without_next_role(
 def _drop_reasons(
     dropped: Mapping[str, Trouble | None], free: int, root: Path
 ) -> dict[str, Trouble]:
-    """Returns the reasons for dropped events. SIMD levels have a reason of their own: most CPUs
-    have too few counters for all levels."""
+    """Returns, by key, why events were dropped; `free` is the number of counters that were free.
+    Optional events have a reason of their own: most CPUs have too few counters for all of them."""
     short = shortage_trouble(free, root)
     return {
         key: COUNTERS_TAKEN if key in OPTIONAL_ROLES else why or short
@@ -540,14 +548,14 @@ def _drop_reasons(
 def _unserved_keys(
     missing: dict[str, Trouble], events: Sequence[Event], wanted: Sequence[Event]
 ) -> dict[str, Trouble]:
-    """Returns the missing keys whose role no other event serves, one key for each role."""
-    served = {event.part for event in events}
+    """Returns the entries of `missing` whose role none of `events` has, one for each role."""
+    served = {event.role_or_key for event in events}
     lacking: dict[str, Trouble] = {}
     roles: set[str] = set()
     for event in wanted:
-        if event.part not in served | roles and event.key in missing:
+        if event.role_or_key not in served | roles and event.key in missing:
             lacking[event.key] = missing[event.key]
-            roles.add(event.part)
+            roles.add(event.role_or_key)
     return lacking
 
 
@@ -556,17 +564,16 @@ def _unserved_keys(
 T = TypeVar("T")
 R = TypeVar("R")
 MAX_THREADS = 32
-"""Maximum number of threads that try counters on CPUs: most of a trial is spinning on its CPU for
-2 ms."""
+"""Maximum number of threads that open and try events; a thread spends most of its time on the CPU
+of the trial."""
 
 
 def run_in_threads(do: Callable[[T], R], items: Collection[T]) -> list[R]:
-    """Returns `do(item)` for all items, in their order. Raises the first error after all threads
-    have ended. If not all threads can be started, those that were, or the caller's own, do the
-    work."""
+    """Returns `do(item)` for all items, in their order, called in up to MAX_THREADS threads (in the
+    caller's own, if none can be started). Raises the first error after all threads have ended."""
     results: dict[int, R] = {}
     errors: list[BaseException] = []
-    left = iter(enumerate(items))  # threads may share it, because next() is atomic
+    left = iter(enumerate(items))  # shared by the threads, because next() is atomic
 
     def work() -> None:
         try:

@@ -1,9 +1,9 @@
-"""The kernel's PMUs in /sys/bus/event_source, their events by name, and terms such as
-"event=0xd1,umask=0x01" as the words of a perf_event_attr.
+"""The kernel's PMUs in /sys/bus/event_source: their events by name, and the translation of terms
+such as "event=0xd1,umask=0x01" to the config words of perf_event_attr.
 
 A PMU's `format` directory defines which bits of which word each term fills, for example
-"config:0-7,32-35" or "config1:0-63"; a term's lowest bit goes to the lowest of them. `config`,
-`config1` and `config2` are terms of their own on every PMU.
+"config:0-7,32-35" or "config1:0-63"; a term's lowest bit goes to the lowest of them. On every PMU
+`config`, `config1` and `config2` are terms, too.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ _ALL_BITS = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Code:
-    """The three config words that choose an event."""
+class ConfigWords:
+    """The config words of perf_event_attr, which select an event of a PMU."""
 
     config: int = 0
     config1: int = 0
     config2: int = 0
 
-    def __or__(self, other: Code) -> Code:
-        return Code(
+    def __or__(self, other: ConfigWords) -> ConfigWords:
+        return ConfigWords(
             self.config | other.config, self.config1 | other.config1, self.config2 | other.config2
         )
 
 
 class TermError(ValueError):
-    """A term that the PMU lacks, or a value that does not fit the term."""
+    """A term that the PMU does not have, or a value that does not fit into its bits."""
 
 
 def parse_terms(text: str) -> dict[str, int]:
-    """Parses terms such as "event=0xd1,umask=0x01,edge"; a term without a value has 1. Raises
-    TermError."""
+    """Returns the values of terms such as "event=0xd1,umask=0x01,edge"; a term without a value
+    has 1. Raises TermError."""
     terms = {}
     for item in text.split(","):
         match = _TERM.fullmatch(item.strip())
@@ -64,25 +64,26 @@ def parse_terms(text: str) -> dict[str, int]:
     return terms
 
 
-def encode_terms(path: str, terms: Mapping[str, int]) -> Code:
-    """Returns the words for these terms of the PMU at `path`. Raises TermError."""
-    total = Code()
+def encode_terms(path: str, terms: Mapping[str, int]) -> ConfigWords:
+    """Returns the config words for these terms of the PMU at `path`. Raises TermError."""
+    total = ConfigWords()
     for term, value in terms.items():
         total |= encode_term(path, term, value)
     return total
 
 
-def encode_term(path: str, term: str, value: int) -> Code:
-    """Returns the words for one term of the PMU at `path`. Raises TermError."""
-    word, bits = (term, list(range(64))) if term in CONFIG_WORDS else _bits(path, term)
+def encode_term(path: str, term: str, value: int) -> ConfigWords:
+    """Returns the config words for one term of the PMU at `path`. Raises TermError."""
+    word, bits = (term, list(range(64))) if term in CONFIG_WORDS else _term_bits(path, term)
     if value >> len(bits):
         raise TermError(f"{term}={value:#x} does not fit into its {len(bits)} bits")
     spread = sum((value >> i & 1) << bit for i, bit in enumerate(bits))
-    return Code(**{word: spread & _ALL_BITS})
+    return ConfigWords(**{word: spread & _ALL_BITS})
 
 
-def _bits(path: str, term: str) -> tuple[str, list[int]]:
-    """Returns the word that a term fills, and the term's bits in it, ascending."""
+def _term_bits(path: str, term: str) -> tuple[str, list[int]]:
+    """Returns the name of the config word that a term fills, and its bits in the word, ascending.
+    Raises TermError."""
     match = _FORMAT.fullmatch(files.read_word(f"{path}/format/{term}"))
     if match is None:
         raise TermError(f"the PMU has no term {term!r}")
@@ -99,34 +100,36 @@ def _bits(path: str, term: str) -> tuple[str, list[int]]:
 
 # --- PMUs -----------------------------------------------------------------------------------------
 
-DEVICES = "sys/bus/event_source/devices"
-CORES = (("cpu", None), *topology.HYBRID_PMUS)
-"""Names and core types of core PMUs. Hybrids have those with a type, other machines the first."""
+PMU_DIRECTORY = "sys/bus/event_source/devices"
+CORE_PMU_TYPES = (("cpu", None), *topology.HYBRID_PMUS)
+"""Names of core PMUs and their core types. Hybrids have the PMUs with a type, other machines the
+first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pmu:
+    """A PMU of the kernel; `type` is its number for perf_event_attr."""
+
     name: str
     path: str
     type: int
     cpus: frozenset[int] | None
-    """The CPUs on which the PMU counts, or on which it counts a whole core or package; None:
-    every CPU counts for itself."""
+    """The CPUs on which the PMU's events can be opened: those that it counts, or one for each core,
+    package or die that it counts; None: any CPU."""
     hybrid: str | None = None
-    """The core type on a hybrid, whose generic events must name the PMU."""
+    """The core type of a core PMU on a hybrid."""
 
     @property
     def current_cpus(self) -> frozenset[int] | None:
-        """Reads `cpus` again: when one of these CPUs goes offline, the kernel replaces it by
-        another one."""
-        return _cpus(self.path) or self.cpus
+        """`cpus`, read again: when one of them goes offline, the kernel uses another CPU."""
+        return _read_cpus(self.path) or self.cpus
 
     def serves(self, cpu: int) -> bool:
         return self.cpus is None or cpu in self.cpus
 
     @property
     def extended_type(self) -> int:
-        """Bits that the config of a generic event needs in addition to its number."""
+        """Bits of a generic event's config that select this PMU on a hybrid; 0 elsewhere."""
         return self.type << 32 if self.hybrid else 0
 
     def rdpmc_trouble(self) -> Trouble:
@@ -137,20 +140,20 @@ class Pmu:
 
 
 def find_pmu(root: Path, name: str) -> Pmu | None:
-    path = f"{root}/{DEVICES}/{name}"
+    path = f"{root}/{PMU_DIRECTORY}/{name}"
     number = files.read_number(f"{path}/type")
     if number is None:
         return None
-    return Pmu(name, path, number, _cpus(path), dict(CORES).get(name))
+    return Pmu(name, path, number, _read_cpus(path), dict(CORE_PMU_TYPES).get(name))
 
 
-def _cpus(path: str) -> frozenset[int] | None:
+def _read_cpus(path: str) -> frozenset[int] | None:
     listed = files.read_cpu_list(f"{path}/cpus") or files.read_cpu_list(f"{path}/cpumask")
     return frozenset(listed) if listed else None
 
 
 def core_pmus(root: Path) -> list[Pmu]:
-    return [pmu for name, _ in CORES if (pmu := find_pmu(root, name)) is not None]
+    return [pmu for name, _ in CORE_PMU_TYPES if (pmu := find_pmu(root, name)) is not None]
 
 
 def core_pmu_of(pmus: Iterable[Pmu], cpu: int) -> Pmu | None:
@@ -161,8 +164,9 @@ def open_core_event(
     root: Path, cpu: int, number: int, *, direct: bool = False, tried: bool = False,
     kernel: Kernel | None = None,
 ) -> Group:  # fmt: skip
-    """Opens a generic event of perftop's own (a key of OWN_KEYS) on a CPU, in all rings. Raises
-    RefusedError if it cannot be counted or, with `direct`, if RDPMC cannot read it."""
+    """Opens the generic event `number` (a key of OWN_KEYS) on a CPU, in all rings; with `tried`,
+    after a trial. Raises RefusedError if it cannot be counted or, with `direct`, if RDPMC cannot
+    read it."""
     pmu = core_pmu_of(core_pmus(root), cpu)
     if pmu is None:
         raise RefusedError(access.no_pmu_trouble(root))
@@ -175,7 +179,7 @@ def open_core_event(
 
 
 def no_counters_trouble(root: Path) -> Trouble:
-    """Returns why a source without perf events has no cycles, instructions and reference cycles."""
+    """Returns why the source `os` has no counters of cores."""
     if core_pmus(root):
         return Trouble("the os source does not read the core's counters", "--source perf")
     return access.no_pmu_trouble(root)
@@ -184,9 +188,9 @@ def no_counters_trouble(root: Path) -> Trouble:
 # --- events ---------------------------------------------------------------------------------------
 
 
-def event_code(pmu: Pmu, event: str) -> Code | None:
-    """Returns the words of an event that the PMU lists; None if the PMU does not list it, or in an
-    unknown syntax."""
+def event_code(pmu: Pmu, event: str) -> ConfigWords | None:
+    """Returns the config words of an event that the PMU lists; None if it does not list the event,
+    or lists it in an unknown syntax."""
     text = files.read_word(f"{pmu.path}/events/{event}")
     try:
         return encode_terms(pmu.path, parse_terms(text)) if text else None
@@ -195,24 +199,24 @@ def event_code(pmu: Pmu, event: str) -> Code | None:
 
 
 def event_config(pmu: Pmu, event: str) -> int | None:
-    """Returns attr.config of an event that the PMU lists; None if there is no such event, or if it
-    needs further words."""
+    """Returns the word `config` of an event that the PMU lists; None if there is no such event, or
+    if it needs the other config words, too."""
     words = event_code(pmu, event)
-    return words.config if words is not None and words == Code(words.config) else None
+    return words.config if words is not None and words == ConfigWords(words.config) else None
 
 
 def place_term(pmu: Pmu, term: str, value: int) -> int | None:
-    """Returns the value, shifted to the term's bits in attr.config; None: the PMU lacks the term,
-    the value does not fit, or the term has its bits elsewhere."""
+    """Returns the value, shifted to the term's bits in `config`; None if the PMU does not have the
+    term, the value does not fit, or the term is in another word."""
     try:
         words = encode_term(pmu.path, term, value)
     except TermError:
         return None
-    return words.config if words == Code(words.config) else None
+    return words.config if words == ConfigWords(words.config) else None
 
 
 def event_scale(pmu: Pmu, event: str) -> float:
-    """Returns the size of one count in the event's unit; 1 if the PMU states none."""
+    """Returns the size of one count in the event's unit, as the PMU states it; 1 if it does not."""
     try:
         value = float(files.read_word(f"{pmu.path}/events/{event}.scale"))
     except ValueError:
@@ -228,25 +232,25 @@ def event_unit(pmu: Pmu, event: str) -> str:
 
 # --- chosen events -------------------------------------------------------------------------------
 
-EVENTS = "events"
-"""Unit of counts of a core's PMU; the wire limits their rate."""
+EVENT_UNIT = "events"
+"""Unit of events of a core's PMU; the wire limits the rate of this unit."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChosenEvent:
-    """An event that the user has chosen."""
+    """An event that the user has chosen with -e, for all PMUs of the machine."""
 
     event_name: EventName
     about: str
     unit: str
     scale: float
     events: dict[str | None, Event] = field(default_factory=dict)
-    """The event for each core PMU, by the PMU's name; under None, an event that all CPUs count in
-    the same way."""
+    """The event to open, by name of the core PMU; under None, an event that is the same on all
+    CPUs."""
     trouble: Trouble | None = None
     """The reason why no CPU can count the event."""
 
     def event_on(self, pmu: Pmu | None) -> Event | None:
-        """Returns the event for CPUs of this core PMU."""
+        """Returns the event to open on CPUs of this core PMU; None if they do not have it."""
         own = None if pmu is None else self.events.get(pmu.name)
         return own or self.events.get(None)

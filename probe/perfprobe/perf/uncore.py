@@ -1,5 +1,5 @@
-"""Counters of cores and packages from their PMUs: residency in C-states, energy, limits of the
-clock by the power control unit, and memory traffic."""
+"""Counters of cores and packages from uncore PMUs: residency in C-states, energy, limits of the
+clock from the power control unit (PCU), and memory traffic."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from pathlib import Path
 from perfprobe.cpu import files, identity, topology
 from perfprobe.kernel.access import Trouble
 from perfprobe.perf import perf_pmus
-from perfprobe.perf.groups import Bundle, Groups
+from perfprobe.perf.groups import GroupPlan, PerfPart
 from perfprobe.perf.perf_events import Event, Kernel, refusal_of
 from perfprobe.perf.perf_pmus import Pmu
 from perfprobe.wire import Counter, Cpu, Missing, Scope
 
 # --- events of the power control unit of Xeons ----------------------------------------------------
-# Source: Intel's uncore event lists. Counts are ticks of its own clock, 800 MHz or 1 GHz; count /
-# `pcu_ticks` is a share of time.
+# Source: Intel's uncore event lists. The PCU counts ticks of its clock (800 MHz or 1 GHz) for which
+# a limit applies; count / `pcu_ticks` is the share of time.
 
 PCU_COUNTERS = 4
-"""Number of counters of one unit. With more events the kernel would rotate them every few ms, and
+"""Number of counters of a PCU. With more events, the kernel would rotate them every few ms, and
 wake a CPU of each package each time."""
 TICKS_KEY = "pcu_ticks"
-SECOND_SET = 0x100
-"""Added to codes of the extension set. Some PMUs have a ninth bit for it in their format."""
+EXTENSION_SET_BIT = 0x100
+"""Bit of the event codes of the PCU's extension set, which some PMUs have as a ninth bit."""
 
-_SANDY = {
+_SANDY_BRIDGE_PCU = {
     TICKS_KEY: 0x00,
-    "pcu_transition": SECOND_SET | 0x00,
+    "pcu_transition": EXTENSION_SET_BIT | 0x00,
     "pcu_power": 0x05,
     "pcu_thermal": 0x04,
     "pcu_current": 0x07,
@@ -38,8 +38,8 @@ _SANDY = {
     "pcu_vr": 0x32,
     "pcu_os": 0x06,
 }
-_IVY = {**_SANDY, "pcu_transition": 0x60}
-_SKYLAKE = {
+_IVY_BRIDGE_PCU = {**_SANDY_BRIDGE_PCU, "pcu_transition": 0x60}
+_SKYLAKE_PCU = {
     TICKS_KEY: 0x00,
     "pcu_transition": 0x74,
     "pcu_power": 0x05,
@@ -48,32 +48,37 @@ _SKYLAKE = {
     "pcu_prochot_internal": 0x09,
     "pcu_vr": 0x42,
 }
-_HASWELL = {**_SKYLAKE, "pcu_os": 0x06}  # from Skylake on, this code selects another event
-_ICE = {**_SKYLAKE, "pcu_avx512": 0x4A, "pcu_avx256": 0x49}
-# Its cores have no events for SIMD levels, and thermal_throttle covers heat too: licences first.
-_SAPPHIRE = {
+_HASWELL_PCU = {**_SKYLAKE_PCU, "pcu_os": 0x06}  # from Skylake on, this code selects another event
+_ICE_LAKE_PCU = {**_SKYLAKE_PCU, "pcu_avx512": 0x4A, "pcu_avx256": 0x49}
+# Sapphire Rapids: SIMD levels come before thermal limits, because its cores have no events for the
+# levels, and thermal_throttle covers heat, too.
+_SAPPHIRE_RAPIDS_PCU = {
     TICKS_KEY: 0x01,
-    **{key: _ICE[key] for key in ("pcu_transition", "pcu_power", "pcu_avx512", "pcu_thermal")},
-    **{key: code for key, code in _ICE.items() if key != TICKS_KEY},
+    **{
+        key: _ICE_LAKE_PCU[key]
+        for key in ("pcu_transition", "pcu_power", "pcu_avx512", "pcu_thermal")
+    },
+    **{key: code for key, code in _ICE_LAKE_PCU.items() if key != TICKS_KEY},
 }
-_GRANITE = {
+_GRANITE_RAPIDS_PCU = {
     TICKS_KEY: 0x01,
-    **{key: code for key, code in _SKYLAKE.items() if key not in {TICKS_KEY, "pcu_vr"}},
+    **{key: code for key, code in _SKYLAKE_PCU.items() if key not in {TICKS_KEY, "pcu_vr"}},
 }
 
 _PCU_CODES_BY_MODEL: Mapping[int, Mapping[str, int]] = {
-    0x2D: _SANDY,
-    0x3E: _IVY,
-    **dict.fromkeys((0x3F, 0x4F, 0x56), _HASWELL),
-    0x55: _SKYLAKE,
-    **dict.fromkeys((0x6A, 0x6C), _ICE),
-    **dict.fromkeys((0x8F, 0xCF), _SAPPHIRE),
-    **dict.fromkeys((0xAD, 0xAE, 0xAF, 0xDD), _GRANITE),
+    0x2D: _SANDY_BRIDGE_PCU,
+    0x3E: _IVY_BRIDGE_PCU,
+    **dict.fromkeys((0x3F, 0x4F, 0x56), _HASWELL_PCU),
+    0x55: _SKYLAKE_PCU,
+    **dict.fromkeys((0x6A, 0x6C), _ICE_LAKE_PCU),
+    **dict.fromkeys((0x8F, 0xCF), _SAPPHIRE_RAPIDS_PCU),
+    **dict.fromkeys((0xAD, 0xAE, 0xAF, 0xDD), _GRANITE_RAPIDS_PCU),
 }
 
 
 def pcu_codes(vendor: str, family: int | None, model: int | None) -> Mapping[str, int]:
-    """Codes by counter key, the most informative first; empty for other models."""
+    """Returns the PCU's event codes of a CPU model by counter key, the most informative first;
+    empty if unknown."""
     if vendor != "GenuineIntel" or family != 6 or model is None:
         return {}
     return _PCU_CODES_BY_MODEL.get(model, {})
@@ -84,16 +89,18 @@ def pcu_codes(vendor: str, family: int | None, model: int | None) -> Mapping[str
 
 @dataclass(frozen=True, slots=True)
 class UncoreKind:
+    """A kind of uncore PMU, with the events that are counted on it."""
+
     pmu: str
     scope: Scope
     unit: str
     events: dict[str, str]
-    """Key by the event's name in sysfs."""
+    """Counter keys by the event's name in sysfs."""
     counters: int | None = None
     """Number of events that the PMU can count at once; None: each event has its own counter."""
 
 
-# C-state counters tick with the TSC.
+# The unit of C-state counters is a tick of the TSC.
 UNCORE_KINDS = (
     UncoreKind("cstate_core", "core", "1", {f"c{n}-residency": f"core_c{n}" for n in (1, 3, 6, 7)}),
     UncoreKind(
@@ -121,8 +128,9 @@ PCU = UncoreKind("uncore_pcu", "package", "1", {}, counters=PCU_COUNTERS)
 
 def uncore_parts(
     root: Path, rows: Sequence[Cpu], read: Sequence[Cpu], kernel: Kernel
-) -> list[Groups]:
-    """Returns a part for each PMU that exists. Absent PMUs are not reported as missing."""
+) -> list[PerfPart]:
+    """Returns a part for each uncore PMU that exists, except memory controllers. PMUs that do not
+    exist are not reported as missing."""
     parts = []
     for kind in (*UNCORE_KINDS, PCU):
         pmu = perf_pmus.find_pmu(root, kind.pmu)
@@ -155,18 +163,18 @@ def _part(
     rows: Sequence[Cpu],
     read: Sequence[Cpu],
     kernel: Kernel,
-) -> Groups:
+) -> PerfPart:
     groups = topology.cores(rows) if kind.scope == "core" else topology.packages(rows)
     members = {cpu: group for group in groups for cpu in group}
 
-    def dies(cpu: int) -> list[int]:
-        """Returns the CPUs on which to open events of this CPU's whole core or package: those that
-        the PMU names, several for a package of several dies; otherwise the CPU itself."""
+    def die_cpus(cpu: int) -> list[int]:
+        """Returns the CPUs on which to open the events of this CPU's core or package: those that
+        the PMU names, one for each die of a package; if it names none, the CPU itself."""
         named = pmu.current_cpus or frozenset()
         chosen = [member for member in members.get(cpu, [cpu]) if member in named]
         return chosen[:1] if chosen and kind.scope == "core" else chosen or [cpu]
 
-    die = dies(read[0].cpu)[0]
+    die = die_cpus(read[0].cpu)[0]
     refused = {name: refusal_of(kernel, event, die) for name, event in wanted.items()}
     events = {name: event for name, event in wanted.items() if refused[name] is None}
     missing = [Missing(wanted[name].key, no.why, no.fix) for name, no in refused.items() if no]
@@ -174,7 +182,7 @@ def _part(
         why = f"its unit has {kind.counters} counters, and more informative events have them"
         names = list(events)
         missing += [Missing(events.pop(name).key, why) for name in names[kind.counters :]]
-    width = max((len(dies(row.cpu)) for row in read), default=1)
+    width = max((len(die_cpus(row.cpu)) for row in read), default=1)
     counters = [
         Counter(
             event.key,
@@ -188,21 +196,21 @@ def _part(
         for name, event in events.items()
     ]
 
-    def bundles(cpu: int) -> list[Bundle]:
+    def plan_groups(cpu: int) -> list[GroupPlan]:
         return [
-            Bundle(die, [(event, n * width + i) for n, event in enumerate(events.values())])
-            for i, die in enumerate(dies(cpu)[:width])
+            GroupPlan(die, [(event, n * width + i) for n, event in enumerate(events.values())])
+            for i, die in enumerate(die_cpus(cpu)[:width])
         ]
 
-    return Groups(kernel, kind.scope, counters, bundles, missing=missing)
+    return PerfPart(kernel, kind.scope, counters, plan_groups, missing=missing)
 
 
 # --- memory controllers ---------------------------------------------------------------------------
-# Intel's drivers name the events in sysfs; AMD's driver names none, so its codes are here. A
-# controller belongs to one package: its `cpumask` has the CPU on which it is read, or one in each
-# package that shares its name.
+# Intel's drivers list the events in sysfs; AMD's driver lists none, so the event codes are here.
+# The `cpumask` of a controller's PMU has the CPU on which it is read; if the controllers of several
+# packages share a PMU, one CPU of each package.
 
-READ_KEY, WRITE_KEY = KEYS = ("memory_read_bytes", "memory_write_bytes")
+READ_KEY, WRITE_KEY = TRAFFIC_KEYS = ("memory_read_bytes", "memory_write_bytes")
 NAMED_EVENTS = (
     (("cas_count_read",), ("cas_count_write",)),
     (
@@ -213,26 +221,27 @@ NAMED_EVENTS = (
     (("data_read",), ("data_write",)),
     (("read",), ("write",)),
 )
-"""Events for reads and for writes, as drivers name them: servers, Granite Rapids with two channels
-a controller, clients, free-running counters of clients and of servers."""
-STEMS = ("uncore_imc", "uncore_imc_free_running")
-"""Names of controllers without their numbers, in the order of preference."""
+"""Names of the events for reads and for writes in sysfs: of servers, of Granite Rapids (two
+channels a controller), of clients, and of free-running counters of clients and of servers."""
+CONTROLLER_STEMS = ("uncore_imc", "uncore_imc_free_running")
+"""Names of controllers' PMUs without their numbers, in the order of preference."""
 HBM = "uncore_hbm"
-"""Controllers of Xeon Max's memory in the package, which are not read: Linux's uncore_snbep.c has
-their events, and no public source has the bytes of a count."""
+"""PMUs of the HBM of Xeon Max, which are not read: Linux's uncore_snbep.c has their events, but no
+public source states the bytes of a count."""
 HBM_TROUBLE = "memory traffic is that of DDR: the unit of the counts of HBM is not public"
 UNIT_BYTES = {"MiB": 1 << 20, "MB": 10**6, "KiB": 1 << 10, "Bytes": 1, "B": 1}
 LINE_BYTES = 64
 CLOCK_KEY, CLOCK_EVENT = "memory_clock", "clockticks"
-"""The clock of a memory channel, at half the rate of its transfers. Only the drivers of Intel's
-servers name it, in addition to the column accesses."""
-AMD, CAS_COMMANDS, MASKS = "amd_umc", 0x0A, (1, 2)
-"""AMD's event of column accesses, each of a cache line, and its masks for reads and for writes."""
+"""Key and event of the clock of a memory channel, half the rate of its transfers. Only drivers of
+Intel servers list it."""
+AMD_PMU, CAS_COMMANDS, RDWR_MASKS = "amd_umc", 0x0A, (1, 2)
+"""AMD's memory controllers: PMU, event code of column accesses (a cache line each), and rdwrmask of
+reads and of writes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Controller:
-    """A controller's events for reads and for writes."""
+    """A memory controller: its events for reads and for writes, and its clock."""
 
     pmu: Pmu
     events: tuple[tuple[Event, ...], tuple[Event, ...]]
@@ -242,10 +251,10 @@ class Controller:
 
 
 def memory_controllers(root: Path) -> list[Controller]:
-    """Returns the controllers of the first kind whose PMU lists events for both reads and
-    writes."""
-    for stem in (*STEMS, AMD):
-        read = _raw_controller if stem == AMD else _named_controller
+    """Returns the memory controllers of the first kind (Intel's, then AMD's) that has events for
+    reads and for writes; empty if there are none."""
+    for stem in (*CONTROLLER_STEMS, AMD_PMU):
+        read = _raw_controller if stem == AMD_PMU else _named_controller
         of_stem = [controller for pmu in _pmus(root, stem) if (controller := read(pmu)) is not None]
         if of_stem:
             return of_stem
@@ -253,7 +262,7 @@ def memory_controllers(root: Path) -> list[Controller]:
 
 
 def _pmus(root: Path, stem: str) -> Iterator[Pmu]:
-    names = files.file_names(f"{root}/{perf_pmus.DEVICES}")
+    names = files.file_names(f"{root}/{perf_pmus.PMU_DIRECTORY}")
     number = re.compile(re.escape(stem) + "(?:_([0-9]{1,4}))?")
     matched = {name: match for name in names if (match := number.fullmatch(name))}
     for name in sorted(matched, key=lambda name: int(matched[name][1] or -1)):
@@ -275,7 +284,7 @@ def _named_controller(pmu: Pmu) -> Controller | None:
             continue
         reads, writes = (
             tuple(Event(key, pmu.type, config or 0, core=False) for config in side)
-            for key, side in zip(KEYS, codes, strict=True)
+            for key, side in zip(TRAFFIC_KEYS, codes, strict=True)
         )
         config = perf_pmus.event_config(pmu, CLOCK_EVENT)
         is_server = names[0][0].startswith("cas_count") and config is not None
@@ -286,40 +295,39 @@ def _named_controller(pmu: Pmu) -> Controller | None:
 
 def _raw_controller(pmu: Pmu) -> Controller | None:
     event = perf_pmus.place_term(pmu, "event", CAS_COMMANDS)
-    masks = [perf_pmus.place_term(pmu, "rdwrmask", mask) for mask in MASKS]
+    masks = [perf_pmus.place_term(pmu, "rdwrmask", mask) for mask in RDWR_MASKS]
     if event is None or None in masks:
         return None
     reads, writes = (
         (Event(key, pmu.type, event | (mask or 0), core=False),)
-        for key, mask in zip(KEYS, masks, strict=True)
+        for key, mask in zip(TRAFFIC_KEYS, masks, strict=True)
     )
     return Controller(pmu, (reads, writes), LINE_BYTES)
 
 
 def no_controller_trouble(root: Path) -> Trouble:
-    """Returns why there is no controller."""
+    """Returns why no memory controller can be read."""
     guest = identity.virtualisation(root)
     if guest is not None:
         return Trouble("memory controllers are not visible in a VM", "check on the host")
     cpu_identity = identity.read_identity(root)
     if cpu_identity.vendor == "AuthenticAMD":
         return Trouble("no PMU amd_umc: it needs Zen 4 or later, and Linux 6.7 or later")
-    if not (root / perf_pmus.DEVICES).exists():
+    if not (root / perf_pmus.PMU_DIRECTORY).exists():
         return Trouble("this kernel has no perf events")
     return Trouble("this kernel shows no memory controllers", "sudo modprobe intel_uncore")
 
 
-# --- counters of controllers
-# ------------------------------------------------------------------------ The controllers of a
-# package are the columns of a counter.
+# --- the part of memory traffic -------------------------------------------------------------------
+# The controllers of a package are the columns of a counter.
 
 MAX_CHANNELS = 64
-"""Number of columns that the mask of one group covers, from its first column."""
+"""Maximum number of columns that a perf group can fill."""
 
 
-def memory_part(root: Path, rows: Sequence[Cpu], read: Sequence[Cpu], kernel: Kernel) -> Groups:
-    """Makes the part with memory traffic in bytes by package. Without counters it names what is
-    missing and why."""
+def memory_part(root: Path, rows: Sequence[Cpu], read: Sequence[Cpu], kernel: Kernel) -> PerfPart:
+    """Returns the part with memory traffic in bytes, by package; if it cannot be counted, a part
+    without counters that has the reason."""
     all_controllers = memory_controllers(root)
     online, reading = {row.cpu for row in rows if row.online}, {row.cpu for row in read}
     packages = [group for group in topology.packages(rows) if not online.isdisjoint(group)]
@@ -328,7 +336,7 @@ def memory_part(root: Path, rows: Sequence[Cpu], read: Sequence[Cpu], kernel: Ke
         no_controller_trouble(root)
         if not all_controllers
         else _scale_trouble(all_controllers, package_readers)
-        # All events are tried: a sum without one of them would be too small.
+        # All events must work: a sum without one of them would be too small.
         or next(
             filter(None, (
                 refusal_of(kernel, event, min(controller.pmu.cpus or {0}), root)
@@ -340,8 +348,8 @@ def memory_part(root: Path, rows: Sequence[Cpu], read: Sequence[Cpu], kernel: Ke
         )
     )  # fmt: skip
     if wrong is not None:
-        lost = [Missing(key, wrong.why, wrong.fix) for key in KEYS]
-        return Groups(kernel, "package", [], lambda _: [], missing=lost)
+        lost = [Missing(key, wrong.why, wrong.fix) for key in TRAFFIC_KEYS]
+        return PerfPart(kernel, "package", [], lambda _: [], missing=lost)
     channels = max(len(events) for controller in all_controllers for events in controller.events)
     controller_count = max(map(len, package_readers))
     count = channels * controller_count
@@ -360,7 +368,7 @@ def memory_part(root: Path, rows: Sequence[Cpu], read: Sequence[Cpu], kernel: Ke
             columns=count,
             parts=[f"controller {i}" for i in range(count)] if count > 1 else [],
         )
-        for key, what in zip(KEYS, ("read", "written"), strict=True)
+        for key, what in zip(TRAFFIC_KEYS, ("read", "written"), strict=True)
     ]
     if has_clock:
         clock = replace(
@@ -370,13 +378,13 @@ def memory_part(root: Path, rows: Sequence[Cpu], read: Sequence[Cpu], kernel: Ke
         counters.append(replace(clock, columns=controller_count, parts=parts))
     members = {cpu: group for group in packages for cpu in reading.intersection(group)}
 
-    def bundles(cpu: int) -> list[Bundle]:
-        """Returns a group for each controller, with its reads and its writes."""
+    def plan_groups(cpu: int) -> list[GroupPlan]:
+        """Returns a group for each memory controller of the CPU's package."""
         readers = _package_readers(all_controllers, members[cpu]) if cpu in members else []
         if len(readers) * channels > count:
             return []
         return [
-            Bundle(reader, [
+            GroupPlan(reader, [
                 *((replace(event, key=f"{event.key} {i}"), side * count + number * channels + i)
                   for side, events in enumerate(controller.events)
                   for i, event in enumerate(events)),
@@ -387,12 +395,12 @@ def memory_part(root: Path, rows: Sequence[Cpu], read: Sequence[Cpu], kernel: Ke
         ]  # fmt: skip
 
     hbm = Missing("hbm_bytes", HBM_TROUBLE) if any(_pmus(root, HBM)) else None
-    return Groups(kernel, "package", counters, bundles, missing=[hbm] if hbm else [])
+    return PerfPart(kernel, "package", counters, plan_groups, missing=[hbm] if hbm else [])
 
 
 Readers = list[tuple[Controller, int]]
-"""The memory controllers of a package, each with the CPU on which it is read; a controller with
-several dies is listed once for each die."""
+"""The memory controllers of a package, each with the CPU on which it is read; a PMU that several
+dies share is listed once for each die."""
 
 
 def _package_readers(controllers: Iterable[Controller], package: Sequence[int]) -> Readers:
@@ -407,7 +415,8 @@ def _package_readers(controllers: Iterable[Controller], package: Sequence[int]) 
 def _scale_trouble(
     controllers: Sequence[Controller], package_readers: Sequence[Readers]
 ) -> Trouble | None:
-    """Returns why the counts of packages are not comparable."""
+    """Returns why the counts of memory controllers cannot be added up and compared between
+    packages; None if they can."""
     if len({controller.scale for controller in controllers}) > 1:
         return Trouble("its memory controllers count in different units")
     numbers = {len(readers) for readers in package_readers}

@@ -1,5 +1,5 @@
-"""Reads the limits of clocks from AMD's system management firmware (/dev/hsmp), and from Intel's
-performance limit reasons in TPMI (PLR).
+"""Reads limits of clocks from AMD's system management firmware (HSMP, /dev/hsmp), and from Intel's
+performance limit reasons (PLR) in TPMI.
 """
 
 from __future__ import annotations
@@ -19,35 +19,35 @@ from pathlib import Path
 from perfprobe import wire
 from perfprobe.cpu import files
 from perfprobe.cpu.identity import read_identity
-from perfprobe.polled.polling import Pace, Values, package_ids, read_content
+from perfprobe.polled.polling import ReadPace, Values, package_ids, read_content
 from perfprobe.wire import Counter, Cpu, Missing
 
 # --- AMD HSMP -------------------------------------------------------------------------------------
-# The firmware takes from some 10 us to 1 ms to answer a message.
+# The firmware takes some 10 us to 1 ms to answer a message.
 
-# Linux, arch/x86/include/uapi/asm/amd_hsmp.h: struct hsmp_message is packed to 4 bytes, and the
-# request is _IOWR(0xF8, 0, struct hsmp_message).
+# From Linux's arch/x86/include/uapi/asm/amd_hsmp.h: struct hsmp_message, packed to 4 bytes, and the
+# ioctl request _IOWR(0xF8, 0, struct hsmp_message).
 MESSAGE_FORMAT = struct.Struct("=IHH8IH2x")
 REQUEST = 3 << 30 | MESSAGE_FORMAT.size << 16 | 0xF8 << 8
 PROCHOT, FABRIC_CLOCKS, FREQUENCY_LIMIT = 0x0B, 0x0F, 0x19
 ANSWER_WORDS = {FABRIC_CLOCKS: 2}
-"""Number of words in a message's answer, if not 1; the driver refuses other numbers. Only the first
-word is used: of FABRIC_CLOCKS, it is the clock of the fabric, and the second is that of the
-memory."""
-SOURCES = 16
+"""Number of words in the answer to a message, if not 1. Only the first is used; FABRIC_CLOCKS has
+the clocks of fabric and memory."""
+SOURCE_BITS = 16
+"""Number of bits in the answer to FREQUENCY_LIMIT, one for each source of the limit."""
 SOURCE_NAMES = ("cHTC active", "PROCHOT", "TDC", "PPT", "OPN maximum", "reliability", "APML agent",
                 "HSMP agent")  # fmt: skip
-"""Names of the first source bits: Linux, drivers/platform/x86/amd/hsmp/plat.c."""
+"""Names of the first of these bits, from Linux's drivers/platform/x86/amd/hsmp/plat.c."""
 MORE_SOURCE_NAMES = "VRHOT", "TDC of memory", "SoC and DIMM power"
-"""Names of the next bits on models 50h to 5Fh of family 1Ah: AMD's E-SMI library."""
+"""Names of the next bits on models 50h to 5Fh of family 1Ah, from AMD's E-SMI library."""
 TEMPORARY_ERRNOS = {errno.EBUSY, errno.EINTR}
-SLOW_NS = 3_000_000
-"""Maximum time of a message's quickest answer. A slower message would delay the frames
-and is left out."""
+MAX_ANSWER_NS = 3_000_000
+"""Maximum time in ns of the quickest answer to a message. A slower message would delay frames and
+is not used."""
 
 LIMIT_HZ = Counter("hsmp_limit_hz", "clock limit of the socket", "Hz", "HSMP", "gauge", scale=1e6)
 LIMITS = Counter(
-    "hsmp_limits", "sources of the clock limit", "1", "HSMP", "flags", columns=1 + SOURCES
+    "hsmp_limits", "sources of the clock limit", "1", "HSMP", "flags", columns=1 + SOURCE_BITS
 )
 PROCHOT_GAUGE = Counter("hsmp_prochot", "PROCHOT", "1", "HSMP", "gauge")
 FABRIC = [
@@ -57,12 +57,12 @@ FABRIC = [
 COUNTERS = {FREQUENCY_LIMIT: [LIMIT_HZ, LIMITS], PROCHOT: [PROCHOT_GAUGE], FABRIC_CLOCKS: FABRIC}
 
 SendMessage = Callable[[int, int], int]
-"""A function of socket and message that returns the first word of the answer. Raises OSError."""
+"""A function from a socket and a message to the first word of the answer. Raises OSError."""
 
 
 class Mailbox:
-    """The device, opened only for reading so that the driver refuses messages that set
-    something."""
+    """The device /dev/hsmp, opened read-only so that the driver refuses messages that change
+    settings. A call sends a message and returns the first word of the answer."""
 
     def __init__(self, path: Path) -> None:
         """Opens the device. Raises OSError."""
@@ -79,43 +79,44 @@ class Mailbox:
 
 
 def _has_limit_table(root: Path) -> bool:
-    """Returns whether the CPU is one of models 50h to 5Fh of family 1Ah."""
+    """Returns whether the CPU is of models 50h to 5Fh of family 1Ah, which have the table of
+    metrics."""
     cpu = read_identity(root)
     return cpu.family == 0x1A and cpu.model in range(0x50, 0x60)
 
 
 class Hsmp:
-    """Clock limits by socket. Sockets have the kernel's package numbers."""
+    """Reads clock limits of sockets by HSMP messages. Sockets have the kernel's package numbers."""
 
     def __init__(
         self,
         root: Path,
         rows: Sequence[Cpu],
-        ask: SendMessage | None = None,
+        send: SendMessage | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._pace = Pace(clock)
+        self._pace = ReadPace(clock)
         self.missing: list[Missing] = []
         self._mailbox: Mailbox | None = None
         self._sockets = package_ids(rows)
         self.rows = len(self._sockets)
         self._failed_messages: set[tuple[int, int]] = set()
-        """Pairs of socket and message that failed. They are not repeated, because the kernel logs
+        """Pairs of socket and message that failed. They are not sent again, because the kernel logs
         each failure."""
-        self._seen = [[0] * (1 + SOURCES) for _ in self._sockets]
+        self._polls = [[0] * (1 + SOURCE_BITS) for _ in self._sockets]
         self._fabric_max = [0] * self.rows
-        """The highest clock of each socket's fabric so far: no message returns its upper limit."""
-        self._ask = ask or self._open(root / "dev/hsmp")
-        self._messages = [m for m in COUNTERS if self._ask is not None and self._works(m)]
+        """The highest fabric clock of each socket so far; no message returns its upper limit."""
+        self._send = send or self._open(root / "dev/hsmp")
+        self._messages = [m for m in COUNTERS if self._send is not None and self._is_usable(m)]
         names = [*SOURCE_NAMES, *(MORE_SOURCE_NAMES if _has_limit_table(root) else ())]
-        names += [f"bit {bit}" for bit in range(len(names), SOURCES)]
+        names += [f"bit {bit}" for bit in range(len(names), SOURCE_BITS)]
         limits = replace(LIMITS, parts=names)
         counters = [counter for message in self._messages for counter in COUNTERS[message]]
         counters = [limits if counter is LIMITS else counter for counter in counters]
         self.block = wire.Block("hsmp", "package", counters)
 
     def read(self) -> Iterator[tuple[int, Values]]:
-        with self._pace.turn() as due:
+        with self._pace.timed_read() as due:
             for row, socket in enumerate(self._sockets if due else ()):
                 values: list[int | None] = []
                 for message in self._messages:
@@ -128,8 +129,8 @@ class Hsmp:
             self._mailbox = None
 
     def _open(self, path: Path) -> SendMessage | None:
-        """Opens the mailbox; None if it is absent or unusable. Only an unusable device is reported
-        as missing, because few CPUs have one."""
+        """Opens the mailbox; None if the device does not exist or cannot be opened. The latter is
+        reported as missing; few CPUs have the device."""
         try:
             self._mailbox = Mailbox(path)
         except FileNotFoundError:
@@ -140,8 +141,8 @@ class Hsmp:
             return None
         return self._mailbox
 
-    def _works(self, message: int) -> bool:
-        """Returns whether any socket answers the message fast enough."""
+    def _is_usable(self, message: int) -> bool:
+        """Returns whether any socket answers the message within MAX_ANSWER_NS."""
         took_ns = []
         for socket in self._sockets * 2:
             start_ns = time.monotonic_ns()
@@ -152,35 +153,35 @@ class Hsmp:
                 [message], f"the firmware does not answer HSMP message {message:02X}h"
             )
             return False
-        if min(took_ns) > SLOW_NS:
+        if min(took_ns) > MAX_ANSWER_NS:
             why = f"HSMP message {message:02X}h takes {min(took_ns) // 1000} µs: too slow to repeat"
             self._note_missing([message], why)
             return False
         return True
 
     def _answer(self, socket: int | None, message: int) -> int | None:
-        if self._ask is None or socket is None or (socket, message) in self._failed_messages:
+        if self._send is None or socket is None or (socket, message) in self._failed_messages:
             return None
         try:
-            return self._ask(socket, message)
+            return self._send(socket, message)
         except OSError as error:
             if error.errno not in TEMPORARY_ERRNOS:
                 self._failed_messages.add((socket, message))
             return None
 
     def _counter_values(self, message: int, row: int, answer: int | None) -> list[int | None]:
-        """Returns the values of the message's counters. Each answer counts as one poll of the
-        source bits."""
+        """Returns the values of the message's counters in a row. Each answer counts as one poll of
+        the source bits."""
         if message == PROCHOT:
             return [answer]
         if message == FABRIC_CLOCKS:
             self._fabric_max[row] = max(self._fabric_max[row], answer or 0)
             return [answer or None, self._fabric_max[row] or None]
         if answer is None:
-            return [None] * (2 + SOURCES)
-        seen = self._seen[row]
+            return [None] * (2 + SOURCE_BITS)
+        seen = self._polls[row]
         seen[0] += 1
-        for bit in range(SOURCES):
+        for bit in range(SOURCE_BITS):
             seen[1 + bit] += answer >> bit & 1
         return [answer >> 16, *seen]
 
@@ -190,14 +191,16 @@ class Hsmp:
 
 
 # --- AMD's table of metrics -----------------------------------------------------------------------
-# On models 50h to 5Fh of family 1Ah, the firmware counts its own cycles of 1 ms, and those in which
-# each limit lowered the clock, in a table that the driver hands out as a whole.
+# On models 50h to 5Fh of family 1Ah, the firmware has a table with the number of its cycles of
+# 1 ms, and of those in which each limit lowered the clock.
 
-# Linux, asm/amd/hsmp.h: struct hsmp_telemetry_data, and _IOW(0xF8, 1, struct hsmp_telemetry_data).
+# From Linux's asm/amd/hsmp.h: struct hsmp_telemetry_data, and its ioctl request
+# _IOW(0xF8, 1, struct hsmp_telemetry_data).
 TABLE_FORMAT = struct.Struct("=QIHH")
 TABLE_REQUEST = 1 << 30 | TABLE_FORMAT.size << 16 | 0xF8 << 8 | 1
-# AMD's E-SMI library, asm/amd_hsmp.h: struct hsmp_metric_table_f1a_m50_5f, packed to 4 bytes.
-TABLE_BYTES, CYCLES_AT, LIMITS_AT = 13852, 4, 508
+# Size and offsets of struct hsmp_metric_table_f1a_m50_5f, packed to 4 bytes, from asm/amd_hsmp.h of
+# AMD's E-SMI library.
+TABLE_BYTES, CYCLES_OFFSET, LIMITS_OFFSET = 13852, 4, 508
 LIMIT_NAMES = ("PROCHOT", "PPT", "thermal", "VRHOT", "TDC", "TDC of SoC", "TDC of memory",
                "reliability")  # fmt: skip
 LIMIT_TIMES = Counter(
@@ -207,12 +210,12 @@ LIMIT_TIMES = Counter(
 WORD_MASK = (1 << 32) - 1
 
 ReadTable = Callable[[int, int], bytes]
-"""A function that takes a socket and a size, and returns that many bytes of the table. Raises
-OSError."""
+"""A function from a socket and a size to that many bytes of the socket's table. Raises OSError."""
 
 
 class HsmpTable:
-    """The time for which each limit lowered the clock of a socket."""
+    """Reads the time for which each limit lowered the clock of a socket, from the firmware's table
+    of metrics."""
 
     def __init__(
         self,
@@ -221,18 +224,18 @@ class HsmpTable:
         read_table: ReadTable | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._pace = Pace(clock)
+        self._pace = ReadPace(clock)
         self.missing: list[Missing] = []
         self._sockets = package_ids(rows)
         self.rows = len(self._sockets)
         self._fd: int | None = None
         self._read_table = read_table or self._read_device
         self._words: list[Sequence[int] | None] = [None] * self.rows
-        """The counts of the latest read, by socket; None before the first."""
+        """The table's counts at the last read, by row; None before the first."""
         self._sums = [[0] * LIMIT_TIMES.columns for _ in self._sockets]
         has_table = _has_limit_table(root)
         if has_table and read_table is None:
-            with contextlib.suppress(OSError):  # the class Hsmp reports the reason
+            with contextlib.suppress(OSError):  # the class Hsmp reports the error
                 self._fd = files.open_file(root / "dev/hsmp")
             has_table = self._fd is not None
         why = self._unusable_reason() if has_table else None
@@ -241,7 +244,7 @@ class HsmpTable:
         self.block = wire.Block("hsmp_table", "package", [LIMIT_TIMES] if is_read else [])
 
     def read(self) -> Iterator[tuple[int, Values]]:
-        with self._pace.turn() as due:
+        with self._pace.timed_read() as due:
             for row, socket in enumerate(self._sockets if due else ()):
                 yield row, self._counter_values(row, socket)
 
@@ -258,8 +261,8 @@ class HsmpTable:
         return table.raw
 
     def _unusable_reason(self) -> str | None:
-        """Returns why the table cannot be used; None if it can. The driver refuses to return more
-        than the table has, which shows whether its layout is the one that is known."""
+        """Returns why the table cannot be used; None if it can. If the driver returns more than
+        TABLE_BYTES, the table has an unknown layout."""
         socket = next((socket for socket in self._sockets if socket is not None), 0)
         start_ns = time.monotonic_ns()
         try:
@@ -272,7 +275,7 @@ class HsmpTable:
         with contextlib.suppress(OSError):
             self._read_table(socket, TABLE_BYTES + 1)
             return "the firmware's table of metrics has another layout than AMD's library knows"
-        if took_ns > SLOW_NS:
+        if took_ns > MAX_ANSWER_NS:
             return f"the firmware's table takes {took_ns // 1000} µs: too slow to repeat"
         return None
 
@@ -281,11 +284,11 @@ class HsmpTable:
         if socket is None:
             return unknown
         try:
-            table = self._read_table(socket, LIMITS_AT + 4 * len(LIMIT_NAMES))
+            table = self._read_table(socket, LIMITS_OFFSET + 4 * len(LIMIT_NAMES))
         except OSError:
             return unknown
-        words = [*struct.unpack_from("=I", table, CYCLES_AT),
-                 *struct.unpack_from(f"={len(LIMIT_NAMES)}I", table, LIMITS_AT)]  # fmt: skip
+        words = [*struct.unpack_from("=I", table, CYCLES_OFFSET),
+                 *struct.unpack_from(f"={len(LIMIT_NAMES)}I", table, LIMITS_OFFSET)]  # fmt: skip
         before, self._words[row] = self._words[row] or words, words
         moved = [(now - then) & WORD_MASK for now, then in zip(words, before, strict=True)]
         if max(moved) > moved[0]:  # no limit can apply for longer than the elapsed time
@@ -295,11 +298,10 @@ class HsmpTable:
 
 
 # --- Intel PLR ------------------------------------------------------------------------------------
-# Granite Rapids, Clearwater Forest and later models have no MSR with limit reasons. Linux's
-# intel_plr_tpmi shows their bits in debugfs, with a line for a die and a line for each of its CPUs.
-# The bits are sticky until a write clears them, and perftop never writes them. So a bit that is
-# newly set was set between two reads. A bit that is set at the first read shows nothing about this
-# run, and hello names it.
+# Granite Rapids, Clearwater Forest and later models have no MSR with limit reasons. Linux's driver
+# intel_plr_tpmi shows their bits in debugfs: files with a line for a die and a line for each of its
+# CPUs. The bits are sticky, and perftop never clears them. So a limit applied between two reads if
+# its bit is newly set. A bit that is set at the first read means nothing; hello lists it.
 
 DEBUGFS = "sys/kernel/debug"
 COARSE_REASONS = ("FREQUENCY", "CURRENT", "POWER", "THERMAL", "PLATFORM", "MCP", "RAS", "MISC",
@@ -311,18 +313,18 @@ FINE_REASONS = (
     *(f"POWER_PLATFORM_{name}" for name in _LIMITS), "THERMAL_PER_CORE", "DFC_UFS",
     "PLATFORM_PROCHOT", "PLATFORM_HOT_VR", "MISC_PCS_PSTATE",
 )  # fmt: skip
-PARTS = (*COARSE_REASONS, *FINE_REASONS)
-"""The driver's names of the bits. Further names of later kernels are ignored."""
-KEY = "plr_reasons"
-COUNTER = Counter(
-    KEY, "limit reasons that came on", "1", "TPMI PLR", "flags",
-    columns=1 + len(PARTS), parts=list(PARTS),
+PLR_BITS = (*COARSE_REASONS, *FINE_REASONS)
+"""The driver's names of the bits. Other names, of later kernels, are ignored."""
+PLR_KEY = "plr_reasons"
+PLR_COUNTER = Counter(
+    PLR_KEY, "limit reasons that came on", "1", "TPMI PLR", "flags",
+    columns=1 + len(PLR_BITS), parts=list(PLR_BITS),
 )  # fmt: skip
 PERIOD_S = 1.0
-"""Minimum time between reads in s: the driver asks the power unit for each CPU through a
-mailbox."""
+"""Minimum time in s between reads, which are slow: the driver asks the power unit about each
+CPU."""
 MAX_STATUS_BYTES = 1 << 17
-"""Maximum length of the text, in bytes: a line for each of a thousand CPUs, with reasons."""
+"""Maximum size in bytes of a file: lines of a thousand CPUs, with reasons."""
 _CPU = re.compile(r"cpu([0-9]{1,5})")
 CLEAR_COMMAND = "as root: echo 0 | tee /sys/kernel/debug/tpmi-*/plr/domain*/status"
 
@@ -330,33 +332,35 @@ Clock = Callable[[], float]
 
 
 class LimitStatus:
+    """Reads Intel's performance limit reasons (PLR) of packages."""
+
     def __init__(self, root: Path, rows: Sequence[Cpu], clock: Clock = time.monotonic) -> None:
         self.missing: list[Missing] = []
-        self._pace = Pace(clock, PERIOD_S)
+        self._pace = ReadPace(clock, PERIOD_S)
         self._package = {row.cpu: row.package for row in rows}
         self._ids = package_ids(rows)
         self.rows = len(self._ids)
         self._files = self._open_files(root)
         self._set_bits: list[set[str] | None] = [None] * self.rows
-        """Names of the bits that are set, by package; None before the first read."""
-        self._seen = [[0] * COUNTER.columns for _ in self._ids]
-        with self._pace.turn():
+        """Names of the bits that were set at the last read, by row; None before the first."""
+        self._polls = [[0] * PLR_COUNTER.columns for _ in self._ids]
+        with self._pace.timed_read():
             self._read_all()
         known = any(bits is not None for bits in self._set_bits)
-        self.block = wire.Block("plr", "package", [COUNTER] if known else [])
+        self.block = wire.Block("plr", "package", [PLR_COUNTER] if known else [])
         for package, on in zip(self._ids, self._set_bits, strict=True):
             if on:
-                names = ", ".join(part for part in PARTS if part in on)
+                names = ", ".join(part for part in PLR_BITS if part in on)
                 why = f"{names}: set before perftop started, and sticky: not about this run"
                 cpus = [row.cpu for row in rows if row.package == package]
-                self.missing.append(Missing(KEY, why, CLEAR_COMMAND, cpus))
+                self.missing.append(Missing(PLR_KEY, why, CLEAR_COMMAND, cpus))
 
     def read(self) -> Iterator[tuple[int, Values]]:
-        with self._pace.turn() as due:
+        with self._pace.timed_read() as due:
             if due:
                 self._read_all()
         for row, on in enumerate(self._set_bits):
-            yield row, [*self._seen[row]] if on is not None else [None] * COUNTER.columns
+            yield row, [*self._polls[row]] if on is not None else [None] * PLR_COUNTER.columns
 
     def close(self) -> None:
         for fd in self._files:
@@ -374,12 +378,14 @@ class LimitStatus:
                 fds.append(files.open_file(path))
             except OSError as error:
                 why = f"/{path.relative_to(root)} cannot be opened: {error.strerror}"
-                self.missing = [Missing(KEY, why, "perftop --sudo, on a kernel that is not locked")]
+                self.missing = [
+                    Missing(PLR_KEY, why, "perftop --sudo, on a kernel that is not locked")
+                ]
         return fds
 
     def _read_all(self) -> None:
-        """Reads all files. A bit counts in the read that first finds it set; a bit that was cleared
-        meanwhile may count again."""
+        """Reads all files, and counts bits that are newly set. A bit that another program has
+        cleared may count again."""
         now: dict[int | None, set[str]] = {}
         for fd in self._files:
             for package, bits in self._lines(read_content(fd, MAX_STATUS_BYTES) or ""):
@@ -390,17 +396,17 @@ class LimitStatus:
                 continue
             before, self._set_bits[row] = self._set_bits[row], now[package]
             if before is not None:
-                self._seen[row][0] += 1
-                for at, part in enumerate(PARTS):
-                    self._seen[row][1 + at] += part in now[package] and part not in before
+                self._polls[row][0] += 1
+                for i, part in enumerate(PLR_BITS):
+                    self._polls[row][1 + i] += part in now[package] and part not in before
 
     def _lines(self, text: str) -> Iterator[tuple[int | None, list[str]]]:
-        """Yields the package and the words of each line. The line of the die belongs to the package
-        of its CPUs."""
+        """Yields, for each line of a file: the package, and the names of the bits. The line of the
+        die belongs to the package of its CPUs."""
         lines = [line.split() for line in text.splitlines() if line.strip()]
         numbers = [match for words in lines if (match := _CPU.fullmatch(words[0]))]
         first = next((self._package.get(int(number[1])) for number in numbers), None)
         package = first if first is not None or len(self._ids) > 1 else self._ids[0]
         for words in lines:
             if package is not None and (words[0] == "cpus" or _CPU.fullmatch(words[0])):
-                yield package, [word for word in words[1:] if word in PARTS]
+                yield package, [word for word in words[1:] if word in PLR_BITS]

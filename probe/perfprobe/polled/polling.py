@@ -1,5 +1,5 @@
-"""Fills the rows that the main thread reads once a batch, because no CPU has to read them for
-itself, among them the row of the whole machine.
+"""Blocks that the main thread reads once a batch (before each write of frames), because no CPU must
+read them itself; among them the block of the whole machine.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from perfprobe.cpu import files, topology
 from perfprobe.native import sampler
 from perfprobe.wire import Cpu, Missing
 
-MAX_BYTES = 4096
+MAX_SMALL_BYTES = 4096
 """Maximum size in bytes of a small file."""
 
 
 Values = Sequence[int | None]
+"""The values of a row by column; None: not known."""
 
 
-class Polled(Protocol):
-    """The reader of a block of its own with at most 64 columns. A block without counters is not
+class PolledBlock(Protocol):
+    """A block that the main thread reads, with at most 64 columns. A block without counters is not
     sent."""
 
     @property
@@ -35,26 +36,25 @@ class Polled(Protocol):
     def missing(self) -> Sequence[Missing]: ...
 
     def read(self) -> Iterator[tuple[int, Values]]:
-        """Yields the rows that are due: the number of each row and its values. A value is None if
-        it cannot be read."""
+        """Reads the rows that are due, and yields the number and the values of each."""
 
     def close(self) -> None: ...
 
 
-class Pace:
-    """Spaces reads of one kind so that they cost at most a hundredth of the main thread's time, and
-    are due once in `period_s` at most."""
+class ReadPace:
+    """Decides when a slow read is due: at most once in `period_s`, and so that it uses at most 1 %
+    of the main thread's time."""
 
     PAUSE_FACTOR = 100
-    """Length of the pause after a read, as a multiple of the time of that read."""
+    """Minimum pause after a read, as a multiple of the time that the read took."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, period_s: float = 0.0) -> None:
         self._clock, self._next_s, self._period_s = clock, clock(), period_s
 
     @contextlib.contextmanager
-    def turn(self) -> Iterator[bool]:
-        """Yields whether it is time to read; if so, measures the time until the end of the
-        block."""
+    def timed_read(self) -> Iterator[bool]:
+        """Yields whether the read is due; if so, the caller reads inside the block, whose time is
+        measured."""
         start_s = self._clock()
         due = start_s >= self._next_s
         yield due
@@ -65,8 +65,8 @@ class Pace:
 
 
 def open_file(path: Path) -> int | None:
-    """Opens a file; None if it cannot be read. If PSI is switched off, its files can be opened but
-    not read."""
+    """Opens a file; None if it cannot be opened or read. Files of PSI can be opened but not read if
+    PSI is switched off."""
     try:
         fd = files.open_file(path)
     except OSError:
@@ -77,7 +77,7 @@ def open_file(path: Path) -> int | None:
     return fd
 
 
-def read_content(fd: int, limit: int = MAX_BYTES) -> str | None:
+def read_content(fd: int, limit: int = MAX_SMALL_BYTES) -> str | None:
     """Returns the first `limit` bytes of an open file of the kernel; None if it cannot be read."""
     try:
         return os.pread(fd, limit, 0).decode("ascii", "replace")
@@ -86,7 +86,8 @@ def read_content(fd: int, limit: int = MAX_BYTES) -> str | None:
 
 
 def package_ids(rows: Sequence[Cpu]) -> list[int | None]:
-    """Returns the kernel's number of each package, in the order of their rows."""
+    """Returns the kernel's number of each package, in the order of packages in hello; None if
+    unknown."""
     by_cpu = {row.cpu: row.package for row in rows}
     return [
         next((by_cpu[cpu] for cpu in group if by_cpu[cpu] is not None), None)
@@ -97,8 +98,10 @@ def package_ids(rows: Sequence[Cpu]) -> list[int | None]:
 # --- writing rows to a frame ----------------------------------------------------------------------
 
 
-class Polling:
-    def __init__(self, polled: Sequence[Polled]) -> None:
+class PolledBlocks:
+    """All blocks that the main thread reads."""
+
+    def __init__(self, polled: Sequence[PolledBlock]) -> None:
         self._polled = polled
         self._sent = [each for each in self._polled if each.block.counters]
 
@@ -115,7 +118,7 @@ class Polling:
         places: Mapping[str, sampler.BlockOffsets],
         stamp: Callable[[], int],
     ) -> None:
-        """Writes the rows into the frame, with stamps before and after their reads."""
+        """Reads all blocks into the frame; `stamp` returns the time stamps before and after."""
         words = frame.cast("Q")
         for polled in self._sent:
             place, start = places[polled.block.name], stamp()
@@ -130,14 +133,14 @@ class Polling:
 def write_row(
     words: memoryview, place: sampler.BlockOffsets, row: int, read: tuple[int, int], values: Values
 ) -> None:
-    """Writes a row that was read between the two stamps of `read` into words that are 0. Columns
-    whose value is None stay invalid."""
+    """Writes a row, which was read between the two stamps `read`, into the words of a frame, which
+    are 0 before. Columns whose value is None stay invalid."""
     head = place.head + row * wire.HEAD
     words[head], words[head + 1] = read
     words[head + 4] = wire.ROW_SAMPLED
-    at, valid = place.values + row * len(values), 0
+    first, valid = place.values + row * len(values), 0
     for i, value in enumerate(values):
         if value is not None:
-            words[at + i] = value
+            words[first + i] = value
             valid |= 1 << i
     words[place.valid + row] = valid

@@ -1,5 +1,5 @@
-"""Reads power limits and energy of packages from powercap's zones of intel-rapl, and the clock of
-their uncore."""
+"""Reads power limits and energy of packages from intel-rapl's zones in /sys/class/powercap, and the
+clock of their uncore from intel_uncore_frequency."""
 
 from __future__ import annotations
 
@@ -15,41 +15,42 @@ from perfprobe.cpu import files
 from perfprobe.polled.polling import Values, open_file, package_ids, read_content
 from perfprobe.wire import Counter, Cpu, Missing
 
-ZONES = "sys/class/powercap"
-LIMITS = {"long_term": "power_limit_w", "short_term": "power_limit2_w"}
-"""Counter keys of PL1 and PL2 by the name of their constraint."""
-MEMORY = "energy_ram_j"
-"""Key of the energy of memory, which is the zone named dram within the package's zone."""
+ZONES_PATH = "sys/class/powercap"
+LIMIT_KEYS = {"long_term": "power_limit_w", "short_term": "power_limit2_w"}
+"""Counter keys of the power limits PL1 and PL2, by powercap's name of the constraint."""
+MEMORY_KEY = "energy_ram_j"
+"""Key of the memory's energy, which is in the zone "dram" within the package's zone."""
 COUNTERS = (
     Counter("power_limit_w", "power limit PL1", "W", "powercap", "gauge", scale=1e-6),
     Counter("power_limit2_w", "power limit PL2", "W", "powercap", "gauge", scale=1e-6),
     Counter("energy_j", "energy", "J", "powercap", scale=1e-6),
-    Counter(MEMORY, "energy of the memory", "J", "powercap", scale=1e-6),
+    Counter(MEMORY_KEY, "energy of the memory", "J", "powercap", scale=1e-6),
 )
 _ZONE = re.compile(r"package-(?P<package>[0-9]+)(?P<die>-die-[0-9]+)?")
 
 
 @dataclass(slots=True, eq=False)
 class Zone:
-    """The zone of one package. It owns its open files, by counter key."""
+    """A powercap zone: of a package, or of its memory."""
 
     files: dict[str, int]
+    """Descriptors of open files, by counter key."""
     range_uj: int
-    """The energy at which the zone's counter wraps, in uJ. It is not a power of two, so wraps are
-    counted here."""
+    """The energy in uJ at which the zone's counter wraps. It is not a power of two, so differences
+    are added up here."""
     last_uj: int | None = None
     total_uj: int = 0
     memory: Zone | None = None
 
     def read(self, key: str) -> int | None:
-        if key == MEMORY:
+        if key == MEMORY_KEY:
             return None if self.memory is None else self.memory.read("energy_j")
         fd = self.files.get(key)
         value = None if fd is None else files.parse_natural(read_content(fd))
         return value if value is None or key != "energy_j" else self._add_reading(value)
 
     def _add_reading(self, now_uj: int) -> int:
-        """Adds the energy since the previous reading, also across a wrap of the counter. Returns
+        """Adds the energy since the previous reading, allowing for a wrap of the counter. Returns
         the total in uJ."""
         if self.last_uj is not None:
             self.total_uj += (now_uj - self.last_uj) % self.range_uj
@@ -58,16 +59,18 @@ class Zone:
 
 
 class Powercap:
+    """Reads power limits and energy of packages."""
+
     def __init__(self, root: Path, rows: Sequence[Cpu], served: Collection[str] = ()) -> None:
-        """`served` are keys that are read from a better origin."""
+        """`served` are keys of counters that another part reads."""
         self.missing: list[Missing] = []
-        zones = self._zones(f"{root}/{ZONES}", {c.key for c in COUNTERS} - set(served))
+        zones = self._zones(f"{root}/{ZONES_PATH}", {c.key for c in COUNTERS} - set(served))
         self._zones_by_row = [zones.pop(package, None) for package in package_ids(rows)]
         for zone in zones.values():
             _close_zone(zone)
         self.rows = len(self._zones_by_row)
         opened = {key for zone in self._zones_by_row if zone for key in zone.files}
-        opened |= {MEMORY for zone in self._zones_by_row if zone and zone.memory}
+        opened |= {MEMORY_KEY for zone in self._zones_by_row if zone and zone.memory}
         counters = [counter for counter in COUNTERS if counter.key in opened]
         self.block = wire.Block("powercap", "package", counters)
 
@@ -81,7 +84,8 @@ class Powercap:
             _close_zone(zone)
 
     def _zones(self, base: str, wanted: set[str]) -> dict[int | None, Zone]:
-        """Returns the zones by package."""
+        """Opens the zones of packages, with the files of the wanted keys. Returns them by
+        package."""
         zones: dict[int | None, Zone] = {}
         for number in files.numbered_entries(base, "intel-rapl:"):
             path = f"{base}/intel-rapl:{number}"
@@ -96,11 +100,11 @@ class Powercap:
                     f"{path}/intel-rapl:{number}:{n}"
                     for n in files.numbered_entries(path, f"intel-rapl:{number}:")
                 )
-                dram_zones = (at for at in inner if files.read_word(f"{at}/name") == "dram")
+                dram_zones = (zone for zone in inner if files.read_word(f"{zone}/name") == "dram")
                 dram = next(dram_zones, None)
-                if MEMORY in wanted and dram is not None:
+                if MEMORY_KEY in wanted and dram is not None:
                     memory = self._zone(dram, {"energy_j"})
-                    # a zone without files may not be readable
+                    # without files if this user may not read energy
                     zone.memory = memory if memory.files else None
         return zones
 
@@ -111,9 +115,9 @@ class Powercap:
     def _files(self, path: str, wanted: set[str]) -> dict[str, int]:
         opened: dict[str, int] = {}
         enabled = files.read_number(f"{path}/enabled") != 0
-        # zones of AMD, and disabled zones, have no limits
+        # AMD's zones have no limits, and those of disabled zones do not apply
         for number in range(3 if enabled else 0):
-            key = LIMITS.get(files.read_word(f"{path}/constraint_{number}_name"), "")
+            key = LIMIT_KEYS.get(files.read_word(f"{path}/constraint_{number}_name"), "")
             file = f"{path}/constraint_{number}_power_limit_uw"
             if key in wanted and files.read_number(file):
                 with contextlib.suppress(OSError):
@@ -145,7 +149,7 @@ def _close_zone(zone: Zone) -> None:
 
 # --- the clock of the uncore: mesh, L3 and memory controllers -------------------------------------
 
-UNCORE = f"{files.CPU_DIRECTORY}/intel_uncore_frequency"
+UNCORE_PATH = f"{files.CPU_DIRECTORY}/intel_uncore_frequency"
 UNCORE_COUNTERS = (
     Counter("uncore_hz", "clock of the uncore", "Hz", "intel_uncore_frequency", "gauge", scale=1e3),
     Counter("uncore_max_hz", "highest clock of the uncore", "Hz", "intel_uncore_frequency", "gauge",
@@ -154,16 +158,16 @@ UNCORE_COUNTERS = (
 
 
 class UncoreClock:
-    """The clock of each package's uncore, read from its first die. Where only root may read it, its
-    limit is read, which is an upper bound."""
+    """Reads the clock of each package's uncore, from its first die. If only root may read the
+    clock, its upper limit is read instead."""
 
     missing: Sequence[Missing] = ()
 
     def __init__(self, root: Path, rows: Sequence[Cpu]) -> None:
         self._files: list[list[int | None]] = []
-        """By package: files of the clock, and of the highest clock that the hardware has."""
+        """By package: descriptors of the clock and of the hardware's highest clock."""
         for package in package_ids(rows):
-            die = root / UNCORE / f"package_{package or 0:02d}_die_00"
+            die = root / UNCORE_PATH / f"package_{package or 0:02d}_die_00"
             clock = open_file(die / "current_freq_khz")
             clock = open_file(die / "max_freq_khz") if clock is None else clock
             self._files.append([clock, open_file(die / "initial_max_freq_khz")])

@@ -1,7 +1,6 @@
-"""Counts of the kernel in /proc: each CPU's time by its use, which a lane that belongs to no CPU
-reads once a round for all CPUs; and the row of the whole machine: the probe's own cost, the
-switches of turbo, pressure (how long tasks waited for CPUs, memory or I/O, from the kernel's
-accounts), load averages, interrupts and context switches."""
+"""Counts in /proc. The block "stat": times of each CPU (user, system, idle …) in /proc/stat, which
+an unpinned thread reads in each sample for all CPUs. The block "machine": perfprobe's own CPU time,
+whether turbo is off, pressure (PSI), load averages, interrupts and context switches."""
 
 from __future__ import annotations
 
@@ -22,10 +21,10 @@ from perfprobe.polled.polling import Values, open_file, read_content
 from perfprobe.wire import Counter, Missing
 
 MIN_BYTES, MAX_BYTES = 1 << 16, 4 << 20
-"""Bounds of the bytes that are read. The CPU lines come first; the interrupts after them are not
-needed."""
+"""Bounds of the number of bytes that are read of /proc/stat, whose first lines are those of
+CPUs."""
 LINE_BYTES = 256
-"""Maximum length of a CPU's line: ten numbers of 20 digits."""
+"""Maximum length in bytes of a CPU's line in /proc/stat: ten numbers of 20 digits."""
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 STAT_BLOCK = wire.Block(
     "stat",
@@ -35,13 +34,13 @@ STAT_BLOCK = wire.Block(
 
 
 def proc_mount_remedy(root: Path) -> str | None:
-    """Returns the command that mounts /proc; None below a --sysroot, whose files are another
-    machine's."""
+    """Returns the command that mounts /proc; None for a sysroot."""
     return "sudo mount -t proc proc /proc" if root == Path("/") else None
 
 
 class ProcStat:
-    """The rows of the block. An offline CPU has no line, so its row has no valid column."""
+    """The block "stat". An offline CPU has no line in /proc/stat, so its row has no valid
+    column."""
 
     def __init__(self, root: Path, cpus: Sequence[int]) -> None:
         self._cpus = cpus
@@ -59,19 +58,19 @@ class ProcStat:
         self._text = ProcStatText(self._fd, end, size)
 
     def blocks(self) -> list[tuple[wire.Block, int]]:
-        """Returns the block with its number of rows; no block if the file cannot be opened."""
+        """Returns the block with its number of rows; empty if /proc/stat cannot be opened."""
         return [] if self._fd < 0 else [(STAT_BLOCK, len(self._cpus))]
 
     def plans(self, place: sampler.BlockOffsets) -> list[RowPlan]:
-        """Returns the plans of the lane's rows, in order."""
+        """Returns the plans of all rows, in the order in which the thread must read them."""
         text, kind, plans = self._text.address, lib.PP_STAT, []
         for row, cpu in enumerate(self._cpus):
             plans.append(place.plan(row, [Slot(kind, 0, cpu, text, len(STAT_FIELDS))]))
-            kind = lib.PP_STAT_LINE  # later slots use the text that the first slot has read
+            kind = lib.PP_STAT_LINE  # only the first slot reads the file
         return plans
 
     def close(self) -> None:
-        """Closes the file; called after the lane has ended."""
+        """Closes the file; called after the thread has ended."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -80,38 +79,41 @@ class ProcStat:
 # --- the row of the whole machine -----------------------------------------------------------------
 
 PRESSURE = ("cpu", "memory", "io")
-LOADS = (1, 5, 15)
-"""Minutes over which the kernel averages the load."""
-_LOADS = re.compile(r"([0-9]{1,12}\.[0-9]{2}) " * len(LOADS))
-TOTALS = {"intr": "interrupts", "ctxt": "context_switches"}
-"""Lines of /proc/stat, and the counter key of each."""
+LOAD_MINUTES = (1, 5, 15)
+"""Minutes of each load average."""
+_LOADS = re.compile(r"([0-9]{1,12}\.[0-9]{2}) " * len(LOAD_MINUTES))
+TOTAL_KEYS = {"intr": "interrupts", "ctxt": "context_switches"}
+"""Counter keys by the first word of a line in /proc/stat."""
 MAX_CPUS_FOR_TOTALS = 64
-"""Maximum number of CPUs with which /proc/stat is read once more for TOTALS: for its text the
-kernel adds up the interrupts of all CPUs, which takes a millisecond on the largest machines."""
+"""Maximum number of CPUs with which /proc/stat is read for TOTAL_KEYS. The kernel adds up the
+interrupts of all CPUs for its text, which takes 1 ms on the largest machines."""
 STAT_BYTES = 1 << 16
 Parse = Callable[[str], list[int | None]]
+"""A function from the text of a file to the values of its counters."""
 
 
 class MachineCounts:
+    """The block "machine", which has one row."""
+
     rows = 1
 
     def __init__(self, root: Path, cpus: int) -> None:
         """`cpus` is the number of CPUs of the machine."""
         self._files: list[tuple[int, Parse, int]] = []
-        """The open files, each with its parser and number of values."""
+        """Descriptors of the files to read, each with its parser and number of values."""
         self.missing: list[Missing] = []
         counters = [Counter("probe_cpu_s", "CPU time of the probe", "s", "getrusage", scale=1e-9)]
         counters += self._pressure(root / "proc/pressure")
         counters += self._switches(root / files.CPU_DIRECTORY)
-        if self._try_open(root / "proc/loadavg", parse_loads, len(LOADS)):
+        if self._try_open(root / "proc/loadavg", parse_loads, len(LOAD_MINUTES)):
             counters += [
                 Counter(f"load_{minutes}", f"load average of {minutes} min", "1", "/proc/loadavg",
                         "gauge", scale=0.01)
-                for minutes in LOADS
+                for minutes in LOAD_MINUTES
             ]  # fmt: skip
         is_small = cpus <= MAX_CPUS_FOR_TOTALS
-        if is_small and self._try_open(root / "proc/stat", parse_totals, len(TOTALS)):
-            keys = TOTALS.values()
+        if is_small and self._try_open(root / "proc/stat", parse_totals, len(TOTAL_KEYS)):
+            keys = TOTAL_KEYS.values()
             counters += [Counter(key, key.replace("_", " "), "1", "/proc/stat") for key in keys]
         self.block = wire.Block("machine", "machine", counters)
 
@@ -140,7 +142,8 @@ class MachineCounts:
         ]  # fmt: skip
 
     def _switches(self, base: Path) -> list[Counter]:
-        """Returns the switch of intel_pstate, or the boost switch of the other drivers."""
+        """Returns the counters of whether turbo is off (by intel_pstate's no_turbo, else by
+        cpufreq's boost) and of intel_pstate's max_perf_pct, as far as the files exist."""
         counters = []
         switches = (("intel_pstate/no_turbo", parse_number), ("cpufreq/boost", parse_is_off))
         for path, parse in switches:
@@ -164,16 +167,17 @@ def parse_pressure(text: str) -> list[int | None]:
 
 
 def parse_loads(text: str) -> list[int | None]:
-    """Returns the first numbers in `0.20 0.18 0.12 1/80 11206`, in hundredths."""
+    """Returns the load averages in /proc/loadavg (`0.20 0.18 0.12 1/80 11206`), in hundredths."""
     if (match := _LOADS.match(text)) is None:
-        return [None] * len(LOADS)
+        return [None] * len(LOAD_MINUTES)
     return [int(n.replace(".", "")) for n in match.groups()]
 
 
 def parse_totals(text: str) -> list[int | None]:
-    """Returns the first number in each line of TOTALS. The last line may be cut."""
+    """Returns the first number in each line of TOTAL_KEYS, from the text of /proc/stat, whose last
+    line may be cut off."""
     lines = "\n" + text.rpartition("\n")[0]
-    rests = [lines.rpartition(f"\n{name} ")[2] for name in TOTALS]
+    rests = [lines.rpartition(f"\n{name} ")[2] for name in TOTAL_KEYS]
     return [files.parse_natural(rest.partition("\n")[0].partition(" ")[0]) for rest in rests]
 
 
@@ -182,6 +186,6 @@ def parse_number(text: str) -> list[int | None]:
 
 
 def parse_is_off(text: str) -> list[int | None]:
-    """Returns 1 if the switch is off (the file has 0), else 0."""
+    """Returns 1 if the file has 0 (cpufreq's boost is off), else 0."""
     on = files.parse_natural(text)
     return [None if on is None else int(on == 0)]

@@ -1,10 +1,10 @@
-"""Reads traffic and occupancy of each L3 from resctrl, where it is mounted; never mounts it.
+"""Reads memory traffic and occupancy of each L3 from resctrl, if it is mounted; never mounts it.
 
-Each control group has a monitor of its own, which also counts its monitoring groups; the traffic of
-an L3 is the sum over control groups. Groups are made and removed, and their counters start again
-when the kernel gives them another monitor. So differences are added up here, and a read in which a
-counter stepped back, or a group had no counter, is not valid. The traffic of each group by itself,
-monitoring groups included, is a record: it shows which tasks use the memory.
+Each control group of resctrl has a monitor, which also counts its monitoring groups; the traffic of
+an L3 is the sum over control groups. Groups may be created and removed, and a group's counter
+restarts when the kernel assigns another monitor to it. So differences are added up here, and a read
+in which a counter stepped back, or a group had no counter, is not valid. The traffic of each single
+group, monitoring groups included, is a record of the frame: it shows which tasks use the memory.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from pathlib import Path
 
 from perfprobe import wire
 from perfprobe.cpu import files, identity
-from perfprobe.polled.polling import Pace, Values
+from perfprobe.polled.polling import ReadPace, Values
 from perfprobe.wire import Counter, Cpu, Missing
 
 RESCTRL_PATH = "sys/fs/resctrl"
 NOT_GROUPS = {"info", "mon_groups", "mon_data"}
-"""Directories that are not control groups."""
+"""Directories of resctrl that are not control groups."""
 FILES = {
     "mbm_total_bytes": Counter("l3_memory_bytes", "traffic of the L3", "B", "resctrl"),
     "mbm_local_bytes": Counter("l3_local_bytes", "traffic to its own node", "B", "resctrl"),
@@ -34,24 +34,24 @@ REASON_BY_WORD = {
     "Error": "the hardware reports an error",
 }
 MAX_GROUPS = 64
-"""Maximum number of control groups; hardware has 16 classes of service at most."""
-TOTAL, GROUPS = "mbm_total_bytes", "l3_groups"
-"""The file whose numbers are reported by group, and the name of the record with them."""
+"""Maximum number of control groups that are read; hardware has at most 16 classes of service."""
+TRAFFIC_FILE, GROUPS_RECORD = "mbm_total_bytes", "l3_groups"
+"""The file with the traffic of a group, and the name of the frame's record with it."""
 ONE_GROUP_TEXT = "only the default group exists, so all tasks share its monitor"
 NO_MONITORING = "resctrl is not mounted, and perftop does not mount it"
 
 
 @dataclass(slots=True, eq=False)
 class GroupSum:
-    """The traffic of one L3 so far, from one kind of file."""
+    """The sum of the increases of one kind of file in several groups, for one L3."""
 
     total: int = 0
     last: dict[str, int] = field(default_factory=dict)
-    """The value of each control group in the last read."""
+    """By group: the value at the last read."""
 
     def add(self, now: dict[str, int]) -> bool:
-        """Adds the traffic of groups that existed at the last read. Returns False if one of their
-        counters stepped back."""
+        """Adds the increases since the last read, of groups that existed then. Returns False, and
+        adds nothing, if a counter stepped back."""
         steps = [value - self.last[group] for group, value in now.items() if group in self.last]
         self.last = now
         if any(step < 0 for step in steps):
@@ -61,23 +61,25 @@ class GroupSum:
 
 
 class Resctrl:
+    """The block "l3", and the record of groups."""
+
     def __init__(
         self, root: Path, rows: Sequence[Cpu], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.missing: list[Missing] = []
         self._dir = f"{root}/{RESCTRL_PATH}"
-        self._pace = Pace(clock)
-        """The pace of reads: each read of a file interrupts a CPU of its L3."""
+        self._pace = ReadPace(clock)
+        """Limits the reads, each of which interrupts a CPU of the L3."""
         self.rows = len(rows)
         self._totals: dict[tuple[str, int], int | str | None] = {}
-        """The values of TOTAL in the current read, by group and L3: each file is read once."""
+        """By group and L3: values of TRAFFIC_FILE that were read for the present frame."""
         self._row: dict[int, int] = {}
-        """The row of each L3, which is that of its first online CPU."""
-        for at, row in enumerate(rows):
+        """By L3: its row in the block, which is that of its first online CPU."""
+        for number, row in enumerate(rows):
             if row.online and row.l3 is not None:
-                self._row.setdefault(row.l3, at)
-        self._domains = [n for n in self._numbers() if n in self._row]
-        counters = [name for name in FILES if self._domains and self._works(name)]
+                self._row.setdefault(row.l3, number)
+        self._domains = [n for n in self._l3_numbers() if n in self._row]
+        counters = [name for name in FILES if self._domains and self._is_usable(name)]
         self._names = counters
         cpus = sorted(rows[self._row[n]].cpu for n in self._domains)
         chosen = [replace(FILES[name], cpus=cpus) for name in counters]
@@ -85,40 +87,43 @@ class Resctrl:
         self._sums = {(n, name): GroupSum() for n in self._domains for name in counters}
         self._values: dict[int, list[int | None]] = {}
         self._group_sums: dict[tuple[str, int], GroupSum] = {}
-        """The traffic of each group since its first read, by path and L3."""
+        """By path of the group and L3: the group's traffic since it was first read."""
         self._record: dict[str, list[list[int | None]]] = {}
         if not self._domains:
             self._note_missing(root)
-        elif TOTAL in counters and len([*self._groups()]) + len([*self._monitors([""])]) < 2:
-            self.missing.append(Missing(GROUPS, ONE_GROUP_TEXT))
+        elif (
+            TRAFFIC_FILE in counters
+            and len([*self._groups()]) + len([*self._monitoring_groups([""])]) < 2
+        ):
+            self.missing.append(Missing(GROUPS_RECORD, ONE_GROUP_TEXT))
 
     def read(self) -> Iterator[tuple[int, Values]]:
-        """Yields the rows of L3s when they are due. Between these reads the block has no rows, so
-        that the next difference covers all of the time."""
-        with self._pace.turn() as due:
+        """Yields the row of each L3 if a read is due. Frames without a read have no rows, so the
+        next difference covers the whole time."""
+        with self._pace.timed_read() as due:
             if not due:
                 return
             groups = list(self._groups())
-            self._update_groups([*groups, *self._monitors(groups)])
+            self._update_groups([*groups, *self._monitoring_groups(groups)])
             for number in self._domains:
                 yield self._row[number], [self._value(groups, number, name) for name in self._names]
             self._totals = {}
 
     def take_record(self) -> dict[str, object]:
-        """Returns the record of groups if there was a read since the last call; empty if there was
-        none, or if only the default group exists."""
+        """Returns the frame's record with the traffic of each group; empty without a read since the
+        last call, or if only the default group exists."""
         record, self._record = self._record, {}
-        return {GROUPS: record} if record else {}
+        return {GROUPS_RECORD: record} if record else {}
 
     def close(self) -> None:
         pass
 
     def _update_groups(self, groups: Sequence[str]) -> None:
-        """Adds up the traffic of each group. Drops the sum of a group that was removed: a later
-        group of that name is a new one."""
+        """Adds up the traffic of each single group, and makes the record. Drops the sums of groups
+        that were removed; a later group with that name is a new one."""
         before, self._group_sums = self._group_sums, {}
         self._record = {}
-        if TOTAL not in self._names or len(groups) < 2:
+        if TRAFFIC_FILE not in self._names or len(groups) < 2:
             self._group_sums = {key: before[key] for key in before if key[0] in groups}
             return
         for group in groups:
@@ -126,7 +131,7 @@ class Resctrl:
             for number in self._domains:
                 key = group, number
                 total = self._group_sums[key] = before.get(key, GroupSum())
-                now = self._totals[key] = self._read(group, number, TOTAL)
+                now = self._totals[key] = self._read(group, number, TRAFFIC_FILE)
                 whole = isinstance(now, int) and total.add({group: now})
                 rows.append([number, total.total if whole else None])
             name = group.removeprefix("/").encode(errors="surrogateescape")
@@ -143,9 +148,9 @@ class Resctrl:
         return total.total if total.add(numbers) else None
 
     def _read(self, group: str, number: int, name: str) -> int | str | None:
-        """Returns the number in a file, or the word in its place; None if it cannot be read,
-        because a group may be removed at any time."""
-        if name == TOTAL and (group, number) in self._totals:
+        """Returns the number in a group's file for an L3, or the word that the file has instead;
+        None if it cannot be read. A group may be removed at any time."""
+        if name == TRAFFIC_FILE and (group, number) in self._totals:
             return self._totals[group, number]
         text = files.read_word(f"{self._dir}{group}/mon_data/mon_L3_{number:02d}/{name}")
         if text.isdigit() and len(text) <= 20:
@@ -153,7 +158,8 @@ class Resctrl:
         return text or None
 
     def _groups(self) -> Iterator[str]:
-        """Control groups as paths below the mount, the default group first."""
+        """Yields the control groups as paths below the mount point, the default group ('')
+        first."""
         yield ""
         names = (name for name in files.file_names(self._dir) if name not in NOT_GROUPS)
         matching_names = (name for name in names if os.path.isdir(f"{self._dir}/{name}/mon_data"))  # noqa: PTH112
@@ -161,8 +167,8 @@ class Resctrl:
             if count < MAX_GROUPS:
                 yield f"/{name}"
 
-    def _monitors(self, groups: Sequence[str]) -> Iterator[str]:
-        """Monitoring groups inside these control groups, as paths below the mount."""
+    def _monitoring_groups(self, groups: Sequence[str]) -> Iterator[str]:
+        """Yields the monitoring groups in these control groups, as paths below the mount point."""
         count = 0
         for group in groups:
             inner = f"{group}/mon_groups"
@@ -170,11 +176,12 @@ class Resctrl:
                 count += 1
                 yield f"{inner}/{name}"
 
-    def _numbers(self) -> list[int]:
+    def _l3_numbers(self) -> list[int]:
         return files.numbered_entries(f"{self._dir}/mon_data", "mon_L3_")
 
-    def _works(self, name: str) -> bool:
-        """Returns whether any L3 has a number in this file."""
+    def _is_usable(self, name: str) -> bool:
+        """Returns whether the default group has a number in this kind of file for any L3; if not,
+        reports the reason."""
         values = [self._read("", number, name) for number in self._domains]
         if any(isinstance(value, int) for value in values):
             return True
@@ -187,6 +194,6 @@ class Resctrl:
         """Reports why resctrl is missing, if the CPU supports it."""
         if "cqm_mbm_total" in (identity.cpu_flags(root) or ()):
             fix = "sudo mount -t resctrl resctrl /sys/fs/resctrl"
-            mounted = bool(self._numbers())
+            mounted = bool(self._l3_numbers())
             why = "its numbers of L3s are not those of the topology" if mounted else NO_MONITORING
             self.missing.append(Missing("l3_memory_bytes", why, None if mounted else fix))

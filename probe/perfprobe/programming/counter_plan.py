@@ -1,8 +1,9 @@
-"""Plans the counters of one CPU: what each counts, whether another program uses them, and which
-registers must be written.
+"""Plans how a CPU's counters are programmed through MSRs: the event of each counter, whether
+another program uses counters, and the registers to write and to restore.
 
-Layouts: Linux asm/perf_event.h, msr-index.h. Counter values are never written: only differences are
-used, at the width that CPUID gives.
+A select is the register that selects the event of a general counter (PERFEVTSEL). Register layouts:
+Linux asm/perf_event.h and msr-index.h. Counters themselves are never written, since only
+differences are used.
 """
 
 from __future__ import annotations
@@ -13,22 +14,22 @@ from dataclasses import dataclass
 from perfprobe.cpu.model_terms import METHOD_EVENTS, Bank, Budget, Uarch
 from perfprobe.registers.msr import MsrError, Registers, register_name
 
-USR, OS, INTERRUPT, EN = 1 << 16, 1 << 17, 1 << 20, 1 << 22
+USR, OS, INTERRUPT, ENABLE = 1 << 16, 1 << 17, 1 << 20, 1 << 22
 ALL_RINGS = USR | OS
 FIXED_RINGS, FIXED_PMI, NIBBLE = 0x3, 0x8, 4  # FIXED_CTR_CTRL: OS, USR, ANY, PMI for each counter
 
 FIXED_COUNTER = 0x309
 MAX_GENERAL = 8
-"""Maximum number of general counters: other registers follow after eight selects."""
+"""Maximum number of general counters; the addresses after eight selects are other registers."""
 
 FIXED_CONTROL, GLOBAL_CONTROL = 0x38D, 0x38F
 AMD_GLOBAL_CONTROL = 0xC0000301
 GLOBAL_INUSE = 0x392
 MAX_FIXED = 16
-"""Maximum number of fixed counters: the nibbles of FIXED_CTR_CTRL."""
+"""Maximum number of fixed counters: each has a nibble (4 bits) of FIXED_CTR_CTRL."""
 SELECTS = frozenset(range(0x186, 0x186 + MAX_GENERAL)) | frozenset(range(0xC0010200, 0xC001020C, 2))
 SHARED_REGISTERS = frozenset({FIXED_CONTROL, GLOBAL_CONTROL, AMD_GLOBAL_CONTROL})
-"""Registers that have bits of many counters."""
+"""Registers with bits of several counters."""
 
 IN_USE_FIX = (
     "stop the other user (perf, the NMI watchdog: sudo sysctl kernel.nmi_watchdog=0), "
@@ -48,24 +49,26 @@ class PlannedCounter:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The events to count on the CPUs of one kind."""
+    """The programming of the counters of one CPU."""
 
     bank: Bank
     budget: Budget
     counted: tuple[PlannedCounter, ...]
     selects: Mapping[int, int]
-    """The value of each select register."""
+    """The values of selects, by register."""
     fixed_control: int
     """Bits of FIXED_CTR_CTRL to set."""
     enable: int
     """Bits of GLOBAL_CTRL to set."""
     keys_without_counter: tuple[str, ...]
-    """Keys for which no counter was left."""
+    """Keys of events for which no counter is left."""
     method: str | None
+    """The SMT method whose event is counted; None: none."""
 
     @property
     def controls(self) -> list[int]:
-        """All registers that control counters, in the order in which to write them."""
+        """All registers that control the CPU's counters, in the order in which they are
+        written."""
         bank = self.bank
         general = min(self.budget.general_count, MAX_GENERAL)
         results = [bank.select + bank.step * n for n in range(general)]
@@ -76,28 +79,30 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Change:
+    """The value of a register before perftop programs it, and the value that perftop writes."""
+
     before: int
     ours: int
 
 
 Changes = dict[int, Change]
-"""Changes by register."""
+"""By register: the change of its value."""
 
 
 # --- the plan -------------------------------------------------------------------------------------
 
 
 def make_plan(uarch: Uarch, *, any_thread: bool) -> Plan | None:
-    """Returns what to program; None if nothing can be counted. `any_thread` is whether AnyThread
-    works according to CPUID.
+    """Returns how to program a CPU's counters; None if nothing can be counted. `any_thread`:
+    whether the AnyThread bit works, by CPUID.
 
-    If there are too few counters, the SMT event takes precedence, then kernel cycles, then kernel
-    instructions, then SMIs.
+    If there are too few general counters, the SMT event takes precedence, then kernel cycles, then
+    kernel instructions, then SMIs.
     """
     bank, budget, events = uarch.bank, uarch.budget, uarch.events
     if bank is None or budget is None:
         return None
-    # The best SMT method that the CPU's counters allow, and its key.
+    # SMT methods that the CPU can use, best first, and the keys of their events.
     usable = (
         (method, METHOD_EVENTS[method])
         for method in uarch.methods
@@ -135,7 +140,7 @@ def make_plan(uarch: Uarch, *, any_thread: bool) -> Plan | None:
             counted.append(PlannedCounter(key, FIXED_COUNTER + number, budget.fixed_bits, origin))
         elif event.code and free:
             number = free.pop(0)
-            selects[bank.select + bank.step * number] = event.config | rings | EN
+            selects[bank.select + bank.step * number] = event.config | rings | ENABLE
             enable |= 1 << number
             origin = f"counter {number}: {event.code:X}H/{event.umask:X}H"
             counted.append(
@@ -153,19 +158,20 @@ def make_plan(uarch: Uarch, *, any_thread: bool) -> Plan | None:
 
 
 def control_values(registers: Registers, plan: Plan) -> dict[int, int]:
-    """Reads the CPU's control registers."""
+    """Reads the registers that control the CPU's counters."""
     return {register: registers.read(register) for register in plan.controls}
 
 
 def counters_in_use(plan: Plan, values: Mapping[int, int]) -> str | None:
     """Returns evidence, with register and value, that another program counts; None if there is
-    none. A select that is not enabled globally, or a global bit without a select, is a leftover."""
+    none. A counter is in use if both its select (or nibble) and its bit of GLOBAL_CTRL enable
+    it."""
     control = plan.bank.control
     enabled = -1 if control is None else values[control]
     also = "" if control is None else f", enabled in {register_name(control)} = {enabled:X}H"
     selects = [register for register in plan.controls if register in SELECTS]
     for number, register in enumerate(selects):
-        if values[register] & EN and enabled >> number & 1:
+        if values[register] & ENABLE and enabled >> number & 1:
             return f"{register_name(register)} = {values[register]:X}H{also}"
     fixed = values.get(FIXED_CONTROL, 0)
     evidence = f"{register_name(FIXED_CONTROL)} = {fixed:X}H"
@@ -179,8 +185,8 @@ def counters_in_use(plan: Plan, values: Mapping[int, int]) -> str | None:
 
 
 def register_evidence(registers: Registers) -> str:
-    """Returns the CPU's own report on the use of its counters, for a message; '' before version 4
-    of architectural performance monitoring."""
+    """Returns the content of the CPU's register PERF_GLOBAL_INUSE, for a message; '' if the CPU
+    does not have it (before perfmon version 4)."""
     try:
         return f" ({register_name(GLOBAL_INUSE)} = {registers.read(GLOBAL_INUSE):X}H)"
     except MsrError:
@@ -188,8 +194,8 @@ def register_evidence(registers: Registers) -> str:
 
 
 def planned_changes(plan: Plan, values: Mapping[int, int]) -> Changes:
-    """Returns the changes to the registers of the plan, in the order in which to write them:
-    selects before the bits that enable them. Some registers may already hold the planned value."""
+    """Returns the changes of registers that the plan needs if they have these values, in the order
+    in which they must be written: selects before the bits that enable them."""
     wanted = dict(plan.selects)
     if plan.fixed_control:
         mask = sum(
@@ -208,16 +214,17 @@ def planned_changes(plan: Plan, values: Mapping[int, int]) -> Changes:
 # --- writing --------------------------------------------------------------------------------------
 
 
-def program(registers: Registers, wanted: Changes) -> None:
-    """Writes the changes. Raises MsrError at the first write that fails; the caller restores."""
-    for register, change in wanted.items():
+def program(registers: Registers, changes: Changes) -> None:
+    """Writes the changed registers. Raises MsrError at the first write that fails; the caller must
+    restore."""
+    for register, change in changes.items():
         if change.before != change.ours:
             registers.write(register, change.ours)
 
 
 def restore(registers: Registers, changes: Changes) -> Iterator[tuple[int, MsrError]]:
-    """Restores the registers, enabling bits first. Yields the registers that could not be restored,
-    with their errors."""
+    """Restores the registers, those with enabling bits first. Yields each register that could not
+    be restored, with the error."""
     now: dict[int, int] = {}
     for register in changes:
         try:
@@ -234,8 +241,8 @@ def restore(registers: Registers, changes: Changes) -> Iterator[tuple[int, MsrEr
 
 
 def values_to_restore(changes: Changes, now: Mapping[int, int]) -> dict[int, int]:
-    """Returns the values to restore. A counter that another program has taken meanwhile keeps its
-    values and its enabling bit."""
+    """Returns the values to restore, by register; `now` has the present values. Registers and
+    enabling bits of a counter that another program has taken meanwhile are not changed."""
     taken = _taken_bits(changes, now)
     nibbles = sum(0xF << NIBBLE * n for n in range(MAX_FIXED) if taken >> 32 + n & 1)
     theirs = {FIXED_CONTROL: nibbles, GLOBAL_CONTROL: taken, AMD_GLOBAL_CONTROL: taken}
@@ -251,7 +258,7 @@ def values_to_restore(changes: Changes, now: Mapping[int, int]) -> dict[int, int
 
 
 def _taken_bits(changes: Changes, now: Mapping[int, int]) -> int:
-    """Returns the enabling bits of counters that another program has taken."""
+    """Returns the bits of GLOBAL_CTRL of the counters that another program has taken."""
     bits = 0
     for register, value in now.items():
         before, ours = changes[register].before, changes[register].ours
@@ -259,7 +266,7 @@ def _taken_bits(changes: Changes, now: Mapping[int, int]) -> int:
             for n in range(MAX_FIXED):
                 expected = {control_nibble(before, n), control_nibble(ours, n)}
                 bits |= (control_nibble(value, n) not in expected) << 32 + n
-        elif register in SELECTS and value not in {before, ours} and value & EN:
+        elif register in SELECTS and value not in {before, ours} and value & ENABLE:
             bits |= enable_bit(register)
     return bits
 
@@ -270,7 +277,7 @@ def control_nibble(control: int, n: int) -> int:
 
 
 def enable_bit(select: int) -> int:
-    """Returns the bit of GLOBAL_CTRL that enables the counter of this select."""
+    """Returns the bit of GLOBAL_CTRL that enables the counter of this select register."""
     return 1 << (select - 0x186 if select < 0xC0010200 else (select - 0xC0010200) // 2)
 
 
@@ -278,8 +285,8 @@ def enable_bit(select: int) -> int:
 
 
 def foreign_changes(registers: Registers, plan: Plan) -> tuple[list[str], str]:
-    """Returns the keys of counters that do not count what is planned, and the first evidence with
-    register and value. Both are empty while all registers are as programmed."""
+    """Returns the keys of counters that another program has reprogrammed, and the first evidence,
+    with register and value. Both are empty while all registers are as programmed."""
     lost, evidence = 0, ""
     for register, mask, ours, bits in _expected_values(plan):
         value = registers.read(register)
@@ -299,8 +306,8 @@ def foreign_changes(registers: Registers, plan: Plan) -> tuple[list[str], str]:
 
 
 def _expected_values(plan: Plan) -> Iterator[tuple[int, int, int, list[tuple[int, int]]]]:
-    """Yields registers with the bits that the plan sets and their values, and for each counter its
-    enabling bit and its part of the register."""
+    """Yields, for each register that the plan writes: the register, a mask of its planned bits,
+    their values, and for each counter its bit of GLOBAL_CTRL and the mask of its bits."""
     for register, value in plan.selects.items():
         yield register, -1, value, [(enable_bit(register), -1)]
     fixed = [n for n in range(MAX_FIXED) if control_nibble(plan.fixed_control, n)]

@@ -1,9 +1,9 @@
-"""Keeps a journal: a file with the values that registers had before perftop programmed them. If
-this process is killed, the next start restores them.
+"""The journal: a file with the values that MSRs had before perftop programmed them. If perftop is
+killed, its next start restores them from the journal.
 
-The file is on disk before the first register is written. It is in a directory that no other user
-may write to. Its content is checked nevertheless: it must be from this boot and this machine, and
-name only registers that perftop programs, with values that these can hold. Whether its writer still
+The file is on disk before the first register is written, in a directory to which no other user may
+write. Its content is checked nevertheless: it must be from this boot and this machine, and have
+only registers that perftop programs, with possible values. Whether the process that wrote it still
 runs is read from /proc.
 """
 
@@ -23,23 +23,24 @@ from typing import Any
 from perfprobe.programming import counter_plan
 from perfprobe.programming.counter_plan import Change, Changes
 
-FORMAT = 1
+FORMAT_VERSION = 1
 MAX_JOURNAL_BYTES = 8 << 20  # maximum size in bytes: 8192 CPUs with ten registers each
 SUFFIX = ".journal"
-_CONTROL_BITS = 49  # GLOBAL_CTRL: general counters, fixed ones from 32, metrics 48
+_CONTROL_BITS = 49  # of GLOBAL_CTRL: general counters, fixed counters from bit 32, metrics bit 48
 _SELECT_BITS = 48
 _NIBBLES = range(0, counter_plan.MAX_FIXED * counter_plan.NIBBLE, counter_plan.NIBBLE)
-_RINGS = sum(counter_plan.FIXED_RINGS << at for at in _NIBBLES)
-_INTERRUPTS = sum(counter_plan.FIXED_PMI << at for at in _NIBBLES)
+_RINGS = sum(counter_plan.FIXED_RINGS << shift for shift in _NIBBLES)
+_INTERRUPTS = sum(counter_plan.FIXED_PMI << shift for shift in _NIBBLES)
 
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """A journal of this boot and machine."""
+    """The content of a journal of this boot and machine."""
 
     path: Path
     pid: int
     started: int
+    """Start time, in ticks since boot, of the process that wrote the journal."""
     cpus: dict[int, Changes]
 
     @property
@@ -50,22 +51,24 @@ class JournalEntry:
 
 
 class UnusableError(Exception):
-    """The file is not a journal that may be restored from; the text is the reason."""
+    """A file must not be used to restore registers; the text is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Journals:
+    """The journals that were found in a directory."""
+
     entries: list[JournalEntry]
     rejected: list[tuple[Path, str]]
-    """Journals that cannot be used, and the reasons."""
+    """Files that cannot be used, and the reasons."""
 
 
 # --- the directory --------------------------------------------------------------------------------
 
 
 def directories() -> list[Path]:
-    """Directories where a journal may be, best first. For root the system's directory comes before
-    the session's, because the next start may have another session or none."""
+    """Returns the directories where a journal may be, best first. For root, /run comes before the
+    session's directory, because the next start may be in another session."""
     session = os.environ.get("XDG_RUNTIME_DIR", "")
     paths = [Path(session) / "perftop"] if session.startswith("/") else []
     paths.insert(0 if os.geteuid() == 0 else len(paths), Path("/run/perftop"))
@@ -73,8 +76,8 @@ def directories() -> list[Path]:
 
 
 def prepare_directory() -> Path:
-    """Returns the first directory that only this user can write to, created if necessary. Raises
-    OSError with the reason of the last directory if there is none."""
+    """Returns the first directory to which only this user can write, created if necessary. Raises
+    OSError, with the reason for the last directory, if there is none."""
     trouble = OSError()
     for directory in directories():
         try:
@@ -90,8 +93,8 @@ _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def _open_private_directory(directory: Path, *, make: bool = False) -> int:
-    """Opens the directory; returns its descriptor. Raises OSError if other users could write there,
-    or could replace it or a directory above it. `make`: creates it if it does not exist."""
+    """Opens a directory and returns its descriptor; with `make`, creates it if necessary. Raises
+    OSError if other users could write to it, or could replace it or a directory above it."""
     above = _parent_directory(directory)
     try:
         if make:
@@ -108,9 +111,8 @@ def _open_private_directory(directory: Path, *, make: bool = False) -> int:
 
 
 def _parent_directory(directory: Path) -> int:
-    """Opens the parent, one directory after the other from the root: no other user may replace the
-    next directory on the path. Links in the path are resolved first, so that each directory behind
-    them is checked, too."""
+    """Opens the parent of a directory and returns its descriptor. Each directory from the root to
+    it, with links resolved, is checked: no other user may be able to replace the next one."""
     fd = os.open("/", _DIRECTORY_FLAGS)
     try:
         for name in directory.parent.resolve().parts[1:]:
@@ -135,8 +137,8 @@ def _check_directory(fd: int, directory: Path) -> None:
 
 @contextlib.contextmanager
 def locked_directory(directory: Path) -> Iterator[None]:
-    """A lock held while a process searches for journals, writes its own and programs registers, so
-    that only one process does so at a time."""
+    """Locks the directory until the block ends, so that only one process at a time searches for
+    journals, writes its own and programs registers."""
     fd = _open_private_directory(directory)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
@@ -149,13 +151,14 @@ def locked_directory(directory: Path) -> Iterator[None]:
 
 
 class Journal:
+    """The journal of this process; the constructor writes nothing."""
+
     def __init__(self, directory: Path, boot_id: str | None, root: Path) -> None:
-        """Writes nothing yet."""
         self._directory = directory
-        self._name = _name(root)
+        self._name = _file_name(root)
         self.path = directory / self._name
         self._identity = {
-            "format": FORMAT,
+            "format": FORMAT_VERSION,
             "boot_id": boot_id,
             "root": str(root.resolve()),
             "pid": os.getpid(),
@@ -163,7 +166,7 @@ class Journal:
         }
 
     def write(self, cpus: Mapping[int, Changes]) -> None:
-        """Replaces the file, which is on disk when this returns. Raises OSError."""
+        """Replaces the file; when this returns, it is on disk. Raises OSError."""
         table = {
             str(cpu): {
                 f"{reg:#x}": [f"{_resting_value(reg, c.before):#x}", f"{c.ours:#x}"]
@@ -175,7 +178,7 @@ class Journal:
         new = f".{self._name}.{os.getpid()}"
         directory = _open_private_directory(self._directory)
         try:
-            # a killed process with this PID may have left the file
+            # a killed process with the same PID may have left the file
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(new, dir_fd=directory)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -195,13 +198,13 @@ class Journal:
 
 
 def _resting_value(register: int, before: int) -> int:
-    """Returns the value that the next start may restore: a leftover select without the bits that
-    count or interrupt. The global control did not enable it, so no counter stops."""
-    starting = counter_plan.EN | counter_plan.INTERRUPT
+    """Returns the value of a register that the next start may restore: for a select, without the
+    bits that start the counter or its interrupt (the counter was not in use)."""
+    starting = counter_plan.ENABLE | counter_plan.INTERRUPT
     return before & ~starting if register in counter_plan.SELECTS else before
 
 
-def _name(root: Path) -> str:
+def _file_name(root: Path) -> str:
     import hashlib  # imported here, because it loads OpenSSL
 
     digest = hashlib.sha256(str(root.resolve()).encode()).hexdigest()
@@ -222,21 +225,22 @@ def start_time(pid: int) -> int | None:
 
 
 def stale_entries(run_dir: Path, boot_id: str | None, root: Path) -> list[JournalEntry]:
-    """Journals of this boot and tree whose writer has ended without restoring the registers."""
+    """Returns the journals of this boot and root in a directory whose process has ended without
+    restoring the registers."""
     return [entry for entry in read_journals(run_dir, boot_id, root).entries if not entry.is_live]
 
 
 def read_journals(run_dir: Path, boot_id: str | None, root: Path) -> Journals:
-    """Reads the journals of this tree in a directory. Changes nothing."""
+    """Reads the journals of this root in a directory, without changing anything."""
     result = Journals([], [])
     try:
         directory = _open_private_directory(run_dir)
     except OSError:
         return result
-    path = run_dir / _name(root)
+    path = run_dir / _file_name(root)
     try:
-        about = json.loads(_content(directory, path.name))
-        result.entries.append(_entry(path, about, boot_id, root))
+        about = json.loads(_read_private_file(directory, path.name))
+        result.entries.append(_parse_entry(path, about, boot_id, root))
     except FileNotFoundError:
         pass
     except UnusableError as error:
@@ -250,9 +254,9 @@ def read_journals(run_dir: Path, boot_id: str | None, root: Path) -> Journals:
     return result
 
 
-def _content(directory: int, name: str) -> bytes:
-    """Returns the content of a plain file that only this user can write to. Raises UnusableError
-    for any other file, and OSError for a file that cannot be read."""
+def _read_private_file(directory: int, name: str) -> bytes:
+    """Returns the content of a plain file to which only this user can write. Raises UnusableError
+    for any other file, and OSError if it cannot be read."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     fd = os.open(name, flags, dir_fd=directory)
     with os.fdopen(fd, "rb") as file:
@@ -267,10 +271,10 @@ def _content(directory: int, name: str) -> bytes:
     return content
 
 
-def _entry(path: Path, about: Any, boot_id: str | None, root: Path) -> JournalEntry:
-    """Returns the entry in a journal. Raises UnusableError, or what Python raises for values of
-    another shape, on anything that this program would not write."""
-    if about["format"] != FORMAT:
+def _parse_entry(path: Path, about: Any, boot_id: str | None, root: Path) -> JournalEntry:
+    """Returns the entry for the decoded content of a journal. Raises UnusableError, or an exception
+    of Python, for content that perftop would not write."""
+    if about["format"] != FORMAT_VERSION:
         raise UnusableError("another version of perftop wrote it")
     if about["boot_id"] != boot_id:
         raise UnusableError("it was written before the last boot")
@@ -296,14 +300,14 @@ def _entry(path: Path, about: Any, boot_id: str | None, root: Path) -> JournalEn
 
 
 def is_plausible(register: int, change: Change) -> bool:
-    """Returns whether perftop may have made this change: only to its own registers, and restoring
-    it must not start a counter or an interrupt. perftop only sets enabling bits of shared
-    registers, so bits that were set before are still set, and restoring only clears bits."""
+    """Returns whether perftop may have made this change of a register, so that restoring it starts
+    no counter and no interrupt. In shared registers perftop only sets enabling bits, so restoring
+    only clears bits."""
     before, ours = change.before, change.ours
     if register in counter_plan.SELECTS:
         fits = all(0 <= value < 1 << _SELECT_BITS for value in (before, ours))
         quiet = before == _resting_value(register, before) and not ours & counter_plan.INTERRUPT
-        return fits and quiet and ours & counter_plan.EN != 0
+        return fits and quiet and ours & counter_plan.ENABLE != 0
     if register == counter_plan.FIXED_CONTROL:
         fits = all(0 <= value < 1 << 64 for value in (before, ours))
         return fits and not (before | ours) & _INTERRUPTS and not before & ~ours & _RINGS

@@ -1,7 +1,7 @@
-"""Programs the counters of all CPUs through their registers, and restores every register.
+"""Programs the counters of all CPUs through their MSRs, and restores every register.
 
-Nothing is written before a journal with the old values is on disk. While one process programs, a
-second process is refused. Registers that a killed process left programmed are restored first.
+No register is written before a journal with the old values is on disk. Only one process at a time
+may program counters. Registers that a killed process left programmed are restored first.
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ class InUseError(MsrError):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The registers of a CPU, compared with the plan."""
+    """The result of comparing the registers of a CPU with the plan."""
 
     taken: list[str]
     """Keys of counters that another program has taken."""
     text: str
-    """The evidence; empty if there is none."""
+    """The evidence as a message for the user; empty if there is none."""
 
 
 class Programmer:
+    """Programs and restores counters; the constructor does not open or write anything."""
+
     def __init__(self, root: Path, boot_id: str | None) -> None:
-        """Does not open or write anything yet."""
         self._root, self._boot_id = root, boot_id
         self._plans: Mapping[int, Plan] = {}
         self._devices: dict[int, Registers] = {}
@@ -51,9 +52,9 @@ class Programmer:
     # --- starting ---------------------------------------------------------------------------
 
     def begin(self, plans: Mapping[int, Plan], online: Iterable[int]) -> None:
-        """Programs the CPUs that are online. Raises InUseError if another program counts on all of
-        them, and another MsrError if registers cannot be written; all registers then have their
-        previous values."""
+        """Programs the online CPUs by these plans. Raises InUseError if another program counts on
+        all of them, and another MsrError if registers cannot be written; all registers then have
+        their previous values."""
         self._plans = plans
         try:
             self._begin(online)
@@ -75,15 +76,15 @@ class Programmer:
     def _begin(self, online: Iterable[int]) -> None:
         directory = journal.prepare_directory()
         with journal.locked_directory(directory):
-            self._recover(Journal(directory, self._boot_id, self._root))
-            self._survey(online)
+            self._restore_leftovers(Journal(directory, self._boot_id, self._root))
+            self._plan_changes(online)
             self._save()
             for cpu, device in self._devices.items():
                 counter_plan.program(device, self._changes[cpu])
 
-    def _survey(self, online: Iterable[int]) -> None:
-        """Opens the CPUs, checks whether another program counts there, and decides what to
-        write."""
+    def _plan_changes(self, online: Iterable[int]) -> None:
+        """Opens the MSRs of the CPUs, checks whether other programs count, and plans the
+        changes."""
         for cpu in online:
             plan = self._plans[cpu]
             try:
@@ -101,9 +102,9 @@ class Programmer:
         if self.refused and not self._devices:
             raise next(iter(self.refused.values()))
 
-    # --- what a killed process left ----------------------------------------------------------
+    # --- registers that a killed process left programmed -------------------------------------
 
-    def _recover(self, own: Journal) -> None:
+    def _restore_leftovers(self, own: Journal) -> None:
         for directory in journal.directories():
             result = journal.read_journals(directory, self._boot_id, self._root)
             for entry in result.entries:
@@ -153,8 +154,8 @@ class Programmer:
     # --- checks while counting ----------------------------------------------------------------
 
     def device(self, cpu: int) -> Registers | None:
-        """Returns the device of a programmed CPU, after programming a CPU that is online again;
-        None if the CPU is not programmed."""
+        """Returns the MSRs of a programmed CPU; None if it is not programmed. A CPU that is online
+        again is programmed first."""
         if cpu not in self._devices and cpu in self._plans and cpu not in self.refused:
             try:
                 self._reprogram(cpu)
@@ -184,8 +185,7 @@ class Programmer:
         counter_plan.program(device, self._changes[cpu])
 
     def check(self, cpu: int) -> Check | None:
-        """Checks whether the CPU's counters are still as programmed; None if they cannot be read
-        now."""
+        """Compares a CPU's control registers with the plan; None if they cannot be read now."""
         device = self._devices.get(cpu)
         if device is None:
             return None
@@ -199,8 +199,8 @@ class Programmer:
     # --- ending ------------------------------------------------------------------------------
 
     def end(self) -> None:
-        """Restores all registers. May be called again. `unrestored` names registers that could not
-        be restored."""
+        """Restores all registers. May be called again. `unrestored` reports registers that could
+        not be restored."""
         left: dict[int, Changes] = {}
         troubles: dict[int, MsrError] = {}
         for cpu, changes in self._changes.items():
@@ -246,7 +246,7 @@ class Programmer:
             self._journal.remove()
 
     def close_cpu(self, cpu: int) -> None:
-        """Closes the device of a CPU that went offline; its old values are kept."""
+        """Closes the MSRs of a CPU that went offline; their old values are kept."""
         device = self._devices.pop(cpu, None)
         if device is not None:
             device.close()

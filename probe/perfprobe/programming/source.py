@@ -1,9 +1,9 @@
-"""The msr source: counters that perftop programs itself through /dev/cpu/N/msr, and a check that
+"""The source `msr`: counters that perftop programs itself through /dev/cpu/N/msr, and a check that
 they stay programmed.
 
-Control registers are read back at least once a second. From the read that finds a register changed
-until the read that finds it as programmed again, the values of its counters are not valid. A note
-reports each of the two reads. The check writes nothing: what another program has written stays.
+The registers that control counters are read back at least once a second. If another program has
+changed one, the values of its counters are not valid until a later read finds it as programmed
+again; notes report both reads. The check never writes, so the other program is not disturbed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from perfprobe.programming.counter_plan import Plan
 from perfprobe.programming.programmer import InUseError, Programmer
 from perfprobe.registers import msr
 from perfprobe.registers.msr import MsrError, Registers
-from perfprobe.registers.opening import Survey
+from perfprobe.registers.opening import RegisterSurvey
 from perfprobe.registers.parts import CpuKind, Reading, RegisterPart, msr_counter
 from perfprobe.wire import Frame, Hello, Missing, Note, Rate, with_columns
 
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     from perfprobe.kernel.job_threads import Watch
 
 READ_ORDER = ("ref", *METHOD_EVENTS.values(), "cycles", "kernel_cycles", "instructions")
-"""The order in which counters are read: counters that are divided by each other are read close
-together. Other keys follow."""
+"""Keys in the order in which counters are read, so that counters that are divided by each other are
+read close together. Other keys follow."""
 
 
 class ProgrammedPart(RegisterPart):
-    """The part of the counters that the programmer has programmed."""
+    """The part with the counters that a Programmer has programmed."""
 
     def __init__(self, root: Path, plans: Mapping[int, Plan], programmer: Programmer) -> None:
         table = {
@@ -76,14 +76,15 @@ def close_parts(parts: Iterable[Part]) -> None:
 
 
 def _readings(plan: Plan) -> list[Reading]:
-    """Returns the registers of the programmed counters, in the order of reading."""
+    """Returns the programmed counters, in the order in which they are read."""
     rank = {key: i for i, key in enumerate(READ_ORDER)}
     counted = sorted(plan.counted, key=lambda c: rank.get(c.key, len(rank)))
     return [Reading(msr_counter(c.key, c.origin, bits=c.bits), c.register) for c in counted]
 
 
 def _replacement_readings(kind: CpuKind, counted: set[str]) -> list[Reading]:
-    """Readings of MPERF and APERF in place of counters of the same rate that are not programmed."""
+    """Returns readings of MPERF and APERF for "ref" and "cycles" if these keys are not among the
+    counted ones; empty if MPERF has another rate."""
     clocks = kind.uarch.clocks
     if clocks is None or kind.uarch.uses_base_clock_for_aperf:
         return []
@@ -104,12 +105,12 @@ def open_msr(
     cpus: str | None,
     method: str | None = None,
     watch: Watch | None = None,
-) -> Msr:
-    """Opens the msr source. Raises Unavailable if another program counts or nothing can be read,
+) -> MsrSource:
+    """Opens the source `msr`. Raises Unavailable if another program counts or nothing can be read,
     and ValueError for a bad list of CPUs."""
     rows, selected = read_rows(root, cpus)
     wanted = with_siblings(selected, rows)
-    survey, parts = Survey(root), list[Part]()
+    survey, parts = RegisterSurvey(root), list[Part]()
     try:
         survey.find_kinds([row for row in rows if row.cpu in wanted], method)
         programmed, methods, notes = _program(survey)
@@ -117,7 +118,7 @@ def open_msr(
         counted = {counter.key for part in parts for counter in part.counters}
         clocks, *rest = survey.parts(lambda kind: _replacement_readings(kind, counted))
         parts = [part for part in (clocks, *parts, *rest) if part is not None]
-        _need_counters(parts)
+        _require_counters(parts)
         info = survey.info
         rates = (info.multipliers, info.base_hz)
         about = SourceInfo("msr", methods, lambda _: rates, info.turbo)
@@ -129,17 +130,17 @@ def open_msr(
             raise
         fix = f" · {error.fix}" if error.fix else ""
         raise Unavailable(f"--source msr: {error.why}{fix}") from None
-    return Msr(source, parts, notes, info.tsc_hz)
+    return MsrSource(source, parts, notes, info.tsc_hz)
 
 
-def _need_counters(parts: Iterable[Part]) -> None:
+def _require_counters(parts: Iterable[Part]) -> None:
     if not any(counter.key != "tsc" for part in parts for counter in part.counters):
         raise MsrError("no counter register can be read", "there is nothing to show")
 
 
-def _program(survey: Survey) -> tuple[list[ProgrammedPart], list[str], list[str]]:
-    """Programs the counters. Returns their part if there are any, the SMT methods that they allow,
-    best first, and messages for the user. Raises MsrError if another program counts, and
+def _program(survey: RegisterSurvey) -> tuple[list[ProgrammedPart], list[str], list[str]]:
+    """Programs the counters. Returns their part (none if nothing was programmed), the possible SMT
+    methods, best first, and messages for the user. Raises MsrError if another program counts, and
     NotRestored if registers could not be restored."""
     plans = _plans_by_cpu(survey)
     if not plans:
@@ -162,11 +163,11 @@ def _program(survey: Survey) -> tuple[list[ProgrammedPart], list[str], list[str]
     return [part], [*dict.fromkeys(methods), "bounds"], programmer.notes
 
 
-def _plans_by_cpu(survey: Survey) -> dict[int, Plan]:
-    """Returns the plan of each CPU. Adds keys that got no counter to the missing keys."""
+def _plans_by_cpu(survey: RegisterSurvey) -> dict[int, Plan]:
+    """Returns the plan of each CPU. Adds events that get no counter to `survey.missing`."""
     plans: dict[int, Plan] = {}
 
-    # every Intel model has counters; a hypervisor may hide them
+    # every Intel CPU has counters, but a hypervisor may hide them
     def hides_counters(kind: CpuKind) -> bool:
         perfmon = cpuid.perfmon(kind.leaves)
         return kind.uarch.vendor == INTEL and perfmon is not None and perfmon.version == 0
@@ -192,52 +193,59 @@ def _plans_by_cpu(survey: Survey) -> dict[int, Plan]:
 # --- the check that they stay programmed ----------------------------------------------------------
 
 PERIOD_NS = 800_000_000
-"""Period of the check: each CPU is checked once in this time."""
+"""Time in ns in which each CPU's registers are checked once."""
 
 
 @dataclass(slots=True, eq=False)
-class _Cpu:
+class _CpuState:
+    """The results of the checks of one CPU."""
+
     row: int
     good_ns: int
-    """Start of the last check that found all registers as programmed."""
+    """Start time in ns of the last check that found all registers as programmed."""
     taken: frozenset[str] = frozenset()
+    """Keys of counters that another program has taken."""
     invalid_until_ns: Mapping[str, int] = field(default_factory=dict)
-    """For each counter that was given back: the time before which samples are not valid."""
+    """By key of a counter that was given back: the time in ns before which samples are not
+    valid."""
 
 
 class RegisterCheck:
+    """Checks repeatedly that the registers of CPUs stay as programmed."""
+
     def __init__(self, programmer: Programmer, cpus: Sequence[int], hello: Hello) -> None:
         self._programmer = programmer
         self._checked_ns = raw_ns()
         rows = {row.cpu: i for i, row in enumerate(hello.topology)}
-        self._cpus = {cpu: _Cpu(rows[cpu], self._checked_ns) for cpu in cpus}
-        self._turn = list(cpus)
+        self._cpus = {cpu: _CpuState(rows[cpu], self._checked_ns) for cpu in cpus}
+        self._queue = list(cpus)
         self._columns = {
             counter.key: (block, range(first, first + counter.columns))
             for block in hello.blocks
             if block.scope == "cpu"
             for first, counter in with_columns(block.counters)
         }
-        """Block and columns of each counter of CPUs, by key."""
+        """By key of a counter: its block and its columns."""
         self.warnings: list[str] = []
-        """The evidence of takeovers, as text; the caller clears it."""
+        """Evidence that other programs have taken counters; the caller clears it."""
 
     def due(self) -> float:
         """Returns the time of the next check in s of CLOCK_MONOTONIC."""
         return time.monotonic() + (self._checked_ns + PERIOD_NS - raw_ns()) / 1e9
 
     def check_cpus(self) -> list[Note]:
-        """Checks CPUs, all of them once in PERIOD_NS, and returns notes of changes."""
-        count = len(self._turn)
+        """Checks the CPUs that are due, and returns notes on counters that were taken or given
+        back."""
+        count = len(self._queue)
         passed_ns = raw_ns() - self._checked_ns
         number = min(count, passed_ns * count // PERIOD_NS)
         if not number:
             return []
         self._checked_ns += passed_ns if number == count else number * PERIOD_NS // count
-        now, self._turn = self._turn[:number], self._turn[number:] + self._turn[:number]
+        now, self._queue = self._queue[:number], self._queue[number:] + self._queue[:number]
         taken_cpus: dict[frozenset[str], tuple[list[int], int]] = {}
         returned: dict[frozenset[str], list[int]] = {}
-        """CPUs by the counters that were taken or given back."""
+        """By keys of counters that were taken, or given back: the CPUs."""
         for cpu in now:
             state, start_ns = self._cpus[cpu], raw_ns()
             if (verdict := self._programmer.check(cpu)) is None:
@@ -269,7 +277,7 @@ class RegisterCheck:
         ]
 
     def invalidate(self, frame: Frame) -> None:
-        """Clears the valid bits of counters that another program has taken."""
+        """Clears the valid bits in a frame of counters that another program has taken."""
         for state in self._cpus.values():
             if not state.taken and not state.invalid_until_ns:
                 continue
@@ -283,8 +291,8 @@ class RegisterCheck:
             }
 
 
-class Msr:
-    """The machine with its counters programmed, and the check that they stay programmed."""
+class MsrSource:
+    """The source `msr`: a machine with programmed counters, and the check that they stay so."""
 
     def __init__(
         self, source: Machine, parts: Sequence[Part], notes: Sequence[str], tsc_hz: Rate | None
@@ -327,7 +335,7 @@ class Msr:
         close_parts(self._programmed)
 
     def _warnings(self, texts: Sequence[str]) -> list[Note]:
-        """Returns a note for each text that was not reported before."""
+        """Returns a warning note for each text that was not reported before."""
         new = list(dict.fromkeys(text for text in texts if text not in self._reported))
         self._reported.update(new)
         return [Note("warning", raw_ns(), data={"text": text}) for text in new]

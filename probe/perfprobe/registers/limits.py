@@ -1,8 +1,7 @@
-"""Readings of registers that show the allowed clock of a CPU and its limits, and tables of turbo
-ratios.
+"""MSRs that show the allowed clock of a CPU and what limits it, and tables of turbo ratios.
 
-Status bits show the present state. The sticky bits next to them are not used, because the kernel
-clears them.
+Of status registers, the bits of the present state are read, not the sticky bits next to them, which
+the kernel clears.
 """
 
 from __future__ import annotations
@@ -23,8 +22,9 @@ from perfprobe.wire import Counter, Missing, Step
 MODULATION = 0x19A  # MSR IA32_CLOCK_MODULATION
 MISC_ENABLE, TURBO_DISABLED = 0x1A0, 38
 TDP_CONTROL, TDP_NOMINAL, TDP_RATIO = 0x64B, 0x648, 16
-"""The level in use is in the lowest two bits of TDP_CONTROL. Level n > 0 has the register
-TDP_NOMINAL + n, with the ratio from bit TDP_RATIO on (turbostat)."""
+"""Registers of config-TDP, as turbostat reads them. The lowest two bits of TDP_CONTROL are the
+level in use. Level n > 0 has the register TDP_NOMINAL + n, with its ratio from bit TDP_RATIO
+on."""
 HWP_ENABLE, HWP_CAPABILITIES, HWP_REQUEST = 0x770, 0x771, 0x774
 
 HWP = {
@@ -32,26 +32,27 @@ HWP = {
     "hwp_max": ("HWP highest level asked for", HWP_REQUEST, 8),
     "hwp_highest": ("HWP highest level there is", HWP_CAPABILITIES, 0),
 }
-"""Name, register and first bit of each HWP byte, by counter key."""
+"""By counter key: name, register and first bit of an HWP value, which has 8 bits."""
 
 POWER_LIMITS = {"power_limit_w": ("power limit PL1", 0), "power_limit2_w": ("power limit PL2", 32)}
-"""Name and first bit of each power limit, by counter key."""
-LIMIT_BITS, LIMIT_ENABLE = 15, 15  # positions relative to a limit's first bit
+"""By counter key: name and first bit of a power limit in RAPL's register."""
+LIMIT_BITS, LIMIT_ENABLE = 15, 15  # width of a power limit, and its enabling bit after the first
 DEFAULT_TIME_EXPONENT = 10
-"""Exponent of the unit of time, 2**-10 s, where the register has 0 (turbostat,
-rapl_probe_intel)."""
+"""Exponent of RAPL's unit of time (2**-10 s) if the register has 0, as in turbostat's
+rapl_probe_intel."""
 
 THRESHOLDS = {6, 8}
-"""Status bits that limit nothing: the temperature thresholds that the OS has set."""
+"""Thermal status bits of temperature thresholds that the OS has set; they limit nothing."""
 CORE_ONLY = {12, 14}
-"""Status bits that only the core's register has."""
+"""Thermal status bits that a core has, but not a package."""
 
 PSTATE_LIMIT = 0xC0010061
-"""AMD's register of the P-state current limit, from family 10h on."""
+"""AMD's MSR of the P-state current limit, from family 10h on."""
 TPMI = {"Granite Rapids", "Sierra Forest", "Grand Ridge", "Clearwater Forest", "Diamond Rapids"}
-"""Models whose limit reasons are in no MSR."""
+"""Models whose limit reasons are in TPMI, not in an MSR."""
 
 Readings = list[Reading | MissingCounter]
+"""Registers that a kind of CPU may have, and counters that it is known to lack."""
 
 
 def _field(
@@ -65,7 +66,7 @@ def _field(
 
 
 def _flags(key: str, name: str, register: int, bits: dict[int, str]) -> Reading:
-    """Returns a reading that polls these bits; their numbers must ascend."""
+    """Returns a reading that polls these status bits (numbers, ascending, and names)."""
     counter = Counter(
         key,
         name,
@@ -78,7 +79,7 @@ def _flags(key: str, name: str, register: int, bits: dict[int, str]) -> Reading:
     return Reading(counter, register, mask=sum(1 << bit for bit in bits))
 
 
-def _unknown(key: str, uarch: Uarch) -> MissingCounter:
+def _unknown_register(key: str, uarch: Uarch) -> MissingCounter:
     return MissingCounter(key, f"no register is known for it ({uarch.name})")
 
 
@@ -118,12 +119,11 @@ def package_readings(kind: CpuKind, device: Registers) -> Readings:
         *_power(uarch, device),
     ]
     if uarch.vendor != INTEL:
-        # The fastest P-state that AMD's firmware allows (0 is the fastest of all); the register
-        # does not show the reason.
+        # AMD: the fastest P-state that firmware allows (0: no limit); the reason is unknown.
         known = [_field("pstate_limit", "fastest P-state allowed", PSTATE_LIMIT, 0, 3)]
         return [*readings, *(known if uarch.events else [])]
     readings.append(_field("turbo_disabled", "turbo disabled", MISC_ENABLE, TURBO_DISABLED, 1))
-    # The base clock of the config-TDP level in use; that of the nominal level is in the hello.
+    # The base clock of the config-TDP level in use; hello has that of the nominal level.
     level = (register_content(device, TDP_CONTROL) or 0) & 3
     if uarch.bclk_hz is not None and level in {1, 2}:
         name, register = f"base clock of config-TDP level {level}", TDP_NOMINAL + level
@@ -136,7 +136,7 @@ def _thermal(kind: CpuKind, scope: Literal["core", "package"]) -> Readings:
     key, thermal = f"{scope}_thermal", kind.uarch.thermal
     register = None if thermal is None else thermal.core if scope == "core" else thermal.package
     if thermal is None or register is None:
-        return [_unknown(key, kind.uarch)]
+        return [_unknown_register(key, kind.uarch)]
     if not cpuid.has_feature(kind.leaves, "thermal"):
         return [MissingCounter(key, "CPUID does not announce it")]
     hidden = THRESHOLDS if scope == "core" else THRESHOLDS | CORE_ONLY
@@ -149,7 +149,7 @@ def _limit_reasons(uarch: Uarch) -> Readings:
         why = "they are in TPMI here: Linux 6.11 and later show them, in debugfs to root"
         return [MissingCounter("limit_reasons", why)]
     if uarch.limits is None:
-        return [_unknown("limit_reasons", uarch)]
+        return [_unknown_register("limit_reasons", uarch)]
     bits = dict(enumerate(uarch.limits.names))
     return [_flags("limit_reasons", "limit reasons", uarch.limits.msr, bits)]
 
@@ -157,7 +157,7 @@ def _limit_reasons(uarch: Uarch) -> Readings:
 def _temperature(uarch: Uarch, device: Registers) -> Readings:
     thermal = uarch.thermal
     if thermal is None or thermal.package is None or thermal.tjmax is None:
-        return [_unknown("temperature_c", uarch)]
+        return [_unknown_register("temperature_c", uarch)]
     tjmax_c = (register_content(device, thermal.tjmax) or 0) >> 16 & 0xFF
     if not tjmax_c:
         return [MissingCounter("temperature_c", f"{msr.register_name(thermal.tjmax)} has no TjMax")]
@@ -173,13 +173,13 @@ def _power(uarch: Uarch, device: Registers) -> Readings:
     keys = (*POWER_LIMITS, "power_throttled_s")
     rapl = uarch.rapl
     if rapl is None:
-        return [_unknown(key, uarch) for key in keys]
+        return [_unknown_register(key, uarch) for key in keys]
     units = register_content(device, rapl.unit)
     if units is None:
         why = f"{msr.register_name(rapl.unit)}, which has its unit, cannot be read"
         return [MissingCounter(key, why) for key in keys]
     readings: Readings = []
-    # Energy is counted in units of 2**-shift J, throttled time in units of 2**-shift s.
+    # RAPL counts energy in units of 2**-shift J, and throttled time in units of 2**-shift s.
     time_shift = units >> 16 & 0xF or DEFAULT_TIME_EXPONENT
     for key, name, unit, register, shift in (
         ("energy_j", "energy", "J", rapl.package, units >> 8 & 0x1F),
@@ -190,8 +190,8 @@ def _power(uarch: Uarch, device: Registers) -> Readings:
             counter = Counter(key, name, unit, origin, bits=32, scale=scale)
             readings.append(Reading(counter, register))
     if rapl.limits is None:
-        return [*readings, *(_unknown(key, uarch) for key in POWER_LIMITS)]
-    # A limit that is disabled later has no value from then on.
+        return [*readings, *(_unknown_register(key, uarch) for key in POWER_LIMITS)]
+    # A power limit that is disabled later becomes invalid then.
     word = register_content(device, rapl.limits)
     for key, (name, first) in POWER_LIMITS.items():
         enable = first + LIMIT_ENABLE
@@ -207,22 +207,22 @@ def _power(uarch: Uarch, device: Registers) -> Readings:
 
 
 # --- turbo ratios ---------------------------------------------------------------------------------
-# The highest clock of a package's cores by the number of active cores. Registers hold the table of
-# licence 0 only; no register has the tables of wider SIMD code.
+# A turbo table has the highest clock of a package's cores by the number of active cores. The MSRs
+# have the table of SIMD level (licence) 0 only.
 
 Steps = Iterable[tuple[int, int]]
-"""Steps of a turbo table: the maximum number of active cores, and the ratio of their clock to the
-bus clock."""
+"""Steps of a turbo table: maximum number of active cores, and clock / bus clock."""
 
-SEMAPHORE = 0x80
-"""Bit 63 of the last register on Ivy Bridge-EP and Haswell-EP; as a ratio it would be 12.8 GHz."""
+SEMAPHORE_BIT = 0x80
+"""Top bit of the last ratio register on Ivy Bridge-EP and Haswell-EP, which is not part of a
+ratio."""
 
 
 def turbo_table(
     uarch: Uarch, read: Callable[[int], int | None], cpus: list[int] | None = None
 ) -> wire.Turbo | Missing:
-    """Returns the table of one core type. `read` returns None for a register that cannot be
-    read."""
+    """Returns the turbo table of one core type, or the reason why there is none. `read` returns the
+    content of an MSR; None if it cannot be read."""
     turbo, bclk_hz = uarch.turbo, uarch.bclk_hz
     if turbo is None:
         return Missing("turbo", f"no register is known for it ({uarch.name})", None, cpus)
@@ -249,18 +249,18 @@ def turbo_table(
 def ratio_steps(
     layout: str, ratios: Sequence[int], counts: int, bclk_hz: float, cores_per_count: int = 1
 ) -> list[Step]:
-    """Returns the steps that the registers hold, each frequency once. A ratio of 0 marks an unused
-    entry."""
+    """Returns the steps of the turbo table in these registers (see Turbo in model_terms), each
+    clock once. A ratio of 0 marks an unused entry."""
     if layout == "knl":
         entries: Steps = _ratio_deltas(ratios[0])
     elif layout == "groups":
-        bounds = [cores_per_count * count for count in _bytes([counts])]
-        entries = zip(bounds, _bytes(ratios), strict=True)
+        bounds = [cores_per_count * count for count in _split_bytes([counts])]
+        entries = zip(bounds, _split_bytes(ratios), strict=True)
     else:
-        entries = enumerate(_bytes(ratios), 1)
+        entries = enumerate(_split_bytes(ratios), 1)
     table: list[Step] = []
     for cores, ratio in entries:
-        if not 0 < ratio < SEMAPHORE or cores <= (table[-1].cores if table else 0):
+        if not 0 < ratio < SEMAPHORE_BIT or cores <= (table[-1].cores if table else 0):
             continue
         step = Step(cores, ratio * bclk_hz)
         if table and table[-1].hz == step.hz:
@@ -269,13 +269,13 @@ def ratio_steps(
     return table
 
 
-def _bytes(words: Sequence[int]) -> bytes:
+def _split_bytes(words: Sequence[int]) -> bytes:
     return b"".join(word.to_bytes(8, "little") for word in words)
 
 
 def _ratio_deltas(word: int) -> Iterator[tuple[int, int]]:
-    """Knights Landing's groups: the first is absolute, the others are deltas from the previous
-    group."""
+    """Yields the steps in Knights Landing's register: the first is absolute, the others are deltas
+    from the previous step."""
     cores, ratio = word >> 1 & 0x7F, word >> 8 & 0xFF
     yield cores, ratio
     for shift in range(16, 64, 8):

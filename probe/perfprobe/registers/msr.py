@@ -3,9 +3,9 @@
 The offset of a read or write is the register's number, and its length is eight bytes. Every write
 is read back, because some hypervisors drop writes and report success.
 
-A directory given by --sysroot may be from an archive, and root writes to the file that is opened
-here. So no link below the directory is followed, and the file must be the msr driver's device for
-this CPU, or a file of a FUSE mount, which imitates the driver and cannot be in an archive.
+The directory of --sysroot may come from an archive, and root may write to the file that is opened
+here. So no link below the directory is followed, and the file must be the msr driver's device of
+this CPU, or a file on a FUSE mount (an imitation of the driver, which cannot be in an archive).
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from typing import Self
 from perfprobe.cpu import files, identity
 
 MSR_MAJOR = 202
-"""Major number of the device (Linux, include/uapi/linux/major.h). The minor number is the CPU."""
+"""Major device number of the msr driver (from Linux's major.h); the minor number is the CPU."""
 LINK_TEXT = "it is a link, or is reached through one, and none is followed"
 NO_DRIVER_TEXT = "it is neither the msr driver's device for this CPU nor a file of a FUSE mount"
 
 
 def open_device(root: Path, cpu: int, flags: int) -> int:
-    """Opens the device of a CPU after checking the file. Raises OSError."""
-    # O_PATH: opening some files for reading has side effects.
+    """Opens the MSR device of a CPU after checking that it is one. Raises OSError."""
+    # O_PATH, because opening the wrong file for reading may have side effects.
     path_fd = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for name in ("dev", "cpu", str(cpu), "msr"):
@@ -39,7 +39,7 @@ def open_device(root: Path, cpu: int, flags: int) -> int:
         info = os.fstat(path_fd)
         if not _is_driver(info, cpu) and not (stat.S_ISREG(info.st_mode) and _is_on_fuse(path_fd)):
             raise OSError(errno.EINVAL, NO_DRIVER_TEXT)
-        # This opens the file that was checked, even if its name now means another file.
+        # This opens the file that was checked, even if its name has been changed since.
         return os.open(f"/proc/self/fd/{path_fd}", flags | os.O_CLOEXEC)
     finally:
         os.close(path_fd)
@@ -70,7 +70,7 @@ MODULE_FIX = "sudo modprobe msr"
 
 
 class MsrError(Exception):
-    """A register that cannot be used: the cause, its consequence and the remedy, one line each."""
+    """An MSR cannot be used; has the cause, its consequence and the remedy, one line each."""
 
     def __init__(self, cause: str, consequence: str, fix: str | None = None, code: int = 0) -> None:
         super().__init__(cause)
@@ -78,11 +78,11 @@ class MsrError(Exception):
         self.consequence = consequence
         self.fix = fix
         self.code = code
-        """The errno; 0: a write was accepted but had no effect."""
+        """The errno; 0 if a write was accepted but had no effect."""
 
     @property
     def is_offline(self) -> bool:
-        """Whether the CPU is offline."""
+        """Whether the reason is that the CPU is offline."""
         return self.code in {errno.ENXIO, errno.ENODEV}
 
     @property
@@ -91,11 +91,13 @@ class MsrError(Exception):
 
 
 def register_name(register: int) -> str:
-    """Returns the register in the notation of the manuals."""
+    """Returns the name of a register in the manuals' notation, such as "MSR 1A0H"."""
     return f"MSR {register:X}H"
 
 
 class Registers:
+    """The MSRs of one CPU."""
+
     def __init__(self, root: Path, cpu: int, *, writable: bool = False) -> None:
         """Opens the device, read-only unless `writable`. Raises MsrError if it cannot be opened."""
         self.cpu = cpu
@@ -157,8 +159,8 @@ class Registers:
 
 
 def _no_driver(root: Path, what: str, code: int) -> MsrError:
-    """Returns the error for an absent driver. A sysroot or a container shows no modules even if the
-    kernel has some; a kernel without modules cannot load the driver."""
+    """Returns the error if the msr driver is not loaded. It can be loaded if /lib/modules has it;
+    a sysroot has no modules even if the kernel can load some."""
     modules = Path(f"/lib/modules/{identity.kernel_release()}")
     can_load = root != Path("/") or any(modules.glob("kernel/arch/x86/kernel/ko*"))
     if can_load or identity.virtualisation(root) is None:
@@ -193,8 +195,8 @@ def _open_trouble(root: Path, cpu: int, error: OSError) -> MsrError:
 
 
 def _write_trouble(root: Path, error: OSError) -> MsrError:
-    """Returns the error for a refused write. The kernel returns the same errno for lockdown and
-    allow_writes; its files show which of them it is."""
+    """Returns the error for a write that the kernel refuses. The errno is the same for lockdown and
+    for allow_writes; the kernel's files show which of them is the reason."""
     code = error.errno or 0
     what = "registers can be read, not programmed"
     if code == errno.EBADF:

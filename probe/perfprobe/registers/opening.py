@@ -1,7 +1,7 @@
-"""Opens the registers that are only read, as parts of a machine, for the CPUs of each core type.
+"""Opens the MSRs that are only read, as parts of a machine, for the CPUs of each core type.
 
-Under a sysroot the TSC is read through its register, too, right before the counters, because stamps
-are of another clock there.
+Under a sysroot, stamps are not values of the TSC, so the TSC is read through its MSR right before
+the counters.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from perfprobe.registers.parts import (
 from perfprobe.wire import Cpu, Missing, Multiplier, Rate, Scope, Turbo
 
 UNREAD_KEYS = ("aperf", "mperf", "smi", "limit_reasons")
-"""Keys that are reported missing if no register can be read."""
+"""Keys of counters that are reported as missing if no MSR can be read."""
 
 Finder = Callable[[CpuKind, Registers], Readings]
-"""A function that returns the registers that a kind of CPU may have."""
+"""A function from a kind of CPU to the registers that it may have."""
 
 
 @dataclass(slots=True, eq=False)
 class RegisterInfo:
-    """The contents of the hello that come from registers."""
+    """Contents of the hello message that come from MSRs."""
 
     multipliers: list[Multiplier] = field(default_factory=list)
     tsc_hz: Rate | None = None
-    """The rate of the TSC under a sysroot only; elsewhere it is measured with RDTSC."""
+    """The TSC's rate, under a sysroot only; elsewhere it is measured with RDTSC."""
     base_hz: Rate | None = None
     turbo: list[Turbo] = field(default_factory=list)
 
@@ -55,9 +55,9 @@ class RegisterInfo:
 def open_registers(
     root: Path, rows: Sequence[Cpu]
 ) -> tuple[list[Part], list[Missing], RegisterInfo]:
-    """Returns the parts of the CPUs of `rows`, what is missing and why, and the contents for the
-    hello. All descriptors are read-only. Without readable registers there are no parts."""
-    survey = Survey(root)
+    """Returns the parts with MSRs of these CPUs, what is missing and why, and contents for hello.
+    All descriptors are read-only. There are no parts if no MSR can be read."""
+    survey = RegisterSurvey(root)
     try:
         survey.find_kinds(rows)
         parts = survey.parts(lambda _: [])
@@ -66,8 +66,8 @@ def open_registers(
     return [part for part in parts if part is not None], survey.missing, survey.info
 
 
-class Survey:
-    """The kinds of CPUs of a machine, and what can be read of their registers."""
+class RegisterSurvey:
+    """The kinds of CPUs of a machine, and which of their MSRs can be read."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -76,8 +76,8 @@ class Survey:
         self.info = RegisterInfo()
 
     def find_kinds(self, rows: Sequence[Cpu], method: str | None = None) -> None:
-        """Finds the kinds of CPUs, the rates of their clocks, and their turbo tables. `method`: the
-        SMT method that the user asked for. Raises MsrError if no register can be read."""
+        """Finds the kinds of CPUs, the rates of their clocks, and their turbo tables. `method` is
+        the SMT method that the user asked for. Raises MsrError if no MSR can be read."""
         self.kinds = list(cpu_kinds(self.root, rows, read_identity(self.root), method))
         first = self.kinds[0]
         with self._first(first) as device:
@@ -105,17 +105,20 @@ class Survey:
                 self.missing.append(table)
 
     def cpus(self, kind: CpuKind) -> list[int] | None:
-        """Returns the CPUs that a statement about the kind applies to; None: all."""
+        """Returns the CPUs of a kind, as the field `cpus` of messages; None if there is only one
+        kind."""
         return None if len(self.kinds) == 1 else kind.cpus
 
-    def parts(self, stand_ins: Callable[[CpuKind], Sequence[Reading]]) -> list[RegisterPart | None]:
-        """Returns the part of the clocks, with these stand-ins for counters, and the parts of the
-        other registers by scope. The clocks must be read right before the counters, because the TSC
-        of a sysroot is among them."""
+    def parts(
+        self, replacements: Callable[[CpuKind], Sequence[Reading]]
+    ) -> list[RegisterPart | None]:
+        """Returns the part of clocks, which has the TSC of a sysroot and the result of
+        `replacements` and must be read right before the counters; then parts of other registers: of
+        CPUs, cores and packages. A part without registers is None."""
 
         def clock_registers(kind: CpuKind, _: Registers) -> Readings:
             own = [] if self.root == Path("/") else [tsc_reading()]
-            return [*own, *stand_ins(kind)]
+            return [*own, *replacements(kind)]
 
         return [
             self._part("cpu", clock_registers),
@@ -142,8 +145,8 @@ class Survey:
         ]  # fmt: skip
 
     def _part(self, scope: Scope, registers: Finder) -> RegisterPart | None:
-        """Returns a part with the registers that can be read on each kind; None if there are
-        none."""
+        """Returns a part with those registers that can be read on each kind of CPU; None if there
+        are none."""
         table: dict[int, list[Reading]] = {}
         lacking: list[tuple[int, str, Trouble]] = []
         for kind in self.kinds:
@@ -162,8 +165,8 @@ class Survey:
 
 
 def _tsc_hz(device: Registers, candidates: Iterable[Rate]) -> Rate:
-    """Returns the TSC's rate, measured against CLOCK_MONOTONIC_RAW. A candidate that agrees with it
-    and has a smaller error is preferred."""
+    """Returns the rate of the TSC in an MSR: the first candidate that agrees with a measurement
+    against CLOCK_MONOTONIC_RAW and has a smaller error, else the measured rate."""
     read = partial(device.read, msr.TSC)
     tsc0, raw0, width0 = tsc_rate.narrowest_bracket(read, tsc_rate.raw_ns)
     time.sleep(tsc_rate.SPAN_S)

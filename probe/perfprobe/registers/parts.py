@@ -1,4 +1,5 @@
-"""Makes registers into parts that the thread of a CPU reads; groups CPUs by core type."""
+"""Parts (see machine/parts.py) whose counters are MSRs, the MSRs of CPU models, and the grouping of
+CPUs by core type."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from perfprobe.wire import Counter, Cpu, Identity, Missing, Scope, with_columns
 
 @dataclass(frozen=True, slots=True)
 class CpuKind:
-    """CPUs of one core type."""
+    """The CPUs of one core type, their microarchitecture and CPUID leaves."""
 
     cpus: list[int]
     online: list[int]
@@ -33,8 +34,8 @@ class CpuKind:
 def cpu_kinds(
     root: Path, rows: Sequence[Cpu], identity: Identity, method: str | None
 ) -> Iterator[CpuKind]:
-    """Yields a kind for each core type. The type of offline CPUs is unknown; they are included if
-    there is only one type."""
+    """Yields a kind for each core type. Offline CPUs, whose type is unknown, are included if there
+    is only one type."""
     types = sorted({row.type or "" for row in rows if row.online})
     for name in types:
         members = [row for row in rows if (row.type or "") == name or len(types) == 1]
@@ -50,13 +51,13 @@ def cpu_kinds(
 # --- parts ----------------------------------------------------------------------------------------
 
 SMI_COUNT = 0x34
-UNREADABLE = "this CPU does not have the register, or its hypervisor hides it"
+UNREADABLE_REASON = "this CPU does not have the register, or its hypervisor hides it"
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A register as a counter: the whole register, a field of it, or polls of the bits in a
-    mask."""
+    """A counter that is read from an MSR: the whole register, a bit field of it, or polls of the
+    status bits in a mask."""
 
     counter: Counter
     register: int
@@ -66,17 +67,17 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class MissingCounter:
-    """A counter that this CPU is known to lack without a read of a register."""
+    """A counter that a CPU is known to lack, and the reason."""
 
     key: str
     why: str
 
 
 class RegisterPart:
-    """Registers that are only read, through read-only descriptors."""
+    """A part whose counters are MSRs, read through read-only descriptors."""
 
     def __init__(self, root: Path, scope: Scope, table: Mapping[int, Sequence[Reading]]) -> None:
-        """`table` has the readings of each CPU, which differ on hybrids."""
+        """`table` has the readings of each CPU; on hybrids they differ."""
         self.scope: Scope = scope
         self.counters = _counters(table)
         self.missing: list[Missing] = []
@@ -120,8 +121,7 @@ class RegisterPart:
 
 
 def _counters(table: Mapping[int, Sequence[Reading]]) -> list[Counter]:
-    """Returns each counter once, with the CPUs that have it, unless all CPUs of the table have
-    it."""
+    """Returns each counter of the readings once, with the CPUs that have it if others lack it."""
     counters: dict[str, Counter] = {}
     cpus: dict[str, list[int]] = {}
     for cpu, readings in table.items():
@@ -157,7 +157,7 @@ def msr_counter(key: str, origin: str, *, bits: int = 64, scale: float = 1.0) ->
 
 
 def tsc_reading() -> Reading:
-    """Returns the TSC as a counter; used under a sysroot, where stamps are of another clock."""
+    """Returns the TSC as a counter, for a sysroot, where stamps are not values of the TSC."""
     return Reading(
         Counter("tsc", "time-stamp counter", "cycles", msr.register_name(msr.TSC)), msr.TSC
     )
@@ -196,21 +196,22 @@ def residency_readings(uarch: Uarch, scope: Scope) -> list[Reading]:
 def readable_readings(
     device: Registers, candidates: Sequence[Reading | MissingCounter]
 ) -> tuple[list[Reading], dict[str, str]]:
-    """Returns the readings that work on this CPU, and the reasons for the others by key."""
+    """Returns the readings whose register can be read on this CPU, and by key the reasons why
+    others cannot."""
     usable: list[Reading] = []
     missing: dict[str, str] = {}
     for candidate in candidates:
         if isinstance(candidate, MissingCounter):
             missing[candidate.key] = candidate.why
         elif register_content(device, candidate.register) is None:
-            missing[candidate.counter.key] = UNREADABLE
+            missing[candidate.counter.key] = UNREADABLE_REASON
         else:
             usable.append(candidate)
     return usable, missing
 
 
 def register_content(device: Registers, register: int) -> int | None:
-    """Returns the register's content; None if it cannot be read."""
+    """Returns the content of an MSR; None if it cannot be read."""
     try:
         return device.read(register)
     except MsrError:

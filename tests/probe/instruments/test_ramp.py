@@ -363,7 +363,7 @@ def test_cycles_in_all_rings_of_that_cpu(
     assert kernel.groups == [group]
     ((event, cpu, leader, host_only),) = kernel.opened.values()
     assert (event.type, event.config, event.kernel) == (perf_events.HARDWARE, config, False)
-    assert (cpu, leader, host_only) == (3, perf_events.LEADER, False)
+    assert (cpu, leader, host_only) == (3, perf_events.NO_LEADER, False)
 
 
 def refusal_of_counter(kernel: fakeperf.Kernel, root: Path) -> access.Trouble:

@@ -15,12 +15,12 @@ from perfprobe.cpu import topology
 from perfprobe.errors import Unavailable
 from perfprobe.perf import chosen, perf_pmus
 from perfprobe.perf.cores import open_parts
-from perfprobe.perf.groups import Groups
+from perfprobe.perf.groups import PerfPart
 
 
 def open_chosen_events(
     root: Path, kernel: fakeperf.Kernel, text: str, *, multiplex: bool = True, own: bool = True
-) -> list[Groups]:
+) -> list[PerfPart]:
     """Opens the events of `text` on a Skylake, after the probe's own counters, which are pinned."""
     rows, groups = topology.read_cpus(root), chosen.find_events(root, text)
     if own:
@@ -140,13 +140,13 @@ def test_events_that_perftop_counts_need_no_counter_of_their_own(tmp_path: Path)
     core, *_ = open_parts(tmp_path, topology.read_cpus(tmp_path), planner, kernel=fakeperf.Kernel())
     text = "ref-cycles,cycles,instructions,cycles:k,ref-cycles:u,branches,cs"
     asked = chosen.find_events(tmp_path, text)
-    assert chosen.own_counters(asked, core.counters) == {
+    assert chosen.own_counter_keys(asked, core.counters) == {
         "e.ref-cycles": "ref", "e.cycles": "cycles", "e.instructions": "instructions",
     }  # fmt: skip
     in_braces = chosen.find_events(tmp_path, "{ref-cycles,r1}")
-    assert chosen.own_counters(in_braces, core.counters) == {}
+    assert chosen.own_counter_keys(in_braces, core.counters) == {}
     without_ref = [counter for counter in core.counters if counter.key != "ref"]
-    assert "e.ref-cycles" not in chosen.own_counters(asked, without_ref)
+    assert "e.ref-cycles" not in chosen.own_counter_keys(asked, without_ref)
 
 
 @pytest.mark.parametrize(("watchdog", "why", "fix"), [

@@ -16,7 +16,7 @@ from perfprobe.cpu import topology
 from perfprobe.machine.parts import Part
 from perfprobe.perf import cores, uncore
 from perfprobe.perf.perf_events import Event
-from perfprobe.perf.uncore import KEYS
+from perfprobe.perf.uncore import TRAFFIC_KEYS
 
 MIB = "6.103515625e-5\n"  # one count is 64 bytes
 ICX_FORMAT = {"event": "config:0-7", "umask": "config:8-15"}
@@ -67,7 +67,7 @@ def test_the_clock_of_each_controller_of_a_server_is_counted(tmp_path: Path) -> 
     kernel = fakeperf.Kernel()
     part = memory_part(tmp_path, kernel)
     assert [(c.key, c.unit, c.columns) for c in part.counters] == [
-        *((key, "B", 3) for key in KEYS), ("memory_clock", "cycles", 3)
+        *((key, "B", 3) for key in TRAFFIC_KEYS), ("memory_clock", "cycles", 3)
     ]  # fmt: skip
     part.open(0)
     assert codes(kernel, kernel.groups[-1]) == [(42, 0x0F04), (42, 0x3004), (42, 0x0000)]
@@ -80,7 +80,7 @@ def test_a_server_has_a_group_for_each_controller(tmp_path: Path) -> None:
     planner = cores.Planner(tmp_path, topology.read_cpus(tmp_path), lambda _: Leaves())
     kernel = fakeperf.Kernel()
     part = opened_parts(tmp_path, planner, kernel)[2]
-    assert (part.scope, keys_on(part)) == ("package", [*KEYS])
+    assert (part.scope, keys_on(part)) == ("package", [*TRAFFIC_KEYS])
     assert [(c.unit, c.scale, c.columns) for c in part.counters] == [("B", 64.0, 3)] * 2
     assert part.missing == []
     before = len(kernel.groups)
@@ -116,7 +116,7 @@ def test_xeon_max_reports_that_its_hbm_is_not_read(tmp_path: Path) -> None:
     write_controller(tmp_path, "uncore_hbm_0", 60, "0,4", ICX_FORMAT)
     part = memory_part(tmp_path, fakeperf.Kernel())
     assert [missing.what for missing in part.missing] == ["hbm_bytes"]
-    assert keys_on(part) == [*KEYS]
+    assert keys_on(part) == [*TRAFFIC_KEYS]
 
 
 def test_granite_rapids_has_two_channels_per_controller(tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ def test_reasons_for_missing_traffic(
     ice_lake_server(tmp_path, masks)
     part = memory_part(tmp_path, kernel)
     assert (part.counters, part.open(0)) == ([], [])
-    assert [m.what for m in part.missing] == [*KEYS]
+    assert [m.what for m in part.missing] == [*TRAFFIC_KEYS]
     assert why in part.missing[0].why
     assert kernel.opened == {}, "what was tried is closed"
 

@@ -15,8 +15,8 @@ from fakeperf import TICKS
 
 from perfprobe.perf.perf_events import (
     HARDWARE,
-    LEADER,
     MAX_TRIALS,
+    NO_LEADER,
     SPIN_NS,
     TOO_FEW_COUNTERS,
     Event,
@@ -54,9 +54,9 @@ def test_leader_first_then_siblings_then_enable() -> None:
     settled = run(kernel)
     leader = 100
     assert kernel.calls == [
-        ("open", "ref", LEADER),
+        ("open", "ref", NO_LEADER),
         *(("open", key, leader) for key in keys(settled)[1:]),
-        ("enable", leader, LEADER),
+        ("enable", leader, NO_LEADER),
     ]
     assert keys(settled) == [event.key for event in ALL[:6]]  # one event of a role is enough
     assert settled.missing == {}
@@ -66,7 +66,7 @@ def test_leader_first_then_siblings_then_enable() -> None:
 def test_the_next_event_leads_if_the_first_is_refused() -> None:
     kernel = fakeperf.Kernel(refuse=lambda event, _, __: errno.ENOENT if event.key == "ref" else 0)
     settled = run(kernel)
-    assert kernel.calls[:2] == [("open", "ref", LEADER), ("open", "cycles", LEADER)]
+    assert kernel.calls[:2] == [("open", "ref", NO_LEADER), ("open", "cycles", NO_LEADER)]
     assert keys(settled)[0] == "cycles"
     assert settled.missing["ref"].why == "this CPU, or its hypervisor, has no such event"
 

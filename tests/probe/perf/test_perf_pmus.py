@@ -13,7 +13,7 @@ from fakeperf import DEVICES
 from perfprobe.cpu import cpuid, identity, model
 from perfprobe.native import affinity
 from perfprobe.perf import perf_pmus
-from perfprobe.perf.perf_pmus import Code
+from perfprobe.perf.perf_pmus import ConfigWords
 
 # --- PMUs and their events ------------------------------------------------------------------------
 
@@ -60,8 +60,8 @@ def test_terms_are_placed_by_the_format(tmp_path: Path) -> None:
         trees.put(tmp_path, f"{at}/events/e", text + "\n")
         assert perf_pmus.event_config(result, "e") == expected, text
     for text, words in {
-        "event=1,far=0x5,further=0x21": Code(1, 5, 0x21),
-        "config1=0xffffffffffffffff": Code(0, 2**64 - 1),
+        "event=1,far=0x5,further=0x21": ConfigWords(1, 5, 0x21),
+        "config1=0xffffffffffffffff": ConfigWords(0, 2**64 - 1),
         "far=0x10": None,
         "event=0x1_0": None,
     }.items():

@@ -27,7 +27,7 @@ from perfprobe.perf import cores, perf_pmus
 from perfprobe.perf.cores import open_parts
 from perfprobe.perf.perf_events import (
     HARDWARE,
-    LEADER,
+    NO_LEADER,
     SOFTWARE,
     Event,
     Group,
@@ -49,7 +49,7 @@ CORE = [Event(key, HARDWARE, n) for key, n in (("ref", 9), ("cycles", 0), ("inst
 def system() -> Kernel:
     kernel = Kernel()
     try:
-        kernel.close(kernel.open(Event("x", SOFTWARE, CPU_CLOCK, core=False), 0, LEADER))
+        kernel.close(kernel.open(Event("x", SOFTWARE, CPU_CLOCK, core=False), 0, NO_LEADER))
     except OSError as error:
         pytest.skip(open_trouble(error).why)
     return kernel
@@ -87,7 +87,7 @@ def group(system: Kernel, cpu: int) -> Iterator[Group]:
     events = [*software(CPU_CLOCK, FAULTS), msr_tsc()]
     fds: list[int] = []
     for event in events:
-        fds.append(system.open(event, cpu, fds[0] if fds else LEADER))
+        fds.append(system.open(event, cpu, fds[0] if fds else NO_LEADER))
     system.enable(fds[0])
     result = system.group(fds, timed=True)
     yield result
@@ -115,7 +115,7 @@ def words(sampler: Sampler, n: int) -> list[int]:
 
 def test_a_real_group_through_the_sampler(group: Group, cpu: int) -> None:
     """The events are spread over columns 1 to 8 of a row; columns without events are not valid."""
-    group.place([0, 3, 5])
+    group.set_columns([0, 3, 5])
     assert group.columns == 8
     slot = Slot(lib.PP_PERF, 1, -1, group.address, group.columns)
     n = wire.HEAD + 1 + 9
@@ -191,7 +191,7 @@ class Planner:
         ]
 
     def counters(self) -> list[Counter]:
-        return [*cores.CORE]
+        return [*cores.CORE_COUNTERS]
 
     def msr(self, _row: Cpu) -> list[Event]:
         return [msr_tsc()]

@@ -12,8 +12,8 @@ from fakeperf import TIMES, keys_on, write_machine_files
 from perfprobe.cpu import topology
 from perfprobe.perf import chosen, perf_pmus
 from perfprobe.perf.chosen import TOPDOWN_LEVEL_1, TOPDOWN_LEVEL_2
-from perfprobe.perf.groups import Groups
-from perfprobe.perf.perf_events import LEADER, Event
+from perfprobe.perf.groups import PerfPart
+from perfprobe.perf.perf_events import NO_LEADER, Event
 from perfprobe.wire import Missing
 
 MOVED = {"slots": 1000, "topdown_retiring": 400, "topdown_bad_speculation": 50,
@@ -30,7 +30,7 @@ def write_events(root: Path, pmu: str, *tables: dict[str, tuple[str, str]]) -> N
         trees.put(root, f"{fakeperf.DEVICES}/{pmu}/events/{name}", f"event=0x00,umask={code}\n")
 
 
-def open_part(root: Path, kernel: fakeperf.Kernel) -> tuple[list[Groups], list[Missing]]:
+def open_part(root: Path, kernel: fakeperf.Kernel) -> tuple[list[PerfPart], list[Missing]]:
     rows = topology.read_cpus(root)
     return chosen.open_topdown(
         root, rows, perf_pmus.core_pmus(root), cpus=[row.cpu for row in rows], kernel=kernel
@@ -47,7 +47,7 @@ def test_ice_lake_has_a_group_led_by_slots(tmp_path: Path) -> None:
     assert missing == []
     opens = [(e.key, e.config, leader) for e, cpu, leader, _ in kernel.opened.values() if cpu == 1]
     assert [key for key, _, _ in opens[-5:]] == [*TOPDOWN_LEVEL_1]
-    assert {(key, config) for key, config, leader in opens if leader == LEADER} == {
+    assert {(key, config) for key, config, leader in opens if leader == NO_LEADER} == {
         ("slots", 0x400)
     }
     assert ("topdown_backend", 0x8300) in {(key, config) for key, config, _ in opens}

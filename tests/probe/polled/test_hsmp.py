@@ -88,7 +88,7 @@ def test_a_message_has_no_arguments_and_asks_for_its_words(
     ]
 
 
-SOURCES = [*("cHTC active", "PROCHOT", "TDC", "PPT", "OPN maximum", "reliability"),
+SOURCE_BITS = [*("cHTC active", "PROCHOT", "TDC", "PPT", "OPN maximum", "reliability"),
            *("APML agent", "HSMP agent")]  # fmt: skip
 """Linux's freqlimit_srcnames, in its order."""
 
@@ -133,7 +133,7 @@ def test_answers_of_each_socket_become_a_limit_and_polls(two_packages: Path) -> 
     assert (low["hsmp_prochot"], high["hsmp_prochot"]) == ([0], [1])
     limit, flags, *_ = source.block.counters
     assert (limit.scale, source.missing) == (1e6, [])
-    assert flags.parts[:9] == [*SOURCES, "bit 8"]
+    assert flags.parts[:9] == [*SOURCE_BITS, "bit 8"]
 
 
 def test_a_later_model_has_more_names_of_sources(two_packages: Path) -> None:
@@ -142,7 +142,7 @@ def test_a_later_model_has_more_names_of_sources(two_packages: Path) -> None:
     )
     _, flags, *_ = open_hsmp(two_packages, lambda *_: 0).block.counters
     assert flags.parts[3:12] == [
-        *SOURCES[3:],
+        *SOURCE_BITS[3:],
         "VRHOT",
         "TDC of memory",
         "SoC and DIMM power",
@@ -214,7 +214,7 @@ def test_firmware_without_a_message_lacks_its_counters(two_packages: Path) -> No
 
 
 def test_slow_firmware_is_not_polled(two_packages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(firmware_limits, "SLOW_NS", -1)
+    monkeypatch.setattr(firmware_limits, "MAX_ANSWER_NS", -1)
     source = open_hsmp(two_packages, lambda _socket, _message: 0)
     assert source.block.counters == []
     assert "too slow to repeat" in source.missing[0].why

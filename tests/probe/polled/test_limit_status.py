@@ -10,7 +10,7 @@ from capabilities import DAC_OVERRIDE, DAC_READ_SEARCH, has_capabilities
 from synth import Clock
 
 from perfprobe.cpu import topology
-from perfprobe.polled.firmware_limits import KEY, PARTS, LimitStatus
+from perfprobe.polled.firmware_limits import PLR_BITS, PLR_KEY, LimitStatus
 
 pytestmark = pytest.mark.usefixtures("closes_files")
 
@@ -37,7 +37,7 @@ def newly_set(source: LimitStatus) -> list[tuple[int, dict[str, int]] | None]:
     valid."""
     results = []
     for _, (looks, *bits) in source.read():
-        report = {part: count for part, count in zip(PARTS, bits, strict=True) if count}
+        report = {part: count for part, count in zip(PLR_BITS, bits, strict=True) if count}
         results.append(None if looks is None else (looks, report))
     return results
 
@@ -47,7 +47,7 @@ def test_bits_set_before_the_start_are_named(two_packages: Path) -> None:
     clock = Clock()
     source = LimitStatus(two_packages, topology.read_cpus(two_packages), clock)
     first, second = source.missing
-    assert (first.what, first.cpus) == (KEY, list(range(64)))
+    assert (first.what, first.cpus) == (PLR_KEY, list(range(64)))
     assert first.why.startswith("POWER, POWER_PLATFORM_PL1_PCS: set before perftop started")
     assert second.why.startswith("POWER, POWER_PLATFORM_PL1_MSR_TPMI: set before perftop started")
     clock.now_s += 2

@@ -9,7 +9,7 @@ import pytest
 import trees
 
 from perfprobe.cpu import topology
-from perfprobe.polled.powercap import UNCORE, Powercap, UncoreClock
+from perfprobe.polled.powercap import UNCORE_PATH, Powercap, UncoreClock
 
 pytestmark = pytest.mark.usefixtures("closes_files")
 
@@ -153,7 +153,7 @@ def test_the_clock_of_the_uncore_or_its_limit(
 ) -> None:
     trees.lists(tmp_path, "0")
     trees.cpu(tmp_path, 0, 0, 0, "0")
-    die = tmp_path / UNCORE / "package_00_die_00"
+    die = tmp_path / UNCORE_PATH / "package_00_die_00"
     die.mkdir(parents=True)
     for name, khz in files.items():
         (die / name).write_text(f"{khz}\n")

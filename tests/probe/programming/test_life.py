@@ -35,7 +35,7 @@ pytestmark = [
     pytest.mark.usefixtures("run_dir"),
 ]
 
-EN, GLOBAL = 0x53003C, 0x38F
+ENABLE, GLOBAL = 0x53003C, 0x38F
 SKYLAKE = next(row.uarch for row in MODEL_ROWS if row.uarch.name == "Skylake-SP")
 
 
@@ -62,7 +62,7 @@ def missing_counters(result: subprocess.CompletedProcess[str]) -> dict[str, Line
 
 
 @pytest.mark.parametrize(("registers", "expected"), [
-    ([[0x187, EN]], "MSR 187H = 53003CH, enabled in MSR 38FH"),
+    ([[0x187, ENABLE]], "MSR 187H = 53003CH, enabled in MSR 38FH"),
     ([[0x38D, 0x030]], "MSR 38DH = 30H"),
     ([[0x38D, 0x0B0], [GLOBAL, 0]], "fixed counter 1 interrupts"),
 ])  # fmt: skip
@@ -78,7 +78,7 @@ def test_counters_in_use_are_left_alone(
 
 @up_to_three_attempts
 def test_one_cpu_in_use_leaves_the_others(tmp_path: Path) -> None:
-    with FakeKernel(tmp_path / "root", registers=[[2, 0x186, EN]]) as kernel:
+    with FakeKernel(tmp_path / "root", registers=[[2, 0x186, ENABLE]]) as kernel:
         result = stat(kernel, "-n", "2", "-i", "200ms")
         assert missing_counters(result)["cycles"]["cpus"] == [2]
         rows = [row for interval in lines(result.stdout, "interval") for row in interval["cpus"]]
@@ -89,12 +89,12 @@ def test_one_cpu_in_use_leaves_the_others(tmp_path: Path) -> None:
 
 def test_leftover_selects_are_not_in_use_and_are_restored(tmp_path: Path) -> None:
     """A select without its global bit, and global bits without a select."""
-    stale = [[cpu, reg, v] for cpu in range(4) for reg, v in ((0x186, EN), (GLOBAL, 2))]
+    stale = [[cpu, reg, v] for cpu in range(4) for reg, v in ((0x186, ENABLE), (GLOBAL, 2))]
     with FakeKernel(tmp_path / "root", registers=[*stale, [1, 0x38D, 0x30]]) as kernel:
         result = stat(kernel, "-n", "1", "-i", "100ms")
         assert "cycles" not in missing_counters(result)
         assert kernel.changed() == {}
-        assert [kernel.peek(1, reg) for reg in (0x186, 0x38D, GLOBAL)] == [EN, 0x30, 2]
+        assert [kernel.peek(1, reg) for reg in (0x186, 0x38D, GLOBAL)] == [ENABLE, 0x30, 2]
 
 
 @pytest.mark.parametrize("policy", ["drop", "eperm"])
@@ -233,7 +233,7 @@ def test_registers_may_survive_an_offline_cpu(fake: FakeKernel) -> None:
     programmer.close_cpu(3)
     assert programmer.device(3) is not None
     assert (programmer.notes, fake.changed()) == ([], ours)
-    fake.poke(2, 0x189, EN | 1)  # a fourth counter, which we do not use
+    fake.poke(2, 0x189, ENABLE | 1)  # a fourth counter, which we do not use
     programmer.close_cpu(2)
     fake.poke(2, GLOBAL, 8)
     assert programmer.device(2) is None

@@ -19,7 +19,7 @@ from waiting import whenever_due
 from perfprobe import wire
 from perfprobe.programming import source as msr_source
 from perfprobe.programming.programmer import Programmer
-from perfprobe.programming.source import Msr, open_msr
+from perfprobe.programming.source import MsrSource, open_msr
 
 pytestmark = needs_fuse
 
@@ -50,7 +50,7 @@ def invalid(hello: wire.Hello, frame: wire.Frame) -> set[tuple[int, str]] | None
     return frame_rows.missing_values(hello, frame.blocks) if flags & wire.ROW_SAMPLED else None
 
 
-def next_note(source: Msr, kind: str) -> tuple[wire.Note, set[tuple[int, str]]]:
+def next_note(source: MsrSource, kind: str) -> tuple[wire.Note, set[tuple[int, str]]]:
     """Returns the note of this kind, and the invalid counters of the first frame due after it in
     which CPU was read. Earlier frames may have been read before the check of the registers."""
     note: wire.Note | None = None
@@ -93,7 +93,7 @@ def test_exactly_the_taken_counters_are_invalid(root: Path, stale: list[list[int
         assert is_quiet(source)
 
 
-def is_quiet(source: Msr) -> bool:
+def is_quiet(source: MsrSource) -> bool:
     """Whether there is no note for longer than a period."""
     end = time.monotonic() + 2 * PERIOD_S
     for messages in whenever_due(source.due, source.poll, "the end of the time"):

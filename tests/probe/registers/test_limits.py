@@ -24,7 +24,7 @@ from perfprobe import wire
 from perfprobe.cpu import cpuid, model
 from perfprobe.cpu.model_terms import Uarch
 from perfprobe.native.sampler import Flags
-from perfprobe.programming.source import Msr, open_msr
+from perfprobe.programming.source import MsrSource, open_msr
 from perfprobe.registers import limits, parts
 from perfprobe.registers.msr import MsrError, Registers
 from perfprobe.registers.parts import MissingCounter, Reading
@@ -45,7 +45,7 @@ EDGE_NS = 20_000_000
 # --- reading frames -------------------------------------------------------------------------------
 
 
-def frames(source: Msr, n: int, session: Session | None = None) -> list[Frame]:
+def frames(source: MsrSource, n: int, session: Session | None = None) -> list[Frame]:
     """The next `n` frames from the wire, except those in which a CPU was late because the machine
     is busy. The session gets the same frames and all other messages."""
     decoder = wire.Decoder()
@@ -261,13 +261,13 @@ def kernel(tmp_path: Path) -> Iterator[FakeKernel]:
 
 
 @pytest.fixture
-def source(kernel: FakeKernel) -> Iterator[Msr]:
+def source(kernel: FakeKernel) -> Iterator[MsrSource]:
     opened = open_msr(kernel.root, SAMPLE_NS, None)
     yield opened
     opened.close()
 
 
-def test_register_values_of_an_8160(kernel: FakeKernel, source: Msr) -> None:
+def test_register_values_of_an_8160(kernel: FakeKernel, source: MsrSource) -> None:
     frame = frames(source, 2)[-1]
     results = {
         "temperature_c": 38,  # 57 degrees below 95 °C
@@ -292,7 +292,7 @@ def test_register_values_of_an_8160(kernel: FakeKernel, source: Msr) -> None:
     }
 
 
-def test_changed_registers_are_reported(kernel: FakeKernel, source: Msr) -> None:
+def test_changed_registers_are_reported(kernel: FakeKernel, source: MsrSource) -> None:
     for cpu in range(4):
         kernel.poke(cpu, 0x1A0, 1 << 38)
         kernel.poke(cpu, 0x610, 100 * 8 | 1 << 15 | 180 * 8 << 32)
@@ -322,7 +322,7 @@ def test_the_base_clock_of_a_lower_tdp(kernel: FakeKernel) -> None:
         opened.close()
 
 
-def test_thermal_bits_are_counted_once_per_core(kernel: FakeKernel, source: Msr) -> None:
+def test_thermal_bits_are_counted_once_per_core(kernel: FakeKernel, source: MsrSource) -> None:
     """Sticky bits (those with odd numbers) and thresholds are not counted; a core's two threads
     read one register."""
     kernel.poke(0, 0x19C, 0x88390000 | 1 << 2 | 1 << 3 | 1 << 6 | 1 << 14)
@@ -336,7 +336,7 @@ def test_thermal_bits_are_counted_once_per_core(kernel: FakeKernel, source: Msr)
     assert min(n, m) >= 1
 
 
-def test_the_next_cpu_continues_polling(kernel: FakeKernel, source: Msr) -> None:
+def test_the_next_cpu_continues_polling(kernel: FakeKernel, source: MsrSource) -> None:
     for cpu in (1, 2, 3):
         kernel.poke(cpu, 0x64F, 1 << 10)
     frames(source, 2)
