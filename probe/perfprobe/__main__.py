@@ -150,7 +150,7 @@ def _stream(options: argparse.Namespace) -> int:
         contextlib.suppress(EndedError),  # the reader of stdout has exited: not an error
     ):
         if batch is not None:
-            source.pace(round(batch * 1e9))
+            source.set_batch_length(round(batch * 1e9))
         hello, method = source.hello, options.smt_method
         if method is not None and hello.smt_methods != ["single"]:
             if method not in hello.smt_methods:

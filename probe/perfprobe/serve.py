@@ -1,14 +1,14 @@
-"""The probe's main loop: it writes what a source yields to one descriptor until the reader closes
-it.
+"""The main loop of `perfprobe stream`: writes the messages of a source to a descriptor until the
+reader closes it.
 
-A slow reader never slows the probe: messages that do not fit into the pipe wait in a bounded queue,
-from which the oldest frames are dropped and counted. The probe ends when its stdin closes (its
+A slow reader never slows perfprobe: messages that do not fit into the pipe wait in a bounded queue,
+from which the oldest frames are dropped and counted. perfprobe ends when its stdin closes (its
 parent has ended), when a write fails, or on SIGTERM; the caller then closes the source, which
-restores the registers that it changed.
+restores MSRs that it has programmed.
 
 The parent may send two kinds of orders on stdin, one per line: `batch NS` sets the time between two
 writes, and `echo N` asks for a note with that number, by which a remote parent measures the delay
-of the link. All other bytes are ignored, because the probe may be root while its parent is not.
+of the link. All other bytes are ignored, because perfprobe may be root while its parent is not.
 """
 
 from __future__ import annotations
@@ -34,19 +34,21 @@ MAX_DIGITS = 12
 
 
 class LatestOrders(NamedTuple):
-    """The last order of each kind; None where no order of that kind arrived."""
+    """The last order of each kind that was read; None if there was none of that kind."""
 
     batch_ns: int | None = None
     echo: int | None = None
 
 
-class Orders:
+class OrderParser:
+    """Parses the orders in the bytes that arrive on stdin."""
+
     def __init__(self) -> None:
         self._line = b""
-        """The start of a line that has not ended yet, at most one byte longer than an order."""
+        """The beginning of an unfinished line, at most one byte longer than an order."""
 
-    def read(self, data: bytes) -> LatestOrders:
-        """Returns the orders that end in these bytes."""
+    def parse(self, data: bytes) -> LatestOrders:
+        """Returns the orders whose line ends in these bytes."""
         *lines, rest = (self._line + data).split(b"\n")
         self._line = rest[: MAX_ORDER_BYTES + 1]
         batch_ns = echo = None
@@ -57,8 +59,8 @@ class Orders:
 
 
 def _number(line: bytes, word: bytes) -> int:
-    """Returns the number in an order that starts with `word`; 0 if the line is not an order of that
-    kind."""
+    """Returns the number in an order that starts with `word`; 0 if the line is not such an
+    order."""
     digits = line.removeprefix(word)
     strict = line.startswith(word) and digits.isdigit() and len(digits) <= MAX_DIGITS
     return int(digits) if strict else 0
@@ -68,7 +70,7 @@ def _number(line: bytes, word: bytes) -> int:
 
 STDIN, STDOUT = 0, 1
 FATAL_EVENTS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
-"""Signals that would end the probe before registers are restored."""
+"""Signals that would end perfprobe before MSRs are restored."""
 
 
 def serve(
@@ -80,9 +82,9 @@ def serve(
     *,
     on_hello: Callable[[], None] = lambda: None,
 ) -> None:
-    """Runs until stdin closes, stdout cannot be written or `stop` becomes readable, then raises
-    EndedError. `hello` replaces the source's own hello. `on_hello` is called once, after the hello
-    is written and before the first sample."""
+    """Writes the source's messages to `stdout` until stdin closes, stdout cannot be written or the
+    descriptor `stop` becomes readable, then raises EndedError. `hello` replaces the source's own
+    hello. `on_hello` is called once, after the hello is written and before the first sample."""
     outbox = Outbox(stdout)
     outbox.put(hello or source.hello)
     outbox.flush()
@@ -92,19 +94,19 @@ def serve(
     if _can_close(stdin):
         poller.register(stdin, select.POLLIN | select.POLLHUP)
     poller.register(stdout, 0)  # poll reports POLLERR once the reader has closed its end
-    orders = Orders()
+    parser = OrderParser()
     while True:
         due = source.due()
-        # a simulation without a clock runs as fast as its reader
+        # a simulation with speed=max runs as fast as its reader
         is_unpaced = due is None and not outbox
         for fd, event in poller.poll(_wait_ms(due, blocked=bool(outbox), is_unpaced=is_unpaced)):
-            orders_read = orders.read(_handle(fd, event, stdin, stdout))
-            if orders_read.batch_ns is not None:
-                source.pace(orders_read.batch_ns)
-            if orders_read.echo is not None and not outbox.full:
-                # The time is this machine's, even where a simulation has a clock of its own.
-                outbox.put(wire.Note("echo", tsc_rate.raw_ns(), data={"number": orders_read.echo}))
-        # An order, or a reader that reads again, must not cause a sample before it is due.
+            orders = parser.parse(_read_stdin(fd, event, stdin, stdout))
+            if orders.batch_ns is not None:
+                source.set_batch_length(orders.batch_ns)
+            if orders.echo is not None and not outbox.full:
+                # The time is that of this machine's clock, even if a simulation has another clock.
+                outbox.put(wire.Note("echo", tsc_rate.raw_ns(), data={"number": orders.echo}))
+        # poll() also returns for an order or if stdout is writable; no sample may be early.
         ready = not outbox if due is None else time.monotonic() >= due
         if ready:
             for message in source.poll():
@@ -121,9 +123,9 @@ def _wait_ms(due: float | None, *, blocked: bool, is_unpaced: bool) -> float:
     return max(0.0, due - time.monotonic()) * 1000
 
 
-def _handle(fd: int, event: int, stdin: int, stdout: int) -> bytes:
-    """Returns the bytes that arrived on stdin. Raises EndedError if the parent or the reader has
-    closed its end, or if a signal arrived."""
+def _read_stdin(fd: int, event: int, stdin: int, stdout: int) -> bytes:
+    """Handles an event of a descriptor, and returns the bytes that arrived on stdin. Raises
+    EndedError if the parent or the reader has closed its end, or if a signal arrived."""
     if fd not in {stdin, stdout}:
         raise EndedError("a signal")
     if fd == stdout:
@@ -144,8 +146,8 @@ def asked_to_end(stop: int) -> bool:
 
 
 def _can_close(fd: int) -> bool:
-    """Returns whether the end of the parent closes stdin: only a pipe or a socket does, not the
-    terminal or /dev/null of a user who runs the probe by hand."""
+    """Returns whether stdin closes when the parent process ends: a pipe or a socket does, a
+    terminal or /dev/null does not."""
     try:
         mode = os.fstat(fd).st_mode
     except OSError:
@@ -155,10 +157,10 @@ def _can_close(fd: int) -> bool:
 
 @contextlib.contextmanager
 def stop_signals() -> Iterator[int]:
-    """Yields a descriptor that becomes readable when a signal asks the probe to end. Ctrl-C is such
-    a signal if the probe was started in a terminal; otherwise the terminal's signals are for the
-    parent, which closes the probe's stdin. Signals raise no exception in the middle of other work,
-    so that a source can restore what it changed."""
+    """Handles signals until the block ends. Yields a descriptor that becomes readable when a signal
+    asks perfprobe to end. Ctrl-C is such a signal if stdin is a terminal; otherwise the terminal's
+    signals are for the parent, which closes perfprobe's stdin. Signals raise no exception in the
+    middle of other work, so that a source can restore MSRs."""
     alone = sys.stdin is not None and sys.stdin.isatty()
     handled = {*FATAL_EVENTS} | ({signal.SIGINT, signal.SIGHUP} if alone else set())
     ignored = {signal.SIGPIPE}

@@ -1,6 +1,5 @@
-"""The options of a stream, shared by perfprobe and by perftop, which passes them on to perfprobe.
-They are outside the wire package because that package loads msgpack, which `--help` does not
-need."""
+"""Command line options that `perfprobe stream` and the commands of perftop share; perftop passes
+them on to perfprobe. They are outside the wire package, because `--help` need not load msgpack."""
 
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 METHODS = ("one-thread", "any-thread", "distributed", "traced", "bounds")
-"""Methods of finding the SMT states."""
+"""Names of the methods of measuring the SMT states."""
 _OPTIONS = (
     (("--source",), "NAME",
      "source: auto (default), perf, msr, os, or the simulated machine sim[:SCENARIO[,cpus=N …]]"),
@@ -24,8 +23,8 @@ _OPTIONS = (
 
 
 def forwarded_options(options: argparse.Namespace) -> list[str]:
-    """Returns these options as arguments of perfprobe, without the source, the sample time and the
-    watched job."""
+    """Returns the options --cpus, --smt-method, --events and --no-multiplex as arguments of
+    perfprobe."""
     only = [] if options.cpus is None else ["--cpus", options.cpus]
     only += [] if options.smt_method is None else ["--smt-method", options.smt_method]
     only += [] if options.events is None else [f"--events={options.events}"]
@@ -33,7 +32,8 @@ def forwarded_options(options: argparse.Namespace) -> list[str]:
 
 
 def sysroot() -> argparse.ArgumentParser:
-    """Returns the parent parser of every verb that reads the machine's files."""
+    """Returns a parent parser with the option --sysroot, for verbs that read the machine's
+    files."""
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument(
         "--sysroot", type=Path, metavar="DIR", default=Path("/"),
@@ -45,9 +45,9 @@ def sysroot() -> argparse.ArgumentParser:
 def add_options(
     parser: argparse.ArgumentParser, sample: Callable[[str], Any], *, events: bool = True
 ) -> Any:
-    """Adds the options of what to read and how often; `sample` parses a time. Returns the group of
-    --watch, to which a caller can add other ways to name the watched job. `events`: whether to add
-    the options of chosen events, too."""
+    """Adds the options of a stream to a parser; `sample` parses the argument of --sample. Without
+    `events`, --events and --no-multiplex are left out. Returns the group of --watch, to which a
+    caller can add options that exclude it."""
     for names, output, text in _OPTIONS:
         if "--events" in names and not events:
             continue

@@ -1,4 +1,4 @@
-"""Orders on stdin: they may arrive in pieces, and all other input is ignored."""
+"""OrderParser on stdin: they may arrive in pieces, and all other input is ignored."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfprobe import serve
-from perfprobe.serve import Orders
+from perfprobe.serve import OrderParser
 
 NONE = (None, None)
 
@@ -15,13 +15,13 @@ NONE = (None, None)
 @given(cuts=st.lists(st.integers(0, 40), max_size=5))
 def test_an_order_may_arrive_in_pieces(cuts: list[int]) -> None:
     text = b"noise\nbatch 500000000\necho 3\nbatch 7\nbat"
-    reader, result, at = Orders(), [], 0
+    reader, result, at = OrderParser(), [], 0
     for cut in [*sorted(cuts), len(text)]:
-        result.append(reader.read(text[at:cut]))
+        result.append(reader.parse(text[at:cut]))
         at = max(at, cut)
     assert [each.batch_ns for each in result if each.batch_ns][-1] == 7
     assert [each.echo for each in result if each.echo] == [3]
-    assert reader.read(b"ch 9\n") == (9, None)
+    assert reader.parse(b"ch 9\n") == (9, None)
 
 
 @pytest.mark.parametrize("line", [
@@ -32,17 +32,17 @@ def test_an_order_may_arrive_in_pieces(cuts: list[int]) -> None:
     *(b"echo", b"echo ", b"echo 0", b"echo -1", b"echo x", b"echo 1234567890123"),
 ])  # fmt: skip
 def test_malformed_orders_are_ignored(line: bytes) -> None:
-    assert Orders().read(line + b"\n") == NONE
-    reader = Orders()
-    assert [reader.read(bytes([byte])) for byte in line + b"\n"] == [NONE] * (len(line) + 1)
-    assert reader.read(b"batch 5\necho 6\n") == (5, 6), "and the next lines count"
+    assert OrderParser().parse(line + b"\n") == NONE
+    reader = OrderParser()
+    assert [reader.parse(bytes([byte])) for byte in line + b"\n"] == [NONE] * (len(line) + 1)
+    assert reader.parse(b"batch 5\necho 6\n") == (5, 6), "and the next lines count"
 
 
 @given(noise=st.lists(st.binary(max_size=100), max_size=20))
 def test_hostile_bytes_change_nothing(noise: list[bytes]) -> None:
-    reader = Orders()
+    reader = OrderParser()
     for piece in noise:
-        content = reader.read(piece)
+        content = reader.parse(piece)
         assert content == NONE or b"batch " in b"".join(noise) or b"echo " in b"".join(noise)
         assert len(reader._line) <= serve.MAX_ORDER_BYTES + 1
-    assert reader.read(b"\nbatch 12\n") == (12, None)
+    assert reader.parse(b"\nbatch 12\n") == (12, None)

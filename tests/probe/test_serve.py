@@ -45,7 +45,7 @@ class FakeSource(synth.Source):
         plain = synth.frame(self.hello, self.sent_frames, {"ref": [self.sent_frames]})
         return [dataclasses.replace(plain, records={"pad": self._pad})]
 
-    def pace(self, batch_ns: int) -> None:
+    def set_batch_length(self, batch_ns: int) -> None:
         self.paces.append(batch_ns)
 
 
@@ -251,7 +251,7 @@ def test_the_loop_wakes_and_writes_once_a_batch(
 ) -> None:
     sample_ns = 100_000_000
     source = sim.open_sim(f"sim:smt-mix,cpus={cpus}", sample_ns)
-    source.pace(rounds * sample_ns)
+    source.set_batch_length(rounds * sample_ns)
     clock = Clock(monkeypatch)
     clock.now_ns = source._start_ns  # opening 256 CPUs takes long on a busy machine
     clock.until_ns = clock.now_ns + 21 * sample_ns // 2  # the first round and ten more

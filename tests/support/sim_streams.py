@@ -14,7 +14,7 @@ import numpy as np
 from perfprobe.sources.sim import scenarios as scripts
 from perfprobe.sources.sim.machine import Ints, Machine, parse_spec
 from perfprobe.sources.sim.schedule import Cursor, Schedule
-from perfprobe.sources.sim.source import Sim, open_sim
+from perfprobe.sources.sim.source import SimSource, open_sim
 from perfprobe.wire import Frame, Hello, Note
 
 SAMPLE_NS = 100_000_000
@@ -40,7 +40,7 @@ def messages_lasting(
     return source.hello, [*takewhile(lambda message: message.time_ns <= end_ns, poll_all(source))]
 
 
-def poll_all(source: Sim) -> Iterator[Timed]:
+def poll_all(source: SimSource) -> Iterator[Timed]:
     """Yields the messages of a source, without end."""
     while True:
         yield from source.poll()

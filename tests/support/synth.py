@@ -30,7 +30,7 @@ class Source:
     def due(self) -> float | None:
         return None
 
-    def pace(self, batch_ns: int) -> None:
+    def set_batch_length(self, batch_ns: int) -> None:
         pass
 
     def close(self) -> None:

@@ -205,8 +205,8 @@ class Machine:
     def _batch_due(self) -> float:
         return self._sampler.due(self._batches.end(self._sampler.round))
 
-    def pace(self, batch_ns: int) -> None:
-        self._batches.pace(batch_ns)
+    def set_batch_length(self, batch_ns: int) -> None:
+        self._batches.set_batch_length(batch_ns)
 
     def poll(self) -> list[Frame | Note]:
         """Returns the frames of all complete rounds. Only the last frame has the blocks that the

@@ -43,7 +43,7 @@ class Batches:
         """The last round that was drained, and the round from which batches are counted; -1 before
         the first round."""
 
-    def pace(self, batch_ns: int) -> None:
+    def set_batch_length(self, batch_ns: int) -> None:
         """Sets the length of batches, at most `max_rounds`; the first of them begins after the last
         drained round."""
         self._rounds = max(1, min(sample_count(batch_ns, self._period_ns), self.max_rounds))

@@ -326,8 +326,8 @@ class MsrSource:
             notes += self._warnings(part.programmer.notes)
         return [*notes, *messages]
 
-    def pace(self, batch_ns: int) -> None:
-        self._source.pace(batch_ns)
+    def set_batch_length(self, batch_ns: int) -> None:
+        self._source.set_batch_length(batch_ns)
 
     def close(self) -> None:
         """Closes the machine. Raises NotRestored once if registers could not be restored."""

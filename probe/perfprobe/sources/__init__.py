@@ -8,22 +8,22 @@ from perfprobe.wire import Frame, Hello, Note
 
 
 class Source(Protocol):
-    """A machine that is being read. A source is not thread-safe; one reader drives it."""
+    """A real or simulated machine that is being sampled. A source is not thread-safe."""
 
     @property
     def hello(self) -> Hello: ...
 
     def due(self) -> float | None:
         """Returns the time in s of CLOCK_MONOTONIC at which `poll` should be called next; None: at
-        any time (a simulation that runs faster than time, paced by its reader)."""
+        any time (a simulation that runs as fast as its reader)."""
 
     def poll(self) -> list[Frame | Note]:
         """Returns the frames and notes that are ready, oldest first. Never blocks."""
 
-    def pace(self, batch_ns: int) -> None:
-        """Makes `poll` due once in this time, within possible bounds; the last frame of a poll has
-        the blocks that are read once a batch. Before the first call `poll` is due at every
+    def set_batch_length(self, batch_ns: int) -> None:
+        """Sets the time between two calls of `poll`, within bounds of the source; the last frame of
+        a poll has the blocks that are read once a batch. By default `poll` is due at every
         sample."""
 
     def close(self) -> None:
-        """Stops reading and restores changed registers. May be called twice."""
+        """Stops sampling and restores changed MSRs. May be called twice."""

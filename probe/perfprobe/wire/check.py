@@ -1,4 +1,5 @@
-"""Turns maps from outside into consistent messages; a WireError names the part that is wrong."""
+"""Converts decoded maps from outside to messages, and checks that they are consistent. A WireError
+names the part that is wrong."""
 
 from __future__ import annotations
 
@@ -13,22 +14,22 @@ from typing import Any, Literal, TypeVar, Union
 
 from perfprobe.wire.messages import HEAD, Bytes, Cpu, Frame, Hello, Note, Packed, Rows
 
-MAX_MESSAGE = 16 << 20  # bytes of a message: a frame of 8192 CPUs with 200 columns
+MAX_MESSAGE = 16 << 20  # maximum size in bytes of a message: a frame of 8192 CPUs, 200 columns
 MAX_COLUMNS = 512  # maximum number of columns in one block
 
 LATEST_NS = 1 << 62
-"""Upper bound of any time in ns: sums and differences of a few still fit 64 bits."""
+"""Upper bound of any time in ns, so that sums and differences of a few times fit into 64 bits."""
 
 MAX_DEPTH = 32
-"""Depth of nested lists and maps in values that are kept or passed on as received."""
+"""Maximum depth of nested lists and maps in values of any form (records, data of notes)."""
 
 
 MAX_ERROR_LENGTH = 160
-"""Maximum number of characters of an error."""
+"""Maximum number of characters in the text of a WireError."""
 
 
 class WireError(Exception):
-    """The bytes are not a stream of this version; the text is one line for the user."""
+    """The bytes are not a valid stream of this version; the text is one line for the user."""
 
     def __init__(self, text: str) -> None:
         # The text may contain long names from other programs.
@@ -36,11 +37,12 @@ class WireError(Exception):
 
 
 class ForeignDataError(WireError):
-    """The bytes have not even the form of messages."""
+    """The bytes are not a stream at all: they do not begin like a message."""
 
 
 def check_hello(hello: Hello) -> None:
-    """Raises WireError if the parts of a hello do not fit together: frames would be misread."""
+    """Raises WireError if the parts of a hello message contradict each other, because frames would
+    be misread."""
     cpus = [row.cpu for row in hello.topology]
     if not cpus or len(set(cpus)) != len(cpus):
         raise WireError("hello: no CPUs, or one CPU twice")
@@ -99,8 +101,8 @@ def _check_cpu(row: Cpu) -> None:
 
 
 def topology_row(note: Note, old: Cpu) -> Cpu:
-    """Returns the topology row of a CPU after a hotplug note. If the note has no valid row, only
-    `online` of the old row changes."""
+    """Returns the topology row of a CPU after a hotplug note; if the note has no valid row, the old
+    row with another `online`."""
     report, online = note.data.get("row"), bool(note.data.get("online"))
     if isinstance(report, dict) and online:
         with contextlib.suppress(WireError):
@@ -112,7 +114,7 @@ def topology_row(note: Note, old: Cpu) -> Cpu:
 
 
 def apply_hotplug(topology: dict[int, Cpu], note: Note) -> None:
-    """Updates the topology row of the CPU in a hotplug note, if there is one."""
+    """Updates the topology row of the CPU of a hotplug note, if `topology` has that CPU."""
     cpu = note.data.get("cpu")
     if type(cpu) is int and cpu in topology:
         topology[cpu] = topology_row(note, topology[cpu])
@@ -151,8 +153,8 @@ def check_depth(value: object) -> None:
 
 
 BlockSize = tuple[str, set[int], tuple[int, int]]
-"""Name of a block; the sizes that its heads may have (one head may apply to all rows); the sizes of
-`valid` and of `values`. All sizes are in bytes."""
+"""A block's name; the possible sizes of its `head` (one head may apply to all rows); the sizes of
+its `valid` and `values`. All sizes are in bytes."""
 
 
 def block_sizes(hello: Hello) -> list[BlockSize]:
@@ -164,10 +166,10 @@ def block_sizes(hello: Hello) -> list[BlockSize]:
 
 
 def load_frame(announced: list[BlockSize], body: dict[str, Any]) -> Frame:
-    """Returns a frame with the blocks that hello announced, each of its announced size, and no
-    others.
+    """Makes a frame from a decoded map. Blocks that hello did not announce are skipped; a block
+    with another size than announced raises WireError.
 
-    Does not use `load`, because most messages of a stream are frames and this is faster.
+    This is faster than `load`, and most messages of a stream are frames.
     """
     seq, time_ns = body.get("seq"), body.get("time_ns")
     lost, late = body.get("lost", 0), body.get("late", 0)
@@ -194,8 +196,8 @@ def load_frame(announced: list[BlockSize], body: dict[str, Any]) -> Frame:
 
 
 def load_packed(body: dict[str, Any]) -> Packed:
-    """Returns a packed message. Does not use `load`, because most messages of a recording are
-    packed."""
+    """Makes a packed message from a decoded map. This is faster than `load`, and most messages of a
+    recording are packed."""
     time_ns, first, crc, data = map(body.get, ("time_ns", "first", "crc", "data"))
     if (type(time_ns), type(first), type(crc), type(data)) != (int, bool, int, bytes):
         raise WireError("packed: time_ns and crc are whole numbers, first is a bool, data bytes")
@@ -206,12 +208,12 @@ def load_packed(body: dict[str, Any]) -> Packed:
 
 T = TypeVar("T")
 _fields: dict[type[Any], list[tuple[str, Any, bool]]] = {}
-"""Fields of each class loaded so far: name, type, and whether the field is required."""
+"""By class: name and type of each field, and whether it is required; a cache of `load`."""
 
 
 def load(cls: type[T], value: Any, where: str) -> T:
-    """Makes an object of `cls` from a map. Skips unknown keys; a WireError names a wrong or missing
-    key."""
+    """Makes an object of the dataclass `cls` from a decoded map. Unknown keys are skipped. Raises
+    WireError for a wrong or missing key, whose name begins with `where`."""
     if not isinstance(value, dict):
         raise WireError(f"{where}: a map was expected")
     if cls not in _fields:
@@ -234,7 +236,8 @@ def load(cls: type[T], value: Any, where: str) -> T:
 
 
 def _value(hint: Any, value: Any, where: str) -> Any:
-    """Returns the value if it fits the type hint; handles the kinds of hint that messages use."""
+    """Returns a decoded value, converted to the type hint of a field. Raises WireError if it does
+    not fit. Supports the kinds of hint that messages have."""
     origin = typing.get_origin(hint)
     if hint is Any:
         return value

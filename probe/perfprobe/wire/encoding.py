@@ -1,5 +1,5 @@
-"""Encodes messages to bytes and decodes bytes to messages. The elements of bytes from outside are
-counted before they become objects."""
+"""Encodes messages to bytes and decodes bytes to messages. Elements (values, list items, map keys)
+in bytes from outside are counted before they become objects, so that memory is bounded."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ from perfprobe.wire.check import (
 from perfprobe.wire.messages import VERSION, Bye, Bytes, Frame, Hello, Message, Note, Packed
 
 MAX_ELEMENTS = 1 << 15
-"""Maximum number of elements of one array or map."""
+"""Maximum number of elements in one list or map."""
 MAX_HELLO_ELEMENTS = 1 << 19
-"""Maximum number of elements of a hello; 8192 CPUs need half of it. An element takes up to 120
+"""Maximum number of elements in a hello; 8192 CPUs need half of it. An element takes up to 120
 bytes of memory."""
 MAX_UNCOUNTED_ARRAY = 1 << 12
-"""Maximum number of elements of one array in a message whose elements are not counted. msgpack
-makes a list when it reads the list's length, at up to 1024 levels of nesting: 32 MB."""
+"""Maximum number of elements in one list of a message whose elements are not counted. msgpack
+allocates a list when it has read its length, at up to 1024 levels of nesting: 32 MB."""
 MAX_TEXT = 1 << 22
-"""Maximum number of bytes of all texts of a message. In memory a text may be four times as long,
-because one wide character makes all of its characters take four bytes."""
+"""Maximum number of bytes of all texts in a message. In memory a text may be four times as large,
+because one wide character makes each of its characters take four bytes."""
 
 
 def max_elements(cpus: int) -> int:
-    """Returns the maximum number of elements of a message after the hello. A CPU may have four
-    tasks in a frame's records, each with details."""
+    """Returns the maximum number of elements in a message after the hello, for this number of CPUs.
+    A CPU may have four tasks in a frame's records, each with details."""
     return (1 << 13) + 64 * cpus
 
 
 def unpack(data: bytes, limit: int) -> Any:
-    """Unpacks one object. Raises WireError if the bytes are not msgpack, or if the object has more
-    than `limit` elements. They are counted before any is made, unless the bytes are too few for
-    more: an element takes at least one byte."""
+    """Decodes one msgpack object. Raises WireError if the bytes are not msgpack, or if the object
+    has more than `limit` elements. Elements are counted first, unless there are at most `limit`
+    bytes (an element has at least one byte)."""
     try:
         if len(data) <= limit:
             with contextlib.suppress(ValueError):  # the bytes may be damaged, or an array too long
@@ -65,8 +65,8 @@ def _unpack(data: bytes, max_length: int) -> Any:
 
 
 def first_fields(data: bytes, start: int) -> dict[str, object]:
-    """Returns the first fields of a map that are complete in `data` and are text, integers or
-    booleans; no fields if the bytes are not a map."""
+    """Returns the first fields of an encoded map, from offset `start` on, up to one that is not
+    complete or is not text, integer or boolean; empty if the bytes are not a map."""
     fields: dict[str, object] = {}
     unpacker = msgpack.Unpacker(
         max_buffer_size=len(data), max_array_len=0, max_map_len=MAX_ELEMENTS, max_ext_len=0
@@ -82,7 +82,8 @@ def first_fields(data: bytes, start: int) -> dict[str, object]:
 
 
 def _encoded_sizes() -> list[int]:
-    """Returns the encoded size by first byte; 0 where a length follows."""
+    """Returns, by first byte of a msgpack element, its size in bytes; 0 if a length follows, or for
+    lists and maps."""
     steps = [1] * 256
     steps[0xA0:0xC0] = range(1, 33)
     for first, size in zip((*range(0xCA, 0xD4),), (5, 9, 2, 3, 5, 9, 2, 3, 5, 9), strict=True):
@@ -97,35 +98,36 @@ _WIDTHS = {
     0xC4: (1, 0), 0xC5: (2, 0), 0xC6: (4, 0), 0xD9: (1, 0), 0xDA: (2, 0), 0xDB: (4, 0),
     0xDC: (2, 1), 0xDD: (4, 1), 0xDE: (2, 2), 0xDF: (4, 2),
 }  # fmt: skip
-"""By first byte of a type with a length: size of the length in bytes, and the elements that each
-unit of length counts for; 0: the length is in bytes."""
+"""By first byte of a msgpack type with a length: size of the length in bytes, and the number of
+elements for each unit of length; 0: the length is in bytes."""
 _TEXT = 0xD9
 
 
 def _check_count(data: bytes, limit: int) -> None:
-    """Raises WireError if more than `limit` elements are present or claimed, or more than MAX_TEXT
-    bytes of text. Does not examine nesting, because every frame waits for this."""
-    at, end, claimed, text, steps = 0, len(data), 1, 0, _SIZES
+    """Raises WireError if the bytes have more than `limit` elements, if their lists and maps claim
+    more, or if they have more than MAX_TEXT bytes of text. Does not examine nesting, because this
+    must be fast."""
+    offset, end, claimed, text, sizes = 0, len(data), 1, 0, _SIZES
     for _ in range(limit):
-        if at >= end:
+        if offset >= end:
             return
-        first = data[at]
-        if step := steps[first]:
-            at += step
+        first = data[offset]
+        if size := sizes[first]:
+            offset += size
         elif first < 0xA0:
             claimed += first & 15 if first >= 0x90 else 2 * (first & 15)
-            at += 1
+            offset += 1
         else:
             width, each = _WIDTHS[first]
-            number = int.from_bytes(data[at + 1 : at + 1 + width], "big")
-            at += 1 + width
+            number = int.from_bytes(data[offset + 1 : offset + 1 + width], "big")
+            offset += 1 + width
             claimed += each * number
             if not each:
-                at += number
+                offset += number
                 text += number if first >= _TEXT else 0
             if claimed > limit or text > MAX_TEXT:
                 break
-    if at < end or claimed > limit:
+    if offset < end or claimed > limit:
         raise WireError("a damaged message (more elements or text than any has)")
 
 
@@ -138,15 +140,15 @@ _NAMES = {cls: name for name, cls in _TYPES.items()}
 
 CRC_BYTES = 4
 _CRC_PLACEHOLDER = 0xFFFF_FFFF
-"""Placeholder for a checksum: packed, it takes CRC_BYTES after its first byte."""
+"""Placeholder for a checksum; encoded, it has one byte and then CRC_BYTES."""
 _CRC_HEAD = b"\xa5check\xce"
-"""The bytes before the checksum, which ends a message."""
+"""The bytes of a message before its checksum, which is at its end."""
 _BIN_HEADS = {0xC4: 1, 0xC5: 2, 0xC6: 4}
-"""First byte of a bin, and bytes of its length."""
+"""By first byte of a msgpack `bin`: the number of bytes of its length."""
 
 
 def encode(message: Message) -> bytes:
-    if isinstance(message, Frame):  # the hot path: asdict would copy the blocks
+    if isinstance(message, Frame):  # most messages; asdict would copy the blocks
         blocks = {
             name: {"head": rows.head, "valid": rows.valid, "values": rows.values}
             for name, rows in message.blocks.items()
@@ -180,13 +182,14 @@ def _crc(covered: Bytes) -> bytes:
 
 
 def without_check(end: bytes) -> bytes:
-    """Returns the end of a message without its checksum, if it has one."""
+    """Returns the last bytes of a message without the key `check` and the checksum, if it has
+    one."""
     length = len(_CRC_HEAD) + CRC_BYTES
     return end[:-length] if end[-length:-CRC_BYTES] == _CRC_HEAD else end
 
 
 def _has_valid_crc(packed: bytes) -> bool:
-    """Returns whether a message ends with a checksum. Raises WireError if the checksum is wrong."""
+    """Returns whether a message has a checksum. Raises WireError if the checksum is wrong."""
     if without_check(packed) is packed:
         return False
     if _crc(memoryview(packed)[:-CRC_BYTES]) != packed[-CRC_BYTES:]:
@@ -195,29 +198,31 @@ def _has_valid_crc(packed: bytes) -> bool:
 
 
 class Decoder:
-    """Turns bytes into messages. Memory is bounded by MAX_MESSAGE whatever arrives."""
+    """Decodes the bytes of a stream, in pieces of any length, to messages. Memory is bounded."""
 
     def __init__(self, hello: Hello | None = None, *, checked: bool = False) -> None:
-        """Continues a stream of which `hello` was read before; `checked`: whether that hello had a
-        checksum."""
+        """With `hello`, continues a stream whose hello was read before; `checked` is whether that
+        hello had a checksum."""
         self.hello = hello
         self.checked = checked
-        """Whether hello had a checksum; then all messages must have one."""
+        """Whether hello had a checksum; if so, all messages must have one."""
         self.ended = False
         """Whether a bye was read."""
         self.offset = 0
-        """Offset of the end of the last whole message, also when the next message is damaged."""
+        """Offset in the stream of the end of the last whole message."""
         self._rest = bytearray()
         self._sizes: list[BlockSize] | None = None
-        """Sizes of the blocks of hello, once it was read."""
+        """Sizes of the blocks that hello announced; None before the first frame."""
 
     @property
     def cut(self) -> int:
-        """Number of bytes after the last whole message; above 0 at the end of a cut stream."""
+        """Number of bytes after the last whole message; more than 0 at the end of a stream that was
+        cut off."""
         return len(self._rest)
 
     def feed(self, data: Bytes) -> Iterator[Message]:
-        """Yields the messages that these bytes complete. After a WireError the rest is lost."""
+        """Adds bytes of the stream, and yields the messages that are complete. Raises WireError;
+        the decoder cannot be used after that."""
         self._rest += data
         while (ends := self._outer()) is not None:
             start, end = ends
@@ -228,9 +233,9 @@ class Decoder:
                 yield message
 
     def _outer(self) -> tuple[int, int] | None:
-        """Returns the start and the end of the first message's body; None while the message is not
-        complete. Parses the head itself, because msgpack's Unpacker would wait for as many bytes as
-        a wrong length claims."""
+        """Returns the start and the end of the body of the first message; None if it is not
+        complete. Does not use msgpack's Unpacker, which would wait for all bytes that a wrong
+        length claims."""
         rest = self._rest
         if not rest:
             return None

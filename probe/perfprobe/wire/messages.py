@@ -1,4 +1,5 @@
-"""The messages of the wire and their parts; the package's docstring explains them."""
+"""The messages of a stream and their parts, as dataclasses; the docstring of perfprobe.wire
+describes all fields."""
 
 from __future__ import annotations
 
@@ -9,12 +10,13 @@ from typing import Any, Literal
 VERSION = 1
 
 HEAD = 5
-"""Number of words in the head of a row."""
+"""Number of u64 words in the head of a row."""
 
-ROW_SAMPLED = 1
+# Flags in the head of a row.
+ROW_SAMPLED = 1  # the row was read in this frame
 ROW_ELSEWHERE = 2  # read on another CPU: values that only the row's CPU can read are not valid
-ROW_WIDE = 4  # interrupted, even when repeated: the stamps before and after are far apart
-ROW_REBASED = 8  # counters started again: differences to earlier rows mean nothing
+ROW_WIDE = 4  # the read was interrupted, even when repeated: its two stamps are far apart
+ROW_REBASED = 8  # counters were restarted: differences from earlier rows are meaningless
 ROW_OFFLINE = 16
 ROW_UNPINNED = 32  # the thread could not be pinned to the CPU
 
@@ -26,7 +28,7 @@ class Counter:
     key: str
     name: str
     unit: str  # base unit: "cycles", "instructions", "s", "Hz", "J", "°C", "1"
-    origin: str  # the origin of the value, in a word or two
+    origin: str  # where the value is read, in a word or two: "perf", "cpuidle", "MSR E7H"
     kind: Literal["counter", "gauge", "flags"] = "counter"
     bits: int = 64
     scale: float = 1.0
@@ -36,7 +38,7 @@ class Counter:
 
 
 def with_columns(counters: Iterable[Counter]) -> Iterator[tuple[int, Counter]]:
-    """The counters of a block, each with its first column."""
+    """Yields the counters of a block, each after the number of its first column."""
     first = 0
     for counter in counters:
         yield first, counter
@@ -60,7 +62,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Cpu:
-    """A row of the topology. Fields are None where unknown (an offline CPU)."""
+    """A row of the topology. Fields that are unknown, as for an offline CPU, are None."""
 
     cpu: int
     online: bool
@@ -93,8 +95,8 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Multiplier:
-    """A candidate: one tick of `counter` may be `factor` ticks of the TSC. Lists have the best
-    first."""
+    """A candidate for the length of a tick of `counter`: `factor` ticks of the TSC. Lists of
+    candidates have the likeliest first."""
 
     counter: str
     factor: float
@@ -104,7 +106,7 @@ class Multiplier:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step of a turbo table."""
+    """A step of a turbo table: the highest clock with up to this many active cores."""
 
     cores: int
     """Maximum number of active cores."""
@@ -113,8 +115,8 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Turbo:
-    """The highest clock of a package's cores by the number of active cores. Steps ascend; the last
-    step also applies to more cores."""
+    """A turbo table: the highest clock of a package's cores by the number of active cores. Steps
+    ascend; the last step also applies to more cores."""
 
     steps: list[Step]
     origin: str
@@ -158,17 +160,17 @@ class Hello:
     missing: list[Missing] = field(default_factory=list)
     turbo: list[Turbo] = field(default_factory=list)
     watch: str | None = None
-    """The job that the user wants to watch: a PID or a name."""
+    """The watched job: a PID, a name or a control group; None: none."""
     labels: dict[str, str] = field(default_factory=dict)
-    """The user's names for this run."""
+    """Labels that the user gave this run, by name."""
     command: list[str] = field(default_factory=list)
     """The command that the run measures; empty: none."""
     interval_ns: int | None = None
-    """The interval that a line of a report covers, as the user requested."""
+    """The interval of a report line, as the user requested."""
     settings: dict[str, str] = field(default_factory=dict)
-    """Settings of the system by name, as its kernel prints them."""
+    """Settings of the system at the start, by name, as the kernel prints them."""
     aliases: dict[str, str] = field(default_factory=dict)
-    """Keys of chosen events, each with the key of the counter that counts the event already."""
+    """By key of a chosen event: the key of the counter that counts it anyway."""
 
     def rows(self, scope: Scope) -> int:
         """Returns the number of rows of a block of this scope."""
@@ -186,7 +188,7 @@ Bytes = bytes | bytearray | memoryview
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """One block of one frame, as little-endian u64."""
+    """The data of one block in a frame, as little-endian u64."""
 
     head: Bytes
     valid: Bytes
@@ -213,14 +215,13 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A frame or note of a recording, as its difference to the previous one."""
+    """A compressed frame or note of a recording, as its difference from the previous message."""
 
     time_ns: int
     first: bool
     """Whether the message can be unpacked without an earlier message."""
     crc: int
-    """CRC-32 of all packed messages from the last `first` message to this message, because files
-    get damaged."""
+    """CRC-32 of the data of all packed messages from the last `first` message to this one."""
     data: bytes
 
 

@@ -1,5 +1,5 @@
-"""Encoded messages on their way to a reader that may be slow: a bounded queue, from which the
-oldest frames are dropped and counted."""
+"""A bounded queue of encoded messages for a reader that may be slow; if it is full, the oldest
+frames are dropped and counted."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from perfprobe.wire.encoding import encode
 from perfprobe.wire.messages import Bytes, Frame, Message
 
 QUEUE_BYTES = 8 << 20
-"""Upper bound on the queue for a slow reader; two messages are kept whatever their size."""
+"""Maximum size of the queue in bytes; two messages are kept whatever their size."""
 PIPE_BYTES = 1 << 20
-"""Size of the pipe: a frame of 1024 CPUs is larger than the default of 64 KiB."""
+"""Size of the pipe in bytes: a frame of 1024 CPUs is larger than the default of 64 KiB."""
 MAX_LOST = 1 << 62
-"""Upper bound of the count of lost frames: the source's own count plus the frames dropped here."""
+"""Upper bound of `lost` in a frame: the source's own count plus the frames dropped here."""
 MAX_PARTS = 512
-"""Maximum number of messages of one write; Linux allows 1024."""
+"""Maximum number of messages in one writev(2); Linux allows 1024."""
 
 
 class EndedError(Exception):
-    """The reader has closed its end, or a signal arrived."""
+    """The stream must end: its reader or the parent has closed its end, or a signal arrived."""
 
 
 class Outbox:
-    """Encoded messages on their way to a descriptor that may be slow."""
+    """The queue of messages for one descriptor."""
 
     def __init__(
         self, fd: int, limit: int = QUEUE_BYTES, encode: Callable[[Message], bytes] = encode
@@ -38,12 +38,12 @@ class Outbox:
         self._encode = encode
         self.lost = 0
         self._limit = limit
-        # for each message: whether it may be dropped, and its bytes
+        # for each message: whether it may be dropped (a frame), and its bytes
         self._queue: deque[tuple[bool, bytes]] = deque()
         self._bytes = 0
-        self._sent = 0  # number of bytes of the queue's first message that were written
+        self._sent = 0  # number of bytes of the first message that were already written
         os.set_blocking(fd, False)
-        # stdout may not be a pipe, or the size above this user's limit
+        # fails if the descriptor is not a pipe, or if the size exceeds this user's limit
         with contextlib.suppress(OSError):
             fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
 
@@ -52,7 +52,7 @@ class Outbox:
 
     @property
     def full(self) -> bool:
-        """Whether the queue is so full that the next frame drops an older frame."""
+        """Whether the queue is full, so that the next frame replaces older ones."""
         return self._bytes > self._limit
 
     def put(self, message: Message) -> None:
@@ -67,7 +67,7 @@ class Outbox:
         self._bytes += len(data)
 
     def _make_room(self) -> None:
-        first = 1 if self._sent else 0  # a message that is half sent must not be dropped
+        first = 1 if self._sent else 0  # a partly written message must not be dropped
         while self._bytes > self._limit and len(self._queue) > first + 1:
             victim = next((i for i in range(first, len(self._queue)) if self._queue[i][0]), None)
             if victim is None:
@@ -77,7 +77,8 @@ class Outbox:
             self.lost += 1
 
     def flush(self) -> None:
-        """Writes the queue, with one call unless the reader is slow."""
+        """Writes as much of the queue as the descriptor accepts. Raises EndedError if the reader
+        has closed its end."""
         while self._queue:
             parts: list[Bytes] = [data for _, data in islice(self._queue, MAX_PARTS)]
             parts[0] = memoryview(parts[0])[self._sent :]

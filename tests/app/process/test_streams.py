@@ -27,7 +27,7 @@ from fakes import Feed, Machine
 from waiting import MAX_WAIT_S, until_true
 
 from perfprobe import wire
-from perfprobe.serve import Orders
+from perfprobe.serve import OrderParser
 from perftop.base.errors import Failed
 from perftop.process import launch, link, streams
 from perftop.process.streams import Member, Stream, listen
@@ -103,9 +103,9 @@ def test_the_write_interval_is_sent_to_the_probe(tmp_path: Path) -> None:
         probe.set_batch_length(1_000_000_000)
     probe.set_batch_length(5)  # writing to an ended probe is ignored
     probe.stdout.close()
-    orders = Orders()
+    orders = OrderParser()
     lines = heard.read_bytes().splitlines(keepends=True)
-    assert [orders.read(line).batch_ns for line in lines] == [500_000_000, 1_000_000_000]
+    assert [orders.parse(line).batch_ns for line in lines] == [500_000_000, 1_000_000_000]
 
 
 def test_closing_closes_the_probes_stdin_and_waits_for_it(tmp_path: Path) -> None:

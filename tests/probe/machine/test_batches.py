@@ -59,7 +59,7 @@ def test_batches_of_any_length_have_all_rounds(root: Path, seed: int) -> None:
             if len(results) > 150:
                 break
             if rng.random() < 0.3:
-                source.pace(rng.choice([1, 20 * MS, 50 * MS, 200 * MS]))
+                source.set_batch_length(rng.choice([1, 20 * MS, 50 * MS, 200 * MS]))
         passed = rounds(source, results)
         missed = passed[-1] + 1 - len(results)
     assert [frame.seq for frame in results] == list(range(1, len(results) + 1))
@@ -85,7 +85,7 @@ def test_nothing_is_read_between_the_ends_of_batches(
         monkeypatch.setattr(owner, name, counting_call)
 
     with closing(open_os(root, SAMPLE_NS, None)) as source:
-        source.pace(100 * MS)
+        source.set_batch_length(100 * MS)
         report = batches(source)
         for _ in range(3):  # two batches of one round, and one that ends on the grid
             next(report)
@@ -107,7 +107,7 @@ def test_a_source_that_is_not_due_does_not_wake(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with closing(open_os(root, 100 * MS, None)) as source:
-        source.pace(500 * MS)
+        source.set_batch_length(500 * MS)
         report = batches(source)
         for _ in range(2):
             next(report)
@@ -153,7 +153,7 @@ def test_a_suspend_in_a_batch_drops_its_ambiguous_rounds(
     slept_ns = 0
     monkeypatch.setattr(tsc_rate, "suspended_ns", lambda: slept_ns)
     with closing(open_os(root, SAMPLE_NS, None)) as source:
-        source.pace(100 * MS)
+        source.set_batch_length(100 * MS)
         report = batches(source)
         before = [frame for _ in range(3) for frame in next(report)]
         slept_ns = 5_000_000_000
@@ -171,7 +171,7 @@ def test_a_suspend_in_a_batch_drops_its_ambiguous_rounds(
 def test_a_cpu_is_offline_from_the_end_of_its_batch(root: Path, tmp_path: Path) -> None:
     trees.machine(tmp_path, 2)
     with closing(open_os(root, SAMPLE_NS, None)) as source:
-        source.pace(100 * MS)
+        source.set_batch_length(100 * MS)
         ready = whenever_due(source.due, source.poll, "the note")
         trees.put(root, f"{trees.CPU}/online", "0\n")
         for messages in ready:

@@ -234,16 +234,16 @@ def test_without_a_pace_every_round_is_a_batch() -> None:
 
 def test_the_first_numbers_come_early_and_the_grid_begins_at_the_first_round() -> None:
     batches = Batches(100 * MS, 1000)
-    batches.pace(500 * MS)
+    batches.set_batch_length(500 * MS)
     assert batch_ends(batches, 5, first=3) == [3, 4, 8, 13, 18]
 
 
 def test_a_new_pace_counts_from_the_last_round() -> None:
     batches = Batches(100 * MS, 1000)
     assert batch_ends(batches, 2) == [0, 1]
-    batches.pace(500 * MS)
+    batches.set_batch_length(500 * MS)
     assert batch_ends(batches, 2, first=2) == [6, 11]
-    batches.pace(200 * MS)
+    batches.set_batch_length(200 * MS)
     assert batch_ends(batches, 3, first=12) == [13, 15, 17]
     assert batches.end(25) == 25, "rounds that were missed do not move the grid"
     assert batches.end(26) == 27
@@ -251,7 +251,7 @@ def test_a_new_pace_counts_from_the_last_round() -> None:
 
 def test_rounded_lengths_count_as_whole_multiples() -> None:
     batches = Batches(166_667_000, 1000)
-    batches.pace(1_000_000_000)
+    batches.set_batch_length(1_000_000_000)
     assert batch_ends(batches, 4) == [0, 1, 6, 12]
 
 
@@ -266,7 +266,7 @@ def test_a_batch_is_a_round_at_least_and_bounded(
     batches = Batches(period_ns, frame_bytes)
     last = batch_ends(batches, 2)[-1]
     for batch_ns in paces:
-        batches.pace(batch_ns)
+        batches.set_batch_length(batch_ns)
         (end,) = batch_ends(batches, 1, first=last + 1)
         rounds, last = end - last, end
         assert rounds >= 1

@@ -183,7 +183,7 @@ class Planner:
 
     pmus = ("software",)
 
-    def core(self, _row: Cpu) -> list[Event]:
+    def core_events(self, _row: Cpu) -> list[Event]:
         return [
             Event("cycles", SOFTWARE, CPU_CLOCK, core=False),
             Event("ref", 4711, 0),  # no PMU has this number
@@ -193,7 +193,7 @@ class Planner:
     def counters(self) -> list[Counter]:
         return [*cores.CORE_COUNTERS]
 
-    def msr(self, _row: Cpu) -> list[Event]:
+    def msr_events(self, _row: Cpu) -> list[Event]:
         return [msr_tsc()]
 
 

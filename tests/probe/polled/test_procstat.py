@@ -79,7 +79,7 @@ def test_every_frame_of_a_batch_has_the_lines_of_its_round(root: Path) -> None:
     """The file is rewritten in each round; a frame has the content at the time of its read."""
     write(root, *(line(cpu, *[0] * 8) for cpu in (0, 1, 3)))
     with closing(open_os(root, SAMPLE_NS, None)) as source:
-        source.pace(100 * MS)
+        source.set_batch_length(100 * MS)
         result = frames(source)
         for _ in range(3):
             next(result)
@@ -196,7 +196,7 @@ def test_frames_of_this_machine_are_between_two_reads() -> None:
 
     before = ticks_now()
     with closing(open_os(Path("/"), SAMPLE_NS, None)) as source:
-        source.pace(200 * MS)
+        source.set_batch_length(200 * MS)
         result = frames(source)
         whole = list(islice(filter(any, map(rows, result)), 40))  # a busy machine loses rounds
         after = ticks_now()

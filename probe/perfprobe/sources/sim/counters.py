@@ -1,5 +1,5 @@
-"""Counters of simulated CPUs: integrals of the schedule in the units and widths of real hardware,
-and the events that a simulated machine can count on request."""
+"""Counters of simulated CPUs: integrals of the schedule (see schedule.py) in the units and widths
+of real hardware; and the events that users can choose with -e on a simulated machine."""
 
 from __future__ import annotations
 
@@ -25,13 +25,15 @@ Words = NDArray[np.uint64]
 
 @dataclass(frozen=True, slots=True)
 class SimCounter:
+    """A counter of simulated CPUs."""
+
     counter: Counter
     amount: Callable[[Ints], Any]
-    """Ticks since the start, per CPU, from integrals (Row, CPU)."""
+    """A function from integrals (axes Row, CPU) to each CPU's ticks since the start."""
     first: int = 0
-    """Value at the start on CPU 0; each further CPU starts `step` higher."""
+    """Initial value on CPU 0; each further CPU starts `step` higher."""
     step: int = 1000
-    """Offset between CPUs; for counters that advance in quanta, one quantum."""
+    """Difference between the initial values of two CPUs."""
 
 
 _COUNTED = (
@@ -40,12 +42,11 @@ _COUNTED = (
     ("kernel_cycles", "kernel cycles", "cycles", Row.KERNEL_CYCLES, 5e7),
     ("kernel_instructions", "kernel instructions", "instructions", Row.KERNEL_INSTRUCTIONS, 2e7),
 )
-"""Key, name, unit, counted row, and number of ticks before the counter wraps."""
+"""Counters of work: key, name, unit, row of the integrals, and ticks before the first wrap."""
 
 
 def crystal_ticks(ns: Ints) -> Ints:
-    """Returns the ticks of the crystal in `ns`. The core's reference clocks advance only at these
-    ticks."""
+    """Returns the number of crystal ticks in `ns`; reference clocks advance only at these ticks."""
     return ns // hw.TICK_NS
 
 
@@ -69,7 +70,7 @@ def cpu_columns(machine: Machine, license_events: bool) -> list[SimCounter]:
         ),
         *smt,
         sim_counter("aperf", "APERF", "cycles", _thousandth(Row.CYCLES)),
-        # At the rate of the TSC, but not in quanta of the crystal.
+        # MPERF has the TSC's rate, but does not advance in steps of the crystal.
         sim_counter("mperf", "MPERF", "cycles", lambda t: t[Row.RUN] * 21 // 10),
         sim_counter("smi", "SMIs", "1", lambda t: t[Row.SMI], bits=32),
         sim_counter("idle_s", "idle states", "s", _thousandth(Row.IDLE), scale=1e-6),
@@ -93,20 +94,20 @@ def sim_counter(
     key: str, name: str, unit: str, amount: Callable[[Ints], Any], before_wrap: float = 0,
     *, bits: int = 64, scale: float = 1.0, step: int = 1000,
 ) -> SimCounter:  # fmt: skip
-    """A counter that starts `before_wrap` ticks before it wraps, or at zero if `before_wrap` is
-    0."""
+    """Returns a counter that starts `before_wrap` ticks before it wraps; 0: it starts at zero."""
     first = 2**bits - int(before_wrap) if before_wrap else 0
     return SimCounter(Counter(key, name, unit, "sim", bits=bits, scale=scale), amount, first, step)
 
 
 def _thousandth(row: Row) -> Callable[[Ints], Any]:
-    """Returns a row divided by 1000: integrals count thousandths of cycles and instructions, and
-    ns."""
+    """Returns a function from integrals to one row of them, divided by 1000, because they are in
+    thousandths of cycles and instructions, or in ns."""
     return lambda t: t[row] // 1000
 
 
 def stat_columns() -> list[SimCounter]:
-    """Returns the counters of /proc/stat. Interrupt times are parts of the kernel's time."""
+    """Returns the counters of the block "stat", as in /proc/stat. Interrupt times are fixed shares
+    of the kernel's time."""
 
     def ticks(ns: Ints) -> Ints:
         return ns // STAT_NS
@@ -134,22 +135,22 @@ def stat_columns() -> list[SimCounter]:
 
 # --- issue slots ----------------------------------------------------------------------------------
 
-WIDTH = 4
-"""Issue slots per cycle."""
+SLOTS_PER_CYCLE = 4
+"""Number of issue slots in a core cycle."""
 SIBLING_SLOTS_PERCENT = 30
-"""Per cent of issue slots that go to the sibling while it runs, at the rate of the TSC."""
+"""Per cent of slots that are given to the sibling while it runs, of a clock at the TSC's rate."""
 
 
 def slot_columns() -> list[SimCounter]:
-    """Returns the counters of how issue slots were used. They are fixed shares of the CPUs' work,
-    so the true counts are known: an instruction takes one slot; of the other slots a tenth is lost
-    in the front end, a twentieth to bad speculation, and the rest in the back end."""
+    """Returns the counters of issue slots. They are fixed shares of the CPUs' work, so the true
+    counts are known: an instruction needs one slot; of the other slots a tenth is lost in the front
+    end, a twentieth to bad speculation, and the rest in the back end."""
     amounts = {
-        "slots": lambda t: WIDTH * t[Row.CYCLES] // 1000,
+        "slots": lambda t: SLOTS_PER_CYCLE * t[Row.CYCLES] // 1000,
         "topdown_retiring": lambda t: t[Row.INSTRUCTIONS] // 1000,
-        "topdown_bad_speculation": lambda t: _free_counter(t) // 20_000,
-        "topdown_frontend": lambda t: _free_counter(t) // 10_000,
-        "topdown_backend": lambda t: _free_counter(t) * 17 // 20_000,
+        "topdown_bad_speculation": lambda t: _empty_slots(t) // 20_000,
+        "topdown_frontend": lambda t: _empty_slots(t) // 10_000,
+        "topdown_backend": lambda t: _empty_slots(t) * 17 // 20_000,
     }
     columns = [
         SimCounter(Counter(key, key.replace("_", " "), "events", "sim"), amount)
@@ -165,9 +166,9 @@ def slot_columns() -> list[SimCounter]:
     ]
 
 
-def _free_counter(t: Ints) -> Ints:
-    """Returns the issue slots that stay empty, times 1000."""
-    return np.asarray(WIDTH * t[Row.CYCLES] - t[Row.INSTRUCTIONS])
+def _empty_slots(t: Ints) -> Ints:
+    """Returns the number of issue slots without an instruction, times 1000."""
+    return np.asarray(SLOTS_PER_CYCLE * t[Row.CYCLES] - t[Row.INSTRUCTIONS])
 
 
 # --- all CPUs -------------------------------------------------------------------------------------
@@ -178,7 +179,7 @@ def block(name: str, columns: list[SimCounter]) -> Block:
 
 
 class CounterBank:
-    """Values of some counters for all CPUs."""
+    """The counters of a block with a row for each CPU."""
 
     def __init__(self, columns: list[SimCounter], cpus: int) -> None:
         self._columns = columns
@@ -186,8 +187,7 @@ class CounterBank:
         self._first = np.stack(
             [np.uint64(c.first) + number * np.uint64(c.step) for c in columns], axis=1
         )
-        # A mask of 2^64 - 1 changes nothing.
-        masks = [2**c.counter.bits - 1 for c in columns]
+        masks = [2**c.counter.bits - 1 for c in columns]  # the masks let counters wrap
         self._mask = np.array(masks, np.uint64)
         self._valid = np.full(cpus, 2 ** len(columns) - 1, np.uint64)
         for i, column in enumerate(columns):
@@ -210,29 +210,30 @@ class CounterBank:
         return np.where(sampled, self._valid, np.uint64(0))
 
 
-# --- events of the user's choice ------------------------------------------------------------------
+# --- events that the user chooses with -e ---------------------------------------------------------
 # Each event is a fixed share of the CPUs' work, so that its true count over any span is known.
 
 FREE_COUNTERS = 3
-"""Number of a core's counters left for chosen events; more events than that take turns."""
+"""Number of a core's counters that are free for chosen events; more events take turns."""
 _KERNEL = {Row.CYCLES: Row.KERNEL_CYCLES, Row.INSTRUCTIONS: Row.KERNEL_INSTRUCTIONS}
 
 
 @dataclass(frozen=True, slots=True)
 class SimEvent:
+    """An event that can be chosen; its count is the integral `row` x `multiplier` / `divisor`.
+    Integrals of cycles and instructions are times 1000."""
+
     name: str
     about: str
     row: Row
     multiplier: int = 1
     divisor: int = 1000
-    """The count is the row x `multiplier` / `divisor`; rows of cycles and instructions are x
-    1000."""
     unit: str = "events"
     hardware: bool = True
 
     def count(self, totals: Ints, *, user: bool = False, kernel: bool = False) -> Ints:
-        """Returns the count from integrals (Row, CPU), in one ring or in both. Only cycles and
-        instructions are split; other rows count as the kernel's."""
+        """Returns the count of each CPU from integrals (axes Row, CPU), in one ring or in both.
+        Only cycles and instructions are counted by ring; other counts are all the kernel's."""
         every, inside = totals[self.row], totals[_KERNEL.get(self.row, self.row)]
         ring = inside if kernel else every - inside if user else every
         return np.asarray(ring * self.multiplier // self.divisor)
@@ -256,11 +257,11 @@ _BY_NAME = {event.name: event for event in EVENTS}
 
 
 class Events:
-    """The chosen events: one block for each group."""
+    """The events that the user has chosen: one block for each group."""
 
     def __init__(self, text: str, cpus: int, *, multiplex: bool, guest: bool) -> None:
-        """Raises ValueError for unknown names, and Unavailable for events that cannot be
-        counted."""
+        """`text` is the argument of -e. Raises ValueError for unknown names, and Unavailable for
+        events that cannot be counted."""
         groups = [
             [(name, _find_event(name)) for name in group]
             for group in event_names.parse_groups(text)
@@ -281,7 +282,7 @@ class Events:
         counted = [] if guest else [[pair] for pair in hard] if alone else [hard]
         self.blocks: list[Block] = []
         self.banks: list[tuple[str, CounterBank]] = []
-        """Names of blocks, and their counters."""
+        """The name of each block, and its counters."""
         for i, group in enumerate(filter(None, [soft, *counted]), 1):
             share = (FREE_COUNTERS, len(hard)) if len(counted) > 1 and group is not soft else (1, 1)
             table = _columns(group, *share)
@@ -292,8 +293,8 @@ class Events:
 def _columns(
     group: Sequence[tuple[EventName, SimEvent]], turns: int, of_turns: int
 ) -> list[SimCounter]:
-    """Returns the times of a group that is counted during `turns` of every `of_turns` turns, and
-    its counts."""
+    """Returns the counters of a group of events, the times first. The group is counted for `turns`
+    / `of_turns` of the time."""
 
     def amount(event_name: EventName, event: SimEvent) -> Any:
         counted = {"user": event_name.user, "kernel": event_name.kernel}

@@ -1,5 +1,5 @@
-"""The simulated machine: its specification `sim[:SCENARIO[,KEY=VALUE…]]`, constants and
-topology."""
+"""The simulated machine: its specification `sim[:SCENARIO[,KEY=VALUE…]]` in --source, constants of
+its hardware, and its topology."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ KEYS = ("cpus", "packages", "smt", "seed", "speed", "epoch", "slots")
 
 @dataclass(frozen=True, slots=True)
 class Spec:
+    """The parsed specification of a simulated machine."""
+
     scenario: str = "smt-mix"
     cpus: int = 16
     packages: int = 1
@@ -30,14 +32,13 @@ class Spec:
     speed: float | None = 1.0
     """Simulated seconds per second; None: as fast as the reader reads frames."""
     epoch: int | None = None
-    """Unix seconds at which the simulated machine starts; None: now."""
-
+    """Unix time in s at which the simulation starts; None: now."""
     slots: bool = False
     """Whether the machine counts issue slots, and slots given to the sibling."""
 
 
 def parse_spec(text: str) -> Spec:
-    """Parses the argument, with or without its leading `sim:`. Raises ValueError."""
+    """Parses a specification, with or without `sim:`. Raises ValueError."""
     body = "" if text == "sim" else text.removeprefix("sim:")
     scenario, *options = body.split(",")
     scenario = scenario or "smt-mix"
@@ -106,9 +107,9 @@ def _speed(text: str) -> float | None:
 
 # --- hardware -------------------------------------------------------------------------------------
 # CPUs are numbered as in Linux: the first threads of all cores (package by package), then the
-# second threads, and so on. So CPU = thread x cores + core, and an array over CPUs reshaped to
-# (threads, cores) has siblings in a column. In a hybrid the E cores come last and have no second
-# thread: arrays are `slots` wide, and only the first `cpus` slots exist.
+# second threads, and so on. So CPU = thread x cores + core, and an array of CPUs that is reshaped
+# to (threads, cores) has siblings in a column. The E cores of a hybrid come last and have no second
+# thread: such arrays have threads x cores elements (slots), of which only the first `cpus` exist.
 
 Ints = NDArray[np.int64]
 TSC_HZ = 2_100_000_000
@@ -118,7 +119,7 @@ TICK_TSC = 84  # TSC ticks in one tick of the crystal: CPUID 15H 168/2
 CORES_PER_L3 = 8
 PL1_MW = 150_000
 
-# Maximum number of active cores in a package, and their highest clock.
+# Steps of the turbo table: maximum number of active cores in a package, and their highest clock.
 TURBO_MHZ = ((2, 3700), (4, 3500), (8, 3400), (12, 3200), (20, 3000))
 TURBO_ALL_MHZ = 2800
 TURBO_E_MHZ = 2900
@@ -140,6 +141,8 @@ def ceiling_mhz(active: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
+    """The numbers of CPUs, cores and packages of the simulated machine, and its topology."""
+
     cpus: int
     packages: int
     smt: int
@@ -187,13 +190,13 @@ class Machine:
         return [c for c in range(self.cpus) if self.package(c % self.cores) == package]
 
     def row(self, cpu: int, online: bool = True) -> Cpu:
-        """Returns the topology row. The kernel reports only the number of an offline CPU."""
+        """Returns the topology row of a CPU; of an offline CPU only its number is known."""
         if not online:
             return Cpu(cpu, online=False)
         core = cpu % self.cores
         package = self.package(core)
         within = core % self.package_cores
-        # a remainder of cores belongs to the last L3
+        # the last L3 also has the cores that do not fill another one
         caches = max(1, self.package_cores // CORES_PER_L3)
         kind = None if not self.hybrid else "P" if core < self.p_cores else "E"
         return Cpu(

@@ -1,5 +1,5 @@
-"""The scripts of all scenarios. Each script repeats without end and runs on a machine of any
-shape."""
+"""The scenarios of simulated machines. Each function adds the stages and episodes of a scenario to
+a Script (see script.py), for a machine of any size; the script repeats without end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from perfprobe.sources.sim.script import (
     TaskShare,
 )
 
-# --- a build in a guest, and a day of a machine in two minutes ------------------------------------
+# --- the scenarios guest and demo -----------------------------------------------------------------
 
 CONFIGURE = Load("configure", 320, 240, wander=500, active=850, kernel=420, iowait=150, steal=5)
 BUILD = Load("cc1plus", 955, 50, kernel=150, steal=5)
@@ -42,7 +42,7 @@ WAITING = (
     TaskShare("restic", 220, 110),
 )
 WAIT = (160 + 100) / (160 + 100 + 480 + 260)
-"""Share of a writer's busy time that it waits for a CPU while the backup runs."""
+"""Share of the time that a "postgres" task waits for a CPU while the backup runs."""
 
 
 def guest(script: Script) -> None:
@@ -73,7 +73,7 @@ def guest(script: Script) -> None:
 
 
 def _steal_time(script: Script, like: Stage, seconds: float, steal: int) -> None:
-    """Another guest gets `steal` per mille of the CPUs that build."""
+    """Adds a stage in which the hypervisor takes `steal` per mille of the CPUs that build."""
     machine = script.machine
     cpus = range(0, machine.cpus, 2)
     stage = script.add_stage(seconds, like=like)
@@ -107,8 +107,8 @@ def demo(script: Script) -> None:
 
 
 def _start_job(script: Script, calm: Stage, cpus: list[int]) -> Stage:
-    """A job starts, and the clocks of its idle cores take some 60 ms to rise. Returns the stage
-    after the rise."""
+    """Adds the start of a job: the clocks of its idle cores need some 60 ms to rise. Returns the
+    stage after the rise."""
     goal = copy.deepcopy(calm)
     goal.run(cpus, LAMMPS)
     script.add_climb(goal, [cpu for cpu in cpus if not calm.tasks[cpu]])
@@ -116,7 +116,7 @@ def _start_job(script: Script, calm: Stage, cpus: list[int]) -> Stage:
 
 
 def _disturb_job(script: Script, job: Stage) -> None:
-    """Another user starts on the siblings of every fourth core."""
+    """Adds a stage in which another program runs on the siblings of every fourth core."""
     machine = script.machine
     victims = list(range(0, machine.cores, 4))
     others = [cpu for core in victims for cpu in machine.threads(core)[1:]]
@@ -128,10 +128,10 @@ def _disturb_job(script: Script, job: Stage) -> None:
 
 
 def _heat_up(script: Script, job: Stage) -> None:
-    """A fan stops, and the package gets hot."""
+    """Adds a stage in which a package is hot."""
     cores = script.add_stage(7, like=job).overheat(0, 99)
     cpus = [cpu for core in cores for cpu in script.machine.threads(core)]
-    # The job has one thread of each core; the others are idle and lose nothing.
+    # The job runs on one thread of each core; the other threads are idle and lose nothing.
     script.add_episode("throttle", "thermal", cpus, 0.125 / script.machine.smt)
     script.add_episode("involuntary-halt", "modulation", cores, 0.125)
 
@@ -157,15 +157,15 @@ def build(scenario: str, machine: Machine) -> Script:
     return script
 
 
-def _thread(machine: Machine, thread: int, cores: Sequence[int] | None = None) -> list[int]:
-    """CPU number `thread` of each of these cores (default: all), if the core has one."""
+def _cpus_of_thread(machine: Machine, thread: int, cores: Sequence[int] | None = None) -> list[int]:
+    """Returns thread number `thread` of each of these cores (None: all) that has it."""
     chosen = range(machine.cores) if cores is None else cores
     cpus = [thread * machine.cores + core for core in chosen]
     return [cpu for cpu in cpus if thread < machine.smt and cpu < machine.cpus]
 
 
-def _threads_of_all(machine: Machine, cores: Sequence[int]) -> list[int]:
-    return [cpu for thread in range(machine.smt) for cpu in _thread(machine, thread, cores)]
+def _all_cpus_of_cores(machine: Machine, cores: Sequence[int]) -> list[int]:
+    return [cpu for thread in range(machine.smt) for cpu in _cpus_of_thread(machine, thread, cores)]
 
 
 def _every_nth_core(machine: Machine, start: int, step: int = 8) -> list[int]:
@@ -190,19 +190,23 @@ def jitter(script: Script) -> None:
 
 
 def _share_node(stage: Stage, turn: int) -> None:
-    """A node shared by many users: every eight cores have all combinations of two threads."""
+    """Puts the loads of many users on a machine: every eight cores have all combinations of loads
+    on two threads. `turn` selects one of two variants."""
     machine = stage.machine
-    stage.run(_threads_of_all(machine, _every_nth_core(machine, 0)), STREAM)
-    stage.run(_threads_of_all(machine, _every_nth_core(machine, 1)), STREAM if turn else LAMMPS)
+    stage.run(_all_cpus_of_cores(machine, _every_nth_core(machine, 0)), STREAM)
+    stage.run(_all_cpus_of_cores(machine, _every_nth_core(machine, 1)), STREAM if turn else LAMMPS)
     for core in (2, 3)[: 1 + turn]:
-        stage.run(_thread(machine, 0, _every_nth_core(machine, core)), LAMMPS)
+        stage.run(_cpus_of_thread(machine, 0, _every_nth_core(machine, core)), LAMMPS)
     for thread in range(machine.smt):
-        stage.run(_thread(machine, thread, _every_nth_core(machine, 4)), POSTGRES)
+        stage.run(_cpus_of_thread(machine, thread, _every_nth_core(machine, 4)), POSTGRES)
         stage.run(
-            _thread(machine, thread, _every_nth_core(machine, 5)), (BACKUP, POSTGRES)[thread % 2]
+            _cpus_of_thread(machine, thread, _every_nth_core(machine, 5)),
+            (BACKUP, POSTGRES)[thread % 2],
         )
-    stage.run(_thread(machine, machine.smt - 1, _every_nth_core(machine, 6 - turn)), COMPILE)
-    stage.run(_thread(machine, 0, _every_nth_core(machine, 7)), NGINX)
+    stage.run(
+        _cpus_of_thread(machine, machine.smt - 1, _every_nth_core(machine, 6 - turn)), COMPILE
+    )
+    stage.run(_cpus_of_thread(machine, 0, _every_nth_core(machine, 7)), NGINX)
 
 
 def smt_mix(script: Script) -> None:
@@ -213,29 +217,29 @@ def smt_mix(script: Script) -> None:
 def turbo_drop(script: Script) -> None:
     machine = script.machine
     calm = script.add_stage(8)
-    calm.run(_thread(machine, 0), HPL)
+    calm.run(_cpus_of_thread(machine, 0), HPL)
     calm.limits[:, TURBO_BIT] = 10
     drop = script.add_stage(4.1, like=calm)
     cores = drop.limit_power(0, 620)
     drop.limits[0, TURBO_BIT] = 0
-    script.add_episode("turbo-drop", "power-pl1", _thread(machine, 0, cores), 620e6)
+    script.add_episode("turbo-drop", "power-pl1", _cpus_of_thread(machine, 0, cores), 620e6)
     script.add_stage(7.9, like=calm)
 
 
 def license_(script: Script) -> None:
     machine = script.machine
     calm = script.add_stage(6)
-    calm.run(_thread(machine, 0), HPL)
+    calm.run(_cpus_of_thread(machine, 0), HPL)
     wide = _every_nth_core(machine, 0, 3)
-    # AVX2 code comes first: it runs at its own licence level, but that level does not lower the
-    # clock with this many active cores.
+    # AVX2 code runs first, at its own SIMD level (licence), which does not lower the clock with
+    # this many active cores.
     light = script.add_stage(5, like=calm)
-    light.run(_thread(machine, 0, wide), AVX2)
-    script.add_episode("license", "level", _thread(machine, 0, wide), 0.0)
+    light.run(_cpus_of_thread(machine, 0, wide), AVX2)
+    script.add_episode("license", "level", _cpus_of_thread(machine, 0, wide), 0.0)
     heavy = script.add_stage(9, like=calm)
-    heavy.run(_thread(machine, 0, wide), AVX512)
+    heavy.run(_cpus_of_thread(machine, 0, wide), AVX512)
     heavy.drop_mhz[wide] = 500
-    script.add_episode("turbo-drop", "license", _thread(machine, 0, wide), 500e6)
+    script.add_episode("turbo-drop", "license", _cpus_of_thread(machine, 0, wide), 500e6)
     script.add_stage(4, like=calm)
 
 
@@ -245,14 +249,14 @@ def throttle(script: Script) -> None:
     calm.run(range(machine.cpus), HPL)
     hot = script.add_stage(6, like=calm)
     cores = hot.overheat(0, 99)
-    script.add_episode("throttle", "thermal", _threads_of_all(machine, cores), 0.125)
-    script.add_episode("involuntary-halt", "modulation", _threads_of_all(machine, cores), 0.125)
+    script.add_episode("throttle", "thermal", _all_cpus_of_cores(machine, cores), 0.125)
+    script.add_episode("involuntary-halt", "modulation", _all_cpus_of_cores(machine, cores), 0.125)
     script.add_stage(6, like=calm)
     slow = script.add_stage(5, like=calm)
     slow.limits[0, THERMAL_BIT] = 10
     slow.hot_c[0] = 97
     slow.drop_mhz[cores] = 400
-    script.add_episode("turbo-drop", "thermal", _threads_of_all(machine, cores), 400e6)
+    script.add_episode("turbo-drop", "thermal", _all_cpus_of_cores(machine, cores), 400e6)
     script.add_stage(5, like=calm)
 
 
@@ -260,19 +264,19 @@ def neighbour(script: Script) -> None:
     machine = script.machine
     victims = _every_nth_core(machine, 0, 4)
     alone = script.add_stage(8)
-    alone.run(_thread(machine, 0, victims), LAMMPS)
+    alone.run(_cpus_of_thread(machine, 0, victims), LAMMPS)
     if machine.smt > 1:
         shared = script.add_stage(10, like=alone)
         loser = replace(LAMMPS, ipc=round(LAMMPS.ipc * 0.69))
-        shared.run(_thread(machine, 0, victims), loser)
-        shared.run(_thread(machine, 1, victims), STREAM)
-        script.add_episode("neighbour", "sibling", _thread(machine, 0, victims), 0.31)
+        shared.run(_cpus_of_thread(machine, 0, victims), loser)
+        shared.run(_cpus_of_thread(machine, 1, victims), STREAM)
+        script.add_episode("neighbour", "sibling", _cpus_of_thread(machine, 0, victims), 0.31)
     script.add_stage(8, like=alone)
     stolen_from = script.add_stage(8, like=alone)
     loser = replace(LAMMPS, duty=800, jitter=0, steal=200)
-    stolen_from.run(_thread(machine, 0, victims), loser)
-    script.add_episode("neighbour", "hypervisor", _thread(machine, 0, victims), 0.2)
-    script.add_episode("steal", None, _thread(machine, 0, victims), 0.2)
+    stolen_from.run(_cpus_of_thread(machine, 0, victims), loser)
+    script.add_episode("neighbour", "hypervisor", _cpus_of_thread(machine, 0, victims), 0.2)
+    script.add_episode("steal", None, _cpus_of_thread(machine, 0, victims), 0.2)
     script.add_stage(4, like=alone)
 
 
@@ -282,14 +286,14 @@ def memory(script: Script) -> None:
     victims = _every_nth_core(machine, 0, 4)
     others = [core for core in range(machine.cores) if core not in victims]
     alone = script.add_stage(9)
-    alone.run(_thread(machine, 0, victims), LAMMPS)
+    alone.run(_cpus_of_thread(machine, 0, victims), LAMMPS)
     for seconds in (10, 6):
         slowed = script.add_stage(seconds, like=alone)
         if others:
             loser = replace(LAMMPS, ipc=round(LAMMPS.ipc * 0.72))
-            slowed.run(_thread(machine, 0, victims), loser)
-            slowed.run(_thread(machine, 0, others), STREAM)
-            script.add_episode("neighbour", "memory", _thread(machine, 0, victims), 0.28)
+            slowed.run(_cpus_of_thread(machine, 0, victims), loser)
+            slowed.run(_cpus_of_thread(machine, 0, others), STREAM)
+            script.add_episode("neighbour", "memory", _cpus_of_thread(machine, 0, victims), 0.28)
         script.add_stage(6, like=alone)
 
 
@@ -303,7 +307,7 @@ def warmup(script: Script) -> None:
             continue
         started += half
         goal = Stage(machine, 6)
-        goal.run(_thread(machine, 0, started), HPL)
+        goal.run(_cpus_of_thread(machine, 0, started), HPL)
         script.add_climb(goal, half)
         script.add_stage(6, like=goal)
     script.add_stage(4)
@@ -312,7 +316,7 @@ def warmup(script: Script) -> None:
 def halts(script: Script) -> None:
     machine = script.machine
     calm = script.add_stage(5)
-    calm.run(_thread(machine, 0), HPL)
+    calm.run(_cpus_of_thread(machine, 0), HPL)
     few = script.add_stage(10, like=calm)
     _clock_changes(script, few, _every_nth_core(machine, 0, 2), 850_000)
     script.add_stage(4, like=calm)
@@ -323,16 +327,16 @@ def halts(script: Script) -> None:
     firmware.smi_every = 3
     script.add_episode("smi", None, range(machine.cpus), float(6 * CELLS_PER_S // 3))
     share = SMI_NS / (3 * CELL_NS)
-    script.add_episode("involuntary-halt", "smm", _thread(machine, 0), share)
+    script.add_episode("involuntary-halt", "smm", _cpus_of_thread(machine, 0), share)
     script.add_stage(5, like=calm)
 
 
 def _clock_changes(script: Script, stage: Stage, cores: list[int], period_ns: int) -> None:
-    """The clock alternates between two bins, with a halt at each change."""
+    """Makes the clock of these cores alternate between two values, with a halt at each change."""
     stage.halt_period_ns[cores] = period_ns
     stage.halt_ns[cores] = CLOCK_CHANGE_NS
     stage.wobble_mhz[cores] = 100
-    cpus = _thread(script.machine, 0, cores)
+    cpus = _cpus_of_thread(script.machine, 0, cores)
     script.add_episode("involuntary-halt", "clock-change", cpus, CLOCK_CHANGE_NS / period_ns)
 
 
@@ -355,12 +359,12 @@ def hybrid(script: Script) -> None:
     machine = script.machine
     big, small = list(range(machine.p_cores)), list(range(machine.p_cores, machine.cores))
     first = script.add_stage(15)
-    first.run(_threads_of_all(machine, big[::2]), LAMMPS)
-    first.run(_thread(machine, 0, big[1::2]), COMPILE)
+    first.run(_all_cpus_of_cores(machine, big[::2]), LAMMPS)
+    first.run(_cpus_of_thread(machine, 0, big[1::2]), COMPILE)
     first.run(small[::2], COMPILE)
     first.run(small[1::4], POSTGRES)
     second = script.add_stage(15, like=first)
-    second.run(_thread(machine, 0, big), HPL)
+    second.run(_cpus_of_thread(machine, 0, big), HPL)
     second.run(small, STREAM)
     second.limits[0, TURBO_BIT] = 10
 
@@ -372,4 +376,4 @@ _SCENARIOS = (
 _SCRIPTS: dict[str, Callable[[Script], None]] = {
     script.__name__.strip("_").replace("_", "-"): script for script in _SCENARIOS
 }
-"""Scripts by the name of the scenario, which is the name of the function."""
+"""Functions that write the script, by name of the scenario."""

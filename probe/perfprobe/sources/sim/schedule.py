@@ -1,14 +1,16 @@
 """The schedule of a simulated machine (what runs when, at which clock, and when cores halt
-involuntarily), and exact integrals of it up to any moment.
+involuntarily), and exact integrals of it up to any moment, from which counters are computed.
 
 Time is divided into cells of 10 ms. A cell depends only on script, seed and cell number, so any
 cell can be computed at any time. In a cell each CPU works during one interval [start, stop), is
 taken by the hypervisor during [stop, steal_end), and is idle otherwise; each core has one clock and
 one pattern of involuntary halts. All times are integer ns and all rates integers, so sums are exact
-however time is divided (int64 holds a month).
+however time is divided (int64 is enough for a month).
 
-Halts are removed by a change of time: `unhalted_ns(x)` is how long the core was not halted in the
-first x ns of the cell. In running time a CPU's work is an interval again."""
+Halts are removed by a change of variable: `unhalted_ns(x)` is the time for which the core was not
+halted in the first x ns of the cell. In that time, too, a CPU's work is one interval.
+
+A slot is an element of an array of CPUs (see machine.py)."""
 
 from __future__ import annotations
 
@@ -24,11 +26,11 @@ from perfprobe.wire import ROW_WIDE
 
 
 class Row(IntEnum):
-    """The integrated quantities. Times are ns; cycles and instructions are multiplied by 1000,
-    because ns x MHz is 1000 times the cycles."""
+    """Rows of the integrals: quantities that are integrated over time. Times are ns; cycles and
+    instructions are times 1000, because ns x MHz is 1000 times the cycles."""
 
-    RUN = 0  # not halted
-    SMT = 1  # not halted and alone on its core; with more than two threads: any thread runs
+    RUN = 0  # ns not halted
+    SMT = 1  # ns not halted and alone on its core; with more than two threads: any thread runs
     CYCLES = 2
     INSTRUCTIONS = 3
     KERNEL_CYCLES = 4
@@ -42,8 +44,8 @@ class Row(IntEnum):
     BUSY = 12  # ns in which the OS runs a task on the CPU, halted or not
     SYSTEM = 13  # ns x 1000 of BUSY in the kernel
     IOWAIT = 14  # ns x 1000 of IDLE with I/O under way
-    SMI = 15
-    ONLINE = 16
+    SMI = 15  # number of SMIs
+    ONLINE = 16  # ns online
     TRAFFIC = 17  # bytes x 1000 to and from memory
     MISSES = 18  # instructions x 1000, times the load's misses
 
@@ -56,22 +58,23 @@ class Cells:
     stop: Ints
     steal_end: Ints
     poll: Ints
-    """The moment in [start, stop) at which the work is done; then the idle loop polls."""
+    """The moment in [start, stop) at which the work ends and the idle loop polls."""
     online: Ints
-    # Rates: per us.
+    # Rates per us.
     mhz: Ints
     mips: Ints
     kernel_mhz: Ints
     kernel_mips: Ints
-    # Per mille.
+    # Shares in per mille.
     kernel: Ints
     iowait: Ints
     license: Ints
+    """The SIMD level: 0, 1 or 2."""
     traffic: Ints
     """MB/s to and from memory while the CPU runs."""
     misses: Ints
     """`mips`, times the load's misses."""
-    # Per core (thread axis of length 1).
+    # Halts, by core (the thread axis has length 1): a halt of `halt` ns in each `halt_period`.
     halt_period: Ints
     halt_phase: Ints
     halt: Ints
@@ -95,13 +98,13 @@ _NAMES = tuple(field.name for field in fields(Cells))
 
 
 def span(x: Any, first: Ints, last: Ints) -> Ints:
-    """Returns the length of the part of [first, last) before x."""
+    """Returns the length of that part of [first, last) which is before x."""
     return np.asarray(np.minimum(np.maximum(x, first), last) - first)
 
 
 def measure(cells: Cells, x: Any) -> Ints:
-    """Returns integrals from each cell's start to x (ns in the cell, per CPU or for all): axes
-    (Row, cell, thread, core)."""
+    """Returns the integrals from the start of each cell to x (ns in the cell, by CPU or for all
+    CPUs), with axes (Row, cell, thread, core)."""
     out = np.zeros((len(Row), *cells.start.shape), np.int64)
     x_run = cells.unhalted_ns(x)
     first, last = cells.unhalted_ns(cells.start), cells.unhalted_ns(cells.stop)
@@ -132,8 +135,8 @@ def measure(cells: Cells, x: Any) -> Ints:
 
 
 def _smt_times(x_run: Ints, run: Ints, first: Ints, last: Ints) -> Ints:
-    """Returns Row.SMT of each CPU, integrated up to the CPU's own `x`; siblings may have different
-    `x`."""
+    """Returns the integral Row.SMT of each CPU up to the CPU's own time `x_run`; `run` is its
+    Row.RUN, [first, last) its work, all in unhalted ns."""
     threads = first.shape[1]
     if threads == 1:
         return run
@@ -146,7 +149,7 @@ def _smt_times(x_run: Ints, run: Ints, first: Ints, last: Ints) -> Ints:
     ends = np.take_along_axis(last, order, axis=1)
     total = np.zeros_like(run)
     covered = np.zeros_like(begins[:, :1])
-    for i in range(threads):  # intervals without overlap, in the order of their starts
+    for i in range(threads):  # the union of all threads' work, as intervals without overlap
         begin = np.maximum(begins[:, i : i + 1], covered)
         covered = np.maximum(covered, ends[:, i : i + 1])
         total += span(x_run, begin, np.maximum(begin, covered))
@@ -155,12 +158,12 @@ def _smt_times(x_run: Ints, run: Ints, first: Ints, last: Ints) -> Ints:
 
 # --- schedule -------------------------------------------------------------------------------------
 
-UNIT_NS = CELL_NS // 1000
+PER_MILLE_NS = CELL_NS // 1000
 WINDOW_CELLS = 20
 POLL_NS = 10_000  # ns for which the idle loop polls before it halts
 SMI_NS = 150_000
 SMI_AT_NS = 3_000_000
-CHUNK = 16_384  # maximum number of cells times slots that are computed at once
+MAX_CHUNK_SLOTS = 16_384  # maximum number of cells times slots that are computed at once
 
 
 def noise(seed: int, stream: int, cells: Ints, items: Ints) -> Ints:
@@ -175,6 +178,8 @@ def noise(seed: int, stream: int, cells: Ints, items: Ints) -> Ints:
 
 
 class Schedule:
+    """Computes cells of the schedule from a script and a seed."""
+
     def __init__(self, machine: Machine, script: Script, seed: int) -> None:
         self.machine = machine
         self.tables = Tables(script)
@@ -182,18 +187,18 @@ class Schedule:
         self._shape = (machine.smt, machine.cores)
         self._slots = np.arange(machine.slots)
         self._cores = np.arange(machine.cores)
-        self.chunk = max(1, min(1024, CHUNK // machine.slots))
+        self.chunk = max(1, min(1024, MAX_CHUNK_SLOTS // machine.slots))
 
     def cells(self, first: int, count: int) -> Cells:
         number = np.arange(first, first + count, dtype=np.int64)
         stage = self.tables.stage_of(number)
         if (stage == stage[0]).all():
-            stage = stage[:1]  # usually all cells are in one stage and use the same row
+            stage = stage[:1]  # usually all cells are in one stage
         slot = {name: table[stage] for name, table in self.tables.slot.items()}
         online = self.tables.online[stage]
         start, length = self._work(number, slot, online)
         stop = start + length
-        steal_end = np.minimum(CELL_NS, stop + slot["steal"] * UNIT_NS * online)
+        steal_end = np.minimum(CELL_NS, stop + slot["steal"] * PER_MILLE_NS * online)
         rests = (steal_end < CELL_NS) & (steal_end == stop)
         poll = stop - np.minimum(length, np.where(rests, POLL_NS, 0))
         core = self._per_core(number, stage)
@@ -226,14 +231,16 @@ class Schedule:
     def _work(self, number: Ints, slot: dict[str, Ints], online: Ints) -> tuple[Ints, Ints]:
         """Returns the start and the length of the work of each CPU in each cell."""
         bits = noise(self._seed, 0, number, self._slots)
-        spread = ((bits >> 16) & 0xFFFF) * slot["jitter"] * UNIT_NS >> 16
-        length = (slot["duty"] * 2 - slot["jitter"]) * (UNIT_NS // 2) + spread
+        spread = ((bits >> 16) & 0xFFFF) * slot["jitter"] * PER_MILLE_NS >> 16
+        length = (slot["duty"] * 2 - slot["jitter"]) * (PER_MILLE_NS // 2) + spread
         length = np.minimum(np.maximum(length, 0), CELL_NS) * online
         if (slot["active"] < 1000).any():
             windows, where = np.unique(number // WINDOW_CELLS, return_inverse=True)
             chance = (noise(self._seed, 1, windows, self._slots) & 0x3FF) * 1000 >> 10
             length = np.where(chance[where] < slot["active"], length, 0)
-        start = slot["start"] * UNIT_NS + ((bits & 0xFFFF) * slot["wander"] * UNIT_NS >> 16)
+        start = slot["start"] * PER_MILLE_NS + (
+            (bits & 0xFFFF) * slot["wander"] * PER_MILLE_NS >> 16
+        )
         return np.minimum(start, CELL_NS - length), length
 
     def _per_core(self, number: Ints, stage: Ints) -> dict[str, Ints]:
@@ -257,8 +264,8 @@ class Schedule:
 
 
 class Cursor:
-    """Integrals from the start to times that must not decrease; fast, because sums of earlier cells
-    are kept."""
+    """Computes integrals from the start of the simulation to increasing times; fast, because the
+    sums of earlier cells are kept."""
 
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
@@ -275,8 +282,8 @@ class Cursor:
         self._whole = whole.reshape(len(Row), self._schedule.chunk, -1)
 
     def at_times(self, earliest_ns: int, times: Ints) -> Ints:
-        """Returns integrals of each slot up to its own time, none of which is before `earliest_ns`.
-        Axes (Row, slot)."""
+        """Returns the integrals of each slot up to its own time in `times`, with axes (Row, slot).
+        No time may be before `earliest_ns`, and that must not decrease between calls."""
         self._advance(earliest_ns // CELL_NS)
         total = self._sums
         shape = (1, self._schedule.machine.smt, self._schedule.machine.cores)
@@ -289,7 +296,7 @@ class Cursor:
         return total
 
     def up_to(self, time_ns: int) -> Ints:
-        """Returns integrals of all slots up to one time."""
+        """Returns the integrals of all slots up to the same time."""
         return self.at_times(time_ns, np.full(self._schedule.machine.slots, time_ns, np.int64))
 
     def _advance(self, cell: int) -> None:
@@ -308,11 +315,13 @@ class Cursor:
 
 USUAL_LATE_NS = 52_000
 LONG_LATE_NS = 300_000
-WIDTH_NS = 2_200
-WIDE_NS = 60_000
+READ_NS = 2_200
+INTERRUPTED_READ_NS = 60_000
 
 
 class Lateness:
+    """Simulates how late the samples of CPUs are read, and how long a read takes."""
+
     def __init__(self, machine: Machine, seed: int, late_ns: int, sample_ns: int) -> None:
         self._seed = seed
         self._late_ns = late_ns
@@ -320,13 +329,13 @@ class Lateness:
         self._cpus = np.arange(machine.cpus)
         bits = noise(seed, 3, np.zeros(1, np.int64), self._cpus)[0]
         self.offset: Ints = bits % 400
-        """The constant offset of each CPU's TSC, in ticks."""
+        """The constant offset of each CPU's TSC from that of CPU 0, in ticks."""
         self.offset[0] = 0
         self._habit = (bits >> 16) % 20_000
 
     def lateness_of(self, number: int) -> tuple[Ints, Ints, Ints]:
-        """Returns, for each CPU in the sample with this number: lateness and width of the read in
-        ns, and ROW_WIDE where the read was interrupted."""
+        """Returns, for each CPU in the sample with this number: lateness and length of the read in
+        ns, and the flag ROW_WIDE if the read was interrupted."""
         bits = noise(self._seed, 4, np.array([number]), self._cpus)[0]
         late = USUAL_LATE_NS + self._habit + bits % 6_000
         rare = (bits >> 16) & 0xFF
@@ -334,5 +343,5 @@ class Lateness:
         if self._late_ns:
             late += (bits >> 24) % self._late_ns
         wide = ((bits >> 37) & 0x1FF) == 0
-        width = np.where(wide, WIDE_NS, WIDTH_NS + (bits >> 40) % 250 * 4)
+        width = np.where(wide, INTERRUPTED_READ_NS, READ_NS + (bits >> 40) % 250 * 4)
         return np.minimum(late, self._max_late_ns), width, np.where(wide, ROW_WIDE, 0)

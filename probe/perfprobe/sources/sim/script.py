@@ -1,7 +1,8 @@
-"""The parts of a scenario: loads, stages, and the arrays that a schedule reads.
+"""The parts of a scenario: loads of CPUs, stages, and the arrays from which the schedule is made.
 
-A script is a sequence of stages that repeats without end. Within a stage everything but the noise
-is constant. Shares are per mille of a cell of 10 ms, clocks are in MHz.
+A script is a sequence of stages that repeats without end. Within a stage everything but random
+noise is constant. Shares are in per mille of a cell of 10 ms, clocks in MHz. A slot is an element
+of an array of CPUs (see machine.py).
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ MIN_ACTIVE_DUTY = 100  # per mille of a cell; a core that works more counts as a
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The load of one CPU: it works once in each cell for `duty` (plus or minus half of `jitter`),
-    starting between `start` and `start` + `wander`."""
+    """The load of one CPU: in each cell it works once, for `duty` plus or minus half of `jitter`,
+    beginning between `start` and `start` + `wander` (all in per mille of a cell)."""
 
     comm: str = ""
     duty: int = 0
@@ -37,22 +38,25 @@ class Load:
     active: int = 1000
     """Share of windows of 200 ms in which the CPU works at all."""
     ipc: int = 1000
+    """Instructions per 1000 cycles."""
     kernel: int = 20
+    """Share of the work that is in the kernel."""
     iowait: int = 0
     """Share of the CPU's idle time that is iowait."""
     steal: int = 0
     """Share of each cell that the hypervisor takes, right after the work."""
     license: int = 0
+    """SIMD level of the work: 0, 1 or 2."""
     traffic: int = 800
-    """MB/s to and from memory that the CPU demands while it runs."""
+    """MB/s to and from memory that the work demands."""
     misses: int = 1
-    """Misses of the last cache, in units of 1.25 per 1000 instructions."""
+    """Misses of the last-level cache, in units of 1.25 per 1000 instructions."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskShare:
-    """One of the tasks that share a CPU. `part` and `wait` are per mille of the CPU's busy time:
-    the parts in which this task runs, and in which it waits while another task runs."""
+    """One of the tasks that share a CPU. `part` and `wait` are shares, in per mille, of the CPU's
+    busy time: in which this task runs, and in which it waits while another task runs."""
 
     comm: str
     part: int = 1000
@@ -64,7 +68,7 @@ LOAD_FIELDS = tuple(item.name for item in fields(Load) if item.name != "comm")
 
 @dataclass(frozen=True, slots=True)
 class ScriptedEpisode:
-    """A scripted episode; times are seconds from the start of the script."""
+    """An episode that perftop should detect; times are seconds from the start of the script."""
 
     kind: str
     cause: str | None
@@ -77,6 +81,8 @@ class ScriptedEpisode:
 
 
 class Stage:
+    """A part of a script in which loads, clocks and limits are constant."""
+
     def __init__(self, machine: Machine, seconds: float) -> None:
         self.seconds = seconds
         self.machine = machine
@@ -84,7 +90,7 @@ class Stage:
         self.tasks: list[tuple[TaskShare, ...]] = [()] * machine.slots
         """The tasks of each CPU, the busiest first."""
         self.pressure = (0, 0, 0)
-        """Per mille of time in which some task waits for a CPU, for memory, and for I/O."""
+        """Shares of time in which some task waits for a CPU, for memory and for I/O."""
         self.online = np.arange(machine.slots) < machine.cpus
         cores = machine.cores
         self.drop_mhz = np.zeros(cores, np.int64)
@@ -93,14 +99,14 @@ class Stage:
         self.halt_period_ns = np.full(cores, CELL_NS, np.int64)
         self.halt_ns = np.zeros(cores, np.int64)
         self.smi_every = 0  # cells between two SMIs; 0: no SMIs
-        # for each bit, number of polls (of ten) that see it
+        # by package and bit of the limit reasons: number of polls, of ten, in which the bit is set
         self.limits = np.zeros((machine.packages, LIMIT_BITS), np.int64)
         self.at_limit = [False] * machine.packages
         self.hot_c = [0] * machine.packages  # °C by package; 0: the temperature follows the power
         self.run(range(machine.cpus), IDLE)
 
     def run(self, cpus: Sequence[int], load: Load, *tasks: TaskShare) -> None:
-        """Puts a load on these CPUs. `tasks` do the work; by default a single task with the load's
+        """Puts a load on these CPUs. `tasks` do the work; by default one task with the load's
         name."""
         for name in LOAD_FIELDS:
             self.slot[name][cpus] = getattr(load, name)
@@ -108,7 +114,8 @@ class Stage:
             self.tasks[cpu] = tasks or ((TaskShare(load.comm),) if load.comm else ())
 
     def limit_power(self, package: int, drop_mhz: int) -> list[int]:
-        """Slows the package down by `drop_mhz` at its power limit. Returns its cores."""
+        """Lowers the clock of a package by `drop_mhz`, because it is at its power limit. Returns
+        its cores."""
         cores = self.machine.cores_of(package)
         self.drop_mhz[cores] = drop_mhz
         self.limits[package, PL1_BIT] = 9
@@ -116,7 +123,7 @@ class Stage:
         return cores
 
     def overheat(self, package: int, celsius: int) -> list[int]:
-        """Stops the clock of a hot package for an eighth of each millisecond. Returns its cores."""
+        """Makes a package hot: its clock stops for an eighth of each ms. Returns its cores."""
         cores = self.machine.cores_of(package)
         self.limits[package, THERMAL_BIT] = 10
         self.hot_c[package] = celsius
@@ -125,13 +132,13 @@ class Stage:
         return cores
 
     def active_cores(self) -> NDArray[np.bool_]:
-        """Returns whether each core counts as active."""
+        """Returns, by core, whether it counts as active for turbo."""
         duty = np.where(self.online, self.slot["duty"] * self.slot["active"] // 1000, 0)
         return np.asarray(duty.reshape(self.machine.smt, -1).max(axis=0) >= MIN_ACTIVE_DUTY)
 
     def ceilings(self) -> Ints:
-        """Returns the clock in MHz that turbo allows the P cores of each package. Only P cores
-        count as active."""
+        """Returns the clock in MHz that turbo allows the P cores of each package; only active P
+        cores count."""
         active = self.active_cores()
         active[self.machine.p_cores :] = False
         per_package = active.reshape(self.machine.packages, -1).sum(axis=1)
@@ -146,8 +153,8 @@ class Stage:
         return np.where(self.fixed_mhz > 0, self.fixed_mhz, free)
 
     def traffic(self) -> Ints:
-        """MB/s of each CPU while it runs. If the CPUs of a package demand more than its memory can
-        move, the traffic of all is reduced by the same factor."""
+        """Returns the memory traffic in MB/s of each CPU while it runs. If the CPUs of a package
+        demand more than its memory can deliver, all get the same share of their demand."""
         slot, machine = self.slot, self.machine
         demand = slot["traffic"] * slot["duty"] * slot["active"] // 1_000_000 * self.online
         package = np.arange(machine.slots) % machine.cores // machine.package_cores
@@ -165,7 +172,7 @@ class Stage:
 
 
 CLIMB_MHZ = (1200, 1600, 2000, 2400, 2700, 2900)
-"""Clocks of a core in its first cells of work, one for each cell."""
+"""Clocks in MHz of a core in its first cells after it was idle, one for each cell."""
 STREAM = Load("stream", 1000, ipc=420, kernel=4, traffic=12_000)
 LAMMPS = Load("lmp", 985, 20, ipc=1850, kernel=12, traffic=1600)
 NGINX = Load("nginx", 170, 130, wander=820, ipc=900, kernel=560)
@@ -174,11 +181,13 @@ IDLE = Load(duty=3, jitter=4, wander=990, active=400, ipc=700, kernel=700)
 
 @dataclass(slots=True, eq=False)
 class Script:
+    """The stages of a scenario, and the episodes that they cause."""
+
     machine: Machine
     stages: list[Stage] = field(default_factory=list)
     episodes: list[ScriptedEpisode] = field(default_factory=list)
     late_ns: int = 0
-    """Upper bound of the additional lateness of a reader's wake-up, in ns."""
+    """Upper bound in ns of an additional random lateness of samples."""
 
     def add_stage(self, seconds: float, like: Stage | None = None) -> Stage:
         """Appends a stage: a copy of `like`, or a stage in which nothing runs."""
@@ -201,7 +210,7 @@ class Script:
         watch: str | None = None,
         stages: int = 1,
     ) -> None:
-        """Scripts an episode over the last `stages` stages; nothing if `cpus` is empty."""
+        """Adds an episode that lasts for the last `stages` stages, unless `cpus` is empty."""
         if not cpus:
             return
         end, lasted = self.length_s, sum(stage.seconds for stage in self.stages[-stages:])
@@ -209,7 +218,8 @@ class Script:
         self.episodes.append(ScriptedEpisode(kind, cause, list(cpus), *times, depth, watch))
 
     def add_climb(self, goal: Stage, cores: list[int]) -> None:
-        """Appends stages in which the clocks of these cores rise to those of `goal`."""
+        """Appends stages like `goal` in which the clocks of these cores rise to those of `goal`,
+        and the episode of that rise."""
         top = int(goal.clocks()[cores[0] if cores else 0])
         steps = [mhz for mhz in CLIMB_MHZ if mhz < top]
         for mhz in steps:
@@ -218,7 +228,7 @@ class Script:
 
 
 class Tables:
-    """A script as arrays, whose first axis is the stage."""
+    """A script as arrays; their first axis is the stage."""
 
     def __init__(self, script: Script) -> None:
         stages = script.stages
@@ -243,8 +253,8 @@ class Tables:
         self.first_c = self._first_c(cells)
 
     def _first_c(self, cells: list[int]) -> NDArray[np.float64]:
-        """Returns the temperature in °C at the start of each stage, in all cycles after the
-        first."""
+        """Returns the temperature in °C of each package at the start of each stage, when the script
+        has been repeated."""
         first = np.empty_like(self.target_c)
         now = self.target_c[-1]
         for _ in range(2):
@@ -254,16 +264,18 @@ class Tables:
         return first
 
     def stage_of(self, cells: Ints) -> Ints:
-        """Returns the stage of each of these cells."""
+        """Returns the number of the stage to which each cell belongs."""
         return np.asarray(np.searchsorted(self._ends, cells % self._ends[-1], side="right"))
 
     def integrals(self, rates: Ints, divisor: int) -> list[Integral]:
-        """Returns an integral for each column of `rates`, whose first axis is the stage."""
+        """Returns an integral over time for each column of `rates`, whose first axis is the
+        stage."""
         return [Integral(self.stages, column, 1, divisor) for column in rates.T.tolist()]
 
 
 def approach_exponentially(
     now: NDArray[np.float64], target: NDArray[np.float64], seconds: float
 ) -> NDArray[np.float64]:
-    """Returns the temperature after `seconds`: a heat sink reaches its target within seconds."""
+    """Returns the temperature `seconds` after `now`; it approaches `target` with a time constant of
+    1.5 s."""
     return np.asarray(target + (now - target) * np.exp(-seconds / 1.5))

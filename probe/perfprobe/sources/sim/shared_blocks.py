@@ -1,5 +1,5 @@
-"""The blocks of packages and of the machine, and the counters of a guest: energy, temperature,
-limit reasons, turbo ceilings, traffic to memory; pressure and load of a guest."""
+"""Simulated blocks of packages (energy, temperature, limit reasons, turbo ceilings, memory traffic)
+and of the machine, and the counters, pressure and load averages of a simulated guest."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from perfprobe.sources.sim.script import (
 )
 from perfprobe.wire import Block, Counter, Hello, Identity, Missing
 
-POLLS = 10  # polls of the limit reasons in a sample
+POLLS = 10  # polls of the limit reasons in each sample
 ENERGY_BITS = 32
 ENERGY_FIRST = 2**ENERGY_BITS - 100_000  # the counter wraps after 6 J
 LINE_BYTES = 64  # bytes of a cache line, the unit of the controllers' counts
@@ -57,6 +57,8 @@ def package_block(machine: Machine) -> Block:
 
 
 class Packages:
+    """Computes the values of the block of packages."""
+
     def __init__(self, machine: Machine, tables: Tables) -> None:
         self._machine = machine
         self._tables = tables
@@ -69,8 +71,8 @@ class Packages:
 
     def values(self, time_ns: int, sample_ns: int, totals: Ints) -> Words:
         if time_ns >= sample_ns:
-            # The polls of the sample that ends now; the first poll is at its start. A bit is set in
-            # as many of ten polls as scripted.
+            # The polls since the previous sample. A bit is set in as many of ten polls as the
+            # script has.
             times = time_ns - sample_ns + np.arange(POLLS) * sample_ns // POLLS
             shares = self._tables.limits[self._tables.stage_of(times // CELL_NS)]
             turn = (self._polls + np.arange(POLLS)) * 7 % 10
@@ -79,7 +81,7 @@ class Packages:
         tables, stage = self._tables, self._tables.stages.index(time_ns)
         stage_s = tables.stages.since_start(time_ns) // CELL_NS / CELLS_PER_S
         out = np.empty((self._machine.packages, self._columns), np.int64)
-        # nJ to units of 2^-14 J.
+        # Converts nJ to units of 2^-14 J.
         energies = [energy_nj(time_ns) * 32 // 1_953_125 for energy_nj in self._energies_nj]
         out[:, 0] = (ENERGY_FIRST + np.array(energies)) & (2**ENERGY_BITS - 1)
         out[:, 1] = approach_exponentially(tables.first_c[stage], tables.target_c[stage], stage_s)
@@ -100,21 +102,21 @@ class Packages:
 
 
 # --- guest ----------------------------------------------------------------------------------------
-# A KVM guest whose hypervisor exposes no PMU.
+# The scenario "guest" is a KVM guest whose hypervisor exposes no PMU.
 
 HOST = "vm-build-3"
 PRESSURE = ("cpu", "memory", "io")
 LOADS = (1, 5, 15)
-"""Minutes that each load average covers."""
+"""Minutes of each load average."""
 TICK_NS, SLICE_NS = 4_000_000, 3_000_000
-"""Period of a busy CPU's timer interrupts, and of its switches to another task."""
+"""Time in ns between timer interrupts, and between task switches, of a busy CPU."""
 _NO_PMU = "no core PMU in this guest (KVM): the hypervisor does not expose one"
 _NO_CLOCK = "no cpufreq driver (usual in a guest): no clock from the system"
 
 
 def guest_columns() -> list[SimCounter]:
-    """Returns idle transitions as the kernel traces them: a CPU is not idle while the hypervisor
-    has it."""
+    """Returns the counters of a guest's CPUs: busy time, which includes stolen time, and idle
+    time."""
     return [
         sim_counter("busy_s", "not idle", "s", lambda t: t[Row.RUN] + t[Row.STEAL], scale=1e-9),
         sim_counter("idle_s", "idle states", "s", lambda t: t[Row.IDLE] // 1000, scale=1e-6),
@@ -122,7 +124,7 @@ def guest_columns() -> list[SimCounter]:
 
 
 def as_guest(hello: Hello) -> Hello:
-    """Returns the hello of the same machine as a guest."""
+    """Returns the hello message, changed to that of a guest."""
     fix = "ask for a vPMU, or use a metal instance"
     return replace(
         hello,
@@ -156,7 +158,7 @@ def machine_block() -> Block:
 
 
 class LoadAverages:
-    """Load averages: the number of tasks that ran or waited for a CPU, weighted by age."""
+    """The load averages of a guest: mean numbers of tasks that ran or waited for a CPU."""
 
     def __init__(self, tables: Tables) -> None:
         duties = tables.slot["duty"] / 1000
@@ -171,7 +173,8 @@ class LoadAverages:
         self._means = [self._demand[0]] * len(LOADS)
 
     def values_at(self, seconds: float, stage: int) -> Words:
-        """Returns the averages in hundredths. Successive times must not decrease."""
+        """Returns the load averages at this time, in hundredths. Successive times must not
+        decrease."""
         passed, self._seconds = seconds - self._seconds, seconds
         for i, minutes in enumerate(LOADS):
             distance = self._demand[stage] - self._means[i]
@@ -180,7 +183,7 @@ class LoadAverages:
 
 
 def interrupt_totals(sums: Ints) -> Words:
-    """Interrupts and context switches so far, from the integrals of all CPUs: ticks of busy CPUs,
-    and each wake-up and each halt of a CPU."""
+    """Returns the numbers of interrupts and context switches so far, from the integrals of all
+    CPUs: timer interrupts and task switches of busy CPUs, and wake-ups from idle."""
     busy_ns, entries = int(sums[Row.BUSY].sum()), int(sums[Row.ENTRIES].sum())
     return np.array([busy_ns // TICK_NS + entries, busy_ns // SLICE_NS + 2 * entries], np.uint64)

@@ -1,4 +1,4 @@
-"""The simulated machine as a source: a hello, and frames as time passes."""
+"""The simulated machine as a source: its hello message, and frames as time passes."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ from perfprobe.wire import (
 # --- hello ----------------------------------------------------------------------------------------
 
 EPOCH_S = 1_700_000_000
-RAW_NS = 86_400_000_000_000
+START_RAW_NS = 86_400_000_000_000
 SelectCpus = Collection[int] | Callable[[list[Cpu]], Collection[int] | None] | None
 
 
-def hello_of(
+def make_hello(
     spec: Spec, machine: Machine, wall_ns: int, raw_ns: int, sample_ns: int, blocks: list[Block],
     selected: list[int] | None,
 ) -> Hello:  # fmt: skip
@@ -95,17 +95,18 @@ def hello_of(
 # --- source ---------------------------------------------------------------------------------------
 
 MAX_BEHIND_NS = 10_000_000_000
-GRACE_NS = 1_000  # tolerance in ns, because due() is a float and may be rounded down
-BATCH = 16
-TASKS_NS = 1_000_000_000  # ns between two scans of the tasks, as with a real probe
+ROUNDING_NS = 1_000  # tolerance in ns, because due() is a float and may be rounded down
+MAX_POLL_FRAMES = 16
+TASK_SCAN_NS = 1_000_000_000  # ns between two scans of tasks, as on a real machine
 MIN_SAMPLE_NS = 1_000_000
 STAT_READ_NS = 400_000  # /proc/stat is read this long after the CPUs
 STAT_WIDTH_NS = 30_000
 
 
-class Sim:
-    """A simulated `Source`. `select` has the selected CPUs, or chooses them from the topology.
-    `watch` is a PID or the name of a job."""
+class SimSource:
+    """A simulated `Source`. `select` has the selected CPUs, or is a function from the topology to
+    them (None: all). `watch` is the PID or name of the watched job, `events` the argument of
+    -e."""
 
     def __init__(
         self, spec: Spec, sample_ns: int, select: SelectCpus = None, watch: str | None = None,
@@ -119,8 +120,8 @@ class Sim:
         script = scenarios.build(spec.scenario, machine)
         self._schedule = Schedule(machine, script, spec.seed)
         self._cursor = Cursor(self._schedule)
-        # The start of the simulation on all clocks.
-        self._raw_ns, wall_ns, self._start_ns = RAW_NS, EPOCH_S * 10**9, time.monotonic_ns()
+        # The time of three clocks at the start of the simulation.
+        self._raw_ns, wall_ns, self._start_ns = START_RAW_NS, EPOCH_S * 10**9, time.monotonic_ns()
         if spec.epoch is not None:
             wall_ns = spec.epoch * 10**9
         elif spec.speed is not None:
@@ -158,7 +159,7 @@ class Sim:
                 raise UsageError(
                     f"sim: there is no CPU {unknown[0]}, they are 0-{machine.cpus - 1}"
                 )
-        hello = hello_of(spec, machine, wall_ns, self._raw_ns, sample_ns, blocks, selected)
+        hello = make_hello(spec, machine, wall_ns, self._raw_ns, sample_ns, blocks, selected)
         missing_events = [] if chosen is None else chosen.missing
         self.hello = replace(hello, watch=watch, missing=[*hello.missing, *missing_events])
         self._selected_cpus = np.ones(machine.cpus, np.bool_)
@@ -171,12 +172,11 @@ class Sim:
         sizes = (hello.rows(b.scope) * (HEAD + b.valid_words + b.columns) for b in blocks)
         self._batches = Batches(sample_ns, 8 * sum(sizes))
         self._base = np.zeros((len(Row), machine.cpus), np.int64)
-        """The integrals when each CPU last came online; its counters start from them."""
+        """The integrals of each CPU when it last came online; its counters count from there."""
         self._last: Ints | None = None
         self._last_scan: tuple[int, int, Ints] | None = None
-        """The last scan of the tasks: its time, its stage, and the integrals at that time. For CPUs
-        whose tasks a change of the stage replaced, the integrals are those at the last frame before
-        the change."""
+        """The last scan of tasks: time, stage, and integrals at that time. If a new stage has
+        replaced the tasks of a CPU, its integrals are those of the last frame before."""
         self._online = np.ones(machine.cpus, np.bool_)
         self._closed = False
 
@@ -186,15 +186,15 @@ class Sim:
         number = self._batches.end(self._number)
         return (self._start_ns + number * self._sample_ns / self._spec.speed) / 1e9
 
-    def pace(self, batch_ns: int) -> None:
+    def set_batch_length(self, batch_ns: int) -> None:
         # without a speed, the simulation runs as fast as the reader reads frames
         if self._spec.speed is not None:
-            self._batches.pace(batch_ns)
+            self._batches.set_batch_length(batch_ns)
 
     def poll(self) -> list[Frame | Note]:
         if self._closed:
             return []
-        count = max(1, min(BATCH, 4096 // self._machine.cpus))
+        count = max(1, min(MAX_POLL_FRAMES, 4096 // self._machine.cpus))
         if self._spec.speed is not None:
             count = min(max(count, self._batches.max_rounds), self._due_frames(self._spec.speed))
         messages: list[Frame | Note] = []
@@ -206,9 +206,9 @@ class Sim:
         return messages
 
     def _due_frames(self, speed: float) -> int:
-        """Returns the number of frames that are due. If the process was stopped or cannot keep up,
-        the simulation pauses, because catching up on hours would take minutes."""
-        now_ns = time.monotonic_ns() + GRACE_NS
+        """Returns the number of frames that are due. If the process was stopped or is too slow, the
+        simulation pauses instead of catching up, which would take minutes for hours."""
+        now_ns = time.monotonic_ns() + ROUNDING_NS
         period_ns = self._sample_ns / speed
         if now_ns - self._start_ns - self._number * period_ns > MAX_BEHIND_NS + period_ns:
             self._start_ns = now_ns - round(self._number * period_ns)
@@ -218,8 +218,8 @@ class Sim:
         self._closed = True
 
     def _sample(self, *, whole: bool) -> list[Frame | Note]:
-        """Returns notes and then a frame. `whole`: whether the frame has the block that is read
-        once a batch."""
+        """Returns the next frame, after notes if there are any. With `whole`, the frame has the
+        block that a real machine reads once a batch."""
         time_ns = self._number * self._sample_ns
         tables = self._schedule.tables
         stage = tables.stages.index(time_ns)
@@ -241,7 +241,7 @@ class Sim:
             name: Rows(cpu_head, bank.valid(sampled).tobytes(), bank.values(gains).tobytes())
             for name, bank in (("cpu", self._table), *self._chosen)
         }
-        # The head of all rows that no CPU reads for itself.
+        # The head of all rows that are not read by the threads of CPUs.
         at_ns = time_ns + STAT_READ_NS + self._raw_ns
         stamps = tsc(at_ns), tsc(at_ns + STAT_WIDTH_NS)
         head = np.array([*stamps, STAT_READ_NS, 0, ROW_SAMPLED], np.uint64).tobytes()
@@ -276,7 +276,7 @@ class Sim:
     ) -> list[Note]:
         if (online == self._online).all():
             return []
-        # The counters of an offline CPU stop, so they start again when it comes online.
+        # The counters of a CPU restart when it comes online again.
         self._base = np.where(rebased, totals if self._last is None else self._last, self._base)
         for bank in (self._table, *(bank for _, bank in self._chosen)):
             bank.restart(rebased)
@@ -291,7 +291,7 @@ class Sim:
         return notes
 
     def _machine_row(self, time_ns: int, head: bytes, stage: int, totals: Ints) -> Rows:
-        """Returns the row that the main thread of a real probe reads once a batch."""
+        """Returns the row of the block "machine"."""
         values = np.array([time.process_time_ns()], np.uint64)
         if self._machine.guest:
             load = self._load.values_at(time_ns / 1e9, stage)
@@ -301,8 +301,8 @@ class Sim:
         return Rows(head, valid.tobytes(), values.tobytes())
 
     def _records(self, time_ns: int, stage: int, totals: Ints) -> dict[str, object]:
-        """Returns task records, once a second: CPU shares since the previous record, or since the
-        task started."""
+        """Returns the frame's records of tasks, once a second, with shares of CPU time since the
+        previous record or since the task started; usually empty."""
         if self._last is None or self._last_scan is None:
             self._last_scan = time_ns, stage, totals
             return {}
@@ -314,7 +314,7 @@ class Sim:
             same = [a == b for a, b in zip(names, last_names, strict=True)]
             base = np.where(same[: self._machine.cpus], base, self._last)
         span_ns = time_ns - since_ns
-        if since_ns and span_ns < TASKS_NS:  # the first record is sent at once
+        if since_ns and span_ns < TASK_SCAN_NS:  # the first record is sent at once
             self._last_scan = since_ns, stage, base
             return {}
         self._last_scan = time_ns, stage, totals
@@ -326,7 +326,7 @@ class Sim:
 def open_sim(
     text: str, sample_ns: int, select: SelectCpus = None, watch: str | None = None,
     events: str | None = None, *, multiplex: bool = True,
-) -> Sim:  # fmt: skip
-    """Makes the source from the argument of --source. Raises ValueError with a message for the
-    user, and Unavailable for events that cannot be counted."""
-    return Sim(parse_spec(text), sample_ns, select, watch, events, multiplex=multiplex)
+) -> SimSource:  # fmt: skip
+    """Opens the simulated source that the argument of --source specifies. Raises ValueError with a
+    message for the user, and Unavailable for events that cannot be counted."""
+    return SimSource(parse_spec(text), sample_ns, select, watch, events, multiplex=multiplex)

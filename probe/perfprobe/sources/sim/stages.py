@@ -1,8 +1,8 @@
-"""The schedule of a simulated machine: stages that repeat without end.
+"""Stages of a simulated machine, which repeat without end, and counts over them.
 
 Within a stage every rate is constant, so a count up to any moment is a sum of rates times lengths.
-Times and rates are whole numbers, so the sums are exact. This module does not use numpy, because
-tests that imitate hardware use it, too, and must start quickly.
+Times and rates are whole numbers, so sums are exact. This module does not use numpy, because tests
+that imitate hardware use it, too, and must start quickly.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from itertools import accumulate
 
 
 class Stages:
+    """The times at which stages begin and end."""
+
     def __init__(self, ends_ns: Sequence[int]) -> None:
         """`ends_ns` are the ends of the stages, in ns from the start of the first stage."""
         self.ends = list(ends_ns)
@@ -20,15 +22,15 @@ class Stages:
         self.period = self.ends[-1]
 
     def index(self, time_ns: int) -> int:
-        """Returns the stage at this moment. A stage includes its start, and excludes its end."""
+        """Returns the number of the stage at this time. A stage does not include its end."""
         return bisect_right(self.ends, time_ns % self.period)
 
     def since_start(self, time_ns: int) -> int:
-        """Returns the time in ns since the start of the stage at this moment."""
+        """Returns the time in ns since the start of the stage at this time."""
         return time_ns % self.period - self.starts[self.index(time_ns)]
 
     def ends_between(self, since_ns: int, until_ns: int) -> Iterator[tuple[int, int]]:
-        """Each end of a stage in (since, until], with the number of that stage."""
+        """Yields each end of a stage in (since_ns, until_ns], with the number of the stage."""
         time_ns = since_ns
         while True:
             stage = self.index(time_ns)
@@ -39,8 +41,8 @@ class Stages:
 
 
 class Integral:
-    """A count from the start to any moment: the sum over stages of rate (amount per ns) times
-    length. The sum times `multiplier` / `divisor` is rounded down to a multiple of `quantum`."""
+    """A function from a time to a count: the sum over stages of rate (amount per ns) times length.
+    The sum times `multiplier` / `divisor` is rounded down and then multiplied by `quantum`."""
 
     __slots__ = ("_before", "_divisor", "_multiplier", "_quantum", "_rates", "_stages", "_total")
 
@@ -55,7 +57,7 @@ class Integral:
         spans = zip(rates, stages.starts, stages.ends, strict=True)
         sums = [0, *accumulate(rate * (end - start) for rate, start, end in spans)]
         self._stages, self._rates, self._total = stages, list(rates), sums[-1]
-        # Minus rate times start of the stage, so that a call multiplies by the time in the period.
+        # The sum before each stage, minus its rate times its start: see __call__.
         self._before = [
             amount - rate * start
             for amount, rate, start in zip(sums, rates, stages.starts, strict=False)
@@ -70,7 +72,7 @@ class Integral:
 
 
 class Steps:
-    """A count that jumps at some moments of each period."""
+    """A function from a time to a count that jumps at some moments of each period."""
 
     def __init__(self, period_ns: int, jumps: Sequence[tuple[int, int]]) -> None:
         """`jumps` are pairs of a moment in ns and an amount."""

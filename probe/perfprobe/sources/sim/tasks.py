@@ -1,4 +1,5 @@
-"""Tasks of the simulated machine: each CPU has processes of its own."""
+"""Tasks of the simulated machine, and the frame's records of them. Each CPU has processes of its
+own; the place of a task is its position among the tasks of its CPU."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from perfprobe.sources.sim.script import TaskShare
 
 FIRST_PID = 4000
 Number = TypeVar("Number", int, Ints)
-SLICE_NS = 3_000_000  # ns after which the kernel lets another task run
+SLICE_NS = 3_000_000  # ns for which a task runs while another task waits for the CPU
 MAX_TASKS_PER_CPU = 3
 """Maximum number of tasks that are reported for each CPU, as on a real machine."""
 USERS = ("ada", "grace", "edsger", "barbara")
@@ -34,21 +35,23 @@ COMMANDS = {
     "lmp": (None, "lmp -in melt.lmp -sf omp"),
     "mpi_rank": (None, "./solve --mesh wing.msh --ranks 64"),
 }
-"""User (None: the machine's usual user) and command line of each task."""
+"""By name of a task: its user (None: one of USERS) and its command line."""
 GROUPS = {"postgres": "postgresql", "restic": "backup", "nginx": "nginx"}
-"""Services of tasks; other tasks were started by the program in PARENTS."""
+"""By name of a task: the service to which it belongs. PARENTS has the parents of other tasks."""
 PARENTS = dict.fromkeys(("cc1plus", "as", "ld", "configure"), "make") | {
     "lmp": "mpirun", "mpi_rank": "mpirun", "make": "bash", "stream": "bash", "xhpl": "mpirun",
 }  # fmt: skip
 
 
 class Tasks:
+    """Makes the records of tasks."""
+
     def __init__(self, seed: int, cpus: int) -> None:
         bits = noise(seed, 5, np.zeros(1, np.int64), np.arange(cpus))[0]
         self._threads = (1 + bits % 4).tolist()
         self._user = USERS[seed % len(USERS)]
         self._sent_names: dict[int, str] = {}
-        """By PID, the name that was sent with its details."""
+        """By PID: the task's name when its details were sent."""
 
     def records(
         self,
@@ -56,8 +59,8 @@ class Tasks:
         shares: NDArray[np.float64],
         sleeps: NDArray[np.float64],
     ) -> dict[str, Any]:
-        """Returns the records of a frame. Details are sent when a process is new. `sleeps` is how
-        often per second each CPU went idle."""
+        """Returns the records of tasks for a frame, with details of new processes. `shares` has the
+        share of time for which each CPU was busy, `sleeps` how often per second it went idle."""
         task_rows: dict[str, list[list[object]]] = {}
         waits: dict[str, list[list[float]]] = {}
         details: dict[str, dict[str, object]] = {}
@@ -93,14 +96,14 @@ class Tasks:
 
 
 def _waits(share: float, sleeps: float) -> list[float]:
-    """Returns the share of waiting, and switches per second: a task loses its CPU to a waiting
-    task."""
+    """Returns the entry of a task in the record "waits": its share of waiting, and its context
+    switches per second, by sleeps and by losing the CPU to another task."""
     return [round(share, 4), round(sleeps + share * 1e9 / SLICE_NS, 1)]
 
 
 class WatchedJob:
-    """The threads of the watched job. Each of its processes has one thread, which waits as its
-    TaskShare specifies."""
+    """Makes the record of the watched job. Each of its processes has one thread, which runs and
+    waits as its TaskShare specifies. `text` is the job's PID or name."""
 
     def __init__(self, schedule: Schedule, text: str) -> None:
         self._schedule = schedule
@@ -108,16 +111,15 @@ class WatchedJob:
         tasks = [stage[:cpus] for stage in schedule.tables.tasks]
         width = max(len(members) for stage in tasks for members in stage)
         self._job = _job_tasks(tasks, width, text)
-        """Whether a task is a thread of the job, by stage, CPU and place."""
+        """By stage, CPU and place: whether the task belongs to the job."""
         self._parts = self._job * _per_task(tasks, width, lambda task: task.part)
         self._waits = self._job * _per_task(tasks, width, lambda task: task.wait)
         self._last = np.zeros((2, cpus, 1), np.int64)
         self._sums = np.zeros((3, cpus, width), np.int64)
-        """For each task: ns x 1000 of work, ns x 1000 of waiting, and the number of sleeps."""
+        """By CPU and place: ns x 1000 of work, ns x 1000 of waiting, and the number of sleeps."""
 
     def follow(self, cursor: Cursor, since_ns: int, until_ns: int) -> None:
-        """Adds the times up to the end of each stage in (since, until]; later time belongs to the
-        next stage."""
+        """Adds the times up to the end of each stage in (since_ns, until_ns]."""
         for end_ns, stage in self._schedule.tables.stages.ends_between(since_ns, until_ns):
             self._add(stage, cursor.up_to(end_ns))
 
@@ -137,7 +139,7 @@ class WatchedJob:
         return {"watched": {"threads": threads, "more": len(places[MAX_THREADS:])}}
 
     def _add(self, stage: int, totals: Ints) -> None:
-        # CPUs are read a little late, so the time may be after the end of the stage.
+        # CPUs are sampled a little late, so the last totals may be after the end of the stage.
         cpus = self._last.shape[1]
         now = np.maximum(totals[[Row.BUSY, Row.ENTRIES], :cpus, None], self._last)
         worked, slept = now - self._last
@@ -147,7 +149,7 @@ class WatchedJob:
 
 
 TaskTable = Sequence[Sequence[Sequence[TaskShare]]]
-"""Tasks by stage and CPU."""
+"""The tasks of each CPU, by stage and CPU."""
 
 
 def pid_of(cpu: Number, place: Number, cpus: int) -> Number:
@@ -155,7 +157,8 @@ def pid_of(cpu: Number, place: Number, cpus: int) -> Number:
 
 
 def _per_task(tasks: TaskTable, width: int, value: Callable[[TaskShare], int]) -> Ints:
-    """Returns a value of each task, by stage, CPU and place; 0 where there is no task."""
+    """Returns the value of a function for each task, by stage, CPU and place; 0 if there is no
+    task."""
     table = np.zeros((len(tasks), len(tasks[0]), width), np.int64)
     for stage, row in enumerate(tasks):
         for cpu, members in enumerate(row):
@@ -164,7 +167,8 @@ def _per_task(tasks: TaskTable, width: int, value: Callable[[TaskShare], int]) -
 
 
 def _job_tasks(tasks: TaskTable, width: int, text: str) -> NDArray[np.bool_]:
-    """Returns whether each task belongs to the job with this name or PID. Raises Unavailable."""
+    """Returns, by stage, CPU and place, whether the task belongs to the job with this name or PID.
+    Raises Unavailable if no process has the PID."""
     pid, cpus = wanted_pid(text), len(tasks[0])
     if pid is None:
         return _per_task(tasks, width, lambda task: task.comm == text) > 0

@@ -1,4 +1,5 @@
-"""The truth about a simulated machine, computed from its schedule, not from its counters."""
+"""True values of a simulated machine (`perfprobe truth`), computed from its schedule, not from its
+counters."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ SECOND = 1_000_000_000
 def truth(
     spec: Spec | str, duration_s: float, watch: str | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Yields lines for JSON in the order of their starts. Times are seconds from the start of the
-    simulation, which is `time_ns - hello.raw_ns` in frames.
+    """Yields objects for lines of JSON, in the order of their `start`. Times are seconds from the
+    start of the simulation, which are `time_ns - hello.raw_ns` in frames.
 
     For every window of 1 s (the last may be shorter), first all cores, then all CPUs, then all
     packages:

@@ -204,7 +204,7 @@ def test_batches_of_any_length_have_the_same_frames(clock: SimpleNamespace, seed
     results: list[list[Message]] = [[], []]
     while len(results[0]) < 200:
         if rng.random() < 0.3:
-            other.pace(rng.choice([1, SAMPLE_NS, 2 * SAMPLE_NS, 5 * SAMPLE_NS, 10**12]))
+            other.set_batch_length(rng.choice([1, SAMPLE_NS, 2 * SAMPLE_NS, 5 * SAMPLE_NS, 10**12]))
         clock.now = other.due()
         batch = other.poll()
         results[1] += batch
