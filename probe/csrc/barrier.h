@@ -1,11 +1,9 @@
 /*
- * The few memory orderings used here, named as in liburing; other code never names an order
- * itself. This header has only macros and one inline function, and no source file.
+ * Atomic loads and stores, named as in liburing. Other files use only these.
  *
- * store_release: a thread that sees the stored value by load_acquire sees everything that this
- *                thread wrote before.
- * load_acquire:  the other half of the pair.
- * read_once, write_once: the value is not torn; other accesses are not ordered.
+ * store_release, load_acquire: a thread that loads the stored value also sees everything that the
+ *                              storing thread wrote before.
+ * read_once, write_once: the value is read or written as a whole; other accesses are not ordered.
  */
 #ifndef PP_BARRIER_H
 #define PP_BARRIER_H
@@ -18,8 +16,7 @@
 #define pp_write_once(p, v) atomic_store_explicit((p), (v), memory_order_relaxed)
 #define pp_read_once(p) atomic_load_explicit((p), memory_order_relaxed)
 
-/* Adds to a counter with one writer, which needs no locked instruction. Readers see no torn
- * value. */
+/* Adds to a counter that only one thread writes, so that no locked instruction is needed. */
 static inline void pp_count(_Atomic uint64_t *counter, uint64_t n)
 {
     pp_write_once(counter, pp_read_once(counter) + n);

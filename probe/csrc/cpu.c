@@ -10,8 +10,7 @@
 /* Linux puts the CPU's number into the low 12 bits of TSC_AUX, and the node above them. */
 enum { AUX_CPU = 0xfff };
 
-/* Leaf 0x80000001, EDX. */
-enum { HAS_RDTSCP = 1 << 27 };
+enum { HAS_RDTSCP = 1 << 27 }; /* in EDX of CPUID leaf 0x80000001 */
 
 /* --- clocks ----------------------------------------------------------------------------------- */
 

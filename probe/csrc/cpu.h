@@ -38,7 +38,7 @@ struct pp_cpu_mask {
 /*
  * Reads the TSC in program order: RDTSCP waits for earlier instructions, and LFENCE delays later
  * ones. `aux` receives TSC_AUX, which Linux fills with the CPU's number.
- * The compilers' builtins are used since <x86intrin.h> takes longer to compile than all of csrc.
+ * Builtins are used because <x86intrin.h> takes longer to compile than all of csrc.
  */
 static inline uint64_t pp_rdtscp(unsigned *aux)
 {
@@ -63,13 +63,13 @@ static inline uint64_t pp_rdtsc(void)
 enum pp_clock pp_tsc_clock(void);
 
 /*
- * Returns PP_CLOCK_RDTSC instead of PP_CLOCK_RDTSCP if TSC_AUX does not hold this CPU's number:
- * some hypervisors do not set it, and 12 bits hold no number above 4095. The caller runs on the CPU
- * in question; if it is moved meanwhile, it gets the slower clock, which is correct, too.
+ * Returns PP_CLOCK_RDTSC instead of PP_CLOCK_RDTSCP if TSC_AUX does not have the number of the
+ * calling thread's CPU: some hypervisors do not set it, and it has 12 bits for numbers up to 4095.
+ * If the thread is moved meanwhile, the result is the slower clock, which works, too.
  */
 enum pp_clock pp_proven_clock(enum pp_clock clock);
 
-/* Returns a stamp and, with `proof`, the CPU on which it was taken. */
+/* Returns a time stamp by this clock and, with `proof`, the CPU on which it was read. */
 struct pp_instant pp_now(enum pp_clock clock, bool proof);
 
 uint64_t pp_clock_ns(clockid_t clock);
@@ -78,7 +78,7 @@ struct timespec pp_timespec(uint64_t ns);
 /* Sleeps until `ns` of CLOCK_MONOTONIC; signals do not end it. */
 void pp_sleep_until(uint64_t ns);
 
-/* Makes the mask of one CPU. -EINVAL: no kernel has such a CPU. */
+/* Makes a mask with only this CPU. -EINVAL: no kernel has a CPU with this number. */
 int pp_cpu_only(int cpu, struct pp_cpu_mask *mask);
 
 #endif

@@ -12,9 +12,10 @@ enum {
     SPINS = 1000 /* turns of a spin between two reads of the clock */
 };
 
+/* Memory that the caller and the answerer, a thread on the other CPU, share. */
 struct table {
     _Alignas(LINE) _Atomic uint64_t turn; /* odd: the answerer's; even: the caller's; or OVER */
-    uint64_t seen;                        /* written by the answerer in its turn */
+    uint64_t seen;                        /* stamp of the answerer in its turn */
     _Alignas(LINE) uint64_t end_ns;       /* ns of CLOCK_MONOTONIC; constant, like the mask */
     int cpu;
     struct pp_cpu_mask mask; /* contains only the answerer's CPU */
@@ -24,8 +25,8 @@ struct table {
 static const uint64_t OVER = UINT64_MAX;
 static const uint64_t PLACING = UINT64_MAX - 1; /* the answerer is not on its CPU yet */
 
-/* Waits for the turn. False: the exchange is over, or the time is up (the other thread may not get
- * to run). */
+/* Spins until it is this turn. False: the exchanges are over, or the time is up (the other thread
+ * may not run). */
 static bool wait_for_turn(struct table *table, uint64_t turn)
 {
     for (;;) {

@@ -4,14 +4,14 @@
 
 /* --- reading by page -------------------------------------------------------------------------- */
 
-/* Keeps the compiler from reordering loads, as x86 itself does not. */
+/* Keeps the compiler from reordering loads; x86 itself does not reorder them. */
 static void barrier(void)
 {
     __asm__ volatile("" ::: "memory");
 }
 
-/* Sign-extends a hardware count: counters are narrower than the kernel's sums, and the kernel
- * starts them below zero. */
+/* Sign-extends the value of a hardware counter with `width` bits; the kernel starts counters below
+ * zero. */
 static uint64_t sign_extend(uint64_t pmc, uint32_t width)
 {
     uint32_t unused = width > 0 && width < 64 ? 64 - width : 0;
@@ -81,10 +81,11 @@ int pp_perf_read_pages(const struct pp_perf_group *group, uint64_t *out)
 /* --- reading by read() ------------------------------------------------------------------------ */
 
 /*
- * Parses PERF_FORMAT_GROUP with both times: the number of events, enabled, running, the counts. If
- * the number is not the group's, its CPU went offline and the kernel has dissolved the group.
+ * Copies the times (if `timed`) and counts from the result of read(): number of events, ns enabled,
+ * ns running, counts (PERF_FORMAT_GROUP). -EIO: the number of events is wrong, because the CPU went
+ * offline and the kernel has dissolved the group.
  */
-static int parse(const uint64_t *buffer, size_t size, uint32_t n, bool timed, uint64_t *out)
+static int copy_counts(const uint64_t *buffer, size_t size, uint32_t n, bool timed, uint64_t *out)
 {
     if (size != (1 + PP_PERF_TIMES + n) * sizeof *buffer || buffer[0] != n)
         return -EIO;
@@ -105,7 +106,7 @@ int pp_perf_read_file(const struct pp_perf_group *group, uint64_t *out)
 
     if (got < 0)
         return -errno;
-    return parse(buffer, (size_t)got, group->n, group->timed, out);
+    return copy_counts(buffer, (size_t)got, group->n, group->timed, out);
 }
 
 /* --- reading a group -------------------------------------------------------------------------- */
@@ -119,7 +120,7 @@ int pp_perf_read(const pp_perf_group *group, uint64_t *columns)
     if (rc)
         rc = pp_perf_read_file(group, dense);
     for (uint32_t column = 0; column < group->width && rc == 0; column++)
-        if (group->filled >> column & 1) /* other columns may belong to another group */
+        if (group->filled >> column & 1) /* other columns may be those of another group */
             columns[column] = *next++;
     return rc;
 }

@@ -1,11 +1,12 @@
 /*
- * Reads a group of perf events: by RDPMC through the events' pages where all of them allow it,
- * else by one read(). Source: group.c, which also defines pp_perf_read, pp_perf_columns and
- * pp_perf_is_direct of perfprobe.h.
+ * Reads a group of perf events: by RDPMC and the events' pages if all events allow it, else by one
+ * read(). Source: group.c, which also defines pp_perf_read, pp_perf_columns and pp_perf_is_direct
+ * of perfprobe.h.
  *
- * A page belongs to the kernel, which writes it on the event's own CPU, with interrupts off,
- * between two increments of `lock`. So a reader pinned to that CPU sees a change only as a changed
- * lock. A reader on another CPU reads garbage, which the sampler discards because of the CPU.
+ * An event's page (perf_event_mmap_page) is written by the kernel on the event's own CPU, with
+ * interrupts off, between two increments of `lock`. So for a reader on that CPU the page has
+ * changed only if the lock has. A reader on another CPU may get wrong values, which the sampler
+ * discards.
  */
 #ifndef PP_GROUP_H
 #define PP_GROUP_H
@@ -21,11 +22,11 @@
 enum {
     PP_PERF_EVENTS = 16, /* maximum number of events in a group; a CPU has fewer counters */
     PP_PERF_TIMES = 2,   /* columns before the counts: ns enabled, and ns running */
-    PP_PERF_WIDTH = 64,  /* maximum number of columns, with those of other groups */
-    PP_PERF_TRIES = 4    /* attempts while the lock changes; more would cost more than read() */
+    PP_PERF_WIDTH = 64,  /* maximum number of columns, including gaps for other groups */
+    PP_PERF_TRIES = 4    /* attempts if a page changes; more would cost more than read() */
 };
 
-/* Operations that tests replace. They fail as the system calls do: -1 and errno. */
+/* System calls and instructions that tests replace. Calls fail with -1 and errno. */
 struct pp_perf_ops {
     int (*open)(const struct perf_event_attr *attr, int cpu, int leader);
     ssize_t (*read)(int fd, void *buffer, size_t size);
@@ -35,7 +36,7 @@ struct pp_perf_ops {
 
 typedef volatile const struct perf_event_mmap_page pp_perf_page;
 
-/* A group is constant while a lane reads it. */
+/* A group of perf events; constant while a lane reads it. */
 struct pp_perf_group {
     const struct pp_perf_ops *ops;
     uint32_t n;      /* number of events */
@@ -48,15 +49,16 @@ struct pp_perf_group {
 };
 
 /*
- * Reads one event by its page: its count, and its times if `times` is not NULL. -EAGAIN: the event
- * is not on a counter now (then only the kernel has the count), RDPMC is not allowed or is refused,
- * or the page keeps changing.
+ * Reads one event by its page: its count, and its times (enabled, running) if `times` is not NULL.
+ * -EAGAIN: use read() instead, because the event is not on a counter now, RDPMC is not allowed or
+ * was refused, or the page keeps changing.
  */
 int pp_perf_page_read(const struct pp_perf_ops *ops, pp_perf_page *page, uint64_t *times,
                       uint64_t *count);
 
-/* Read the times, if the group has them, and the counts, without gaps: by the pages (-EAGAIN as
- * above), or by read() (-errno; -EIO if the kernel has dissolved the group). */
+/* Read the times, if the group has them, and the counts into `out`, without gaps between columns:
+ * by the pages (-EAGAIN as above), or by read() (-errno; -EIO if the kernel has dissolved the
+ * group). */
 int pp_perf_read_pages(const struct pp_perf_group *group, uint64_t *out);
 int pp_perf_read_file(const struct pp_perf_group *group, uint64_t *out);
 

@@ -1,6 +1,7 @@
 /*
- * Loads the idle program with bpf(2), attaches it, and maps its rows. The kernel removes all of
- * them when the process ends, however it ends. The descriptors are close-on-exec by default.
+ * Loads the BPF program of idle_program.h with bpf(2), attaches it to the tracepoint cpu_idle, and
+ * maps its rows (idle_rows.h). The kernel removes everything when the process ends. The descriptors
+ * are close-on-exec by default.
  */
 #define _GNU_SOURCE
 #include "idle.h"
@@ -17,12 +18,12 @@
 #include "idle_program.h"
 #include "idle_rows.h"
 
-enum { CLOCK_RUNS = 8 }; /* number of runs that compare the program's clock with ours */
+enum { CLOCK_RUNS = 8 }; /* number of runs that compare the kernel's clock with ours */
 
-static const char NAME[] = "pp_idle"; /* name of map and program in lists such as bpftool's */
+static const char NAME[] = "pp_idle"; /* name of map and program, for example in bpftool's lists */
 
-/* The caller clears all of `attr`: the kernel refuses unknown bytes that are not 0, and an
- * initializer may clear only the named member. */
+/* Calls bpf(2). Callers must clear all of `attr` by memset: the kernel refuses unknown bytes that
+ * are not 0, and an initializer may leave some. */
 static int bpf(int command, union bpf_attr *attr)
 {
     long rc = syscall(__NR_bpf, command, attr, sizeof *attr);
@@ -30,9 +31,9 @@ static int bpf(int command, union bpf_attr *attr)
     return rc < 0 ? -errno : (int)rc;
 }
 
-/* Loads the program. The first attempts are without a log: a log makes the verifier slow, and a log
- * that is too small is an error. */
-static int load(struct pp_idle *idle, int32_t swaps, char *log, uint32_t log_size)
+/* Loads the program; if that fails, once more with a log. The log makes the verifier slow, and it
+ * is an error if it is too small. */
+static int load_program(struct pp_idle *idle, int32_t swaps, char *log, uint32_t log_size)
 {
     struct bpf_insn program[PP_IDLE_INSNS];
     union bpf_attr attr;
@@ -50,17 +51,17 @@ static int load(struct pp_idle *idle, int32_t swaps, char *log, uint32_t log_siz
     while (idle->program == -EAGAIN && --tries);
     if (idle->program < 0) {
         used = (size_t)snprintf(log, log_size, "BPF_PROG_LOAD\n");
-        if (used + 128 <= log_size) { /* the kernel accepts no less */
+        if (used + 128 <= log_size) { /* the kernel's minimum size of a log */
             attr.log_level = 1;
             attr.log_buf = (uintptr_t)log + used;
             attr.log_size = log_size - (uint32_t)used;
-            bpf(BPF_PROG_LOAD, &attr); /* for the log only; the first result counts */
+            bpf(BPF_PROG_LOAD, &attr); /* only for the log; the result is that of the first call */
         }
     }
     return idle->program < 0 ? idle->program : 0;
 }
 
-static int attach(struct pp_idle *idle, char *log, uint32_t log_size)
+static int attach_program(struct pp_idle *idle, char *log, uint32_t log_size)
 {
     union bpf_attr attr;
 
@@ -73,7 +74,7 @@ static int attach(struct pp_idle *idle, char *log, uint32_t log_size)
     return idle->link < 0 ? idle->link : 0;
 }
 
-static int map(struct pp_idle *idle, char *log, uint32_t log_size)
+static int make_map(struct pp_idle *idle, char *log, uint32_t log_size)
 {
     union bpf_attr attr;
 
@@ -94,10 +95,11 @@ static int map(struct pp_idle *idle, char *log, uint32_t log_size)
     return idle->base == MAP_FAILED ? -errno : 0;
 }
 
-/* Sets up the rows for the first transition: no state is known, but the missing LP of a core is
- * idle. `ahead_ns` is the kernel's clock minus this process's. -EEXIST: two CPUs have the same
- * place. */
-static int fill(struct pp_idle *idle, const pp_idle_place *places, uint32_t n, int64_t ahead_ns)
+/* Initialises the rows: no state is known, except that an LP which a core does not have is idle.
+ * `ahead_ns` is the kernel's clock minus this process's. -EEXIST: two CPUs are the same LP of one
+ * core. */
+static int init_rows(struct pp_idle *idle, const pp_idle_place *places, uint32_t n,
+                     int64_t ahead_ns)
 {
     struct pp_idle_head *head = idle->base;
     struct pp_idle_cpu *cpus = (struct pp_idle_cpu *)idle->base + 1;
@@ -127,11 +129,10 @@ static int fill(struct pp_idle *idle, const pp_idle_place *places, uint32_t n, i
 }
 
 /*
- * Measures how far the kernel's clock, from which the program takes its stamps, is ahead of this
- * process's clock. They differ in a time namespace, which a running process cannot change. The
- * program runs a few times on one row, and its stamps are compared with stamps before and after
- * each run. If no run contradicts equal clocks, they are equal; else the shortest run gives the
- * difference to about a microsecond.
+ * Measures how far the kernel's clock, which the program reads, is ahead of this process's clock;
+ * they differ in a time namespace. The program is run a few times, and the time that it stores is
+ * compared with this process's clock before and after each run. If all runs fit equal clocks, they
+ * are equal; else the shortest run gives the difference to about 1 us.
  */
 static int compare_clocks(const struct pp_idle *idle, uint32_t cpu, int64_t *ahead_ns)
 {
@@ -158,9 +159,9 @@ static int compare_clocks(const struct pp_idle *idle, uint32_t cpu, int64_t *ahe
     return 0;
 }
 
-/* Fills the rows with times of the kernel's clock; from then on only the program writes them. */
-static int start(struct pp_idle *idle, const pp_idle_place *places, uint32_t n, char *log,
-                 uint32_t log_size)
+/* Initialises the rows by the kernel's clock and makes them read-only for this process. */
+static int start_rows(struct pp_idle *idle, const pp_idle_place *places, uint32_t n, char *log,
+                      uint32_t log_size)
 {
     int64_t ahead_ns = 0;
     int rc = compare_clocks(idle, places[0].cpu, &ahead_ns);
@@ -169,7 +170,7 @@ static int start(struct pp_idle *idle, const pp_idle_place *places, uint32_t n, 
         snprintf(log, log_size, "BPF_PROG_TEST_RUN\n");
         return rc;
     }
-    rc = fill(idle, places, n, ahead_ns);
+    rc = init_rows(idle, places, n, ahead_ns);
     if (rc == 0 && mprotect(idle->base, idle->size, PROT_READ))
         rc = -errno;
     if (rc)
@@ -201,13 +202,13 @@ int pp_idle_make(const pp_idle_place *places, uint32_t n, int32_t swaps, pp_idle
             idle->cores = p->core + 1;
     }
     if (rc == 0)
-        rc = map(idle, log, log_size);
+        rc = make_map(idle, log, log_size);
     if (rc == 0)
-        rc = fill(idle, places, n, 0);
+        rc = init_rows(idle, places, n, 0);
     if (rc == 0)
-        rc = load(idle, swaps, log, log_size);
+        rc = load_program(idle, swaps, log, log_size);
     if (rc == 0)
-        rc = start(idle, places, n, log, log_size);
+        rc = start_rows(idle, places, n, log, log_size);
     *out = idle;
     return rc;
 }
@@ -219,7 +220,7 @@ int pp_idle_open(const pp_idle_place *places, uint32_t n, pp_idle **out, char *l
     int rc = pp_idle_make(places, n, PP_IDLE_SWAPS, &idle, log, log_size);
 
     if (rc == 0)
-        rc = attach(idle, log, log_size);
+        rc = attach_program(idle, log, log_size);
     if (rc) {
         pp_idle_close(idle);
         return rc;
@@ -244,7 +245,7 @@ void pp_idle_close(pp_idle *idle)
     free(idle);
 }
 
-/* Runs the program itself, so that no other code writes the rows. */
+/* Uses BPF_PROG_TEST_RUN, so that only the program writes the rows. */
 int pp_idle_run(const pp_idle *idle, uint32_t cpu, uint32_t state, bool on_cpu)
 {
     uint64_t context[2] = {state, cpu};

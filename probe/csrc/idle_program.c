@@ -5,7 +5,7 @@
 
 #include "idle_rows.h"
 
-/* These checks compare numbers in the words below with the layout of the rows. */
+/* The offsets and bits that the machine code below assumes, compared with idle_rows.h. */
 #define AT(type, field, offset)                                                               \
     _Static_assert(offsetof(struct pp_idle_##type, field) == (offset), #type " " #field)
 AT(cpu, sums, 8);
@@ -20,7 +20,8 @@ _Static_assert(PP_IDLE_SHIFT == 4 && PP_IDLE_BITS == 15 && PP_IDLE_ANY_BUSY == 3
                    PP_IDLE_ALL_KNOWN == 12 && PP_IDLE_CORE_UNKNOWN == 4 && PP_IDLE_EXITED == -1,
                "the bits of a row's word");
 
-/* The instructions that idle_program.s lists and explains; a test decodes them and compares. */
+/* The machine code: an instruction in each word, as listed in idle_program.s. A test compares
+ * them. */
 static const uint64_t words[] = {
     0x0000000000001679, 0x0000000000081779, 0x0000000100000707, 0x00000000fff87a63,
     0x000000000000a2bf, 0xfffffff800000207, 0x0000000000001118, 0x0000000000000000,
@@ -50,7 +51,7 @@ static const uint64_t words[] = {
     0x0000000000000095,
 };
 enum { WORDS = sizeof words / sizeof words[0] };
-/* Positions of the words to be completed: two loads of the map, and the number of attempts. */
+/* Indices of words to be completed: two loads of the map's address, and the number of attempts. */
 enum { CPU_MAP = 6, CORE_MAP = 16, SWAPS = 30 };
 
 _Static_assert(sizeof(struct bpf_insn) == sizeof words[0], "an instruction is a word");

@@ -33,30 +33,31 @@ const struct pp_idle_core *pp_idle_core(const void *base, uint64_t core)
 /* --- sums ------------------------------------------------------------------------------------- */
 
 /*
- * Reads the sums of a row that belong to one word, and the ns since that word. 0 or -EAGAIN.
+ * Reads the sums of a row and its word, consistently, and the ns since the time in the word. 0 or
+ * -EAGAIN.
  *
- * If the word is the same before and after, every addition in the sums belongs to that word or to
- * an earlier one (an addition follows its swap). If the sums are also complete, no addition is
- * missing. So each sum is final, although the sums were read one by one. The clock is read between
- * the two reads of the word, so every transition in the sums was before that moment.
+ * If the word is the same before and after, all additions to the sums belong to that word or to an
+ * earlier one (an addition follows its swap). If the total of the sums fits the word's time, no
+ * addition is missing. So the sums are consistent, although they were read one by one. The clock is
+ * read between the two reads of the word, so every transition in the sums was before that moment.
  *
  * A transition that has read the clock but has not swapped the word yet is invisible. The span up
- * to now is then added to the state that is about to end: too much by the nanoseconds between clock
- * and swap (more if the hypervisor took the CPU away in between). The next read is right again. So
- * the value of a state can step back by that much; readers take signed differences and treat those
- * below 0 as 0.
+ * to now is then added to the state that is about to end: too much by the ns between clock and swap
+ * (more if the hypervisor took the CPU away in between). The next read is right again. So the value
+ * of a state can step back by that much; readers must use signed differences and treat negative
+ * ones as 0.
  */
 static int read_sums(const struct pp_idle_head *head, const _Atomic uint64_t *row, unsigned n,
                      uint64_t *sums, unsigned *bits, uint64_t *since)
 {
     for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
-        uint64_t word = pp_load_acquire(&row[0]); /* this word is read before the sums */
+        uint64_t word = pp_load_acquire(&row[0]); /* the word is read before the sums */
         uint64_t then = word >> PP_IDLE_SHIFT;
         uint64_t total = head->start_ns;
         uint64_t now;
 
         for (unsigned i = 0; i < n; i++) {
-            sums[i] = pp_load_acquire(&row[1 + i]); /* all sums, before the word again */
+            sums[i] = pp_load_acquire(&row[1 + i]); /* before the word is read again */
             total += sums[i];
         }
         now = pp_clock_ns(CLOCK_MONOTONIC) + (uint64_t)head->ahead_ns;
@@ -86,7 +87,7 @@ int pp_idle_read_core(const void *base, uint64_t index, uint64_t *sums, int *kno
     return 0;
 }
 
-/* Reads a CPU's row up to now. 0, -ENOENT or -EAGAIN. */
+/* Reads all sums of a CPU's row, extended to now. 0, -ENOENT or -EAGAIN. */
 static int read_cpu(const void *base, uint64_t index, uint64_t *sums, int *known)
 {
     const struct pp_idle_cpu *cpu = pp_idle_cpu(base, index);

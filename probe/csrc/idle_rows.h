@@ -1,17 +1,18 @@
 /*
- * The rows that the idle program writes, and functions to read them: rows of 64 bytes in one array
- * map that the kernel and this process share. The program (idle_program.h) is the only writer; this
- * process maps the rows read-only once they are set up. Source: idle_rows.c.
+ * The rows that the BPF program of idle_program.h writes, and functions to read them: rows of 64
+ * bytes in one array map that the kernel and this process share. The program is the only writer
+ * after the rows are initialised. Source: idle_rows.c.
  *
  *   row 0             head
- *   rows 1 ...        one per CPU
- *   then              one per core, which has one or two CPUs (LPs)
+ *   rows 1 ...        one for each CPU
+ *   further rows      one for each core, which has one or two CPUs (LP 0, LP 1)
  *
- * A CPU's or core's row begins with a word, `time << 4 | known1 known0 busy1 busy0`, and the
- * nanoseconds spent in each state up to that time. A transition swaps the word (compare-and-swap,
- * because two CPUs share a core's word) and then adds the span that it ended to the state that it
- * ended. So the total of a row's sums is `time - start`, except between these two steps. That
- * proves a read consistent without a sequence number.
+ * The row of a CPU or core has a word, `time << 4 | known1 known0 busy1 busy0` (time of its last
+ * transition in ns, and the states of its LPs since then), and sums: the ns in each state up to
+ * that time. A transition first replaces the word (by compare-and-swap, because two CPUs share the
+ * word of a core) and then adds the elapsed span to the sum of the old state. So the total of the
+ * sums is `time - start`, except between these two steps; a reader can check that instead of a
+ * sequence number.
  */
 #ifndef PP_IDLE_ROWS_H
 #define PP_IDLE_ROWS_H
@@ -37,15 +38,16 @@ struct pp_idle_cpu {
     _Atomic uint64_t word;
     _Atomic uint64_t sums[PP_IDLE_CPU_SUMS];
     _Atomic uint64_t entries;
-    _Atomic uint64_t clamped, clamped_ns; /* times that its clock was behind the core's word */
-    uint32_t core;                        /* number of the row; 0: not traced */
+    _Atomic uint64_t clamped, clamped_ns; /* how often, and by how much, its clock was behind the
+                                           * time in its core's word */
+    uint32_t core;                        /* number of its core's row; 0: not traced */
     uint32_t bits;                        /* its known and busy bits in the core's word */
 };
 
 struct pp_idle_core {
     _Atomic uint64_t word;
     _Atomic uint64_t sums[PP_IDLE_CORE_SUMS];
-    _Atomic uint64_t dropped;
+    _Atomic uint64_t dropped; /* transitions that were not counted after too many attempts */
     uint64_t spare;
 };
 
@@ -55,19 +57,19 @@ _Static_assert(sizeof(struct pp_idle_core) == PP_IDLE_ROW, "core");
 _Static_assert(offsetof(struct pp_idle_cpu, sums) == 8 && offsetof(struct pp_idle_core, sums) == 8,
                "pp_idle_sums");
 
-/* `base` is the address of the mapped rows: the head. NULL: there is no such row, or the CPU is not
+/* Return a row; `base` is the address of the mapped rows. NULL: there is no such row, or it is not
  * traced. */
 const struct pp_idle_cpu *pp_idle_cpu(const void *base, uint64_t cpu);
 const struct pp_idle_core *pp_idle_core(const void *base, uint64_t core);
 
-/* Reads all sums of a core's row up to now, and whether the states of both LPs are known now.
- * -ENOENT: not traced. -EAGAIN: a writer was in the middle of an update at all attempts. */
+/* Reads all sums of a core's row, extended to now, and whether the states of both LPs are known
+ * now. -ENOENT: not traced. -EAGAIN: all attempts met a transition that was not complete. */
 int pp_idle_read_core(const void *base, uint64_t index, uint64_t *sums, int *known);
 
 /*
- * Reads one value of a PP_IDLE_ kind for a slot, from memory and a clock without a system call.
- * `index` is a core's for the four states, else a CPU's. -ENODATA: not known now. -ENOENT, -EAGAIN:
- * as above. -EINVAL: no such kind.
+ * Reads one value of a PP_IDLE_ kind, without a system call. `index` is the number of a core for
+ * the four states, else of a CPU. -ENODATA: the state is not known now. -ENOENT, -EAGAIN: as above.
+ * -EINVAL: no such kind.
  */
 int pp_idle_value(const void *base, uint32_t kind, uint64_t index, uint64_t *out);
 

@@ -26,8 +26,9 @@ static void end_span(pp_work_span *s)
 #define TEXT_(x) #x
 #define TEXT(x) TEXT_(x)
 
+/* Instructions in the body of a loop; in that of loop_enter so many that the system call costs
+ * little in comparison. */
 #define BODY 64
-/* Instructions of the body: enough that a system call costs little in comparison. */
 #define ENTER_BODY 512
 
 #define REPEAT(times, body) ".rept " TEXT(times) "\n\t" body "\n\t.endr\n\t"
@@ -59,7 +60,7 @@ static void loop_imul(uint64_t n)
                      : "cc");
 }
 
-/* The system call changes RAX, RCX and R11 only. */
+/* The clobbers are the registers that the system call changes. */
 static void loop_enter(uint64_t n)
 {
     uint64_t product = 3, three = 3;

@@ -15,9 +15,9 @@
 
 enum {
     STACK = 64 << 10,   /* bytes: a lane needs a few KiB, and there may be a thousand lanes */
-    WIDE_TIMES = 4,     /* a read that takes this multiple of its usual width is wide */
-    WIDE_FLOOR = 20000, /* in stamps, 5 to 20 us: a shorter read is not repeated */
-    MEDIAN_STEP = 8     /* the estimate moves by this part of itself: x10 in 20 reads */
+    WIDE_TIMES = 4,     /* a read that takes this multiple of its usual length is wide */
+    WIDE_FLOOR = 20000, /* in stamps (5 to 20 us): a shorter read is never wide */
+    MEDIAN_STEP = 8     /* the estimated median changes by 1 / MEDIAN_STEP: x10 in 20 reads */
 };
 
 /* --- reading ---------------------------------------------------------------------------------- */
@@ -63,7 +63,7 @@ static void finish_row(const struct pp_lane_row *row, struct pp_instant before,
     }
 }
 
-/* Reads `n` rows into the entry, between two stamps. Returns the width of the read in stamps. */
+/* Reads `n` rows into an entry, between two stamps. Returns the length of the read in stamps. */
 static uint64_t read_once(struct pp_lane *lane, const struct pp_lane_row *rows, uint32_t n,
                           enum pp_clock clock, const pp_slot *slots, uint64_t *entry)
 {
@@ -71,8 +71,8 @@ static uint64_t read_once(struct pp_lane *lane, const struct pp_lane_row *rows, 
     struct pp_instant before = pp_now(clock, proof);
     struct pp_instant after = before;
 
-    /* A thread on the wrong CPU does not read, because many of its reads would interrupt the lane's
-     * CPU. */
+    /* A thread on the wrong CPU does not read: reads of MSRs and perf events from there would
+     * interrupt the lane's CPU. */
     if (!proof || before.cpu == lane->cpu) {
         for (uint32_t i = 0; i < n; slots += rows[i++].plan.n_slots)
             read_slots(lane, &rows[i], slots, entry + rows[i].offset);
@@ -85,10 +85,10 @@ static uint64_t read_once(struct pp_lane *lane, const struct pp_lane_row *rows, 
 }
 
 /*
- * Whether a read took much longer than a read of this row usually does. The estimate of the median
- * goes up or down by a fraction of itself with each read, so outliers weigh no more than other
- * reads and no history is kept. A read of less than half the estimate replaces it at once: the
- * estimate had a bad start, such as a first read from cold caches.
+ * Returns whether a read of `width` stamps took much longer than this row usually takes. The
+ * estimated median increases or decreases by a fraction with each read, so outliers weigh no more
+ * than other reads and no history is needed. A read of less than half the estimate replaces it at
+ * once, because the first read may have been slow (cold caches).
  */
 static bool is_wide(struct pp_lane_row *row, uint64_t width)
 {
@@ -104,7 +104,8 @@ static bool is_wide(struct pp_lane_row *row, uint64_t width)
     return usual != 0 && width > WIDE_FLOOR && width / WIDE_TIMES > usual;
 }
 
-/* Reads `n` rows together, and once more if the read took long. Returns the first row's flags. */
+/* Reads `n` rows together, and repeats a wide read. Returns the first row's flags; `wide` is
+ * whether the last read was wide. */
 static uint64_t read_together(struct pp_lane *lane, struct pp_lane_row *rows, uint32_t n,
                               enum pp_clock clock, const pp_slot *slots, uint64_t *entry,
                               bool *wide)
@@ -143,7 +144,7 @@ static bool read_all(struct pp_lane *lane, enum pp_clock clock, uint64_t *entry)
     bool here = true, wide;
 
     if (lane->cpu == PP_ANYWHERE) {
-        /* A wide read is not flagged: its rows count ticks, which are longer than most delays. */
+        /* A wide read has no flag: the rows are times in ticks of 10 ms, far longer than a read. */
         if (lane->n_rows)
             read_together(lane, lane->rows, lane->n_rows, clock, slots, entry, &wide);
         return true;
@@ -155,7 +156,7 @@ static bool read_all(struct pp_lane *lane, enum pp_clock clock, uint64_t *entry)
     return here;
 }
 
-/* Reads one entry straight into the ring. False: a row was read on another CPU. */
+/* Reads one sample into the ring. False: a row was read on another CPU. */
 static bool sample(struct pp_lane *lane, enum pp_clock clock, uint64_t round, uint64_t lateness_ns)
 {
     uint64_t *entry = pp_ring_reserve(&lane->ring);
@@ -182,13 +183,12 @@ static long futex(_Atomic uint32_t *word, int operation, uint32_t value, const s
 }
 
 /*
- * Sleeps until a time of CLOCK_MONOTONIC. False: the lane has to stop.
+ * Sleeps until a time of CLOCK_MONOTONIC. False: the lane must stop.
  *
- * The lane sleeps on a futex, because only a signal ends clock_nanosleep early, and signals belong
- * to the process. The futex's absolute timeout is the same hrtimer with the same slack: measured at
- * 100 Hz and 1 kHz, wake-ups are as late and as costly to within a tenth. Each lane has its own
- * word, so a stop wakes one thread, and there is no mutex that all lanes must take when they wake
- * (as with a condition variable).
+ * The lane sleeps on a futex, because only a signal can end clock_nanosleep early, and signals
+ * belong to the process. At 100 Hz and 1 kHz, lateness and cost of wake-ups by the futex's timeout
+ * differ by less than a tenth from those of clock_nanosleep. Each lane has its own futex, so a stop
+ * wakes one thread; with a condition variable all lanes would need a mutex when they wake.
  */
 static bool sleep_until(struct pp_lane *lane, uint64_t at_ns)
 {
@@ -200,7 +200,7 @@ static bool sleep_until(struct pp_lane *lane, uint64_t at_ns)
     return false;
 }
 
-static void pin(struct pp_lane *lane)
+static void pin_lane(struct pp_lane *lane)
 {
     struct pp_cpu_mask mask;
     int rc = -pp_cpu_only(lane->cpu, &mask);
@@ -224,31 +224,31 @@ static void *lane_main(void *arg)
     prctl(PR_SET_TIMERSLACK, 1); /* ns; the default lets wake-ups be 50 us late */
     pp_rights_keep(0); /* reading open files needs no capability */
     if (lane->cpu != PP_ANYWHERE)
-        pin(lane);
+        pin_lane(lane);
     if (checks_cpu(lane))
         clock = pp_proven_clock(clock);
     while (sleep_until(lane, pp_deadline(schedule, round))) {
         uint64_t now_ns = pp_clock_ns(CLOCK_MONOTONIC);
         uint64_t next = pp_next_round(schedule, now_ns);
-        uint64_t due = next > round ? next - 1 : round; /* the round due, also if it overslept */
+        uint64_t due = next > round ? next - 1 : round; /* the latest due round, if it overslept */
 
         if (!sample(lane, clock, due, now_ns - pp_deadline(schedule, due)))
-            pin(lane); /* a changed cpuset moved the thread; try to move it back */
+            pin_lane(lane); /* a change of the cpuset has moved the thread */
         next = pp_next_round(schedule, pp_clock_ns(CLOCK_MONOTONIC));
         pp_count(&lane->overruns, next - round - 1);
-        /* After the push: if a drainer sees this value and an empty ring, no older sample
-         * will come. */
+        /* After the push: if the drainer reads this value and then finds the ring empty, there will
+         * be no sample of an older round. */
         pp_store_release(&lane->next, next);
         round = next;
     }
-    /* The join orders this write before the drainer's reads. */
+    /* The drainer reads this after it has joined the thread. */
     lane->cpu_ns += pp_clock_ns(CLOCK_THREAD_CPUTIME_ID);
     return NULL;
 }
 
 /* --- starting and stopping -------------------------------------------------------------------- */
 
-static int create(struct pp_lane *lane)
+static int create_thread(struct pp_lane *lane)
 {
     pthread_attr_t attr;
     int rc = pthread_attr_init(&attr);
@@ -258,7 +258,7 @@ static int create(struct pp_lane *lane)
     pthread_attr_setstacksize(&attr, STACK); /* if this fails, the default size remains */
     rc = pthread_create(&lane->thread, &attr, lane_main, lane);
     pthread_attr_destroy(&attr);
-    if (rc == EINVAL) /* thread-local data of libraries is on the stack, and is too large */
+    if (rc == EINVAL) /* the stack is too small for thread-local data of libraries */
         rc = pthread_create(&lane->thread, NULL, lane_main, lane);
     return rc;
 }
@@ -268,15 +268,15 @@ int pp_lane_start(struct pp_lane *lane, uint64_t round)
     sigset_t all, before;
     int rc;
 
-    pp_write_once(&lane->next, round); /* creating the thread orders this before its reads */
+    pp_write_once(&lane->next, round); /* before the thread exists, so that it reads this value */
     pp_write_once(&lane->pin_errno, lane->cpu == PP_ANYWHERE ? 0 : EINPROGRESS);
     pp_write_once(&lane->stop, 0);
-    /* Signals are for the other threads of the process. A thread inherits the mask, so a lane never
-     * handles a signal, except for a refused RDPMC of its own (rdpmc.h). */
+    /* A new thread inherits the mask, so lanes handle no signals except the SIGSEGV of a refused
+     * RDPMC (rdpmc.h). */
     sigfillset(&all);
     sigdelset(&all, SIGSEGV);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    rc = create(lane);
+    rc = create_thread(lane);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     lane->running = rc == 0;
     return -rc;

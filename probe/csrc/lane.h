@@ -1,9 +1,9 @@
 /*
- * A lane: the thread of one CPU or of no CPU, the slots that it reads, and the ring between it and
- * the drainer (the thread that calls pp_drain). Source: lane.c.
+ * A lane: a thread that samples one CPU (or an unpinned thread), the slots that it reads, and the
+ * ring from it to the drainer (the thread that calls pp_drain). Source: lane.c.
  *
- * An entry of the ring is: round, lateness (ns), and for each row stamp0, stamp1, flags, the valid
- * words, the columns.
+ * An entry of the ring is one sample: round, lateness (ns), and for each row the stamps before and
+ * after the read, flags, valid words, columns.
  */
 #ifndef PP_LANE_H
 #define PP_LANE_H
@@ -17,34 +17,34 @@
 #include "ring.h"
 
 enum { PP_ENTRY_ROUND, PP_ENTRY_LATENESS, PP_ENTRY_ROWS };
-enum { PP_LANE_REPEATS = 2 }; /* repeats of a read that took unusually long */
-enum { PP_AT_BEFORE, PP_AT_AFTER, PP_AT_FLAGS, PP_AT_VALID };
+enum { PP_LANE_REPEATS = 2 }; /* maximum number of repeats of a read that took unusually long */
+enum { PP_AT_BEFORE, PP_AT_AFTER, PP_AT_FLAGS, PP_AT_VALID }; /* offsets of words in a row */
 
-/* The schedule that all lanes share; constant while a lane runs. */
+/* The times of rounds, which all lanes share; constant while a lane runs. */
 struct pp_schedule {
     uint64_t start_ns; /* the time of round 0 by CLOCK_MONOTONIC */
     uint64_t period_ns;
     enum pp_clock clock;
-    bool proof;
+    bool proof; /* whether a row is valid only if it was read on its own CPU */
 };
 
 struct pp_lane_row {
     pp_row plan;
     uint32_t columns; /* the highest column of its slots, plus one */
     uint32_t offset;  /* of the row in an entry, in words */
-    uint64_t median;  /* written by the lane: usual width of a read, in stamps; 0: none yet */
-    uint32_t flags;   /* written by the drainer: added to rows until one has data */
+    uint64_t median;  /* written by the lane: usual length of a read, in stamps; 0: unknown */
+    uint32_t flags;   /* written by the drainer: flags that it adds until the row has data */
 };
 
 struct pp_lane {
-    struct pp_ring ring; /* the thread produces, the drainer consumes */
+    struct pp_ring ring; /* the lane is the producer, the drainer the consumer */
 
     /* Written by the lane, read by the drainer; on cache lines that the drainer does not write. */
-    _Alignas(PP_CACHE_LINE) _Atomic uint64_t next; /* no earlier round will be sampled */
+    _Alignas(PP_CACHE_LINE) _Atomic uint64_t next; /* the next round that will be sampled */
     _Atomic uint64_t samples, overruns, dropped, repeats;
     _Atomic int32_t pin_errno, slot_errno;
 
-    _Alignas(PP_CACHE_LINE) _Atomic uint32_t stop; /* the futex a lane sleeps on */
+    _Alignas(PP_CACHE_LINE) _Atomic uint32_t stop; /* the futex on which the lane sleeps */
 
     /* Constant while the thread runs. */
     const struct pp_schedule *schedule;
@@ -54,11 +54,11 @@ struct pp_lane {
     int32_t cpu; /* the CPU's number, or PP_ANYWHERE */
     pthread_t thread;
 
-    /* The drainer's own. */
+    /* Used only by the drainer. */
     bool running;
-    bool settled;    /* whether the lane adds nothing more to the round that is drained */
+    bool settled;    /* whether the lane has nothing more for the round that is being drained */
     uint64_t late;   /* number of samples that were popped after their round */
-    uint64_t cpu_ns; /* CPU time in ns of its ended threads; each adds its time at its end */
+    uint64_t cpu_ns; /* CPU time in ns of the lane's ended threads */
 };
 
 static inline uint64_t pp_deadline(const struct pp_schedule *schedule, uint64_t round)
@@ -79,10 +79,10 @@ static inline uint64_t pp_lane_lost(const struct pp_lane *lane)
     return pp_read_once(&lane->dropped) + lane->late;
 }
 
-/* Starts the thread, which takes part from `round` on. Rows, slots and ring must be set. */
+/* Starts the thread, which samples from `round` on. Rows, slots and ring must be set. */
 int pp_lane_start(struct pp_lane *lane, uint64_t round);
 
-/* Stopping has two steps, so that many lanes can be asked to stop before the first join. */
+/* Ask a lane to stop, and wait for its end; separate, so that many lanes can stop together. */
 void pp_lane_stop(struct pp_lane *lane);
 void pp_lane_join(struct pp_lane *lane);
 

@@ -14,8 +14,8 @@
 
 enum {
     SPIN_TURNS = 1000,         /* turns of a spin between two reads of the clock */
-    TRIAL_LIMIT_NS = 100000000, /* elapsed; on a busy CPU the caller's own time advances slowly */
-    SAMPLE_DEPTH = 8            /* functions of the kernel's stack in a sample */
+    TRIAL_LIMIT_NS = 100000000, /* maximum elapsed time of a trial, if other tasks have the CPU */
+    SAMPLE_DEPTH = 8            /* number of functions of the kernel's stack in a sample */
 };
 
 /* --- operations of this machine --------------------------------------------------------------- */
@@ -47,7 +47,7 @@ static struct perf_event_attr attr_of(const pp_event *event, int32_t leader)
     attr.config2 = event->config2;
     attr.read_format =
         PERF_FORMAT_GROUP | PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING;
-    /* Siblings that join a running leader count zeros, without any error. */
+    /* A leader starts disabled: siblings that join a running leader would count zeros. */
     attr.disabled = leader < 0;
     attr.pinned = leader < 0 && (event->flags & PP_EVENT_PINNED) != 0;
     attr.exclude_user = (event->flags & PP_EVENT_KERNEL) != 0;
@@ -84,7 +84,7 @@ int pp_perf_enable(int32_t leader)
 
 /* --- groups ----------------------------------------------------------------------------------- */
 
-static void unmap(struct pp_perf_group *group)
+static void unmap_pages(struct pp_perf_group *group)
 {
     size_t size = (size_t)sysconf(_SC_PAGESIZE);
 
@@ -96,12 +96,11 @@ static void unmap(struct pp_perf_group *group)
 }
 
 /*
- * Maps the pages of all events, or of none. A page that cannot be mapped (locked memory is limited)
- * is no error, because read() works without it. If a PMU's `rdpmc` file is 0, none of its events
- * allows RDPMC. If 0 is written there later, the pages do not show that: RDPMC is refused, and
- * read() is used.
+ * Maps the pages of all events, or of none if a page cannot be mapped (locked memory is limited) or
+ * does not allow RDPMC (the PMU's `rdpmc` file is 0); the group is then read by read(). If 0 is
+ * written to that file later, the pages do not show it, but RDPMC is refused, and read() is used.
  */
-static void map(struct pp_perf_group *group)
+static void map_pages(struct pp_perf_group *group)
 {
     size_t size = (size_t)sysconf(_SC_PAGESIZE);
 
@@ -118,7 +117,7 @@ static void map(struct pp_perf_group *group)
     if (group->direct)
         pp_rdpmc_guard();
     else
-        unmap(group);
+        unmap_pages(group);
 }
 
 int pp_perf_group_place(pp_perf_group *group, uint64_t columns)
@@ -148,7 +147,7 @@ int pp_perf_group_new(const int32_t *fds, uint32_t n, int timed, int mapped, pp_
     for (uint32_t i = 0; i < n; i++)
         group->fds[i] = fds[i];
     if (mapped)
-        map(group);
+        map_pages(group);
     *out = group;
     return pp_perf_group_place(group, ((uint64_t)1 << (n + (timed ? PP_PERF_TIMES : 0))) - 1);
 }
@@ -157,13 +156,13 @@ void pp_perf_group_free(pp_perf_group *group)
 {
     if (group == NULL)
         return;
-    unmap(group);
+    unmap_pages(group);
     for (uint32_t i = group->n; i > 0; i--) /* the leader is closed last */
         close(group->fds[i - 1]);
     free(group);
 }
 
-/* --- does it count? --------------------------------------------------------------------------- */
+/* --- trials ----------------------------------------------------------------------------------- */
 
 static void spin(uint64_t own_ns)
 {
@@ -182,8 +181,8 @@ int pp_perf_trial(const pp_perf_group *group, uint64_t own_ns, uint64_t *moved, 
     uint64_t before[PP_PERF_WIDTH] = {0}, ns, own;
     int rc;
 
-    /* Time between the first read and the stamps must not be part of the trial: if a hypervisor
-     * took this CPU away in that time, the counters may not have advanced. */
+    /* The clocks are read after the counters: if a hypervisor takes the CPU away between the two,
+     * that time is not part of the trial, because counters may not advance in it. */
     rc = pp_perf_read(group, before);
     own = pp_clock_ns(CLOCK_THREAD_CPUTIME_ID);
     ns = pp_clock_ns(CLOCK_MONOTONIC_RAW);

@@ -7,7 +7,7 @@
 
 #include "group.h"
 
-/* Like pp_perf_open, with these operations. */
+/* Like pp_perf_open, but calls these operations, which tests replace. */
 int pp_perf_open_by(const struct pp_perf_ops *ops, const pp_event *event, int32_t cpu,
                     int32_t leader);
 

@@ -6,10 +6,10 @@
 
 /* cffi: begin */
 
-uint64_t pp_stamp(void); /* Returns the present TSC. */
+uint64_t pp_stamp(void); /* Reads the TSC. */
 int pp_current_cpu(void);
 
-/* Executes CPUID on the caller's present CPU and writes eax, ebx, ecx, edx to `out`. */
+/* Executes CPUID on the caller's CPU and writes eax, ebx, ecx and edx to `registers`. */
 void pp_cpuid(uint32_t leaf, uint32_t subleaf, uint32_t *registers);
 
 /* cffi: end */

@@ -7,12 +7,12 @@
 /* cffi: begin */
 
 /*
- * Exact busy times and SMT states from the kernel's idle transitions (idle_rows.h). All times are
- * ns of CLOCK_MONOTONIC, cumulative, up to the moment of the call. "Not idle" is the OS's view: it
- * includes interrupts and wake-ups, and the time of an offline CPU unless pp_idle_offline was
- * called.
+ * Exact busy times of CPUs and SMT states of cores, counted by a BPF program whenever a CPU starts
+ * or ends being idle (a transition). All times are ns of CLOCK_MONOTONIC, cumulative up to the
+ * moment of the call. A CPU is busy if the OS does not consider it idle: that includes interrupts
+ * and wake-ups, and the time of an offline CPU unless pp_idle_offline was called.
  *
- * The kernel holds the only state; a handle may be used by several threads at once.
+ * A handle may be used by several threads at once.
  */
 
 enum {
@@ -24,8 +24,9 @@ enum {
     PP_IDLE_ENTRIES = 5 /* number of times that a CPU went idle */
 };
 
-/* A CPU is LP 0 or 1 of a core; the caller chooses the numbers of cores below 4096. If a core does
- * not have two threads, each of its CPUs is LP 0 of a core of its own. */
+/* The core of a CPU, and which of its two logical processors (LP 0 or 1) the CPU is. The caller
+ * numbers cores, below 4096. If a core does not have exactly two threads, each of its CPUs must be
+ * LP 0 of a core of its own. */
 typedef struct pp_idle_place {
     uint32_t cpu;
     uint32_t core;
@@ -40,27 +41,28 @@ typedef struct pp_idle_states {
 
 typedef struct pp_idle pp_idle;
 
-/* On failure `log` (never NULL) has the call that failed, followed by the verifier's messages. */
+/* Loads and attaches the BPF program. On failure `log` (not NULL) has the name of the call that
+ * failed, then the verifier's messages. */
 int pp_idle_open(const pp_idle_place *places, uint32_t n, pp_idle **out, char *log,
                  uint32_t log_size);
 void pp_idle_close(pp_idle *idle); /* `idle` may be NULL. */
 
-/* Records that the CPU, to which the caller is pinned, is busy. Without this call, the state of a
- * CPU is unknown until its first transition, and a CPU that is always busy has no transition. */
+/* Records that a CPU, to which the caller must be pinned, is busy. Without this call, its state is
+ * unknown until its first transition, and a CPU that is always busy has none. */
 int pp_idle_settle(const pp_idle *idle, uint32_t cpu);
 
-/* Records that the CPU went offline: from now on it counts as idle in its core. */
+/* Records that a CPU went offline: from now on it counts as idle. */
 int pp_idle_offline(const pp_idle *idle, uint32_t cpu);
 
-/* Reads a core. -ENOENT: not traced. -EAGAIN: a writer was in the middle of an update at all
- * attempts. */
+/* Reads the times of a core. -ENOENT: not traced. -EAGAIN: all attempts met a transition that was
+ * not complete. */
 int pp_idle_read(const pp_idle *idle, uint32_t core, pp_idle_states *out);
 
-/* Reads one value as a slot does: PP_IDLE_NEITHER ... PP_IDLE_BOTH of a core, the other kinds of a
- * CPU. Errors as above, and -ENODATA: the state is not known now. */
+/* Reads one value: PP_IDLE_NEITHER ... PP_IDLE_BOTH of a core, the other kinds of a CPU. Errors as
+ * above, and -ENODATA: the state is not known now. */
 int pp_idle_get(const pp_idle *idle, uint32_t kind, uint32_t index, uint64_t *out);
 
-/* Returns the rows for slots of kind PP_TRACED; valid until pp_idle_close. */
+/* Returns the address of the rows, for slots of kind PP_TRACED; valid until pp_idle_close. */
 const void *pp_idle_base(const pp_idle *idle);
 
 /* cffi: end */

@@ -7,8 +7,9 @@
 /* cffi: begin */
 
 /*
- * Events that count on one CPU, whatever task runs there. The kernel puts the members of a group on
- * the counters together: open a leader (`leader` -1), then its siblings, then enable the leader.
+ * Perf events that count on one CPU, whatever task runs there. The kernel counts the events of a
+ * group together. To make a group, open its leader (`leader` -1), then its siblings (with the
+ * leader's descriptor), and then enable the leader.
  */
 
 enum {
@@ -20,7 +21,7 @@ enum {
 
 typedef struct pp_event {
     uint32_t type;
-    uint32_t flags; /* PP_EVENT_ bits; only PMUs of cores accept them */
+    uint32_t flags; /* PP_EVENT_ bits, which only PMUs of cores accept */
     uint64_t config, config1, config2;
     uint64_t period; /* events between two samples of task and kernel stack; 0: no samples */
 } pp_event;
@@ -31,16 +32,16 @@ int pp_perf_enable(int32_t leader);
 typedef struct pp_perf_group pp_perf_group;
 
 /*
- * Makes a group of these descriptors, the leader first; the group owns them from now on. With
- * `timed` the first two columns are the times (ns) for which the group was enabled, and on the
- * counters. Without `mapped` the group is read by read() only. The caller keeps the group until the
- * lane that reads it is detached.
+ * Makes a group of these descriptors, the leader first; pp_perf_group_free closes them. With
+ * `timed`, the first two columns are the times (ns) for which the group was enabled and counting.
+ * Without `mapped`, the group is never read by RDPMC. The caller keeps the group until the lane
+ * that reads it is detached.
  */
 int pp_perf_group_new(const int32_t *fds, uint32_t n, int timed, int mapped, pp_perf_group **out);
 
-/* Places the group's events in columns, before a lane reads it: the set bits of `columns` are the
- * columns of the events in order (with `timed`, columns 0 and 1 are the times). Columns in between
- * are not valid. */
+/* Sets the columns of the group's events, before a lane reads it: bit i of `columns` is set if
+ * column i is filled, by the times (columns 0 and 1, with `timed`) and then by the events in
+ * order. */
 int pp_perf_group_place(pp_perf_group *group, uint64_t columns);
 void pp_perf_group_free(pp_perf_group *group); /* `group` may be NULL. */
 uint32_t pp_perf_columns(const pp_perf_group *group); /* up to the last filled column */
@@ -50,11 +51,11 @@ int pp_perf_read(const pp_perf_group *group, uint64_t *columns);
 typedef struct pp_trial {
     uint64_t ticks;  /* elapsed ticks of the TSC */
     uint64_t ns;     /* elapsed ns */
-    uint64_t own_ns; /* time that the caller ran */
+    uint64_t own_ns; /* CPU time of the caller */
 } pp_trial;
 
-/* Measures how far each column advances while the caller, which is pinned to the group's CPU, runs
- * for `own_ns`. */
+/* Spins until the caller, which must be pinned to the group's CPU, has used `own_ns` of CPU time.
+ * `moved` becomes the amount by which each column advanced. */
 int pp_perf_trial(const pp_perf_group *group, uint64_t own_ns, uint64_t *moved, pp_trial *out);
 
 /* cffi: end */

@@ -1,4 +1,4 @@
-/* Rights: declarations for Python. Source: rights.c. */
+/* Capabilities of threads: declarations for Python. Source: rights.c. */
 #ifndef PP_SHARED_RIGHTS_H
 #define PP_SHARED_RIGHTS_H
 

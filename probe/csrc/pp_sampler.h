@@ -7,16 +7,16 @@
 /* cffi: begin */
 
 /*
- * One thread ("lane") per CPU reads the slots of its plan at the deadlines of one shared schedule,
- * and one call collects a round of all lanes into a frame.
+ * A sampler has a thread (a lane) for each CPU, which reads its slots at the deadlines of one
+ * shared schedule. The samples of all lanes at one deadline are a round; pp_drain collects a round
+ * into a frame.
  *
- * Only one thread at a time may call functions of a sampler: lanes synchronise with that thread,
- * but callers do not synchronise with each other.
+ * Only one thread at a time may call functions of a sampler.
  */
 
 enum { PP_HEAD = 5 }; /* number of words in the head of a row (wire.HEAD) */
 
-/* As wire.ROW_*; a test compares them. */
+/* Flags of a row, the same as ROW_* of perfprobe.wire. */
 enum {
     PP_ROW_SAMPLED = 1,
     PP_ROW_ELSEWHERE = 2,
@@ -26,7 +26,7 @@ enum {
     PP_ROW_UNPINNED = 32
 };
 
-/* A lane that belongs to no CPU has this number instead of a CPU's. */
+/* The "CPU" of a lane that is not pinned to a CPU. */
 enum { PP_ANYWHERE = -1 };
 
 enum {
@@ -42,20 +42,20 @@ enum {
     PP_FIELD = 4,  /* `field` of the register file fd */
     PP_FLAGS = 5,  /* one poll of `flags`, of fd: all its columns */
     PP_STAT = 6,   /* reads `stat`: the fields of CPU number fd */
-    PP_STAT_LINE = 7, /* the fields of CPU number fd in the text that PP_STAT has read before */
-    PP_TRACED = 16 /* plus a PP_IDLE_ kind: its value of core or CPU number fd, in `rows` */
+    PP_STAT_LINE = 7, /* the fields of CPU number fd in the text that a PP_STAT slot has read */
+    PP_TRACED = 16 /* plus a PP_IDLE_ kind: that value, in `rows`, of the core or CPU number fd */
 };
 
 typedef struct pp_config {
     uint64_t period_ns;
     uint32_t words; /* length of a frame in u64 words */
-    uint32_t ring;  /* samples a lane can hold; rounded up to a power of two */
+    uint32_t ring;  /* number of samples in a lane's ring; rounded up to a power of two */
     uint32_t stamp; /* the kind of stamps: PP_STAMP_TSC or PP_STAMP_RAW */
     uint32_t proof; /* 0: do not check the CPU of a read (CPU numbers are fictitious) */
     uint64_t first_ns; /* ns from pp_new to round 0, at most a period; 0: a period */
 } pp_config;
 
-/* Some bits of a register. The caller keeps it until the lane that reads it is detached. */
+/* A bit field of an MSR. The caller keeps it until the lane that reads it is detached. */
 typedef struct pp_field {
     uint32_t msr;
     uint32_t shift;
@@ -64,12 +64,13 @@ typedef struct pp_field {
     uint32_t enable; /* not 0: number of a bit; while it is clear, there is no value (-ENODATA) */
 } pp_field;
 
-/* The results of all polls of a register. The lane writes it; the caller keeps it as above. */
+/* Status bits of an MSR, and how often polls found each of them set. The lane writes the counts;
+ * the caller keeps the object until the lane is detached. */
 typedef struct pp_flags {
     uint32_t msr;
     uint32_t mask;     /* the bits that are polled */
     uint64_t polls;    /* number of polls, in the first column */
-    uint64_t seen[32]; /* further columns: polls that found the bit set, by bits of the mask */
+    uint64_t seen[32]; /* further columns: polls that found the bit set, for each bit of `mask` */
 } pp_flags;
 
 enum { PP_STAT_FIELDS = 8 }; /* user nice system idle iowait irq softirq steal, in USER_HZ */
@@ -79,15 +80,15 @@ typedef struct pp_stat_line {
     uint64_t ticks[PP_STAT_FIELDS];
 } pp_stat_line;
 
-/* The last read of /proc/stat. The lane writes it; the caller keeps it as above, and sets `reads`
- * and the contents of `lines` to 0. */
+/* Buffers for /proc/stat. The lane writes them; the caller keeps them until the lane is detached,
+ * and sets `reads` and the contents of `lines` to 0 at the start. */
 typedef struct pp_proc_stat {
     int32_t fd;
     uint32_t cpus;       /* upper bound of CPU numbers */
     uint32_t size;       /* bytes of `text`; the rest of the file is not read */
     char *text;
     pp_stat_line *lines; /* the lines, by the number of the CPU */
-    uint64_t reads;
+    uint64_t reads;      /* number of reads so far */
 } pp_proc_stat;
 
 typedef struct pp_slot {
@@ -105,7 +106,7 @@ typedef struct pp_slot {
     };
 } pp_slot;
 
-/* The offsets of a row in the frame, in words, and its number of slots in the flat list. */
+/* A row that a lane fills: offsets in the frame, in words, and the number of its slots. */
 typedef struct pp_row {
     uint32_t head;
     uint32_t valid;
@@ -117,7 +118,7 @@ typedef struct pp_row {
 /* Cumulative counts of a CPU's lane, which continue when the CPU is attached again. */
 typedef struct pp_stats {
     uint64_t samples;  /* number of samples that were taken */
-    uint64_t overruns; /* rounds skipped, because a wake-up or a read came too late */
+    uint64_t overruns; /* rounds skipped, because a wake-up or a read was too late */
     uint64_t lost;     /* samples not delivered, because the ring was full or the round was over */
     uint64_t repeats;  /* rows read again after an interruption */
     uint64_t cpu_ns;   /* CPU time of the lane's thread */
@@ -135,23 +136,22 @@ void pp_free(pp_sampler *s); /* `s` may be NULL. */
 uint64_t pp_start(const pp_sampler *s);
 
 /*
- * Starts a lane. `flags` are added to the flags of each row until the row was delivered once with
- * data of its own CPU. -EEXIST: the CPU has a lane. A lane that cannot be pinned is no error.
+ * Starts the lane of a CPU. `flags` are added to each row until it was delivered once with data of
+ * its own CPU. -EEXIST: the CPU has a lane. It is no error if the lane cannot be pinned.
  *
- * The lane PP_ANYWHERE is not pinned. It reads all its rows between two stamps, which they share,
- * so that slots of different rows may use one text.
+ * The lane PP_ANYWHERE is not pinned. It reads all its rows between the same two stamps.
  */
 int pp_attach(pp_sampler *s, int32_t cpu, uint32_t flags, const pp_row *rows, uint32_t n_rows,
               const pp_slot *slots, uint32_t n_slots);
 
-/* Stops a lane; waits for its present read, but not for its sleep. */
+/* Stops a lane, and waits for its end: at most for the present read. */
 int pp_detach(pp_sampler *s, int32_t cpu);
 
 /*
- * Collects one round. Returns the number of lanes that have not finished the round; call again with
- * the same round and frame to complete it. With `force` these lanes are skipped in this round.
- * Round numbers only increase. The first call of a round clears the frame; `delivered` is the
- * number of lanes of CPUs whose sample is in the frame so far.
+ * Collects one round into the frame. Returns the number of lanes that have not finished the round;
+ * call again with the same round and frame to complete it. With `force`, these lanes are skipped in
+ * this round. Round numbers must not decrease. The first call for a round clears the frame;
+ * `delivered` becomes the number of CPUs whose sample is in the frame.
  */
 int pp_drain(pp_sampler *s, uint64_t round, uint64_t *frame, int force, uint32_t *delivered);
 

@@ -7,8 +7,8 @@
 /* cffi: begin */
 
 /*
- * The cost of reading the time, or a count, back to back on the CPU to which the caller is pinned;
- * and stamps that bound the offset between the time-stamp counters of two CPUs.
+ * Measures the cost of methods of reading the time or a counter, on the CPU to which the caller is
+ * pinned; and the offset between the time-stamp counters of two CPUs.
  */
 
 enum {
@@ -18,7 +18,7 @@ enum {
     PP_TIMER_RDTSCP_LFENCE = 4,
     PP_TIMER_MFENCE_LFENCE_RDTSC = 5,
     PP_TIMER_CPUID_RDTSC = 6,
-    PP_TIMER_NOTHING = 7,    /* only the stamps around a sample of the kinds below */
+    PP_TIMER_NOTHING = 7,    /* no call: the cost of the stamps before and after other samples */
     PP_TIMER_CLOCK = 8,      /* clock_gettime of clock arg; values in ns */
     PP_TIMER_SYSCALL = 9,    /* getppid, a system call that does nearly nothing */
     PP_TIMER_PERF_PAGE = 10, /* the pp_perf_group of one event at address arg, by RDPMC */
@@ -27,14 +27,14 @@ enum {
 };
 
 typedef struct pp_timer {
-    uint32_t kind;
+    uint32_t kind;  /* a PP_TIMER_ kind, on which the meaning of fd and arg depends */
     uint32_t calls; /* number of calls in a sample; 1 for a stamp */
     int32_t fd;
     uint64_t arg;
 } pp_timer;
 
-/* Fills `ticks` with the TSC ticks of n samples, n a multiple of 8, and `values` with the result of
- * the last call of each sample. -EXDEV: the thread did not run on one CPU throughout. */
+/* Takes n samples (a multiple of 8) of a method. Fills `ticks` with the TSC ticks of each, and
+ * `values` with the result of its last call. -EXDEV: the thread was moved to another CPU. */
 int pp_timer_run(const pp_timer *timer, uint32_t n, uint64_t *ticks, uint64_t *values);
 
 /* The stamps of one message to another CPU and back, in the order in which they were taken. */

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A position in a line. */
+/* A position in a line of text, and the line's end. */
 struct cursor {
     const char *at;
     const char *end;
@@ -17,7 +17,7 @@ static bool is_blank(char c)
 }
 
 /* Parses the decimal number at the cursor. False: there is none, it does not fit into 64 bits, or
- * it is not followed by a blank. */
+ * another character than a blank follows it. */
 static bool parse_number(struct cursor *line, uint64_t *value)
 {
     const char *begin = line->at;
@@ -45,7 +45,7 @@ static bool parse_fields(struct cursor *line, uint64_t *ticks)
     return true;
 }
 
-/* Parses `cpuN`. False: the line is not of one CPU (the line of all CPUs, or `cpu07`). */
+/* Parses `cpuN` at the start of a line. False: the line is not that of one CPU (`cpu`, `cpu07`). */
 static bool parse_cpu(struct cursor *line, uint64_t *cpu)
 {
     const char *digits = line->at + 3; /* the caller has checked for "cpu" */
@@ -64,7 +64,7 @@ static void keep_line(pp_proc_stat *stat, struct cursor line)
     }
 }
 
-/* Keeps the lines of CPUs, which come first. Hundreds of numbers of interrupts may follow. */
+/* Keeps the lines of CPUs, which are the first ones of the text. */
 static void keep_lines(pp_proc_stat *stat, const char *end)
 {
     const char *at = stat->text;
@@ -87,7 +87,7 @@ int pp_proc_stat_read(pp_proc_stat *stat)
     stat->reads++; /* invalidates the lines of the previous read */
     if (n < 0)
         return -errno;
-    if (n == stat->size) /* the last line may be cut, and half a number is a wrong number */
+    if (n == stat->size) /* the last line may be cut off within a number, so it is not used */
         while (end > stat->text && end[-1] != '\n')
             end--;
     keep_lines(stat, end);

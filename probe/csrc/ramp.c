@@ -9,15 +9,17 @@
 #include "group.h"
 #include "ramp_chains.h"
 
+/* The state of one call of pp_ramp_run. */
 struct run {
     enum pp_clock clock;
-    const struct pp_perf_group *counter; /* the counter of cycles; NULL: none */
+    const struct pp_perf_group *counter; /* counts cycles; NULL: none */
     pp_ramp_result *result;
-    uint64_t blocks;
+    uint64_t blocks; /* number of blocks in a piece */
     uint64_t before; /* ticks of the previous piece; a piece that takes 25 % more is suspect */
-    long switches;   /* context switches of the thread so far */
+    long switches;   /* involuntary context switches of the thread so far */
 };
 
+/* TSC and cycle count at one moment. */
 struct moment {
     uint64_t ticks, cycles;
 };
@@ -27,7 +29,7 @@ static const struct pp_perf_group *counter_of(const pp_ramp_order *order)
     return (const struct pp_perf_group *)(uintptr_t)order->counter;
 }
 
-static uint64_t cycles(struct run *run, uint64_t *times)
+static uint64_t read_cycles(struct run *run, uint64_t *times)
 {
     const struct pp_perf_group *counter = run->counter;
     uint64_t count = 0;
@@ -37,37 +39,37 @@ static uint64_t cycles(struct run *run, uint64_t *times)
     return count;
 }
 
-static struct moment now(struct run *run)
+static struct moment read_moment(struct run *run)
 {
     struct moment now = {.ticks = pp_now(run->clock, false).stamp};
 
-    now.cycles = cycles(run, NULL);
+    now.cycles = read_cycles(run, NULL);
     return now;
 }
 
-/* Returns the time in ns for which the kernel did not count so far, because other events had the
- * counters. */
-static uint64_t off_ns(struct run *run)
+/* Returns the time in ns for which the cycle counter was enabled but did not count, because other
+ * events had the hardware counters. */
+static uint64_t read_off_ns(struct run *run)
 {
     uint64_t times[PP_PERF_TIMES] = {0};
 
-    cycles(run, times);
+    read_cycles(run, times);
     return times[0] - times[1];
 }
 
-static long switches(void)
+static long count_switches(void)
 {
     struct rusage usage;
 
     return getrusage(RUSAGE_THREAD, &usage) ? 0 : usage.ru_nivcsw;
 }
 
-static uint64_t stamp_ticks(struct run *run)
+static uint64_t measure_stamp(struct run *run)
 {
     uint64_t least = UINT64_MAX;
 
     for (int i = 0; i < 64; i++) {
-        uint64_t before = now(run).ticks, ticks = now(run).ticks - before;
+        uint64_t before = read_moment(run).ticks, ticks = read_moment(run).ticks - before;
 
         least = ticks < least ? ticks : least;
     }
@@ -94,8 +96,7 @@ static void add_piece(pp_ramp_chunk *chunk, const struct moment *from, const str
     }
 }
 
-/* Runs the pieces of a chunk, from `begin` on. Returns the moment at which the next chunk
- * begins. */
+/* Runs the pieces of a chunk, which begins at `begin`. Returns the moment of its end. */
 static struct moment run_chunk(struct run *run, pp_ramp_chain chain, pp_ramp_chunk *chunk,
                                struct moment begin)
 {
@@ -107,16 +108,16 @@ static struct moment run_chunk(struct run *run, pp_ramp_chain chain, pp_ramp_chu
         uint64_t ticks;
 
         chain(run->blocks);
-        to = now(run);
+        to = read_moment(run);
         add_piece(chunk, &from, &to);
         ticks = to.ticks - from.ticks;
         from = to;
         if (ticks > run->before + run->before / 4) {
-            long count = switches();
+            long count = count_switches();
 
             chunk->switches += (uint32_t)(count - run->switches);
             run->switches = count;
-            from = now(run);
+            from = read_moment(run);
             chunk->aside += from.ticks - to.ticks;
         }
         run->before = ticks;
@@ -153,7 +154,7 @@ static uint32_t next_size(const pp_ramp_order *order, uint64_t pieces)
 static int run_phases(struct run *run, const pp_ramp_order *order, const pp_ramp_phase *phases,
                       uint32_t n_phases, pp_ramp_chunk *chunks, uint32_t capacity)
 {
-    struct moment stamp = now(run);
+    struct moment stamp = read_moment(run);
 
     for (uint32_t phase = 0; phase < n_phases; phase++) {
         uint64_t start = stamp.ticks, pieces = 0;
@@ -185,13 +186,13 @@ int pp_ramp_run(const pp_ramp_order *order, const pp_ramp_phase *phases, uint32_
     if (rc)
         return rc;
     run.clock = pp_proven_clock(pp_tsc_clock());
-    memset(chunks, 0, capacity * sizeof *chunks); /* makes page faults happen now, not in a piece */
+    memset(chunks, 0, capacity * sizeof *chunks); /* so that page faults occur before the pieces */
     pp_ramp_chains[PP_RAMP_SCALAR](1);
-    run.switches = switches();
+    run.switches = count_switches();
     result->late_ns = sleep_ns(order->idle_ns);
-    off = off_ns(&run); /* also fetches the counter's page for the first piece */
+    off = read_off_ns(&run); /* also loads the counter's page before the first piece */
     rc = run_phases(&run, order, phases, n_phases, chunks, capacity);
-    result->off_ns = off_ns(&run) - off;
-    result->stamp_ticks = stamp_ticks(&run);
+    result->off_ns = read_off_ns(&run) - off;
+    result->stamp_ticks = measure_stamp(&run);
     return sched_getcpu() == cpu ? rc : -EXDEV;
 }

@@ -4,19 +4,20 @@
 
 /* --- the chains ------------------------------------------------------------------------------- */
 
-/* An odd factor, so that no product becomes 0. Its value does not matter. */
+/* The factor of all multiplications; it is odd, so that no product becomes 0. */
 static const uint64_t factor = 0x5851f42d4c957f2d;
 
-/* PP_RAMP_BLOCK for the assembler, which cannot read enums. */
+/* PP_RAMP_BLOCK as a macro, because the assembler cannot read enums. */
 #define BLOCK 64
 _Static_assert(BLOCK == PP_RAMP_BLOCK, "a turn of the loop is a block");
 #define TEXT_(x) #x
 #define TEXT(x) TEXT_(x)
 
 /*
- * `body` has `steps` multiplications of %0 and is repeated to fill a block; count and branch are
- * not on the chain's path. The clobbers name vector registers by their first 128 bits, which
- * compilers accept without AVX; no function expects the other bits to survive a call.
+ * Runs `blocks` blocks. `body` has `steps` multiplications of %0 and is repeated to fill a block;
+ * the loop's counter does not depend on the chain. The clobbers name only the lower 128 bits of
+ * vector registers, which compilers accept without AVX; no function expects the other bits to
+ * survive a call.
  */
 #define CHAIN(before, body, steps, after)                                                        \
     do {                                                                                         \
@@ -34,8 +35,8 @@ _Static_assert(BLOCK == PP_RAMP_BLOCK, "a turn of the loop is a block");
 #define STEP "imulq %2, %0\n\t"
 
 /*
- * Eight accumulators, each of which is used once in four steps, which take longer than an FMA. They
- * approach 1 by x = x * 0.5 + 0.5, so no value is a denormal, which some cores compute slowly.
+ * Eight accumulators of FMAs. Each is used once in four steps, which take longer than an FMA. They
+ * approach 1 by x = x * 0.5 + 0.5, so no value is a denormal, with which some cores are slow.
  */
 #define ZERO(n) "vxorps %%xmm" #n ", %%xmm" #n ", %%xmm" #n "\n\t"
 #define HALVES(v)                                                                                \
@@ -69,9 +70,9 @@ const pp_ramp_chain pp_ramp_chains[PP_RAMP_ISAS] = {
 
 /* --- ISAs of this CPU ------------------------------------------------------------------------- */
 
-enum { XCR0_AVX = 0x6, XCR0_AVX512 = 0xe6 }; /* registers that the system saves and restores */
+enum { XCR0_AVX = 0x6, XCR0_AVX512 = 0xe6 }; /* bits of register sets that the OS must enable */
 
-static uint32_t enabled_state(void)
+static uint32_t read_xcr0(void)
 {
     uint32_t low, high;
 
@@ -88,7 +89,7 @@ uint32_t pp_ramp_isas(void)
         return found;
     if (!__get_cpuid_count(7, 0, &a, &b, &c, &d))
         return found;
-    state = enabled_state();
+    state = read_xcr0();
     if ((b & bit_AVX2) && (state & XCR0_AVX) == XCR0_AVX)
         found |= 1u << PP_RAMP_AVX2;
     if ((b & bit_AVX512F) && (state & XCR0_AVX512) == XCR0_AVX512)

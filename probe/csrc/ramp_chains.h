@@ -9,10 +9,10 @@
 
 #include "perfprobe.h"
 
-/* Runs `blocks` times PP_RAMP_BLOCK steps. */
+/* A function that runs `blocks` blocks of PP_RAMP_BLOCK steps. */
 typedef void (*pp_ramp_chain)(uint64_t blocks);
 
-/* The chain of each PP_RAMP_ ISA. A chain that is not in pp_ramp_isas() ends the process by
+/* The chains by PP_RAMP_ ISA. A chain whose ISA is not in pp_ramp_isas() kills the process with
  * SIGILL. */
 extern const pp_ramp_chain pp_ramp_chains[PP_RAMP_ISAS];
 

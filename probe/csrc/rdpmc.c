@@ -7,9 +7,9 @@
 #include <ucontext.h>
 
 /*
- * int pp_rdpmc(uint32_t counter, uint64_t *count). This is assembly because the handler needs the
- * address of the one instruction that may fault and the address at which to continue; a compiler
- * may duplicate a label within C.
+ * int pp_rdpmc(uint32_t counter, uint64_t *count), in assembly, because the signal handler needs
+ * the addresses of the instruction that may fault and of the one at which to continue; a compiler
+ * may duplicate labels in C code.
  */
 __asm__(".pushsection .text\n"
         ".globl pp_rdpmc, pp_rdpmc_faulting, pp_rdpmc_refused\n"
@@ -33,10 +33,10 @@ extern const char pp_rdpmc_faulting[], pp_rdpmc_refused[];
 
 static struct sigaction before;
 
-/* After a refused RDPMC, execution continues at another instruction, which is safe at any moment.
- * Any other signal goes to the previous handler, and this handler stays installed: after a SIGSEGV
- * that another process sent, the next refused RDPMC must not kill the process. */
-static void handle(int number, siginfo_t *info, void *context)
+/* Handles SIGSEGV. After a refused RDPMC, execution continues at pp_rdpmc_refused. Any other signal
+ * is passed to the previous handler; this handler stays installed, so that a later refused RDPMC
+ * does not kill the process. */
+static void handle_segv(int number, siginfo_t *info, void *context)
 {
     greg_t *at = &((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP];
     int sent = info->si_code <= 0; /* the signal was sent by a process, not by a fault */
@@ -54,9 +54,9 @@ static void handle(int number, siginfo_t *info, void *context)
     }
 }
 
-static void install(void)
+static void install_handler(void)
 {
-    struct sigaction action = {.sa_sigaction = handle, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+    struct sigaction action = {.sa_sigaction = handle_segv, .sa_flags = SA_SIGINFO | SA_ONSTACK};
 
     sigemptyset(&action.sa_mask);
     sigaction(SIGSEGV, &action, &before);
@@ -66,5 +66,5 @@ void pp_rdpmc_guard(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-    pthread_once(&once, install);
+    pthread_once(&once, install_handler);
 }

@@ -7,11 +7,11 @@
 
 #include "perfprobe.h"
 
-enum { CAPABILITIES = 64 }; /* bits of two words; no kernel has more */
+enum { CAPABILITIES = 64 }; /* maximum number of capabilities of a kernel */
 
-/* No program that this thread executes gets more rights than the thread, neither by a set-user-ID
- * file nor by being root. Kernels before 3.5 have none of these calls; capset below suffices for
- * the thread itself. */
+/* Prevents that a program which this thread executes gets more rights than the thread, by a
+ * set-user-ID file or because it runs as root. Errors are ignored, because old kernels lack these
+ * calls, and capset suffices for the thread itself. */
 static void prevent_regaining(uint64_t keep)
 {
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);

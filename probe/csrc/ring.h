@@ -2,8 +2,8 @@
  * A ring of equal entries of u64 words, with one producer (the lane's thread) and one consumer (the
  * thread that drains). Source: ring.c; the functions of the sampling path are inline here.
  *
- * A full ring refuses the new entry. Only the consumer may advance `tail`: a producer that dropped
- * the oldest entry could overwrite it while the consumer copies it.
+ * A full ring refuses new entries: a producer that dropped the oldest entry could overwrite it
+ * while the consumer copies it. So only the consumer advances `tail`.
  */
 #ifndef PP_RING_H
 #define PP_RING_H
@@ -16,8 +16,8 @@
 enum { PP_CACHE_LINE = 64 };
 
 struct pp_ring {
-    /* Both count up without end; their difference is the fill. They are on two cache lines, so that
-     * a write to one does not invalidate the other's line. */
+    /* Numbers of entries that were pushed and popped so far. They are on different cache lines, so
+     * that a write to one does not invalidate the line of the other. */
     _Alignas(PP_CACHE_LINE) _Atomic uint64_t head; /* written by the producer */
     _Alignas(PP_CACHE_LINE) _Atomic uint64_t tail; /* written by the consumer */
     _Alignas(PP_CACHE_LINE) uint64_t *data;        /* this cache line is constant */
@@ -25,7 +25,7 @@ struct pp_ring {
     uint64_t words;                                /* number of words in an entry */
 };
 
-/* Makes a ring of `at_least` entries of `words` words. 0 or -ENOMEM. */
+/* Makes a ring of at least `at_least` entries of `words` words each. 0 or -ENOMEM. */
 int pp_ring_init(struct pp_ring *r, uint64_t at_least, uint64_t words);
 void pp_ring_free(struct pp_ring *r);
 
@@ -40,7 +40,7 @@ static inline uint64_t *pp_ring_reserve(struct pp_ring *r)
 {
     uint64_t head = pp_read_once(&r->head); /* only the producer writes `head` */
 
-    /* Pairs with the pop: the consumer has finished reading the entry that is overwritten next. */
+    /* Pairs with pp_ring_pop: the consumer no longer reads the entry that is overwritten. */
     if (head - pp_load_acquire(&r->tail) == r->capacity)
         return NULL;
     return pp_ring_entry(r, head);
@@ -49,7 +49,7 @@ static inline uint64_t *pp_ring_reserve(struct pp_ring *r)
 /* Producer: makes the reserved entry visible. */
 static inline void pp_ring_push(struct pp_ring *r)
 {
-    /* The words of the entry must be seen before the head that covers them. */
+    /* The release makes the words of the entry visible before the new head. */
     pp_store_release(&r->head, pp_read_once(&r->head) + 1);
 }
 
@@ -58,7 +58,7 @@ static inline const uint64_t *pp_ring_peek(struct pp_ring *r)
 {
     uint64_t tail = pp_read_once(&r->tail); /* only the consumer writes `tail` */
 
-    /* Pairs with the push: all words of the entry are visible. */
+    /* Pairs with pp_ring_push: all words of the entry are visible. */
     if (pp_load_acquire(&r->head) == tail)
         return NULL;
     return pp_ring_entry(r, tail);
@@ -67,7 +67,7 @@ static inline const uint64_t *pp_ring_peek(struct pp_ring *r)
 /* Consumer: frees the oldest entry. */
 static inline void pp_ring_pop(struct pp_ring *r)
 {
-    /* The consumer's reads of the entry must be done before the producer sees that it is free. */
+    /* The release orders the consumer's reads of the entry before the new tail. */
     pp_store_release(&r->tail, pp_read_once(&r->tail) + 1);
 }
 

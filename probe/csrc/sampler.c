@@ -13,17 +13,17 @@ enum {
     MAX_WORDS = 1 << 24,
     MAX_RING = 1 << 16
 };
-#define MAX_PERIOD_NS ((uint64_t)1 << 42) /* an hour: no overflow if it is added to a start */
+#define MAX_PERIOD_NS ((uint64_t)1 << 42) /* about an hour; added to a time it cannot overflow */
 
 struct pp_sampler {
     struct pp_schedule schedule;
     uint32_t words;
     uint32_t ring;
-    uint64_t round;     /* the last round that pp_drain was called for */
+    uint64_t round;     /* the last round for which pp_drain was called */
     bool drained;       /* whether pp_drain was called */
-    uint32_t delivered; /* number of lanes of CPUs that gave a sample to `round` */
+    uint32_t delivered; /* number of CPUs whose sample of `round` is in the frame */
     uint32_t n_lanes;
-    struct pp_lane **lanes; /* a lane outlives its thread, because its counts are kept */
+    struct pp_lane **lanes; /* a lane stays after its thread has ended, for its counts */
 };
 
 /* --- the sampler ------------------------------------------------------------------------------ */
@@ -46,7 +46,7 @@ int pp_new(const pp_config *config, pp_sampler **out)
     s->schedule.period_ns = config->period_ns;
     s->schedule.proof = config->proof;
     s->schedule.clock = tsc ? pp_tsc_clock() : PP_CLOCK_RAW;
-    /* Later than now, so that all lanes attached at the beginning take part in round 0. */
+    /* Round 0 is later than now, so that all lanes that are attached at the start sample it. */
     s->schedule.start_ns = pp_clock_ns(CLOCK_MONOTONIC) +
                            (config->first_ns ? config->first_ns : config->period_ns);
     *out = s;
@@ -112,9 +112,9 @@ static struct pp_lane *add_lane(pp_sampler *s, int32_t cpu)
     return lane;
 }
 
-/* Copies the plan, which the caller has checked, and makes the ring for it. */
-static int prepare(struct pp_lane *lane, uint32_t ring, uint32_t flags, const pp_row *rows,
-                   uint32_t n_rows, const pp_slot *slots, uint32_t n_slots)
+/* Copies the plan, which the caller has checked, into the lane, and makes the lane's ring. */
+static int set_plan(struct pp_lane *lane, uint32_t ring, uint32_t flags, const pp_row *rows,
+                    uint32_t n_rows, const pp_slot *slots, uint32_t n_slots)
 {
     uint32_t offset = PP_ENTRY_ROWS;
 
@@ -154,7 +154,7 @@ int pp_attach(pp_sampler *s, int32_t cpu, uint32_t flags, const pp_row *rows, ui
     if (lane == NULL)
         return -ENOMEM;
     lane->settled = false;
-    rc = prepare(lane, s->ring, flags, rows, n_rows, slots, n_slots);
+    rc = set_plan(lane, s->ring, flags, rows, n_rows, slots, n_slots);
     if (rc == 0)
         rc = pp_lane_start(lane, pp_next_round(&s->schedule, pp_clock_ns(CLOCK_MONOTONIC)));
     if (rc)
@@ -197,7 +197,7 @@ int pp_get_stats(const pp_sampler *s, int32_t cpu, pp_stats *out)
 
 /* --- collecting a round ----------------------------------------------------------------------- */
 
-static void scatter(struct pp_lane *lane, const uint64_t *entry, uint64_t *frame)
+static void copy_to_frame(struct pp_lane *lane, const uint64_t *entry, uint64_t *frame)
 {
     for (uint32_t i = 0; i < lane->n_rows; i++) {
         struct pp_lane_row *row = &lane->rows[i];
@@ -209,7 +209,7 @@ static void scatter(struct pp_lane *lane, const uint64_t *entry, uint64_t *frame
         head[1] = in[PP_AT_AFTER];
         head[2] = entry[PP_ENTRY_LATENESS];
         head[4] = in[PP_AT_FLAGS] | row->flags;
-        /* The drainer clears the flags, not the lane: a sample may be lost, or have no data. */
+        /* The flags are added until a sample with data is delivered; a sample may be lost. */
         if (!(in[PP_AT_FLAGS] & PP_ROW_ELSEWHERE))
             row->flags = 0;
         memcpy(frame + row->plan.valid, valid, row->plan.valid_words * sizeof *frame);
@@ -218,7 +218,7 @@ static void scatter(struct pp_lane *lane, const uint64_t *entry, uint64_t *frame
     }
 }
 
-/* Copies the lane's sample of the round to the frame. False: the ring does not have it. */
+/* Copies the lane's sample of this round to the frame. False: the ring does not have it. */
 static bool collect(struct pp_lane *lane, uint64_t round, uint64_t *frame)
 {
     /* `next` is read before the ring: if the round is over and the ring is empty afterwards, no
@@ -239,7 +239,7 @@ static bool collect(struct pp_lane *lane, uint64_t round, uint64_t *frame)
     lane->settled = true;
     found = entry[PP_ENTRY_ROUND] == round;
     if (found) {
-        scatter(lane, entry, frame);
+        copy_to_frame(lane, entry, frame);
         pp_ring_pop(&lane->ring);
     }
     return found;

@@ -17,14 +17,15 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* "cpu0", "0x1f", "1.5" and "0-3" are words, none of them an integer. */
+/* Returns whether a character is part of a word. "cpu0", "0x1f", "1.5" and "0-3" are words, none of
+ * which is an integer. */
 static bool is_word(char c)
 {
     return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
            c == '.' || c == '-';
 }
 
-/* Parses a word -?[0-9]+; negative values become two's complement. -EINVAL: the word is no integer.
+/* Parses an integer word (-?[0-9]+) to two's complement. -EINVAL: the word is not an integer.
  * -ERANGE: the value does not fit into 64 bits. */
 static int parse_word(const char *word, const char *end, uint64_t *value)
 {
@@ -47,7 +48,7 @@ static int parse_word(const char *word, const char *end, uint64_t *value)
     return 0;
 }
 
-/* Parses the index-th integer of a text. -ENODATA: the text has fewer integers. */
+/* Parses integer number `index` (from 0) of a text. -ENODATA: the text has fewer integers. */
 static int parse_nth(const char *text, const char *end, uint64_t index, uint64_t *value)
 {
     while (text < end) {
@@ -71,7 +72,7 @@ static int parse_nth(const char *text, const char *end, uint64_t index, uint64_t
     return -ENODATA;
 }
 
-/* Reads a file of the kernel. A read at offset 0 gets a new text, so the descriptor stays open. */
+/* Reads an integer in a file of the kernel, which writes a new text for each read at offset 0. */
 static int read_file(const pp_slot *slot, uint64_t *value)
 {
     char text[PP_FILE_TEXT];
@@ -79,7 +80,7 @@ static int read_file(const pp_slot *slot, uint64_t *value)
 
     if (n < 0)
         return -errno;
-    if (n == sizeof text) /* the last word may be cut, and half a number is a wrong number */
+    if (n == sizeof text) /* the last word may be cut off, so it is not used */
         while (n > 0 && is_word(text[n - 1]))
             n--;
     return parse_nth(text, text + n, slot->arg, value);
@@ -87,8 +88,8 @@ static int read_file(const pp_slot *slot, uint64_t *value)
 
 /* --- registers -------------------------------------------------------------------------------- */
 
-/* Reads a register: eight bytes at the offset of its number. On the register's own CPU the driver
- * executes RDMSR; on another CPU it interrupts the register's CPU. */
+/* Reads an MSR through the kernel's msr driver: eight bytes at the offset of the register's number.
+ * On the register's own CPU the driver executes RDMSR; from another CPU it interrupts that CPU. */
 static int read_msr(int fd, uint64_t msr, uint64_t *value)
 {
     uint64_t content;
@@ -133,7 +134,7 @@ static int poll_flags(int fd, pp_flags *flags, uint64_t *value)
 
 /* --- slots ------------------------------------------------------------------------------------ */
 
-/* Returns the number of columns: one for the polls, and one for each bit. */
+/* Returns the number of columns of a PP_FLAGS slot: one for the polls, and one for each bit. */
 static uint32_t flags_width(const pp_flags *flags)
 {
     return 1 + (uint32_t)__builtin_popcount(flags->mask);

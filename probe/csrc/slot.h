@@ -1,7 +1,7 @@
 /*
- * A slot is the origin of a value, or of several values that are read at once. A plan is the rows
- * of a frame and the flat list of slots that fill them, as the caller passes them to pp_attach.
- * Source: slot.c.
+ * A slot is one read that a lane repeats in each sample: its origin (a file, an MSR, a perf group)
+ * and the columns that it fills. A plan is the rows of a frame and the flat list of slots that fill
+ * them, as the caller passes them to pp_attach. Source: slot.c.
  */
 #ifndef PP_SLOT_H
 #define PP_SLOT_H
@@ -13,19 +13,19 @@
 
 enum { PP_FILE_TEXT = 256 }; /* number of bytes of a file that are read */
 
-/* Whether the slot's kind exists, its arguments are possible, and its number of columns is that of
- * its kind. The functions below accept only slots that pass this check. */
+/* Returns whether the slot's kind exists and its arguments and number of columns are possible. The
+ * functions below must only be called for valid slots. */
 bool pp_slot_is_valid(const pp_slot *slot);
 
 /* Returns a mask: bit i is set if the slot fills the i-th column from its first. */
 uint64_t pp_slot_filled(const pp_slot *slot);
 
-/* Reads the slot. 0 or -errno. `value` has room for all columns of the slot; a failure does not
- * change them. */
+/* Reads the slot into `value`, which has room for all its columns; on failure (-errno) they are not
+ * changed. */
 int pp_slot_read(const pp_slot *slot, uint64_t *value);
 
-/* Whether each row with all its columns is within `words` of a frame, each slot passes
- * pp_slot_is_valid and has valid bits for its columns, and the rows have n_slots slots in total. */
+/* Returns whether all rows and columns are within a frame of `words` words, all slots are valid and
+ * have valid bits for their columns, and the rows have n_slots slots in total. */
 bool pp_plan_fits(uint32_t words, const pp_row *rows, uint32_t n_rows, const pp_slot *slots,
                   uint32_t n_slots);
 

@@ -14,8 +14,8 @@ enum { UNROLLED = 8 }; /* number of stamps in a turn of the loop */
 
 /* --- stamps ----------------------------------------------------------------------------------- */
 
-/* cpu.h is not used here, because each form must have only the fences of its name. "volatile" and
- * the memory clobber keep the compiler from moving the instructions. */
+/* Reads the TSC with only the fences that the PP_TIMER_ kind names (the functions of cpu.h have
+ * others). "volatile" and the memory clobber keep the compiler from moving the instructions. */
 #define TSC(before, instruction, after, more)                                             \
     ({                                                                                    \
         uint32_t low_, high_;                                                             \
@@ -74,7 +74,7 @@ ALWAYS_INLINE int run_stamps(uint32_t kind, uint32_t n, uint64_t *ticks, uint64_
 
 ALWAYS_INLINE int call(uint32_t kind, const pp_timer *timer, uint64_t *value)
 {
-    /* Room for the times and all counts, which reading a group may write. */
+    /* Room for the times and counts of a perf group. */
     uint64_t columns[PP_PERF_TIMES + PP_PERF_EVENTS];
     const struct pp_perf_group *group = (const void *)(uintptr_t)timer->arg;
     int rc = 0;
