@@ -198,11 +198,11 @@ def _doctor(options: argparse.Namespace) -> dict[str, Any]:
     root = options.sysroot
     answer: dict[str, Any] = {**identity.machine_names(root), "checks": []}
     checks = doctor.checks(root)
-    stream_options = _parser().parse_args(["stream", "--sysroot", str(root)])
+    default_options = _parser().parse_args(["stream", "--sysroot", str(root)])
     # Keys that are copied from the hello message of a stream.
     keys = ("source", "smt_methods", "multipliers", "tsc_hz", "base_hz", "missing")
     try:
-        with contextlib.closing(opening.open_source(stream_options)) as source:
+        with contextlib.closing(opening.open_source(default_options)) as source:
             hello = source.hello
         counters = {counter.key for block in hello.blocks for counter in block.counters}
         checks = [doctor.perf_check_of_stream(check, counters, hello.missing) for check in checks]

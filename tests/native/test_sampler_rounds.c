@@ -231,7 +231,7 @@ static void test_flags_wait_for_data(void)
     pp_row row = row_at(0, 1);
     pp_slot slot = {.kind = PP_FILE, .fd = COUNTING};
 
-    CHECK(prepare(lane, s->ring, PP_ROW_REBASED, &row, 1, &slot, 1) == 0);
+    CHECK(set_plan(lane, s->ring, PP_ROW_REBASED, &row, 1, &slot, 1) == 0);
     for (uint64_t round = 0; round < 3; round++) {
         uint64_t *entry = pp_ring_reserve(&lane->ring);
 
@@ -255,7 +255,7 @@ static void test_every_round_is_accounted_for(void)
     pp_slot slot = {.kind = PP_FILE, .fd = SLOW};
     uint64_t round = 0;
 
-    CHECK(prepare(lane, s->ring, 0, &row, 1, &slot, 1) == 0);
+    CHECK(set_plan(lane, s->ring, 0, &row, 1, &slot, 1) == 0);
     CHECK(pp_lane_start(lane, FIRST) == 0);
     for (int i = 0; i < DELIVERED; i++)
         round = next_sampled(s, round, 0);
@@ -278,7 +278,7 @@ static void test_overslept(void)
     pp_slot slot = {.kind = PP_FILE, .fd = COUNTING};
 
     s->schedule.start_ns -= (uint64_t)2250 * MS; /* now 50 ms after the time of round 10 */
-    CHECK(prepare(lane, s->ring, 0, &row, 1, &slot, 1) == 0);
+    CHECK(set_plan(lane, s->ring, 0, &row, 1, &slot, 1) == 0);
     CHECK(pp_lane_start(lane, 0) == 0);
     settle(s);
     complete(s, 10);

@@ -1,4 +1,4 @@
-"""OrderParser on stdin: they may arrive in pieces, and all other input is ignored."""
+"""Orders on stdin: they may arrive in pieces, and all other input is ignored."""
 
 from __future__ import annotations
 

@@ -268,7 +268,7 @@ def test_the_loop_wakes_and_writes_once_a_batch(
         serve.serve(source, readable, writable, readable)
     batches = {1: 11, 5: 4}[rounds]  # 0, 1, 5, 10: the second one is early
     assert clock.polls == len(polls) == batches
-    assert clock.writes == batches + 1  # one more write for the hello
+    assert clock.writes == batches + 1  # the hello is one more write
     os.close(writable)
     data = Reader.read_remaining(SimpleNamespace(out_r=readable))  # type: ignore[arg-type]
     frames = [m for m in messages(data) if isinstance(m, Frame)]

@@ -50,7 +50,7 @@ class Method:
 
     name: str
     kind: int
-    """Its PP_TIMER_ number."""
+    """The PP_TIMER_ number of the method in the C helper."""
     guarantees: str | None
     """The guaranteed order of instructions; None if not documented."""
     value_unit: ValueUnit = "ticks"
@@ -99,7 +99,7 @@ class Timer:
     """A method that is ready to run."""
 
     handle: Any
-    """Its pp_timer."""
+    """The pp_timer object of the C helper."""
     note: str | None = None
     """The counter or register that the method reads, unless its name says so."""
 

@@ -28,7 +28,7 @@ class Hierarchy:
 
     controller: str
     directory: str
-    """Its mount point."""
+    """The mount point of the hierarchy."""
     root: str
     """The path, within the whole hierarchy, of the group that is mounted there."""
     version: int

@@ -39,7 +39,7 @@ def open_device(root: Path, cpu: int, flags: int) -> int:
         info = os.fstat(path_fd)
         if not _is_driver(info, cpu) and not (stat.S_ISREG(info.st_mode) and _is_on_fuse(path_fd)):
             raise OSError(errno.EINVAL, NO_DRIVER_TEXT)
-        # This opens the file that was checked, even if its name has been changed since.
+        # Opens the file that was checked, even if the path now leads to another file.
         return os.open(f"/proc/self/fd/{path_fd}", flags | os.O_CLOEXEC)
     finally:
         os.close(path_fd)

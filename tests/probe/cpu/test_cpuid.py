@@ -77,11 +77,11 @@ def test_perfmon_leaf_is_decoded(registers: Registers, expected: Perfmon) -> Non
 
 
 @pytest.mark.parametrize("registers", [
-    (0x07300004, 0, 0, 0x603),  # no counter
+    (0x07300004, 0, 0, 0x603),  # no general counter
     (0x0730FF04, 0, 0, 0x603),  # 255 counters: their selects would be other registers
-    (0x07000404, 0, 0, 0x603),  # 0 bits wide
+    (0x07000404, 0, 0, 0x603),  # general counters of 0 bits
     (0x07FF0404, 0, 0, 0x603),  # counters of 255 bits
-    (0x07300404, 0, 0, 0x003),  # fixed counters 0 bits wide
+    (0x07300404, 0, 0, 0x003),  # fixed counters of 0 bits
     (0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF),
 ])  # fmt: skip
 def test_garbled_perfmon_is_none(registers: Registers) -> None:

@@ -93,8 +93,8 @@ def test_each_listed_intel_model_is_found(row: Row, model: int) -> None:
 
 
 def assert_turbo(uarch: Uarch, text: str) -> None:
-    """Whether the turbo registers match the text: groups and KNL have a word before the registers,
-    and counts of modules of four cores have "x4"."""
+    """Asserts that the turbo registers of a model match a cell of the table: "groups" and "knl" are
+    written before the registers, and "x4" if the counts are of modules of four cores."""
     if text == "-":
         assert uarch.turbo is None
         return
@@ -209,7 +209,7 @@ def test_zen_without_a_cpuid_driver_follows_its_family() -> None:
 
 
 def test_a_zen_guest_has_the_clocks_that_its_hypervisor_offers() -> None:
-    """Its hypervisor hides the clocks, or offers those that a tool can reset."""
+    """A hypervisor hides the clock registers, or offers those that a tool can reset."""
     plain = epyc(None, hypervisor=True, counts=False)
     assert find_uarch(AMD, 0x19, 0x11, 1, plain).clocks is None
 

@@ -27,7 +27,7 @@ CANDIDATES = [
     (0x5E, 3, machine(V4, (334, 2, 0), 4000), 40 << 8, None, {"one_thread": [167, 160, 1, 40]}),
     (0x6A, 6, machine(V5, (192, 2, 0), 2400), None, None,
      {"ref_p": [96, 1, 24], "one_thread": [96, 1, 24], "distributed": [96, 1, 24]}),
-    # one event code counts in two units
+    # Sapphire Rapids: one event code counts in two units
     (0x8F, 8, machine(V5, (176, 2, 25_000_000), 2200), 22 << 8, None,
      {"ref_p": [1, 88], "one_thread": [88, 1, 22], "distributed": [88, 1, 22], "any_thread": []}),
     *((model, 1, machine(V3), SNB_CEH, None, {"one_thread": [24, 1, 96], "any_thread": [24, 1, 96]})

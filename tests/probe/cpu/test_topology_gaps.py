@@ -62,7 +62,7 @@ def test_directories_can_replace_all_lists(tmp_path: Path) -> None:
 def test_the_older_name_of_the_siblings_list_is_read(tmp_path: Path) -> None:
     trees.xeon(tmp_path, cores=2)
     for n in range(8):
-        for name in ("core_cpus_list", "core_id"):  # only the list of siblings remains
+        for name in ("core_cpus_list", "core_id"):  # the list of sibling CPUs remains
             (tmp_path / trees.CPU / f"cpu{n}/topology/{name}").unlink()
     assert topology.read_cpus(tmp_path)[0].siblings == [0, 4]
 

@@ -1,4 +1,4 @@
-"""From idle to load: the choice of the CPU, the code, and the answer. No test asserts a time."""
+"""`perfprobe ramp`: choice of the CPU, machine code, and output. No test asserts a time."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_each_step_waits_for_the_previous_step(
     assert len(steps) == 1  # all steps use the same two registers
     source, target = steps.pop().split()[1].split(",")
     assert source != target
-    assert source.startswith("%r")  # 64 bits
+    assert source.startswith("%r")  # %r: a register of 64 bits
 
 
 @pytest.mark.parametrize("name", ["avx2", "avx512"])

@@ -86,7 +86,7 @@ def test_a_tree_is_followed_with_its_daemon() -> None:
         root.stdin.write("go\n")
         root.stdin.flush()
         (daemon,) = {root.stdout.readline().strip() for _ in range(2)} - {"ended"}
-        # Its parent has ended between two scans, so its origin is unknown.
+        # The parent of the daemon has ended between two scans, so its origin is unknown.
         assert scan_reported() <= {str(root.pid), daemon}
     finally:
         root.kill()

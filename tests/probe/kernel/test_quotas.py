@@ -232,7 +232,7 @@ def test_a_watched_process_that_is_moved_between_scans_has_its_counts_from_then_
     joined = tasks.take_joined_quotas()["quotas"]
     assert joined == {"groups": {"/job": [0.5, 40, 30, 2_500_000]}, "pids": {"7": ["/job"]}}
     assert tasks.take_joined_quotas() == {}
-    # Its last counts are read after it has ended.
+    # The last counts of a process's group are read after the process has ended.
     write_quota(unified, "job", "50000 100000", THROTTLED.replace("2500000", "2580000"))
     (unified / "proc/7/cgroup").unlink()
     last = {"groups": {"/job": [0.5, 40, 30, 2_580_000]}, "pids": {"7": ["/job"]}}

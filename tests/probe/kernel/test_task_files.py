@@ -56,7 +56,7 @@ def test_a_new_last_pid_is_a_new_process(tmp_path: Path) -> None:
     check = NewTaskCheck(str(tmp_path))
     assert check.has_new_tasks()  # the first call reports new tasks
     assert not check.has_new_tasks()
-    for last in (11207, 300):  # PIDs wrap
+    for last in (11207, 300):  # PIDs start anew after the highest
         trees.put(tmp_path, "loadavg", f"0.20 0.18 0.12 1/80 {last}\n")
         assert check.has_new_tasks()
         assert not check.has_new_tasks()
@@ -67,7 +67,8 @@ def test_new_processes_are_assumed_if_the_last_pid_is_unknown(tmp_path: Path) ->
     assert NewTaskCheck(str(tmp_path)).has_new_tasks()
     check = NewTaskCheck(str(tmp_path))
     assert check.has_new_tasks()
-    for text in ("", "0.00 0.00 0.00 0/0 0\n", "0.20 0.18 0.12 1/80 x\n"):  # the second is gVisor's
+    # gVisor writes a last PID of 0.
+    for text in ("", "0.00 0.00 0.00 0/0 0\n", "0.20 0.18 0.12 1/80 x\n"):
         trees.put(tmp_path, "loadavg", text)
         check = NewTaskCheck(str(tmp_path))
         assert check.has_new_tasks()

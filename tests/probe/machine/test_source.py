@@ -132,7 +132,7 @@ def test_values_of_files_arrive_to_the_tick(machine: TreeMachine) -> None:
 
 
 def test_utilisation_is_the_time_that_is_not_idle(machine: TreeMachine) -> None:
-    """It is elapsed time minus idle, polling and steal, with or without a sysroot."""
+    """Utilisation is elapsed time minus idle, polling and steal, with or without a sysroot."""
     source = open_os(machine.root, SAMPLE_NS, None)
     session = Session(source.hello)
     frames(source, session, 2)

@@ -60,7 +60,7 @@ def test_a_busy_child_is_named_on_its_cpu(
 def test_a_sysroot_reports_its_own_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its hello reports hidden processes as well. Only frames after a scan have records."""
+    """The hello also reports hidden processes. Only frames after a scan have records."""
     monkeypatch.setattr(tasks, "PERIOD_NS", 150_000_000)  # a scan may start 50 ms early
     monkeypatch.setattr(tasks, "PAUSE_FACTOR", 0)
     trees.machine(tmp_path, 1)

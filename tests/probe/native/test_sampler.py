@@ -134,7 +134,7 @@ class ScriptedLibrary:
         self.now_ns = 0
         self.pending = 0
         self.delivered = 0
-        self.calls: list[tuple[int, bool]] = []  # round and `force` of each call
+        self.calls: list[tuple[int, bool]] = []  # number of the round and `force`, for each call
         monkeypatch.setattr(perfprobe.native.sampler, "lib", self)
         monkeypatch.setattr(perfprobe.native.sampler, "time", self)
 

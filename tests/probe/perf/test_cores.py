@@ -85,7 +85,7 @@ def test_no_smt_event_without_siblings(tmp_path: Path) -> None:
 
 
 def test_any_thread_is_refused_if_cpuid_denies_it() -> None:
-    """This holds whatever the kernel accepts, and even if a table has the event."""
+    """The any-thread event is refused even if the kernel accepts it and a table has it."""
     raw = model.find_uarch(INTEL, 6, SKX, 4, Leaves())
     usable = [event.key for event in cores.smt_events(raw, Leaves(), 4)]
     assert usable == ["one_thread", "any_thread"]

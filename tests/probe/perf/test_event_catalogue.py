@@ -122,7 +122,7 @@ def test_a_name_of_perf_is_resolved_with_the_kernels_formats(
     fakeperf.write_events(tmp_path, "cpu", "config:0-7,32-35", slots=4)
     monkeypatch.setattr(event_catalogue, "_perf_listing", lambda: json.dumps(LISTED).encode())
     catalogue = Catalogue(tmp_path)
-    with pytest.raises(ValueError, match="no event of that name"):  # the PMU lacks its umask
+    with pytest.raises(ValueError, match="no event of that name"):  # the PMU has no umask field
         catalogue.find(parse_groups("MEM_LOAD_RETIRED.L1_HIT")[0][0])
     (tmp_path / fakeperf.DEVICES / "cpu/format/umask").write_text("config:8-15\n")
     result = catalogue.find(parse_groups("MEM_LOAD_RETIRED.L1_HIT:k")[0][0])

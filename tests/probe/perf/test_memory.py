@@ -18,7 +18,7 @@ from perfprobe.perf import cores, uncore
 from perfprobe.perf.perf_events import Event
 from perfprobe.perf.uncore import TRAFFIC_KEYS
 
-MIB = "6.103515625e-5\n"  # one count is 64 bytes
+MIB = "6.103515625e-5\n"  # MiB of one count, 64 bytes
 ICX_FORMAT = {"event": "config:0-7", "umask": "config:8-15"}
 ICX_EVENTS = {"cas_count_read": "event=0x04,umask=0x0f", "cas_count_write": "event=0x04,umask=0x30"}
 """As arch/x86/events/intel/uncore_snbep.c describes Ice Lake's."""

@@ -42,8 +42,8 @@ def run(kernel: fakeperf.Kernel, events: list[Event] = ALL) -> OpenedEvents:
     return open_group(kernel, events, 3, timed=True, tried=True, root=Path("/nonexistent"))
 
 
-def keys(settled: OpenedEvents) -> list[str]:
-    return [event.key for event in settled.events]
+def keys(opened: OpenedEvents) -> list[str]:
+    return [event.key for event in opened.events]
 
 
 # --- order of opening -----------------------------------------------------------------------------
@@ -51,40 +51,40 @@ def keys(settled: OpenedEvents) -> list[str]:
 
 def test_leader_first_then_siblings_then_enable() -> None:
     kernel = fakeperf.Kernel()
-    settled = run(kernel)
+    opened = run(kernel)
     leader = 100
     assert kernel.calls == [
         ("open", "ref", NO_LEADER),
-        *(("open", key, leader) for key in keys(settled)[1:]),
+        *(("open", key, leader) for key in keys(opened)[1:]),
         ("enable", leader, NO_LEADER),
     ]
-    assert keys(settled) == [event.key for event in ALL[:6]]  # one event of a role is enough
-    assert settled.missing == {}
+    assert keys(opened) == [event.key for event in ALL[:6]]  # one event of a role is enough
+    assert opened.missing == {}
     assert kernel.spun == [(3, SPIN_NS)]
 
 
 def test_the_next_event_leads_if_the_first_is_refused() -> None:
     kernel = fakeperf.Kernel(refuse=lambda event, _, __: errno.ENOENT if event.key == "ref" else 0)
-    settled = run(kernel)
+    opened = run(kernel)
     assert kernel.calls[:2] == [("open", "ref", NO_LEADER), ("open", "cycles", NO_LEADER)]
-    assert keys(settled)[0] == "cycles"
-    assert settled.missing["ref"].why == "this CPU, or its hypervisor, has no such event"
+    assert keys(opened)[0] == "cycles"
+    assert opened.missing["ref"].why == "this CPU, or its hypervisor, has no such event"
 
 
 def test_another_event_of_the_same_key_is_used() -> None:
     """AMD's own code for reference cycles is used if the kernel has none."""
     own = Event("ref", 4, 0x100000120)
     kernel = fakeperf.Kernel(refuse=lambda e, _, __: errno.ENOENT if e is REF else 0)
-    settled = run(kernel, [REF, own, CYCLES])
-    assert settled.events == [own, CYCLES]
-    assert settled.missing == {}
+    opened = run(kernel, [REF, own, CYCLES])
+    assert opened.events == [own, CYCLES]
+    assert opened.missing == {}
 
 
 def test_the_next_method_is_used() -> None:
     kernel = fakeperf.Kernel(refuse=lambda e, _, __: errno.ENOENT if e is ONE else 0)
-    settled = run(kernel)
-    assert keys(settled)[-1] == "distributed"
-    assert settled.missing == {}
+    opened = run(kernel)
+    assert keys(opened)[-1] == "distributed"
+    assert opened.missing == {}
 
 
 # --- too few counters -----------------------------------------------------------------------------
@@ -97,41 +97,41 @@ ORDER = ["kernel_instructions", "kernel_cycles", "one_thread", "instructions", "
 def test_the_order_in_which_events_are_dropped(free: int, how: str) -> None:
     gone = ORDER[: 6 - free]
     kernel = fakeperf.Kernel(free) if how == "refused" else fakeperf.Kernel(8, taken=8 - free)
-    settled = run(kernel)
-    assert keys(settled) == [e.key for e in ALL[:6] if e.key not in gone]
-    assert sorted(settled.missing) == sorted(gone)
-    for reason in settled.missing.values():
+    opened = run(kernel)
+    assert keys(opened) == [e.key for e in ALL[:6] if e.key not in gone]
+    assert sorted(opened.missing) == sorted(gone)
+    for reason in opened.missing.values():
         if how == "refused":  # an empty PMU refuses it: no program holds a counter
             assert reason == TOO_FEW_COUNTERS
             continue
         assert reason.why.startswith(f"only {free} counters free: the NMI watchdog or another tool")
         assert reason.fix == "sysctl kernel.nmi_watchdog=0"
     live = [group for group in kernel.groups if not group.closed]
-    assert live == [settled.group]
+    assert live == [opened.group]
 
 
 def test_all_events_are_missing_without_a_free_counter() -> None:
     kernel = fakeperf.Kernel(8, taken=8)
-    settled = run(kernel)
-    assert settled.group is None
-    assert set(settled.missing) == {e.key for e in ALL[:6]}
+    opened = run(kernel)
+    assert opened.group is None
+    assert set(opened.missing) == {e.key for e in ALL[:6]}
     assert all(group.closed for group in kernel.groups)
 
 
 def test_an_invalid_event_is_not_a_shortage() -> None:
     kernel = fakeperf.Kernel(refuse=lambda e, _, __: errno.EINVAL if e is KERNEL_CYCLES else 0)
-    settled = run(kernel)
-    assert keys(settled) == ["ref", "cycles", "instructions", "kernel_instructions", "one_thread"]
-    assert settled.missing["kernel_cycles"].why.endswith("or the kernel does not know the event")
+    opened = run(kernel)
+    assert keys(opened) == ["ref", "cycles", "instructions", "kernel_instructions", "one_thread"]
+    assert opened.missing["kernel_cycles"].why.endswith("or the kernel does not know the event")
 
 
 def test_a_rotated_group_is_given_time_for_its_turn() -> None:
     """Other groups take turns with the group. Only pinned events keep their counters."""
     kernel = fakeperf.Kernel(8, turns={3: 8})
-    settled = run(kernel)
-    assert settled.missing == {}
-    assert settled.group is not None
-    assert [group for group in kernel.groups if not group.closed] == [settled.group]
+    opened = run(kernel)
+    assert opened.missing == {}
+    assert opened.group is not None
+    assert [group for group in kernel.groups if not group.closed] == [opened.group]
     assert not any(event.pinned for event, _ in kernel.open_events(3))
     both = run(fakeperf.Kernel(8, taken=3, turns={3: 5}))
     assert keys(both) == ["ref", "cycles", "instructions", "kernel_cycles", "one_thread"]
@@ -173,21 +173,21 @@ def test_a_group_that_cannot_be_read_does_not_fit(error: int, fits: bool) -> Non
 @pytest.mark.parametrize("key", ["cycles", "instructions", "kernel_cycles", "ref"])
 def test_a_stopped_counter_is_not_used(key: str) -> None:
     kernel = fakeperf.Kernel(moved={key: 0})
-    settled = run(kernel)
-    assert key not in keys(settled)
-    assert "does not count" in settled.missing[key].why
-    assert len(settled.events) == 5
+    opened = run(kernel)
+    assert key not in keys(opened)
+    assert "does not count" in opened.missing[key].why
+    assert len(opened.events) == 5
 
 
 def test_no_counter_is_used_if_all_are_stopped() -> None:
     kernel = fakeperf.Kernel(moved=dict.fromkeys([event.key for event in ALL], 0))
-    settled = run(kernel)
-    assert settled.group is None
-    assert settled.missing["one_thread"].why == settled.missing["ref"].why
+    opened = run(kernel)
+    assert opened.group is None
+    assert opened.missing["one_thread"].why == opened.missing["ref"].why
 
 
 def test_the_count_of_one_thread_may_stop() -> None:
-    """It does not advance if the sibling is always busy."""
+    """The count of one_thread does not advance if the sibling CPU is always busy."""
     assert "one_thread" in keys(run(fakeperf.Kernel(moved={"one_thread": 0})))
 
 
@@ -196,9 +196,9 @@ def test_the_count_of_one_thread_may_stop() -> None:
 )
 def test_reference_cycles_follow_the_tsc(share: float, fine: bool) -> None:
     """The thread ran for 0.9 of the trial; the minimum of the count is a fifth of that time."""
-    settled = run(fakeperf.Kernel(moved={"ref": int(share * TICKS)}))
-    assert ("ref" in keys(settled)) is fine
-    assert ("ref" in settled.missing) is not fine
+    opened = run(fakeperf.Kernel(moved={"ref": int(share * TICKS)}))
+    assert ("ref" in keys(opened)) is fine
+    assert ("ref" in opened.missing) is not fine
 
 
 def test_aperf_and_mperf_must_give_a_plausible_clock() -> None:
@@ -207,9 +207,9 @@ def test_aperf_and_mperf_must_give_a_plausible_clock() -> None:
     assert keys(good) == ["msr_tsc", "aperf", "mperf"]
     for aperf, mperf in ((0, 0), (1000, 0), (100, 10_000), (9000, 1000)):
         kernel = fakeperf.Kernel(moved={"aperf": aperf, "mperf": mperf})
-        settled = open_group(kernel, events, 0, timed=False, tried=True)
-        assert "mperf" in settled.missing
-        assert keys(settled)[0] == "msr_tsc"
+        opened = open_group(kernel, events, 0, timed=False, tried=True)
+        assert "mperf" in opened.missing
+        assert keys(opened)[0] == "msr_tsc"
 
 
 # --- guests that own the PMU ----------------------------------------------------------------------
@@ -217,9 +217,9 @@ def test_aperf_and_mperf_must_give_a_plausible_clock() -> None:
 
 def test_only_the_host_is_counted_if_guests_own_the_pmu() -> None:
     kernel = fakeperf.Kernel(refuse=lambda _, __, host: 0 if host else errno.EOPNOTSUPP)
-    settled = run(kernel)
-    assert settled.host_only
-    assert len(settled.events) == 6
+    opened = run(kernel)
+    assert opened.host_only
+    assert len(opened.events) == 6
     assert {host for _, _, _, host in kernel.opened.values()} == {True}
 
 
@@ -228,16 +228,16 @@ def test_an_event_outside_the_core_is_refused_alone() -> None:
     attempt."""
     clock = Event("clock", 1, 0, core=False)
     kernel = fakeperf.Kernel(refuse=lambda e, _, __: errno.EOPNOTSUPP if e is clock else 0)
-    settled = run(kernel, [*ALL, clock])
-    assert not settled.host_only
-    assert "clock" in settled.missing
+    opened = run(kernel, [*ALL, clock])
+    assert not opened.host_only
+    assert "clock" in opened.missing
 
 
 def test_host_only_is_not_used_if_it_does_not_help() -> None:
     kernel = fakeperf.Kernel(refuse=lambda _, __, ___: errno.EOPNOTSUPP)
-    settled = run(kernel)
-    assert settled.group is None
-    assert "cannot count it so" in settled.missing["ref"].why
+    opened = run(kernel)
+    assert opened.group is None
+    assert "cannot count it so" in opened.missing["ref"].why
 
 
 # --- reasons --------------------------------------------------------------------------------------

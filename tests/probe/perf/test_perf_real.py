@@ -152,27 +152,27 @@ def test_a_plan_with_too_few_columns_is_refused(group: Group, cpu: int) -> None:
         sampler.attach(cpu, [RowPlan(0, wire.HEAD, 1, wire.HEAD + 1, [slot])])
 
 
-def test_settling_on_the_real_kernel(system: Kernel, cpu: int) -> None:
+def test_opening_events_on_the_real_kernel(system: Kernel, cpu: int) -> None:
     """All events count, or the reason is that there is no core PMU."""
-    settled = open_group(system, [*CORE, *software(CPU_CLOCK)], cpu, timed=True, tried=True)
-    assert settled.group is not None
-    settled.group.close()
-    assert "sw0" in [e.key for e in settled.events]
+    opened = open_group(system, [*CORE, *software(CPU_CLOCK)], cpu, timed=True, tried=True)
+    assert opened.group is not None
+    opened.group.close()
+    assert "sw0" in [e.key for e in opened.events]
     if not perf_pmus.core_pmus(Path("/")):
-        assert {why.why for why in settled.missing.values()} == {
+        assert {why.why for why in opened.missing.values()} == {
             "this CPU, or its hypervisor, has no such event"
         }
-        assert [e.key for e in settled.events] == ["sw0"]
+        assert [e.key for e in opened.events] == ["sw0"]
 
 
 @pytest.mark.usefixtures("closes_files")
 def test_groups_close_all_descriptors(system: Kernel, cpu: int) -> None:
     for _ in range(20):
-        settled = open_group(
+        opened = open_group(
             system, [*CORE, *software(CPU_CLOCK, SWITCHES)], cpu, timed=True, tried=True
         )
-        assert settled.group is not None
-        settled.group.close()
+        assert opened.group is not None
+        opened.group.close()
 
 
 # --- from kernel to session -----------------------------------------------------------------------

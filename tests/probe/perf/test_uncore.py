@@ -85,7 +85,7 @@ def test_after_a_cpu_goes_offline_the_kernels_new_mask_is_used(tmp_path: Path) -
 
 
 def test_a_core_is_counted_once_on_either_cpu(tmp_path: Path) -> None:
-    """Both CPUs of a core count all of its time; their sum would be twice the true count."""
+    """Both CPUs of a core count all time of the core; their sum would be twice the true count."""
     planner = skylake(tmp_path)
     fakeperf.write_pmu(tmp_path, "cstate_core", 20, mask="0-3")
     fakeperf.write_events(tmp_path, "cstate_core", c6_residency=2)
@@ -150,7 +150,7 @@ def test_units_of_other_models(model: int, keys: list[str], tmp_path: Path) -> N
 
 
 def test_sandy_bridge_needs_the_ninth_bit(tmp_path: Path) -> None:
-    """Its event for transitions is in the extension set: bit 21 of the register."""
+    """The event for transitions has its extension bit set: bit 21 of the register."""
     (part,) = power_control(tmp_path, 0x2D, "config:0-7,21")
     assert keys_on(part)[:2] == ["pcu_ticks", "pcu_transition"]
     pmu = perf_pmus.find_pmu(tmp_path, "uncore_pcu")

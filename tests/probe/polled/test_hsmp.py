@@ -262,7 +262,7 @@ def test_the_clock_of_the_fabric_and_its_highest_so_far(two_packages: Path) -> N
     assert [high[key] for key in FABRIC_KEYS] == [[2000], [2000]]
     scales = {c.key: c.scale for c in source.block.counters}
     assert [scales[key] for key in FABRIC_KEYS] == [1e6, 1e6]
-    clocks[0] = 0  # 0: no clock is reported
+    clocks[0] = 0  # the firmware reports 0 Hz: no clock
     assert FABRIC_KEYS[0] not in valid_values(source)[0]
 
 
@@ -326,7 +326,7 @@ def test_the_time_under_each_limit_is_counted_by_the_firmware(turin: Path) -> No
     values = dict(source.read())
     assert values[0] == [1000, 0, 400, 0, 0, 30, 0, 0, 0], "the counter wraps at 32 bits"
     assert values[1] == [0] * 9
-    # the limit has more cycles than elapsed
+    # a limit was active for more cycles than have elapsed
     low.accumulation_counter, low.residencies[1] = 1000, 9_000
     high.accumulation_counter, high.residencies[0] = 100, 100
     clock.now_s += 1

@@ -122,7 +122,7 @@ def test_load_interrupts_and_context_switches(tmp_path: Path) -> None:
     assert valid_columns(machine)[1][1:] == [20, 1108, 12, 4711, 815]
     assert machine.block.counters[1].scale * 20 == pytest.approx(0.2)
     (below / "proc/loadavg").write_text("0.2 nan 0.12", encoding="ascii")
-    # The last line is cut.
+    # A last line without its end is ignored.
     (below / "proc/stat").write_text("intr 4712 9\nctxt 81", encoding="ascii")
     assert valid_columns(machine)[0] >> 1 == 0b01000
     machine.close()

@@ -145,7 +145,7 @@ def test_each_group_reports_its_traffic(two_caches: Path) -> None:
     }}  # fmt: skip
     assert source.take_record() == {}, "each record is taken once"
     write_group(two_caches, "/batch", 0, total=900)
-    # the group has another monitor, which starts at 0
+    # the monitor group web, which is new, starts at 0
     write_group(two_caches, "/batch/mon_groups/web", 0, total=10)
     read_values(source)
     report = source.take_record()["l3_groups"]

@@ -39,7 +39,7 @@ def test_the_events_of_a_servers_counters() -> None:
 
 @pytest.mark.parametrize(("name", "budget", "selects", "keys_without_counter"), [
     ("Skylake-SP", Budget(4, 3, microcode_mask=1 << 3), [0x186, 0x187, 0x188], ()),
-    # microcode uses one counter
+    # the microcode uses one counter itself
     ("Skylake-SP", Budget(4, 3, microcode_mask=1 << 1), [0x186, 0x188, 0x189], ()),
     ("Skylake-SP", Budget(2, 3), [0x186, 0x187], ("kernel_instructions",)),
     ("Skylake-SP", Budget(1, 3), [0x186], ("kernel_cycles", "kernel_instructions")),

@@ -60,8 +60,8 @@ def write_journal(directory: Path, root: Path) -> Path:
     return own.path
 
 
-def forge(path: Path, **changed: Any) -> None:
-    """Makes the file look as if a process that has ended wrote it."""
+def forge_journal(path: Path, **changed: Any) -> None:
+    """Rewrites a journal with the PID of a process that has ended, and with changed keys."""
     gone = 2**22 + 1  # above the highest PID
     path.write_text(json.dumps({**json.loads(path.read_text()), "pid": gone, **changed}))
 
@@ -87,19 +87,19 @@ def test_a_journal_is_read_back_as_written(directory: Path, root: Path) -> None:
     (entry,) = journal.read_journals(directory, BOOT, root).entries
     assert (entry.pid, entry.cpus, entry.is_live) == (os.getpid(), CPUS, True)
     assert journal.stale_entries(directory, BOOT, root) == []
-    forge(path)
+    forge_journal(path)
     (left,) = journal.stale_entries(directory, BOOT, root)
     assert left.cpus == CPUS
     assert not left.is_live
 
 
 def test_a_reused_pid_is_not_the_writer(directory: Path, root: Path) -> None:
-    forge(write_journal(directory, root), pid=os.getpid(), start=1)
+    forge_journal(write_journal(directory, root), pid=os.getpid(), start=1)
     assert len(journal.stale_entries(directory, BOOT, root)) == 1
 
 
 def test_each_tree_has_its_own_journals(directory: Path, root: Path, tmp_path: Path) -> None:
-    forge(write_journal(directory, root))
+    forge_journal(write_journal(directory, root))
     assert journal.read_journals(directory, BOOT, tmp_path) == journal.Journals([], [])
 
 
@@ -125,15 +125,15 @@ def test_a_journal_is_removed(directory: Path, root: Path) -> None:
     ({"cpus": {"0": {"0x1a0": ["0x0", "0x1"]}}}, "restore MSR 1A0H"),
     ({"cpus": {"0": {"0x10": ["0x0", "0x1"]}}}, "restore MSR 10H"),
     ({"cpus": {"0": {"0x199": ["0x0", "0x400000"]}}}, "restore MSR 199H"),
-    # the programmed value lacks the enabling bit
+    # journals whose programmed value lacks the enabling bit, or whose restored value would act
     ({"cpus": {"0": {"0x186": ["0x0", "0x10003c"]}}}, "restore MSR 186H"),
-    ({"cpus": {"0": {"0x186": ["0x0", "0x530000"]}}}, "restore MSR 186H"),  # interrupts
+    ({"cpus": {"0": {"0x186": ["0x0", "0x530000"]}}}, "restore MSR 186H"),  # it interrupts
     ({"cpus": {"0": {"0x186": ["0x1000000000000", "0x430000"]}}}, "restore MSR 186H"),
-    ({"cpus": {"0": {"0x186": ["0x43003c", "0x430000"]}}}, "restore MSR 186H"),  # would count
-    ({"cpus": {"0": {"0x186": ["0x13003c", "0x430000"]}}}, "restore MSR 186H"),  # interrupt
+    ({"cpus": {"0": {"0x186": ["0x43003c", "0x430000"]}}}, "restore MSR 186H"),  # it would count
+    ({"cpus": {"0": {"0x186": ["0x13003c", "0x430000"]}}}, "restore MSR 186H"),  # it interrupts
     ({"cpus": {"0": {"0xc0010200": ["0x400000", "0x430000"]}}}, "restore MSR C0010200H"),
     ({"cpus": {"0": {"0x38d": ["0x8", "0x3"]}}}, "restore MSR 38DH"),
-    ({"cpus": {"0": {"0x38d": ["0x30", "0x3"]}}}, "restore MSR 38DH"),  # would count
+    ({"cpus": {"0": {"0x38d": ["0x30", "0x3"]}}}, "restore MSR 38DH"),  # it would count
     ({"cpus": {"0": {"0x38f": ["0x10", "0xf"]}}}, "restore MSR 38FH"),
     ({"cpus": {"0": {"0xc0000301": ["0x10", "0xf"]}}}, "restore MSR C0000301H"),
     ({"cpus": {"0": {"0x38f": ["-0x8", "0x3"]}}}, "restore MSR 38FH"),
@@ -143,7 +143,7 @@ def test_an_unusable_journal_is_rejected_with_its_reason(
     directory: Path, root: Path, changed: dict[str, Any], why: str
 ) -> None:
     path = write_journal(directory, root)
-    forge(path, **changed)
+    forge_journal(path, **changed)
     result = journal.read_journals(directory, BOOT, root)
     assert result.entries == []
     ((where, text),) = result.rejected
@@ -189,7 +189,7 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize("change", CHANGES)
 def test_files_that_are_not_journals(directory: Path, root: Path, change: str) -> None:
     path = write_journal(directory, root)
-    forge(path)
+    forge_journal(path)
     pad(path, journal.MAX_JOURNAL_BYTES)
     assert len(journal.read_journals(directory, BOOT, root).entries) == 1
     CHANGES[change](path)

@@ -254,7 +254,7 @@ def test_a_cpu_offline_at_the_end_stays_in_the_journal(fake: FakeKernel, run_dir
     assert set(fake.changed()) == {3}
     (entry,) = journal.stale_entries(run_dir, identity.boot_id(fake.root), fake.root)
     assert set(entry.cpus) == {3}
-    # the CPU is still offline, so it remains in the journal
+    # CPU 3 is still offline, so it remains in the journal
     with probe(fake) as (process, messages):
         (note,) = [message for message in messages if isinstance(message, wire.Note)]
         assert note.data["text"].startswith("registers that perftop")

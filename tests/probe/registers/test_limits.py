@@ -141,7 +141,7 @@ class WatchedPackage:
 
 
 def watch(root: Path) -> list[WatchedPackage]:
-    """Both packages, for one and a half periods."""
+    """Watches both simulated packages for one and a half periods of the power limit."""
     scene = PowerLimitDrop()
     with (
         raised_priority(),
@@ -243,7 +243,7 @@ def test_a_drop_is_an_episode_of_its_package_alone(
     assert {cpu for drop in lasting for cpu in drop.cpus} == {*scene.cpus[0]}
     # Drops are joined to one episode if no complete frame lies between them; a full drop takes 1 s.
     drop = min(lasting, key=lambda episode: abs(length_ns(episode) - scene.slow_s * 1e9))
-    # the power is far below 150 W
+    # inferred, because the power is far below the limit of 150 W
     assert (drop.cause, drop.confidence) == ("power-pl1", "inferred")
     assert drop.depth == pytest.approx(scene.fast_hz - scene.slow_hz, rel=0.1)
     bit, *_ = drop.evidence["limit_reasons"].bits
@@ -296,7 +296,7 @@ def test_changed_registers_are_reported(kernel: FakeKernel, source: MsrSource) -
     for cpu in range(4):
         kernel.poke(cpu, 0x1A0, 1 << 38)
         kernel.poke(cpu, 0x610, 100 * 8 | 1 << 15 | 180 * 8 << 32)
-        kernel.poke(cpu, 0x1B1, 0x88050000)  # 5 below
+        kernel.poke(cpu, 0x1B1, 0x88050000)  # 5 °C below the limit
         kernel.poke(cpu, 0x19A, 0x1A)
     hello = source.hello
     for _again in range(20):  # registers that seldom change are read in turn

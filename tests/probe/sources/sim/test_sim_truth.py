@@ -217,7 +217,7 @@ def test_work_has_the_length_of_its_load() -> None:
         assert (cells.poll <= cells.stop).all()
         assert (cells.stop <= cells.steal_end).all()
         assert (cells.steal_end <= CELL_NS).all()
-    length = (cells.stop - cells.start)[:, 0, 4] / CELL_NS  # duty of postgres: 0.42 +- 0.08
+    length = (cells.stop - cells.start)[:, 0, 4] / CELL_NS  # share of postgres: 0.42 +- 0.08
     assert length.min() == pytest.approx(0.34, abs=0.005)
     assert length.max() == pytest.approx(0.50, abs=0.005)
     assert length.mean() == pytest.approx(0.42, abs=0.01)
