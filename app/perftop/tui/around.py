@@ -50,7 +50,6 @@ STOPPED_STATUS = 130
 
 
 class CommandSource(LiveSource):
-    each_sample = True
     summarises = True
 
     def __init__(
