@@ -36,14 +36,9 @@ class Terminal(Screen):
     def wait_for_text(self, pattern: str, since: int = 0) -> int:
         """Waits for the pattern on the screen; returns the offset of its end."""
         regex = re.compile(pattern)
-
-        def match() -> re.Match[str] | None:
-            assert regex.search(self.drawn, since) or self.read(), f"it has ended: {self.errors}"
-            return regex.search(self.drawn, since)
-
-        wait_for(match, f"it draws {pattern}")
+        wait_for(lambda: regex.search(self.drawn, since) or not self.read(), f"it draws {pattern}")
         found = regex.search(self.drawn, since)
-        assert found
+        assert found, f"it has ended: {self.errors}"
         return found.end()
 
     def type(self, keys: str) -> None:

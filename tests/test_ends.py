@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
-import pty
 import re
 import signal
 import subprocess
@@ -15,6 +13,7 @@ from pathlib import Path
 import command
 import exports
 import pytest
+from terminal import Screen, drained_bytes
 from waiting import MAX_WAIT_S, wait_for
 
 from perftop.base import END_SIGNALS
@@ -290,23 +289,18 @@ def test_ctrl_c_in_a_terminal_ends_a_reader_and_leaves_nothing_behind(
     places = {"PIPE": tmp_path / "pipe", "OUT": tmp_path / "out"}
     os.mkfifo(places["PIPE"])
     arguments = command.argv(*(str(places.get(word, word)) for word in verb))
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.execv(arguments[0], arguments)  # noqa: S606
     recording = exports.stream(exports.messages("steady,cpus=2", 3))
-    with places["PIPE"].open("wb", buffering=0) as pipe:
+    with Screen(arguments) as program, places["PIPE"].open("wb", buffering=0) as pipe:
         pipe.write(begin or recording)
 
         def is_drained() -> bool:
             return fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)) == bytes(4)
 
         wait_for(is_drained, "it reads")
-        os.write(terminal, b"\x03")
-        shown = b""
-        with contextlib.suppress(OSError):  # the terminal is closed
-            while part := os.read(terminal, 1 << 16):
-                shown += part
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 130
+        os.write(program.fd, b"\x03")
+        shown = drained_bytes(program.fd, MAX_WAIT_S)
+        wait_for(program.has_ended, "it ends")
+    assert program.status == 130
     assert b"Traceback" not in shown
     assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
 

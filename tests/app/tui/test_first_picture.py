@@ -9,12 +9,14 @@ import signal
 import sys
 import termios
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from fakes import Machine
 from played_apps import running_app
+from terminal import Screen, drained_bytes
+from waiting import MAX_WAIT_S
 
 from perftop.tui import config
 
@@ -113,15 +115,8 @@ print("ended", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 
 
 def test_a_start_in_the_background_waits_for_the_foreground() -> None:
-    pid, user_end = pty.fork()
-    if pid == 0:
-        os.execv(sys.executable, [sys.executable, "-c", BACKGROUND])  # noqa: S606
-    result = b""
-    with suppress(OSError):  # the process has ended
-        while data := os.read(user_end, 4096):
-            result += data
-    os.waitpid(pid, 0)
-    os.close(user_end)
+    with Screen([sys.executable, "-c", BACKGROUND]) as program:
+        result = drained_bytes(program.fd, MAX_WAIT_S)
     before, stopped, after = result.partition(b"stopped True")
     assert (before, stopped) == (b"", b"stopped True")
     assert ENTER in after

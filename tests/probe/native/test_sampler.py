@@ -97,23 +97,6 @@ def test_a_row_of_a_nonexistent_cpu_is_unpinned(fd: int) -> None:
             assert words(sampler, 0)[wire.HEAD] == (0 if proof else 1)
 
 
-def test_a_reattached_row_is_marked_as_restarted(fd: int) -> None:
-    with Sampler(PERIOD_NS, 2 * ROW, stamp="raw", proof=False) as sampler:
-        for row in (0, 1):
-            sampler.attach(row, [plan(row, Slot(lib.PP_FILE, 0, fd))])
-        drain(sampler, lambda d: d.delivered == 2)
-        assert not flags(sampler, 1) & wire.ROW_REBASED
-        sampler.detach(1)
-        drain(sampler, lambda d: d.delivered == 1)
-        assert flags(sampler, 1) == 0
-        assert not sampler.stats(1).attached
-        sampler.attach(1, [plan(1, Slot(lib.PP_FILE, 0, fd))], rebased=True)
-        drain(sampler, lambda _: bool(flags(sampler, 1)))
-        assert flags(sampler, 1) & wire.ROW_REBASED
-        drain(sampler, lambda _: bool(flags(sampler, 1)))
-        assert not flags(sampler, 1) & wire.ROW_REBASED
-
-
 def test_a_caller_that_sleeps_skips_and_counts(fd: int) -> None:
     with Sampler(PERIOD_NS, ROW, proof=False, ring=4) as sampler:
         sampler.attach(0, [plan(0, Slot(lib.PP_FILE, 0, fd))])
