@@ -279,6 +279,16 @@ async def test_a_dead_probe_leaves_the_command_running(tmp_path: Path) -> None:
     assert any("status 6" in line for line in run.source.measurement.summary)
 
 
+async def test_a_bug_while_the_stream_is_read_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with around("true") as run:
+        crash = Mock()
+        monkeypatch.setattr(run.app, "crash", crash)
+        monkeypatch.setattr(run.source, "process", Mock(side_effect=KeyError("a bug")))
+        run.feed.frames(1)
+        await until_true(lambda: crash.called, "the error is handled")
+        run.app.exit()
+
+
 @pytest.mark.parametrize(
     "signal_time",
     ["no sample", "a sample while it ends", "before the stream", "after the screen"],

@@ -229,6 +229,10 @@ def test_a_watched_process_that_is_moved_between_scans_has_its_counts_from_then_
     add_member(unified, 7, "/job")
     now_ns[0] = CHECK_INTERVAL_NS
     assert tasks.check_moves()
+    add_member(unified, 7, "/unlimited")
+    now_ns[0] *= 2
+    assert tasks.check_moves(), "the first counts are kept until they are taken"
+    add_member(unified, 7, "/job")
     joined = tasks.take_joined_quotas()["quotas"]
     assert joined == {"groups": {"/job": [0.5, 40, 30, 2_500_000]}, "pids": {"7": ["/job"]}}
     assert tasks.take_joined_quotas() == {}

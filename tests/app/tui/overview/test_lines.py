@@ -303,6 +303,17 @@ def line_kinds(room: int, fold: Fold, cpu: int | None = 0, *, bare: bool = False
     return [line.kind for line in (*plan.above, *plan.lines, *plan.below)]
 
 
+def test_in_another_order_only_the_packages_are_above_the_rows() -> None:
+    session, _ = observe(machine())
+    session.cores.remove([29])
+    session.online[29] = False
+    places = Places(session)
+    assert places.offline_cpus == [29]
+    plan = arrange(places, 40, "needed", 0, [5, 3], bare=False)
+    assert [line.kind for line in plan.above] == ["folded"] * 3
+    assert [line.row for line in plan.lines] == [5, 3]
+
+
 def packages(run: Run) -> dict[str, int]:
     """Positions of the packages' lines in the grid, by name."""
     grid = run.grid

@@ -216,6 +216,9 @@ def test_right_counters_are_trusted(tested: Tested) -> None:
     assert not by_counter(answer, "unusable") | by_counter(answer, "close")
     assert [c["disturbed"] for c in answer["checks"] if c["counter"] == "tsc"] == [[], []]
     assert answer["wrong"] == []
+    names = [c["counter"] for c in answer["checks"]]
+    # at work and at rest; the offset and the step of the TSC
+    assert {name for name in names if names.count(name) == 2} == {"tsc", "ref", "busy_s", "idle_s"}
     assert machine.tries == 3  # each load ran once
     assert answer["unchecked"] == []
     assert {c["origin"] for c in answer["checks"] if c["counter"] != "tsc"} == {"made up"}
