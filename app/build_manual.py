@@ -32,9 +32,11 @@ def files(version: str, date: str) -> dict[str, str]:
     from perftop.docs import command_line
 
     parser = cli._parser()  # noqa: SLF001 - no other module needs it
-    pages = command_line.manual(parser, version, date).items()
+    pages = command_line.man_pages(parser, version, date).items()
     found = {f"share/man/man{name[-1]}/{name}": text for name, text in pages}
-    return found | {path: command_line.script(shell, parser) for shell, path in COMPLETIONS.items()}
+    return found | {
+        path: command_line.completion_script(shell, parser) for shell, path in COMPLETIONS.items()
+    }
 
 
 def commit() -> str:

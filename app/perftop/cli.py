@@ -229,7 +229,7 @@ class _PrintCompletion(argparse.Action):
     ) -> None:
         from perftop.docs import command_line
 
-        print(command_line.script(str(shell), parser), end="", flush=True)
+        print(command_line.completion_script(str(shell), parser), end="", flush=True)
         parser.exit()
 
 

@@ -126,7 +126,7 @@ def mutated_answer(value: Any, chance: random.Random, share: float) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("verb", "draw"), [("doctor", doctor.draw), ("topology", machine.topology_lines)]
+    ("verb", "draw"), [("doctor", doctor.doctor_lines), ("topology", machine.topology_lines)]
 )
 def test_any_answers_are_displayed_or_refused(
     monkeypatch: pytest.MonkeyPatch, verb: str, draw: machine.Draw
@@ -139,7 +139,7 @@ def test_any_answers_are_displayed_or_refused(
         monkeypatch.setattr(machine, "ask_machine", lambda *_, mutant=mutant: mutant)
         with contextlib.redirect_stdout(io.StringIO()) as out:
             try:
-                machine.answer(args, draw, verb)
+                machine.ask_and_print(args, draw, verb)
                 drawn += 1
             except Failed as failed:
                 assert failed.status == 3

@@ -10,7 +10,7 @@ from roots import ROOT
 
 from perftop import cli
 from perftop.docs import page
-from perftop.docs.command_line import verbs
+from perftop.docs.command_line import described_verbs
 
 JOB = "true"
 INNER = f"{sys.executable} -m perftop"
@@ -78,7 +78,7 @@ def documents() -> dict[str, str]:
         path = ROOT / "app/perftop/docs" / f"{topic}.md"
         results[topic] = path.read_text(encoding="utf-8")
     begins = "\n".join(f"`{line.partition('  ')[0]}`" for line in cli.FIRST_LINES.splitlines())
-    parsers = [verb.parser for verb in verbs(cli._parser())]
+    parsers = [verb.parser for verb in described_verbs(cli._parser())]
     report = [part or "" for parser in parsers for part in (parser.description, parser.epilog)]
     return results | {"help": "\n".join([begins, *report])}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from perftop.docs.page import cells, read_page, topics
+from perftop.docs.page import read_page, split_cells, topics
 
 INHERITS = {"run": "summary", "phase": "summary", "episode-start": "episode"}
 """Types of lines that also have the keys of another type, except those of a whole run."""
@@ -20,9 +20,9 @@ def tables() -> dict[str, dict[str, str]]:
     for block in (block for page in pages for block in page.blocks):
         if block.kind == "heading":
             name = block.lines[0]
-        elif block.kind == "table" and cells(block.lines[0])[0] == "key":
+        elif block.kind == "table" and split_cells(block.lines[0])[0] == "key":
             for row in block.lines[1:]:
-                keys, value, _ = cells(row)
+                keys, value, _ = split_cells(row)
                 keyed = {key.strip(" `"): value for key in keys.split(",")}
                 report = results.setdefault(name, {})
                 assert not keyed.keys() & report.keys(), f"{name}: described twice: {keys}"

@@ -53,14 +53,14 @@ def create(path: Path, *, force: bool) -> BinaryIO:
     removed."""
     check_path(path, force=force)
     try:
-        return io.BufferedWriter(_File(path, "w" if force or path.exists() else "x"))
+        return io.BufferedWriter(_ReplacedFile(path, "w" if force or path.exists() else "x"))
     except FileExistsError:
         raise Failed(f"{path} exists already; --force replaces it") from None
     except OSError as error:
         raise failure_to_write(path, error) from None
 
 
-class _File(io.FileIO):
+class _ReplacedFile(io.FileIO):
     """A file whose old content, if there is any, is kept until the first write, so that a request
     that fails before it has output loses nothing. Then the access rights of others are removed."""
 
@@ -90,7 +90,7 @@ def _open_unchanged(path: str, flags: int) -> int:
 def replace(path: Path, data: bytes, mode: int = MODE) -> os.stat_result:
     """Writes a whole file atomically: readers see either the old content or the complete new
     content. Returns the status by which `remove` recognizes the file. Raises OSError."""
-    with parent(path) as (fd, name):
+    with open_parent(path) as (fd, name):
         return replace_in(fd, name, data, mode)
 
 
@@ -117,7 +117,7 @@ def replace_in(
 def remove(path: Path, status: os.stat_result) -> None:
     """Removes the file, if it is still the file that we created. A device is kept."""
     if stat.S_ISREG(status.st_mode):
-        with contextlib.suppress(OSError), parent(path) as (fd, name):
+        with contextlib.suppress(OSError), open_parent(path) as (fd, name):
             if os.path.samestat(status, os.stat(name, dir_fd=fd, follow_symlinks=False)):
                 os.unlink(name, dir_fd=fd)
 
@@ -125,13 +125,13 @@ def remove(path: Path, status: os.stat_result) -> None:
 # --- directories in which other users could redirect writes
 
 
-class Untrusted(OSError):  # noqa: N818 - what the place is, not what class of mistake
+class UnsafePath(OSError):  # noqa: N818 - what the place is, not what class of mistake
     """Raised if another user could redirect or replace a file that we write. The text explains how,
     and what to do."""
 
 
 @contextlib.contextmanager
-def parent(path: Path, *, follow: bool = False) -> Iterator[tuple[int, str]]:
+def open_parent(path: Path, *, follow: bool = False) -> Iterator[tuple[int, str]]:
     """Provides a descriptor of the directory that contains `path`, and the file's name in that
     directory. `follow`: if the name is a link, it is followed as well. Raises OSError."""
     fd, names, links = os.open(".", os.O_PATH | os.O_CLOEXEC), [*reversed(path.parts)] or ["."], 0
@@ -142,7 +142,7 @@ def parent(path: Path, *, follow: bool = False) -> Iterator[tuple[int, str]]:
             if target is not None:
                 links += 1
                 if links > MAX_LINKS:
-                    raise Untrusted(f"more than {MAX_LINKS} links on the way")
+                    raise UnsafePath(f"more than {MAX_LINKS} links on the way")
                 names[-1:] = reversed(target.parts)
             elif len(names) == 1:
                 break
@@ -168,8 +168,8 @@ def _target(fd: int, name: str) -> Path | None:
         if not stat.S_ISLNK(status.st_mode) or not _nofollow_flag(fd):
             return None
         if status.st_uid not in _trusted_uids():
-            owner = _user(status.st_uid)
-            raise Untrusted(f"{name} is a link of another user ({owner}); name the place itself")
+            owner = _user_name(status.st_uid)
+            raise UnsafePath(f"{name} is a link of another user ({owner}); name the place itself")
         return Path(os.readlink("", dir_fd=inode))
     finally:
         os.close(inode)
@@ -198,7 +198,7 @@ def is_closed_to_others(fd: int, *, sticky: bool = False) -> bool:
     return status.st_uid in _trusted_uids() and not shared
 
 
-def _user(uid: int) -> str:
+def _user_name(uid: int) -> str:
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
@@ -208,7 +208,7 @@ def _user(uid: int) -> str:
 def open_to_write(path: Path, flags: int, mode: int) -> int:
     """Opens a file as `open` does, but refuses another user's file or pipe in a directory that
     others can write to, before anything in it is changed. Raises OSError."""
-    with parent(path, follow=True) as (fd, name):
+    with open_parent(path, follow=True) as (fd, name):
         try:
             inode = os.open(name, os.O_PATH | os.O_CLOEXEC | _nofollow_flag(fd), dir_fd=fd)
         except FileNotFoundError:
@@ -221,7 +221,7 @@ def open_to_write(path: Path, flags: int, mode: int) -> int:
             named = stat.S_ISREG(status.st_mode) or stat.S_ISFIFO(status.st_mode)
             untrusted = status.st_uid not in _trusted_uids() or status.st_nlink > 1
             if named and untrusted and not is_closed_to_others(fd):
-                raise Untrusted("it belongs to another user, or has other names; name a new file")
+                raise UnsafePath("it belongs to another user, or has other names; name a new file")
             return os.open(f"/proc/self/fd/{inode}", flags & ~os.O_CREAT | os.O_CLOEXEC)
         finally:
             os.close(inode)
@@ -232,7 +232,7 @@ def make_directory(path: Path, *, parents: bool = False) -> None:
     Raises OSError."""
     if parents and not path.parent.is_dir():
         make_directory(path.parent, parents=True)
-    with parent(path, follow=True) as (fd, name):
+    with open_parent(path, follow=True) as (fd, name):
         with contextlib.suppress(FileExistsError):
             os.mkdir(name, 0o700, dir_fd=fd)
         os.close(os.open(name, _DIRECTORY, dir_fd=fd))
@@ -253,14 +253,14 @@ class OwnDirectory:
         if owner != os.geteuid() or not is_private:
             os.close(self.fd)
         if owner != os.geteuid():
-            text = f"{path} belongs to another user ({_user(owner)}); name a directory of yours"
-            raise Untrusted(text)
+            text = f"{path} belongs to another user ({_user_name(owner)}); name one of yours"
+            raise UnsafePath(text)
         if not is_private:
-            raise Untrusted(f"others can write to it; close it (chmod go-w {path})")
+            raise UnsafePath(f"others can write to it; close it (chmod go-w {path})")
 
     @classmethod
     def open(cls, path: Path, *, make: bool = False) -> Self:
-        with parent(path, follow=True) as (fd, name):
+        with open_parent(path, follow=True) as (fd, name):
             return cls(path, name, fd, make=make)
 
     def subdirectory(self, name: str, *, make: bool = False) -> OwnDirectory:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Literal
 
-from perftop.docs.page import Block, Page, cells, read_page, topics, without_links
+from perftop.docs.page import Block, Page, read_page, split_cells, topics, without_links
 
 # --- The command line of perftop, for completion and man pages: verbs, their options, and possible
 # values. Names that the parser does not know (metrics, scenarios, kinds of episodes) come from
@@ -45,7 +45,7 @@ class Verb:
     positionals: tuple[Option, ...]
 
 
-def verbs(parser: argparse.ArgumentParser) -> list[Verb]:
+def described_verbs(parser: argparse.ArgumentParser) -> list[Verb]:
     """Returns all verbs. The first one has no name and represents perftop without a verb."""
     all_verbs = [_verb("", "", parser)]
     for action in parser._actions:  # noqa: SLF001 - argparse has no public way to read them
@@ -55,33 +55,33 @@ def verbs(parser: argparse.ArgumentParser) -> list[Verb]:
     return all_verbs
 
 
-def names(topic: str, heading: str) -> tuple[str, ...]:
+def doc_names(topic: str, heading: str) -> tuple[str, ...]:
     """Returns the code-formatted names in the first column of a page's tables whose first heading
     is `heading`."""
     code_names: list[str] = []
     for block in read_page(topic).blocks:
-        if block.kind == "table" and cells(block.lines[0])[0].strip("`") == heading:
+        if block.kind == "table" and split_cells(block.lines[0])[0].strip("`") == heading:
             for row in block.lines[1:]:
-                code_names += re.findall(r"`([^`]+)`", cells(row)[0])
+                code_names += re.findall(r"`([^`]+)`", split_cells(row)[0])
     return tuple(code_names)
 
 
 _FIXED_VALUES: dict[str, tuple[Kind, Callable[[], Sequence[str]]]] = {
     "--source": (
         "words",
-        lambda: ["auto", "perf", "msr", "os", *(f"sim:{n}" for n in names("sim", "scenario"))],
+        lambda: ["auto", "perf", "msr", "os", *(f"sim:{n}" for n in doc_names("sim", "scenario"))],
     ),
-    "--smt-method": ("words", lambda: [n for n in names("sources", "method") if n != "single"]),
-    "--metrics": ("list", lambda: names("numbers", "key")),
-    "--events": ("events", lambda: names("events", "event")),
-    "--on": ("list", lambda: names("episodes", "kind")),
+    "--smt-method": ("words", lambda: [n for n in doc_names("sources", "method") if n != "single"]),
+    "--metrics": ("list", lambda: doc_names("numbers", "key")),
+    "--events": ("events", lambda: doc_names("events", "event")),
+    "--on": ("list", lambda: doc_names("episodes", "kind")),
     "--host": ("hosts", tuple),
     "--watch": ("processes", tuple),
     "--group": ("groups", tuple),
     "fleet [USER@]HOST|DIR": ("hosts", tuple),
     "demo list|NAME[,KEY=VALUE…]": (
         "words",
-        lambda: ["list", *names("demo", "recording"), *names("sim", "scenario")],
+        lambda: ["list", *doc_names("demo", "recording"), *doc_names("sim", "scenario")],
     ),
     "help TOPIC": ("words", topics),
 }
@@ -128,8 +128,8 @@ def _values(verb: str, action: argparse.Action, metavar: str) -> tuple[Kind, tup
 # `--`.
 
 
-def script(shell: str, parser: ArgumentParser) -> str:
-    main, *subverbs = verbs(parser)
+def completion_script(shell: str, parser: ArgumentParser) -> str:
+    main, *subverbs = described_verbs(parser)
     lines = {"bash": _bash_lines, "zsh": _zsh_lines, "fish": _fish_lines}[shell](main, subverbs)
     frame = (resources.files(__package__) / f"completion.{shell}").read_text(encoding="utf-8")
     return frame.replace("@GENERATED@\n", "".join(f"{line}\n" for line in lines))
@@ -172,7 +172,7 @@ def _zsh_lines(main: Verb, subverbs: list[Verb]) -> list[str]:
     for verb in (main, *subverbs):
         specs = [spec for option in verb.options for spec in _zsh_specs(option)]
         specs += [
-            f"*:{_in_zsh(positional.metavar)}:{_zsh_action(positional)}"
+            f"*:{_zsh_escaped(positional.metavar)}:{_zsh_action(positional)}"
             for positional in verb.positionals
         ]
         lines += [f"    {verb.name or chr(39) * 2})", "      specs=("]
@@ -184,9 +184,9 @@ def _zsh_specs(option: Option) -> Iterable[str]:
     excluded = "*" if option.kind == "hosts" else f"({' '.join(option.names)})"
     for name in option.names:
         suffix = "" if not option.metavar else "=" if name.startswith("--") else "+"
-        spec = f"{excluded}{name}{suffix}[{_in_zsh(_one_line(option.help))}]"
+        spec = f"{excluded}{name}{suffix}[{_zsh_escaped(_one_line(option.help))}]"
         if option.metavar:
-            spec += f":{_in_zsh(option.metavar)}:{_zsh_action(option)}"
+            spec += f":{_zsh_escaped(option.metavar)}:{_zsh_action(option)}"
         yield spec
 
 
@@ -199,7 +199,7 @@ def _zsh_action(option: Option) -> str:
     return _ZSH[option.kind]
 
 
-def _in_zsh(text: str) -> str:
+def _zsh_escaped(text: str) -> str:
     return re.sub(r"([\[\]:\\])", r"\\\1", text)
 
 
@@ -257,10 +257,10 @@ ENVIRONMENT = (
 )
 
 
-def manual(parser: ArgumentParser, version: str, date: str) -> dict[str, str]:
+def man_pages(parser: ArgumentParser, version: str, date: str) -> dict[str, str]:
     """Returns the text of each man page, by its file name. Pages are in ASCII; other characters
     are written as escapes with their code points, so that no page depends on an encoding."""
-    main, *subverbs = verbs(parser)
+    main, *subverbs = described_verbs(parser)
     pages = [read_page(topic) for topic in topics()]
     texts = {"perftop.1": _main_page(main, subverbs, pages)}
     for verb in subverbs:
@@ -352,7 +352,7 @@ def _block(block: Block) -> list[str]:
     if block.kind == "item":
         return [".IP \\(bu 2", _roff_line(_inline_markup(text))]
     if block.kind == "table":
-        return _table([cells(row) for row in block.lines])
+        return _table([split_cells(row) for row in block.lines])
     return [".PP", _roff_line(_inline_markup(text))]
 
 

@@ -53,7 +53,7 @@ def topics() -> list[str]:
 
 def read_page(topic: str) -> Page:
     text = (resources.files(__package__) / f"{topic}.md").read_text(encoding="utf-8")
-    first, *body = blocks(text)
+    first, *body = parse_blocks(text)
     while body[-1].kind == "heading":  # the heading has only pictures below it
         body.pop()
     return Page(topic, first.lines[0], tuple(body))
@@ -65,7 +65,7 @@ def names_word(page: Page, word: str) -> bool:
     return re.search(rf"\b{re.escape(word.lower())}s?\b", text) is not None
 
 
-def blocks(text: str) -> Iterator[Block]:
+def parse_blocks(text: str) -> Iterator[Block]:
     source = text.splitlines()
     start = 0
     while start < len(source):
@@ -91,7 +91,7 @@ def blocks(text: str) -> Iterator[Block]:
         start = end
 
 
-def cells(row: str) -> list[str]:
+def split_cells(row: str) -> list[str]:
     """Returns the cells of a table's row. A bar within code does not end a cell."""
     inner = re.sub(r"`[^`]*`", lambda code: code[0].replace("|", "\0"), row.strip()[1:-1])
     return [cell.strip().replace("\0", "|") for cell in inner.split("|")]
@@ -120,7 +120,7 @@ def lines(page: Page, width: int, *, colour: bool, unicode: bool) -> list[str]:
         elif block.kind == "code":
             output += [(" " * (MARGIN + 2) + line).rstrip() for line in block.lines]
         elif block.kind == "table":
-            rows = [cells(row) for row in block.lines]
+            rows = [split_cells(row) for row in block.lines]
             output += [" " * MARGIN + line for line in _table(rows, room, colour)]
         else:
             prefix = "- " if block.kind == "item" else ""

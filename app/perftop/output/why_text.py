@@ -87,12 +87,12 @@ def answer(session: Session, report: Report) -> str:
     loses, takes = ("lost", "took") if report.is_over else ("loses", "takes")
     if report.is_too_short:
         wanted = short_duration(report.sums.whole_s)
-        return f"{who} was seen to want a CPU for only {wanted}, too little for shares."
+        return f"{who} wanted a CPU for only {wanted}, too short a time to give shares of it."
     if not report.named_findings:
         slowing = "slowed" if report.is_over else "is slowing"
         text = f"Nothing {slowing} {who} down ({percent(whole)} % lost in total)."
         if not report.totals.times.has_waits:
-            text = f"Nothing seen {slowing} {who} down; how long tasks waited is not known."
+            text = f"No slowdown of {who} was found; how long tasks waited is not known."
         if report.clues:
             bounds = [clue.highest_share for clue in report.clues if isfinite(clue.highest_share)]
             clue = f"the clue below may cost up to {whole_percent(max(bounds))}" if bounds else ""

@@ -25,7 +25,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from perfprobe.native import batches
 from perftop.base.errors import UNAVAILABLE, USAGE, Failed, failure_to
-from perftop.process.signals import Exits
+from perftop.process.signals import ExitSignals
 
 if TYPE_CHECKING:
     from perftop.process.link import Link
@@ -342,7 +342,7 @@ def start_probe(argv: Sequence[str]) -> Feed:
 def running_probe(argv: Sequence[str]) -> Iterator[Feed]:
     """Starts a probe that ends with the block. Signals that ask perftop to end raise an exception
     in the block, as Ctrl-C does; after the block they are ignored."""
-    with Exits() as exits:
+    with ExitSignals() as exits:
         probe = start_probe(argv)
         try:
             try:

@@ -42,7 +42,7 @@ def waits_s() -> Iterator[float]:
     yield from repeat(WAITS_S[-1])
 
 
-class Echoing(Protocol):
+class EchoSource(Protocol):
     """A probe that can be asked for an echo."""
 
     def echo(self, number: int) -> None: ...
@@ -100,7 +100,7 @@ class Link:
     """The state of a link. It must be used in one event loop only."""
 
     def __init__(
-        self, place: str, probe: Echoing, clock: Callable[[], float] = time.monotonic
+        self, place: str, probe: EchoSource, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.place = place
         self._probe = probe
@@ -214,7 +214,7 @@ class StreamJoiner:
         fits &= [row.cpu for row in hello.topology] == [row.cpu for row in first_hello.topology]
         return "" if fits else "its CPUs or counters have changed"
 
-    def gap(self, hello: wire.Hello, why: str) -> list[wire.Message]:
+    def gap_notes(self, hello: wire.Hello, why: str) -> list[wire.Message]:
         """Returns the notes that replace a later hello, if it fits."""
         first_hello = self.hello
         assert first_hello is not None
@@ -232,7 +232,7 @@ class StreamJoiner:
         self._offline = {row.cpu for row in hello.topology if not row.online}
         return list(notes)
 
-    def frames(self, messages: list[wire.Message]) -> Iterator[wire.Message]:
+    def joined_messages(self, messages: list[wire.Message]) -> Iterator[wire.Message]:
         """Yields the messages after a hello, changed so that they continue those of earlier
         connections."""
         for message in messages:

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from perfprobe import wire
 from perfprobe.wire.outbox import EndedError, Outbox
 from perftop.base.errors import USAGE, Failed
-from perftop.base.files import Untrusted, is_closed_to_others, parent
+from perftop.base.files import UnsafePath, is_closed_to_others, open_parent
 
 FIRST_FD, MAX_FDS = 3, 8
 """The first inherited descriptor, as in sd_listen_fds(3), and the maximum number that is used."""
@@ -83,9 +83,9 @@ def listening_socket(path: Path, group: int | None = None) -> Iterator[socket.so
     address = f"unix:{path}"
     with contextlib.ExitStack() as stack:
         try:
-            directory_fd, name = stack.enter_context(parent(path))
+            directory_fd, name = stack.enter_context(open_parent(path))
             if not is_closed_to_others(directory_fd, sticky=True):
-                raise Untrusted("another user can replace it there; use a directory of your own")
+                raise UnsafePath("another user can replace it there; use a directory of your own")
             _remove_stale(directory_fd, name, address)
         except OSError as error:
             raise failure_to_listen(address, error) from None
@@ -104,7 +104,7 @@ def listening_socket(path: Path, group: int | None = None) -> Iterator[socket.so
             stack.callback(os.close, inode)
             ours = os.fstat(inode)
             if not stat.S_ISSOCK(ours.st_mode) or ours.st_uid != os.geteuid():
-                raise Untrusted("another user replaced its directory; use a directory of your own")
+                raise UnsafePath("another user replaced its directory; use a directory of your own")
 
             def remove() -> None:
                 with contextlib.suppress(OSError):  # the socket may have been replaced
@@ -165,10 +165,10 @@ def may_read(peer: socket.socket, group: int | None) -> bool:
     _, uid, gid = _CREDENTIALS.unpack(packed)
     if uid in {0, os.geteuid()}:
         return True
-    return group is not None and group in {gid, *_groups(peer)}
+    return group is not None and group in {gid, *_peer_groups(peer)}
 
 
-def _groups(peer: socket.socket) -> list[int]:
+def _peer_groups(peer: socket.socket) -> list[int]:
     # the peer is in over 1024 groups, or the kernel is too old for this query
     with contextlib.suppress(OSError):
         packed = peer.getsockopt(socket.SOL_SOCKET, SO_PEERGROUPS, 4096)
@@ -306,7 +306,7 @@ Render = Callable[[bool], bytes | None]
 """Returns the page, in OpenMetrics or in the older format; None if no page is available now."""
 
 
-class Answer(NamedTuple):
+class HttpResponse(NamedTuple):
     status: HTTPStatus
     body: bytes
     kind: str = TEXT
@@ -324,11 +324,11 @@ class Answer(NamedTuple):
         return head.encode() + (b"" if self.head_only else self.body)
 
 
-def failure(status: HTTPStatus) -> Answer:
-    return Answer(status, f"{status.value} {status.phrase}\n".encode())
+def error_response(status: HTTPStatus) -> HttpResponse:
+    return HttpResponse(status, f"{status.value} {status.phrase}\n".encode())
 
 
-def answer(head: bytes, render: Render) -> Answer:
+def http_response(head: bytes, render: Render) -> HttpResponse:
     """Returns the response to a request. `head`: the request up to the empty line."""
     first, *lines = head.decode("latin-1").replace("\r\n", "\n").split("\n")
     method, _, remainder = first.partition(" ")
@@ -337,29 +337,29 @@ def answer(head: bytes, render: Render) -> Answer:
     for line in lines:
         name, colon, value = line.partition(":")
         if not colon or not name or name != name.strip():
-            return failure(HTTPStatus.BAD_REQUEST)
+            return error_response(HTTPStatus.BAD_REQUEST)
         before = f"{fields[name.lower()]}, " if name.lower() in fields else ""
         fields[name.lower()] = before + value.strip()
     if version not in {"HTTP/1.0", "HTTP/1.1"} or not method or not target.startswith("/"):
-        return failure(HTTPStatus.BAD_REQUEST)
+        return error_response(HTTPStatus.BAD_REQUEST)
     if version == "HTTP/1.1" and "host" not in fields:
-        return failure(HTTPStatus.BAD_REQUEST)
+        return error_response(HTTPStatus.BAD_REQUEST)
     if method not in {"GET", "HEAD"}:
-        return failure(HTTPStatus.METHOD_NOT_ALLOWED)
-    page = _page(target.partition("?")[0], fields.get("accept", ""), render)
+        return error_response(HTTPStatus.METHOD_NOT_ALLOWED)
+    page = _page_response(target.partition("?")[0], fields.get("accept", ""), render)
     return page._replace(head_only=method == "HEAD")
 
 
-def _page(path: str, accept: str, render: Render) -> Answer:
+def _page_response(path: str, accept: str, render: Render) -> HttpResponse:
     if path == "/":
-        return Answer(HTTPStatus.OK, INDEX, HTML)
+        return HttpResponse(HTTPStatus.OK, INDEX, HTML)
     if path != "/metrics":
-        return failure(HTTPStatus.NOT_FOUND)
+        return error_response(HTTPStatus.NOT_FOUND)
     is_openmetrics = wants_openmetrics(accept)
     body = render(is_openmetrics)
     if body is None:
-        return failure(HTTPStatus.SERVICE_UNAVAILABLE)
-    return Answer(HTTPStatus.OK, body, OPENMETRICS if is_openmetrics else TEXT)
+        return error_response(HTTPStatus.SERVICE_UNAVAILABLE)
+    return HttpResponse(HTTPStatus.OK, body, OPENMETRICS if is_openmetrics else TEXT)
 
 
 def wants_openmetrics(accept: str) -> bool:
@@ -385,7 +385,7 @@ def _quality(text: str) -> float:
     return quality if 0 <= quality <= 1 else 0.0
 
 
-class Server:
+class PageServer:
     """The server with its open connections, the oldest first."""
 
     def __init__(self, render: Render) -> None:
@@ -412,7 +412,7 @@ class Server:
 
 
 class Connection(asyncio.Protocol):
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: PageServer) -> None:
         self._server = server
         self._received = b""
         self._answered = False
@@ -432,7 +432,7 @@ class Connection(asyncio.Protocol):
             self._wait()
         else:
             self._answered = True
-            transport.write(failure(HTTPStatus.SERVICE_UNAVAILABLE).data)
+            transport.write(error_response(HTTPStatus.SERVICE_UNAVAILABLE).data)
             transport.close()
 
     def connection_lost(self, _: Exception | None) -> None:
@@ -448,11 +448,11 @@ class Connection(asyncio.Protocol):
         ends = [self._received.find(end) for end in (b"\r\n\r\n", b"\n\n")]
         end = min((end for end in ends if end >= 0), default=MAX_REQUEST + 1)
         if end <= MAX_REQUEST:
-            self._answer(answer(self._received[:end], self._server.render))
+            self._answer(http_response(self._received[:end], self._server.render))
         elif len(self._received) > MAX_REQUEST:
-            self._answer(failure(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE))
+            self._answer(error_response(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE))
 
-    def _answer(self, answer_given: Answer) -> None:
+    def _answer(self, answer_given: HttpResponse) -> None:
         self._answered, self._received = True, b""
         self._wait()
         self._transport.write(answer_given.data)

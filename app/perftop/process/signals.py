@@ -179,7 +179,7 @@ def ignore(numbers: Iterable[int] = END_SIGNALS) -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-class Exits:
+class ExitSignals:
     """A context manager in which a signal of END_SIGNALS raises an exception: SystemExit with the
     status that a shell would report, or KeyboardInterrupt.
 

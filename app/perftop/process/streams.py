@@ -273,22 +273,22 @@ class LinkedStream(_ClosingStream):
         rest: list[wire.Message] = []
         for message in messages:
             if isinstance(message, wire.Hello):
-                joined = self._hello(message)
+                joined = self._join_hello(message)
                 self._is_up = True
             elif isinstance(message, wire.Note) and message.kind == "echo":
                 self.link.take_echo(message)
             else:
                 rest.append(message)
-        return [*joined, *self._joiner.frames(rest)]
+        return [*joined, *self._joiner.joined_messages(rest)]
 
-    def _hello(self, hello: wire.Hello) -> list[wire.Message]:
+    def _join_hello(self, hello: wire.Hello) -> list[wire.Message]:
         link = self.link
         if self._joiner.hello is not None:
             why = link.broken_why
             link.set_connected()
             unfit = self._joiner.mismatch(hello)
             if not unfit:
-                return self._joiner.gap(hello, why)
+                return self._joiner.gap_notes(hello, why)
             if not self._restarts:
                 raise StreamEnded(f"{link.place}: {unfit}; the earlier data is kept")
         self._joiner = StreamJoiner(hello)
@@ -349,7 +349,7 @@ class Member:
     sample_s: float = 1.0
 
 
-async def listen(members: Sequence[Member]) -> None:
+async def read_members(members: Sequence[Member]) -> None:
     """Reads the streams of all machines until cancelled; then closes all of them at the same
     time."""
     turns = asyncio.Semaphore(MAX_STARTING)

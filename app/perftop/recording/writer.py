@@ -79,7 +79,7 @@ class Writer:
         self._begin_ns = hello.raw_ns
         try:
             if directory is None:
-                with files.parent(path) as (above, name):
+                with files.open_parent(path) as (above, name):
                     self._fd = _create_file(above, name, force=force)
             else:
                 self._fd = _create_file(directory, path.name, force=force)

@@ -20,7 +20,7 @@ from typing import Any
 from perftop.base.errors import USAGE, Failed
 from perftop.base.files import make_directory, open_to_write, user_directory
 from perftop.base.text import UNITS, Units, did_you_mean
-from perftop.process.signals import Exits
+from perftop.process.signals import ExitSignals
 from perftop.tui.shared import keys
 
 THEMES = ("perftop-dark", "perftop-light", "perftop-safe", "perftop-ansi")
@@ -293,7 +293,7 @@ def show_picture() -> Iterator[Picture]:
     saved_modes = termios.tcgetattr(fd)
     quiet_modes = termios.tcgetattr(fd)
     quiet_modes[3] &= ~termios.ECHO
-    with Exits() as exits:
+    with ExitSignals() as exits:
         _write(fd, _SHOW_SEQUENCE.format(host=_host()))
         try:
             with suppress(termios.error):  # the terminal may be gone

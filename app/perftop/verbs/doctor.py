@@ -68,13 +68,13 @@ def run(args: argparse.Namespace) -> int:
     if not host and not root and shutil.which("sudo") is None:
         program = str(Path(sys.executable).with_name("perftop"))
     request = ExaminedMachine(host, args.remote, sysroot, root, args.sudo, program)
-    return machine.answer(args, functools.partial(draw, examined=request), "doctor")
+    return machine.ask_and_print(args, functools.partial(doctor_lines, examined=request), "doctor")
 
 
 # --- conditions
 
 
-class Outcome(NamedTuple):
+class RuleOutcome(NamedTuple):
     """The outcome of a rule: whether the machine meets it."""
 
     rule: str
@@ -93,26 +93,26 @@ def _check_rules(args: argparse.Namespace, rules: Sequence[str]) -> int:
             hint = text.did_you_mean(name, RULES, f"conditions: {rule_names}")
             raise Failed(f"--check: unknown condition {name!r}{hint}", USAGE)
     items = {item["what"]: item for item in machine.ask_machine(args, "doctor")["readiness"]}
-    outcomes = [outcome(rule, items.get(RULES[rule.partition("=")[0]]))
+    outcomes = [rule_outcome(rule, items.get(RULES[rule.partition("=")[0]]))
                 for rule in rules or DEFAULT_RULES]  # fmt: skip
     failing = {"broken", "unknown"} if rules else {"broken"}
     is_broken = any(outcome.state in failing for outcome in outcomes)
     result = {"type": "check", "holds": not is_broken, "rules": [o._asdict() for o in outcomes]}
-    machine.show(result, _draw_outcomes, as_json=args.json)
+    machine.print_answer(result, _outcome_lines, as_json=args.json)
     return BROKEN_STATUS if is_broken else 0
 
 
-def outcome(rule: str, item: Answer | None) -> Outcome:
+def rule_outcome(rule: str, item: Answer | None) -> RuleOutcome:
     """Compares a rule with the condition of the machine. A rule without a value asks for the state
     that does not disturb measurements."""
     _, _, wanted_value = rule.partition("=")
     if item is None or item["state"] == "unknown":
-        return Outcome(rule, "unknown", "not known" if item is None else item["now"], None)
+        return RuleOutcome(rule, "unknown", "not known" if item is None else item["now"], None)
     holds = item["value"] == wanted_value if wanted_value else item["state"] == "ready"
-    return Outcome(rule, "holds" if holds else "broken", item["now"], item["change"])
+    return RuleOutcome(rule, "holds" if holds else "broken", item["now"], item["change"])
 
 
-def _draw_outcomes(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]:
+def _outcome_lines(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]:
     lines = []
     for rule in answer["rules"]:
         sign = text.state_mark(rule["state"], unicode=unicode)
@@ -162,7 +162,7 @@ class ExaminedMachine(NamedTuple):
 HERE = ExaminedMachine()
 
 
-def draw(
+def doctor_lines(
     answer: Answer, width: int = 100, *, unicode: bool = True, examined: ExaminedMachine = HERE
 ) -> list[str]:
     def check_lines(item: Answer, now: str, details: Sequence[tuple[str, str | None]]) -> list[str]:
@@ -182,7 +182,7 @@ def draw(
         details = ("without it: ", check["lost"]), ("fix: ", fix)
         lines += check_lines(check, check["why"], details)
     lines.append("")
-    for key, what in _verdict(answer):
+    for key, what in _source_rows(answer):
         lines += fact_lines(f"  {key}", what, width)
     if items := answer.get("readiness"):
         lines += ["", "Benchmarks here:"]
@@ -190,12 +190,12 @@ def draw(
             details = ("", item["effect"]), ("to change: ", item["change"])
             lines += check_lines(item, item["now"], details)
     lines.append("")
-    for sentence in sentences(answer, examined):
+    for sentence in final_sentences(answer, examined):
         lines += text.wrap_indented(sentence, width, 0)
     return lines
 
 
-def _verdict(answer: Answer) -> list[tuple[str, str]]:
+def _source_rows(answer: Answer) -> list[tuple[str, str]]:
     """Returns rows on the sources that perftop uses and on the numbers that it cannot measure
     here."""
     rows = [("source", answer["source"]), ("SMT method", answer["smt_method"] or "none")]
@@ -217,7 +217,7 @@ def _verdict(answer: Answer) -> list[tuple[str, str]]:
 # --- the final lines
 
 
-def sentences(answer: Answer, examined: ExaminedMachine) -> list[str]:
+def final_sentences(answer: Answer, examined: ExaminedMachine) -> list[str]:
     """Returns sentences on what perftop can read, the best next step, and the command for it."""
     checks = {
         check["what"]: check for check in answer["checks"] if check["what"] in PROVIDED_NUMBERS

@@ -25,7 +25,7 @@ from perftop.base.text import safe_text, time_of_day
 from perftop.process import launch
 from perftop.process.link import ByteRate
 from perftop.process.signals import run_in_thread
-from perftop.process.streams import Member, ProbeStream, listen
+from perftop.process.streams import Member, ProbeStream, read_members
 from perftop.recording.file import AnyRecording, has_parts, open_recording
 from perftop.session.fleet import (
     EPISODE_STEPS,
@@ -89,7 +89,7 @@ class LiveSource:
         def connect(argv: list[str]) -> ProbeStream:
             return ProbeStream(launch.start_probe(argv), self._received.count)
 
-        await listen([Member(partial(connect, argv), live, self.every_s)
+        await read_members([Member(partial(connect, argv), live, self.every_s)
                       for argv, live in self._feeds])  # fmt: skip
 
     def travel(self, _: int) -> bool:

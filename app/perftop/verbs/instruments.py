@@ -41,7 +41,7 @@ def add_timers(verbs: Any) -> None:
 
 
 def run_timers(args: argparse.Namespace) -> int:
-    return machine.answer(args, timers_lines, "timers")
+    return machine.ask_and_print(args, timers_lines, "timers")
 
 
 def timers_lines(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]:
@@ -49,14 +49,14 @@ def timers_lines(answer: Answer, width: int = 100, *, unicode: bool = True) -> l
     source_text = f"measured on CPU {answer['cpu']} ({answer['cpu_why']})"
     lines = wrap_indented(" · ".join([*describe_machine(answer), source_text]), width, 0)
     lines += ["", *_cost_lines(answer, width), *_timer_note_lines(answer, width)]
-    lines += ["", *_distributions(answer, unicode), "", "ordering guarantees"]
+    lines += ["", *_distribution_lines(answer, unicode), "", "ordering guarantees"]
     for method in answer["methods"]:
         lines += fact_lines(method["name"], method["guarantees"] or "not stated", width)
     lines += ["", *_tsc_lines(answer["tsc"], width), "", *_offset_lines(answer, width), ""]
-    return lines + machine.disturbances(answer, width)
+    return lines + machine.disturbance_lines(answer, width)
 
 
-def number(value: float | None) -> str:
+def cost_text(value: float | None) -> str:
     """Formats a cost, with fewer decimals for a larger one."""
     if value is None:
         return MISSING
@@ -77,7 +77,7 @@ def _cost_lines(answer: Answer, width: int) -> Iterator[str]:
     for method in answer["methods"]:
         if method["usable"]:
             mark = "" if method["settled"] else " *"
-            cells = [number(method[key]) for key in keys]
+            cells = [cost_text(method[key]) for key in keys]
             yield row(method["name"], [*cells, resolution_text(method["step_ns"])]) + mark
         else:
             yield from fact_lines(method["name"], f"{MISSING}: {method['why']}", width)
@@ -94,7 +94,7 @@ def _timer_note_lines(answer: Answer, width: int) -> Iterator[str]:
     )
     stamps = (
         "MONOTONIC… by clock_gettime; methods other than time stamps are measured between two"
-        f" LFENCE;RDTSC;LFENCE, whose {number(answer['bracket_ticks'])} ticks are subtracted"
+        f" LFENCE;RDTSC;LFENCE, whose {cost_text(answer['bracket_ticks'])} ticks are subtracted"
     )
     notes = [means, stamps]
     by_calls: dict[int, list[str]] = {}
@@ -114,7 +114,7 @@ def _timer_note_lines(answer: Answer, width: int) -> Iterator[str]:
         yield from wrap_indented(f"  {note}", width, 2)
 
 
-def _distributions(answer: Answer, unicode: bool) -> Iterator[str]:
+def _distribution_lines(answer: Answer, unicode: bool) -> Iterator[str]:
     head = f"{'samples, in ticks':<{INDENT}}{'from':>{COLUMN_WIDTH}}"
     yield f"{head} {'':{HISTOGRAM_BINS}} to"
     for method in answer["methods"]:
@@ -122,8 +122,8 @@ def _distributions(answer: Answer, unicode: bool) -> Iterator[str]:
         if histogram is not None:
             first, counts = histogram["first_ticks"], histogram["counts"]
             end = first + histogram["width_ticks"] * len(counts)
-            line = f"{method['name']:<{INDENT}}{number(first):>{COLUMN_WIDTH}} "
-            line += f"{machine.bar_line(counts, unicode=unicode)} {number(end):<{COLUMN_WIDTH}}"
+            line = f"{method['name']:<{INDENT}}{cost_text(first):>{COLUMN_WIDTH}} "
+            line += f"{machine.bar_line(counts, unicode=unicode)} {cost_text(end):<{COLUMN_WIDTH}}"
             far_percent = 100 * method["far"]
             share = "<0.001" if far_percent < 0.001 else f"{far_percent:.2g}"
             yield f"{line} {share} % outliers" if far_percent else line.rstrip()
@@ -191,7 +191,7 @@ def add_wake(verbs: Any) -> None:
 
 
 def run_wake(args: argparse.Namespace) -> int:
-    return machine.answer(args, wake_lines, "wake")
+    return machine.ask_and_print(args, wake_lines, "wake")
 
 
 def wake_lines(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]:
@@ -213,7 +213,7 @@ def wake_lines(answer: Answer, width: int = 100, *, unicode: bool = True) -> lis
     lines += ["", *wrap_indented(f"{text}: {', '.join(costs)}.", width, 2), ""]
     for note in _wake_note_lines(answer):
         lines += wrap_indented(note, width, 2)
-    lines += machine.disturbances(answer, width)
+    lines += machine.disturbance_lines(answer, width)
     source_text = f"measured on CPU {answer['cpu']} in {answer['elapsed_s']:.1f} s"
     basis = " · ".join([*describe_machine(answer), source_text])
     return [*lines, "", *wrap_indented(basis, width, 0)]
@@ -294,7 +294,7 @@ def run_selftest(args: argparse.Namespace) -> int:
         error_text = failure_to_write(name, error)
         print_error(f"the result was not saved, so the screen will not warn: {error_text}")
     with machine.understood_answer(args):
-        machine.show(answer, selftest_lines, as_json=args.json)
+        machine.print_answer(answer, selftest_lines, as_json=args.json)
         return 1 if answer["wrong"] else 0
 
 

@@ -70,17 +70,17 @@ def understood_answer(args: argparse.Namespace) -> Iterator[None]:
         raise Failed(f"{text}; does perftop have the same version there?", UNAVAILABLE) from None
 
 
-def answer(args: argparse.Namespace, draw: Draw, verb: str, *arguments: str) -> int:
+def ask_and_print(args: argparse.Namespace, draw: Draw, verb: str, *arguments: str) -> int:
     """Queries the probe, about the CPU of --cpu if it is given, and prints its answer. Returns the
     exit status."""
     cpu: int | None = getattr(args, "cpu", None)
     arguments += () if cpu is None else (f"--cpu={cpu}",)
     with understood_answer(args):
-        show(ask_machine(args, verb, *arguments), draw, as_json=args.json)
+        print_answer(ask_machine(args, verb, *arguments), draw, as_json=args.json)
     return 0
 
 
-def show(answer: Answer, draw: Draw, *, as_json: bool) -> None:
+def print_answer(answer: Answer, draw: Draw, *, as_json: bool) -> None:
     """Prints an answer on stdout, formatted to the width of the terminal or as JSON."""
     if as_json:
         import json
@@ -105,7 +105,7 @@ def bar_line(counts: Sequence[int], *, unicode: bool) -> str:
     return f"{bar_chart(counts, EIGHTHS if unicode else _ASCII_BARS):{HISTOGRAM_BINS}}"
 
 
-def disturbances(answer: Answer, width: int) -> list[str]:
+def disturbance_lines(answer: Answer, width: int) -> list[str]:
     """Returns lines on what disturbed a measurement."""
     if not answer["disturbances"]:
         return ["no disturbance was seen"]
@@ -135,7 +135,7 @@ def add_topology(verbs: Any) -> None:
 
 
 def run_topology(args: argparse.Namespace) -> int:
-    return answer(args, topology_lines, "topology")
+    return ask_and_print(args, topology_lines, "topology")
 
 
 class _Core(NamedTuple):
@@ -158,13 +158,13 @@ def topology_lines(answer: Answer, _: int = 100, *, unicode: bool = True) -> lis
     """Returns the lines of the tree."""
     cpus: list[Mapping[str, Any]] = answer["cpus"]
     cores = _cores_of_cpus(cpus)
-    summary = " · ".join(_summary(cpus, cores))
+    summary = " · ".join(_summary_parts(cpus, cores))
     if offline_cpus := [int(row["cpu"]) for row in cpus if not row.get("online")]:
         summary += f"; offline: {_number_list(offline_cpus)}"
-    branches = _packages(cores)
+    branches = _package_branches(cores)
     widths: dict[tuple[int, int], int] = {}
     _measure_widths(branches, 0, widths)
-    return [summary, *_render(branches, 0, widths, "")]
+    return [summary, *_tree_lines(branches, 0, widths, "")]
 
 
 _number_list = functools.partial(ranges, strides=True)
@@ -191,7 +191,7 @@ def _cores_of_cpus(cpus: Sequence[Mapping[str, Any]]) -> list[_Core]:
     ]
 
 
-def _summary(cpus: Sequence[Mapping[str, Any]], cores: list[_Core]) -> list[str]:
+def _summary_parts(cpus: Sequence[Mapping[str, Any]], cores: list[_Core]) -> list[str]:
     packages = {core.package for core in cores} - {None}
     dies = {(core.package, core.die) for core in cores if core.die is not None}
     caches = {core.l3 for core in cores} - {None}
@@ -228,7 +228,7 @@ def _group_cores(cores: list[_Core], key: Callable[[_Core], int | None]) -> list
     return [groups[n] for n in order]
 
 
-def _packages(cores: list[_Core]) -> list[_Branch]:
+def _package_branches(cores: list[_Core]) -> list[_Branch]:
     caches = any(core.l3 is not None for core in cores)
     groups = _group_cores(cores, lambda core: core.package)
     fold = _can_fold(groups)
@@ -242,18 +242,18 @@ def _packages(cores: list[_Core]) -> list[_Branch]:
         cells = [name, count_noun(len(group), "core"), count_noun(total, "CPU")]
         dies = [] if fold else _group_cores(group, lambda core: core.die)
         if len(dies) < 2:
-            branches.append(_Branch(cells, _caches(group, caches)))
+            branches.append(_Branch(cells, _cache_branches(group, caches)))
             continue
         names = ("?" if part[0].die is None else part[0].die for part in dies)
         children = [
-            _Branch([f"die {name}"], _caches(part, caches))
+            _Branch([f"die {name}"], _cache_branches(part, caches))
             for name, part in zip(names, dies, strict=True)
         ]
         branches.append(_Branch(cells, children))
     return branches
 
 
-def _caches(cores: list[_Core], caches: bool) -> list[_Branch]:
+def _cache_branches(cores: list[_Core], caches: bool) -> list[_Branch]:
     groups = _group_cores(cores, lambda core: core.l3)
     if _can_fold(groups) and groups[-1][0].l3 is not None:
         return [_cache_branch(f"L3 {_number_list(c.l3 or 0 for c in cores)}, a core each", cores)]
@@ -348,7 +348,7 @@ def _measure_widths(
         _measure_widths(branch.children, depth + 1, widths)
 
 
-def _render(
+def _tree_lines(
     branches: Sequence[_Branch], depth: int, widths: dict[tuple[int, int], int], indent: str
 ) -> list[str]:
     lines = []
@@ -358,7 +358,7 @@ def _render(
         text = "   ".join(cell for cell in cells if cell).rstrip()
         lines.append(indent + ("└─ " if is_last else "├─ ") + text)
         deeper_indent = indent + ("   " if is_last else "│  ")
-        lines += _render(branch.children, depth + 1, widths, deeper_indent)
+        lines += _tree_lines(branch.children, depth + 1, widths, deeper_indent)
     return lines
 
 
@@ -381,14 +381,14 @@ def run_events(args: argparse.Namespace) -> int:
     arguments = [] if args.source == "auto" else [f"--source={args.source}"]
     arguments += [] if args.word is None else [f"--word={args.word}"]
     draw = functools.partial(event_lines, word=args.word or "")
-    return answer(args, draw, "events", *arguments)
+    return ask_and_print(args, draw, "events", *arguments)
 
 
 def event_lines(answer: Answer, width: int = 100, *, word: str = "", **_: bool) -> list[str]:
     lines: list[str] = []
     pmus = {pmu["pmu"]: pmu for pmu in answer["pmus"]}
     for pmu, rows in groupby(answer["events"], key=lambda row: row["pmu"]):
-        lines += [*([""] if lines else []), _heading(pmu, pmus.get(pmu))]
+        lines += [*([""] if lines else []), _pmu_heading(pmu, pmus.get(pmu))]
         for row in rows:
             unit = "" if row["unit"] in {"1", "cycles", "instructions"} else f", in {row['unit']}"
             open_text = f" (open: {', '.join(row['open'])})" if row["open"] else ""
@@ -405,7 +405,7 @@ def event_lines(answer: Answer, width: int = 100, *, word: str = "", **_: bool) 
     return lines
 
 
-def _heading(pmu: str, facts: Answer | None) -> str:
+def _pmu_heading(pmu: str, facts: Answer | None) -> str:
     if facts is None:
         return "software: of every CPU"
     kind = "" if facts["type"] is None else f"{facts['type']} cores, "

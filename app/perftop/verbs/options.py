@@ -118,7 +118,7 @@ def cpu(text: str) -> int:
     return int(text)
 
 
-def label(text: str) -> tuple[str, str]:
+def key_and_value(text: str) -> tuple[str, str]:
     """Parses a label. Returns its name and its value. The syntax of names is one that other
     programs accept."""
     match = re.fullmatch(r"([A-Za-z_][A-Za-z0-9_]{0,39})=(.{1,200})", text)
@@ -219,7 +219,7 @@ def add_duration(parser: argparse.ArgumentParser, text: str = "stop after this t
 def add_run(parser: argparse.ArgumentParser) -> None:
     """Adds the options for the labels of a run, and for reading from `perftop serve`."""
     parser.add_argument(
-        "--label", action="append", type=label, metavar="KEY=VALUE",
+        "--label", action="append", type=key_and_value, metavar="KEY=VALUE",
         help="label of this run, written to recordings and all output; may be repeated",
     )  # fmt: skip
     text = "read from the `perftop serve` on this socket, instead of starting a probe"
@@ -320,7 +320,7 @@ def stream_commands(
 # --- the measured command
 
 
-def held_job(args: argparse.Namespace) -> contextlib.AbstractContextManager[Job | None]:
+def forked_job(args: argparse.Namespace) -> contextlib.AbstractContextManager[Job | None]:
     """Returns the forked command, which waits until it is started. Because of the fork, this must
     be called before threads start and before much memory is used."""
     if args.command is None:
@@ -377,7 +377,7 @@ def fast_imports() -> Iterator[None]:
         os.environ[_THREADS_VARIABLE] = "1"
     gc.disable()
     try:
-        with _signals_held():
+        with _delayed_signals():
             yield
     finally:
         if ours:
@@ -387,7 +387,7 @@ def fast_imports() -> Iterator[None]:
 
 
 @contextmanager
-def _signals_held() -> Iterator[None]:
+def _delayed_signals() -> Iterator[None]:
     """Delays signals that arrive in the block until its end. An exception of their handlers
     inside an import would become an ImportError of numpy. Blocking the signals in this thread is
     not enough, because the kernel would deliver them to another thread."""

@@ -66,24 +66,24 @@ def run(args: argparse.Namespace) -> int:
 def measure(args: argparse.Namespace, ask: Ask) -> int:
     """Measures one CPU, or all CPUs in turn, and prints the results; the chart shows the slowest
     CPU. Returns the exit status."""
-    measured, failed, interrupted = _measured_cpus(args, _cpus(args.cpu, ask), ask)
+    measured, failed, interrupted = _measured_cpus(args, _requested_cpus(args.cpu, ask), ask)
     answer, ramp = _slowest(measured)
     if args.json:
         import json
 
-        results = [_json(answer, ramp) for answer, ramp in measured]
+        results = [_json_object(answer, ramp) for answer, ramp in measured]
         failures = {str(cpu): reason for cpu, reason in failed.items()}
         every = {"cpus": results, "failed": failures}
         print(json.dumps(every if args.cpu == "all" else results[0]))
     else:
-        lines = _lines(answer, ramp)
+        lines = _report_lines(answer, ramp)
         if args.cpu == "all":
-            lines = [*table(measured, failed), "", *lines]
+            lines = [*table_lines(measured, failed), "", *lines]
         print(*(terminal_text(line, unicode=supports_unicode()) for line in lines), sep="\n")
     return INTERRUPTED if interrupted else 0
 
 
-def _cpus(requested: str | None, ask: Ask) -> list[str | None]:
+def _requested_cpus(requested: str | None, ask: Ask) -> list[str | None]:
     if requested is None or requested.isdecimal():
         return [requested]
     if requested != "all":
@@ -139,41 +139,42 @@ def _show_progress(text: str) -> None:
         print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
 
-def _lines(answer: Answer, ramp: Ramp) -> list[str]:
+def _report_lines(answer: Answer, ramp: Ramp) -> list[str]:
     from perftop.verbs import ramp_chart
-    from perftop.verbs.ramp_runs import median_run, traces
+    from perftop.verbs.ramp_runs import median_run, phase_traces
 
     size = shutil.get_terminal_size((80, 24))
     width = min(size.columns, MAX_WIDTH)
-    rows, words = facts(answer, ramp, width), wrap_indented(sentence(answer, ramp), width, 0)
+    rows = fact_rows(answer, ramp, width)
+    words = wrap_indented(ramp_sentence(answer, ramp), width, 0)
     height = max(MIN_CHART, min(size.lines - len(rows) - len(words) - SCREEN_LINES, MAX_CHART))
-    lines = [title(answer), ""]
+    lines = [title_line(answer), ""]
     if ramp.climbs:
         shown_run = median_run(ramp)
-        parts = traces(answer, answer["runs"][shown_run])
-        lines += ramp_chart.chart(
+        parts = phase_traces(answer, answer["runs"][shown_run])
+        lines += ramp_chart.chart_lines(
             ramp, ramp.climbs[shown_run], parts, width, height,
             unicode=supports_unicode(), colour=colours(sys.stdout),
         )  # fmt: skip
     return [*lines, "", *rows, "", *words]
 
 
-def _json(answer: Answer, ramp: Ramp) -> Answer:
+def _json_object(answer: Answer, ramp: Ramp) -> Answer:
     """Returns a CPU's results, including its points: seconds since the start of the load, and
     clocks."""
     from dataclasses import asdict
 
-    from perftop.verbs.ramp_runs import traces
+    from perftop.verbs.ramp_runs import phase_traces
 
     line = {key: value for key, value in answer.items() if key != "runs"} | asdict(ramp)
     line["clock"] = clock_name(answer)
-    line["unit"] = "Hz" if unit(answer) == "GHz" else "steps/s"
-    line["sentence"] = sentence(answer, ramp)
+    line["unit"] = "Hz" if unit_name(answer) == "GHz" else "steps/s"
+    line["sentence"] = ramp_sentence(answer, ramp)
     for climb, run in zip(line["climbs"], answer["runs"], strict=True):
         climb["around"] = run["around"]
         climb["points"] = [
             [round(at_s, 7), round(hz)]
-            for part in traces(answer, run)
+            for part in phase_traces(answer, run)
             for at_s, hz in zip(part.start_s.tolist(), part.hz.tolist(), strict=True)
         ]
     return line
@@ -187,7 +188,7 @@ def is_counted(answer: Mapping[str, Any]) -> bool:
     return answer["cycles_why"] is None
 
 
-def unit(answer: Answer) -> str:
+def unit_name(answer: Answer) -> str:
     """Returns the unit of the clock. If cycles are not counted and the cycles of a step are
     unknown, the result is a rate of steps, which is proportional to the clock."""
     return "GHz" if is_counted(answer) or answer["step_cycles"] else "G steps/s"
@@ -197,12 +198,12 @@ def clock_name(answer: Answer) -> str:
     return "busy clock (cycles counter)" if is_counted(answer) else "probe clock"
 
 
-def title(answer: Answer) -> str:
+def title_line(answer: Answer) -> str:
     title_parts = [answer["host"] or "this machine", answer["model"] or "unknown CPU"]
-    return " · ".join([*title_parts, f"CPU {answer['cpu']}", answer["isa"], unit(answer)])
+    return " · ".join([*title_parts, f"CPU {answer['cpu']}", answer["isa"], unit_name(answer)])
 
 
-def sentence(answer: Answer, ramp: Ramp) -> str:
+def ramp_sentence(answer: Answer, ramp: Ramp) -> str:
     """Returns a sentence on the time until the clock is steady, and on the confidence in it."""
     cpu, runs = f"CPU {answer['cpu']}", count_noun(len(ramp.climbs), "run")
     if ramp.steady_s is None or ramp.steady_hz is None:
@@ -210,7 +211,7 @@ def sentence(answer: Answer, ramp: Ramp) -> str:
         text = f"No answer: the clock of {cpu} did not settle within {load}"
         if first := [climb.levels[0] for climb in ramp.climbs if climb.levels]:
             low, high = min(level.low_hz for level in first), max(level.high_hz for level in first)
-            text += f", but went from {low / 1e9:.2f} to {high / 1e9:.2f} {unit(answer)}"
+            text += f", but went from {low / 1e9:.2f} to {high / 1e9:.2f} {unit_name(answer)}"
         return f"{text} in any of {runs}; try longer ones: --seconds."
     count = len(ramp.used)
     text = f"Warm up {cpu} for {brief_duration(round_up(ramp.steady_s.high))}: in {count} of {runs}"
@@ -233,14 +234,14 @@ def _steady_text(answer: Answer, ramp: Ramp) -> str:
     hz, error_hz = ramp.steady_hz or 0.0, ramp.error_hz or 0.0
     digits = 2 if error_hz >= 5e6 else 3
     error = max(error_hz / 1e9, 10.0**-digits)
-    return f"{hz / 1e9:.{digits}f} ± {error:.{digits}f} {unit(answer)} (largest deviation)"
+    return f"{hz / 1e9:.{digits}f} ± {error:.{digits}f} {unit_name(answer)} (largest deviation)"
 
 
-def facts(answer: Answer, ramp: Ramp, width: int) -> list[str]:
+def fact_rows(answer: Answer, ramp: Ramp, width: int) -> list[str]:
     """Returns rows of names and values: how the clock was measured, when it rose, its level, its
     interruptions, and the disturbances of the runs."""
     first_s = min((climb.first_s for climb in ramp.climbs), default=0.0)
-    first = f"{ramp.first_hz / 1e9:.2f} {unit(answer)} in the first {brief_duration(first_s)}"
+    first = f"{ramp.first_hz / 1e9:.2f} {unit_name(answer)} in the first {brief_duration(first_s)}"
     steady_text = _range_text(ramp.steady_s)
     if ramp.steady_hz is not None:
         bursts_s = [ramp.climbs[i].bursts_s for i in ramp.used if ramp.climbs[i].bursts_s]
@@ -250,11 +251,11 @@ def facts(answer: Answer, ramp: Ramp, width: int) -> list[str]:
             runs = count_noun(len(bursts_s), "run")
             steady_text += f"; not held later in {runs}, for up to {longest}"
     rows = [
-        *_source_facts(answer, ramp),
+        *_source_rows(answer, ramp),
         ("first", first if is_counted(answer) else f"{first}, including cold caches"),
         ("90 %", f"{_range_text(ramp.t90_s)}; 99 % {_range_text(ramp.t99_s)}"),
         ("steady", steady_text),
-        *_level_facts(answer, ramp),
+        *_level_rows(answer, ramp),
     ]
     if len(ramp.used) > 1:
         halts = [
@@ -281,7 +282,7 @@ def _range_text(times: Spread | None) -> str:
     return f"by {middle}" if low == high else f"by {middle} ({low} to {high})"
 
 
-def _source_facts(answer: Answer, ramp: Ramp) -> list[tuple[str, str]]:
+def _source_rows(answer: Answer, ramp: Ramp) -> list[tuple[str, str]]:
     """Returns rows on the method by which the clock was measured, and on reasons why it may be
     wrong."""
     chain, cycles = "a chain of multiplications", answer["step_cycles"]
@@ -309,7 +310,7 @@ def _percent_text(share: float) -> str:
     return f"{100 * share:+.1f} %".replace("-", "−")
 
 
-def _level_facts(answer: Answer, ramp: Ramp) -> list[tuple[str, str]]:
+def _level_rows(answer: Answer, ramp: Ramp) -> list[tuple[str, str]]:
     """Returns rows on the clock of wide code compared with that of scalar code, and on the cost of
     switching between them."""
     if ramp.scalar_hz is None or ramp.steady_hz is None or ramp.error_hz is None:
@@ -319,7 +320,7 @@ def _level_facts(answer: Answer, ramp: Ramp) -> list[tuple[str, str]]:
     is_same = difference_hz <= max(ramp.error_hz, MAX_SAME_DIFFERENCE * ramp.scalar_hz)
     relative = ramp.steady_hz / ramp.scalar_hz - 1
     difference_text = "no different" if is_same else _percent_text(relative)
-    scalar = f"scalar code runs at {ramp.scalar_hz / 1e9:.3f} {unit(answer)}"
+    scalar = f"scalar code runs at {ramp.scalar_hz / 1e9:.3f} {unit_name(answer)}"
     rows = [("level", f"{scalar}: {isa} {difference_text}")]
     if len(ramp.switch_s) == 2:
         to_scalar, to_wide = (brief_duration(seconds) for seconds in ramp.switch_s)
@@ -394,7 +395,7 @@ def _disturbance_texts(ramp: Ramp) -> str:
 # --- several CPUs
 
 
-def table(measured: MeasuredCpu, failed: Mapping[int, str]) -> list[str]:
+def table_lines(measured: MeasuredCpu, failed: Mapping[int, str]) -> list[str]:
     """Returns the lines of a table with a row for each CPU (for a failed CPU, the reason), and
     lines that explain the terms."""
     rows = dict(failed)
@@ -406,7 +407,7 @@ def table(measured: MeasuredCpu, failed: Mapping[int, str]) -> list[str]:
             row += f" {'n/a' if spread is None else brief_duration(spread.high):>8}"
         state = "" if ramp.is_clean else ", disturbed"
         rows[answer["cpu"]] = f"{row}  {len(ramp.used)} of {len(ramp.climbs)}{state}"
-    last = unit(measured[-1][0])
+    last = unit_name(measured[-1][0])
     return [
         "  CPU  first  steady      ±     90 %     99 %   steady  runs",
         *(f"{cpu:>5} {rows[cpu]}" for cpu in sorted(rows)),

@@ -32,7 +32,7 @@ _COLOURS = {"clock": "32", "dim": "2", "faint": "2", "warn": "33"}
 """SGR codes by style, from the terminal's own palette; other styles have no colour."""
 
 
-def columns(parts: Sequence[Trace], width: int) -> tuple[Floats, Floats]:
+def column_clocks(parts: Sequence[Trace], width: int) -> tuple[Floats, Floats]:
     """Returns the time at the left end of each column, in seconds, and the clock of each column:
     the median of the chunks that begin in the column, else the clock of the chunk that covers
     it."""
@@ -49,7 +49,7 @@ def columns(parts: Sequence[Trace], width: int) -> tuple[Floats, Floats]:
     return edges[:-1], np.array(values)
 
 
-def chart(
+def chart_lines(
     ramp: Ramp, climb: Climb, parts: Sequence[Trace], width: int, height: int,
     *, unicode: bool, colour: bool,
 ) -> list[str]:  # fmt: skip
@@ -65,7 +65,7 @@ def chart(
     room = width - LABEL_WIDTH
     if not sum(len(part.hz) for part in parts) or room < MIN_CHART_WIDTH:
         return []
-    edges, hz = columns(parts, room)
+    edges, hz = column_clocks(parts, room)
     steady_hz = ramp.steady_hz if ramp.steady_hz is not None else math.nan
     low, high = axis_span(np.append(hz, steady_hz))
     graph = clock_graph(hz, steady_hz, low, high, height, ascii_=not unicode)

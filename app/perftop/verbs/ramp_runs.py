@@ -73,7 +73,7 @@ class Gap:
     not counted."""
 
 
-def traces(answer: Mapping[str, Any], run: Mapping[str, Any]) -> list[Trace]:
+def phase_traces(answer: Mapping[str, Any], run: Mapping[str, Any]) -> list[Trace]:
     known_chunks = {key: values for key, values in run["chunks"].items() if values is not None}
     chunks = {key: np.array(values, np.int64) for key, values in known_chunks.items()}
     count = len(answer["phases"])
@@ -123,7 +123,7 @@ def running_median(values: Floats) -> Floats:
     return medians
 
 
-def gaps(parts: Sequence[Trace]) -> list[Gap]:
+def find_gaps(parts: Sequence[Trace]) -> list[Gap]:
     gaps_of_run = []
     for part in parts:
         for i in np.flatnonzero(part.gap_s >= MIN_GAP_S).tolist():
@@ -210,7 +210,7 @@ class Climb:
         return [(name, at_s) for name, at_s in points if at_s is not None]
 
 
-def level(part: Trace, isa: str) -> Level | None:
+def steady_level(part: Trace, isa: str) -> Level | None:
     """Returns the results of the steady part of a phase; None if it has too few chunks."""
     if not len(part.hz):
         return None
@@ -264,10 +264,10 @@ def fit_climb(part: Trace, steady_hz: float) -> tuple[float, list[float]]:
     return float(part.end_s[first - 1]) if first else 0.0, bursts
 
 
-def climb(answer: Mapping[str, Any], run: Mapping[str, Any]) -> Climb:
-    parts = traces(answer, run)
+def evaluate_run(answer: Mapping[str, Any], run: Mapping[str, Any]) -> Climb:
+    parts = phase_traces(answer, run)
     isas = [phase["isa"] for phase in answer["phases"]]
-    levels = [level(part, isa) for part, isa in zip(parts, isas, strict=True)]
+    levels = [steady_level(part, isa) for part, isa in zip(parts, isas, strict=True)]
     known_levels = [level for level in levels if level is not None]
     t90 = t99 = steady_s = None
     bursts_s: list[float] = []
@@ -284,13 +284,13 @@ def climb(answer: Mapping[str, Any], run: Mapping[str, Any]) -> Climb:
     begin = parts[0]
     first_hz, first_s = (begin.hz[0], begin.end_s[0]) if len(begin.hz) else (0.0, 0.0)
     return Climb(
-        t90, t99, steady_s, float(first_hz), float(first_s), known_levels, gaps(parts),
-        bursts_s, lost_share, _switches(parts, levels),
+        t90, t99, steady_s, float(first_hz), float(first_s), known_levels, find_gaps(parts),
+        bursts_s, lost_share, _switch_losses_s(parts, levels),
         disturbances_of_run(run, lost_share, answer["siblings"]),
     )  # fmt: skip
 
 
-def _switches(parts: Sequence[Trace], levels: Sequence[Level | None]) -> list[float]:
+def _switch_losses_s(parts: Sequence[Trace], levels: Sequence[Level | None]) -> list[float]:
     """Returns the seconds lost after each change of code, compared with running at the new level
     immediately."""
     lost_s = []
@@ -392,7 +392,7 @@ class Ramp:
 
 
 def ramp_of_runs(answer: Mapping[str, Any]) -> Ramp:
-    climbs = [climb(answer, run) for run in answer["runs"]]
+    climbs = [evaluate_run(answer, run) for run in answer["runs"]]
     usable_runs = [i for i, climb in enumerate(climbs) if climb.is_usable]
     clean = [i for i in usable_runs if not climbs[i].disturbed]
     used_runs = clean if len(clean) >= MIN_CLEAN_RUNS else usable_runs
@@ -418,9 +418,9 @@ def ramp_of_runs(answer: Mapping[str, Any]) -> Ramp:
         steady_hz=hz,
         error_hz=error_hz,
         first_hz=float(np.median([climb.first_hz for climb in used_climbs or climbs] or [0.0])),
-        t90_s=_spread([climb.t90_s for climb in used_climbs]),
-        t99_s=_spread([climb.t99_s for climb in used_climbs]),
-        steady_s=_spread([climb.steady_s for climb in used_climbs]),
+        t90_s=_spread_of([climb.t90_s for climb in used_climbs]),
+        t99_s=_spread_of([climb.t99_s for climb in used_climbs]),
+        steady_s=_spread_of([climb.steady_s for climb in used_climbs]),
         scalar_hz=float(np.median(scalar)) if scalar else None,
         switch_s=np.median(lost_s, axis=0).tolist() if lost_s else [],
         halts=recurring_gaps(used_climbs),
@@ -454,7 +454,7 @@ def recurring_gaps(climbs: Sequence[Climb]) -> list[Halt]:
     return halts
 
 
-def _spread(values: Sequence[float | None]) -> Spread | None:
+def _spread_of(values: Sequence[float | None]) -> Spread | None:
     known = [value for value in values if value is not None]
     return Spread(float(np.median(known)), min(known), max(known)) if known else None
 

@@ -104,7 +104,7 @@ def run(args: argparse.Namespace) -> int:
     if args.output is None:
         raise Failed("record needs -o FILE: perftop record -o run.perftop", USAGE)
     _, sample_ns = options.interval_and_sample(args)
-    with options.held_job(args) as job:
+    with options.forked_job(args) as job:
         commands = options.stream_commands(args, sample_ns, BATCH_NS, job)
         with fast_imports():
             from perftop.process.signals import run_loop

@@ -112,7 +112,7 @@ def run_diff(args: argparse.Namespace) -> int:
         for which in paths
     )  # fmt: skip
     a, b = _successful_readings("A", a), _successful_readings("B", b)
-    pairs = _pairs(a, b, by_mark=by_mark)
+    pairs = _compared_pairs(a, b, by_mark=by_mark)
     compared = [comparison for comparison in compare(pairs, metrics) if comparison.rows]
     if not compared:
         number_text = "no number" if metrics is None else f"none of {', '.join(metrics)}"
@@ -126,12 +126,12 @@ def run_diff(args: argparse.Namespace) -> int:
         lines = text.lines(compared, (a_title, b_title), unicode=supports_unicode(), colour=colour)
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     print_error(*damages)
-    outcomes = [line for condition in conditions for line in _outcomes(condition, compared)]
+    outcomes = [line for condition in conditions for line in _met_conditions(condition, compared)]
     print_error(*outcomes)
     return CONDITION_MET_STATUS if outcomes else DAMAGED if damages else 0
 
 
-def _outcomes(condition: Condition, compared: Sequence[Comparison]) -> list[str]:
+def _met_conditions(condition: Condition, compared: Sequence[Comparison]) -> list[str]:
     """Returns a line for each phase in which the condition is met or cannot be decided."""
     from perftop.output.compare.comparison import ONE_RUN, SMALL, UNSTEADY
 
@@ -170,7 +170,7 @@ def _successful_readings(name: str, readings: list[Reading]) -> list[Reading]:
     return succeeded
 
 
-def _pairs(
+def _compared_pairs(
     a: Sequence[Reading], b: Sequence[Reading], *, by_mark: bool
 ) -> list[tuple[str, list[Reading], list[Reading]]]:
     """Returns label and both sides of each comparison. Phases with the same label are compared."""
@@ -289,7 +289,7 @@ def run_export(args: argparse.Namespace) -> int:
         session = export.session
         file_status: os.stat_result | None = None
         try:
-            with _target(path, output, form_name, force=args.force) as output_file:
+            with _export_output(path, output, form_name, force=args.force) as output_file:
                 file_status = None if output is None else os.fstat(output_file.fileno())
                 fields = with_events(session, fields, args.metrics)
                 export.form = forms[form_name](session, fields, output_file)
@@ -414,7 +414,7 @@ def _interval_length_ns(requested_ns: int | None, hello: wire.Hello) -> int:
     return requested_ns
 
 
-def _target(
+def _export_output(
     source: Path | None, output: Path | None, form: str, *, force: bool
 ) -> contextlib.AbstractContextManager[BinaryIO]:
     from perftop.base import files

@@ -155,7 +155,7 @@ def _demo_table(topic: str) -> list[list[str]]:
     from perftop.docs import page
 
     table = next(block for block in page.read_page(topic).blocks if block.kind == "table")
-    return [page.cells(row) for row in table.lines]
+    return [page.split_cells(row) for row in table.lines]
 
 
 def _list_demos() -> int:
@@ -233,7 +233,7 @@ def add_fleet(verbs: Any) -> None:
 def run_fleet(args: argparse.Namespace) -> int:
     if not (args.json or options.is_at_terminal()):
         raise Failed("the screen needs a terminal; for pipes and files: --json", USAGE)
-    source = _source(args)
+    source = _fleet_source(args)
     if args.json:
         from perftop.process.signals import run_loop
 
@@ -243,7 +243,7 @@ def run_fleet(args: argparse.Namespace) -> int:
     return fleet_screen.run(source, config.load(args.config), mouse=not args.no_mouse)
 
 
-def _source(args: argparse.Namespace) -> Source:
+def _fleet_source(args: argparse.Namespace) -> Source:
     """Returns the source of the machines. Raises Failed for contradictory options."""
     with fast_imports():
         from perftop.verbs import fleet_sources as sources
@@ -259,10 +259,10 @@ def _source(args: argparse.Namespace) -> Source:
         raise Failed("--match needs --prometheus", USAGE)
     if len(hosts) == 1 and Path(hosts[0]).is_dir() and file is None:
         return sources.RecordingsSource(Path(hosts[0]))
-    return sources.LiveSource(names(hosts, file), every_s or 1.0, remote=remote)
+    return sources.LiveSource(host_names(hosts, file), every_s or 1.0, remote=remote)
 
 
-def names(hosts: Sequence[str], file: Path | None) -> list[str]:
+def host_names(hosts: Sequence[str], file: Path | None) -> list[str]:
     """Returns the hosts of the command line and of a file, which has one name a line and comments
     after #. Raises Failed."""
     names = list(hosts)

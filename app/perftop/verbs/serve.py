@@ -267,12 +267,12 @@ class Exporter(Follower):
         self, sockets: Sequence[socket.socket] = (), detail: Detail = "package",
         text_file: Path | None = None, *, owners: bool = False,
     ) -> None:  # fmt: skip
-        from perftop.process.serving import Server
+        from perftop.process.serving import PageServer
 
         super().__init__()
         self._sockets, self._detail, self._file = sockets, detail, text_file
         self._shows_owners = owners
-        self._server = Server(lambda openmetrics: self.page(openmetrics=openmetrics))
+        self._server = PageServer(lambda openmetrics: self.page(openmetrics=openmetrics))
         self._since_ns: int | None = None
         """Raw time of the newest sample."""
         self._waiting: list[wire.Message] = []
@@ -359,7 +359,7 @@ class Exporter(Follower):
                 await serve(self._server.new_connection, sock=listener)
             )
             warning = "; whoever can reach it can read it" if is_public(listener) else ""
-            print_error(f"{address(listener)}: {self._page.series} series{warning}")
+            print_error(f"{listener_address(listener)}: {self._page.series} series{warning}")
             if not unix and sys.stderr is not None and sys.stderr.isatty():
                 print(scrape_snippet(listener), end="", file=sys.stderr, flush=True)
 
@@ -400,7 +400,7 @@ def listening_sockets(requested_address: str | None) -> Iterator[list[socket.soc
         yield sockets
 
 
-def address(listener: socket.socket) -> str:
+def listener_address(listener: socket.socket) -> str:
     """Returns the URL or path at which clients reach a socket."""
     name = listener.getsockname()
     if isinstance(name, str):

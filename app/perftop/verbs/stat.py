@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     interval_ns, sample_ns = options.interval_and_sample(args)
     if _is_repeated(args):
         return _run_repeated(args, sample_ns)
-    with options.held_job(args) as job:
+    with options.forked_job(args) as job:
         from perftop.process import launch
 
         batch_ns = launch.longest_batch_ns(sample_ns, interval_ns, args.duration)
@@ -121,7 +121,7 @@ class Stat(MeasuredConsumer):
         """Whether intervals are printed; otherwise only the summary is."""
         self._metrics = args.metrics
         self._fields = chosen_fields(self._metrics)
-        self._columns = None if self._metrics is None else _columns(self._metrics)
+        self._columns = None if self._metrics is None else _column_keys(self._metrics)
 
     def on_hello(self, hello: wire.Hello) -> Session:
         from perftop.output import stat_lines, stat_text
@@ -229,7 +229,7 @@ class Stat(MeasuredConsumer):
         write_text(self.out, "".join(f"{terminal_text(s, unicode=unicode)}\n" for s in lines))
 
 
-def _columns(metrics: Sequence[str]) -> list[str]:
+def _column_keys(metrics: Sequence[str]) -> list[str]:
     """Returns the keys of the columns of the table. Raises Failed."""
     from perftop.model.numbers import EVENT, RARE_METRICS
     from perftop.output import stat_lines

@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     if args.file is not None:
         return _run_on_file(args)
     _, sample_ns = options.interval_and_sample(args)
-    with options.held_job(args) as job:
+    with options.forked_job(args) as job:
         from perftop.process import launch
 
         duration_ns = args.duration or DEFAULT_NS
@@ -273,8 +273,8 @@ def _summary_span(
 ) -> tuple[_SpanEnd, _SpanEnd | None]:
     """Returns the start and the end of the part to summarise; the end is None if the part lasts to
     the end of the recording."""
-    start = _SpanEnd(hello.raw_ns) if since is None else _moment(since, hello)
-    end = None if until is None else _moment(until, hello)
+    start = _SpanEnd(hello.raw_ns) if since is None else _span_end(since, hello)
+    end = None if until is None else _span_end(until, hello)
     offset_ns = hello.wall_ns - hello.raw_ns
     moments = start, end or start
     first_ns, last_ns = (m.ns + (0 if m.is_unix else offset_ns) for m in moments)
@@ -283,7 +283,7 @@ def _summary_span(
     return start, end
 
 
-def _moment(moment: int | str, hello: wire.Hello) -> _SpanEnd:
+def _span_end(moment: int | str, hello: wire.Hello) -> _SpanEnd:
     """Returns a moment. A time of day means its first occurrence after the start."""
     if isinstance(moment, int):
         return _SpanEnd(hello.raw_ns + moment)

@@ -36,7 +36,7 @@ def test_other_characters_are_unchanged(plain: str) -> None:
 def test_errors_and_answers_of_a_probe_are_printable(
     capsys: pytest.CaptureFixture[str], sign: str
 ) -> None:
-    machine_verbs.show({}, lambda *_, **__: [f"driver a{sign}b"], as_json=False)
+    machine_verbs.print_answer({}, lambda *_, **__: [f"driver a{sign}b"], as_json=False)
     print_error(f"no driver a{sign}b")
     out, err = capsys.readouterr()
     lines = (out + err).splitlines()

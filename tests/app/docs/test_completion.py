@@ -14,7 +14,7 @@ from perfprobe.perf.event_catalogue import CACHE_EVENTS, HARDWARE_EVENTS, SOFTWA
 from perfprobe.sources.sim.machine import SCENARIOS
 from perftop import cli
 from perftop.docs import command_line
-from perftop.docs.command_line import names, verbs
+from perftop.docs.command_line import described_verbs, doc_names
 from perftop.model.kinds import KINDS
 from perftop.output.export.fields import MEASURES
 
@@ -37,19 +37,19 @@ COMPLETIONS = {
 
 
 def test_all_names_can_be_completed() -> None:
-    assert set(names("numbers", "key")) == {
+    assert set(doc_names("numbers", "key")) == {
         field.key for field in MEASURES if field.kind != "count"
     } - {"counted"}
     catalogue = (*SOFTWARE_EVENTS, *HARDWARE_EVENTS, *CACHE_EVENTS)
-    assert set(names("events", "event")) == {event.name for event in catalogue}
-    assert set(names("episodes", "kind")) == set(KINDS)
-    assert set(names("sim", "scenario")) == set(SCENARIOS)
-    assert set(names("sources", "method")) == {*stream_options.METHODS, "single"}
+    assert set(doc_names("events", "event")) == {event.name for event in catalogue}
+    assert set(doc_names("episodes", "kind")) == set(KINDS)
+    assert set(doc_names("sim", "scenario")) == set(SCENARIOS)
+    assert set(doc_names("sources", "method")) == {*stream_options.METHODS, "single"}
 
 
 def test_all_scripts_have_all_options() -> None:
-    scripts = {shell: command_line.script(shell, cli._parser()) for shell in cli.SHELLS}
-    for verb in verbs(cli._parser()):
+    scripts = {shell: command_line.completion_script(shell, cli._parser()) for shell in cli.SHELLS}
+    for verb in described_verbs(cli._parser()):
         for option in verb.options:
             for shell, text in scripts.items():
                 for name in option.names:
@@ -60,7 +60,7 @@ def test_all_scripts_have_all_options() -> None:
 
 
 def test_fish_offers_the_events_of_the_pmu_only_as_events() -> None:
-    lines = command_line.script("fish", cli._parser()).splitlines()
+    lines = command_line.completion_script("fish", cli._parser()).splitlines()
     events, metrics = (
         next(line for line in lines if "__perftop_verb stat" in line and f"-l {name} " in line)
         for name in ("events", "metrics")
@@ -75,7 +75,7 @@ def test_fish_offers_the_events_of_the_pmu_only_as_events() -> None:
 def test_shells_use_the_completions(shell: str, capfd: pytest.CaptureFixture[str]) -> None:
     if shutil.which(shell) is None:
         pytest.skip(f"no {shell} here")
-    text = command_line.script(shell, cli._parser())
+    text = command_line.completion_script(shell, cli._parser())
     if shell == "zsh":  # zsh completes in interactive shells only; the script must at least parse
         subprocess.run([shell, "-n"], input=text, text=True, check=True, timeout=MAX_WAIT_S)
         return

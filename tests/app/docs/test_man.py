@@ -15,20 +15,20 @@ from waiting import MAX_WAIT_S
 from perfprobe import __version__
 from perftop import cli
 from perftop.docs import command_line
-from perftop.docs.command_line import verbs
-from perftop.docs.page import blocks, topics
+from perftop.docs.command_line import described_verbs
+from perftop.docs.page import parse_blocks, topics
 
-PAGES = command_line.manual(cli._parser(), "1.2.3", "2026-11-23")
+PAGES = command_line.man_pages(cli._parser(), "1.2.3", "2026-11-23")
 
 
 def test_all_verbs_and_pages_have_a_man_page() -> None:
-    results = {f"perftop-{verb.name}.1" for verb in verbs(cli._parser())[1:]}
+    results = {f"perftop-{verb.name}.1" for verb in described_verbs(cli._parser())[1:]}
     results |= {f"perftop-{topic}.7" for topic in topics()} | {"perftop.1"}
     assert set(PAGES) == results
 
 
 def test_all_options_are_explained() -> None:
-    for verb in verbs(cli._parser()):
+    for verb in described_verbs(cli._parser()):
         text = PAGES[f"perftop-{verb.name}.1" if verb.name else "perftop.1"]
         for option in verb.options:
             for name in option.names:
@@ -37,7 +37,7 @@ def test_all_options_are_explained() -> None:
 
 def test_arguments_become_requests_for_pages() -> None:
     text = "# Title\n\n.dot `a-b` **c** …\n\n- one\n\n| a | b |\n|---|---|\n| `x` | y |\n"
-    lines = [line for block in [*blocks(text)][1:] for line in command_line._block(block)]
+    lines = [line for block in [*parse_blocks(text)][1:] for line in command_line._block(block)]
     assert lines == [
         ".PP", "\\&.dot \\fBa\\-b\\fR \\fBc\\fR ...", ".IP \\(bu 2", "one",
         ".PP", ".TP", "\\fBx\\fR", "y",

@@ -6,8 +6,8 @@ import pytest
 
 from perftop import cli
 from perftop.docs import page as pages
-from perftop.docs.command_line import verbs
-from perftop.docs.page import Page, blocks, cells, read_page, topics
+from perftop.docs.command_line import described_verbs
+from perftop.docs.page import Page, parse_blocks, read_page, split_cells, topics
 
 TEXT = """# Title: what it is about
 
@@ -33,12 +33,12 @@ kept   as it is
 
 
 def page_lines(width: int = 40, *, colour: bool = False) -> list[str]:
-    page = Page("topic", "Title", tuple(blocks(TEXT))[1:])
+    page = Page("topic", "Title", tuple(parse_blocks(TEXT))[1:])
     return pages.lines(page, width, colour=colour, unicode=True)
 
 
 def test_markdown_is_parsed_into_blocks() -> None:
-    results = [(block.kind, block.lines[0]) for block in blocks(TEXT)]
+    results = [(block.kind, block.lines[0]) for block in parse_blocks(TEXT)]
     assert results == [
         ("heading", "Title: what it is about"),
         ("paragraph", "One `a b` and **two**, [three](three.md)."),
@@ -48,7 +48,7 @@ def test_markdown_is_parsed_into_blocks() -> None:
         ("table", "| key | what it is |"),
         ("code", "kept   as it is"),
     ]
-    assert cells("| `a|b` | c |") == ["`a|b`", "c"]
+    assert split_cells("| `a|b` | c |") == ["`a|b`", "c"]
 
 
 def test_blocks_are_rendered_as_lines() -> None:
@@ -87,7 +87,7 @@ def test_all_pages_fit_an_ordinary_terminal(topic: str) -> None:
 
 def test_help_of_a_verb_has_its_description() -> None:
     choices = cli._parser().get_default("verbs")
-    for verb in verbs(cli._parser())[1:]:
+    for verb in described_verbs(cli._parser())[1:]:
         usage, message, *_ = choices[verb.name].format_help().split("\n\n")
         assert " ".join(message.split()) == verb.parser.description != ""
         assert usage.endswith("[-- CMD [ARG ...]]") is bool(verb.parser.get_default("runs"))

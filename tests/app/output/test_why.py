@@ -268,7 +268,7 @@ def test_unreported_waits_are_unknown_instead_of_zero() -> None:
     session, result = session_and_report("steady")
     snapshots, session.run_times.wait_snapshots = session.run_times.wait_snapshots, 1
     first, *rest = printed_report(session, result)
-    assert first.endswith("down; how long tasks waited is not known.")
+    assert first.endswith("was found; how long tasks waited is not known.")
     assert not any("its own code" in line for line in rest)
     session.run_times.wait_snapshots = snapshots
     assert answer(session, result).startswith("Nothing is slowing this machine down")
@@ -482,7 +482,7 @@ def test_wake_up_waits_on_idle_cpus_are_exits_of_idle_states(
 
 
 @pytest.mark.parametrize(("wait_s", "sentence"), [
-    (0.05, "job was seen to want a CPU for only 60 ms, too little for shares."),
+    (0.05, "job wanted a CPU for only 60 ms, too short a time to give shares of it."),
     (0.13, "job wanted a CPU for only 140 ms of 500 ms and lost 93 % of that to hog."),
     (0.43, "job lost 98 % of its time to hog on CPU 0."),
 ])  # fmt: skip
@@ -816,7 +816,7 @@ def test_a_slow_setting_is_a_clue_if_kernel_time_is_high(
     first, *rest = printed_report(session, result)
     assert any(line.startswith("clue       ") for line in rest) == bool(clue_text)
     assert first.startswith(
-        "Nothing measured is slowing" if clue_text else "Nothing seen is slowing"
+        "Nothing measured is slowing" if clue_text else "No slowdown of this machine"
     )
 
 
@@ -860,7 +860,7 @@ def test_a_slow_setting_costs_no_more_than_its_calls_in_the_kernel(
      " pcc_cpufreq_target.")),
     ([["entry", "do_syscall_64", 7, "app", 10**7], ["clock", "read_hpet", 7, "app", 10**6],
       ["later", "x", 7, "app", 10**9], ["", "path_init", 7, "app", 9 * 10**7], [7]],
-     {"clocksource": "hpet"}, [], "Nothing seen is slowing this machine down"),
+     {"clocksource": "hpet"}, [], "No slowdown of this machine was found"),
 ])  # fmt: skip
 def test_a_clue_from_samples_of_the_kernel_has_its_share_and_its_process(
     rows: list[object], settings: dict[str, str], texts: list[str], first: str

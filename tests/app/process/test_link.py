@@ -287,7 +287,7 @@ def test_cpus_that_went_offline_during_the_gap_are_reported() -> None:
         topology=[dataclasses.replace(HELLO.topology[0], online=False), *HELLO.topology[1:]],
     )
     assert joined.mismatch(later) == ""
-    gap, hotplug = joined.gap(later, "why")
+    gap, hotplug = joined.gap_notes(later, "why")
     assert isinstance(gap, wire.Note)
     assert isinstance(hotplug, wire.Note)
     assert (hotplug.kind, hotplug.data["cpu"], hotplug.data["online"]) == ("hotplug", 0, False)
@@ -298,9 +298,9 @@ def test_a_suspend_during_the_gap_moves_the_wall_time() -> None:
     late = dataclasses.replace(
         HELLO, raw_ns=HELLO.raw_ns + 10**9, wall_ns=HELLO.wall_ns + 61 * 10**9
     )
-    joined.gap(late, "why")
+    joined.gap_notes(late, "why")
     frame = dataclasses.replace(synth.frame(HELLO, 1, {"ref": [1, 1]}), time_ns=late.raw_ns + 1)
-    (report,) = joined.frames([frame])
+    (report,) = joined.joined_messages([frame])
     assert isinstance(report, wire.Frame)
     assert report.records["asleep_ns"] == 60 * 10**9
 
@@ -311,11 +311,11 @@ def test_integers_from_outside_fit_into_a_message() -> None:
     strange = wire.Note("hotplug", 5, data={"cpu": 10**12, "online": False})
     most = 2**64 - 1
     frame = dataclasses.replace(synth.frame(HELLO, 1, {"ref": [1, 1]}), seq=most, lost=most)
-    assert len(list(joined.frames([wild, strange, frame]))) == 3
+    assert len(list(joined.joined_messages([wild, strange, frame]))) == 3
     later = dataclasses.replace(HELLO, raw_ns=frame.time_ns + 10**9)
-    joined.gap(later, "why")
+    joined.gap_notes(later, "why")
     frame = dataclasses.replace(frame, records={"asleep_ns": most})
-    (report,) = joined.frames([frame])
+    (report,) = joined.joined_messages([frame])
     assert wire.encode(report)
     assert len(joined._offline) == 0
 

@@ -27,7 +27,7 @@ from waiting import MAX_WAIT_S, wait_for
 
 from perftop.base.errors import UNAVAILABLE, Failed
 from perftop.process import signals
-from perftop.process.signals import END_REQUEST, Exits, on_signal, write_text
+from perftop.process.signals import END_REQUEST, ExitSignals, on_signal, write_text
 
 PROBE = """
 import sys
@@ -180,17 +180,17 @@ def test_a_signal_while_a_loop_closes_is_no_error() -> None:
 
 def test_signals_that_nohup_ignores_stay_ignored() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    with Exits() as exits:
+    with ExitSignals() as exits:
         exits.let_raise()
         os.kill(os.getpid(), signal.SIGHUP)
 
 
 def test_a_blocked_signal_is_delivered_when_unblocked_or_at_the_end() -> None:
-    with pytest.raises(SystemExit) as left, Exits() as exits:
+    with pytest.raises(SystemExit) as left, ExitSignals() as exits:
         os.kill(os.getpid(), signal.SIGTERM)
         exits.let_raise()
     assert left.value.code == 128 + signal.SIGTERM
-    with pytest.raises(KeyboardInterrupt), Exits():
+    with pytest.raises(KeyboardInterrupt), ExitSignals():
         os.kill(os.getpid(), signal.SIGINT)
 
 

@@ -88,7 +88,7 @@ def test_credentials_are_read_from_the_kernel(tmp_path: Path) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         assert may_read(ours, None)
-        assert set(os.getgroups()) <= {os.getgid(), *serving._groups(ours)}
+        assert set(os.getgroups()) <= {os.getgid(), *serving._peer_groups(ours)}
 
 
 ACTIVATED = """

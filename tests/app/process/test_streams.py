@@ -30,7 +30,7 @@ from perfprobe import wire
 from perfprobe.serve import OrderParser
 from perftop.base.errors import Failed
 from perftop.process import launch, link, streams
-from perftop.process.streams import Member, Stream, listen
+from perftop.process.streams import Member, Stream, read_members
 
 GREETING = synth.hello([synth.REF])
 GOOD = wire.encode(GREETING) + b"".join(
@@ -420,7 +420,7 @@ async def breaks() -> AsyncIterator[Stream]:
 
 @asynccontextmanager
 async def reading(members: Sequence[Member]) -> AsyncIterator[None]:
-    task = asyncio.create_task(listen(members))
+    task = asyncio.create_task(read_members(members))
     try:
         yield
     finally:

@@ -9,7 +9,7 @@ import pytest
 
 from perftop import cli
 from perftop.verbs import doctor, machine
-from perftop.verbs.doctor import RULES, outcome
+from perftop.verbs.doctor import RULES, rule_outcome
 
 GUEST = {"what": "turbo", "state": "unknown", "now": "set by the host", "change": None, "value": ""}
 READY = {"what": "CPU quota", "state": "ready", "now": "none", "change": None, "value": "none"}
@@ -47,7 +47,7 @@ def check(monkeypatch: pytest.MonkeyPatch, items: list[dict[str, Any]], *rules: 
 def test_a_rule_without_a_value_requires_the_best_state(
     rule: str, item: dict[str, Any] | None, state: str
 ) -> None:
-    assert outcome(rule, item).state == state
+    assert rule_outcome(rule, item).state == state
 
 
 @pytest.mark.parametrize(("rules", "status"), [

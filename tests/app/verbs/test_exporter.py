@@ -23,7 +23,7 @@ from perfprobe import wire
 from perftop.base.errors import Failed
 from perftop.process.serving import OPENMETRICS, TEXT, inherited_sockets
 from perftop.verbs import serve
-from perftop.verbs.serve import address, is_public, listening_sockets
+from perftop.verbs.serve import is_public, listener_address, listening_sockets
 
 SIM = ("--source", "sim:turbo-drop,cpus=4", "--sample", "200ms")
 
@@ -148,7 +148,7 @@ def test_an_invalid_address_is_a_usage_error(address: str) -> None:
 def test_a_used_port_is_reported_with_a_fix() -> None:
     with listening_sockets("127.0.0.1:0") as (one,):
         port = one.getsockname()[1]
-        assert address(one) == f"http://127.0.0.1:{port}/metrics"
+        assert listener_address(one) == f"http://127.0.0.1:{port}/metrics"
         assert not is_public(one)
         code, text = status(f"127.0.0.1:{port}")
     assert code == 1
@@ -191,7 +191,7 @@ def test_the_lines_for_prometheus_name_the_address(where: str, host: str, place:
 def test_ipv6_addresses_have_brackets() -> None:
     try:
         with listening_sockets("[::1]:0") as (one,):
-            assert address(one).startswith("http://[::1]:")
+            assert listener_address(one).startswith("http://[::1]:")
             assert not is_public(one)
     except Failed as failed:
         pytest.skip(str(failed))
@@ -201,7 +201,7 @@ def test_a_unix_socket_is_private_and_removed_at_the_end(tmp_path: Path) -> None
     path = tmp_path / "s"
     with listening_sockets(f"unix:{path}") as (one,):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
-        assert address(one) == f"unix:{path}"
+        assert listener_address(one) == f"unix:{path}"
         assert not is_public(one)
         assert "another program listens there" in status(f"unix:{path}")[1]
     assert not path.exists()

@@ -25,17 +25,17 @@ from perftop.session.fleet_machine import Machine, MachineEpisode
 from perftop.session.packing import Recorder
 from perftop.verbs import fleet_sources, screens
 from perftop.verbs.fleet_sources import LiveSource, RecordingsSource
-from perftop.verbs.screens import names
+from perftop.verbs.screens import host_names
 
 
 def test_a_file_lists_one_host_per_line(tmp_path: Path) -> None:
     file = tmp_path / "hosts"
     file.write_text("# rack 7\nn1\n  admin@n2   # new\n\n")
-    assert names(["n0"], file) == ["n0", "n1", "admin@n2"]
+    assert host_names(["n0"], file) == ["n0", "n1", "admin@n2"]
     with pytest.raises(Failed, match="no machine"):
-        names([], None)
+        host_names([], None)
     with pytest.raises(Failed, match="No such file"):
-        names([], tmp_path / "none")
+        host_names([], tmp_path / "none")
 
 
 def test_more_than_64_hosts_are_refused() -> None:

@@ -32,7 +32,7 @@ ANSWER: dict[str, Any] = {
 
 def test_all_facts_are_on_lines_that_fit() -> None:
     for width in (80, 120):
-        lines = doctor.draw(ANSWER, width)
+        lines = doctor.doctor_lines(ANSWER, width)
         assert max(map(len, lines)) <= width
         text = "\n".join(lines)
         for part in ("n1 · Xeon", "✗ perf counters", "without it: clock", "fix: sudo sysctl",
@@ -76,7 +76,7 @@ MACHINES = {
 @pytest.mark.parametrize("machine", MACHINES)
 def test_the_doctor_ends_with_the_next_command(machine: str) -> None:
     checks, step, typed = MACHINES[machine]
-    have, does, types = doctor.sentences({"checks": checks}, ExaminedMachine())
+    have, does, types = doctor.final_sentences({"checks": checks}, ExaminedMachine())
     assert have.startswith("You have ")
     assert does.startswith(step)
     assert types == f"Type: {typed}"
@@ -84,7 +84,7 @@ def test_the_doctor_ends_with_the_next_command(machine: str) -> None:
 
 def test_the_doctor_names_available_metrics_only() -> None:
     limited = {**check("perf counters", usable=True), "state": "limited", "lost": "clock, halts"}
-    have, *_ = doctor.sentences({"checks": [limited, check("idle transitions", usable=True)]},
+    have, *_ = doctor.final_sentences({"checks": [limited, check("idle transitions", usable=True)]},
                                 ExaminedMachine())  # fmt: skip
     assert have == (
         "You have IPC, busy time to the microsecond, utilisation, steal, tasks and whom they wait "
@@ -111,7 +111,7 @@ def test_the_suggested_command_fits_the_user_and_the_machine(
     machine: ExaminedMachine, rights: str, module: str, look: str
 ) -> None:
     def types(*checks: dict[str, Any]) -> str:
-        return doctor.sentences({"checks": checks}, machine)[-1]
+        return doctor.final_sentences({"checks": checks}, machine)[-1]
 
     assert types(check("perf counters", PARANOID)) == f"Type: {rights}"
     assert types(check("MSRs", "sudo modprobe msr")) == f"Type: {module}"
@@ -121,14 +121,14 @@ def test_the_suggested_command_fits_the_user_and_the_machine(
 def test_a_fix_does_not_use_sudo_where_it_is_missing() -> None:
     unreadable = check("MSRs", doctor.ROOT_COMMAND) | {"why": "not readable", "lost": ""}
     answer = {**ANSWER, "checks": [unreadable]}
-    drawn = "\n".join(doctor.draw(answer, examined=ExaminedMachine(program="/p/perftop")))
+    drawn = "\n".join(doctor.doctor_lines(answer, examined=ExaminedMachine(program="/p/perftop")))
     assert "fix: su -c /p/perftop" in drawn
     assert doctor.ROOT_COMMAND not in drawn
 
 
 def test_the_doctor_can_print_ascii() -> None:
     answer = {**ANSWER, "host": "büro"}
-    assert "\n".join(machine.draw_answer(answer, doctor.draw, unicode=False)).isascii()
+    assert "\n".join(machine.draw_answer(answer, doctor.doctor_lines, unicode=False)).isascii()
 
 
 def test_a_terminal_that_supports_only_ascii_gets_ascii() -> None:

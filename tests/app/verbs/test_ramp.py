@@ -150,8 +150,8 @@ def chart_lines(
 ) -> list[str]:
     words = ramp_answer()
     result = ramp_runs.ramp_of_runs(words)
-    parts = ramp_runs.traces(words, words["runs"][0])
-    lines = ramp_chart.chart(
+    parts = ramp_runs.phase_traces(words, words["runs"][0])
+    lines = ramp_chart.chart_lines(
         result, result.climbs[0], parts, width, height, unicode=unicode, colour=colour
     )  # fmt: skip
     return lines if unicode else [ascii_line(line) for line in lines]
@@ -182,8 +182,10 @@ def test_a_run_without_chunks_has_no_chart() -> None:
     assert chart_lines(20) == []
     words = answer(run(CLOCK, load_s=1e-7), phases=[{"isa": "scalar", "seconds": 1e-7}])
     result = ramp_runs.ramp_of_runs(words)
-    parts = ramp_runs.traces(words, words["runs"][0])
-    assert ramp_chart.chart(result, result.climbs[0], parts, 80, 8, unicode=True, colour=False)
+    parts = ramp_runs.phase_traces(words, words["runs"][0])
+    assert ramp_chart.chart_lines(
+        result, result.climbs[0], parts, 80, 8, unicode=True, colour=False
+    )
 
 
 # --- texts
@@ -204,7 +206,7 @@ def test_rounding_up_carries_over() -> None:
 
 def test_the_result_is_one_sentence() -> None:
     words = ramp_answer()
-    text = ramp.sentence(words, ramp_runs.ramp_of_runs(words))
+    text = ramp.ramp_sentence(words, ramp_runs.ramp_of_runs(words))
     assert text.startswith("Warm up CPU 3 for 4.")
     assert "in 5 of 5 runs it was steady at 3.000 ± 0.001 GHz (largest deviation) by then; " in text
     assert text.endswith("confidence 83 % that the next run is no slower.")
@@ -212,7 +214,7 @@ def test_the_result_is_one_sentence() -> None:
 
 def test_a_run_that_did_not_settle_counts_as_slower() -> None:
     words = answer(*[run(CLOCK)] * 4, run([(0.3, 2e9), (1.0, 3e9)]))
-    text = ramp.sentence(words, ramp_runs.ramp_of_runs(words))
+    text = ramp.ramp_sentence(words, ramp_runs.ramp_of_runs(words))
     assert "in 4 of 5 runs" in text
     assert text.endswith("confidence 64 % that the next run is no slower.")
 
@@ -224,7 +226,7 @@ def test_the_front_page_shows_the_sentence_of_a_ramp() -> None:
     bad = run(quick, halts, preempted=range(9), idle_s=0.38)
     words = answer(run(quick), run(slow), run(quick), run(slow), bad)
     (sentence,) = re.findall(r'"(Warm up [^"]*)"', documents()["README"])
-    assert _masked(sentence) == _masked(ramp.sentence(words, ramp_runs.ramp_of_runs(words)))
+    assert _masked(sentence) == _masked(ramp.ramp_sentence(words, ramp_runs.ramp_of_runs(words)))
 
 
 def _masked(text: str) -> str:
@@ -235,8 +237,8 @@ def _masked(text: str) -> str:
 def test_disturbed_runs_give_low_confidence() -> None:
     words = answer(*[run(CLOCK, idle_s=0.1, steal_s=0.02)] * 5)
     result = ramp_runs.ramp_of_runs(words)
-    assert "low confidence" in ramp.sentence(words, result)
-    text = " ".join(" ".join(ramp.facts(words, result, 100)).split())
+    assert "low confidence" in ramp.ramp_sentence(words, result)
+    text = " ".join(" ".join(ramp.fact_rows(words, result, 100)).split())
     assert "0 of 5 left out: only 20 % idle before the run (in 5)" in text
     assert "the hypervisor took 20 ms (in 5)" in text
 
@@ -244,14 +246,14 @@ def test_disturbed_runs_give_low_confidence() -> None:
 def test_runs_without_a_result_have_a_reason() -> None:
     words = answer(*[run([(0.3, 2e9), (1.0, 3e9)])] * 5)
     result = ramp_runs.ramp_of_runs(words)
-    assert ramp.sentence(words, result) == (
+    assert ramp.ramp_sentence(words, result) == (
         "No answer: the clock of CPU 3 did not settle within 500 ms, but went from 2.00 to "
         "3.00 GHz in any of 5 runs; try longer ones: --seconds."
     )
-    assert "not steady (in 5)" in " ".join(ramp.facts(words, result, 200))
+    assert "not steady (in 5)" in " ".join(ramp.fact_rows(words, result, 200))
     apart = [run([(0.3, low), (1.0, high)]) for low, high in ((2e9, 3e9), (1.8e9, 2.8e9))]
     words = answer(*apart)
-    assert "went from 1.80 to 3.00 GHz in any of 2" in ramp.sentence(
+    assert "went from 1.80 to 3.00 GHz in any of 2" in ramp.ramp_sentence(
         words, ramp_runs.ramp_of_runs(words)
     )
 
@@ -259,7 +261,7 @@ def test_runs_without_a_result_have_a_reason() -> None:
 @pytest.mark.parametrize("width", [60, 80, 160])
 def test_facts_fit_their_width(width: int) -> None:
     words = ramp_answer(virtualisation="KVM")
-    lines = ramp.facts(words, ramp_runs.ramp_of_runs(words), width)
+    lines = ramp.fact_rows(words, ramp_runs.ramp_of_runs(words), width)
     assert max(map(len, lines)) <= width
     text = "\n".join(lines)
     for part in ("3 cycles each", "1.20 GHz in the first", "90 %", "20 µs at", "of this VM"):
@@ -271,7 +273,7 @@ def test_facts_fit_their_width(width: int) -> None:
 def test_a_tsc_of_variable_rate_is_reported(invariant: bool | None) -> None:
     words = ramp_answer()
     words["tsc"] = words["tsc"] | {"invariant": invariant}
-    text = "\n".join(ramp.facts(words, ramp_runs.ramp_of_runs(words), 100))
+    text = "\n".join(ramp.fact_rows(words, ramp_runs.ramp_of_runs(words), 100))
     assert ("not known to be invariant" in text) is not bool(invariant)
 
 
@@ -279,18 +281,18 @@ def test_no_clock_is_printed_if_the_cycles_of_a_step_are_unknown() -> None:
     words = ramp_answer(step_cycles=None, uarch="unknown (X)")
     result = ramp_runs.ramp_of_runs(words)
     assert result.steady_hz == pytest.approx(1e9, rel=1e-3)
-    text = ramp.sentence(words, result) + " ".join(ramp.facts(words, result, 200))
+    text = ramp.ramp_sentence(words, result) + " ".join(ramp.fact_rows(words, result, 200))
     assert "1.000 ± 0.001 G steps/s (largest deviation)" in text
     assert "GHz" not in text
     assert "unknown (X)" in text
     words = answer(run([(0.3, 2e9), (1.0, 3e9)]), step_cycles=None)
-    assert "GHz" not in ramp.sentence(words, ramp_runs.ramp_of_runs(words))
+    assert "GHz" not in ramp.ramp_sentence(words, ramp_runs.ramp_of_runs(words))
 
 
 def clock_row(counter: float | None, **changes: Any) -> str:
     """Returns the rows about the method of measuring the clock."""
     words = answer(*[run(CLOCK, HALTS, counter=counter)] * 5, **changes)
-    lines = ramp.facts(words, ramp_runs.ramp_of_runs(words), 400)
+    lines = ramp.fact_rows(words, ramp_runs.ramp_of_runs(words), 400)
     first = next(i for i, line in enumerate(lines) if line.startswith("first"))
     return "\n".join(" ".join(line.split()) for line in lines[:first])
 
@@ -317,15 +319,15 @@ def test_the_clock_is_printed_and_compared_with_the_chain() -> None:
 def test_a_counted_clock_is_reported_as_counted() -> None:
     words = answer(*[run(CLOCK, HALTS, counter=1.0, running=[0])] * 5, step_cycles=None)
     result = ramp_runs.ramp_of_runs(words)
-    assert "steady at 3.000 ± 0.001 GHz" in ramp.sentence(words, result)
-    assert ramp.title(words).endswith("· GHz")
+    assert "steady at 3.000 ± 0.001 GHz" in ramp.ramp_sentence(words, result)
+    assert ramp.title_line(words).endswith("· GHz")
     assert ramp.clock_name(words) == "busy clock (cycles counter)"
-    text = " ".join(" ".join(ramp.facts(words, result, 100)).split())
+    text = " ".join(" ".join(ramp.fact_rows(words, result, 100)).split())
     assert "cold caches" not in text  # which would delay a chain, but not change the clock
     assert "1 of 5 to 60 µs, 2 longer; 2 without cycles, so no interrupts" in text
     words = answer(*[run(CLOCK, HALTS, counter=1.0, running=[0, 1, 2])] * 5)
     assert "; none without cycles" in " ".join(
-        ramp.facts(words, ramp_runs.ramp_of_runs(words), 400)
+        ramp.fact_rows(words, ramp_runs.ramp_of_runs(words), 400)
     )
 
 
@@ -338,7 +340,7 @@ def test_wide_code_is_reported_with_scalar_code(scalar_hz: float, expected_text:
     halts = [(0.2509, 20e-6), (0.3759, 40e-6)]
     phases = [{"isa": isa, "seconds": 0.1} for isa in ("avx2", "scalar", "avx2")]
     words = answer(*[run(clock, halts, phases=(0.25, 0.375))] * 3, isa="avx2", phases=phases)
-    text = "\n".join(ramp.facts(words, ramp_runs.ramp_of_runs(words), 400))
+    text = "\n".join(ramp.fact_rows(words, ramp_runs.ramp_of_runs(words), 400))
     assert f"scalar code runs at {scalar_hz / 1e9:.3f} GHz: avx2 {expected_text}\n" in text
     if expected_text == "no different":
         cost = "40 µs lost from scalar to avx2, 20 µs back, in the first ms each"
@@ -347,7 +349,9 @@ def test_wide_code_is_reported_with_scalar_code(scalar_hz: float, expected_text:
 
 def test_a_table_lists_all_cpus() -> None:
     words = [ramp_answer(cpu=cpu) for cpu in (2, 10)]
-    lines = ramp.table([(word, ramp_runs.ramp_of_runs(word)) for word in words], {7: "it is off"})
+    lines = ramp.table_lines(
+        [(word, ramp_runs.ramp_of_runs(word)) for word in words], {7: "it is off"}
+    )
     assert [line.split()[0] for line in lines] == ["CPU", "2", "7", "10", "Times", "±:"]
     assert lines[2].endswith("it is off")
     assert lines[1].split()[1:] == ["1.20", "3.000", "0.001", "4.0", "ms", "4.0", "ms", "4.0", "ms",

@@ -25,7 +25,7 @@ PHASES = [{"isa": "avx512", "seconds": 0.25}, {"isa": "scalar", "seconds": 0.125
 
 
 def evaluated(result: dict[str, Any], **changes: Any) -> Climb:
-    return ramp_runs.climb(answer(result, **changes), result)
+    return ramp_runs.evaluate_run(answer(result, **changes), result)
 
 
 def test_a_stepwise_ramp_has_its_times_and_clocks() -> None:
@@ -204,7 +204,7 @@ def test_halts_in_the_first_chunks_are_not_a_low_clock() -> None:
     result = evaluated(built)
     assert result.t99_s is not None
     assert result.t99_s < 100e-6
-    (part,) = ramp_runs.traces(answer(built), built)
+    (part,) = ramp_runs.phase_traces(answer(built), built)
     assert part.hz == pytest.approx(np.full(len(part.hz), 3e9), rel=1e-3)
 
 
@@ -298,7 +298,7 @@ def test_the_stated_confidence_is_not_too_high(
             return dataclasses.replace(whole, steady_s=steady_s, disturbed=disturbed)
         return dataclasses.replace(whole, steady_s=random.lognormal(), disturbed={})
 
-    monkeypatch.setattr(ramp_runs, "climb", drawn)
+    monkeypatch.setattr(ramp_runs, "evaluate_run", drawn)
     stated, true = [], []
     for _ in range(trials):
         ramp = ramp_runs.ramp_of_runs(result)

@@ -261,9 +261,9 @@ def test_readiness_is_printed_below_the_checks() -> None:
     answer = {"host": "h", "model": None, "virtualisation": None, "kernel": "6", "checks": [],
               "source": "os", "smt_method": None, "tsc_hz": None, "base_hz": None,
               "multipliers": [], "missing": [], "readiness": items}  # fmt: skip
-    lines = doctor.draw(answer)
+    lines = doctor.doctor_lines(answer)
     index = lines.index("Benchmarks here:")
     assert lines[index : index + 5] == ["Benchmarks here:", f"~ {'turbo':<18}on",
                           " " * 20 + "falls", " " * 20 + "to change: x",
                          f"? {'SMT':<18}5 µs"]  # fmt: skip
-    assert "\n".join(machine.draw_answer(answer, doctor.draw, unicode=False)).isascii()
+    assert "\n".join(machine.draw_answer(answer, doctor.doctor_lines, unicode=False)).isascii()

@@ -116,8 +116,8 @@ def test_a_phase_that_begins_during_an_episode_names_its_culprit(
     assert all(len(line) <= 80 for line in lines[:3])
     assert "a-phase-with-a… lost 15.4 % of its time to stream" in " ".join(lines[:3])
     assert any(line.startswith("a-phase-with-a… ◐ 15.4 %  stream took 31 %") for line in lines)
-    (heading,) = (line.split() for line in lines if line.startswith("phase"))
-    assert heading[:5] == ["phase", "s", "busy", "%", "GHz"]
+    (heading,) = (line.split() for line in lines if line.startswith("machine by phase"))
+    assert heading[3:7] == ["s", "busy", "%", "GHz"]
 
 
 @pytest.mark.parametrize(("more", "why"), [
@@ -192,7 +192,7 @@ def test_the_length_of_a_day_depends_on_clock_changes(
         start_s = time.mktime((2026, month, day - 1, 12, 0, 1, 0, 0, -1))
         hello, _ = messages(SPEC.removeprefix("sim:"), 1)
         hello = replace(hello, wall_ns=int(start_s) * 10**9)
-        result = why._moment("12:00:00", hello)
+        result = why._span_end("12:00:00", hello)
         assert result == (int(start_s + hours * 3600 - 1) * 10**9, True)
     finally:
         monkeypatch.undo()

@@ -21,7 +21,7 @@ from running_exporter import exporter, started_exporter
 from waiting import MAX_WAIT_S, until_true, wait_for
 
 from perftop.process import serving
-from perftop.process.serving import Server, answer, wants_openmetrics
+from perftop.process.serving import PageServer, http_response, wants_openmetrics
 
 BODY = {True: b"# EOF\n", False: b"old\n"}
 GET = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -37,9 +37,9 @@ PROMETHEUS = (
 @asynccontextmanager
 async def running_server(
     render: Callable[[bool], bytes | None] = BODY.__getitem__,
-) -> AsyncIterator[tuple[Server, int]]:
+) -> AsyncIterator[tuple[PageServer, int]]:
     """A server on a free port."""
-    server = Server(render)
+    server = PageServer(render)
     listener = await asyncio.get_running_loop().create_server(server.new_connection, "127.0.0.1", 0)
     async with listener:
         yield server, listener.sockets[0].getsockname()[1]
@@ -78,16 +78,16 @@ async def response_to(port: int, request: bytes) -> bytes:
     (b"GET / HTTP/1.0\r\n: x", 400),
 ])  # fmt: skip
 def test_responses_depend_on_method_and_path(head: bytes, status: int) -> None:
-    assert answer(head, BODY.__getitem__).status == status
+    assert http_response(head, BODY.__getitem__).status == status
 
 
 def test_a_response_has_a_body_except_for_head() -> None:
-    result = answer(b"GET /metrics HTTP/1.0", BODY.__getitem__).data
+    result = http_response(b"GET /metrics HTTP/1.0", BODY.__getitem__).data
     head, _, body = result.partition(b"\r\n\r\n")
     assert body == b"old\n"
     assert b"Content-Length: 4" in head
-    assert answer(b"HEAD /metrics HTTP/1.0", BODY.__getitem__).data == head + b"\r\n\r\n"
-    assert b"Allow: GET, HEAD" in answer(b"PUT / HTTP/1.0", BODY.__getitem__).data
+    assert http_response(b"HEAD /metrics HTTP/1.0", BODY.__getitem__).data == head + b"\r\n\r\n"
+    assert b"Allow: GET, HEAD" in http_response(b"PUT / HTTP/1.0", BODY.__getitem__).data
 
 
 @pytest.mark.parametrize(("accept", "openmetrics"), [
@@ -105,7 +105,7 @@ def test_a_response_has_a_body_except_for_head() -> None:
 def test_the_format_is_negotiated(accept: str, openmetrics: bool) -> None:
     assert wants_openmetrics(accept) is openmetrics
     head = f"GET /metrics HTTP/1.0\r\nAccept: {accept}".encode()
-    result = answer(head, BODY.__getitem__)
+    result = http_response(head, BODY.__getitem__)
     assert (result.body, result.kind) == (
         BODY[openmetrics],
         serving.OPENMETRICS if openmetrics else serving.TEXT,
@@ -113,7 +113,7 @@ def test_the_format_is_negotiated(accept: str, openmetrics: bool) -> None:
 
 
 def test_the_status_without_a_page_is_503() -> None:
-    assert answer(b"GET /metrics HTTP/1.0", lambda _: None).status == 503
+    assert http_response(b"GET /metrics HTTP/1.0", lambda _: None).status == 503
 
 
 async def test_requests_may_arrive_in_any_pieces() -> None:
