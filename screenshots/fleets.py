@@ -58,7 +58,7 @@ class Made:
     async def run(self) -> None:
         """Sends nothing."""
 
-    def travel(self, _: int) -> bool:
+    def move_in_time(self, _: int) -> bool:
         return False
 
     def pause(self) -> None:

@@ -34,7 +34,7 @@ from perftop.session.fleet import Fleet
 from perftop.session.packing import Recorder
 from perftop.tui.app import PerfTopApp
 from perftop.tui.fleet_screen import FleetSource
-from perftop.tui.frame.top import Cost
+from perftop.tui.frame.top import CpuCost
 from perftop.tui.replay import ReplaySource
 from perftop.tui.stream import LiveSource, StreamSource
 
@@ -175,7 +175,7 @@ async def replayed(
         source = stopped(ReplaySource(recording, INTERVAL_NS))
         app = PerfTopApp(source)
         async with app.run_test(size=size) as pilot:
-            while (replay := source.status.replay) is None or replay.indexed is not None:
+            while (replay := source.status.replay) is None or replay.indexed_share is not None:
                 await pilot.pause(0.01)
             for key in keys:
                 await pilot.press(key)
@@ -194,7 +194,7 @@ AnyStream = TypeVar("AnyStream", bound=StreamSource)
 def stopped(source: AnyStream) -> AnyStream:
     """Returns the source with clocks that stand still, so that pictures are always the same."""
     source.clock = lambda: 0.0
-    source.cost = Cost(lambda: 0.0)
+    source.cost = CpuCost(lambda: 0.0)
     return source
 
 

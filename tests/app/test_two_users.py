@@ -30,7 +30,7 @@ from perftop.recording import player
 from perftop.recording.ring import KEPT_DIRECTORY, Ring
 from perftop.recording.writer import Writer
 from perftop.tui import config
-from perftop.tui.app import PerfTopApp, Source
+from perftop.tui.app import PerfTopApp, ScreenSource
 from perftop.verbs import headless
 from perftop.verbs.serve import FILE_PERIOD_S, Exporter
 
@@ -367,8 +367,8 @@ def test_the_theme_is_not_stored_behind_a_link(
     with as_nobody():
         os.makedirs("state/perftop")
         os.symlink(home_directories / "out", "state/perftop/theme")
-    app = PerfTopApp(Source())
-    app.keep_theme()
+    app = PerfTopApp(ScreenSource())
+    app.restore_theme()
     app.action_theme()
     assert os.path.isfile("state/perftop/theme")
     with as_nobody():
@@ -378,8 +378,8 @@ def test_the_theme_is_not_stored_behind_a_link(
 
 
 def keep_theme(_: Path) -> None:
-    app = PerfTopApp(Source())
-    app.keep_theme()
+    app = PerfTopApp(ScreenSource())
+    app.restore_theme()
     app.action_theme()
 
 

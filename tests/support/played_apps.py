@@ -20,7 +20,7 @@ from perftop.session.session import Session
 from perftop.tui.app import PerfTopApp
 from perftop.tui.frame.bottom import KeyLine, MissingLine
 from perftop.tui.frame.monitor import Monitor
-from perftop.tui.frame.top import Top
+from perftop.tui.frame.top import TopLines
 from perftop.tui.overview.overview import Overview
 from perftop.tui.replay import ReplaySource
 from perftop.tui.stream import LiveSource, StreamSource
@@ -61,7 +61,7 @@ class Run:
         screen = self.monitor
         missing = screen.query_one(MissingLine)
         below = [missing] if missing.display else []
-        parts = (screen.query_one(Top), self.grid, *below, screen.query_one(KeyLine))
+        parts = (screen.query_one(TopLines), self.grid, *below, screen.query_one(KeyLine))
         return [w.render_line(y).text.rstrip() for w in parts for y in range(w.size.height)]
 
     def has(self, text: str) -> bool:
@@ -78,7 +78,7 @@ class Run:
         await self.pilot.pause()
 
     def seq(self) -> int:
-        return self.source.newest.seq if self.source.newest else 0
+        return self.source.newest_interval.seq if self.source.newest_interval else 0
 
 
 @asynccontextmanager
@@ -157,7 +157,7 @@ class Viewer(Run):
 
     async def wait_until(self, at_s: float) -> None:
         def is_there() -> bool:
-            return abs(self.at_s - at_s) < 0.01 and self.source.seek is None
+            return abs(self.at_s - at_s) < 0.01 and self.source.seek_worker is None
 
         await until_true(is_there, f"{at_s}, not {self.header}")
         await self.pilot.pause()

@@ -75,7 +75,7 @@ class Walk:
             name
             for key in keys.KEYS
             for name in key.keys.split(",")
-            if name not in EXCLUDED_KEYS and key.place != "output"
+            if name not in EXCLUDED_KEYS and key.scope != "output"
         ]
 
     def step(self) -> None:

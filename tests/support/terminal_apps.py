@@ -22,7 +22,7 @@ from perfprobe import wire
 from perftop.process.streams import Stream
 from perftop.tui import app
 from perftop.tui.app import PerfTopApp
-from perftop.tui.frame.top import Cost
+from perftop.tui.frame.top import CpuCost
 from perftop.tui.stream import LiveSource
 
 
@@ -92,7 +92,7 @@ class ScriptedApp(TerminalApp):
 
     def __init__(self) -> None:
         source = LiveSource(_silent, SAMPLE_NS)
-        source.cost = Cost(lambda: 0.0)
+        source.cost = CpuCost(lambda: 0.0)
         super().__init__(source)
 
 

@@ -38,7 +38,7 @@ class View:
     @property
     def rows(self) -> list[str]:
         """All lines of the scrolled part, visible or not."""
-        return [text(self.past.line(y)[0]) for y in range(self.past.count)]
+        return [text(self.past.line(y)[0]) for y in range(self.past.line_count)]
 
     def visible_lines(self) -> list[str]:
         lines = range(self.past.size.height)
@@ -53,7 +53,7 @@ class View:
     async def redraw(self) -> None:
         """Redraws the view after a change that the app does not notice."""
         session, interval = self.run.session, self.run.interval
-        self.past.set(session, interval, choice_changed=True)
+        self.past.show_interval(session, interval, choice_changed=True)
         await self.run.pilot.pause()
 
 

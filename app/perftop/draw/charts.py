@@ -27,7 +27,7 @@ from perftop.draw.theme import AREA_STEPS
 
 
 class Column(NamedTuple):
-    """The cells of a column of a chart, from the top."""
+    """A column of a chart: the characters and the styles of its cells, from the top."""
 
     signs: str
     styles: tuple[str, ...]
@@ -39,43 +39,46 @@ class Column(NamedTuple):
         return cls("".join(signs), styles)
 
 
-Look = Literal["colour", "sixteen", "shapes", "ascii"]
+Glyphs = Literal["colour", "sixteen", "shapes", "ascii"]
 """The way the cells of charts are drawn: "colour": with a foreground and a background colour;
 "sixteen": shapes in the terminal's own colours, where the background is unknown; "shapes": shapes
 that need no colour; "ascii": ASCII characters."""
 
 
-def look(theme_name: str, *, no_color: bool, ascii_: bool) -> Look:
+def chart_glyphs(theme_name: str, *, no_color: bool, ascii_: bool) -> Glyphs:
     if ascii_ or no_color:
         return "ascii" if ascii_ else "shapes"
     return "sixteen" if theme.PALETTES[theme_name].ansi else "colour"
 
 
-def rows_of(columns: Sequence[Column]) -> list[list[Run]]:
-    """Returns the lines of a chart, from the top."""
+def chart_lines(columns: Sequence[Column]) -> list[list[Run]]:
+    """Returns the lines of the chart that consists of these columns, the top line first."""
     signs, styles = "".join([column.signs for column in columns]), [c.styles for c in columns]
     lines = [*zip(*styles, strict=True)]
     return [runs_of(signs[y :: len(lines)], line) for y, line in enumerate(lines)]
 
 
 def colour_step(row: int, rows: int) -> int:
-    """Returns the colour step of a row of an area; rows are counted from the base of the area."""
+    """Returns the colour step (0 to AREA_STEPS - 1) of a row in a filled area of `rows` rows; row 0
+    is at its base."""
     return int((row + 0.5) * AREA_STEPS / rows)
 
 
-def level_rows(eighths: Floats, rows: int, signs: str = theme.LEVELS) -> list[str]:
+def level_lines(eighths: Floats, rows: int, signs: str = theme.LEVELS) -> list[str]:
     """Returns the lines of a chart of these heights in eighths of a cell, the top line first.
-    `signs`: the signs of a cell that is filled by 0 to 8 eighths."""
+    `signs`: the characters of a cell that is filled by 0 to 8 eighths."""
     levels = (eighths - 8 * np.arange(rows - 1, -1, -1)[:, None]).clip(0, 8).astype(int).tolist()
     return ["".join([signs[level] for level in line]) for line in levels]
 
 
 # --- stacked areas
 
-SIGNIFICANT_STEAL = 0.004
-"""Minimum share of steal that is always drawn, however few rows the chart has."""
+MIN_DRAWN_STEAL = 0.004
+"""Minimum share of steal (time taken by the hypervisor) that is drawn however few rows the chart
+has."""
 OUTSIDE_EPISODES, AFTER_EPISODE, DURING_EPISODE = 0, 1, 2
-"""Kind of a column's steal: outside episodes, during an ended episode, during a running one."""
+"""Kinds of steal in a column of a chart: outside episodes, during an episode that has ended, during
+one that runs."""
 _MIN_ROWS_FOR_SIGN = 8
 """Minimum rows of a chart in which cells full of steal show the steal sign during an episode."""
 _UPPER_BLOCKS = " ▁▂▃▀▅▆▔█"
@@ -89,16 +92,17 @@ _USER, _KERNEL, _IDLE, _STEAL = range(4)
 _MAX_CACHED = 4096
 """Maximum number of cached columns, and of cached cells, for each kind of chart."""
 StealPriority = Literal["equal", "weak", "firm"]
-"""Treatment of steal if a cell would show three kinds: "equal": steal is left out if it is the
-smallest; "weak": steal is left out before kernel; "firm": steal is never left out."""
+"""Treatment of steal if a cell would show three kinds of time: "equal": steal is left out if it is
+the smallest; "weak": steal is left out before kernel; "firm": steal is never left out."""
 
 
-def two_kinds(
+def two_largest_kinds(
     parts: Sequence[int], steal_priority: StealPriority = "equal"
 ) -> tuple[int, int, int]:
-    """Returns the two kinds that are drawn in a cell, lower and upper, and the height of the lower
-    kind in eighths. `parts`: eighths of each kind, from the base of the cell. If there are three
-    kinds, the smallest is left out, subject to `steal_priority`."""
+    """Returns the two kinds of time that are drawn in a cell, lower and upper, and the height of
+    the lower one in eighths. `parts`: eighths of the cell for each kind (user, kernel, idle,
+    steal), from its base. If there are three kinds, the smallest is left out, subject to
+    `steal_priority`."""
     sizes: dict[int, float] = {kind: size for kind, size in enumerate(parts) if size}
     if _STEAL in sizes and steal_priority == "firm":
         sizes[_STEAL] = 9
@@ -110,8 +114,8 @@ def two_kinds(
 
 
 def _eighths_in_cell(ends: Sequence[int], row: int) -> tuple[int, ...]:
-    """Returns the eighths of each kind in the cell of a row; rows are counted from the base.
-    `ends`: the upper ends of the kinds, in eighths from the base."""
+    """Returns how many eighths of the cell in a row each of the stacked areas fills; row 0 is at
+    the base. `ends`: the upper ends of the areas, in eighths of a cell from the base."""
     tops = [min(max(end - 8 * row, 0), 8) for end in ends]
     return tuple([upper - lower for lower, upper in pairwise((0, *tops))])
 
@@ -121,36 +125,39 @@ def _eighths(shares: Floats, rows: int) -> Ints:
     return np.floor(np.clip(shares, 0.0, 1.0) * (8 * rows) + 0.5).astype(int)
 
 
-def account(columns: Floats, rows: int, look: Look = "colour") -> list[Column]:
+def cpu_time_chart(columns: Floats, rows: int, glyphs: Glyphs = "colour") -> list[Column]:
     """Returns the chart of how a CPU's time is used. `columns`: (columns, 4): the shares of user,
     kernel and steal, then OUTSIDE_EPISODES, AFTER_EPISODE or DURING_EPISODE. User and kernel grow
     from the bottom, steal hangs from the top, and idle time is between them. A column without a
     user share is blank; an unknown kernel or steal share counts as 0."""
     is_unknown = ~np.isfinite(columns[:, 0])
     user, kernel, steal, heat = np.fmax(columns, 0.0).T
-    steal_height = np.maximum(steal >= SIGNIFICANT_STEAL, _eighths(steal, rows))
+    steal_height = np.maximum(steal >= MIN_DRAWN_STEAL, _eighths(steal, rows))
     busy_top = np.minimum(_eighths(user + kernel, rows), 8 * rows - steal_height)
     user_top = np.where(is_unknown, -1, np.minimum(_eighths(user, rows), busy_top))
     ends = np.stack([user_top, busy_top, steal_height, heat.astype(int)], axis=1)
-    return [_account(*column, rows, look) for column in ends.tolist()]
+    return [_cpu_time_column(*column, rows, glyphs) for column in ends.tolist()]
 
 
 @lru_cache(maxsize=_MAX_CACHED)
-def _account(user: int, busy: int, steal_height: int, heat: int, rows: int, look: Look) -> Column:
-    """Returns one column of `account`. `user` and `busy`: the upper ends of user and of kernel;
-    `steal_height`: the height of steal; all in eighths. `user` is -1 if the column is unknown."""
+def _cpu_time_column(
+    user: int, busy: int, steal_height: int, heat: int, rows: int, glyphs: Glyphs
+) -> Column:
+    """Returns one column of `cpu_time_chart`. `user` and `busy`: the upper ends of user and of
+    kernel; `steal_height`: the height of steal; all in eighths. `user` is -1 if the column is
+    unknown."""
     if user < 0:
         return Column(" " * rows, ("text",) * rows)
     ends = user, busy, 8 * rows - steal_height, 8 * rows
-    cell = _account_cell if look == "colour" else _account_shape
+    cell = _cpu_time_cell if glyphs == "colour" else _cpu_time_shape
     return Column.from_cells(
-        cell(_eighths_in_cell(ends, row), heat, row, rows, look) for row in reversed(range(rows))
+        cell(_eighths_in_cell(ends, row), heat, row, rows, glyphs) for row in reversed(range(rows))
     )
 
 
 @lru_cache(maxsize=_MAX_CACHED)
-def _account_cell(parts: tuple[int, ...], heat: int, row: int, rows: int, _: Look) -> Run:
-    lower, upper, level = two_kinds(parts, "weak" if heat == OUTSIDE_EPISODES else "firm")
+def _cpu_time_cell(parts: tuple[int, ...], heat: int, row: int, rows: int, _: Glyphs) -> Run:
+    lower, upper, level = two_largest_kinds(parts, "weak" if heat == OUTSIDE_EPISODES else "firm")
     step = colour_step(row, rows)
     names = f"user-{step}", f"kernel-{step}", "", ("steal", "steal", "hot")[heat]
     below, above = names[lower], names[upper]
@@ -164,20 +171,21 @@ def _account_cell(parts: tuple[int, ...], heat: int, row: int, rows: int, _: Loo
 
 
 NAMED_TASKS = 5
-"""Number of tasks that have a colour and a letter of their own."""
+"""Maximum number of tasks that have their own colour and letter in a chart."""
 TASK_PARTS = NAMED_TASKS + 2
-"""Number of parts of a column of `task_areas`: the named tasks, all other tasks, and busy time
+"""Number of parts of a column of `task_chart`: the named tasks, all other tasks, and busy time
 whose task is unknown."""
 _TASK_STYLES = (*(f"task{i}" for i in range(NAMED_TASKS + 1)), "rule", "ground")
 MIN_TASK_SHARE = 0.1
-"""Minimum busy share of a column in a chart of tasks that has one row."""
+"""Minimum busy share (0 to 1) at which a chart of tasks with a single row shows a task."""
 TASK_LETTERS = "abcde+/ "
-"""Letters of the parts of a column, used without colour; the last is for idle time."""
+"""Characters of tasks in a chart without colour: the named tasks, all others, unknown tasks, idle
+time."""
 UNKNOWN_TASK = "╱"
-"""Sign of a cell, used without colour, for busy time whose task is unknown."""
+"""Character for busy time whose task is unknown."""
 
 
-def task_areas(columns: Floats, rows: int, look: Look = "colour") -> list[Column]:
+def task_chart(columns: Floats, rows: int, glyphs: Glyphs = "colour") -> list[Column]:
     """Returns the chart of the tasks that used a CPU. `columns`: (columns, TASK_PARTS), shares of
     the CPU's time, drawn from the bottom; the rest is idle. A column with NaN is blank. A chart of
     one row shows only the largest part of each column that is not nearly idle."""
@@ -187,25 +195,24 @@ def task_areas(columns: Floats, rows: int, look: Look = "colour") -> list[Column
         parts = is_largest * (parts.sum(axis=1)[:, None] >= MIN_TASK_SHARE)
     ends = parts.cumsum(axis=1)
     ends[~np.isfinite(columns).all(axis=1)] = 0.0
-    return [
-        _time_shares_column(tuple(column), rows, look) for column in _eighths(ends, rows).tolist()
-    ]
+    return [_task_column(tuple(column), rows, glyphs) for column in _eighths(ends, rows).tolist()]
 
 
 @lru_cache(maxsize=_MAX_CACHED)
-def _time_shares_column(ends: tuple[int, ...], rows: int, look: Look) -> Column:
+def _task_column(ends: tuple[int, ...], rows: int, glyphs: Glyphs) -> Column:
     return Column.from_cells(
-        _task_cell(_eighths_in_cell((*ends, 8 * rows), row), look) for row in reversed(range(rows))
+        _task_cell(_eighths_in_cell((*ends, 8 * rows), row), glyphs)
+        for row in reversed(range(rows))
     )
 
 
 @lru_cache(maxsize=_MAX_CACHED)
-def _task_cell(parts: tuple[int, ...], look: Look) -> Run:
-    """Returns a cell with its two largest parts, or, without colour, the letter of its largest.
-    `parts`: eighths of the cell, from the bottom up."""
+def _task_cell(parts: tuple[int, ...], glyphs: Glyphs) -> Run:
+    """Returns a cell that shows its two largest tasks, or, without colour, the letter of the
+    largest. `parts`: eighths of the cell for each task, from the bottom up."""
     largest = max(range(len(parts)), key=lambda kind: parts[kind])
-    if look != "colour":
-        return TASK_LETTERS[largest], _TASK_STYLES[largest] if look == "sixteen" else "text"
+    if glyphs != "colour":
+        return TASK_LETTERS[largest], _TASK_STYLES[largest] if glyphs == "sixteen" else "text"
     unseen = NAMED_TASKS + 1
     if parts[largest] >= 7:
         if largest == unseen:
@@ -218,13 +225,14 @@ def _task_cell(parts: tuple[int, ...], look: Look) -> Run:
     return theme.LEVELS[level], below if above == "ground" else f"{below}/{above}"
 
 
-def _account_shape(parts: Sequence[int], heat: int, _: int, __: int, look: Look) -> Run:
-    """Returns a cell in the shape of its largest kind. Except in ASCII, the end of the busy part is
-    drawn in eighths, and steal that takes less than half of the cell is a thin line at its top."""
+def _cpu_time_shape(parts: Sequence[int], heat: int, _: int, __: int, glyphs: Glyphs) -> Run:
+    """Returns a cell without a background colour, in the shape of its largest kind of time. Except
+    in ASCII, the end of the busy part is drawn in eighths, and steal that takes less than half of
+    the cell is a thin line at its top."""
     user, system, idle, lost = parts
     kind = _STEAL if lost and lost == max(parts) else parts.index(max(parts))
     sign = (theme.USER + theme.KERNEL + " " + theme.STEAL)[kind]
-    if look != "ascii" and kind != _STEAL:
+    if glyphs != "ascii" and kind != _STEAL:
         if user + system and idle:
             sign = theme.LEVELS[user + system]
             kind = _KERNEL if system > user else _USER
@@ -235,7 +243,7 @@ def _account_shape(parts: Sequence[int], heat: int, _: int, __: int, look: Look)
     return sign, (f"user-{step}", f"kernel-{step}", "text", stolen[heat])[kind]
 
 
-def states(columns: Floats, rows: int, look: Look = "colour") -> list[Column]:
+def smt_chart(columns: Floats, rows: int, glyphs: Glyphs = "colour") -> list[Column]:
     """Returns the chart of a core's SMT states. `columns`: (columns, 4): the share of time in which
     both threads ran, the share of undetermined states, and the shares in which only the first or
     only the second thread ran. The first thread is drawn above the middle, the second below it, and
@@ -247,19 +255,21 @@ def states(columns: Floats, rows: int, look: Look = "colour") -> list[Column]:
     inner = both_share + undetermined_share
     ends = _eighths(np.stack([both_share, inner, inner + lp0, inner + lp1], axis=1), half_rows)
     ends[~np.isfinite(columns[:, 0]), 0] = -1
-    return [_states(*column, half_rows, look) for column in ends.tolist()]
+    return [_smt_column(*column, half_rows, glyphs) for column in ends.tolist()]
 
 
 @lru_cache(maxsize=_MAX_CACHED)
-def _states(both: int, undetermined: int, lp0: int, lp1: int, half_rows: int, look: Look) -> Column:
-    """Returns one column of `states`. Each of `both` to `lp1` is where the bar of that state
+def _smt_column(
+    both: int, undetermined: int, lp0: int, lp1: int, half_rows: int, glyphs: Glyphs
+) -> Column:
+    """Returns one column of `smt_chart`. Each of `both` to `lp1` is where the bar of that state
     ends, in eighths of a cell from the middle; `both` is -1 if the column is unknown."""
     if both < 0:
         return Column(" " * (2 * half_rows), ("text",) * (2 * half_rows))
-    cell = _half_cell if look == "colour" else _half_shape
+    cell = _smt_cell if glyphs == "colour" else _smt_shape
     above, below = (
         [cell(_eighths_in_cell((both, undetermined, height, 8 * half_rows), row),
-              colour_step(row, half_rows), look, is_upper=is_upper)
+              colour_step(row, half_rows), glyphs, is_upper=is_upper)
          for row in range(half_rows)]
         for height, is_upper in ((lp0, True), (lp1, False))
     )  # fmt: skip
@@ -267,8 +277,8 @@ def _states(both: int, undetermined: int, lp0: int, lp1: int, half_rows: int, lo
 
 
 @lru_cache(maxsize=_MAX_CACHED)
-def _half_cell(parts: tuple[int, ...], step: int, _: Look, *, is_upper: bool) -> Run:
-    lower, upper, level = two_kinds(parts)
+def _smt_cell(parts: tuple[int, ...], step: int, _: Glyphs, *, is_upper: bool) -> Run:
+    lower, upper, level = two_largest_kinds(parts)
     names = f"both-{step}", "unknown", f"lp{0 if is_upper else 1}-{step}", ""
     inner, outer = names[lower], names[upper]
     if lower == upper:
@@ -281,14 +291,14 @@ def _half_cell(parts: tuple[int, ...], step: int, _: Look, *, is_upper: bool) ->
     return theme.LEVELS[level], f"{outer or 'ground'}/{inner}"
 
 
-def _half_shape(parts: Sequence[int], _: int, look: Look, *, is_upper: bool) -> Run:
-    """Returns a cell in the shape of its largest state. In 16 colours, a single thread has its own
-    colour but the same shape as both threads. All lines have the same shade: without colour,
+def _smt_shape(parts: Sequence[int], _: int, glyphs: Glyphs, *, is_upper: bool) -> Run:
+    """Returns a cell in the shape of its largest SMT state. In 16 colours, a single thread has its
+    own colour but the same shape as both threads. All lines have the same shade: without colour,
     several shades would look like stripes."""
     kind = parts.index(max(parts))
     thread_key, shape = ("lp0", theme.LP0) if is_upper else ("lp1", theme.LP1)
-    if look != "ascii":  # half cells would look like stripes in a tall chart
-        shape = theme.BOTH if look == "sixteen" else theme.KERNEL
+    if glyphs != "ascii":  # half cells would look like stripes in a tall chart
+        shape = theme.BOTH if glyphs == "sixteen" else theme.KERNEL
     signs = theme.BOTH, theme.UNKNOWN, shape, theme.NEITHER
     step = AREA_STEPS - 1
     return signs[kind], (f"both-{step}", "unknown", f"{thread_key}-{step}", "neither")[kind]
@@ -297,7 +307,8 @@ def _half_shape(parts: Sequence[int], _: int, look: Look, *, is_upper: bool) -> 
 # --- lines and areas of dots
 
 AWAKE, ASLEEP, LOSING = 0, 1, 2
-"""State of a column: the CPU was busy, it was mostly asleep, or an episode affects it."""
+"""States of a column of a chart: the CPU was busy, it was mostly asleep, or an episode affects
+it."""
 
 
 CELL_DOT_ROWS, CELL_DOT_COLUMNS = 4, 2
@@ -312,16 +323,16 @@ ASCII_DOTS = "'-_"
 """ASCII characters for a dot in the upper, middle and lower third of a cell."""
 
 
-def braille_sign(left: int, right: int) -> str:
+def braille_character(left: int, right: int) -> str:
     """Returns the braille character for two columns of dots, each given as bits with bit 0 at the
     top; a blank if there are no dots."""
     bits = _LEFT_BITS[left] | _RIGHT_BITS[right]
     return chr(0x2800 + bits) if bits else " "
 
 
-def cell_dots(look: Look) -> tuple[int, int]:
+def dots_per_cell(glyphs: Glyphs) -> tuple[int, int]:
     """Returns the height and the width of a cell, in dots."""
-    if look == "ascii":
+    if glyphs == "ascii":
         return len(ASCII_DOTS), 1
     return CELL_DOT_ROWS, CELL_DOT_COLUMNS
 
@@ -332,17 +343,19 @@ def _worst_of_cells(kinds: Floats) -> list[int]:
 
 
 GAP_CAUSES = ("unknown", "power", "heat", "licence", "ramp", "policy")
-"""Causes of a clock below its ceiling. The index of a cause is added to LOSING or ENDED_GAP."""
+"""Causes of a clock below its ceiling. LOSING or ENDED_GAP plus the index of a cause is the state
+of a column."""
 ENDED_GAP = LOSING + len(GAP_CAUSES)
 """State of a column during an ended episode with the first of GAP_CAUSES."""
 GAP_SIGNS = "▒▼■◊╱▽"
 """Signs of the causes in GAP_CAUSES, in the same order."""
-MIN_UNEXPLAINED = 4
-"""Minimum height, in eighths, of a gap outside episodes; a smaller gap is noise."""
+MIN_GAP_EIGHTHS = 4
+"""Minimum height of a drawn gap between clock and ceiling outside episodes, in eighths of a cell; a
+smaller gap is noise."""
 
 
-def clock_area(
-    columns: Floats, ends: tuple[float, float], rows: int, look: Look = "colour"
+def clock_chart(
+    columns: Floats, ends: tuple[float, float], rows: int, glyphs: Glyphs = "colour"
 ) -> list[Column]:
     """Returns the chart of a clock as an area, with the gap up to its ceiling above it. `columns`:
     (columns, 3): the clock, the ceiling, and AWAKE, ASLEEP, or LOSING or ENDED_GAP plus an index in
@@ -356,18 +369,19 @@ def clock_area(
     heights = np.where(np.isfinite(means), heights, -1)
     states = _worst_of_cells(columns[:, 2])
     return [
-        _area(hz, max(hz, ceiling), state, rows, look)
+        _clock_column(hz, max(hz, ceiling), state, rows, glyphs)
         for (hz, ceiling), state in zip(heights.tolist(), states, strict=True)
     ]
 
 
 @lru_cache(maxsize=_MAX_CACHED)
-def _area(hz: int, ceiling: int, state: int, rows: int, look: Look) -> Column:
-    """Returns one column of `clock_area`. `hz` and `ceiling`: heights in eighths; -1 if unknown."""
+def _clock_column(hz: int, ceiling: int, state: int, rows: int, glyphs: Glyphs) -> Column:
+    """Returns one column of `clock_chart`. `hz` and `ceiling`: heights in eighths; -1 if
+    unknown."""
     if state == ASLEEP or hz < 0:
         floor: Run = (theme.NEITHER, "neither") if state == ASLEEP else (" ", "text")
         return Column.from_cells([(" ", "text")] * (rows - 1) + [floor])
-    if state == AWAKE and ceiling - hz < MIN_UNEXPLAINED:
+    if state == AWAKE and ceiling - hz < MIN_GAP_EIGHTHS:
         ceiling = hz
     cause = 0 if state < LOSING else (state - LOSING) % len(GAP_CAUSES)
     gap = f"{'' if LOSING <= state < ENDED_GAP else '~'}gap-{GAP_CAUSES[cause]}"
@@ -375,8 +389,8 @@ def _area(hz: int, ceiling: int, state: int, rows: int, look: Look) -> Column:
     for row in reversed(range(rows)):
         green, lost, _ = _eighths_in_cell((hz, ceiling, 8 * rows), row)
         key = f"clock-{colour_step(row, rows)}"
-        if look != "colour":
-            full = theme.USER if look != "ascii" else "#"
+        if glyphs != "colour":
+            full = theme.USER if glyphs != "ascii" else "#"
             sign, style = (full, "clock") if green >= 4 else (GAP_SIGNS[cause], "alarm")
             is_lost = green < 4 and lost >= 4
             cells.append((sign, style) if green >= 4 or is_lost else (" ", "text"))
@@ -389,7 +403,7 @@ def _area(hz: int, ceiling: int, state: int, rows: int, look: Look) -> Column:
     return Column.from_cells(cells)
 
 
-def with_gap_numbers(lines: list[list[Run]], losses: Sequence[float]) -> list[list[Run]]:
+def add_gap_numbers(lines: list[list[Run]], losses: Sequence[float]) -> list[list[Run]]:
     """Returns the lines of a clock chart with text in the highest row that a gap fills: the sign of
     the cause, and the loss in GHz. `losses`: the loss in each cell, in GHz."""
     new_lines = []
@@ -412,52 +426,53 @@ def with_gap_numbers(lines: list[list[Run]], losses: Sequence[float]) -> list[li
     return new_lines
 
 
-def rate(columns: Floats, high: float, rows: int, look: Look = "colour") -> list[Column]:
+def rate_chart(columns: Floats, high: float, rows: int, glyphs: Glyphs = "colour") -> list[Column]:
     """Returns an area chart on a scale from 0 to `high`. `columns`: (columns, 2): the value, and
     AWAKE or LOSING. LOSING columns are red."""
-    cell_rows, cell_columns = cell_dots(look)
-    drawn_columns = columns[1::2] if look == "ascii" else columns  # in ASCII the newer of each pair
+    cell_rows, cell_columns = dots_per_cell(glyphs)
+    drawn_columns = columns[1::2] if glyphs == "ascii" else columns  # ASCII: the newer of each pair
     values = np.nan_to_num(drawn_columns[:, 0], posinf=0.0)
     dots = np.floor(np.minimum(values / high, 1.0) * (cell_rows * rows) + 0.5).astype(int)
     heights = np.where(values > 0, np.maximum(dots, 1), 0).tolist()
     kinds = _worst_of_cells(columns[:, 1])
     return [
-        _rate(*heights[x : x + cell_columns], is_losing=kind == LOSING, rows=rows, look=look)
+        _rate_column(
+            *heights[x:][:cell_columns], is_losing=kind == LOSING, rows=rows, glyphs=glyphs
+        )
         for x, kind in zip(range(0, len(heights), cell_columns), kinds, strict=True)
     ]
 
 
 @lru_cache(maxsize=_MAX_CACHED)
-def _rate(*heights: int, is_losing: bool, rows: int, look: Look) -> Column:
-    """Returns the cells of one column of a `rate` chart, from the top. `heights`: the height of
-    each column of dots, in dots."""
-    cells, (cell_rows, _) = list[Run](), cell_dots(look)
+def _rate_column(*heights: int, is_losing: bool, rows: int, glyphs: Glyphs) -> Column:
+    """Returns one column of `rate_chart`. `heights`: the height of each column of dots, in dots."""
+    cells, (cell_rows, _) = list[Run](), dots_per_cell(glyphs)
     for row in reversed(range(rows)):
         parts = [min(max(height - cell_rows * row, 0), cell_rows) for height in heights]
-        if look == "ascii":
+        if glyphs == "ascii":
             sign = " .:#"[parts[0]]
         else:
             dots = ((1 << cell_rows) - (1 << cell_rows - part) for part in parts)
-            sign = braille_sign(*dots)
+            sign = braille_character(*dots)
         key = f"{'loss' if is_losing else 'ipc'}-{colour_step(row, rows)}"
         cells.append((sign, key if sign != " " else "text"))
     return Column.from_cells(cells)
 
 
-def area(shares: Floats, rows: int, name: str, *, ascii_: bool = False) -> list[Column]:
+def area_chart(shares: Floats, rows: int, name: str, *, ascii_: bool = False) -> list[Column]:
     """Returns a chart of columns that grow from the bottom, for shares from 0 to 1. `name`: one of
-    AREAS, whose colours change from row to row. A share of 0 is a thin line; an unknown share is
-    blank."""
+    theme.SHADED_AREAS, whose colours change from row to row. A share of 0 is a thin line; an
+    unknown share is blank."""
     is_known = np.isfinite(shares)
     share = np.clip(np.where(is_known, shares, 0.0), 0.0, 1.0)
     eighths = np.maximum(1, np.ceil(share * 8 * rows - 1e-9)).astype(int) * is_known
-    look: Look = "ascii" if ascii_ else "colour"
-    return [_area_column(height, rows, name, look) for height in eighths.tolist()]
+    glyphs: Glyphs = "ascii" if ascii_ else "colour"
+    return [_area_column(height, rows, name, glyphs) for height in eighths.tolist()]
 
 
 @lru_cache(maxsize=_MAX_CACHED)
-def _area_column(eighths: int, rows: int, name: str, look: Look) -> Column:
-    signs = theme.ASCII_LEVELS if look == "ascii" else theme.LEVELS
+def _area_column(eighths: int, rows: int, name: str, glyphs: Glyphs) -> Column:
+    signs = theme.ASCII_LEVELS if glyphs == "ascii" else theme.LEVELS
     return Column.from_cells(
         (signs[level], f"{name}-{colour_step(row, rows)}" if level else "text")
         for row in reversed(range(rows))
@@ -470,10 +485,10 @@ _RISES, _FALLS = "─▁▄█", "─▔▀█"
 """Signs of a difference by its size: rising from the base of a cell, and hanging from its top."""
 
 
-def differences(shares: Floats, styles: tuple[str, str], *, ascii_: bool = False) -> list[Run]:
-    """Returns a line that is above its base where a share (-1 to 1) is positive, and hangs where it
-    is negative. `styles`: the style of positive cells and that of negative cells. A cell with NaN
-    is blank."""
+def difference_line(shares: Floats, styles: tuple[str, str], *, ascii_: bool = False) -> list[Run]:
+    """Returns one line of cells for shares from -1 to 1: a positive share rises from the base of
+    its cell, a negative one hangs from the top. `styles`: the style of positive cells and that of
+    negative cells. A cell with NaN is blank."""
     cells: list[Run] = []
     for share in shares.tolist():
         size = 0 if isnan(share) else sum(abs(share) >= end for end in (1 / 16, 5 / 16, 11 / 16))
@@ -483,7 +498,7 @@ def differences(shares: Floats, styles: tuple[str, str], *, ascii_: bool = False
     return cells
 
 
-def with_rules(columns: Sequence[Column], rules: Mapping[int, str]) -> list[Column]:
+def add_rules(columns: Sequence[Column], rules: Mapping[int, str]) -> list[Column]:
     """Returns the chart with vertical rules added below its line. `rules`: the word at the foot of
     each rule, by column from the left. Each word is one line below the previous word; a word that
     would cover other cells is left out."""
@@ -513,7 +528,7 @@ SCALE_ENDS = tuple(multiple * 10.0**power for power in range(13) for multiple in
 """Possible upper ends of a scale for numbers of any size."""
 
 
-def axis_top(values: Floats, ends: Sequence[float], previous_top: float | None) -> float:
+def scale_top(values: Floats, ends: Sequence[float], previous_top: float | None) -> float:
     """Returns the upper end of a scale from 0: the first of `ends` that covers all values. The
     previous end (`previous_top`) is kept if it is this end or the next larger one."""
     known_values = values[np.isfinite(values)]

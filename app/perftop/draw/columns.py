@@ -2,8 +2,8 @@
 
 A column declares its heading, its width and how its numbers are printed. `fit_columns` chooses the
 columns for a width, `Column.cell` formats a number and chooses its style, and `headings` and
-`columns_line` join cells into lines. A cell is a run: text and the name of a style, which names the
-meaning of the text, never its colour. `text_of` turns a line into plain text."""
+`join_columns` join cells into lines. A cell is a run: text and the name of a style, which names the
+meaning of the text, never its colour. `plain_text` turns a line into plain text."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ class Column:
     """Factor that converts a value to the printed number."""
     digits: int = 0
     """Number of decimals of the printed number."""
-    prefixed: bool = False
+    has_si_prefix: bool = False
     """Whether numbers are printed with one decimal and an SI prefix, such as 12.3k."""
     unit: str = ""
     source: Any = None
-    """The source of the column's values, for use by the owner of the column."""
+    """Data with which the owner of the column finds its values; not used in this module."""
 
     @property
     def room(self) -> int:
@@ -91,7 +91,7 @@ class Column:
         if isnan(number):
             text, style = UNKNOWN_TEXTS[self.width < MAX_NARROW_WIDTH], "faint"
         else:
-            text = with_si_prefix(value) if self.prefixed else f"{number:z.{self.digits}f}"
+            text = with_si_prefix(value) if self.has_si_prefix else f"{number:z.{self.digits}f}"
         if estimated:
             text = ESTIMATED_SIGN + text
         return (DOUBTED_SIGN + text, "dim") if doubted else (text, style)
@@ -102,7 +102,7 @@ class Column:
         spec, scale = f"z{self.width}.{self.digits}f", self.scale
         unknown: Run = self.pad(UNKNOWN_TEXTS[self.width < MAX_NARROW_WIDTH]), "faint"
         return [
-            unknown if isnan(number := value * scale) else (format(number, spec), style)
+            unknown if isnan(number_run := value * scale) else (format(number_run, spec), style)
             for value, style in zip(values, styles, strict=True)
         ]
 
@@ -119,7 +119,7 @@ def fit(text: str, size: int) -> str:
     return f"{text:<{size}}"
 
 
-def number(value: float, digits: int, width: int = 0, style: str = "text") -> Run:
+def number_run(value: float, digits: int, width: int = 0, style: str = "text") -> Run:
     """Returns a right-aligned number for use outside of tables; `n/a` if it is NaN."""
     if isnan(value):
         return f"{MISSING:>{width}}", "faint"
@@ -188,7 +188,7 @@ def headings(columns: Iterable[Column], sorted_by: str = "", *, rising: bool = F
     return runs
 
 
-def columns_line(columns: Iterable[Column], cells: Iterable[Cell]) -> list[Run]:
+def join_columns(columns: Iterable[Column], cells: Iterable[Cell]) -> list[Run]:
     """Returns a line made of these cells, each padded to its column."""
     runs: list[Run] = []
     for column, cell in zip(columns, cells, strict=True):
@@ -201,6 +201,6 @@ def columns_line(columns: Iterable[Column], cells: Iterable[Cell]) -> list[Run]:
     return runs
 
 
-def text_of(runs: Iterable[Run]) -> str:
+def plain_text(runs: Iterable[Run]) -> str:
     """Returns the line as text, without styles and without trailing blanks."""
     return "".join(text for text, _ in runs).rstrip()

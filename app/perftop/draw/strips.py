@@ -1,5 +1,5 @@
-"""Lines made of runs: their text and width, cutting and joining, fitting pieces into a line; and
-values drawn as cells of a line: bars, and levels of the heat ramp."""
+"""Lines that consist of runs (pairs of a text and the name of its style): their text and width,
+cutting, joining and fitting them; and values drawn as cells: bars, and steps of the heat ramp."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from perftop.base.text import NOT_PLAIN, printable
 from perftop.draw import theme
 from perftop.draw.columns import Run, fit
 
-Line = tuple[list[Run], theme.Mood]
-"""A line of the screen: its runs, and its mood, which chooses the background."""
+Line = tuple[list[Run], theme.LineState]
+"""A line of the screen: its runs, and its state, which decides the background."""
 BLANK: Line = ([], "calm")
 
 _WITH_BACKGROUND = frozenset({"label", "badge", "paused", "lost"})
@@ -47,7 +47,7 @@ def fit_runs(runs: list[Run], size: int, style: str) -> list[Run]:
 
 
 def join_cells(cells: Sequence[Run]) -> list[Run]:
-    """Returns cells of one sign each as runs."""
+    """Returns cells of one character each as runs."""
     if not cells:
         return []
     signs, styles = zip(*cells, strict=True)
@@ -55,8 +55,8 @@ def join_cells(cells: Sequence[Run]) -> list[Run]:
 
 
 def runs_of(signs: str, styles: tuple[str, ...]) -> list[Run]:
-    """Returns the runs of a line, given the sign and the style of each cell. Neighbouring cells of
-    one style form one run."""
+    """Returns the runs of a line, given the character and the style of each cell. Neighbouring
+    cells of one style form one run."""
     return [*_runs_of(signs, styles)]
 
 
@@ -114,7 +114,7 @@ def _ends_in_fallback_font(text: str) -> bool:
 
 
 def cut(runs: Sequence[Run], start: int, stop: int) -> list[Run]:
-    """Returns the cells from `start` to before `stop`."""
+    """Returns the part of the runs from cell `start` up to, but not including, cell `stop`."""
     runs_within, begin = list[Run](), 0
     for run in runs:
         end = begin + len(run[0])
@@ -129,7 +129,8 @@ def cut(runs: Sequence[Run], start: int, stop: int) -> list[Run]:
 
 
 def restyle_cells(runs: Sequence[Run], start: int, stop: int, prefix: str) -> list[Run]:
-    """Returns the runs with this prefix before the styles of the cells from `start` to `stop`."""
+    """Returns the runs with `prefix` added to the style names of the cells from `start` to
+    `stop`."""
     if start >= stop:
         return [*runs]
     middle = [(part, prefix + key) for part, key in cut(runs, start, stop)]
@@ -139,8 +140,8 @@ def restyle_cells(runs: Sequence[Run], start: int, stop: int, prefix: str) -> li
 def overlay(
     runs: Sequence[Run], start: int, new: list[Run], *, whole_words: bool = False
 ) -> list[Run]:
-    """Returns the runs with `new` in place of the cells from `start` on. `whole_words`: words that
-    `new` covers in part are left out."""
+    """Returns the runs with `new` written over the cells from `start` on. `whole_words`: words that
+    `new` covers in part are removed."""
     stop, signs = start + width(new), text(runs)
     first, last = start, stop
     while whole_words and 0 < first <= len(signs) and signs[first - 1 : first].strip():
@@ -161,18 +162,18 @@ def safe_cells(value: object) -> str:
     return NOT_PLAIN.sub(lambda sign: sign[0] if cell_len(sign[0]) == 1 else "?", printable(raw))
 
 
-def spread(left: list[Run], right: list[Run], size: int) -> list[Run]:
+def justify(left: list[Run], right: list[Run], size: int) -> list[Run]:
     """Returns a line of `size` cells with `left` at its left end and `right` at its right end."""
     gap = size - width(left) - width(right)
     return [*left, (" " * max(1, gap), "text"), *right]
 
 
 Piece = tuple[int, list[Run]]
-"""The rank of a part of a line, and its runs. Rank 0 is the most important."""
+"""A part of a line that is dropped if room is short: its rank (0: most important) and its runs."""
 
 
 def fit_line(pieces: list[Piece], size: int, gap: int) -> list[Run]:
-    """Returns a line of the pieces that fit into `size` cells, with gaps between them."""
+    """Returns a line of the pieces that fit into `size` cells, with `gap` cells between them."""
     return join_with_gaps([runs for _, runs in pieces_that_fit(pieces, size + gap, gap)], gap)
 
 
@@ -200,14 +201,16 @@ def join_with_gaps(pieces: Iterable[Sequence[Run]], gap: int) -> list[Run]:
     return line
 
 
-QUIET_SHARE = 0.01
-"""Shares below this are drawn dim, so that idle rows recede."""
+MAX_QUIET_SHARE = 0.01
+"""Shares (0 to 1) below this are drawn dim, so that idle rows do not attract attention."""
 
 
-def panel_title(word: str, count_text: str, size: int, after_runs: Sequence[Run] = ()) -> list[Run]:
-    """Returns the first line of a panel: the bold title `word`, the dim text `count_text`, and a
-    thin rule up to the end of the line or up to the runs `after_runs`."""
-    title_runs: list[Run] = [(fit(word, min(len(word), size)), "bright")]
+def panel_title(
+    title: str, count_text: str, size: int, after_runs: Sequence[Run] = ()
+) -> list[Run]:
+    """Returns the first line of a panel: the bold `title`, the dim text `count_text`, and a thin
+    rule up to the end of the line or up to the runs `after_runs`."""
+    title_runs: list[Run] = [(fit(title, min(len(title), size)), "bright")]
     room = size - width(title_runs) - width(after_runs)
     gap = " " if after_runs else ""
     if count_text and len(count_text) + 2 + 2 * len(gap) <= room:
@@ -217,9 +220,9 @@ def panel_title(word: str, count_text: str, size: int, after_runs: Sequence[Run]
     return merge_runs([*title_runs, (f" {rule}{gap}", "rule"), *after_runs], size)
 
 
-def wrapped_lines(text: str, room: int) -> list[str]:
-    """Returns the text in lines of at most `room` characters. Lines are broken between pieces of
-    evidence if possible, else between words, else within a word."""
+def wrap_line(text: str, room: int) -> list[str]:
+    """Returns the text in lines of at most `room` characters. Lines are broken at " · " if
+    possible, else between words, else within a word."""
     lines: list[str] = []
     open_line = ""
     for piece in text.split(" · "):
@@ -242,8 +245,9 @@ _ACCOUNT_SHAPES = ((theme.USER, "user-9"), (theme.KERNEL, "kernel-9"), (theme.ST
 
 
 def stacked_bar(shares: Sequence[float], shapes: Sequence[Run], width: int) -> list[Run]:
-    """Returns a bar of these shares side by side; the remainder up to 1 is drawn as `neither`. The
-    ends of the parts are rounded, not their lengths, so rounding errors do not add up."""
+    """Returns a bar of `width` cells with these shares side by side; the remainder up to 1 is drawn
+    in the style `neither`. The ends of the parts are rounded, not their lengths, so rounding errors
+    do not add up."""
     ends: list[int] = []
     end = 0.0
     for share in shares:
@@ -267,22 +271,23 @@ def _cached_bar(ends: Sequence[int], shapes: Sequence[Run], width: int) -> Seque
     return runs
 
 
-def smt(states: Sequence[float], width: int) -> list[Run]:
-    """Returns the bar of a core's four states, given in the order neither, lp0, lp1, both."""
+def smt_bar(states: Sequence[float], width: int) -> list[Run]:
+    """Returns the bar of a core's SMT states, given as shares of time in the order neither, lp0,
+    lp1, both."""
     _, lp0, lp1, both = states
     return stacked_bar((both, lp0, lp1), _SMT_SHAPES, width)
 
 
-def single_thread(share: float, width: int, thread: int | None) -> list[Run]:
+def single_thread_bar(share: float, width: int, thread: int | None) -> list[Run]:
     """Returns the bar of a core on which only one thread is online: full cells if the core has no
     other thread (`thread` is None), else half cells."""
     shape = (theme.BOTH, "bar-lp0") if thread is None else _SMT_SHAPES[1 + min(thread, 1)]
     return stacked_bar((share,), (shape,), width)
 
 
-def smt_within_bounds(lower_bounds: Sequence[float], width: int) -> list[Run]:
-    """Returns the bar of states known only within bounds: the lower bound of each state, and the
-    undetermined remainder as `unknown`."""
+def smt_bounds_bar(lower_bounds: Sequence[float], width: int) -> list[Run]:
+    """Returns the bar of SMT states that are known only within bounds: the lower bound of each
+    state, and the undetermined remainder in the style `unknown`."""
     neither, lp0, lp1, both = (0.0 if math.isnan(share) else share for share in lower_bounds)
     undetermined = 1 - neither - lp0 - lp1 - both
     return stacked_bar(
@@ -290,88 +295,88 @@ def smt_within_bounds(lower_bounds: Sequence[float], width: int) -> list[Run]:
     )
 
 
-def slots(retiring: float, frontend: float, speculation: float, width: int) -> list[Run]:
+def issue_slot_bar(retiring: float, frontend: float, speculation: float, width: int) -> list[Run]:
     """Returns the bar of issue slots: slots whose instruction retired, slots that the front end
     left empty, and slots discarded after wrong speculation. The remainder are slots that the back
     end blocked."""
     return stacked_bar((retiring, frontend, speculation), _ACCOUNT_SHAPES, width)
 
 
-def account(user: float, kernel: float, steal: float, width: int) -> list[Run]:
+def cpu_time_bar(user: float, kernel: float, steal: float, width: int) -> list[Run]:
     """Returns the bar of a CPU's user, kernel and steal shares, as accounted by the system."""
     return stacked_bar((user, kernel, steal), _ACCOUNT_SHAPES, width)
 
 
-# --- Values drawn as cells of a line: levels of the heat ramp, as colours or as characters of
-# increasing density, and histories beside numbers.
+# --- Values drawn as cells of a line: steps of the heat ramp (levels), as colours or as characters
+# of increasing density, and histories beside numbers.
 
-UNKNOWN, OFF = -1, -2
-"""Levels of an unknown value and of an offline CPU."""
-DENSITY = "_:;=+co*#&%@"
+UNKNOWN_LEVEL, OFFLINE_LEVEL = -1, -2
+"""Levels (steps of the heat ramp) of an unknown value and of an offline CPU."""
+ASCII_HEAT = "_:;=+co*#&%@"
 """The heat ramp in ASCII, from sparse to dense. None of its characters is used for anything else on
 the screen."""
 MIN_LETTER_STEP = 3
 """Minimum step of the ramp whose colour is used for ASCII characters; the colours of lower steps
 are too close to the background."""
-_SIGN: dict[int, Run] = {UNKNOWN: ("–", "faint"), OFF: (theme.NEITHER, "neither")}
+_RUNS: dict[int, Run] = {UNKNOWN_LEVEL: ("–", "faint"), OFFLINE_LEVEL: (theme.NEITHER, "neither")}
 
 
 @lru_cache(maxsize=256)
-def full_cell(level: int, width: int, ascii_: bool) -> tuple[Run, ...]:
-    """Returns the cell of a level of the heat ramp."""
+def level_cell(level: int, width: int, ascii_: bool) -> tuple[Run, ...]:
+    """Returns a cell of `width` characters for a level: a step of the heat ramp, UNKNOWN_LEVEL or
+    OFFLINE_LEVEL."""
     if level < 0:
-        sign, key = _SIGN[level]
+        sign, key = _RUNS[level]
         return ((f"{sign:^{width}}", key),)
     if ascii_:
-        return ((DENSITY[level] * width, f"heat{max(MIN_LETTER_STEP, level)}"),)
+        return ((ASCII_HEAT[level] * width, f"heat{max(MIN_LETTER_STEP, level)}"),)
     return ((theme.BOTH * width, f"heat{level}"),)
 
 
 @lru_cache(maxsize=1024)
 def half_cells(upper: int, lower: int, width: int, ascii_: bool) -> tuple[Run, ...]:
-    """Returns the cells of two levels in one line: one above the other, or in ASCII side by
-    side."""
+    """Returns cells that show two levels (steps of the heat ramp) in one line: one above the other,
+    or in ASCII side by side."""
     if ascii_:
-        return (*full_cell(upper, width // 2, ascii_), *full_cell(lower, width // 2, ascii_))
+        return (*level_cell(upper, width // 2, ascii_), *level_cell(lower, width // 2, ascii_))
     if upper == lower or max(upper, lower) < 0:
-        return full_cell(max(upper, lower), width, ascii_)
+        return level_cell(max(upper, lower), width, ascii_)
     if min(upper, lower) >= 0:
         return ((theme.LP0 * width, f"heat{upper}/heat{lower}"),)
     shape = theme.LP0 if upper >= 0 else theme.LP1
     both_known: Run = (shape * max(1, width - 1), f"heat{max(upper, lower)}")
-    return (both_known, _SIGN[min(upper, lower)]) if width > 1 else (both_known,)
+    return (both_known, _RUNS[min(upper, lower)]) if width > 1 else (both_known,)
 
 
-def ramp(*, ascii_: bool) -> list[Run]:
+def heat_ramp(*, ascii_: bool) -> list[Run]:
     """Returns a cell of each level of the heat ramp, the lowest first."""
-    return [full_cell(level, 1, ascii_)[0] for level in range(theme.HEAT)]
+    return [level_cell(level, 1, ascii_)[0] for level in range(theme.HEAT_STEPS)]
 
 
 # --- histories beside numbers: one cell for each interval, the newest at the right
 
 MIN_DRAWN_SHARE = 0.02
 """Smallest share that is drawn in a history."""
-_NONE_LOST = 0
+_NOT_DRAWN = 0
 _LOST_FLAG = 16
-"""Flag added to the height of a cell if an episode ran during its time."""
+"""Flag in the code of a history's cell: an episode ran during the time of the cell."""
 
 
-def steps(shares: Floats) -> Codes:
-    """Returns shares (0 to 1) as steps from 1 to theme.HEAT; 0 where nothing is drawn."""
+def heat_steps(shares: Floats) -> Codes:
+    """Returns shares (0 to 1) as steps from 1 to theme.HEAT_STEPS; 0 where nothing is drawn."""
     known_shares = np.fmax(shares, 0.0)
-    heat_steps = np.minimum(np.ceil(known_shares * theme.HEAT), theme.HEAT)
-    return np.where(known_shares < MIN_DRAWN_SHARE, _NONE_LOST, heat_steps).astype(np.uint8)
+    heat_steps = np.minimum(np.ceil(known_shares * theme.HEAT_STEPS), theme.HEAT_STEPS)
+    return np.where(known_shares < MIN_DRAWN_SHARE, _NOT_DRAWN, heat_steps).astype(np.uint8)
 
 
-def pair_codes(upper: Codes, lower: Codes) -> Codes:
-    """Returns cells that each hold the steps of two threads."""
+def pack_step_pairs(upper: Codes, lower: Codes) -> Codes:
+    """Returns codes of cells that show two threads each, given their steps from `heat_steps`."""
     return upper << np.uint8(4) | lower
 
 
 @cache
-def half_run(cell: int) -> Run:
-    """Returns the run for one of the cells from `pair_codes`, with the first thread above the
-    second."""
+def step_pair_run(cell: int) -> Run:
+    """Returns the run for a code from `pack_step_pairs`, with the first thread above the second."""
     upper, lower = cell >> 4, cell & 15
     if not cell:
         return " ", "text"
@@ -383,42 +388,41 @@ def half_run(cell: int) -> Run:
 
 
 @cache
-def level(step: int, *, ascii_: bool) -> Run:
-    """Returns the run for one of the steps from `steps`; height and luminance both show the
-    share."""
+def step_run(step: int, *, ascii_: bool) -> Run:
+    """Returns the run for a step from `heat_steps`; height and brightness both show the share."""
     if not step:
         return " ", "text"
     levels = theme.ASCII_LEVELS if ascii_ else theme.LEVELS
-    return levels[round(8 * step / theme.HEAT)], f"heat{step - 1}"
+    return levels[round(8 * step / theme.HEAT_STEPS)], f"heat{step - 1}"
 
 
 @lru_cache(maxsize=4096)
-def history(cells: bytes, *, pair: bool, ascii_: bool) -> tuple[Run, ...]:
-    """Returns the runs for a line of cells, which are from `pair_codes` if `pair`, else from
-    `steps`."""
-    return tuple(
-        join_cells([half_run(cell) if pair else level(cell, ascii_=ascii_) for cell in cells])
-    )
+def history_runs(cells: bytes, *, pair: bool, ascii_: bool) -> tuple[Run, ...]:
+    """Returns the runs of a history, given the codes of its cells: from `pack_step_pairs` if
+    `pair`, else from `heat_steps`."""
+    runs = [step_pair_run(cell) if pair else step_run(cell, ascii_=ascii_) for cell in cells]
+    return tuple(join_cells(runs))
 
 
-def heights(values: Floats, top: float) -> Codes:
+def bar_heights(values: Floats, top: float) -> Codes:
     """Returns values as heights in eighths of a line, at least 1; 0 for unknown values. `top`: the
     value that fills the line."""
     with np.errstate(invalid="ignore", divide="ignore"):
         eighths = np.minimum(np.maximum(np.ceil(8 * values / top), 1), 8)
-    return np.where(np.isfinite(eighths), eighths, _NONE_LOST).astype(np.uint8)
+    return np.where(np.isfinite(eighths), eighths, _NOT_DRAWN).astype(np.uint8)
 
 
-def lost_cells(cells: Codes, first: int) -> Codes:
-    """Marks the cells from `first` on as lost, in place, and returns the cells."""
+def mark_lost_cells(cells: Codes, first: int) -> Codes:
+    """Marks the cells from index `first` on as affected by an episode, in place, and returns
+    them."""
     cells[first:] += np.uint8(_LOST_FLAG) * (cells[first:] > 0)
     return cells
 
 
 @lru_cache(maxsize=4096)
-def columns(cells: bytes, key: str, *, ascii_: bool) -> tuple[Run, ...]:
-    """Returns the runs for a line of cells from `heights`, in the style `key`; cells during which
-    an episode ran are red."""
+def bar_runs(cells: bytes, key: str, *, ascii_: bool) -> tuple[Run, ...]:
+    """Returns the runs for a line of heights from `bar_heights`, in the style `key`; cells marked
+    by `mark_lost_cells` are red."""
     levels = theme.ASCII_LEVELS if ascii_ else theme.LEVELS
     return tuple(
         [

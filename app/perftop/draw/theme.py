@@ -1,8 +1,8 @@
-"""Colours and shapes. A style key names a meaning; this module defines how it looks in each theme.
+"""Colours and characters. A style key, such as `alarm`, names a meaning; this module defines how it
+looks in each theme.
 
 Colour repeats the meaning of a shape or a number, so NO_COLOR and a monochrome terminal lose
-nothing. Every shape has a plain substitute for locales other than UTF-8.
-"""
+nothing. Every shape has a plain substitute for locales other than UTF-8."""
 
 from __future__ import annotations
 
@@ -17,25 +17,28 @@ from rich.style import Style
 from textual.color import Color
 from textual.theme import Theme
 
-Mood = Literal["calm", "chosen", "stale", "victim", "chosen victim"]
-"""The way a line is drawn: "calm": as usual; "chosen": as the selected line; "stale": with numbers
-that are no longer updated; "victim": with a running episode."""
+LineState = Literal["calm", "chosen", "stale", "victim", "chosen victim"]
+"""State of a line of the screen, which decides its colours: "calm": normal; "chosen": selected;
+"stale": its numbers are no longer updated; "victim": an episode runs on its CPUs; "chosen victim":
+both."""
 
-HEAT = 12
-"""Number of steps of the heat ramp; `heat0` is the lowest."""
+HEAT_STEPS = 12
+"""Number of colours of the heat ramp, which shows values as colours. Its style keys are `heat0`
+(the lowest values) to `heat11`."""
 
 
 @dataclass(frozen=True)
 class Palette:
-    """The colours of a theme, by style key; colours have the names that rich uses."""
+    """The colours of a theme. `colors`: by style key, the color names or codes that rich
+    accepts."""
 
     colors: dict[str, str]
-    ground: str
-    chosen: str
+    background: str
+    selected_background: str
     """Background of the selected line."""
-    victim: str
+    victim_background: str
     """Background of a line on which an episode runs."""
-    chosen_victim: str
+    selected_victim_background: str
     dark: bool = True
     ansi: bool = False
     """Whether the palette uses only the terminal's own colours, on the terminal's own
@@ -43,12 +46,14 @@ class Palette:
 
     @cached_property
     def heat(self) -> Sequence[str]:
-        """Colours of one hue from low to high, with increasing contrast to the background."""
+        """The colours of the heat ramp from low to high: one hue, with increasing contrast to the
+        background."""
         if self.ansi:
-            return [name for name in _ANSI_HEAT for _ in range(HEAT // len(_ANSI_HEAT))]
-        ground, field = Color.parse(self.ground), Color.parse(self.colors["field"])
+            return [name for name in _ANSI_HEAT for _ in range(HEAT_STEPS // len(_ANSI_HEAT))]
+        ground, field = Color.parse(self.background), Color.parse(self.colors["field"])
         # The exponent makes light steps as far apart, to the eye, as dark ones.
-        return [ground.blend(field, ((step + 1) / HEAT) ** 1.1).hex for step in range(HEAT)]
+        shares = [((step + 1) / HEAT_STEPS) ** 1.1 for step in range(HEAT_STEPS)]
+        return [ground.blend(field, share).hex for share in shares]
 
 
 _ANSI_HEAT = "blue", "cyan", "bright_green", "bright_yellow"
@@ -96,14 +101,14 @@ _ANSI = {
 PALETTES = {
     "perftop-dark": Palette(_DARK, "#0d1117", "#1a212b", "#27171c", "#3a1f24"),
     "perftop-light": Palette(_LIGHT, "#ffffff", "#e8eef5", "#fdecea", "#f8d5d2", dark=False),
-    # Never distinguishes red from green only.
+    # For colour-blind users: red and green alone never distinguish two meanings.
     "perftop-safe": Palette(_COLOUR_BLIND, "#0d1117", "#1a212b", "#27171c", "#3a1f24"),
     "perftop-ansi": Palette(_ANSI, "default", "default", "default", "default", ansi=True),
 }  # fmt: skip
 _BOLD = frozenset({"bright", "alarm", "key"})
 _QUIET_KEYS = frozenset({"dim", "faint", "rule", "neither", "unknown"})
 _WITH_BACKGROUND = {"label": "bright", "badge": "lp0", "paused": "warn", "lost": "alarm"}
-"""Styles with their own background, and the key of the background's colour."""
+"""Style key of the background, for styles that do not use the background of their line."""
 _STALE_SHARE = 0.275
 """Share by which the grey text of a stale line is blended towards the background."""
 
@@ -114,8 +119,9 @@ def _theme(name: str, palette: Palette) -> Theme:
         colors = {key: f"ansi_{color}" for key, color in colors.items()}
         ground, variables = "ansi_default", _ANSI_VARIABLES
     else:
-        ground = palette.ground
-        variables = {"rule": colors["rule"], "dim": colors["dim"], "chosen": palette.chosen}
+        ground = palette.background
+        variables = {key: colors[key] for key in ("rule", "dim")}
+        variables["chosen"] = palette.selected_background
     return Theme(
         name,
         primary=colors["lp0"],
@@ -127,7 +133,7 @@ def _theme(name: str, palette: Palette) -> Theme:
         foreground=colors["text"],
         background=ground,
         surface=ground,
-        panel="ansi_default" if palette.ansi else palette.chosen,
+        panel="ansi_default" if palette.ansi else palette.selected_background,
         dark=palette.dark,
         variables=variables,
         ansi=palette.ansi,
@@ -144,34 +150,35 @@ _ANSI_VARIABLES = {
 THEMES = tuple(_theme(name, palette) for name, palette in PALETTES.items())
 
 
-def names(*, no_color: bool) -> tuple[str, ...]:
+def theme_names(*, no_color: bool) -> tuple[str, ...]:
     """Returns the names of the themes to choose from. Without colour, the ANSI theme is left out:
     the brightness of the terminal's own colours is unknown, so they cannot be replaced by greys."""
     return tuple(name for name, palette in PALETTES.items() if not (palette.ansi and no_color))
 
 
 @lru_cache(maxsize=32)
-def styles(name: str, mood: Mood = "calm") -> dict[str, Style]:
-    """Returns rich styles by key. Every style has a background, so the compositor need not blend
-    colours."""
+def line_styles(name: str, state: LineState = "calm") -> dict[str, Style]:
+    """Returns the rich style of each style key in the theme `name`. Every style has a background,
+    so that Textual need not blend colours."""
     palette = PALETTES[name]
     colors = palette.colors | {f"heat{i}": color for i, color in enumerate(palette.heat)}
     colors |= area_colours(name)
     colors |= {"black": "black", "white": "bright_white"} if palette.ansi else _LETTER_COLOURS
-    table = (_terminal_styles if palette.ansi else _mixed_styles)(palette, colors, mood)
+    table = (_ansi_styles if palette.ansi else _rgb_styles)(palette, colors, state)
     for key, color in _WITH_BACKGROUND.items():
-        ink = "black" if palette.ansi else palette.ground
+        ink = "black" if palette.ansi else palette.background
         table[key] = Style(color=ink, bgcolor=colors[color], bold=not palette.ansi)
     table["mark"] = table["key"]
     return table
 
 
 _LETTER_COLOURS = {"black": "#000000", "white": "#ffffff"}
-"""Colours of letters; on every step of a ramp, one of the two is readable."""
+"""Colours of text on cells of the heat ramp; on each step, at least one of the two is readable."""
 
 
 def letter_styles(name: str) -> tuple[str, ...]:
-    """Returns the style key of letters on each step of the heat ramp, in the form `upper/lower`."""
+    """Returns, for each step of the heat ramp, the style key of readable text on it, such as
+    `white/heat0`."""
     palette, keys = PALETTES[name], []
     for step, color in enumerate(palette.heat):
         is_deep = color == "blue"
@@ -182,44 +189,45 @@ def letter_styles(name: str) -> tuple[str, ...]:
     return tuple(keys)
 
 
-def _mixed_styles(palette: Palette, colors: dict[str, str], mood: Mood) -> dict[str, Style]:
+def _rgb_styles(palette: Palette, colors: dict[str, str], state: LineState) -> dict[str, Style]:
     backgrounds = {
-        "chosen": palette.chosen, "victim": palette.victim, "chosen victim": palette.chosen_victim,
-    }.get(mood, palette.ground)  # fmt: skip
-    if backgrounds != palette.ground:  # faint text would be invisible on this background
+        "chosen": palette.selected_background, "victim": palette.victim_background,
+        "chosen victim": palette.selected_victim_background,
+    }.get(state, palette.background)  # fmt: skip
+    if backgrounds != palette.background:  # faint text would be invisible on this background
         raised = {"faint": colors["dim"], "neither": colors["dim"], "rule": colors["faint"]}
         colors = colors | raised
     table = {}
     for key, color in colors.items():
         fore = color
-        if mood == "stale":
+        if state == "stale":
             level = round(255 * Color.parse(color).brightness)
             grey = Color(level, level, level)
-            fore = grey.blend(Color.parse(palette.ground), _STALE_SHARE).hex
-        table[key] = Style(color=fore, bgcolor=backgrounds, bold=key in _BOLD and mood != "stale")
+            fore = grey.blend(Color.parse(palette.background), _STALE_SHARE).hex
+        table[key] = Style(color=fore, bgcolor=backgrounds, bold=key in _BOLD and state != "stale")
     return table
 
 
-def _terminal_styles(palette: Palette, colors: dict[str, str], mood: Mood) -> dict[str, Style]:
+def _ansi_styles(palette: Palette, colors: dict[str, str], state: LineState) -> dict[str, Style]:
     """Returns styles in the terminal's own colours. These cannot be blended, so the selected line
     is bold and a stale line is dimmed."""
     table = {}
     for key, color in colors.items():
-        is_stale, is_quiet = mood == "stale", key in _QUIET_KEYS
-        bold = not is_stale and (key in _BOLD or (mood.startswith("chosen") and not is_quiet))
+        is_stale, is_quiet = state == "stale", key in _QUIET_KEYS
+        bold = not is_stale and (key in _BOLD or (state.startswith("chosen") and not is_quiet))
         field = key.startswith(("heat", "field", "black", "white"))
         fore = color if field or not is_stale else palette.colors["text"]
-        dim = is_stale or (is_quiet and mood in {"calm", "victim"})
-        table[key] = Style(color=fore, bgcolor=palette.ground, bold=bold, dim=dim)
+        dim = is_stale or (is_quiet and state in {"calm", "victim"})
+        table[key] = Style(color=fore, bgcolor=palette.background, bold=bold, dim=dim)
     return table
 
 
 # --- areas of charts
 
 AREA_STEPS = 12
-"""Number of colour steps of an area, from its base outwards, for example `user-0` to `user-11`. The
-steps show where a large area begins. Their colours are between the background and the bars of the
-same meaning, so that red stands out."""
+"""Number of colours of a filled area of a chart, from its base outwards; their style keys are, for
+example, `user-0` to `user-11`. They are closer to the background than bars of the same meaning, so
+that red stands out."""
 _DARK_AREAS: dict[str, tuple[str, ...]] = {
     "user": ("#1b385c", "#3f7cca"), "kernel": ("#2c6a76", "#62b5be"),
     "ipc": ("#174a50", "#4aa9b0"), "loss": ("#4a2629", "#9a4442"),
@@ -258,16 +266,17 @@ _AREA_COLOURS = {
     "perftop-dark": _DARK_AREAS, "perftop-light": _LIGHT_AREAS, "perftop-safe": _SAFE_AREAS,
     "perftop-ansi": _ANSI_AREAS,
 }  # fmt: skip
-AREAS = ("user", "kernel", "ipc", "loss", "both", "lp0", "lp1", "clock")
-"""Keys of the areas, which have AREA_STEPS colours; other keys in these tables have a single
-colour."""
+SHADED_AREAS = ("user", "kernel", "ipc", "loss", "both", "lp0", "lp1", "clock")
+"""Style keys of filled chart areas with AREA_STEPS colours; all other keys of the tables above have
+one colour."""
 
 
 def area_colours(theme: str) -> dict[str, str]:
-    """Returns the colours of areas by key; those of AREAS have the step in their key."""
+    """Returns the colours of a theme's chart areas by style key; keys of SHADED_AREAS end with
+    their step, as in `user-3`."""
     table = _AREA_COLOURS[theme]
-    area_table = {key: ends[0] for key, ends in table.items() if key not in AREAS}
-    for key in AREAS:
+    area_table = {key: ends[0] for key, ends in table.items() if key not in SHADED_AREAS}
+    for key in SHADED_AREAS:
         first, last = table[key][0], table[key][-1]
         for step in range(AREA_STEPS):
             color = first
@@ -344,9 +353,9 @@ STATES = (BOTH, "both"), (LP0, "lp0"), (LP1, "lp1"), (NEITHER, "neither")
 key."""
 USER, KERNEL, STEAL = "█", "▓", "╳"
 LIMIT, STEAL_EDGE = "┄", "▔"
-CLOCK, CLOCK_END, CEILING, DROPPED = "━", "╸", "┃", "▼"
-CHOSEN_SIGN, RULE, TAKEN_BY = "▌", "─", "◂"
-CURSOR = "▸", "◂"
+STROKE, STROKE_END, CEILING_SIGN, DROP_SIGN = "━", "╸", "┃", "▼"
+SELECTED_SIGN, RULE, TAKEN_BY_SIGN = "▌", "─", "◂"
+CURSOR_SIGNS = "▸", "◂"
 """Marks to the left and right of the selected cell, in views with several cells in a line."""
 LEVELS = " ▁▂▃▄▅▆▇█"
 ASCII_LEVELS = " .:-=+*%@"

@@ -14,7 +14,7 @@ from typing import Any
 
 from perfprobe import wire
 from perftop.base.text import GHZ, clock_time, escaped, percent, safe_text, whole_percent
-from perftop.draw.columns import Column, columns_line, text_of
+from perftop.draw.columns import Column, join_columns, plain_text
 from perftop.model.counters import MIN_COUNTED_SHARE
 from perftop.model.evaluation import (
     COUNTER_BY_NAME,
@@ -340,8 +340,8 @@ def table_columns(
 def table_line(columns: Sequence[Column], cells: Sequence[str]) -> str:
     """Returns a line of a table; cells after the last column are appended unpadded."""
     cells = [*cells, *[""] * (len(columns) - len(cells))]
-    runs = columns_line(columns, [(cell, "") for cell in cells[: len(columns)]])
-    return text_of([*runs, ("".join(cells[len(columns) :]), "")])
+    runs = join_columns(columns, [(cell, "") for cell in cells[: len(columns)]])
+    return plain_text([*runs, ("".join(cells[len(columns) :]), "")])
 
 
 # --- the table of intervals as text

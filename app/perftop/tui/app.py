@@ -42,14 +42,14 @@ if TYPE_CHECKING:
 
     from textual.drivers._writer_thread import WriterThread
 
-MIN_GARBAGE = 10_000
+GC_THRESHOLD = 10_000
 """Number of new objects after which the garbage collector runs. With Python's default of 700, it
 would run at every refresh and take a twentieth of its time."""
 MAX_THEME_BYTES = 100
 """Maximum size of the file with the chosen theme, in bytes."""
 
 
-class Source:
+class ScreenSource:
     """A source of the screen that the app shows. A key with the action `source('NAME')` works on
     every screen of a source that has a method NAME; for other sources, it does nothing and is not
     listed."""
@@ -81,7 +81,7 @@ class Source:
 
     # --- shutdown
 
-    def handles(self, number: signal.Signals) -> bool:  # noqa: ARG002 - for overrides
+    def handle_signal(self, number: signal.Signals) -> bool:  # noqa: ARG002 - for overrides
         """Handles a signal or Ctrl-C. Returns False if the signal is to end the app."""
         return False
 
@@ -101,7 +101,7 @@ class PerfTopApp(App[None]):
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("app", "replay")]
 
     def __init__(
-        self, source: Source, config: Config | None = None, *, ascii_: bool = False
+        self, source: ScreenSource, config: Config | None = None, *, ascii_: bool = False
     ) -> None:
         super().__init__()
         self.config, self.ascii = config or Config(), ascii_
@@ -112,12 +112,12 @@ class PerfTopApp(App[None]):
         self._up = self._crashed = False
         self._early_status: int | None = None
         """Exit status, once the app is to end; None while it continues."""
-        self.displays = 0
+        self.display_count = 0
         """Number of times that the app has drawn on the terminal."""
         for shade in theme.THEMES:
             self.register_theme(shade)
         # On a terminal with 16 colours, the default theme is the one made of these colours.
-        themes, name = theme.names(no_color=self.no_color), self.config.theme
+        themes, name = theme.theme_names(no_color=self.no_color), self.config.theme
         if name == Config().theme and self.console.color_system == "standard":
             name = "perftop-ansi"
         self.theme = name if name in themes else themes[0]
@@ -131,18 +131,20 @@ class PerfTopApp(App[None]):
     def get_default_screen(self) -> Screen[Any]:
         return self.source.make_screen()
 
-    def keep_theme(self) -> None:
+    def restore_theme(self) -> None:
         """Shows the theme that the user has chosen last, unless the config file names one, and
         stores the theme from now on."""
         self._theme_file = user_directory("STATE", "~/.local/state") / "perftop" / "theme"
         stored = read_own_file(self._theme_file, MAX_THEME_BYTES) or b""
         name = stored.decode(errors="replace").strip()
-        if self.config.theme == Config().theme and name in theme.names(no_color=self.no_color):
+        if self.config.theme == Config().theme and name in theme.theme_names(
+            no_color=self.no_color
+        ):
             self.theme = name
 
     def get_driver_class(self) -> type[Driver]:
         driver = super().get_driver_class()
-        return Terminal if driver is LinuxDriver else driver
+        return TerminalDriver if driver is LinuxDriver else driver
 
     def on_load(self) -> None:
         self.source.start()
@@ -153,10 +155,10 @@ class PerfTopApp(App[None]):
         self.source.ready()
         self._up = True
         if self._early_status is not None:
-            self.leave(self._early_status)
+            self.end_with_status(self._early_status)
 
     def post_display_hook(self) -> None:
-        self.displays += 1
+        self.display_count += 1
 
     # --- keys
 
@@ -208,7 +210,7 @@ class PerfTopApp(App[None]):
 
     def action_theme(self, name: str = "") -> None:
         """Sets this theme, or the next theme if no name is given."""
-        names = theme.names(no_color=self.no_color)
+        names = theme.theme_names(no_color=self.no_color)
         self.theme = name or names[(names.index(self.theme) + 1) % len(names)]
         if self._theme_file is not None:
             with suppress(OSError):
@@ -218,16 +220,16 @@ class PerfTopApp(App[None]):
     # --- shutdown
 
     def action_interrupt(self) -> None:
-        if not self.source.handles(signal.SIGINT):
+        if not self.source.handle_signal(signal.SIGINT):
             self.exit()
 
     def exit(self, *results: Any, **more: Any) -> None:
         self.source.on_app_end()
-        if isinstance(self._driver, Terminal):
+        if isinstance(self._driver, TerminalDriver):
             self._driver.discard()
         super().exit(*results, **more)
 
-    def leave(self, status: int) -> None:
+    def end_with_status(self, status: int) -> None:
         """Ends the app with this exit status. An app that is still starting cannot be ended yet; it
         ends as soon as it has started."""
         self._early_status = status
@@ -236,19 +238,19 @@ class PerfTopApp(App[None]):
 
     def is_drawing(self) -> bool:
         """Returns whether the terminal has not yet accepted the last picture."""
-        return isinstance(self._driver, Terminal) and self._driver.is_writing()
+        return isinstance(self._driver, TerminalDriver) and self._driver.is_writing()
 
     def _limit_terminal_wait(self) -> None:
         """Limits the wait for the terminal. Called when a signal arrives, even while the event loop
         waits for the terminal."""
-        if isinstance(self._driver, Terminal):
+        if isinstance(self._driver, TerminalDriver):
             self._driver.limit_wait()
 
     def _on_signal(self, number: signal.Signals) -> None:
         """Ends the app as `q` does: the terminal is restored and the probe is stopped. SIGINT ends
         it only if the source does not handle it."""
-        if not self.source.handles(number) or number != signal.SIGINT:
-            self.leave(128 + number)
+        if not self.source.handle_signal(number) or number != signal.SIGINT:
+            self.end_with_status(128 + number)
 
     def _handle_exception(self, error: Exception) -> None:
         """Handles an error: restores the terminal and prints why. For a bug in perftop it writes a
@@ -272,8 +274,8 @@ def run_app(app: PerfTopApp, *, mouse: bool, on_start: Callable[[], None] = lamb
     show. `on_start` is called once signals that end perftop are held until the app handles them, so
     that the terminal is always restored."""
     check_loop()  # must fail, if at all, before the app takes over the terminal
-    gc.set_threshold(MIN_GARBAGE)
-    app.keep_theme()
+    gc.set_threshold(GC_THRESHOLD)
+    app.restore_theme()
     hold_signals()
     on_start()
     with drawing_on_stdout():
@@ -297,22 +299,22 @@ def run_app(app: PerfTopApp, *, mouse: bool, on_start: Callable[[], None] = lamb
 # costs a twentieth of a refresh, so that thread only gets text that the terminal does not accept
 # immediately.
 
-CANCEL = b"\x18"
+CANCEL_SEQUENCE = b"\x18"
 """Character that ends an incomplete sequence."""
 POLL_S = 0.05
 """Seconds between two attempts to write to a terminal that blocks."""
-MAX_QUEUED = 2
+MAX_QUEUED_TEXTS = 2
 """Maximum number of texts queued for a slow terminal; a refresh consists of one text or a few. The
 response to a key is written after the queued texts; with Textual's limit of 30, that may take half
 a minute."""
-MAX_END_S = 1.0
+MAX_END_WAIT_S = 1.0
 """Maximum seconds to wait for a terminal that blocks, in all, once perftop is to end."""
-TICK_S = 0.1
+ESCAPE_CHECK_S = 0.1
 """Seconds between two checks for the rest of a sequence that began with Esc. If no rest arrives for
 some time, the user has pressed the Esc key."""
 
 
-class Terminal(LinuxDriver):
+class TerminalDriver(LinuxDriver):
     _writer_thread: WriterThread | None
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -323,12 +325,12 @@ class Terminal(LinuxDriver):
         """Seconds for which perftop still waits for the terminal. Only time spent waiting counts:
         if the app takes a second to start after a signal, the text that restores the terminal is
         still written."""
-        self._file: Any = _Output(screen.fileno(), screen.encoding, self._report_loss)
+        self._file: Any = _TerminalFile(screen.fileno(), screen.encoding, self._report_loss)
         self.exit_event: _EndEvent = _EndEvent(self.fileno, self._report_loss)
 
     def limit_wait(self) -> None:
         """Limits the wait for the terminal. Called by a signal handler when perftop is to end."""
-        self._patience_s = min(self._patience_s, MAX_END_S)
+        self._patience_s = min(self._patience_s, MAX_END_WAIT_S)
 
     def is_writing(self) -> bool:
         return bool(self._file.is_writing())
@@ -343,7 +345,7 @@ class Terminal(LinuxDriver):
         if self._writer_thread is None:  # the terminal has vanished already
             self._report_loss()
         else:
-            self._writer_thread._queue.maxsize = MAX_QUEUED  # noqa: SLF001
+            self._writer_thread._queue.maxsize = MAX_QUEUED_TEXTS  # noqa: SLF001
 
     # These two signal handlers may have interrupted a write. A write in a handler would wait
     # forever for the lock that the interrupted write holds, so the event loop does the work.
@@ -375,7 +377,7 @@ class Terminal(LinuxDriver):
         while not self.exit_event.is_set():
             in_sequence = parser._timeout_time is not None  # noqa: SLF001
             typed_bytes = b""
-            if self.exit_event.wait_for_input(TICK_S if in_sequence else None):
+            if self.exit_event.wait_for_input(ESCAPE_CHECK_S if in_sequence else None):
                 with suppress(OSError):  # the terminal may have just vanished
                     typed_bytes = os.read(self.fileno, 4096)
             if text := decode(typed_bytes):  # '' after a partial character; '' would end the parser
@@ -383,7 +385,7 @@ class Terminal(LinuxDriver):
                     self.process_message(event)
             for event in parser.tick():
                 self.process_message(event)
-        if select.select([self.fileno], [], [], TICK_S)[0]:
+        if select.select([self.fileno], [], [], ESCAPE_CHECK_S)[0]:
             with suppress(OSError):
                 os.read(self.fileno, 4096)
 
@@ -436,7 +438,7 @@ def can_be_resumed() -> bool:
     return False
 
 
-class _Output:
+class _TerminalFile:
     """The terminal as the file to which Textual's writing thread writes. It holds no lock for which
     the interpreter would wait at its end."""
 
@@ -469,7 +471,7 @@ class _Output:
         Writes nothing while the writing thread still has text to write."""
         data = text.encode(self._encoding, "backslashreplace")
         if self._is_cut:
-            self._is_cut, data = False, CANCEL + data
+            self._is_cut, data = False, CANCEL_SEQUENCE + data
         if self._nonblocking_fd >= 0 and not self.is_writing():
             try:
                 data = data[os.write(self._nonblocking_fd, data) :]

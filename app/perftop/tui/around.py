@@ -28,7 +28,7 @@ from perftop.process.streams import READ_PAUSE_S, ProbeStream, open_stream
 from perftop.tui.app import PerfTopApp, drawing_on_stdout
 from perftop.tui.config import Config
 from perftop.tui.frame.top import Status
-from perftop.tui.stream import LiveSource, Opener
+from perftop.tui.stream import LiveSource, StreamOpener
 
 if TYPE_CHECKING:  # these modules import numpy
     from perfprobe import wire
@@ -40,10 +40,10 @@ PANE_UPDATE_S = 0.1
 """Seconds between two updates of the output pane; nobody can read output that changes faster."""
 END_NOTICE_NS = 10_000_000_000
 """Time in ns for which the notice that the command has ended is shown."""
-MAX_UNSEEN = 1 << 16
+MAX_UNSEEN_BYTES = 1 << 16
 """Maximum bytes of output kept since the pane's last update; if the screen closes before the next
 update, they are printed to the terminal."""
-MAX_NAME = 16
+MAX_NAME_LENGTH = 16
 """Maximum number of characters shown of the command's name."""
 KEY_OF_SIGNAL = {signal.SIGINT: INTERRUPT, signal.SIGQUIT: QUIT}
 STOPPED_STATUS = 130
@@ -53,7 +53,7 @@ class CommandSource(LiveSource):
     summarises = True
 
     def __init__(
-        self, tty: JobTerminal, opener: Opener, interval_ns: int,
+        self, tty: JobTerminal, opener: StreamOpener, interval_ns: int,
         link: Callable[[], Link | None] = lambda: None,
     ) -> None:  # fmt: skip
         super().__init__(opener, interval_ns, link=link)
@@ -75,7 +75,7 @@ class CommandSource(LiveSource):
         self._print_timer: asyncio.TimerHandle | None = None
         """Timer of the next update of the output pane; None if there is no new output."""
         argv = tty.job.argv
-        self._name = PurePath(argv[0]).name[:MAX_NAME] or argv[0][:MAX_NAME]
+        self._name = PurePath(argv[0]).name[:MAX_NAME_LENGTH] or argv[0][:MAX_NAME_LENGTH]
 
     @property
     def run(self) -> Run | None:
@@ -173,7 +173,7 @@ class CommandSource(LiveSource):
 
     def _on_output(self, data: bytes) -> None:
         self._printout.add(data)
-        self._unseen_output = (self._unseen_output + data)[-MAX_UNSEEN:]
+        self._unseen_output = (self._unseen_output + data)[-MAX_UNSEEN_BYTES:]
         if self._print_timer is None:
             self._print_later()
 
@@ -196,7 +196,7 @@ class CommandSource(LiveSource):
         run = self.run
         return replace(
             status,
-            job=self._state(),
+            job_text=self._state(),
             job_status=None if run is None else run.status,
             notice=status.notice or self._end_notice_text(),
         )
@@ -225,7 +225,7 @@ class CommandSource(LiveSource):
 
     # --- signals and keys for the command
 
-    def handles(self, number: signal.Signals) -> bool:
+    def handle_signal(self, number: signal.Signals) -> bool:
         """Passes a signal on to the command. Returns False if no command is running; a command that
         has not started yet is then never started."""
         measurement = self.measurement
@@ -277,7 +277,7 @@ class CommandSource(LiveSource):
                 self.tty.resize(*os.get_terminal_size(1))
 
         def pass_on(number: signal.Signals) -> None:
-            self.handles(number)
+            self.handle_signal(number)
 
         if self.run is None and (self.tty.job.start_ns or not reading.done()):
             print_error(f"{self._name} runs on, its summary will follow")
@@ -297,17 +297,17 @@ class CommandSource(LiveSource):
 
 
 def run(
-    probe: Feed, console: JobTerminal, interval_ns: int, config: Config, *, mouse: bool = True
+    probe: Feed, tty: JobTerminal, interval_ns: int, config: Config, *, mouse: bool = True
 ) -> int:
     """Runs the app; returns the command's exit status. Raises Failed if the command could not be
     run, or if the stream or the app failed."""
     ascii_ = not supports_unicode()
-    source = CommandSource(console, lambda: open_stream(probe), interval_ns, lambda: probe.link)
+    source = CommandSource(tty, lambda: open_stream(probe), interval_ns, lambda: probe.link)
     app = PerfTopApp(source, config, ascii_=ascii_)
     run_loop(_run, app, source, mouse=mouse)
     command_run, failure = source.run, app.failure
     if command_run is not None and command_run.failed is not None:
-        raise Failed(f"{console.job.argv[0]}: {command_run.failed}", command_run.status)
+        raise Failed(f"{tty.job.argv[0]}: {command_run.failed}", command_run.status)
     recorded = source.end_recording()
     lines = [f"perftop: {recorded}"] if recorded else []
     lines += source.measurement.summary if source.measurement is not None else []

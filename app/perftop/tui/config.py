@@ -111,7 +111,7 @@ def default() -> str:
     for place, title in _SCOPE_TITLES.items():
         lines.append(f"# {title}")
         for key in keys.KEYS:
-            if key.place == place:
+            if key.scope == place:
                 pair = f'{key.id} = "{key.keys}"'
                 lines.append(f"{pair:<38} # {key.tooltip}")
     return "\n".join(lines) + "\n"
@@ -183,9 +183,9 @@ def _key_errors(table: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Yields the id of each action whose keys are invalid, and the error message."""
     known_keys = [part for key in keys.KEYS for part in key.keys.split(",") if len(part) > 1]
     for name, value in table.items():
-        if name not in keys.BY_ID:
+        if name not in keys.KEYS_BY_ID:
             lists = "perftop --default-config lists them"
-            yield name, f"unknown action {name!r}{_suggestion(name, keys.BY_ID, lists)}"
+            yield name, f"unknown action {name!r}{_suggestion(name, keys.KEYS_BY_ID, lists)}"
         elif not isinstance(value, str):
             yield name, f'{name} is {_type_name(value)}: it must be a string such as "q,f10"'
         else:
@@ -200,13 +200,13 @@ def _key_errors(table: dict[str, Any]) -> Iterator[tuple[str, str]]:
 def _clashes(keymap: dict[str, str], skipped: set[str]) -> Iterator[tuple[str, str]]:
     """Yields an action's id and an error message for each key that has two actions in one view.
     `skipped`: ids of actions whose keys are already reported as invalid."""
-    by_default = set(keys.clashes({}))
-    for name, key_a, key_b in dict.fromkeys(keys.clashes(keymap)):
+    by_default = set(keys.key_clashes({}))
+    for name, key_a, key_b in dict.fromkeys(keys.key_clashes(keymap)):
         if (name, key_a, key_b) not in by_default and not skipped & {key_a.id, key_b.id}:
             changed_key, owner = (key_b, key_a) if key_b.id in keymap else (key_a, key_b)
             problem = f"{changed_key.id}: {name} is already a key of {owner.id} in the same view"
             yield changed_key.id, f"{problem}: change one of them"
-    if keymap.get("quit") == keys.NOT_ASSIGNABLE:
+    if keymap.get("quit") == keys.NO_KEY:
         yield "quit", "quit has no key: it needs one, such as q"
 
 
@@ -216,7 +216,7 @@ def _keymap(table: Mapping[str, Any]) -> dict[str, str]:
     for key in keys.KEYS:
         value = table.get(key.id)
         names = _canonical_keys(value) if isinstance(value, str) else [None]
-        key_list = ",".join(dict.fromkeys(name for name in names if name)) or keys.NOT_ASSIGNABLE
+        key_list = ",".join(dict.fromkeys(name for name in names if name)) or keys.NO_KEY
         if None not in names and key_list != key.keys:
             keymap[key.id] = key_list
     return keymap
@@ -224,7 +224,7 @@ def _keymap(table: Mapping[str, Any]) -> dict[str, str]:
 
 def _canonical_keys(value: str) -> list[str | None]:
     """Returns Textual's names of the keys in an entry, with None for each unknown key."""
-    return [keys.canonical(part.strip()) for part in value.split(",")] if value else []
+    return [keys.textual_name(part.strip()) for part in value.split(",")] if value else []
 
 
 def _suggestion(name: str, known_names: Collection[str], default: str = "") -> str:
@@ -274,7 +274,7 @@ _SHOW_SEQUENCE = (
 _HIDE_SEQUENCE = "\x1b[?1049l\x1b[?25h"
 
 
-class Picture:
+class StartPicture:
     on_screen = True
 
     def hand_over(self) -> None:
@@ -284,11 +284,11 @@ class Picture:
 
 
 @contextmanager
-def show_picture() -> Iterator[Picture]:
+def show_picture() -> Iterator[StartPicture]:
     """Shows the picture on the terminal's alternate screen. The picture is removed at the end of
     the block, also by a signal that asks perftop to end, unless the app has taken over the screen.
     Keys typed within the block are not echoed and can still be read after it."""
-    fd, picture = sys.stdout.fileno(), Picture()
+    fd, picture = sys.stdout.fileno(), StartPicture()
     _wait_for_foreground(fd)
     saved_modes = termios.tcgetattr(fd)
     quiet_modes = termios.tcgetattr(fd)

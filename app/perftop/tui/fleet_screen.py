@@ -15,17 +15,17 @@ from textual.binding import BindingType
 
 from perftop.base.errors import Failed
 from perftop.base.text import duration, safe_text, supports_unicode
-from perftop.draw.charts import look
+from perftop.draw.charts import chart_glyphs
 from perftop.draw.columns import column_at
 from perftop.draw.strips import Line
 from perftop.session.fleet import ORDERS, Fleet, RowChoice
 from perftop.session.fleet_machine import FIELDS, Machine
-from perftop.tui.app import PerfTopApp, Source, run_app
+from perftop.tui.app import PerfTopApp, ScreenSource, run_app
 from perftop.tui.config import Config
 from perftop.tui.fleet import views, words
-from perftop.tui.fleet.page import NUMBER_HELP, page
+from perftop.tui.fleet.page import NUMBER_HELP, fleet_page_lines
 from perftop.tui.fleet.words import FleetState
-from perftop.tui.frame.bottom import Piece, key_at, key_pieces
+from perftop.tui.frame.bottom import KeyPiece, key_at, key_pieces
 from perftop.tui.frame.monitor import FLEET_VARIABLE
 from perftop.tui.shared import keys
 from perftop.tui.shared.canvas import PageWidget
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _VIEWS = "machines", "heat", "fleet_episodes"
 """The views; each is opened by the key with this id."""
 _HINTS = "open", "why", "next_episode", "filter", "sort_next", "metric", "pause"
-MIN_HINTS = 1
+MIN_SHOWN_HINTS = 1
 """Ids of the keys in the last line besides those of views, the most important first, and the number
 of them that are always shown."""
 _LABELS = {key.id: key.label for key in keys.KEYS} | {"open": "open", "metric": "number"}
@@ -46,13 +46,13 @@ Opener = Callable[[Sequence[str]], Awaitable[None]]
 """Runs a perftop with the given arguments, which shows one machine; returns when that perftop
 ends."""
 REFRESH_S = 1.0
-MAX_PROBLEM = 200
+MAX_PROBLEM_LENGTH = 200
 """Maximum characters shown of a source's problem."""
 SORT_PERIOD_S = 10.0
 """Seconds after which rows are sorted again."""
 PAGE_ROWS = 20
 """Number of machines by which PgUp and PgDn move."""
-MAX_FILTER = 60
+MAX_FILTER_LENGTH = 60
 """Maximum characters of a filter."""
 MAX_MACHINES_PER_LINE = 4
 """Maximum machines per line of the screen; with more, the heat map is the first view."""
@@ -83,8 +83,9 @@ class FleetFeed(Protocol):
     async def run(self) -> None:
         """Feeds the fleet until cancelled. Raises Failed if no machine can ever be shown."""
 
-    def travel(self, by: int, /) -> bool:
-        """Moves by this many steps in time. Returns False if the feed has no history."""
+    def move_in_time(self, by: int, /) -> bool:
+        """Shows the moment this many refreshes later (or earlier, if negative). Returns False if
+        the feed has no history."""
 
     def pause(self) -> None:
         """Pauses or resumes."""
@@ -108,7 +109,7 @@ class FleetPage(PageWidget, can_focus=True):
         order, by name."""
         self._has_drawn = False
         """Whether any machine has been drawn so far."""
-        self.key_pieces: list[Piece] = []
+        self.key_pieces: list[KeyPiece] = []
         """The last line of the screen."""
 
     def page(self, width: int, height: int) -> list[Line]:
@@ -116,7 +117,7 @@ class FleetPage(PageWidget, can_focus=True):
         state.width, state.height = width, height
         self._fill(state)
         state.theme = self.app.current_theme.name
-        state.look = look(state.theme, no_color=self.app.no_color, ascii_=state.ascii)
+        state.glyphs = chart_glyphs(state.theme, no_color=self.app.no_color, ascii_=state.ascii)
         state.machines = self._ordered_machines(state)
         if not self._has_selected or all(
             machine.name != state.selected_name for machine in state.machines
@@ -126,7 +127,9 @@ class FleetPage(PageWidget, can_focus=True):
             )
             state.selected_name = first.name if first is not None else ""
         state.rows = (
-            words.rows(state) if state.view == "machines" else [(m,) for m in state.machines]
+            words.machine_rows(state)
+            if state.view == "machines"
+            else [(m,) for m in state.machines]
         )
         if not self._has_drawn and state.fleet.machines:
             self._has_drawn = True
@@ -136,9 +139,10 @@ class FleetPage(PageWidget, can_focus=True):
         is_folded = any(len(row) > 1 for row in state.rows)
         hints = (*_HINTS, "fold") if is_folded or not state.are_alike_folded else _HINTS
         self.key_pieces = key_pieces(
-            state.view, hints, state.captions, _LABELS, width, urgent=MIN_HINTS, views=_VIEWS
+            state.view, hints, state.captions, _LABELS, width, urgent=MIN_SHOWN_HINTS, views=_VIEWS
         )
-        return [*page(state), ([(piece.text, piece.style) for piece in self.key_pieces], "calm")]
+        key_runs = [(piece.text, piece.style) for piece in self.key_pieces]
+        return [*fleet_page_lines(state), (key_runs, "calm")]
 
     def _ordered_machines(self, state: FleetState) -> list[Machine]:
         """Returns the machines in order. Rows move only every SORT_PERIOD_S, when the order or the
@@ -166,7 +170,7 @@ class FleetPage(PageWidget, can_focus=True):
 
 
 class FleetScreen(DirectScreen):
-    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings_of(keys.FLEET_KEYS)]
+    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings_by_id(keys.FLEET_KEYS)]
 
     def __init__(self, page: FleetPage, opener: Opener) -> None:
         super().__init__()
@@ -181,12 +185,12 @@ class FleetScreen(DirectScreen):
         self.page.redraw()
 
     def action_help(self) -> None:
-        from perftop.tui.frame.overlays import Entry, Help, Section
+        from perftop.tui.frame.overlays import HelpEntry, HelpScreen, HelpSection
 
         bindings = [active.binding for active in self.active_bindings.values()]
-        entries = [Entry([(name, "key")], text) for name, text in NUMBER_HELP]
-        numbers = Section("numbers and signs", entries)
-        self.app.push_screen(Help(bindings, [numbers], ascii_=self.page.state.ascii))
+        entries = [HelpEntry([(name, "key")], text) for name, text in NUMBER_HELP]
+        numbers = HelpSection("numbers and signs", entries)
+        self.app.push_screen(HelpScreen(bindings, [numbers], ascii_=self.page.state.ascii))
 
     def action_move(self, down: int, across: int = 0) -> None:
         page, state = self.page, self.page.state
@@ -199,17 +203,18 @@ class FleetScreen(DirectScreen):
         else:
             page.select_row(page.index + down)
 
-    def action_page(self, by: int) -> None:
-        self.action_move(by * PAGE_ROWS)
+    def action_page(self, pages: int) -> None:
+        self.action_move(pages * PAGE_ROWS)
 
-    def action_end(self, by: int) -> None:
-        self.page.select_row(len(self.page.state.rows) if by > 0 else 0)
+    def action_end(self, direction: int) -> None:
+        self.page.select_row(len(self.page.state.rows) if direction > 0 else 0)
 
-    def action_episode(self, by: int) -> None:
-        """Selects the next (`by` = 1) or previous (-1) machine on which a harmful episode runs."""
+    def action_episode(self, direction: int) -> None:
+        """Selects the next (`direction` = 1) or previous (-1) machine on which a harmful episode
+        runs."""
         rows, index = self.page.state.rows, self.page.index
         for step in range(1, len(rows) + 1):
-            i = (index + by * step) % len(rows)
+            i = (index + direction * step) % len(rows)
             if any(episode.is_wrong for episode in rows[i][0].running):
                 self.page.select_row(i)
                 return
@@ -220,9 +225,9 @@ class FleetScreen(DirectScreen):
         self.page.state.are_alike_folded = not self.page.state.are_alike_folded
         self.page.update()
 
-    def action_sort(self, by: int) -> None:
+    def action_sort(self, steps: int) -> None:
         self._sort_by_column(
-            ORDERS[(ORDERS.index(self.page.state.choice.order) + by) % len(ORDERS)]
+            ORDERS[(ORDERS.index(self.page.state.choice.order) + steps) % len(ORDERS)]
         )
 
     def action_reverse(self) -> None:
@@ -235,11 +240,11 @@ class FleetScreen(DirectScreen):
         self.page.state.choice = RowChoice(name, reverse, choice.filter)
         self.page.update()
 
-    def action_metric(self, by: int) -> None:
+    def action_metric(self, steps: int) -> None:
         state = self.page.state
         metric_keys = tuple(FIELDS)
         index = metric_keys.index(state.metric) if state.metric in metric_keys else 0
-        state.metric = metric_keys[(index + by) % len(metric_keys)]
+        state.metric = metric_keys[(index + steps) % len(metric_keys)]
         self.page.update()
 
     async def action_filter(self) -> None:
@@ -257,19 +262,19 @@ class FleetScreen(DirectScreen):
             await self.mount(self._prompt)
         hint = "words of names, causes or states: k07  pl1  silent"
         self._prompt.ask(
-            "filter", hint, preview, leave=lambda: self._filter(previous), text=previous
+            "filter", hint, preview, on_cancel=lambda: self._filter(previous), text=previous
         )
 
     def _filter(self, text: str) -> None:
         choice = self.page.state.choice
-        self.page.state.choice = RowChoice(choice.order, choice.reverse, text[:MAX_FILTER])
+        self.page.state.choice = RowChoice(choice.order, choice.reverse, text[:MAX_FILTER_LENGTH])
         self.page.update()
 
     def action_back(self) -> None:
         self._filter("")
 
     async def action_open(self, verb: str = "") -> None:
-        machine = self.page.state.selected
+        machine = self.page.state.selected_machine
         if machine is not None and machine.open_arguments:
             arguments = verb or machine.open_arguments[0], *machine.open_arguments[1:]
             self.run_worker(self._run(arguments), group="open", exclusive=True)
@@ -293,13 +298,13 @@ class FleetScreen(DirectScreen):
             if event.chain > 1:
                 await self._run_key_action("open")
             return
-        column = column_at(views.table(state), event.x)
+        column = column_at(views.table_columns(state), event.x)
         if column is not None and column.key in ORDERS:
             self._sort_by_column(column.key)
 
     async def _run_key_action(self, name: str) -> None:
         """Runs the action of the key with this id."""
-        action = keys.BY_ID[name].action
+        action = keys.KEYS_BY_ID[name].action
         if not await self.app.run_action(action, self):
             await self.app.run_action(action)
 
@@ -310,7 +315,7 @@ class FleetScreen(DirectScreen):
         self.action_move(-3)
 
 
-class FleetSource(Source):
+class FleetSource(ScreenSource):
     def __init__(
         self, feed: FleetFeed, *, opener: Opener | None = None,
         cpu_clock: Callable[[], float] = time.process_time,
@@ -322,7 +327,7 @@ class FleetSource(Source):
 
     def make_screen(self) -> FleetScreen:
         feed = self._feed
-        captions = keys.captions(self.app.config.keys)
+        captions = keys.key_captions(self.app.config.keys)
         state = FleetState(feed.fleet, feed.now, 80, 24, captions=captions, ascii=self.app.ascii)
         self.page = FleetPage(self._fill, state)
         return FleetScreen(self.page, self._opener)
@@ -332,7 +337,7 @@ class FleetSource(Source):
             await self._feed.run()
         except Failed as failed:
             self.app.failure = failed
-            self.app.leave(failed.status)
+            self.app.end_with_status(failed.status)
 
     def ready(self) -> None:
         self.page.set_interval(REFRESH_S, self._refresh)
@@ -344,36 +349,36 @@ class FleetSource(Source):
             share = (cpu_s - self._cpu_s) / (now_s - self._refreshed_s)
             self._share += (share - self._share) * 0.2 if self._share else share
         self._cpu_s, self._refreshed_s = cpu_s, now_s
-        if not self.page.state.paused or self._feed.moment:
+        if not self.page.state.pause_text or self._feed.moment:
             self.page.update()
 
     def _fill(self, state: FleetState) -> None:
         feed = self._feed
-        state.now, state.problem = feed.now, safe_text(feed.problem, MAX_PROBLEM)
+        state.now, state.problem = feed.now, safe_text(feed.problem, MAX_PROBLEM_LENGTH)
         state.every_s, state.origin = feed.every_s, feed.origin
         own_text = f"own {100 * self._share:.1f} % here"
         state.facts = (f"every {duration(feed.every_s)}", own_text, *feed.facts())
-        state.paused = feed.moment or ("paused" if state.paused == "paused" else "")
+        state.pause_text = feed.moment or ("paused" if state.pause_text == "paused" else "")
 
-    def step(self, by: int) -> None:
-        """Steps in time. In the heat map, selects the next cell instead; `leap` steps in time
+    def step(self, steps: int) -> None:
+        """Steps in time. In the heat map, selects the next cell instead; `skip` steps in time
         there."""
         if self.page.state.view == "heat":
             screen = self.page.screen
             assert isinstance(screen, FleetScreen)
-            screen.action_move(0, by)
+            screen.action_move(0, steps)
         else:
-            self.leap(by)
+            self.skip(steps)
 
-    def leap(self, by: int) -> None:
-        if self._feed.travel(by):
+    def skip(self, seconds: int) -> None:
+        if self._feed.move_in_time(seconds):
             self.page.update()
 
     def pause(self) -> None:
         state = self.page.state
         self._feed.pause()
         if not self._feed.moment:
-            state.paused = "" if state.paused else "paused"
+            state.pause_text = "" if state.pause_text else "paused"
         self.page.update()
 
     async def _run_here(self, arguments: Sequence[str]) -> None:
@@ -383,7 +388,7 @@ class FleetSource(Source):
         with self.app.suspend():
             if arguments[0] == "why":
                 print(
-                    f"{safe_text(arguments[-1], MAX_PROBLEM)}: measuring for ten seconds …",
+                    f"{safe_text(arguments[-1], MAX_PROBLEM_LENGTH)}: measuring for ten seconds …",
                     flush=True,
                 )
             child = await asyncio.create_subprocess_exec(

@@ -2,9 +2,9 @@
 each number, the chart of A is above the chart of B, both have the same scale, and below them is a
 line of their difference.
 
-A `Track` is one recording: its numbers in slices of time, its episodes and marks, and the moment
-that is zero on the axis. `pair_page` draws a `PairState`, `PairScreen` handles keys, and
-`PairSource` reads both recordings."""
+A `Track` is one recording: its numbers in slices of time, its episodes and marks, and the moment at
+zero on the axis. `pair_page` draws a `PairState`, `PairScreen` handles keys, and `PairSource` reads
+both recordings."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from perftop.base.arrays import Floats
 from perftop.base.errors import USAGE, Failed
 from perftop.base.text import GHZ, clock_time, supports_unicode
 from perftop.draw import charts
-from perftop.draw.charts import rows_of
+from perftop.draw.charts import chart_lines
 from perftop.draw.columns import Run, fit
-from perftop.draw.strips import BLANK, Line, safe_cells, spread
-from perftop.draw.theme import Mood
+from perftop.draw.strips import BLANK, Line, justify, safe_cells
+from perftop.draw.theme import LineState
 from perftop.model.kinds import cause_of
 from perftop.model.numbers import NUMBERS, Number
 from perftop.output.compare.comparison import Comparison, compare, headline, loss_sentences
@@ -48,11 +48,11 @@ from perftop.output.run_summary import (
 from perftop.recording.file import Recording
 from perftop.session.history import Times
 from perftop.session.session import MAX_BATCH
-from perftop.tui.app import PerfTopApp, Source, run_app
+from perftop.tui.app import PerfTopApp, ScreenSource, run_app
 from perftop.tui.config import Config
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.canvas import PageWidget
-from perftop.tui.shared.keys import PAIR_KEYS, bindings_of, captions
+from perftop.tui.shared.keys import PAIR_KEYS, bindings_by_id, key_captions
 from perftop.tui.shared.paint import DirectScreen
 from perftop.tui.shared.time_axis import Axis
 
@@ -62,21 +62,21 @@ updates of the screen while reading."""
 ZOOM_FACTOR, MAX_ZOOM = 2.0, 4096.0
 MIN_AXIS_S = 1.0
 """Minimum span of the axis, in seconds."""
-ROWS = ("busy_hz", "util", "ipc", "steal", "both", "power_w", "kernel_cycles")
+CHARTED_NUMBER_KEYS = ("busy_hz", "util", "ipc", "steal", "both", "power_w", "kernel_cycles")
 """Keys of the numbers, the most important first; as many as fit are drawn."""
-AREAS = {"ipc": "ipc", "steal": "loss", "kernel_cycles": "kernel", "both": "both"}
+STYLES_BY_NUMBER = {"ipc": "ipc", "steal": "loss", "kernel_cycles": "kernel", "both": "both"}
 """Styles of the charts of some numbers, by key; the other charts have the style "user"."""
 LABEL_WIDTH, VALUE_WIDTH = 20, 8
 """Width in cells of the space to the left and to the right of the axis."""
 VERDICT_WIDTH, MIN_WIDTH_WITH_VERDICTS = 24, 120
 """Width in cells of the column of verdicts, and minimum width of a page that has it."""
-MIN_LINES, MAX_LINES = 6, 8
+MIN_NUMBER_LINES, MAX_CHART_LINES = 6, 8
 """Minimum lines for each number, and maximum lines of one recording's chart."""
 MIN_SCALE_TOP = 0.02
 """Minimum upper end of the scale of a share; smaller shares are noise."""
 SCALE_HEADROOM = 1.12
 """Factor by which a scale exceeds the highest value, so that a gap separates B from A above."""
-MAX_NAME = 28
+MAX_NAME_LENGTH = 28
 """Maximum cells of the name of a recording."""
 
 
@@ -112,7 +112,8 @@ class Track(RecordingReader):
         return super().on_message(message)
 
     def origin_ns(self, alignment: Alignment) -> int | None:
-        """Returns the moment in raw ns; None if it was not read yet or does not exist."""
+        """Returns the moment that is zero on the axis, in ns of monotonic time; None if it was not
+        read yet or does not exist."""
         if alignment.kind == "start":
             return self.session.hello.raw_ns
         if alignment.kind == "command":
@@ -130,8 +131,8 @@ class Track(RecordingReader):
         return sorted(episode.start_ns for episode_list in episodes for episode in episode_list)
 
     def values(self, key: str, edges_ns: Times) -> Floats:
-        """Returns the means of a number between adjacent edges (in raw ns); NaN where the number is
-        unknown. A span shorter than a slice gets the value of that slice."""
+        """Returns the means of a number between adjacent edges (in ns of monotonic time); NaN where
+        the number is unknown. A span shorter than a slice gets the value of that slice."""
         sums = self._cumulative_sums()
         if key not in sums:
             return np.full(len(edges_ns) - 1, nan)
@@ -170,7 +171,7 @@ class PairState:
     zoom: float = 1.0
     """Magnification: the time that both recordings cover, divided by the span of the axis."""
     ascii: bool = False
-    captions: Mapping[str, str] = field(default_factory=partial(captions, {}))
+    captions: Mapping[str, str] = field(default_factory=partial(key_captions, {}))
     comparison: Comparison | None = None
     """The differences between both recordings; None until they were read, or if one is too
     short."""
@@ -182,15 +183,15 @@ class PairState:
 
     @property
     def origins_ns(self) -> tuple[int, int]:
-        """The moments at which A and B are aligned, in raw ns. If the moment of a recording was not
-        read yet or does not exist, the start of the recording is used."""
+        """The moments at which A and B are aligned, in ns of monotonic time. If the moment of a
+        recording was not read yet or does not exist, the start of the recording is used."""
         origins = [track.origin_ns(self.alignment) for track in self.tracks]
         a, b = (track.ends_ns[0] if origin is None else origin
                 for track, origin in zip(self.tracks, origins, strict=True))  # fmt: skip
         return a, b
 
     @property
-    def aligned(self) -> bool:
+    def is_aligned(self) -> bool:
         return all(track.origin_ns(self.alignment) is not None for track in self.tracks)
 
     @property
@@ -228,7 +229,7 @@ class PairState:
         return Axis(end_ns, bin_ns, self.cells, end_ns)
 
     def axis_of(self, track: int) -> Axis:
-        """Returns the axis in raw ns of this recording (0: A, 1: B)."""
+        """Returns the time axis of this recording (0: A, 1: B), in ns of its monotonic time."""
         axis, (first_ns, last_ns) = self.axis, self.tracks[track].ends_ns
         end_ns = axis.end_ns + self.origins_ns[track]
         return replace(axis, end_ns=end_ns, now_ns=min(end_ns, last_ns), first_ns=first_ns)
@@ -255,28 +256,30 @@ class PairPage(PageWidget, can_focus=True):
 
 def pair_page(pair: PairState) -> list[Line]:
     """Returns the lines of the page, exactly `pair.height` of them."""
-    lines = [_header(pair), *_answer_line(pair), _differing_line(pair), _moment(pair)]
+    lines = [_header_line(pair), *_answer_line(pair), _differing_line(pair), _cursor_line(pair)]
     room = pair.height - len(lines) - 5
-    body = _charts(pair, room)
+    body = _chart_lines(pair, room)
     body = [*body[:room], *[BLANK] * (room - len(body))]
-    return [*lines, *body, *_episodes(pair), *_axis(pair), _keys(pair)][: pair.height]
+    return [*lines, *body, *_episode_lines(pair), *_axis_lines(pair), _key_line(pair)][
+        : pair.height
+    ]
 
 
-def _header(pair: PairState) -> Line:
+def _header_line(pair: PairState) -> Line:
     left_runs: list[Run] = []
     for badge, track in zip((" A ", " B "), pair.tracks, strict=True):
         left_runs += [
             (badge, "badge"),
-            (f" {fit(safe_cells(track.name), MAX_NAME).rstrip()}  ", "bright"),
+            (f" {fit(safe_cells(track.name), MAX_NAME_LENGTH).rstrip()}  ", "bright"),
         ]
     status = f"aligned at {safe_cells(pair.alignment.words)}"
     if not all(track.is_read for track in pair.tracks):
         status = "reading …"
-    elif not pair.aligned:
+    elif not pair.is_aligned:
         status = "not aligned: one has no such moment"
     elif any(track.damage for track in pair.tracks):
         status = "damaged: shown up to the damage"
-    return spread(left_runs, [(f"{status} ", "dim")], pair.width), "calm"
+    return justify(left_runs, [(f"{status} ", "dim")], pair.width), "calm"
 
 
 def _answer_line(pair: PairState) -> list[Line]:
@@ -286,10 +289,10 @@ def _answer_line(pair: PairState) -> list[Line]:
         return [BLANK, BLANK]
     answer, losses = headline([comparison]), "; ".join(loss_sentences(comparison))
     is_worse = any(row.verdict == "worse" for row in comparison.rows)
-    mood: Mood = "victim" if is_worse else "calm"
+    state: LineState = "victim" if is_worse else "calm"
     cut = fit(losses, min(len(losses), pair.width - 9))
-    return [([(f" {fit(answer, pair.width - 2)}", "bright")], mood),
-            ([("   lost ", "dim"), (cut, "alarm")] if losses else [], mood)]  # fmt: skip
+    return [([(f" {fit(answer, pair.width - 2)}", "bright")], state),
+            ([("   lost ", "dim"), (cut, "alarm")] if losses else [], state)]  # fmt: skip
 
 
 def _differing_line(pair: PairState) -> Line:
@@ -307,7 +310,7 @@ def _differing_line(pair: PairState) -> Line:
     return [(f" {fit(text, pair.width - 2)}", "warn" if texts else "dim")], "calm"
 
 
-def _moment(pair: PairState) -> Line:
+def _cursor_line(pair: PairState) -> Line:
     """Returns the line with the moment under the cursor and the meaning of ± in all rows."""
     times = [clock_time(track.session.unix(round(pair.cursor_s * 1e9) + origin))
              for track, origin in zip(pair.tracks, pair.origins_ns, strict=True)]  # fmt: skip
@@ -316,15 +319,17 @@ def _moment(pair: PairState) -> Line:
     is_compared = pair.verdict_width and pair.comparison is not None
     sign = "+-" if pair.ascii else "±"
     right_runs: list[Run] = [(f"{sign}: 95 % for all rows together ", "dim")] if is_compared else []
-    return spread(left_runs, right_runs, pair.width), "calm"
+    return justify(left_runs, right_runs, pair.width), "calm"
 
 
-def _charts(pair: PairState, room: int) -> list[Line]:
+def _chart_lines(pair: PairState, room: int) -> list[Line]:
     known_keys = set[str]().union(*(track.keys for track in pair.tracks))
-    keys = [key for key in ROWS if key in known_keys][: max(2, room // MIN_LINES)]
+    keys = [key for key in CHARTED_NUMBER_KEYS if key in known_keys][
+        : max(2, room // MIN_NUMBER_LINES)
+    ]
     if not keys:
         return [([(" nothing read yet", "dim")], "calm")]
-    chart_height = max(1, min(MAX_LINES, (room // len(keys) - 2) // 2))
+    chart_height = max(1, min(MAX_CHART_LINES, (room // len(keys) - 2) // 2))
     gap = [BLANK] if room >= len(keys) * (2 * chart_height + 2) else []
     lines: list[Line] = []
     for key in keys:
@@ -342,22 +347,22 @@ def _chart_band(pair: PairState, number: Number, chart_height: int) -> list[Line
     rule = {cell: ""}
     lines: list[Line] = []
     for side, series in enumerate(values):
-        area = charts.area(
-            series / top, chart_height, AREAS.get(number.key, "user"), ascii_=pair.ascii
+        area = charts.area_chart(
+            series / top, chart_height, STYLES_BY_NUMBER.get(number.key, "user"), ascii_=pair.ascii
         )
-        chart_rows = rows_of(charts.with_rules(area, rule))
+        chart_rows = chart_lines(charts.add_rules(area, rule))
         for row, runs in enumerate(chart_rows):
             title = f"{number.plain_name} {number.unit_name(GHZ)}" if side == row == 0 else ""
             name = "AB"[side] if row == 0 else ""
             value = number.text(values_now[side], GHZ) if row == 0 else ""
             key = "faint" if row == 0 and not isfinite(values_now[side]) else "text"
-            said = verdicts[side] if verdicts and row == 0 else []
-            lines.append(([(f" {fit(title, LABEL_WIDTH - 4)}", "dim"), (f"{name:<3}", "bright"),
-                           *runs, (f"{value:>{VALUE_WIDTH - 1}} ", key), *said],
-                          "calm"))  # fmt: skip
+            verdict = verdicts[side] if verdicts and row == 0 else []
+            label: Run = (f" {fit(title, LABEL_WIDTH - 4)}", "dim")
+            lines.append(([label, (f"{name:<3}", "bright"), *runs,
+                           (f"{value:>{VALUE_WIDTH - 1}} ", key), *verdict], "calm"))  # fmt: skip
     styles = {-1: ("alarm", "good"), 0: ("unknown", "unknown"), 1: ("good", "alarm")}
     difference_rows = (values[1] - values[0]) * chart_height / top
-    runs = charts.differences(difference_rows, styles[number.better_sign], ascii_=pair.ascii)
+    runs = charts.difference_line(difference_rows, styles[number.better_sign], ascii_=pair.ascii)
     lines.append(([(f"{'B-A':>{LABEL_WIDTH - 1}} ", "dim"), *runs], "calm"))
     return lines
 
@@ -386,7 +391,7 @@ def _scale_top(number: Number, values: list[Floats]) -> float:
     return max(highest, MIN_SCALE_TOP if number.unit == "ratio" else 1e-9) * SCALE_HEADROOM
 
 
-def _episodes(pair: PairState) -> list[Line]:
+def _episode_lines(pair: PairState) -> list[Line]:
     """Returns a line for each recording, with a marker where an episode begins, a stroke while it
     lasts, and the labels of marks."""
     lines: list[Line] = []
@@ -397,12 +402,12 @@ def _episodes(pair: PairState) -> list[Line]:
         for moment in session.marks:
             time_axis.draw_mark(line, axis, moment)
         title = "episodes" if row == 0 else ""
-        lines.append(([(f" {fit(title, LABEL_WIDTH - 4)}", "dim"), (f"{'AB'[row]:<3}", "bright"),
-                       *line], "calm"))  # fmt: skip
+        label: Run = (f" {fit(title, LABEL_WIDTH - 4)}", "dim")
+        lines.append(([label, (f"{'AB'[row]:<3}", "bright"), *line], "calm"))
     return lines
 
 
-def _axis(pair: PairState) -> list[Line]:
+def _axis_lines(pair: PairState) -> list[Line]:
     """Returns the line of the axis with the cursor, and the line of times."""
     blank: Run = (" " * LABEL_WIDTH, "text")
     ticks = time_axis.ticks(pair.axis, None)
@@ -411,7 +416,7 @@ def _axis(pair: PairState) -> list[Line]:
     return [([blank, *line], "calm"), ([blank, *time_axis.times_line(pair.axis, ticks)], "calm")]
 
 
-def _keys(pair: PairState) -> Line:
+def _key_line(pair: PairState) -> Line:
     runs: list[Run] = []
     for name, text in (("step_on", "move"), ("next_episode", "next episode"),
                        ("narrower", "less time"), ("wider", "more"), ("help", "help"),
@@ -421,7 +426,7 @@ def _keys(pair: PairState) -> Line:
 
 
 class PairScreen(DirectScreen):
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of(PAIR_KEYS)]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings_by_id(PAIR_KEYS)]
 
     def __init__(self, page: PairPage) -> None:
         super().__init__()
@@ -431,39 +436,39 @@ class PairScreen(DirectScreen):
         yield self.page
 
     def action_help(self) -> None:
-        from perftop.tui.frame.overlays import Help
+        from perftop.tui.frame.overlays import HelpScreen
 
         bindings = [active.binding for active in self.active_bindings.values()]
-        self.app.push_screen(Help(bindings, [], ascii_=self.page.pair.ascii))
+        self.app.push_screen(HelpScreen(bindings, [], ascii_=self.page.pair.ascii))
 
-    def action_window(self, by: int) -> None:
+    def action_window(self, steps: int) -> None:
         pair = self.page.pair
-        pair.zoom = min(MAX_ZOOM, max(1.0, pair.zoom * ZOOM_FACTOR**-by))
+        pair.zoom = min(MAX_ZOOM, max(1.0, pair.zoom * ZOOM_FACTOR**-steps))
         self.page.update()
 
-    def action_episode(self, by: int) -> None:
-        """Moves to the next (`by` = 1) or previous (-1) start of an episode or mark in either
-        recording."""
+    def action_episode(self, direction: int) -> None:
+        """Moves to the next (`direction` = 1) or previous (-1) start of an episode or mark in
+        either recording."""
         pair = self.page.pair
         starts = sorted(
             (start_ns - origin) / 1e9
             for track, origin in zip(pair.tracks, pair.origins_ns, strict=True)
             for start_ns in track.starts_ns()
         )
-        starts_beyond = [start for start in starts if (start - pair.cursor_s) * by > 1e-6]
+        starts_beyond = [start for start in starts if (start - pair.cursor_s) * direction > 1e-6]
         if starts_beyond:
-            pair.cursor_s = starts_beyond[0] if by > 0 else starts_beyond[-1]
+            pair.cursor_s = starts_beyond[0] if direction > 0 else starts_beyond[-1]
             self.page.update()
 
 
-class PairSource(Source):
+class PairSource(ScreenSource):
     def __init__(self, recordings: tuple[Recording, Recording], alignment: Alignment) -> None:
         self._recordings, self._alignment = recordings, alignment
 
     def make_screen(self) -> PairScreen:
         a, b = (Track(recording.path.name, recording.hello) for recording in self._recordings)
         pair = PairState((a, b), self._alignment, ascii=self.app.ascii,
-                    captions=captions(self.app.config.keys))  # fmt: skip
+                    captions=key_captions(self.app.config.keys))  # fmt: skip
         self.page = PairPage(pair)
         return PairScreen(self.page)
 
@@ -493,12 +498,12 @@ class PairSource(Source):
         self.page.pair.compare()
         self.page.update()
 
-    def step(self, by: int) -> None:
+    def step(self, steps: int) -> None:
         pair = self.page.pair
         first, last = pair.window_s
-        self._move(by * (last - first) / pair.cells)
+        self._move(steps * (last - first) / pair.cells)
 
-    leap = step
+    skip = step
 
     def begin(self) -> None:
         self._move(-float("inf"))

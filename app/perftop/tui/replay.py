@@ -40,10 +40,10 @@ from perftop.session.episodes import RecordingEpisodes, new_mark, shorten_label
 from perftop.session.session import MAX_BATCH, Session
 from perftop.tui.app import PerfTopApp, run_app
 from perftop.tui.config import Config
-from perftop.tui.frame.top import Cost, Replay, Status
+from perftop.tui.frame.top import CpuCost, PlaybackState, Status
 from perftop.tui.stream import StreamSource
 
-TICK_S = 0.05
+PLAY_STEP_S = 0.05
 """Seconds between two steps of playing; no interval of the screen is shorter."""
 
 
@@ -51,23 +51,24 @@ class ReplaySource(StreamSource):
     def __init__(self, recording: AnyRecording, interval_ns: int) -> None:
         super().__init__(max(interval_ns, recording.hello.sample_ns))
         self.extent_ns = frame_range(recording)
-        """The first and the last moment of the file, in raw ns."""
+        """The first and the last moment of the file, in ns of monotonic time."""
         self._recording = recording
         self._playback: Playback | None = None
-        """The section of the file that is in the history; None before the first."""
-        self._pace = PlayClock()
+        """The section of the file that is in the history; None before the first section was
+        read."""
+        self._play_clock = PlayClock()
         self._playing = asyncio.Event()
         self._playing.set()
-        self.seek: Worker[None] | None = None
+        self.seek_worker: Worker[None] | None = None
         """The worker of the seek that is under way; None if there is none."""
         self._seek_ns = 0
-        """The moment up to which the seek has read, in raw ns."""
+        """The moment up to which the seek has read, in ns of monotonic time."""
         self._episodes = RecordingEpisodes()
         self.indexing = True
         """Whether the search of the whole file for episodes is under way."""
         self._extended_playback: tuple[Playback | None, int] = None, 0
-        """The section for which earlier samples were read last, and the raw time in ns from which
-        they were read."""
+        """The section for which earlier samples were read last, and the monotonic time in ns from
+        which they were read."""
         self._mark_count = 0
         """Number of marks that the user has set in this replay, which are not written to the file.
         """
@@ -82,8 +83,8 @@ class ReplaySource(StreamSource):
         self.app.run_worker(self._index_episodes(), group="index")
         while True:
             await self._playing.wait()
-            is_late = self.seek is None and self._play()
-            await asyncio.sleep(SEEK_PAUSE_S if is_late else TICK_S)
+            is_late = self.seek_worker is None and self._play()
+            await asyncio.sleep(SEEK_PAUSE_S if is_late else PLAY_STEP_S)
 
     async def _index_episodes(self) -> None:
         """Finds the episodes of the whole file, in a separate process."""
@@ -119,21 +120,21 @@ class ReplaySource(StreamSource):
             return status
         first_ns, last_ns = self.extent_ns
         indexed = (self._episodes.until_ns - first_ns) / (last_ns - first_ns)
-        replay = Replay(
-            playing=self._playing.is_set(),
-            speed=self._pace.speed,
+        replay = PlaybackState(
+            is_playing=self._playing.is_set(),
+            speed=self._play_clock.speed,
             extent_ns=self.extent_ns,
-            seeking_ns=None if self.seek is None else self._seek_ns,
+            seeking_ns=None if self.seek_worker is None else self._seek_ns,
             is_over=self._is_at_end,
             damage=self._recording.damage,
-            indexed=max(0.0, min(1.0, indexed)) if self.indexing else None,
+            indexed_share=max(0.0, min(1.0, indexed)) if self.indexing else None,
         )
         return replace(status, replay=replay)
 
     @property
     def ends_ns(self) -> tuple[int, int] | None:
-        """The first and the last moment in the history, in raw ns; None before the first
-        section."""
+        """The first and the last moment in the history, in ns of monotonic time; None before the
+        first section."""
         return None if self._playback is None else self._playback.ends_ns
 
     @property
@@ -149,21 +150,21 @@ class ReplaySource(StreamSource):
         """Plays up to the moment that is due, first from the history, then from the file. Returns
         whether this machine reads too slowly for the playback speed."""
         playback, interval = self._playback, self.interval
-        now_ns = self._pace.now_ns(self.clock())
+        now_ns = self._play_clock.now_ns(self.clock())
         if playback is None or interval is None:
             return False
-        if self.paused and now_ns < playback.session.now_ns:
+        if self.is_paused and now_ns < playback.session.now_ns:
             if now_ns - interval.time_ns >= self.status.interval_ns:
                 self.show_moment(int(now_ns))
             return False
-        self.paused = False
-        self.status = replace(self.status, paused=None)
+        self.is_paused = False
+        self.status = replace(self.status, paused_at=None)
         end_s = self.clock() + BATCH_S
         due_messages = playback.messages_until(now_ns)
         while messages := list(islice(due_messages, MAX_BATCH)):
             self.process(messages)
             if self.clock() > end_s:
-                self._pace.begin(playback.session.now_ns, self.clock())
+                self._play_clock.begin(playback.session.now_ns, self.clock())
                 return True
         if playback.is_over:
             self._playing.clear()
@@ -171,40 +172,40 @@ class ReplaySource(StreamSource):
         return False
 
     def pause(self) -> None:
-        if self._playing.is_set() or self.seek is not None:
+        if self._playing.is_set() or self.seek_worker is not None:
             self._playing.clear()
             self._cancel_seek()
-            self.paused = True
+            self.is_paused = True
         elif self._is_at_end:
             self.show_notice("end of recording")
         elif (interval := self.interval) is not None:
             self._playing.set()
-            self._pace.begin(interval.time_ns, self.clock())
+            self._play_clock.begin(interval.time_ns, self.clock())
             if (ends_ns := self.ends_ns) is not None and interval.time_ns < ends_ns[0]:
                 self.show_nearest_moment(
                     interval.time_ns
                 )  # a seek has dropped this moment from the history
         self.show_new_moment()
 
-    def speed(self, by: int) -> None:
-        self._pace.change(by)
+    def speed(self, steps: int) -> None:
+        self._play_clock.change(steps)
         if (interval := self.interval) is not None:
-            self._pace.begin(interval.time_ns, self.clock())
+            self._play_clock.begin(interval.time_ns, self.clock())
         self.show()
 
     # --- going to another moment
 
-    def step(self, by: int) -> None:
+    def step(self, steps: int) -> None:
         playback, ends_ns, interval = self._playback, self.ends_ns, self.interval
-        if playback is None or ends_ns is None or interval is None or self.seek is not None:
+        if playback is None or ends_ns is None or interval is None or self.seek_worker is not None:
             return
         self._playing.clear()
-        if by > 0 and interval.time_ns >= ends_ns[1]:
+        if steps > 0 and interval.time_ns >= ends_ns[1]:
             playback.sample()
-        if by < 0 and interval.time_ns <= ends_ns[0]:
+        if steps < 0 and interval.time_ns <= ends_ns[0]:
             self.show_nearest_moment(interval.time_ns - 1)
         else:
-            super().step(by)
+            super().step(steps)
 
     def show_nearest_moment(self, time_ns: int) -> None:
         """Goes to this moment, immediately if it is in the history, else by a seek."""
@@ -213,7 +214,7 @@ class ReplaySource(StreamSource):
         ends_ns = self.ends_ns
         if ends_ns is not None and ends_ns[0] <= time_ns <= ends_ns[1]:
             self._cancel_seek()
-            self._show(time_ns)
+            self._show_and_play_from(time_ns)
         else:
             self.start_seek(partial(self._seek_to, time_ns))
 
@@ -223,14 +224,14 @@ class ReplaySource(StreamSource):
     def finish(self) -> None:
         self.show_nearest_moment(AFTER_END_NS)
 
-    def go(self, time_ns: int) -> None:
+    def go_to(self, time_ns: int) -> None:
         self._playing.clear()
         self.show_nearest_moment(time_ns)
 
-    def select(self, first_ns: int, last_ns: int) -> None:
+    def select_range(self, first_ns: int, last_ns: int) -> None:
         self._playing.clear()
         self._cancel_seek()
-        super().select(first_ns, last_ns)
+        super().select_range(first_ns, last_ns)
 
     def go_to_episode(self, direction: int, cpus: list[int] | None) -> None:
         self._playing.clear()
@@ -244,7 +245,7 @@ class ReplaySource(StreamSource):
         self.show_notice(
             f'marked "{label}" at {time_text} until you leave; the file does not change'
         )
-        if self.paused and self.interval is not None:
+        if self.is_paused and self.interval is not None:
             self.show_moment(self.interval.time_ns)
 
     def start_seek(self, search: Callable[[], Coroutine[None, None, None]]) -> None:
@@ -252,19 +253,19 @@ class ReplaySource(StreamSource):
 
         async def seek() -> None:
             await search()
-            self.seek = None
+            self.seek_worker = None
             self.show()
 
         self._cancel_seek()
         interval = self.interval
         self._seek_ns = self.extent_ns[0] if interval is None else interval.time_ns
-        self.seek = self.app.run_worker(seek, group="seek")
+        self.seek_worker = self.app.run_worker(seek, group="seek")
         self.show()
 
     def _cancel_seek(self) -> None:
-        if self.seek is not None:
-            self.seek.cancel()
-            self.seek = None
+        if self.seek_worker is not None:
+            self.seek_worker.cancel()
+            self.seek_worker = None
 
     async def _seek_to(self, time_ns: int) -> None:
         self._show_section(await self._search().go(self._playback, time_ns), time_ns)
@@ -306,28 +307,28 @@ class ReplaySource(StreamSource):
             self.app.workers.cancel_group(self.app, "deepen")
             self._playback = playback
             self.add(playback.session.hello)
-            self.cost = Cost(lambda: 0.0)
+            self.cost = CpuCost(lambda: 0.0)
             self.cost.share(playback.session)
             self.status = replace(self.status, own_cpu_share=playback.cost)
         playback.session.take_interval()  # the next interval then begins where reading continues
-        self._show(time_ns)
+        self._show_and_play_from(time_ns)
 
     def on_hello(self, hello: wire.Hello) -> Session:  # noqa: ARG002 - the section has read it
         assert self._playback is not None
         return self._playback.session
 
-    def _show(self, time_ns: int) -> None:
+    def _show_and_play_from(self, time_ns: int) -> None:
         """Shows this moment; playing continues from this moment."""
         self.show_moment(time_ns)
         if (interval := self.interval) is not None:
-            self._pace.begin(interval.time_ns, self.clock())
+            self._play_clock.begin(interval.time_ns, self.clock())
         self._read_earlier_samples()
 
     def _read_earlier_samples(self) -> None:
         """Starts to read, in the background, the samples from before the history that time axes
         show."""
         playback, ends_ns, interval = self._playback, self.ends_ns, self.interval
-        if playback is None or ends_ns is None or interval is None or self.seek is not None:
+        if playback is None or ends_ns is None or interval is None or self.seek_worker is not None:
             return
         since_ns = max(self.extent_ns[0], interval.time_ns - round(self.choice.window_s * 1e9))
         last_playback, last_since_ns = self._extended_playback

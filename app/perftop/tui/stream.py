@@ -23,14 +23,14 @@ from perftop.session.history import History
 from perftop.session.interval import Interval
 from perftop.session.selection import nearest_moment, reachable_episodes
 from perftop.session.session import Session
-from perftop.tui.app import PerfTopApp, Source, run_app
+from perftop.tui.app import PerfTopApp, ScreenSource, run_app
 from perftop.tui.config import Config, is_first_start
 from perftop.tui.frame.monitor import Monitor
-from perftop.tui.frame.top import Controls, Cost, State, Status
+from perftop.tui.frame.top import Controls, CpuCost, ScreenState, Status
 from perftop.tui.shared import keys
-from perftop.tui.shared.choice import Choice
+from perftop.tui.shared.choice import Choices
 
-Opener = Callable[[], AbstractAsyncContextManager[Stream]]
+StreamOpener = Callable[[], AbstractAsyncContextManager[Stream]]
 INTERVALS_NS = tuple(ms * 1_000_000 for ms in (50, 100, 200, 500, 1000, 2000, 5000))
 NOTICE_S = 10.0
 """Time in s for which a message is shown if no key is pressed."""
@@ -44,24 +44,24 @@ MIN_SILENCE_S = 3.0
 without a message."""
 
 
-class StreamSource(Source, Follower, Controls):
+class StreamSource(ScreenSource, Follower, Controls):
     """A stream, and the shown moment of it: the newest, or an earlier one that the user has chosen.
-    Sampling continues while an earlier moment is shown. Times are in raw ns."""
+    Sampling continues while an earlier moment is shown. Times are monotonic, in ns."""
 
     def __init__(self, interval_ns: int, *, starts_early: bool = False, tour: bool = False) -> None:
         """`interval_ns`: the interval that the numbers cover. `tour`: whether to show notes for a
         new user."""
         super().__init__(interval_ns, starts_early=starts_early)
         self.clock: Callable[[], float] = time.monotonic
-        self.cost = Cost(time.process_time)
+        self.cost = CpuCost(time.process_time)
         self.status = Status(interval_ns)
         self._initial_interval_ns = interval_ns
         self._tour = tour
         self.interval: Interval | None = None
         """The shown interval; while paused it is kept, even if the history has dropped it. None
         before the first interval."""
-        self.paused = False
-        self.newest: Interval | None = None
+        self.is_paused = False
+        self.newest_interval: Interval | None = None
         self._notice, self._notice_end_s = "", 0.0
         """The last message, and the time of `clock` at which it is removed."""
         self._watched_s = self.clock()
@@ -71,7 +71,7 @@ class StreamSource(Source, Follower, Controls):
 
     def make_screen(self) -> Monitor:
         config = self.app.config
-        self.choice = Choice(units=config.units, columns=config.columns, ascii=self.app.ascii)
+        self.choice = Choices(units=config.units, columns=config.columns, ascii=self.app.ascii)
         return Monitor(self.choice, config.keys, self, tour=self._tour)
 
     def start(self) -> None:
@@ -96,10 +96,12 @@ class StreamSource(Source, Follower, Controls):
 
     def process(self, messages: Iterable[wire.Message]) -> bool:
         """Applies these messages. Draws only the last of the intervals that they complete."""
-        previous = self.newest
+        previous = self.newest_interval
         is_over = super().process(messages)
         has_new_interval = (
-            self.newest is not None and self.newest is not previous and not self.paused
+            self.newest_interval is not None
+            and self.newest_interval is not previous
+            and not self.is_paused
         )
         if has_new_interval:
             self.status = replace(self.status, own_cpu_share=self.cost.share(self.session))
@@ -126,8 +128,8 @@ class StreamSource(Source, Follower, Controls):
         Follower.process(self, [message])
 
     def on_interval(self, interval: Interval) -> None:
-        self.newest = interval
-        if not self.paused:
+        self.newest_interval = interval
+        if not self.is_paused:
             self.interval = interval
 
     def end(self, failed: Failed) -> None:
@@ -135,9 +137,9 @@ class StreamSource(Source, Follower, Controls):
         the app exits."""
         self.app.failure = failed
         if self.interval is None:
-            self.app.leave(failed.status)
+            self.app.end_with_status(failed.status)
             return
-        self.status = replace(self.status, failed=str(failed))
+        self.status = replace(self.status, failure_text=str(failed))
         self.show()
 
     # --- the status
@@ -156,7 +158,7 @@ class StreamSource(Source, Follower, Controls):
         again then."""
         self.status = self._current_status()
         if (monitor := self.monitor) is not None:
-            monitor.show_state(State(self.shown_session, self.interval, self.status))
+            monitor.show_state(ScreenState(self.shown_session, self.interval, self.status))
 
     def show_notice(self, notice: str) -> None:
         self._notice, self._notice_end_s = notice, self.clock() + NOTICE_S
@@ -170,16 +172,16 @@ class StreamSource(Source, Follower, Controls):
     def on_unknown_key(self, key: str) -> None:
         is_key = any(key in k.keys.split(",") for k in keys.KEYS)
         where = "in this view" if is_key else "in perftop"
-        self.show_notice(f"{keys.caption(key)} has no action {where}; "
-                 f"{keys.captions(self.app.config.keys)['help']} lists all keys")  # fmt: skip
+        self.show_notice(f"{keys.key_caption(key)} has no action {where}; "
+                 f"{keys.key_captions(self.app.config.keys)['help']} lists all keys")  # fmt: skip
 
     async def open_palette(self) -> None:
         from textual.widgets import Input
 
-        from perftop.tui.frame.overlays import Palette, palette
+        from perftop.tui.frame.overlays import Palette, command_palette
 
         if not any(isinstance(screen, Palette) for screen in self.app.screen_stack):
-            screen = palette(self.shown_session)
+            screen = command_palette(self.shown_session)
             await self.app.push_screen(screen)
             if inputs := screen.query(Input):  # a click beside the palette may have closed it
                 screen.set_focus(inputs.first())  # before the next keys are handled
@@ -218,51 +220,51 @@ class StreamSource(Source, Follower, Controls):
             nearest_ns = max(int(times[0]), min(int(times[-1]), time_ns))
             interval = self.session.interval_at(nearest_ns, span_ns or self.status.interval_ns)
             if interval is not None:
-                self.interval, self.paused = interval, True
+                self.interval, self.is_paused = interval, True
         self.show_new_moment(is_range=span_ns is not None)
 
     def show_new_moment(self, *, is_range: bool = False) -> None:
         """Shows the moment to which the source has moved. `is_range`: its interval is a range that
         the user has selected."""
-        time_s = self.interval.time if self.interval is not None and self.paused else None
-        self.status = replace(self.status, paused=time_s, is_range=is_range)
+        time_s = self.interval.time if self.interval is not None and self.is_paused else None
+        self.status = replace(self.status, paused_at=time_s, is_range=is_range)
         self.show()
 
-    def step(self, by: int) -> None:
+    def step(self, steps: int) -> None:
         history = self.session.history if self.has_started else None
         if self.interval is not None and history is not None and len(times := history.times()):
-            index = int(times.searchsorted(self.interval.time_ns)) + by
+            index = int(times.searchsorted(self.interval.time_ns)) + steps
             self.show_moment(int(times[max(0, min(len(times) - 1, index))]))
 
     @abstractmethod
     def show_nearest_moment(self, time_ns: int) -> None:
         """Shows this moment, or the nearest moment available."""
 
-    def go(self, time_ns: int) -> None:
+    def go_to(self, time_ns: int) -> None:
         self.show_nearest_moment(time_ns)
 
-    def select(self, first_ns: int, last_ns: int) -> None:
+    def select_range(self, first_ns: int, last_ns: int) -> None:
         self.show_moment(last_ns, last_ns - first_ns)
 
-    def leap(self, by: int) -> None:
-        """Moves by this many seconds."""
+    def skip(self, seconds: int) -> None:
+        """Goes to the moment this many seconds later; a negative number goes back."""
         if self.interval is not None:
-            self.show_nearest_moment(self.interval.time_ns + by * 10**9)
+            self.show_nearest_moment(self.interval.time_ns + seconds * 10**9)
 
     # --- the interval
 
-    def change_interval(self, by: int) -> None:
+    def change_interval(self, direction: int) -> None:
         """Sets another interval. No interval is shorter than the sampling interval."""
         now_ns = self.status.interval_ns
         least_ns = self.session.hello.sample_ns if self.has_started else 0
-        steps = [ns for ns in INTERVALS_NS if ns >= least_ns and (ns - now_ns) * by > 0]
-        span_ns = now_ns if by else self._initial_interval_ns
+        steps = [ns for ns in INTERVALS_NS if ns >= least_ns and (ns - now_ns) * direction > 0]
+        span_ns = now_ns if direction else self._initial_interval_ns
         if steps:
-            span_ns = min(steps) if by > 0 else max(steps)
+            span_ns = min(steps) if direction > 0 else max(steps)
         self.status = replace(self.status, interval_ns=span_ns)
         self.interval_ns = span_ns
         self.on_interval_changed()
-        if self.paused and self.interval is not None:  # the numbers now cover the new interval
+        if self.is_paused and self.interval is not None:  # the numbers now cover the new interval
             self.show_moment(self.interval.time_ns)
         self.show()
 
@@ -277,7 +279,7 @@ class LiveSource(StreamSource):
     """Whether a summary is printed at the end, for which the session keeps samples."""
 
     def __init__(
-        self, opener: Opener, interval_ns: int, *,
+        self, opener: StreamOpener, interval_ns: int, *,
         set_batch_length: Callable[[int], None] = lambda _: None,
         link: Callable[[], Link | None] = lambda: None, tour: bool = False,
     ) -> None:  # fmt: skip
@@ -304,9 +306,9 @@ class LiveSource(StreamSource):
         if self.has_started:
             recorded = self.end_recording()
             text = f"{hello.host} was restarted: its earlier history is gone"
-            self.interval = self.newest = None
-            self.paused = False
-            self.status = replace(self.status, paused=None)
+            self.interval = self.newest_interval = None
+            self.is_paused = False
+            self.status = replace(self.status, paused_at=None)
             self.show_notice(f"{text} · {recorded}" if recorded else text)
         session = Session(hello, History(hello), summarises=self.summarises)
         session.start_accounts(losses_only=True)
@@ -335,11 +337,11 @@ class LiveSource(StreamSource):
         now_s = self.clock()
         silent_s = now_s - self._last_s
         limit_s = MIN_SILENCE_S + 2 * self.session.hello.sample_ns / 1e9
-        is_hanging = status.failed is None and silent_s > limit_s
+        is_hanging = status.failure_text is None and silent_s > limit_s
         recording, recorder_notice = self._recorder.status(now_s) if self._recorder else (None, "")
         link = self._link()
         return replace(
-            status, silent_s=silent_s if is_hanging else None, recording=recording,
+            status, silent_s=silent_s if is_hanging else None, recording_text=recording,
             notice=status.notice or recorder_notice, link=None if link is None else link.state(),
         )  # fmt: skip
 
@@ -349,8 +351,8 @@ class LiveSource(StreamSource):
         super().on_notice_read()
 
     def pause(self) -> None:
-        if self.paused:
-            self.interval, self.paused = self.newest, False
+        if self.is_paused:
+            self.interval, self.is_paused = self.newest_interval, False
             self.show_new_moment()
         else:
             self.step(0)
@@ -361,7 +363,7 @@ class LiveSource(StreamSource):
     def go_to_episode(self, direction: int, cpus: list[int] | None) -> None:
         if self.has_started and self.interval is not None:
             episodes = reachable_episodes(self.session, cpus)
-            if not self.paused:
+            if not self.is_paused:
                 # nothing is later than the present, so both keys go to the last episode
                 direction = -1
             time_ns = nearest_moment(self.session, self.interval, episodes, direction)
@@ -376,7 +378,7 @@ class LiveSource(StreamSource):
         self.show_notice(
             f'marked "{shorten_label(label)}" at {clock_time(self.session.unix(time_ns))}'
         )
-        if self.paused:  # otherwise the mark appears with the next numbers
+        if self.is_paused:  # otherwise the mark appears with the next numbers
             self.step(0)
 
     def on_interval_changed(self) -> None:

@@ -92,7 +92,7 @@ class LiveSource:
         await read_members([Member(partial(connect, argv), live, self.every_s)
                       for argv, live in self._feeds])  # fmt: skip
 
-    def travel(self, _: int) -> bool:
+    def move_in_time(self, _: int) -> bool:
         return False
 
     def pause(self) -> None:
@@ -196,7 +196,7 @@ class PrometheusSource:
         self._shown_s = now_s
         self.fleet.machines = fleet.machines
 
-    def travel(self, steps: int) -> bool:
+    def move_in_time(self, steps: int) -> bool:
         """Moves back or forward in time by `steps` steps of the source. After the newest step the
         view is live again."""
         self._back_s = min(max(0.0, self._back_s - steps * self.every_s), MAX_BACK_S)
@@ -313,7 +313,7 @@ class RecordingsSource:
             self.fleet.machines = played_machines | self._unread
         self._now, self._is_reading = moment, False
 
-    def travel(self, steps: int) -> bool:
+    def move_in_time(self, steps: int) -> bool:
         """Jumps back or forward by a second for each step, and pauses there."""
         moment = self._now if self._target is None else self._target
         self._target, self._playing = moment + steps, False

@@ -16,8 +16,8 @@ from perftop.draw.charts import (
     CELL_DOT_COLUMNS,
     CELL_DOT_ROWS,
     Column,
-    braille_sign,
-    rows_of,
+    braille_character,
+    chart_lines,
 )
 from perftop.verbs.ramp_runs import Climb, Ramp, Trace
 
@@ -73,7 +73,7 @@ def chart_lines(
     moments = {column(at_s): name for name, at_s in climb.moments}
     numbers = axis_marks(low, high, height, height // 2)
     lines = []
-    for i, line in enumerate(rows_of(charts.with_rules(graph, moments))):
+    for i, line in enumerate(chart_lines(charts.add_rules(graph, moments))):
         label = f"{numbers[i] / 1e9:{LABEL_WIDTH - 1}.2f} " if i in numbers else " " * LABEL_WIDTH
         cells = "".join(styled(text, key) for text, key in line)
         lines.append(styled(label, "dim") + cells.rstrip())
@@ -95,7 +95,7 @@ def clock_graph(
 ) -> list[Column]:
     """Returns a chart of a stepped line and the dotted line of the steady clock, with `low` at the
     bottom and `high` at the top; values beyond these ends are drawn at the edge."""
-    dots, cell_columns = charts.cell_dots("ascii" if ascii_ else "colour")
+    dots, cell_columns = charts.dots_per_cell("ascii" if ascii_ else "colour")
     rows = lines * dots
     line = dots_of_line(np.repeat(values, cell_columns), low, high, rows)
     limits = np.full(len(values) * cell_columns, steady_hz)
@@ -180,4 +180,4 @@ def dot_signs(dots: Bools, *, ascii_: bool) -> list[list[str]]:
     if ascii_:
         signs = {0: " "} | {1 << row: sign for row, sign in enumerate(ASCII_DOTS)}
         return [[signs.get(column, "|") for (column,) in line] for line in bits]
-    return [[braille_sign(*columns) for columns in line] for line in bits]
+    return [[braille_character(*columns) for columns in line] for line in bits]

@@ -14,25 +14,29 @@ from perftop.draw.charts import (
     AFTER_EPISODE,
     DURING_EPISODE,
     OUTSIDE_EPISODES,
-    Look,
-    rows_of,
-    two_kinds,
+    Glyphs,
+    chart_lines,
+    two_largest_kinds,
 )
 from perftop.draw.columns import Run
 
-LOOKS: tuple[Look, ...] = ("colour", "sixteen", "shapes", "ascii")
+GLYPHS: tuple[Glyphs, ...] = ("colour", "sixteen", "shapes", "ascii")
 
 
-def account(*columns: tuple[float, ...], rows: int = 4, look: Look = "colour") -> list[list[str]]:
+def account(
+    *columns: tuple[float, ...], rows: int = 4, glyphs: Glyphs = "colour"
+) -> list[list[str]]:
     """Returns cells by line, each as its character and style; columns are user, kernel, steal,
     heat."""
     whole = [(*column, OUTSIDE_EPISODES)[:4] for column in columns]
-    return characters_with_styles(rows_of(charts.account(np.array(whole), rows, look)))
+    return characters_with_styles(chart_lines(charts.cpu_time_chart(np.array(whole), rows, glyphs)))
 
 
-def states(*columns: tuple[float, ...], rows: int = 4, look: Look = "colour") -> list[list[str]]:
+def states(
+    *columns: tuple[float, ...], rows: int = 4, glyphs: Glyphs = "colour"
+) -> list[list[str]]:
     """Returns cells like `account`; columns are both, open, lp0, lp1."""
-    return characters_with_styles(rows_of(charts.states(np.array(columns), rows, look)))
+    return characters_with_styles(chart_lines(charts.smt_chart(np.array(columns), rows, glyphs)))
 
 
 def characters_with_styles(lines: Sequence[list[Run]]) -> list[list[str]]:
@@ -86,7 +90,7 @@ def test_a_little_steal_is_visible_but_less_is_not() -> None:
 def test_a_cell_of_three_kinds_shows_two_of_them(
     parts: tuple[int, ...], steal_priority: charts.StealPriority, drawn_parts: tuple[int, ...]
 ) -> None:
-    assert two_kinds(parts, steal_priority) == drawn_parts
+    assert two_largest_kinds(parts, steal_priority) == drawn_parts
 
 
 def test_only_unknown_columns_are_blank() -> None:
@@ -97,22 +101,22 @@ def test_only_unknown_columns_are_blank() -> None:
 
 def test_without_colour_shapes_and_eighths_show_the_end_of_the_busy_part() -> None:
     columns = ((0.375, 0.25, 0.0), (0.25, 0.0, 0.375, DURING_EPISODE), (0.5, 0.0, 0.03))
-    signs = ["".join(cell[0] for cell in line) for line in account(*columns, look="shapes")]
+    signs = ["".join(cell[0] for cell in line) for line in account(*columns, glyphs="shapes")]
     assert signs == [" ╳▔", "▄╳ ", "█ █", "███"]
-    plain = ["".join(cell[0] for cell in line) for line in account(*columns, look="ascii")]
+    plain = ["".join(cell[0] for cell in line) for line in account(*columns, glyphs="ascii")]
     assert plain == [" ╳ ", "▓╳ ", "█ █", "███"]
-    assert account(*columns, look="shapes")[0][1] == "╳ alarm"
+    assert account(*columns, glyphs="shapes")[0][1] == "╳ alarm"
 
 
-@pytest.mark.parametrize("look", LOOKS[1:])
-def test_without_colour_a_half_busy_core_is_one_area_without_stripes(look: Look) -> None:
+@pytest.mark.parametrize("glyphs", GLYPHS[1:])
+def test_without_colour_a_half_busy_core_is_one_area_without_stripes(glyphs: Glyphs) -> None:
     """The first thread is busy for all of the time, then both for half of it."""
-    cells = single_column(states((0.0, 0.0, 1.0, 0.0), rows=8, look=look))
+    cells = single_column(states((0.0, 0.0, 1.0, 0.0), rows=8, glyphs=glyphs))
     assert len({*cells[:4]}) == 1
     assert {*cells[4:]} == {"· neither"}
-    half = single_column(states((0.5, 0.0, 0.0, 0.0), rows=8, look=look))
+    half = single_column(states((0.5, 0.0, 0.0, 0.0), rows=8, glyphs=glyphs))
     assert len({*half[2:6]}) == 1
-    assert len({*single_column(account((1.0, 0.0, 0.0), rows=8, look=look))}) == 1
+    assert len({*single_column(account((1.0, 0.0, 0.0), rows=8, glyphs=glyphs))}) == 1
 
 
 def test_a_core_is_drawn_outwards_from_the_middle() -> None:
@@ -136,7 +140,7 @@ def test_the_range_of_both_is_grey() -> None:
 
 
 def test_in_sixteen_colours_a_core_is_solid() -> None:
-    lines = states((0.5, 0.0, 1.0, 0.0), (0.0, 0.0, 0.0, 1.0), look="sixteen")
+    lines = states((0.5, 0.0, 1.0, 0.0), (0.0, 0.0, 0.0, 1.0), glyphs="sixteen")
     assert [line[0].split("-")[0] for line in lines] == ["█ lp0", "█ both", "█ both", "· neither"]
     assert [line[1].split("-")[0] for line in lines][2:] == ["█ lp1", "█ lp1"]
 
@@ -149,14 +153,14 @@ STATES = st.tuples(SHARES, SHARES, SHARES, SHARES)
 
 
 @pytest.mark.parametrize(("draw", "column"), [(account, ACCOUNT), (states, STATES)])
-@given(st.data(), st.integers(1, 6), st.sampled_from(LOOKS))
+@given(st.data(), st.integers(1, 6), st.sampled_from(GLYPHS))
 def test_any_shares_can_be_drawn(
     draw: Callable[..., list[list[str]]], column: st.SearchStrategy[tuple[float, ...]],
-    data: st.DataObject, half: int, look: Look,
+    data: st.DataObject, half: int, glyphs: Glyphs,
 ) -> None:  # fmt: skip
     columns = data.draw(st.lists(column, min_size=1, max_size=9))
-    lines = draw(*columns, rows=2 * half, look=look)
+    lines = draw(*columns, rows=2 * half, glyphs=glyphs)
     assert [len(line) for line in lines] == [len(columns)] * 2 * half
-    style_names = theme.styles("perftop-dark")
+    style_names = theme.line_styles("perftop-dark")
     for cell in (cell for line in lines for cell in line):
         assert all(part in style_names for part in cell[2:].split("/"))

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perftop.draw import charts, strips, theme
-from perftop.draw.charts import ASLEEP, AWAKE, LOSING, Look, rows_of
+from perftop.draw.charts import ASLEEP, AWAKE, LOSING, Glyphs, chart_lines
 from perftop.draw.columns import Run
 
 NAN = math.nan
@@ -20,24 +20,24 @@ LINES = st.integers(1, 12)
 
 
 def text(chart: list[charts.Column]) -> list[str]:
-    return [strips.text(runs) for runs in charts.rows_of(chart)]
+    return [strips.text(runs) for runs in charts.chart_lines(chart)]
 
 
 def styles(chart: list[charts.Column], line: int) -> list[str]:
     """Returns the style of each cell."""
-    return [key for part, key in charts.rows_of(chart)[line] for _ in part]
+    return [key for part, key in charts.chart_lines(chart)[line] for _ in part]
 
 
 # --- areas
 
 
 def test_an_area_follows_its_values_and_unknown_is_blank() -> None:
-    chart = charts.area(np.array([0.0, 0.5, 1.0, NAN]), 1, "user")
+    chart = charts.area_chart(np.array([0.0, 0.5, 1.0, NAN]), 1, "user")
     assert text(chart) == ["▁▄█ "]
 
 
 def test_an_area_fills_from_below_and_is_darkest_there() -> None:
-    chart = charts.area(np.array([0.25, 0.75, 1.0]), 2, "ipc")
+    chart = charts.area_chart(np.array([0.25, 0.75, 1.0]), 2, "ipc")
     assert text(chart) == [" ▄█", "▄██"]
     assert [styles(chart, line)[-1] for line in (0, 1)] == ["ipc-9", "ipc-3"]
 
@@ -47,7 +47,7 @@ def test_a_chart_has_a_cell_for_each_value_and_line(
     values: list[float], lines: int, ascii_: bool
 ) -> None:
     shares = np.array(values)
-    field = text(charts.area(shares, lines, "user", ascii_=ascii_))
+    field = text(charts.area_chart(shares, lines, "user", ascii_=ascii_))
     assert [len(line) for line in field] == [len(values)] * lines
     columns = ["".join(column) for column in zip(*field, strict=True)]
     assert [column.isspace() for column in columns] == np.isnan(shares).tolist()
@@ -56,7 +56,7 @@ def test_a_chart_has_a_cell_for_each_value_and_line(
 
 @given(SHARES, LINES)
 def test_adjacent_cells_of_one_style_are_one_run(values: list[float], lines: int) -> None:
-    for runs in charts.rows_of(charts.area(np.array(values), lines, "user")):
+    for runs in charts.chart_lines(charts.area_chart(np.array(values), lines, "user")):
         keys = [key for _, key in runs]
         assert all(a != b for a, b in pairwise(keys))
 
@@ -66,32 +66,32 @@ def test_adjacent_cells_of_one_style_are_one_run(values: list[float], lines: int
 
 def test_a_scale_without_previous_values_ends_at_a_round_value() -> None:
     ends = (0.02, 0.05, 0.1, 1.0)
-    assert charts.axis_top(np.array([NAN]), ends, None) == 0.02
-    assert charts.axis_top(np.array([0.03]), ends, 0.02) == 0.05
+    assert charts.scale_top(np.array([NAN]), ends, None) == 0.02
+    assert charts.scale_top(np.array([0.03]), ends, 0.02) == 0.05
     # the scale stays at the next larger value
-    assert charts.axis_top(np.array([0.015]), ends, 0.05) == 0.05
-    assert charts.axis_top(np.array([0.015]), ends, 0.1) == 0.02
-    assert charts.axis_top(np.array([9.0]), ends, None) == 1.0
+    assert charts.scale_top(np.array([0.015]), ends, 0.05) == 0.05
+    assert charts.scale_top(np.array([0.015]), ends, 0.1) == 0.02
+    assert charts.scale_top(np.array([9.0]), ends, None) == 1.0
 
 
 # --- clocks and rates as dots
 
 
-LOOKS: tuple[Look, ...] = ("colour", "shapes", "ascii")
+GLYPHS: tuple[Glyphs, ...] = ("colour", "shapes", "ascii")
 
 
 def area(
-    hz: list[float], ceiling: list[float], gap_codes: list[int], look: Look = "colour"
+    hz: list[float], ceiling: list[float], gap_codes: list[int], glyphs: Glyphs = "colour"
 ) -> Sequence[list[Run]]:
     columns = np.array([*zip(hz, ceiling, gap_codes, strict=True)])
-    return rows_of(charts.clock_area(columns, (0.0, 7.0), 3, look))
+    return chart_lines(charts.clock_chart(columns, (0.0, 7.0), 3, glyphs))
 
 
 def rate(
-    values: list[float], how: list[int], high: float, rows: int, look: Look = "colour"
+    values: list[float], how: list[int], high: float, rows: int, glyphs: Glyphs = "colour"
 ) -> Sequence[list[Run]]:
     columns = np.array([values, how]).T
-    return rows_of(charts.rate(columns, high, rows, look))
+    return chart_lines(charts.rate_chart(columns, high, rows, glyphs))
 
 
 def test_a_clock_at_its_ceiling_has_no_gap() -> None:
@@ -112,7 +112,7 @@ def test_the_gap_is_as_high_as_the_loss() -> None:
     ended = charts.ENDED_GAP + charts.GAP_CAUSES.index("heat")
     (top, _, _) = area([0.0, 0.0], [7.0, 7.0], [ended, ended])
     assert top == [("█", "~gap-heat")]
-    named = charts.with_gap_numbers([[("█" * 8, "gap-power")]] * 2, [0.62] * 8)
+    named = charts.add_gap_numbers([[("█" * 8, "gap-power")]] * 2, [0.62] * 8)
     first = [("▼ −0.62", "bright/gap-power"), ("█", "gap-power")]
     assert named == [first, [("█" * 8, "gap-power")]], "once for each gap"
 
@@ -142,18 +142,18 @@ VALUES = st.floats(-1e10, 1e10) | st.just(NAN)
 
 @given(
     st.lists(st.tuples(VALUES, VALUES, st.integers(0, 2)), min_size=2, max_size=12),
-    st.integers(2, 7), st.sampled_from(LOOKS),
+    st.integers(2, 7), st.sampled_from(GLYPHS),
 )  # fmt: skip
 def test_any_values_can_be_drawn(
-    columns: list[tuple[float, float, int]], rows: int, look: Look
+    columns: list[tuple[float, float, int]], rows: int, glyphs: Glyphs
 ) -> None:
     even = columns[: len(columns) // 2 * 2]
     hz, ceiling, how = ([column[i] for column in even] for i in range(3))
     lost = [int(it) for it in how]
-    for line in area(hz, ceiling, lost, look):
+    for line in area(hz, ceiling, lost, glyphs):
         assert strips.width(line) == len(even) // 2
-    known = theme.styles("perftop-dark")
-    for line in rate(hz, lost, 2.0, rows, look):
+    known = theme.line_styles("perftop-dark")
+    for line in rate(hz, lost, 2.0, rows, glyphs):
         assert strips.width(line) == len(even) // 2
         assert all(part in known for _, key in line for part in key.split("/"))
 
@@ -166,5 +166,5 @@ def test_a_run_of_dots_does_not_include_blanks() -> None:
 
 
 def test_columns_of_several_lines_are_filled_from_below() -> None:
-    assert charts.level_rows(np.array([12.0, 24.0, 0.0, -1.0]), 3) == [" █  ", "▄█  ", "██  "]
-    assert charts.level_rows(np.array([5.0, 9.0]), 2, "012345678") == ["01", "58"]
+    assert charts.level_lines(np.array([12.0, 24.0, 0.0, -1.0]), 3) == [" █  ", "▄█  ", "██  "]
+    assert charts.level_lines(np.array([5.0, 9.0]), 2, "012345678") == ["01", "58"]

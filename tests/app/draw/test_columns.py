@@ -14,20 +14,20 @@ from perftop.draw import strips, theme
 from perftop.draw.columns import (
     Column,
     column_at,
-    columns_line,
     fit_columns,
     fit_to_texts,
     headings,
-    text_of,
+    join_columns,
+    plain_text,
     total_width,
 )
-from perftop.draw.strips import single_thread, slots, smt, smt_within_bounds
+from perftop.draw.strips import issue_slot_bar, single_thread_bar, smt_bar, smt_bounds_bar
 
 NAME = Column("name", "task", 8, is_left=True, max_width=20, growth_rank=1)
 BUSY = Column("busy", "busy %", 8, scale=100.0, digits=1)
 BAR = Column("bar", "", 10, is_left=True, rank=2, max_width=14)
 IPC = Column("ipc", "IPC", 6, digits=2, rank=1)
-EVENTS = Column("events", "events/s", 10, prefixed=True, rank=1)
+EVENTS = Column("events", "events/s", 10, has_si_prefix=True, rank=1)
 ALL = [NAME, BUSY, BAR, IPC, EVENTS]
 
 
@@ -89,10 +89,10 @@ def test_values_are_aligned_with_their_headings() -> None:
     assert [style for _, style in heading] == ["dim", "bright", "dim"]
     assert headings(columns, "name", rising=True)[0] == ("▲task      ", "bright")
     assert headings([replace(NAME, gap=2)], "name") == [(" ▼task  ", "bright")]
-    result = columns_line(columns, [("a name too long", "text"), BUSY.cell(1.0), [("━━", "lp0")]])
+    result = join_columns(columns, [("a name too long", "text"), BUSY.cell(1.0), [("━━", "lp0")]])
     assert [text for text, _ in result] == [" a name to…", "   100.0", "  ", "━━", "      "]
     assert total_width(columns) == sum(len(text) for text, _ in result)
-    assert text_of(result) == " a name to…   100.0  ━━"
+    assert plain_text(result) == " a name to…   100.0  ━━"
 
 
 def test_a_screen_position_belongs_to_one_column() -> None:
@@ -109,28 +109,28 @@ NAN = math.nan
 @pytest.mark.parametrize("width", [0, 1, 7, 22, 63])
 @pytest.mark.parametrize("states", [(0, 0, 0, 1), (1, 0, 0, 0), (0.21, 0.33, 0.13, 0.33)])
 def test_a_bar_has_the_given_width(width: int, states: tuple[float, ...]) -> None:
-    bar = smt(states, width)
+    bar = smt_bar(states, width)
     assert strips.width(bar) == width
     assert {key for text, key in bar if theme.NEITHER in text} <= {"neither"}
 
 
 def test_the_four_states_have_four_shapes_in_order() -> None:
-    assert strips.text(smt((0.25, 0.25, 0.25, 0.25), 8)) == "██▀▀▄▄··"
+    assert strips.text(smt_bar((0.25, 0.25, 0.25, 0.25), 8)) == "██▀▀▄▄··"
 
 
 def test_bounds_are_drawn_as_a_range_between_the_certain_parts() -> None:
     # r0 = r1 = 0.75: both at least 0.5, neither at least 0, the rest may be anything.
-    assert strips.text(smt_within_bounds([0.0, 0.0, 0.0, 0.5], 8)) == "████▒▒▒▒"
+    assert strips.text(smt_bounds_bar([0.0, 0.0, 0.0, 0.5], 8)) == "████▒▒▒▒"
 
 
 def test_a_single_thread_fills_half_or_all_of_a_cell() -> None:
-    assert strips.text(single_thread(0.5, 4, None)) == "██··"
-    assert strips.text(single_thread(0.5, 4, 0)) == "▀▀··"
-    assert strips.text(single_thread(0.5, 4, 1)) == "▄▄··"
+    assert strips.text(single_thread_bar(0.5, 4, None)) == "██··"
+    assert strips.text(single_thread_bar(0.5, 4, 0)) == "▀▀··"
+    assert strips.text(single_thread_bar(0.5, 4, 1)) == "▄▄··"
 
 
 def test_the_rest_of_the_issue_slots_is_the_back_end() -> None:
-    runs = slots(0.5, 0.2, 0.1, 10)
+    runs = issue_slot_bar(0.5, 0.2, 0.1, 10)
     assert [(text, len(text)) for text, _ in runs] == [
         (theme.USER * 5, 5), (theme.KERNEL * 2, 2), (theme.STEAL, 1), (theme.NEITHER * 2, 2),
     ]  # fmt: skip
@@ -141,23 +141,25 @@ def test_the_rest_of_the_issue_slots_is_the_back_end() -> None:
 
 def test_the_first_of_two_threads_is_in_the_upper_half_of_a_cell() -> None:
     upper, lower = (np.array(shares) for shares in ([1.0, 1.0, 0.0, NAN], [1.0, 0.0, 0.5, 0.0]))
-    cells = strips.pair_codes(strips.steps(upper), strips.steps(lower)).tobytes()
-    assert strips.text(map(strips.half_run, cells)) == "█▀▄ "
+    cells = strips.pack_step_pairs(strips.heat_steps(upper), strips.heat_steps(lower)).tobytes()
+    assert strips.text(map(strips.step_pair_run, cells)) == "█▀▄ "
 
 
 def test_two_threads_with_different_loads_have_two_colours_in_a_cell() -> None:
-    cells = strips.pair_codes(strips.steps(np.ones(1)), strips.steps(np.full(1, 0.5)))
-    text, key = strips.half_run(cells.tobytes()[0])
+    cells = strips.pack_step_pairs(
+        strips.heat_steps(np.ones(1)), strips.heat_steps(np.full(1, 0.5))
+    )
+    text, key = strips.step_pair_run(cells.tobytes()[0])
     assert text == theme.LP0
-    assert key == f"heat{theme.HEAT - 1}/heat{theme.HEAT // 2 - 1}"
+    assert key == f"heat{theme.HEAT_STEPS - 1}/heat{theme.HEAT_STEPS // 2 - 1}"
 
 
 @pytest.mark.parametrize(("upper", "lower", "width", "expected"), [
     (3, 3, 3, [("███", "heat3")]), (3, 5, 3, [("▀▀▀", "heat3/heat5")]),
-    (3, strips.OFF, 3, [("▀▀", "heat3"), ("·", "neither")]),
-    (strips.UNKNOWN, 5, 3, [("▄▄", "heat5"), ("–", "faint")]),
-    (strips.UNKNOWN, 5, 1, [("▄", "heat5")]), (0, strips.OFF, 1, [("▀", "heat0")]),
-    (strips.OFF, strips.OFF, 3, [(" · ", "neither")]),
+    (3, strips.OFFLINE_LEVEL, 3, [("▀▀", "heat3"), ("·", "neither")]),
+    (strips.UNKNOWN_LEVEL, 5, 3, [("▄▄", "heat5"), ("–", "faint")]),
+    (strips.UNKNOWN_LEVEL, 5, 1, [("▄", "heat5")]), (0, strips.OFFLINE_LEVEL, 1, [("▀", "heat0")]),
+    (strips.OFFLINE_LEVEL, strips.OFFLINE_LEVEL, 3, [(" · ", "neither")]),
 ])  # fmt: skip
 def test_two_levels_fill_the_width_of_their_cell(
     upper: int, lower: int, width: int, expected: list[tuple[str, str]]
@@ -166,9 +168,9 @@ def test_two_levels_fill_the_width_of_their_cell(
 
 
 def test_the_width_of_a_history_is_the_number_of_its_values() -> None:
-    cells = strips.steps(np.array([0.0, 0.01, 0.3, 1.0, NAN]))
+    cells = strips.heat_steps(np.array([0.0, 0.01, 0.3, 1.0, NAN]))
     for ascii_ in (False, True):
-        text = strips.text(strips.level(cell, ascii_=ascii_) for cell in cells.tobytes())
+        text = strips.text(strips.step_run(cell, ascii_=ascii_) for cell in cells.tobytes())
         assert len(text) == 5
         assert text[:2] == "  "
         assert text[4] == " "
@@ -176,6 +178,6 @@ def test_the_width_of_a_history_is_the_number_of_its_values() -> None:
 
 
 def test_histories_are_red_from_the_start_of_a_loss_on() -> None:
-    cells = strips.lost_cells(strips.heights(np.array([2.0, 2.0, 1.0, NAN, 1.0]), 2.0), 2)
-    runs = strips.columns(cells.tobytes(), "ipc", ascii_=False)
+    cells = strips.mark_lost_cells(strips.bar_heights(np.array([2.0, 2.0, 1.0, NAN, 1.0]), 2.0), 2)
+    runs = strips.bar_runs(cells.tobytes(), "ipc", ascii_=False)
     assert runs == (("██", "ipc"), ("▄", "alarm"), (" ", "ipc"), ("▄", "alarm"))

@@ -79,7 +79,7 @@ def test_important_pieces_are_kept(ranks_and_widths: list[tuple[int, int]], room
 @given(st.lists(st.text("abc ", min_size=1, max_size=25), max_size=5), st.integers(4, 40))
 def test_long_text_is_wrapped_between_evidence_if_possible(pieces: list[str], room: int) -> None:
     pieces = [" ".join(piece.split()) or "d" for piece in pieces]
-    lines = strips.wrapped_lines(" · ".join(pieces), room)
+    lines = strips.wrap_line(" · ".join(pieces), room)
     assert all(0 < len(line) <= room for line in lines)
     assert "".join(lines).translate({32: None, 0xB7: None}) == "".join(pieces).replace(" ", "")
     for line, following in pairwise(lines):
@@ -100,5 +100,5 @@ def test_a_line_is_padded_or_cut_to_its_size(size: int, expected: str) -> None:
     result = strips.fit_runs([("a", "dim"), ("b", "warn")], size, "alarm")
     assert strips.text(result) == expected
     assert (result[0][1] == "alarm") == (size < 2)
-    spread = strips.spread([("ab", "dim")], [("c", "dim")], size)
+    spread = strips.justify([("ab", "dim")], [("c", "dim")], size)
     assert strips.text(spread) == "ab" + " " * max(1, size - 3) + "c"

@@ -45,24 +45,24 @@ def test_the_config_file_accepts_all_themes() -> None:
     assert tuple(shade.name for shade in theme.THEMES) == tuple(theme.PALETTES) == config.THEMES
 
 
-@pytest.mark.parametrize("mood", get_args(theme.Mood))
-def test_all_themes_have_all_keys(mood: theme.Mood) -> None:
-    keys = set(theme.styles("perftop-dark", mood))
-    assert {"heat0", f"heat{theme.HEAT - 1}", "badge", "mark"} <= keys
+@pytest.mark.parametrize("mood", get_args(theme.LineState))
+def test_all_themes_have_all_keys(mood: theme.LineState) -> None:
+    keys = set(theme.line_styles("perftop-dark", mood))
+    assert {"heat0", f"heat{theme.HEAT_STEPS - 1}", "badge", "mark"} <= keys
     for name in theme.PALETTES:
-        styles = theme.styles(name, mood)
+        styles = theme.line_styles(name, mood)
         assert set(styles) == keys, name
         assert all(style.color and style.bgcolor for style in styles.values()), name
 
 
 def test_without_colour_only_grey_themes_are_offered() -> None:
     """Textual draws colours of the terminal as black on black."""
-    assert theme.names(no_color=False) == config.THEMES
-    assert theme.names(no_color=True) == tuple(MIXED_THEMES)
+    assert theme.theme_names(no_color=False) == config.THEMES
+    assert theme.theme_names(no_color=True) == tuple(MIXED_THEMES)
     grey = Monochrome()
-    for name in theme.names(no_color=True):
-        for key in set(theme.styles(name)) - LETTERS:
-            style = theme.styles(name)[key]
+    for name in theme.theme_names(no_color=True):
+        for key in set(theme.line_styles(name)) - LETTERS:
+            style = theme.line_styles(name)[key]
             ((_, drawn, _),) = grey.apply([Segment("x", style)], Color.parse("black"))
             assert drawn, key
             assert drawn.color != drawn.bgcolor, (name, key)
@@ -95,11 +95,11 @@ def test_meanings_are_distinguishable(name: str) -> None:
 @pytest.mark.parametrize("eyes", EYES)
 def test_heat_cells_are_ordered_in_luminance_away_from_the_background(name: str, eyes: str) -> None:
     palette = theme.PALETTES[name]
-    assert len(palette.heat) == theme.HEAT
+    assert len(palette.heat) == theme.HEAT_STEPS
     levels = [luminance(color, eyes) for color in palette.heat]
     ordered = sorted(set(levels), reverse=not palette.dark)
     assert levels == ordered
-    ground = luminance(palette.ground, eyes)
+    ground = luminance(palette.background, eyes)
     assert abs(levels[0] - ground) < abs(levels[-1] - ground)
 
 
@@ -108,7 +108,7 @@ def test_heat_cells_are_ordered_in_the_default_palettes_of_16_colours(
     terminal: str,
 ) -> None:
     heat = theme.PALETTES["perftop-ansi"].heat
-    assert len(heat) == theme.HEAT
+    assert len(heat) == theme.HEAT_STEPS
     levels = [luminance(TERMINAL_COLOURS[terminal][color]) for color in heat]
     assert levels == sorted(levels)
     assert levels[0] < levels[-1]
@@ -119,14 +119,14 @@ def test_text_is_readable(name: str) -> None:
     palette = theme.PALETTES[name]
     for key in ("text", "bright", "dim", "lp0", "lp1", "clock", "alarm", "warn", "cyan", "key"):
         color = palette.colors[key]
-        assert contrast(color, palette.ground) >= 4.5, key
-        assert contrast(color, palette.chosen) >= 4.2, key
+        assert contrast(color, palette.background) >= 4.5, key
+        assert contrast(color, palette.selected_background) >= 4.2, key
     for key in ("text", "bright", "alarm", "taker"):
-        for ground in (palette.victim, palette.chosen_victim):
+        for ground in (palette.victim_background, palette.selected_victim_background):
             assert contrast(palette.colors[key], ground) >= 3.5, (key, ground)
-    assert contrast(palette.colors["both"], palette.ground) >= 3
-    for key in set(theme.styles(name)) - LETTERS:
-        style = theme.styles(name, "stale")[key]
+    assert contrast(palette.colors["both"], palette.background) >= 3
+    for key in set(theme.line_styles(name)) - LETTERS:
+        style = theme.line_styles(name, "stale")[key]
         assert style.color != style.bgcolor, key
 
 
@@ -134,7 +134,7 @@ def test_text_is_readable(name: str) -> None:
 def test_letters_on_heat_cells_are_readable(name: str) -> None:
     palette = theme.PALETTES[name]
     letters = theme.letter_styles(name)
-    assert len(letters) == theme.HEAT
+    assert len(letters) == theme.HEAT_STEPS
     for terminal in TERMINAL_COLOURS.values() if palette.ansi else [{}]:
         for level, key in enumerate(letters):
             assert key in {f"black/heat{level}", f"white/heat{level}"}
@@ -147,7 +147,7 @@ def test_the_ansi_theme_uses_colours_of_the_terminal_only() -> None:
     """Any terminal gets only the codes of the 16 colours, on its own background."""
     codes = re.compile(r"\x1b\[(?:(?:[12]|3[0-79]|9[0-7]|4[0-79]|10[0-7]);?)+m|\x1b\[0m")
     for mood in ("calm", "chosen", "stale"):
-        for key, style in theme.styles("perftop-ansi", mood).items():
+        for key, style in theme.line_styles("perftop-ansi", mood).items():
             drawn = style.render("x", color_system=ColorSystem.TRUECOLOR)
             assert codes.sub("", drawn) == "x", key
             ground = style.bgcolor
@@ -164,13 +164,15 @@ def test_each_meaning_has_its_own_of_eight_hues() -> None:
         is_own = style.color.type is ColorType.STANDARD and style.color.number is not None
         return (style.color.number or 0) % 8 if is_own else -1
 
-    styles = theme.styles("perftop-ansi")
+    styles = theme.line_styles("perftop-ansi")
     for one, other in {*DISTINGUISHABLE} - {("both", "warn")}:
         assert hue(styles[one]) != hue(styles[other]), (one, other)
 
 
 def test_quiet_machines_are_dimmed_and_the_selected_line_is_bold() -> None:
-    calm, chosen, stale = (theme.styles("perftop-ansi", m) for m in ("calm", "chosen", "stale"))
+    calm, chosen, stale = (
+        theme.line_styles("perftop-ansi", m) for m in ("calm", "chosen", "stale")
+    )
     assert (calm["text"].dim, calm["dim"].dim, calm["text"].bold) == (False, True, False)
     assert (chosen["text"].bold, chosen["dim"].dim) == (True, False)
     assert stale["text"].dim
@@ -195,13 +197,13 @@ def test_distances_equal_those_of_the_paper(
 
 
 @pytest.mark.parametrize("name", MIXED_THEMES)
-@pytest.mark.parametrize("area", theme.AREAS)
+@pytest.mark.parametrize("area", theme.SHADED_AREAS)
 def test_steps_of_an_area_move_away_from_the_background(name: str, area: str) -> None:
     colors = theme.area_colours(name)
-    ground = luminance(theme.PALETTES[name].ground)
+    ground = luminance(theme.PALETTES[name].background)
     far = [abs(luminance(colors[f"{area}-{i}"]) - ground) for i in range(theme.AREA_STEPS)]
     assert far == sorted(set(far))
-    assert colors["ground"] == theme.PALETTES[name].ground
+    assert colors["ground"] == theme.PALETTES[name].background
 
 
 @pytest.mark.parametrize("name", MIXED_THEMES)
@@ -241,8 +243,8 @@ def test_fixed_colours_are_the_same_in_all_terminals() -> None:
 
 @pytest.mark.parametrize("name", MIXED_THEMES)
 def test_in_256_colours_heat_cells_are_ordered_and_meanings_distinguishable(name: str) -> None:
-    styles, dark = theme.styles(name), theme.PALETTES[name].dark
-    levels = [luminance(in_256_colours(styles[f"heat{i}"])[0]) for i in range(theme.HEAT)]
+    styles, dark = theme.line_styles(name), theme.PALETTES[name].dark
+    levels = [luminance(in_256_colours(styles[f"heat{i}"])[0]) for i in range(theme.HEAT_STEPS)]
     assert levels == sorted(levels, reverse=not dark)
     assert len(set(levels)) >= 8
     for a, b in DISTINGUISHABLE:
@@ -253,7 +255,7 @@ def test_in_256_colours_heat_cells_are_ordered_and_meanings_distinguishable(name
 def test_in_256_colours_lines_of_all_moods_are_distinguishable_and_readable(name: str) -> None:
     grounds = set()
     for mood in ("calm", "chosen", "victim", "chosen victim"):
-        styles = theme.styles(name, mood)
+        styles = theme.line_styles(name, mood)
         for key in ("text", "bright", "alarm"):
             fore, ground = in_256_colours(styles[key])
             assert contrast(fore, ground) >= 3.5, (mood, key)

@@ -43,7 +43,7 @@ from perftop.output.sentences import (
     total_cost,
 )
 from perftop.session.interval import Tasks
-from perftop.tui.shared.episode_style import group_episodes, unique_losses
+from perftop.tui.shared.episode_style import drop_duplicate_losses, group_episodes
 
 TIME_PHRASE = "since 09:43:50"
 
@@ -234,16 +234,16 @@ def test_episodes_of_two_detectors_with_one_cause_are_listed_once(
         "steal": Episode("steal", [0], *steal, 0.2, "hypervisor"),
         "loss": Episode("neighbour", [0, 1], *loss, 0.3, "hypervisor"),
     }
-    assert unique_losses([*results.values()]) == [results[name] for name in printed]
+    assert drop_duplicate_losses([*results.values()]) == [results[name] for name in printed]
     heat = {
         "steal": Episode("involuntary-halt", [0], *steal, 0.06, "modulation"),
         "loss": Episode("throttle", [0, 1], *loss, 0.12, "thermal"),
     }
-    assert unique_losses([*heat.values()]) == [heat[name] for name in printed]
+    assert drop_duplicate_losses([*heat.values()]) == [heat[name] for name in printed]
     unexplained = replace(heat["steal"], cause="unknown")
-    assert unexplained in unique_losses([unexplained, heat["loss"]])
+    assert unexplained in drop_duplicate_losses([unexplained, heat["loss"]])
     elsewhere = Episode("steal", [2], 10, 50, 0.2, "hypervisor")
-    assert elsewhere in unique_losses([elsewhere, results["loss"]])
+    assert elsewhere in drop_duplicate_losses([elsewhere, results["loss"]])
 
 
 # --- evidence

@@ -23,7 +23,7 @@ from perftop.session import packing
 from perftop.session.history import History
 from perftop.session.packing import TimedMessage
 from perftop.session.session import Session
-from perftop.tui.frame.top import Top
+from perftop.tui.frame.top import TopLines
 
 
 @pytest.fixture(autouse=True)
@@ -201,7 +201,7 @@ def test_a_missing_directory_is_reported(working_directory: Path) -> None:
 
 def lines_above_view(pilot: Pilot[None]) -> str:
     """The lines above the view."""
-    top = pilot.app.screen_stack[0].query_one(Top)
+    top = pilot.app.screen_stack[0].query_one(TopLines)
     return "\n".join(top.render_line(y).text.rstrip() for y in range(top.size.height))
 
 
@@ -296,7 +296,7 @@ async def test_marks_have_names(working_directory: Path) -> None:
         output = view(run)
         assert output.index("mark 2") < output.index("warm up")
         await run.pilot.press("home", "enter")
-        await until_true(lambda: run.source.paused, "its moment")
+        await until_true(lambda: run.source.is_paused, "its moment")
         assert run.interval.time_ns == run.session.marks[1].start_ns
     run.source.end_recording()
     notes = [m for m in read_messages(only_file(working_directory)) if isinstance(m, wire.Note)]

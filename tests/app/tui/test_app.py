@@ -319,7 +319,7 @@ async def test_a_jump_reports_its_time() -> None:
         await run.pilot.press("J", "minus", "1", "s", "enter")
         await until_true(lambda: run.source.status.notice.startswith("at "), "the moment")
         assert run.source.status.notice.endswith("; space resumes from there")
-        assert run.source.status.paused is not None
+        assert run.source.status.paused_at is not None
 
 
 async def test_a_broken_link_is_shown_until_it_is_restored() -> None:
@@ -345,7 +345,7 @@ async def test_a_restarted_machine_starts_a_new_session() -> None:
         run.feed.frames(4)
         await run.wait_for_text("was restarted")
         await until_true(lambda: run.seq() >= 1, "numbers of the new session")
-        assert not run.source.paused
+        assert not run.source.is_paused
         await run.pilot.press("2", "3", "4", "5", "1")
         await run.intervals(1)
 

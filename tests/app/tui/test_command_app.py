@@ -25,7 +25,7 @@ from perftop.tui.app import PerfTopApp
 from perftop.tui.around import CommandSource
 from perftop.tui.frame.command_output import Output
 from perftop.tui.frame.monitor import Monitor
-from perftop.tui.frame.top import MIN_HEIGHT_FOR_GAPS, State, Top
+from perftop.tui.frame.top import MIN_HEIGHT_FOR_GAPS, ScreenState, TopLines
 
 SIZES = (160, 50), (80, 24), (80, 11)
 
@@ -41,7 +41,7 @@ class CommandRun(Run):
 
     def printed(self) -> list[str]:
         """Lines of the output pane without its title; none while it is hidden."""
-        pane = self.screen.output
+        pane = self.screen.output_pane
         if pane is None or not pane.display:
             return []
         return [pane.render_line(y).text.rstrip() for y in range(1, pane.size.height)]
@@ -50,7 +50,7 @@ class CommandRun(Run):
         await until_true(lambda: text in self.printed(), f"{text!r} among {self.printed()}")
 
     def head(self) -> str:
-        top = self.screen.query_one(Top)
+        top = self.screen.query_one(TopLines)
         return "\n".join(top.render_line(y).text.rstrip() for y in range(top.size.height))
 
     async def wait_for_header(self, text: str) -> None:
@@ -163,7 +163,7 @@ async def test_the_message_about_the_end_remains_for_some_intervals(
     drawn: list[str] = []
     show_state = Monitor.show_state
 
-    def show_and_record(screen: Monitor, state: State) -> None:
+    def show_and_record(screen: Monitor, state: ScreenState) -> None:
         drawn.append(state.status.notice)
         show_state(screen, state)
 
@@ -303,7 +303,7 @@ def test_a_signal_before_the_start_cancels_the_command(
         source = CommandSource(tty, feed.open, INTERVAL_NS)
         app = PerfTopApp(source)
         if signal_time == "before the stream":
-            assert not source.handles(signal.SIGTERM)
+            assert not source.handle_signal(signal.SIGTERM)
         async with app.run_test() as pilot:
             if signal_time in {"no sample", "after the screen"}:
                 await pilot.press("ctrl+c" if signal_time == "no sample" else "q")
@@ -311,7 +311,9 @@ def test_a_signal_before_the_start_cancels_the_command(
                 await until_true(lambda: source.measurement is not None, "the stream is open")
                 assert source.measurement is not None
                 command_window = source.measurement.command_window
-                assert signal_time == "before the stream" or not source.handles(signal.SIGTERM)
+                assert signal_time == "before the stream" or not source.handle_signal(
+                    signal.SIGTERM
+                )
                 send_frames(20)
                 await until_true(lambda: command_window._has_opened, "a sample")
         if signal_time == "after the screen":  # the screen's handler has it in its queue

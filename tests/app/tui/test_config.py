@@ -63,7 +63,7 @@ def test_settings_are_applied() -> None:
         help = "?,h"
         order = ""
     """
-    chosen_keys = {"quit": "Q,ctrl+x", "help": "question_mark,h", "order": keys.NOT_ASSIGNABLE}
+    chosen_keys = {"quit": "Q,ctrl+x", "help": "question_mark,h", "order": keys.NO_KEY}
     assert read(text) == Config("perftop-light", "MHz", ("ipc", "util"), chosen_keys)
 
 
@@ -207,8 +207,8 @@ def test_accepted_keys_have_one_action_in_each_view(chosen: dict[str, str]) -> N
         taken = read("[keys]\n" + table).keys
     except Failed:
         return
-    assert set(keys.clashes(taken)) <= set(keys.clashes({}))
-    assert taken.get("quit") != keys.NOT_ASSIGNABLE
+    assert set(keys.key_clashes(taken)) <= set(keys.key_clashes({}))
+    assert taken.get("quit") != keys.NO_KEY
 
 
 # --- keys
@@ -217,12 +217,14 @@ def test_accepted_keys_have_one_action_in_each_view(chosen: dict[str, str]) -> N
 def test_the_table_of_keys_is_consistent() -> None:
     ids = [key.id for key in keys.KEYS]
     assert len(set(ids)) == len(ids)
-    places = {place for view in keys.VIEWS.values() for place in view}
-    places |= {keys.BY_ID[name].place for name in keys.FLEET_KEYS}
-    assert {key.place for key in keys.KEYS} <= places
+    places = {place for view in keys.SCOPES_BY_VIEW.values() for place in view}
+    places |= {keys.KEYS_BY_ID[name].scope for name in keys.FLEET_KEYS}
+    assert {key.scope for key in keys.KEYS} <= places
     for key in keys.KEYS:
-        assert [keys.canonical(name) for name in key.keys.split(",")] == key.keys.split(","), key.id
-    hidden = {(owner.id, other.id) for _, owner, other in keys.clashes({})}
+        assert [keys.textual_name(name) for name in key.keys.split(",")] == key.keys.split(","), (
+            key.id
+        )
+    hidden = {(owner.id, other.id) for _, owner, other in keys.key_clashes({})}
     assert {owner for owner, _ in hidden} <= {
         "step_back", "step_on", "quit", "range_start", "range_end",
     }, hidden  # fmt: skip
@@ -234,14 +236,14 @@ def test_the_table_of_keys_is_consistent() -> None:
     ("comma", "comma"), (" ", "space"), ("Escape", "escape"),
 ])  # fmt: skip
 def test_keys_have_the_names_used_by_textual(key: str, name: str) -> None:
-    assert keys.canonical(key) == name
+    assert keys.textual_name(key) == name
 
 
 @pytest.mark.parametrize("key", [
     "esc", "", "+a", "a+b", "ctrl+", "shift+a", "return", "<any>", "none", "plus_sign", "\x1b",
 ])  # fmt: skip
 def test_other_names_are_not_keys(key: str) -> None:
-    assert keys.canonical(key) is None
+    assert keys.textual_name(key) is None
 
 
 @pytest.mark.parametrize(("key", "text"), [
@@ -249,7 +251,7 @@ def test_other_names_are_not_keys(key: str) -> None:
     ("shift+left", "shift+←"), ("delete", "delete"), ("watermelon", "watermelon"),
 ])  # fmt: skip
 def test_keys_have_common_captions(key: str, text: str) -> None:
-    assert keys.caption(key) == text
+    assert keys.key_caption(key) == text
 
 
 # --- the app
@@ -283,7 +285,7 @@ def test_a_terminal_of_16_colours_starts_with_the_ansi_theme(
 
 async def test_the_app_uses_the_settings() -> None:
     """Two actions have swapped keys, one has a new key, one has none, and `q` has no action."""
-    chosen_keys = {"quit": "x", "pause": "o", "order": "space", "help": keys.NOT_ASSIGNABLE}
+    chosen_keys = {"quit": "x", "pause": "o", "order": "space", "help": keys.NO_KEY}
 
     async with running_app(
         Machine(), config=Config("perftop-safe", "MHz", keys=chosen_keys)
@@ -295,7 +297,7 @@ async def test_the_app_uses_the_settings() -> None:
         await until_true(lambda: screen.choice.order == "CPU number", "another order")
         assert run.app.screen is screen
         await run.pilot.press("o")
-        await until_true(lambda: run.source.status.paused is not None, "a pause")
+        await until_true(lambda: run.source.status.paused_at is not None, "a pause")
         await run.pilot.press("x")
         await until_true(lambda: not run.app.is_running, "the end")
 
@@ -324,6 +326,8 @@ def test_an_invalid_file_ends_the_command_before_its_start(
 
 
 def test_all_keys_of_a_view_are_in_one_group_of_the_help() -> None:
-    views = {place for name in (*keys.TURN_ORDER, "core") for place in keys.VIEWS[name]} | {"fleet"}
-    grouped = [name for group in keys.GROUPS.values() for name in group]
-    assert sorted(grouped) == sorted(key.id for key in keys.KEYS if key.place in views)
+    views = {
+        place for name in (*keys.VIEW_ORDER, "core") for place in keys.SCOPES_BY_VIEW[name]
+    } | {"fleet"}
+    grouped = [name for group in keys.KEY_GROUPS.values() for name in group]
+    assert sorted(grouped) == sorted(key.id for key in keys.KEYS if key.scope in views)

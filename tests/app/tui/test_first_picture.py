@@ -181,10 +181,10 @@ async def test_the_last_chosen_theme_is_restored(
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     async with running_app(Machine()) as run:
-        run.app.keep_theme()
+        run.app.restore_theme()
         await run.pilot.press("T")
         chosen = run.app.theme
     async with running_app(Machine()) as run:
         assert run.app.theme != chosen
-        run.app.keep_theme()
+        run.app.restore_theme()
         assert run.app.theme == chosen

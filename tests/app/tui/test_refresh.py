@@ -31,16 +31,16 @@ from perfprobe import wire
 from perftop.model.evaluation import MAX_RESTING_SHARE
 from perftop.process.streams import ProbeStream, Stream
 from perftop.tui.frame.monitor import Monitor
-from perftop.tui.frame.top import State
+from perftop.tui.frame.top import ScreenState
 from perftop.tui.stream import LiveSource
 
 SAMPLES = 30
 
 
-def same_values(app: ScriptedApp) -> State:
+def same_values(app: ScriptedApp) -> ScreenState:
     """Returns a message with a new interval of the same values."""
     assert app.source.interval is not None
-    return State(
+    return ScreenState(
         app.source.shown_session, dataclasses.replace(app.source.interval), app.source.status
     )
 
@@ -75,7 +75,7 @@ def calls(cpus: int, scenario: str = "smt-mix", samples: int = SAMPLES) -> int:
             counts = []
             for message in feed[samples:]:
                 session.apply(message)
-                news = State(session, session.take_interval(), app.source.status)
+                news = ScreenState(session, session.take_interval(), app.source.status)
                 with count_calls() as result:
                     screen.show_state(news)
                 counts.append(result.count)
@@ -104,10 +104,10 @@ async def test_unchanged_lines_are_neither_rebuilt_nor_written() -> None:
         screen = app.screen_stack[0]
         assert isinstance(screen, Monitor)
         await until_quiet()
-        before = app.terminal.written, screen.view.built
+        before = app.terminal.written, screen.view.strips_made
         screen.show_state(same_values(app))
         await until_quiet()
-        assert (app.terminal.written, screen.view.built) == before
+        assert (app.terminal.written, screen.view.strips_made) == before
 
 
 def is_written_immediately(app: ScriptedApp, message: wire.Message) -> bool:
@@ -116,7 +116,7 @@ def is_written_immediately(app: ScriptedApp, message: wire.Message) -> bool:
     assert isinstance(screen, Monitor)
     assert session is not None
     session.apply(message)
-    screen.show_state(State(session, session.take_interval(), app.source.status))
+    screen.show_state(ScreenState(session, session.take_interval(), app.source.status))
     return app.terminal.written > written
 
 

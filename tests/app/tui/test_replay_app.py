@@ -315,7 +315,7 @@ async def test_a_range_of_a_recording_has_its_values_and_its_verdict(path: Path)
     async with viewing(path) as viewer:
         await viewer.press("space", "J", *"+30s", "enter", to_s=30.1)
         start_ns = viewer.source.extent_ns[0]
-        viewer.source.select(start_ns + 24 * S, start_ns + 28 * S)
+        viewer.source.select_range(start_ns + 24 * S, start_ns + 28 * S)
         await viewer.pilot.pause()
         assert viewer.interval.elapsed_s == pytest.approx(4.0)
         assert ", 4.0 s" in viewer.header

@@ -241,14 +241,14 @@ def verdict_errors(session: Session, interval: Interval, lines: list[str]) -> It
     first = why_text.lines(session, report, colour=False, unicode=True)[0]
     if first.rstrip(".") != verdict.text or line["answer"] != first:
         yield f"verdict: {verdict.text} is shown, {first} and {line['answer']} are in JSON"
-    if verdict.lost != pytest.approx(line["lost_ratio"] or 0.0, abs=1e-4):
-        yield f"verdict: {verdict.lost} is lost, {line['lost_ratio']} is in JSON"
+    if verdict.lost_share != pytest.approx(line["lost_ratio"] or 0.0, abs=1e-4):
+        yield f"verdict: {verdict.lost_share} is lost, {line['lost_ratio']} is in JSON"
     (row,) = [row for row in lines[:6] if "  lost " in row]
     drawn = re.search(r"lost ([\d.]+) %", row)
     if drawn is None or not agrees(drawn[1], line["lost_ratio"] or 0.0, 100):
         yield f"verdict: {row} is drawn, {line['lost_ratio']} is in JSON"
     busy = report.interval.values.mean("util", session.shown)
-    piece = re.search(r"CPUs ([\d.]+) % busy", " ".join(verdict.pieces))
+    piece = re.search(r"CPUs ([\d.]+) % busy", " ".join(verdict.evidence))
     if piece and not agrees(piece[1], busy, 100):
         yield f"verdict: {piece[0]} is shown, {busy} is in `why`"
     causes = sum(cause["lost_s"] for cause in line["causes"])

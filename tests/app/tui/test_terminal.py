@@ -19,13 +19,13 @@ from textual.message import Message
 from waiting import wait_for
 
 from perftop.tui import app as terminal_module
-from perftop.tui.app import Terminal, _EndEvent, _Output
+from perftop.tui.app import TerminalDriver, _EndEvent, _TerminalFile
 
 PIPE_BYTES = 1 << 16
 """Capacity of a pipe in bytes."""
 
 
-class PipeReader(Terminal):
+class PipeReader(TerminalDriver):
     """The reading thread of the terminal, on a pipe; records all messages that it posts."""
 
     def __init__(self) -> None:
@@ -89,7 +89,7 @@ def test_the_output_queue_for_a_slow_terminal_is_short(monkeypatch: pytest.Monke
         terminal._writer_thread = WriterThread(sys.stdout)  # not started, so no text is written
 
     monkeypatch.setattr(LinuxDriver, "start_application_mode", start)
-    terminal: Any = Terminal.__new__(Terminal)
+    terminal: Any = TerminalDriver.__new__(TerminalDriver)
     terminal.start_application_mode()
     terminal._is_lost, terminal._patience_s = threading.Event(), float("inf")
     with piped_output() as (output, _, reads):
@@ -104,8 +104,8 @@ def test_the_output_queue_for_a_slow_terminal_is_short(monkeypatch: pytest.Monke
 def test_a_slow_terminal_is_restored_after_a_late_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """A signal arrived long ago, while perftop was starting; only waiting for the terminal is
     limited."""
-    monkeypatch.setattr(terminal_module, "MAX_END_S", 0.1)
-    terminal: Any = Terminal.__new__(Terminal)
+    monkeypatch.setattr(terminal_module, "MAX_END_WAIT_S", 0.1)
+    terminal: Any = TerminalDriver.__new__(TerminalDriver)
     terminal._writer_thread = WriterThread(sys.stdout)  # not started, so no text is written
     terminal._writer_thread._queue.maxsize = 2
     terminal._is_lost, terminal._patience_s = threading.Event(), float("inf")
@@ -121,11 +121,11 @@ def test_a_slow_terminal_is_restored_after_a_late_end(monkeypatch: pytest.Monkey
 
 
 @contextmanager
-def piped_output() -> Iterator[tuple[_Output, int, Callable[[int], bytes]]]:
+def piped_output() -> Iterator[tuple[_TerminalFile, int, Callable[[int], bytes]]]:
     """The output on a pipe instead of a terminal, its write end, and a function that reads from
     it."""
     reader, writer = os.pipe()
-    output = _Output(writer, "utf-8", lambda: None)
+    output = _TerminalFile(writer, "utf-8", lambda: None)
     yield output, writer, lambda count: os.read(reader, count)
     os.close(reader)
     os.close(writer)
@@ -179,7 +179,7 @@ def test_a_terminal_that_cannot_be_reopened_uses_the_writer_thread(
 def test_a_vanished_terminal_discards_output_and_is_reported() -> None:
     results: list[bool] = []
     reader, writer = os.pipe()
-    output = _Output(writer, "utf-8", lambda: results.append(True))
+    output = _TerminalFile(writer, "utf-8", lambda: results.append(True))
     os.close(reader)
     assert output.write_now("a refresh") == b""
     assert results == [True]

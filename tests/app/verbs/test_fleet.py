@@ -177,7 +177,7 @@ async def playing_source(night: Path, *, playing: bool = False) -> AsyncIterator
 async def time_after(source: RecordingsSource, step: int) -> float:
     """Steps through time; returns the new time in seconds after START."""
     at = source.now
-    source.travel(step)
+    source.move_in_time(step)
     await until_true(lambda: abs(source.now - at - step) < 0.01, f"{step} s on")
     return source.now - START
 
@@ -243,7 +243,7 @@ async def test_time_advances_only_while_recordings_play(
 async def test_recordings_are_played_to_their_end(night: Path) -> None:
     async with playing_source(night) as source:
         assert not source.is_over
-        source.travel(1000)
+        source.move_in_time(1000)
         await until_true(lambda: source.is_over, "the end")
         assert source.now == source.last == START + 60
 

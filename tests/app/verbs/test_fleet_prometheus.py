@@ -148,12 +148,12 @@ def test_queries_about_the_past_use_the_servers_clock() -> None:
 
     with server_address(answer) as url:
         source = PrometheusSource(url, clock=lambda: NOW)
-        source.travel(-4)
+        source.move_in_time(-4)
         run_until(source, lambda: times and source.fleet.machines)
     assert times[0] == NOW + 100 - 60
     assert source.now == NOW - 60
     assert source.moment
-    source.travel(10)
+    source.move_in_time(10)
     assert source.moment == ""
 
 

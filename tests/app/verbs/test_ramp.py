@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from perftop import cli
 from perftop.base.errors import Failed
 from perftop.base.text import ascii_line, brief_duration
-from perftop.draw import strips
-from perftop.draw.charts import Column, rows_of
+from perftop.draw import charts, strips
+from perftop.draw.charts import Column
 from perftop.verbs import ramp, ramp_chart, ramp_runs
 from perftop.verbs import ramp as verb
 
@@ -365,12 +365,12 @@ NAN = math.nan
 
 
 def text(chart: list[Column]) -> list[str]:
-    return [strips.text(runs) for runs in rows_of(chart)]
+    return [strips.text(runs) for runs in charts.chart_lines(chart)]
 
 
 def styles(chart: list[Column], line: int) -> list[str]:
     """The style of each cell."""
-    return [key for part, key in rows_of(chart)[line] for _ in part]
+    return [key for part, key in charts.chart_lines(chart)[line] for _ in part]
 
 
 def line_of(

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from math import nan
 
 from perftop.base.text import count_noun, safe_text, terminal_text
-from perftop.draw.columns import Column, Run, columns_line
+from perftop.draw.columns import Column, Run, join_columns
 from perftop.model.kinds import cause_of
 from perftop.model.numbers import SMALL_SHARE_ENDS
 from perftop.output.compare.comparison import (
@@ -75,7 +75,7 @@ def lines(
     for phase in compared:
         change, runs = ("B - A ± 95 %", "⠛ A ⣤ B") if unicode else ("B - A +- 95 %", "' A . B")
         titles = [_runs_heading(phase), "A", "B", change, runs, _scale_heading(scale), "verdict"]
-        text_lines += ["", draw_line(columns_line(COLUMNS, [(title, "dim") for title in titles]))]
+        text_lines += ["", draw_line(join_columns(COLUMNS, [(title, "dim") for title in titles]))]
         text_lines += [draw_line(_row(phase, row, scale, unicode=unicode)) for row in phase.rows]
     rows = [row for phase in compared for row in phase.rows]
     basis = "within these two runs" if compared[0].by_blocks else "if the runs are independent"
@@ -146,7 +146,7 @@ def _row(phase: Comparison, row: Row, scale: float, *, unicode: bool) -> list[Ru
     verdict = verdict_word(row)
     emphasis = "worse" if row.verdict == "worse" else style
     sides = [_values(side, row.number.key, samples=phase.by_blocks) for side in (phase.a, phase.b)]
-    return columns_line(COLUMNS, [
+    return join_columns(COLUMNS, [
         (_label(row), style),
         *((format_like(row.number, value, row.a), style) for value in (row.a, row.b)),
         (change_text(row, "±" if unicode else "+-"), emphasis),

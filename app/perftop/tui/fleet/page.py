@@ -13,23 +13,32 @@ import numpy as np
 from perftop.base.arrays import Floats
 from perftop.base.text import GHZ, count_noun, percent, time_of_day
 from perftop.draw import charts, columns, theme
-from perftop.draw.charts import rows_of
+from perftop.draw.charts import chart_lines
 from perftop.draw.columns import Run, fit
-from perftop.draw.strips import BLANK, Line, Piece, fit_line, panel_title, safe_cells, spread, width
+from perftop.draw.strips import (
+    BLANK,
+    Line,
+    Piece,
+    fit_line,
+    justify,
+    panel_title,
+    safe_cells,
+    width,
+)
 from perftop.model.kinds import KINDS, UNKNOWN_KIND, kind_of_cause
 from perftop.session.fleet import SharedEpisode, racks
 from perftop.session.fleet_machine import FIELDS, MIN_LOSS, PAST_S, ROW_SPAN_S, Machine, Numbers
 from perftop.session.losses import WAIT_CAUSE, Cause
 from perftop.tui.fleet import views, words
-from perftop.tui.fleet.words import FleetState, Row, amount_text, plain_line
+from perftop.tui.fleet.words import FleetState, MachineRow, amount_text, plain_line
 from perftop.tui.shared.episode_style import gap_cause
 from perftop.tui.shared.verdict import (
     ASCII_SHAPES,
     CALM_SIGN,
+    HISTORY_CELLS,
     MIN_ALARM_SHARE,
     MIN_WARNING_SHARE,
     SHAPES_WITHOUT_COLOUR,
-    STRIP_CELLS,
     Loss,
     Verdict,
     loss_line,
@@ -40,9 +49,9 @@ MIN_WIDTH_FOR_HALVES = 110
 """Minimum width of a screen whose lower part has two halves, in cells."""
 MIN_HEIGHT_FOR_TOTALS, MIN_HEIGHT_FOR_GAPS = 30, 50
 """Minimum lines of a screen for the totals, and for blank lines around the verdict."""
-MIN_CHART, MAX_CHART = 6, 22
+MIN_CHART_LINES, MAX_CHART_LINES = 6, 22
 """Minimum and maximum lines of the selected machine's chart."""
-MIN_HEIGHT_FOR_DETAILS, MAX_DETAILS = 26, 18
+MIN_HEIGHT_FOR_DETAILS, MAX_DETAIL_LINES = 26, 18
 """Minimum lines of a heat map with a chart below it, and maximum lines of what is below it."""
 MAX_NAMED_MACHINES = 6
 """Maximum number of machines named in a sentence."""
@@ -53,21 +62,21 @@ _NUMBERS = (("lost", "lost", 0), ("busy", "busy", 1), ("clock_hz", "clock", 2),
 all fit."""
 
 
-def page(state: FleetState) -> list[Line]:
+def fleet_page_lines(state: FleetState) -> list[Line]:
     """Returns the screen without its last line, which has the keys. Also fills
     `state.click_targets`."""
     state.running = state.fleet.running()
     height = state.height
     gap = [BLANK] * (height >= MIN_HEIGHT_FOR_GAPS)
-    fleet_verdict = verdict(state)
+    fleet_verdict = verdict_on_fleet(state)
     keys: list[Piece] = []
-    if state.selected:
+    if state.selected_machine:
         keys = [(0, [(state.captions["why"], "key"), (" why", "dim")])]
-    shapes = {"ascii": ASCII_SHAPES, "shapes": SHAPES_WITHOUT_COLOUR}.get(state.look, "")
-    lines = [header(state), *gap, verdict_line(fleet_verdict, state.width),
+    shapes = {"ascii": ASCII_SHAPES, "shapes": SHAPES_WITHOUT_COLOUR}.get(state.glyphs, "")
+    lines = [header_line(state), *gap, verdict_line(fleet_verdict, state.width),
              loss_line(fleet_verdict, state.width, keys, shapes=shapes), *gap]  # fmt: skip
     if height >= MIN_HEIGHT_FOR_TOTALS:
-        lines += [totals(state), BLANK]
+        lines += [totals_line(state), BLANK]
     draw = {"machines": _row_lines, "heat": _heat_lines, "fleet_episodes": _episode_lines}
     lines += draw[state.view](state, height - len(lines) - 1, len(lines))
     return [*lines[: height - 1], *[BLANK] * (height - 1 - len(lines))]
@@ -76,7 +85,7 @@ def page(state: FleetState) -> list[Line]:
 # --- the top
 
 
-def header(state: FleetState) -> Line:
+def header_line(state: FleetState) -> Line:
     """Returns the first line: the source, how many machines answer, the cost of watching them, and
     the time."""
     fleet = state.fleet
@@ -90,16 +99,16 @@ def header(state: FleetState) -> Line:
     left_runs += [(f"  {connecting} connecting", "dim")] if connecting else []
     verb = "does" if silent_count == 1 else "do"
     left_runs += [(f"  {silent_count} {verb} not", "alarm")] if silent_count else []
-    left_runs += [("  ", "text"), (f" {state.paused} ", "paused")] if state.paused else []
+    left_runs += [("  ", "text"), (f" {state.pause_text} ", "paused")] if state.pause_text else []
     if width(left_runs) > state.width:
         left_runs = [run for run in left_runs if run != (state.origin, "dim")]
     facts: list[Piece] = [(rank, [(fact, "dim")]) for rank, fact in enumerate(state.facts, 1)]
     facts.append((0, [(time_of_day(state.now), "text")]))
     right_runs = fit_line(facts, state.width - width(left_runs) - 3, 3)
-    return plain_line(*spread(left_runs, [*right_runs, (" ", "text")], state.width))
+    return plain_line(*justify(left_runs, [*right_runs, (" ", "text")], state.width))
 
 
-def verdict(state: FleetState) -> Verdict:
+def verdict_on_fleet(state: FleetState) -> Verdict:
     """Returns the verdict on all machines: the cause that costs most, and where. Its severity is
     that of the machine that loses most."""
     fleet = state.fleet
@@ -131,15 +140,15 @@ def verdict(state: FleetState) -> Verdict:
         if not fleet.answering_machines:
             text, sign = "No machine answers yet", theme.NEITHER
     past = [
-        machine.history.series("lost", STRIP_CELLS, state.now)
+        machine.history.series("lost", HISTORY_CELLS, state.now)
         for machine in fleet.answering_machines
     ]
-    shares = np.array(past).reshape(-1, STRIP_CELLS)
+    shares = np.array(past).reshape(-1, HISTORY_CELLS)
     counts = np.isfinite(shares).sum(axis=0)
     strip = np.where(counts, np.nan_to_num(shares).sum(axis=0) / np.maximum(counts, 1), nan)
     return Verdict(
         text, tuple(pieces), sign, severity, losses=tuple(losses), wanted_s=busy or nan,
-        seen_s=ROW_SPAN_S, strip=tuple(strip.tolist()),
+        span_s=ROW_SPAN_S, loss_history=tuple(strip.tolist()),
     )  # fmt: skip
 
 
@@ -157,7 +166,8 @@ def _sentence(state: FleetState, cause: Cause, machines: Sequence[Machine], shar
     place = machines[0].name if count == 1 else f"{count} of {len(state.fleet.machines)} machines"
     if cause == WAIT_CAUSE:
         return f"Tasks on {safe_cells(place)} wait {percent(share)} % of their time for a CPU"
-    return f"{words.subject(cause)} takes {percent(share)} % of the time of {safe_cells(place)}"
+    subject = words.cause_subject(cause)
+    return f"{subject} takes {percent(share)} % of the time of {safe_cells(place)}"
 
 
 def _evidence(state: FleetState, cause: Cause, machines: Sequence[Machine]) -> list[str]:
@@ -198,7 +208,7 @@ def _silence_sentence(state: FleetState) -> list[str]:
     return [text, _machine_names(state, machines), reason]
 
 
-def totals(state: FleetState) -> Line:
+def totals_line(state: FleetState) -> Line:
     gap = 3 if state.width >= 120 else 2
     pieces = _number_pieces({**state.fleet.totals(), "lost": nan})  # the verdict shows it
     return plain_line((" ", "text"), *fit_line(pieces, state.width - 2, gap))
@@ -213,7 +223,7 @@ def _number_pieces(numbers: Numbers) -> list[Piece]:
 # --- the views
 
 
-def _visible_rows(state: FleetState, body: int) -> tuple[Sequence[Row], Sequence[Machine]]:
+def _visible_rows(state: FleetState, body: int) -> tuple[Sequence[MachineRow], Sequence[Machine]]:
     """Returns the visible rows, scrolled so that the selected one is among them, and the hidden
     machines."""
     room, rows = body - 2, state.rows
@@ -231,7 +241,7 @@ def _visible_rows(state: FleetState, body: int) -> tuple[Sequence[Row], Sequence
 def _row_lines(state: FleetState, body: int, first: int) -> list[Line]:
     """Returns the table, and below it, where there is room, the racks as cells and the selected
     machine."""
-    table, size = views.table(state), _half_width(state)
+    table, size = views.table_columns(state), _half_width(state)
     headings = columns.headings(table, state.choice.order, rising=state.choice.reverse)
     lines: list[Line] = [plain_line(*headings)]
     state.click_targets[first] = ""
@@ -241,7 +251,7 @@ def _row_lines(state: FleetState, body: int, first: int) -> list[Line]:
     visible, hidden_machines = _visible_rows(state, body - len(rack_cells))
     for row in visible:
         state.click_targets[first + len(lines)] = row[0].name
-        lines.append(views.row(state, table, *row))
+        lines.append(views.machine_line(state, table, *row))
     if hidden_machines:
         lines.append(views.hidden_machines_line(state, hidden_machines, state.width))
     elif state.machines and body > len(lines) + len(rack_cells):
@@ -256,8 +266,8 @@ def _row_lines(state: FleetState, body: int, first: int) -> list[Line]:
 def _heat_lines(state: FleetState, body: int, _: int) -> list[Line]:
     detail_lines = 4 * (body > 12)
     if body >= MIN_HEIGHT_FOR_DETAILS:
-        detail_lines = min(MAX_DETAILS, body * 3 // 10)
-    lines = views.heat(state, body - detail_lines)
+        detail_lines = min(MAX_DETAIL_LINES, body * 3 // 10)
+    lines = views.heat_lines(state, body - detail_lines)
     return [*lines, *_detail_lines(state, [], body - len(lines))]
 
 
@@ -291,7 +301,7 @@ def _half_width(state: FleetState) -> int:
 def _detail_lines(state: FleetState, rack_cells: list[Line], room: int) -> list[Line]:
     """Returns `room` lines: racks beside the selected machine, and below them, where they fit, a
     chart of that machine beside the episodes of all machines."""
-    machine, half = state.selected, _half_width(state)
+    machine, half = state.selected_machine, _half_width(state)
     if machine is None or room < 2:
         return (rack_cells + [BLANK] * room)[:room]
     left_width = half if half and rack_cells else 0
@@ -300,7 +310,7 @@ def _detail_lines(state: FleetState, rack_cells: list[Line], room: int) -> list[
         lines = _side_by_side(rack_cells, chosen, left_width)
     else:
         lines = [*rack_cells, *(plain_line((" ", "text"), *runs) for runs, _ in chosen)]
-    if (height := min(room - len(lines) - 1, MAX_CHART)) >= MIN_CHART:
+    if (height := min(room - len(lines) - 1, MAX_CHART_LINES)) >= MIN_CHART_LINES:
         chart = detail_chart(state, machine, (half or state.width) - 2, height)
         if half:
             episodes = newest_episodes(state, height - 1, state.width - half - 2)
@@ -325,7 +335,7 @@ def _selected_machine(state: FleetState, machine: Machine, size: int) -> list[Li
     if not machine.answers:
         text, since = words.silence_text(machine, state.now), machine.silent_since
     else:
-        text, since = words.verdict(machine)
+        text, since = words.machine_verdict(machine)
     when = f"since {words.since_text(since, state.now)}" if isfinite(since) else ""
     sentence: list[Piece] = [(0, [(fit(text, min(len(text), size - 2)), "text")])]
     sentence += [(1, [(when, "dim")])] if when else []
@@ -346,9 +356,9 @@ def _selected_machine(state: FleetState, machine: Machine, size: int) -> list[Li
 
 def newest_episodes(state: FleetState, max_episodes: int, size: int) -> list[Line]:
     """Returns a title, and lines with episodes of all machines, the newest first."""
-    fleet, count = state.matching, len(state.machines)
+    fleet, count = state.matching_fleet, len(state.machines)
     scope = "all machines" if fleet is state.fleet else count_noun(count, "machine")
-    title = spread([(f"episodes of {scope}", "dim")], [("length", "dim")], size)
+    title = justify([(f"episodes of {scope}", "dim")], [("length", "dim")], size)
     episodes = fleet.newest_episodes(max_episodes)
     lines = [plain_line(*_episode(state, episode, size)) for episode in episodes]
     return [plain_line(*title), *(lines or [plain_line(("none so far", "faint"))])]
@@ -357,7 +367,7 @@ def newest_episodes(state: FleetState, max_episodes: int, size: int) -> list[Lin
 def _episode(state: FleetState, episode: SharedEpisode, size: int) -> list[Run]:
     style = "text" if episode.end is None else "faint"
     length = words.span_text((state.now if episode.end is None else episode.end) - episode.start)
-    name = words.cpus_text(episode, len(state.matching.machines))
+    name = words.cpus_text(episode, len(state.matching_fleet.machines))
     room = size - 11 - len(length) - 1
     names = [", ".join(episode.machines[:MAX_NAMES])] if len(episode.machines) > 1 else []
     cause = words.cause_name(episode.kind, episode.cause), words.depth_text(episode)
@@ -368,7 +378,7 @@ def _episode(state: FleetState, episode: SharedEpisode, size: int) -> list[Run]:
         (words.episode_sign(episode.kind), "alarm" if episode.end is None else "dim"),
         (f" {fit(text, room)}", style),
     ]
-    return spread(left, [(length, style)], size)
+    return justify(left, [(length, style)], size)
 
 
 def detail_chart(state: FleetState, machine: Machine, width: int, height: int) -> list[Line]:
@@ -384,15 +394,15 @@ def detail_chart(state: FleetState, machine: Machine, width: int, height: int) -
         known_hz = np.concatenate([hz, ceilings])
         low, high = floor(np.nanmin(known_hz) / 1e9) * 1e9, ceil(np.nanmax(known_hz) / 1e9) * 1e9
         values = np.stack([hz, ceilings, _gap_states(state, machine, len(hz))], axis=1)
-        area = rows_of(charts.clock_area(values, (low, high), rows, state.look))
-        area = charts.with_gap_numbers(area, np.nan_to_num(ceilings - hz)[1::2] / 1e9)
+        area = chart_lines(charts.clock_chart(values, (low, high), rows, state.glyphs))
+        area = charts.add_gap_numbers(area, np.nan_to_num(ceilings - hz)[1::2] / 1e9)
     else:
         key, name, low = "lost", "lost", 0.0
         lost = np.array(machine.history.series(key, cells, state.now))
         if not np.isfinite(lost).any():
             return [plain_line((" no history yet", "faint")), *[BLANK] * (height - 1)]
         high = max(float(np.nanmax(lost)), MIN_LOSS)
-        area = rows_of(charts.area(lost / high, rows, "loss", ascii_=state.ascii))
+        area = chart_lines(charts.area_chart(lost / high, rows, "loss", ascii_=state.ascii))
     title = f" {words.unit_name(key):<5}{name} · {safe_cells(machine.name)}"
     lines = [plain_line((fit(title, width), "dim"))]
     for y, runs in enumerate(area):

@@ -15,33 +15,25 @@ import numpy as np
 
 from perftop.base.text import GHZ, MISSING
 from perftop.draw import columns, theme
-from perftop.draw.columns import DOUBTED_SIGN, Cell, Column, Run, fit, number
-from perftop.draw.strips import (
-    BLANK,
-    Line,
-    full_cell,
-    panel_title,
-    safe_cells,
-    spread,
-    width,
-)
+from perftop.draw.columns import DOUBTED_SIGN, Cell, Column, Run, fit, number_run
+from perftop.draw.strips import BLANK, Line, justify, level_cell, panel_title, safe_cells, width
 from perftop.session.fleet import natural_key, racks
 from perftop.session.fleet_machine import FIELDS, MIN_LOSS, Machine, mean_numbers
 from perftop.tui.fleet import words
 from perftop.tui.fleet.words import (
     MIN_LABEL_WIDTH,
     FleetState,
-    Grid,
+    MachineGrid,
     amount_text,
     number_cell,
     plain_line,
     unit_name,
 )
-from perftop.tui.shared.sheet import Scale
+from perftop.tui.shared.row_numbers import Scale
 
 NAME_WIDTHS = 9, 24
 """Minimum and maximum width of a machine's name, in cells."""
-OLD_S = 3.0
+MAX_AGE_S = 3.0
 """Numbers older than this many seconds plus two intervals of the source have their age
 highlighted."""
 
@@ -59,7 +51,7 @@ COLUMNS = (
 Table = list[Column]
 
 
-def table(state: FleetState) -> Table:
+def table_columns(state: FleetState) -> Table:
     """Returns the columns that fit: sign and name, then as many numbers as possible."""
     min_width, max_width = NAME_WIDTHS
     longest_name = max(map(len, state.fleet.machines), default=0)
@@ -68,18 +60,19 @@ def table(state: FleetState) -> Table:
     return columns.fit_columns([*first, *COLUMNS], state.width - 1)
 
 
-def row(state: FleetState, table: Table, machine: Machine, *alike: Machine) -> Line:
+def machine_line(state: FleetState, table: Table, machine: Machine, *alike: Machine) -> Line:
     """Returns the row of a machine, or the row that it shares with machines like it."""
     if alike:
         return _alike_row(table, (machine, *alike)), "calm"
     is_chosen = machine.name == state.selected_name
     sign, name, *other_columns = table
-    marks: list[Run] = [(theme.CHOSEN_SIGN if is_chosen else " ", "key"), words.worst_sign(machine)]
+    mark = theme.SELECTED_SIGN if is_chosen else " "
+    marks: list[Run] = [(mark, "key"), words.worst_sign(machine)]
     named = safe_cells(machine.name), "bright" if is_chosen else "text"
-    runs = columns.columns_line((sign, name), (marks, named))
+    runs = columns.join_columns((sign, name), (marks, named))
     if machine.answers:
         cells = [_cell(state, machine, column) for column in other_columns]
-        runs += columns.columns_line(other_columns, cells)
+        runs += columns.join_columns(other_columns, cells)
     elif (text := words.silence_text(machine, state.now)) == "connecting":
         runs.append(("  connecting", "dim"))
     else:
@@ -111,7 +104,7 @@ def _alike_row(table: Table, machines: Sequence[Machine]) -> list[Run]:
                 cells.append((amount_text(column.key, means[column.key]), "dim"))
             case _:
                 cells.append(("", "text"))
-    return columns.columns_line(table, cells)
+    return columns.join_columns(table, cells)
 
 
 def _cell(state: FleetState, machine: Machine, column: Column) -> Cell:
@@ -120,10 +113,10 @@ def _cell(state: FleetState, machine: Machine, column: Column) -> Cell:
         case "past":
             return [_bar(share) for share in machine.history.series("lost", size, state.now)]
         case "cause":
-            text = fit(words.verdict(machine)[0], size)
+            text = fit(words.machine_verdict(machine)[0], size)
             return text, "text" if machine.cause[0] else "dim"
         case "since":
-            since = words.verdict(machine)[1]
+            since = words.machine_verdict(machine)[1]
             if not isfinite(since):
                 return "", "text"
             return words.since_text(since, state.now), "alarm" if machine.cause[0] else "dim"
@@ -132,7 +125,7 @@ def _cell(state: FleetState, machine: Machine, column: Column) -> Cell:
         case "age":
             age = max(0.0, state.now - machine.updated)
             text = f"{age:.1f}" if age < 100 else f"{age:.0f}"
-            return text, "warn" if age > OLD_S + 2 * state.every_s else "dim"
+            return text, "warn" if age > MAX_AGE_S + 2 * state.every_s else "dim"
     return number_cell(machine, column.key, size)
 
 
@@ -216,7 +209,7 @@ FOOT_LINES = 3
 """Number of lines below racks: their means, and their power."""
 
 
-def grid(machines: Sequence[Machine], width: int, height: int) -> Grid:
+def arrange_machines(machines: Sequence[Machine], width: int, height: int) -> MachineGrid:
     """Returns the grid with the widest cells that fit."""
     room = width - MIN_LABEL_WIDTH - 1
     by_rack = racks(machines)
@@ -229,7 +222,7 @@ def grid(machines: Sequence[Machine], width: int, height: int) -> Grid:
             for rack, machines_of_rack in by_rack.items():
                 by_number = {_number_in_name(machine): machine for machine in machines_of_rack}
                 columns.append((rack, tuple(map(by_number.get, rows))))
-            return Grid(tuple(columns), tuple(rows), size, has_racks=True)
+            return MachineGrid(tuple(columns), tuple(rows), size, has_racks=True)
     sorted_machines = sorted(machines, key=lambda m: natural_key(m.name))
     for size in CELL_WIDTHS:
         columns_across = max(1, room // (size + 1))
@@ -244,7 +237,7 @@ def grid(machines: Sequence[Machine], width: int, height: int) -> Grid:
     if len(pieces) * (name_width + size + 3) > width:
         name_width = 0
     labels = ("",) * rows_of_column
-    return Grid(named_columns, labels, size, has_racks=False, name_width=name_width)
+    return MachineGrid(named_columns, labels, size, has_racks=False, name_width=name_width)
 
 
 def _host_name(name: str) -> str:
@@ -257,13 +250,14 @@ def _number_in_name(machine: Machine) -> str:
     return stem[len(stem.rstrip("0123456789")) :]
 
 
-def heat(state: FleetState, height: int) -> list[Line]:
+def heat_lines(state: FleetState, height: int) -> list[Line]:
     """Returns the heat map, in at most `height` lines. Unless each cell has its machine's name, the
     heading of a column is the end of its rack's name, or the host name of its first machine, which
     is left out if it would cover the heading before it."""
-    state.grid = machine_grid = grid(state.machines, state.width, height - 3 - FOOT_LINES)
+    room = height - 3 - FOOT_LINES
+    state.grid = machine_grid = arrange_machines(state.machines, state.width, room)
     lines = _legend_lines(state)
-    x, y = machine_grid.place(state.selected_name)
+    x, y = machine_grid.position_of(state.selected_name)
     label_width, name_width = machine_grid.label_width, machine_grid.name_width
     runs: list[Run] = []
     for column, (title, _) in enumerate(machine_grid.columns):
@@ -308,13 +302,13 @@ def _legend_lines(state: FleetState) -> list[Line]:
     high = f" {'≥' if name == '%' and scale.high < 1 else ''}{amount_text(key, scale.high)} {name} "
     step = 4 if has_words else 2
     ramp: list[Run] = [(f"{low} ", "dim")]
-    ramp += [run for i in range(theme.HEAT) for run in full_cell(i, step, state.ascii)]
-    lines = [plain_line(*spread(left_runs, [*ramp, (high, "dim")], state.width))]
+    ramp += [run for i in range(theme.HEAT_STEPS) for run in level_cell(i, step, state.ascii)]
+    lines = [plain_line(*justify(left_runs, [*ramp, (high, "dim")], state.width))]
     if has_words:
         steps = [scale.level(machine.numbers[key]) for machine in state.machines]
-        counts = "".join(f"{steps.count(i) or '':>{step}}" for i in range(theme.HEAT))
+        counts = "".join(f"{steps.count(i) or '':>{step}}" for i in range(theme.HEAT_STEPS))
         machines: list[Run] = [("machines ", "faint"), (counts, "dim"), (" " * len(high), "text")]
-        lines.append(plain_line(*spread([], machines, state.width)))
+        lines.append(plain_line(*justify([], machines, state.width)))
     return lines
 
 
@@ -323,7 +317,8 @@ def _heat_cell(
 ) -> list[Run]:
     """Returns the cell of a machine: the sign of its worst episode and its number, in the colour of
     its step of the ramp. Only machines with a sign show a number; small losses are not shown."""
-    gap: Run = (theme.CURSOR[1], "mark") if machine.name == state.selected_name else (" ", "text")
+    is_selected = machine.name == state.selected_name
+    gap: Run = (theme.CURSOR_SIGNS[1], "mark") if is_selected else (" ", "text")
     sign, style = words.worst_sign(machine)
     if not machine.answers:
         return [(f" {sign} ···"[:size] if size >= 6 else f"{sign:^{size}}", style), gap]
@@ -334,7 +329,7 @@ def _heat_cell(
         return [(fit(sign if sign != " " else MISSING[:size], size), "faint"), gap]
     has_sign = sign != " "
     if state.ascii and not has_sign:
-        return [*full_cell(step, size, state.ascii), gap]
+        return [*level_cell(step, size, state.ascii), gap]
     sign = sign if has_sign else theme.NEITHER  # a cell is also visible without colours
     if size < 4:
         return [(f"{sign:^{size}}", inks[step]), gap]
@@ -345,7 +340,7 @@ def _heat_cell(
     return [(fit(f" {sign}{text:>{size - 3}} "[:size], size), inks[step]), gap]
 
 
-def _foot_lines(machine_grid: Grid) -> list[Line]:
+def _foot_lines(machine_grid: MachineGrid) -> list[Line]:
     """Returns the lines below the racks: means of each rack, and its total power."""
     racks_ = [[m for m in column if m is not None] for _, column in machine_grid.columns]
     means = [mean_numbers([m.numbers for m in rack if m.answers]) for rack in racks_]
@@ -353,7 +348,7 @@ def _foot_lines(machine_grid: Grid) -> list[Line]:
     for key, digits in (("lost", 1), ("busy", 0)):
         runs: list[Run] = [(f" {key:<{MIN_LABEL_WIDTH}}", "dim")]
         for mean in means:
-            text, style = number(100 * mean[key], digits, machine_grid.size - 1)
+            text, style = number_run(100 * mean[key], digits, machine_grid.size - 1)
             if key == "lost":
                 style = "bright" if mean[key] >= MIN_LOSS else "faint"
             runs += [(text, style), ("  ", "text")]
@@ -361,6 +356,6 @@ def _foot_lines(machine_grid: Grid) -> list[Line]:
     runs = [(f" {'kW':<{MIN_LABEL_WIDTH}}", "dim")]
     for rack in racks_:
         watts = [v for m in rack if isfinite(v := m.numbers["power_w"])]
-        text, _ = number(sum(watts) / 1e3 if watts else float("nan"), 1, machine_grid.size - 1)
+        text, _ = number_run(sum(watts) / 1e3 if watts else float("nan"), 1, machine_grid.size - 1)
         runs += [(text, "dim"), ("  ", "text")]
     return [*lines, plain_line(*runs)]

@@ -8,7 +8,7 @@ from functools import partial
 from math import isfinite, nan
 
 from perftop.base.text import GHZ, time_of_day
-from perftop.draw.charts import Look
+from perftop.draw.charts import Glyphs
 from perftop.draw.columns import DOUBTED_SIGN, Run
 from perftop.draw.strips import Line, safe_cells
 from perftop.model.kinds import KINDS, UNKNOWN_KIND, cause_of, kind_of_cause
@@ -16,13 +16,13 @@ from perftop.session.fleet import Fleet, RowChoice, SharedEpisode
 from perftop.session.fleet_machine import FIELDS, MIN_LOSS, Machine
 from perftop.session.losses import WAIT_CAUSE
 from perftop.tui.shared import time_axis
-from perftop.tui.shared.keys import captions
-from perftop.tui.shared.sheet import Scale
+from perftop.tui.shared.keys import key_captions
+from perftop.tui.shared.row_numbers import Scale
 from perftop.tui.shared.time_axis import Axis
 
 SILENT_SIGN = "○"
 """The sign for a machine that does not answer."""
-MIN_KW = 1e4
+MIN_POWER_IN_KW = 1e4
 """Minimum power in W that is shown in kW."""
 _LIMIT_KEYS = {"clock_hz": "ceiling_hz", "power_w": "power_limit_w"}
 """Keys of the limits of numbers, by the key of the number."""
@@ -32,9 +32,9 @@ _RAMP_TOPS = {"lost": 0.3, "involuntary": 0.05, "steal": 0.3}
 _SHORT_NAMES = {"clock-change": "clock steps", "modulation": "modulated"}
 
 
-MAX_ALIKE = 5
+MAX_ALIKE_ROWS = 5
 """Maximum number of machines with the same sentence that have a row each."""
-Row = tuple[Machine, ...]
+MachineRow = tuple[Machine, ...]
 """A row of the table: one machine, or several machines with the same sentence."""
 
 
@@ -43,7 +43,7 @@ MIN_LABEL_WIDTH = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
+class MachineGrid:
     """The positions of machines in the heat map."""
 
     columns: tuple[tuple[str, tuple[Machine | None, ...]], ...]
@@ -59,7 +59,7 @@ class Grid:
     def label_width(self) -> int:
         return 0 if self.name_width else max([MIN_LABEL_WIDTH, *map(len, self.labels)])
 
-    def place(self, name: str) -> tuple[int, int]:
+    def position_of(self, name: str) -> tuple[int, int]:
         """Returns the column and the row of a machine; 0, 0 if the grid does not contain it."""
         for x, (_, machines) in enumerate(self.columns):
             for y, machine in enumerate(machines):
@@ -70,7 +70,7 @@ class Grid:
     def neighbour(self, name: str, dx: int, dy: int) -> str:
         """Returns the name of the nearest machine in a direction, skipping gaps; at an edge, the
         given name."""
-        x, y = self.place(name)
+        x, y = self.position_of(name)
         while True:
             x, y = x + dx, y + dy
             if not (0 <= x < len(self.columns) and 0 <= y < len(self.labels)):
@@ -92,7 +92,7 @@ class FleetState:
     choice: RowChoice = field(default_factory=RowChoice)
     machines: Sequence[Machine] = ()
     """The machines that match the filter, in display order."""
-    rows: Sequence[Row] = ()
+    rows: Sequence[MachineRow] = ()
     """The rows of these machines."""
     are_alike_folded: bool = True
     """Whether machines with the same sentence, beyond MAX_ALIKE of them, share a row."""
@@ -110,25 +110,25 @@ class FleetState:
     numbers."""
     facts: tuple[str, ...] = ()
     """Facts about the cost of watching the fleet, the most important first."""
-    paused: str = ""
-    captions: Mapping[str, str] = field(default_factory=partial(captions, {}))
+    pause_text: str = ""
+    captions: Mapping[str, str] = field(default_factory=partial(key_captions, {}))
     """Captions of keys, by key ID."""
     view: str = "machines"
-    grid: Grid | None = None
+    grid: MachineGrid | None = None
     """The positions of machines in the heat map that was drawn last."""
     running: list[SharedEpisode] = field(default_factory=list)
     ascii: bool = False
     theme: str = "perftop-dark"
-    look: Look = "colour"
+    glyphs: Glyphs = "colour"
     click_targets: dict[int, str] = field(default_factory=dict)
     """Targets of clicks, by line of the screen: a machine's name, or '' for the headings."""
 
     @property
-    def selected(self) -> Machine | None:
+    def selected_machine(self) -> Machine | None:
         return self.fleet.machines.get(self.selected_name)
 
     @property
-    def matching(self) -> Fleet:
+    def matching_fleet(self) -> Fleet:
         """The machines that match the filter, as a fleet."""
         return Fleet(self.machines) if self.choice.filter else self.fleet
 
@@ -164,7 +164,7 @@ def silence_text(machine: Machine, now: float) -> str:
     return f"{text} · try in {wait_s:.0f} s" if isfinite(wait_s) and wait_s > 0 else text
 
 
-def verdict(machine: Machine) -> tuple[str, float]:
+def machine_verdict(machine: Machine) -> tuple[str, float]:
     """Returns a sentence on the costliest cause of a machine, and its start in Unix seconds; NaN if
     nothing is lost."""
     worst = next((e for e in machine.running if e.is_wrong and e.group == machine.cause), None)
@@ -176,7 +176,7 @@ def verdict(machine: Machine) -> tuple[str, float]:
             amount = f"{amount_text('lost', lost)} %"
             if cause == WAIT_CAUSE:
                 return f"Tasks wait {amount} of their time for a CPU", nan
-            return f"{subject(cause)} took {amount} of the time", nan
+            return f"{cause_subject(cause)} took {amount} of the time", nan
         last = next((e for e in reversed(machine.ended) if e.is_wrong), None)
         ended = "" if last is None or last.end is None else (
             f"; last: {episode_sign(last.kind)} {short_cause(*last.group)}, "
@@ -184,7 +184,7 @@ def verdict(machine: Machine) -> tuple[str, float]:
         )  # fmt: skip
         missing_text = "; no PMU, so the clock is unknown" if machine.clock_missing_text else ""
         return f"Nothing is slowing it down{ended or missing_text}", nan
-    kind, taker = worst.group[0], subject(worst.group)
+    kind, taker = worst.group[0], cause_subject(worst.group)
     hz, ceiling_hz = machine.numbers["clock_hz"], machine.numbers["ceiling_hz"]
     share = f"{100 * worst.depth:.0f} %" if worst.depth is not None else ""
     if kind_of_cause(*worst.group).costs_cycles and isfinite(hz) and isfinite(ceiling_hz):
@@ -199,14 +199,14 @@ def verdict(machine: Machine) -> tuple[str, float]:
     return text, worst.start
 
 
-def subject(group: tuple[str, str]) -> str:
+def cause_subject(group: tuple[str, str]) -> str:
     """Returns a cause as the subject of a sentence."""
     kind, cause = group
     text = safe_cells(cause_of(cause).subject or f"a {cause_name(kind, cause)}")
     return text[:1].upper() + text[1:]
 
 
-def rows(state: FleetState) -> list[Row]:
+def machine_rows(state: FleetState) -> list[MachineRow]:
     """Returns the rows of the machines. If rows are ordered by loss, machines with the same cause,
     or that do not answer for the same reason, share a row beyond the first MAX_ALIKE; the selected
     machine always has its own."""
@@ -215,9 +215,9 @@ def rows(state: FleetState) -> list[Row]:
         reason = "" if machine.answers else silence_text(machine, nan)
         if (key := machine.cause if machine.answers else ("silent", reason)) != ("", ""):
             groups.setdefault(key, []).append(machine)
-    similar_rows: dict[str, Row] = {}
+    similar_rows: dict[str, MachineRow] = {}
     for machines in groups.values() if state.are_alike_folded else ():
-        folded = tuple(m for m in machines[MAX_ALIKE:] if m.name != state.selected_name)
+        folded = tuple(m for m in machines[MAX_ALIKE_ROWS:] if m.name != state.selected_name)
         similar_rows |= dict.fromkeys((machine.name for machine in folded), folded)
     machine_rows = ((m, similar_rows.get(m.name, (m,))) for m in state.machines)
     return [row for machine, row in machine_rows if row[0] is machine]
@@ -239,7 +239,7 @@ def named_number(name: str, key: str, numbers: Mapping[str, float], style: str) 
     """Returns a number with its name before it, and its limit, if known, and unit after it."""
     values = [numbers[key], numbers.get(_LIMIT_KEYS.get(key, ""), nan)]
     texts, unit_ = [amount_text(key, value) for value in values], unit_name(key)
-    if key == "power_w" and values[0] >= MIN_KW:
+    if key == "power_w" and values[0] >= MIN_POWER_IN_KW:
         texts, unit_ = [f"{value / 1e3:.1f}" for value in values], "kW"
     limit = f" of {texts[1]}" if isfinite(values[1]) else ""
     return [(name, "dim"), (texts[0], style), (f"{limit} {unit_}", "dim")]

@@ -25,17 +25,17 @@ from perftop.draw.columns import Run, fit
 from perftop.draw.strips import BLANK, Line, safe_cells, width
 from perftop.session.values import SOUGHT_NAMES, lasting_reasons, names_by_reason
 from perftop.tui.frame.top import MIN_HEIGHT_FOR_GAPS, MIN_HEIGHT_FOR_NUMBERS
-from perftop.tui.shared.canvas import LAST_NOTE, PageWidget, has_rows, note_line
-from perftop.tui.shared.choice import Choice
-from perftop.tui.shared.keys import KEYS, TURN_ORDER, bindings
+from perftop.tui.shared.canvas import LAST_NOTE, PageWidget, has_note_rows, note_line
+from perftop.tui.shared.choice import Choices
+from perftop.tui.shared.keys import KEYS, VIEW_ORDER, bindings
 
 if TYPE_CHECKING:
     from perftop.session.session import Session
 
 _LABELS = {key.id: key.label for key in KEYS}
-Entry = tuple[str, ...]
+KeyEntry = tuple[str, ...]
 """The id of a key, or the ids of two keys with opposite effects, which share a label."""
-_GROUPS: tuple[tuple[Entry, ...], ...] = (
+_ENTRY_GROUPS: tuple[tuple[KeyEntry, ...], ...] = (
     (("back",), ("open",), ("core_up", "core_down"), ("heat_worst",), ("heat_zoom",), ("fold",),
      ("try",), ("why",), ("output",)),
     (("pause",), ("slower", "faster"), ("step_back", "step_on"), ("next_episode",),
@@ -66,8 +66,9 @@ GAP, GROUP_GAP = 2, 3
 """Cells between two keys, and between two groups of keys."""
 
 
-class Piece(NamedTuple):
-    """A part of the line, and the id of the key whose action a click on the part runs."""
+class KeyPiece(NamedTuple):
+    """A part of the last line of the screen, and the id of the key whose action a click on it
+    runs."""
 
     text: str
     style: str
@@ -87,7 +88,7 @@ class KeyLine(PageWidget):
     def __init__(self, captions: Mapping[str, str], *, ascii_: bool, id: str) -> None:  # noqa: A002
         super().__init__(ascii_=ascii_, id=id)
         self._captions = captions
-        self._pieces: list[Piece] = []
+        self._pieces: list[KeyPiece] = []
         self._shown_arguments: tuple[str, tuple[str, ...], dict[str, str], int, bool] | None = None
         """The arguments of the last call of `show`."""
 
@@ -116,7 +117,7 @@ class KeyLine(PageWidget):
             self.post_message(self.Clicked(key))
 
 
-def key_at(pieces: Iterable[Piece], x: int) -> str:
+def key_at(pieces: Iterable[KeyPiece], x: int) -> str:
     """Returns the id of the key at cell `x` of the line; '' if there is none."""
     end = 0
     for piece in pieces:
@@ -128,45 +129,45 @@ def key_at(pieces: Iterable[Piece], x: int) -> str:
 
 def key_pieces(
     view: str, hints: Sequence[str], captions: Mapping[str, str], labels: Mapping[str, str],
-    width: int, *, urgent: int = 0, replay: bool = False, views: Sequence[str] = TURN_ORDER,
-) -> list[Piece]:  # fmt: skip
+    width: int, *, urgent: int = 0, replay: bool = False, views: Sequence[str] = VIEW_ORDER,
+) -> list[KeyPiece]:  # fmt: skip
     """Returns the views, as many keys as fit, help and quit. The views are merged into one entry if
     one of the first `urgent` hints, the key back, or in a recording the key that plays it, would
     not fit otherwise. `views`: ids of the keys of the views. The views of a stream also have the
     keys that all of them share; the views of a fleet only have those in `hints`."""
     pair_labels = {**labels, **_PAIR_LABELS}
 
-    def pieces(entry: Entry) -> list[Piece]:
+    def pieces(entry: KeyEntry) -> list[KeyPiece]:
         *first, last = entry
         label, style = (pair_labels if first else labels)[last], "bright" if last == view else "dim"
-        first_pieces = [p for key in first for p in (Piece(captions[key], "key", key), _BLANK)]
-        return [*first_pieces, Piece(captions[last], "key", last), Piece(f" {label}", style, last)]
+        keys = [KeyPiece(captions[key], "key", key) for key in entry]
+        return [*_join_pieces([[key] for key in keys], 1), KeyPiece(f" {label}", style, last)]
 
     # The entries, the most important first.
-    by_key = {key: entry for group in _GROUPS for entry in group for key in entry}
+    by_key = {key: entry for group in _ENTRY_GROUPS for entry in group for key in entry}
     order = _REPLAY_ORDER if replay else _LIVE_ORDER
-    common = [key for key in order if view in TURN_ORDER or key not in _ROW_KEYS]
-    common = common if views is TURN_ORDER else []
+    common = [key for key in order if view in VIEW_ORDER or key not in _ROW_KEYS]
+    common = common if views is VIEW_ORDER else []
     first = 0 if replay else max(urgent, MAX_FIRST_HINTS)
     importance = [*hints[:first], *common[:MAX_FIRST_COMMON], *hints[first:], *common]
     entries = dict.fromkeys(by_key[key] for key in importance)
     required_keys = {"back", *hints[:urgent], *(["pause"] if replay else [])}
     required = {entry for entry in entries if entry[-1] in required_keys}
 
-    ends, rule = _join_pieces([pieces(("help",)), pieces(("quit",))], GAP), [Piece("│", "rule")]
+    ends, rule = _join_pieces([pieces(("help",)), pieces(("quit",))], GAP), [KeyPiece("│", "rule")]
     all_views = _join_pieces([pieces((name,)) for name in views], GAP)
     numbers = f"{captions[views[0]]}-{captions[views[-1]]}"
-    merged_views = [Piece(numbers, "key", "next_view"), Piece(" views", "dim", "next_view")]
+    merged_views = [KeyPiece(numbers, "key", "next_view"), KeyPiece(" views", "dim", "next_view")]
     line = ends
     for view_pieces in (all_views, merged_views):
-        shown: set[Entry] = set()
+        shown: set[KeyEntry] = set()
         line = _join_pieces([view_pieces, ends], GAP)
         if _size(line) > width - 2:
             line = ends  # even the views alone do not fit
             continue
         for entry in entries:
             candidates = {*shown, entry}
-            groups = [[pieces(e) for e in group if e in candidates] for group in _GROUPS]
+            groups = [[pieces(e) for e in group if e in candidates] for group in _ENTRY_GROUPS]
             middle = _join_pieces(
                 [_join_pieces(group, GAP) for group in groups if group], GROUP_GAP
             )
@@ -178,17 +179,17 @@ def key_pieces(
     return [_BLANK, *line]
 
 
-_BLANK = Piece(" ", "text")
+_BLANK = KeyPiece(" ", "text")
 
 
-def _join_pieces(parts: Sequence[list[Piece]], gap: int) -> list[Piece]:
-    pieces: list[Piece] = []
+def _join_pieces(parts: Sequence[list[KeyPiece]], gap: int) -> list[KeyPiece]:
+    pieces: list[KeyPiece] = []
     for i, part in enumerate(parts):
-        pieces += [Piece(" " * gap, "text"), *part] if i else part
+        pieces += [KeyPiece(" " * gap, "text"), *part] if i else part
     return pieces
 
 
-def _size(pieces: Sequence[Piece]) -> int:
+def _size(pieces: Sequence[KeyPiece]) -> int:
     return sum(len(piece.text) for piece in pieces)
 
 
@@ -208,7 +209,7 @@ class MissingLine(PageWidget):
     _text_line = 0
     """Index of the widget's line with the text; the widget's other lines are blank."""
 
-    def __init__(self, choice: Choice, *, id: str) -> None:  # noqa: A002
+    def __init__(self, choice: Choices, *, id: str) -> None:  # noqa: A002
         super().__init__(id=id, ascii_=choice.ascii)
         self._choice = choice
 
@@ -235,9 +236,9 @@ class MissingLine(PageWidget):
 
     def page(self, width: int, height: int) -> list[Line]:
         lines = [*[BLANK] * self._text_line, ([*self._runs], "calm")]
-        is_due = LAST_NOTE in self._choice.notes and self._session is not None
-        if is_due and has_rows(self.screen.size):
-            captions, names = self._choice.captions, TURN_ORDER[: TURN_ORDER.index("time")]
+        is_due = LAST_NOTE in self._choice.tour_notes and self._session is not None
+        if is_due and has_note_rows(self.screen.size):
+            captions, names = self._choice.captions, VIEW_ORDER[: VIEW_ORDER.index("time")]
             x = 1 + sum(len(f"{captions[name]} {_LABELS[name]}") + GAP for name in names)
             lines = [
                 *lines[: height - 1],
@@ -277,8 +278,8 @@ def missing_runs(session: Session, size: int) -> list[Run]:
 # --- The prompt: a label, the typed text, and an explanation of the text or its error. It is only
 # visible while in use.
 
-MAX_LENGTH = 400
-"""Maximum characters of the text; longer pasted text is cut."""
+MAX_TEXT_LENGTH = 400
+"""Maximum length of the prompt's text, in characters; longer pasted text is cut."""
 MIN_WIDTH_FOR_EXPLANATION = 110
 """Minimum columns of the screen for the explanation beside the text; on narrower screens the
 explanation is below the text."""
@@ -342,7 +343,7 @@ class Prompt(Widget):
         self._error = _ErrorUnderline()
         self._label = Static(markup=False, id="prompt-label")
         self._input = _OneLineInput(
-            highlighter=self._error, max_length=MAX_LENGTH, select_on_focus=False, compact=True
+            highlighter=self._error, max_length=MAX_TEXT_LENGTH, select_on_focus=False, compact=True
         )
         self._input.cursor_blink = False  # nothing in perftop blinks
         self._words = Static(markup=False, id="prompt-words")
@@ -360,16 +361,16 @@ class Prompt(Widget):
 
     def ask(
         self, label: str, hint: str, preview: Callable[[str], str], *,
-        accept: Callable[[str], None] = lambda _: None, leave: Callable[[], None] = lambda: None,
-        text: str = "",
+        on_accept: Callable[[str], None] = lambda _: None,
+        on_cancel: Callable[[], None] = lambda: None, text: str = "",
     ) -> None:  # fmt: skip
         """Opens the prompt with this text; `hint` is shown while the text is empty. `preview` is
         called with each new text and returns its explanation. It raises ValueError with a message
         of one line for an invalid text; the error may have an attribute `offset`, the index of the
-        first wrong character. `accept` is called with the text when the user presses Enter and the
-        text is valid, `leave` when the user presses Esc."""
+        first wrong character. `on_accept` is called with the text when the user presses Enter and
+        the text is valid, `on_cancel` when the user presses Esc."""
         self._asked_label, self._explain_text = label, preview
-        self._accept, self._undo_question = accept, leave
+        self._accept, self._undo_question = on_accept, on_cancel
         self._label.update(label)
         self._input.value = text
         self._input.cursor_position = len(text)

@@ -22,7 +22,7 @@ from perftop.draw.columns import ELLIPSIS
 from perftop.draw.strips import width
 from perftop.process.job_terminal import Printout
 from perftop.tui.shared.keys import bindings
-from perftop.tui.shared.paint import ink_of, ready_strip
+from perftop.tui.shared.paint import rendered_strip, run_writer
 
 Extent = Literal["small", "whole", "hidden"]
 
@@ -61,7 +61,7 @@ class Output(ScrollView, can_focus=False, inherit_bindings=False):
         if ascii_:  # scrollbars need block characters
             self.styles.scrollbar_size_vertical = 0
 
-    def extend(self, extent: Extent) -> None:
+    def set_extent(self, extent: Extent) -> None:
         self.extent = extent
         self.can_focus = extent == "whole"
         for name in ("whole", "hidden"):
@@ -89,7 +89,7 @@ class Output(ScrollView, can_focus=False, inherit_bindings=False):
     def render_line(self, y: int) -> Strip:
         if y == 0:
             return self._title()
-        style, size = ink_of(self.app).styles["text"], self.scrollable_content_region.width
+        style, size = run_writer(self.app).styles["text"], self.scrollable_content_region.width
         index = y - 1 + self.scroll_offset.y
         is_printed = index < len(self._printout)
         shown = (
@@ -107,7 +107,7 @@ class Output(ScrollView, can_focus=False, inherit_bindings=False):
         size = self.scrollable_content_region.width
         rule = max(0, size - width(words) - width(ends) - 2)
         runs = [(theme.RULE + " ", "rule"), *words, (theme.RULE * rule, "rule"), *ends]
-        return ready_strip(runs, ink_of(self.app), size, ascii_=self._ascii)
+        return rendered_strip(runs, run_writer(self.app), size, ascii_=self._ascii)
 
     def on_resize(self, event: events.Resize) -> None:
         self._resize(self.scrollable_content_region.width, event.size.height - 1)

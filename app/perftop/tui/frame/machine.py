@@ -16,14 +16,14 @@ import numpy as np
 from perftop.base.arrays import Floats, Ints
 from perftop.base.text import GHZ
 from perftop.draw import theme
-from perftop.draw.charts import level_rows
-from perftop.draw.columns import Run, number
+from perftop.draw.charts import level_lines
+from perftop.draw.columns import Run, number_run
 from perftop.draw.strips import (
     Piece,
     join_with_gaps,
     pieces_that_fit,
-    smt,
-    smt_within_bounds,
+    smt_bar,
+    smt_bounds_bar,
     width,
 )
 from perftop.model.evaluation import MEMORY_COUNTERS, OF_BEST_NAME
@@ -108,7 +108,7 @@ def machine_line(
             return []
         near = METRICS[key].min_highlighted <= value <= 1
         style = "alarm" if key in lowering else "warn" if near else style
-        return [(f"{word} ", "dim"), number(100 * value, METRICS[key].scale(GHZ)[1], 0, style),
+        return [(f"{word} ", "dim"), number_run(100 * value, METRICS[key].scale(GHZ)[1], 0, style),
                 (" %", "dim")]  # fmt: skip
 
     pieces: list[Piece] = [(0, share("util", "busy", "bright"))]
@@ -118,18 +118,18 @@ def machine_line(
             spread_to_cpus(session, interval.ceiling_hz)[cpus], interval.values["util"][cpus]
         )
         runs: list[Run] = [("clock ", "dim"), (f"{sign} " if sign else "", "alarm")]
-        runs.append(number(known["busy_hz"] / 1e9, 2, 0, "alarm" if sign else "bright"))
+        runs.append(number_run(known["busy_hz"] / 1e9, 2, 0, "alarm" if sign else "bright"))
         if not isnan(ceiling_hz):
             runs.append((f" of {ceiling_hz / 1e9:.2f}", "dim"))
         # the width is the same with and without the sign
         runs.append((" GHz" if sign else " GHz  ", "dim"))
         pieces.append((1, runs))
     if "net_hz" in known:
-        net = number(known["net_hz"] / 1e9, 2, 0)
+        net = number_run(known["net_hz"] / 1e9, 2, 0)
         pieces.append((7, [("net ", "dim"), net, (" GHz", "dim")]))
     if "ipc" in known:
         sign = f"{lowering['ipc']} " if "ipc" in lowering else ""
-        ipc = number(known["ipc"], 2, 0, "alarm" if sign else "bright")
+        ipc = number_run(known["ipc"], 2, 0, "alarm" if sign else "bright")
         pieces.append((2, [("IPC ", "dim"), (sign, "alarm"), ipc]))
     idle, involuntary = share("idle", "")[1:], share("involuntary", "")[1:]
     halts: list[Run] = [("halts ", "dim")] if "halt" in known and idle else []
@@ -142,12 +142,12 @@ def machine_line(
     temperature: list[Run] = []
     if not isnan(degrees := known.get("temperature_c", nan)):
         style = "alarm" if "temperature_c" in lowering else "text"
-        temperature = [number(degrees, 0, 0, style), (" °C", "dim")]
+        temperature = [number_run(degrees, 0, 0, style), (" °C", "dim")]
     further_runs = [_power_runs(known), temperature, _wait_runs(known)]
     pieces += [(4 + 2 * i, runs) for i, runs in enumerate(filter(None, further_runs))]
     pieces.append((6, _memory_runs(known)))  # before the net clock, which is derived
     if not isnan(watts := known.get("power_dram_w", nan)):  # not included in the package power
-        pieces.append((8, [("dram ", "dim"), number(watts, 0, 0), (" W", "dim")]))
+        pieces.append((8, [("dram ", "dim"), number_run(watts, 0, 0), (" W", "dim")]))
     return [
         (" ", "text"),
         *_with_even_gaps([(rank, runs) for rank, runs in pieces if runs], size - 2),
@@ -175,7 +175,7 @@ def _power_runs(machine: Mapping[str, float]) -> list[Run]:
         return []
     style = "warn" if watts >= NEAR_POWER_LIMIT * limit else "text"
     limit_text = "" if isnan(limit) else f" of {limit:.0f}"
-    return [("power ", "dim"), number(watts, 0, 0, style), (limit_text, "dim"), (" W", "dim")]
+    return [("power ", "dim"), number_run(watts, 0, 0, style), (limit_text, "dim"), (" W", "dim")]
 
 
 def _wait_runs(machine: Mapping[str, float]) -> list[Run]:
@@ -185,7 +185,7 @@ def _wait_runs(machine: Mapping[str, float]) -> list[Run]:
         return []
     runs: list[Run] = [("waits for", "dim")]
     for name, share in shares.items():
-        runs += [(f" {name} ", "dim"), number(100 * share, 1, 0)]
+        runs += [(f" {name} ", "dim"), number_run(100 * share, 1, 0)]
     return [*runs, (" %", "dim")]
 
 
@@ -195,7 +195,7 @@ def _memory_runs(machine: Mapping[str, float]) -> list[Run]:
     rates = [machine.get(name, nan) / 1e9 for name in MEMORY_COUNTERS]
     if isnan(sum(rates)):
         return []
-    read, write = (number(rate, 1, 0) for rate in rates)
+    read, write = (number_run(rate, 1, 0) for rate in rates)
     share = machine.get(OF_BEST_NAME, nan)
     share_text = "" if isnan(share) else f" {100 * share:.0f} %"
     return [("mem ", "dim"), read, ("+", "dim"), write, (f" GB/s{share_text}", "dim")]
@@ -223,14 +223,14 @@ def state_line(session: Session, interval: Interval, size: int) -> list[Run]:
     """Returns a bar of the SMT states of all cores together, followed by a legend in the same
     order. On the narrowest screens the legend is left out."""
     cores, split = shown_cpus(session).pairs, interval.split
-    bar: Callable[[Sequence[float], int], list[Run]] = smt_within_bounds
+    bar: Callable[[Sequence[float], int], list[Run]] = smt_bounds_bar
     words: list[list[Run]]
     """Alternatives for the words beside the bar; the first that leaves room for the bar is
     used."""
     if known := _mean_shares(split.states[cores]):
         neither, lp0, lp1, both = known
         words = [_legend((both, lp0, lp1, neither), size)]
-        bar = smt
+        bar = smt_bar
     elif known := _mean_shares(split.low[cores]):
         words = [[("  ", "text"), ("SMT states not counted here: ", "dim"),
                   (theme.UNKNOWN, "unknown"), (" may be any of them ", "dim")]]  # fmt: skip
@@ -297,14 +297,14 @@ MIN_WIDTH_FOR_NAMES = 110
 class Tile(NamedTuple):
     key: str
     name: str
-    brief: str
+    short_name: str
     """The short name, used if there is little room."""
     rank: int
     """Importance; 0 is the most important tile, which even narrow screens show."""
-    area: str
-    """Style of the chart of its history."""
+    style: str
+    """Style of the chart of the number's history."""
     min_top: float | None = None
-    """Minimum upper end of the scale of its history; None: the scale is fixed, from 0 to 1."""
+    """Minimum upper end of the scale of that chart; None: the scale is fixed, from 0 to 1."""
 
 
 _TILES = (
@@ -324,20 +324,20 @@ HIGH_STEAL = METRICS["steal"].min_highlighted
 
 
 class TileColumn(NamedTuple):
-    """A tile with room for its history."""
+    """A tile (a number of the machine with its name), with room for its history below."""
 
     tile: Tile
-    room: int
+    width: int
     """Width in cells, including the gap after the tile: the cells of its text, and an equal part of
     the spare cells."""
     number: list[Run]
-    used: int
+    number_width: int
     """Width of the number with its name and unit, in cells."""
 
     @property
-    def cells(self) -> int:
-        """Width of its history, in cells."""
-        return max(1, self.room - TILE_GAP)
+    def history_width(self) -> int:
+        """Width of the history below the number, in cells."""
+        return max(1, self.width - TILE_GAP)
 
 
 def shows_tiles(session: Session) -> bool:
@@ -347,19 +347,19 @@ def shows_tiles(session: Session) -> bool:
 
 def _tile_number(tile: Tile, known: Mapping[str, float], *, full_names: bool) -> list[Run]:
     value = known[tile.key]
-    name: Run = (f"{tile.name if full_names else tile.brief} ", "dim")
+    name: Run = (f"{tile.name if full_names else tile.short_name} ", "dim")
     hot = tile.key == "steal" and value >= HIGH_STEAL
     style = "alarm" if hot else "bright" if tile.rank < 3 else "text"
     if tile.key == "load_1":
         older = [
-            number(known[key], 2, 6, "dim")
+            number_run(known[key], 2, 6, "dim")
             for key in _OLDER_LOAD_KEYS
             if key in known and full_names
         ]
-        return [name, number(value, 2, 5, style), *older]
+        return [name, number_run(value, 2, 5, style), *older]
     if NUMBERS[tile.key].is_rate:
-        return [name, number(value, 0, 5, style), (" /s", "dim")]
-    return [name, number(100 * value, 1, 5, style), (" %", "dim")]
+        return [name, number_run(value, 0, 5, style), (" /s", "dim")]
+    return [name, number_run(100 * value, 1, 5, style), (" %", "dim")]
 
 
 def tile_columns(known: Mapping[str, float], size: int) -> list[TileColumn]:
@@ -390,7 +390,7 @@ def tile_line(columns: Sequence[TileColumn]) -> list[Run]:
     """Returns the line of the numbers, each at the left end of its column."""
     runs: list[Run] = [(" ", "text")]
     for column in columns:
-        runs += [*column.number, (" " * (column.room - column.used), "text")]
+        runs += [*column.number, (" " * (column.width - column.number_width), "text")]
     return runs[:-1]
 
 
@@ -412,7 +412,7 @@ class TileHistory:
         """Returns the `rows` lines of charts below the numbers. Each cell covers `step_ns`, but not
         less than MIN_CELL_NS; the newest value is at the right end of its column."""
         step_ns = max(step_ns, MIN_CELL_NS)
-        layout = [(column.tile.key, column.room) for column in columns]
+        layout = [(column.tile.key, column.width) for column in columns]
         redraw_ns = 1 if is_past(self._session, interval) else max(step_ns, REDRAW_NS)
         basis = interval.time_ns // redraw_ns, step_ns, size, rows, layout
         if basis == self._drawn_lines[0]:
@@ -425,7 +425,7 @@ class TileHistory:
             table = self._bins["tiles"]
         if not columns:
             return [[] for _ in range(rows)]
-        pasts = [table[-column.cells :, keys.index(column.tile.key)] for column in columns]
+        pasts = [table[-column.history_width :, keys.index(column.tile.key)] for column in columns]
         tops = [
             1.0 if (min_top := column.tile.min_top) is None else max(min_top, past.max())
             for column, past in zip(columns, pasts, strict=True)
@@ -433,18 +433,18 @@ class TileHistory:
         values, value_tops = np.concatenate(pasts), np.repeat(tops, [*map(len, pasts)])
         # Any value above 0 is visible.
         eighths = np.maximum(np.rint(8 * rows * values / value_tops), values > 0)
-        areas = level_rows(eighths, rows)
+        areas = level_lines(eighths, rows)
         lines: list[list[Run]] = [[(" ", "text")] for _ in range(rows)]
         start = 0
         for column, past in zip(columns, pasts, strict=True):
             is_steal = column.tile.key == "steal"
-            styles = _steal_styles(past.tolist()) if is_steal else [(column.tile.area, len(past))]
+            styles = _steal_styles(past.tolist()) if is_steal else [(column.tile.style, len(past))]
             for style, count in styles:
                 for line, area in zip(lines, areas, strict=True):
                     line.append((area[start : start + count], style))
                 start += count
             for line in lines:
-                line.append((" " * (column.room - column.cells), "text"))
+                line.append((" " * (column.width - column.history_width), "text"))
         self._drawn_lines = basis, [line[:-1] for line in lines]
         return self._drawn_lines[1]
 

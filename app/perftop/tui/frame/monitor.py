@@ -21,12 +21,12 @@ from perftop.session.interval import Interval
 from perftop.session.selection import typed_moment
 from perftop.tui.frame.bottom import KeyLine, MissingLine
 from perftop.tui.frame.command_output import Extent, Output
-from perftop.tui.frame.top import MIN_HEIGHT_FOR_KEYS, Controls, State, Status, Top
+from perftop.tui.frame.top import MIN_HEIGHT_FOR_KEYS, Controls, ScreenState, Status, TopLines
 from perftop.tui.shared import keys
-from perftop.tui.shared.canvas import NOTES, Canvas
-from perftop.tui.shared.choice import GROUPINGS, ORDERS, WINDOWS_S, Choice
+from perftop.tui.shared.canvas import TOUR_NOTES, Canvas
+from perftop.tui.shared.choice import GROUPINGS, ORDERS, WINDOWS_S, Choices
 from perftop.tui.shared.paint import DirectScreen
-from perftop.tui.shared.sheet import heat_fields, order_name
+from perftop.tui.shared.row_numbers import metric_fields, order_name
 
 if TYPE_CHECKING:
     from perftop.tui.frame.bottom import Prompt
@@ -38,7 +38,7 @@ the fleet."""
 _NEXT_EXTENT: dict[Extent, Extent] = {"small": "whole", "whole": "hidden", "hidden": "small"}
 MAX_CPUS_IN_ROWS = 64
 """Maximum number of CPUs of a machine that is first shown as rows, not as a heat map."""
-MAX_FILTER = 24
+MAX_FILTER_LENGTH = 24
 """Maximum characters of the filter that are shown in the last line of the screen."""
 
 
@@ -51,7 +51,7 @@ _VIEWS = {
 """Module and class of each view, by name."""
 
 
-def view(name: str, choice: Choice) -> Canvas:
+def make_view(name: str, choice: Choices) -> Canvas:
     """Creates the view with this name, which is also its id. A view is imported when it is first
     shown, so that the first numbers do not wait for the import of all views."""
     module, _, class_name = _VIEWS[name].partition(":")
@@ -62,9 +62,9 @@ def view(name: str, choice: Choice) -> Canvas:
 Value = TypeVar("Value")
 
 
-def _next(values: Sequence[Value], value: object, steps: int = 1, *, absent: int = -1) -> Value:
-    """Returns the value that is this many steps after `value`, from the last on to the first. A
-    value that is not in the list counts as that at the index `absent`."""
+def _cycle(values: Sequence[Value], value: object, steps: int = 1, *, absent: int = -1) -> Value:
+    """Returns the value `steps` after `value`, cyclically. A value that is not in the list counts
+    as the one at index `absent`."""
     index = values.index(value) if value in values else absent
     return values[(index + steps) % len(values)]
 
@@ -75,28 +75,28 @@ class Monitor(DirectScreen):
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("monitor")]
 
     def __init__(
-        self, choice: Choice, keymap: Mapping[str, str], controls: Controls, *, tour: bool = False
+        self, choice: Choices, keymap: Mapping[str, str], controls: Controls, *, tour: bool = False
     ) -> None:
         """`tour`: whether to show notes for a new user."""
         super().__init__()
         self.choice = choice
         self._controls = controls
-        self.view = view("overview", choice)
+        self.view = make_view("overview", choice)
         """The visible view."""
         self._views = {"overview": self.view}
         self._previous_view_id = "overview"
         """The id of the view to which Esc returns from the page of a core."""
-        self.last = State(None, None, Status(0))
-        self.output: Output | None = None
+        self.last_state = ScreenState(None, None, Status(0))
+        self.output_pane: Output | None = None
         """The pane of a command's output; None until the command prints something."""
         self._prompt: Prompt | None = None
         self._offered_remedy = ""
         """The remedy that was shown last, which the next press of the key copies; '' if none."""
         self._range_start_ns: int | None = None
-        """Raw time at which the user has started a range; None if there is none."""
-        choice.captions = self._captions = keys.captions(keymap)
-        choice.notes = [*range(len(NOTES))] if tour else []
-        self._top = Top(choice, id="top")
+        """Monotonic time in ns at which the user has started a range; None if there is none."""
+        choice.captions = self._captions = keys.key_captions(keymap)
+        choice.tour_notes = [*range(len(TOUR_NOTES))] if tour else []
+        self._top = TopLines(choice, id="top")
         self._missing_line = MissingLine(choice, id="missing")
         self._keys = KeyLine(self._captions, ascii_=choice.ascii, id="keys")
 
@@ -110,18 +110,18 @@ class Monitor(DirectScreen):
         bare = event.size.height < MIN_HEIGHT_FOR_KEYS
         self.set_class(bare, "-tiny")
         self._missing_line.lay_out()
-        if bare != self.view.bare:
+        if bare != self.view.is_bare:
             for view in self._views.values():
-                view.bare = bare
+                view.is_bare = bare
             self.view.lay_out()
 
     # --- new numbers
 
-    def show_state(self, state: State) -> None:
+    def show_state(self, state: ScreenState) -> None:
         """Stores this state and immediately draws what has changed."""
-        previous_state, self.last = self.last, state
+        previous_state, self.last_state = self.last_state, state
         if previous_state.interval is None and state.interval is not None:
-            self._show_machine()  # the machine's lines now have other heights
+            self._show_machine()  # the lines above the view now have other heights
             self.lay_out()
             session = state.session
             if session is not None and len(session.shown) > MAX_CPUS_IN_ROWS:
@@ -129,13 +129,13 @@ class Monitor(DirectScreen):
         self._place_cursor(previous_state.interval)
         with self.collect_lines():
             self._show_machine()
-            is_stale = state.status.failed is not None
+            is_stale = state.status.failure_text is not None
             if is_stale != self.choice.is_stale:
                 self.choice.is_stale = is_stale
                 self.view.lay_out()
             is_new = state.interval is not previous_state.interval
             replays = [s.status.replay for s in (state, previous_state)]
-            indexed, previously_indexed = (replay and replay.indexed for replay in replays)
+            indexed, previously_indexed = (replay and replay.indexed_share for replay in replays)
             if is_new or indexed != previously_indexed:
                 self.choice.update_mask(state.session, state.interval)
                 self._show_view()
@@ -144,8 +144,8 @@ class Monitor(DirectScreen):
     def _place_cursor(self, previous: Interval | None) -> None:
         """Puts the time cursor at the shown moment while paused. Charts then end where they ended
         before, as long as the cursor is in the shown window."""
-        choice, interval, status = self.choice, self.last.interval, self.last.status
-        if status.paused is None or interval is None:
+        choice, interval, status = self.choice, self.last_state.interval, self.last_state.status
+        if status.paused_at is None or interval is None:
             choice.pinned_ns = choice.cursor_ns = choice.range_ns = self._range_start_ns = None
             choice.held_range = None
             return
@@ -161,18 +161,18 @@ class Monitor(DirectScreen):
 
     def on_canvas_time_picked(self, message: Canvas.TimePicked) -> None:
         if message.first_ns == message.last_ns:
-            self._controls.go(message.last_ns)
+            self._controls.go_to(message.last_ns)
         else:
-            self._controls.select(message.first_ns, message.last_ns)
+            self._controls.select_range(message.first_ns, message.last_ns)
 
     def action_range(self, end: bool) -> None:
         """Starts a range at the shown moment, or ends it there and shows its numbers."""
-        session, interval = self.last.session, self.last.interval
+        session, interval = self.last_state.session, self.last_state.interval
         if session is None or interval is None:
             return
         if not end:
             self._range_start_ns = interval.time_ns
-            self._controls.go(interval.time_ns)
+            self._controls.go_to(interval.time_ns)
             ends = self._captions["range_end"]
             self._controls.show_notice(
                 f"range from {clock_time(interval.time)}: move, then {ends} ends it"
@@ -180,12 +180,12 @@ class Monitor(DirectScreen):
         elif self._range_start_ns is None or self._range_start_ns == interval.time_ns:
             self._controls.show_notice(f"{self._captions['range_start']} starts a range, then move")
         else:
-            self._controls.select(*sorted((self._range_start_ns, interval.time_ns)))
+            self._controls.select_range(*sorted((self._range_start_ns, interval.time_ns)))
 
     def action_hold(self) -> None:
         """Holds the selected range as B. The range that is selected next, A, is compared with
         it."""
-        choice, interval = self.choice, self.last.interval
+        choice, interval = self.choice, self.last_state.interval
         if choice.range_ns is None or interval is None:
             self._controls.show_notice("select a range first: drag in a chart")
             return
@@ -200,51 +200,51 @@ class Monitor(DirectScreen):
         self._show_keys()
 
     def _show_machine(self) -> None:
-        self._top.show(*self.last)
-        self._missing_line.show(self.last.session)
+        self._top.show(*self.last_state)
+        self._missing_line.show(self.last_state.session)
 
     def _show_view(self, *, choice_changed: bool = False) -> None:
-        session, interval = self.last.session, self.last.interval
+        session, interval = self.last_state.session, self.last_state.interval
         if session is not None and interval is not None:
-            self.view.set(session, interval, choice_changed=choice_changed)
+            self.view.show_interval(session, interval, choice_changed=choice_changed)
 
     def _show_keys(self) -> None:
-        status, choice, view = self.last.status, self.choice, self.view.id or ""
+        status, choice, view = self.last_state.status, self.choice, self.view.id or ""
         order = order_name(choice.order) + " reversed" * choice.reverse
         labels = {"longer": duration(status.interval_ns / 1e9), "order": order}
         replay = status.replay
-        if status.paused is not None if replay is None else not replay.playing:
+        if status.paused_at is not None if replay is None else not replay.is_playing:
             labels["pause"] = "resume" if replay is None else "play"
-        urgent = [] if self.output is None else ["output"]
+        urgent = [] if self.output_pane is None else ["output"]
         if (shown_filter := self.choice.filter) is not None:
             prompt = self._prompt
             if prompt and prompt.is_asking("filter") and prompt.text.strip() == shown_filter.text:
-                prompt.explain(self.choice.matches(self.last.session))
+                prompt.explain(self.choice.match_text(self.last_state.session))
             text = safe_cells(shown_filter.text)
-            text = fit(text, min(len(text), MAX_FILTER))
-            labels["clear"] = f"all · {text} · {self.choice.matches(self.last.session)}"
+            text = fit(text, min(len(text), MAX_FILTER_LENGTH))
+            labels["clear"] = f"all · {text} · {self.choice.match_text(self.last_state.session)}"
             urgent.insert(0, "clear")
-        if view in keys.ORDERED_VIEWS and (choice.order != ORDERS[0] or choice.reverse):
+        if view in keys.SORTABLE_VIEWS and (choice.order != ORDERS[0] or choice.reverse):
             urgent.append("order")
         hints, is_recording = (*urgent, *self.view.hints), replay is not None
         self._keys.show(view, hints, labels, urgent=len(urgent), replay=is_recording)
 
     async def on_key_line_clicked(self, message: KeyLine.Clicked) -> None:
         """Runs the action of the clicked key. First closes an open prompt, as Esc does."""
-        key = keys.BY_ID[message.key]
+        key = keys.KEYS_BY_ID[message.key]
         if self._prompt is not None and self._prompt.display:
             self._prompt.leave()
         node: DOMNode = {"app": self.app, "replay": self.app, "monitor": self}.get(
-            key.place, self.view
+            key.scope, self.view
         )
         await self.app.run_action(key.action, node)
 
     def _end_notes(self, key: str = "") -> None:
         """Ends the note for a new user that is about this key; '': all notes."""
-        notes = self.choice.notes
-        left = [note for note in notes if key and NOTES[note][0] != key]
+        notes = self.choice.tour_notes
+        left = [note for note in notes if key and TOUR_NOTES[note][0] != key]
         if left != notes:
-            self.choice.notes = left
+            self.choice.tour_notes = left
             self._show_machine()
             self._missing_line.redraw()
             self._show_view()
@@ -253,13 +253,14 @@ class Monitor(DirectScreen):
 
     async def action_view(self, name: str) -> None:
         self._end_notes(name)
-        if self.output is not None and self.output.extent == "whole":  # the output hides the view
+        pane = self.output_pane
+        if pane is not None and pane.extent == "whole":  # the output hides the view
             self._extend_output("small")
         if name == self.view.id or (name == "core" and self.choice.cpu is None):
             return
         if name not in self._views:
-            new_view = self._views[name] = view(name, self.choice)
-            new_view.bare = self.view.bare
+            new_view = self._views[name] = make_view(name, self.choice)
+            new_view.is_bare = self.view.is_bare
             await self.mount(new_view, after=self._top)
         if self.view.id != "core" and self.view.id is not None:
             self._previous_view_id = self.view.id
@@ -269,11 +270,11 @@ class Monitor(DirectScreen):
         self.view.focus()
         self.refresh_view()
 
-    async def action_turn(self, by: int) -> None:
-        await self.action_view(_next(keys.TURN_ORDER, self.view.id, by, absent=0))
+    async def action_turn(self, steps: int) -> None:
+        await self.action_view(_cycle(keys.VIEW_ORDER, self.view.id, steps, absent=0))
 
     async def action_open(self) -> None:
-        if self.view.open():
+        if self.view.handle_enter():
             await self.action_view("core")
 
     async def on_canvas_opened(self, _: Canvas.Opened) -> None:
@@ -284,10 +285,10 @@ class Monitor(DirectScreen):
 
         await self.action_view("episodes")
         if isinstance(self.view, Episodes):
-            self.view.select(message.episode)
+            self.view.select_episode(message.episode)
 
     async def action_back(self) -> None:
-        if self.choice.notes:
+        if self.choice.tour_notes:
             self._end_notes()
         elif self.view.id == "core":
             await self.action_view(self._previous_view_id)
@@ -296,9 +297,9 @@ class Monitor(DirectScreen):
         elif self.choice.held_range is not None:
             self.choice.held_range = None
             self.refresh_view()
-        elif self.last.status.paused is not None:
+        elif self.last_state.status.paused_at is not None:
             if self.choice.range_ns is not None:
-                self._controls.go(self.choice.range_ns[1])
+                self._controls.go_to(self.choice.range_ns[1])
             else:
                 self._controls.pause()
         elif os.environ.get(FLEET_VARIABLE):
@@ -308,25 +309,26 @@ class Monitor(DirectScreen):
         from perftop.tui.frame.overlays import stream_help
 
         bindings = [active_binding.binding for active_binding in self.active_bindings.values()]
-        self.app.push_screen(stream_help(self.last.session, bindings, ascii_=self.choice.ascii))
+        session = self.last_state.session
+        self.app.push_screen(stream_help(session, bindings, ascii_=self.choice.ascii))
 
     def action_why(self) -> None:
         """Shows the whole report of which the verdict is the first line."""
         from perftop.output.why_report import with_checks
-        from perftop.tui.frame.overlays import Why
+        from perftop.tui.frame.overlays import WhyScreen
 
         self._end_notes("report")
-        session, verdict = self.last.session, self._top.verdict
+        session, verdict = self.last_state.session, self._top.verdict
         if session is None or verdict is None or verdict.report is None:
             self._controls.show_notice("no verdict yet")
         else:
             report = with_checks(session, verdict.report)
-            self.app.push_screen(Why(session, report, ascii_=self.choice.ascii))
+            self.app.push_screen(WhyScreen(session, report, ascii_=self.choice.ascii))
 
     def action_try(self) -> None:
         """Shows the remedy for the worst loss, or for the selected one where the view has its own;
         when pressed again, copies it."""
-        session, range_ns = self.last.session, self.choice.range_ns
+        session, range_ns = self.last_state.session, self.choice.range_ns
         if session is not None and range_ns is not None:
             start, end = (clock_time(session.unix(ns)) for ns in range_ns)
             self.app.copy_to_clipboard(f"--from {start} --to {end}")
@@ -350,35 +352,35 @@ class Monitor(DirectScreen):
     async def show_output(self, printout: Printout, resize: Callable[[int, int], None]) -> None:
         """Shows the output of the command in a pane, which is created at the first output.
         `resize`: called with the pane's size, in columns and lines of output."""
-        if self.output is None:
+        if self.output_pane is None:
             caption = self._captions["output"]
-            self.output = Output(printout, caption, resize, ascii_=self.choice.ascii)
-            await self.mount(self.output, after=self.view)
+            self.output_pane = Output(printout, caption, resize, ascii_=self.choice.ascii)
+            await self.mount(self.output_pane, after=self.view)
             self.refresh_view()
-        self.output.show()
+        self.output_pane.show()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        exists = action != "output" or self.output is not None
+        exists = action != "output" or self.output_pane is not None
         if action in {"order", "sort_menu", "reverse"}:
-            exists = self.view.id in keys.ORDERED_VIEWS
+            exists = self.view.id in keys.SORTABLE_VIEWS
         return exists and super().check_action(action, parameters)
 
     def action_output(self) -> None:
-        if self.output is not None:
-            self._extend_output(_NEXT_EXTENT[self.output.extent])
+        if self.output_pane is not None:
+            self._extend_output(_NEXT_EXTENT[self.output_pane.extent])
 
     def _extend_output(self, extent: Extent) -> None:
         """Sets how much of the screen the output fills; "whole" hides the view."""
-        assert self.output is not None
-        self.output.extend(extent)
+        assert self.output_pane is not None
+        self.output_pane.set_extent(extent)
         self.view.display = extent != "whole"
-        (self.output if extent == "whole" else self.view).focus()
+        (self.output_pane if extent == "whole" else self.view).focus()
         self.refresh_view()
 
     # --- choices: order, metric, units, window and columns
 
     def action_order(self) -> None:
-        self.choice.order = _next(ORDERS, self.choice.order)
+        self.choice.order = _cycle(ORDERS, self.choice.order)
         self.refresh_view()
 
     def action_sort(self, key: str) -> None:
@@ -391,31 +393,31 @@ class Monitor(DirectScreen):
 
     def action_metric(self, metric: int | str) -> None:
         """Chooses the metric with this key, or moves this many metrics forward in the list."""
-        if self.last.session is None:
+        if self.last_state.session is None:
             return
-        field_keys = [field.key for field in heat_fields(self.last.session)]
+        field_keys = [field.key for field in metric_fields(self.last_state.session)]
         if isinstance(metric, int):
-            metric = _next(field_keys, self.choice.metric, metric, absent=0)
+            metric = _cycle(field_keys, self.choice.metric, metric, absent=0)
         self.choice.metric = metric
         self.refresh_view()
 
     def action_goto(self, cpu: int) -> None:
         """Moves the cursor to the core of this CPU."""
-        session = self.last.session
+        session = self.last_state.session
         cores = session.cores if session is not None else []
         self.choice.cpu = next((core[0] for core in cores if cpu in core), self.choice.cpu)
         self.refresh_view()
 
     def action_units(self, name: str = "") -> None:
-        self.choice.units = next((u for u in UNITS if u == name), _next(UNITS, self.choice.units))
+        self.choice.units = next((u for u in UNITS if u == name), _cycle(UNITS, self.choice.units))
         self.refresh_view()
 
     def action_owners(self) -> None:
-        self.choice.grouping = _next(GROUPINGS, self.choice.grouping)
+        self.choice.grouping = _cycle(GROUPINGS, self.choice.grouping)
         self.refresh_view()
 
-    def action_window(self, by: int) -> None:
-        index = WINDOWS_S.index(self.choice.window_s) + by
+    def action_window(self, steps: int) -> None:
+        index = WINDOWS_S.index(self.choice.window_s) + steps
         self.choice.window_s = WINDOWS_S[max(0, min(len(WINDOWS_S) - 1, index))]
         self.refresh_view()
 
@@ -427,14 +429,14 @@ class Monitor(DirectScreen):
             if key is not None:
                 self.action_sort(key)
 
-        if self.last.session is not None:
-            menu = sort_menu(self.last.session, self.choice, is_table=self.view.id == "table")
+        if self.last_state.session is not None:
+            menu = sort_menu(self.last_state.session, self.choice, is_table=self.view.id == "table")
             self.app.push_screen(menu, apply_choice)
 
     def action_columns(self) -> None:
         from perftop.tui.frame.overlays import column_chooser, column_order
 
-        session, choice = self.last.session, self.choice
+        session, choice = self.last_state.session, self.choice
 
         def apply_choice(ticked_keys: set[str] | None) -> None:
             if ticked_keys is not None and session is not None:
@@ -446,11 +448,11 @@ class Monitor(DirectScreen):
 
     # --- other moments
 
-    def action_episode(self, by: int) -> None:
-        """Goes to the next (`by` = 1) or previous (-1) episode. On the page of a core, only
+    def action_episode(self, direction: int) -> None:
+        """Goes to the next (`direction` = 1) or previous (-1) episode. On the page of a core, only
         episodes on that core count; in other views, only episodes on CPUs that match the filter."""
         self._end_notes("next_episode")
-        session, choice = self.last.session, self.choice
+        session, choice = self.last_state.session, self.choice
         if session is None:
             return
         cpus: list[int] | None = None
@@ -458,10 +460,10 @@ class Monitor(DirectScreen):
             cpus = next((core for core in session.cores if choice.cpu in core), [])
         elif choice.mask is not None:
             cpus = [session.topology[row].cpu for row in choice.mask]
-        self._controls.go_to_episode(by, cpus)
+        self._controls.go_to_episode(direction, cpus)
 
-    def on_episodes_visited(self, message: Episodes.Visited) -> None:
-        self._controls.go(message.time_ns)
+    def on_episodes_moment_requested(self, message: Episodes.MomentRequested) -> None:
+        self._controls.go_to(message.time_ns)
 
     # --- the prompt: a time, a name, a filter
 
@@ -476,12 +478,12 @@ class Monitor(DirectScreen):
         return self._prompt
 
     async def action_jump(self) -> None:
-        session, shown_interval = self.last.session, self.last.interval
+        session, shown_interval = self.last_state.session, self.last_state.interval
         if session is None or shown_interval is None:
             return
 
         def moment(text: str) -> int:
-            replay = self.last.status.replay
+            replay = self.last_state.status.replay
             extent_ns = None if replay is None else replay.extent_ns
             return typed_moment(text, session, shown_interval, extent_ns)
 
@@ -489,20 +491,20 @@ class Monitor(DirectScreen):
             return clock_time(session.unix(moment(text)))
 
         def go(text: str) -> None:
-            self._controls.go(moment(text))
+            self._controls.go_to(moment(text))
             resume = self._captions["pause"]
             self._controls.show_notice(f"at {preview(text)}; {resume} resumes from there")
 
         prompt = await self._shown_prompt()
-        prompt.ask("jump to", "12:03:05  12:03  -30s", preview, accept=go)
+        prompt.ask("jump to", "12:03:05  12:03  -30s", preview, on_accept=go)
 
     async def action_mark(self) -> None:
         """Asks for the label of a mark at the shown moment, or of two marks, at the start and the
         end of the selected range. The moment stays the same while the user types."""
-        session, interval = self.last.session, self.last.interval
+        session, interval = self.last_state.session, self.last_state.interval
         if session is None or interval is None:
             return
-        time_ns = session.now_ns if self.last.status.paused is None else interval.time_ns
+        time_ns = session.now_ns if self.last_state.status.paused_at is None else interval.time_ns
         range_ns = self.choice.range_ns
         time_text = " to ".join(clock_time(session.unix(ns)) for ns in range_ns or (time_ns,))
 
@@ -510,17 +512,17 @@ class Monitor(DirectScreen):
             self._controls.mark(time_ns if range_ns is None else range_ns[0], text)
             if range_ns is not None:
                 self._controls.mark(range_ns[1], f"{text} end" if text else "")
-                self._controls.select(*range_ns)
+                self._controls.select_range(*range_ns)
 
         prompt = await self._shown_prompt()
         hint = "a name; if empty, the mark gets a number"
-        prompt.ask("mark", hint, lambda _: time_text, accept=accept)
+        prompt.ask("mark", hint, lambda _: time_text, on_accept=accept)
 
     async def action_filter(self, text: str = "") -> None:
         """Asks for a filter. The prompt begins with `text`, or with the current filter if `text` is
         empty."""
         choice = self.choice
-        if self.last.session is None or (self._prompt and self._prompt.is_asking("filter")):
+        if self.last_state.session is None or (self._prompt and self._prompt.is_asking("filter")):
             return
         previous = choice.filter, choice.cpu
 
@@ -531,8 +533,8 @@ class Monitor(DirectScreen):
             except ValueError:
                 leave()
                 raise
-            choice.update_mask(self.last.session, self.last.interval)
-            matches = choice.matches(self.last.session)
+            choice.update_mask(self.last_state.session, self.last_state.interval)
+            matches = choice.match_text(self.last_state.session)
             if choice.filter is not None and not choice.mask:
                 choice.filter, choice.cpu = previous
             self._apply_filter()
@@ -549,12 +551,12 @@ class Monitor(DirectScreen):
         text = text or (choice.filter.text if choice.filter else "")
         prompt = await self._shown_prompt()
         hint = "0-15,32  pkg:1  busy>80  postgres"
-        prompt.ask("filter", hint, preview, accept=accept, leave=leave, text=text)
+        prompt.ask("filter", hint, preview, on_accept=accept, on_cancel=leave, text=text)
 
     def action_clear(self) -> None:
         self.choice.filter = None
         self._apply_filter()
 
     def _apply_filter(self) -> None:
-        self.choice.update_mask(self.last.session, self.last.interval)
+        self.choice.update_mask(self.last_state.session, self.last_state.interval)
         self.refresh_view()

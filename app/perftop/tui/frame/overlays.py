@@ -39,10 +39,10 @@ from perftop.session.selection import HELP
 from perftop.session.session import Session
 from perftop.session.values import CpuColumns, missing_text
 from perftop.tui.shared import keys
-from perftop.tui.shared.choice import ORDERS, Choice
-from perftop.tui.shared.keys import KEYS, bindings, caption
-from perftop.tui.shared.paint import ink_of
-from perftop.tui.shared.sheet import heat_fields
+from perftop.tui.shared.choice import ORDERS, Choices
+from perftop.tui.shared.keys import KEYS, bindings, key_caption
+from perftop.tui.shared.paint import run_writer
+from perftop.tui.shared.row_numbers import metric_fields
 
 if TYPE_CHECKING:
     from perftop.output.why_report import Report
@@ -95,8 +95,8 @@ class _List(ModalScreen[Result | None], Generic[Result]):
             return AwaitComplete()
         return super().dismiss(result)
 
-    def action_move(self, by: int) -> None:
-        if by > 0:
+    def action_move(self, steps: int) -> None:
+        if steps > 0:
             self.list.action_cursor_down()
         else:
             self.list.action_cursor_up()
@@ -120,7 +120,7 @@ class Menu(_List[str]):
         self.list.highlighted = self._keys.index(self._chosen) if self._chosen in self._keys else 0
 
     def text(self, index: int) -> str:
-        mark = theme.CHOSEN_SIGN if self._keys[index] == self._chosen else " "
+        mark = theme.SELECTED_SIGN if self._keys[index] == self._chosen else " "
         return (to_ascii(mark) if self._ascii else mark) + " " + super().text(index)
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
@@ -138,22 +138,22 @@ class Chooser(_List[set[str]]):
         self, title: str, options: Options, chosen: Iterable[str], *, ascii_: bool = False
     ) -> None:
         super().__init__(title, options, ascii_=ascii_)
-        self.chosen = set(chosen)
+        self.ticked_keys = set(chosen)
 
     def on_mount(self) -> None:
         self.list.highlighted = 0
 
     def text(self, index: int) -> str:
-        return f"[{'x' if self._keys[index] in self.chosen else ' '}] {super().text(index)}"
+        return f"[{'x' if self._keys[index] in self.ticked_keys else ' '}] {super().text(index)}"
 
     def action_turn(self) -> None:
         if self.list.highlighted is not None:
-            self.chosen ^= {self._keys[self.list.highlighted]}
+            self.ticked_keys ^= {self._keys[self.list.highlighted]}
             self._draw()
 
     def action_all(self) -> None:
         """Ticks all options, or unticks all if all are ticked."""
-        self.chosen = set() if self.chosen >= set(self._keys) else set(self._keys)
+        self.ticked_keys = set() if self.ticked_keys >= set(self._keys) else set(self._keys)
         self._draw()
 
     def _draw(self) -> None:
@@ -164,16 +164,16 @@ class Chooser(_List[set[str]]):
         self.action_turn()  # the event is from a click, because Enter is bound to `accept`
 
     def action_accept(self) -> None:
-        self.dismiss(self.chosen)
+        self.dismiss(self.ticked_keys)
 
 
 # --- the lists
 
 
-def sort_menu(session: Session, choice: Choice, *, is_table: bool) -> Menu:
+def sort_menu(session: Session, choice: Choices, *, is_table: bool) -> Menu:
     """Returns the list of orders; only the table can be sorted by every column."""
-    field_keys = {field.key for field in heat_fields(session)}
-    clock = clock_unit(choice.units, nan)  # only its name counts here
+    field_keys = {field.key for field in metric_fields(session)}
+    clock = clock_unit(choice.units, nan)  # only the name of the unit is used
     columns = CpuColumns(session).columns()
     options = [(order, order) for order in ORDERS]
     options += [(c.key, full_name(c, clock)) for c in columns if is_table or c.key in field_keys]
@@ -190,9 +190,9 @@ def full_name(column: Number, clock: ClockUnit) -> str:
     return f"{column.plain_name}, {unit}" if unit else column.plain_name
 
 
-def column_chooser(session: Session, choice: Choice) -> Chooser:
+def column_chooser(session: Session, choice: Choices) -> Chooser:
     """Returns the list of the table's columns."""
-    clock = clock_unit(choice.units, nan)  # only its name counts here
+    clock = clock_unit(choice.units, nan)  # only the name of the unit is used
     options = [(column.key, full_name(column, clock)) for column in CpuColumns(session).columns()]
     keys = {key for key, _ in options}
     chosen = keys.intersection(choice.columns) or keys
@@ -212,7 +212,7 @@ def column_order(session: Session, before: Sequence[str], ticked: set[str]) -> t
 
 # --- the command palette
 
-SEARCH = inspect.unwrap(CommandPalette._gather_commands)  # noqa: SLF001 - no public name
+GATHER_COMMANDS = inspect.unwrap(CommandPalette._gather_commands)  # noqa: SLF001 - no public name
 """Textual's search function, without its worker decorator."""
 
 Command = tuple[str, str, str]
@@ -225,7 +225,7 @@ def commands(session: Session | None, themes: Iterable[str]) -> Iterator[Command
     yield from ((f"Clocks in {unit}", "", f"units({unit!r})") for unit in UNITS)
     yield from ((f"Sort by {order}", "", f"sort({order!r})") for order in ORDERS)
     if session is not None:
-        for field in heat_fields(session):
+        for field in metric_fields(session):
             yield f"Sort by {field.plain_name}", "The highest first", f"sort({field.key!r})"
             yield f"Show {field.plain_name}", "Heat map and time", f"metric({field.key!r})"
         yield from ((f"Filter {text}", means, f"filter({text!r})") for text, means in HELP)
@@ -250,12 +250,12 @@ class Commands(Provider):
         active = {a.binding.id: a for a in bound if a.enabled}  # the first key of each action
         for key in sorted(KEYS, key=lambda key: key.id == "quit"):  # Enter runs the first entry
             if (active_binding := active.get(key.id)) and key.id not in {"interrupt", "palette"}:
-                means = escape(f"{key.tooltip}  {caption(active_binding.binding.key)}")
+                means = escape(f"{key.tooltip}  {key_caption(active_binding.binding.key)}")
                 run = partial(do, key.action, active_binding.node)
                 yield key.label.capitalize(), means, run
         if self.screen is self.app.screen_stack[0]:  # no other screen covers the views
             more = [] if self.session is None else cpu_commands(self.session, query)
-            themes = theme.names(no_color=self.app.no_color)
+            themes = theme.theme_names(no_color=self.app.no_color)
             for name, means, action in (*commands(self.session, themes), *more):
                 yield name, escape(means), partial(do, action, self.screen)
 
@@ -304,10 +304,10 @@ class Palette(CommandPalette):
         """Searches for commands. The search for the last typed key may begin after the list has
         closed; it then ends without an error."""
         with contextlib.suppress(NoMatches):
-            await SEARCH(self, search_value)
+            await GATHER_COMMANDS(self, search_value)
 
 
-def palette(session: Session | None) -> Palette:
+def command_palette(session: Session | None) -> Palette:
     of_session = type("OfSession", (Commands,), {"session": session})
     return Palette([of_session], placeholder="Search for a command, a CPU or a core")
 
@@ -315,11 +315,11 @@ def palette(session: Session | None) -> Palette:
 # --- Screens of text: the help (keys by purpose, shapes in charts, the meaning of every number),
 # and the report behind the verdict.
 
-MIN_TWO_COLUMNS = 110
+MIN_WIDTH_FOR_COLUMNS = 110
 """Minimum columns of the screen for two halves: keys at the left, shapes at the right."""
 GAP = 3
 """Cells between the two halves."""
-TERM_WIDTH = 20
+MIN_TERM_WIDTH = 20
 """Minimum cells for a key or a shape, left of its explanation; on narrow screens it is a third of
 the screen."""
 MIN_WORDS_WIDTH = 20
@@ -327,19 +327,19 @@ MIN_WORDS_WIDTH = 20
 Line = list[Run]
 
 
-class Entry(NamedTuple):
+class HelpEntry(NamedTuple):
     term: list[Run]
     words: str
     style: str = "text"
 
 
-class Section(NamedTuple):
+class HelpSection(NamedTuple):
     title: str
-    entries: list[Entry]
+    entries: list[HelpEntry]
 
 
 class TextScreen(Screen[None]):
-    """A screen of lines that scroll."""
+    """A screen of text that scrolls."""
 
     ALLOW_SELECT = False
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("help")]
@@ -357,7 +357,7 @@ class TextScreen(Screen[None]):
             yield Static()
 
     def on_resize(self, event: events.Resize) -> None:
-        colors = ink_of(self.app).styles
+        colors = run_writer(self.app).styles
         text = Text()
         for line in self._make_lines(event.size.width - 2):
             for part, key in line:
@@ -366,18 +366,18 @@ class TextScreen(Screen[None]):
         self.query_one(Static).update(text)
 
 
-class Help(TextScreen):
+class HelpScreen(TextScreen):
     def __init__(
-        self, bindings: Sequence[Binding], sections: Sequence[Section],
-        more: Sequence[Section] = (), *, ascii_: bool = False,
+        self, bindings: Sequence[Binding], sections: Sequence[HelpSection],
+        more: Sequence[HelpSection] = (), *, ascii_: bool = False,
     ) -> None:  # fmt: skip
         """`bindings`: the keys of the screen below. `sections`: sections beside the keys, if there
         is room, else below them. `more`: sections below both."""
         super().__init__(lambda size: help_page(bindings, sections, more, size), ascii_=ascii_)
 
 
-class Why(TextScreen):
-    """The report of `why` over the span of the verdict."""
+class WhyScreen(TextScreen):
+    """The report of `perftop why` for the time that the verdict covers."""
 
     def __init__(self, session: Session, report: Report, *, ascii_: bool = False) -> None:
         from perftop.output import why_text
@@ -392,15 +392,13 @@ class Why(TextScreen):
 
 
 def help_page(
-    bindings: Sequence[Binding],
-    right: Sequence[Section],
-    lower_sections: Sequence[Section],
-    size: int,
-) -> list[Line]:
+    bindings: Sequence[Binding], right: Sequence[HelpSection],
+    lower_sections: Sequence[HelpSection], size: int,
+) -> list[Line]:  # fmt: skip
     """Returns all lines of the help, laid out for `size` columns."""
     title: Line = [(" help", "key"), ("   esc back   ", "dim"), ("j k", "dim"), (" scroll", "dim")]
-    left = _keys(bindings)
-    if right and size >= MIN_TWO_COLUMNS:
+    left = _key_sections(bindings)
+    if right and size >= MIN_WIDTH_FOR_COLUMNS:
         half = (size - GAP) // 2
         lines = [
             [*first, (" " * (half + GAP - width(first)), "text"), *second]
@@ -413,7 +411,7 @@ def help_page(
     return [title, [], *lines, *_lines(lower_sections, size)]
 
 
-def _lines(sections: Sequence[Section], size: int) -> list[Line]:
+def _lines(sections: Sequence[HelpSection], size: int) -> list[Line]:
     lines: list[Line] = []
     for title, entries in sections:
         rule = "─" * max(0, size - len(title) - 2)
@@ -424,10 +422,10 @@ def _lines(sections: Sequence[Section], size: int) -> list[Line]:
     return lines
 
 
-def _wrap_entry(entry: Entry, size: int) -> list[Line]:
+def _wrap_entry(entry: HelpEntry, size: int) -> list[Line]:
     """Returns the lines of an entry: its term, and its explanation, wrapped, to the right."""
     used = width(entry.term)
-    column = max(min(TERM_WIDTH, size // 3), used + 2) + 2
+    column = max(min(MIN_TERM_WIDTH, size // 3), used + 2) + 2
     room = max(MIN_WORDS_WIDTH, size - column)
     first, *more_lines = textwrap.wrap(entry.words, room) or [""]
     gap = " " * (column - 2 - used)
@@ -438,35 +436,35 @@ def _wrap_entry(entry: Entry, size: int) -> list[Line]:
 # --- the sections
 
 
-def _keys(bindings: Sequence[Binding]) -> list[Section]:
+def _key_sections(bindings: Sequence[Binding]) -> list[HelpSection]:
     """Returns the keys that work on the screen below the help, in groups; keys with the same action
     share a line."""
     by_id: dict[str | None, list[Binding]] = {}
     for binding in bindings:
         by_id.setdefault(binding.id, []).append(binding)
     sections = []
-    for title, ids in keys.GROUPS.items():
+    for title, ids in keys.KEY_GROUPS.items():
         actions: dict[str, list[Binding]] = {}
         for binding in (binding for name in ids for binding in by_id.get(name, ())):
             actions.setdefault(binding.action, []).append(binding)
         entries = []
         for group in actions.values():
-            names = " ".join(dict.fromkeys(keys.caption(b.key) for b in group))
-            entries.append(Entry([(names, "key")], group[0].tooltip))
-        sections += [Section(title, entries)] if entries else []
+            names = " ".join(dict.fromkeys(keys.key_caption(b.key) for b in group))
+            entries.append(HelpEntry([(names, "key")], group[0].tooltip))
+        sections += [HelpSection(title, entries)] if entries else []
     return sections
 
 
-_RAMP: list[Run] = [(theme.BOTH, f"heat{level}") for level in range(theme.HEAT)]
+_RAMP: list[Run] = [(theme.BOTH, f"heat{level}") for level in range(theme.HEAT_STEPS)]
 _SHAPES: tuple[tuple[list[Run], str], ...] = (
     ([(theme.BOTH * 4, "both")], "both siblings of a core are active"),
     ([(theme.LP0 * 4, "lp0")], "only the first sibling (lp0): the upper half of the core"),
     ([(theme.LP1 * 4, "lp1")], "only the second sibling (lp1): the lower half"),
     ([(theme.NEITHER * 4, "neither")], "neither"),
     ([(theme.UNKNOWN * 4, "unknown")], "not counted here: any of the states around it"),
-    ([(theme.CLOCK * 3 + theme.CLOCK_END, "clock"), (" ", "text"), (theme.CEILING, "dim")],
+    ([(theme.STROKE * 3 + theme.STROKE_END, "clock"), (" ", "text"), (theme.CEILING_SIGN, "dim")],
      "clock while running, from 0, and its turbo ceiling for the number of active cores"),
-    ([(theme.DROPPED, "text"), (" ", "text"), (theme.DROPPED, "alarm")],
+    ([(theme.DROP_SIGN, "text"), (" ", "text"), (theme.DROP_SIGN, "alarm")],
      "clock below its ceiling; red: also below the other cores of its package"),
     ([("▅▅▅▅", "user-8"), (" ", "text"), ("▅▅▅▅", "kernel-8")],
      "charts of a CPU: user time, and kernel time above it"),
@@ -479,27 +477,27 @@ _SHAPES: tuple[tuple[list[Run], str], ...] = (
     ([(DOUBTED_SIGN + "12.3", "dim")], "an impossible sample was left out"),
     ([(MISSING, "faint")], "unknown; the reasons are at the end of this page"),
 )  # fmt: skip
-SHAPES_AND_COLOURS = Section("shapes and colours", [Entry(*shape) for shape in _SHAPES])
-EPISODES = Section(
-    "episodes", [Entry([(kind.sign, "text")], kind.meaning) for kind in KINDS.values()]
+SHAPES_AND_COLOURS = HelpSection("shapes and colours", [HelpEntry(*shape) for shape in _SHAPES])
+EPISODES = HelpSection(
+    "episodes", [HelpEntry([(kind.sign, "text")], kind.meaning) for kind in KINDS.values()]
 )
-FILTERS = Section("filters", [Entry([(example, "key")], what) for example, what in HELP])
+FILTERS = HelpSection("filters", [HelpEntry([(example, "key")], what) for example, what in HELP])
 
 
 def stream_help(
     session: Session | None, bindings: Sequence[Binding], *, ascii_: bool = False
-) -> Help:
+) -> HelpScreen:
     """Returns the help of the screen of a stream, with the meaning of each number, and its formula
     and counters on this machine."""
-    more: list[Section] = []
+    more: list[HelpSection] = []
     if session is not None:
         entries = []
         for key, metric in METRICS.items():
             origin = session.evaluator.origin(key)
             if origin is not None:
-                entries.append(Entry([(metric.label, "key")], metric.help))
-                entries.append(Entry([], safe_cells(origin), "dim"))
-        more.append(Section("numbers, and where they come from", entries))
+                entries.append(HelpEntry([(metric.label, "key")], metric.help))
+                entries.append(HelpEntry([], safe_cells(origin), "dim"))
+        more.append(HelpSection("numbers, and where they come from", entries))
         if lines := [safe_cells(line.removeprefix("n/a: ")) for line in missing_text(session)]:
-            more.append(Section("not available here", [Entry([], line) for line in lines]))
-    return Help(bindings, [SHAPES_AND_COLOURS, EPISODES, FILTERS], more, ascii_=ascii_)
+            more.append(HelpSection("not available here", [HelpEntry([], line) for line in lines]))
+    return HelpScreen(bindings, [SHAPES_AND_COLOURS, EPISODES, FILTERS], more, ascii_=ascii_)

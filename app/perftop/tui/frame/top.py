@@ -21,13 +21,13 @@ from perftop.base import files
 from perftop.base.text import clock_time, count_noun, duration, player_time
 from perftop.draw import theme
 from perftop.draw.columns import Run, fit
-from perftop.draw.strips import Line, Piece, pieces_that_fit, safe_cells, spread
+from perftop.draw.strips import Line, Piece, justify, pieces_that_fit, safe_cells
 from perftop.output import sentences
 from perftop.output.evidence import evidence_pieces
 from perftop.tui.frame import machine
 from perftop.tui.shared import episode_style
-from perftop.tui.shared.canvas import PageWidget, has_rows, note_line
-from perftop.tui.shared.choice import Choice
+from perftop.tui.shared.canvas import PageWidget, has_note_rows, note_line
+from perftop.tui.shared.choice import Choices
 from perftop.tui.shared.verdict import (
     ASCII_SHAPES,
     MIN_WARNING_SHARE,
@@ -39,7 +39,7 @@ from perftop.tui.shared.verdict import (
 )
 
 if TYPE_CHECKING:
-    from perftop.draw.theme import Mood
+    from perftop.draw.theme import LineState
     from perftop.model.kinds import Episode
     from perftop.process.link import LinkState
     from perftop.session.interval import Interval
@@ -47,20 +47,20 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Replay:
+class PlaybackState:
     """The state of the playback of a recording."""
 
-    playing: bool
+    is_playing: bool
     speed: float
     extent_ns: tuple[int, int]
-    """Raw times in ns of the first and the last moment of the recording."""
+    """Monotonic times in ns of the first and the last moment of the recording."""
     seeking_ns: int | None
-    """Raw time in ns up to which a seek has read; None if no seek is under way."""
+    """Monotonic time in ns up to which a seek has read; None if no seek is under way."""
     is_over: bool
     """Whether the last moment of the recording is shown."""
     damage: str | None
     """Why the recording is incomplete; None if it is complete."""
-    indexed: float | None = None
+    indexed_share: float | None = None
     """Share of the file that has been searched for episodes; None if the search is complete."""
 
 
@@ -71,30 +71,30 @@ class Status:
     interval_ns: int
     own_cpu_share: float = float("nan")
     """CPU seconds per second that the probe and the app use; for a recording, only the probe's."""
-    paused: float | None = None
+    paused_at: float | None = None
     """Unix time of the shown moment while paused, in seconds; None if not paused."""
     is_range: bool = False
     """Whether the shown numbers are of a range that the user has selected."""
     silent_s: float | None = None
     """Seconds since the last message, if that is unusually long; else None."""
-    replay: Replay | None = None
+    replay: PlaybackState | None = None
     """The state of the playback; None if the stream is live."""
     link: LinkState | None = None
     """The state of the link to a remote probe; None if the probe is local."""
-    recording: str | None = None
+    recording_text: str | None = None
     """Size of the recording so far, as text; '' if recording failed; None if nothing is being
     recorded."""
     notice: str = ""
     """A message that is shown for some time; '' if there is none."""
-    job: str = ""
+    job_text: str = ""
     """Name and state of the command that perftop runs; '' if it runs none."""
     job_status: int | None = None
     """Exit status of the command; None until the command has ended."""
-    failed: str | None = None
+    failure_text: str | None = None
     """Why the stream has ended; None while the stream runs."""
 
 
-class State(NamedTuple):
+class ScreenState(NamedTuple):
     """The state that the screen shows."""
 
     session: Session | None
@@ -103,14 +103,14 @@ class State(NamedTuple):
 
 
 class Controls(ABC):
-    """The requests that the screen sends to the app. Times are in raw ns."""
+    """The requests that the screen sends to the app. Times are monotonic, in ns."""
 
     @abstractmethod
-    def go(self, time_ns: int) -> None:
+    def go_to(self, time_ns: int) -> None:
         """Shows this moment."""
 
     @abstractmethod
-    def select(self, first_ns: int, last_ns: int) -> None:
+    def select_range(self, first_ns: int, last_ns: int) -> None:
         """Shows the numbers between these moments."""
 
     @abstractmethod
@@ -137,13 +137,13 @@ COST_STEP_NS = 1_000_000_000
 """Minimum time between two reads of the cost, in ns, so that the shown number rarely changes."""
 
 
-class Cost:
+class CpuCost:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         """Function that returns the CPU seconds that this process has used, including those in the
         kernel."""
         self._readings: deque[tuple[int, float]] = deque()
-        """Times in raw ns, with the CPU seconds used up to each."""
+        """Monotonic times in ns, with the CPU seconds used up to each."""
         self._share = float("nan")
 
     def share(self, session: Session) -> float:
@@ -173,7 +173,7 @@ warning."""
 _COMMON_WORDS = re.compile(r"\((?:r|tm)\)|\b(?:cpu|processor)\b|@.*|\b\d+-core\b", re.IGNORECASE)
 """Parts of a CPU model's name that do not distinguish the model."""
 _SEPARATORS: tuple[Run, ...] = ("", "text"), ("  ", "text"), (" · ", "faint")
-"""Separators before the first, the second and every further part at the left."""
+"""Separators before the first, the second and every further part at the left of the header."""
 
 
 def header_line(
@@ -197,7 +197,7 @@ def header_line(
     begin, end = ([run for piece in side if piece in fitting_pieces for run in piece[1]]
                   for side in (left, right))  # fmt: skip
     margin: Run = (" " * MARGIN, "text")
-    return spread([margin, *begin], [*end[1:], margin], size)
+    return justify([margin, *begin], [*end[1:], margin], size)
 
 
 def _machine_pieces(session: Session, status: Status, *, with_words: bool) -> list[Piece]:
@@ -282,12 +282,13 @@ def _badges(
     def badge(rank: int, text: str, style: str) -> None:
         pieces.append((rank, [(text, style)]))
 
-    if status.job:
+    if status.job_text:
         ended = status.job_status
-        badge(1, safe_cells(status.job), "clock" if ended is None else "warn" if ended else "text")
-    if status.recording:
-        badge(1, f" REC {status.recording} ", "paused")
-    elif status.recording is not None:
+        style = "clock" if ended is None else "warn" if ended else "text"
+        badge(1, safe_cells(status.job_text), style)
+    if status.recording_text:
+        badge(1, f" REC {status.recording_text} ", "paused")
+    elif status.recording_text is not None:
         badge(1, " NOT RECORDING ", "lost")
     if status.is_range and interval is not None:
         ends = [clock_time(time) for time in (interval.time - interval.elapsed_s, interval.time)]
@@ -296,18 +297,18 @@ def _badges(
         if interval is not None:
             style = "lost" if replay.is_over and replay.damage else "paused"
             badge(-1, _replay_text(replay, interval, room, " · " if with_words else " "), style)
-    elif status.paused is not None:
-        badge(0, f" PAUSED {clock_time(status.paused)} ", "paused")
+    elif status.paused_at is not None:
+        badge(0, f" PAUSED {clock_time(status.paused_at)} ", "paused")
     elif status.link is not None and status.link.broken_why:
         badge(0, f" NO LINK FOR {status.link.broken_s:.0f} s ", "lost")
     elif status.silent_s is not None:
         badge(0, f" NO DATA FOR {status.silent_s:.0f} s ", "lost")
-    if status.failed is not None:
+    if status.failure_text is not None:
         badge(1, " DEAD ", "lost")
     return pieces
 
 
-def _replay_text(replay: Replay, interval: Interval, room: int, dot: str) -> str:
+def _replay_text(replay: PlaybackState, interval: Interval, room: int, dot: str) -> str:
     """Returns the moment, the position in the recording and the state of the playback. What does
     not fit into `room` cells is left out, first the progress of the search, then the position."""
     first_ns, last_ns = replay.extent_ns
@@ -315,7 +316,7 @@ def _replay_text(replay: Replay, interval: Interval, room: int, dot: str) -> str
         state = f"seeking {player_time(replay.seeking_ns - first_ns)}"
     elif replay.is_over:
         state = "end"
-    elif replay.playing:
+    elif replay.is_playing:
         state = "max" if isinf(replay.speed) else f"×{replay.speed:g}"
     else:
         state = "paused"
@@ -323,8 +324,8 @@ def _replay_text(replay: Replay, interval: Interval, room: int, dot: str) -> str
     position = f"{elapsed:>{len(whole)}}/{whole}"
     parts = [f"REPLAY {clock_time(interval.time)}", f"{state:<6}"]
     texts = [parts, [parts[0], position, parts[1]]]
-    if replay.indexed is not None:
-        texts.append([*texts[1], f"finding episodes {100 * replay.indexed:2.0f} %"])
+    if replay.indexed_share is not None:
+        texts.append([*texts[1], f"finding episodes {100 * replay.indexed_share:2.0f} %"])
     wordings = (f" {dot.join(text)} " for text in reversed(texts))
     return next((text for text in wordings if len(text) <= room), f" {dot.join(parts)} ")
 
@@ -340,19 +341,19 @@ MIN_WIDTH_FOR_HISTORY = 160
 """Minimum columns of the screen for the history below the numbers."""
 MIN_HEIGHT_FOR_TALL_HISTORY, TALL_HISTORY_LINES = 60, 3
 """Minimum height of the screen for a tall history, and the number of its lines."""
-PartName = Literal["header", "alert", "loss", "numbers", "states", "history", ""]
-"""A line above the view; '': a blank line."""
+TopLineName = Literal["header", "alert", "loss", "numbers", "states", "history", ""]
+"""Name of a line above the view; '': a blank line."""
 
 
-def top_plan(
+def top_line_names(
     height: int, width: int, *, has_states: bool, has_tiles: bool, has_alert: bool
-) -> Sequence[PartName]:
+) -> Sequence[TopLineName]:
     """Returns the lines above the view for this size of the screen. `has_states`: there are SMT
     states to show. `has_tiles`: the numbers can have their history below them. `has_alert`: the
     alert line has text."""
     if height < MIN_HEIGHT_FOR_NUMBERS:  # only one line fits below the header
         return "header", "alert" if has_alert else "numbers"
-    under: Sequence[PartName] = ()
+    under: Sequence[TopLineName] = ()
     if has_states:
         under = ("states",)
     elif has_tiles and height >= MIN_HEIGHT_FOR_HISTORY and width >= MIN_WIDTH_FOR_HISTORY:
@@ -364,8 +365,8 @@ def top_plan(
     return "header", "alert", "numbers", *under
 
 
-class Top(PageWidget):
-    def __init__(self, choice: Choice, *, id: str) -> None:  # noqa: A002
+class TopLines(PageWidget):
+    def __init__(self, choice: Choices, *, id: str) -> None:  # noqa: A002
         super().__init__(id=id, ascii_=choice.ascii)
         self._choice, self._captions = choice, choice.captions
         self.verdict: Verdict | None = None
@@ -377,7 +378,7 @@ class Top(PageWidget):
         self._status = Status(0)
         self._tile_history: tuple[Session, machine.TileHistory] | None = None
         """The session whose tiles were drawn last with a history, and that history."""
-        self._plan: Sequence[PartName] = ()
+        self._plan: Sequence[TopLineName] = ()
 
     def show(self, session: Session | None, interval: Interval | None, status: Status) -> None:
         self._session, self._interval, self._status = session, interval, status
@@ -392,7 +393,7 @@ class Top(PageWidget):
         alert = alert_line(session, interval, status, width, verdict)
         tiled = session is not None and machine.shows_tiles(session)
         screen = self.screen.size
-        self._plan = top_plan(
+        self._plan = top_line_names(
             screen.height, width, has_tiles=tiled,
             has_states=session is None or session.has_smt,
             has_alert=bool(alert[0]) or interval is None,
@@ -418,17 +419,17 @@ class Top(PageWidget):
                         columns, interval, status.interval_ns, width, len(past)
                     )
         # The header and the alert line keep their colours when the other lines turn grey.
-        usual: Mood = "calm" if status.failed is None else "stale"
+        usual: LineState = "calm" if status.failure_text is None else "stale"
         loss: Line = ([], usual)
         if verdict is not None and "loss" in self._plan:
-            basis = verdict, width, status.is_range, status.paused is None
+            basis = verdict, width, status.is_range, status.paused_at is None
             if self._cached_loss_line is None or self._cached_loss_line[0] != basis:
                 shapes = SHAPES_WITHOUT_COLOUR if self.app.no_color else ""
                 shapes = ASCII_SHAPES if self._ascii else shapes
                 keys = [(1, "try", "try")] if verdict.remedy else []
                 if status.is_range:
                     keys = [(1, "hold", "compare"), (2, "try", "copy range")]
-                if status.paused is not None:
+                if status.paused_at is not None:
                     keys.append((3, "pause", "live" if status.replay is None else "play"))
                 keys += [(0, "report", "why")] if verdict.report is not None else []
                 parts = [(rank, [(self._captions[key], "key"), (f" {word}", "dim")])
@@ -438,14 +439,15 @@ class Top(PageWidget):
             loss = self._cached_loss_line[1]
             if usual == "stale" or alert[1] != "victim":
                 loss = loss[0], usual
-        lines: dict[PartName, Line] = {
+        lines: dict[TopLineName, Line] = {
             "header": (header_line(session, interval, status, width), "calm"), "alert": alert,
             "loss": loss, "numbers": (numbers, usual), "states": (states, usual), "": ([], usual),
         }  # fmt: skip
         history = iter(past)
         page = [(next(history), usual) if name == "history" else lines[name] for name in self._plan]
         blank_rows = [y for y, name in enumerate(self._plan) if not name and y > 1]
-        notes = [note for note in self._choice.notes[:1] if not note or not has_rows(screen)]
+        first_notes = self._choice.tour_notes[:1]
+        notes = [note for note in first_notes if not note or not has_note_rows(screen)]
         if notes and interval is not None and blank_rows:
             page[blank_rows[0]] = note_line(self._choice, notes[0], 2, width, is_above=False)
         return page
@@ -473,24 +475,24 @@ def alert_line(
 ) -> Line:  # fmt: skip
     """Returns a message, or the verdict. If episodes run that cost next to nothing, the worst of
     them is the sentence, and harmless ones are evidence."""
-    if status.failed is not None:  # why the stream ended, and hints if there is room
-        text, quits = safe_cells(status.failed), " · q quits "
-        newest = interval is not None and status.paused is None
+    if status.failure_text is not None:  # why the stream ended, and hints if there is room
+        text, quits = safe_cells(status.failure_text), " · q quits "
+        newest = interval is not None and status.paused_at is None
         hints = (f" · these are the last numbers{quits}" if newest else quits, quits, "")
         end = next((end for end in hints if len(end) <= size - 3 - len(text)), "")
         text = fit(text, min(len(text), max(8, size - 3)))
-        return [(f" {theme.DROPPED} {text}", "alarm"), (end, "text")], "calm"
+        return [(f" {theme.DROP_SIGN} {text}", "alarm"), (end, "text")], "calm"
     if (link := status.link) is not None and link.broken_why:
         when = f"next try in {link.next_s:.0f} s" if link.next_s else "trying again"
         return _message_line(f" {when} · {link.broken_why}", "alarm", size)
     if status.notice:
-        failed = status.recording == ""
+        failed = status.recording_text == ""
         return _message_line(f" {status.notice}", "alarm" if failed else "text", size)
     if session is None:
         return [], "calm"
     replay = status.replay
     if replay is not None and replay.is_over and replay.damage is not None:
-        return _message_line(f" {theme.DROPPED} the recording is {replay.damage}", "alarm", size)
+        return _message_line(f" {theme.DROP_SIGN} the recording is {replay.damage}", "alarm", size)
     if verdict is not None and verdict.level:
         return verdict_line(verdict, size)
     # The probe's newest warning, then counters that selftests since this boot found wrong.
@@ -517,7 +519,7 @@ def alert_line(
         pieces = evidence_pieces(worst.cause, worst.evidence)
         verdict = replace(
             verdict, text=text, sign=episode_style.sign(worst), severity=MIN_WARNING_SHARE,
-            pieces=tuple(p for p in pieces if p.removeprefix("clock ") not in text),
+            evidence=tuple(p for p in pieces if p.removeprefix("clock ") not in text),
         )  # fmt: skip
         del groups[wrong]
     episode_texts = [
@@ -533,7 +535,7 @@ def _message_line(text: str, style: str, size: int) -> Line:
 
 def is_past(status: Status) -> bool:
     """Returns whether the shown moment is in the past or in a recording."""
-    return status.paused is not None or status.replay is not None
+    return status.paused_at is not None or status.replay is not None
 
 
 def running_episodes(session: Session, interval: Interval | None, status: Status) -> list[Episode]:

@@ -1,8 +1,8 @@
-"""The overview's charts of units over time: the values from the history, the cells that show them,
-and the lanes of the tasks that used each CPU.
+"""The overview's charts over time: the values from the history, and the cells that show them. A
+unit is what one chart shows: a core or a CPU. A lane is a row of cells below a chart that shows the
+tasks that used the CPU.
 
-The newest column is at the right edge. Columns from before the start of the history are blank.
-"""
+The newest column is at the right edge. Columns from before the start of the history are blank."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from perftop.draw.charts import (
     NAMED_TASKS,
     TASK_PARTS,
     UNKNOWN_TASK,
-    Look,
-    axis_top,
-    rows_of,
+    Glyphs,
+    chart_lines,
+    scale_top,
 )
 from perftop.draw.columns import Run, fit
 from perftop.draw.strips import merge_runs, safe_cells
@@ -31,12 +31,12 @@ from perftop.model.smt import bounds
 from perftop.model.tasks import TaskActivity
 from perftop.session.history import MAX_TASKS_AGE_NS
 from perftop.session.session import Session
-from perftop.tui.overview.chart_numbers import QUEUE_LETTER, Unit, lowered_chart
+from perftop.tui.overview.chart_numbers import QUEUE_LETTER, ChartUnit, lowered_chart
 from perftop.tui.panels.tables import cut_name, group_name
 from perftop.tui.shared.choice import Grouping
 from perftop.tui.shared.episode_style import (
     MIN_AWAKE_UTIL,
-    find_losing_cpu,
+    find_losing_index,
     gap_cause,
     is_running_at,
 )
@@ -58,16 +58,17 @@ class ColumnHistory:
         self._session, self.metrics = session, metrics
         self._keys = "cpus", *lookups
         self._bins = BinValues(
-            {"cpus": lambda history, places: history.metrics(metrics, rows, places), **lookups}
+            {"cpus": lambda history, edges: history.metrics(metrics, rows, edges), **lookups}
         )
         self._values: dict[str, Floats] = {}
-        """Values by key, as arrays (..., columns)."""
+        """Values by key, as arrays whose last dimension is the column."""
         self.axis = Axis(0, 1, 0, 0)
-        """The axis of charts whose cells are one column."""
+        """The time axis of charts in which each cell is one column."""
 
     def read(self, columns: int, window_s: float, now_ns: int, *, past: bool) -> bool:
-        """Reads the values of `columns` columns up to the raw time `now_ns`; live, at most once in
-        REDRAW_NS. `past`: whether the user chose the moment. Returns whether values were read."""
+        """Reads the values of `columns` columns up to the monotonic time `now_ns`; live, at most
+        once in REDRAW_NS. `past`: whether the user chose the moment. Returns whether values
+        were read."""
         history = self._session.history
         first_ns = None if history is None else history.first_ns
         first_ns = now_ns if first_ns is None else min(first_ns, now_ns)
@@ -81,8 +82,8 @@ class ColumnHistory:
         return True
 
     @property
-    def dots(self) -> Axis:
-        """The axis of charts of dots, whose cells are two columns."""
+    def dot_axis(self) -> Axis:
+        """The time axis of charts of dots, in which each cell is two columns."""
         return replace(self.axis, cell_columns=2)
 
     def series(self, key: str) -> Floats:
@@ -104,27 +105,28 @@ CLOCK_STEP_HZ = 1e9
 
 @dataclass(slots=True)
 class UnitCharts:
-    """The lines of a unit's charts. `clock` and `rate` are empty if there is no such chart."""
+    """The lines of the charts of a core or CPU. `clock_lines` and `rate_lines` are empty if there
+    is no such chart."""
 
-    area: list[list[Run]]
-    clock: list[list[Run]]
-    rate: list[list[Run]]
+    area_lines: list[list[Run]]
+    clock_lines: list[list[Run]]
+    rate_lines: list[list[Run]]
     low_hz: float
     high_hz: float = 0.0
     lost_s: Sequence[float] = ()
     """Seconds lost below the ceiling, by cause, in the order of `charts.GAP_CAUSES`."""
-    causes: Sequence[list[Run]] = ()
-    """Lines with these seconds, beside the chart of the clock; empty if there is no room."""
+    cause_lines: Sequence[list[Run]] = ()
+    """Lines with the seconds lost by cause, beside the clock chart; empty if there is no room."""
 
 
 class ChartDrawer:
-    """Draws the charts of some units, repeatedly for successive moments."""
+    """Draws the charts of some cores or CPUs, repeatedly for successive moments."""
 
-    def __init__(self, session: Session, units: Sequence[Unit], *, counted: bool) -> None:
+    def __init__(self, session: Session, units: Sequence[ChartUnit], *, counted: bool) -> None:
         self._session, self._units, self._counted = session, units, counted
-        rows = [row for unit in units for row in unit.rows]
+        rows = [row for unit in units for row in unit.positions]
         index_of_row = {row: i for i, row in enumerate(rows)}
-        self._cpus_of_units = [[index_of_row[row] for row in unit.rows] for unit in units]
+        self._cpus_of_units = [[index_of_row[row] for row in unit.positions] for unit in units]
         """For each unit, the indices of its CPUs in arrays of CPU values."""
         self._first = np.array([rows[0] for rows in self._cpus_of_units], int)
         self._last = np.array([rows[-1] for rows in self._cpus_of_units], int)
@@ -139,49 +141,51 @@ class ChartDrawer:
         keys = ["util", *account, *(("busy_hz", "ipc") if counted else ())]
         lookups: dict[str, Lookup] = {}
         if counted:  # there are pairs only if clocks are counted
-            lookups["cores"] = lambda history, index_of_row: history.cores(cores, index_of_row)
-        self.past = ColumnHistory(session, keys, rows, lookups)
+            lookups["cores"] = lambda history, edges: history.cores(cores, edges)
+        self.history = ColumnHistory(session, keys, rows, lookups)
         self._top = 1.0
         self._scale_tops: dict[int, float] = {}
         """Upper end of the clock scale, by type of core."""
 
     def draw(
-        self, episodes: Iterable[Episode], area_rows: int, rows: int, rate_rows: int, look: Look,
-        span_ns: tuple[int, int],
+        self, episodes: Iterable[Episode], area_rows: int, rows: int, rate_rows: int,
+        glyphs: Glyphs, span_ns: tuple[int, int],
     ) -> list[UnitCharts]:  # fmt: skip
-        """Returns the charts of all units. Call `past.read` first. `area_rows`, `rows` and
-        `rate_rows`: lines of the charts of states, of clocks and of the IPC; 0 if there are no
-        such charts. `span_ns`: raw times between which lost seconds are summed."""
+        """Returns the charts of all units. Call `history.read` first. `area_rows`, `rows` and
+        `rate_rows`: lines of the charts of states, of clocks and of the IPC; 0 if there are no such
+        charts. `span_ns`: monotonic times in ns between which lost seconds are summed."""
         unit_charts = [UnitCharts([], [], [], 0.0) for _ in self._units]
         episodes = [e for e in episodes if lowered_chart(e)]
         singles = [i for i, unit in enumerate(self._units) if not unit.is_pair]
         areas: list[tuple[Sequence[int], list[list[list[Run]]]]] = []
         if self._pairs and area_rows:
-            areas.append((self._pairs, self._state_charts(area_rows, look)))
+            areas.append((self._pairs, self._state_charts(area_rows, glyphs)))
         if singles and area_rows:
-            areas.append((singles, self._account_charts(singles, episodes, area_rows, look)))
+            areas.append((singles, self._account_charts(singles, episodes, area_rows, glyphs)))
         for unit_indices, unit_areas in areas:
             for i, area in zip(unit_indices, unit_areas, strict=True):
-                unit_charts[i].area = area
+                unit_charts[i].area_lines = area
         if self._counted:
             busiest_values = self._busiest_cpu_values()
-            gap_states = self._add_clock_charts(unit_charts, busiest_values, episodes, rows, look)
+            gap_states = self._add_clock_charts(unit_charts, busiest_values, episodes, rows, glyphs)
             for chart, lost_s in zip(
                 unit_charts, self._lost_seconds(busiest_values, gap_states, span_ns), strict=True
             ):
                 chart.lost_s = lost_s
             if rate_rows:
-                self._add_rate_charts(unit_charts, busiest_values["ipc"], episodes, rate_rows, look)
+                self._add_rate_charts(
+                    unit_charts, busiest_values["ipc"], episodes, rate_rows, glyphs
+                )
         return unit_charts
 
     def _account_charts(
-        self, which: Sequence[int], episodes: Sequence[Episode], rows: int, look: Look
+        self, which: Sequence[int], episodes: Sequence[Episode], rows: int, glyphs: Glyphs
     ) -> list[list[list[Run]]]:
-        """Returns the uses of CPU time. The account divides the busy time, which is measured more
-        finely than the ticks of the account."""
+        """Returns charts of CPU time by use. The kernel's ticks only divide the busy time into user
+        and kernel; the busy time itself is measured more finely."""
         cpu_indices = [self._cpus_of_units[i][0] for i in which]
         busy, user, kernel, steal = (
-            self.past.series(key)[cpu_indices] for key in ("util", "user", "system", "steal")
+            self.history.series(key)[cpu_indices] for key in ("util", "user", "system", "steal")
         )
         with np.errstate(divide="ignore", invalid="ignore"):
             part = kernel / (user + kernel)
@@ -189,22 +193,22 @@ class ChartDrawer:
         heat = self._episode_columns(
             which, episodes, "steal", charts.AFTER_EPISODE, charts.DURING_EPISODE
         )
-        values = _by_column(busy * (1 - part), busy * part, steal, heat)
-        return draw_to_lines(charts.account, values, rows, look)
+        values = _stack(busy * (1 - part), busy * part, steal, heat)
+        return draw_charts(charts.cpu_time_chart, values, rows, glyphs)
 
-    def _state_charts(self, rows: int, look: Look) -> list[list[list[Run]]]:
+    def _state_charts(self, rows: int, glyphs: Glyphs) -> list[list[list[Run]]]:
         """Returns charts of the SMT states of cores. Where the states are unknown, their bounds are
         drawn, which follow from the utilisation of both threads."""
-        _, lp0, lp1, both, _ = self.past.series("cores")[self._pairs].swapaxes(0, 1)
+        _, lp0, lp1, both, _ = self.history.series("cores")[self._pairs].swapaxes(0, 1)
         first, second = (
-            self.past.series("util")[[self._cpus_of_units[i][thread] for i in self._pairs]]
+            self.history.series("util")[[self._cpus_of_units[i][thread] for i in self._pairs]]
             for thread in (0, 1)
         )
         # The only online thread of a core is stored as its first thread; the busy shares show which
         # thread that is.
         is_second = np.isnan(first) & np.isfinite(second)
         lp0, lp1 = np.where(is_second, lp1, lp0), np.where(is_second, lp0, lp1)
-        open_, unknown, axis = np.zeros(both.shape), np.isnan(both), self.past.axis
+        open_, unknown, axis = np.zeros(both.shape), np.isnan(both), self.history.axis
         if unknown[:, axis.columns - axis.known_columns :].any():
             low, high = bounds(first, second)
             open_ = np.where(unknown, high[..., 3] - low[..., 3], 0.0)
@@ -212,20 +216,16 @@ class ChartDrawer:
                 np.where(unknown, low[..., state], value)
                 for state, value in enumerate((lp0, lp1, both), 1)
             )
-        values = _by_column(both, open_, lp0, lp1)
-        return draw_to_lines(charts.states, values, rows, look)
+        values = _stack(both, open_, lp0, lp1)
+        return draw_charts(charts.smt_chart, values, rows, glyphs)
 
     def _episode_columns(
-        self,
-        which: Sequence[int],
-        episodes: Sequence[Episode],
-        name: str,
-        ended_marker: int,
+        self, which: Sequence[int], episodes: Sequence[Episode], name: str, ended_marker: int,
         running_marker: int,
-    ) -> Ints:
+    ) -> Ints:  # fmt: skip
         """Returns markers of episodes that make the number `name` worse, (charts, columns);
         0 where there is none."""
-        axis = self.past.axis
+        axis = self.history.axis
         markers = np.zeros((len(which), axis.columns), np.intp)
         for episode in episodes:
             visible = axis.cells_of(episode) if lowered_chart(episode) == name else None
@@ -241,23 +241,23 @@ class ChartDrawer:
     def busy_shares(self) -> Floats:
         """Returns the mean busy share of each unit's CPUs, (units, columns); a CPU that is offline
         is not busy."""
-        first, last = (self.past.series("util")[cpus] for cpus in (self._first, self._last))
+        first, last = (self.history.series("util")[cpus] for cpus in (self._first, self._last))
         is_known = np.isfinite(first) | np.isfinite(last)
         return np.where(is_known, (np.fmax(first, 0.0) + np.fmax(last, 0.0)) / 2, np.nan)
 
     def _busiest_cpu_values(self) -> Mapping[str, Floats]:
         """Returns, for each metric, the value of the busier CPU of each unit in each column,
         (units, columns). If both CPUs are equally busy, it is the value of the first."""
-        keys, values = self.past.metrics, self.past.cpu_values
+        keys, values = self.history.metrics, self.history.cpu_values
         util = values[keys.index("util")]
-        rank = np.where(np.isnan(util), -1.0, util.round(2))  # as in `busiest_rows`
+        rank = np.where(np.isnan(util), -1.0, util.round(2))  # as in `busiest_cpu_indexes`
         is_last_busier = rank[self._last] > rank[self._first]
         busiest_values = np.where(is_last_busier, values[:, self._last], values[:, self._first])
         return dict(zip(keys, busiest_values, strict=True))
 
     def _add_clock_charts(
         self, all_charts: list[UnitCharts], busiest_values: Mapping[str, Floats],
-        episodes: Sequence[Episode], rows: int, look: Look,
+        episodes: Sequence[Episode], rows: int, glyphs: Glyphs,
     ) -> Ints:  # fmt: skip
         """Adds the charts of clocks. Returns the state of each column, (units, columns)."""
         hz = busiest_values["busy_hz"]
@@ -271,15 +271,15 @@ class ChartDrawer:
                 gap_states = np.where(columns, columns, gap_states)
         asleep = ~(busiest_values["util"] >= MIN_AWAKE_UTIL)
         gap_states[asleep & (gap_states == charts.AWAKE)] = charts.ASLEEP
-        ceiling = self.past.series("cores")[:, -1]
+        ceiling = self.history.series("cores")[:, -1]
         low, high = self._clock_ends(hz, ceiling)
         losses = np.nan_to_num(ceiling - hz)[:, 1::2] / 1e9
         ends = zip(low.tolist(), high.tolist(), strict=True)
         for unit_charts, columns, loss, (floor_hz, top_hz) in zip(
-            all_charts, _by_column(hz, ceiling, gap_states), losses.tolist(), ends, strict=True
+            all_charts, _stack(hz, ceiling, gap_states), losses.tolist(), ends, strict=True
         ):
-            lines = rows_of(charts.clock_area(columns, (floor_hz, top_hz), rows, look))
-            unit_charts.clock = charts.with_gap_numbers(lines, loss)
+            lines = chart_lines(charts.clock_chart(columns, (floor_hz, top_hz), rows, glyphs))
+            unit_charts.clock_lines = charts.add_gap_numbers(lines, loss)
             unit_charts.low_hz, unit_charts.high_hz = floor_hz, top_hz
         return gap_states
 
@@ -288,7 +288,7 @@ class ChartDrawer:
     ) -> list[list[float]]:
         """Returns, by unit and cause, the running time of the busier CPU that was lost below its
         ceiling, in seconds. A gap outside episodes has no known cause."""
-        axis, ceiling = self.past.axis, self.past.series("cores")[:, -1]
+        axis, ceiling = self.history.axis, self.history.series("cores")[:, -1]
         ends_ns = axis.edges.clip(*span_ns)
         with np.errstate(divide="ignore", invalid="ignore"):
             lost = (
@@ -325,32 +325,35 @@ class ChartDrawer:
 
     def _add_rate_charts(
         self, all_charts: list[UnitCharts], values: Floats, episodes: Sequence[Episode],
-        rows: int, look: Look,
+        rows: int, glyphs: Glyphs,
     ) -> None:  # fmt: skip
         """Adds the IPC charts. `values`: the IPC of the busier CPU of each unit; for units with a
         CPU that is losing IPC, that CPU's values replace them."""
-        running = [e for e in episodes if is_running_at(e, self.past.axis.now_ns)]
+        running = [e for e in episodes if is_running_at(e, self.history.axis.now_ns)]
         for i, unit in enumerate(self._units):
-            if (losing_cpu := find_losing_cpu(unit.cpus, running)) is not None:
-                values[i] = self.past.series("ipc")[self._cpus_of_units[i][losing_cpu]]
-        self._top = axis_top(values, IPC_SCALE_ENDS, self._top)
+            if (losing_cpu := find_losing_index(unit.cpus, running)) is not None:
+                values[i] = self.history.series("ipc")[self._cpus_of_units[i][losing_cpu]]
+        self._top = scale_top(values, IPC_SCALE_ENDS, self._top)
         all_units = [*range(len(self._units))]
         states = self._episode_columns(all_units, episodes, "IPC", charts.AWAKE, charts.LOSING)
-        for unit_charts, columns in zip(all_charts, _by_column(values, states), strict=True):
-            unit_charts.rate = rows_of(charts.rate(columns, self._top, rows, look))
+        for unit_charts, columns in zip(all_charts, _stack(values, states), strict=True):
+            unit_charts.rate_lines = chart_lines(
+                charts.rate_chart(columns, self._top, rows, glyphs)
+            )
 
 
-def draw_to_lines(
-    draw: Callable[[Floats, int, Look], list[charts.Column]], values: Floats, rows: int, look: Look
-) -> list[list[list[Run]]]:
+def draw_charts(
+    draw: Callable[[Floats, int, Glyphs], list[charts.Column]], values: Floats, rows: int,
+    glyphs: Glyphs,
+) -> list[list[list[Run]]]:  # fmt: skip
     """Returns the lines of several charts, whose columns are drawn together. `values`: (charts,
     columns, kinds)."""
     count, wide, kinds = values.shape
-    columns = draw(values.reshape(-1, kinds), rows, look)
-    return [rows_of(columns[wide * chart : wide * (chart + 1)]) for chart in range(count)]
+    columns = draw(values.reshape(-1, kinds), rows, glyphs)
+    return [chart_lines(columns[wide * chart : wide * (chart + 1)]) for chart in range(count)]
 
 
-def _by_column(*kinds: Floats | Ints) -> Floats:
+def _stack(*kinds: Floats | Ints) -> Floats:
     """Stacks arrays (charts, columns) into one array (charts, columns, kinds)."""
     return np.stack(kinds, axis=2, dtype=float)
 
@@ -363,47 +366,48 @@ def _by_column(*kinds: Floats | Ints) -> Floats:
 # is "not seen".
 
 SUMS_WIDTH = 37
-"""Width of the sums to the right of a chart, in cells."""
+"""Width of the CPU seconds by task, right of a chart, in cells."""
 MIN_WIDTH_FOR_SUMS = 140
-"""Minimum width of a screen with sums, in cells."""
+"""Minimum width, in cells, of a screen that shows CPU seconds by task."""
 MIN_SUM_S = 0.05
-"""Minimum sum that has a line of its own, in seconds."""
+"""Minimum CPU seconds of a task that has its own line."""
 _NAME_WIDTH, _BAR_WIDTH = 13, 9
 _OTHERS_INDEX, _UNSEEN_INDEX = NAMED_TASKS, NAMED_TASKS + 1
 
 
 @dataclass(frozen=True, slots=True)
 class LaneTask:
-    """The times of a task on the CPUs of the lanes. Arrays are by column, and NaN where unknown."""
+    """The times of a task on some CPUs. Arrays have an entry for each column of a chart; NaN where
+    unknown."""
 
     comm: str
     pid: int | None
     """PID of the task; None for several tasks together, and for time of unknown tasks."""
-    part: int
-    """Index of the task's part of a lane, which has its colour."""
+    colour_index: int
+    """Index of the task's colour in a lane."""
     run_s: float
     wait_s: float
     longest_wait_s: float
     """Lower bound, in s, of the longest wait of the task: the largest mean wait in a record."""
-    ran: Floats
+    run_shares: Floats
     """Share of the time for which the task ran."""
-    waited: Floats
+    wait_shares: Floats
     """Share of the time for which the task waited for a CPU."""
     last_ns: int
-    """Raw time of the last record in which the task ran."""
+    """Monotonic time in ns of the last record in which the task ran."""
 
 
 class TaskLanes:
-    """The lanes of some units, and their sums over a window. The lane of a core shows the mean of
-    its CPUs."""
+    """The tasks that used some cores or CPUs over time, as a lane for each, and their CPU seconds
+    over a window. The lane of a core shows the mean of its CPUs."""
 
-    def __init__(self, session: Session, units: Sequence[Unit]) -> None:
+    def __init__(self, session: Session, units: Sequence[ChartUnit]) -> None:
         self._session = session
         self._cpus = [[str(cpu) for cpu in unit.cpus] for unit in units]
         self._cpu_counts = np.array([[len(unit.cpus)] for unit in units])
         self._records: list[tuple[int, list[list[TaskActivity]]]] = []
-        """Raw time of each record of tasks, and by unit the tasks on its CPUs; the oldest record
-        first."""
+        """Monotonic time in ns of each record of tasks, and by unit the tasks on its CPUs; the
+        oldest record first."""
         self._times_ns: Floats = np.zeros(0)
         self._record_shares: Floats = np.zeros((len(units), 1, TASK_PARTS))
         """Shares by unit, record and colour. The last record is a dummy of zeros, for columns
@@ -412,7 +416,7 @@ class TaskLanes:
         """Mean number of waiting tasks, by unit and record. The last record is a dummy of zeros, as
         in `_record_shares`."""
         self._read_ns = 0, 0
-        """Raw times of the start and the end of the span whose records were read."""
+        """Start and end, in ns of monotonic time, of the span whose records were read."""
         self._grouping: Grouping = "task"
         self._names: list[str] = [""] * NAMED_TASKS
         """The task, job or control group of each colour; '' if there is none."""
@@ -423,7 +427,7 @@ class TaskLanes:
         CPU time within the range."""
         self._drawn_lines: dict[tuple[object, ...], list[list[Run]]] = {}
         """Cache of the lines drawn since the last read, by kind of line, unit, number of rows and
-        look."""
+        glyphs."""
         self._seconds = np.zeros((len(units), TASK_PARTS))
         self._idle_s = np.zeros(len(units))
         self.basis: object = None
@@ -433,13 +437,13 @@ class TaskLanes:
         self, axis: Axis, util: Floats, span_ns: tuple[int, int], grouping: Grouping = "task"
     ) -> None:
         """Reads the tasks for the columns of this axis. `util`: busy shares, (units, columns).
-        `span_ns`: raw times between which seconds are summed. `grouping`: which tasks share a
-        colour. Lanes and sums change with the axis."""
+        `span_ns`: monotonic times in ns between which seconds are summed. `grouping`: which tasks
+        share a colour. Lanes and sums change with the axis."""
         self.basis = axis, span_ns, grouping
         has_changed = self._read_records(axis.start_ns, axis.now_ns) or grouping != self._grouping
         self._grouping = grouping
         if has_changed:
-            self._add_up()
+            self._sum_records()
         self._drawn_lines.clear()
         columns = axis.columns
         ends_ns = axis.end_ns - axis.bin_ns * np.arange(columns - 1, -1, -1.0)
@@ -481,8 +485,8 @@ class TaskLanes:
         self._records = [r for r in records if r[0] > start_ns - MAX_TASKS_AGE_NS]
         return self._records != previous_records
 
-    def _add_up(self) -> None:
-        """Adds up the shares in each record by the colours of the tasks."""
+    def _sum_records(self) -> None:
+        """Sums the shares of tasks in each record, by the colour of the tasks."""
         self._times_ns = np.array([time_ns for time_ns, _ in self._records], float)
         by_task, index_of_name = self._grouping == "task", dict[str, int]()
         units, records = len(self._cpus), len(self._records) + 1
@@ -499,8 +503,10 @@ class TaskLanes:
         names = np.array(indexes, int)
         used = np.bincount(names, shares, len(index_of_name)).tolist()
         self._choose_names(dict(zip(index_of_name, used, strict=True)))
-        place = {name: i for i, name in enumerate(self._names) if name}
-        parts = np.array([place.get(name, _OTHERS_INDEX) for name in index_of_name], int)[names]
+        parts_by_name = {name: i for i, name in enumerate(self._names) if name}
+        parts = np.array([parts_by_name.get(name, _OTHERS_INDEX) for name in index_of_name], int)[
+            names
+        ]
         bins = np.array(rows, int) * TASK_PARTS + parts
         sums = np.bincount(bins, shares, units * records * TASK_PARTS).reshape(
             units, records, TASK_PARTS
@@ -522,25 +528,25 @@ class TaskLanes:
             if not name and new:
                 self._names[i] = new.pop(0)
 
-    def lane(self, unit: int, rows: int, look: Look) -> list[list[Run]]:
+    def lane_lines(self, unit: int, rows: int, glyphs: Glyphs) -> list[list[Run]]:
         """Returns the lane of a CPU in `rows` lines. The lowest line has the name of a task where
         the task fills enough cells."""
-        if ("lane", unit, rows, look) not in self._drawn_lines:
-            lanes = draw_to_lines(charts.task_areas, self._shares, rows, look)
-            with_names = self._name_line if look == "colour" else self._letter_line
+        if ("lane", unit, rows, glyphs) not in self._drawn_lines:
+            lanes = draw_charts(charts.task_chart, self._shares, rows, glyphs)
+            with_names = self._name_line if glyphs == "colour" else self._letter_line
             for i, lines in enumerate(lanes):
                 lines[-1] = [run for signs, key in lines[-1] for run in with_names(signs, key)]
-                self._drawn_lines["lane", i, rows, look] = lines
-        return self._drawn_lines["lane", unit, rows, look]
+                self._drawn_lines["lane", i, rows, glyphs] = lines
+        return self._drawn_lines["lane", unit, rows, glyphs]
 
-    def queue(self, unit: int, rows: int, look: Look) -> list[list[Run]]:
+    def queue_lines(self, unit: int, rows: int, glyphs: Glyphs) -> list[list[Run]]:
         """Returns the tasks that waited for a CPU, in `rows` lines above its chart: each line is
         one task."""
-        key = "queue", unit, rows, look
+        key = "queue", unit, rows, glyphs
         if key not in self._drawn_lines:
             waiting = self._waiting_counts[unit, self._record_of_column]
-            signs = theme.LEVELS if look == "colour" else " " * 4 + QUEUE_LETTER * 5
-            lines = charts.level_rows(np.rint(8 * waiting), rows, signs)
+            signs = theme.LEVELS if glyphs == "colour" else " " * 4 + QUEUE_LETTER * 5
+            lines = charts.level_lines(np.rint(8 * waiting), rows, signs)
             self._drawn_lines[key] = [[(line, "queue")] for line in lines]
         return self._drawn_lines[key]
 
@@ -561,10 +567,10 @@ class TaskLanes:
                 signs = signs[: match.start()] + words + signs[match.start() + len(words) :]
         return [(signs, key)]
 
-    def sums(self, unit: int, rows: int, look: Look) -> list[list[Run]]:
+    def sum_lines(self, unit: int, rows: int, glyphs: Glyphs) -> list[list[Run]]:
         """Returns the seconds of each task on a CPU, the longest first, in `rows` lines, at least
         three, of SUMS_WIDTH cells. With the idle time, the seconds add up to the window."""
-        if (drawn := self._drawn_lines.get(("sums", unit, rows, look))) is not None:
+        if (drawn := self._drawn_lines.get(("sums", unit, rows, glyphs))) is not None:
             return drawn
         seconds, idle_s = self._seconds[unit].tolist(), float(self._idle_s[unit])
         whole_s = sum(seconds) + idle_s
@@ -584,7 +590,7 @@ class TaskLanes:
             sign, key = (
                 (UNKNOWN_TASK, "dim/rule") if i == _UNSEEN_INDEX else (theme.LEVELS[8], f"task{i}")
             )
-            if look != "colour":
+            if glyphs != "colour":
                 sign, key = charts.TASK_LETTERS[i], "text"
             name = fit(cut_name(names[i], _NAME_WIDTH), _NAME_WIDTH)
             lines.append([
@@ -596,7 +602,7 @@ class TaskLanes:
         lines.append([(theme.NEITHER, "faint"), (f" {idle} s", "dim")])
         lines += [[]] * (rows - len(lines))
         drawn = [merge_runs(line, SUMS_WIDTH) for line in lines]
-        self._drawn_lines["sums", unit, rows, look] = drawn
+        self._drawn_lines["sums", unit, rows, glyphs] = drawn
         return drawn
 
     def window_s(self, unit: int) -> float:

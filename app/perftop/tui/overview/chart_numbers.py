@@ -1,5 +1,6 @@
-"""The units of a small machine, each of which has a chart: cores if clocks are counted, else CPUs.
-This module reads the values of a unit in one interval and formats them as text."""
+"""The numbers and texts beside the charts of a small machine. A unit is what one chart shows: a
+core if clocks are counted, else a CPU. This module reads the values of a unit in one interval and
+formats them as text."""
 
 from __future__ import annotations
 
@@ -17,16 +18,16 @@ from perftop.model.kinds import Episode
 from perftop.model.numbers import INDEX, METRICS
 from perftop.model.smt import STATES
 from perftop.session.values import suspect_rows, unseen_text
-from perftop.tui.panels.tables import ranking
+from perftop.tui.panels.tables import task_ranking
 from perftop.tui.shared import episode_style
-from perftop.tui.shared.choice import Places
+from perftop.tui.shared.choice import Cores
 from perftop.tui.shared.episode_style import (
     MIN_AWAKE_UTIL,
     RowEpisodes,
-    find_losing_cpu,
+    find_losing_index,
     lowered_number,
 )
-from perftop.tui.shared.sheet import Sheet
+from perftop.tui.shared.row_numbers import RowNumbers
 
 _CHART_NAMES = {key: METRICS[key].label for key in ("busy_hz", "ipc", "steal")}
 """Names of the metrics that have charts, by key."""
@@ -43,14 +44,14 @@ def lowered_chart(episode: Episode) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class ChartUnit:
     """A core or CPU that has its own chart."""
 
-    core_index: int
-    """Index of the unit's place in `Places.places`."""
-    core: int
+    row: int
+    """Index of the unit's row in `Cores.rows`."""
+    core_position: int
     """Position of the unit's core in the session's lists."""
-    rows: tuple[int, ...]
+    positions: tuple[int, ...]
     """Positions of the unit's CPUs in the session's lists."""
     cpus: tuple[int, ...]
     package: int | None
@@ -59,41 +60,44 @@ class Unit:
 
     @property
     def is_pair(self) -> bool:
-        return len(self.rows) > 1
+        return len(self.positions) > 1
 
 
-def units(places: Places, order: Sequence[int], *, counted: bool) -> list[Unit]:
+def chart_units(cores: Cores, order: Sequence[int], *, counted: bool) -> list[ChartUnit]:
     """Returns a unit for each core, or for each CPU if there are no counters, in the order in which
-    they are drawn. `order`: indices of places."""
+    they are drawn. `order`: indexes of rows."""
     units = []
     for index in order:
-        place = places.places[index]
-        core = [(place.rows, place.cpus)]
-        cpus = [((row,), (cpu,)) for row, cpu in zip(place.rows, place.cpus, strict=True)]
-        for unit_rows, unit_cpus in core if counted else cpus:
+        core = cores.rows[index]
+        whole_core = [(core.positions, core.cpus)]
+        cpus = [((row,), (cpu,)) for row, cpu in zip(core.positions, core.cpus, strict=True)]
+        for unit_rows, unit_cpus in whole_core if counted else cpus:
             name = f"CPU {unit_cpus[0]}"
             if len(unit_rows) > 1:
-                name = f"core {places.name(index, 'CPU number')}"
-            units.append(
-                Unit(index, place.core_index, unit_rows, unit_cpus, place.package, place.type, name)
-            )
+                name = f"core {cores.name(index, 'CPU number')}"
+            units.append(ChartUnit(
+                index, core.core_position, unit_rows, unit_cpus, core.package,
+                core.type, name,
+            ))  # fmt: skip
     return units
 
 
-class Moment:
-    """One interval and its running episodes, for the units of a machine."""
+class MomentNumbers:
+    """Reads the values of units (cores or CPUs with a chart) and their running episodes in one
+    interval."""
 
     def __init__(
-        self, sheet: Sheet, units: Sequence[Unit], clock: ClockUnit, episodes: RowEpisodes
-    ) -> None:
-        """`episodes`: those of this interval."""
-        session, interval = sheet.reader.session, sheet.interval
+        self, row_numbers: RowNumbers, units: Sequence[ChartUnit], clock: ClockUnit,
+        episodes: RowEpisodes,
+    ) -> None:  # fmt: skip
+        """`episodes`: the episodes of this interval."""
+        session, interval = row_numbers.reader.session, row_numbers.interval
         self._session, self._interval, self._clock = session, interval, clock
         self._running_episodes = sorted(
-            episode_style.episodes_during(session, interval), key=episode_style.rank
+            episode_style.episodes_during(session, interval), key=episode_style.severity_key
         )
         self._row_episodes = episodes
-        self._tasks = ranking(session, interval).names_by_cpu
+        self._tasks = task_ranking(session, interval).names_by_cpu
         has_steal = session.hello.virtualisation is not None  # only virtual machines have steal
         chosen = session.evaluator.variants
         self._accounts = {name: key for name, key in _SHARE_KEYS.items() if name == "busy" or (
@@ -101,26 +105,27 @@ class Moment:
         """Keys of the shares of a CPU's time, by name."""
         self._has_suspects = bool(np.count_nonzero(interval.doubts))
         self._online = interval.online.tolist()
-        rows = [row for unit in units for row in unit.rows]
+        rows = [row for unit in units for row in unit.positions]
         numbers = interval.values.all[_READ_INDICES][:, rows].T.tolist()
         self._numbers = dict(zip(rows, numbers, strict=True))
         """The values of the metrics in _READ_KEYS, by position of the CPU."""
-        # For each place: the index of the busiest CPU, its ceiling, and whether its clock is below
+        # For each row: the index of the busiest CPU, its ceiling, and whether its clock is below
         # its ceiling.
         self._busiest, self._ceiling_hz, self._dropped = (
-            of_places.tolist() for of_places in (sheet.busiest, sheet.ceiling, sheet.is_dropped)
+            of_places.tolist()
+            for of_places in (row_numbers.busiest, row_numbers.ceiling_hz, row_numbers.is_dropped)
         )
 
-    def running_episodes(self, unit: Unit) -> list[Episode]:
+    def running_episodes(self, unit: ChartUnit) -> list[Episode]:
         """Returns the episodes that run on the unit, the worst first."""
         return [e for e in self._running_episodes if not {*unit.cpus}.isdisjoint(e.cpus)]
 
     def package_sign(self, package: int | None) -> Run:
         """Returns the sign of the worst running episode that affects most of a package."""
-        _, package_wide = self._row_episodes.on_package(package)
+        _, package_wide = self._row_episodes.of_package(package)
         return _sign_run(next(iter(package_wide), None))
 
-    def shared_sign(self, units: Sequence[Unit]) -> Run:
+    def shared_sign(self, units: Sequence[ChartUnit]) -> Run:
         """Returns the sign of the worst running episode that affects all of these units."""
         shared = (
             e for e in self._running_episodes
@@ -128,32 +133,32 @@ class Moment:
         )  # fmt: skip
         return _sign_run(next(shared, None))
 
-    def numbers(self, unit: Unit, *, chosen: bool) -> UnitValues:
-        row = unit.rows[self._busiest[unit.core_index] if unit.is_pair else 0]
+    def unit_values(self, unit: ChartUnit, *, is_selected: bool) -> UnitValues:
+        row = unit.positions[self._busiest[unit.row] if unit.is_pair else 0]
         running_episodes = self.running_episodes(unit)
         own_episodes = [
-            e for e in running_episodes if not self._row_episodes.is_package_wide(e, unit.rows[0])
+            e
+            for e in running_episodes
+            if not self._row_episodes.is_package_wide(e, unit.positions[0])
         ]
         worst = next(
             (e for e in own_episodes if episode_style.is_loss(e)),
             own_episodes[0] if own_episodes else None,
         )
         shares = self._states(unit) if unit.is_pair else self._account(row)
-        is_dropped = self._dropped[unit.core_index] or "clock" in map(
-            lowered_chart, running_episodes
-        )
+        is_dropped = self._dropped[unit.row] or "clock" in map(lowered_chart, running_episodes)
         ipc_episode = next((e for e in own_episodes if lowered_chart(e) == "IPC"), None)
-        losing_cpu = None if ipc_episode is None else find_losing_cpu(unit.cpus, own_episodes)
-        ipc_row = row if losing_cpu is None else unit.rows[losing_cpu]
+        losing_cpu = None if ipc_episode is None else find_losing_index(unit.cpus, own_episodes)
+        ipc_row = row if losing_cpu is None else unit.positions[losing_cpu]
         util, hz, _ = self._account_of_cpu(row)
         *_, ipc = self._account_of_cpu(ipc_row)
         # The IPC is that of one CPU, so that CPU's tasks come first.
-        cpus = sorted(unit.cpus, key=lambda cpu: cpu != unit.cpus[unit.rows.index(ipc_row)])
+        cpus = sorted(unit.cpus, key=lambda cpu: cpu != unit.cpus[unit.positions.index(ipc_row)])
         tasks = [task for cpu in cpus for task in sorted(self._tasks.get(cpu, ()), reverse=True)]
         if not unit.is_pair:
             tasks.sort(reverse=True)
         names = [f"{name} {100 * share:.0f}" for share, name in tasks]
-        busy = sum(self._numbers[row][0] for row in unit.rows)
+        busy = sum(self._numbers[row][0] for row in unit.positions)
         if unseen := unseen_text(busy, sum(share for share, _ in tasks)):
             names = [unseen]  # the tasks cover less than half of the busy time
         return UnitValues(
@@ -161,14 +166,14 @@ class Moment:
             shares, frozenset(filter(None, map(lowered_chart, own_episodes))),
             self._doubtful_shares(unit, shares),
             _sign_run(worst), names, hz,
-            self._ceiling_hz[unit.core_index],
-            (theme.DROPPED, "alarm") if is_dropped else (" ", "text"),
-            ipc, _sign_run(ipc_episode), any(self._online[row] for row in unit.rows),
+            self._ceiling_hz[unit.row],
+            (theme.DROP_SIGN, "alarm") if is_dropped else (" ", "text"),
+            ipc, _sign_run(ipc_episode), any(self._online[row] for row in unit.positions),
             self._share_texts(unit) if unit.is_pair else {},
-            util < MIN_AWAKE_UTIL, chosen, self._clock, self._waiting_tasks(unit),
+            util < MIN_AWAKE_UTIL, is_selected, self._clock, self._waiting_tasks(unit),
         )  # fmt: skip
 
-    def _waiting_tasks(self, unit: Unit) -> float:
+    def _waiting_tasks(self, unit: ChartUnit) -> float:
         snapshot = self._interval.snapshot
         if snapshot.waits is None:
             return nan
@@ -180,22 +185,24 @@ class Moment:
         util, hz, ipc, *_ = self._numbers[row]
         return (util, nan, nan) if self._interval.is_resting[row] else (util, hz, ipc)
 
-    def _states(self, unit: Unit) -> Mapping[str, float]:
-        states = self._interval.split.states[unit.core].tolist()
+    def _states(self, unit: ChartUnit) -> Mapping[str, float]:
+        states = self._interval.split.states[unit.core_position].tolist()
         shares = dict(zip(STATES, states, strict=True))
-        if not self._online[unit.rows[0]]:  # the only online thread is stored as the first
+        if not self._online[unit.positions[0]]:  # the only online thread is stored as the first
             shares["lp0"], shares["lp1"] = shares["lp1"], shares["lp0"]
         return {name: shares[name] for name in ("both", "lp0", "lp1", "neither")}
 
-    def _share_texts(self, unit: Unit) -> Mapping[str, str]:
-        """Returns the texts in place of states that are not known: the lowest and the highest
+    def _share_texts(self, unit: ChartUnit) -> Mapping[str, str]:
+        """Returns texts that replace unknown SMT states, by state: the lowest and the highest
         possible share, in per cent, or that a thread is offline."""
         split, texts = self._interval.split, dict[str, str]()
-        if split.method[unit.core] == "bounds":
-            pairs = zip(STATES, split.low[unit.core], split.high[unit.core], strict=True)
+        if split.method[unit.core_position] == "bounds":
+            pairs = zip(
+                STATES, split.low[unit.core_position], split.high[unit.core_position], strict=True
+            )
             for name, *ends in pairs:
                 texts[name] = "–".join(dict.fromkeys(f"{100 * end:.0f}" for end in ends))
-        offline = (f"lp{i}" for i, row in enumerate(unit.rows) if not self._online[row])
+        offline = (f"lp{i}" for i, row in enumerate(unit.positions) if not self._online[row])
         return texts | dict.fromkeys(offline, "off")
 
     def _account(self, row: int) -> Mapping[str, float]:
@@ -206,39 +213,39 @@ class Moment:
         shares["idle"] = numbers["idle"] if self._session.evaluator.variants["idle"] else rest
         return shares
 
-    def _doubtful_shares(self, unit: Unit, shares: Mapping[str, float]) -> frozenset[str]:
+    def _doubtful_shares(self, unit: ChartUnit, shares: Mapping[str, float]) -> frozenset[str]:
         if not self._has_suspects:  # usually no number is suspect
             return frozenset()
         keys = {name: _SHARE_KEYS.get(name, name) for name in shares if name != "idle"}
         return frozenset(
             name for name, key in keys.items()
-            if suspect_rows(key, self._session, self._interval)[list(unit.rows)].any()
+            if suspect_rows(key, self._session, self._interval)[list(unit.positions)].any()
         )  # fmt: skip
 
 
 def _sign_run(episode: Episode | None) -> Run:
     if episode is None:
         return " ", "text"
-    return episode_style.sign(episode), episode_style.severity(episode)
+    return episode_style.sign(episode), episode_style.severity_style(episode)
 
 
 # --- as text
 
-BLOCK_WIDTH = 17
+LEFT_WIDTH = 17
 """Width of the names and numbers to the left of a chart, in cells."""
-WIDE_BLOCK_WIDTH = 31
+WIDE_LEFT_WIDTH = 31
 """Width of the names and numbers to the left of charts that are two lines high, in cells."""
 SCALE_WIDTH = 7
 """Width of a scale to the left of a chart, with its margin, in cells."""
-DIM_SHARE = 0.05
+MAX_DIM_SHARE = 0.05
 """Shares below this are drawn dim."""
-MIN_QUEUE, LONG_QUEUE = 0.05, 0.5
+MIN_SHOWN_QUEUE, LONG_QUEUE = 0.05, 0.5
 """Minimum mean number of waiting tasks for a title to show that number, and for the number to be
 red."""
 QUEUE_LETTER = "w"
-"""Sign of waiting tasks without colour."""
+"""Character for waiting tasks on a screen without colour."""
 SELECTION_BAR = "▌"
-"""Marks the selected chart."""
+"""Character that marks the selected chart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +253,7 @@ class UnitValues:
     """Values of a CPU or a core over one interval; NaN where unknown."""
 
     name: str
-    cpus: str
+    cpu_list: str
     """The CPU numbers of a core; '' for a single CPU."""
     shares: Mapping[str, float]
     """Shares of the unit's time, by name. The available shares depend on the machine."""
@@ -266,11 +273,11 @@ class UnitValues:
     ipc_sign: Run = (" ", "text")
     """Mark after the IPC: the sign of the episode that lowers it."""
     is_online: bool = True
-    texts: Mapping[str, str] = field(default_factory=dict)
-    """Texts in place of shares, by name."""
+    share_texts: Mapping[str, str] = field(default_factory=dict)
+    """Texts that replace unknown shares, by name of the share."""
     is_asleep: bool = False
     """Whether the unit is not busy enough for its clock and IPC to be meaningful."""
-    is_chosen: bool = False
+    is_selected: bool = False
     clock: ClockUnit = GHZ
     waiting_tasks: float = nan
     """Mean number of tasks that waited for the unit's CPUs."""
@@ -280,7 +287,7 @@ _LEGEND: Mapping[str, Run] = {
     "user": (theme.USER, "user-9"), "kernel": (theme.KERNEL, "kernel-9"),
     "steal": (theme.STEAL, "over"), "busy": (theme.USER, "user-9"),
 }  # fmt: skip
-"""Signs of the areas of a chart, by name of the share."""
+"""Character and style of the areas of a chart, by name of the share."""
 
 
 def _share_cell(values: UnitValues, name: str, size: int) -> Run:
@@ -291,7 +298,7 @@ def _share_cell(values: UnitValues, name: str, size: int) -> Run:
         return f"{'–':>{size}}", "faint"
     if name in values.suspect_names:
         return f"{f'{DOUBTED_SIGN}{100 * value:.1f}':>{size}}", "dim"
-    key = "alarm" if name in values.lowered_names else "dim" if value < DIM_SHARE else "text"
+    key = "alarm" if name in values.lowered_names else "dim" if value < MAX_DIM_SHARE else "text"
     return f"{100 * value:>{size}.1f}", key
 
 
@@ -305,7 +312,7 @@ def title_runs(values: UnitValues, size: int, *, colour: bool) -> list[Run]:
     left += [("   –", "faint") if isnan(busy) else (f"{100 * busy:>5.1f}", "bright"), (" %", "dim")]
     pieces = [_share_piece(values, name, colour=colour) for name in values.shares if name != "busy"]
     min_task_width = 2 + width(task_runs(values.tasks[:1], size // 3))
-    if values.waiting_tasks >= MIN_QUEUE:
+    if values.waiting_tasks >= MIN_SHOWN_QUEUE:
         style = "alarm" if values.waiting_tasks >= LONG_QUEUE else "text"
         queue: list[Run] = [
             ("  ", "text"), (theme.USER if colour else QUEUE_LETTER, "queue"), (" queue ", "dim"),
@@ -350,31 +357,31 @@ def task_runs(names: Sequence[str], room: int) -> list[Run]:
     return runs
 
 
-def number_block(values: UnitValues, rows: int) -> list[list[Run]]:
-    """Returns the lines to the left of a chart, each BLOCK_WIDTH cells wide, or WIDE_BLOCK_WIDTH if
+def left_lines(values: UnitValues, rows: int) -> list[list[Run]]:
+    """Returns the lines to the left of a chart, each LEFT_WIDTH cells wide, or WIDE_LEFT_WIDTH if
     there are only two."""
     if rows == 2:
-        return _two_line_block(values)
+        return _two_left_lines(values)
     names = [*values.shares]
     first = (
-        [[*_name_runs(values), (f"  {values.cpus}", "dim")]]
-        if values.cpus
+        [[*_name_runs(values), (f"  {values.cpu_list}", "dim")]]
+        if values.cpu_list
         else [_name_runs(values)]
     )
-    if values.cpus and rows >= len(names) + 2:
-        first = [_name_runs(values), [(values.cpus, "dim")]]
+    if values.cpu_list and rows >= len(names) + 2:
+        first = [_name_runs(values), [(values.cpu_list, "dim")]]
     lines = [*first, *(_number(values, name) for name in names[: rows - len(first)])]
     if not values.is_online:
         lines = [_name_runs(values), [("off", "dim")]]
-    return _framed(values, lines, rows, BLOCK_WIDTH)
+    return _add_margin(values, lines, rows, LEFT_WIDTH)
 
 
-def _two_line_block(values: UnitValues) -> list[list[Run]]:
+def _two_left_lines(values: UnitValues) -> list[list[Run]]:
     """Returns the lines to the left of a chart that is two lines high: the name with the first
     number, then the second and third number."""
     names = [*values.shares]
-    half = (WIDE_BLOCK_WIDTH - 5) // 2
-    left = [*_name_runs(values), *([(f"  {values.cpus}", "dim")] if values.cpus else [])]
+    half = (WIDE_LEFT_WIDTH - 5) // 2
+    left = [*_name_runs(values), *([(f"  {values.cpu_list}", "dim")] if values.cpu_list else [])]
     gap: Run = ("  ", "text")
     upper = [*merge_runs(left, half), gap, *_number(values, names[0], half - 2)]
     lower = list[Run]()
@@ -382,10 +389,12 @@ def _two_line_block(values: UnitValues) -> list[list[Run]]:
         lower += [gap, *_number(values, name, half - 2)] if lower else _number(values, name, half)
     if not values.is_online:
         upper, lower = _name_runs(values), [("off", "dim")]
-    return _framed(values, [upper, lower], 2, WIDE_BLOCK_WIDTH)
+    return _add_margin(values, [upper, lower], 2, WIDE_LEFT_WIDTH)
 
 
-def _framed(values: UnitValues, lines: list[list[Run]], rows: int, size: int) -> list[list[Run]]:
+def _add_margin(
+    values: UnitValues, lines: list[list[Run]], rows: int, size: int
+) -> list[list[Run]]:
     """Returns the lines with a left margin added: the bar that marks the selected unit, and the
     episode sign."""
     framed = []
@@ -394,7 +403,7 @@ def _framed(values: UnitValues, lines: list[list[Run]], rows: int, size: int) ->
             [(" ", "text"), *(lines[line_index] if line_index < len(lines) else [])], size - 3
         )
         sign = values.sign if line_index == 0 else (" ", "text")
-        if not values.is_chosen:
+        if not values.is_selected:
             framed.append([(" ", "text"), sign, *line, (" ", "text")])
             continue
         ground = [(text, f"{key}/chosen-back") for text, key in (sign, *line)]
@@ -407,16 +416,16 @@ def _name_runs(values: UnitValues) -> list[Run]:
     return [(f"{what} ", "dim"), (number, "bright")]
 
 
-def _number(values: UnitValues, name: str, size: int = BLOCK_WIDTH - 5) -> list[Run]:
+def _number(values: UnitValues, name: str, size: int = LEFT_WIDTH - 5) -> list[Run]:
     room, key = size - len(name), name if name in {"both", "lp0", "lp1"} else "dim"
-    if name in values.texts:
-        return [(name, key), (f"{values.texts[name]:>{room}}", "dim")]
+    if name in values.share_texts:
+        return [(name, key), (f"{values.share_texts[name]:>{room}}", "dim")]
     return [(name, key), _share_cell(values, name, room)]
 
 
 def scale_marks(rows: int, queue_rows: int = 0) -> list[str]:
-    """Returns the marks of a scale of shares, for the lines to the left of a chart, below those of
-    the lines of waiting tasks."""
+    """Returns the labels of a scale from 0 to 100 %, one for each line of a chart, below
+    `queue_rows` labels for lines that count waiting tasks."""
     marks = [""] * rows
     marks[-1], marks[0] = "0", "100"
     if rows >= 5:
@@ -483,7 +492,7 @@ MIN_LOST_S = 0.05
 """Minimum loss that has a line of its own, in seconds."""
 
 
-def lost_lines(
+def lost_time_lines(
     lost_s: Sequence[float], window_s: float, rows: int, *, colour: bool
 ) -> list[list[Run]]:
     """Returns the seconds lost below the ceiling of the clock by cause, the largest loss first, in
@@ -502,7 +511,7 @@ def lost_lines(
 
 
 def _number_cell(value: float, digits: int, key: str, *, lowered: bool = False) -> Run:
-    """Returns a number in 5 cells. An unknown number is a sign instead, or empty if its style `key`
+    """Returns a number in 5 cells. A sign replaces an unknown number, or nothing if the style `key`
     is "faint"."""
     if isnan(value) and key == "faint":
         return "", "text"

@@ -1,8 +1,7 @@
 """The overview of a small machine: a history chart for each CPU or core, as wide as the screen.
 
-`Charts.read` makes the lines of one moment. `Charts.rows` maps lines to cores, so that a cursor can
-move over the lines.
-"""
+`ChartPage.make_lines` makes the lines of one moment. `ChartPage.rows` maps lines to cores, so that
+a cursor can move over the lines."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from textual import events
 
 from perftop.base.text import ClockUnit, clock_time
 from perftop.draw import theme
-from perftop.draw.charts import Look
+from perftop.draw.charts import Glyphs
 from perftop.draw.columns import Run, fit
 from perftop.draw.strips import merge_runs, overlay, restyle_cells, width
 from perftop.model.kinds import Episode
@@ -30,31 +29,31 @@ from perftop.tui.overview.chart_cells import (
     UnitCharts,
 )
 from perftop.tui.overview.chart_numbers import (
-    BLOCK_WIDTH,
     CAUSES_WIDTH,
+    LEFT_WIDTH,
     MIN_WIDTH_FOR_CAUSES,
     RIGHT_WIDTH,
     SCALE_WIDTH,
-    WIDE_BLOCK_WIDTH,
-    Moment,
-    Unit,
+    WIDE_LEFT_WIDTH,
+    ChartUnit,
+    MomentNumbers,
     UnitValues,
+    chart_units,
     lowered_chart,
-    units,
 )
 from perftop.tui.panels.panels import MIN_HEIGHT, PaneledView
 from perftop.tui.shared import time_axis
-from perftop.tui.shared.choice import Choice, Places, package_name
+from perftop.tui.shared.choice import Choices, Cores, package_name
 from perftop.tui.shared.episode_style import RowEpisodes
 from perftop.tui.shared.paint import FADED
-from perftop.tui.shared.sheet import Reader, clock_of
+from perftop.tui.shared.row_numbers import RowReader, clock_of
 from perftop.tui.shared.time_axis import Axis, Tick
 from perftop.tui.shared.verdict import is_past
 
 _GAP = 4
 """Cells between the chart of states and the chart of the clock, and after the numbers of the
 clock."""
-CURSOR = "│"
+CURSOR_STROKE = "│"
 _STATE_LEGENDS: tuple[Sequence[Run], ...] = (
     (("above ", "dim"), ("lp0", "lp0"), ("  below ", "dim"), ("lp1", "lp1"),
      ("  round the middle ", "dim"), ("both", "both"), ("  dots ", "dim"), ("neither", "text")),
@@ -64,20 +63,20 @@ _STATE_LEGENDS: tuple[Sequence[Run], ...] = (
 )  # fmt: skip
 
 
-class Charts:
+class ChartPage:
     def __init__(
-        self, session: Session, places: Places, cores: Sequence[int] | None = None
+        self, session: Session, cores: Cores, positions: Sequence[int] | None = None
     ) -> None:
-        """`cores`: positions of the cores in the session's lists; None: all shown cores, and a bar
-        marks the selected one."""
-        self._session, self._places, self._cores = session, places, cores
+        """`positions`: the cores, by position in the session's lists; None: all shown cores, and a
+        bar marks the selected one."""
+        self._session, self._cores, self._positions = session, cores, positions
         # There are no charts of the states of more than two threads.
-        self.counted = bool(session.evaluator.variants["busy_hz"]) and places.threads <= 2
-        self._reader, self._episodes = Reader(session, places), RowEpisodes(session)
-        self._plan: Plan | None = None
+        self.has_counters = bool(session.evaluator.variants["busy_hz"]) and cores.max_threads <= 2
+        self._reader, self._episodes = RowReader(session, cores), RowEpisodes(session)
+        self._plan: ChartLayout | None = None
         self._drawer: ChartDrawer | None = None
         self._order: Sequence[int] = ()
-        self._units: list[Unit] = []
+        self._units: list[ChartUnit] = []
         self._lanes: TaskLanes | None = None
         self._basis: object = None
         """The inputs, apart from the history, from which the charts and axes below were drawn."""
@@ -85,25 +84,26 @@ class Charts:
         self._axis_lines: list[list[list[Run]]] = []
         self.lines: list[list[Run]] = []
         self.rows: list[int | None] = []
-        """Index of the place that is drawn on each line, in the left column if there are two; None
-        for lines without a place."""
+        """Index of the row of `Cores` that is drawn on each line, in the left column if there
+        are two; None for lines without one."""
         self.right_rows: list[int | None] = []
-        """Index of the place that is drawn on each line in the right of two columns; None for lines
-        without one."""
+        """Index of the row of `Cores` that is drawn on each line in the right of two columns;
+        None for lines without one."""
 
-    def fit(self, height: int, width: int) -> bool:
+    def choose_layout(self, height: int, width: int) -> bool:
         """Chooses the layout for a size; returns whether one fits."""
-        session, places = self._session, self._places
+        session, cores = self._session, self._cores
         self._plan = None
-        is_page = self._cores is not None
-        if (is_page or places.threads <= 2) and places.places and session.history is not None:
-            shown_cores = session.shown_cores() if self._cores is None else self._cores
-            cores = [session.cores[position] for position in shown_cores]
-            charts = len(cores) if self.counted else sum(map(len, cores))
-            packages = 1 if is_page else places.packages
-            self._plan = chart_plan(
-                charts, height, width, packages=packages, counted=self.counted,
-                caches=clock_columns.heading_count(places),
+        is_page = self._positions is not None
+        fits_charts = is_page or cores.max_threads <= 2
+        if fits_charts and cores.rows and session.history is not None:
+            shown_cores = session.shown_cores() if self._positions is None else self._positions
+            cpu_counts = [len(session.cores[position]) for position in shown_cores]
+            charts = len(cpu_counts) if self.has_counters else sum(cpu_counts)
+            packages = 1 if is_page else cores.package_count
+            self._plan = chart_layout(
+                charts, height, width, packages=packages, counted=self.has_counters,
+                l3_count=clock_columns.heading_count(cores),
             )  # fmt: skip
         return self._plan is not None
 
@@ -116,37 +116,40 @@ class Charts:
     @property
     def panel_height(self) -> int:
         """Number of lines left below the charts."""
-        return self._plan.panels if self._plan else 0
+        return self._plan.panel_lines if self._plan else 0
 
-    def read(self, interval: Interval, order: Sequence[int], choice: Choice, look: Look) -> None:
-        """Makes the lines for this interval. `order`: the indices of places, from the top."""
+    def make_lines(
+        self, interval: Interval, order: Sequence[int], choice: Choices, glyphs: Glyphs
+    ) -> None:
+        """Makes the lines for this interval. `order`: indexes of the rows of `Cores`, from the
+        top."""
         session, plan = self._session, self._plan
         assert plan is not None
         if self._drawer is None or order != self._order:
             self._order = order
-            self._units = units(self._places, order, counted=self.counted)
-            self._drawer = ChartDrawer(session, self._units, counted=self.counted)
+            self._units = chart_units(self._cores, order, counted=self.has_counters)
+            self._drawer = ChartDrawer(session, self._units, counted=self.has_counters)
             self._lanes = TaskLanes(session, self._units)
         now_ns = interval.time_ns if choice.pinned_ns is None else choice.pinned_ns
-        past = self._drawer.past
+        past = self._drawer.history
         has_moved = past.read(
             plan.columns, choice.window_s, now_ns, past=is_past(session, interval)
         )
         episodes = time_axis.episodes(past.axis, session)
         shown_episodes = [(id(e), e.end_ns) for e in (*episodes, *session.marks)]
         span_ns = choice.range_ns or past.axis.window_ns(choice.window_s)
-        basis = plan, look, self._drawer, shown_episodes, span_ns
+        basis = plan, glyphs, self._drawer, shown_episodes, span_ns
         if has_moved or basis != self._basis:
             self._basis = basis
             rows = plan.area_rows, plan.rows, plan.rate_rows
-            self._unit_charts = self._drawer.draw(episodes, *rows, look, span_ns)
+            self._unit_charts = self._drawer.draw(episodes, *rows, glyphs, span_ns)
             if plan.has_causes:
                 for unit_charts in self._unit_charts:
-                    unit_charts.causes = chart_numbers.lost_lines(
+                    unit_charts.cause_lines = chart_numbers.lost_time_lines(
                         unit_charts.lost_s, (span_ns[1] - span_ns[0]) / 1e9, plan.rows,
-                        colour=look in {"colour", "sixteen"},
+                        colour=glyphs in {"colour", "sixteen"},
                     )  # fmt: skip
-            time_axes = [past.axis, past.dots] if plan.counted else [past.axis]
+            time_axes = [past.axis, past.dot_axis] if plan.has_counters else [past.axis]
             axes = [(axis, time_axis.ticks(axis, session.unix)) for axis in time_axes]
             last_unit = self._units[-1]
             self._axis_lines = [
@@ -154,35 +157,33 @@ class Charts:
                 if plan.has_own_axes or unit is last_unit else []
                 for unit in self._units
             ]  # fmt: skip
-        has_lanes = plan.lane_rows or self._cores is not None
+        has_lanes = plan.lane_rows or self._positions is not None
         if has_lanes and self.lanes.basis != (past.axis, span_ns, choice.grouping):
             self.lanes.read(past.axis, self._drawer.busy_shares(), span_ns, choice.grouping)
         clock = clock_of(session, choice.units, known=True)
         self._episodes.read(interval)
-        moment = Moment(self._reader.read(interval), self._units, clock, self._episodes)
+        moment = MomentNumbers(self._reader.read(interval), self._units, clock, self._episodes)
         self.lines, self.rows = [], []
         if plan.kind == "columns":
-            self._add_columns(plan, moment, choice, clock, look)
+            self._add_columns(plan, moment, choice, clock, glyphs)
             return
         packages = [unit.package for unit in self._units]
         grouped = _are_contiguous(packages)
         for i, (unit, unit_charts) in enumerate(zip(self._units, self._unit_charts, strict=True)):
             begins = i == 0 or (grouped and unit.package != packages[i - 1])
-            if plan.headings and begins:
+            if plan.heading_lines and begins:
                 sign, name = moment.package_sign(unit.package), package_name(unit.package)
-                heading = merge_runs(
-                    [(" ", "text"), sign, (f" {name}", "bright")], plan.block_width
-                )
-                rule: list[Run] = [(theme.RULE * (plan.width - plan.block_width - 1), "rule")]
-                heading += rule if i else self._legend(plan, clock.name, look)
+                heading = merge_runs([(" ", "text"), sign, (f" {name}", "bright")], plan.left_width)
+                rule: list[Run] = [(theme.RULE * (plan.width - plan.left_width - 1), "rule")]
+                heading += rule if i else self._legend(plan, clock.name, glyphs)
                 self._add(None, [heading])
-            unit_cpus = self._places.places[unit.core_index].cpus
-            selected = self._cores is None and choice.cpu in unit_cpus
-            values = moment.numbers(unit, chosen=selected)
+            unit_cpus = self._cores.rows[unit.row].cpus
+            selected = self._positions is None and choice.cpu in unit_cpus
+            values = moment.unit_values(unit, is_selected=selected)
             if plan.kind == "titled":
-                lines = _titled_lines(plan, values, unit_charts, look, self.lanes, i)
+                lines = _titled_lines(plan, values, unit_charts, glyphs, self.lanes, i)
             else:
-                lines = _with_numbers_beside(plan, values, unit_charts, look, self.lanes, i)
+                lines = _lines_with_numbers_beside(plan, values, unit_charts, glyphs, self.lanes, i)
             if choice.cursor_ns is not None:
                 titles = int(plan.kind == "titled")
                 lines[titles:] = self._draw_cursor(lines[titles:], choice)
@@ -190,17 +191,18 @@ class Charts:
             last = unit is self._units[-1]
             if last:
                 lines[-1] = self._draw_label(lines[-1], choice)
-            self._add(unit.core_index, lines)
+            self._add(unit.row, lines)
             if not last:
-                self._add(None, [[]] * plan.gap)
+                self._add(None, [[]] * plan.gap_lines)
 
     def _add_columns(
-        self, plan: Plan, moment: Moment, choice: Choice, clock: ClockUnit, look: Look
-    ) -> None:
+        self, plan: ChartLayout, moment: MomentNumbers, choice: Choices, clock: ClockUnit,
+        glyphs: Glyphs,
+    ) -> None:  # fmt: skip
         """Makes the lines of a machine whose cores are in two columns."""
         size, half = clock_columns.column_width(plan.width), (len(self._units) + 1) // 2
-        self._add(None, [clock_columns.legend(clock, plan.width, look)])
-        groups = [clock_columns.group_of(self._places, unit.core_index) for unit in self._units]
+        self._add(None, [clock_columns.legend_line(clock, plan.width, glyphs)])
+        groups = [clock_columns.group_of(self._cores, unit.row) for unit in self._units]
         is_grouped = _are_contiguous(groups)
         sides: list[tuple[list[list[Run]], list[int | None]]] = []
         for units_of_side in (range(half), range(half, len(self._units))):
@@ -209,15 +211,15 @@ class Charts:
                 unit, begins = self._units[i], i == units_of_side[0] or groups[i] != groups[i - 1]
                 if begins and is_grouped:
                     of_group = [self._units[k] for k in units_of_side if groups[k] == groups[i]]
-                    heading = clock_columns.group_heading(self._places, of_group, moment, size)
+                    heading = clock_columns.group_heading(self._cores, of_group, moment, size)
                     lines.append(heading)
                 elif i != units_of_side[0]:
-                    lines += [[]] * plan.gap
+                    lines += [[]] * plan.gap_lines
                 rows += [None] * (len(lines) - len(rows))
-                is_selected = choice.cpu in self._places.places[unit.core_index].cpus
-                values = moment.numbers(unit, chosen=is_selected)
+                is_selected = choice.cpu in self._cores.rows[unit.row].cpus
+                values = moment.unit_values(unit, is_selected=is_selected)
                 lines += clock_columns.unit_lines(values, self._unit_charts[i], plan.rows)
-                rows += [unit.core_index] * plan.rows
+                rows += [unit.row] * plan.rows
             sides.append((lines, rows))
         (left, left_rows), (right, right_rows) = sides
         for a, b, row, right_row in zip_longest(left, right, left_rows, right_rows):
@@ -230,7 +232,8 @@ class Charts:
         self._add(None, [*last_lines[:-1], self._draw_label(last_lines[-1], choice)])
 
     def row_at(self, x: int, y: int) -> int | None:
-        """Returns the index of the place at cell `x` of line `y`; None if there is none."""
+        """Returns the index of the row of `Cores` at cell `x` of line `y`; None if there is
+        none."""
         plan = self._plan
         if plan is None or not 0 <= y < len(self.rows):
             return None
@@ -245,10 +248,10 @@ class Charts:
         assert plan is not None
         if plan.kind == "columns":
             right = clock_columns.column_width(plan.width) + clock_columns.GAP
-            return [(x + plan.block_width, plan.chart_width, 2) for x in (0, right)]
-        spans = [(plan.block_width, plan.columns, 1)]
-        if plan.counted:
-            x = plan.block_width + plan.columns + _GAP
+            return [(x + plan.left_width, plan.chart_width, 2) for x in (0, right)]
+        spans = [(plan.left_width, plan.columns, 1)]
+        if plan.has_counters:
+            x = plan.left_width + plan.columns + _GAP
             spans.append((x, plan.chart_width, 2))
             if plan.has_rates:
                 spans.append((x + plan.chart_width + plan.clock_right + _GAP - 1,
@@ -256,48 +259,50 @@ class Charts:
         return spans
 
     def time_at(self, x: int, y: int) -> int | None:
-        """Returns the raw time that cell `x` of line `y` shows; None if it is not in a chart."""
+        """Returns the monotonic time in ns that cell `x` of line `y` shows; None if it is not in a
+        chart."""
         if self._drawer is None or self.row_at(x, y) is None:
             return None
-        axis = self._drawer.past.axis
+        axis = self._drawer.history.axis
         for first, cells, cell_columns in self.chart_cells():
             column = (x - first + 1) * cell_columns - 1
             if 0 <= x - first < cells and column >= axis.columns - axis.known_columns:
                 return min(axis.now_ns, axis.end_ns - (axis.columns - 1 - column) * axis.bin_ns)
         return None
 
-    def _draw_cursor(self, lines: list[list[Run]], choice: Choice) -> list[list[Run]]:
+    def _draw_cursor(self, lines: list[list[Run]], choice: Choices) -> list[list[Run]]:
         """Returns lines of charts with the cursor, and with columns outside the selected range
         faded."""
         assert self._drawer is not None
-        axis = self._drawer.past.axis
+        axis = self._drawer.history.axis
         for first, cells, cell_columns in reversed(self.chart_cells()):
             ranges = choice.ranges_ns.values()
             for begin, end in time_axis.cells_outside(axis, cells, cell_columns, ranges):
                 lines = [restyle_cells(line, first + begin, first + end, FADED) for line in lines]
             if choice.cursor_ns is not None:
-                x = first + axis.bin(choice.cursor_ns) // cell_columns
+                x = first + axis.bin_at(choice.cursor_ns) // cell_columns
                 if first <= x < first + cells:
-                    lines = [overlay(line, x, [(CURSOR, "bright")]) for line in lines]
+                    lines = [overlay(line, x, [(CURSOR_STROKE, "bright")]) for line in lines]
         return lines
 
-    def _draw_label(self, line: list[Run], choice: Choice) -> list[Run]:
+    def _draw_label(self, line: list[Run], choice: Choices) -> list[Run]:
         """Returns the line of times with the selected ranges and the time of the cursor, which
         replace other times."""
         if choice.cursor_ns is None or self._drawer is None or self._plan is None:
             return line
-        axis = self._drawer.past.axis
+        axis = self._drawer.history.axis
         first, cells, cell_columns = self.chart_cells()[0]
         axis = replace(axis, cell_columns=cell_columns)
         text = f" {clock_time(self._session.unix(choice.cursor_ns))} "
-        x = first + axis.bin(choice.cursor_ns) // cell_columns - len(text) // 2
-        places = [max(first, min(first + cells - len(text), x))]
+        x = first + axis.bin_at(choice.cursor_ns) // cell_columns - len(text) // 2
+        label_starts = [max(first, min(first + cells - len(text), x))]
         used, brackets = set[int](), list[tuple[int, Run]]()
         for name, (start_ns, end_ns) in (
             choice.ranges_ns.items() if self._plan.has_times_line else ()
         ):
             begin, end = (
-                max(0, min(cells, (axis.bin(ns) + 1) // cell_columns)) for ns in (start_ns, end_ns)
+                max(0, min(cells, (axis.bin_at(ns) + 1) // cell_columns))
+                for ns in (start_ns, end_ns)
             )
             size = max(end - begin, len("├A┤"))
             wordings = f" {name} {(end_ns - start_ns) / 1e9:.1f} s ", f" {name} ", name
@@ -307,11 +312,11 @@ class Charts:
             brackets.append((begin, (f"├{words:─^{size - 2}}┤", style)))
             used |= {*range(begin - 1, begin + size + 1)}
             if end_ns == choice.cursor_ns:  # the time is written beside the bracket
-                places = [begin + size + 1, begin - len(text) - 1]
+                label_starts = [begin + size + 1, begin - len(text) - 1]
         for is_over_times in (True, False):  # a bracket removes times, but no other bracket
             for x, bracket in brackets:
                 line = overlay(line, x, [bracket], whole_words=is_over_times)
-        for x in places:
+        for x in label_starts:
             is_inside = first <= x <= first + cells - len(text)
             if is_inside and used.isdisjoint(range(x, x + len(text))):
                 return overlay(line, x, [(text, "label")], whole_words=True)
@@ -321,7 +326,7 @@ class Charts:
         self.lines += lines
         self.rows += [row] * len(lines)
 
-    def _legend(self, plan: Plan, clock_unit: str, look: Look) -> list[Run]:
+    def _legend(self, plan: ChartLayout, clock_unit: str, glyphs: Glyphs) -> list[Run]:
         """Returns the legend of the charts below the heading of the first package."""
         is_pair = any(unit.is_pair for unit in self._units)
         lane: list[Run] = [("   lowest: who runs", "dim")] if plan.lane_rows else []
@@ -329,13 +334,13 @@ class Charts:
             legends = ([*legend, *end] for legend in _STATE_LEGENDS for end in (lane, []))
             legend = next((runs for runs in legends if width(runs) <= plan.columns), [])
         else:
-            signs = theme.USER, theme.USER if look == "colour" else theme.KERNEL
+            signs = theme.USER, theme.USER if glyphs == "colour" else theme.KERNEL
             legend = [(signs[0], "user-9"), (" user   ", "dim"),
                       (signs[1], "kernel-9"), (" kernel", "dim")]  # fmt: skip
             if self._session.hello.virtualisation is not None:
                 legend += [("   ", "text"), (theme.STEAL, "over"), (" steal, from above", "dim")]
             legend += lane if width([*legend, *lane]) <= plan.columns else []
-        if not plan.counted:
+        if not plan.has_counters:
             return legend
         words = f"clock under its ceiling, {clock_unit}"
         room = plan.chart_width + plan.clock_right
@@ -350,7 +355,7 @@ class Charts:
         return runs
 
     def _axes(
-        self, plan: Plan, unit: Unit, episodes: list[Episode],
+        self, plan: ChartLayout, unit: ChartUnit, episodes: list[Episode],
         axes: Sequence[tuple[Axis, list[Tick]]], *, last: bool,
     ) -> list[list[Run]]:  # fmt: skip
         """Returns the axis below a unit's charts, and the line of times below the last axis.
@@ -358,7 +363,7 @@ class Charts:
         with its ticks. An axis shows the episodes that make the number of its chart worse; below
         two columns of clocks, the episodes on the cores of its column."""
 
-        def on_units(units_of_axis: Sequence[Unit]) -> list[Episode]:
+        def on_units(units_of_axis: Sequence[ChartUnit]) -> list[Episode]:
             cpus = {cpu for unit in units_of_axis for cpu in unit.cpus}
             return [e for e in episodes if not cpus.isdisjoint(e.cpus)]
 
@@ -391,40 +396,44 @@ def _are_contiguous(groups: Sequence[object]) -> bool:
 
 
 def _titled_lines(
-    plan: Plan, values: UnitValues, charts: UnitCharts, look: Look, lanes: TaskLanes, unit: int
-) -> list[list[Run]]:
-    bar: Run = (chart_numbers.SELECTION_BAR, "key") if values.is_chosen else (" ", "text")
+    plan: ChartLayout, values: UnitValues, charts: UnitCharts, glyphs: Glyphs, lanes: TaskLanes,
+    unit: int,
+) -> list[list[Run]]:  # fmt: skip
+    bar: Run = (chart_numbers.SELECTION_BAR, "key") if values.is_selected else (" ", "text")
     lines = [
-        chart_numbers.title_runs(values, plan.block_width + plan.columns, colour=look == "colour"),
+        chart_numbers.title_runs(values, plan.left_width + plan.columns,
+                                 colour=glyphs == "colour"),
         *([bar, (f"{mark} ", "faint"), *area]
-          for mark, area in zip(chart_numbers.scale_marks(plan.area_rows, plan.queue_rows),
-                                lanes.queue(unit, plan.queue_rows, look) + charts.area,
-                                strict=True)),
+          for mark, area in zip(
+              chart_numbers.scale_marks(plan.area_rows, plan.queue_rows),
+              lanes.queue_lines(unit, plan.queue_rows, glyphs) + charts.area_lines,
+              strict=True)),
     ]  # fmt: skip
     if not plan.lane_rows:
         return lines
-    for row, line in enumerate(lanes.lane(unit, plan.lane_rows, look)):
+    for row, line in enumerate(lanes.lane_lines(unit, plan.lane_rows, glyphs)):
         name = "" if row else "who"
         lines.append([bar, (f"{name:>{SCALE_WIDTH - 2}} ", "dim"), *line])
     if plan.has_sums:
         window = f"  sum of {lanes.window_s(unit):.1f} s "
         rule = theme.RULE * (SUMS_WIDTH - len(values.name) - len(window))
         head: list[Run] = [(values.name, "bright"), (window, "dim"), (rule, "rule")]
-        sums = [head, *lanes.sums(unit, plan.rows, look)]
+        sums = [head, *lanes.sum_lines(unit, plan.rows, glyphs)]
         lines = [[*line, (" " * _GAP, "text"), *part]
                  for line, part in zip(lines, sums, strict=True)]  # fmt: skip
     return lines
 
 
-def _with_numbers_beside(
-    plan: Plan, values: UnitValues, charts: UnitCharts, look: Look, lanes: TaskLanes, unit: int
-) -> list[list[Run]]:
+def _lines_with_numbers_beside(
+    plan: ChartLayout, values: UnitValues, charts: UnitCharts, glyphs: Glyphs, lanes: TaskLanes,
+    unit: int,
+) -> list[list[Run]]:  # fmt: skip
     rows = plan.rows
-    lane = lanes.lane(unit, plan.lane_rows, look) if plan.lane_rows else []
-    areas = [*charts.area, *lane]
-    left = chart_numbers.number_block(values, rows)
-    if not plan.counted:
-        sums = lanes.sums(unit, rows, look) if plan.has_sums else [[]] * rows
+    lane = lanes.lane_lines(unit, plan.lane_rows, glyphs) if plan.lane_rows else []
+    areas = [*charts.area_lines, *lane]
+    left = chart_numbers.left_lines(values, rows)
+    if not plan.has_counters:
+        sums = lanes.sum_lines(unit, rows, glyphs) if plan.has_sums else [[]] * rows
         return [[*block, *area, (" " * _GAP, "text"), *part]
                 for block, area, part in zip(left, areas, sums, strict=True)]  # fmt: skip
     right = chart_numbers.numbers_beside_clock(
@@ -432,12 +441,12 @@ def _with_numbers_beside(
     )
     lines = [
         [*block, *area, (" " * _GAP, "text"), *clock, *numbers]
-        for block, area, clock, numbers in zip(left, areas, charts.clock, right, strict=True)
+        for block, area, clock, numbers in zip(left, areas, charts.clock_lines, right, strict=True)
     ]
     if plan.has_causes:
-        lines = [[*line, *cause] for line, cause in zip(lines, charts.causes, strict=True)]
+        lines = [[*line, *cause] for line, cause in zip(lines, charts.cause_lines, strict=True)]
     if plan.has_rates:
-        rate: list[list[Run]] = [*charts.rate]
+        rate: list[list[Run]] = [*charts.rate_lines]
         if len(rate) < rows:
             size = plan.chart_width
             names = [fit(name, min(len(name), size)) for name in values.tasks]
@@ -455,11 +464,12 @@ class ChartedView(PaneledView):
     _drag_from: tuple[int, int] | None = None
     """The cell of the widget in which the mouse button was pressed."""
 
-    shown_charts: Charts | None = None
+    shown_charts: ChartPage | None = None
     """The charts at the top of the scrolling lines; None if there are none."""
 
     def _time_at(self, x: int, y: int) -> int | None:
-        """Returns the raw time that a cell of the widget shows; None if it is in no chart."""
+        """Returns the monotonic time in ns that a cell of the widget shows; None if it is in no
+        chart."""
         charts, line = self.shown_charts, self.line_at(y)
         return None if charts is None or line is None else charts.time_at(x, line)
 
@@ -480,7 +490,7 @@ class ChartedView(PaneledView):
 
 MAX_CHARTS = 16
 """Maximum number of charts; a machine with more units is shown as rows instead."""
-MAX_TITLED = 4
+MAX_TITLED_CHARTS = 4
 """Maximum number of charts that have a title line each; if there are more, the numbers are beside
 the charts."""
 MIN_WIDTH = 60
@@ -507,26 +517,26 @@ _GROWTH_SHARE = 0.75
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ChartLayout:
     """A layout of charts, axes and panels."""
 
     width: int
-    counted: bool
+    has_counters: bool
     """Whether there are counters, and so charts of clocks."""
     kind: Literal["titled", "beside", "columns"]
     rows: int
     """Lines of each chart and its lane."""
-    gap: int
+    gap_lines: int
     """Blank lines between charts."""
     has_own_axes: bool
     """Whether each chart has its own axis; else there is one axis below the last chart."""
     has_times_line: bool
     """Whether times have a separate line; else they are written into the axis."""
-    blank: int
+    blank_lines: int
     """Blank lines before the panels."""
-    headings: int
+    heading_lines: int
     """Number of heading lines, which name packages; the first also has the legend."""
-    panels: int
+    panel_lines: int
     """Number of lines left for the panels."""
     lane_rows: int = 0
     """Number of lines that show tasks, below each chart of states or of CPU time."""
@@ -545,7 +555,7 @@ class Plan:
     @property
     def has_sums(self) -> bool:
         """Whether the sums of tasks are to the right of the charts."""
-        return not self.counted and self.rows >= 4 and self.width >= MIN_WIDTH_FOR_SUMS
+        return not self.has_counters and self.rows >= 4 and self.width >= MIN_WIDTH_FOR_SUMS
 
     @property
     def has_causes(self) -> bool:
@@ -553,16 +563,16 @@ class Plan:
         return self.clock_right > RIGHT_WIDTH
 
     @property
-    def block_width(self) -> int:
+    def left_width(self) -> int:
         """Width of the names and numbers, or of the scale, to the left of a chart, in cells."""
         if self.kind == "beside":
-            return WIDE_BLOCK_WIDTH if self.rows == 2 else BLOCK_WIDTH
+            return WIDE_LEFT_WIDTH if self.rows == 2 else LEFT_WIDTH
         return SCALE_WIDTH if self.kind == "titled" else clock_columns.NAME_WIDTH
 
     @property
     def has_rates(self) -> bool:
         """Whether there is an IPC chart beside each clock chart."""
-        return self.counted and self.kind == "beside" and self.width >= MIN_WIDTH_FOR_RATES
+        return self.has_counters and self.kind == "beside" and self.width >= MIN_WIDTH_FOR_RATES
 
     @property
     def rate_rows(self) -> int:
@@ -574,33 +584,33 @@ class Plan:
         """Width of a chart of the clock or the IPC, in cells."""
         if self.kind == "columns":
             return clock_columns.chart_width(self.width)
-        room = self.width - self.block_width - self.clock_right - _GAP
+        room = self.width - self.left_width - self.clock_right - _GAP
         return (room - RIGHT_WIDTH - _GAP + 2) // 4 if self.has_rates else room // 3
 
     @property
     def columns(self) -> int:
         """Columns of time of each chart; a cell of a clock or IPC chart has two."""
-        if self.counted:
+        if self.has_counters:
             return 2 * self.chart_width
-        return self.width - self.block_width - 1 - (SUMS_WIDTH + _GAP if self.has_sums else 0)
+        return self.width - self.left_width - 1 - (SUMS_WIDTH + _GAP if self.has_sums else 0)
 
 
-def chart_plan(
-    charts: int, height: int, width: int, *, packages: int, counted: bool, caches: int = 1
-) -> Plan | None:
-    """Returns the best layout for `charts` CPUs or cores; None if they do not fit. `counted`:
-    charts are of cores with counters; a chart of states has an even number of rows. `caches`:
-    number of L3s, each of which has a heading in the column of clocks."""
-    if not 0 < charts <= MAX_CHARTS or width < MIN_WIDTH:
+def chart_layout(
+    chart_count: int, height: int, width: int, *, packages: int, counted: bool, l3_count: int = 1
+) -> ChartLayout | None:
+    """Returns the best layout for this many charts of CPUs or cores; None if they do not fit.
+    `counted`: charts are of cores with counters; a chart of states has an even number of rows.
+    `l3_count`: number of L3s, each of which has a heading in the column of clocks."""
+    if not 0 < chart_count <= MAX_CHARTS or width < MIN_WIDTH:
         return None
-    if counted and charts >= clock_columns.MIN_CORES and width >= clock_columns.MIN_WIDTH:
-        return _two_column_plan(charts, height, width, caches)
-    beside = counted or charts > MAX_TITLED
+    if counted and chart_count >= clock_columns.MIN_CORES and width >= clock_columns.MIN_WIDTH:
+        return _two_column_plan(chart_count, height, width, l3_count)
+    beside = counted or chart_count > MAX_TITLED_CHARTS
     kind: Literal["titled", "beside"] = "beside" if beside else "titled"
     headings = packages if beside else 0
     table = _MAX_ROWS_IF_LOW if height < _MIN_HEIGHT_FOR_TIMES else _MAX_ROWS
-    max_rows = next((rows for max_charts, rows in table if charts <= max_charts), 0)
-    max_rows += int(_GROWTH_SHARE * max(0, height - _GROWTH_HEIGHT)) // charts
+    max_rows = next((rows for max_charts, rows in table if chart_count <= max_charts), 0)
+    max_rows += int(_GROWTH_SHARE * max(0, height - _GROWTH_HEIGHT)) // chart_count
     for rows in range(max_rows, 1, -1):
         lanes = next(lane_rows for min_rows, lane_rows in _LANE_ROWS if rows >= min_rows)
         lanes -= counted and (rows - lanes) % 2
@@ -611,18 +621,18 @@ def chart_plan(
         for gap, axes, times, blank in ((1, not beside, True, 1), (0, False, True, 1),
                                         (0, False, False, 0)):  # fmt: skip
             min_height = _MIN_HEIGHT_FOR_GAPS if gap else _MIN_HEIGHT_FOR_TIMES if times else 0
-            used = headings + charts * (rows + (not beside)) + (charts - 1) * gap
-            used += (charts if axes else 1) + times + blank
+            used = headings + chart_count * (rows + (not beside)) + (chart_count - 1) * gap
+            used += (chart_count if axes else 1) + times + blank
             min_panels = 8 if gap else 5 if times else 4
             if height >= min_height and height - used >= min_panels:
-                return Plan(
+                return ChartLayout(
                     width, counted, kind, rows, gap, axes, times, blank, headings, height - used,
                     lanes, queue, RIGHT_WIDTH + CAUSES_WIDTH * has_causes,
                 )  # fmt: skip
     return None
 
 
-def _two_column_plan(charts: int, height: int, width: int, headings: int) -> Plan | None:
+def _two_column_plan(charts: int, height: int, width: int, headings: int) -> ChartLayout | None:
     """Returns the layout of the clocks of cores in two columns; None if they do not fit."""
     lines = (charts + 1) // 2
     for gap in (1, 0):
@@ -630,6 +640,8 @@ def _two_column_plan(charts: int, height: int, width: int, headings: int) -> Pla
         if (rows := room // lines) >= 3:
             rows = min(rows, 3 + int(_GROWTH_SHARE * max(0, height - _GROWTH_HEIGHT)) // lines)
             used = 3 + headings + gap * (lines - headings) + lines * rows
-            return Plan(width, True, "columns", rows, gap, has_own_axes=False, has_times_line=True,
-                        blank=0, headings=headings, panels=height - used)  # fmt: skip
+            return ChartLayout(
+                width, True, "columns", rows, gap, has_own_axes=False, has_times_line=True,
+                blank_lines=0, heading_lines=headings, panel_lines=height - used,
+            )  # fmt: skip
     return None

@@ -7,18 +7,18 @@ from collections.abc import Sequence
 
 from perftop.base.text import ClockUnit, count_noun
 from perftop.draw import charts, theme
-from perftop.draw.charts import Look
+from perftop.draw.charts import Glyphs
 from perftop.draw.columns import Run, fit
 from perftop.draw.strips import merge_runs, width
 from perftop.tui.overview.chart_cells import UnitCharts
 from perftop.tui.overview.chart_numbers import (
     SELECTION_BAR,
-    Moment,
-    Unit,
+    ChartUnit,
+    MomentNumbers,
     UnitValues,
     row_of_clock,
 )
-from perftop.tui.shared.choice import Places, package_name
+from perftop.tui.shared.choice import Cores, package_name
 
 MIN_CORES = 9
 MIN_WIDTH = 120
@@ -36,39 +36,42 @@ def chart_width(width: int) -> int:
     return column_width(width) - NAME_WIDTH - SIDE_WIDTH
 
 
-Group = tuple[int | None, int | None]
+CoreGroup = tuple[int | None, int | None]
 """Package and L3."""
 
 
-def group_of(places: Places, index: int) -> Group:
-    place = places.places[index]
-    return place.package, place.l3
+def group_of(cores: Cores, index: int) -> CoreGroup:
+    core = cores.rows[index]
+    return core.package, core.l3
 
 
-def heading_count(places: Places) -> int:
+def heading_count(cores: Cores) -> int:
     """Returns the number of headings in the column that has more of them."""
-    groups = [group_of(places, index) for index in range(len(places.places))]
+    groups = [group_of(cores, index) for index in range(len(cores.rows))]
     half = (len(groups) + 1) // 2
     return max(len({*groups[:half]}), len({*groups[half:]}))
 
 
-def legend(clock: ClockUnit, size: int, look: Look) -> list[Run]:
+def legend_line(clock: ClockUnit, size: int, glyphs: Glyphs) -> list[Run]:
     """Returns the line above the columns, which explains the colours. The ends of the scales are
     beside the charts, because types of cores have different scales."""
     runs: list[Run] = [
         (" clock", "bright"), (f" and its ceiling, {clock.name}   ", "dim"),
-        (theme.USER, "clock-9" if look == "colour" else "text"), (" clock   between them: ", "dim"),
+        (theme.USER, "clock-9" if glyphs == "colour" else "text"),
+        (" clock   between them: ", "dim"),
     ]  # fmt: skip
     for name, sign in zip(charts.GAP_CAUSES, charts.GAP_SIGNS, strict=True):
-        style = f"bright/gap-{name}" if look == "colour" else "text"
+        style = f"bright/gap-{name}" if glyphs == "colour" else "text"
         runs += [("  ", "text"), (sign, style), (f" {name}", "dim")]
     return merge_runs(runs, size)
 
 
-def group_heading(places: Places, units: Sequence[Unit], moment: Moment, size: int) -> list[Run]:
+def group_heading(
+    cores: Cores, units: Sequence[ChartUnit], moment: MomentNumbers, size: int
+) -> list[Run]:
     """Returns the heading of the cores of one L3, or of the package if it has only one."""
-    package, l3 = group_of(places, units[0].core_index)
-    has_caches = len(places.groups) > places.packages
+    package, l3 = group_of(cores, units[0].row)
+    has_caches = len(cores.rows_by_group) > cores.package_count
     name = f"L3 {l3}" if has_caches and l3 is not None else package_name(package)
     sign = moment.shared_sign(units)
     left: list[Run] = [(" ", "text"), sign, (f" {name}", "bright"),
@@ -81,9 +84,9 @@ def unit_lines(values: UnitValues, chart: UnitCharts, rows: int) -> list[list[Ru
     lines = []
     scale = {0: chart.high_hz, rows - 1: chart.low_hz}
     numbers = _numbers(values, chart, rows)
-    for row, area in enumerate(chart.clock):
+    for row, area in enumerate(chart.clock_lines):
         end = f"{scale[row] * values.clock.per_hz:.4g}" if row in scale else ""
-        bar: Run = (SELECTION_BAR, "key") if values.is_chosen else (" ", "text")
+        bar: Run = (SELECTION_BAR, "key") if values.is_selected else (" ", "text")
         name = values.name.partition(" ")[2] if row == 0 else ""
         sign = values.sign if row == 0 else (" ", "text")
         left: list[Run] = [bar, sign, (f"{name:>4}", "bright"), (f"{end:>4} ", "faint")]

@@ -19,9 +19,9 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import COLUMNS_BY_KEY
 from perftop.tui.shared import episode_style, time_axis
-from perftop.tui.shared.choice import Place, Places, width_of_names
+from perftop.tui.shared.choice import Core, Cores, width_of_names
 from perftop.tui.shared.episode_style import RowEpisode
-from perftop.tui.shared.sheet import BUSIEST_CPU
+from perftop.tui.shared.row_numbers import BUSIEST_CPU
 from perftop.tui.shared.time_axis import MIN_CELL_NS, TICK_SIGN, Axis, BinValues
 
 MARKS_WIDTH = 2
@@ -38,12 +38,13 @@ SLOT_COLUMNS = ("topdown_retiring_ratio", "topdown_frontend_ratio", "topdown_bad
 ORDER_BY_COLUMN = {
     "core": "topology", "cpus": "CPU number", "lost": "worst first", "who": "task",
 }  # fmt: skip
-"""Names of the orders of rows by a column, where they differ from the column's key."""
+"""Order of rows that a click on a heading selects, by key of the column, where it differs from the
+key."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShownNumber:
-    """The values that a column shows."""
+    """The number and the CPU that a column of the grid shows."""
 
     thread: int
     """Index of the CPU within its core; BUSIEST_CPU for the busiest one."""
@@ -52,12 +53,12 @@ class ShownNumber:
 
 
 def grid_columns(
-    session: Session, places: Places, width: int, clock: ClockUnit = GHZ
+    session: Session, cores: Cores, width: int, clock: ClockUnit = GHZ
 ) -> list[Column]:
     """Returns the columns that fit, in display order; spare width goes to columns that can grow. A
     column whose numbers this stream does not have is left out."""
-    choice = _ColumnChoice(session, places, clock, roomy=width >= MIN_ROOMY_WIDTH)
-    columns = choice.core_columns() if places.pairs else choice.cpu_columns()
+    choice = _ColumnMaker(session, cores, clock, roomy=width >= MIN_ROOMY_WIDTH)
+    columns = choice.core_columns() if cores.has_pairs else choice.cpu_columns()
     shown = []
     for column in fit_columns(columns, width):
         number = COLUMNS_BY_KEY.get(column.key)
@@ -67,12 +68,12 @@ def grid_columns(
     return shown
 
 
-class _ColumnChoice:
+class _ColumnMaker:
     """All columns that a session can show, with their minimum widths. Each method returns the
     columns of one kind, none if their source is not available."""
 
-    def __init__(self, session: Session, places: Places, clock: ClockUnit, *, roomy: bool) -> None:
-        self._session, self._places, self._clock, self._is_roomy = session, places, clock, roomy
+    def __init__(self, session: Session, cores: Cores, clock: ClockUnit, *, roomy: bool) -> None:
+        self._session, self._cores, self._clock, self._is_roomy = (session, cores, clock, roomy)
         self._extra_gap = 1 if roomy else 0
         """Cells by which gaps are wider if there is room."""
         self._metrics = {key for key, chosen in session.evaluator.variants.items() if chosen}
@@ -80,8 +81,8 @@ class _ColumnChoice:
         self._has_steal = "steal" in self._metrics and session.hello.virtualisation is not None
 
     def core_columns(self) -> list[Column]:
-        extra, places, ipc = self._extra_gap, self._places, "ipc" in self._metrics
-        detailed = self._is_roomy and places.threads <= MAX_THREADS
+        extra, cores, ipc = self._extra_gap, self._cores, "ipc" in self._metrics
+        detailed = self._is_roomy and cores.max_threads <= MAX_THREADS
         can_lose = ipc or self._has_ceiling or self._has_steal or "involuntary" in self._metrics
         busy, width, gap = ("busy, lp0 over lp1", 24, 3) if self._is_roomy else ("busy", 10, 2)
         histories = [
@@ -92,16 +93,16 @@ class _ColumnChoice:
         ]  # fmt: skip
         return [
             self._names("core"),
-            Column("cpus", "CPUs", max(5, places.cpus_width) + 2, is_left=True),
+            Column("cpus", "CPUs", max(5, cores.cpus_width) + 2, is_left=True),
             *self._caches(),
             Column("bar", "SMT states", (20 if self._is_roomy else 10) + 2, is_left=True,
                    rank=1, max_width=24, weight=2),
             *self._thread_columns("util", "lp{} %", 6 + extra, 0),
-            *(histories[:1] if places.threads == 2 else []),
+            *(histories[:1] if cores.max_threads == 2 else []),
             *self._slots(),
             *self._thread_columns("ipc", "lp{}", 5 + 2 * extra, 2, ("IPC lp0", 8 + extra)),
             *([Column("lost", "lost", 6 + 2 * extra)] if can_lose else []),
-            *(histories[1:] if ipc and places.threads == 2 else []),
+            *(histories[1:] if ipc and cores.max_threads == 2 else []),
             *self._clocks(),
             *(self._number("steal", 2) if self._has_steal else []),
             *self._number("involuntary", 5),
@@ -137,12 +138,12 @@ class _ColumnChoice:
         ]  # fmt: skip
 
     def _names(self, heading: str) -> Column:
-        places = self._places
-        names = [places.name(row, "CPU number") for row in range(len(places.places))]
+        cores = self._cores
+        names = [cores.name(row, "CPU number") for row in range(len(cores.rows))]
         return Column("core", heading, width_of_names(names))
 
     def _caches(self) -> list[Column]:
-        several = len(self._places.groups) > self._places.packages
+        several = len(self._cores.rows_by_group) > self._cores.package_count
         return [Column("l3", "L3", 4, rank=10)] if several else []
 
     def _slots(self) -> list[Column]:
@@ -183,12 +184,12 @@ class _ColumnChoice:
         CPU if cores have many threads. `first`: title and minimum width of the first column."""
         if key not in self._metrics:
             return []
-        if self._places.threads > MAX_THREADS:
+        if self._cores.max_threads > MAX_THREADS:
             name = COLUMNS_BY_KEY[key].name(GHZ) + " max" * (key == "util")
             return [Column(key, name, max(width, len(name) + 2), source=BUSIEST_CPU, rank=rank)]
         gap = 2 if rank > MAX_RANK_AT_80 else 1
         columns = []
-        for thread in range(self._places.threads):
+        for thread in range(self._cores.max_threads):
             heading, min_width = title.format(thread), 0
             if thread == 0 and first is not None:
                 heading, min_width = first
@@ -197,7 +198,7 @@ class _ColumnChoice:
         return columns
 
 
-def titles(
+def grid_headings(
     columns: Sequence[Column], order: str = "topology", *, reverse: bool = False
 ) -> list[Run]:
     """Returns the heading of the grid; an arrow marks the column by which rows are sorted."""
@@ -237,14 +238,14 @@ class RowHistories:
     that cells of past intervals are not read again."""
 
     def __init__(
-        self, session: Session, places: Sequence[Place], busy_width: int, ipc_width: int,
+        self, session: Session, cores: Sequence[Core], busy_width: int, ipc_width: int,
         *, ascii_: bool,
     ) -> None:  # fmt: skip
         """`busy_width`, `ipc_width`: widths of the utilisation and the IPC history, in cells; 0 if
         no column shows it."""
-        self._session, self._places, self._ascii = session, places, ascii_
+        self._session, self._cores, self._ascii = session, cores, ascii_
         self._busy_width, self._ipc_width = busy_width, ipc_width
-        self._pairs = np.array([len(place.rows) == 2 for place in places], bool)
+        self._pairs = np.array([len(core.positions) == 2 for core in cores], bool)
         self._visible_rows: list[int] = []
         self._bins = BinValues({})
         self._interval: Interval
@@ -260,8 +261,9 @@ class RowHistories:
         if not rows:
             return
         if rows != self._visible_rows:
-            self._visible_rows, places = rows, [self._places[row] for row in rows]
-            cpus = [place.rows[i] for i in (0, -1) for place in places]  # the first, then the last
+            self._visible_rows, cores = rows, [self._cores[row] for row in rows]
+            # The first CPU of each core, then the last of each.
+            cpus = [core.positions[i] for i in (0, -1) for core in cores]
             keys = ("util", "ipc") if ipc_width else ("util",)
             self._bins = BinValues({"past": lambda history, i: history.metrics(keys, cpus, i)})
         bins = max(busy_width, ipc_width)
@@ -271,10 +273,10 @@ class RowHistories:
             self._bins.read(history, history_axis(self._session, interval, bins))
             past = self._bins["past"]
         if busy_width:
-            steps = strips.steps(past[-busy_width:, 0].T)
+            steps = strips.heat_steps(past[-busy_width:, 0].T)
             first, second = steps[: len(rows)], steps[len(rows) :]
             pairs = self._pairs[[*rows], None]
-            cells = np.where(pairs, strips.pair_codes(first, second), first)
+            cells = np.where(pairs, strips.pack_step_pairs(first, second), first)
             lines = [line.tobytes() for line in cells]
             self._busy_cells = dict(zip(rows, lines, strict=True))
         if ipc_width:
@@ -282,22 +284,23 @@ class RowHistories:
             drawn_ipc = np.where(util >= strips.MIN_DRAWN_SHARE, ipc_values, np.nan).T
             highest = float(np.fmax.reduce(drawn_ipc, axis=None, initial=0.0))
             self.top_ipc = max(self.top_ipc, _IPC_STEP * np.ceil(highest / _IPC_STEP), _IPC_STEP)
-            heights = strips.heights(drawn_ipc, self.top_ipc)
+            heights = strips.bar_heights(drawn_ipc, self.top_ipc)
             self._ipc_cells = dict(zip(rows, heights, strict=True))
 
-    def busy(self, row: int) -> tuple[Run, ...]:
+    def busy_runs(self, row: int) -> tuple[Run, ...]:
         pair = bool(self._pairs[row])
-        return strips.history(self._busy_cells[row], pair=pair, ascii_=self._ascii)
+        return strips.history_runs(self._busy_cells[row], pair=pair, ascii_=self._ascii)
 
-    def ipc(self, row: int, row_episode: RowEpisode | None) -> tuple[Run, ...]:
+    def ipc_runs(self, row: int, row_episode: RowEpisode | None) -> tuple[Run, ...]:
         """Returns the IPC history of the first thread. Cells during `row_episode`, which runs, are
         red if it lowers the IPC."""
         cells = self._ipc_cells[row]
-        if row_episode is not None and (self._places[row].rows[0], "ipc") in row_episode.lost:
+        position = self._cores[row].positions[0]
+        if row_episode is not None and (position, "ipc") in row_episode.lowered:
             axis = history_axis(self._session, self._interval, self._ipc_width)
-            first = max(0, axis.bin(row_episode.episode.start_ns + 1))
-            cells = strips.lost_cells(cells.copy(), first)
-        return strips.columns(cells.tobytes(), "ipc", ascii_=self._ascii)
+            first = max(0, axis.bin_at(row_episode.episode.start_ns + 1))
+            cells = strips.mark_lost_cells(cells.copy(), first)
+        return strips.bar_runs(cells.tobytes(), "ipc", ascii_=self._ascii)
 
 
 def axis_line(columns: Iterable[Column], session: Session, interval: Interval) -> list[Run]:

@@ -14,9 +14,9 @@ from textual.binding import BindingType
 from perftop.base.arrays import Floats
 from perftop.base.text import ClockUnit, round_number, short_duration, time_of_day
 from perftop.draw import charts, columns, theme
-from perftop.draw.charts import Look, rows_of
+from perftop.draw.charts import Glyphs, chart_lines
 from perftop.draw.columns import DOUBTED_SIGN, Cell, Column, Run, fit
-from perftop.draw.strips import Line, panel_title, safe_cells, wrapped_lines
+from perftop.draw.strips import Line, panel_title, safe_cells, wrap_line
 from perftop.model.counters import MIN_COUNTED_SHARE
 from perftop.model.kinds import Episode
 from perftop.model.numbers import L3, NUMBERS, SMALL_SHARE_ENDS, Number
@@ -32,7 +32,7 @@ from perftop.session.values import (
     names_by_reason,
 )
 from perftop.tui.overview.chart_cells import ColumnHistory, LaneTask, TaskLanes
-from perftop.tui.overview.charts import ChartedView, Charts
+from perftop.tui.overview.charts import ChartedView, ChartPage
 from perftop.tui.panels.panels import (
     MIN_HEIGHT,
     NUMBER_KEYS,
@@ -43,9 +43,9 @@ from perftop.tui.panels.panels import (
     number_line_width,
 )
 from perftop.tui.shared.canvas import PanelLine
-from perftop.tui.shared.choice import Choice, Place
+from perftop.tui.shared.choice import Choices, Core
 from perftop.tui.shared.keys import bindings
-from perftop.tui.shared.sheet import arranged_rows, busiest_rows, clock_of, core_values
+from perftop.tui.shared.row_numbers import busiest_cpu_indexes, clock_of, core_values, ordered_rows
 from perftop.tui.shared.verdict import is_past
 
 VALUE_WIDTH = 8
@@ -55,10 +55,10 @@ MIN_HISTORY_WIDTH, MAX_HISTORY_WIDTH, SCALE_WIDTH = 12, 60, 6
 scale, in cells."""
 MIN_TABLE_HEIGHT = 6
 """Minimum height of a table of tasks with episodes below it."""
-MIN_WAIT = 0.1
-"""Minimum share of a cell's time spent waiting for the wait to be shown."""
-MIN_UNSEEN = 0.2
-"""Minimum share of a cell's time used by unknown tasks for it to be shown."""
+MIN_WAIT_SHARE = 0.1
+"""Minimum share of a cell's time for which a task waited, for the wait to be drawn."""
+MIN_UNKNOWN_SHARE = 0.2
+"""Minimum share of a cell's time used by unknown tasks, for it to be drawn."""
 WAIT_SIGN = "▒"
 _LEGEND: list[Run] = [
     (theme.LEVELS[8], "task0"), (" runs ", "dim"), (WAIT_SIGN, "over"), (" waits ", "dim"),
@@ -80,74 +80,74 @@ class CorePage(ChartedView):
     _histories: tuple[object, dict[str, list[Run]]]
     """The inputs from which the histories of the numbers were drawn, and the histories by key."""
     _tasks_and_episodes: tuple[object, list[PanelLine]]
-    """The inputs from which these lines were drawn, and the lines."""
+    """The inputs from which the tasks and episodes were drawn, and their lines."""
 
     @property
-    def _place(self) -> Place:
+    def _core(self) -> Core:
         assert self._row is not None
-        return self.places.places[self._row]
+        return self.cores.rows[self._row]
 
     def begin(self) -> None:
         self._row = None  # the layout may be made later, when the view has a size
 
     def is_outdated(self) -> bool:
-        return self._row is None or self.choice.cpu not in self._place.cpus
+        return self._row is None or self.choice.cpu not in self._core.cpus
 
     def make_layout(self) -> None:
-        places = enumerate(self.places.places)
-        self._row = next((row for row, place in places if self.choice.cpu in place.cpus), None)
+        cores = enumerate(self.cores.rows)
+        self._row = next((row for row, core in cores if self.choice.cpu in core.cpus), None)
         self.shown_charts = None
         if self._row is None:
             return
-        session, place, height = self.session, self._place, self.size.height
-        page_charts = Charts(session, self.places, [place.core_index])
-        if page_charts.fit(height - MIN_HEIGHT, self.size.width):
+        session, core, height = self.session, self._core, self.size.height
+        page_charts = ChartPage(session, self.cores, [core.core_position])
+        if page_charts.choose_layout(height - MIN_HEIGHT, self.size.width):
             self.shown_charts = page_charts
         self._numbers, self._tops = _counted_numbers(session, self.interval), {}
         self._histories, self._tasks_and_episodes = (None, {}), (None, [])
         metrics = session.evaluator.metrics
         keys = ["util", "busy_hz", *(n.key for n in self._numbers if n.key in metrics)]
-        cores = [place.cpus]
+        cpus = [core.cpus]
         self._past = ColumnHistory(
-            session, list(dict.fromkeys(keys)), place.rows,
-            {"core": lambda history, places: history.cores(cores, places)},
+            session, list(dict.fromkeys(keys)), core.positions,
+            {"core": lambda history, edges: history.cores(cpus, edges)},
         )  # fmt: skip
 
     def make_lines(self) -> None:
         self._lines, self.footer_lines = [], []
         page_charts = self.shown_charts
         if self._row is not None and page_charts is not None:
-            page_charts.read(self.interval, [self._row], self.choice, self.look)
+            page_charts.make_lines(self.interval, [self._row], self.choice, self.glyphs)
             self._lines = [*page_charts.lines, []]
-        self.count = len(self._lines)
-        width, room = self.size.width, self.size.height - self.count
+        self.line_count = len(self._lines)
+        width, room = self.size.width, self.size.height - self.line_count
         if self._row is None or room < MIN_HEIGHT:
             return
         if page_charts is None:
             row = PanelRow((self._draw_numbers,), (1,), width, room)
         else:
             row = PanelRow((self._draw_tasks_and_episodes, self._draw_numbers), (7, 5), width, room)
-        self.footer_lines = self.panel_lines(row)
+        self.footer_lines = self.draw_panels(row)
 
     def line(self, y: int) -> Line:
         return self._lines[y], "calm"
 
     def on_click(self, event: events.Click) -> None:
-        self.pick(event)
+        self.handle_footer_click(event)
 
-    def action_neighbour(self, by: int) -> None:
-        """Moves to the core that is `by` cores away, in the row order of other views."""
+    def action_neighbour(self, steps: int) -> None:
+        """Moves to the core that is `steps` cores away, in the row order of other views."""
         if self._row is None:
             return
-        rows = arranged_rows(self.places, self.choice, self.session, self.interval)
-        index = max(0, min(len(rows) - 1, rows.index(self._row) + by))
-        self.choice.cpu = self.places.places[rows[index]].cpus[0]
+        rows = ordered_rows(self.cores, self.choice, self.session, self.interval)
+        index = max(0, min(len(rows) - 1, rows.index(self._row) + steps))
+        self.choice.cpu = self.cores.rows[rows[index]].cpus[0]
         self.lay_out()
 
     # --- panels
 
     def _draw_tasks_and_episodes(
-        self, session: Session, interval: Interval, choice: Choice, width: int, height: int
+        self, session: Session, interval: Interval, choice: Choices, width: int, height: int
     ) -> list[PanelLine]:
         """Returns the table of tasks. Where there is room, the episodes on the core are below the
         table, with notes on the core's numbers."""
@@ -161,15 +161,15 @@ class CorePage(ChartedView):
         if basis == self._tasks_and_episodes[0]:
             return self._tasks_and_episodes[1]
         table_height = height * 3 // 5 if height >= 2 * MIN_TABLE_HEIGHT else height
-        table = task_table(session, lanes, width, table_height, self.look)
+        table = task_table(session, lanes, width, table_height, self.glyphs)
         lines: list[PanelLine] = [(line, None) for line in table]
         self._tasks_and_episodes = basis, lines
         if table_height == height:
             return lines
         lines += [([], None)] * (table_height - len(lines) + 1)
-        cpus, height = frozenset(self._place.cpus), height - table_height - 1
-        notes = _notes(session, interval, self._place, self._numbers)
-        note_lines = [line for note in notes for line in wrapped_lines(safe_cells(note), width)]
+        cpus, height = frozenset(self._core.cpus), height - table_height - 1
+        notes = _note_texts(session, interval, self._core, self._numbers)
+        note_lines = [line for note in notes for line in wrap_line(safe_cells(note), width)]
         note_lines = note_lines[: height // 2]
         height -= len(note_lines) + bool(note_lines)
         lines += [*episode_panel(session, interval, choice, width, height, cpus), ([], None)]
@@ -177,11 +177,11 @@ class CorePage(ChartedView):
         return lines
 
     def _draw_numbers(
-        self, session: Session, interval: Interval, choice: Choice, width: int, height: int
+        self, session: Session, interval: Interval, choice: Choices, width: int, height: int
     ) -> list[PanelLine]:
         """Returns all numbers of the core's CPUs, with their history and their origin where there
         is room."""
-        place, cpus = self._place, [*self._place.cpus]
+        core, cpus = self._core, [*self._core.cpus]
         if number_line_width(len(cpus), VALUE_WIDTH) > width:
             cpus = [cpu for cpu in cpus if cpu == choice.cpu]
         room = width - number_line_width(len(cpus), VALUE_WIDTH)
@@ -191,7 +191,7 @@ class CorePage(ChartedView):
         has_histories = history_width >= MIN_HISTORY_WIDTH
         strips = self._history_strips(history_width, clock, lowering) if has_histories else {}
         origin_width = room - history_width - SCALE_WIDTH - 1 if has_histories else room
-        lines = [panel_title(_core_name(place), "", width)]
+        lines = [panel_title(_core_name(core), "", width)]
         names = "".join(f"{f'CPU {cpu}':>{VALUE_WIDTH}}" for cpu in cpus)
         lines.append([(f"{names:>{number_line_width(len(cpus), VALUE_WIDTH) - 4}}", "dim")])
         for number in self._numbers[: max(0, height - len(lines))]:
@@ -219,7 +219,7 @@ class CorePage(ChartedView):
         if basis != self._histories[0]:
             pasts = self._read_histories()
             self._histories = basis, {
-                number.key: self._past_strip(number, clock, pasts[number.key],
+                number.key: self._history_runs(number, clock, pasts[number.key],
                                              is_lowered=number.key in lowering)
                 for number in self._numbers if number.key in pasts
             }  # fmt: skip
@@ -228,19 +228,19 @@ class CorePage(ChartedView):
     def _read_histories(self) -> dict[str, Floats]:
         """Returns the values of the numbers over the window, by key. A value is that of the busiest
         CPU, or for halts and steal the highest."""
-        session, place, past = self.session, self._place, self._past
-        lead = busiest_rows(past.series("util").T, past.series("busy_hz").T)
+        session, core, past = self.session, self._core, self._past
+        lead = busiest_cpu_indexes(past.series("util").T, past.series("busy_hz").T)
         pasts = {key: core_values(key, past.series(key).T, lead) for key in past.metrics}
         pasts |= dict(zip((*STATES, "turbo_ceiling_hz"), past.series("core")[0], strict=True))
         for number in self._numbers:
             if number.scope in {"package", "l3"}:
                 series = session.past.shared_counter(number.counter, past.axis.edges)
-                index = _shared_index(session, number, place)
+                index = _shared_index(session, number, core)
                 if index is not None and index < series.shape[1]:
                     pasts[number.key] = series[:, index]
         return pasts
 
-    def _past_strip(
+    def _history_runs(
         self, number: Number, clock: ClockUnit, values: Floats, *, is_lowered: bool
     ) -> list[Run]:
         """Returns the history of a number as runs, on a scale from 0, and the upper end of the
@@ -248,22 +248,22 @@ class CorePage(ChartedView):
         ends: Sequence[float] = charts.SCALE_ENDS
         if number.unit == "ratio":
             ends = SMALL_SHARE_ENDS if number.is_small else (1.0,)
-        top = self._tops[number.key] = charts.axis_top(values, ends, self._tops.get(number.key))
+        top = self._tops[number.key] = charts.scale_top(values, ends, self._tops.get(number.key))
         style = "loss" if is_lowered else "ipc"
-        area = charts.area(values / top, 1, style, ascii_=self.look == "ascii")
+        area = charts.area_chart(values / top, 1, style, ascii_=self.glyphs == "ascii")
         end = round_number(top if number.is_rate else top * number.scale(clock)[0])
-        return [(" ", "text"), *rows_of(area)[0], (fit(f" {end}", SCALE_WIDTH), "faint")]
+        return [(" ", "text"), *chart_lines(area)[0], (fit(f" {end}", SCALE_WIDTH), "faint")]
 
 
-def _core_name(place: Place) -> str:
+def _core_name(core: Core) -> str:
     """Returns the name of the core, its CPUs, its package, its L3 and its type, without unknown
     ones."""
     parts = [
-        "" if place.core is None or len(place.cpus) == 1 else f"core {place.core}",
-        f"CPU{'s' * (len(place.cpus) > 1)} {', '.join(map(str, place.cpus))}",
-        "" if place.package is None else f"package {place.package}",
-        "" if place.l3 is None else f"L3 {place.l3}",
-        f"{place.type}-core" if place.type else "",
+        "" if core.core is None or len(core.cpus) == 1 else f"core {core.core}",
+        f"CPU{'s' * (len(core.cpus) > 1)} {', '.join(map(str, core.cpus))}",
+        "" if core.package is None else f"package {core.package}",
+        "" if core.l3 is None else f"L3 {core.l3}",
+        f"{core.type}-core" if core.type else "",
     ]
     return " · ".join(filter(None, parts))
 
@@ -278,40 +278,40 @@ def _counted_numbers(session: Session, interval: Interval) -> list[Number]:
     return numbers + [number for key, number in L3.items() if key in interval.caches]
 
 
-def _shared_index(session: Session, number: Number, place: Place) -> int | None:
+def _shared_index(session: Session, number: Number, core: Core) -> int | None:
     """Returns the position of the core's package or L3 among those that are counted; None if it is
     not counted."""
     if number.scope == "package":
         packages = enumerate(session.hello.packages)
-        return next((i for i, cpus in packages if not {*place.cpus}.isdisjoint(cpus)), None)
+        return next((i for i, cpus in packages if not {*core.cpus}.isdisjoint(cpus)), None)
     column = session.counters.columns.get(number.counter)
     counted_cpus = {*(column.counter.cpus or ())} if column else set[int]()
     caches = [row.l3 for row in session.topology if row.cpu in counted_cpus]
-    return caches.index(place.l3) if place.l3 in caches else None
+    return caches.index(core.l3) if core.l3 in caches else None
 
 
-def _notes(
-    session: Session, interval: Interval, place: Place, numbers: Sequence[Number]
+def _note_texts(
+    session: Session, interval: Interval, core: Core, numbers: Sequence[Number]
 ) -> Iterator[str]:
     """Yields texts on the core's numbers: which are doubtful or estimated, how the SMT states were
     measured, and which are unknown here, but not on all CPUs."""
-    for cpu, row in zip(place.cpus, place.rows, strict=True):
+    for cpu, row in zip(core.cpus, core.positions, strict=True):
         if reasons := doubt_texts(interval, row):
             yield f"{DOUBTED_SIGN} CPU {cpu}: {'; '.join(reasons)}"
     for number in numbers:
         shares = interval.event_counted_shares.get(number.key)
-        share = 1.0 if shares is None else float(np.fmin.reduce(shares[[*place.rows]]))
+        share = 1.0 if shares is None else float(np.fmin.reduce(shares[[*core.positions]]))
         if share < MIN_COUNTED_SHARE:
             yield f"{number.plain_name} was counted for {100 * share:.0f} % of the time"
-    method = interval.split.method[place.core_index]
-    if len(place.cpus) > 1 and method is not None:
+    method = interval.split.method[core.core_position]
+    if len(core.cpus) > 1 and method is not None:
         calibration = session.calibrations.get(method.replace("-", "_"))
         state = ""
         if calibration is not None:
             word = "calibrated" if calibration.state == "settled" else calibration.state
             state = f" ×{calibration.factor:g} {word}"
         yield f"SMT states by {method}{state}"
-    cpus = {*place.cpus}
+    cpus = {*core.cpus}
     reasons_here = [m for m in lasting_reasons(session) if not cpus.isdisjoint(m.cpus or ())]
     by_reason = names_by_reason(reasons_here, lambda missing: SOUGHT_NAMES.get(missing.what))
     order = [*dict.fromkeys(SOUGHT_NAMES.values())]
@@ -324,9 +324,9 @@ def _notes(
 
 
 def task_table(
-    session: Session, lanes: TaskLanes, width: int, height: int, look: Look
+    session: Session, lanes: TaskLanes, width: int, height: int, glyphs: Glyphs
 ) -> list[list[Run]]:
-    """Returns a table of the tasks on the CPUs of the lanes: how long each ran and waited, and when
+    """Returns a table of the tasks on the CPUs of the page: how long each ran and waited, and when
     it ran last. The running times add up to the window, together with those of unknown tasks and
     the idle time."""
     *all_tasks, unseen = lanes.task_times()
@@ -350,41 +350,41 @@ def task_table(
     heads: list[Cell] = [
         _LEGEND if column.key == "when" else (column.heading, "dim") for column in shown
     ]
-    lines.append(columns.columns_line(shown, heads))
+    lines.append(columns.join_columns(shown, heads))
     newest_ns = max((task.last_ns for task in all_tasks), default=0)
     for task in (*shown_tasks, unseen):
-        cells = [_task_cell(session, task, column, newest_ns, look) for column in shown]
-        lines.append(columns.columns_line(shown, cells))
+        cells = [_task_cell(session, task, column, newest_ns, glyphs) for column in shown]
+        lines.append(columns.join_columns(shown, cells))
     idle = "idle", "dim"
     cells = [(theme.NEITHER, "faint"), idle, ("", "dim"), (f"{lanes.idle_s:.1f}", "dim")]
-    lines.append(columns.columns_line(shown[:4], cells))
+    lines.append(columns.join_columns(shown[:4], cells))
     return lines
 
 
 def _join_task_times(tasks: Sequence[LaneTask]) -> LaneTask:
-    """Returns the times of several tasks together."""
+    """Returns the times of several tasks, summed, as those of one task."""
     return LaneTask(
         f"{len(tasks)} others", None, charts.NAMED_TASKS,
         sum(task.run_s for task in tasks), float(np.nansum([task.wait_s for task in tasks])),
         float(np.fmax.reduce([task.longest_wait_s for task in tasks])),
-        np.sum([task.ran for task in tasks], axis=0),
-        np.sum([task.waited for task in tasks], axis=0),
+        np.sum([task.run_shares for task in tasks], axis=0),
+        np.sum([task.wait_shares for task in tasks], axis=0),
         max(task.last_ns for task in tasks),
     )  # fmt: skip
 
 
 def _task_cell(
-    session: Session, task: LaneTask, column: Column, newest_ns: int, look: Look
+    session: Session, task: LaneTask, column: Column, newest_ns: int, glyphs: Glyphs
 ) -> Cell:
-    is_unseen = task.part > charts.NAMED_TASKS
+    is_unseen = task.colour_index > charts.NAMED_TASKS
     match column.key:
-        case "sign" if look != "colour":
-            return charts.TASK_LETTERS[task.part], "text"
+        case "sign" if glyphs != "colour":
+            return charts.TASK_LETTERS[task.colour_index], "text"
         case "sign":
             sign = (
                 (charts.UNKNOWN_TASK, "dim/rule")
                 if is_unseen
-                else (theme.LEVELS[8], f"task{task.part}")
+                else (theme.LEVELS[8], f"task{task.colour_index}")
             )
             return [sign, (" ", "text")]
         case "task":
@@ -399,7 +399,7 @@ def _task_cell(
             is_known = isfinite(task.longest_wait_s)
             return short_duration(task.longest_wait_s) if is_known else "–", "dim"
         case "when":
-            return _time_strip(task, column.room, look)
+            return _activity_runs(task, column.room, glyphs)
         case "last" if is_unseen:
             return "", "dim"
         case "command" if is_unseen:
@@ -411,22 +411,26 @@ def _task_cell(
     return safe_cells(command[:400]) if isinstance(command, str) else "", "dim"
 
 
-def _time_strip(task: LaneTask, cells: int, look: Look) -> list[Run]:
-    """Returns when the task ran and waited, as a strip."""
-    edges = np.linspace(0, len(task.ran), cells + 1).round().astype(int)
-    runs, is_unseen = list[Run](), task.part > charts.NAMED_TASKS
+def _activity_runs(task: LaneTask, cells: int, glyphs: Glyphs) -> list[Run]:
+    """Returns a line of cells that shows when the task ran and waited."""
+    edges = np.linspace(0, len(task.run_shares), cells + 1).round().astype(int)
+    runs, is_unseen = list[Run](), task.colour_index > charts.NAMED_TASKS
     for first, last in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
-        ran, waited = (values[first : max(last, first + 1)] for values in (task.ran, task.waited))
+        ran, waited = (
+            values[first : max(last, first + 1)] for values in (task.run_shares, task.wait_shares)
+        )
         share, wait = (float(v[np.isfinite(v)].mean()) if np.isfinite(v).any() else np.nan
                        for v in (ran, waited))  # fmt: skip
         if isnan(share):
             runs.append((" ", "text"))
-        elif wait >= MIN_WAIT and wait > share:
-            runs.append(("w" if look == "ascii" else WAIT_SIGN, "over"))
-        elif share >= (MIN_UNSEEN if is_unseen else 1 / 16):
+        elif wait >= MIN_WAIT_SHARE and wait > share:
+            runs.append(("w" if glyphs == "ascii" else WAIT_SIGN, "over"))
+        elif share >= (MIN_UNKNOWN_SHARE if is_unseen else 1 / 16):
             level = theme.LEVELS[max(1, min(8, round(8 * share)))]
             runs.append(
-                (charts.UNKNOWN_TASK, "dim/rule") if is_unseen else (level, f"task{task.part}")
+                (charts.UNKNOWN_TASK, "dim/rule")
+                if is_unseen
+                else (level, f"task{task.colour_index}")
             )
         else:
             runs.append((theme.NEITHER, "neither"))

@@ -15,22 +15,22 @@ from perftop.draw import strips
 from perftop.draw.columns import Run, column_at
 from perftop.draw.strips import text
 from perftop.session.values import COLUMNS_BY_KEY
-from perftop.tui.overview.charts import ChartedView, Charts
+from perftop.tui.overview.charts import ChartedView, ChartPage
 from perftop.tui.overview.columns import (
     MARKS_WIDTH,
     ORDER_BY_COLUMN,
     RowHistories,
     axis_line,
     grid_columns,
-    titles,
+    grid_headings,
 )
-from perftop.tui.overview.rows import Grid, row_lines, selected_line
-from perftop.tui.panels.panels import MIN_HEIGHT, Kind, PanelRow
-from perftop.tui.shared.canvas import Cursor
-from perftop.tui.shared.choice import PlaceLine, Places
+from perftop.tui.overview.rows import GridData, mark_selected, row_lines
+from perftop.tui.panels.panels import MIN_HEIGHT, PanelKind, PanelRow
+from perftop.tui.shared.canvas import CursorCanvas
+from perftop.tui.shared.choice import Cores, ViewLine
 from perftop.tui.shared.episode_style import RowEpisodes
 from perftop.tui.shared.package_line import PackageLines
-from perftop.tui.shared.sheet import Reader, arranged_rows, clock_of
+from perftop.tui.shared.row_numbers import RowReader, clock_of, ordered_rows
 
 _FIXED_ORDERS = frozenset({"topology", "CPU number"})
 """Orders of rows that do not depend on measured values."""
@@ -38,58 +38,58 @@ MIN_WIDTH_OF_THREE, MIN_COUNTED_WIDTH_OF_THREE = 200, 140
 """Minimum widths, in cells, for three panels below charts: without counters, and with counters."""
 
 
-# --- the lines of the grid: lines that scroll, and lines of packages that stay in sight
+# --- the lines of the grid: lines that scroll, and lines of packages that stay visible
 
-Fold = Literal["needed", "never", "always"]
-FOLDS: tuple[Fold, ...] = ("needed", "never", "always")
-LINES_PER_PACKAGE = 3
-"""Minimum number of lines on the screen for each package line that stays in sight."""
+FoldMode = Literal["needed", "never", "always"]
+FOLD_MODES: tuple[FoldMode, ...] = ("needed", "never", "always")
+MIN_LINES_PER_PACKAGE = 3
+"""Minimum number of lines on the screen for each line of a package that stays visible."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arrangement:
     """The lines of the overview, and which of them scroll."""
 
-    above: Sequence[PlaceLine]
-    """Package lines that stay in sight above the scrolling lines; `below`: package lines below
+    fixed_above: Sequence[ViewLine]
+    """Lines of packages that stay visible above the scrolling lines; `fixed_below`: those below
     them."""
-    lines: Sequence[PlaceLine]
-    below: Sequence[PlaceLine]
+    lines: Sequence[ViewLine]
+    fixed_below: Sequence[ViewLine]
     order: Sequence[int]
     """All rows in display order, including rows of folded packages."""
-    grouped: bool = True
+    is_grouped: bool = True
     """Whether rows are below a line that names their package."""
 
 
-def arrange(
-    places: Places, room: int, fold: Fold, cpu: int | None, order: Sequence[int] | None,
+def arrange_lines(
+    cores: Cores, room: int, fold: FoldMode, cpu: int | None, order: Sequence[int] | None,
     *, bare: bool,
 ) -> Arrangement:  # fmt: skip
     """Returns the arrangement of lines. `order`: the order of rows; None for the topology's order.
     If `fold` is "needed" and there are more than `room` lines, packages that do not contain `cpu`
     are folded, except packages that still fit unfolded. `bare`: rows only."""
-    packages = list(dict.fromkeys(place.package for place in places.places))
-    every = _place_lines(places, ())
+    packages = list(dict.fromkeys(core.package for core in cores.rows))
+    every = _lines_without_l3(cores, ())
     rows = [line.row for line in every if line.kind == "row"] if order is None else [*order]
-    plain = [PlaceLine("row", row) for row in rows]
-    has_room = len(packages) * LINES_PER_PACKAGE <= room  # for package lines that stay in sight
-    named = [line for line in _place_lines(places, packages) if line.kind == "folded" and has_room]
+    plain = [ViewLine("row", row) for row in rows]
+    has_room = len(packages) * MIN_LINES_PER_PACKAGE <= room  # for package lines that stay visible
+    named = [
+        line for line in _lines_without_l3(cores, packages) if line.kind == "folded" and has_room
+    ]
     if bare or not any(line.kind == "package" for line in every):
         off = [line for line in every if line.kind == "off" and not bare]
         return Arrangement([], [*plain, *off], [], rows)
     if order is not None or (fold == "never" and has_room and len(every) > room):
-        return Arrangement(named, plain, [], rows, grouped=False)
+        return Arrangement(named, plain, [], rows, is_grouped=False)
     if fold == "never" or (fold == "needed" and len(every) <= room):
         return Arrangement([], every, [], rows)
-    open_package = next(
-        (place.package for place in places.places if cpu in place.cpus), packages[0]
-    )
+    open_package = next((core.package for core in cores.rows if cpu in core.cpus), packages[0])
     folded = [package for package in packages if package != open_package or fold == "always"]
     for package in tuple(folded) if fold == "needed" else ():  # unfold the packages that still fit
         other_packages = [other for other in folded if other != package]
-        if len(_place_lines(places, other_packages)) <= room:
+        if len(_lines_without_l3(cores, other_packages)) <= room:
             folded = other_packages
-    lines = _place_lines(places, folded)
+    lines = _lines_without_l3(cores, folded)
     if len(lines) <= room or fold == "always" or not has_room:
         return Arrangement([], lines, [], rows)
     inside = [i for i, line in enumerate(lines) if line.kind == "row"]
@@ -97,25 +97,25 @@ def arrange(
     return Arrangement(lines[:first], lines[first:last], lines[last:], rows)
 
 
-def _place_lines(places: Places, fold: Sequence[int | None]) -> list[PlaceLine]:
-    return [line for line in places.lines(fold) if line.kind != "l3"]
+def _lines_without_l3(cores: Cores, fold: Sequence[int | None]) -> list[ViewLine]:
+    return [line for line in cores.view_lines(fold) if line.kind != "l3"]
 
 
 # --- the view
 
 
-class Overview(ChartedView, Cursor):
+class Overview(ChartedView, CursorCanvas):
     HINTS: ClassVar[tuple[str, ...]] = "open", "order", "fold"
 
-    _charts: Charts | None = None
+    _charts: ChartPage | None = None
     """The charts; None before the first numbers."""
     _fitted_size = Size(0, 0)
     """Width and height, in cells, when the charts were fitted. They are stored because Textual
     computes them at each access."""
-    _grid: Grid | None = None
+    _grid: GridData | None = None
     """The data of the rows; None while charts are shown instead."""
     _packages: PackageLines
-    _fold: Fold = "needed"
+    _fold: FoldMode = "needed"
     _arrangement = Arrangement([], [], [], [])
     _row_lines: Mapping[int, strips.Line] = {}
     """Lines of the visible rows, by row, without the mark of the selected row."""
@@ -125,14 +125,15 @@ class Overview(ChartedView, Cursor):
 
     # --- lines from an interval
 
-    def begin(self) -> None:
-        self._charts, self._grid = Charts(self.session, self.places), None
-        self._arrangement, self.count = Arrangement([], [], [], []), 0
+    def reset(self) -> None:
+        self._charts, self._grid = ChartPage(self.session, self.cores), None
+        self._arrangement, self.line_count = Arrangement([], [], [], []), 0
 
     def make_layout(self) -> None:
         assert self._charts is not None
         self._fitted_size = Size(self.width, self.size.height)
-        if not self.bare and self._charts.fit(self._fitted_size.height, self._fitted_size.width):
+        width, height = self._fitted_size
+        if not self.is_bare and self._charts.choose_layout(height, width):
             self._grid, self.shown_charts = None, self._charts
             return
         self.shown_charts = None
@@ -140,18 +141,18 @@ class Overview(ChartedView, Cursor):
             self.footer_lines = []
             episodes = RowEpisodes(self.session)
             episodes.read(self.interval)
-            sheet = Reader(self.session, self.places).read(self.interval)
-            self._grid = Grid(self.places, sheet, [], episodes)
+            row_numbers = RowReader(self.session, self.cores).read(self.interval)
+            self._grid = GridData(self.cores, row_numbers, [], episodes)
         grid = self._grid
         grid.clock = clock_of(self.session, self.choice.units, known=True)
         width = self.width - MARKS_WIDTH - 1
-        grid.columns = grid_columns(self.session, self.places, width, grid.clock)
+        grid.columns = grid_columns(self.session, self.cores, width, grid.clock)
         rooms = {column.key: column.room for column in grid.columns}
         busy, ipc = rooms.get("work", 0), rooms.get("past ipc", 0)
         grid.histories = None
         if busy or ipc:
-            places, ascii_ = self.places.places, self.choice.ascii
-            grid.histories = RowHistories(self.session, places, busy, ipc, ascii_=ascii_)
+            cores, ascii_ = self.cores.rows, self.choice.ascii
+            grid.histories = RowHistories(self.session, cores, busy, ipc, ascii_=ascii_)
         self._arrange(grid)
 
     def make_lines(self) -> None:
@@ -159,9 +160,9 @@ class Overview(ChartedView, Cursor):
             self._make_charts()
             return
         self._grid.episodes.read(self.interval)
-        self._grid.sheet = self._grid.sheet.reader.read(self.interval)
+        self._grid.row_numbers = self._grid.row_numbers.reader.read(self.interval)
         self._packages = PackageLines(
-            self.session, self.interval, self.places, self._grid.episodes, self._grid.clock
+            self.session, self.interval, self.cores, self._grid.episodes, self._grid.clock
         )
         if self.choice.order not in _FIXED_ORDERS:
             self._arrange(self._grid)
@@ -175,10 +176,10 @@ class Overview(ChartedView, Cursor):
         if line.kind == "row":
             if line.row not in self._row_lines:  # the row has just been scrolled into view
                 self._make_rows(self._grid)
-            selected = self.places.places[line.row].cpus[0] == self.choice.cpu
+            selected = self.cores.rows[line.row].cpus[0] == self.choice.cpu
             row = self._row_lines[line.row]
-            return selected_line(row) if selected else row
-        selected = line.kind == "folded" and self.cpu(y) == self.choice.cpu
+            return mark_selected(row) if selected else row
+        selected = line.kind == "folded" and self.cpu_of_line(y) == self.choice.cpu
         runs = self._heading(line, is_selected=selected)
         return runs, "chosen" if selected else "calm"
 
@@ -187,37 +188,37 @@ class Overview(ChartedView, Cursor):
     def _make_charts(self) -> None:
         assert self._charts is not None
         charts = self._charts
-        order = arranged_rows(self.places, self.choice, self.session, self.interval)
-        charts.read(self.interval, order, self.choice, self.look)
+        order = ordered_rows(self.cores, self.choice, self.session, self.interval)
+        charts.make_lines(self.interval, order, self.choice, self.glyphs)
         self._arrangement = Arrangement([], [], [], order)
-        self.count, self.header_lines = len(charts.lines), []
-        width, height = self._fitted_size.width, self._fitted_size.height - self.count
+        self.line_count, self.header_lines = len(charts.lines), []
+        width, height = self._fitted_size.width, self._fitted_size.height - self.line_count
         gap = int(height > charts.panel_height)
         height -= gap
-        three: tuple[Kind, ...] = ("selected", "who", "happened")
-        if charts.counted and width >= MIN_COUNTED_WIDTH_OF_THREE:
+        three: tuple[PanelKind, ...] = ("selected", "who", "happened")
+        if charts.has_counters and width >= MIN_COUNTED_WIDTH_OF_THREE:
             row = PanelRow(three, (44, 44, 62), width, height)
         elif width >= MIN_WIDTH_OF_THREE:
             row = PanelRow(three, (60, 100, 70), width, height)
         else:
             shares = (60, 37) if width >= MIN_COUNTED_WIDTH_OF_THREE else (37, 38)
             row = PanelRow(("who", "happened"), shares, width, height)
-        self.footer_lines = self.panel_lines(row, gap)
+        self.footer_lines = self.draw_panels(row, gap)
 
     # --- rows
 
-    def _arrange(self, grid: Grid) -> None:
+    def _arrange(self, grid: GridData) -> None:
         choice, order = self.choice, None
         if choice.order != "topology" or choice.reverse:
-            order = arranged_rows(self.places, choice, self.session, self.interval)
-        room = self.size.height - (not self.bare)
-        plan = arrange(self.places, room, self._fold, choice.cpu, order, bare=self.bare)
-        self._arrangement, self.count = plan, len(plan.lines)
-        grid.order = choice.order if plan.grouped else "every package"
+            order = ordered_rows(self.cores, choice, self.session, self.interval)
+        room = self.size.height - (not self.is_bare)
+        plan = arrange_lines(self.cores, room, self._fold, choice.cpu, order, bare=self.is_bare)
+        self._arrangement, self.line_count = plan, len(plan.lines)
+        grid.order = choice.order if plan.is_grouped else "every package"
 
-    def _make_rows(self, grid: Grid) -> None:
+    def _make_rows(self, grid: GridData) -> None:
         """Makes the lines of the visible rows, and the lines that do not scroll."""
-        lines = self._arrangement.lines[self.top : self.top + self.height]
+        lines = self._arrangement.lines[self.top_line : self.top_line + self.height]
         visible_rows = [line.row for line in lines if line.kind == "row"]
         if grid.histories is not None:
             top_ipc = max(self._top_ipc, grid.episodes.ipc_alone)
@@ -226,50 +227,47 @@ class Overview(ChartedView, Cursor):
         self._row_lines = row_lines(grid, visible_rows)
         self._draw_fixed_lines(grid)
 
-    def _heading(self, line: PlaceLine, *, is_selected: bool = False) -> list[Run]:
+    def _heading(self, line: ViewLine, *, is_selected: bool = False) -> list[Run]:
         """Returns the line of a package, or the line of offline CPUs."""
         if line.kind == "off":
-            return [(f"   off   CPUs {ranges(self.places.offline_cpus)}", "dim")]
-        package, is_folded = self.places.places[line.row].package, line.kind == "folded"
+            return [(f"   off   CPUs {ranges(self.cores.offline_cpus)}", "dim")]
+        package, is_folded = self.cores.rows[line.row].package, line.kind == "folded"
         return self._packages.line(
             package, self.width, is_selected=is_selected, is_folded=is_folded
         )
 
-    def _draw_fixed_lines(self, grid: Grid) -> None:
+    def _draw_fixed_lines(self, grid: GridData) -> None:
         """Makes the lines that do not scroll."""
         plan = self._arrangement
-        self.header_lines = [] if self.bare else [
-            titles(grid.columns, self.choice.order, reverse=self.choice.reverse),
-            *(self._heading(line) for line in plan.above),
+        self.header_lines = [] if self.is_bare else [
+            grid_headings(grid.columns, self.choice.order, reverse=self.choice.reverse),
+            *(self._heading(line) for line in plan.fixed_above),
         ]  # fmt: skip
-        self.footer_lines = [(self._heading(line), "calm") for line in plan.below]
-        room = (
-            self.size.height - len(self.header_lines) - len(self.footer_lines) - max(1, self.count)
-        )
-        if not self.bare and room > 0:
+        self.footer_lines = [(self._heading(line), "calm") for line in plan.fixed_below]
+        fixed_lines = len(self.header_lines) + len(self.footer_lines)
+        room = self.size.height - fixed_lines - max(1, self.line_count)
+        if not self.is_bare and room > 0:
             axis = axis_line(grid.columns, self.session, self.interval)
             is_blank = not text(axis).strip()  # a blank line already is a gap
             gap = int(room > MIN_HEIGHT + 1 and not is_blank)
-            self.footer_lines += [(axis, "calm"), *self.panels(room - 1, gap)]
+            self.footer_lines += [(axis, "calm"), *self.make_panels(room - 1, gap)]
 
     # --- the cursor. In charts it moves from line to line; in rows it opens folded packages.
 
-    def cpu(self, y: int) -> int | None:
+    def cpu_of_line(self, y: int) -> int | None:
         """Returns the first CPU of the line's core. For a folded package, it is the first CPU of
         the selected core if the package contains it, else of the package's first core. Returns None
         for headings."""
-        places = self.places.places
+        cores = self.cores.rows
         if self._grid is None:
             row = self._charts.rows[y] if self._charts is not None else None
-            return None if row is None else places[row].cpus[0]
+            return None if row is None else cores[row].cpus[0]
         line = self._arrangement.lines[y]
         if line.kind == "row":
-            return places[line.row].cpus[0]
+            return cores[line.row].cpus[0]
         if line.kind != "folded":
             return None
-        cpus = [
-            places[row].cpus[0] for row in self.places.package_rows(places[line.row].package)[0]
-        ]
+        cpus = [cores[row].cpus[0] for row in self.cores.package_rows(cores[line.row].package)[0]]
         return self.choice.cpu if self.choice.cpu in cpus else cpus[0]
 
     def draw_selection(self) -> None:
@@ -279,7 +277,7 @@ class Overview(ChartedView, Cursor):
         before = self._arrangement
         self._arrange(self._grid)  # the cursor may have moved into a folded package
         after = self._arrangement
-        if (len(before.above), before.lines) == (len(after.above), after.lines):
+        if (len(before.fixed_above), before.lines) == (len(after.fixed_above), after.lines):
             super().draw_selection()
         else:
             self.lay_out()
@@ -289,26 +287,26 @@ class Overview(ChartedView, Cursor):
         order = self._arrangement.order
         if order:
             row = order[max(0, min(len(order) - 1, index))]
-            self.choice.cpu = self.places.places[row].cpus[0]
+            self.choice.cpu = self.cores.rows[row].cpus[0]
             self.draw_selection()
 
-    def action_move(self, by: int) -> None:
+    def action_move(self, steps: int) -> None:
         """Moves the cursor by cores, or, if all packages are folded, by packages."""
         plan = self._arrangement
         all_folded = self._fold == "always" and any(line.kind == "folded" for line in plan.lines)
         if all_folded:
-            super().action_move(by)
-        elif self.count:  # empty if no CPU matches the filter
-            cpus = [self.places.places[row].cpus[0] for row in plan.order]
+            super().action_move(steps)
+        elif self.line_count:  # empty if no CPU matches the filter
+            cpus = [self.cores.rows[row].cpus[0] for row in plan.order]
             selected_index = cpus.index(self.choice.cpu) if self.choice.cpu in cpus else 0
-            self._select(selected_index + by)
+            self._select(selected_index + steps)
 
-    def action_page(self, by: int) -> None:
-        self.action_move(by * max(1, self.height - 1))
+    def action_page(self, pages: int) -> None:
+        self.action_move(pages * max(1, self.height - 1))
 
-    def action_end(self, to: int) -> None:
-        if self.count:
-            self._select(0 if to < 0 else len(self._arrangement.order) - 1)
+    def action_end(self, direction: int) -> None:
+        if self.line_count:
+            self._select(0 if direction < 0 else len(self._arrangement.order) - 1)
 
     @property
     def hints(self) -> tuple[str, ...]:
@@ -320,12 +318,12 @@ class Overview(ChartedView, Cursor):
         return exists and super().check_action(action, parameters)
 
     def action_fold(self) -> None:
-        self._fold = FOLDS[(FOLDS.index(self._fold) + 1) % len(FOLDS)]
+        self._fold = FOLD_MODES[(FOLD_MODES.index(self._fold) + 1) % len(FOLD_MODES)]
         self.lay_out()
 
     async def on_click(self, event: events.Click) -> None:  # type: ignore[override]
         """Sorts by a clicked heading, or opens a clicked package. Other clicks are handled by
-        `Cursor`."""
+        `CursorCanvas`."""
         plan, below = self._arrangement, event.y - len(self.header_lines) - self.height
         y = self.line_at(event.y)
         if self._grid is None and self._charts is not None and y is not None:
@@ -335,12 +333,12 @@ class Overview(ChartedView, Cursor):
                 if event.chain == 2:
                     self.post_message(self.Opened())
             return
-        fixed = event.y < len(self.header_lines) or 0 <= below < len(plan.below)
+        fixed = event.y < len(self.header_lines) or 0 <= below < len(plan.fixed_below)
         if self._grid is None or not fixed:
             return
         event.prevent_default()  # the order of the lines may change
         if event.y > 0 or not self.header_lines:
-            line = plan.below[below] if below >= 0 else plan.above[event.y - 1]
+            line = plan.fixed_below[below] if below >= 0 else plan.fixed_above[event.y - 1]
             if line.row >= 0:
                 self._select(plan.order.index(line.row))
             return

@@ -1,4 +1,4 @@
-"""Draws the rows of the overview's grid as runs of text, from rows of a sheet."""
+"""Draws the rows of the overview's grid, a line for each core, as runs of text."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from math import isnan
 from perftop.base.text import GHZ, MISSING, ClockUnit
 from perftop.draw import strips, theme
 from perftop.draw.columns import Column, Run, fit
-from perftop.draw.strips import QUIET_SHARE, safe_cells
+from perftop.draw.strips import MAX_QUIET_SHARE, safe_cells
 from perftop.model.numbers import METRICS
 from perftop.model.smt import BOUNDS, SINGLE_METHOD
 from perftop.session.interval import Tasks
 from perftop.tui.overview.columns import SLOT_COLUMNS, RowHistories
-from perftop.tui.shared.choice import Places
+from perftop.tui.shared.choice import Cores
 from perftop.tui.shared.episode_style import RowEpisodes
-from perftop.tui.shared.sheet import BUSIEST_CPU, MAX_IDLE_UTIL, Sheet, VisibleRows
+from perftop.tui.shared.row_numbers import BUSIEST_CPU, MAX_IDLE_UTIL, RowNumbers, VisibleRows
 
 _BLANK: Run = (" ", "text")
 
 
 @dataclass(slots=True)
-class Grid:
+class GridData:
     """The data of the grid, from which its lines are drawn."""
 
-    places: Places
-    sheet: Sheet
+    cores: Cores
+    row_numbers: RowNumbers
     columns: Sequence[Column]
     episodes: RowEpisodes
     histories: RowHistories | None = None
@@ -39,35 +39,35 @@ class Grid:
     _named_tasks: Tasks | None = None
     """The task records from which `_names` were made."""
 
-    def tasks(self, rows: Sequence[int]) -> list[list[str]]:
+    def task_names(self, rows: Sequence[int]) -> list[list[str]]:
         """Returns names and PIDs of the tasks on the CPUs of each of these rows."""
-        if (tasks := self.sheet.interval.tasks) is not self._named_tasks:
+        if (tasks := self.row_numbers.interval.tasks) is not self._named_tasks:
             self._named_tasks, self._names = tasks, {}
-        names, places = self._names, self.places.places
+        names, cores = self._names, self.cores.rows
         for row in rows:
             if row not in names:
-                names[row] = [_task_name(tasks, cpu) for cpu in places[row].cpus]
+                names[row] = [_task_name(tasks, cpu) for cpu in cores[row].cpus]
         return [names[row] for row in rows]
 
 
-def row_lines(grid: Grid, rows: Sequence[int]) -> dict[int, strips.Line]:
+def row_lines(grid: GridData, rows: Sequence[int]) -> dict[int, strips.Line]:
     """Returns the lines of cores or CPUs by row, with a blank in place of the mark of the selected
     row. Each column draws its cells in all lines at once."""
-    online = grid.sheet.online[[*rows]].tolist()
+    online = grid.row_numbers.is_online[[*rows]].tolist()
     online_rows = [row for row, cpus in zip(rows, online, strict=True) if True in cpus]
     lines = _RowDrawer(grid, online_rows).lines() if online_rows else []
     online_lines = dict(zip(online_rows, lines, strict=True))
     return {row: online_lines.get(row) or _offline_line(grid, row) for row in rows}
 
 
-def selected_line(line: strips.Line) -> strips.Line:
+def mark_selected(line: strips.Line) -> strips.Line:
     """Returns the line with the mark and the background of the selected row."""
-    runs, mood = line
-    mark: Run = (theme.CHOSEN_SIGN, "mark")
-    return [mark, *runs[1:]], "chosen victim" if mood == "victim" else "chosen"
+    runs, state = line
+    mark: Run = (theme.SELECTED_SIGN, "mark")
+    return [mark, *runs[1:]], "chosen victim" if state == "victim" else "chosen"
 
 
-def _offline_line(grid: Grid, row: int) -> strips.Line:
+def _offline_line(grid: GridData, row: int) -> strips.Line:
     runs: list[Run] = [_BLANK, _BLANK]
     drawer = _RowDrawer(grid, [row])
     for column in grid.columns:
@@ -83,19 +83,19 @@ class _RowDrawer:
     """Draws some rows of the grid. The methods for columns yield the cell of each row, as runs that
     fill the width of the column."""
 
-    def __init__(self, grid: Grid, shown: Sequence[int]) -> None:
-        self._grid, self._rows = grid, VisibleRows(grid.sheet, shown)
-        self._places = [grid.places.places[row] for row in shown]
-        rows = enumerate(self._places) if grid.episodes else ()
+    def __init__(self, grid: GridData, shown: Sequence[int]) -> None:
+        self._grid, self._rows = grid, VisibleRows(grid.row_numbers, shown)
+        self._cores = [grid.cores.rows[row] for row in shown]
+        rows = enumerate(self._cores) if grid.episodes else ()
         self._worst = {
-            i: worst for i, place in rows if (worst := grid.episodes.on_rows(place.rows))
+            i: worst for i, core in rows if (worst := grid.episodes.worst_at(core.positions))
         }
         """The worst running episode of each row, by the row's index among the lines."""
 
     def lines(self) -> list[strips.Line]:
-        lines: list[list[Run]] = [[_BLANK, _BLANK] for _ in self._places]
+        lines: list[list[Run]] = [[_BLANK, _BLANK] for _ in self._cores]
         for i, episode in self._worst.items():
-            lines[i][1] = episode.sign, episode.key
+            lines[i][1] = episode.sign, episode.style
         for column in self._grid.columns:
             for runs, cell in zip(lines, self.cells(column), strict=True):
                 runs.extend(cell)
@@ -122,87 +122,90 @@ class _RowDrawer:
         return self._numbers(column)
 
     def _name_cells(self, column: Column) -> Iterator[Sequence[Run]]:
-        names, places = self._grid.places.names(self._grid.order), self._grid.places
-        for i, (row, idle) in enumerate(zip(self._rows.rows, self._rows.idle, strict=True)):
+        names, cores = self._grid.cores.names(self._grid.order), self._grid.cores
+        for i, (row, idle) in enumerate(zip(self._rows.rows, self._rows.is_idle, strict=True)):
             style = "faint" if idle else "text" if column.key == "core" else "dim"
             if column.key == "core":
                 text = names[row]
                 if i in self._worst and self._worst[i].is_victim:
                     style = "bright"
             elif column.key == "cpus":
-                text = places.cpus[row]
+                text = cores.cpu_lists[row]
             else:
-                l3 = places.places[row].l3
+                l3 = cores.rows[row].l3
                 text = "" if l3 is None else str(l3)
             yield [(column.pad(text), style)]
 
     def _state_bars(self, column: Column) -> Iterator[Sequence[Run]]:
-        """Yields the SMT states of each core."""
-        rows = zip(self._places, self._rows.online, *self._rows.split(), strict=True)
-        for place, online, states, lower_bounds, method in rows:
+        """Yields a bar of the SMT states of each core."""
+        rows = zip(self._cores, self._rows.is_online, *self._rows.split(), strict=True)
+        for core, online, states, lower_bounds, method in rows:
             bar: list[Run] = [(f"{MISSING:<{column.room}}", "faint")]
             if method == BOUNDS and not isnan(lower_bounds[0]):
-                bar = strips.smt_within_bounds(lower_bounds, column.room)
+                bar = strips.smt_bounds_bar(lower_bounds, column.room)
             elif method == SINGLE_METHOD and not isnan(states[1]):
-                thread = online.index(True) if len(place.rows) > 1 else None
-                bar = strips.single_thread(states[1], column.room, thread)
+                thread = online.index(True) if len(core.positions) > 1 else None
+                bar = strips.single_thread_bar(states[1], column.room, thread)
             elif not isnan(states[3]):
-                bar = strips.smt(states, column.room)
+                bar = strips.smt_bar(states, column.room)
             elif not isnan(states[0]):
-                bar = strips.smt_within_bounds([states[0], 0.0, 0.0, 0.0], column.room)
+                bar = strips.smt_bounds_bar([states[0], 0.0, 0.0, 0.0], column.room)
             yield [_gap(column), *bar]
 
     def _account_bars(self, column: Column) -> Iterator[Sequence[Run]]:
-        """Yields how the time of each CPU is used."""
+        """Yields a bar of the time of each CPU, by use."""
         account = (self._rows.numbers(key) for key in ("util", "system", "steal"))
         for (util, *_), (system, *_), (steal, *_) in zip(*account, strict=True):
             bar: list[Run] = [(f"{MISSING:<{column.room}}", "faint")]
             if not isnan(util):
                 kernel = 0.0 if isnan(system) else min(util, system)
                 steal_share = 0.0 if isnan(steal) else steal
-                bar = strips.account(util - kernel, kernel, steal_share, column.room)
+                bar = strips.cpu_time_bar(util - kernel, kernel, steal_share, column.room)
             yield [_gap(column), *bar]
 
     def _slot_bars(self, column: Column) -> Iterator[Sequence[Run]]:
-        """Yields how the issue slots of each core's busiest CPU are used."""
-        parts = [self._grid.sheet.interval.values[key] for key in SLOT_COLUMNS]
-        rows = zip(self._places, self._rows.busiest, self._rows.resting, strict=True)
-        for place, lead, resting in rows:
-            retiring, frontend, speculation = (float(part[place.rows[lead]]) for part in parts)
+        """Yields a bar of the issue slots of each core's busiest CPU, by use."""
+        parts = [self._grid.row_numbers.interval.values[key] for key in SLOT_COLUMNS]
+        rows = zip(self._cores, self._rows.busiest, self._rows.is_resting, strict=True)
+        for core, lead, resting in rows:
+            retiring, frontend, speculation = (float(part[core.positions[lead]]) for part in parts)
             text = theme.NEITHER if resting[lead] else MISSING
             bar: list[Run] = [(f"{text:<{column.room}}", "faint")]
             if not (resting[lead] or isnan(retiring + frontend + speculation)):
-                bar = strips.slots(retiring, frontend, speculation, column.room)
+                bar = strips.issue_slot_bar(retiring, frontend, speculation, column.room)
             yield [_gap(column), *bar]
 
     def _numbers(self, column: Column) -> Iterator[Sequence[Run]]:
         key, number, thread = column.key, column.source.number, column.source.thread
         rows, worst = self._rows, self._worst
-        threads = [thread] * len(self._places)
+        threads = [thread] * len(self._cores)
         if thread == BUSIEST_CPU:  # but a CPU that is losing this number is shown instead
             threads = [*rows.cpu_index(key)]
             for line, episode in worst.items():
-                of_core = self._places[line].rows
-                loses = (i for i, row in enumerate(of_core) if (row, key) in episode.lost)
+                of_core = self._cores[line].positions
+                loses = (i for i, row in enumerate(of_core) if (row, key) in episode.lowered)
                 threads[line] = next(loses, threads[line])
         values = [
             thread_values[thread]
             for thread_values, thread in zip(rows.numbers(key), threads, strict=True)
         ]
-        styles = _styles(column, rows.idle, values)
+        styles = _styles(column, rows.is_idle, values)
         for line, episode in worst.items():
-            cpu_rows = self._places[line].rows[threads[line] :]  # some cores have fewer threads
-            if cpu_rows and (cpu_rows[0], key) in episode.lost:
+            cpu_rows = self._cores[line].positions[threads[line] :]  # some cores have fewer threads
+            if cpu_rows and (cpu_rows[0], key) in episode.lowered:
                 styles[line] = "alarm"
-            elif styles[line] == "warn" and key in episode.shared:
+            elif styles[line] == "warn" and key in episode.package_wide:
                 styles[line] = "text"  # the package's line shows this number for all cores
-        doubts, running = rows.doubted(key), number is not None and number.while_running
+        doubts, running = rows.is_suspect(key), number is not None and number.while_running
         for line, (thread, cell) in enumerate(
             zip(threads, column.numbers(values, styles), strict=True)
         ):
-            online, resting = rows.online[line][thread], running and rows.resting[line][thread]
+            online, resting = (
+                rows.is_online[line][thread],
+                running and rows.is_resting[line][thread],
+            )
             doubted = doubts is not None and doubts[line][thread]
-            if thread >= len(self._places[line].rows):
+            if thread >= len(self._cores[line].positions):
                 yield [(" " * column.width, "text")]
             elif doubted or resting or not online:
                 text, style = column.cell(
@@ -213,8 +216,8 @@ class _RowDrawer:
                 yield [cell]
 
     def _losses(self, column: Column) -> Iterator[Sequence[Run]]:
-        for i in range(len(self._places)):
-            text = self._grid.episodes.lost(self._worst[i]) if i in self._worst else ""
+        for i in range(len(self._cores)):
+            text = self._grid.episodes.lost_text(self._worst[i]) if i in self._worst else ""
             yield [(column.pad(text), "alarm" if text else "text")]
 
     def _histories(self, column: Column) -> Iterator[Sequence[Run]]:
@@ -223,23 +226,23 @@ class _RowDrawer:
             if histories is None:
                 yield [(" " * column.width, "text")]
             elif column.key == "work":
-                yield [_gap(column), *histories.busy(row)]
+                yield [_gap(column), *histories.busy_runs(row)]
             else:
-                yield [_gap(column), *histories.ipc(row, self._worst.get(i))]
+                yield [_gap(column), *histories.ipc_runs(row, self._worst.get(i))]
 
     def _tasks(self, column: Column) -> Iterator[Sequence[Run]]:
         """Yields the tasks of each core; on a core that loses time to a neighbour, the losing task
         and the task that takes the time."""
         rows = zip(
-            self._places, self._grid.tasks(self._rows.rows), self._rows.numbers("util"),
-            self._rows.idle, strict=True,
+            self._cores, self._grid.task_names(self._rows.rows), self._rows.numbers("util"),
+            self._rows.is_idle, strict=True,
         )  # fmt: skip
-        for i, (place, names, util, idle) in enumerate(rows):
+        for i, (core, names, util, idle) in enumerate(rows):
             episode = self._worst.get(i)
             if episode is not None and episode.is_victim:
-                tasks = dict(zip(place.rows, names, strict=True))
-                loser = tasks.get(episode.row, "")
-                taker = self._grid.episodes.taker(episode, tasks)
+                tasks = dict(zip(core.positions, names, strict=True))
+                loser = tasks.get(episode.position, "")
+                taker = self._grid.episodes.culprit_name(episode, tasks)
                 yield [_gap(column), *_loser_and_taker(loser, taker, column.room)]
                 continue
             busy_names = [
@@ -270,7 +273,7 @@ def _styles(column: Column, idle: Sequence[bool], values: Sequence[float]) -> li
         else "warn"
         if value >= threshold
         else "dim"
-        if value < QUIET_SHARE
+        if value < MAX_QUIET_SHARE
         else "text"
         for rests, value in zip(idle, values, strict=True)
     ]
@@ -288,7 +291,7 @@ def _loser_and_taker(loser: str, taker: str, room: int) -> list[Run]:
     two may be unknown, ''."""
     if not (loser and taker):
         return [(fit(loser or taker, room), "bright")]
-    sign = f" {theme.TAKEN_BY} "
+    sign = f" {theme.TAKEN_BY_SIGN} "
     if len(loser) + len(sign) + len(taker) > room:
         loser, taker = (name.rpartition(" ")[0] or name for name in (loser, taker))
     loser = fit(loser, min(len(loser), max(room - len(sign) - len(taker), room // 2 - 1)))

@@ -23,14 +23,14 @@ from perftop.detect.losses import NEIGHBOUR
 from perftop.draw.columns import AT_REST, Column, Run, fit
 from perftop.draw.strips import (
     BLANK,
-    QUIET_SHARE,
+    MAX_QUIET_SHARE,
     Line,
     Piece,
     fit_runs,
     merge_runs,
     panel_title,
     safe_cells,
-    wrapped_lines,
+    wrap_line,
 )
 from perftop.model.counters import MIN_COUNTED_SHARE
 from perftop.model.kinds import Episode
@@ -45,16 +45,16 @@ from perftop.tui.panels import tables
 from perftop.tui.panels.tables import INDENT, MIN_HEIGHT_FOR_HEADINGS, title_key
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.canvas import (
-    HAPPENED_NOTE,
+    EPISODES_NOTE,
     Canvas,
+    ClickTarget,
     PanelLine,
-    Target,
-    has_rows,
+    has_note_rows,
     note_line,
 )
-from perftop.tui.shared.choice import Choice
-from perftop.tui.shared.episode_style import group_episodes, lowered_number, unique_losses
-from perftop.tui.shared.sheet import clock_of, number_column_of
+from perftop.tui.shared.choice import Choices
+from perftop.tui.shared.episode_style import drop_duplicate_losses, group_episodes, lowered_number
+from perftop.tui.shared.row_numbers import clock_of, number_column_of
 from perftop.tui.shared.time_axis import REDRAW_NS
 from perftop.tui.shared.verdict import Verdict, is_past, verdict_at
 
@@ -67,29 +67,29 @@ _CLOCK_WIDTH = 8
 _LABEL_WIDTH = 10
 """Width of the labels "cause" and "evidence", in cells."""
 _MIN_WIDTH_FOR_EVIDENCE = 48
-MAX_ENDED = 64
+MAX_ENDED_EPISODES = 64
 """Maximum number of ended episodes that are read, newest first; no panel has as many lines."""
 MAX_START_GAP_NS = 1_000_000_000
 """Maximum time between the starts of ended episodes of one cause that share a line, in ns."""
-MAX_SHORT_NS = 1_000_000_000
+MAX_SHORT_STEAL_NS = 1_000_000_000
 """Maximum length of steals that share a line even if they did not start together, in ns. Otherwise,
 a hypervisor that often takes a little time would fill the list."""
 
 
 @dataclass(frozen=True, slots=True)
-class Groups:
+class EpisodeGroups:
     """The episodes at the end of an interval, in groups; each group has one line."""
 
-    running: list[list[Episode]]
+    running_groups: list[list[Episode]]
     """Groups of running episodes, the costliest first."""
-    ended: list[list[Episode]]
+    ended_groups: list[list[Episode]]
     """Groups of ended episodes, the newest first."""
     count: int
     """Number of all episodes so far, as in the list of episodes."""
 
 
 def episode_panel(
-    session: Session, interval: Interval, choice: Choice, size: int, height: int,
+    session: Session, interval: Interval, choice: Choices, size: int, height: int,
     cpus: frozenset[int] | None = None,
 ) -> list[PanelLine]:  # fmt: skip
     """Returns the panel "what happened", which lists episodes. `cpus`: only episodes on these CPUs
@@ -103,14 +103,14 @@ def episode_panel(
     count_text = f"{groups.count or ('' if verdict else 'no episode')} in {duration}".strip()
     key = title_key(choice.captions["episodes"], "all", size)
     lines: list[PanelLine] = [(panel_title("what happened", count_text, size, key), None)]
-    if verdict is not None and (not groups.count or verdict.outweighs(groups.running)):
+    if verdict is not None and (not groups.count or verdict.outweighs(groups.running_groups)):
         lines += [(runs, None) for runs in verdict_lines(verdict, size, height - len(lines))]
     if height - len(lines) >= MIN_HEIGHT_FOR_HEADINGS - 1 and groups.count:
         heading = fit(" " * INDENT + f"{'since':<{_CLOCK_WIDTH}}  what", size - 8)
         lines.append(([(heading + "how long"[: max(0, size)], "dim")], None))
     room = max(0, height - len(lines))
-    running_groups = groups.running[:room]
-    spare_lines = room - len(running_groups) - min(len(groups.ended), room // 2)
+    running_groups = groups.running_groups[:room]
+    spare_lines = room - len(running_groups) - min(len(groups.ended_groups), room // 2)
     for group in running_groups:
         lines.append((_group_line(session, interval, group, size, is_running=True), group[0]))
         if size >= _MIN_WIDTH_FOR_EVIDENCE and spare_lines > 0:
@@ -119,7 +119,7 @@ def episode_panel(
             lines += [(runs, group[0]) for runs in reason_lines]
     return lines + [
         (_group_line(session, interval, group, size, is_running=False), group[0])
-        for group in groups.ended[: max(0, height - len(lines))]
+        for group in groups.ended_groups[: max(0, height - len(lines))]
     ]
 
 
@@ -128,17 +128,17 @@ def verdict_lines(verdict: Verdict, size: int, height: int) -> list[list[Run]]:
     """Returns the verdict, which the line at the top also shows, and its evidence, in at most
     `height` lines of `size` cells."""
     style = "bright" if verdict.level else "text"
-    sentence, *rest = wrapped_lines(safe_cells(verdict.text), max(1, size - INDENT))
+    sentence, *rest = wrap_line(safe_cells(verdict.text), max(1, size - INDENT))
     lines: list[list[Run]] = [[(f"{verdict.sign} ", verdict.sign_style), (sentence, style)]]
     lines += [[(" " * INDENT + line, style)] for line in rest]
-    evidence = wrapped_lines(safe_cells(" · ".join(verdict.pieces)), max(1, size - INDENT))
+    evidence = wrap_line(safe_cells(" · ".join(verdict.evidence)), max(1, size - INDENT))
     lines += [[(" " * INDENT + line, "dim")] for line in evidence]
     return [fit_runs(runs, size, style) for runs in lines[: max(0, height)]]
 
 
 def episode_groups(
     session: Session, interval: Interval, cpus: frozenset[int] | None = None
-) -> Groups:
+) -> EpisodeGroups:
     """Returns the groups of episodes that run at the end of the interval, and of episodes that have
     ended by then. `cpus`: only episodes on these CPUs; among these, ended ones are only found if
     they are among the newest MAX_ENDED."""
@@ -146,8 +146,8 @@ def episode_groups(
     ended, marks = session.ended, session.marks
     ended_count = bisect_right(ended, now_ns, key=lambda e: e.end_ns or 0)
     mark_count = bisect_right(marks, now_ns, key=lambda e: e.start_ns)
-    past = ended[max(0, ended_count - MAX_ENDED) : ended_count]
-    past += marks[max(0, mark_count - MAX_ENDED) : mark_count]
+    past = ended[max(0, ended_count - MAX_ENDED_EPISODES) : ended_count]
+    past += marks[max(0, mark_count - MAX_ENDED_EPISODES) : mark_count]
     past.sort(key=lambda e: -e.start_ns)
     older_count = ended_count + mark_count - len(past)
     if session.log.recording is None:  # the log has dropped old episodes
@@ -159,9 +159,9 @@ def episode_groups(
             for episodes in (running, past)
         )
         older_count = 0
-    running, past = unique_losses(running), unique_losses(past)
+    running, past = drop_duplicate_losses(running), drop_duplicate_losses(past)
     count = len(running) + len(past) + older_count
-    return Groups(group_episodes(running), _group_by_start(past), count)
+    return EpisodeGroups(group_episodes(running), _group_by_start(past), count)
 
 
 def _group_by_start(newest: Iterable[Episode]) -> list[list[Episode]]:
@@ -173,7 +173,7 @@ def _group_by_start(newest: Iterable[Episode]) -> list[list[Episode]]:
         key = cause_key(episode)
         group = last_group.get(key) if episode.kind != "mark" else None
         last = group[-1] if group else episode
-        is_short = all((e.end_ns or 0) - e.start_ns <= MAX_SHORT_NS for e in (episode, last))
+        is_short = all((e.end_ns or 0) - e.start_ns <= MAX_SHORT_STEAL_NS for e in (episode, last))
         are_short_steals = is_short and episode.kind == "steal" and episode.cpus == last.cpus
         if group and (last.start_ns - episode.start_ns <= MAX_START_GAP_NS or are_short_steals):
             group.append(episode)
@@ -189,7 +189,7 @@ def _group_line(
     """Returns the line of a group: marker, start, description and length. The line is red while the
     episodes run, grey once they have ended."""
     first, is_loss = min(group, key=lambda e: e.start_ns), episode_style.is_loss(group[0])
-    style = episode_style.severity(first) if is_running else "dim"
+    style = episode_style.severity_style(first) if is_running else "dim"
     ends_ns = [interval.time_ns if is_running or e.end_ns is None else e.end_ns for e in group]
     lasted_ns = max(ends_ns) - first.start_ns
     duration = long_duration(lasted_ns) if lasted_ns > 0 else ""
@@ -227,7 +227,7 @@ def cause_lines(
     text = evidence_text(episode.cause, episode.evidence)
     room = max(1, size - indent - _LABEL_WIDTH)
     pieces = [("cause", cause_text)] if cause_text and episode.cause != "unknown" else []
-    more_lines = wrapped_lines(safe_cells(text), room) if text else []
+    more_lines = wrap_line(safe_cells(text), room) if text else []
     lines_left = max(0, height - len(pieces))
     if len(more_lines) > lines_left > 0:
         last_line = more_lines[lines_left - 1]
@@ -257,7 +257,7 @@ _NUMBER_NAMES = {
 
 
 def core_panel(
-    session: Session, interval: Interval, choice: Choice, width: int, height: int  # noqa: ARG001
+    session: Session, interval: Interval, choice: Choices, width: int, height: int  # noqa: ARG001
 ) -> list[PanelLine]:  # fmt: skip
     core = next((core for core in session.cores if choice.cpu in core), [])
     if not core:
@@ -325,7 +325,7 @@ def number_line(
     return [sign, (name, "text"), *cells, unit_run]
 
 
-def core_pieces(
+def core_number_pieces(
     session: Session, interval: Interval, cpus: list[int], keys: Iterable[str], clock: ClockUnit
 ) -> Iterator[Piece]:
     """Yields numbers of a core for a single line, the most important first. A number that the CPUs
@@ -349,7 +349,9 @@ def lowering_episodes(session: Session, interval: Interval, cpus: list[int]) -> 
     """Returns the worst running episode on these CPUs, by the key of the number that it makes
     worse."""
     episode_by_key: dict[str, Episode] = {}
-    for episode in sorted(episode_style.episodes_during(session, interval), key=episode_style.rank):
+    for episode in sorted(
+        episode_style.episodes_during(session, interval), key=episode_style.severity_key
+    ):
         key = lowered_number(episode)
         if key and episode_style.is_loss(episode) and not set(cpus).isdisjoint(episode.cpus):
             episode_by_key.setdefault(key, episode)
@@ -399,7 +401,7 @@ def _cpu_cells(
         row = session.position[cpu]
         is_alone = key == "ipc_alone"
         value = _ipc_alone(session, interval, cpu) if is_alone else float(values[row])
-        is_quiet = number.unit == "ratio" and value < QUIET_SHARE
+        is_quiet = number.unit == "ratio" and value < MAX_QUIET_SHARE
         text, style = column.cell(
             value,
             "alarm" if cpu in alarm_cpus else "dim" if is_quiet else "text",
@@ -426,10 +428,10 @@ def _ipc_alone(session: Session, interval: Interval, cpu: int) -> float:
 # --- side by side
 
 
-Kind = Literal["who", "happened", "selected", "losses"]
-Panel = Callable[[Session, Interval, Choice, int, int], list[PanelLine]]
+PanelKind = Literal["who", "happened", "selected", "losses"]
+PanelFunction = Callable[[Session, Interval, Choices, int, int], list[PanelLine]]
 """Draws a panel, given its width and height."""
-PANELS: dict[Kind, Panel] = {
+PANEL_FUNCTIONS: dict[PanelKind, PanelFunction] = {
     "who": tables.task_panel, "happened": episode_panel, "selected": core_panel,
     "losses": tables.loss_panel,
 }  # fmt: skip
@@ -448,22 +450,23 @@ class PanelRow:
     """Panels side by side on a screen of `width` cells. Their widths are proportional to
     `shares`."""
 
-    kinds: tuple[Kind | Panel, ...]
+    kinds: tuple[PanelKind | PanelFunction, ...]
     """The panels of this module by kind, and panels of a view, which are drawn at each refresh."""
     shares: tuple[int, ...]
     width: int
     height: int
-    texts: dict[Kind, tuple[object, list[PanelLine]]] = field(default_factory=dict)
+    texts: dict[PanelKind, tuple[object, list[PanelLine]]] = field(default_factory=dict)
     """The panels of names and sentences, each with the inputs from which it was drawn."""
-    _targets: list[tuple[range, list[Target]]] = field(default_factory=list)
+    _targets: list[tuple[range, list[ClickTarget]]] = field(default_factory=list)
     """For each panel, its columns on the screen and the targets of its lines, as last drawn."""
 
     def _panel(
-        self, kind: Kind | Panel, session: Session, interval: Interval, choice: Choice, size: int
-    ) -> list[PanelLine]:
+        self, kind: PanelKind | PanelFunction, session: Session, interval: Interval,
+        choice: Choices, size: int,
+    ) -> list[PanelLine]:  # fmt: skip
         """Returns the lines of a panel, each exactly as wide as the panel."""
 
-        def drawn_panel(draw: Panel) -> list[PanelLine]:
+        def drawn_panel(draw: PanelFunction) -> list[PanelLine]:
             lines = draw(session, interval, choice, size, self.height)[: self.height]
             lines += [([], None)] * (self.height - len(lines))
             return [(merge_runs(runs, size), target) for runs, target in lines]
@@ -476,17 +479,17 @@ class PanelRow:
             return drawn_panel(core_panel)
         now = interval.time_ns // (1 if is_past(session, interval) else REDRAW_NS)
         episode_counts = [len(session.running), len(session.ended), len(session.marks)]
-        used_choices: dict[Kind, object] = {  # `choice` itself stays the same object
+        used_choices: dict[PanelKind, object] = {  # `choice` itself stays the same object
             "who": choice.grouping,
             "happened": choice.range_ns,
             "losses": (choice.cpu, choice.mask),
         }
         drawn_from = now, session, episode_counts, used_choices[kind], size, self.height
         if self.texts.get(kind, (None, []))[0] != drawn_from:
-            self.texts[kind] = drawn_from, drawn_panel(PANELS[kind])
+            self.texts[kind] = drawn_from, drawn_panel(PANEL_FUNCTIONS[kind])
         return self.texts[kind][1]
 
-    def lines(self, session: Session, interval: Interval, choice: Choice) -> list[list[Run]]:
+    def lines(self, session: Session, interval: Interval, choice: Choices) -> list[list[Run]]:
         room = max(0, self.width - 2 * MARGIN - GAP * (len(self.shares) - 1))
         ends = [0, *(room * so_far // sum(self.shares) for so_far in accumulate(self.shares))]
         lines: list[list[Run]] = [[] for _ in range(self.height)]
@@ -501,11 +504,11 @@ class PanelRow:
             x += size + GAP
         return [[*line, (" " * MARGIN, "text")] for line in lines]
 
-    def start(self, kind: Kind) -> int:
+    def first_column(self, kind: PanelKind) -> int:
         """Returns the first column of a panel, as last drawn."""
         return self._targets[self.kinds.index(kind)][0].start
 
-    def target(self, x: int, y: int) -> Target:
+    def target_at(self, x: int, y: int) -> ClickTarget:
         """Returns the target at column `x` of line `y`; None if there is none."""
         if 0 <= y < self.height:
             for cells, targets in self._targets:
@@ -517,17 +520,18 @@ class PanelRow:
 class PaneledView(Canvas):
     """A view with panels below its lines."""
 
-    OWN_PANEL: ClassVar[Kind | None] = None
+    OMITTED_PANEL: ClassVar[PanelKind | None] = None
     """The kind of panel that is left out, because it would only repeat the content of the view."""
     _drawn_panels: PanelRow | None = None
 
     @property
-    def spare(self) -> int:
+    def spare_lines(self) -> int:
         """Number of lines left below the scrolling lines; negative if these do not fit, 0 on a
         bare screen."""
-        return 0 if self.bare else self.size.height - len(self.header_lines) - max(1, self.count)
+        room = self.size.height - len(self.header_lines) - max(1, self.line_count)
+        return 0 if self.is_bare else room
 
-    def panels(self, room: int, gap: int = 1, first: Kind = "who") -> list[Line]:
+    def make_panels(self, room: int, gap: int = 1, first: PanelKind = "who") -> list[Line]:
         """Returns `room` lines with panels, of which `first` is the leftmost; the first `gap` lines
         are blank. All lines are blank if there is no room for panels."""
         height = room - gap
@@ -536,16 +540,16 @@ class PaneledView(Canvas):
             return [BLANK] * room
         width = self.width if self.side_width else self.size.width
         # If the row has few lines, losses, if there are any, replace the tasks.
-        if self.OWN_PANEL != "losses" and height < 2 * MIN_HEIGHT:
+        if self.OMITTED_PANEL != "losses" and height < 2 * MIN_HEIGHT:
             running = episode_style.episodes_during(self.session, self.interval)
             first = "losses" if any(e.kind == NEIGHBOUR for e in running) else first
-        every: tuple[Kind, ...] = (first, "happened", "selected")
+        every: tuple[PanelKind, ...] = (first, "happened", "selected")
         count = 1 + (width >= MIN_WIDTH_OF_TWO)
-        count += width >= MIN_WIDTH_OF_THREE and self.OWN_PANEL is None
-        kinds = tuple(kind for kind in every if kind != self.OWN_PANEL)[:count]
-        return self.panel_lines(PanelRow(kinds, _WIDTH_SHARES[len(kinds)], width, height), gap)
+        count += width >= MIN_WIDTH_OF_THREE and self.OMITTED_PANEL is None
+        kinds = tuple(kind for kind in every if kind != self.OMITTED_PANEL)[:count]
+        return self.draw_panels(PanelRow(kinds, _WIDTH_SHARES[len(kinds)], width, height), gap)
 
-    def panel_lines(self, row: PanelRow, gap: int = 0) -> list[Line]:
+    def draw_panels(self, row: PanelRow, gap: int = 0) -> list[Line]:
         """Returns the lines of these panels below `gap` blank lines, the last of which may have a
         note. Clicks are looked up in these panels from now on."""
         if self.choice.is_comparing:
@@ -559,14 +563,14 @@ class PaneledView(Canvas):
             (line, "calm") for line in row.lines(self.session, self.interval, self.choice)
         ]
         gap_lines = [BLANK] * gap
-        is_due = HAPPENED_NOTE in self.choice.notes and "happened" in row.kinds
-        if gap and is_due and has_rows(self.screen.size):
-            x, width = row.start("happened"), self.width
-            gap_lines[-1] = note_line(self.choice, HAPPENED_NOTE, x, width, is_above=True)
+        is_due = EPISODES_NOTE in self.choice.tour_notes and "happened" in row.kinds
+        if gap and is_due and has_note_rows(self.screen.size):
+            x, width = row.first_column("happened"), self.width
+            gap_lines[-1] = note_line(self.choice, EPISODES_NOTE, x, width, is_above=True)
         return [*gap_lines, *lines]
 
-    def target(self, x: int, y: int) -> Target:
+    def target_at(self, x: int, y: int) -> ClickTarget:
         row = self._drawn_panels
         if row is None or not 0 < y <= row.height:
             return None
-        return row.target(x, row.height - y)
+        return row.target_at(x, row.height - y)

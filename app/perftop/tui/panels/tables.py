@@ -19,13 +19,13 @@ from perftop.draw.columns import (
     Cell,
     Column,
     Run,
-    columns_line,
     fit,
     fit_columns,
     headings,
+    join_columns,
     total_width,
 )
-from perftop.draw.strips import join_cells, panel_title, safe_cells, wrapped_lines
+from perftop.draw.strips import join_cells, panel_title, safe_cells, wrap_line
 from perftop.draw.strips import width as text_width
 from perftop.model.kinds import Episode
 from perftop.model.tasks import TaskSnapshot, process_owner
@@ -36,8 +36,8 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.canvas import PanelLine
-from perftop.tui.shared.choice import GROUPINGS, Choice, Grouping, Places
-from perftop.tui.shared.episode_style import CPU_KINDS, RowEpisode, RowEpisodes
+from perftop.tui.shared.choice import GROUPINGS, Choices, Cores, Grouping
+from perftop.tui.shared.episode_style import PER_CPU_KINDS, RowEpisode, RowEpisodes
 from perftop.tui.shared.verdict import Verdict, is_past, verdict_at
 
 MAX_CPU_COLUMNS = 4
@@ -47,7 +47,7 @@ MIN_BOLD_WAIT = 0.2
 """Minimum share of the time for which a task waited at which that share is drawn bold."""
 NO_OWNER = "no unit or container"
 """Name of the owner of tasks of the root control group, and of those whose group is unknown."""
-DIM_SHARE = 0.05
+MIN_NORMAL_SHARE = 0.05
 """Minimum share of a CPU at which a task is drawn normally; tasks with a smaller share are dim."""
 INDENT = 2
 """Number of cells before the names in a panel, reserved for the marker of a line."""
@@ -69,16 +69,16 @@ def title_key(key: str, label: str, width: int) -> list[Run]:
 
 
 def task_panel(
-    session: Session, interval: Interval, choice: Choice, width: int, height: int
+    session: Session, interval: Interval, choice: Choices, width: int, height: int
 ) -> list[PanelLine]:
-    ranked = ranking(session, interval, choice.grouping)
+    ranked = task_ranking(session, interval, choice.grouping)
     if not ranked.tasks:
         reason = "no task has run for a noticeable time"
         if missing := next((m.why for m in session.hello.missing if m.what == "tasks"), None):
             reason = safe_cells(missing)
-        elif (interval.values["util"][session.shown] > DIM_SHARE).any():
+        elif (interval.values["util"][session.shown] > MIN_NORMAL_SHARE).any():
             reason = "no task data yet (sampled once a second)"
-        parts, max_rows = wrapped_lines(reason, max(1, width - INDENT)), max(0, height - 2)
+        parts, max_rows = wrap_line(reason, max(1, width - INDENT)), max(0, height - 2)
         if rest := parts[max_rows:]:
             parts[max_rows:] = [fit(" ".join(rest), width - INDENT)]
         lines: list[PanelLine] = [([(" " * INDENT + part, "dim")], None) for part in parts]
@@ -98,12 +98,12 @@ def task_panel(
             (_LEGEND if text_width(_LEGEND) <= column.room else _LEGEND[:4])
             if column.key == "bar" else (column.heading, "dim") for column in shown
         ]  # fmt: skip
-        heads = [panel_title("who runs", "% of a CPU", width, key), columns_line(shown, cells)]
+        heads = [panel_title("who runs", "% of a CPU", width, key), join_columns(shown, cells)]
     return [
         *((head, None) for head in heads),
         *(
-            (columns_line(shown, task_cells(task, shown, session, interval)), task.cpu)
-            for task in ranked.first(max(0, height - len(heads)))
+            (join_columns(shown, task_cells(task, shown, session, interval)), task.cpu)
+            for task in ranked.top_tasks(max(0, height - len(heads)))
         ),
     ]
 
@@ -135,7 +135,7 @@ class RankedTask:
 
 
 def task_columns(
-    session: Session, interval: Interval, ranking: Ranking, width: int, *, low: bool
+    session: Session, interval: Interval, ranking: TaskRanking, width: int, *, low: bool
 ) -> list[Column]:
     """Returns the columns that fit. Spare cells go to the bar first, then to the names. `low`: the
     table has few lines and no bars."""
@@ -183,12 +183,12 @@ def task_columns(
 def task_cells(
     task: RankedTask, shown: list[Column], session: Session, interval: Interval
 ) -> Iterator[Cell]:
-    style = "text" if task.share >= DIM_SHARE else "dim"
+    style = "text" if task.share >= MIN_NORMAL_SHARE else "dim"
     for column in shown:
         match column.key:
             case "name":
                 name = safe_cells(task.comm)
-                yield name if len(name) <= column.room else cut_name(name, column.room), style
+                yield (name if len(name) <= column.room else cut_name(name, column.room), style)
             case "pid":
                 yield str(task.pid), "dim"
             case "owner":
@@ -216,8 +216,8 @@ def task_bar(ran: float, waited: float, size: int) -> list[Run]:
     runs = min(size, round(size * min(1.0, ran)))
     waits = 0 if isnan(waited) else min(size - runs, round(size * waited))
     return [
-        (theme.CLOCK * runs, "lp0"),
-        (theme.CLOCK * waits, "dim"),
+        (theme.STROKE * runs, "lp0"),
+        (theme.STROKE * waits, "dim"),
         (theme.RULE * (size - runs - waits), "rule"),
     ]
 
@@ -261,7 +261,7 @@ def cut_name(name: str, size: int) -> str:
     return fit(name, min(len(name), size))
 
 
-class Ranking:
+class TaskRanking:
     """The tasks of one record on the CPUs that the user asked for, the busiest first. Threads of a
     process that have the same name count as one task. Unless `grouping` is "task", all tasks of a
     job or a control group count as one."""
@@ -298,7 +298,7 @@ class Ranking:
             totals_s[key] = totals_s.get(key, 0.0) + times.run_s
         return totals_s
 
-    def first(self, count: int) -> list[RankedTask]:
+    def top_tasks(self, count: int) -> list[RankedTask]:
         """Returns the `count` busiest tasks. They are made when first needed, because a screen
         shows few tasks."""
         for pid, comm in self.tasks[len(self._made_tasks) : count]:
@@ -321,37 +321,37 @@ class Ranking:
         return names
 
 
-_RANKINGS: WeakKeyDictionary[Session, dict[Grouping, Ranking]] = WeakKeyDictionary()
+_RANKINGS: WeakKeyDictionary[Session, dict[Grouping, TaskRanking]] = WeakKeyDictionary()
 """The last rankings of each session, cached because a record of tasks is shown for a second."""
 
 
-def ranking(session: Session, interval: Interval, grouping: Grouping = "task") -> Ranking:
+def task_ranking(session: Session, interval: Interval, grouping: Grouping = "task") -> TaskRanking:
     rankings = _RANKINGS.setdefault(session, {})
     last = rankings.get(grouping)
     if last is None or last.snapshot is not interval.snapshot or last.shown is not session.shown:
-        last = rankings[grouping] = Ranking(session, interval.snapshot, grouping)
+        last = rankings[grouping] = TaskRanking(session, interval.snapshot, grouping)
     return last
 
 
 # --- The cores that lose most, now or within the last minute, and the list of them: what each core
 # loses, to which task, and its losses of the last ten minutes.
 
-MAX_WORST = 10
-RECENT_NS = 60_000_000_000
+MAX_WORST_CORES = 10
+MAX_RECENT_NS = 60_000_000_000
 """Time in ns for which a core is listed after its loss has ended."""
-STRIP_NS, MAX_STRIP = 600_000_000_000, 34
-"""Time that a strip of losses covers, in ns, and its maximum width in cells."""
+HISTORY_NS, MAX_LOSS_HISTORY_WIDTH = 600_000_000_000, 34
+"""Time that a core's history of losses covers, in ns, and its maximum width in cells."""
 SHARE_WIDTH = 6
 """Width of a lost share, in cells."""
 ORDER_STEP = 0.05
 """Losses are ordered in steps of this share, so that rows rarely move."""
 
 
-class Loser(NamedTuple):
+class LosingCore(NamedTuple):
     """A core that loses something, or did within the last minute."""
 
     row: int
-    """Index of its place."""
+    """Index of the core in `Cores.rows`."""
     episode: Episode
     cpu: int
     """Number of the CPU that loses."""
@@ -369,33 +369,35 @@ class Loser(NamedTuple):
         return f"−{100 * self.share:.0f}" if isfinite(self.share) else ""
 
 
-def losers(
-    session: Session, interval: Interval, places: Places, episodes: RowEpisodes,
+def losing_cores(
+    session: Session, interval: Interval, cores: Cores, episodes: RowEpisodes,
     victims: Mapping[int, RowEpisode],
-) -> list[Loser]:  # fmt: skip
+) -> list[LosingCore]:  # fmt: skip
     """Returns the cores that lose, the greatest loss first; then those that lost within the last
-    minute. `victims`: the worst running episode of each core, by index of its place."""
+    minute. `victims`: the worst running episode of each core, by index of its row."""
     topology, now_ns = session.topology, interval.time_ns
     running = [
-        Loser(row, worst.episode, topology[worst.row].cpu, episodes.share(worst), True)
+        LosingCore(
+            row, worst.episode, topology[worst.position].cpu, episodes.lost_share(worst), True
+        )
         for row, worst in victims.items()
     ]
-    recent: dict[int, Loser] = {}
-    for episode in session.episodes(now_ns - RECENT_NS, now_ns):
+    recent: dict[int, LosingCore] = {}
+    for episode in session.episodes(now_ns - MAX_RECENT_NS, now_ns):
         has_ended = episode.end_ns is not None and episode.end_ns <= now_ns
-        if not has_ended or episode.kind not in CPU_KINDS or not episode_style.is_loss(episode):
+        if not has_ended or episode.kind not in PER_CPU_KINDS or not episode_style.is_loss(episode):
             continue
         share = nan if episode.depth is None else episode.depth
         for cpu in episode.cpus:
-            row = places.row_of_cpu.get(cpu, -1)
+            row = cores.row_of_cpu.get(cpu, -1)
             if (
                 row >= 0
                 and row not in victims
                 and (row not in recent or not share <= recent[row].share)
             ):
-                recent[row] = Loser(row, episode, cpu, share, False)
+                recent[row] = LosingCore(row, episode, cpu, share, False)
 
-    def rank(loser: Loser) -> tuple[bool, int, int]:
+    def rank(loser: LosingCore) -> tuple[bool, int, int]:
         share = loser.share if isfinite(loser.share) else 0.0
         return not loser.is_running, -round(share / ORDER_STEP), loser.row
 
@@ -403,23 +405,24 @@ def losers(
 
 
 def loss_panel(
-    session: Session, interval: Interval, choice: Choice, width: int, height: int
+    session: Session, interval: Interval, choice: Choices, width: int, height: int
 ) -> list[PanelLine]:
-    """Returns the list as a panel."""
-    places, episodes = Places(session, choice.mask), RowEpisodes(session)
+    """Returns the list of the cores that lose most, as a panel."""
+    cores, episodes = Cores(session, choice.mask), RowEpisodes(session)
     episodes.read(interval)
-    listed = losers(session, interval, places, episodes, episodes.victims(places))
-    selected = places.row_of_cpu.get(-1 if choice.cpu is None else choice.cpu)
-    return worst_cores(session, interval, places, listed, selected, width, height)
+    listed = losing_cores(session, interval, cores, episodes, episodes.victims_by_row(cores))
+    selected = cores.row_of_cpu.get(-1 if choice.cpu is None else choice.cpu)
+    return worst_core_lines(session, interval, cores, listed, selected, width, height)
 
 
-def worst_cores(
-    session: Session, interval: Interval, places: Places, listed: Sequence[Loser],
+def worst_core_lines(
+    session: Session, interval: Interval, cores: Cores, listed: Sequence[LosingCore],
     selected: int | None, width: int, height: int,
 ) -> list[PanelLine]:  # fmt: skip
-    """Returns the list in at most `height` lines: two or three for each core, with a blank line
-    between cores where there is room. `selected`: index of the selected place."""
-    count = min(len(listed), MAX_WORST, max(0, (height - 1) // 2))
+    """Returns the list of the cores that lose most in at most `height` lines: two or three for each
+    core, with a blank line between cores where there is room. `selected`: index of the selected
+    row."""
+    count = min(len(listed), MAX_WORST_CORES, max(0, (height - 1) // 2))
     count_text = f"{count} of {len(listed)}" if count < len(listed) else ""
     lines: list[PanelLine] = [
         (panel_title("ten worst", f"lost %, 10 min  {count_text}".rstrip(), width), None)
@@ -428,25 +431,26 @@ def worst_cores(
         text = "no loss of single cores, now or within 1 min"
         return [*lines, ([("  " + fit(text, width - 2), "dim")], None)]
     lines_each = min(4, (height - 1) // max(1, count))
-    strip_width = min(MAX_STRIP, max(0, width // 2 - 4))
+    strip_width = min(MAX_LOSS_HISTORY_WIDTH, max(0, width // 2 - 4))
     name_width = width - strip_width - SHARE_WIDTH - 7
-    past = session.episodes(interval.time_ns - STRIP_NS, interval.time_ns)
+    past = session.episodes(interval.time_ns - HISTORY_NS, interval.time_ns)
     for loser in listed[:count]:
-        place = places.places[loser.row]
-        cpu = place.cpus[0]
-        mark: Run = (theme.CHOSEN_SIGN, "mark") if loser.row == selected else (" ", "text")
-        name = f"core {places.name(loser.row, '')}" if places.pairs else f"CPU {cpu}"
-        where = [] if place.l3 is None else [f"L3 {place.l3}"]
-        where += [f"CPUs {places.cpus[loser.row]}"] if places.pairs else []
+        core = cores.rows[loser.row]
+        cpu = core.cpus[0]
+        mark: Run = (theme.SELECTED_SIGN, "mark") if loser.row == selected else (" ", "text")
+        name = f"core {cores.name(loser.row, '')}" if cores.has_pairs else f"CPU {cpu}"
+        where = [] if core.l3 is None else [f"L3 {core.l3}"]
+        where += [f"CPUs {cores.cpu_lists[loser.row]}"] if cores.has_pairs else []
         room = max(0, name_width - len(name))
         details = next((f"  {', '.join(where[:n])}" for n in (2, 1, 0)
                         if len(", ".join(where[:n])) + 2 <= room), "")  # fmt: skip
         share = f"{100 * loser.share:.0f} %" if isfinite(loser.share) else "–"
         head: list[Run] = [
-            mark, (" ", "text"), (episode_style.sign(loser.episode), loser.style), (" ", "text"),
+            mark, (" ", "text"),
+            (episode_style.sign(loser.episode), loser.style), (" ", "text"),
             (name, "bright"), (f"{details:<{room}}", "dim"),
             (f"{share:>{SHARE_WIDTH}}", loser.style), ("  ", "text"),
-            *_loss_strip(past, place.cpus, interval.time_ns, strip_width, loser.style),
+            *_loss_history_runs(past, core.cpus, interval.time_ns, strip_width, loser.style),
         ]  # fmt: skip
         group = [replace(loser.episode, cpus=[loser.cpu], depth=loser.share)]
         names = names_of_losers(session, group, interval.tasks)
@@ -456,7 +460,7 @@ def worst_cores(
         styles = {"lost": loser.style}
         what: list[Run] = [(safe_cells(p.text), styles.get(p.role, "text")) for p in parts]
         pieces = evidence_pieces(loser.episode.cause, loser.episode.evidence)
-        evidence, *_ = wrapped_lines(safe_cells(" · ".join(pieces)), width - 4) or [""]
+        evidence, *_ = wrap_line(safe_cells(" · ".join(pieces)), width - 4) or [""]
         if pieces and len(pieces[0]) > width - 4:
             evidence = fit(safe_cells(pieces[0]), width - 4)
         below: list[list[Run]] = [what, [(evidence, "dim")]]
@@ -466,17 +470,17 @@ def worst_cores(
     return lines
 
 
-def _loss_strip(
+def _loss_history_runs(
     episodes: Sequence[Episode], cpus: Sequence[int], now_ns: int, size: int, style: str
 ) -> list[Run]:
-    """Returns a strip of the losses on these CPUs, the newest at the right: in each cell the depth
-    of the worst episode."""
-    depths, start_ns = np.zeros(size), now_ns - STRIP_NS
+    """Returns the losses on these CPUs over time as cells, the newest at the right; the height of
+    each is the depth of the worst episode."""
+    depths, start_ns = np.zeros(size), now_ns - HISTORY_NS
     for episode in episodes:
         if episode_style.is_loss(episode) and not set(cpus).isdisjoint(episode.cpus):
             end_ns = now_ns if episode.end_ns is None else min(episode.end_ns, now_ns)
-            first = max(0, (episode.start_ns - start_ns) * size // STRIP_NS)
-            last = max(first, min(size - 1, (end_ns - start_ns) * size // STRIP_NS))
+            first = max(0, (episode.start_ns - start_ns) * size // HISTORY_NS)
+            last = max(first, min(size - 1, (end_ns - start_ns) * size // HISTORY_NS))
             depth = min(1.0, episode.depth or 0.0)
             depths[first : last + 1] = np.maximum(depths[first : last + 1], max(depth, 1e-3))
     heights = np.ceil(8 * depths / max(depths.max(initial=0.0), 1e-3)).astype(int).tolist()
@@ -495,7 +499,7 @@ MIN_WIDTH_FOR_GAPS = 46
 
 
 def comparison_panel(
-    session: Session, interval: Interval, choice: Choice, width: int, height: int
+    session: Session, interval: Interval, choice: Choices, width: int, height: int
 ) -> list[PanelLine]:
     """Returns the comparison of the selected range with the range that is held as B, as a table of
     rates, because the ranges differ in length: shares of all CPUs' time, and the CPUs that tasks
@@ -518,10 +522,10 @@ def comparison_panel(
         style = "alarm" if is_loss and a - b > MIN_DIFFERENCE else "bright"
         cells = [(name, "text"), (texts[0], "text"), (texts[1], "dim"), (difference, style),
                  (unit, "dim")]  # fmt: skip
-        return columns_line(columns, cells)
+        return join_columns(columns, cells)
 
     busy = [100 * side.values.mean("util", session.shown) for side, _ in sides]
-    lost = [nan if verdict is None else 100 * verdict.lost for _, verdict in sides]
+    lost = [nan if verdict is None else 100 * verdict.lost_share for _, verdict in sides]
     waited = [_mean_waiting_tasks(verdict) for _, verdict in sides]
     lengths = " and ".join(f"{side.elapsed_s:.1f} s" for side, _ in sides)
     lines = [

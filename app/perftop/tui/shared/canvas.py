@@ -1,11 +1,10 @@
 """Widgets that consist of lines, drawn with Textual's Line API. A view provides its lines as runs;
-only the lines that have changed are made into strips and painted.
+only lines that have changed are converted to strips (Textual's form of a line) and painted.
 
 A `PageWidget` makes all its lines at once. A `Canvas` is one of the views of the main screen. It
 has fixed lines at its top and bottom, and between them lines that scroll and can be clicked. Its
-main methods are `set` (an interval), `lay_out` (all lines) and `draw` (the lines that have
-changed). A `Cursor` is a canvas in which a cursor moves from line to line.
-"""
+main methods are `show_interval`, `lay_out` (all lines) and `draw` (the lines that have changed). A
+`CursorCanvas` is a canvas in which a cursor moves from line to line."""
 
 from __future__ import annotations
 
@@ -26,56 +25,58 @@ from textual.widget import Widget
 
 from perftop.draw import theme
 from perftop.draw.columns import Run
-from perftop.draw.strips import BLANK, Line, merge_runs, safe_cells, spread, text, width
+from perftop.draw.strips import BLANK, Line, justify, merge_runs, safe_cells, text, width
 from perftop.model.kinds import Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.tui.shared.choice import Choice, Places
+from perftop.tui.shared.choice import Choices, Cores
 from perftop.tui.shared.keys import bindings
-from perftop.tui.shared.paint import Ink, ink_of, ready_strip, repaint
+from perftop.tui.shared.paint import RunWriter, rendered_strip, repaint, run_writer
 
 if TYPE_CHECKING:
-    from perftop.draw.charts import Look
+    from perftop.draw.charts import Glyphs
 
 
-Target = Episode | int | None
-"""The episode that a click opens, or the number of the CPU that it selects; None: nothing."""
-PanelLine = tuple[list[Run], Target]
+ClickTarget = Episode | int | None
+"""Effect of a click: it opens this episode, or selects the CPU with this number; None: no
+effect."""
+PanelLine = tuple[list[Run], ClickTarget]
 """A line of a panel, and the target of a click on it."""
 
 
-NOTES = (
+TOUR_NOTES = (
     ("report", "This is the verdict: what is lost, and to whom. ", " shows the evidence"),
     ("next_episode", "What happened is listed below. ", " goes to the next episode"),
     ("time", "Last: ", " shows when it was; a click in a chart stops there"),
 )
-"""Notes for a new user: the id of the key that ends the note, and the words before and after its
-name."""
-HAPPENED_NOTE, LAST_NOTE = 1, 2
+"""Notes for a new user: the id of the key that ends the note, and the words before and after the
+key's name."""
+EPISODES_NOTE, LAST_NOTE = 1, 2
 MIN_SIZE_FOR_NOTES = Size(100, 50)
 """Minimum size of a screen on which each note has a blank row beside its subject; on smaller
 screens, notes are shown one at a time, in the row of the first."""
 
 
-def has_rows(screen: Size) -> bool:
+def has_note_rows(screen: Size) -> bool:
     least = MIN_SIZE_FOR_NOTES
     return screen.width >= least.width and screen.height >= least.height
 
 
-def note_line(choice: Choice, note: int, x: int, size: int, *, is_above: bool) -> Line:
-    """Returns a note in `size` cells, joined to its subject, which is at cell `x` of the next line
-    or, unless `is_above`, of the line before. The first of the notes that are left is marked."""
-    key, before, after = NOTES[note]
-    is_first = note == choice.notes[0]
+def note_line(choice: Choices, note: int, x: int, size: int, *, is_above: bool) -> Line:
+    """Returns the line of a note for a new user, in `size` cells, with a stroke to its subject at
+    cell `x` of the next line or, unless `is_above`, of the previous line. The first of the
+    remaining notes is highlighted."""
+    key, before, after = TOUR_NOTES[note]
+    is_first = note == choice.tour_notes[0]
     runs: list[Run] = [
         (" " * x, "text"), ("╭─ " if is_above else "╰─ ", "key" if is_first else "dim"),
-        (f"{note + 1} of {len(NOTES)}  ", "key" if is_first else "dim"),
+        (f"{note + 1} of {len(TOUR_NOTES)}  ", "key" if is_first else "dim"),
         (before, "bright" if is_first else "dim"), (choice.captions[key], "key"),
         (after, "text" if is_first else "dim"),
     ]  # fmt: skip
     end = f"{choice.captions['back']}: no tour "
     if is_first and width(runs) + len(end) + 2 <= size:
-        runs = spread(runs, [(end, "dim")], size)
+        runs = justify(runs, [(end, "dim")], size)
     return merge_runs(runs, size), "chosen" if is_first else "calm"
 
 
@@ -84,21 +85,22 @@ class AbstractMeta(_MessagePumpMeta, ABCMeta):
 
 
 class StripCache:
-    """The strips of a widget's lines. A strip is kept as long as its line does not change."""
+    """Cache of a widget's lines as strips (Textual's form of a line). A strip is kept as long as
+    its line does not change."""
 
     def __init__(self, widget: Widget, *, ascii_: bool) -> None:
         self._widget, self._ascii = widget, ascii_
         self._strips: dict[Hashable, tuple[Line, Strip]] = {}
         self._painted_strips: list[Strip] = []
         """The strips that were painted last, by line of the widget from the top."""
-        self._inks: dict[theme.Mood, Ink] = {}
-        """Inks by mood. They are looked up again at each paint, because the theme may have
-        changed."""
+        self._writers: dict[theme.LineState, RunWriter] = {}
+        """Writers of runs by state of the line. They are looked up again at each paint, because the
+        theme may have changed."""
         self.built = 0
         """Number of strips made so far, to measure how well the cache works."""
 
     def clear(self) -> None:
-        self._strips, self._painted_strips, self._inks = {}, [], {}
+        self._strips, self._painted_strips, self._writers = {}, [], {}
 
     def strip(self, key: Hashable, line: Line, width: int) -> Strip:
         """Returns the strip of a line. `key`: identity of the line, which stays the same when its
@@ -107,15 +109,15 @@ class StripCache:
         if cached_strip is not None and cached_strip[0] == line:
             return cached_strip[1]
         self.built += 1
-        runs, mood = line
-        ink = self._inks.get(mood)
-        if ink is None:
-            ink = self._inks[mood] = ink_of(self._widget.app, mood)
-        strip = ready_strip(runs, ink, width, ascii_=self._ascii)
+        runs, state = line
+        writer = self._writers.get(state)
+        if writer is None:
+            writer = self._writers[state] = run_writer(self._widget.app, state)
+        strip = rendered_strip(runs, writer, width, ascii_=self._ascii)
         self._strips[key] = line, strip
         return strip
 
-    def cropped(self, key: Hashable, line: Line, width: int, crop: Region) -> Strip:
+    def cropped_strip(self, key: Hashable, line: Line, width: int, crop: Region) -> Strip:
         """Returns the strip of a line, cut to the region that Textual asks for. The strip includes
         the background and needs no borders or filters, which would take most of the time spent on a
         line."""
@@ -124,7 +126,7 @@ class StripCache:
     def paint(self, lines: Sequence[tuple[Hashable, Line]], width: int, visible_width: int) -> None:
         """Paints those lines of the widget that have changed. `lines`: all lines of the widget with
         their keys. Each line has `width` cells, of which the first `visible_width` are visible."""
-        self._inks.clear()
+        self._writers.clear()
         strips = [self.strip(key, line, width) for key, line in lines]
         pairs = zip_longest(strips, self._painted_strips[: len(strips)])
         changed_strips = {
@@ -161,12 +163,12 @@ class PageWidget(Widget, metaclass=AbstractMeta):
         self._strips.clear()
         self.update()
 
-    def text(self) -> list[str]:
+    def plain_lines(self) -> list[str]:
         return [text(runs).rstrip() for runs, _ in self._lines]
 
     def render_lines(self, crop: Region) -> list[Strip]:
         width = self.size.width
-        return [self._strips.cropped(y, self._line(y), width, crop) for y in crop.line_range]
+        return [self._strips.cropped_strip(y, self._line(y), width, crop) for y in crop.line_range]
 
     def render_line(self, y: int) -> Strip:
         return self._strips.strip(y, self._line(y), self.size.width)
@@ -199,19 +201,19 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
 
     @dataclass(eq=False)
     class TimePicked(Message):
-        """Message: a moment in a chart was clicked, or a range was dragged. Raw times; both are
-        equal for a moment."""
+        """Message: a moment in a chart was clicked, or a range was dragged. Times are monotonic, in
+        ns; both are equal for a moment."""
 
         first_ns: int
         last_ns: int
 
-    bare = False
+    is_bare = False
     """Whether the screen has so few lines that only the most important lines fit."""
 
-    def __init__(self, choice: Choice, *, id: str | None = None) -> None:  # noqa: A002
+    def __init__(self, choice: Choices, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
         self.choice = choice
-        self.count = 0
+        self.line_count = 0
         """Number of scrolling lines, visible or not."""
         self.header_lines: list[list[Run]] = []
         """Fixed lines above the scrolling lines."""
@@ -227,16 +229,16 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
         access."""
         self._theme = ""
         """Name of the theme for which lines were made last."""
-        self.places: Places
+        self.cores: Cores
         self.session: Session
         self.interval: Interval
-        """The interval last passed to `set`. `places`, `session` and `interval` are not set before
-        the first numbers."""
+        """The interval that was shown last. `cores`, `session` and `interval` do not exist
+        before the first numbers."""
         self._layout_basis: tuple[Session, list[list[int]], frozenset[int] | None] | None = None
-        """The session, cores and mask from which `places` was made; None before the first
+        """The session, cores and mask from which `cores` was made; None before the first
         numbers."""
         self._is_laid_out = False
-        """Whether lines have been laid out for these places."""
+        """Whether lines have been laid out for `cores`."""
         if choice.ascii:  # scrollbars need block characters
             self.styles.scrollbar_size_vertical = 0
 
@@ -247,12 +249,12 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
         """The ids in HINTS whose keys have an effect now."""
         return self.HINTS
 
-    def begin(self) -> None:
+    def reset(self) -> None:
         """Prepares the view for another machine or filter. The view may have no size yet."""
 
     def is_outdated(self) -> bool:
-        """Returns whether this interval needs another layout, as after `begin`. Only called after
-        `begin`."""
+        """Returns whether the lines must be laid out again for this interval. Only called after
+        `reset`."""
         return False
 
     def make_layout(self) -> None:
@@ -260,7 +262,8 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
 
     @abstractmethod
     def make_lines(self) -> None:
-        """Makes the lines of this interval. Sets `count`, `header_lines` and `footer_lines`."""
+        """Makes the lines of this interval. Sets `line_count`, `header_lines` and
+        `footer_lines`."""
 
     @abstractmethod
     def line(self, y: int) -> Line:
@@ -270,7 +273,7 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
     def show_cursor(self) -> None:
         """Scrolls to the selected core."""
 
-    def target(self, x: int, y: int) -> Episode | int | None:  # noqa: ARG002 - for views to provide
+    def target_at(self, x: int, y: int) -> Episode | int | None:  # noqa: ARG002 - for views to provide
         """Returns the episode, or the number of the CPU, at column `x` of a footer line; None if
         there is neither. `y`: 1 for the last line, 2 for the line above it, and so on."""
         return None
@@ -286,13 +289,15 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
         the key copies the remedy of the verdict."""
         return None
 
-    def open(self) -> bool:
+    def handle_enter(self) -> bool:
         """Handles Enter. Returns whether the page of the selected core is to be shown."""
         return True
 
     # --- setting an interval, laying out, drawing
 
-    def set(self, session: Session, interval: Interval, *, choice_changed: bool = False) -> None:
+    def show_interval(
+        self, session: Session, interval: Interval, *, choice_changed: bool = False
+    ) -> None:
         """Sets the interval to show: the newest or an earlier one. Lays out lines if the machine,
         the filter or another choice has changed, else draws. Only called while the view is
         visible."""
@@ -302,14 +307,14 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
             a is not b for a, b in zip(basis, self._layout_basis, strict=True)
         ):
             self._layout_basis, self._is_laid_out = basis, False
-            self.places = Places(session, self.choice.mask)
-            cpus = [cpu for place in self.places.places for cpu in place.cpus]
+            self.cores = Cores(session, self.choice.mask)
+            cpus = [cpu for core in self.cores.rows for cpu in core.cpus]
             if self.choice.cpu not in cpus and cpus:
                 self.choice.cpu = cpus[0]
-            self.begin()
+            self.reset()
         elif self.is_outdated():
             self._is_laid_out = False
-            self.begin()
+            self.reset()
         if choice_changed or not self._is_laid_out:
             self.lay_out()
         else:
@@ -343,13 +348,13 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
     # --- values that a view uses
 
     @property
-    def look(self) -> Look:
+    def glyphs(self) -> Glyphs:
         """The way charts are drawn on this terminal: in ASCII, in shapes, in 16 colours or in all
         colours."""
-        from perftop.draw.charts import look  # imported late: needs numpy
+        from perftop.draw.charts import chart_glyphs  # imported late: needs numpy
 
         name = self.app.current_theme.name
-        return look(name, no_color=self.app.no_color, ascii_=self.choice.ascii)
+        return chart_glyphs(name, no_color=self.app.no_color, ascii_=self.choice.ascii)
 
     @property
     def width(self) -> int:
@@ -367,12 +372,12 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
         return len(self.header_lines) + len(self.footer_lines)
 
     @property
-    def top(self) -> int:
+    def top_line(self) -> int:
         """Index of the first visible scrolling line."""
         return round(self.scroll_y)  # `scroll_offset.y` is equal to this, but costs twice as much
 
     @property
-    def built(self) -> int:
+    def strips_made(self) -> int:
         """Number of strips made so far."""
         return self._strips.built
 
@@ -381,28 +386,28 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
         width, _ = self._painted_size = self.size
         if not width:
             return
-        size = Size(self.width + self.side_width, self.count + self._fixed_lines)
+        size = Size(self.width + self.side_width, self.line_count + self._fixed_lines)
         if size != self.virtual_size:
             self.virtual_size = size
             self._refresh_scrollbars()  # Textual only refreshes them when the widget's size changes
         self._strips.paint(self._visible_lines(), width, size.width)
 
-    def reveal(self, first: int, last: int) -> None:
+    def reveal_lines(self, first: int, last: int) -> None:
         """Scrolls no further than needed to show lines `first` to `last`. If not all of them fit,
         the last lines are visible."""
-        if last >= self.top + self.height:
-            self._go(last - self.height + 1)
-        elif first < self.top:
-            self._go(first)
+        if last >= self.top_line + self.height:
+            self._scroll_to_line(last - self.height + 1)
+        elif first < self.top_line:
+            self._scroll_to_line(first)
 
     def line_at(self, y: int) -> int | None:
         """Returns the index of the scrolling line at row `y` of the widget; None if there is
         none."""
-        index = y - len(self.header_lines) + self.top
+        index = y - len(self.header_lines) + self.top_line
         scrolls = len(self.header_lines) <= y < len(self.header_lines) + self.height
-        return index if scrolls and index < self.count else None
+        return index if scrolls and index < self.line_count else None
 
-    def pick(self, event: events.Click) -> bool:
+    def handle_footer_click(self, event: events.Click) -> bool:
         """Handles a click on a footer line: opens the clicked episode, or selects the core of
         the clicked CPU; a double click also opens the page of the core. Returns False if the click
         is on another line."""
@@ -410,13 +415,13 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
             len(self.header_lines), self._painted_size.height - len(self.footer_lines)
         ):
             return False
-        target = self.target(event.x, self.size.height - event.y)
+        target = self.target_at(event.x, self.size.height - event.y)
         if isinstance(target, Episode):
             self.post_message(self.EpisodeClicked(target))
         elif target is not None:
-            core = next((place.cpus for place in self.places.places if target in place.cpus), None)
-            if core is not None:
-                self.choice.cpu = core[0]
+            cpus = next((core.cpus for core in self.cores.rows if target in core.cpus), None)
+            if cpus is not None:
+                self.choice.cpu = cpus[0]
                 self.draw_selection()
         if event.chain == 2 and target is not None:
             self.post_message(self.Opened())
@@ -427,12 +432,12 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
     def _visible_lines(self) -> list[tuple[Hashable, Line]]:
         """Returns the visible lines from the top of the widget, each with its key: whether it is a
         header, a line or a footer, and its index among these."""
-        top, height = self.top, self._painted_size.height
+        top, height = self.top_line, self._painted_size.height
         # Footer lines that do not fit are cut.
         first_footer = max(len(self.header_lines), height - len(self.footer_lines))
         room = first_footer - len(self.header_lines)
-        lines = [self.line(y) for y in range(top, min(top + room, self.count))]
-        if not self.count:
+        lines = [self.line(y) for y in range(top, min(top + room, self.line_count))]
+        if not self.line_count:
             lines = [self._no_match_line()]
         lines += [BLANK] * (room - len(lines))
         visible_lines: list[tuple[Hashable, Line]] = [
@@ -442,9 +447,9 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
         ]
         line_width = self.width  # Textual computes the size at each access
         for y, side in enumerate(self.side_lines[: len(visible_lines)]):
-            key, (runs, mood) = visible_lines[y]
+            key, (runs, state) = visible_lines[y]
             gap = " " * (line_width - width(runs)), "text"
-            visible_lines[y] = key, ([*runs, gap, *side], mood)
+            visible_lines[y] = key, ([*runs, gap, *side], state)
         if self.choice.is_stale:
             visible_lines = [(key, (runs, "stale")) for key, (runs, _) in visible_lines]
         return visible_lines[:height]
@@ -458,7 +463,7 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
             (safe_cells(self.choice.filter.text), "bright"),
         ], "calm"
 
-    def _go(self, y: int) -> None:
+    def _scroll_to_line(self, y: int) -> None:
         self.scroll_to(y=max(0, y), animate=False, immediate=True)
 
     def render_lines(self, crop: Region) -> list[Strip]:
@@ -466,7 +471,8 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
         lines = self._visible_lines()
         lines += [(("line", -1), BLANK)] * (crop.bottom - len(lines))
         return [
-            self._strips.cropped(*lines[y], self._painted_size.width, crop) for y in crop.line_range
+            self._strips.cropped_strip(*lines[y], self._painted_size.width, crop)
+            for y in crop.line_range
         ]
 
     def render_line(self, y: int) -> Strip:
@@ -484,7 +490,7 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
             self.lay_out()
 
 
-class Cursor(Canvas):
+class CursorCanvas(Canvas):
     """A canvas with a cursor that moves up and down from item to item, such as cores, and is
     scrolled into view. The core under the cursor is the selected core of all views."""
 
@@ -494,59 +500,60 @@ class Cursor(Canvas):
     """Identity of the item that was selected last."""
 
     @abstractmethod
-    def cpu(self, y: int) -> int | None:
+    def cpu_of_line(self, y: int) -> int | None:
         """Returns the first CPU of the core to which line `y` belongs; None for headings."""
 
-    def identity(self, y: int) -> object:
+    def item_of_line(self, y: int) -> object:
         """Returns the identity of the item that line `y` shows; None for headings."""
-        return self.cpu(y)
+        return self.cpu_of_line(y)
 
     def _cursor_line(self) -> int:
         """Returns the line of the cursor: the line of the selected item, else the first line of the
         selected core."""
-        lines = [y for y in range(self.count) if self.cpu(y) == self.choice.cpu]
-        matching_lines = (y for y in lines if self.identity(y) == self._selected)
+        lines = [y for y in range(self.line_count) if self.cpu_of_line(y) == self.choice.cpu]
+        matching_lines = (y for y in lines if self.item_of_line(y) == self._selected)
         return next(matching_lines, lines[0] if lines else 0)
 
-    def choose(self, y: int, direction: int = 1) -> None:
+    def select_line(self, y: int, direction: int = 1) -> None:
         """Selects the item at this line. If the line is a heading, selects the next item in
         direction `direction`, or, if there is none, in the other direction."""
-        first = max(0, min(self.count - 1, y))
+        first = max(0, min(self.line_count - 1, y))
         for step in (direction, -direction):
             y = first
-            while 0 <= y < self.count and self.identity(y) is None:
+            while 0 <= y < self.line_count and self.item_of_line(y) is None:
                 y += step
-            if 0 <= y < self.count:
-                self._selected, self.choice.cpu = self.identity(y), self.cpu(y)
+            if 0 <= y < self.line_count:
+                self._selected, self.choice.cpu = self.item_of_line(y), self.cpu_of_line(y)
                 self.draw_selection()
                 return
 
     def show_cursor(self) -> None:
         """Scrolls to the selected core and the headings directly above it."""
         y = first = self._cursor_line()
-        while first > 0 and self.cpu(first - 1) is None:
+        while first > 0 and self.cpu_of_line(first - 1) is None:
             first -= 1
-        self.reveal(first, y)
+        self.reveal_lines(first, y)
 
-    def action_move(self, by: int) -> None:
+    def action_move(self, steps: int) -> None:
         y = self._cursor_line()
-        current = self.identity(y) if y < self.count and self.cpu(y) == self.choice.cpu else None
-        while 0 <= y < self.count and self.identity(y) in {None, current}:
-            y += by
-        if 0 <= y < self.count:
-            self.choose(y, by)
+        is_selected = y < self.line_count and self.cpu_of_line(y) == self.choice.cpu
+        current = self.item_of_line(y) if is_selected else None
+        while 0 <= y < self.line_count and self.item_of_line(y) in {None, current}:
+            y += steps
+        if 0 <= y < self.line_count:
+            self.select_line(y, steps)
 
-    def action_page(self, by: int) -> None:
-        self.choose(self._cursor_line() + by * max(1, self.height - 1), by)
+    def action_page(self, pages: int) -> None:
+        self.select_line(self._cursor_line() + pages * max(1, self.height - 1), pages)
 
     def action_end(self, direction: int) -> None:
-        self.choose(0 if direction < 0 else self.count - 1, -direction)
+        self.select_line(0 if direction < 0 else self.line_count - 1, -direction)
 
     def on_click(self, event: events.Click) -> None:
-        if self.pick(event):
+        if self.handle_footer_click(event):
             return
         y = self.line_at(event.y)
-        if y is not None and self.cpu(y) is not None:
-            self.choose(y)
+        if y is not None and self.cpu_of_line(y) is not None:
+            self.select_line(y)
             if event.chain == 2:
                 self.post_message(self.Opened())

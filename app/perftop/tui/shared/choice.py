@@ -1,6 +1,6 @@
 """The user's choices, which all views of a screen share, so that the selected core and the filter
-are the same in every view; and the rows of views, which follow from the topology and the filter.
-"""
+are the same in every view; and the rows of views, which follow from the topology and the filter. A
+position is the index of a CPU or core in the lists of the session."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from perftop.base.arrays import Ints
 from perftop.base.text import Units
 from perftop.session.selection import Filter, parse
 from perftop.session.session import Session
-from perftop.tui.shared.keys import captions
+from perftop.tui.shared.keys import key_captions
 
 if TYPE_CHECKING:
     from perftop.session.interval import Interval
@@ -30,7 +30,7 @@ GROUPINGS: tuple[Grouping, ...] = ("task", "job", "cgroup")
 
 
 @dataclass(slots=True)
-class Choice:
+class Choices:
     order: str = "topology"
     """One of "topology", "CPU number", "worst first" and "task", or the key of a number."""
     reverse: bool = False
@@ -50,18 +50,20 @@ class Choice:
     mask: frozenset[int] | None = None
     """Positions of the CPUs that currently match the filter; None if there is no filter."""
     pinned_ns: int | None = None
-    """Raw time at which time axes end while paused, so that charts do not move; None: at the shown
-    moment."""
+    """Monotonic time in ns at which time axes end while paused, so that charts do not move; None:
+    at the shown moment."""
     cursor_ns: int | None = None
-    """Raw time of the cursor in charts; None while the newest numbers are shown."""
+    """Monotonic time in ns of the cursor in charts; None while the newest numbers are shown."""
     range_ns: tuple[int, int] | None = None
-    """Raw times of the start and the end of the selected range; None if there is none."""
+    """Monotonic times in ns of the start and the end of the selected range; None if there is
+    none."""
     held_range: tuple[Interval, Verdict | None] | None = None
-    """The numbers of the held range, B, and the verdict on it; None if no range is held."""
-    notes: list[int] = field(default_factory=list)
-    """The notes for a new user that are left, as indices of `canvas.NOTES`."""
-    captions: Mapping[str, str] = field(default_factory=partial(captions, {}))
-    """Displayed names of keys, by id."""
+    """The interval that the user holds for comparison (range B), and the verdict on it; None if
+    none is held."""
+    tour_notes: list[int] = field(default_factory=list)
+    """Indexes, in `canvas.TOUR_NOTES`, of the notes for a new user that are still to be shown."""
+    captions: Mapping[str, str] = field(default_factory=partial(key_captions, {}))
+    """Displayed names of keys, by id of the key."""
     is_stale: bool = False
     """Whether the stream has ended, so that the shown numbers are no longer updated."""
     ascii: bool = False
@@ -76,7 +78,8 @@ class Choice:
 
     @property
     def ranges_ns(self) -> dict[str, tuple[int, int]]:
-        """Raw times of the starts and the ends of the held range, B, and of the selected one, A."""
+        """Start and end, in ns of monotonic time, of the held range (key "B") and of the selected
+        one (key "A")."""
         ranges = {}
         if self.held_range is not None:
             end_ns = self.held_range[0].time_ns
@@ -106,15 +109,15 @@ class Choice:
         if mask != self.mask:
             self.mask = mask
 
-    def matches(self, session: Session | None) -> str:
-        """Returns how many CPUs match, as text of a fixed width, unless no CPU matches."""
+    def match_text(self, session: Session | None) -> str:
+        """Returns how many CPUs match the filter, as text of a fixed width, or that none does."""
         if session is None or self.mask is None:
             return ""
         count, total = len(self.mask.intersection(session.shown)), len(session.shown)
         return f"{count:>{len(str(total))}} of {total} CPUs" if count else "no CPU matches"
 
 
-# --- The rows of views: the place of each core in the topology, headings, and names. They have no
+# --- The rows of views: where each core is in the topology, headings, and names. Rows have no
 # measured values.
 
 ORDERS = ("topology", "CPU number", "worst first")
@@ -123,22 +126,22 @@ MIN_NAME_WIDTH = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A row: a physical core, or a CPU if no CPU has a sibling."""
+class Core:
+    """A row of a view: a physical core, or a CPU if no CPU has a sibling."""
 
     package: int | None
     l3: int | None
     core: int | None
     type: str | None
     cpus: tuple[int, ...]
-    core_index: int
+    core_position: int
     """Position of the core in the session's lists."""
-    rows: tuple[int, ...]
-    """Positions of the row's CPUs."""
+    positions: tuple[int, ...]
+    """Positions of the row's CPUs in the session's lists."""
 
 
 @dataclass(frozen=True, slots=True)
-class PlaceLine:
+class ViewLine:
     """The content of a line of a view: a row, the heading of a package or L3, a folded package, or
     the offline CPUs."""
 
@@ -147,100 +150,101 @@ class PlaceLine:
     """Index of the row; for a heading, the index of the first row below it."""
 
 
-class Places:
-    """All rows of one topology."""
+class Cores:
+    """All rows of the views of one topology."""
 
     def __init__(self, session: Session, mask: frozenset[int] | None = None) -> None:
         """`mask`: positions of CPUs; a core has a row if one of its CPUs is in the mask. None:
         every core has a row."""
-        cores = session.cores
-        places = [_core_place(session, core) for core in session.shown_cores()]
-        self.places = [p for p in places if mask is None or not mask.isdisjoint(p.rows)]
-        self.shown = frozenset(session.shown)
+        cores = [_core_at(session, position) for position in session.shown_cores()]
+        self.rows = [p for p in cores if mask is None or not mask.isdisjoint(p.positions)]
+        self.shown_positions = frozenset(session.shown)
         """Positions of the CPUs that the user asked for; the probe may read their siblings as
         well."""
-        self.pairs = any(len(core) > 1 for core in cores)
+        self.has_pairs = any(len(cpus) > 1 for cpus in session.cores)
         """Whether some core has more than one CPU, in which case each row is a core."""
-        known_rows = {row for place in self.places for row in place.rows}
+        known_rows = {row for core in self.rows for row in core.positions}
         offline_rows = [
             row for row in session.shown if row not in known_rows and not session.online[row]
         ]
         self.offline_cpus = [session.topology[row].cpu for row in offline_rows if mask is None]
         """Numbers of the offline CPUs whose core is unknown."""
-        self.cpus = [_cpus(place) for place in self.places]
-        self.row_of_cpu = {cpu: i for i, place in enumerate(self.places) for cpu in place.cpus}
+        self.cpu_lists = [_cpu_list(core) for core in self.rows]
+        self.row_of_cpu = {cpu: i for i, core in enumerate(self.rows) for cpu in core.cpus}
         """The index of each CPU's row, by number of the CPU."""
         # Made from all cores, so that columns and names stay the same under every filter.
-        self.threads = max((len(place.cpus) for place in places), default=1)
-        self.packages = len({place.package for place in places})
-        self.cpus_width = width_of_names(map(_cpus, places))
-        self.groups: dict[tuple[int | None, int | None], list[int]] = {}
+        self.max_threads = max((len(core.cpus) for core in cores), default=1)
+        self.package_count = len({core.package for core in cores})
+        self.cpus_width = width_of_names(map(_cpu_list, cores))
+        self.rows_by_group: dict[tuple[int | None, int | None], list[int]] = {}
         """Indices of rows by package and L3, in the order of their first CPU."""
-        for i, place in enumerate(self.places):
-            self.groups.setdefault((place.package, place.l3), []).append(i)
+        for i, core in enumerate(self.rows):
+            self.rows_by_group.setdefault((core.package, core.l3), []).append(i)
         self._packages: dict[int | None, tuple[list[int], Ints, Ints]] = {}
         self._short_names = [
-            _name(place) if self.pairs else str(place.cpus[0]) for place in self.places
+            _core_number_text(core) if self.has_pairs else str(core.cpus[0]) for core in self.rows
         ]
         self._long_names = [
-            f"{place.package}:{name}" if self.pairs else name
-            for place, name in zip(self.places, self._short_names, strict=True)
+            f"{core.package}:{name}" if self.has_pairs else name
+            for core, name in zip(self.rows, self._short_names, strict=True)
         ]
 
-    def lines(self, fold: Collection[int | None] = ()) -> list[PlaceLine]:
+    def view_lines(self, fold: Collection[int | None] = ()) -> list[ViewLine]:
         """Returns the lines in the order of the topology, with headings. Each package in `fold` is
         a single line."""
-        lines: list[PlaceLine] = []
-        packages = list(dict.fromkeys(package for package, _ in self.groups))
-        headings = self.pairs or len(packages) > 1 or len(self.groups) > 1
+        lines: list[ViewLine] = []
+        packages = list(dict.fromkeys(package for package, _ in self.rows_by_group))
+        headings = self.has_pairs or len(packages) > 1 or len(self.rows_by_group) > 1
         for package in packages:
-            caches = {key: rows for key, rows in self.groups.items() if key[0] == package}
+            caches = {key: rows for key, rows in self.rows_by_group.items() if key[0] == package}
             first = next(iter(caches.values()))[0]
             if package in fold:
-                lines.append(PlaceLine("folded", first))
+                lines.append(ViewLine("folded", first))
                 continue
             if headings:
-                lines.append(PlaceLine("package", first))
+                lines.append(ViewLine("package", first))
             for rows in caches.values():
                 if len(caches) > 1:
-                    lines.append(PlaceLine("l3", rows[0]))
-                lines += [PlaceLine("row", row) for row in rows]
-        return [*lines, PlaceLine("off")] if self.offline_cpus else lines
+                    lines.append(ViewLine("l3", rows[0]))
+                lines += [ViewLine("row", row) for row in rows]
+        return [*lines, ViewLine("off")] if self.offline_cpus else lines
 
     def package_rows(self, package: int | None) -> tuple[list[int], Ints, Ints]:
         """Returns the rows of a package, the positions of its CPUs that the user asked for, and the
         position of the core of each of these CPUs."""
         if package not in self._packages:
-            rows = [row for (p, _), rows in self.groups.items() if p == package for row in rows]
-            places = [self.places[row] for row in rows]
-            cpus = [(cpu, place.core_index) for place in places for cpu in place.rows]
-            shown = np.array([pair for pair in cpus if pair[0] in self.shown], np.intp)
+            groups = [rows for (p, _), rows in self.rows_by_group.items() if p == package]
+            rows = [row for group in groups for row in group]
+            cores = [self.rows[row] for row in rows]
+            cpus = [(cpu, core.core_position) for core in cores for cpu in core.positions]
+            shown = np.array([pair for pair in cpus if pair[0] in self.shown_positions], np.intp)
             self._packages[package] = rows, *shown.reshape(-1, 2).T
         return self._packages[package]
 
     def names(self, order: str) -> Sequence[str]:
         """Returns the name of each row: the core's number, preceded by its package if no heading
         names the package; without SMT, the CPU's number."""
-        return self._short_names if order == "topology" or self.packages == 1 else self._long_names
+        is_short = order == "topology" or self.package_count == 1
+        return self._short_names if is_short else self._long_names
 
     def name(self, row: int, order: str) -> str:
         return self.names(order)[row]
 
 
-def _name(place: Place) -> str:
-    return "-" if place.core is None else str(place.core)
+def _core_number_text(core: Core) -> str:
+    return "-" if core.core is None else str(core.core)
 
 
-def _cpus(place: Place) -> str:
-    return ",".join(map(str, place.cpus))
+def _cpu_list(core: Core) -> str:
+    return ",".join(map(str, core.cpus))
 
 
-def _core_place(session: Session, core_index: int) -> Place:
+def _core_at(session: Session, core_index: int) -> Core:
     cpus = session.cores[core_index]
     rows = [session.position[cpu] for cpu in cpus]
     topology_rows = [session.topology[row] for row in rows]
     first = next((row for row in topology_rows if row.core is not None), topology_rows[0])
-    return Place(
+    return Core(
         first.package, first.l3, first.core, first.type, tuple(cpus), core_index, tuple(rows)
     )
 

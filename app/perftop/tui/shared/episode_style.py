@@ -1,10 +1,9 @@
-"""The markers, styles and sentences of episodes in all views; the running episodes; groups of
-episodes; and the episodes of each row: its marker, the numbers that they make worse there, and its
-loss.
+"""Episodes (times during which something slows CPUs down) as all views show them: their markers,
+styles and sentences; groups of episodes; and, for each row, its worst episode, the numbers that
+episodes make worse there, and its loss.
 
 Lists by CPU are rebuilt only when an episode begins, grows or ends, so the cost of a refresh
-depends on the number of visible rows, not on the number of CPUs.
-"""
+depends on the number of visible rows, not on the number of CPUs."""
 
 from __future__ import annotations
 
@@ -20,16 +19,10 @@ from perftop.base.text import whole_percent
 from perftop.model import kinds
 from perftop.model.belief import Host
 from perftop.model.kinds import KINDS, STEAL_CAUSE, Episode, kind_of
-from perftop.output.sentences import (
-    MAX_SENTENCE,
-    SentencePart,
-    group_key,
-    sentence,
-    total_cost,
-)
+from perftop.output.sentences import MAX_SENTENCE, SentencePart, group_key, sentence, total_cost
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.tui.shared.choice import Places
+from perftop.tui.shared.choice import Cores
 
 _MAX_SENTENCES = 256
 """Maximum number of cached sentences of a session; no screen shows that many."""
@@ -41,7 +34,7 @@ _SENTENCES = WeakKeyDictionary()
 episodes are stored with their sentence, so that no other object can get their ids."""
 
 
-def rank(episode: Episode) -> tuple[int, int]:
+def severity_key(episode: Episode) -> tuple[int, int]:
     """Returns a sort key: the worst kind first, then the oldest episode."""
     return kinds.rank(episode.kind), episode.start_ns
 
@@ -51,10 +44,10 @@ def is_loss(episode: Episode) -> bool:
     return kind_of(episode).is_wrong
 
 
-def severity(episode: Episode, *, over: bool = False) -> str:
-    """Returns the style for the severity of the episode. An episode that has ended (`over`) has no
-    alarm or warning style."""
-    if over:
+def severity_style(episode: Episode, *, has_ended: bool = False) -> str:
+    """Returns the style for the severity of the episode. An episode that has ended has no alarm or
+    warning style."""
+    if has_ended:
         return "over" if is_loss(episode) else "dim"
     return "alarm" if is_loss(episode) else "warn" if episode.kind == "suspect" else "text"
 
@@ -66,8 +59,8 @@ def sign(episode: Episode) -> str:
 def ended_sentence(
     session: Session, episodes: Sequence[Episode], max_cells: int = MAX_SENTENCE
 ) -> list[SentencePart]:
-    """Returns `sentence` of episodes that have ended. The result is cached, because an ended
-    episode does not change, and the newest are drawn at each refresh in several places."""
+    """Returns a sentence on episodes that have ended, in at most `max_cells` cells. The result is
+    cached, because an ended episode does not change, and the newest are drawn at each refresh."""
     cache = _SENTENCES.setdefault(session, {})
     key = (max_cells, *map(id, episodes))
     if key not in cache:
@@ -117,12 +110,12 @@ def group_episodes(episodes: Iterable[Episode]) -> list[list[Episode]]:
     """Returns these episodes in groups, the costliest group first. Each group begins with its
     earliest episode."""
     groups: dict[tuple[str, str], list[Episode]] = {}
-    for episode in sorted(unique_losses([*episodes]), key=rank):
+    for episode in sorted(drop_duplicate_losses([*episodes]), key=severity_key):
         groups.setdefault(group_key(episode), []).append(episode)
-    return sorted(groups.values(), key=lambda group: (-total_cost(group), rank(group[0])))
+    return sorted(groups.values(), key=lambda group: (-total_cost(group), severity_key(group[0])))
 
 
-def unique_losses(episodes: Sequence[Episode]) -> list[Episode]:
+def drop_duplicate_losses(episodes: Sequence[Episode]) -> list[Episode]:
     """Returns these episodes without those whose time another kind of episode also reports as lost:
     steal that is a loss to the hypervisor, and halts that are throttling."""
     losses: dict[tuple[str, int], list[Episode]] = {}
@@ -132,8 +125,8 @@ def unique_losses(episodes: Sequence[Episode]) -> list[Episode]:
                 losses.setdefault((episode.kind, cpu), []).append(episode)
 
     def covers(loss: Episode, episode: Episode) -> bool:
-        """Returns whether a loss lasted for at least half of the episode; without an end, it covers
-        an episode that runs, too."""
+        """Returns whether the loss lasted for at least half of the episode; a running loss only
+        covers a running episode."""
         if loss.end_ns is None or episode.end_ns is None:
             return loss.end_ns is episode.end_ns
         both_ns = min(loss.end_ns, episode.end_ns) - max(loss.start_ns, episode.start_ns)
@@ -158,7 +151,7 @@ def unique_losses(episodes: Sequence[Episode]) -> list[Episode]:
 MIN_AWAKE_UTIL = 0.1
 """Minimum busy share for a core's clock to be meaningful; with less, the clock mainly reflects
 sleep."""
-CPU_KINDS = frozenset({"neighbour", *(key for key, kind in KINDS.items() if kind.is_per_cpu)})
+PER_CPU_KINDS = frozenset({"neighbour", *(key for key, kind in KINDS.items() if kind.is_per_cpu)})
 """Kinds of episodes that affect single CPUs; the other kinds can affect a whole package."""
 MIN_LOST_HZ = 5e6
 """Minimum reduction of a clock that counts as a loss, in Hz; an episode of a SIMD licence may cost
@@ -173,7 +166,7 @@ def lowered_number(episode: Episode) -> str:
     return kind.worsened_key
 
 
-def find_losing_cpu(cpus: Sequence[int], episodes: Iterable[Episode]) -> int | None:
+def find_losing_index(cpus: Sequence[int], episodes: Iterable[Episode]) -> int | None:
     """Returns the index of the first of these CPUs whose IPC is made worse by these episodes; None
     if there is no such CPU."""
     losing = {cpu for episode in episodes if lowered_number(episode) == "ipc"
@@ -187,13 +180,13 @@ class RowEpisode:
 
     episode: Episode
     """The worst episode; if several CPUs tie, the episode on the first of them."""
-    row: int
+    position: int
     """Position of the first of the row's CPUs on which that episode runs."""
     is_victim: bool
     """Whether the episode affects these CPUs themselves, rather than their whole package."""
-    lost: frozenset[tuple[int, str]]
+    lowered: frozenset[tuple[int, str]]
     """Pairs of the position of a CPU and the key of a number that an episode makes worse there."""
-    shared: frozenset[str]
+    package_wide: frozenset[str]
     """Keys of the numbers that an episode makes worse in the whole package; the line of the package
     shows them."""
 
@@ -202,10 +195,10 @@ class RowEpisode:
         return sign(self.episode)
 
     @property
-    def key(self) -> str:
+    def style(self) -> str:
         """The style of the marker. An alarm that affects the whole package is plain here, because
         the line of the package is red."""
-        style = severity(self.episode)
+        style = severity_style(self.episode)
         return "text" if style == "alarm" and not self.is_victim else style
 
 
@@ -231,7 +224,7 @@ class RowEpisodes:
     def read(self, interval: Interval) -> None:
         """Reads the episodes of this interval, and finds those that affect whole packages."""
         self._interval = interval
-        episodes = sorted(episodes_during(self._session, interval), key=rank)
+        episodes = sorted(episodes_during(self._session, interval), key=severity_key)
         ids = tuple((id(episode), len(episode.cpus)) for episode in episodes)
         if ids != self._episode_ids:
             self._episode_ids = ids
@@ -256,7 +249,7 @@ class RowEpisodes:
             if is_loss(episode):
                 for package in set(self._package[rows].tolist()):
                     self._by_package[package].append(episode)
-                if episode.kind not in CPU_KINDS:
+                if episode.kind not in PER_CPU_KINDS:
                     self._mask_by_kind.setdefault(episode.kind, np.zeros(n, bool))[rows] = True
 
     @property
@@ -270,28 +263,28 @@ class RowEpisodes:
     def __bool__(self) -> bool:
         return bool(self._by_row)
 
-    def on_rows(self, rows: Iterable[int]) -> RowEpisode | None:
+    def worst_at(self, positions: Iterable[int]) -> RowEpisode | None:
         """Returns the worst episode on the CPUs at these positions; a loss that does not affect the
         whole package precedes any other episode. None if no episode runs there."""
-        row_pairs = [(episode, row) for row in rows for episode in self._by_row.get(row, ())]
+        row_pairs = [(episode, row) for row in positions for episode in self._by_row.get(row, ())]
         if not row_pairs:
             return None
         losing_pairs = [
             (e, row) for e, row in row_pairs if is_loss(e) and not self.is_package_wide(e, row)
         ]
-        episode, row = min(losing_pairs or row_pairs, key=lambda pair: rank(pair[0]))
+        episode, row = min(losing_pairs or row_pairs, key=lambda pair: severity_key(pair[0]))
         lowered = frozenset((row, key) for e, row in losing_pairs if (key := lowered_number(e)))
         package_wide = frozenset(
             lowered_number(e) for e, r in row_pairs if self.is_package_wide(e, r)
         )
         return RowEpisode(episode, row, bool(losing_pairs), lowered, package_wide)
 
-    def is_package_wide(self, episode: Episode, row: int) -> bool:
+    def is_package_wide(self, episode: Episode, position: int) -> bool:
         """Returns whether the episode affects the whole package of the CPU at this position."""
         packages = self._package_wide_by_kind.get(episode.kind)
-        return packages is not None and packages[self._package[row]]
+        return packages is not None and packages[self._package[position]]
 
-    def on_package(self, package: int | None) -> tuple[list[Episode], list[Episode]]:
+    def of_package(self, package: int | None) -> tuple[list[Episode], list[Episode]]:
         """Returns the harmful episodes on the CPUs of a package, the worst first; and the subset of
         these that affects the whole package."""
         if not self._by_row:
@@ -301,45 +294,46 @@ class RowEpisodes:
         wide_kinds = {kind for kind, flags in self._package_wide_by_kind.items() if flags[index]}
         return episodes, [e for e in episodes if e.kind in wide_kinds]
 
-    def victims(self, places: Places) -> dict[int, RowEpisode]:
-        """Returns the episodes of the cores that lose something that their package as a whole does
-        not lose, by index of their place."""
-        return {i: worst for i, worst in self._worst_by_place(places) if worst.is_victim}
+    def victims_by_row(self, cores: Cores) -> dict[int, RowEpisode]:
+        """Returns, by index of the row, the worst episode of each core that loses something that
+        its package as a whole does not lose."""
+        return {i: worst for i, worst in self._worst_by_row(cores) if worst.is_victim}
 
-    def lost_shares(self, places: Places) -> dict[int, float]:
+    def lost_shares_by_row(self, cores: Cores) -> dict[int, float]:
         """Returns the share that each core loses to its worst episode, which may affect its whole
-        package, by index of its place."""
-        worst = ((i, e) for i, e in self._worst_by_place(places) if is_loss(e.episode))
-        return {i: np.nan_to_num(self.share(episode)) for i, episode in worst}
+        package, by index of its row."""
+        worst = ((i, e) for i, e in self._worst_by_row(cores) if is_loss(e.episode))
+        return {i: np.nan_to_num(self.lost_share(episode)) for i, episode in worst}
 
-    def _worst_by_place(self, places: Places) -> Iterator[tuple[int, RowEpisode]]:
-        """Yields the index of each place that has a running episode, and its worst episode."""
-        topology, row_of_cpu = self._session.topology, places.row_of_cpu
+    def _worst_by_row(self, cores: Cores) -> Iterator[tuple[int, RowEpisode]]:
+        """Yields the index of each row on which an episode runs, and its worst episode."""
+        topology, row_of_cpu = self._session.topology, cores.row_of_cpu
         indexes = {row_of_cpu.get(topology[row].cpu, -1) for row in self._by_row} - {-1}
         for i in sorted(indexes):
-            if (worst := self.on_rows(places.places[i].rows)) is not None:
+            if (worst := self.worst_at(cores.rows[i].positions)) is not None:
                 yield i, worst
 
-    def share(self, row_episode: RowEpisode) -> float:
-        """Returns the share that the CPU has lost; NaN if unknown."""
+    def lost_share(self, row_episode: RowEpisode) -> float:
+        """Returns the share of time, clock or IPC that the row loses to its worst episode; NaN if
+        unknown."""
         episode, session = row_episode.episode, self._session
         if not lowered_number(episode) or episode.depth is None:
             return nan
         if episode.kind == "neighbour" and self._interval.seq:
-            share = session.neighbours.share(episode, session.topology[row_episode.row].cpu)
+            share = session.neighbours.share(episode, session.topology[row_episode.position].cpu)
             return episode.depth if share is None else share
         if kind_of(episode).depth == "hz":
-            core = session.reader.cores.core_by_cpu[row_episode.row]
+            core = session.reader.cores.core_by_cpu[row_episode.position]
             ceiling_hz = float(self._interval.ceiling_hz[core]) if core >= 0 else nan
             return episode.depth / ceiling_hz if isfinite(ceiling_hz) else nan
         return episode.depth
 
-    def lost(self, row_episode: RowEpisode) -> str:
+    def lost_text(self, row_episode: RowEpisode) -> str:
         """Returns the lost share as text; '' if unknown."""
-        share = self.share(row_episode) if row_episode.is_victim else nan
+        share = self.lost_share(row_episode) if row_episode.is_victim else nan
         return f"−{whole_percent(share)}" if isfinite(share) else ""
 
-    def taker(self, row_episode: RowEpisode, tasks: dict[int, str]) -> str:
+    def culprit_name(self, row_episode: RowEpisode, tasks: dict[int, str]) -> str:
         """Returns the name of the task or hypervisor that takes CPU time or IPC in a steal or
         neighbour episode; '' for other kinds. `tasks`: names of the tasks on the CPUs of the core,
         by position of the CPU."""
@@ -349,11 +343,13 @@ class RowEpisodes:
         if episode.kind != "neighbour":
             return ""
         if episode.cause == "sibling":
-            return " ".join(name for row, name in tasks.items() if row != row_episode.row and name)
+            return " ".join(
+                name for row, name in tasks.items() if row != row_episode.position and name
+            )
         who_tasks = episode.evidence.get("who")
         if isinstance(who_tasks, Host):
             return "hypervisor"
-        cpu = self._session.topology[row_episode.row].cpu
+        cpu = self._session.topology[row_episode.position].cpu
         all_takers = list(who_tasks or ())
         takers = [task for task in all_takers if getattr(task, "cpu", None) == cpu] or all_takers
         return " ".join(f"{task.comm} {task.pid}" for task in takers[:1] if hasattr(task, "comm"))

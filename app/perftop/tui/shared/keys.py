@@ -1,5 +1,5 @@
 """The table of all keys, from which the bindings, the help, the config file and the last line of
-the screen are made. Only `bindings_of` and `canonical` import Textual."""
+the screen are made. Only `bindings_by_id` and `textual_name` import Textual."""
 
 from __future__ import annotations
 
@@ -15,17 +15,16 @@ KeyScope = Literal[
     "app", "replay", "monitor", "rows", "heat", "time", "table", "core", "help", "menu", "chooser",
     "prompt", "output", "fleet",
 ]  # fmt: skip
-"""The place where a key works: in the whole app; in the app while it shows a recording (replay); in
-all views (monitor); in views whose cursor moves up and down (rows); in one view; in all lists
-(menu); in lists with several choices (chooser); in the prompt; in a command's output while the
-output fills the screen; on the fleet's screen, where some keys of other places (FLEET_KEYS) also
-work."""
+"""The part of the app in which a key works: everywhere (app); while a recording is shown (replay);
+in all views (monitor); in views whose cursor moves up and down (rows); in one view; in all lists
+(menu); in lists with several choices (chooser); in the prompt; in a command's output while it fills
+the screen; on the fleet's screen, where the keys in FLEET_KEYS also work."""
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
     id: str
-    place: KeyScope
+    scope: KeyScope
     keys: str
     """Textual's names of the keys, separated by commas."""
     action: str
@@ -95,9 +94,9 @@ KEYS: tuple[Key, ...] = (
         "Who runs: by task, by job (unit, container, pod), or by control group"),
     Key("step_back", "app", "left,comma", "source('step',-1)", "back", "One sample back (pauses)"),
     Key("step_on", "app", "right,full_stop", "source('step',1)", "on", "One sample forward"),
-    Key("leap_back", "app", "shift+left", "source('leap',-10)", "10 s back",
+    Key("leap_back", "app", "shift+left", "source('skip',-10)", "10 s back",
         "Ten seconds back"),
-    Key("leap_on", "app", "shift+right", "source('leap',10)", "10 s on",
+    Key("leap_on", "app", "shift+right", "source('skip',10)", "10 s on",
         "Ten seconds forward"),
     Key("jump", "monitor", "J", "jump", "jump", "Go to a time: 12:03:05, or -30s"),
     Key("mark", "monitor", "m", "mark", "mark", "Name this moment, or the selected range"),
@@ -178,8 +177,8 @@ KEYS: tuple[Key, ...] = (
     Key("sort_next", "fleet", "s", "sort(1)", "sort", "Sort by the next column"),
     Key("sort_before", "fleet", "S", "sort(-1)", "sort", "Sort by the previous column"),
 )  # fmt: skip
-"""All keys. If an action has several keys in one place, the screen shows the first."""
-BY_ID = {key.id: key for key in KEYS}
+"""All keys. If an action has several keys, the screen shows the first."""
+KEYS_BY_ID = {key.id: key for key in KEYS}
 FLEET_KEYS = (
     "machines", "heat", "fleet_episodes", "open", "why", "next_episode",
     "previous_episode", "filter", "sort_next", "sort_before", "metric", "metric_back", "help",
@@ -191,18 +190,18 @@ those of the whole app."""
 
 
 def bindings(*places: KeyScope) -> list[Binding]:
-    """Returns the key bindings of the given places, for use as a class's `BINDINGS`."""
-    return bindings_of(key.id for key in KEYS if key.place in places)
+    """Returns Textual bindings of the keys with these scopes, for use as a class's `BINDINGS`."""
+    return bindings_by_id(key.id for key in KEYS if key.scope in places)
 
 
-def bindings_of(ids: Iterable[str]) -> list[Binding]:
+def bindings_by_id(ids: Iterable[str]) -> list[Binding]:
     """Returns the key bindings with these ids."""
     from textual.binding import Binding
 
     return [
         Binding(key.keys, key.action, key.label, id=key.id, tooltip=key.tooltip, show=False,
                 priority=key.priority)
-        for key in map(BY_ID.__getitem__, ids)
+        for key in map(KEYS_BY_ID.__getitem__, ids)
     ]  # fmt: skip
 
 
@@ -218,7 +217,7 @@ KEY_NAMES = {
 """Displayed names of keys, by Textual's name, where the two may differ."""
 
 
-def caption(key: str) -> str:
+def key_caption(key: str) -> str:
     """Returns the displayed name of a key, such as ctrl+p, shift+← or ?, for Textual's name."""
     *modifiers, key_name = key.split("+")
     function = key_name[:1] == "f" and key_name[1:].isdigit()
@@ -239,15 +238,15 @@ def _sign(name: str) -> str:
     return sign if sign.isascii() and sign.isprintable() else name
 
 
-def captions(keymap: Mapping[str, str]) -> dict[str, str]:
+def key_captions(keymap: Mapping[str, str]) -> dict[str, str]:
     """Returns the displayed name of the first key of each action, by id. `keymap`: the user's
     changes to the keys."""
-    return {key.id: caption(keymap.get(key.id, key.keys).split(",")[0]) for key in KEYS}
+    return {key.id: key_caption(keymap.get(key.id, key.keys).split(",")[0]) for key in KEYS}
 
 
 # --- the user's keymap
 
-VIEWS: dict[str, tuple[KeyScope, ...]] = {
+SCOPES_BY_VIEW: dict[str, tuple[KeyScope, ...]] = {
     "overview": ("app", "replay", "monitor", "rows"),
     "heat": ("app", "replay", "monitor", "heat"),
     "time": ("app", "replay", "monitor", "rows", "time"),
@@ -261,9 +260,9 @@ VIEWS: dict[str, tuple[KeyScope, ...]] = {
     "prompt": ("prompt",),
     "output": ("app", "monitor", "output"),
 }
-"""The places whose keys work in each view. A key of a later place overrides the same key of an
-earlier place."""
-GROUPS: dict[str, tuple[str, ...]] = {
+"""The scopes of the keys that work in each view. A key of a later scope overrides the same key of
+an earlier one."""
+KEY_GROUPS: dict[str, tuple[str, ...]] = {
     "move": (
         "up", "down", "page_up", "page_down", "first", "last", "heat_up", "heat_down", "heat_left",
         "heat_right", "heat_first", "heat_last", "heat_page_up", "heat_page_down", "heat_worst",
@@ -284,16 +283,16 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "perftop": ("help", "palette", "theme", "redraw", "suspend", "quit", "interrupt"),
 }  # fmt: skip
 """Ids of the keys of all views by purpose, in the order in which the help lists them."""
-TURN_ORDER = ("overview", "heat", "time", "table", "episodes", "neighbours")
+VIEW_ORDER = ("overview", "heat", "time", "table", "episodes", "neighbours")
 """The views, in the order in which Tab cycles through them and the last line lists them."""
-ORDERED_VIEWS = frozenset({"overview", "heat", "time", "table"})
+SORTABLE_VIEWS = frozenset({"overview", "heat", "time", "table"})
 """The views whose rows or cells are CPUs or cores, which the user can order."""
-NOT_ASSIGNABLE = "none"
+NO_KEY = "none"
 """The keymap entry for an action without a key; no key has this name."""
 _MODIFIERS = frozenset({"alt", "ctrl", "hyper", "meta", "shift", "super"})
 
 
-def canonical(key: str) -> str | None:
+def textual_name(key: str) -> str | None:
     """Returns Textual's name of a key, such as question_mark for `?`; None if Textual does not know
     the key."""
     from textual.keys import Keys, _character_to_key, format_key
@@ -313,14 +312,14 @@ def canonical(key: str) -> str | None:
     return "+".join([*sorted(set(modifiers)), key_name])
 
 
-def clashes(keymap: Mapping[str, str]) -> Iterator[tuple[str, Key, Key]]:
-    """Yields the name of each key that has two different actions in one view, with the table
-    entries of both."""
-    views = [[key for key in KEYS if key.place in places] for places in VIEWS.values()]
-    for view in [*views, [key for key in KEYS if key.place == "app" or key.id in FLEET_KEYS]]:
+def key_clashes(keymap: Mapping[str, str]) -> Iterator[tuple[str, Key, Key]]:
+    """Yields the name of each key that has two different actions in one view, with the entries of
+    both in KEYS."""
+    views = [[key for key in KEYS if key.scope in places] for places in SCOPES_BY_VIEW.values()]
+    for view in [*views, [key for key in KEYS if key.scope == "app" or key.id in FLEET_KEYS]]:
         owners: dict[str, Key] = {}
         for key in view:
             for name in keymap.get(key.id, key.keys).split(","):
                 owner = owners.setdefault(name, key)
-                if owner.action != key.action and name != NOT_ASSIGNABLE:
+                if owner.action != key.action and name != NO_KEY:
                     yield name, owner, key

@@ -1,4 +1,4 @@
-"""The line of a package, above its rows or in place of them: its utilisation, clock, power, memory
+"""The line of a package, above its rows or instead of them: its utilisation, clock, power, memory
 traffic and losses. The overview and the map show the same line."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from perftop.base.arrays import Ints
 from perftop.base.text import ClockUnit, count_noun
 from perftop.draw import theme
 from perftop.draw.columns import Run
-from perftop.draw.strips import Piece, fit_line, smt, width
+from perftop.draw.strips import Piece, fit_line, smt_bar, width
 from perftop.model.evaluation import MEMORY_COUNTERS, OF_BEST_NAME
 from perftop.model.kinds import Episode, kind_of
 from perftop.model.numbers import INDEX
@@ -22,9 +22,9 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import mean_ceiling
 from perftop.tui.shared import episode_style
-from perftop.tui.shared.choice import Places, package_name
+from perftop.tui.shared.choice import Cores, package_name
 from perftop.tui.shared.episode_style import RowEpisode, RowEpisodes, lowered_number
-from perftop.tui.shared.sheet import package_values
+from perftop.tui.shared.row_numbers import package_values
 
 MIN_BAR = 16
 """Minimum width of a bar in cells; a narrower bar would not be readable."""
@@ -40,28 +40,29 @@ class PackageLines:
     """The lines of the packages of one machine in one interval."""
 
     def __init__(
-        self, session: Session, interval: Interval, places: Places, episodes: RowEpisodes,
+        self, session: Session, interval: Interval, cores: Cores, episodes: RowEpisodes,
         clock: ClockUnit,
     ) -> None:  # fmt: skip
         self._session, self._interval, self._clock = session, interval, clock
-        self._places, self._episodes = places, episodes
+        self._cores, self._episodes = cores, episodes
 
     @cached_property
     def victims(self) -> Mapping[int, RowEpisode]:
-        """Returns `RowEpisodes.victims`."""
-        return self._episodes.victims(self._places)
+        """Worst episode of each core that loses more than its whole package, by index of the
+        row."""
+        return self._episodes.victims_by_row(self._cores)
 
     def line(
         self, package: int | None, size: int, *, is_selected: bool = False, is_folded: bool = False
     ) -> list[Run]:
-        """Returns the line in `size` cells. Parts that do not fit are left out. A folded package
-        has a bar of SMT states at the end, another one a rule."""
+        """Returns the line in `size` cells. Parts that do not fit are left out. The line ends with
+        a bar of SMT states if the package is folded (has no rows below), else with a rule."""
         interval = self._interval
-        rows, cpus, cores = self._places.package_rows(package)
-        every, package_wide = self._episodes.on_package(package)
-        mark: Run = (theme.CHOSEN_SIGN, "mark") if is_selected else (" ", "text")
+        rows, cpus, cores = self._cores.package_rows(package)
+        every, package_wide = self._episodes.of_package(package)
+        mark: Run = (theme.SELECTED_SIGN, "mark") if is_selected else (" ", "text")
         sign: Run = (episode_style.sign(every[0]), "alarm") if every else (" ", "text")
-        unit = "core" if self._places.pairs else "CPU"
+        unit = "core" if self._cores.has_pairs else "CPU"
         pieces: list[Piece] = [
             (0, [mark, sign, (" ", "text"), (package_name(package), "bright")]),
             (6, [(count_noun(len(rows), unit), "dim")]),
@@ -73,7 +74,7 @@ class PackageLines:
         pieces += [
             (3, self._clock_runs(hz, cpus, cores, package_wide, size)),
             *self._power_and_memory(cpus),
-            (2, self._loss(rows, unit, package_wide, has_cause=size >= MIN_WIDTH_FOR_CAUSE)),
+            (2, self._loss_runs(rows, unit, package_wide, has_cause=size >= MIN_WIDTH_FOR_CAUSE)),
         ]
         runs = fit_line([piece for piece in pieces if piece[1]], size - 2, gap)
         room = size - width(runs) - 2
@@ -119,7 +120,7 @@ class PackageLines:
                 [("mem ", "dim"), (f"{rate / 1e9:5.1f}", "text"), (f" GB/s{limit_text}", "dim")],
             )
 
-    def _loss(
+    def _loss_runs(
         self, rows: Sequence[int], unit: str, package_wide: Sequence[Episode], *, has_cause: bool
     ) -> list[Run]:
         """Returns the loss of the whole package, or else the number of its cores that lose
@@ -143,4 +144,4 @@ class PackageLines:
         """Returns the bar of SMT states, averaged over the cores."""
         states = self._interval.split.states[cores]
         known = states[~np.isnan(states[:, 3])]
-        return smt(known.mean(axis=0).tolist(), size) if len(known) else []
+        return smt_bar(known.mean(axis=0).tolist(), size) if len(known) else []

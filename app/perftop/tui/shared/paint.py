@@ -4,19 +4,17 @@ At each refresh, Textual alone would send messages to each widget, wait for a ti
 of each strip, cut and filter the segments, and write each with an escape sequence of its own. As
 most lines change several times a second, this would be most of the cost. Three measures avoid it:
 
-1. A line is one text. `Ink` writes runs with as few escape sequences as their styles need, and a
-   `ReadyStrip` keeps the resulting text. If something covers the strip, or only a part of the strip
-   is painted, it acts as an ordinary strip.
+1. A line is one text. `RunWriter` writes runs with as few escape sequences as their styles need,
+   and a `RenderedStrip` keeps the resulting text. If something covers the strip, or only a part
+   of the strip is painted, it acts as an ordinary strip.
 2. Lines are written immediately. If no other widget covers a widget, its lines can be written as
-   they are: `DirectScreen.collect_lines` collects the lines of all such widgets and writes them
-   at once.
-   In all other cases, for example while a menu is open, Textual paints.
+   they are: `DirectScreen.collect_lines` collects the lines of all such widgets and writes them at
+   once. In all other cases, for example while a menu is open, Textual paints.
 3. Only differences are written. As long as nothing else has written to the terminal, the lines on
    the terminal are known, and equal runs at both ends of a line are not written again.
 
 Without these measures, a refresh takes from 1.3 times (2 CPUs) to 2.5 times (256 CPUs) as much CPU
-time.
-"""
+time."""
 
 from __future__ import annotations
 
@@ -88,8 +86,8 @@ whole style, the sequence that switches the letter colour only, and whether the 
 background of its own."""
 
 
-class Ink:
-    """Styles by key, with the escape sequences that switch a terminal to each style."""
+class RunWriter:
+    """Writes runs as text with the escape sequences of their styles."""
 
     def __init__(self, styles: Mapping[str, Style], system: ColorSystem) -> None:
         self.styles = _Styles(styles)
@@ -132,32 +130,36 @@ def _style_codes(style: Style, system: ColorSystem) -> str:
     return style.render("|", color_system=system).partition("|")[0]
 
 
-def ink_of(app: App[Any], mood: theme.Mood = "calm") -> Ink:
-    """Returns the ink for the current theme on this app's terminal."""
+def run_writer(app: App[Any], state: theme.LineState = "calm") -> RunWriter:
+    """Returns the writer of runs for the current theme on this app's terminal."""
     system = app.console._color_system or ColorSystem.TRUECOLOR  # noqa: SLF001 - as Strip.render does
-    return _ink(app.current_theme.name, mood, app.no_color, system)
+    return _run_writer(app.current_theme.name, state, app.no_color, system)
 
 
 @lru_cache(maxsize=32)
-def _ink(name: str, mood: theme.Mood, no_color: bool, system: ColorSystem) -> Ink:
-    styles = theme.styles(name, mood)
+def _run_writer(
+    name: str, state: theme.LineState, no_color: bool, system: ColorSystem
+) -> RunWriter:
+    styles = theme.line_styles(name, state)
     if no_color:
         grey, ground = Monochrome(), Color.parse("black")
-        ink_segments = {
+        grey_segments = {
             key: grey.apply([Segment("|", style)], ground) for key, style in styles.items()
         }
-        styles = {key: segments[0].style or Style() for key, segments in ink_segments.items()}
+        styles = {key: segments[0].style or Style() for key, segments in grey_segments.items()}
         # Red as a shade of grey would be darker than the words around it.
         styles |= dict.fromkeys(("alarm", "warn"), styles["bright"])
     if system is ColorSystem.EIGHT_BIT and not theme.PALETTES[name].ansi:
         styles = {key: theme.to_256_colours(style) for key, style in styles.items()}
-    return Ink(styles, system)
+    return RunWriter(styles, system)
 
 
 # --- strips that keep their text with escape sequences
 
 
-def ready_strip(runs: Sequence[Run], ink: Ink, size: int, *, ascii_: bool) -> ReadyStrip:
+def rendered_strip(
+    runs: Sequence[Run], writer: RunWriter, size: int, *, ascii_: bool
+) -> RenderedStrip:
     """Returns a strip of the runs, cut to `size` cells."""
     text_of_line = "".join([text for text, _ in runs])
     used_width = len(text_of_line)
@@ -168,26 +170,26 @@ def ready_strip(runs: Sequence[Run], ink: Ink, size: int, *, ascii_: bool) -> Re
         runs, used_width = merge_runs(runs, size), size
     if ascii_:
         runs = [(to_ascii(text), key) for text, key in runs]
-    return ReadyStrip(runs, used_width, ink, size)
+    return RenderedStrip(runs, used_width, writer, size)
 
 
-class ReadyStrip(Strip):
+class RenderedStrip(Strip):
     """A strip of exactly `size` cells: runs, followed by blanks."""
 
     # The attributes of the base class are made when they are first read.
-    __slots__ = ["_rendered", "ink", "runs", "used_width"]
+    __slots__ = ["_rendered", "runs", "used_width", "writer"]
 
-    def __init__(self, runs: Sequence[Run], used_width: int, ink: Ink, size: int) -> None:
+    def __init__(self, runs: Sequence[Run], used_width: int, writer: RunWriter, size: int) -> None:
         self.runs, self.used_width = runs, used_width
         """The runs of the line and their width in cells; the width is at most `size`."""
-        self.ink = ink
+        self.writer = writer
         self._cell_length = size
         self._rendered: str | None = None
 
     def __getattr__(self, name: str) -> Any:
         if name not in Strip.__slots__:
             raise AttributeError(name)
-        styles = self.ink.styles
+        styles = self.writer.styles
         super().__init__(
             [Segment(text, styles[key]) for text, key in merge_runs(self.runs, self.cell_length)],
             self._cell_length,
@@ -195,19 +197,19 @@ class ReadyStrip(Strip):
         return object.__getattribute__(self, name)
 
     def render(self, console: Console) -> str:
-        if console._color_system is not self.ink.system:  # noqa: SLF001 - such as for screenshots
+        if console._color_system is not self.writer.system:  # noqa: SLF001 - such as for screenshots
             return super().render(console)
         if self._rendered is None:
-            self._rendered = self.ink.write(self.runs, self.cell_length - self.used_width)
+            self._rendered = self.writer.write(self.runs, self.cell_length - self.used_width)
         return self._rendered
 
     def difference(self, shown_strip: Strip | None, x: int, y: int, console: Console) -> str | None:
         """Returns the text that replaces the line `shown_strip`, which the terminal shows from
         cell `x`, `y` on, by this line. Equal runs at both ends are not written again. Returns
         None if the lines cannot be compared."""
-        if not isinstance(shown_strip, ReadyStrip) or shown_strip.ink is not self.ink:
+        if not isinstance(shown_strip, RenderedStrip) or shown_strip.writer is not self.writer:
             return None
-        is_comparable = console._color_system is self.ink.system  # noqa: SLF001
+        is_comparable = console._color_system is self.writer.system  # noqa: SLF001
         if shown_strip.used_width != self.used_width or not is_comparable:
             return None
         old_runs, new_runs = shown_strip.runs, self.runs
@@ -222,13 +224,13 @@ class ReadyStrip(Strip):
                 break
             last -= 1
         changed_runs = new_runs[first:last]
-        return f"{_cursor_sequence(x, y)}{self.ink.write(changed_runs)}" if changed_runs else ""
+        return f"{_cursor_sequence(x, y)}{self.writer.write(changed_runs)}" if changed_runs else ""
 
     def crop(self, start: int, end: int | None = None) -> Strip:
         end = self.cell_length if end is None else min(end, self.cell_length)
         if start or end == self.cell_length or end < self.used_width:
             return super().crop(start, end)
-        return ReadyStrip(self.runs, self.used_width, self.ink, end)  # this only cuts off blanks
+        return RenderedStrip(self.runs, self.used_width, self.writer, end)  # only cuts off blanks
 
 
 # --- writing past Textual's queue of updates
@@ -236,7 +238,8 @@ class ReadyStrip(Strip):
 ScreenCell = tuple[int, int]
 """The column and the row of a cell of the screen."""
 ShownLines = Mapping[ScreenCell, tuple[Strip, int]]
-"""Lines by the place of their first cell, each with the number of its visible cells."""
+"""Lines on the screen, by the position of their first cell; each with the number of its visible
+cells."""
 _VisibleRegions = dict[Widget, tuple[Region, Region]]
 """The region of each widget, and the region to which its parents clip it."""
 
@@ -258,7 +261,7 @@ class LineUpdate(CompositorUpdate):
         for place, (strip, visible_cells) in self._lines.items():
             shown_strip, visible = self._lines_on_terminal.get(place, (None, 0))
             text = None
-            if isinstance(strip, ReadyStrip) and strip.used_width <= visible_cells == visible:
+            if isinstance(strip, RenderedStrip) and strip.used_width <= visible_cells == visible:
                 text = strip.difference(shown_strip, *place, console)
             if text is None:
                 text = f"{_cursor_sequence(*place)}{strip.crop(0, visible_cells).render(console)}"
@@ -271,14 +274,14 @@ def repaint(widget: Widget, lines: Mapping[int, Strip], visible_cells: int) -> N
     their row in the widget. If the screen is collecting lines, they are painted together with the
     lines of other widgets."""
     screen = widget.screen
-    if isinstance(screen, DirectScreen) and screen.collected is not None:
-        screen.collected.append((widget, lines, visible_cells))
+    if isinstance(screen, DirectScreen) and screen.collected_lines is not None:
+        screen.collected_lines.append((widget, lines, visible_cells))
     elif lines:
         widget.refresh(*(Region(0, y, visible_cells, 1) for y in lines))
 
 
 class DirectScreen(Screen[None]):
-    collected: list[tuple[Widget, Mapping[int, Strip], int]] | None = None
+    collected_lines: list[tuple[Widget, Mapping[int, Strip], int]] | None = None
     """Lines to be painted together; None: each widget paints its own lines."""
     _visible: _VisibleRegions | None = None
     """The visible widgets from which `_uncovered_regions` was made."""
@@ -286,7 +289,7 @@ class DirectScreen(Screen[None]):
     """The widgets that no unrelated widget covers, and their regions."""
     _lines_on_terminal: ShownLines = MappingProxyType({})
     """The lines on the terminal that this class has written, as far as they are known."""
-    _displays = 0
+    _display_count = 0
     """The app's count of displays after the last write. If the count has changed since, the content
     of the terminal is unknown."""
 
@@ -307,11 +310,11 @@ class DirectScreen(Screen[None]):
     def collect_lines(self) -> Iterator[None]:
         """Collects the lines that are repainted within the block, and paints them at the end of the
         block."""
-        self.collected = []
+        self.collected_lines = []
         try:
             yield
         finally:
-            collected, self.collected = self.collected, None
+            collected, self.collected_lines = self.collected_lines, None
             if not self._paint(collected):
                 for widget, lines, visible_cells in collected:
                     repaint(widget, lines, visible_cells)
@@ -335,9 +338,9 @@ class DirectScreen(Screen[None]):
                     # A scrollbar may be to the right of the strip.
                     lines[x, y + line_y] = strip, visible_cells
         if lines:
-            shown = self._lines_on_terminal if app.displays == self._displays else {}
+            shown = self._lines_on_terminal if app.display_count == self._display_count else {}
             app._display(self, LineUpdate(lines, shown))  # noqa: SLF001
-            self._lines_on_terminal, self._displays = {**shown, **lines}, app.displays
+            self._lines_on_terminal, self._display_count = {**shown, **lines}, app.display_count
         return True
 
 

@@ -1,7 +1,6 @@
-"""The time axis of every chart: the moment of each cell, the values of its bins, round times, and
-markers for episodes. The newest moment is at the right edge. The axis is drawn below its chart,
-never over values.
-"""
+"""The time axis of every chart: the moment of each cell, the values of its bins (a bin is the time
+that one column of a chart covers), round times, and markers for episodes. The newest moment is at
+the right edge. The axis is drawn below its chart, never over values."""
 
 from __future__ import annotations
 
@@ -24,12 +23,12 @@ from perftop.session.history import History, Times
 from perftop.session.session import Session
 from perftop.tui.shared import episode_style
 
-Unix = Callable[[int], float]
-"""Converts a raw time in ns to Unix time in seconds; `Session.unix` is such a function."""
+ToUnixTime = Callable[[int], float]
+"""Function that converts monotonic time in ns to Unix time in seconds, such as `Session.unix`."""
 Tick = tuple[int, str]
-"""The cell of a round time, and this time as text."""
+"""A tick of a time axis: its cell, and its time as text."""
 
-STEPS_NS = tuple(
+TICK_STEPS_NS = tuple(
     round(seconds * 1e9)
     for seconds in (0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600, 7200, 14400)
 )
@@ -45,13 +44,13 @@ TICK_SIGN = "┬"
 MARK_STROKE = "│"
 """The character before the label of a mark."""
 MIN_TIME_GAP = 3
-"""Minimum cells between two times."""
+"""Minimum number of cells between two times on an axis."""
 RELATIVE_WIDTH = 8
 """Cells needed for a time relative to the zero of the axis, such as -1:30:00."""
 _SECOND_NS = 10**9
 _QUARTER_S = 900
 _RULE: Run = (theme.RULE, "rule")
-_ENDED_STROKES = (theme.CLOCK, "over"), (theme.CLOCK, "dim")
+_ENDED_STROKES = (theme.STROKE, "over"), (theme.STROKE, "dim")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +59,15 @@ class Axis:
     to and including its end."""
 
     end_ns: int
-    """Raw time in ns at which the last bin ends. If the axis moves with time, it is a multiple of
-    the bin length, so that the edges of bins do not change."""
+    """Monotonic time in ns at which the last bin ends. If the axis moves with time, it is a
+    multiple of the bin length, so that the edges of bins do not change."""
     bin_ns: int
     columns: int
     """Number of columns of the chart, each a bin."""
     now_ns: int
-    """Raw time in ns of the newest moment; it may be earlier than `end_ns`."""
+    """Monotonic time in ns of the newest moment; it may be earlier than `end_ns`."""
     first_ns: int | None = None
-    """Raw time in ns at which the history begins; None if it covers the whole axis."""
+    """Monotonic time in ns at which the history begins; None if it covers the whole axis."""
     cell_columns: int = 1
     """Columns of each cell of the screen: 2 for charts of dots."""
 
@@ -104,12 +103,12 @@ class Axis:
         return np.minimum(bounds, self.now_ns)
 
     def window_ns(self, window_s: float) -> tuple[int, int]:
-        """Returns the raw times of the start and the end of the last `window_s` seconds, or of the
-        history if it is shorter. Unlike the bins, they do not depend on the width of the chart."""
+        """Returns the start and the end, in ns, of the last `window_s` seconds, or of the history
+        if it is shorter. Unlike the bins, they do not depend on the width of the chart."""
         start_ns = self.now_ns - round(window_s * 1e9)
         return max(start_ns, self.first_ns or start_ns, self.start_ns), self.now_ns
 
-    def bin(self, time_ns: int) -> int:
+    def bin_at(self, time_ns: int) -> int:
         """Returns the bin that contains this moment; below 0 or beyond the last bin if the moment
         is off the axis."""
         return -(-(time_ns - self.start_ns) // self.bin_ns) - 1
@@ -117,7 +116,7 @@ class Axis:
     def cell_after(self, time_ns: int) -> int:
         """Returns the cell that begins with or contains this moment; a moment on an edge belongs to
         the bin after the edge."""
-        return self.bin(time_ns + 1) // self.cell_columns
+        return self.bin_at(time_ns + 1) // self.cell_columns
 
     def cells_of(self, episode: Episode) -> tuple[range, bool] | None:
         """Returns the cells of an episode, and whether its start is among them; None if the episode
@@ -125,8 +124,8 @@ class Axis:
         if episode.start_ns > self.now_ns:
             return None
         end_ns = self.now_ns if episode.end_ns is None else min(episode.end_ns, self.now_ns)
-        first = self.bin(episode.start_ns + 1)
-        last = max(first, self.bin(end_ns))
+        first = self.bin_at(episode.start_ns + 1)
+        last = max(first, self.bin_at(end_ns))
         edge = self.columns - self.known_columns
         if last < edge or first >= self.columns:
             return None
@@ -140,11 +139,11 @@ class Axis:
 def cells_outside(
     axis: Axis, cells: int, cell_columns: int, ranges: Iterable[tuple[int, int]]
 ) -> Iterator[tuple[int, int]]:
-    """Yields the first cell, and the one after the last, of each part of a chart that is in none of
-    these ranges of raw times. Without a range, no cell is outside."""
+    """Yields the first cell, and the one after the last, of each part of a chart that is outside
+    these ranges of time (in ns). Without a range, no cell is outside."""
     begin, is_selected = 0, False
     for range_ns in sorted(ranges):
-        start, end = (max(0, min(cells, (axis.bin(ns) + 1) // cell_columns)) for ns in range_ns)
+        start, end = (max(0, min(cells, (axis.bin_at(ns) + 1) // cell_columns)) for ns in range_ns)
         yield begin, start
         begin, is_selected = max(begin, end), True
     if is_selected:
@@ -170,7 +169,8 @@ def fit_axis(now_ns: int, window_s: float, room: int, first_ns: int | None = Non
 # --- the values of bins
 
 Lookup = Callable[[History, Times], Floats]
-"""Returns the values of bins that are given by their edges; the first axis is that of the bins."""
+"""Function that reads the values of the bins between these edges from the history; the first
+dimension of its result is the bin."""
 
 
 class BinValues:
@@ -183,15 +183,15 @@ class BinValues:
         self._axis: Axis | None = None
         """The axis whose bins were read last."""
         self._begin_ns = 0
-        """The start of the history when the bins were read, in raw ns."""
+        """The start of the history when the bins were read, in ns of monotonic time."""
 
     def __getitem__(self, key: str) -> Floats:
         """Returns the values of a lookup, (bins, ...); NaN where unknown."""
         return self._values[key]
 
     def read(self, history: History, axis: Axis) -> int:
-        """Moves on to the bins of this axis, whose end is a multiple of the bin length. Returns how
-        many bins, counted from the newest, were looked up."""
+        """Updates the values for the bins of this axis, whose end is a multiple of the bin length.
+        Returns how many bins, counted from the newest, were looked up."""
         stale_bins = self._move_values(history, axis)
         self._axis, self._begin_ns = axis, history.begin_ns or 0
         if not stale_bins:
@@ -229,7 +229,7 @@ def _step_ns(cell_ns: float, *, clock: bool) -> int | None:
     """Returns the smallest distance between ticks that leaves room for their times, in ns; None if
     there is none. `cell_ns`: time of each cell. `clock`: times are clock times, which have no
     tenths."""
-    for step_ns in STEPS_NS:
+    for step_ns in TICK_STEPS_NS:
         if not clock:
             width = RELATIVE_WIDTH
         else:
@@ -239,11 +239,11 @@ def _step_ns(cell_ns: float, *, clock: bool) -> int | None:
     return None
 
 
-def ticks(axis: Axis, unix: Unix | None) -> list[Tick]:
+def ticks(axis: Axis, unix: ToUnixTime | None) -> list[Tick]:
     """Returns the cells of round times and their texts, from the left. Times before the history are
     left out. `unix`: None if times are relative to the zero of the axis instead of clock times."""
     cell_ns = axis.bin_ns * axis.cell_columns
-    step_ns = _step_ns(cell_ns, clock=unix is not None) or STEPS_NS[-1]
+    step_ns = _step_ns(cell_ns, clock=unix is not None) or TICK_STEPS_NS[-1]
     start_ns, blank = axis.start_ns, axis.blank_cells
     ticks_found: list[Tick] = []
     for time_ns, text in round_times(start_ns, step_ns, unix):
@@ -255,9 +255,9 @@ def ticks(axis: Axis, unix: Unix | None) -> list[Tick]:
     return ticks_found
 
 
-def round_times(since_ns: int, step_ns: int, unix: Unix | None) -> Iterator[tuple[int, str]]:
-    """Yields, without end, the moments from `since_ns` on (in raw ns) at which local time, or the
-    time since the zero of the axis, is a multiple of the step, each with this time as text."""
+def round_times(since_ns: int, step_ns: int, unix: ToUnixTime | None) -> Iterator[tuple[int, str]]:
+    """Yields, without end, the moments from `since_ns` on (in ns) at which local time, or the time
+    since the zero of the axis, is a multiple of the step, each with this time as text."""
     # Converted only once: rounding each time would make ticks jitter.
     zero_ns = 0 if unix is None else round(unix(0) * 1e9)
     start_ns = zero_ns + since_ns
@@ -308,49 +308,49 @@ def episodes(axis: Axis, session: Session) -> list[Episode]:
     return session.episodes(axis.start_ns, axis.now_ns)
 
 
-def mildest_first(episodes: Iterable[Episode]) -> list[Episode]:
+def sort_by_severity(episodes: Iterable[Episode]) -> list[Episode]:
     """Returns the episodes in drawing order: the worst episode is drawn last, over the others."""
-    return sorted(episodes, key=episode_style.rank, reverse=True)
+    return sorted(episodes, key=episode_style.severity_key, reverse=True)
 
 
-def episode_mark(episode: Episode, shown_ns: int | None = None) -> Run:
+def episode_marker(episode: Episode, shown_ns: int | None = None) -> Run:
     """Returns the marker and the style of an episode, for an axis or a row. The style also shows
     whether the episode had ended by `shown_ns`."""
     is_over = shown_ns is not None and episode.end_ns is not None and episode.end_ns <= shown_ns
-    return episode_style.sign(episode), episode_style.severity(episode, over=is_over)
+    return episode_style.sign(episode), episode_style.severity_style(episode, has_ended=is_over)
 
 
-def start_marks(axis: Axis, episodes: Iterable[Episode]) -> dict[int, Run]:
+def start_markers(axis: Axis, episodes: Iterable[Episode]) -> dict[int, Run]:
     """Returns the markers of the cells in which episodes begin; if two begin in one cell, the
     marker of the worse episode."""
     signs = {}
-    for episode in mildest_first(episodes):
+    for episode in sort_by_severity(episodes):
         visible = axis.cells_of(episode)
         if visible is not None and visible[1]:
-            signs[visible[0].start] = episode_mark(episode, axis.now_ns)
+            signs[visible[0].start] = episode_marker(episode, axis.now_ns)
     return signs
 
 
 def draw_episodes(line: list[Run], axis: Axis, episodes: Iterable[Episode]) -> None:
     """Draws each episode onto a line of single cells: a marker where it begins, a stroke while it
     lasts."""
-    for episode in mildest_first(episodes):
+    for episode in sort_by_severity(episodes):
         if (visible := axis.cells_of(episode)) is not None:
             cells, starts_here = visible
-            sign, style = episode_mark(episode, axis.now_ns)
-            line[cells.start : cells.stop] = [(theme.CLOCK, style)] * len(cells)
+            sign, style = episode_marker(episode, axis.now_ns)
+            line[cells.start : cells.stop] = [(theme.STROKE, style)] * len(cells)
             if starts_here:
                 line[cells.start] = (sign, style)
 
 
-def draw_mark(line: list[Run], axis: Axis, moment: Episode) -> range:
+def draw_mark(line: list[Run], axis: Axis, mark: Episode) -> range:
     """Draws a mark onto a line of single cells: a stroke, which may replace the stroke of an
     episode, and the label to the right of it, up to the next cell in use. Returns the cells
     drawn."""
-    visible = axis.cells_of(moment)
+    visible = axis.cells_of(mark)
     start = end = visible[0].start if visible else axis.cells
-    text = MARK_STROKE + safe_cells(moment.evidence["label"])
-    free: tuple[str, ...] = theme.RULE, " ", theme.CLOCK
+    text = MARK_STROKE + safe_cells(mark.evidence["label"])
+    free: tuple[str, ...] = theme.RULE, " ", theme.STROKE
     for sign in text[: axis.cells - start]:
         if line[end][0] not in free:
             break
@@ -370,12 +370,12 @@ def axis_rule(axis: Axis, episodes: Iterable[Episode]) -> list[Run]:
 
 def tick_line(
     axis: Axis, episodes: Iterable[Episode], ticks: Iterable[Tick], *, times_inside: bool = False,
-    marks: Iterable[Episode] = (), since: float | None = None,
+    marks: Iterable[Episode] = (), history_start: float | None = None,
 ) -> list[Run]:  # fmt: skip
     """Returns the line of the axis with ticks and the labels of `marks`. `times_inside`: times are
     written into this line, because they have no line of their own; they never cover signs or
-    running episodes. `since`: Unix time at which the history begins, shown in the cells before it;
-    None: these cells are blank."""
+    running episodes. `history_start`: Unix time at which the history begins, shown in the cells
+    before it; None: these cells are blank."""
     line = axis_rule(axis, episodes)
     named = {cell for moment in marks for cell in draw_mark(line, axis, moment)}
     free = {cell for cell, run in enumerate(line) if run == _RULE} - named
@@ -385,8 +385,8 @@ def tick_line(
         for cell, _ in ticks:
             if cell in free:
                 line[cell] = (TICK_SIGN, "faint")
-    if since is not None and axis.blank_cells:
-        start_text = f"{time_of_day(since)} "
+    if history_start is not None and axis.blank_cells:
+        start_text = f"{time_of_day(history_start)} "
         texts = f"history from {start_text}", f"from {start_text}", ""
         text = next(text for text in texts if len(text) <= axis.blank_cells)
         line[: axis.blank_cells] = [(sign, "dim") for sign in text.rjust(axis.blank_cells)]
@@ -394,11 +394,11 @@ def tick_line(
 
 
 def _draw_times(
-    line: list[Run], axis: Axis, ticks: Iterable[Tick], named: set[int]
+    line: list[Run], axis: Axis, ticks: Iterable[Tick], label_cells: set[int]
 ) -> None:  # fmt: skip
     """Draws the times onto the line. They may cover its rule and the strokes of ended episodes."""
     bare = _RULE, (" ", "text"), *_ENDED_STROKES
-    used_cells = named | {cell for cell, run in enumerate(line) if run not in bare}
+    used_cells = label_cells | {cell for cell, run in enumerate(line) if run not in bare}
     for cell, text in ticks:
         start = cell - len(text) // 2 - 1
         end = start + len(text) + 2

@@ -1,9 +1,8 @@
-"""The verdict: the first line of `why` over the last seconds up to the shown moment, or, for a
-watched job that has ended, over its whole run.
+"""The verdict: a sentence on what costs tasks most (the first line of `perftop why`), over the last
+seconds up to the shown moment, or, for a watched job that has ended, over its whole run.
 
 A live session keeps totals from its start, so the last seconds are the difference of two totals.
-For a past moment, totals are computed again from the history.
-"""
+For a past moment, totals are computed again from the history."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from weakref import WeakKeyDictionary
 from perftop.base.text import count_noun, long_duration, percent, running_time, short_percent
 from perftop.draw import theme
 from perftop.draw.columns import Run
-from perftop.draw.strips import Line, Piece, fit_line, fit_runs, safe_cells, spread, width
+from perftop.draw.strips import Line, Piece, fit_line, fit_runs, justify, safe_cells, width
 from perftop.model.kinds import KINDS, cause_of, kind_of
 from perftop.output.sentences import total_cost
 
@@ -30,25 +29,27 @@ if TYPE_CHECKING:
     from perftop.session.losses import Totals
     from perftop.session.session import Session
 
-SPAN_NS = 10_000_000_000
-"""Span of a verdict in ns."""
+VERDICT_SPAN_NS = 10_000_000_000
+"""Time that a verdict covers, in ns."""
 FIRST_VERDICT_NS = 3_000_000_000
-"""Minimum span of the first verdict, in ns."""
-STEP_NS, CALM_STEP_NS = 1_000_000_000, 2_000_000_000
-"""Minimum time between two verdicts, in ns; CALM_STEP_NS applies after a verdict without a loss, as
-long as no episode runs."""
-MAX_READ = 40_000
-"""Maximum product of samples and CPUs that is read again, as after a pause or for a past moment."""
+"""Minimum time that the first verdict covers, in ns."""
+VERDICT_STEP_NS, MIN_CALM_STEP_NS = 1_000_000_000, 2_000_000_000
+"""Minimum time between two verdicts, in ns; MIN_CALM_STEP_NS applies after a verdict without a
+loss, as long as no episode runs."""
+MAX_REREAD_VALUES = 40_000
+"""Maximum number of values (samples times CPUs) that are read from the history again, as after a
+pause or for a past moment."""
 MIN_WARNING_SHARE, MIN_ALARM_SHARE = 0.01, 0.05
 """Minimum shares of the victims' time that are lost for the line to be orange, and to be red."""
-RECENT_NS = 3_000_000_000
+MIN_ENDED_NS = 3_000_000_000
 """Time in ns without any loss to a cause after which the cause counts as ended."""
-LAST_SHOWN_NS = 60_000_000_000
+MAX_LAST_CAUSE_NS = 60_000_000_000
 """Time in ns for which the last cause is shown after its end."""
-STRIP_NS, STRIP_CELLS = 600_000_000_000, 18
-"""Time that the strip of losses covers, in ns, and its width in cells."""
-STRIP_STEP_NS = 5_000_000_000
-"""Minimum time between two sums from which the strip is made, in ns; a cell covers much more."""
+HISTORY_NS, HISTORY_CELLS = 600_000_000_000, 18
+"""Time that the history of losses below the verdict covers, in ns, and its width in cells."""
+HISTORY_STEP_NS = 5_000_000_000
+"""Minimum time between two sums from which the history of losses is drawn, in ns; a cell covers
+much more."""
 CALM_SIGN = "✓"
 _NUMBER = re.compile(r"\d+(?:\.\d+)? %")
 
@@ -65,7 +66,7 @@ class Loss(NamedTuple):
 class Verdict:
     text: str
     """The sentence, without a full stop at its end."""
-    pieces: tuple[str, ...]
+    evidence: tuple[str, ...]
     """Evidence, the most important first."""
     sign: str
     severity: float
@@ -74,7 +75,7 @@ class Verdict:
     cost: float = 0.0
     """Loss to the cause, as a number of CPUs."""
     cause: tuple[str, str] = "", ""
-    acted_ns: int = 0
+    active_ns: int = 0
     """Time for which the cause was active, in ns."""
     duration_text: str = ""
     """A text on how long the cause has been the worst; '' if nothing is lost."""
@@ -85,21 +86,22 @@ class Verdict:
     """The losses by cause, the greatest first. No moment is counted twice."""
     wanted_s: float = nan
     """Seconds for which tasks ran or wanted to run; NaN if unknown."""
-    seen_s: float = 0.0
-    """Length of the verdict's span, in seconds."""
-    strip: tuple[float, ...] = ()
-    """Lost shares of the last ten minutes, in STRIP_CELLS parts; NaN where nothing is known."""
+    span_s: float = 0.0
+    """Seconds that the verdict covers."""
+    loss_history: tuple[float, ...] = ()
+    """Lost share in each of HISTORY_CELLS parts of the last ten minutes; NaN where nothing is
+    known."""
     report: Report | None = field(default=None, compare=False)
-    """The report on the verdict's span, without checks; None if there is none."""
+    """The report whose first line is the verdict, without checks; None if there is none."""
 
     def with_span(self, words: str) -> Verdict:
         """Returns the verdict with these words and the length of its span as the first piece of
         evidence."""
-        span_text = f"{words} {long_duration(round(1e9 * self.seen_s))}"
-        return replace(self, pieces=(span_text, *self.pieces))
+        span_text = f"{words} {long_duration(round(1e9 * self.span_s))}"
+        return replace(self, evidence=(span_text, *self.evidence))
 
     @property
-    def lost(self) -> float:
+    def lost_share(self) -> float:
         return sum(loss.share for loss in self.losses)
 
     @property
@@ -119,15 +121,15 @@ class Verdict:
         return ("good" if self.sign == CALM_SIGN else "dim", "warn", alarm)[self.level]
 
     def outweighs(self, groups: Sequence[list[Episode]]) -> bool:
-        """Returns whether tasks lose more, without an episode, than in the worst of these groups of
-        episodes."""
+        """Returns whether the verdict's cause, which is not an episode, costs more than the worst
+        of these groups of episodes."""
         worst = next((group for group in groups if kind_of(group[0]).is_wrong), None)
         unseen = self.level > 0 and not self.has_episodes
         return unseen and (worst is None or self.cost > total_cost(worst))
 
 
-class _Verdicts:
-    """The verdict on the shown moment of a session, computed at most every STEP_NS."""
+class _VerdictCache:
+    """The verdict on the shown moment of a session, computed at most every VERDICT_STEP_NS."""
 
     def __init__(self) -> None:
         self._recent_totals: deque[Totals] = deque()
@@ -140,14 +142,18 @@ class _Verdicts:
         selected range, or 0 if it is on the last seconds; and whether all episodes of a recording
         were known."""
         self._until_ns = 0
-        """Raw time at which the verdict's span ends."""
+        """End of the time that the verdict covers, in ns of monotonic time."""
         self._worst_since: tuple[tuple[str, str], int] = ("", ""), 0
-        """Cause of the last verdict with a loss, and the raw time since which it is the worst."""
-        self._last_loss: tuple[str, int] = "", -LAST_SHOWN_NS
-        """Text of the last verdict with a loss, and the raw time at which it was last true."""
-        self._loss_sums: deque[tuple[int, float, float]] = deque(maxlen=STRIP_NS // STRIP_STEP_NS)
-        """The raw time, and the seconds that tasks wanted and lost from the start of the session to
-        that time; one entry per STRIP_STEP_NS, and the latest."""
+        """Cause of the last verdict with a loss, and the monotonic time in ns since which it is the
+        worst."""
+        self._last_loss: tuple[str, int] = "", -MAX_LAST_CAUSE_NS
+        """Text of the last verdict with a loss, and the monotonic time in ns at which it was last
+        true."""
+        self._loss_sums: deque[tuple[int, float, float]] = deque(
+            maxlen=HISTORY_NS // HISTORY_STEP_NS
+        )
+        """Monotonic times in ns, each with the seconds that tasks wanted and lost from the start of
+        the session to that time; one entry per HISTORY_STEP_NS, and the latest."""
 
     def compute(self, session: Session, interval: Interval, *, is_range: bool) -> Verdict:
         past = is_past(session, interval)
@@ -159,8 +165,8 @@ class _Verdicts:
         has_same_basis, self._basis = basis == self._basis, basis
         if verdict is not None and has_same_basis:
             age_ns = end_ns - self._until_ns
-            is_calm = verdict.seen_s and not (verdict.level or session.running)
-            step_ns = CALM_STEP_NS if is_calm else STEP_NS
+            is_calm = verdict.span_s and not (verdict.level or session.running)
+            step_ns = MIN_CALM_STEP_NS if is_calm else VERDICT_STEP_NS
             if age_ns == 0 or (0 < age_ns < step_ns and not past):
                 return verdict
         self._until_ns = end_ns
@@ -168,17 +174,17 @@ class _Verdicts:
             self._verdict = _past_verdict(session, interval, is_range=is_range)
         else:
             self._verdict = self._live_verdict(session, interval.snapshot)
-        self._verdict = replace(self._verdict, strip=self._strip(end_ns))
+        self._verdict = replace(self._verdict, loss_history=self._loss_history(end_ns))
         return self._verdict
 
-    def _strip(self, end_ns: int) -> tuple[float, ...]:
-        """Returns the lost shares of the last ten minutes before this raw time."""
+    def _loss_history(self, end_ns: int) -> tuple[float, ...]:
+        """Returns the lost shares of the last ten minutes before this time (ns)."""
         import numpy as np
 
         if len(self._loss_sums) < 2:
             return ()
         times_ns, wanted_s, lost_s = np.array(self._loss_sums, float).T
-        edges_ns = end_ns - STRIP_NS + np.arange(STRIP_CELLS + 1) * (STRIP_NS / STRIP_CELLS)
+        edges_ns = end_ns - HISTORY_NS + np.arange(HISTORY_CELLS + 1) * (HISTORY_NS / HISTORY_CELLS)
         wanted_s = np.diff(np.interp(edges_ns, times_ns, wanted_s))
         lost_s = np.diff(np.interp(edges_ns, times_ns, lost_s))
         shares = np.where(wanted_s > 0, lost_s / np.maximum(wanted_s, 1e-9), nan)
@@ -188,17 +194,17 @@ class _Verdicts:
         """Returns the part of the session's `totals` that is in the last seconds."""
         states = self._recent_totals
         states.append(totals.copy())
-        while len(states) > 1 and states[1].end_ns <= totals.end_ns - SPAN_NS:
+        while len(states) > 1 and states[1].end_ns <= totals.end_ns - VERDICT_SPAN_NS:
             states.popleft()
-        first_ns = totals.end_ns - SPAN_NS
-        if first_ns < totals.start_ns + STEP_NS // 2:
+        first_ns = totals.end_ns - VERDICT_SPAN_NS
+        if first_ns < totals.start_ns + VERDICT_STEP_NS // 2:
             return totals
         # A busy machine draws late, and then has no time to read the history again.
-        if first_ns - SPAN_NS // 2 <= states[0].end_ns <= first_ns + STEP_NS:
+        if first_ns - VERDICT_SPAN_NS // 2 <= states[0].end_ns <= first_ns + VERDICT_STEP_NS:
             return totals.since(states[0])
-        if first_ns <= totals.start_ns + SPAN_NS // 2:
+        if first_ns <= totals.start_ns + VERDICT_SPAN_NS // 2:
             return totals
-        span_ns = min(SPAN_NS, _max_read_ns(session))
+        span_ns = min(VERDICT_SPAN_NS, _max_read_ns(session))
         return session.totals_between(totals.end_ns - span_ns, totals.end_ns) or totals
 
     def _live_verdict(self, session: Session, tasks: TaskSnapshot) -> Verdict:
@@ -208,7 +214,7 @@ class _Verdicts:
         now_ns = session.now_ns
         totals = session.totals()
         wanted_s, lost = totals.losses.whole_s, totals.losses.lost_ratio
-        if len(self._loss_sums) > 1 and now_ns - self._loss_sums[-2][0] <= STRIP_STEP_NS:
+        if len(self._loss_sums) > 1 and now_ns - self._loss_sums[-2][0] <= HISTORY_STEP_NS:
             self._loss_sums.pop()
         self._loss_sums.append((now_ns, wanted_s, wanted_s * lost if wanted_s else 0.0))
         if session.neighbours.watched_job.has_ended and totals.times.threads:
@@ -219,7 +225,7 @@ class _Verdicts:
         self._job_verdict = None
         verdict = _verdict(session, self._totals_of_last_seconds(session, totals), tasks)
         earlier_totals = [
-            state for state in self._recent_totals if state.end_ns <= now_ns - RECENT_NS
+            state for state in self._recent_totals if state.end_ns <= now_ns - MIN_ENDED_NS
         ]
         if verdict.level and earlier_totals:
             recent_losses = totals.losses.since(earlier_totals[-1].losses)
@@ -228,23 +234,23 @@ class _Verdicts:
         if not verdict.level:
             text, end_ns = self._last_loss
             self._worst_since = ("", ""), 0
-            if now_ns - end_ns >= LAST_SHOWN_NS:
+            if now_ns - end_ns >= MAX_LAST_CAUSE_NS:
                 return verdict
             ago = running_time((now_ns - end_ns) // 10**9)
-            return replace(verdict, pieces=(f"{ago} ago: {text}", *verdict.pieces))
+            return replace(verdict, evidence=(f"{ago} ago: {text}", *verdict.evidence))
         if self._worst_since[0] != verdict.cause:
-            self._worst_since = verdict.cause, now_ns - verdict.acted_ns
+            self._worst_since = verdict.cause, now_ns - verdict.active_ns
         self._last_loss = verdict.text, now_ns
         lasted_s = (now_ns - self._worst_since[1]) // 10**9
         if not lasted_s:
             return verdict
         duration_text = f"for {running_time(lasted_s)}"
         return replace(
-            verdict, pieces=(duration_text, *verdict.pieces), duration_text=duration_text
+            verdict, evidence=(duration_text, *verdict.evidence), duration_text=duration_text
         )
 
 
-_VERDICTS: WeakKeyDictionary[Session, _Verdicts] = WeakKeyDictionary()
+_CACHES: WeakKeyDictionary[Session, _VerdictCache] = WeakKeyDictionary()
 
 
 def is_past(session: Session, interval: Interval) -> bool:
@@ -257,13 +263,15 @@ def verdict_at(session: Session, interval: Interval, *, is_range: bool = False) 
     sample. None if the session keeps no sums for the span."""
     if session.history is None if is_past(session, interval) else not session.sums_losses:
         return None
-    return _VERDICTS.setdefault(session, _Verdicts()).compute(session, interval, is_range=is_range)
+    return _CACHES.setdefault(session, _VerdictCache()).compute(
+        session, interval, is_range=is_range
+    )
 
 
 def _past_verdict(session: Session, interval: Interval, *, is_range: bool) -> Verdict:
     span_ns = round(interval.elapsed_s * 1e9)
     if not is_range:
-        span_ns = max(span_ns, min(SPAN_NS, _max_read_ns(session)))
+        span_ns = max(span_ns, min(VERDICT_SPAN_NS, _max_read_ns(session)))
     end_ns = interval.time_ns
     recording, seen_ns = session.log.recording, end_ns - session.hello.raw_ns
     if recording is not None and not is_range and seen_ns < FIRST_VERDICT_NS:
@@ -271,7 +279,7 @@ def _past_verdict(session: Session, interval: Interval, *, is_range: bool) -> Ve
             recording.is_complete and session.known_ns - session.hello.raw_ns < FIRST_VERDICT_NS
         )
         if not is_short:
-            return _watching(seen_ns / 1e9)
+            return _pending_verdict(seen_ns / 1e9)
     is_whole_run = not is_range and _ends_job(session, end_ns)
     if is_whole_run:
         span_ns = seen_ns
@@ -300,14 +308,14 @@ def _ends_job(session: Session, end_ns: int) -> bool:
 
 def _max_read_ns(session: Session) -> int:
     """Returns the longest span that is read again from the history, in ns."""
-    return MAX_READ * session.hello.sample_ns // len(session.topology)
+    return MAX_REREAD_VALUES * session.hello.sample_ns // len(session.topology)
 
 
-def _watching(seen_s: float) -> Verdict:
-    """Returns the text before the first verdict, also at the start of a recording."""
-    text = f"Watching: {seen_s:.0f} of {SPAN_NS // 10**9} s seen"
+def _pending_verdict(seen_s: float) -> Verdict:
+    """Returns a placeholder for the first verdict, while too little time has been measured."""
+    text = f"Watching: {seen_s:.0f} of {VERDICT_SPAN_NS // 10**9} s seen"
     pieces = ("a first verdict after 3 s, a firm one after 10 s",)
-    return Verdict(text, pieces, "…", 0.0, seen_s=seen_s)
+    return Verdict(text, pieces, "…", 0.0, span_s=seen_s)
 
 
 def _verdict(
@@ -318,9 +326,9 @@ def _verdict(
     from perftop.output.why_text import answer
 
     if not past and totals.end_ns - session.run.start_ns < FIRST_VERDICT_NS:
-        return replace(_watching(totals.elapsed_s), wanted_s=totals.losses.whole_s)
+        return replace(_pending_verdict(totals.elapsed_s), wanted_s=totals.losses.whole_s)
     if not totals.sample_count:
-        text = f"No verdict: no samples in {long_duration(SPAN_NS)}"
+        text = f"No verdict: no samples in {long_duration(VERDICT_SPAN_NS)}"
         return Verdict(text, (), theme.UNKNOWN, 0.0, is_past=past)  # fmt: skip
     whole = session.interval_of(totals, snapshot)
     why = brief_report(session, totals.start_ns, past=past, totals=totals, whole=whole)
@@ -328,7 +336,7 @@ def _verdict(
     losses = _losses_by_name(why.findings)
     if not why.named_findings:
         sign = CALM_SIGN if why.totals.times.has_waits and isfinite(why.sums.lost_ratio) else "·"
-        verdict = Verdict(text, _calm_pieces(session, why), sign, 0.0)
+        verdict = Verdict(text, _calm_evidence(session, why), sign, 0.0)
     else:
         first = why.named_findings[0]
         has_episodes = first.active_s is not None and first.cause[1] != "scheduler"
@@ -343,7 +351,7 @@ def _verdict(
         )  # fmt: skip
     return replace(
         verdict, is_past=past, losses=losses, wanted_s=why.sums.whole_s,
-        seen_s=why.totals.elapsed_s, report=why,
+        span_s=why.totals.elapsed_s, report=why,
     )  # fmt: skip
 
 
@@ -366,7 +374,7 @@ def _losses_by_name(findings: Sequence[Finding]) -> tuple[Loss, ...]:
     return tuple(sorted(losses.values(), key=lambda loss: -loss.share))
 
 
-def _calm_pieces(session: Session, why: Report) -> tuple[str, ...]:
+def _calm_evidence(session: Session, why: Report) -> tuple[str, ...]:
     """Returns the evidence of a calm verdict: how busy the CPUs were, the span, and its samples."""
     pieces = []
     busy = why.interval.values.mean("util", session.shown)
@@ -376,14 +384,14 @@ def _calm_pieces(session: Session, why: Report) -> tuple[str, ...]:
     return (*pieces, f"{long_duration(round(why.totals.elapsed_s * 1e9))}, {samples}")
 
 
-def verdict_line(verdict: Verdict, size: int, more: Sequence[str] = ()) -> Line:
-    """Returns the verdict in `size` cells, with the pieces of its evidence that fit. `more`: pieces
-    to be added."""
+def verdict_line(verdict: Verdict, size: int, further_evidence: Sequence[str] = ()) -> Line:
+    """Returns the verdict in `size` cells, with as much of its evidence and of `further_evidence`
+    as fits."""
     level, text = verdict.level, safe_cells(verdict.text)
     style = verdict.sign_style if level else "text"
     alarming = level == 2 and not verdict.is_past
     runs: list[Run] = [
-        (theme.CHOSEN_SIGN if alarming else " ", "alarm" if alarming else "text"), (" ", "text"),
+        (theme.SELECTED_SIGN if alarming else " ", "alarm" if alarming else "text"), (" ", "text"),
         (verdict.sign, verdict.sign_style), (" ", "text"),
     ]  # fmt: skip
     text_style, position = "bright" if level else "text", 0
@@ -393,7 +401,7 @@ def verdict_line(verdict: Verdict, size: int, more: Sequence[str] = ()) -> Line:
     runs.append((text[position:], text_style))
     if width(runs) > size:
         return fit_runs(runs, size, style), "victim" if alarming else "calm"
-    for piece in map(safe_cells, (*verdict.pieces, *more)):
+    for piece in map(safe_cells, (*verdict.evidence, *further_evidence)):
         if width(runs) + 3 + len(piece) < size:
             runs += [(" · ", "faint"), (piece, "text" if level else "dim")]
     return runs, "victim" if alarming else "calm"
@@ -401,35 +409,35 @@ def verdict_line(verdict: Verdict, size: int, more: Sequence[str] = ()) -> Line:
 
 # --- the second row
 
-MAX_BAR, MIN_BAR = 40, 26
+MAX_BAR_WIDTH, MIN_BAR_WIDTH = 40, 26
 """Cells of the bar on a wide and on a narrow screen."""
 MIN_WIDTH_FOR_BAR = 100
 """Minimum columns of the screen for the wide bar."""
-_SHADES = "loss-9", "steal", "over"
+_CAUSE_STYLES = "loss-9", "steal", "over"
 """Styles of the second and of further causes in the bar."""
 SHAPES_WITHOUT_COLOUR, ASCII_SHAPES = "▒░", "x:"
-"""Signs of causes in the bar, in turn, where there is no colour, and in ASCII."""
+"""Characters for causes in the bar, used in turn: on a screen without colour, and in ASCII."""
 _VERBS = {"scheduler": "waited", "quota": "stopped", "stopped": "stopped"}
 """Verbs for tasks that lose time, by cause; for other causes, the verb is "lost"."""
 
 
 def loss_line(verdict: Verdict, size: int, keys: Sequence[Piece], *, shapes: str) -> Line:
     """Returns the row below the verdict: the lost share, a bar of the time that tasks wanted, the
-    parts of the bar in words, and a strip of the losses of the last ten minutes. `keys`: for
-    the right end; those that do not fit are left out. `shapes`: signs of causes in the bar, in
-    turn; '' if they have colours."""
+    parts of the bar in words, and the history of losses. `keys`: names of keys for the right end;
+    those that do not fit are left out. `shapes`: characters for causes in the bar; '' if causes
+    have colours."""
     level = verdict.level
     alarming = level == 2 and not verdict.is_past
     key = verdict.sign_style if level or verdict.sign == CALM_SIGN else "text"
-    edge = theme.CHOSEN_SIGN if alarming else " "
+    edge = theme.SELECTED_SIGN if alarming else " "
     number = "–" if not verdict.losses and not verdict.wanted_s > 0 else (
-        f"{percent(verdict.lost)} %"
+        f"{percent(verdict.lost_share)} %"
     )  # fmt: skip
     runs: list[Run] = [(edge, "alarm" if alarming else "text"), ("   lost ", "dim")]
     runs += [(f"{number:<6}", key), (" ", "text")]
-    runs += _bar(verdict, MAX_BAR if size >= MIN_WIDTH_FOR_BAR else MIN_BAR, shapes)
+    runs += _bar(verdict, MAX_BAR_WIDTH if size >= MIN_WIDTH_FOR_BAR else MIN_BAR_WIDTH, shapes)
     end = [*fit_line([*keys], size - width(runs) - 4, 3), (" ", "text")]
-    strip = _strip_runs(verdict)
+    strip = _loss_history_runs(verdict)
     room = size - width(runs) - width(end)
     if strip and width(strip) + 6 <= room:
         end = [*strip, ("   ", "text"), *end]
@@ -440,18 +448,18 @@ def loss_line(verdict: Verdict, size: int, keys: Sequence[Piece], *, shapes: str
     if not verdict.duration_text or not wordings:
         wordings = _loss_words(verdict)
     words = next((w for w in wordings if width(w) + 3 <= room), [])
-    return spread([*runs, ("  ", "text"), *words], end, size), "victim" if alarming else "calm"
+    return justify([*runs, ("  ", "text"), *words], end, size), "victim" if alarming else "calm"
 
 
 def _bar(verdict: Verdict, size: int, shapes: str) -> list[Run]:
     """Returns a bar of the time that tasks wanted: the time that they ran, then the loss to each
-    cause. The bar is shorter while the verdict's span is shorter than SPAN_NS."""
-    length_cells = round(size * min(1.0, verdict.seen_s / (SPAN_NS / 1e9)))
+    cause. The bar is shorter while the verdict covers less than VERDICT_SPAN_NS."""
+    length_cells = round(size * min(1.0, verdict.span_s / (VERDICT_SPAN_NS / 1e9)))
     if not verdict.wanted_s > 0 or not length_cells:
         return [(" " * size, "text")]
     worst = "warn" if verdict.level < 2 or verdict.is_past else "alarm"
-    keys = ["user-8", worst, *_SHADES]
-    ends = [1 - verdict.lost]
+    keys = ["user-8", worst, *_CAUSE_STYLES]
+    ends = [1 - verdict.lost_share]
     for loss in verdict.losses:
         ends.append(ends[-1] + loss.share)
     runs: list[Run] = []
@@ -477,10 +485,10 @@ def _bar(verdict: Verdict, size: int, shapes: str) -> list[Run]:
 
 
 def _loss_words(verdict: Verdict) -> list[list[Run]]:
-    """Returns wordings of the parts of the bar, the longest first."""
+    """Returns texts that explain the parts of the bar, the longest first."""
     costly = [loss for loss in verdict.losses if loss.share >= MIN_WARNING_SHARE]
     if verdict.report is None and not costly:
-        is_growing = 0 < verdict.seen_s < SPAN_NS / 1e9
+        is_growing = 0 < verdict.span_s < VERDICT_SPAN_NS / 1e9
         return [[("grows as seconds come in" if is_growing else "", "dim")]]
     if verdict.report is None or len(costly) > 1:
         runs: list[Run] = []
@@ -493,7 +501,7 @@ def _loss_words(verdict: Verdict) -> list[list[Run]]:
         return wordings[::-1]
     if not verdict.wanted_s > 0:
         return []
-    lost_s = verdict.lost * verdict.wanted_s
+    lost_s = verdict.lost_share * verdict.wanted_s
     lost_text = f"{lost_s:.{1 if lost_s >= 1 else 2}f} s"
     if lost_s < 0.01:
         lost_text = f"{1e3 * lost_s:.0f} ms"
@@ -507,12 +515,13 @@ def _loss_words(verdict: Verdict) -> list[list[Run]]:
     return [[(whole, "dim"), *parts], parts]
 
 
-def _strip_runs(verdict: Verdict) -> list[Run]:
-    """Returns the strip of the last ten minutes with its label; [] if nothing is known of them."""
-    if not any(map(isfinite, verdict.strip)):
+def _loss_history_runs(verdict: Verdict) -> list[Run]:
+    """Returns the losses of the last ten minutes as cells, with a label; [] if nothing is known of
+    them."""
+    if not any(map(isfinite, verdict.loss_history)):
         return []
     runs: list[Run] = [("10 min ", "dim")]
-    for share in verdict.strip:
+    for share in verdict.loss_history:
         if not isfinite(share):
             runs.append((" ", "text"))
             continue

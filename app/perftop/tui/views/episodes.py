@@ -32,8 +32,8 @@ from perftop.session.session import Session
 from perftop.session.values import UNCOUNTED_REASON, lasting_reasons
 from perftop.tui.panels.panels import PaneledView, cause_lines, verdict_lines
 from perftop.tui.shared import episode_style
-from perftop.tui.shared.canvas import Cursor
-from perftop.tui.shared.choice import Choice
+from perftop.tui.shared.canvas import CursorCanvas
+from perftop.tui.shared.choice import Choices
 from perftop.tui.shared.verdict import verdict_at
 
 MIN_WIDTH_FOR_KIND, MIN_WIDTH_FOR_DEPTH = 100, 116
@@ -46,7 +46,7 @@ MIN_HEIGHT_FOR_DETAILS = 12
 titles."""
 MAX_VERDICT_LINES = 2
 """Maximum number of lines about a loss that is not an episode."""
-_DETAILS = 5, 10
+_DETAIL_LINES = 5, 10
 """Minimum and maximum number of lines about the selected episode."""
 
 
@@ -74,9 +74,9 @@ def episode_line(
     *, chosen: bool,
 ) -> list[Run]:  # fmt: skip
     """Returns the line of an episode, which is dim if the history cannot show it any more. `names`:
-    as in `sentence_of`."""
+    the tasks that lose time while it runs."""
     over, in_history = episode.end_ns is not None, is_reachable(session, episode)
-    key = episode_style.severity(episode, over=over)
+    key = episode_style.severity_style(episode, has_ended=over)
     quiet = "text" if in_history else "dim"
     style = "dim" if over and not (in_history and episode_style.is_loss(episode)) else key
     plain, room = style if over else "bright", shown[-1].room
@@ -90,17 +90,18 @@ def episode_line(
         "what": fit_runs(words, room, plain),
     }
     return [
-        (theme.CHOSEN_SIGN, "mark") if chosen else (" ", "text"),
+        (theme.SELECTED_SIGN, "mark") if chosen else (" ", "text"),
         (episode_style.sign(episode), "dim" if over else key),
-        *columns.columns_line(shown, [cells[column.key] for column in shown]),
+        *columns.join_columns(shown, [cells[column.key] for column in shown]),
     ]
 
 
-def details(
+def detail_lines(
     session: Session, episode: Episode, width: int, height: int, names: Sequence[str]
 ) -> list[list[Run]]:
     """Returns the selected episode in exactly `height` lines: a title with its kind, CPUs and
-    times, its sentence, and its cause and evidence. `names`: as in `sentence_of`."""
+    times, its sentence, and its cause and evidence. `names`: the tasks that lose time while it
+    runs."""
     start, end_ns = clock_time(session.unix(episode.start_ns)), episode.end_ns
     duration = duration_text(session, episode)
     until = f"to {clock_time(session.unix(end_ns))}" if end_ns is not None and duration else ""
@@ -128,7 +129,7 @@ def sentence_of(
     return sentence(session.topology, [episode], names, max_length=max_cells)
 
 
-def summary(session: Session, episodes: Sequence[Episode], size: int) -> list[Run]:
+def heading_line(session: Session, episodes: Sequence[Episode], size: int) -> list[Run]:
     """Returns the heading: the number of episodes, the time they cover, and the number of each
     kind."""
     kinds = Counter(map(kind_name, episodes))
@@ -150,7 +151,7 @@ def duration_text(session: Session, episode: Episode) -> str:
     return "" if is_moment else long_duration(max(0, end_ns - episode.start_ns))
 
 
-def newest_first(episodes: Iterable[Episode]) -> list[Episode]:
+def sort_newest_first(episodes: Iterable[Episode]) -> list[Episode]:
     """Returns the running episodes, the costliest first, and then the ended episodes by their
     start."""
 
@@ -178,7 +179,7 @@ _DETECTABLE = {
 is needed to detect the kind."""
 
 
-def no_episodes(
+def empty_list_lines(
     session: Session, size: int, *, is_filtered: bool, has_losses: bool
 ) -> list[list[Run]]:
     """Returns the lines of an empty list: the kinds that perftop detects, and the kinds that it
@@ -213,18 +214,18 @@ def no_episodes(
     return lines
 
 
-class Episodes(PaneledView, Cursor):
+class Episodes(PaneledView, CursorCanvas):
     HINTS: ClassVar[tuple[str, ...]] = ("open", "previous_episode")
 
     @dataclass(eq=False)
-    class Visited(Message):
-        """Message: the user asks to see the moment `time_ns` (raw) of an episode."""
+    class MomentRequested(Message):
+        """Message: the user asks to see the moment `time_ns` (monotonic) of an episode."""
 
         time_ns: int
 
-    OWN_PANEL = "happened"
+    OMITTED_PANEL = "happened"
 
-    def __init__(self, choice: Choice, *, id: str | None = None) -> None:  # noqa: A002
+    def __init__(self, choice: Choices, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(choice, id=id)
         self._columns = episode_columns(0)
         self._lines: list[Episode] = []
@@ -250,26 +251,26 @@ class Episodes(PaneledView, Cursor):
 
     def make_lines(self) -> None:
         session = self.session
-        self._lines = self._arranged(session)
+        self._lines = self._ordered_episodes(session)
         if not any(episode is self._chosen for episode in self._lines):
             self._chosen = self._lines[0] if self._lines else None
         if self.choice.cursor_ns != self._moment_ns:
             self._moment_ns = self.choice.cursor_ns
             self._choose_at_moment()
-        self.header_lines = [] if self.bare else self._verdict_lines()
+        self.header_lines = [] if self.is_bare else self._verdict_lines()
         if not self._lines:
-            self._empty_lines = no_episodes(
+            self._empty_lines = empty_list_lines(
                 session, self.width, is_filtered=self.choice.mask is not None,
                 has_losses=bool(self.header_lines),
             )  # fmt: skip
-        elif not self.bare:
+        elif not self.is_bare:
             heads = columns.headings(self._columns)
             if self.size.height >= MIN_HEIGHT_FOR_DETAILS:
-                self.header_lines.insert(0, summary(session, self._lines, self.width))
+                self.header_lines.insert(0, heading_line(session, self._lines, self.width))
             self.header_lines.append([(" " * SIGN_CELLS, "text"), *heads])
-        self.count = len(self._lines) or len(self._empty_lines)
+        self.line_count = len(self._lines) or len(self._empty_lines)
         detail_lines = self._details(session)
-        self.footer_lines = [*detail_lines, *self.panels(self.spare - len(detail_lines))]
+        self.footer_lines = [*detail_lines, *self.make_panels(self.spare_lines - len(detail_lines))]
 
     def _choose_at_moment(self) -> None:
         """Selects the costliest of the episodes at the time cursor, unless one of them is selected
@@ -294,7 +295,7 @@ class Episodes(PaneledView, Cursor):
     def _details(self, session: Session) -> list[Line]:
         """Returns the lines about the selected episode."""
         refusal, chosen = self._refusal(session), self._chosen
-        if chosen is None or self.bare:
+        if chosen is None or self.is_bare:
             return []
         if self.size.height < MIN_HEIGHT_FOR_DETAILS:
             parts = (cause_name(chosen.kind, chosen.cause),
@@ -303,21 +304,22 @@ class Episodes(PaneledView, Cursor):
             reason = fit(reason, min(len(reason), max(1, self.width - 2)))
             return [(refusal or [(" ", "text"), (reason, "text")], "chosen")]
         height = min(
-            _DETAILS[1], max(_DETAILS[0], (self.size.height - len(self.header_lines)) // 4)
+            _DETAIL_LINES[1],
+            max(_DETAIL_LINES[0], (self.size.height - len(self.header_lines)) // 4),
         )
-        lines = details(session, chosen, self.width, height, self._names(chosen))
+        lines = detail_lines(session, chosen, self.width, height, self._names(chosen))
         lines[-1] = refusal or lines[-1]
         return [(runs, "calm") for runs in lines]
 
-    def _arranged(self, session: Session) -> list[Episode]:
+    def _ordered_episodes(self, session: Session) -> list[Episode]:
         """Returns the episodes on the CPUs of the filter, in order. Ended episodes do not change,
         so they are sorted only once."""
         mask = self.choice.mask
         cpus = None if mask is None else {session.topology[row].cpu for row in mask}
 
         def sort(episodes: list[Episode]) -> list[Episode]:
-            return newest_first(
-                e for e in episode_style.unique_losses(episodes)
+            return sort_newest_first(
+                e for e in episode_style.drop_duplicate_losses(episodes)
                 if cpus is None or not e.cpus or not cpus.isdisjoint(e.cpus)
             )  # fmt: skip
 
@@ -334,8 +336,8 @@ class Episodes(PaneledView, Cursor):
             return self._empty_lines[y], "calm"
         episode = self._lines[y]
         chosen, names = episode is self._chosen, self._names(episode)
-        mood: theme.Mood = "chosen" if chosen else "calm"
-        return episode_line(self.session, episode, self._columns, names, chosen=chosen), mood
+        state: theme.LineState = "chosen" if chosen else "calm"
+        return episode_line(self.session, episode, self._columns, names, chosen=chosen), state
 
     def _names(self, episode: Episode) -> list[str]:
         """Returns the tasks that lose time because of a running episode; none for ended ones."""
@@ -353,29 +355,29 @@ class Episodes(PaneledView, Cursor):
 
     # --- the cursor
 
-    def select(self, episode: Episode) -> None:
+    def select_episode(self, episode: Episode) -> None:
         """Selects this episode, if it is in the list, after a click on it in another view."""
         self._chosen, self._is_refused, self._is_from_click = episode, False, True
         self.lay_out()
 
-    def cpu(self, y: int) -> int | None:
+    def cpu_of_line(self, y: int) -> int | None:
         cpus = self._lines[y].cpus if y < len(self._lines) else []
         return cpus[0] if cpus else None
 
     def _cursor_line(self) -> int:
         return next((i for i, e in enumerate(self._lines) if e is self._chosen), 0)
 
-    def choose(self, y: int, direction: int = 1) -> None:  # noqa: ARG002 - no headings to step over
+    def select_line(self, y: int, direction: int = 1) -> None:  # noqa: ARG002 - no headings to step over
         if self._lines:
             self._chosen = self._lines[max(0, min(len(self._lines) - 1, y))]
             self._is_refused = False
             self.draw_selection()
 
     def show_cursor(self) -> None:
-        self.reveal(self._cursor_line(), self._cursor_line())
+        self.reveal_lines(self._cursor_line(), self._cursor_line())
 
-    def action_move(self, by: int) -> None:
-        self.choose(self._cursor_line() + by)
+    def action_move(self, steps: int) -> None:
+        self.select_line(self._cursor_line() + steps)
 
     def on_click(self, event: events.Click) -> None:
         # the first click of the two was on another view
@@ -385,11 +387,11 @@ class Episodes(PaneledView, Cursor):
         self._is_from_click = False
         y = self.line_at(event.y)
         if y is not None and self._lines:
-            self.choose(y)
+            self.select_line(y)
             if event.chain == 2:
                 self.post_message(self.Opened())
 
-    def open(self) -> bool:
+    def handle_enter(self) -> bool:
         """Goes to the moment of the selected episode, and selects one of its cores: the core that
         is already selected, if it is among them. Returns whether a core was found."""
         episode = self._chosen
@@ -401,8 +403,8 @@ class Episodes(PaneledView, Cursor):
             self.draw()
             return False
         affected = set(episode.cpus)
-        hit = [place.cpus for place in self.places.places if not affected.isdisjoint(place.cpus)]
+        hit = [place.cpus for place in self.cores.rows if not affected.isdisjoint(place.cpus)]
         if hit:
             self.choice.cpu = next((c[0] for c in hit if self.choice.cpu in c), hit[0][0])
-        self.post_message(self.Visited(moment_of(session, episode, self.interval)))
+        self.post_message(self.MomentRequested(moment_of(session, episode, self.interval)))
         return bool(hit)

@@ -28,9 +28,9 @@ MIN_LOST_S = 0.3
 """Minimum loss of a flow, in seconds; all smaller flows except the largest flow are joined."""
 MIN_SHOWN_S = 0.05
 """Minimum total loss of the small flows, in seconds; less would be shown as 0.0."""
-MIN_PART = 0.02
+MIN_FLOW_SHARE = 0.02
 """Minimum share of a task in a loss, as its loser or taker; smaller shares are left out."""
-MAX_PLACE = 60
+MAX_CPU_LIST_WIDTH = 60
 """Maximum cells of a list of CPUs; a longer one is replaced by their number."""
 OTHERS_NAME = "others"
 UNKNOWN_TASK = 0, ""
@@ -99,12 +99,14 @@ def _name(comm: str, pids: Collection[int]) -> str:
     return f"{safe_cells(comm)} {count}".rstrip()
 
 
-def flows(session: Session, report: Report, rows: Collection[int], *, folded: bool) -> list[Flow]:
+def find_flows(
+    session: Session, report: Report, rows: Collection[int], *, folded: bool
+) -> list[Flow]:
     """Returns the flows on the CPUs at these positions, the largest first. Small flows are joined
     into the last one, which is left out if it is below MIN_SHOWN_S, so that the flows add up to the
     losses in the report. `folded`: tasks of the same name share a flow. Returns no flow if all are
     small and their sum is below MIN_SHARE."""
-    tasks = _Tasks(session, report)
+    tasks = _ReportTasks(session, report)
     by_key: dict[tuple[object, ...], Flow] = {}
     for (kind, cause), lost_s in report.sums.by_cause.items():
         if kind not in {WAIT_CAUSE[0], STEAL_CAUSE[0]}:
@@ -113,7 +115,7 @@ def flows(session: Session, report: Report, rows: Collection[int], *, folded: bo
             cpu, seconds = session.topology[row].cpu, float(lost_s[row])
             if seconds <= 0:
                 continue
-            for taker, loser, part, wanted_s in tasks.parts(cause, cpu):
+            for taker, loser, part, wanted_s in tasks.loss_parts(cause, cpu):
                 names = taker[1], loser[1], cause
                 key = names if folded else (*names, taker[0], loser[0])
                 flow = by_key.setdefault(key, Flow(*names))
@@ -142,7 +144,7 @@ def join_flows(parts: Sequence[Flow]) -> Flow:
     return whole
 
 
-class _Tasks:
+class _ReportTasks:
     """The tasks of a report, by the CPU on which they ran or waited."""
 
     def __init__(self, session: Session, report: Report) -> None:
@@ -159,7 +161,7 @@ class _Tasks:
                 self._job[cpu] = TaskTimes("", before_s + wanted_s)
         self._episodes = session.episodes(totals.start_ns, totals.end_ns)
 
-    def parts(self, cause: str, cpu: int) -> Iterator[tuple[Task, Task, float, float]]:
+    def loss_parts(self, cause: str, cpu: int) -> Iterator[tuple[Task, Task, float, float]]:
         """Yields takers and losers of a CPU's loss, with their part of it and the seconds that the
         loser wanted. The parts add up to 1."""
         times = self._by_cpu.get(cpu, {})
@@ -204,14 +206,14 @@ class _Tasks:
 def _weights_to_parts(weights: Weights) -> dict[Task, float]:
     """Returns the weights as shares that add up to 1, without tasks whose share is small."""
     whole = sum(weights.values())
-    large = {task: w for task, w in weights.items() if w >= max(1e-9, MIN_PART * whole)}
+    large = {task: w for task, w in weights.items() if w >= max(1e-9, MIN_FLOW_SHARE * whole)}
     whole = sum(large.values())
     return {task: w / whole for task, w in large.items()} or {UNKNOWN_TASK: 1.0}
 
 
 # --- the details of a flow
 
-CAUSES = {
+CAUSE_EXPLANATIONS = {
     "sibling": "both run on the two threads of one core",
     "scheduler": "one runs while the other waits for the CPU",
     "package": "both share the clock of one package",
@@ -222,7 +224,7 @@ CAUSES = {
 }  # fmt: skip
 
 
-def details(
+def flow_details(
     session: Session, report: Report, flow: Flow, *, largest: bool, lasting: str
 ) -> list[tuple[str, str]]:
     """Returns labels and texts on a flow. `largest`: whether no other flow of its cause is larger,
@@ -236,7 +238,7 @@ def details(
     running = [e for e in episodes if is_running_at(e, end_ns)]
     newest = max(episodes, key=lambda e: e.start_ns, default=None)
     belief = finding.confidence if finding is not None else "unknown"
-    texts = [("cause", f"{CAUSES.get(flow.cause, flow.cause)}; {belief}")]
+    texts = [("cause", f"{CAUSE_EXPLANATIONS.get(flow.cause, flow.cause)}; {belief}")]
     evidence = [] if newest is None else evidence_pieces(flow.cause, newest.evidence)
     if finding is not None and largest and (flow.cause == WAIT_CAUSE[1] or not evidence):
         evidence = finding.evidence
@@ -250,7 +252,7 @@ def details(
     elif largest and lasting:
         texts.append(("lasting", lasting))
     place = f"CPU{'s' if len(cpus) > 1 else ''} {ranges(sorted(cpus))}"
-    if len(place) > MAX_PLACE:
+    if len(place) > MAX_CPU_LIST_WIDTH:
         place = count_noun(len(cpus), "CPU")
     pairs = len({pair[:2] for pair in flow.pairs})
     texts.append(("where", f"{count_noun(pairs, 'pair')} on {place}" if pairs > 1 else place))

@@ -1,5 +1,5 @@
-"""The layout of the heat map: the position of every core, and rings around cores that lose
-something."""
+"""The layout of the heat map: the position of every core, and rings (frames) around cores that lose
+something. A group is the cores of one L3 or package, which are drawn together."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from math import ceil
 from perftop.draw.columns import Run
 from perftop.draw.strips import join_cells
 from perftop.session.session import Session
-from perftop.tui.shared.choice import Places
+from perftop.tui.shared.choice import Cores
 
 # --- The position of every core in the heat map, for a width and a height. Measured values have no
 # influence, so that nothing moves when values change.
 
 BLOCK_GAP = 2
-"""Number of columns between blocks of one package."""
+"""Blank columns between groups of cores that are side by side in a package."""
 PACKAGE_GAP = 3
-"""Number of columns between packages that are side by side."""
-MIN_HEADING = 24
+"""Blank columns between packages that are side by side."""
+MIN_HEADING_WIDTH = 24
 """Minimum width, in columns, of a package's heading if packages are side by side."""
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class CoreGroup:
     """Cores that are drawn together: those of an L3 if the package has several L3s, else all cores
     of the package."""
 
     label: str
     rows: tuple[int, ...]
-    """Indices of the cores in the list of places."""
+    """Indexes of the cores in `Cores.rows`."""
 
 
-Package = list[Group]
+PackageGroups = list[CoreGroup]
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class CellSize:
     """Size of a core's cell in columns and lines. The column to the left of a cell is for marks."""
 
     width: int
@@ -51,8 +51,8 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """A part of a line: the heading of a package, a label, or cells."""
+class LinePart:
+    """A part of a line of the heat map: the heading of a package, a label, or cells."""
 
     x: int
     width: int
@@ -65,34 +65,35 @@ class Part:
 
 @dataclass(slots=True)
 class HeatLayout:
-    cell: Cell
-    lines: list[list[Part]]
-    spots: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """By row: the column of the mark to the left of the cell, and the cell's first line."""
+    cell: CellSize
+    lines: list[list[LinePart]]
+    cell_positions: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Position of each core's cell, by row: the column of the mark left of the cell, and the cell's
+    first line."""
 
     def __post_init__(self) -> None:
         for y, line in enumerate(self.lines):
             for part in line:
                 for i, row in enumerate(part.cells):
-                    self.spots.setdefault(row, (part.x + i * (self.cell.width + 1), y))
+                    self.cell_positions.setdefault(row, (part.x + i * (self.cell.width + 1), y))
 
 
-def packages(session: Session, places: Places) -> tuple[list[Package], list[int | None]]:
+def package_groups(session: Session, cores: Cores) -> tuple[list[PackageGroups], list[int | None]]:
     """Returns the groups of cores of each package, with the L3s of a die next to each other; and
     the packages' IDs."""
     rows_of: dict[int | None, dict[tuple[int | None, int | None], list[int]]] = {}
-    for row, place in enumerate(places.places):
-        dies = (session.topology[position].die for position in place.rows)
+    for row, core in enumerate(cores.rows):
+        dies = (session.topology[position].die for position in core.positions)
         die = next((die for die in dies if die is not None), None)
-        rows_of.setdefault(place.package, {}).setdefault((die, place.l3), []).append(row)
+        rows_of.setdefault(core.package, {}).setdefault((die, core.l3), []).append(row)
     cache_groups = [_groups(caches) for caches in rows_of.values()]
     if all(len(group.rows) == 1 for group in chain(*cache_groups)):  # each core has its own L3
-        cache_groups = [[Group("", tuple(row for group in groups for row in group.rows))]
+        cache_groups = [[CoreGroup("", tuple(row for group in groups for row in group.rows))]
                  for groups in cache_groups]  # fmt: skip
     return cache_groups, list(rows_of)
 
 
-def _groups(caches: dict[tuple[int | None, int | None], list[int]]) -> Package:
+def _groups(caches: dict[tuple[int | None, int | None], list[int]]) -> PackageGroups:
     """Returns the groups of a package. `caches`: its rows, by die and L3. A label names the die
     only if there are several dies and the L3 alone does not identify it."""
     dies = list(dict.fromkeys(die for die, _ in caches))
@@ -103,52 +104,54 @@ def _groups(caches: dict[tuple[int | None, int | None], list[int]]) -> Package:
         parts = [f"die {die}"] if die is not None and not names_no_die else []
         parts += [f"L3 {l3}"] if l3 is not None else []
         label = " ".join(parts) if len(caches) > 1 else ""
-        groups.append(Group(label, tuple(caches[die, l3])))
+        groups.append(CoreGroup(label, tuple(caches[die, l3])))
     return groups
 
 
 @dataclass(frozen=True, slots=True)
-class _Form:
-    """Parameters of a layout to try."""
+class _Trial:
+    """Parameters of a layout of the heat map that may or may not fit."""
 
-    cell: Cell
-    box: int
+    cell: CellSize
+    package_width: int
     """Width of a package, in columns."""
-    boxes_per_row: int
+    packages_per_row: int
     """Number of packages side by side."""
     margin: int
     """Width of labels in columns, the same in all packages."""
     headings: bool
     labels: bool
 
-    def blocks(self, groups: Package) -> tuple[int, int]:
+    def fit_groups(self, groups: PackageGroups) -> tuple[int, int]:
         """Returns the number of cells in a line of a group (0 if none fit), and the number of
         groups side by side. All groups are as wide as the widest group, so that they align in
         columns."""
-        fit = (self.box - self.margin - 1) // (self.cell.width + 1)
+        fit = (self.package_width - self.margin - 1) // (self.cell.width + 1)
         max_rows = max(len(group.rows) for group in groups)
         if fit <= 0:
             return 0, 1
         if max_rows > fit:  # lines of equal length, if these use more than half of the width
             even_split = next((n for n in range(fit, fit // 2, -1) if max_rows % n == 0), None)
             return even_split or ceil(max_rows / ceil(max_rows / fit)), 1
-        boxes_beside = max(1, (self.box + BLOCK_GAP) // (self.width_of_cells(max_rows) + BLOCK_GAP))
+        boxes_beside = max(
+            1, (self.package_width + BLOCK_GAP) // (self.width_of_cells(max_rows) + BLOCK_GAP)
+        )
         return max_rows, ceil(len(groups) / ceil(len(groups) / boxes_beside))
 
     def width_of_cells(self, cells: int) -> int:
         """Returns the width of this many cells with their label, in columns."""
         return self.margin + cells * (self.cell.width + 1) + 1
 
-    def height_of(self, groups: Package) -> int:
+    def height_of(self, groups: PackageGroups) -> int:
         """Returns the number of lines of a package, including its heading."""
-        cells_per_line, groups_beside = self.blocks(groups)
+        cells_per_line, groups_beside = self.fit_groups(groups)
         blocks = (groups[i : i + groups_beside] for i in range(0, len(groups), groups_beside))
         rows = sum(ceil(max(len(g.rows) for g in block) / cells_per_line) for block in blocks)
         lines = rows * (self.cell.height + self.cell.blank_lines) + (self.cell.blank_lines == 1)
         return self.headings + lines
 
 
-def layout(packages: Sequence[Package], ids: Sequence[int | None], names: Sequence[str],
+def heat_layout(packages: Sequence[PackageGroups], ids: Sequence[int | None], names: Sequence[str],
            threads: int, width: int, height: int, *, ascii_: bool,
            folded: Collection[int] = ()) -> HeatLayout:  # fmt: skip
     """Returns the layout with the largest cells that shows everything. If even the smallest cells
@@ -170,72 +173,79 @@ def layout(packages: Sequence[Package], ids: Sequence[int | None], names: Sequen
         for cell in _cell_sizes(threads, ascii_=ascii_):
             for boxes_per_row in range(1, len(drawn_packages) + 1):
                 box = (width - PACKAGE_GAP * (boxes_per_row - 1)) // boxes_per_row
-                form = _Form(cell, box, boxes_per_row, margin, headings, labels)
-                if (boxes_per_row > 1 and box < MIN_HEADING) or (headings and single_cores):
+                form = _Trial(cell, box, boxes_per_row, margin, headings, labels)
+                if (boxes_per_row > 1 and box < MIN_HEADING_WIDTH) or (headings and single_cores):
                     break
-                if not all(form.blocks(groups)[0] for groups in drawn_packages):
+                if not all(form.fit_groups(groups)[0] for groups in drawn_packages):
                     continue
                 heights = [1 if i in folded else form.height_of(groups)
                            for i, groups in enumerate(drawn_packages)]  # fmt: skip
                 starts = range(0, len(heights), boxes_per_row)
                 if sum(max(heights[i : i + boxes_per_row]) for i in starts) <= height:
-                    return HeatLayout(cell, _place_boxes(drawn_packages, names, form, folded))
-    form = _Form(small_cell, width, 1, 1, headings=True, labels=False)
-    is_usable = all(form.blocks(groups)[0] for groups in packages)
-    lines = _place_boxes(packages, names, form, folded) if is_usable else []
+                    return HeatLayout(
+                        cell, _join_package_lines(drawn_packages, names, form, folded)
+                    )
+    form = _Trial(small_cell, width, 1, 1, headings=True, labels=False)
+    is_usable = all(form.fit_groups(groups)[0] for groups in packages)
+    lines = _join_package_lines(packages, names, form, folded) if is_usable else []
     return HeatLayout(small_cell, lines)
 
 
-def _cell_sizes(threads: int, *, ascii_: bool) -> Iterator[Cell]:
+def _cell_sizes(threads: int, *, ascii_: bool) -> Iterator[CellSize]:
     """Yields the cell sizes to try, the best first. In ASCII, siblings are side by side, so widths
     are even."""
     height = ceil(threads / 2)
     for blank_lines in (2, 1):
-        yield Cell(4, max(2, threads), blank_lines, has_halves=False)
+        yield CellSize(4, max(2, threads), blank_lines, has_halves=False)
     for blank_lines in (1, 0):
         for width in (4, 3, 2, 1):
             if (width > 1 or not blank_lines) and not (ascii_ and threads > 1 and width % 2):
-                yield Cell(width, height, blank_lines, has_halves=threads > 1)
+                yield CellSize(width, height, blank_lines, has_halves=threads > 1)
 
 
-def _whole_packages(packages: Sequence[Package], ids: Sequence[int | None]) -> list[Package]:
+def _whole_packages(
+    packages: Sequence[PackageGroups], ids: Sequence[int | None]
+) -> list[PackageGroups]:
     """Returns the machine as a single package, whose groups are the real packages."""
     rows = [tuple(row for group in package for row in group.rows) for package in packages]
     if all(len(package) == 1 for package in rows):
-        return [[Group("", tuple(chain(*rows)))]]
+        return [[CoreGroup("", tuple(chain(*rows)))]]
     names = ["" if len(ids) == 1 else "p?" if i is None else f"p{i}" for i in ids]
-    return [[Group(name, group_rows) for name, group_rows in zip(names, rows, strict=True)]]
+    return [[CoreGroup(name, group_rows) for name, group_rows in zip(names, rows, strict=True)]]
 
 
-def _place_boxes(
-    packages: Sequence[Package], names: Sequence[str], form: _Form, folded: Collection[int]
-) -> list[list[Part]]:
+def _join_package_lines(
+    packages: Sequence[PackageGroups], names: Sequence[str], form: _Trial,
+    folded: Collection[int],
+) -> list[list[LinePart]]:  # fmt: skip
     boxes = []
     for i, groups in enumerate(packages):
-        head = [[Part(0, form.box, package=i)]] if form.headings else []
-        boxes.append(head + ([] if i in folded else _blocks(groups, names, form)))
-    lines: list[list[Part]] = []
-    for first in range(0, len(boxes), form.boxes_per_row):
-        boxes_in_line = boxes[first : first + form.boxes_per_row]
+        head = [[LinePart(0, form.package_width, package=i)]] if form.headings else []
+        boxes.append(head + ([] if i in folded else _package_lines(groups, names, form)))
+    lines: list[list[LinePart]] = []
+    for first in range(0, len(boxes), form.packages_per_row):
+        boxes_in_line = boxes[first : first + form.packages_per_row]
         lines += [
-            [replace(part, x=part.x + i * (form.box + PACKAGE_GAP))
+            [replace(part, x=part.x + i * (form.package_width + PACKAGE_GAP))
              for i, parts in enumerate(parts_of_boxes) for part in parts]
-            for parts_of_boxes in zip_longest(*boxes_in_line, fillvalue=list[Part]())
+            for parts_of_boxes in zip_longest(*boxes_in_line, fillvalue=list[LinePart]())
         ]  # fmt: skip
     return lines
 
 
-def _blocks(groups: Package, names: Sequence[str], form: _Form) -> list[list[Part]]:
+def _package_lines(
+    groups: PackageGroups, names: Sequence[str], form: _Trial
+) -> list[list[LinePart]]:
     """Returns the lines of a package below its heading."""
-    cells_per_line, groups_beside = form.blocks(groups)
-    lines: list[list[Part]] = []
+    cells_per_line, groups_beside = form.fit_groups(groups)
+    lines: list[list[LinePart]] = []
     above, below = form.cell.blank_lines > 0, form.cell.blank_lines > 1
     for first in range(0, len(groups), groups_beside):
         block = groups[first : first + groups_beside]
         for start in range(0, max(len(group.rows) for group in block), cells_per_line):
             lines += [[]] * above
             for line in range(form.cell.height):
-                parts: list[Part] = []
+                parts: list[LinePart] = []
                 for i, group in enumerate(block):
                     x = i * (form.width_of_cells(cells_per_line) + BLOCK_GAP)
                     cells = group.rows[start : start + cells_per_line]
@@ -244,10 +254,10 @@ def _blocks(groups: Package, names: Sequence[str], form: _Form) -> list[list[Par
                         text = f" {'' if start else group.label:<{form.margin - 1}}"
                         if not group.label:
                             text = f"{names[group.rows[start]]:>{form.margin}}"
-                        parts.append(Part(x, form.margin, label=text))
+                        parts.append(LinePart(x, form.margin, label=text))
                     if cells:
                         width = len(cells) * (form.cell.width + 1) + 1
-                        parts.append(Part(x + form.margin, width, cells, line))
+                        parts.append(LinePart(x + form.margin, width, cells, line))
                 lines.append(parts)
             lines += [[]] * below
     return [*lines, []] if form.cell.blank_lines == 1 else lines
@@ -256,9 +266,10 @@ def _blocks(groups: Package, names: Sequence[str], form: _Form) -> list[list[Par
 # --- rings around cores that lose something. Rings that touch share a line.
 
 RIGHT, LEFT, DOWN, UP = 1, 2, 4, 8
-"""Directions into which the strokes of a cell lead; cells of rings add them up."""
+"""Directions of the strokes in a cell of a ring, as bits."""
 _STROKES = {True: " ╺╸━╻┏┓┳╹┗┛┻┃┣┫╋", False: " ╶╴─╷┌┐┬╵└┘┴│├┤┼"}
-"""Signs of the strokes, indexed by whether the core loses now and by the sum of the directions."""
+"""Box-drawing characters, indexed by whether the core loses now and by the sum of the
+directions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +284,7 @@ class Ring:
         return "alarm" if self.is_running else "over"
 
     @property
-    def side(self) -> Run:
+    def side_run(self) -> Run:
         return _STROKES[self.is_running][UP + DOWN], self.style
 
 
@@ -284,9 +295,9 @@ def ring_edges(plan: HeatLayout, rings: Sequence[Ring]) -> dict[int, list[Run]]:
     texts: dict[int, dict[int, Run]] = {}
     cell_width = plan.cell.width
     for ring in sorted(rings, key=lambda ring: ring.is_running):
-        if ring.row not in plan.spots:
+        if ring.row not in plan.cell_positions:
             continue
-        left, top = plan.spots[ring.row]
+        left, top = plan.cell_positions[ring.row]
         for y, inward in ((top - 1, DOWN), (top + plan.cell.height, UP)):
             corners = {left: RIGHT + inward, left + cell_width + 1: LEFT + inward}
             cells = strokes.setdefault(y, {})

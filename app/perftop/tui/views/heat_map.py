@@ -15,42 +15,42 @@ from perftop.base.text import MISSING, ClockUnit, ranges
 from perftop.draw import theme
 from perftop.draw.columns import DOUBTED_SIGN, Run, fit
 from perftop.draw.strips import (
-    OFF,
+    OFFLINE_LEVEL,
     Line,
     Piece,
     fit_line,
-    full_cell,
     half_cells,
-    ramp,
+    heat_ramp,
+    justify,
+    level_cell,
     safe_cells,
-    spread,
     width,
 )
 from perftop.model.tasks import task
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import Reasons, displayed_values, doubt_texts, suspect_rows
-from perftop.tui.panels.panels import Kind, PaneledView, core_panel, core_pieces
-from perftop.tui.panels.tables import Loser, losers, worst_cores
+from perftop.tui.panels.panels import PaneledView, PanelKind, core_number_pieces, core_panel
+from perftop.tui.panels.tables import LosingCore, losing_cores, worst_core_lines
 from perftop.tui.shared import episode_style
-from perftop.tui.shared.canvas import PanelLine, Target
-from perftop.tui.shared.choice import Choice, Place, Places
+from perftop.tui.shared.canvas import ClickTarget, PanelLine
+from perftop.tui.shared.choice import Choices, Core, Cores
 from perftop.tui.shared.episode_style import RowEpisodes
 from perftop.tui.shared.keys import bindings
 from perftop.tui.shared.package_line import PackageLines
-from perftop.tui.shared.sheet import Scale, chosen_field, clock_of, field_scale, value_unit
-from perftop.tui.shared.verdict import STEP_NS, is_past
+from perftop.tui.shared.row_numbers import Scale, clock_of, field_scale, selected_field, value_unit
+from perftop.tui.shared.verdict import VERDICT_STEP_NS, is_past
 from perftop.tui.views.heat_layout import (
-    Cell,
+    CellSize,
     HeatLayout,
-    Part,
+    LinePart,
     Ring,
-    layout,
-    packages,
+    heat_layout,
+    package_groups,
     ring_edges,
 )
 
-HEADS, FOOT = 2, 1
+HEADER_LINES, FOOTER_LINES = 2, 1
 MIN_WIDTH_FOR_SIDE, SIDE_SHARE, SIDE_GAP = 140, 0.37, 3
 """Minimum width of a screen with the worst cores beside the map; the share of the width that they
 get, and the blank cells before them."""
@@ -65,23 +65,23 @@ core loses something; and number of cells for the meaning of signs."""
 MIN_WIDTH_FOR_RAMP = 100
 """Minimum width, in cells, at which all steps of the ramp are shown; below it, every other step."""
 NO_LOSS_TEXT = "no core loses anything to an episode"
-_NO_LAYOUT = HeatLayout(Cell(1, 1, 0, has_halves=True), [])
+_NO_LAYOUT = HeatLayout(CellSize(1, 1, 0, has_halves=True), [])
 
 
-class Heat:
+class HeatValues:
     """The values of one field at one moment. Its lists are indexed by the position of the CPU."""
 
     def __init__(
-        self, session: Session, interval: Interval, choice: Choice, places: Places,
-        row_episodes: RowEpisodes, previous: Heat | None,
+        self, session: Session, interval: Interval, choice: Choices, cores: Cores,
+        row_episodes: RowEpisodes, previous: HeatValues | None,
     ) -> None:  # fmt: skip
         row_episodes.read(interval)
-        self.session, self.interval, self.places, self.row_episodes = (
-            session, interval, places, row_episodes,
+        self.session, self.interval, self.cores, self.row_episodes = (
+            session, interval, cores, row_episodes,
         )  # fmt: skip
         self.clock = clock_of(session, choice.units)
         """Unit of clocks, which are shown for all fields."""
-        self.field, self.other_names = chosen_field(session, choice.metric)
+        self.field, self.other_names = selected_field(session, choice.metric)
         """`other_names`: names of the fields that the metric key shows next, in order."""
         values = np.where(interval.online, displayed_values(self.field, session, interval), nan)
         is_same = previous is not None and previous.field == self.field
@@ -90,22 +90,22 @@ class Heat:
         self.unit = value_unit(self.field, self.clock, self.scale.high)
         self.values: list[float] = values.tolist()
         suspect = suspect_rows(self.field.key, session, interval)
-        self.doubted: set[int] = set(np.flatnonzero(suspect).tolist())
+        self.suspect_positions: set[int] = set(np.flatnonzero(suspect).tolist())
         """Positions of the CPUs with suspect values."""
-        self.levels = np.where(interval.online, self.scale.levels(values), OFF).tolist()
+        self.levels = np.where(interval.online, self.scale.levels(values), OFFLINE_LEVEL).tolist()
         """Steps of the heat ramp, by position of the CPU."""
         clock = clock_of(session, choice.units, known=True)
-        self.packages = PackageLines(session, interval, places, row_episodes, clock)
+        self.packages = PackageLines(session, interval, cores, row_episodes, clock)
 
     def text(self, value: float) -> str:
         return _value_text(value, self.unit, self.unit.digits)
 
     def cpu_cells(
-        self, cell: Cell, letters: Sequence[str], *, ascii_: bool
+        self, cell: CellSize, letters: Sequence[str], *, ascii_: bool
     ) -> list[tuple[Run, ...]]:
         """Returns the cell of each CPU. `letters`: styles of numbers, by level."""
         size, has_halves = cell.width, cell.has_halves and not self.field.of_core
-        coloured_cells = [full_cell(level, size, ascii_) for level in self.levels]
+        coloured_cells = [level_cell(level, size, ascii_) for level in self.levels]
         if size != NUMBER_WIDTH or has_halves:
             return coloured_cells
         digits = int(self.field.is_small) if self.field.unit == "ratio" else self.unit.digits
@@ -117,13 +117,13 @@ class Heat:
 
     # --- the lines above the map
 
-    def title(self, cell: Cell, size: int, hidden_text: str, *, ascii_: bool) -> list[Run]:
+    def title(self, cell: CellSize, size: int, hidden_text: str, *, ascii_: bool) -> list[Run]:
         """Returns the first line: the field, the heat ramp with its ends, and the meaning of rings.
         `hidden_text`: how many cores are out of sight; '' if none is."""
         low, high = self.text(self.scale.low), self.text(self.scale.high)
         if self.field.unit == "ratio":
             low, high = (f"{100 * end:.0f}" for end in (self.scale.low, self.scale.high))
-        steps = ramp(ascii_=ascii_)
+        steps = heat_ramp(ascii_=ascii_)
         if size < MIN_WIDTH_FOR_RAMP and not ascii_:
             steps = steps[1::2]
         pieces: list[Piece] = [
@@ -146,8 +146,9 @@ class Heat:
         return [*runs, (lead, "faint"), (" · ".join(names), "dim")] if names else runs
 
     def legend(
-        self, cell: Cell, size: int, losers: Sequence[Loser], *, is_asked: bool, ascii_: bool
-    ) -> list[Run]:
+        self, cell: CellSize, size: int, losers: Sequence[LosingCore], *, is_asked: bool,
+        ascii_: bool,
+    ) -> list[Run]:  # fmt: skip
         """Returns the second line: how to read a cell, and the cores that lose most. `losers`: the
         cores to name, because they are not listed beside the map. `is_asked`: whether the user
         asked for the worst core although no core loses anything."""
@@ -165,14 +166,14 @@ class Heat:
         right = self._worst(losers, room)
         if is_asked and len(NO_LOSS_TEXT) <= room:
             right = [(NO_LOSS_TEXT, "bright")]
-        return spread(left, right, size - 1)
+        return justify(left, right, size - 1)
 
-    def _worst(self, losers: Sequence[Loser], room: int) -> list[Run]:
+    def _worst(self, losers: Sequence[LosingCore], room: int) -> list[Run]:
         """Returns the cores that lose most, as many as fit, and how many more there are."""
         runs: list[Run] = []
-        kind = "core" if self.places.pairs else "CPU"
+        kind = "core" if self.cores.has_pairs else "CPU"
         for i, loser in enumerate(losers):
-            name = f"{f'{kind} ' if not i else '  '}{self.places.name(loser.row, '')}"
+            name = f"{f'{kind} ' if not i else '  '}{self.cores.name(loser.row, '')}"
             share: Run = (f" {loser.percent}".rstrip(), loser.style)
             more_text = f"  +{len(losers) - i}"
             if width(runs) + len(name) + len(share[0]) + len(more_text) > room:
@@ -180,13 +181,13 @@ class Heat:
             runs += [(name, "bright"), share]
         return runs
 
-    def _cell_explanations(self, cell: Cell, *, ascii_: bool) -> list[list[Run]]:
+    def _cell_explanations(self, cell: CellSize, *, ascii_: bool) -> list[list[Run]]:
         """Returns texts that explain a cell, the longest first."""
-        places = self.places
-        if not places.pairs or self.field.of_core or places.threads == 1:
-            return [[(f"a cell is a {'core' if places.pairs else 'CPU'}", "dim")], []]
-        if places.threads > 2:
-            last, order = places.threads - 1, "row by row" if ascii_ else "from above"
+        cores = self.cores
+        if not cores.has_pairs or self.field.of_core or cores.max_threads == 1:
+            return [[(f"a cell is a {'core' if cores.has_pairs else 'CPU'}", "dim")], []]
+        if cores.max_threads > 2:
+            last, order = cores.max_threads - 1, "row by row" if ascii_ else "from above"
             short_text = f"lp0–{last} {order}"
             long_text = f"lp0 to lp{last} {order}"
         elif cell.has_halves and not ascii_:
@@ -203,38 +204,38 @@ class Heat:
 
     # --- the line of the selected core
 
-    def foot(self, i: int, size: int) -> list[Run]:
+    def core_runs(self, i: int, size: int) -> list[Run]:
         """Returns the numbers of the core in row `i`, and reasons to doubt them."""
-        place, places = self.places.places[i], self.places
-        name = f" {'core' if places.pairs else 'CPU'} {places.name(i, '')}"
-        pieces: list[Piece] = [(0, [(theme.CURSOR[0], "mark"), (name, "bright")])]
-        if places.pairs:
-            pieces.append((5, [(f"cpus {places.cpus[i]}", "dim")]))
-        states = ("both",) if len(place.cpus) > 1 else ()
+        core, cores = self.cores.rows[i], self.cores
+        name = f" {'core' if cores.has_pairs else 'CPU'} {cores.name(i, '')}"
+        pieces: list[Piece] = [(0, [(theme.CURSOR_SIGNS[0], "mark"), (name, "bright")])]
+        if cores.has_pairs:
+            pieces.append((5, [(f"cpus {cores.cpu_lists[i]}", "dim")]))
+        states = ("both",) if len(core.cpus) > 1 else ()
         keys = dict.fromkeys((self.field.key, "busy_hz", "ipc", "turbo_ceiling_hz", *states))
-        pieces += core_pieces(self.session, self.interval, [*place.cpus], keys, self.clock)
-        tasks = (task(self.interval.tasks.get(str(cpu))) for cpu in place.cpus)
+        pieces += core_number_pieces(self.session, self.interval, [*core.cpus], keys, self.clock)
+        tasks = (task(self.interval.tasks.get(str(cpu))) for cpu in core.cpus)
         if names := [
             safe_cells(f"{task_on_cpu.comm[:24]} {task_on_cpu.pid}")
             for task_on_cpu in tasks
             if task_on_cpu
         ]:
             pieces.append((7, [(" · ".join(names), "text")]))
-        suspect_texts = "; ".join(dict.fromkeys(self._suspect_texts(place)))
+        suspect_texts = "; ".join(dict.fromkeys(self._suspect_texts(core)))
         if not suspect_texts:
             return fit_line(pieces, size - 1, 2)
         runs = fit_line(pieces, size - 1 - min(len(suspect_texts) + 2, size // 2), 2)
         room = size - 3 - width(runs)
         return [*runs, ("  ", "text"), (fit(suspect_texts, min(room, len(suspect_texts))), "text")]
 
-    def _suspect_texts(self, place: Place) -> Iterator[str]:
+    def _suspect_texts(self, core: Core) -> Iterator[str]:
         """Yields the reasons why values of this core are suspect or unknown."""
         interval, key = self.interval, self.field.key
-        for row in place.rows:
+        for row in core.positions:
             for reason in doubt_texts(interval, row):
                 yield f"{DOUBTED_SIGN} {safe_cells(reason)}"
-        bounds = interval.split.method[place.core_index] == "bounds"
-        for row in place.rows:
+        bounds = interval.split.method[core.core_position] == "bounds"
+        for row in core.positions:
             rests = interval.is_resting[row] and self.field.while_running
             if interval.online[row] and isnan(self.values[row]) and not rests:
                 why = Reasons(self.session).short_reason(key, row, bounds=bounds)
@@ -253,7 +254,7 @@ class HeatMap(PaneledView):
     HINTS: ClassVar[tuple[str, ...]] = ("metric", "heat_worst", "open", "units")
 
     _row_episodes: RowEpisodes
-    _heat: Heat | None = None
+    _heat: HeatValues | None = None
     _plan = _NO_LAYOUT
     _worst_asked = False
     """Whether the user asked for the worst core, but no core loses anything."""
@@ -263,7 +264,7 @@ class HeatMap(PaneledView):
     """Whether only the package of the selected core is drawn."""
     _folded: frozenset[int | None] = frozenset()
     """The packages with no room for more than their heading."""
-    _losers: Sequence[Loser] = ()
+    _losers: Sequence[LosingCore] = ()
     _left_signs: dict[int, Run]
     """Signs to the left of cells, by row; `_right_signs`: those to the right."""
     _right_signs: dict[int, Run]
@@ -276,79 +277,82 @@ class HeatMap(PaneledView):
 
     # --- lines from an interval
 
-    def begin(self) -> None:
+    def reset(self) -> None:
         self._row_episodes = RowEpisodes(self.session)
         # The old layout is for other rows, and the widget may not have a size for a new one yet.
-        self._plan, self.count, self._losers = _NO_LAYOUT, 0, ()
+        self._plan, self.line_count, self._losers = _NO_LAYOUT, 0, ()
 
     def make_layout(self) -> None:
-        places = self.places
-        is_wide = self.size.width >= MIN_WIDTH_FOR_SIDE and not self.bare
+        cores = self.cores
+        is_wide = self.size.width >= MIN_WIDTH_FOR_SIDE and not self.is_bare
         self.side_width = round(SIDE_SHARE * self.size.width) if is_wide else 0
-        groups, ids = packages(self.session, places)
+        groups, ids = package_groups(self.session, cores)
         selected = self._selected_row()
-        selected_package = None if selected is None else places.places[selected].package
+        selected_package = None if selected is None else cores.rows[selected].package
         if self._is_zoomed and selected_package in ids:
             groups, ids = [groups[ids.index(selected_package)]], [selected_package]
         self._package_ids = ids
-        names = [places.name(i, "topology") for i in range(len(places.places))]
-        offline_lines = 1 if places.offline_cpus else 0
-        height = self.size.height - FOOT - offline_lines - (0 if self.bare else HEADS)
-        losing = {places.places[loser.row].package for loser in self._losers} | {selected_package}
+        names = [cores.name(i, "topology") for i in range(len(cores.rows))]
+        offline_lines = 1 if cores.offline_cpus else 0
+        height = (
+            self.size.height - FOOTER_LINES - offline_lines - (0 if self.is_bare else HEADER_LINES)
+        )
+        losing = {cores.rows[loser.row].package for loser in self._losers} | {selected_package}
         calm, folded = [i for i, id_ in enumerate(ids) if id_ not in losing], set[int]()
         while True:
-            self._plan = layout(groups, ids, names, places.threads, self.width, height,
+            self._plan = heat_layout(groups, ids, names, cores.max_threads, self.width, height,
                                 ascii_=self.choice.ascii, folded=folded)  # fmt: skip
             if len(self._plan.lines) <= height or not calm:
                 break
             folded.add(calm.pop())
         self._folded = frozenset(ids[i] for i in folded)
-        texts = [f" off   CPUs {ranges(places.offline_cpus)}"] if offline_lines else []
-        texts += [] if places.places else [" no CPU matches the filter"]
-        self._plan.lines += [[Part(0, len(text), label=text)] for text in texts]
-        self.count = len(self._plan.lines)
+        texts = [f" off   CPUs {ranges(cores.offline_cpus)}"] if offline_lines else []
+        texts += [] if cores.rows else [" no CPU matches the filter"]
+        self._plan.lines += [[LinePart(0, len(text), label=text)] for text in texts]
+        self.line_count = len(self._plan.lines)
 
     def make_lines(self) -> None:
         """Makes the marks of cells, and the lines above, below and beside the map."""
-        heat = self._heat = Heat(
-            self.session, self.interval, self.choice, self.places, self._row_episodes, self._heat
+        heat = self._heat = HeatValues(
+            self.session, self.interval, self.choice, self.cores, self._row_episodes, self._heat
         )
-        self._losers = losers(
-            self.session, self.interval, self.places, self._row_episodes, heat.packages.victims
+        self._losers = losing_cores(
+            self.session, self.interval, self.cores, self._row_episodes, heat.packages.victims
         )
-        places = self.places.places
-        if not self._folded.isdisjoint(places[loser.row].package for loser in self._losers):
+        cores = self.cores.rows
+        if not self._folded.isdisjoint(cores[loser.row].package for loser in self._losers):
             self.make_layout()  # a core in a folded package now loses something
         self._cpu_cells = heat.cpu_cells(
             self._plan.cell, theme.letter_styles(self.app.theme), ascii_=self.choice.ascii
         )
         self._make_marks(heat)
         cell = self._plan.cell
-        self.header_lines = [] if self.bare else [
+        self.header_lines = [] if self.is_bare else [
             heat.title(cell, self.width, self._hidden_text(), ascii_=self.choice.ascii),
             heat.legend(cell, self.width, [] if self.side_width else self._losers,
                         is_asked=self._worst_asked, ascii_=self.choice.ascii),
         ]  # fmt: skip
         selected = self._selected_row()
-        foot = [] if selected is None else heat.foot(selected, self.size.width)
-        first: Kind = "losses" if self._losers and not self.side_width else "who"
-        self.footer_lines = [*self.panels(self.spare - FOOT, first=first), (foot, "chosen")]
+        foot = [] if selected is None else heat.core_runs(selected, self.size.width)
+        first: PanelKind = "losses" if self._losers and not self.side_width else "who"
+        panels = self.make_panels(self.spare_lines - FOOTER_LINES, first=first)
+        self.footer_lines = [*panels, (foot, "chosen")]
         self._make_side(selected)
 
-    def _make_marks(self, heat: Heat) -> None:
+    def _make_marks(self, heat: HeatValues) -> None:
         """Makes the signs beside cells: the sign of suspect values, rings around cores that lose
         something, where there is room, else the sign of their episode; and the cursor, which
         replaces any of these."""
         before, after = dict[int, Run](), dict[int, Run]()
-        cursor: tuple[Run, Run] = (theme.CURSOR[0], "mark"), (theme.CURSOR[1], "mark")
-        for row, place in enumerate(self.places.places) if heat.doubted else ():
-            if not heat.doubted.isdisjoint(place.rows):
+        cursor: tuple[Run, Run] = (theme.CURSOR_SIGNS[0], "mark"), (theme.CURSOR_SIGNS[1], "mark")
+        for row, core in enumerate(self.cores.rows) if heat.suspect_positions else ():
+            if not heat.suspect_positions.isdisjoint(core.positions):
                 before[row] = (DOUBTED_SIGN, "dim")
         selected = self._selected_row()
         rings = [Ring(loser.row, loser.percent, loser.is_running) for loser in self._losers]
         for loser, ring in zip(self._losers, rings, strict=True):
             if self._plan.cell.blank_lines:
-                before[loser.row] = after[loser.row] = ring.side
+                before[loser.row] = after[loser.row] = ring.side_run
             elif loser.is_running:
                 before[loser.row] = episode_style.sign(loser.episode), loser.style
                 if loser.row == selected:
@@ -361,7 +365,7 @@ class HeatMap(PaneledView):
 
     def _make_side(self, selected: int | None) -> None:
         """Makes the lines beside the map: the worst cores, and the numbers of the selected one."""
-        size, height = self.side_width - SIDE_GAP, self.size.height - FOOT
+        size, height = self.side_width - SIDE_GAP, self.size.height - FOOTER_LINES
         if size <= 0:
             self.side_lines = []
             return
@@ -369,12 +373,14 @@ class HeatMap(PaneledView):
         if height >= MIN_HEIGHT_FOR_NUMBERS:
             room = height - NUMBER_LINES
             numbers = core_panel(self.session, self.interval, self.choice, size, NUMBER_LINES)
-        moment = self.interval.time_ns // (1 if is_past(self.session, self.interval) else STEP_NS)
+        moment = self.interval.time_ns // (
+            1 if is_past(self.session, self.interval) else VERDICT_STEP_NS
+        )
         shown = [(loser.row, loser.is_running) for loser in self._losers]
         basis = moment, shown, selected, size, room, self.session
         if self._worst[0] != basis:
-            self._worst = basis, worst_cores(
-                self.session, self.interval, self.places, self._losers, selected, size, room
+            self._worst = basis, worst_core_lines(
+                self.session, self.interval, self.cores, self._losers, selected, size, room
             )  # fmt: skip
         lines = self._worst[1][:room]
         lines = [*lines, *[([], None)] * (room - len(lines)), *numbers]
@@ -384,9 +390,11 @@ class HeatMap(PaneledView):
     def _hidden_text(self) -> str:
         """Returns how many cores are out of sight, and how many of these lose something; '' if all
         cores are in sight."""
-        end = self.top + max(1, self.size.height - HEADS - FOOT)
-        rows = {row for line in self._plan.lines[self.top : end] for p in line for row in p.cells}
-        count = len(self.places.places)
+        end = self.top_line + max(1, self.size.height - HEADER_LINES - FOOTER_LINES)
+        rows = {
+            row for line in self._plan.lines[self.top_line : end] for p in line for row in p.cells
+        }
+        count = len(self.cores.rows)
         if len(rows) == count:
             return ""
         losing = sum(loser.is_running and loser.row not in rows for loser in self._losers)
@@ -394,8 +402,8 @@ class HeatMap(PaneledView):
         zoom = f"package {self._package_ids[0]} only · " if self._is_zoomed else ""
         return f"{zoom}{count - len(rows)} of {count} out of sight{more}"
 
-    def target(self, x: int, y: int) -> Target:
-        return super().target(x, y - FOOT)  # the map's own last line is not a panel
+    def target_at(self, x: int, y: int) -> ClickTarget:
+        return super().target_at(x, y - FOOTER_LINES)  # the map's own last line is not a panel
 
     # --- lines
 
@@ -418,7 +426,7 @@ class HeatMap(PaneledView):
             x = part.x + part.width
         return runs, "calm"
 
-    def _cells(self, part: Part) -> list[Run]:
+    def _cells(self, part: LinePart) -> list[Run]:
         """Returns one line of adjacent cells with their marks."""
         heat, cell, ascii_ = self._heat, self._plan.cell, self.choice.ascii
         assert heat is not None
@@ -429,17 +437,17 @@ class HeatMap(PaneledView):
         for row in part.cells:
             runs.append(before.get(row, closing_run))
             closing_run = after.get(row, gap)
-            cpus = self.places.places[row].rows
+            cpus = self.cores.rows[row].positions
             is_single = is_of_core or len(cpus) == 1
             if cell.has_halves and not is_single:
                 pair = [levels[cpu_row] for cpu_row in cpus[2 * part.line : 2 * part.line + 2]]
-                runs += half_cells(*pair, *[OFF] * (2 - len(pair)), width, ascii_)
+                runs += half_cells(*pair, *[OFFLINE_LEVEL] * (2 - len(pair)), width, ascii_)
             elif not is_single and part.line >= len(cpus):
-                runs += full_cell(OFF, width, ascii_)
+                runs += level_cell(OFFLINE_LEVEL, width, ascii_)
             elif is_single:  # an offline sibling has no value
                 cpu_row = max(cpus, key=levels.__getitem__)
                 with_number = self._cpu_cells[cpu_row]
-                runs += full_cell(levels[cpu_row], width, ascii_) if part.line else with_number
+                runs += level_cell(levels[cpu_row], width, ascii_) if part.line else with_number
             else:
                 runs += self._cpu_cells[cpus[part.line]]
         return [*runs, closing_run]
@@ -449,10 +457,10 @@ class HeatMap(PaneledView):
     def _selected_row(self) -> int | None:
         """Returns the row of the selected core; None if it is not shown."""
         cpu = self.choice.cpu
-        return next((i for i, p in enumerate(self.places.places) if p.cpus[0] == cpu), None)
+        return next((i for i, p in enumerate(self.cores.rows) if p.cpus[0] == cpu), None)
 
     def _choose(self, row: int) -> None:
-        self.choice.cpu = self.places.places[row].cpus[0]
+        self.choice.cpu = self.cores.rows[row].cpus[0]
         self.draw_selection()
 
     def draw_selection(self) -> None:
@@ -462,16 +470,16 @@ class HeatMap(PaneledView):
     def show_cursor(self) -> None:
         """Scrolls to the selected core, including a heading directly above it."""
         selected = self._selected_row()
-        if selected in self._plan.spots:
-            first = last = self._plan.spots[selected][1]
+        if selected in self._plan.cell_positions:
+            first = last = self._plan.cell_positions[selected][1]
             last += self._plan.cell.height - 1
             if first and not any(part.cells for part in self._plan.lines[first - 1]):
                 first -= 1
-            self.reveal(first, last)
+            self.reveal_lines(first, last)
 
     def action_cell(self, dx: int, dy: int) -> None:
         """Selects the next cell on this line, or the nearest cell on the next line with cells."""
-        spots, selected = self._plan.spots, self._selected_row()
+        spots, selected = self._plan.cell_positions, self._selected_row()
         if selected not in spots:
             return
         x, y = spots[selected]
@@ -483,20 +491,22 @@ class HeatMap(PaneledView):
         elif lines := {sy for _, sy in spots.values() if (sy - y) * dy > 0}:
             self._choose_nearest(x, min(lines, key=lambda line: abs(line - y)))
 
-    def action_page(self, by: int) -> None:
-        spots, selected = self._plan.spots, self._selected_row()
+    def action_page(self, pages: int) -> None:
+        spots, selected = self._plan.cell_positions, self._selected_row()
         if selected in spots:
             x, y = spots[selected]
-            goal = y + by * max(1, self.height - 1)
+            goal = y + pages * max(1, self.height - 1)
             self._choose_nearest(x, min((sy for _, sy in spots.values()),
                                         key=lambda line: abs(line - goal)))  # fmt: skip
 
     def _choose_nearest(self, x: int, y: int) -> None:
-        candidates = [(abs(sx - x), row) for row, (sx, sy) in self._plan.spots.items() if sy == y]
+        candidates = [
+            (abs(sx - x), row) for row, (sx, sy) in self._plan.cell_positions.items() if sy == y
+        ]
         self._choose(min(candidates)[1])
 
     def action_end(self, direction: int) -> None:
-        rows = list(self._plan.spots)
+        rows = list(self._plan.cell_positions)
         if rows:
             self._choose(rows[0] if direction < 0 else rows[-1])
 
@@ -519,8 +529,8 @@ class HeatMap(PaneledView):
         row = None
         if self.side_lines and event.x >= self.width and event.y < len(self.side_lines):
             cpu = self._side_targets[event.y]
-            row = self.places.row_of_cpu.get(cpu) if isinstance(cpu, int) else None
-        elif not self.pick(event) and (y := self.line_at(event.y)) is not None:
+            row = self.cores.row_of_cpu.get(cpu) if isinstance(cpu, int) else None
+        elif not self.handle_footer_click(event) and (y := self.line_at(event.y)) is not None:
             for part in self._plan.lines[y]:
                 i = (event.x - part.x) // (self._plan.cell.width + 1)
                 if part.cells and 0 <= i < len(part.cells):

@@ -1,6 +1,7 @@
-"""The neighbour view: who takes CPU time from whom, as ribbons and as rows with bars, details of
-the selected row, and the performance of the watched job. All untrusted text is made safe to
-draw."""
+"""The neighbour view: which tasks take CPU time from which, as ribbons and as rows with bars,
+details of the selected row, and the performance of the watched job. A ribbon joins the task that
+takes time to the task that loses it; its thickness is the lost time. All untrusted text is made
+safe to draw."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from perftop.draw.strips import (
     panel_title,
     safe_cells,
     width,
-    wrapped_lines,
+    wrap_line,
 )
 from perftop.model.kinds import NEIGHBOURS
 from perftop.model.tasks import DIFFERENCE_NS, Thread, WatchedJob
@@ -31,11 +32,11 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.panels.panels import PaneledView
 from perftop.tui.panels.tables import INDENT, MIN_BOLD_WAIT, task_bar
-from perftop.tui.shared.canvas import Cursor
-from perftop.tui.shared.choice import Choice
-from perftop.tui.shared.sheet import clock_of
+from perftop.tui.shared.canvas import CursorCanvas
+from perftop.tui.shared.choice import Choices
+from perftop.tui.shared.row_numbers import clock_of
 from perftop.tui.shared.verdict import Verdict, verdict_at
-from perftop.tui.views.flows import Flow, details, flows, join_flows
+from perftop.tui.views.flows import Flow, find_flows, flow_details, join_flows
 
 NO_LOSS_TEXT = "No CPU is losing time to a neighbour"
 MIN_SPAN_NS = 1_000_000_000
@@ -84,7 +85,7 @@ class _RibbonSide:
             next_starts[end] += 8 * flow.lost_s / row_s
 
 
-def ribbons(shown: Sequence[Flow], size: int, rows: int) -> tuple[list[list[Run]], float]:
+def draw_ribbons(shown: Sequence[Flow], size: int, rows: int) -> tuple[list[list[Run]], float]:
     """Returns lines with a ribbon from the taker to the loser of each flow, at most `rows`, and the
     seconds for each row. Flows that do not fit are left out, the smallest first."""
     while True:
@@ -118,10 +119,10 @@ def ribbons(shown: Sequence[Flow], size: int, rows: int) -> tuple[list[list[Run]
         y, x = int((left.starts[i] + right.starts[i] + 8 * flow.lost_s / row_s) / 16), middle // 2
         if flow.lost_s / row_s >= 1 and len(text) < middle:
             lines[y] = overlay(lines[y], x - len(text) // 2, [(text, "bright")])
-    names = [_names(left, height, "taken"), _names(right, height, "lost")]
+    names = [_ribbon_names(left, height, "taken"), _ribbon_names(right, height, "lost")]
     return [
-        [*merge_runs([(" " * (NAME_WIDTH - width(a)), "text"), *a, (" ", "text")], NAME_WIDTH + 1),
-         *line, (" ", "text"), *merge_runs(b, NAME_WIDTH)]
+        [(" " * (NAME_WIDTH - width(a)), "text"), *a, (" ", "text"), *line, (" ", "text"),
+         *merge_runs(b, NAME_WIDTH)]
         for a, line, b in zip(names[0], lines, names[1], strict=True)
     ], row_s  # fmt: skip
 
@@ -144,7 +145,7 @@ def _cell(eighths: Sequence[str]) -> Run:
     return theme.LEVELS[count], f"{lower or 'ground'}/{upper or 'ground'}"
 
 
-def _names(side: _RibbonSide, height: int, verb: str) -> list[list[Run]]:
+def _ribbon_names(side: _RibbonSide, height: int, verb: str) -> list[list[Run]]:
     lines: list[list[Run]] = [[] for _ in range(height)]
     for name, lost_s, rows, top in zip(side.names, side.lost_s, side.rows, side.tops, strict=False):
         y = top + (rows - 2) // 2
@@ -257,24 +258,24 @@ def job_line(
 
 def labelled_lines(label: str, text: str, size: int, style: str = "text") -> list[list[Run]]:
     """Returns the text in lines of `size` cells beside its label."""
-    lines = wrapped_lines(text, max(1, size - _LABEL_WIDTH - 3))
+    lines = wrap_line(text, max(1, size - _LABEL_WIDTH - 3))
     return [[(f"   {'' if i else label:<{_LABEL_WIDTH}}", "dim"), (line, style)]
             for i, line in enumerate(lines)]  # fmt: skip
 
 
 # --- the view
 
-Row = list[Run] | Flow | Thread
+ViewRow = list[Run] | Flow | Thread
 """A line of the view: plain text, a flow, or a thread of the job."""
 
 
-class Neighbours(PaneledView, Cursor):
+class Neighbours(PaneledView, CursorCanvas):
     HINTS: ClassVar[tuple[str, ...]] = ("open", "fold", "try")
-    OWN_PANEL = "losses"
+    OMITTED_PANEL = "losses"
 
-    def __init__(self, choice: Choice, *, id: str | None = None) -> None:  # noqa: A002
+    def __init__(self, choice: Choices, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(choice, id=id)
-        self._rows: list[Row] = []
+        self._rows: list[ViewRow] = []
         self._folded = True
         """Whether tasks of the same name share a row."""
         self._report: Report | None = None
@@ -293,7 +294,7 @@ class Neighbours(PaneledView, Cursor):
         self._first_cpu: dict[int, int] = {}
         """The first CPU of each CPU's core, by CPU."""
 
-    def begin(self) -> None:
+    def reset(self) -> None:
         self._first_cpu = {cpu: core[0] for core in self.session.cores for cpu in core}
 
     @property
@@ -317,7 +318,9 @@ class Neighbours(PaneledView, Cursor):
         if self._flows[0] != drawn_from:
             rows = self._shown_rows()
             flow_list = (
-                [] if report is None else flows(self.session, report, rows, folded=self._folded)
+                []
+                if report is None
+                else find_flows(self.session, report, rows, folded=self._folded)
             )
             if report is not self._report:
                 self._checked_report = report and with_checks(self.session, report)
@@ -332,7 +335,7 @@ class Neighbours(PaneledView, Cursor):
             text = NO_LOSS_TEXT if verdict is None or verdict.report is not None else verdict.text
             self._rows = [[(f" {text}", "text")]]
         self._add_job(verdict.report if verdict is not None else None)
-        self.count = len(self._rows)
+        self.line_count = len(self._rows)
         row = self._rows[self._cursor_line()]
         selected = row if isinstance(row, Flow) else None
         if selected is None or verdict is None or verdict.report is None:
@@ -341,29 +344,31 @@ class Neighbours(PaneledView, Cursor):
             self._detailed_flow = self._flows[0], selected
             largest = next(flow for flow in shown if flow.cause == selected.cause) is selected
             duration_text = verdict.duration_text if verdict.cause[1] == selected.cause else ""
-            self._details = details(
+            self._details = flow_details(
                 self.session, verdict.report, selected, largest=largest, lasting=duration_text
             )
         feet = self._detail_lines(selected, shown)
-        if not self.bare:
-            room = self.size.height - len(self.header_lines) - self.count - len(feet) - 4
+        if not self.is_bare:
+            room = self.size.height - len(self.header_lines) - self.line_count - len(feet) - 4
             self.header_lines += self._ribbons(shown, room)
-            seen_s = 0.0 if verdict is None else verdict.seen_s
+            seen_s = 0.0 if verdict is None else verdict.span_s
             self.header_lines.insert(0, self._title(seen_s, shown))
             if shown:
                 self.header_lines.append([(" ", "text"), *columns.headings(self._columns)])
-        room = self.size.height - len(self.header_lines) - min(self.count, MIN_ROWS)
+        room = self.size.height - len(self.header_lines) - min(self.line_count, MIN_ROWS)
         self.footer_lines = [(line, "calm") for line in feet[: max(0, room)]]
-        self.footer_lines += self.panels(max(0, self.spare - len(self.footer_lines)))
+        self.footer_lines += self.make_panels(max(0, self.spare_lines - len(self.footer_lines)))
 
     def _ribbons(self, shown: list[Flow], room: int) -> list[list[Run]]:
         """Returns the lines of the ribbons and a blank line; [] where they do not fit."""
         rows = min(room, 2 * self.size.height // 5)
-        if self.look != "colour" or self.width < MIN_WIDTH_FOR_RIBBONS or rows < MIN_RIBBON_ROWS:
+        if self.glyphs != "colour" or self.width < MIN_WIDTH_FOR_RIBBONS or rows < MIN_RIBBON_ROWS:
             rows = 0
         drawn_from = self._flows[0], self.width, rows
         if self._drawn_ribbons[0] != drawn_from:
-            lines, row_s = ribbons(shown, self.width - 2, rows) if rows and shown else ([], 0.0)
+            lines, row_s = (
+                draw_ribbons(shown, self.width - 2, rows) if rows and shown else ([], 0.0)
+            )
             self._drawn_ribbons = drawn_from, lines, row_s
         return [*([(" ", "text"), *line] for line in self._drawn_ribbons[1]), []] if rows else []
 
@@ -439,7 +444,7 @@ class Neighbours(PaneledView, Cursor):
         if isinstance(row, list):
             return row, "calm"
         chosen = y == self._cursor_line()
-        mark: Run = (theme.CHOSEN_SIGN, "mark") if chosen else (" ", "text")
+        mark: Run = (theme.SELECTED_SIGN, "mark") if chosen else (" ", "text")
         if isinstance(row, Flow):
             most_s = self._flows[1][0].lost_s
             shown, cells = self._columns, flow_cells(row, self._columns, most_s)
@@ -447,28 +452,28 @@ class Neighbours(PaneledView, Cursor):
             span_ns = max(MIN_SPAN_NS, round(self.interval.elapsed_s * 1e9))
             shown = self._threads
             cells = thread_cells(row, self.session, self.interval, span_ns, shown)
-        return [mark, *columns.columns_line(shown, cells)], "chosen" if chosen else "calm"
+        return [mark, *columns.join_columns(shown, cells)], "chosen" if chosen else "calm"
 
     # --- the cursor is on a flow or a thread; other views select its core
 
-    def open(self) -> bool:
-        self.choice.cpu = self.cpu(self._cursor_line()) or self.choice.cpu
+    def handle_enter(self) -> bool:
+        self.choice.cpu = self.cpu_of_line(self._cursor_line()) or self.choice.cpu
         return True
 
     def _cursor_line(self) -> int:
         """Returns the line of the selected flow or thread; else the first one."""
-        lines = [y for y in range(self.count) if self.identity(y) is not None]
-        same = (y for y in lines if self.identity(y) == self._selected)
+        lines = [y for y in range(self.line_count) if self.item_of_line(y) is not None]
+        same = (y for y in lines if self.item_of_line(y) == self._selected)
         return next(same, lines[0] if lines else 0)
 
-    def cpu(self, y: int) -> int | None:
+    def cpu_of_line(self, y: int) -> int | None:
         row = self._rows[y] if 0 <= y < len(self._rows) else []
         if isinstance(row, list):
             return None
         cpu = next(iter(row.cpus)) if isinstance(row, Flow) else row.cpu
         return self._first_cpu.get(cpu, cpu)
 
-    def identity(self, y: int) -> object:
+    def item_of_line(self, y: int) -> object:
         row = self._rows[y]
         return None if isinstance(row, list) else row.key if isinstance(row, Flow) else row.tid
 

@@ -22,30 +22,35 @@ from perftop.draw.columns import (
     Column,
     Run,
     column_at,
-    columns_line,
     fit_columns,
     fit_to_texts,
     headings,
+    join_columns,
     total_width,
 )
-from perftop.draw.strips import QUIET_SHARE, Line, safe_cells
+from perftop.draw.strips import MAX_QUIET_SHARE, Line, safe_cells
 from perftop.model.counters import MIN_COUNTED_SHARE
 from perftop.model.numbers import Metric, Number
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import CpuColumns, suspect_rows
 from perftop.tui.panels.panels import PaneledView
-from perftop.tui.shared.canvas import Cursor
-from perftop.tui.shared.choice import Choice
+from perftop.tui.shared.canvas import CursorCanvas
+from perftop.tui.shared.choice import Choices
 from perftop.tui.shared.episode_style import MIN_AWAKE_UTIL, RowEpisode, RowEpisodes
 from perftop.tui.shared.keys import bindings
-from perftop.tui.shared.sheet import MAX_IDLE_UTIL, clock_of, number_column_of, worst_first_keys
+from perftop.tui.shared.row_numbers import (
+    MAX_IDLE_UTIL,
+    clock_of,
+    number_column_of,
+    worst_first_keys,
+)
 
 SIGN_CELLS = 2
 """Number of cells before the columns, for the mark of the selected line and an episode sign."""
-MIN_NUMBER = 6
+MIN_NUMBER_WIDTH = 6
 """Minimum width of a number, in cells: enough for 100.0 with a sign before it."""
-MIN_TASK, MAX_TASK = 18, 32
+MIN_TASK_WIDTH, MAX_TASK_WIDTH = 18, 32
 LEFT_ARROW, RIGHT_ARROW = "←", "→"
 """Signs at the left and right end of the headings if more columns are hidden there."""
 _ORDERS = {"cpu": "CPU number", "core": "topology"}
@@ -57,54 +62,57 @@ to low."""
 
 
 @dataclass(slots=True)
-class Page:
+class VisibleColumns:
     """The columns in sight and their values, by position of the CPU."""
 
-    names: list[Column] = field(default_factory=list)
+    name_columns: list[Column] = field(default_factory=list)
     """The fixed columns, which identify the CPU."""
-    numbers: list[Column] = field(default_factory=list)
+    number_columns: list[Column] = field(default_factory=list)
     """The scrolling columns in sight: numbers, and the task."""
-    hidden: int = 0
-    """Number of columns hidden at the left; `more` is the number hidden at the right."""
-    more: int = 0
+    hidden_left: int = 0
+    """Number of columns hidden at the left; `hidden_right`: at the right."""
+    hidden_right: int = 0
     values: dict[str, Floats] = field(default_factory=dict)
-    doubted: dict[str, Bools] = field(default_factory=dict)
+    suspect_flags: dict[str, Bools] = field(default_factory=dict)
     """Whether a counter of each value is suspect, by key of the column."""
     interval: Interval | None = None
 
     @property
     def columns(self) -> list[Column]:
-        return [*self.names, *self.numbers]
+        return [*self.name_columns, *self.number_columns]
 
     def scroll(self, columns: list[Column], first: int, width: int) -> None:
         """Chooses the columns in sight, starting at index `first`, or at an earlier index if all
         columns from there on fit."""
         # 1 cell is for the arrow at the end
-        room = width - SIGN_CELLS - 1 - total_width(self.names)
+        room = width - SIGN_CELLS - 1 - total_width(self.name_columns)
         last = max(0, len(columns) - 1)
         while last > 0 and total_width(columns[last - 1 :]) <= room:
             last -= 1
-        self.hidden = max(0, min(first, last))
-        end = min(len(columns), self.hidden + 1)
-        while end < len(columns) and total_width(columns[self.hidden : end + 1]) <= room:
+        self.hidden_left = max(0, min(first, last))
+        end = min(len(columns), self.hidden_left + 1)
+        while end < len(columns) and total_width(columns[self.hidden_left : end + 1]) <= room:
             end += 1
-        self.numbers, self.more = fit_columns(columns[self.hidden : end], room), len(columns) - end
+        self.number_columns, self.hidden_right = (
+            fit_columns(columns[self.hidden_left : end], room),
+            len(columns) - end,
+        )
 
     def read(self, tabular: CpuColumns, session: Session, interval: Interval) -> None:
-        keys = [column.key for column in self.numbers if not column.is_left]
+        keys = [column.key for column in self.number_columns if not column.is_left]
         self.values = {key: tabular.values(key, interval) for key in keys}
-        self.doubted = {key: suspect_rows(key, session, interval) for key in keys}
+        self.suspect_flags = {key: suspect_rows(key, session, interval) for key in keys}
         self.interval = interval
 
     def headings(self, order: str, width: int, *, reverse: bool) -> list[Run]:
         """Returns the headings, aligned with the values below them. Arrows mark the sorted column,
         and the ends at which more columns are hidden."""
         runs = headings(self.columns, order, rising=(order in _RISING_KEYS) != reverse)
-        name_count = len(self.names)
-        if self.hidden:
+        name_count = len(self.name_columns)
+        if self.hidden_left:
             text, style = runs[name_count]
             runs[name_count : name_count + 1] = [(LEFT_ARROW, "key"), (text[1:], style)]
-        if self.more:
+        if self.hidden_right:
             spare_cells = width - SIGN_CELLS - 1 - total_width(self.columns)
             runs.append((" " * max(0, spare_cells) + RIGHT_ARROW, "key"))
         return [(" " * SIGN_CELLS, "text"), *runs]
@@ -114,22 +122,22 @@ class Page:
         `row_episode`: the episodes that run on this CPU."""
         interval = self.interval
         assert interval is not None
-        for column in self.names:
+        for column in self.name_columns:
             yield column.source[row], "text" if column.key == "cpu" else "dim"
         online, busy_share = bool(interval.online[row]), float(interval.values["util"][row])
-        for i, column in enumerate(self.numbers):
+        for i, column in enumerate(self.number_columns):
             if not online:
                 yield "" if i else f"{'off':>{column.room}}", "dim"
             elif column.is_left:
                 yield safe_cells(task), "dim"
             else:
                 key, value = column.key, float(self.values[column.key][row])
-                is_lowered = row_episode is not None and (row, key) in row_episode.lost
+                is_lowered = row_episode is not None and (row, key) in row_episode.lowered
                 yield column.cell(
                     value,
                     "alarm" if is_lowered else number_style(column.source, value, busy_share),
                     resting=column.source.while_running and bool(interval.is_resting[row]),
-                    doubted=bool(self.doubted[key][row]),
+                    doubted=bool(self.suspect_flags[key][row]),
                     estimated=key in interval.event_counted_shares
                     and interval.event_counted_shares[key][row] < MIN_COUNTED_SHARE,
                 )
@@ -143,7 +151,9 @@ def number_style(number: Number, value: float, busy_share: float) -> str:
         return "dim" if busy_share < MIN_AWAKE_UTIL else "text"
     if number.unit == "Hz":
         return "dim"
-    return "warn" if value >= number.min_highlighted else "dim" if value < QUIET_SHARE else "text"
+    return (
+        "warn" if value >= number.min_highlighted else "dim" if value < MAX_QUIET_SHARE else "text"
+    )
 
 
 def name_columns(session: Session) -> list[Column]:
@@ -164,11 +174,13 @@ def name_columns(session: Session) -> list[Column]:
 def number_column(number: Number, clock: ClockUnit) -> Column:
     if not number.unit:
         name = number.name(clock)
-        return Column(number.key, name, MIN_TASK + 2, is_left=True, max_width=MAX_TASK + 2)
-    return number_column_of(number, clock, max(MIN_NUMBER, len(number.name(clock))) + 2)
+        return Column(
+            number.key, name, MIN_TASK_WIDTH + 2, is_left=True, max_width=MAX_TASK_WIDTH + 2
+        )
+    return number_column_of(number, clock, max(MIN_NUMBER_WIDTH, len(number.name(clock))) + 2)
 
 
-class Table(PaneledView, Cursor):
+class Table(PaneledView, CursorCanvas):
     HINTS: ClassVar[tuple[str, ...]] = ("open", "sort", "columns", "reverse", "units")
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("table")]
 
@@ -179,10 +191,10 @@ class Table(PaneledView, Cursor):
     _rows: Ints
     """Positions of the CPUs that are shown, in topology order."""
 
-    def __init__(self, choice: Choice, *, id: str | None = None) -> None:  # noqa: A002
+    def __init__(self, choice: Choices, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(choice, id=id)
         self._known_columns: tuple[Number, ...] = ()
-        self._page = Page()
+        self._page = VisibleColumns()
         self._first_column = 0
         """Index of the first scrolling column in sight."""
         self._offline_rows: list[int] = []
@@ -198,23 +210,20 @@ class Table(PaneledView, Cursor):
         counters."""
         return self._tabular.columns() != self._known_columns
 
-    def begin(self) -> None:
+    def reset(self) -> None:
         session = self.session
         self._tabular = CpuColumns(session)
         self._known_columns, self._row_episodes = self._tabular.columns(), RowEpisodes(session)
         mask, shown_rows = self.choice.mask, frozenset(session.shown)
         visible_rows = shown_rows if mask is None else shown_rows & mask
-        by_core = [place.rows for place in self.places.places]
-        groups = self.places.groups.values()
-        rows = [row for group in groups for core in group for row in by_core[core]]
+        by_core = [core.positions for core in self.cores.rows]
+        groups = self.cores.rows_by_group.values()
+        rows = [row for group in groups for i in group for row in by_core[i]]
         self._rows = np.array([row for row in rows if row in visible_rows], np.intp)
-        self._offline_rows = [session.position[cpu] for cpu in self.places.offline_cpus]
-        self._page.names = name_columns(session)
-        self._lines, self.count, self.footer_lines = (
-            [],
-            0,
-            [],
-        )  # without columns until the first layout
+        self._offline_rows = [session.position[cpu] for cpu in self.cores.offline_cpus]
+        self._page.name_columns = name_columns(session)
+        # Without columns until the first layout.
+        self._lines, self.line_count, self.footer_lines = [], 0, []
         self._strips.clear()
 
     def make_layout(self) -> None:
@@ -223,24 +232,24 @@ class Table(PaneledView, Cursor):
         chosen = [by_key[key] for key in self.choice.columns if key in by_key]
         numbers = [number_column(number, self._clock) for number in chosen or self._known_columns]
         self._page.scroll(numbers, self._first_column, self.width)
-        self._first_column = self._page.hidden
+        self._first_column = self._page.hidden_left
         order = _KEYS.get(self.choice.order, self.choice.order)
         heading = self._page.headings(order, self.width, reverse=self.choice.reverse)
-        self.header_lines = [] if self.bare else [heading]
+        self.header_lines = [] if self.is_bare else [heading]
 
     def make_lines(self) -> None:
         """Updates the numbers of the columns in sight, and the order of lines."""
         self._row_episodes.read(self.interval)
         self._page.read(self._tabular, self.session, self.interval)
-        self._lines = [*self._arranged(), *self._offline_rows]
-        self.count = len(self._lines)
+        self._lines = [*self._ordered_positions(), *self._offline_rows]
+        self.line_count = len(self._lines)
         first = self._tabular.first_cpus
         if self._selected not in self._lines or first[self._selected] != self.choice.cpu:
             matching_rows = (row for row in self._lines if first[row] == self.choice.cpu)
             self._selected = next(matching_rows, self._lines[0] if self._lines else 0)
-        self.footer_lines = self.panels(self.spare)
+        self.footer_lines = self.make_panels(self.spare_lines)
 
-    def _arranged(self) -> list[int]:
+    def _ordered_positions(self) -> list[int]:
         order, reverse = self.choice.order, self.choice.reverse
         rows: list[int] = self._rows.tolist()
         number = next((number for number in self._known_columns if number.key == order), None)
@@ -250,31 +259,31 @@ class Table(PaneledView, Cursor):
         if order == "CPU number":
             rows.sort(key=lambda row: self.session.topology[row].cpu)
         elif order == "worst first":
-            keys = worst_first_keys(self.places, self.session, self.interval)
-            of_core = zip(self.places.places, keys, strict=True)
-            by_row = {row: key for place, key in of_core for row in place.rows}
+            keys = worst_first_keys(self.cores, self.session, self.interval)
+            of_core = zip(self.cores.rows, keys, strict=True)
+            by_row = {row: key for core, key in of_core for row in core.positions}
             rows.sort(key=by_row.__getitem__)
         return rows[::-1] if reverse else rows
 
     def line(self, y: int) -> Line:
         row = self._lines[y]
         is_selected = row == self._selected
-        row_episode = self._row_episodes.on_rows([row]) if self._row_episodes else None
+        row_episode = self._row_episodes.worst_at([row]) if self._row_episodes else None
         task = self._tabular.task(row, self.interval)
-        runs: list[Run] = [(theme.CHOSEN_SIGN, "mark") if is_selected else (" ", "text")]
-        runs.append((row_episode.sign, row_episode.key) if row_episode else (" ", "text"))
-        runs += columns_line(self._page.columns, self._page.cells(row, task, row_episode))
+        runs: list[Run] = [(theme.SELECTED_SIGN, "mark") if is_selected else (" ", "text")]
+        runs.append((row_episode.sign, row_episode.style) if row_episode else (" ", "text"))
+        runs += join_columns(self._page.columns, self._page.cells(row, task, row_episode))
         if row_episode is not None and row_episode.is_victim:
             return runs, "chosen victim" if is_selected else "victim"
         return runs, "chosen" if is_selected else "calm"
 
     # --- the cursor is on a CPU; other views select its core
 
-    def cpu(self, y: int) -> int | None:
-        row = self.identity(y)
+    def cpu_of_line(self, y: int) -> int | None:
+        row = self.item_of_line(y)
         return None if row is None else self._tabular.first_cpus[row]
 
-    def identity(self, y: int) -> int | None:
+    def item_of_line(self, y: int) -> int | None:
         """Returns the position of the CPU on line `y`; None for the CPUs at the end whose core is
         unknown."""
         known_lines = min(len(self._rows), len(self._lines))  # the CPUs may have changed
@@ -285,8 +294,8 @@ class Table(PaneledView, Cursor):
 
     # --- columns
 
-    def action_scroll_columns(self, by: int) -> None:
-        self._first_column = max(0, self._first_column + by)
+    def action_scroll_columns(self, columns: int) -> None:
+        self._first_column = max(0, self._first_column + columns)
         self.lay_out()
 
     async def on_click(self, event: events.Click) -> None:  # type: ignore[override]

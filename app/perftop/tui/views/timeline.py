@@ -1,9 +1,9 @@
-"""The time view: one metric of every CPU over time, with the newest values at the right edge.
+"""The time view: one metric of every CPU over time, with the newest values at the right edge. A
+lane is the line or lines of one CPU.
 
 If all CPUs fit, each CPU has one line, or several lines, whose height then also shows the value.
 Otherwise, siblings share a line as the halves of its cells. The lines and the widths of their parts
-depend only on the displayed CPUs and the size, so that nothing moves when values change.
-"""
+depend only on the displayed CPUs and the size, so that nothing moves when values change."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from perftop.base.text import ClockUnit, duration, ranges, rate_unit, time_of_da
 from perftop.draw import charts, theme
 from perftop.draw.columns import Column, Run, fit
 from perftop.draw.strips import (
+    MAX_QUIET_SHARE,
     MIN_LETTER_STEP,
-    QUIET_SHARE,
-    UNKNOWN,
+    UNKNOWN_LEVEL,
     Line,
     Piece,
     fit_line,
-    full_cell,
     half_cells,
+    heat_ramp,
     join_cells,
+    level_cell,
     overlay,
-    ramp,
     restyle_cells,
 )
 from perftop.model.kinds import Episode
@@ -41,20 +41,20 @@ from perftop.session.session import Session
 from perftop.session.values import displayed_values, suspect_rows
 from perftop.tui.panels.panels import PaneledView
 from perftop.tui.shared import time_axis
-from perftop.tui.shared.canvas import Cursor
-from perftop.tui.shared.choice import Place, PlaceLine, Places, package_name, width_of_names
+from perftop.tui.shared.canvas import CursorCanvas
+from perftop.tui.shared.choice import Core, Cores, ViewLine, package_name, width_of_names
 from perftop.tui.shared.paint import FADED
-from perftop.tui.shared.sheet import (
+from perftop.tui.shared.row_numbers import (
     Scale,
-    arranged_rows,
-    chosen_field,
     clock_of,
     field_scale,
+    ordered_rows,
+    selected_field,
     value_unit,
 )
 from perftop.tui.shared.time_axis import Axis
 
-HEADS = 2
+HEADER_LINES = 2
 MIN_HEIGHT_FOR_TIMES = 24
 """Minimum number of lines at which clock times have a separate line below the axis."""
 MAX_LANE_HEIGHT = 16
@@ -71,8 +71,8 @@ MAX_CPU_LIST = 12
 class LaneLine:
     """One of the lines that scroll."""
 
-    line: PlaceLine
-    """The line of the topology."""
+    view_line: ViewLine
+    """The row or the heading that the line shows."""
     part: int = 0
     """Index of the line within the core's lines."""
     lanes: tuple[int, ...] = ()
@@ -83,7 +83,7 @@ class LaneLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class TimelineLayout:
     """The lines that scroll, and the widths of their parts."""
 
     lines: list[LaneLine]
@@ -91,32 +91,32 @@ class Layout:
     """Whether each CPU has its own lines; else two CPUs share a line."""
     lane_height: int
     """Number of lines of a CPU; 1 if two CPUs share a line."""
-    core: int
-    cpus: int
+    core_width: int
+    cpus_width: int
     """Widths of the label's parts `core` and `cpus`, in cells."""
 
     @property
-    def label(self) -> int:
-        return 1 + self.core + self.cpus + 1
+    def label_width(self) -> int:
+        return 1 + self.core_width + self.cpus_width + 1
 
     @property
-    def numbers(self) -> int:
+    def numbers_per_line(self) -> int:
         """Number of values side by side on a line."""
         return 1 if self.has_own_lines else 2
 
     @property
-    def right(self) -> int:
+    def right_width(self) -> int:
         """Number of cells to the right of the strip, for values, a blank, a sign and a margin."""
-        return NUMBER_WIDTH * self.numbers + 3
+        return NUMBER_WIDTH * self.numbers_per_line + 3
 
 
 def timeline_layout(
-    places: Places, lines: list[PlaceLine], room: int, order: str, *, of_core: bool, ascii_: bool
-) -> Layout:
+    cores: Cores, lines: list[ViewLine], room: int, order: str, *, of_core: bool, ascii_: bool
+) -> TimelineLayout:
     """Returns the layout. Each CPU gets one or more lines of its own if all CPUs fit, or if half
     cells cannot be drawn (ASCII)."""
     counts = {
-        line.row: 1 if of_core else len(places.places[line.row].cpus)
+        line.row: 1 if of_core else len(cores.rows[line.row].cpus)
         for line in lines
         if line.kind == "row"
     }
@@ -125,12 +125,12 @@ def timeline_layout(
     each_lane = lanes <= room or ascii_ or max(counts.values(), default=1) == 1
     lanes_room = room - PANEL_HEIGHT if room - PANEL_HEIGHT >= MIN_LANE_HEIGHT * lanes else room
     lane_height = max(1, min(MAX_LANE_HEIGHT, lanes_room // max(1, lanes))) if each_lane else 1
-    core = width_of_names([places.name(row, order) for row in counts])
+    core = width_of_names([cores.name(row, order) for row in counts])
     cpus = 0
-    if places.pairs:
-        names = places.cpus
+    if cores.has_pairs:
+        names = cores.cpu_lists
         if each_lane and not of_core:
-            names = [str(cpu) for row in counts for cpu in places.places[row].cpus]
+            names = [str(cpu) for row in counts for cpu in cores.rows[row].cpus]
         cpus = 2 + min(MAX_CPU_LIST, width_of_names(names))
     if headings:  # the names of packages are in the same cells
         core = max(core, 9 - cpus)
@@ -144,17 +144,17 @@ def timeline_layout(
             pair = range(2 * part, min(2 * part + 2, count))
             lane = (part // lane_height,) if each_lane else tuple(pair)
             lane_lines.append(LaneLine(line, part, lane, part % lane_height))
-    return Layout(lane_lines, each_lane, lane_height, core, cpus)
+    return TimelineLayout(lane_lines, each_lane, lane_height, core, cpus)
 
 
-class Timeline(PaneledView, Cursor):
+class Timeline(PaneledView, CursorCanvas):
     HINTS: ClassVar[tuple[str, ...]] = ("metric", "open", "narrower", "wider", "order")
 
     _field: Number
     _unit: ClockUnit
     _other_fields: list[str]
     """Names of the fields that the metric key shows next, in order."""
-    _plan: Layout
+    _plan: TimelineLayout
     _has_headings: bool
     """Whether packages have headings."""
     _axis: time_axis.Axis
@@ -162,7 +162,7 @@ class Timeline(PaneledView, Cursor):
     _right_width: int
     """Number of cells left and right of the axis. `_chart_left`: for labels, plus the cells left
     over because bins are whole samples; `_right_width`: for numbers."""
-    _lanes: Lanes | None = None
+    _lanes: MetricLanes | None = None
     _values_now: list[float]
     """Values in the present interval, by position of the CPU."""
     _is_doubted: list[bool]
@@ -174,31 +174,31 @@ class Timeline(PaneledView, Cursor):
 
     # --- lines from an interval
 
-    def begin(self) -> None:
-        self.count, self._lanes = 0, None  # nothing to draw until there is a size
+    def reset(self) -> None:
+        self.line_count, self._lanes = 0, None  # nothing to draw until there is a size
 
     def make_layout(self) -> None:
         session = self.session
-        self._field, self._other_fields = chosen_field(session, self.choice.metric)
+        self._field, self._other_fields = selected_field(session, self.choice.metric)
         self._unit = value_unit(self._field, clock_of(session, self.choice.units, known=True))
         self._lanes = None
 
     def _arrange(self, session: Session) -> None:
-        choice, places = self.choice, self.places
+        choice, cores = self.choice, self.cores
         if choice.order == "topology" and not choice.reverse:
-            lines = places.lines()
+            lines = cores.view_lines()
         else:
-            rows = arranged_rows(places, choice, session, self.interval)
-            lines = [PlaceLine("row", row) for row in rows]
-        if self.bare:
+            rows = ordered_rows(cores, choice, session, self.interval)
+            lines = [ViewLine("row", row) for row in rows]
+        if self.is_bare:
             lines = [line for line in lines if line.kind == "row"]
         self._has_headings = any(line.kind == "package" for line in lines)
         feet = 2 if self.size.height >= MIN_HEIGHT_FOR_TIMES else 1
-        room = self.size.height - (0 if self.bare else HEADS + feet)
+        room = self.size.height - (0 if self.is_bare else HEADER_LINES + feet)
         self._plan = timeline_layout(
-            places, lines, room, choice.order, of_core=self._field.of_core, ascii_=choice.ascii
+            cores, lines, room, choice.order, of_core=self._field.of_core, ascii_=choice.ascii
         )
-        self.count = len(self._plan.lines)
+        self.line_count = len(self._plan.lines)
 
     def make_lines(self) -> None:
         """Reads the values up to the end of the interval."""
@@ -207,15 +207,17 @@ class Timeline(PaneledView, Cursor):
             self._arrange(session)
         plan = self._plan
         # Either all numbers are shown or none.
-        self._right_width = plan.right if self.width > plan.label + plan.right else 0
-        room = max(1, self.width - plan.label - self._right_width)
+        self._right_width = (
+            plan.right_width if self.width > plan.label_width + plan.right_width else 0
+        )
+        room = max(1, self.width - plan.label_width - self._right_width)
         first_ns = session.past.first_ns
         self._axis = time_axis.fit_axis(interval.time_ns, choice.window_s, room, first_ns)
-        self._chart_left = plan.label + room - self._axis.cells
+        self._chart_left = plan.label_width + room - self._axis.cells
         previous_scale = self._lanes.scale if self._lanes else None
-        places = self.places.places
-        lanes = Lanes(session, self._field, self._axis, places, ascii_=choice.ascii)
-        lanes.read(self._in_sight())
+        cores = self.cores.rows
+        lanes = MetricLanes(session, self._field, self._axis, cores, ascii_=choice.ascii)
+        lanes.read(self._visible_rows())
         values = displayed_values(self._field, session, interval)
         lanes.choose_scale(values[session.shown], previous_scale)
         if self._field.is_rate:
@@ -223,26 +225,26 @@ class Timeline(PaneledView, Cursor):
         self._lanes, self._values_now = lanes, values.tolist()
         self._is_doubted = suspect_rows(self._field.key, session, interval).tolist()
         episodes = time_axis.episodes(self._axis, session)
-        self._assign(episodes)
+        self._assign_episodes(episodes)
         self.header_lines, self.footer_lines = [], []
-        if not self.bare and self._right_width:
-            self.header_lines = [self._legend(), self._titles()]
+        if not self.is_bare and self._right_width:
+            self.header_lines = [self._legend(), self._heading_runs()]
             self.footer_lines = self._axis_lines(session, episodes)
-            self.footer_lines += self.panels(self.spare - len(self.footer_lines))
+            self.footer_lines += self.make_panels(self.spare_lines - len(self.footer_lines))
 
-    def _in_sight(self) -> list[int]:
-        slots = self._plan.lines[self.top : self.top + self.size.height]
-        return [slot.line.row for slot in slots if slot.line.kind == "row"]
+    def _visible_rows(self) -> list[int]:
+        slots = self._plan.lines[self.top_line : self.top_line + self.size.height]
+        return [slot.view_line.row for slot in slots if slot.view_line.kind == "row"]
 
-    def _assign(self, episodes: list[Episode]) -> None:
+    def _assign_episodes(self, episodes: list[Episode]) -> None:
         """Assigns every episode to the heading of a package, or to the rows of its CPUs."""
-        places, row_of = self.places, self.places.row_of_cpu
+        cores, row_of = self.cores, self.cores.row_of_cpu
         self._episodes_of_package, self._episodes_of_cpu = {}, {}
         for episode in episodes:
             rows = {row_of[cpu] for cpu in episode.cpus if cpu in row_of}
-            for package in {places.places[row].package for row in rows}:
-                hit = {row for row in rows if places.places[row].package == package}
-                if self._has_headings and 1 < len(hit) > len(places.package_rows(package)[0]) / 2:
+            for package in {cores.rows[row].package for row in rows}:
+                hit = {row for row in rows if cores.rows[row].package == package}
+                if self._has_headings and 1 < len(hit) > len(cores.package_rows(package)[0]) / 2:
                     self._episodes_of_package.setdefault(package, []).append(episode)
                     rows -= hit
             for cpu in episode.cpus:
@@ -257,7 +259,7 @@ class Timeline(PaneledView, Cursor):
         digits = 0 if self._field.unit == "ratio" else digits
         scale = self._lanes.scale
         low, high = (f"{end * factor:.{digits}f}" for end in (scale.low, scale.high))
-        ends: list[Run] = [(f"{low} ", "dim"), *ramp(ascii_=self.choice.ascii),
+        ends: list[Run] = [(f"{low} ", "dim"), *heat_ramp(ascii_=self.choice.ascii),
                            (f" {high} {name}".rstrip(), "dim")]  # fmt: skip
         if self._plan.lane_height > 1:  # the scale of tall lanes, whose height shows the value
             ends = [("from ", "dim"), (low, "text"), (" to ", "dim"),
@@ -269,20 +271,20 @@ class Timeline(PaneledView, Cursor):
             (2, [("window ", "dim"), (duration(self.choice.window_s), "text"),
                  (", each cell ", "dim"), (duration(cell_s), "text")]),
         ]  # fmt: skip
-        if not self._plan.has_own_lines and self.places.threads == 2:
+        if not self._plan.has_own_lines and self.cores.max_threads == 2:
             pieces.append((3, [(f"{theme.LP0} lp0 {theme.LP1} lp1", "dim")]))
         if self._other_fields:
             pieces.append((4, [("next: ", "faint"), (" · ".join(self._other_fields[:4]), "dim")]))
         return [(" ", "text"), *fit_line(pieces, self.width - 1, 3)]
 
-    def _titles(self) -> list[Run]:
-        plan, places = self._plan, self.places
-        title = f" {'core' if places.pairs else 'cpu':>{plan.core}}"
-        if plan.cpus:
+    def _heading_runs(self) -> list[Run]:
+        plan, cores = self._plan, self.cores
+        title = f" {'core' if cores.has_pairs else 'cpu':>{plan.core_width}}"
+        if plan.cpus_width:
             is_cpu = plan.has_own_lines and not self._field.of_core
-            title += fit("  cpu" if is_cpu else "  cpus", plan.cpus)
+            title += fit("  cpu" if is_cpu else "  cpus", plan.cpus_width)
         value_name = "now" if self.choice.range_ns is None else "mean"
-        pair = ["lp0", "lp1"] if places.threads == 2 else ["", value_name]
+        pair = ["lp0", "lp1"] if cores.max_threads == 2 else ["", value_name]
         names = [value_name] if plan.has_own_lines else pair
         return [
             (fit(title, self._chart_left), "dim"),
@@ -297,8 +299,9 @@ class Timeline(PaneledView, Cursor):
         ticks, first_ns = time_axis.ticks(axis, session.unix), axis.first_ns
         since = None if first_ns is None else session.unix(first_ns)
         line = time_axis.tick_line(
-            axis, episodes, ticks, times_inside=times_inside, marks=session.marks, since=since
-        )
+            axis, episodes, ticks, times_inside=times_inside, marks=session.marks,
+            history_start=since,
+        )  # fmt: skip
         left_margin: Run = (" " * self._chart_left, "text")
         time_run: Run = (f"{time_of_day(interval.time):>{self._right_width - 1}}", "text")
         if times_inside:
@@ -308,47 +311,47 @@ class Timeline(PaneledView, Cursor):
 
     # --- lines that scroll
 
-    def cpu(self, y: int) -> int | None:
-        line = self._plan.lines[y].line
-        return self.places.places[line.row].cpus[0] if line.kind == "row" else None
+    def cpu_of_line(self, y: int) -> int | None:
+        line = self._plan.lines[y].view_line
+        return self.cores.rows[line.row].cpus[0] if line.kind == "row" else None
 
     def show_cursor(self) -> None:
         """Scrolls so that all lines of the selected core are in sight."""
         super().show_cursor()
         first = last = self._cursor_line()
-        while last + 1 < self.count and self.cpu(last + 1) == self.choice.cpu:
+        while last + 1 < self.line_count and self.cpu_of_line(last + 1) == self.choice.cpu:
             last += 1
-        self.reveal(first, last)
+        self.reveal_lines(first, last)
 
     def line(self, y: int) -> Line:
         slot = self._plan.lines[y]
-        if slot.line.kind == "off":
-            return [(f" off   CPUs {ranges(self.places.offline_cpus)}", "dim")], "calm"
-        if slot.line.kind != "row":
-            return self._heading(slot.line), "calm"
-        chosen = self.cpu(y) == self.choice.cpu
+        if slot.view_line.kind == "off":
+            return [(f" off   CPUs {ranges(self.cores.offline_cpus)}", "dim")], "calm"
+        if slot.view_line.kind != "row":
+            return self._heading(slot.view_line), "calm"
+        chosen = self.cpu_of_line(y) == self.choice.cpu
         return self._row(slot, chosen=chosen), "chosen" if chosen else "calm"
 
     def _column(self) -> Column:
         _, factor, digits = self._unit
         return Column(self._field.key, "", NUMBER_WIDTH, scale=factor, digits=digits)
 
-    def _heading(self, line: PlaceLine) -> list[Run]:
+    def _heading(self, line: ViewLine) -> list[Run]:
         """Returns the heading of a package or an L3: its present value, and for a package its
         episodes over time."""
-        place = self.places.places[line.row]
+        core = self.cores.rows[line.row]
         if line.kind == "l3":
-            rows = self.places.groups[place.package, place.l3]
-            name: Run = (fit(f"   L3 {place.l3}", self._chart_left), "dim")
+            rows = self.cores.rows_by_group[core.package, core.l3]
+            name: Run = (fit(f"   L3 {core.l3}", self._chart_left), "dim")
             lane_runs: list[Run] = [(" " * self._axis.cells, "text")]
         else:
-            rows, _, _ = self.places.package_rows(place.package)
-            name = (fit(f" {package_name(place.package)}", self._chart_left), "bright")
-            episodes = self._episodes_of_package.get(place.package, [])
+            rows, _, _ = self.cores.package_rows(core.package)
+            name = (fit(f" {package_name(core.package)}", self._chart_left), "bright")
+            episodes = self._episodes_of_package.get(core.package, [])
             lane_runs = time_axis.axis_rule(self._axis, episodes)
         if not self._right_width:
             return [name, *lane_runs]
-        cpus = [cpu for row in rows for cpu in self.places.places[row].rows]
+        cpus = [cpu for row in rows for cpu in self.cores.rows[row].positions]
         if self._field.of_core:
             known_values = [v for cpu in cpus if not isnan(v := self._values_now[cpu])]
             value = sum(known_values) / len(known_values) if known_values else nan
@@ -359,10 +362,10 @@ class Timeline(PaneledView, Cursor):
         return [name, *lane_runs, (mean_text, "dim"), (f"{text:>{NUMBER_WIDTH}}", style)]
 
     def _row(self, slot: LaneLine, *, chosen: bool) -> list[Run]:
-        plan, lanes, row = self._plan, self._lanes, slot.line.row
+        plan, lanes, row = self._plan, self._lanes, slot.view_line.row
         assert lanes is not None
         if row not in lanes.values:  # the row was scrolled into sight
-            lanes.read([*self._in_sight(), row])
+            lanes.read([*self._visible_rows(), row])
         if plan.lane_height == 1:
             lane_runs = lanes.flat_lane(row, slot.lanes)
         else:
@@ -377,42 +380,45 @@ class Timeline(PaneledView, Cursor):
         ):
             lane_runs = restyle_cells(lane_runs, begin, end, FADED)
         runs: list[Run] = [
-            (theme.CHOSEN_SIGN, "mark") if chosen and slot.part == 0 else (" ", "text"),
+            (theme.SELECTED_SIGN, "mark") if chosen and slot.part == 0 else (" ", "text"),
             (fit(self._label(slot), self._chart_left - 1), "dim"),
         ]
         if slot.line_in_lane or not self._right_width:
             return [*runs, *lane_runs]
-        cpus = self.places.places[row].cpus
+        cpus = self.cores.rows[row].cpus
         shown_cpus = cpus if self._field.of_core else [cpus[lane] for lane in slot.lanes]
         episodes = [episode for cpu in shown_cpus for episode in self._episodes_of_cpu.get(cpu, [])]
-        for cell, start in time_axis.start_marks(self._axis, episodes).items():
+        for cell, start in time_axis.start_markers(self._axis, episodes).items():
             lane_runs = overlay(lane_runs, cell, [start])
         runs += [*lane_runs, *self._numbers(slot)]
-        for episode in reversed(time_axis.mildest_first(episodes)):  # the worst running episode
+        for episode in reversed(time_axis.sort_by_severity(episodes)):  # the worst running episode
             visible = self._axis.cells_of(episode)
             if visible is not None and visible[0].stop == self._axis.cells:
-                sign, style = time_axis.episode_mark(episode, self._axis.now_ns)
+                sign, style = time_axis.episode_marker(episode, self._axis.now_ns)
                 return [*runs, (f" {sign}", style)]
         return [*runs, ("  ", "text")]
 
     def _label(self, slot: LaneLine) -> str:
         """Returns the label of a line: the core and its CPUs, or the only CPU of the line. Only the
         first line of a core names the core."""
-        plan, places = self._plan, self.places
-        row, first = slot.line.row, slot.part == 0
-        core, cpus = places.name(row, self.choice.order) if first else "", ""
+        plan, cores = self._plan, self.cores
+        row, first = slot.view_line.row, slot.part == 0
+        core, cpus = cores.name(row, self.choice.order) if first else "", ""
         if plan.has_own_lines and not self._field.of_core:
-            cpus = str(places.places[row].cpus[slot.lanes[0]]) if slot.line_in_lane == 0 else ""
+            cpus = str(cores.rows[row].cpus[slot.lanes[0]]) if slot.line_in_lane == 0 else ""
         elif first:
-            cpus = places.cpus[row]
-        return f"{core:>{plan.core}}" + (fit("  " + cpus, plan.cpus) if plan.cpus else "")
+            cpus = cores.cpu_lists[row]
+        return f"{core:>{plan.core_width}}" + (
+            fit("  " + cpus, plan.cpus_width) if plan.cpus_width else ""
+        )
 
     def _numbers(self, slot: LaneLine) -> Iterator[Run]:
-        place, interval, column = self.places.places[slot.line.row], self.interval, self._column()
+        core = self.cores.rows[slot.view_line.row]
+        interval, column = self.interval, self._column()
         for lane in slot.lanes:
-            row = place.rows[lane]
+            row = core.positions[lane]
             value = self._values_now[row]
-            is_quiet = self._field.unit == "ratio" and value < QUIET_SHARE
+            is_quiet = self._field.unit == "ratio" and value < MAX_QUIET_SHARE
             text, style = column.cell(
                 value, "dim" if is_quiet else "text",
                 online=bool(interval.online[row]) or not isnan(value),
@@ -420,12 +426,12 @@ class Timeline(PaneledView, Cursor):
                 doubted=self._is_doubted[row],
             )  # fmt: skip
             yield column.pad(text), style
-        yield " " * NUMBER_WIDTH * (self._plan.numbers - len(slot.lanes)), "text"
+        yield " " * NUMBER_WIDTH * (self._plan.numbers_per_line - len(slot.lanes)), "text"
 
 
 # --- One field over time for each row of the time view, as cells in the colours of the heat ramp.
 
-_KNOWN_CODES = theme.HEAT + 1
+_KNOWN_CODES = theme.HEAT_STEPS + 1
 """Number of values that half of a cell can have: unknown, or a step of the heat ramp."""
 _AREAS = {"ipc": "ipc", "system": "kernel", "kernel_cycles": "kernel",
           "kernel_instructions": "kernel"}  # fmt: skip
@@ -433,14 +439,14 @@ _AREAS = {"ipc": "ipc", "system": "kernel", "kernel_cycles": "kernel",
 colours of user time."""
 
 
-class Lanes:
+class MetricLanes:
     """The values of one field along one time axis. The rows in sight are read from the history
     together, which costs little more than reading a single row."""
 
     def __init__(
-        self, session: Session, field: Number, axis: Axis, places: Sequence[Place], *, ascii_: bool
+        self, session: Session, field: Number, axis: Axis, cores: Sequence[Core], *, ascii_: bool
     ) -> None:
-        self._session, self._field, self.axis, self._places = session, field, axis, places
+        self._session, self._field, self.axis, self._cores = session, field, axis, cores
         self._ascii = ascii_
         self.scale = Scale(0.0, 1.0)
         self.values: dict[int, Floats] = {}
@@ -451,17 +457,17 @@ class Lanes:
     def read(self, rows: Sequence[int]) -> None:
         """Reads those of the rows that have not been read yet."""
         rows = [row for row in dict.fromkeys(rows) if row not in self.values]
-        history, places = self._session.past, [self._places[row] for row in rows]
+        history, cores = self._session.past, [self._cores[row] for row in rows]
         edges = self.axis.edges
         if self._field.of_core:
-            states = history.states([place.cpus for place in places], edges)
+            states = history.states([core.cpus for core in cores], edges)
             lanes = states[:, :, STATES.index(self._field.key)].T
         else:
-            cpus = [cpu for place in places for cpu in place.rows]
+            cpus = [cpu for core in cores for cpu in core.positions]
             lanes = history.metric(self._field.key, cpus, edges).T
         end = 0
-        for row, place in zip(rows, places, strict=True):
-            start, end = end, end + (1 if self._field.of_core else len(place.rows))
+        for row, core in zip(rows, cores, strict=True):
+            start, end = end, end + (1 if self._field.of_core else len(core.positions))
             self.values[row] = lanes[start:end]
 
     def choose_scale(self, values_now: Floats, previous: Scale | None) -> None:
@@ -474,7 +480,7 @@ class Lanes:
         """Returns a line with one lane in whole cells, or with two lanes in the halves of cells."""
         levels = self.scale.levels(self.values[row][[*lanes]])
         cells = _half_cell_table(ascii_=self._ascii)
-        codes = (levels[0] - UNKNOWN) * _KNOWN_CODES + levels[-1] - UNKNOWN
+        codes = (levels[0] - UNKNOWN_LEVEL) * _KNOWN_CODES + levels[-1] - UNKNOWN_LEVEL
         return join_cells([cells[code] for code in codes.tolist()])
 
     def tall_lane(self, row: int, lane: int, lines: int) -> list[list[Run]]:
@@ -483,8 +489,8 @@ class Lanes:
             low, high = self.scale.low, self.scale.high
             share = (self.values[row][lane] - low) / (high - low)
             colours = _AREAS.get(self._field.key, "user")
-            area = charts.area(share, lines, colours, ascii_=self._ascii)
-            self._areas[row, lane] = charts.rows_of(area)
+            area = charts.area_chart(share, lines, colours, ascii_=self._ascii)
+            self._areas[row, lane] = charts.chart_lines(area)
         return self._areas[row, lane]
 
 
@@ -493,11 +499,11 @@ def _half_cell_table(*, ascii_: bool) -> list[Run]:
     """Returns the cells for all pairs of levels, ordered by the upper and then the lower level.
     Both start with the level of unknown values."""
     cells: list[Run] = []
-    for upper, lower in product(range(UNKNOWN, theme.HEAT), repeat=2):
+    for upper, lower in product(range(UNKNOWN_LEVEL, theme.HEAT_STEPS), repeat=2):
         if max(upper, lower) < 0:
             cells.append((" ", "text"))
         elif ascii_:
-            shape, _ = full_cell(upper, 1, ascii_)[0]
+            shape, _ = level_cell(upper, 1, ascii_)[0]
             cells.append((shape, f"heat{max(MIN_LETTER_STEP, upper)}"))
         else:
             cells += half_cells(upper, lower, 1, ascii_)

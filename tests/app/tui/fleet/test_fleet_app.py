@@ -67,8 +67,8 @@ def test_origins_are_shown_if_there_is_room() -> None:
     moment = "playing · 22:13:25 of 07:38:37"
     fleet = fleets.small()
     for width, is_shown in ((80, False), (160, True)):
-        state = FleetState(fleet, 1030.0, width, 24, origin="recorded", paused=moment)
-        header = strips.text(page.header(state)[0])
+        state = FleetState(fleet, 1030.0, width, 24, origin="recorded", pause_text=moment)
+        header = strips.text(page.header_line(state)[0])
         assert moment in header
         assert ("recorded" in header) == is_shown
 
@@ -123,7 +123,7 @@ async def test_the_selected_row_is_always_visible() -> None:
         await pilot.press("t", "pagedown", "pagedown", "pagedown")
         chosen = source.page.state.selected_name
         assert chosen == source.page.state.machines[60].name
-        assert any(chosen in text for text in source.page.text())
+        assert any(chosen in text for text in source.page.plain_lines())
 
 
 async def test_a_filter_can_be_typed_and_cancelled() -> None:
@@ -140,9 +140,9 @@ async def test_rows_are_sorted_by_keys_and_by_clicks_on_titles() -> None:
     async with opened_screen(fleets.small()) as (source, pilot):
         await pilot.press("s")
         assert source.page.state.choice.order == "name"
-        titles = source.page.text()[line(source.page.text(), "name")]
+        titles = source.page.plain_lines()[line(source.page.plain_lines(), "name")]
         await pilot.click(
-            source.page, offset=(titles.index("busy"), line(source.page.text(), "name"))
+            source.page, offset=(titles.index("busy"), line(source.page.plain_lines(), "name"))
         )
         assert source.page.state.choice.order == "busy"
         assert source.page.state.machines[1].name == "node07"
@@ -173,12 +173,12 @@ async def test_machines_with_the_same_sentence_share_a_row_from_the_sixth_on() -
 def test_a_loss_without_an_episode_has_a_verdict() -> None:
     machine = Machine("m", answers=True, numbers={**UNKNOWN_NUMBERS, "lost": 0.401})
     machine.largest_loss = WAIT_CAUSE, 0.401
-    assert words.verdict(machine)[0] == "Tasks wait 40.1 % of their time for a CPU"
+    assert words.machine_verdict(machine)[0] == "Tasks wait 40.1 % of their time for a CPU"
     assert words.worst_sign(machine) == ("◐", "alarm")
     machine.largest_loss = ("turbo-drop", "power-pl1"), 0.074
-    assert words.verdict(machine)[0] == "Power limit PL1 took 7.4 % of the time"
+    assert words.machine_verdict(machine)[0] == "Power limit PL1 took 7.4 % of the time"
     machine.largest_loss = None
-    assert words.verdict(machine)[0] == "Nothing is slowing it down"
+    assert words.machine_verdict(machine)[0] == "Nothing is slowing it down"
 
 
 async def test_racks_are_cells_below_the_rows_with_the_worst_machine_first() -> None:
@@ -207,11 +207,11 @@ async def test_a_filter_also_holds_below_the_rows() -> None:
 def test_the_verdict_is_on_the_cause_that_costs_most_on_all_machines() -> None:
     fleet = fleets.small()
     state = FleetState(fleet, fleets.NOW, 160, 50, running=fleet.running())
-    verdict = page.verdict(state)
+    verdict = page.verdict_on_fleet(state)
     assert verdict.text == "Power limit PL1 takes 22.7 % of the time of 4 of 12 machines"
-    assert verdict.pieces[:2] == ("since 22:03", "0.74 GHz below")
-    assert "node03, node04, node05, node06" in verdict.pieces
-    assert verdict.lost == pytest.approx(fleet.totals()["lost"])
+    assert verdict.evidence[:2] == ("since 22:03", "0.74 GHz below")
+    assert "node03, node04, node05, node06" in verdict.evidence
+    assert verdict.lost_share == pytest.approx(fleet.totals()["lost"])
     assert verdict.level == 2
     shares = [loss.share for loss in verdict.losses if loss.name != "others"]
     assert shares == sorted(shares, reverse=True)
@@ -221,12 +221,12 @@ def test_a_fleet_that_loses_nothing_is_calm_unless_a_machine_is_silent() -> None
     calm, silent = Machine("calm"), Machine("silent")
     calm.add_numbers(fleets.NOW, {**UNKNOWN_NUMBERS, "lost": 0.002, "busy": 0.5})
     state = FleetState(Fleet([calm]), fleets.NOW, 160, 50)
-    assert page.verdict(state).text == "No machine is losing time to a known cause"
-    assert (page.verdict(state).level, page.verdict(state).sign) == (0, "✓")
+    assert page.verdict_on_fleet(state).text == "No machine is losing time to a known cause"
+    assert (page.verdict_on_fleet(state).level, page.verdict_on_fleet(state).sign) == (0, "✓")
     silent.fall_silent(fleets.NOW - 60, "connection: timed out")
     state = FleetState(Fleet([calm, silent]), fleets.NOW, 160, 50)
-    assert page.verdict(state).text.startswith("silent does not answer since")
-    assert page.verdict(state).level == 1
+    assert page.verdict_on_fleet(state).text.startswith("silent does not answer since")
+    assert page.verdict_on_fleet(state).level == 1
 
 
 async def test_rows_move_at_most_every_ten_seconds() -> None:
@@ -299,7 +299,7 @@ async def test_n_goes_to_the_next_machine_with_an_episode() -> None:
     async with opened_screen(fleets.small()) as (source, pilot):
         source.page.state.selected_name = "node07"
         await pilot.press("n")
-        machine = source.page.state.selected
+        machine = source.page.state.selected_machine
         assert machine is not None
         assert machine.running
 
@@ -355,12 +355,12 @@ def test_racks_have_a_stable_order_if_their_numbers_are_equal() -> None:
     """The racks 2 and 02 are an example. The order of a set of texts differs between processes."""
     numbers = [f"{zeros}{number}" for number in range(1, 6) for zeros in ("", "0", "00")]
     machines = [Machine(f"{rack}-{number}") for rack in ("k1", "k2") for number in numbers]
-    rows = views.grid(machines, 120, 40).labels
+    rows = views.arrange_machines(machines, 120, 40).labels
     assert list(rows) == sorted(numbers, key=lambda number: (int(number), number))
 
 
 def test_keys_are_unique_and_have_an_action() -> None:
-    fleet = [key for key in keys.KEYS if key.place == "app" or key.id in keys.FLEET_KEYS]
+    fleet = [key for key in keys.KEYS if key.scope == "app" or key.id in keys.FLEET_KEYS]
     names = [name for key in fleet for name in key.keys.split(",")]
     assert len(names) == len(set(names))
     for key in fleet:
@@ -391,8 +391,8 @@ async def test_keys_follow_the_users_configuration() -> None:
     async with app.run_test(size=(160, 50)) as pilot:
         await pilot.press("2", "x")
         assert source.page.state.view == "heat"
-        assert any("c another number" in text for text in source.page.text())
-        assert " x heat  3 episodes " in source.page.text()[-1]
+        assert any("c another number" in text for text in source.page.plain_lines())
+        assert " x heat  3 episodes " in source.page.plain_lines()[-1]
         await pilot.press("z")
         text = str(app.screen.query_one(Static).content).splitlines()
         assert text[line(text, "What costs the selected")].split()[0] == "y"

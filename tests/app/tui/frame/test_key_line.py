@@ -12,23 +12,23 @@ from played_apps import BIG_SCREEN, Run, running_app
 from waiting import until_true
 
 from perftop.draw import strips
-from perftop.tui.frame.bottom import KeyLine, MissingLine, Piece, key_pieces, missing_runs
-from perftop.tui.frame.monitor import view
+from perftop.tui.frame.bottom import KeyLine, KeyPiece, MissingLine, key_pieces, missing_runs
+from perftop.tui.frame.monitor import make_view
 from perftop.tui.shared import keys
-from perftop.tui.shared.choice import Choice
+from perftop.tui.shared.choice import Choices
 
-CAPTIONS = keys.captions({})
+CAPTIONS = keys.key_captions({})
 LABELS = {key.id: key.label for key in keys.KEYS}
 LAST_KEYS = "? help  q quit"
 VIEWS = "1 overview  2 heat  3 time  4 table  5 episodes  6 neighbours"
-HINTS = {name: view(name, Choice()).HINTS for name in (*keys.TURN_ORDER, "core")}
+HINTS = {name: make_view(name, Choices()).HINTS for name in (*keys.VIEW_ORDER, "core")}
 
 
-def text_of(pieces: Iterable[Piece]) -> str:
+def text_of(pieces: Iterable[KeyPiece]) -> str:
     return "".join(piece.text for piece in pieces).strip()
 
 
-def line(name: str, width: int, *, replay: bool = False, **labels: str) -> list[Piece]:
+def line(name: str, width: int, *, replay: bool = False, **labels: str) -> list[KeyPiece]:
     return key_pieces(name, HINTS[name], CAPTIONS, LABELS | labels, width, replay=replay)
 
 
@@ -53,7 +53,7 @@ def test_more_keys_are_shown_in_groups_if_there_is_room() -> None:
 
 
 def test_the_current_view_is_bright() -> None:
-    for name in keys.TURN_ORDER:
+    for name in keys.VIEW_ORDER:
         bright = [piece.text for piece in line(name, 80) if piece.style == "bright"]
         assert bright == [f" {name}"]
 
@@ -96,7 +96,7 @@ async def test_a_click_on_a_key_presses_it() -> None:
         await click(run, "4 table")
         await until_true(lambda: run.monitor.view.id == "table", "the table")
         await click(run, "pause")
-        await until_true(lambda: run.source.status.paused is not None, "a pause")
+        await until_true(lambda: run.source.status.paused_at is not None, "a pause")
         window_s = run.monitor.choice.window_s
         await click(run, "[")
         await until_true(lambda: run.monitor.choice.window_s < window_s, "a shorter window")
@@ -125,7 +125,7 @@ async def test_a_click_between_keys_does_nothing() -> None:
         for gap in ("│", "  "):
             await click(run, gap)
         assert run.monitor.view is before
-        assert run.source.status.paused is None
+        assert run.source.status.paused_at is None
 
 
 FIX = "ask for a vPMU, or use a metal instance"

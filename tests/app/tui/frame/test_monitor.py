@@ -33,7 +33,7 @@ async def test_a_core_remains_selected_in_other_views() -> None:
 
 
 async def test_tab_cycles_through_the_views_in_both_directions() -> None:
-    order = keys.TURN_ORDER
+    order = keys.VIEW_ORDER
     async with running_app(Machine()) as run:
         views = []
         for key in (*["tab"] * len(order), "shift+tab"):
@@ -62,9 +62,9 @@ async def test_hidden_views_are_not_updated() -> None:
     async with running_app(Machine()) as run:
         assert len(run.monitor.query("Canvas")) == 1
         await run.pilot.press("4")
-        before = run.grid.built
+        before = run.grid.strips_made
         await run.intervals(2)
-        assert run.grid.built == before
+        assert run.grid.strips_made == before
 
 
 @pytest.mark.parametrize("key", ["1", "2", "3", "4"])
@@ -194,7 +194,7 @@ async def test_scrollbars_do_not_touch_digits(size: tuple[int, int]) -> None:
 
     touched, scrolled = [], 0
     async with shown_app(messages(128, FRAMES), size) as app:
-        for name in (view for view in keys.TURN_ORDER if view != "core"):
+        for name in (view for view in keys.VIEW_ORDER if view != "core"):
             screen = app.screen
             assert isinstance(screen, Monitor)
             await screen.action_view(name)
@@ -215,7 +215,7 @@ async def test_a_screen_that_fits_again_has_no_scrollbar() -> None:
             await run.pilot.resize_terminal(80, height)
             await run.pilot.pause()
             view = run.monitor.view
-            assert view.count + len(view.footer_lines) <= view.size.height
+            assert view.line_count + len(view.footer_lines) <= view.size.height
             assert not view.show_vertical_scrollbar
             assert not any(v.text[view.width :].strip() for v in map(view.render_line, range(19)))
 
@@ -247,7 +247,7 @@ async def test_a_name_for_a_range_marks_both_of_its_ends() -> None:
         await run.intervals(20)
         end_ns = run.source.session.now_ns
         start_ns = end_ns - 10**9
-        run.source.select(start_ns, end_ns)
+        run.source.select_range(start_ns, end_ns)
         await run.pilot.press("m", *"build", "enter")
         await run.pilot.pause()
         marks = [(mark.evidence["label"], mark.start_ns) for mark in run.source.session.marks]

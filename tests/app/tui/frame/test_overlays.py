@@ -134,7 +134,7 @@ async def test_the_menu_has_full_names_and_marks_the_current_order() -> None:
         drawn = [panel.render_line(y).text.strip() for y in range(panel.option_count)]
         assert drawn[:5] == [
             "topology", "CPU number", "worst first",
-            f"{theme.CHOSEN_SIGN} busy time, %  {RISING}", "clock, GHz",
+            f"{theme.SELECTED_SIGN} busy time, %  {RISING}", "clock, GHz",
         ]  # fmt: skip
         assert {"involuntary halts, %", "kernel cycles, %", "IPC"} <= set(drawn)
 
@@ -153,7 +153,7 @@ async def test_a_second_enter_after_closing_does_nothing() -> None:
 # --- the command palette: search results and their execution
 
 
-THEMES = theme.names(no_color=False)
+THEMES = theme.theme_names(no_color=False)
 
 
 def test_all_choices_have_a_command() -> None:
@@ -248,6 +248,8 @@ async def test_a_palette_without_room_has_no_pages() -> None:
 @pytest.mark.parametrize("size", [39, 78, 118])
 def test_no_line_of_the_help_is_wider_than_the_screen(size: int) -> None:
     sections = [overlays.SHAPES_AND_COLOURS, overlays.EPISODES, overlays.FILTERS]
-    keys = overlays.Section("keys", [overlays.Entry([("enter", "key")], "Open the page of a core")])
+    keys = overlays.HelpSection(
+        "keys", [overlays.HelpEntry([("enter", "key")], "Open the page of a core")]
+    )
     lines = overlays.help_page([], [keys, *sections], [], size)
     assert max(strips.width(line) for line in lines) <= size

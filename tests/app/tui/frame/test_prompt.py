@@ -38,8 +38,8 @@ class PromptApp(App[None]):
     def ask(self, text: str = "", hint: str = "") -> Prompt:
         self._prompt.ask(
             "filter", hint, lambda text: self._called("preview", text), text=text,
-            accept=lambda text: self.calls.append(("accept", text)),
-            leave=lambda: self.calls.append(("leave", "")),
+            on_accept=lambda text: self.calls.append(("accept", text)),
+            on_cancel=lambda: self.calls.append(("leave", "")),
         )  # fmt: skip
         return self._prompt
 
@@ -254,17 +254,17 @@ async def test_jumping_shows_the_given_time() -> None:
 
         await run.pilot.press("J", *"noon", "enter")
         assert "12:03:05" in words(run)
-        assert run.source.status.paused is None
+        assert run.source.status.paused_at is None
         await run.pilot.press(*["backspace"] * 4, *"-1", "enter")
         assert not prompt(run).display
-        await until_true(lambda: run.source.status.paused is not None, "a pause")
+        await until_true(lambda: run.source.status.paused_at is not None, "a pause")
         assert back_ns() == 10**9
         await run.pilot.press("J", *"+500ms", "enter")
         await until_true(lambda: back_ns() == 10**9 // 2, "half way back")
         await run.pilot.press("J", *"-1h", "enter")
         assert "history holds" in words(run)
         await run.pilot.press("escape", "space")
-        assert run.source.status.paused is None
+        assert run.source.status.paused_at is None
 
 
 @pytest.mark.parametrize("previous_filter", ["", "0-3"])

@@ -19,7 +19,7 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.frame import machine as machine_line
 from perftop.tui.frame import top
-from perftop.tui.frame.top import Replay, Status, alert_line
+from perftop.tui.frame.top import PlaybackState, Status, alert_line
 from perftop.tui.shared.verdict import CALM_SIGN, Verdict
 
 STATUS = Status(500_000_000, own_cpu_share=0.021)
@@ -58,17 +58,17 @@ def test_a_large_skew_is_a_warning() -> None:
 def test_states_remain_when_other_parts_are_dropped() -> None:
     session, interval = observe(Machine())
     session.late_samples = 3
-    replay = Replay(True, 1.0, (0, 10**10), None, is_over=False, damage=None)
+    replay = PlaybackState(True, 1.0, (0, 10**10), None, is_over=False, damage=None)
     for state, word in (
-        (replace(STATUS, paused=interval.time), "PAUSED"),
-        (replace(STATUS, paused=interval.time, is_range=True), f", {interval.elapsed_s:.1f} s "),
+        (replace(STATUS, paused_at=interval.time), "PAUSED"),
+        (replace(STATUS, paused_at=interval.time, is_range=True), f", {interval.elapsed_s:.1f} s "),
         (replace(STATUS, replay=replay), "REPLAY"),
-        (replace(STATUS, replay=replace(replay, extent_ns=(0, 10**14), indexed=0.5)), " ×1 "),
+        (replace(STATUS, replay=replace(replay, extent_ns=(0, 10**14), indexed_share=0.5)), " ×1 "),
         (replace(STATUS, replay=replace(replay, speed=inf)), " max "),
         (replace(STATUS, silent_s=4.0), "NO DATA"),
-        (replace(STATUS, recording="3 MB"), "REC 3 MB"),
-        (replace(STATUS, recording=""), "NOT RECORDING"),
-        (replace(STATUS, failed="gone"), "DEAD"),
+        (replace(STATUS, recording_text="3 MB"), "REC 3 MB"),
+        (replace(STATUS, recording_text=""), "NOT RECORDING"),
+        (replace(STATUS, failure_text="gone"), "DEAD"),
     ):
         for width in range(20, 300):
             header = strips.text(top.header_line(session, interval, state, width))
@@ -103,7 +103,9 @@ def alert_text(
 
 def test_a_dead_probe_comes_before_all_episodes() -> None:
     session, interval = observe(Machine())
-    runs = alert_line(session, interval, Status(0, failed="the probe ended by signal 9"), 80)[0]
+    runs = alert_line(session, interval, Status(0, failure_text="the probe ended by signal 9"), 80)[
+        0
+    ]
     assert runs[0] == (" ▼ the probe ended by signal 9", "alarm")
     assert "q quits" in strips.text(runs)
 
@@ -113,8 +115,8 @@ def test_a_dead_probe_comes_before_all_episodes() -> None:
 ])  # fmt: skip
 def test_the_reason_of_a_dead_probe_is_in_narrow_lines_too(length: int, end: str) -> None:
     session, interval = observe(Machine())
-    status = Status(0, failed="the probe ended: ".ljust(length - 4, "x"))
-    assert alert_text(session, interval, status, 80) == f" ▼ {status.failed}{end}"
+    status = Status(0, failure_text="the probe ended: ".ljust(length - 4, "x"))
+    assert alert_text(session, interval, status, 80) == f" ▼ {status.failure_text}{end}"
     assert len(alert_text(session, interval, status, 30)) == 30
 
 
@@ -149,7 +151,7 @@ def test_episodes_that_cost_little_precede_a_calm_verdict() -> None:
     alert = strips.text(alert_line(session, interval, Status(0), 200, calm)[0])
     assert alert.startswith("  ✓ Nothing is slowing this machine down · CPUs 5 % busy · ○ CPU 3")
     assert strips.text(alert_line(session, interval, Status(0), 60, calm)[0]).count("·") == 1
-    paused = Status(0, paused=interval.time)
+    paused = Status(0, paused_at=interval.time)
     then = replace(interval, time_ns=interval.time_ns - 3 * 10**9)
     assert "╳" not in strips.text(alert_line(session, then, paused, 200, calm)[0])
 
@@ -298,7 +300,7 @@ def test_the_history_of_steal_is_red_back_to_where_it_became_high() -> None:
 def test_a_column_does_not_move_when_its_value_changes() -> None:
     calm = {**ALL_VALUES, "load_1": 0.2, "interrupts_hz": 7.0, "util": 0.01}
     rooms = [
-        [tile_column.room for tile_column in machine_line.tile_columns(values, 240)]
+        [tile_column.width for tile_column in machine_line.tile_columns(values, 240)]
         for values in (ALL_VALUES, calm)
     ]
     assert rooms[0] == rooms[1]

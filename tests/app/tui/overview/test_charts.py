@@ -18,7 +18,7 @@ from terminal_apps import messages
 from perfprobe.wire import Hello, Multiplier
 from perftop.base.text import GHZ, clock_time
 from perftop.draw import strips, theme
-from perftop.draw.charts import GAP_CAUSES, GAP_SIGNS, Look
+from perftop.draw.charts import GAP_CAUSES, GAP_SIGNS, Glyphs
 from perftop.output.why_report import report
 from perftop.session.history import History
 from perftop.session.interval import Interval
@@ -26,18 +26,18 @@ from perftop.session.session import Session
 from perftop.session.values import CpuColumns
 from perftop.tui.overview import clock_columns
 from perftop.tui.overview.chart_numbers import (
-    BLOCK_WIDTH,
-    Moment,
+    LEFT_WIDTH,
+    MomentNumbers,
     UnitValues,
-    number_block,
+    chart_units,
+    left_lines,
     title_runs,
-    units,
 )
-from perftop.tui.overview.charts import MIN_WIDTH, Charts, Plan, chart_plan
+from perftop.tui.overview.charts import MIN_WIDTH, ChartLayout, ChartPage, chart_layout
 from perftop.tui.overview.columns import RowHistories, history_axis
-from perftop.tui.shared.choice import Choice, Places
+from perftop.tui.shared.choice import Choices, Cores
 from perftop.tui.shared.episode_style import RowEpisodes
-from perftop.tui.shared.sheet import Reader
+from perftop.tui.shared.row_numbers import RowReader
 
 
 def session_after_samples(machine: Machine, samples: int = 40) -> tuple[Session, Interval]:
@@ -48,15 +48,15 @@ def session_after_samples(machine: Machine, samples: int = 40) -> tuple[Session,
     return session, interval
 
 
-def charts(machine: Machine, width: int, height: int, **options: object) -> Charts | None:
+def charts(machine: Machine, width: int, height: int, **options: object) -> ChartPage | None:
     session, interval = session_after_samples(machine)
-    places = Places(session)
-    result = Charts(session, places)
-    if not result.fit(height, width):
+    cores = Cores(session)
+    result = ChartPage(session, cores)
+    if not result.choose_layout(height, width):
         return None
-    order = [*range(len(places.places))]
-    choice = Choice(cpu=0, window_s=60.0)
-    result.read(interval, order, choice, "colour")
+    order = [*range(len(cores.rows))]
+    choice = Choices(cpu=0, window_s=60.0)
+    result.make_lines(interval, order, choice, "colour")
     return result
 
 
@@ -68,18 +68,18 @@ def test_a_refused_calibration_leaves_a_range_instead_of_a_blank() -> None:
     session, interval = session_after_samples(machine)
     calibration = session.calibrations["one_thread"]
     calibration._is_settled = False
-    places = Places(session)
-    result = Charts(session, places)
-    assert result.fit(41, 160)
-    choice = Choice(cpu=0, window_s=60.0)
-    result.read(interval, [0, 1], choice, "colour")
+    cores = Cores(session)
+    result = ChartPage(session, cores)
+    assert result.choose_layout(41, 160)
+    choice = Choices(cpu=0, window_s=60.0)
+    result.make_lines(interval, [0, 1], choice, "colour")
     calibration._sums[-1], calibration.chosen = 1e9, None
     assert calibration.state == "refused"
     session_of(session, [machine.frame(seq) for seq in range(40, 100)])
     calibration._is_settled = False
     interval = session.take_interval()
     assert interval.split.method[0] == "bounds"
-    result.read(interval, [0, 1], choice, "colour")
+    result.make_lines(interval, [0, 1], choice, "colour")
     keys = {key for line in result.lines for text, key in line if text.strip()}
     assert "unknown" in keys
 
@@ -93,7 +93,7 @@ def test_a_refused_calibration_leaves_a_range_instead_of_a_blank() -> None:
 def test_charts_of_cpus_are_as_high_as_the_screen_allows(
     count: int, height: int, rows: int
 ) -> None:
-    result = chart_plan(count, height, 160, packages=1, counted=False)
+    result = chart_layout(count, height, 160, packages=1, counted=False)
     assert result is not None
     assert (result.kind, result.rows) == ("titled", rows)
 
@@ -104,9 +104,9 @@ def test_charts_of_cpus_are_as_high_as_the_screen_allows(
 def test_charts_of_states_have_an_even_number_of_rows(
     count: int, height: int, rows: int, gap: int
 ) -> None:
-    result = chart_plan(count, height, 160, packages=1, counted=True)
+    result = chart_layout(count, height, 160, packages=1, counted=True)
     assert result is not None
-    assert (result.kind, result.rows, result.gap) == ("beside", rows, gap)
+    assert (result.kind, result.rows, result.gap_lines) == ("beside", rows, gap)
     assert result.area_rows % 2 == 0
 
 
@@ -116,34 +116,36 @@ def test_charts_of_states_have_an_even_number_of_rows(
 def test_nine_to_sixteen_clocks_are_in_two_columns(
     count: int, height: int, width: int, rows: int, gap: int
 ) -> None:
-    plan = chart_plan(count, height, width, packages=1, counted=True, caches=2)
+    plan = chart_layout(count, height, width, packages=1, counted=True, l3_count=2)
     assert plan is not None
-    assert (plan.kind, plan.rows, plan.gap) == ("columns", rows, gap)
+    assert (plan.kind, plan.rows, plan.gap_lines) == ("columns", rows, gap)
     cores = (count + 1) // 2
     legend_and_axis, gaps = 3, gap * (cores - 2)
-    assert legend_and_axis + 2 + gaps + rows * cores + plan.panels == height
-    assert plan.panels >= 4
+    assert legend_and_axis + 2 + gaps + rows * cores + plan.panel_lines == height
+    assert plan.panel_lines >= 4
     (first, cells, _), (second, *_) = charts_of(plan)
     assert first + cells < width // 2 < second < width - cells
 
 
-def charts_of(plan: Plan) -> list[tuple[int, int, int]]:
+def charts_of(plan: ChartLayout) -> list[tuple[int, int, int]]:
     session, _ = session_after_samples(Machine(cores=1), 10)
-    result = Charts(session, Places(session))
+    result = ChartPage(session, Cores(session))
     result._plan = plan
     return result.chart_cells()
 
 
-@pytest.mark.parametrize("look", ["colour", "shapes"])
-def test_the_legend_of_clocks_names_all_causes_of_gaps_on_the_narrowest_screen(look: Look) -> None:
+@pytest.mark.parametrize("glyphs", ["colour", "shapes"])
+def test_the_legend_of_clocks_names_all_causes_of_gaps_on_the_narrowest_screen(
+    glyphs: Glyphs,
+) -> None:
     session, interval = session_after_samples(Machine(cores=9, threads=1))
-    result = Charts(session, Places(session))
-    assert result.fit(41, clock_columns.MIN_WIDTH)
-    result.read(interval, range(9), Choice(cpu=0, window_s=60.0), look)
+    result = ChartPage(session, Cores(session))
+    assert result.choose_layout(41, clock_columns.MIN_WIDTH)
+    result.make_lines(interval, range(9), Choices(cpu=0, window_s=60.0), glyphs)
     text, keys = strips.text(result.lines[0]), {key for _, key in result.lines[0]}
     assert all(f"{sign} {name}" in text for sign, name in zip(GAP_SIGNS, GAP_CAUSES, strict=True))
     colours = {"clock-9", *(f"bright/gap-{name}" for name in GAP_CAUSES)}
-    assert keys - {"text", "dim", "bright"} == (colours if look == "colour" else set())
+    assert keys - {"text", "dim", "bright"} == (colours if glyphs == "colour" else set())
 
 
 async def test_the_cursor_goes_through_both_columns_of_clocks() -> None:
@@ -166,31 +168,31 @@ async def test_the_cursor_goes_through_both_columns_of_clocks() -> None:
     ("count", "height", "width"), [(17, 41, 160), (16, 21, 160), (8, 18, 80), (2, 41, 59)]
 )
 def test_rows_replace_charts_that_do_not_fit(count: int, height: int, width: int) -> None:
-    assert chart_plan(count, height, width, packages=1, counted=True) is None
+    assert chart_layout(count, height, width, packages=1, counted=True) is None
 
 
 @given(st.integers(1, 20), st.integers(1, 90), st.booleans(), st.integers(1, 2))
 def test_the_layout_fills_the_height_and_leaves_room_for_panels(
     count: int, height: int, counted: bool, packages: int
 ) -> None:
-    result = chart_plan(count, height, MIN_WIDTH, packages=packages, counted=counted)
+    result = chart_layout(count, height, MIN_WIDTH, packages=packages, counted=counted)
     if result is None:
         return
-    assert lines(result, count) + result.blank + result.panels == height
-    assert result.panels >= 4
+    assert lines(result, count) + result.blank_lines + result.panel_lines == height
+    assert result.panel_lines >= 4
 
 
-def lines(plan: Plan, charts: int) -> int:
+def lines(plan: ChartLayout, charts: int) -> int:
     rows_per_unit = plan.rows + (plan.kind == "titled")
     axes = (charts if plan.has_own_axes else 1) + plan.has_times_line
-    return plan.headings + charts * rows_per_unit + (charts - 1) * plan.gap + axes
+    return plan.heading_lines + charts * rows_per_unit + (charts - 1) * plan.gap_lines + axes
 
 
 @pytest.mark.parametrize(("height", "rows", "queue"), [(41, 10, 2), (19, 5, 1)])
 def test_waiting_tasks_have_lines_above_the_charts_of_a_guest(
     height: int, rows: int, queue: int
 ) -> None:
-    plan = chart_plan(2, height, 160, packages=1, counted=False)
+    plan = chart_layout(2, height, 160, packages=1, counted=False)
     assert plan is not None
     assert (plan.rows, plan.queue_rows) == (rows, queue)
     assert plan.area_rows + plan.lane_rows + plan.queue_rows == rows
@@ -200,7 +202,7 @@ def test_waiting_tasks_have_lines_above_the_charts_of_a_guest(
 @pytest.mark.parametrize("rows", [2, 4])
 def test_an_offline_unit_has_no_numbers(rows: int) -> None:
     values = UnitValues("CPU 0", "", {"busy": 0.85, "user": 0.7}, is_online=False)
-    lines = [strips.text(runs).split() for runs in number_block(values, rows)]
+    lines = [strips.text(runs).split() for runs in left_lines(values, rows)]
     assert lines == [["CPU", "0"], ["off"], *[[]] * (rows - 2)]
 
 
@@ -233,12 +235,12 @@ def test_a_title_names_tasks_only_if_they_took_half_of_the_busy_time(
     task = [8, "sh", share]
     records = {"tasks": {"1": task}, "others": {"1": [task]}}
     session_of(session, [machine.frame(seq, records=records) for seq in range(20)])
-    interval, places = session.take_interval(), Places(session)
-    every = units(places, range(len(places.places)), counted=False)
+    interval, cores = session.take_interval(), Cores(session)
+    every = chart_units(cores, range(len(cores.rows)), counted=False)
     episodes = RowEpisodes(session)
     episodes.read(interval)
-    moment = Moment(Reader(session, places).read(interval), every, GHZ, episodes)
-    assert moment.numbers(every[1], chosen=False).tasks == names
+    moment = MomentNumbers(RowReader(session, cores).read(interval), every, GHZ, episodes)
+    assert moment.unit_values(every[1], is_selected=False).tasks == names
     unseen = [name for name in names if name.startswith("not seen")]
     printed = CpuColumns(session).task(1, interval)  # the table and `stat` have the same text
     assert printed == (unseen[0] if unseen else "sh:8")
@@ -262,7 +264,7 @@ def test_lines_are_no_wider_than_the_screen(size: tuple[int, int], cores: int | 
     assert {strips.width(line) for line in result.lines} <= {*range(width + 1)}
     assert len(result.lines) == len(result.rows) <= height - result.panel_height
     rows = {row for row in (*result.rows, *result.right_rows) if row is not None}
-    assert rows == {*range(len(result._places.places))}
+    assert rows == {*range(len(result._cores.rows))}
 
 
 def test_the_area_of_gaps_equals_the_lost_seconds() -> None:
@@ -271,22 +273,22 @@ def test_the_area_of_gaps_equals_the_lost_seconds() -> None:
     session = Session(hello, History(hello))
     session.start_accounts()
     session_of(session, messages_)
-    places = Places(session)
-    result = Charts(session, places)
-    assert result.fit(60, 200)
-    result.read(session.take_interval(), range(4), Choice(cpu=0, window_s=30.0), "colour")
-    cell_s = 2 * result._drawer.past.axis.bin_ns / 1e9  # type: ignore[union-attr]
+    cores = Cores(session)
+    result = ChartPage(session, cores)
+    assert result.choose_layout(60, 200)
+    result.make_lines(session.take_interval(), range(4), Choices(cpu=0, window_s=30.0), "colour")
+    cell_s = 2 * result._drawer.history.axis.bin_ns / 1e9  # type: ignore[union-attr]
     lost_s, cells_with_gaps = 0.0, 0
     for unit in result._unit_charts:
         gap_runs = [
-            (sign, key) for line in unit.clock for signs, key in line for sign in signs
+            (sign, key) for line in unit.clock_lines for signs, key in line for sign in signs
             if "gap-" in key
         ]  # fmt: skip
         levels = [theme.LEVELS.find(sign) if not key.startswith("bright/") else 8
                   for sign, key in gap_runs]  # fmt: skip
         eighths = sum(8 - level if "/" in key and level < 8 else level
                       for level, (_, key) in zip(levels, gap_runs, strict=True))  # fmt: skip
-        row_hz = (unit.high_hz - unit.low_hz) / len(unit.clock)
+        row_hz = (unit.high_hz - unit.low_hz) / len(unit.clock_lines)
         lost_s += eighths / 8 * row_hz / 3.5e9 * cell_s
         cells_with_gaps += len(gap_runs)
     (power, *_) = report(session, session.run.start_ns).findings
@@ -306,15 +308,15 @@ def test_the_seconds_lost_by_cause_are_those_of_the_selected_range() -> None:
     hello, messages_ = simulated("turbo-drop,cpus=8", 300)
     session = Session(hello, History(hello))
     session_of(session, messages_)
-    places, choice = Places(session), Choice(cpu=0, window_s=30.0)
-    result, interval = Charts(session, places), session.take_interval()
-    assert result.fit(60, 200)
+    cores, choice = Cores(session), Choices(cpu=0, window_s=30.0)
+    result, interval = ChartPage(session, cores), session.take_interval()
+    assert result.choose_layout(60, 200)
     ended_ns = session.now_ns - 30 * 10**9
     drops = (e for e in session.episodes(0, session.now_ns) if e.kind == "turbo-drop")
     first_s = min((e.start_ns - ended_ns) / 1e9 for e in drops)
     for end_s, is_lost in ((first_s - 0.5, False), (first_s + 4.5, True)):
         choice.range_ns = ended_ns, ended_ns + round(end_s * 1e9)
-        result.read(interval, range(4), choice, "colour")
+        result.make_lines(interval, range(4), choice, "colour")
         seconds = [unit.lost_s[GAP_CAUSES.index("power")] for unit in result._unit_charts]
         assert all((lost_s > 0.3) == is_lost for lost_s in seconds)
         assert any(f"lost in {end_s:.0f} s" in strips.text(line) for line in result.lines)
@@ -332,12 +334,12 @@ def test_brackets_of_both_ranges_are_whole_and_the_time_is_beside_them(
     span_ns = round(seconds * 1e9)
     held = session.interval_at(b_ns, span_ns)
     assert held is not None
-    result = Charts(session, Places(session))
-    assert result.fit(41, 160)
+    result = ChartPage(session, Cores(session))
+    assert result.choose_layout(41, 160)
     for end_ns in (a_ns, b_ns):
-        choice = Choice(cpu=0, window_s=30.0, range_ns=(a_ns - span_ns, a_ns), cursor_ns=end_ns)
+        choice = Choices(cpu=0, window_s=30.0, range_ns=(a_ns - span_ns, a_ns), cursor_ns=end_ns)
         choice.held_range = held, None
-        result.read(interval, range(2), choice, "colour")
+        result.make_lines(interval, range(2), choice, "colour")
         times = strips.text(result.lines[-1])
         brackets = re.findall("├[^├┤]*┤", times)
         assert [bracket.strip("├┤─ ")[:1] for bracket in brackets] == ["B", "A"]
@@ -351,9 +353,9 @@ def test_sums_are_of_the_same_seconds_at_every_width(seconds: int) -> None:
     session, interval = session_after_samples(guest(), 10 * seconds)
     sums_s = set()
     for width in (80, 120, 157, 160, 240):
-        result = Charts(session, Places(session))
-        assert result.fit(41, width)
-        result.read(interval, range(2), Choice(cpu=0, window_s=30.0), "colour")
+        result = ChartPage(session, Cores(session))
+        assert result.choose_layout(41, width)
+        result.make_lines(interval, range(2), Choices(cpu=0, window_s=30.0), "colour")
         sums_s.add(round(result.lanes.window_s(0), 6))
     assert len(sums_s) == 1
     assert abs(sums_s.pop() - min(seconds, 30)) <= 0.5
@@ -362,7 +364,7 @@ def test_sums_are_of_the_same_seconds_at_every_width(seconds: int) -> None:
 async def test_the_selected_core_has_a_bar_and_a_click_selects_a_chart() -> None:
     async with running_app(Machine(cores=4)) as run:
         await run.pilot.press("down")
-        lines = [run.grid.render_line(y).text for y in range(run.grid.count)]
+        lines = [run.grid.render_line(y).text for y in range(run.grid.line_count)]
         bars = [y for y, line in enumerate(lines) if line.startswith("▌")]
         assert len(bars) == 6
         assert run.grid.choice.cpu == 1
@@ -376,16 +378,16 @@ async def test_past_values_are_shown_and_charts_do_not_move() -> None:
     async with running_app(Machine(cores=4)) as run:
         await run.intervals(4)
         # all lines but the axis, on which episodes appear after they begin
-        end = run.grid.count - 2
-        then = [run.grid.render_line(y).text[:BLOCK_WIDTH] for y in range(end)]
+        end = run.grid.line_count - 2
+        then = [run.grid.render_line(y).text[:LEFT_WIDTH] for y in range(end)]
         run.feed.machine.loads = {cpu: CpuLoad(0.25) for cpu in range(8)}
         await run.intervals(3)
-        assert [run.grid.render_line(y).text[:BLOCK_WIDTH] for y in range(end)] != then
-        axis = run.grid._charts._drawer.past.axis  # type: ignore[union-attr]
+        assert [run.grid.render_line(y).text[:LEFT_WIDTH] for y in range(end)] != then
+        axis = run.grid._charts._drawer.history.axis  # type: ignore[union-attr]
         await run.pilot.press("space", *["comma"] * 6)
         await run.pilot.pause()
-        assert [run.grid.render_line(y).text[:BLOCK_WIDTH] for y in range(end)] == then
-        assert run.grid._charts._drawer.past.axis == axis  # type: ignore[union-attr]
+        assert [run.grid.render_line(y).text[:LEFT_WIDTH] for y in range(end)] == then
+        assert run.grid._charts._drawer.history.axis == axis  # type: ignore[union-attr]
         assert "│" in run.grid.render_line(2).text
 
 
@@ -401,20 +403,20 @@ def test_a_moved_history_equals_a_new_one(scenario: str) -> None:
     hello, *feed = messages(8, sum(BATCHES) + 1, scenario)
     assert isinstance(hello, Hello)
     session = Session(hello, History(hello))
-    places = Places(session).places
-    visible_rows = [*range(len(places))]
-    moved = RowHistories(session, places, 20, 12, ascii_=False)
+    cores = Cores(session).rows
+    visible_rows = [*range(len(cores))]
+    moved = RowHistories(session, cores, 20, 12, ascii_=False)
     for batch in BATCHES:
         session_of(session, [feed.pop(0) for _ in range(batch)])
         interval, new = (
             session.take_interval(),
-            RowHistories(session, places, 20, 12, ascii_=False),
+            RowHistories(session, cores, 20, 12, ascii_=False),
         )
         moved.read(interval, visible_rows, 0.0)
         new.read(interval, visible_rows, moved.top_ipc)
         for row in visible_rows:
-            assert moved.busy(row) == new.busy(row)
-            assert moved.ipc(row, None) == new.ipc(row, None)
+            assert moved.busy_runs(row) == new.busy_runs(row)
+            assert moved.ipc_runs(row, None) == new.ipc_runs(row, None)
 
 
 @pytest.mark.parametrize(("samples", "cell_ns"), [(1, 500_000_000), (5, 500_000_000), (10, 10**9)])
@@ -436,7 +438,7 @@ async def test_a_click_in_a_chart_pauses_there_and_a_drag_selects_a_range() -> N
         await run.intervals(150)
         view = run.grid
         await run.pilot.click(view, offset=(60, 4))
-        assert run.source.paused
+        assert run.source.is_paused
         then_ns = run.interval.time_ns
         x = next(i for i, sign in enumerate(view.render_line(4).text) if sign == "│")
         assert x == 60
@@ -445,15 +447,15 @@ async def test_a_click_in_a_chart_pauses_there_and_a_drag_selects_a_range() -> N
         await run.pilot.mouse_down(view, offset=(50, 4))
         await run.pilot.mouse_up(view, offset=(70, 4))
         await run.pilot.pause()
-        axis = view._charts._drawer.past.axis  # type: ignore[union-attr]
+        axis = view._charts._drawer.history.axis  # type: ignore[union-attr]
         cells_s = 20 * axis.bin_ns / 1e9
         assert run.interval.elapsed_s == pytest.approx(cells_s, abs=axis.bin_ns / 1e9)
         assert run.has(f", {run.interval.elapsed_s:.1f} s")
         assert run.has(f"sum of {run.interval.elapsed_s:.1f} s")
         await run.pilot.press("escape")
-        assert run.source.paused
+        assert run.source.is_paused
         await run.pilot.press("escape")
-        assert not run.source.paused
+        assert not run.source.is_paused
 
 
 async def test_a_kept_range_is_compared_with_the_next_and_esc_drops_them_in_turn() -> None:
@@ -463,11 +465,11 @@ async def test_a_kept_range_is_compared_with_the_next_and_esc_drops_them_in_turn
         middle_ns = run.interval.time_ns
         m.loads = {0: CpuLoad(0.8), 1: CpuLoad(0.8)}
         await run.intervals(60, records=task_records(["lmp", "cc1"]))
-        run.source.select(middle_ns - 6 * 10**9, middle_ns - 2 * 10**9)
+        run.source.select_range(middle_ns - 6 * 10**9, middle_ns - 2 * 10**9)
         await run.pilot.press("d")
         assert run.has(" B 4.0 s ")
         assert not run.has("A against B")
-        run.source.select(middle_ns + 2 * 10**9, middle_ns + 5 * 10**9)
+        run.source.select_range(middle_ns + 2 * 10**9, middle_ns + 5 * 10**9)
         await run.pilot.pause()
         assert run.has("A against B  3.0 s and 4.0 s")
         assert not run.has("who runs")
@@ -482,6 +484,6 @@ async def test_a_kept_range_is_compared_with_the_next_and_esc_drops_them_in_turn
         assert run.has("who runs")
         assert run.has(", 3.0 s")
         await run.pilot.press("escape", "escape")
-        assert not run.source.paused
+        assert not run.source.is_paused
         await run.pilot.press("d")
         assert run.has("select a range first")

@@ -19,9 +19,9 @@ from perftop.model.kinds import Episode
 from perftop.session.history import History
 from perftop.session.session import Session
 from perftop.tui.overview.chart_cells import TaskLanes
-from perftop.tui.overview.chart_numbers import units
+from perftop.tui.overview.chart_numbers import chart_units
 from perftop.tui.overview.core_page import CorePage, task_table
-from perftop.tui.shared.choice import GROUPINGS, Places
+from perftop.tui.shared.choice import GROUPINGS, Cores
 from perftop.tui.shared.time_axis import Axis
 
 S = 1_000_000_000
@@ -63,8 +63,8 @@ def lanes_of(records: Sequence[tuple[list[list[object]], list[list[float]]]]) ->
     for frame, (ran, waits) in zip(frames[10::10], records, strict=True):
         frame.records.update({"tasks": {"0": ran[0]}, "others": {"0": ran}, "waits": {"0": waits}})
     session_of(session, frames)
-    places = Places(session)
-    lanes = TaskLanes(session, units(places, [0], counted=False))
+    cores = Cores(session)
+    lanes = TaskLanes(session, chart_units(cores, [0], counted=False))
     axis = Axis(session.now_ns, S // 2, 2 * len(records), session.now_ns)
     lanes.read(axis, np.ones((1, 2 * len(records))), (axis.start_ns, axis.end_ns))
     table_session.append(session)
@@ -129,7 +129,7 @@ async def test_fewer_cores_are_harmless_to_a_page_without_a_size() -> None:
     async with running_app(Machine(cores=4)) as run:
         await run.pilot.press("enter", "down")
         view = page(run)
-        view.places = Places(run.session, frozenset())
+        view.cores = Cores(run.session, frozenset())
         view.begin()
         assert view.is_outdated()
 
@@ -142,7 +142,7 @@ async def test_brackets_zoom_and_a_click_in_a_chart_pauses_there() -> None:
         await run.pilot.press(*["right_square_bracket"] * 2)
         assert "of 30.0 s" in line(page_lines(run), "tasks")
         await run.pilot.click(page(run), offset=(60, 4))
-        assert run.source.paused
+        assert run.source.is_paused
         assert "│" in page_lines(run)[4]
 
 
@@ -209,7 +209,7 @@ async def test_events_and_traffic_are_shown_with_their_history() -> None:
         await run.pilot.press("enter")
         view = page(run)
         view.choice.cpu = 0
-        view.set(session, interval)
+        view.show_interval(session, interval)
         lines = page_lines(run)
     assert any(sign in line(lines, "branches") for sign in "▁▂▃▄▅▆▇█")
     moved = float(interval.packages["memory_read_bytes_per_s"][0])
@@ -225,7 +225,7 @@ async def test_a_narrow_page_shows_counters_that_are_not_metrics() -> None:
     assert interval is not None
     async with running_app(Machine(cores=1), (54, 40)) as run:
         await run.pilot.press("enter")
-        page(run).set(session, interval)
+        page(run).show_interval(session, interval)
         assert any(text.split()[:1] == ["SMI"] for text in page_lines(run))
 
 
@@ -249,7 +249,7 @@ async def test_the_only_online_thread_is_drawn_alone() -> None:
     async with running_app(Machine(cores=1)) as run:
         await run.pilot.press("enter")
         view = page(run)
-        view.set(session, interval)
+        view.show_interval(session, interval)
         lines = page_lines(run)
     assert line(lines[1:], " lp0  ").split()[:2] == ["lp0", "off"]
     assert line(lines[1:], " lp1  ").split()[:2] == ["lp1", "100.0"]
@@ -268,8 +268,8 @@ def hog_lanes(hog_s: int, whole_s: int = 40) -> TaskLanes:
         hog = [[7, "hogZ", 1.0]] if second <= hog_s else [[8, "sh", 0.08]]
         frame.records.update({"tasks": {"1": hog[0]}, "others": {"1": hog}})
     session_of(session, frames)
-    places = Places(session, None)
-    lanes = TaskLanes(session, units(places, range(len(places.places)), counted=False))
+    cores = Cores(session, None)
+    lanes = TaskLanes(session, chart_units(cores, range(len(cores.rows)), counted=False))
     axis = Axis(session.now_ns, S // 2, 2 * whole_s, session.now_ns)
     util = np.array([[0.0], [1.0]]).repeat(2 * whole_s, axis=1)
     lanes.read(axis, util, (axis.start_ns, axis.end_ns))
@@ -279,7 +279,7 @@ def hog_lanes(hog_s: int, whole_s: int = 40) -> TaskLanes:
 @pytest.mark.parametrize("hog_s", [12, 25])
 def test_the_time_of_ended_tasks_is_included_and_all_times_add_up(hog_s: int) -> None:
     lanes = hog_lanes(hog_s)
-    texts = [strips.text(line) for line in lanes.sums(1, 9, "colour")]
+    texts = [strips.text(line) for line in lanes.sum_lines(1, 9, "colour")]
     (hog,) = (text for text in texts if "hogZ" in text)
     assert abs(float(hog.split()[2]) - hog_s) < 0.6
     seconds = [float(text.split(" s ")[0].split()[-1]) for text in texts if " s " in text]
@@ -289,17 +289,17 @@ def test_the_time_of_ended_tasks_is_included_and_all_times_add_up(hog_s: int) ->
 
 def test_busy_time_without_a_known_task_is_unattributed() -> None:
     lanes = hog_lanes(0)
-    text = [strips.text(line) for line in lanes.sums(1, 9, "shapes")]
+    text = [strips.text(line) for line in lanes.sum_lines(1, 9, "shapes")]
     (unseen,) = (line for line in text if "not seen" in line)
     assert abs(float(unseen.split()[3]) - 0.92 * 40) < 1.0
-    assert strips.text(lanes.lane(1, 1, "shapes")[0]).count("/") == 80
+    assert strips.text(lanes.lane_lines(1, 1, "shapes")[0]).count("/") == 80
 
 
 def test_a_lane_shows_its_task_by_colour_and_letter() -> None:
     lanes = hog_lanes(40)
-    assert ("hogZ", "ground/task0") in lanes.lane(1, 2, "colour")[-1]
-    assert strips.text(lanes.lane(1, 2, "ascii")[-1]).startswith("a=hogZ aaa")
-    assert strips.text(lanes.lane(0, 2, "ascii")[-1]).strip() == ""
+    assert ("hogZ", "ground/task0") in lanes.lane_lines(1, 2, "colour")[-1]
+    assert strips.text(lanes.lane_lines(1, 2, "ascii")[-1]).startswith("a=hogZ aaa")
+    assert strips.text(lanes.lane_lines(0, 2, "ascii")[-1]).strip() == ""
 
 
 def test_tasks_of_one_job_share_a_colour_and_a_sum() -> None:
@@ -310,7 +310,7 @@ def test_tasks_of_one_job_share_a_colour_and_a_sum() -> None:
     axis, names = Axis(now_ns, S // 2, 80, now_ns), ("hogZ", "build.service", "…uild.service")
     for grouping, name in zip(GROUPINGS, names, strict=True):
         lanes.read(axis, util, (axis.start_ns, axis.end_ns), grouping)
-        texts = [strips.text(line) for line in lanes.sums(1, 9, "colour")]
+        texts = [strips.text(line) for line in lanes.sum_lines(1, 9, "colour")]
         (line,) = (text for text in texts if name in text)
         expected_s = 20 if grouping == "task" else 20 + 0.08 * 20
         assert abs(float(line.split()[-3 if "█" in line.split()[-1] else -2]) - expected_s) < 0.8
@@ -329,16 +329,19 @@ def test_each_waiting_task_fills_one_line_above_the_chart() -> None:
             {"tasks": {"1": hogs[0]}, "others": {"1": hogs}, "waits": {"1": waits}}
         )
     session_of(session, frames)
-    places = Places(session, None)
-    lanes = TaskLanes(session, units(places, range(len(places.places)), counted=False))
+    cores = Cores(session, None)
+    lanes = TaskLanes(session, chart_units(cores, range(len(cores.rows)), counted=False))
     axis = Axis(session.now_ns, S // 2, 80, session.now_ns)
     util = np.array([[0.0], [1.0]]).repeat(80, axis=1)
     lanes.read(axis, util, (axis.start_ns, axis.end_ns))
-    second, first = (strips.text(line) for line in lanes.queue(1, 2, "colour"))
+    second, first = (strips.text(line) for line in lanes.queue_lines(1, 2, "colour"))
     assert first == "█" * 80
     assert second[:38].strip() == ""
     assert second[42:] == "█" * 38
-    assert [strips.text(line).strip() for line in lanes.queue(0, 2, "colour")] == ["", ""]
-    second, first = (strips.text(line) for line in lanes.queue(1, 2, "shapes"))
+    assert [strips.text(line).strip() for line in lanes.queue_lines(0, 2, "colour")] == [
+        "",
+        "",
+    ]
+    second, first = (strips.text(line) for line in lanes.queue_lines(1, 2, "shapes"))
     assert first == "w" * 80
     assert second[42:] == "w" * 38

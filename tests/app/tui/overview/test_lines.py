@@ -19,48 +19,50 @@ from perftop.model.kinds import KINDS, Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.overview import columns
-from perftop.tui.overview.overview import Arrangement, Fold, arrange
-from perftop.tui.overview.rows import Grid, _loser_and_taker, row_lines, selected_line
-from perftop.tui.shared.choice import Places
+from perftop.tui.overview.overview import Arrangement, FoldMode, arrange_lines
+from perftop.tui.overview.rows import GridData, _loser_and_taker, mark_selected, row_lines
+from perftop.tui.shared.choice import Cores
 from perftop.tui.shared.episode_style import RowEpisodes
 from perftop.tui.shared.package_line import PackageLines
-from perftop.tui.shared.sheet import Reader
+from perftop.tui.shared.row_numbers import RowReader
 
 
-def of_session(session: Session, interval: Interval, width: int = 160, **more: Any) -> Grid:
-    places, row_episodes = Places(session), RowEpisodes(session)
+def of_session(session: Session, interval: Interval, width: int = 160, **more: Any) -> GridData:
+    cores, row_episodes = Cores(session), RowEpisodes(session)
     row_episodes.read(interval)
-    sheet = Reader(session, places).read(interval)
-    output = columns.grid_columns(session, places, width - columns.MARKS_WIDTH - 1)
-    return Grid(places, sheet, output, row_episodes, **more)
+    row_numbers = RowReader(session, cores).read(interval)
+    output = columns.grid_columns(session, cores, width - columns.MARKS_WIDTH - 1)
+    return GridData(cores, row_numbers, output, row_episodes, **more)
 
 
-def picture(machine: Machine, width: int = 160, order: str = "topology", **more: Any) -> Grid:
+def picture(machine: Machine, width: int = 160, order: str = "topology", **more: Any) -> GridData:
     return of_session(*observe(machine, **more), width, order=order)
 
 
-def row(p: Grid, i: int) -> strips.Line:
+def row(p: GridData, i: int) -> strips.Line:
     return row_lines(p, [i])[i]
 
 
-def lines(p: Grid) -> list[str]:
-    return [strips.text(row(p, i)[0]) for i in range(len(p.places.places))]
+def lines(p: GridData) -> list[str]:
+    return [strips.text(row(p, i)[0]) for i in range(len(p.cores.rows))]
 
 
-def package_line(p: Grid, size: int) -> list[TextRun]:
-    sheet = p.sheet
-    lines = PackageLines(sheet.reader.session, sheet.interval, p.places, p.episodes, p.clock)
+def package_line(p: GridData, size: int) -> list[TextRun]:
+    row_numbers = p.row_numbers
+    lines = PackageLines(
+        row_numbers.reader.session, row_numbers.interval, p.cores, p.episodes, p.clock
+    )
     return lines.line(0, size)
 
 
-def styles_of(p: Grid, i: int, text: str) -> set[str]:
+def styles_of(p: GridData, i: int, text: str) -> set[str]:
     """Returns the styles of a text in a row."""
     return {key for part, key in row(p, i)[0] if text in part}
 
 
 def grid_with_episode(
     machine: Machine, kind: str, cpus: list[int], width: int = 160, **more: Any
-) -> Grid:
+) -> GridData:
     """Returns the rows of a machine with a running episode of this kind."""
     names = more.pop("names", [f"t{cpu}" for cpu in range(8)])
     session, interval = observe(machine, records=task_records(names))
@@ -76,7 +78,7 @@ def test_lines_made_together_equal_those_made_alone(kind: str) -> None:
     p = grid_with_episode(
         Machine(cores=4, loads=does, offline_cpus={3, 5, 7}), kind, [2], 240, depth=0.3
     )
-    every = range(len(p.places.places))
+    every = range(len(p.cores.rows))
     assert row_lines(p, every) == {i: row(p, i) for i in every}
     assert len({strips.text(row(p, i)[0]) for i in every}) == len(every)
 
@@ -94,7 +96,7 @@ def test_columns_do_not_move_when_values_change() -> None:
 @pytest.mark.parametrize("width", [80, 120, 160, 240])
 def test_titles_are_above_their_columns(width: int) -> None:
     p = picture(Machine(), width, records=task_records(["a"]))
-    title = strips.text(columns.titles(p.columns))
+    title = strips.text(columns.grid_headings(p.columns))
     assert len(title) == width - 1  # a margin follows the title
     start = columns.MARKS_WIDTH
     for column in p.columns:
@@ -106,12 +108,12 @@ def test_titles_are_above_their_columns(width: int) -> None:
 
 def test_the_mark_of_the_sorted_column_does_not_change_its_width() -> None:
     p = picture(Machine(), 160)
-    plain = strips.text(columns.titles(p.columns))
+    plain = strips.text(columns.grid_headings(p.columns))
     for order, reverse, mark in (
         ("busy_hz", False, "▼GHz"), ("busy_hz", True, "▲GHz"), ("task", False, "▲who runs"),
         ("worst first", False, "▼lost"), ("CPU number", True, "▼CPUs"), ("topology", True, "▼core"),
     ):  # fmt: skip
-        runs = columns.titles(p.columns, order, reverse=reverse)
+        runs = columns.grid_headings(p.columns, order, reverse=reverse)
         assert [text.strip() for text, key in runs if key == "bright"] == [mark]
         assert len(strips.text(runs)) == len(plain)
 
@@ -134,7 +136,7 @@ def test_a_row_with_a_running_episode_has_its_sign_and_a_red_value(kind: str) ->
     assert styles_of(p, 1, "1.25") == {"text"}
     assert [row(p, i)[0][1][0] for i in range(4)] == [" ", " ", KINDS[kind].sign, " "]
     assert [row(p, i)[1] for i in range(4)] == ["calm", "calm", "victim", "calm"]
-    assert selected_line(row(p, 2))[1] == "chosen victim"
+    assert mark_selected(row(p, 2))[1] == "chosen victim"
 
 
 def test_a_victim_names_the_task_that_slows_it_down() -> None:
@@ -167,12 +169,12 @@ def test_an_episode_of_a_package_is_red_in_its_line_only() -> None:
     machine = Machine(cores=4, loads={cpu: CpuLoad(0.9, 2.4e9) for cpu in range(8)})
     p = grid_with_episode(machine, "turbo-drop", [*range(8)], depth=0.6e9, cause="power-pl1")
     assert styles_of(p, 2, "2.40") == {"text"}
-    assert row(p, 2)[0][1] == (theme.DROPPED, "text")
+    assert row(p, 2)[0][1] == (theme.DROP_SIGN, "text")
     assert row(p, 2)[1] == "calm"
     assert "%" not in "".join(lines(p))
     line = package_line(p, 160)
     assert ("2.40", "alarm") in line
-    assert (theme.DROPPED, "alarm") in line
+    assert (theme.DROP_SIGN, "alarm") in line
     assert "turbo-drop −0.60 GHz" in strips.text(line)
 
 
@@ -260,7 +262,7 @@ def test_a_second_bar_shows_issue_slots_if_there_is_room() -> None:
     # the IPC on a core with four slots
     assert bar.count(theme.USER) == pytest.approx(1.85 / 4 * len(bar), abs=1)
     assert bar.endswith(theme.NEITHER)
-    narrow = columns.grid_columns(session, Places(session), 120)
+    narrow = columns.grid_columns(session, Cores(session), 120)
     assert all(column.key != "slots" for column in narrow)
 
 
@@ -294,13 +296,15 @@ def machine(packages: int = 3, cores: int = 10) -> Machine:
     return m
 
 
-def arrangement(room: int, fold: Fold, cpu: int | None = 0, *, bare: bool = False) -> Arrangement:
-    return arrange(Places(observe(machine())[0]), room, fold, cpu, None, bare=bare)
+def arrangement(
+    room: int, fold: FoldMode, cpu: int | None = 0, *, bare: bool = False
+) -> Arrangement:
+    return arrange_lines(Cores(observe(machine())[0]), room, fold, cpu, None, bare=bare)
 
 
-def line_kinds(room: int, fold: Fold, cpu: int | None = 0, *, bare: bool = False) -> list[str]:
+def line_kinds(room: int, fold: FoldMode, cpu: int | None = 0, *, bare: bool = False) -> list[str]:
     plan = arrangement(room, fold, cpu, bare=bare)
-    return [line.kind for line in (*plan.above, *plan.lines, *plan.below)]
+    return [line.kind for line in (*plan.fixed_above, *plan.lines, *plan.fixed_below)]
 
 
 def test_in_another_order_only_the_packages_are_above_the_rows() -> None:
@@ -333,9 +337,9 @@ def test_only_the_package_with_the_cursor_is_open(cpu: int | None, packages_abov
 @pytest.mark.parametrize(("cpu", "opened"), [(0, 0), (15, 1), (29, 2)])
 def test_the_lines_of_all_packages_remain_while_rows_scroll(cpu: int, opened: int) -> None:
     plan = arrangement(10, "needed", cpu)
-    assert [line.kind for line in plan.above] == ["folded"] * opened + ["package"]
+    assert [line.kind for line in plan.fixed_above] == ["folded"] * opened + ["package"]
     assert [line.kind for line in plan.lines] == ["row"] * 10
-    assert [line.kind for line in plan.below] == ["folded"] * (2 - opened)
+    assert [line.kind for line in plan.fixed_below] == ["folded"] * (2 - opened)
 
 
 def test_packages_remain_open_if_they_fit() -> None:
@@ -395,7 +399,7 @@ async def test_a_click_on_a_title_sorts() -> None:
 def test_no_number_is_cut_at_41_columns(machine: Machine) -> None:
     session, _ = observe(machine)
     room = 41 - columns.MARKS_WIDTH - 2  # one cell for the scrollbar
-    shown = columns.grid_columns(session, Places(session), room)
+    shown = columns.grid_columns(session, Cores(session), room)
     assert total_width(shown) <= room
     is_guest = session.hello.virtualisation is not None
     assert not is_guest or "use" in {column.key for column in shown}

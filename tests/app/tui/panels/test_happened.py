@@ -10,14 +10,14 @@ from synth import hello
 
 from perftop.base.text import time_of_day
 from perftop.draw import strips
-from perftop.draw.strips import wrapped_lines
+from perftop.draw.strips import wrap_line
 from perftop.model.belief import TaskOnCpu
 from perftop.model.kinds import Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.panels import panels
-from perftop.tui.shared.choice import Choice
-from perftop.tui.shared.episode_style import unique_losses
+from perftop.tui.shared.choice import Choices
+from perftop.tui.shared.episode_style import drop_duplicate_losses
 
 S = 1_000_000_000
 STEAL = Episode("steal", [0], 2 * S, None, 0.138, "hypervisor", {"usually_share": 0.018})
@@ -41,7 +41,7 @@ def session(*running: Episode, ended: tuple[Episode, ...] = (), samples: int = 4
 def text(session_and_interval: tuple[Session, Interval], width: int, height: int) -> list[str]:
     return [
         strips.text(line).rstrip()
-        for line, _ in panels.episode_panel(*session_and_interval, Choice(), width, height)
+        for line, _ in panels.episode_panel(*session_and_interval, Choices(), width, height)
     ]
 
 
@@ -62,7 +62,9 @@ def test_running_episodes_come_first_then_the_most_recent() -> None:
 def test_only_running_episodes_have_red_numbers() -> None:
     lines = [
         line
-        for line, _ in panels.episode_panel(*session(STEAL, ended=(ENDED_STEAL,)), Choice(), 58, 10)
+        for line, _ in panels.episode_panel(
+            *session(STEAL, ended=(ENDED_STEAL,)), Choices(), 58, 10
+        )
     ]
     keys = {part.strip(): key for part, key in lines[2]}
     assert keys["13.8 %"] == keys["╳"] == keys["2.0 s"] == "alarm"
@@ -90,11 +92,11 @@ def test_episodes_of_one_cause_are_one_line() -> None:
     observed[0].ended.extend([*ramps, much_later])
     groups = panels.episode_groups(*observed)
     drops = [e for e in observed[0].running if e.kind != "neighbour"]
-    assert [len(alike) for alike in groups.running] == [4] + [1] * len(drops)
-    assert groups.ended == [[much_later], [ramps[1], ramps[0]]]
+    assert [len(alike) for alike in groups.running_groups] == [4] + [1] * len(drops)
+    assert groups.ended_groups == [[much_later], [ramps[1], ramps[0]]]
     assert (
         groups.count
-        == len(unique_losses([*observed[0].running, *observed[0].ended]))
+        == len(drop_duplicate_losses([*observed[0].running, *observed[0].ended]))
         == 7 + len(drops)
     )
 
@@ -138,7 +140,7 @@ def test_omitted_evidence_is_marked() -> None:
     ("", 4, []),
 ])  # fmt: skip
 def test_evidence_is_cut_between_its_parts(evidence_text: str, room: int, lines: list[str]) -> None:
-    assert wrapped_lines(evidence_text, room) == lines
+    assert wrap_line(evidence_text, room) == lines
 
 
 def test_short_episodes_of_one_cause_share_a_line() -> None:

@@ -12,8 +12,8 @@ from perftop.model.kinds import Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.overview.overview import Overview
-from perftop.tui.panels.panels import PANELS, Kind, PanelRow
-from perftop.tui.shared.choice import Choice
+from perftop.tui.panels.panels import PANEL_FUNCTIONS, PanelKind, PanelRow
+from perftop.tui.shared.choice import Choices
 
 NAMES = ("lmp", "日本語タスク", "a\x1b[31mred", "x" * 80, "ﾊﾝｶｸ", "e\u0301\u0301")
 """Names that are plain, wide, unsafe, long, narrow, and with zero-width marks."""
@@ -33,23 +33,23 @@ def session_with_tasks(count: int) -> tuple[Session, Interval]:
     return session, interval
 
 
-@pytest.mark.parametrize("kind", PANELS)
+@pytest.mark.parametrize("kind", PANEL_FUNCTIONS)
 @pytest.mark.parametrize("count", [0, 1, 7, 200])
-def test_all_panels_have_their_exact_size(kind: Kind, count: int) -> None:
+def test_all_panels_have_their_exact_size(kind: PanelKind, count: int) -> None:
     observed = session_with_tasks(count)
     for width in (*range(20, 130, 7), 160, 240, 300):
         for height in (1, 4, 5, 8, 12, 30):
-            lines = PanelRow((kind,), (1,), width, height).lines(*observed, Choice(cpu=0))
+            lines = PanelRow((kind,), (1,), width, height).lines(*observed, Choices(cpu=0))
             assert len(lines) == height
             assert {strips.width(line) for line in lines} == {width}
             assert all(c.isprintable() for line in lines for c in strips.text(line))
 
 
-@pytest.mark.parametrize("kind", PANELS)
-def test_a_guest_has_panels_too(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", PANEL_FUNCTIONS)
+def test_a_guest_has_panels_too(kind: PanelKind) -> None:
     observed = observe(guest(), records=task_records(["lmp", "cc1"]))
     for width in range(20, 300, 7):
-        lines = PanelRow((kind,), (1,), width, 10).lines(*observed, Choice(cpu=0))
+        lines = PanelRow((kind,), (1,), width, 10).lines(*observed, Choices(cpu=0))
         assert [strips.width(line) for line in lines] == [width] * 10
 
 
@@ -60,7 +60,7 @@ def test_panels_are_side_by_side_with_margins_and_gaps(
     width: int, shares: tuple[int, ...], first_columns: list[int]
 ) -> None:
     row = PanelRow(("selected", "happened"), shares, width, 4)
-    first, *_ = row.lines(*session_with_tasks(1), Choice())
+    first, *_ = row.lines(*session_with_tasks(1), Choices())
     text = strips.text(first)
     assert text[0] == text[-1] == " "
     assert [text.index(word) for word in ("no", "wh")] == first_columns
@@ -84,7 +84,7 @@ def session_with_losses(
 
 
 def text(session_and_interval: tuple[Session, Interval], width: int, height: int) -> list[str]:
-    lines = PANELS["losses"](*session_and_interval, Choice(), width, height)
+    lines = PANEL_FUNCTIONS["losses"](*session_and_interval, Choices(), width, height)
     return [strips.text(line).rstrip() for line, _ in lines]
 
 
@@ -107,7 +107,13 @@ def test_the_largest_loss_comes_first_and_other_cores_are_counted() -> None:
     result = text(observed, 94, 7)
     assert "3 of 4" in result[0]
     assert [line.split()[1:3] for line in result[1::2]] == [["CPU", str(c)] for c in (3, 2, 1)]
-    assert [cpu for _, cpu in PANELS["losses"](*observed, Choice(), 94, 5)] == [None, 3, 3, 2, 2]
+    assert [cpu for _, cpu in PANEL_FUNCTIONS["losses"](*observed, Choices(), 94, 5)] == [
+        None,
+        3,
+        3,
+        2,
+        2,
+    ]
 
 
 # --- the row of panels below the overview, and clicks on it
@@ -122,19 +128,19 @@ def test_a_row_consists_of_its_panels_and_maps_positions_to_them() -> None:
     of = observe(Machine(cores=4, loads={0: CpuLoad(1.0)}), 40, records=TASKS)
     of[0].ended.extend(STEALS)
     row = PanelRow(("who", "happened", "selected"), (1, 1, 1), 200, 9)
-    lines = row.lines(*of, Choice(cpu=0))
+    lines = row.lines(*of, Choices(cpu=0))
     assert len(lines) == 9
     assert {strips.width(line) for line in lines} == {200}
     assert strips.text(lines[0]).split("─")[0].startswith(" who runs")
     text = [strips.text(line) for line in lines]
     x, y = next((line.index("cc1"), i) for i, line in enumerate(text) if "cc1" in line)
-    assert row.target(x, y) == 3
+    assert row.target_at(x, y) == 3
     y = next(i for i, line in enumerate(text) if "of CPU 2" in line)
-    assert row.target(text[y].index("took"), y) is STEALS[1]
-    assert row.target(text[2].index("busy, lp0") if "busy, lp0" in text[2] else 190, 2) is None
-    assert row.target(0, 2) is None
-    assert row.target(10, 0) is None
-    assert row.target(10, 99) is None
+    assert row.target_at(text[y].index("took"), y) is STEALS[1]
+    assert row.target_at(text[2].index("busy, lp0") if "busy, lp0" in text[2] else 190, 2) is None
+    assert row.target_at(0, 2) is None
+    assert row.target_at(10, 0) is None
+    assert row.target_at(10, 99) is None
 
 
 @pytest.mark.parametrize(("counted", "expected"), [
@@ -194,7 +200,12 @@ async def test_a_few_lines_below_the_rows_are_used() -> None:
     async with running_app(Machine(cores=17), (120, 31)) as run:
         await run.intervals(5, records=TASKS)
         view, text = grid(run)
-        left = view.size.height - len(view.header_lines) - view.count - len(view._arrangement.below)
+        left = (
+            view.size.height
+            - len(view.header_lines)
+            - view.line_count
+            - len(view._arrangement.fixed_below)
+        )
         assert left == 5
         assert any("what happened" in line for line in text)
 

@@ -15,7 +15,7 @@ from perftop.draw import strips
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.panels import panels, tables
-from perftop.tui.shared.choice import Choice
+from perftop.tui.shared.choice import Choices
 
 OTHER_TASKS = {
     "0": [[4502, "cc1plus", 0.479], [4509, "cc1plus", 0.246], [4471, "make", 0.027]],
@@ -40,14 +40,14 @@ def records(**changes: Any) -> dict[str, Any]:
 def text(session_and_interval: tuple[Session, Interval], width: int, height: int) -> list[str]:
     return [
         strips.text(line).rstrip()
-        for line, _ in tables.task_panel(*session_and_interval, Choice(), width, height)
+        for line, _ in tables.task_panel(*session_and_interval, Choices(), width, height)
     ]
 
 
 def styles(session_and_interval: tuple[Session, Interval], part: str) -> set[str]:
     return {
         key
-        for line, _ in tables.task_panel(*session_and_interval, Choice(), 97, 10)
+        for line, _ in tables.task_panel(*session_and_interval, Choices(), 97, 10)
         for run, key in line
         if run.strip() == part
     }
@@ -116,7 +116,9 @@ def test_ipc_is_shown_for_tasks_that_have_a_cpu_for_themselves() -> None:
 def test_threads_of_one_name_are_grouped() -> None:
     others = {"0": [[7, "lmp", 0.5], [7, "lmp", 0.25]], "1": [[7, "lmp", 0.25]]}
     waits = {"0": [[0.5, 10], [0.25, 20]], "1": [[0.0, 30]]}
-    (one,) = tables.ranking(*observe(guest(), records=records(others=others, waits=waits))).first(9)
+    (one,) = tables.task_ranking(
+        *observe(guest(), records=records(others=others, waits=waits))
+    ).top_tasks(9)
     assert (one.shares, one.threads, one.wait, one.switches) == ({0: 0.75, 1: 0.25}, 3, 0.25, 60)
 
 
@@ -124,7 +126,7 @@ def test_only_tasks_on_the_selected_cpus_are_listed() -> None:
     machine = guest()
     machine.hello = dataclasses.replace(machine.hello, selected=[1])
     observed = observe(machine, records=records())
-    assert [comm for _, comm in tables.ranking(*observed).tasks] == ["postgres", "perfprobe"]
+    assert [comm for _, comm in tables.task_ranking(*observed).tasks] == ["postgres", "perfprobe"]
 
 
 @pytest.mark.parametrize(("group", "parent", "owner"), [
@@ -152,7 +154,7 @@ def test_the_path_of_an_owner_keeps_its_end() -> None:
 def test_tasks_of_one_owner_can_be_grouped() -> None:
     details = DETAILS | {"4509": DETAILS["4502"]}
     guest_state = observe(guest(), records=records(details=details))
-    lines = tables.task_panel(*guest_state, Choice(grouping="job"), 97, 10)
+    lines = tables.task_panel(*guest_state, Choices(grouping="job"), 97, 10)
     result = [strips.text(line).replace("━", "").replace("─", "").split() for line, _ in lines]
     assert result[1][:5] == ["job", "CPU", "0", "CPU", "1"]
     assert result[2] == ["build.scope", "72.5", "·", "45.3", "399"], "two tasks of one scope"
@@ -168,7 +170,7 @@ def test_running_totals_are_the_seconds_since_the_start() -> None:
     session.start_accounts()
     session_of(session, [machine.frame(s, records={} if s % 10 else records()) for s in range(301)])
     observed = session, session.take_interval()
-    lines = [strips.text(line) for line, _ in tables.task_panel(*observed, Choice(), 160, 10)]
+    lines = [strips.text(line) for line, _ in tables.task_panel(*observed, Choices(), 160, 10)]
     assert lines[1].split()[-2:] == ["total", "s"]
     cells = dict(zip(("name", "pid"), lines[2].split(), strict=False))
     assert cells["pid"] == "4502", "whose share is 0.479"
@@ -177,7 +179,7 @@ def test_running_totals_are_the_seconds_since_the_start() -> None:
 
 def test_a_choice_of_owners_is_drawn_at_once() -> None:
     """A panel of names is otherwise drawn once a second."""
-    guest_state, choice = observe(guest(), records=records()), Choice()
+    guest_state, choice = observe(guest(), records=records()), Choices()
     row = panels.PanelRow(("who",), (1,), 97, 10)
     by_task = row.lines(*guest_state, choice)
     choice.grouping = "job"

@@ -15,16 +15,16 @@ from perftop.draw.strips import text
 from perftop.model.kinds import Episode
 from perftop.session.selection import parse
 from perftop.tui.overview import columns
-from perftop.tui.shared.choice import Choice, Places
+from perftop.tui.shared.choice import Choices, Cores
 from perftop.tui.shared.episode_style import RowEpisodes
 from perftop.tui.shared.package_line import PackageLines
-from perftop.tui.shared.sheet import arranged_rows
+from perftop.tui.shared.row_numbers import ordered_rows
 
 
 def order(machine: Machine, key: str, *, reverse: bool = False, **more: Any) -> list[int]:
     session, interval = observe(machine, **more)
-    choice = Choice(order=key, reverse=reverse)
-    return arranged_rows(Places(session), choice, session, interval)
+    choice = Choices(order=key, reverse=reverse)
+    return ordered_rows(Cores(session), choice, session, interval)
 
 
 RISING = {cpu: CpuLoad(0.1 + 0.2 * cpu, 2e9 + 1e8 * cpu) for cpu in range(4)}
@@ -58,26 +58,26 @@ def test_rows_are_sorted_by_their_displayed_values(
 
 def test_victims_come_before_busy_cores() -> None:
     session, interval = observe(Machine(loads={cpu: CpuLoad(0.9) for cpu in range(8)}))
-    places, choice = Places(session), Choice(order="worst first")
-    assert arranged_rows(places, choice, session, interval)[0] == 0
+    cores, choice = Cores(session), Choices(order="worst first")
+    assert ordered_rows(cores, choice, session, interval)[0] == 0
     session.detector.running.append(Episode("neighbour", [2], 0, None, 0.31, "sibling"))
-    assert arranged_rows(places, choice, session, interval)[0] == 2
+    assert ordered_rows(cores, choice, session, interval)[0] == 2
 
 
 def test_cores_of_a_package_that_loses_come_before_busier_ones() -> None:
     loads = {cpu: CpuLoad(0.9 if cpu % 4 > 1 else 0.5) for cpu in range(8)}
     machine = Machine(ceiling_hz=3.0e9, loads=loads)
     session, interval = observe(machine)
-    places, choice = Places(session), Choice(order="worst first")
-    assert arranged_rows(places, choice, session, interval)[:2] == [2, 3]
+    cores, choice = Cores(session), Choices(order="worst first")
+    assert ordered_rows(cores, choice, session, interval)[:2] == [2, 3]
     session.detector.running.append(Episode("turbo-drop", [0, 1, 4, 5], 0, None, 6e8, "power-pl1"))
-    assert arranged_rows(places, choice, session, interval)[:2] == [0, 1]
+    assert ordered_rows(cores, choice, session, interval)[:2] == [0, 1]
 
 
 def test_a_filter_without_matches_does_not_move_columns() -> None:
     session, _ = observe(Machine())
     every, nobody = (
-        columns.grid_columns(session, Places(session, mask), 120)
+        columns.grid_columns(session, Cores(session, mask), 120)
         for mask in (None, frozenset[int]())
     )
     assert every == nobody
@@ -86,15 +86,15 @@ def test_a_filter_without_matches_does_not_move_columns() -> None:
 def test_a_core_name_includes_its_package_if_there_are_several() -> None:
     session, _ = observe(Machine())
     session.topology[1] = replace(session.topology[1], package=1)
-    assert Places(session, frozenset({0})).name(0, "util") == "0:0"
+    assert Cores(session, frozenset({0})).name(0, "util") == "0:0"
 
 
 def test_a_heading_counts_the_selected_cpus() -> None:
     machine = Machine(loads={cpu: CpuLoad(0.8 if cpu < 4 else 0.2) for cpu in range(8)})
     session, interval = observe(machine)
     session.shown = [0, 1, 2, 3]
-    places = Places(session)
-    lines = PackageLines(session, interval, places, RowEpisodes(session), GHZ)
+    cores = Cores(session)
+    lines = PackageLines(session, interval, cores, RowEpisodes(session), GHZ)
     assert " 80.0 %" in text(lines.line(0, 80))
 
 

@@ -18,10 +18,10 @@ from textual.strip import Strip
 
 from perftop.draw import strips, theme
 from perftop.draw.columns import Run as TextRun
-from perftop.tui.shared.paint import Ink, LineUpdate, _ink, ready_strip
+from perftop.tui.shared.paint import LineUpdate, RunWriter, _run_writer, rendered_strip
 
-INK = Ink(theme.styles("perftop-dark"), ColorSystem.TRUECOLOR)
-CHOSEN = Ink(theme.styles("perftop-dark", "chosen"), ColorSystem.TRUECOLOR)
+INK = RunWriter(theme.line_styles("perftop-dark"), ColorSystem.TRUECOLOR)
+CHOSEN = RunWriter(theme.line_styles("perftop-dark", "chosen"), ColorSystem.TRUECOLOR)
 CONSOLE = Console(
     file=io.StringIO(), force_terminal=True, color_system="truecolor", legacy_windows=False
 )
@@ -57,16 +57,16 @@ def ordinary_strip(strip: Strip) -> Strip:
 
 @given(RUNS, st.sampled_from([INK, CHOSEN]), st.integers(1, 60))
 def test_the_terminal_shows_the_same_as_with_ordinary_strips(
-    runs: list[TextRun], ink: Ink, size: int
+    runs: list[TextRun], writer: RunWriter, size: int
 ) -> None:
-    ready = ready_strip(runs, ink, size, ascii_=False)
+    ready = rendered_strip(runs, writer, size, ascii_=False)
     assert cells(ready.render(CONSOLE)) == cells(ordinary_strip(ready).render(CONSOLE))
     assert ready.cell_length == size == len(ready.text)
 
 
 @given(RUNS, st.lists(st.integers(1, 40), min_size=1, max_size=4, unique=True))
 def test_strips_are_cut_like_ordinary_ones(runs: list[TextRun], cuts: list[int]) -> None:
-    ready = ready_strip(runs, INK, 40, ascii_=False)
+    ready = rendered_strip(runs, INK, 40, ascii_=False)
     items = sorted(cuts)
     for mine, other in zip(ready.divide(items), ordinary_strip(ready).divide(items), strict=True):
         assert mine.text == other.text
@@ -78,7 +78,7 @@ def test_strips_are_cut_like_ordinary_ones(runs: list[TextRun], cuts: list[int])
 def test_strips_are_cropped_like_ordinary_ones(
     runs: list[TextRun], start: int, length: int
 ) -> None:
-    ready, end = ready_strip(runs, INK, 40, ascii_=False), min(40, start + length)
+    ready, end = rendered_strip(runs, INK, 40, ascii_=False), min(40, start + length)
     assert ready.crop(start, end).text == ordinary_strip(ready).crop(start, end).text
     assert (
         ready.crop_extend(start, 44, None).text
@@ -94,7 +94,7 @@ def test_a_partly_rewritten_line_looks_as_if_redrawn(
     first, last = sorted((first, last))
     replacements = [("?" * len(text), key) for text, _ in runs[first:last]]
     before, after = (
-        ready_strip(line, INK, 40, ascii_=False)
+        rendered_strip(line, INK, 40, ascii_=False)
         for line in (runs, [*runs[:first], *replacements, *runs[last:]])
     )
     terminal, meant = Cells(), Cells()
@@ -109,7 +109,9 @@ def test_a_partly_rewritten_line_looks_as_if_redrawn(
 
 def test_only_changed_parts_of_a_line_are_written() -> None:
     before, after, longer = (
-        ready_strip([("core ", "dim"), (number, "text"), (" who", "text")], INK, 20, ascii_=False)
+        rendered_strip(
+            [("core ", "dim"), (number, "text"), (" who", "text")], INK, 20, ascii_=False
+        )
         for number in ("12", "13", "100")
     )
     written = after.difference(before, 2, 3, CONSOLE)
@@ -123,7 +125,7 @@ def test_only_changed_parts_of_a_line_are_written() -> None:
 
 
 def test_whole_lines_are_not_copied() -> None:
-    ready = ready_strip([("abc", "text")], INK, 10, ascii_=False)
+    ready = rendered_strip([("abc", "text")], INK, 10, ascii_=False)
     assert ready.divide([10])[0] is ready
     assert ready.crop(0, 10) is ready
     assert ready.crop_extend(0, 10, None) is ready
@@ -132,30 +134,30 @@ def test_whole_lines_are_not_copied() -> None:
 def test_a_terminal_with_fewer_colours_gets_its_own_ones() -> None:
     """A line rendered for 24-bit colours is drawn by a console with 16."""
     console = Console(file=io.StringIO(), force_terminal=True, color_system="standard")
-    ink = Ink({"text": Style(color="#123456", bgcolor="#000000")}, ColorSystem.TRUECOLOR)
-    assert "38;2" not in ready_strip([("abc", "text")], ink, 3, ascii_=False).render(console)
+    writer = RunWriter({"text": Style(color="#123456", bgcolor="#000000")}, ColorSystem.TRUECOLOR)
+    assert "38;2" not in rendered_strip([("abc", "text")], writer, 3, ascii_=False).render(console)
 
 
 def test_a_terminal_of_256_colours_gets_fixed_colours_only() -> None:
-    result = _ink("perftop-dark", "chosen", no_color=False, system=ColorSystem.EIGHT_BIT)
+    result = _run_writer("perftop-dark", "chosen", no_color=False, system=ColorSystem.EIGHT_BIT)
     written = result.write([("abc", "alarm")], 3)
     assert "38;5;203" in written
     assert "48;5;235" in written
 
 
 def test_ascii_replaces_other_characters() -> None:
-    assert ready_strip([("█▀▄·", "both")], INK, 6, ascii_=True).text == "#',.  "
+    assert rendered_strip([("█▀▄·", "both")], INK, 6, ascii_=True).text == "#',.  "
 
 
 def test_losses_are_as_bright_as_other_text_without_colour() -> None:
-    styles = _ink("perftop-dark", "victim", True, ColorSystem.TRUECOLOR).styles
+    styles = _run_writer("perftop-dark", "victim", True, ColorSystem.TRUECOLOR).styles
     assert styles["alarm"] == styles["bright"]
     assert styles["alarm"] != styles["text"]
 
 
 def test_cells_behind_a_scrollbar_are_not_written() -> None:
     before, after = (
-        ready_strip([(text, "text")], INK, 4, ascii_=False) for text in ("1234", "1235")
+        rendered_strip([(text, "text")], INK, 4, ascii_=False) for text in ("1234", "1235")
     )
     for visible, written in ((4, True), (3, False)):
         text = LineUpdate({(0, 0): (after, visible)}, {(0, 0): (before, visible)}).render_segments(
@@ -172,9 +174,9 @@ async def test_no_line_exists_below_the_last_one() -> None:
 
     async with running_app(Machine(cores=2)) as run:
         grid = run.grid
-        end = len(grid.header_lines) + grid.count
+        end = len(grid.header_lines) + grid.line_count
         assert end < grid.size.height
-        assert (grid.line_at(end - 1), grid.line_at(end)) == (grid.count - 1, None)
+        assert (grid.line_at(end - 1), grid.line_at(end)) == (grid.line_count - 1, None)
         before = grid.choice.cpu
         await run.pilot.click(grid, offset=(5, end))
         assert grid.choice.cpu == before
@@ -208,10 +210,10 @@ async def test_only_changed_fixed_lines_are_drawn() -> None:
         grid = run.grid
         grid.footer_lines = fixed_lines("first", "second", "third")
         grid._paint()
-        built = grid.built
+        built = grid.strips_made
         grid.footer_lines = fixed_lines("first", "other", "third")
         grid._paint()
-        assert grid.built == built + 1
+        assert grid.strips_made == built + 1
         assert [line.text.rstrip() for line in shown_strips(run)[-3:]] == [
             "first",
             "other",

@@ -46,7 +46,7 @@ AXES = st.builds(
 
 @given(AXES)
 def test_the_last_bin_contains_the_current_time(a: time_axis.Axis) -> None:
-    assert a.bin(a.now_ns) == a.columns - 1
+    assert a.bin_at(a.now_ns) == a.columns - 1
     assert a.edges[-1] == a.now_ns
     assert len(a.edges) == a.columns + 1
     assert all(a.edges[:-1] % a.bin_ns == 0)
@@ -65,7 +65,7 @@ def test_a_short_history_fills_the_axis(past_s: float, room: int) -> None:
     first_ns = now_ns - round(past_s * S)
     a = time_axis.fit_axis(now_ns, 60.0, room, first_ns)
     assert a.start_ns <= first_ns
-    assert a.columns - a.bin(first_ns) > 0.45 * room
+    assert a.columns - a.bin_at(first_ns) > 0.45 * room
 
 
 @pytest.mark.parametrize("room", [60, 150])
@@ -86,7 +86,7 @@ def test_bin_edges_do_not_move_as_time_passes() -> None:
 def test_a_time_belongs_to_the_bin_that_ends_with_it() -> None:
     a = axis_at()
     assert (a.start_ns, a.bin_ns) == (0, S)
-    assert [a.bin(ns) for ns in (0, 1, S, S + 1, 60 * S, 60 * S + 1)] == [-1, 0, 0, 1, 59, 60]
+    assert [a.bin_at(ns) for ns in (0, 1, S, S + 1, 60 * S, 60 * S + 1)] == [-1, 0, 0, 1, 59, 60]
 
 
 def test_a_time_at_the_end_of_the_axis_is_beyond_it() -> None:
@@ -186,7 +186,7 @@ def test_an_episode_has_a_mark_at_its_start_and_a_stroke_for_its_duration(
     ("never heard of", ("│", "text")),
 ])  # fmt: skip
 def test_the_style_of_a_mark_shows_the_severity(kind: str, run: Run) -> None:
-    assert time_axis.episode_mark(drop(1, kind=kind)) == run
+    assert time_axis.episode_marker(drop(1, kind=kind)) == run
     assert ascii_text(run[0]).isascii()
 
 
@@ -196,7 +196,7 @@ def test_the_worse_of_two_simultaneous_episodes_is_drawn() -> None:
         assert text(axis_at(), *order)[10:21] == "▼━━━━━━━━━─"
         keys = [key for _, key in time_axis.axis_rule(axis_at(), order)]
         assert keys[10:20] == ["over"] * 2 + ["dim"] * 8  # both episodes have ended
-        assert time_axis.start_marks(axis_at(), order) == {10: ("▼", "over")}
+        assert time_axis.start_markers(axis_at(), order) == {10: ("▼", "over")}
 
 
 def test_episodes_running_at_the_displayed_time_are_red() -> None:
@@ -230,7 +230,7 @@ def line(first_s: float, *episodes: Episode, inside: bool = False) -> str:
             episodes,
             time_axis.ticks(a, unix_time),
             times_inside=inside,
-            since=unix_time(round(first_s * S)),
+            history_start=unix_time(round(first_s * S)),
         )
     )
 

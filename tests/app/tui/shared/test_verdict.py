@@ -25,11 +25,11 @@ from perftop.session.episodes import RecordingEpisodes
 from perftop.session.history import History
 from perftop.session.packing import Recorder
 from perftop.session.session import Session
-from perftop.tui.frame.top import Status, Top, alert_line
+from perftop.tui.frame.top import Status, TopLines, alert_line
 from perftop.tui.replay import ReplaySource
 from perftop.tui.shared import verdict as verdict_module
 from perftop.tui.shared.episode_style import ended_sentence, episodes_during
-from perftop.tui.shared.verdict import CALM_SIGN, SPAN_NS, Verdict, loss_line, verdict_at
+from perftop.tui.shared.verdict import CALM_SIGN, VERDICT_SPAN_NS, Verdict, loss_line, verdict_at
 from perftop.verbs.options import SHIPPED
 
 SECOND = 1_000_000_000
@@ -81,7 +81,7 @@ def test_the_verdict_equals_the_first_line_of_why(spec: str) -> None:
         assert verdict.report is not None
         totals = verdict.report.totals  # of a calm machine, up to a second old
         line, why = why_between(messages, totals.start_ns, totals.end_ns)
-        seen_ns = min(until_ns - session.run.start_ns, SPAN_NS)
+        seen_ns = min(until_ns - session.run.start_ns, VERDICT_SPAN_NS)
         assert totals.elapsed_s * 1e9 == pytest.approx(seen_ns, abs=SECOND)
         assert f"{verdict.text}." == line
         second_row = strips.text(loss_line(verdict, 160, [], shapes="")[0])
@@ -141,9 +141,9 @@ def test_red_starts_at_once_and_ends_after_three_seconds() -> None:
     _, verdicts = session_and_verdicts([*messages_of_two_hogs(), *quiet[141:]])
     levels = [verdict.level for _, verdict in verdicts]
     assert levels == [0, 0, *([2] * 14), *([0] * 64)]
-    assert not any("for 0 s" in verdict.pieces for _, verdict in verdicts)
-    assert verdicts[18][1].pieces[0].startswith("3 s ago: hogA[11] and hogB[12] share CPU 1")
-    assert not any("hogA" in piece for piece in verdicts[-1][1].pieces)
+    assert not any("for 0 s" in verdict.evidence for _, verdict in verdicts)
+    assert verdicts[18][1].evidence[0].startswith("3 s ago: hogA[11] and hogB[12] share CPU 1")
+    assert not any("hogA" in piece for piece in verdicts[-1][1].evidence)
 
 
 def ended_job() -> Iterator[wire.Message]:
@@ -167,9 +167,9 @@ def test_a_job_that_has_ended_is_judged_over_its_whole_time() -> None:
     assert texts[5].startswith("make loses 50 % of its time to ")
     assert set(texts[10:]) == {texts[5].replace("loses", "lost")}
     last = verdicts[-1][1]
-    assert last.pieces[0].startswith("in all ")
+    assert last.evidence[0].startswith("in all ")
     assert last.wanted_s == pytest.approx(7)  # the verdict appears from the job's second record on
-    assert last.seen_s == pytest.approx(9, abs=1.1)
+    assert last.span_s == pytest.approx(9, abs=1.1)
     moment = session.interval_at(30 * SECOND, SECOND)
     assert moment is not None
     past = verdict_at(session, moment)
@@ -185,11 +185,11 @@ def test_a_verdict_at_the_end_of_a_recorded_job_is_on_its_whole_run() -> None:
         async with replayed(path, (160, 40), ()) as app:
             source = app.source
             assert isinstance(source, ReplaySource)
-            top = app.screen_stack[0].query_one(Top)
+            top = app.screen_stack[0].query_one(TopLines)
 
             def shown_verdict() -> tuple[str, str]:
                 assert top.verdict is not None
-                return top.verdict.text, next(iter(top.verdict.pieces), "")
+                return top.verdict.text, next(iter(top.verdict.evidence), "")
 
             await until_true(lambda: not source.indexing, "the search of the file")
             await app.run_action("source('finish')")
@@ -201,7 +201,7 @@ def test_a_verdict_at_the_end_of_a_recorded_job_is_on_its_whole_run() -> None:
             recorded.is_complete = False  # as before the search of the file has ended
             early_verdict = verdict_at(source.session, interval)
             assert early_verdict is not None
-            assert early_verdict.pieces[0].startswith("in the last ")
+            assert early_verdict.evidence[0].startswith("in the last ")
             recorded.is_complete = True
             await app.run_action("source('step', -1)")
             await until_true(lambda: "in the last" in shown_verdict()[1], "the moment before")
@@ -245,7 +245,7 @@ def test_a_late_screen_does_not_read_the_history_again(
 def test_after_a_pause_the_verdict_is_on_the_last_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also on a machine with too many CPUs to read ten seconds again, and between two samples."""
     machine = Machine(cores=2, ceiling_hz=3.0e9)
-    monkeypatch.setattr(verdict_module, "MAX_READ", 40 * len(machine.hello.topology))
+    monkeypatch.setattr(verdict_module, "MAX_REREAD_VALUES", 40 * len(machine.hello.topology))
     session = Session(machine.hello, History(machine.hello))
     session.start_accounts()
     frames = [machine.frame(seq, records={} if seq % 10 else HOGS) for seq in range(600)]
@@ -254,11 +254,11 @@ def test_after_a_pause_the_verdict_is_on_the_last_seconds(monkeypatch: pytest.Mo
         interval = session_of(session, frames[begin:end]).take_interval()
         live = verdict_at(session, interval)
         assert live is not None
-        assert 3.9 <= live.seen_s <= 10.1
+        assert 3.9 <= live.span_s <= 10.1
         verdict_at(session, interval, is_range=True)
         again = verdict_at(session, interval)
         assert again is not None
-        assert (again.text, again.seen_s) == (live.text, live.seen_s)
+        assert (again.text, again.span_s) == (live.text, live.span_s)
 
 
 # --- the episodes shown at a given time, and the sentences of ended ones
@@ -312,7 +312,7 @@ def test_a_recording_begins_without_a_verdict(tmp_path: Path) -> None:
 
     async def texts() -> tuple[str, str]:
         async with replayed(path, (120, 30), ()) as app:
-            top = app.screen_stack[0].query_one(Top)
+            top = app.screen_stack[0].query_one(TopLines)
 
             def verdict_text() -> str:
                 assert top.verdict is not None

@@ -18,10 +18,10 @@ from perftop.model.kinds import KINDS, Episode
 from perftop.tui.views.episodes import (
     SIGN_CELLS,
     Episodes,
-    details,
+    detail_lines,
     episode_columns,
     episode_line,
-    summary,
+    heading_line,
 )
 
 S = 1_000_000_000
@@ -120,7 +120,7 @@ def test_all_lines_have_the_width_of_their_columns(width: int) -> None:
     session, _ = observe(machine_without_episodes(), 5)
     for episode in (RAMP, DROP, HALT, STEAL):
         assert strips.width(episode_line(session, episode, columns, [], chosen=False)) == size
-        result = details(session, episode, width, 6, [])
+        result = detail_lines(session, episode, width, 6, [])
         assert len(result) == 6
         assert all(strips.width(line) <= width for line in result)
 
@@ -173,7 +173,7 @@ async def test_a_machine_without_episodes_has_an_empty_list() -> None:
         assert "▼ turbo-drop" in lines(run)[1]
         assert not any("╳" in line for line in lines(run)[:1])
         await run.pilot.press("enter", "down", "G", "pageup", "o", "r", "n", "N")
-        assert run.source.status.paused is None
+        assert run.source.status.paused_at is None
         draw_episodes(run, DROP)
         await run.intervals(1)
         assert kinds(run) == ["turbo-drop"]
@@ -193,7 +193,7 @@ def test_steal_is_not_counted_as_a_neighbour() -> None:
         Episode("steal", [0], 0, 1, 0.1, "hypervisor"),
         Episode("neighbour", [1], 0, 1, 0.1, "sibling"),
     ]
-    text = strips.text(summary(session, results, 100))
+    text = strips.text(heading_line(session, results, 100))
     assert f"{EPISODES['neighbour']} 1 neighbour" in text
     assert f"{EPISODES['steal']} 2 steal" in text
 
@@ -217,7 +217,7 @@ async def test_undetectable_kinds_have_a_reason() -> None:
 async def test_enter_goes_to_the_core_page_at_the_time_of_the_episode() -> None:
     async with at_list(RAMP, DROP, HALT, STEAL) as run:
         await run.pilot.press("down", "enter")
-        await until_true(lambda: run.source.status.paused is not None, "paused")
+        await until_true(lambda: run.source.status.paused_at is not None, "paused")
         await run.pilot.pause()
         assert run.monitor.view.id == "core"
         assert run.monitor.choice.cpu == 2
@@ -232,7 +232,7 @@ async def test_a_short_episode_is_shown_at_its_time() -> None:
         Episode("steal", [3], 14 * SAMPLE_NS, 15 * SAMPLE_NS, 0.2, "hypervisor")
     ) as run:
         await run.pilot.press("enter")
-        await until_true(lambda: run.source.status.paused is not None, "paused")
+        await until_true(lambda: run.source.status.paused_at is not None, "paused")
         await run.pilot.pause()
         assert moment(run) == 15
         await run.wait_for_text("╳ The hypervisor takes 20 % of CPU 3 for 0.1 s")
@@ -251,7 +251,7 @@ async def test_a_time_dropped_from_history_is_reported() -> None:
         await run.pilot.press("enter")
         refusal = "that moment is no longer kept: history begins at 22:13:20"
         assert any(refusal in line for line in lines(run))
-        assert (run.monitor.view.id, run.source.status.paused) == ("episodes", None)
+        assert (run.monitor.view.id, run.source.status.paused_at) == ("episodes", None)
         await run.pilot.press("up")
         assert not any("no longer kept" in line for line in lines(run))
 
@@ -264,7 +264,7 @@ async def test_keys_go_to_the_next_and_previous_episode(name: str) -> None:
         for key in ("n", "N", "N", "N", "N", "n"):
             await run.pilot.press(key)
             await run.pilot.pause()
-            results.append(moment(run) if run.source.status.paused else None)
+            results.append(moment(run) if run.source.status.paused_at else None)
         assert results == [32, 24, 12, 7, 7, 12]
         await run.wait_for_text(
             "▼ Power limit PL1 keeps package 0 at 2.78 of 3.40 GHz for 0.2 s of 1.0 s · power"

@@ -13,23 +13,23 @@ from hypothesis import strategies as st
 
 from perftop.base.text import to_ascii as ascii_text
 from perftop.draw import strips, theme
-from perftop.draw.strips import OFF, UNKNOWN
+from perftop.draw.strips import OFFLINE_LEVEL, UNKNOWN_LEVEL
 from perftop.session.values import COLUMNS_BY_KEY
-from perftop.tui.shared.choice import Places
-from perftop.tui.shared.sheet import field_scale, heat_fields
+from perftop.tui.shared.choice import Cores
+from perftop.tui.shared.row_numbers import field_scale, metric_fields
 from perftop.tui.views import heat_layout
-from perftop.tui.views.heat_layout import Group, Ring
+from perftop.tui.views.heat_layout import CoreGroup, Ring
 
-LEVELS = [OFF, UNKNOWN, *range(theme.HEAT)]
+LEVELS = [OFFLINE_LEVEL, UNKNOWN_LEVEL, *range(theme.HEAT_STEPS)]
 
 
 def packages_and_names(
     packages: int, caches: int, cores: int
-) -> tuple[list[heat_layout.Package], list[str]]:
+) -> tuple[list[heat_layout.PackageGroups], list[str]]:
     """Returns packages that consist of L3s, which consist of cores; and the names of the cores."""
     numbers = iter(range(packages * caches * cores))
     results = [
-        [Group(f"L3 {p * caches + c}" if caches > 1 else "",
+        [CoreGroup(f"L3 {p * caches + c}" if caches > 1 else "",
                tuple(next(numbers) for _ in range(cores)))
          for c in range(caches)]
         for p in range(packages)
@@ -41,7 +41,7 @@ def layout_of(machine_shape: tuple[int, int, int], threads: int, width: int, hei
             ascii_: bool = False) -> heat_layout.HeatLayout:  # fmt: skip
     packages, names = packages_and_names(*machine_shape)
     ids: list[int | None] = list(range(len(packages)))
-    return heat_layout.layout(packages, ids, names, threads, width, height, ascii_=ascii_)
+    return heat_layout.heat_layout(packages, ids, names, threads, width, height, ascii_=ascii_)
 
 
 # --- positions of cells
@@ -61,7 +61,7 @@ def test_256_cpus_fit_24_lines_and_1024_fit_50(
 ) -> None:
     plan = layout_of(machine_shape, threads, width, height, ascii_=ascii_)
     assert len(plan.lines) <= height
-    assert len(plan.spots) == machine_shape[0] * machine_shape[1] * machine_shape[2]
+    assert len(plan.cell_positions) == machine_shape[0] * machine_shape[1] * machine_shape[2]
 
 
 @given(
@@ -85,7 +85,7 @@ def test_all_cores_have_one_cell_and_no_cells_overlap(
     # lp0 and lp1 are side by side
     assert not (ascii_ and plan.cell.has_halves and plan.cell.width % 2)
     assert all(lines == list(range(plan.cell.height)) for lines in drawn.values())
-    assert len(set(plan.spots.values())) == len(drawn)
+    assert len(set(plan.cell_positions.values())) == len(drawn)
 
 
 def test_few_cores_have_large_cells() -> None:
@@ -103,7 +103,7 @@ def test_cores_of_an_l3_are_adjacent_below_their_package() -> None:
     labels = [part.label.strip() for line in plan.lines for part in line if part.label]
     assert labels == [f"L3 {i}" for i in range(8)]
     heads = [y for y, line in enumerate(plan.lines) if any(part.package >= 0 for part in line)]
-    assert heads[0] < plan.spots[0][1] < heads[-1] < plan.spots[32][1]
+    assert heads[0] < plan.cell_positions[0][1] < heads[-1] < plan.cell_positions[32][1]
 
 
 @pytest.mark.parametrize(("caches", "labels"), [
@@ -115,7 +115,7 @@ def test_caches_of_a_die_are_adjacent(caches: list[int | None], labels: list[str
     rows = [dataclasses.replace(row, l3=caches[row.cpu % 8 // 2], die=row.cpu % 8 // 2 % 2)
             for row in synth.topology(8)]  # fmt: skip
     session, _ = observe(Machine(cores=8, changes={"topology": rows}))
-    (groups,), _ = heat_layout.packages(session, Places(session))
+    (groups,), _ = heat_layout.package_groups(session, Cores(session))
     assert [group.label for group in groups] == labels
 
 
@@ -125,7 +125,7 @@ def test_groups_are_side_by_side_if_there_is_room(width: int, side_by_side: bool
     between."""
     plan = layout_of((1, 2, 8), 2, width, 16)
     assert (plan.cell.width, plan.cell.height) == (4, 2)
-    first, second = plan.spots[0], plan.spots[8]
+    first, second = plan.cell_positions[0], plan.cell_positions[8]
     assert (first[1] == second[1]) is side_by_side
     assert second[0] - first[0] == (48 if side_by_side else 0)
 
@@ -134,11 +134,11 @@ def test_a_folded_package_is_one_line_and_others_use_its_room() -> None:
     packages, names = packages_and_names(4, 1, 64)
     ids: list[int | None] = [*range(4)]
     whole, folded = (
-        heat_layout.layout(packages, ids, names, 2, 79, 10, ascii_=False, folded=fold)
+        heat_layout.heat_layout(packages, ids, names, 2, 79, 10, ascii_=False, folded=fold)
         for fold in ((), (1, 2, 3))
     )
     assert len(folded.lines) <= 10
-    assert set(folded.spots) == set(packages[0][0].rows)
+    assert set(folded.cell_positions) == set(packages[0][0].rows)
     assert [part.package for line in folded.lines for part in line if part.package >= 0] == [*ids]
     assert folded.cell.width > whole.cell.width
 
@@ -146,14 +146,16 @@ def test_a_folded_package_is_one_line_and_others_use_its_room() -> None:
 def test_adjacent_rings_share_their_strokes() -> None:
     plan = layout_of((1, 1, 16), 2, 39, 12)
     assert plan.cell.blank_lines == 1
-    per = plan.spots[1][0] - plan.spots[0][0]
+    per = plan.cell_positions[1][0] - plan.cell_positions[0][0]
     below = next(
-        row for row, (x, y) in plan.spots.items() if x == plan.spots[0][0] and y > plan.spots[0][1]
+        row
+        for row, (x, y) in plan.cell_positions.items()
+        if x == plan.cell_positions[0][0] and y > plan.cell_positions[0][1]
     )
     rings = [Ring(0, "−31", True), Ring(1, "−8", False), Ring(below, "", True)]
     edges = heat_layout.ring_edges(plan, rings)
     top, shared, bottom = (strips.text(edges[y]) for y in sorted(edges))
-    left = " " * plan.spots[0][0]
+    left = " " * plan.cell_positions[0][0]
     assert (per, top) == (5, left + "┏−31━┳─−8─┐")
     assert shared == left + "┣━━━━╋────┘"
     assert bottom == left + "┗━━━━┛"
@@ -199,10 +201,10 @@ OBSERVED = observe(Machine(cores=8))
 
 
 def test_metrics_have_names_and_include_states_if_cores_have_siblings() -> None:
-    names = {field.key: field.plain_name for field in heat_fields(OBSERVED[0])}
+    names = {field.key: field.plain_name for field in metric_fields(OBSERVED[0])}
     assert list(names)[:5] == ["util", "busy_hz", "ipc", "involuntary", "both"]
     assert names["util"] == "busy time"
-    assert "both" not in {field.key for field in heat_fields(observe(Machine(threads=1))[0])}
+    assert "both" not in {field.key for field in metric_fields(observe(Machine(threads=1))[0])}
 
 
 @given(st.lists(st.floats(0.8e9, 4.0e9), min_size=1, max_size=8), st.floats(-1e7, 1e7))

@@ -62,8 +62,8 @@ def test_all_clocks_have_the_selected_unit() -> None:
 async def test_arrows_move_between_cells_and_stop_at_the_edges() -> None:
     async with running_app(Machine(cores=128), (160, 24)) as run:
         await run.pilot.press("2")
-        rows = sorted({y for _, y in view(run)._plan.spots.values()})
-        per = [y for _, y in view(run)._plan.spots.values()].count(rows[0])
+        rows = sorted({y for _, y in view(run)._plan.cell_positions.values()})
+        per = [y for _, y in view(run)._plan.cell_positions.values()].count(rows[0])
         last = per * (len(rows) - 1)
         for key, cpu in (("left", 0), ("up", 0), ("right", 1), ("down", per + 1),
                          ("down", 2 * per + 1), ("left", 2 * per), ("end", 127), ("right", 127),
@@ -102,7 +102,7 @@ async def test_the_last_line_does_not_scroll_with_the_map() -> None:
     async with running_app(Machine(cores=1024, threads=1), (60, 20)) as run:
         await run.pilot.press("2", "end")
         assert "CPU 1023" in text(run)[-1]
-        assert view(run).top > 0
+        assert view(run).top_line > 0
         assert "▸" in "".join(text(run)[:-1])
 
 
@@ -136,7 +136,7 @@ async def test_a_click_selects_and_a_double_click_opens(monkeypatch: pytest.Monk
         await run.pilot.press("2")
         heat = view(run)
         for core, times, column in ((3, 1, 1), (2, 1, 4), (5, 2, 2)):
-            x, y = heat._plan.spots[core]
+            x, y = heat._plan.cell_positions[core]
             await run.pilot.click(HeatMap, offset=(x + column, y + 2), times=times)
             assert heat.choice.cpu == core
         assert opened == [5]
@@ -151,7 +151,7 @@ async def test_panels_fill_the_room_below_the_map() -> None:
         assert lines[title_line].startswith(" who runs")
         assert not lines[title_line - 1].strip(), "an empty line sets them apart"
         printed = title_line + next(
-            i for i, line in enumerate(lines[title_line:]) if theme.DROPPED in line
+            i for i, line in enumerate(lines[title_line:]) if theme.DROP_SIGN in line
         )
         top = run.app.query_one("#heat").region.y
         await run.pilot.click(offset=(run.app.size.width - 10, top + printed))

@@ -15,8 +15,8 @@ from perftop.draw.strips import cut, text
 from perftop.output.why_report import Report
 from perftop.output.why_text import why_json
 from perftop.tui.shared.verdict import verdict_at
-from perftop.tui.views.flows import Flow, details, flows
-from perftop.tui.views.neighbours import NO_LOSS_TEXT, Neighbours, ribbons
+from perftop.tui.views.flows import Flow, find_flows, flow_details
+from perftop.tui.views.neighbours import NO_LOSS_TEXT, Neighbours, draw_ribbons
 
 LMP, STREAM = [4000, "lmp", 0.95], [4001, "stream", 0.95]
 REST = CpuLoad(util=0.01, system=0.0)
@@ -246,7 +246,7 @@ async def test_flows_have_the_times_of_why() -> None:
         report = report_of(view)
         line = why_json(view.session, report, None)
         for folded in (True, False):
-            result = flows(view.session, report, view.session.shown, folded=folded)
+            result = find_flows(view.session, report, view.session.shown, folded=folded)
             lost_s = sum(it["lost_s"] for it in line["causes"] if it["kind"] == "neighbour")
             assert sum(flow.lost_s for flow in result) == pytest.approx(lost_s)
             assert sum(sum(flow.pairs.values()) for flow in result) == pytest.approx(lost_s)
@@ -255,7 +255,7 @@ async def test_flows_have_the_times_of_why() -> None:
         tiny = {cause: lost_s * 1e-3 for cause, lost_s in report.sums.by_cause.items()}
         totals = replace(report.totals, losses=report.sums._replace(by_cause=tiny))
         rest = replace(report, totals=totals)
-        assert flows(view.session, rest, view.session.shown, folded=True) == []
+        assert find_flows(view.session, rest, view.session.shown, folded=True) == []
 
 
 def test_other_takers_without_a_name_have_no_number() -> None:
@@ -278,23 +278,23 @@ async def test_the_height_of_a_ribbon_follows_its_time() -> None:
     wanted_s = {(2, 0): 9.0, (5, 0): 9.0}
     shown = [Flow("a", "x", "scheduler", 4.0, {(1, 2, 0): 4.0}, wanted_s),
              Flow("b", "x", "sibling", 2.0, {(3, 5, 0): 2.0}, wanted_s)]  # fmt: skip
-    drawn, row_s = ribbons(shown, 160, 20)
+    drawn, row_s = draw_ribbons(shown, 160, 20)
     assert row_s == 0.5
     for x in (27, 158 - 27):
         styles = [style for line in drawn for _, style in cut(line, x, x + 1)]
         assert styles.count("loss-11") == 8
         assert styles.count("lp1-4") == 4
     assert sum(text(line).rstrip().endswith(" x ×2") for line in drawn) == 1
-    smaller, row_s = ribbons(shown, 160, 6)
+    smaller, row_s = draw_ribbons(shown, 160, 6)
     assert (len(smaller) <= 6, row_s) == (True, 2.0)
-    assert ribbons(shown, 160, 1)[0] == []
+    assert draw_ribbons(shown, 160, 1)[0] == []
 
 
 def test_a_thin_ribbon_has_no_gaps() -> None:
     wanted_s = {(2, 0): 9.0, (6, 0): 9.0}
     shown = [Flow("a", "x", "scheduler", 8.0, {(1, 2, 0): 8.0}, wanted_s),
              Flow("b", "x", "sibling", 0.4, {(3, 6, 0): 0.4}, wanted_s)]  # fmt: skip
-    drawn, _ = ribbons(shown, 160, 12)
+    drawn, _ = draw_ribbons(shown, 160, 12)
     for x in range(27, 130):  # in the last cells, it is beside the other ribbon
         styles = [style for line in drawn for _, style in cut(line, x, x + 1)]
         assert any("lp1-4" in style for style in styles), x
@@ -334,5 +334,5 @@ async def test_the_remedy_of_a_cause_is_not_used_for_flows_of_other_tasks() -> N
         report = report_of(view)
         for taker, is_named in ((4001, True), (4008, False)):
             flow = Flow("stream", "stream", "scheduler", 4.0, {(taker, 4009, 0): 4.0})
-            texts = details(view.session, report, flow, largest=True, lasting="")
+            texts = flow_details(view.session, report, flow, largest=True, lasting="")
             assert any("--pid 0 4001" in text for _, text in texts) == is_named

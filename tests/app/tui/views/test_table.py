@@ -18,7 +18,7 @@ from textual.geometry import Size
 from perfprobe.wire import Rate
 from perftop.base.text import clock_unit
 from perftop.draw import strips, theme
-from perftop.draw.columns import Column, columns_line, total_width
+from perftop.draw.columns import Column, join_columns, total_width
 from perftop.model.kinds import KINDS
 from perftop.model.numbers import METRICS
 from perftop.model.smt import STATES
@@ -84,7 +84,7 @@ async def test_columns_scroll_beside_fixed_ones() -> None:
         await run.pilot.press(*["right"] * 30)
         last = table_lines(run)[0]
         assert not last.endswith("→")
-        assert run.source.status.paused is None  # in this view, these keys belong to the table
+        assert run.source.status.paused_at is None  # in this view, these keys belong to the table
         await run.pilot.press("left")
         assert table_lines(run)[0] != last  # steps beyond the end have no effect
         await run.pilot.press(*["left"] * 30)
@@ -250,7 +250,7 @@ async def test_a_replaced_session_leaves_no_old_content_in_a_table_without_width
         session, interval = observe(Machine(cores=2))
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(Table, "size", Size(0, 0))
-            table.set(session, interval)
+            table.show_interval(session, interval)
         table._strips.clear()  # as if it had been lower before
         assert not any(table_lines(run)[1:])
         table.on_resize()
@@ -286,12 +286,14 @@ async def test_a_line_with_a_running_episode_has_its_sign_and_a_red_value() -> N
 GHZ = clock_unit("GHz", math.nan)
 
 
-def page(machine: Machine, doubt: tuple[int, str] | None = None, **more: Any) -> table.Page:
+def page(
+    machine: Machine, doubt: tuple[int, str] | None = None, **more: Any
+) -> table.VisibleColumns:
     """All columns; `doubt`: a CPU and its counter."""
     session, interval = observe(machine, **more)
     interval = with_suspect_counter(interval, *doubt) if doubt else interval
     tabular = columns.CpuColumns(session)
-    result = table.Page(names=table.name_columns(session)[:1])
+    result = table.VisibleColumns(name_columns=table.name_columns(session)[:1])
     result.scroll([table.number_column(number, GHZ) for number in tabular.columns()], 0, 400)
     result.read(tabular, session, interval)
     return result
@@ -370,7 +372,7 @@ def test_positions_do_not_change_with_values() -> None:
         result = page(Machine(loads=dict.fromkeys(range(8), does)))
         title = strips.text(result.headings("util", 400, reverse=False))
         texts = [
-            strips.text(columns_line(result.columns, result.cells(i, "", None))) for i in range(8)
+            strips.text(join_columns(result.columns, result.cells(i, "", None))) for i in range(8)
         ]
         results.append((title, [len(text) for text in texts]))
         for text in texts:  # values end below the end of their title
@@ -391,16 +393,16 @@ def test_visible_columns_fit_and_all_can_be_reached(
     widths: list[int], left: int, width: int
 ) -> None:
     every = [Column(str(i), "x", wide) for i, wide in enumerate(widths)]
-    result = table.Page(names=[Column("cpu", "cpu", 6)])
+    result = table.VisibleColumns(name_columns=[Column("cpu", "cpu", 6)])
     result.scroll(every, left, width)
-    count, room = len(result.numbers), width - table.SIGN_CELLS - 1
-    assert result.hidden + count + result.more == len(every)
-    assert result.numbers == every[result.hidden : result.hidden + count]
+    count, room = len(result.number_columns), width - table.SIGN_CELLS - 1
+    assert result.hidden_left + count + result.hidden_right == len(every)
+    assert result.number_columns == every[result.hidden_left : result.hidden_left + count]
     assert bool(count) == bool(every)
     if count > 1:
         assert total_width(result.columns) <= room
-    if result.hidden and result.more == 0:  # the table scrolls no further than needed
-        assert total_width([every[result.hidden - 1], *result.columns]) > room
+    if result.hidden_left and result.hidden_right == 0:  # the table scrolls no further than needed
+        assert total_width([every[result.hidden_left - 1], *result.columns]) > room
 
 
 @pytest.mark.parametrize(("units", "base_hz", "number", "digits"), [

@@ -20,7 +20,7 @@ from perftop.session.history import History
 from perftop.session.selection import parse
 from perftop.session.values import COLUMNS_BY_KEY
 from perftop.tui.shared import time_axis
-from perftop.tui.shared.choice import Place
+from perftop.tui.shared.choice import Core
 from perftop.tui.shared.paint import FADED
 from perftop.tui.views import timeline
 
@@ -126,9 +126,9 @@ async def test_unchanged_rows_are_not_rebuilt() -> None:
     async with viewing(many_cores()) as view:
         await view.run.pilot.press(*["left_square_bracket"] * 3)  # 13 s: no blank cells
         await view.run.intervals(80)
-        before = view.past.built
+        before = view.past.strips_made
         await view.run.intervals(5)
-        assert view.past.built - before <= 5 * 3  # the headings
+        assert view.past.strips_made - before <= 5 * 3  # the headings
 
 
 # --- values and units
@@ -140,7 +140,7 @@ async def test_unchanged_rows_are_not_rebuilt() -> None:
 async def test_a_suspect_value_is_marked(key: str, number: str) -> None:
     async with viewing(many_cores()) as view:
         session, interval = view.run.session, view.run.interval
-        view.past.set(session, with_suspect_counter(interval, 24, key))
+        view.past.show_interval(session, with_suspect_counter(interval, 24, key))
     rows = [row.split()[-2:] for row in view.rows[1:3]]
     assert rows == [["2.0", number], ["2.0", "98.0"]]
 
@@ -157,7 +157,7 @@ async def test_a_filter_hides_other_cpus_and_reports_if_none_match() -> None:
             choice.filter, choice.mask = parse(chosen), frozenset({int(chosen)} - {999})
             await view.redraw()
             results.append(view.visible_lines())
-            counts.append(view.past.count)
+            counts.append(view.past.line_count)
     some, none = results
     assert [line.split()[0] for line in some[3 : 2 + counts[0]] if line[:6].strip()] == ["▌"]
     assert " 3  3 " in some[3]
@@ -170,18 +170,20 @@ async def test_the_cursor_moves_between_cores_and_shows_all_their_lines() -> Non
         assert view.past.choice.cpu == 1
         await view.run.pilot.press("end")
         assert view.past.choice.cpu == 1
-        chosen = [y for y in range(view.past.count) if view.past.line(y)[1] == "chosen"]
-        assert len(chosen) == view.past.count // 2
+        chosen = [y for y in range(view.past.line_count) if view.past.line(y)[1] == "chosen"]
+        assert len(chosen) == view.past.line_count // 2
         assert sum(line.startswith("▌") for line in view.visible_lines()) == 1
 
 
 async def test_cells_outside_the_selected_range_are_faded() -> None:
     async with viewing(two_cores()) as view:
-        y = next(y for y, line in enumerate(view.rows) if view.past.cpu(y) == 0 and line.strip())
+        y = next(
+            y for y, line in enumerate(view.rows) if view.past.cpu_of_line(y) == 0 and line.strip()
+        )
         live = view.strip(y)
         assert view.title_lines[1].split()[-1] == "now"
         now_ns = view.run.interval.time_ns
-        view.run.source.select(now_ns - S, now_ns)
+        view.run.source.select_range(now_ns - S, now_ns)
         await view.run.pilot.pause()
         cells = view.strip(y)
         is_faded = [key.startswith(FADED) for _, key in cells]
@@ -293,9 +295,9 @@ async def test_panels_fill_the_room_below_the_axis() -> None:
         seen = view.visible_lines()
         first = next(y for y, line in enumerate(seen) if "what happened" in line)
         y = next(y for y in range(first, len(seen)) if "║" in seen[y])
-        results.append(past.target(seen[y].index("║"), past.size.height - y))
+        results.append(past.target_at(seen[y].index("║"), past.size.height - y))
         results.extend(
-            (past.size.height - len(past.header_lines) - past.count, len(past.footer_lines))
+            (past.size.height - len(past.header_lines) - past.line_count, len(past.footer_lines))
         )
     episode, room, feet = results
     assert isinstance(episode, Episode)
@@ -333,13 +335,13 @@ class PatternHistory:
         return np.where(ends % 11 == 0, np.nan, values)
 
 
-PLACES = [Place(0, 0, i, None, (i, i + 3), i, (2 * i, 2 * i + 1)) for i in range(3)]
+PLACES = [Core(0, 0, i, None, (i, i + 3), i, (2 * i, 2 * i + 1)) for i in range(3)]
 
 
-def _lanes(now_ns: int, room: int, window_s: float = 60.0) -> timeline.Lanes:
+def _lanes(now_ns: int, room: int, window_s: float = 60.0) -> timeline.MetricLanes:
     session: Any = SimpleNamespace(past=PatternHistory())
     axis = time_axis.fit_axis(now_ns, window_s, room)
-    return timeline.Lanes(session, UTIL, axis, PLACES, ascii_=False)
+    return timeline.MetricLanes(session, UTIL, axis, PLACES, ascii_=False)
 
 
 @given(st.integers(600, 9000), st.integers(5, 90))

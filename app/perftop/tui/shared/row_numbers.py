@@ -1,10 +1,9 @@
-"""Sheets: the numbers of one interval by row, from which rows are drawn. At each refresh, the
-numbers of all rows are read as arrays, and those of the visible rows are converted to Python
-numbers. Every number is that of a CPU, as in `stat`. A row shows the numbers of all its CPUs, or
-the number of the busiest CPU; for halts and steal, the highest number. Nothing is averaged over
-siblings. Rows are ordered by these numbers; a field is a number that a heat map or a time axis can
-show for every CPU.
-"""
+"""The numbers of one interval by row (a core, or a CPU without siblings), from which rows are
+drawn. At each refresh, the numbers of all rows are read as arrays, and those of the visible rows
+are converted to Python numbers. Every number is that of a CPU, as in `stat`. A row shows the
+numbers of all its CPUs, or the number of the busiest CPU; for halts and steal, the highest number.
+Nothing is averaged over siblings. Rows are ordered by these numbers; a field is a number that a
+heat map or a time axis can show for every CPU."""
 
 from __future__ import annotations
 
@@ -19,46 +18,46 @@ import numpy as np
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.base.text import GHZ, ClockUnit, clock_unit, rate_unit
 from perftop.draw import columns
-from perftop.draw.theme import HEAT
+from perftop.draw.theme import HEAT_STEPS
 from perftop.model.numbers import EVENT, PER_KI, SMALL_SHARE_ENDS, Number
 from perftop.model.tasks import task
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import COLUMNS_BY_KEY, CpuColumns, columns_by_key, suspect_rows
 from perftop.tui.shared import episode_style
-from perftop.tui.shared.choice import ORDERS, Choice, Places
+from perftop.tui.shared.choice import ORDERS, Choices, Cores
 from perftop.tui.shared.episode_style import MIN_AWAKE_UTIL
 
 MAX_IDLE_UTIL = 0.05
 """Busy share below which a row is dim; the share is that of the row's busiest CPU."""
-NUMBERS = ("util", "busy_hz", "net_hz", "idle", "involuntary", "steal", "ipc", "kernel_cycles",
-           "user", "system", "iowait")  # fmt: skip
-_WORST_OF_THREADS = frozenset({"involuntary", "steal"})
+ROW_NUMBER_KEYS = ("util", "busy_hz", "net_hz", "idle", "involuntary", "steal", "ipc",
+                   "kernel_cycles", "user", "system", "iowait")  # fmt: skip
+_HIGHEST_OF_CPUS = frozenset({"involuntary", "steal"})
 """Keys of the numbers for which a row shows the highest value of its CPUs."""
 BUSIEST_CPU = -1
-"""Index that selects the busiest CPU of a row, or for numbers in `_WORST_OF_THREADS` the CPU with
-the highest number."""
+"""Index that selects the busiest CPU of a row, or for numbers in _HIGHEST_OF_CPUS the CPU with the
+highest number."""
 MIN_DROP_SHARE = 0.05
 """Minimum share by which a clock must be below its ceiling to count as low. Smaller differences are
 caused by averaging over idle times."""
 
 
 @dataclass
-class Sheet:
+class RowNumbers:
     """The numbers of all rows in one interval. Arrays have an entry for each row; arrays of CPUs
     have an entry for each row and sibling. Unknown values are NaN. Properties are computed at their
     first use."""
 
-    reader: Reader
+    reader: RowReader
     interval: Interval
-    online: Bools
+    is_online: Bools
     util: Floats
-    ceiling: Floats
+    ceiling_hz: Floats
 
     @cached_property
     def busiest(self) -> Ints:
         """Index of the busiest CPU of each row."""
-        return busiest_rows(self.util, self._hz)
+        return busiest_cpu_indexes(self.util, self._hz)
 
     @cached_property
     def busiest_hz(self) -> Floats:
@@ -66,7 +65,7 @@ class Sheet:
         return core_values("busy_hz", self._hz, self.busiest)
 
     @cached_property
-    def awake(self) -> Bools:
+    def is_awake(self) -> Bools:
         """Whether the clock of the busiest CPU is meaningful, by row."""
         highest_share: Floats = np.fmax.reduce(self.util, axis=1)
         return (highest_share >= MIN_AWAKE_UTIL) & np.isfinite(self.busiest_hz)
@@ -74,12 +73,12 @@ class Sheet:
     @cached_property
     def is_dropped(self) -> Bools:
         """Whether the clock is clearly below its ceiling, by row."""
-        return self.awake & (self.busiest_hz < self.ceiling * (1 - MIN_DROP_SHARE))
+        return self.is_awake & (self.busiest_hz < self.ceiling_hz * (1 - MIN_DROP_SHARE))
 
     @cached_property
     def _hz(self) -> Floats:
         hz = self.interval.values["busy_hz"][self.reader.cpus]
-        return np.where(self.online, hz, np.nan)
+        return np.where(self.is_online, hz, np.nan)
 
     def states(self, rows: Ints) -> Floats:
         """Returns the SMT states of these rows."""
@@ -87,24 +86,24 @@ class Sheet:
 
 
 class VisibleRows:
-    """Some rows of a sheet as Python numbers. Lists have an entry for each row, in the order of
-    `rows`. Entries for siblings that a core does not have are False or NaN."""
+    """The numbers of the visible rows, as Python numbers. Lists have an entry for each row, in the
+    order of `rows`. Entries for siblings that a core does not have are False or NaN."""
 
-    def __init__(self, sheet: Sheet, rows: Sequence[int]) -> None:
+    def __init__(self, row_numbers: RowNumbers, rows: Sequence[int]) -> None:
         indexes = np.array(rows, np.intp)
-        self._sheet, self._indexes, self.rows = sheet, indexes, rows
+        self._row_numbers, self._indexes, self.rows = row_numbers, indexes, rows
         self._cpus, self._online, util = (
-            sheet.reader.cpus[indexes],
-            sheet.online[indexes],
-            sheet.util[indexes],
+            row_numbers.reader.cpus[indexes],
+            row_numbers.is_online[indexes],
+            row_numbers.util[indexes],
         )
         self._numbers: dict[str, list[list[float]]] = {"util": util.tolist()}
-        self.online: list[list[bool]] = self._online.tolist()
-        self.resting: list[list[bool]] = sheet.interval.is_resting[self._cpus].tolist()
+        self.is_online: list[list[bool]] = self._online.tolist()
+        self.is_resting: list[list[bool]] = row_numbers.interval.is_resting[self._cpus].tolist()
         """By CPU: whether numbers that are relative to its running time are hidden."""
-        self.busiest: list[int] = busiest_rows(util, self._values("busy_hz")).tolist()
+        self.busiest: list[int] = busiest_cpu_indexes(util, self._values("busy_hz")).tolist()
         """By row: index of the busiest CPU."""
-        self.idle: list[bool] = (np.fmax.reduce(util, axis=1) < MAX_IDLE_UTIL).tolist()
+        self.is_idle: list[bool] = (np.fmax.reduce(util, axis=1) < MAX_IDLE_UTIL).tolist()
         """Whether all CPUs of the row are almost idle, so that most numbers mean little."""
 
     def numbers(self, key: str) -> list[list[float]]:
@@ -116,24 +115,26 @@ class VisibleRows:
 
     def _values(self, key: str) -> Floats:
         if key == "turbo_ceiling_hz":
-            values = np.broadcast_to(self._sheet.ceiling[self._indexes, None], self._cpus.shape)
+            values = np.broadcast_to(
+                self._row_numbers.ceiling_hz[self._indexes, None], self._cpus.shape
+            )
         else:
-            values = self._sheet.interval.values[key][self._cpus]
+            values = self._row_numbers.interval.values[key][self._cpus]
         return np.where(self._online, values, np.nan)
 
     def cpu_index(self, key: str) -> list[int]:
         """Returns, by row, the index of the CPU whose number the row shows: the busiest CPU, or,
-        for numbers in `_WORST_OF_THREADS`, the CPU with the highest number."""
-        if key not in _WORST_OF_THREADS:
+        for numbers in _HIGHEST_OF_CPUS, the CPU with the highest number."""
+        if key not in _HIGHEST_OF_CPUS:
             return self.busiest
         highest: list[int] = np.fmax(self._values(key), -1.0).argmax(axis=1).tolist()
         return highest
 
-    def doubted(self, key: str) -> list[list[bool]] | None:
+    def is_suspect(self, key: str) -> list[list[bool]] | None:
         """Returns, by CPU, whether a counter of this metric is suspect; None if none is suspect on
         any CPU."""
-        session, interval = self._sheet.reader.session, self._sheet.interval
-        if key not in NUMBERS or not interval.doubts.any():
+        session, interval = self._row_numbers.reader.session, self._row_numbers.interval
+        if key not in ROW_NUMBER_KEYS or not interval.doubts.any():
             return None
         by_cpu: list[list[bool]] = suspect_rows(key, session, interval)[self._cpus].tolist()
         return by_cpu
@@ -141,7 +142,8 @@ class VisibleRows:
     def split(self) -> tuple[list[list[float]], list[list[float]], list[int]]:
         """Returns the SMT states of each core, the lower bound of each state, and the method by
         which the states were measured."""
-        split, cores = self._sheet.interval.split, self._sheet.reader.core_index[self._indexes]
+        split = self._row_numbers.interval.split
+        cores = self._row_numbers.reader.core_index[self._indexes]
         return (
             split.states[cores].tolist(),
             split.low[cores].tolist(),
@@ -149,31 +151,31 @@ class VisibleRows:
         )
 
 
-class Reader:
-    """A reader that makes sheets for one topology."""
+class RowReader:
+    """Reads the numbers of all rows of one topology from an interval."""
 
-    def __init__(self, session: Session, places: Places) -> None:
-        self.session, self._places = session, places.places
-        n, threads = len(self._places), places.threads
+    def __init__(self, session: Session, cores: Cores) -> None:
+        self.session, self._cores = session, cores.rows
+        n, threads = len(self._cores), cores.max_threads
         self.cpus = np.zeros((n, threads), np.intp)
         """Positions of the CPUs, by row and sibling."""
         self._has_thread = np.zeros((n, threads), bool)
-        for i, place in enumerate(self._places):
-            self.cpus[i, : len(place.rows)] = place.rows
-            self._has_thread[i, : len(place.rows)] = True
-        self.core_index = np.array([place.core_index for place in self._places], np.intp)
+        for i, core in enumerate(self._cores):
+            self.cpus[i, : len(core.positions)] = core.positions
+            self._has_thread[i, : len(core.positions)] = True
+        self.core_index = np.array([core.core_position for core in self._cores], np.intp)
         """Position of each row's core in the session's lists."""
         ceiled = session.reader.turbo.cpus
-        self._ceiled = np.array([ceiled[place.rows[0]] for place in self._places], bool)
+        self._ceiled = np.array([ceiled[core.positions[0]] for core in self._cores], bool)
 
-    def read(self, interval: Interval) -> Sheet:
+    def read(self, interval: Interval) -> RowNumbers:
         online = interval.online[self.cpus] & self._has_thread
         util = np.where(online, interval.values["util"][self.cpus], np.nan)
         ceiling = np.where(self._ceiled, interval.ceiling_hz[self.core_index], np.nan)
-        return Sheet(self, interval, online, util, ceiling)
+        return RowNumbers(self, interval, online, util, ceiling)
 
 
-def busiest_rows(util: Floats, hz: Floats) -> Ints:
+def busiest_cpu_indexes(util: Floats, hz: Floats) -> Ints:
     """Returns the index of the busiest CPU along the last axis. Busy shares are rounded to one per
     cent; of equally busy CPUs, the first with a known clock is chosen, so that the index rarely
     changes."""
@@ -195,8 +197,8 @@ def package_values(session: Session, interval: Interval, cpu: int, *keys: str) -
 
 def core_values(key: str, values: Floats, busiest: Ints) -> Floats:
     """Returns the value of a core from the values of its CPUs along the last axis: for numbers in
-    `_WORST_OF_THREADS` the highest value, else the value of the CPU with the index `busiest`."""
-    if key in _WORST_OF_THREADS:
+    _HIGHEST_OF_CPUS the highest value, else the value of the CPU with the index `busiest`."""
+    if key in _HIGHEST_OF_CPUS:
         return np.asarray(np.fmax.reduce(values, axis=-1))
     return np.take_along_axis(values, busiest[..., None], axis=-1)[..., 0]
 
@@ -233,8 +235,8 @@ def number_column_of(number: Number, clock: ClockUnit, width: int) -> columns.Co
     """Returns a table column for the number."""
     scale, digits = number.scale(clock)
     return columns.Column(
-        number.key, number.name(clock), width, scale=scale, digits=digits, prefixed=number.is_rate,
-        source=number,
+        number.key, number.name(clock), width, scale=scale, digits=digits,
+        has_si_prefix=number.is_rate, source=number,
     )  # fmt: skip
 
 
@@ -249,7 +251,7 @@ class Scale:
         """Returns steps from 0 to HEAT - 1; -1 where the value is unknown."""
         with np.errstate(invalid="ignore"):
             share = (values - self.low) / (self.high - self.low)
-            steps = np.clip(share * HEAT, 0, HEAT - 1)
+            steps = np.clip(share * HEAT_STEPS, 0, HEAT_STEPS - 1)
             return np.where(np.isnan(values), -1, steps).astype(int)
 
     def level(self, value: float) -> int:
@@ -263,7 +265,7 @@ class Scale:
         return is_inside and self.high - self.low <= _MAX_SCALE_RATIO * (other.high - other.low)
 
 
-def heat_fields(session: Session) -> list[Number]:
+def metric_fields(session: Session) -> list[Number]:
     """Returns the fields that this stream has, in the order in which the metric key cycles through
     them."""
     served_keys = [key for key, variants in session.evaluator.variants.items() if variants]
@@ -275,10 +277,10 @@ def heat_fields(session: Session) -> list[Number]:
     return [known_columns[key] for key in keys]
 
 
-def chosen_field(session: Session, metric: str) -> tuple[Number, list[str]]:
+def selected_field(session: Session, metric: str) -> tuple[Number, list[str]]:
     """Returns the field with this key, else the first field; and the names of the fields after
     it."""
-    served_fields = heat_fields(session)
+    served_fields = metric_fields(session)
     index = next((i for i, field in enumerate(served_fields) if field.key == metric), 0)
     other_names = served_fields[index + 1 :] + served_fields[:index]
     return served_fields[index], [field.plain_name for field in other_names]
@@ -312,37 +314,35 @@ def field_scale(field: Number, values: Floats, previous: Scale | None = None) ->
 # --- the order of rows, which all views with rows share
 
 
-def arranged_rows(
-    places: Places, choice: Choice, session: Session, interval: Interval
-) -> list[int]:
-    """Returns the rows of `places` in the chosen order. Numbers are sorted from the highest, tasks
+def ordered_rows(cores: Cores, choice: Choices, session: Session, interval: Interval) -> list[int]:
+    """Returns the indexes of rows in the chosen order. Numbers are sorted from the highest, tasks
     by name; rows without a value come last. Numbers are rounded as for display before they are
     compared, so that invisible changes move no row."""
-    rows = [row for group in places.groups.values() for row in group]
+    rows = [row for group in cores.rows_by_group.values() for row in group]
     if choice.order == "CPU number":
-        rows.sort(key=lambda row: places.places[row].cpus[0])
+        rows.sort(key=lambda row: cores.rows[row].cpus[0])
     elif choice.order == "worst first":
-        rows.sort(key=worst_first_keys(places, session, interval).__getitem__)
+        rows.sort(key=worst_first_keys(cores, session, interval).__getitem__)
     elif choice.order == "task":
-        names = [_name(place.cpus, interval) for place in places.places]
+        names = [_name(core.cpus, interval) for core in cores.rows]
         named = sorted((row for row in rows if names[row]), key=names.__getitem__)
         unnamed_rows = [row for row in rows if not names[row]]
         return [*(named[::-1] if choice.reverse else named), *unnamed_rows]
     elif choice.order != "topology":
-        values = _values(places, choice.order, session, interval)
+        values = _values(cores, choice.order, session, interval)
         fill = inf if choice.reverse else -inf  # rows without a value come last in both directions
         rows.sort(key=lambda row: fill if isnan(values[row]) else values[row], reverse=True)
     return rows[::-1] if choice.reverse else rows
 
 
-def worst_first_keys(places: Places, session: Session, interval: Interval) -> list[float]:
+def worst_first_keys(cores: Cores, session: Session, interval: Interval) -> list[float]:
     """Returns a sort key for each row, for the order "worst first": by the share that the core
     loses, then by the load of its CPUs. The key has coarse steps, so that small changes move no
     row."""
     episodes = episode_style.RowEpisodes(session)
     episodes.read(interval)
-    lost = episodes.lost_shares(places)
-    loads = np.nansum(Reader(session, places).read(interval).util, axis=1).tolist()
+    lost = episodes.lost_shares_by_row(cores)
+    loads = np.nansum(RowReader(session, cores).read(interval).util, axis=1).tolist()
     return [
         -(100 * round(lost.get(row, 0.0), 2) + round(load, 1)) for row, load in enumerate(loads)
     ]
@@ -356,24 +356,24 @@ def order_name(order: str) -> str:
     return label.removeprefix(EVENT)
 
 
-def _values(places: Places, key: str, session: Session, interval: Interval) -> list[float]:
+def _values(cores: Cores, key: str, session: Session, interval: Interval) -> list[float]:
     """Returns, by row, the number that the row shows; for a column that rows do not show, the
     highest value of the row's CPUs."""
     column = columns_by_key(session).get(key)
     if column is None:
-        return [nan] * len(places.places)
+        return [nan] * len(cores.rows)
     scale, digits = column.scale(clock_unit("GHz", nan))
     by_cpu = (CpuColumns(session).values(key, interval) * scale).round(digits)
-    if key in NUMBERS:
-        reader = Reader(session, places)
-        sheet = reader.read(interval)
-        of_threads = np.where(sheet.online, by_cpu[reader.cpus], np.nan)
-        of_rows: list[float] = core_values(key, of_threads, sheet.busiest).tolist()
+    if key in ROW_NUMBER_KEYS:
+        reader = RowReader(session, cores)
+        row_numbers = reader.read(interval)
+        of_threads = np.where(row_numbers.is_online, by_cpu[reader.cpus], np.nan)
+        of_rows: list[float] = core_values(key, of_threads, row_numbers.busiest).tolist()
         return of_rows
     values = by_cpu.tolist()
     return [
-        max((values[row] for row in place.rows if not isnan(values[row])), default=nan)
-        for place in places.places
+        max((values[row] for row in core.positions if not isnan(values[row])), default=nan)
+        for core in cores.rows
     ]
 
 
