@@ -130,7 +130,7 @@ async def test_fewer_cores_are_harmless_to_a_page_without_a_size() -> None:
         await run.pilot.press("enter", "down")
         view = page(run)
         view.cores = Cores(run.session, frozenset())
-        view.begin()
+        view.reset()
         assert view.is_outdated()
 
 
