@@ -433,13 +433,11 @@ def rate_chart(columns: Floats, high: float, rows: int, glyphs: Glyphs = "colour
     drawn_columns = columns[1::2] if glyphs == "ascii" else columns  # ASCII: the newer of each pair
     values = np.nan_to_num(drawn_columns[:, 0], posinf=0.0)
     dots = np.floor(np.minimum(values / high, 1.0) * (cell_rows * rows) + 0.5).astype(int)
-    heights = np.where(values > 0, np.maximum(dots, 1), 0).tolist()
+    heights = np.where(values > 0, np.maximum(dots, 1), 0).reshape(-1, cell_columns).tolist()
     kinds = _worst_of_cells(columns[:, 1])
     return [
-        _rate_column(
-            *heights[x:][:cell_columns], is_losing=kind == LOSING, rows=rows, glyphs=glyphs
-        )
-        for x, kind in zip(range(0, len(heights), cell_columns), kinds, strict=True)
+        _rate_column(*dots_of_cell, is_losing=kind == LOSING, rows=rows, glyphs=glyphs)
+        for dots_of_cell, kind in zip(heights, kinds, strict=True)
     ]
 
 

@@ -137,9 +137,8 @@ class PerfTopApp(App[None]):
         self._theme_file = user_directory("STATE", "~/.local/state") / "perftop" / "theme"
         stored = read_own_file(self._theme_file, MAX_THEME_BYTES) or b""
         name = stored.decode(errors="replace").strip()
-        if self.config.theme == Config().theme and name in theme.theme_names(
-            no_color=self.no_color
-        ):
+        names = theme.theme_names(no_color=self.no_color)
+        if self.config.theme == Config().theme and name in names:
             self.theme = name
 
     def get_driver_class(self) -> type[Driver]:

@@ -260,9 +260,8 @@ def pair_page(pair: PairState) -> list[Line]:
     room = pair.height - len(lines) - 5
     body = _chart_lines(pair, room)
     body = [*body[:room], *[BLANK] * (room - len(body))]
-    return [*lines, *body, *_episode_lines(pair), *_axis_lines(pair), _key_line(pair)][
-        : pair.height
-    ]
+    lines += [*body, *_episode_lines(pair), *_axis_lines(pair), _key_line(pair)]
+    return lines[: pair.height]
 
 
 def _header_line(pair: PairState) -> Line:
@@ -324,9 +323,8 @@ def _cursor_line(pair: PairState) -> Line:
 
 def _chart_lines(pair: PairState, room: int) -> list[Line]:
     known_keys = set[str]().union(*(track.keys for track in pair.tracks))
-    keys = [key for key in CHARTED_NUMBER_KEYS if key in known_keys][
-        : max(2, room // MIN_NUMBER_LINES)
-    ]
+    keys = [key for key in CHARTED_NUMBER_KEYS if key in known_keys]
+    keys = keys[: max(2, room // MIN_NUMBER_LINES)]
     if not keys:
         return [([(" nothing read yet", "dim")], "calm")]
     chart_height = max(1, min(MAX_CHART_LINES, (room // len(keys) - 2) // 2))

@@ -173,9 +173,8 @@ class ChartDrawer:
             ):
                 chart.lost_s = lost_s
             if rate_rows:
-                self._add_rate_charts(
-                    unit_charts, busiest_values["ipc"], episodes, rate_rows, glyphs
-                )
+                values = busiest_values["ipc"]
+                self._add_rate_charts(unit_charts, values, episodes, rate_rows, glyphs)
         return unit_charts
 
     def _account_charts(
@@ -337,9 +336,8 @@ class ChartDrawer:
         all_units = [*range(len(self._units))]
         states = self._episode_columns(all_units, episodes, "IPC", charts.AWAKE, charts.LOSING)
         for unit_charts, columns in zip(all_charts, _stack(values, states), strict=True):
-            unit_charts.rate_lines = chart_lines(
-                charts.rate_chart(columns, self._top, rows, glyphs)
-            )
+            chart = charts.rate_chart(columns, self._top, rows, glyphs)
+            unit_charts.rate_lines = chart_lines(chart)
 
 
 def draw_charts(
@@ -503,10 +501,8 @@ class TaskLanes:
         names = np.array(indexes, int)
         used = np.bincount(names, shares, len(index_of_name)).tolist()
         self._choose_names(dict(zip(index_of_name, used, strict=True)))
-        parts_by_name = {name: i for i, name in enumerate(self._names) if name}
-        parts = np.array([parts_by_name.get(name, _OTHERS_INDEX) for name in index_of_name], int)[
-            names
-        ]
+        by_name = {name: i for i, name in enumerate(self._names) if name}
+        parts = np.array([by_name.get(name, _OTHERS_INDEX) for name in index_of_name], int)[names]
         bins = np.array(rows, int) * TASK_PARTS + parts
         sums = np.bincount(bins, shares, units * records * TASK_PARTS).reshape(
             units, records, TASK_PARTS

@@ -197,9 +197,8 @@ class MomentNumbers:
         possible share, in per cent, or that a thread is offline."""
         split, texts = self._interval.split, dict[str, str]()
         if split.method[unit.core_position] == "bounds":
-            pairs = zip(
-                STATES, split.low[unit.core_position], split.high[unit.core_position], strict=True
-            )
+            core = unit.core_position
+            pairs = zip(STATES, split.low[core], split.high[core], strict=True)
             for name, *ends in pairs:
                 texts[name] = "–".join(dict.fromkeys(f"{100 * end:.0f}" for end in ends))
         offline = (f"lp{i}" for i, row in enumerate(unit.positions) if not self._online[row])

@@ -416,9 +416,8 @@ def _activity_runs(task: LaneTask, cells: int, glyphs: Glyphs) -> list[Run]:
     edges = np.linspace(0, len(task.run_shares), cells + 1).round().astype(int)
     runs, is_unseen = list[Run](), task.colour_index > charts.NAMED_TASKS
     for first, last in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
-        ran, waited = (
-            values[first : max(last, first + 1)] for values in (task.run_shares, task.wait_shares)
-        )
+        cell = slice(first, max(last, first + 1))
+        ran, waited = task.run_shares[cell], task.wait_shares[cell]
         share, wait = (float(v[np.isfinite(v)].mean()) if np.isfinite(v).any() else np.nan
                        for v in (ran, waited))  # fmt: skip
         if isnan(share):

@@ -73,9 +73,8 @@ def arrange_lines(
     rows = [line.row for line in every if line.kind == "row"] if order is None else [*order]
     plain = [ViewLine("row", row) for row in rows]
     has_room = len(packages) * MIN_LINES_PER_PACKAGE <= room  # for package lines that stay visible
-    named = [
-        line for line in _lines_without_l3(cores, packages) if line.kind == "folded" and has_room
-    ]
+    lines = _lines_without_l3(cores, packages) if has_room else []
+    named = [line for line in lines if line.kind == "folded"]
     if bare or not any(line.kind == "package" for line in every):
         off = [line for line in every if line.kind == "off" and not bare]
         return Arrangement([], [*plain, *off], [], rows)

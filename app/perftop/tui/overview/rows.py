@@ -200,10 +200,8 @@ class _RowDrawer:
         for line, (thread, cell) in enumerate(
             zip(threads, column.numbers(values, styles), strict=True)
         ):
-            online, resting = (
-                rows.is_online[line][thread],
-                running and rows.is_resting[line][thread],
-            )
+            online = rows.is_online[line][thread]
+            resting = running and rows.is_resting[line][thread]
             doubted = doubts is not None and doubts[line][thread]
             if thread >= len(self._cores[line].positions):
                 yield [(" " * column.width, "text")]

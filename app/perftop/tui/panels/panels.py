@@ -349,9 +349,8 @@ def lowering_episodes(session: Session, interval: Interval, cpus: list[int]) -> 
     """Returns the worst running episode on these CPUs, by the key of the number that it makes
     worse."""
     episode_by_key: dict[str, Episode] = {}
-    for episode in sorted(
-        episode_style.episodes_during(session, interval), key=episode_style.severity_key
-    ):
+    episodes = episode_style.episodes_during(session, interval)
+    for episode in sorted(episodes, key=episode_style.severity_key):
         key = lowered_number(episode)
         if key and episode_style.is_loss(episode) and not set(cpus).isdisjoint(episode.cpus):
             episode_by_key.setdefault(key, episode)

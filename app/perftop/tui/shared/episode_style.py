@@ -343,9 +343,8 @@ class RowEpisodes:
         if episode.kind != "neighbour":
             return ""
         if episode.cause == "sibling":
-            return " ".join(
-                name for row, name in tasks.items() if row != row_episode.position and name
-            )
+            losing = row_episode.position
+            return " ".join(name for row, name in tasks.items() if row != losing and name)
         who_tasks = episode.evidence.get("who")
         if isinstance(who_tasks, Host):
             return "hypervisor"

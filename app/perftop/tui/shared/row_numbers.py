@@ -115,9 +115,8 @@ class VisibleRows:
 
     def _values(self, key: str) -> Floats:
         if key == "turbo_ceiling_hz":
-            values = np.broadcast_to(
-                self._row_numbers.ceiling_hz[self._indexes, None], self._cpus.shape
-            )
+            ceilings_hz = self._row_numbers.ceiling_hz[self._indexes, None]
+            values = np.broadcast_to(ceilings_hz, self._cpus.shape)
         else:
             values = self._row_numbers.interval.values[key][self._cpus]
         return np.where(self._online, values, np.nan)

@@ -149,9 +149,7 @@ class _VerdictCache:
         self._last_loss: tuple[str, int] = "", -MAX_LAST_CAUSE_NS
         """Text of the last verdict with a loss, and the monotonic time in ns at which it was last
         true."""
-        self._loss_sums: deque[tuple[int, float, float]] = deque(
-            maxlen=HISTORY_NS // HISTORY_STEP_NS
-        )
+        self._loss_sums = deque[tuple[int, float, float]](maxlen=HISTORY_NS // HISTORY_STEP_NS)
         """Monotonic times in ns, each with the seconds that tasks wanted and lost from the start of
         the session to that time; one entry per HISTORY_STEP_NS, and the latest."""
 
@@ -263,9 +261,8 @@ def verdict_at(session: Session, interval: Interval, *, is_range: bool = False) 
     sample. None if the session keeps no sums for the span."""
     if session.history is None if is_past(session, interval) else not session.sums_losses:
         return None
-    return _CACHES.setdefault(session, _VerdictCache()).compute(
-        session, interval, is_range=is_range
-    )
+    cache = _CACHES.setdefault(session, _VerdictCache())
+    return cache.compute(session, interval, is_range=is_range)
 
 
 def _past_verdict(session: Session, interval: Interval, *, is_range: bool) -> Verdict:

@@ -34,7 +34,7 @@ class CoreGroup:
     """Indexes of the cores in `Cores.rows`."""
 
 
-PackageGroups = list[CoreGroup]
+Groups = list[CoreGroup]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class HeatLayout:
                     self.cell_positions.setdefault(row, (part.x + i * (self.cell.width + 1), y))
 
 
-def package_groups(session: Session, cores: Cores) -> tuple[list[PackageGroups], list[int | None]]:
+def package_groups(session: Session, cores: Cores) -> tuple[list[Groups], list[int | None]]:
     """Returns the groups of cores of each package, with the L3s of a die next to each other; and
     the packages' IDs."""
     rows_of: dict[int | None, dict[tuple[int | None, int | None], list[int]]] = {}
@@ -93,7 +93,7 @@ def package_groups(session: Session, cores: Cores) -> tuple[list[PackageGroups],
     return cache_groups, list(rows_of)
 
 
-def _groups(caches: dict[tuple[int | None, int | None], list[int]]) -> PackageGroups:
+def _groups(caches: dict[tuple[int | None, int | None], list[int]]) -> Groups:
     """Returns the groups of a package. `caches`: its rows, by die and L3. A label names the die
     only if there are several dies and the L3 alone does not identify it."""
     dies = list(dict.fromkeys(die for die, _ in caches))
@@ -122,7 +122,7 @@ class _Trial:
     headings: bool
     labels: bool
 
-    def fit_groups(self, groups: PackageGroups) -> tuple[int, int]:
+    def fit_groups(self, groups: Groups) -> tuple[int, int]:
         """Returns the number of cells in a line of a group (0 if none fit), and the number of
         groups side by side. All groups are as wide as the widest group, so that they align in
         columns."""
@@ -133,16 +133,15 @@ class _Trial:
         if max_rows > fit:  # lines of equal length, if these use more than half of the width
             even_split = next((n for n in range(fit, fit // 2, -1) if max_rows % n == 0), None)
             return even_split or ceil(max_rows / ceil(max_rows / fit)), 1
-        boxes_beside = max(
-            1, (self.package_width + BLOCK_GAP) // (self.width_of_cells(max_rows) + BLOCK_GAP)
-        )
+        group_width = self.width_of_cells(max_rows) + BLOCK_GAP
+        boxes_beside = max(1, (self.package_width + BLOCK_GAP) // group_width)
         return max_rows, ceil(len(groups) / ceil(len(groups) / boxes_beside))
 
     def width_of_cells(self, cells: int) -> int:
         """Returns the width of this many cells with their label, in columns."""
         return self.margin + cells * (self.cell.width + 1) + 1
 
-    def height_of(self, groups: PackageGroups) -> int:
+    def height_of(self, groups: Groups) -> int:
         """Returns the number of lines of a package, including its heading."""
         cells_per_line, groups_beside = self.fit_groups(groups)
         blocks = (groups[i : i + groups_beside] for i in range(0, len(groups), groups_beside))
@@ -151,7 +150,7 @@ class _Trial:
         return self.headings + lines
 
 
-def heat_layout(packages: Sequence[PackageGroups], ids: Sequence[int | None], names: Sequence[str],
+def heat_layout(packages: Sequence[Groups], ids: Sequence[int | None], names: Sequence[str],
            threads: int, width: int, height: int, *, ascii_: bool,
            folded: Collection[int] = ()) -> HeatLayout:  # fmt: skip
     """Returns the layout with the largest cells that shows everything. If even the smallest cells
@@ -182,12 +181,10 @@ def heat_layout(packages: Sequence[PackageGroups], ids: Sequence[int | None], na
                            for i, groups in enumerate(drawn_packages)]  # fmt: skip
                 starts = range(0, len(heights), boxes_per_row)
                 if sum(max(heights[i : i + boxes_per_row]) for i in starts) <= height:
-                    return HeatLayout(
-                        cell, _join_package_lines(drawn_packages, names, form, folded)
-                    )
+                    return HeatLayout(cell, _join_packages(drawn_packages, names, form, folded))
     form = _Trial(small_cell, width, 1, 1, headings=True, labels=False)
     is_usable = all(form.fit_groups(groups)[0] for groups in packages)
-    lines = _join_package_lines(packages, names, form, folded) if is_usable else []
+    lines = _join_packages(packages, names, form, folded) if is_usable else []
     return HeatLayout(small_cell, lines)
 
 
@@ -203,9 +200,7 @@ def _cell_sizes(threads: int, *, ascii_: bool) -> Iterator[CellSize]:
                 yield CellSize(width, height, blank_lines, has_halves=threads > 1)
 
 
-def _whole_packages(
-    packages: Sequence[PackageGroups], ids: Sequence[int | None]
-) -> list[PackageGroups]:
+def _whole_packages(packages: Sequence[Groups], ids: Sequence[int | None]) -> list[Groups]:
     """Returns the machine as a single package, whose groups are the real packages."""
     rows = [tuple(row for group in package for row in group.rows) for package in packages]
     if all(len(package) == 1 for package in rows):
@@ -214,8 +209,8 @@ def _whole_packages(
     return [[CoreGroup(name, group_rows) for name, group_rows in zip(names, rows, strict=True)]]
 
 
-def _join_package_lines(
-    packages: Sequence[PackageGroups], names: Sequence[str], form: _Trial,
+def _join_packages(
+    packages: Sequence[Groups], names: Sequence[str], form: _Trial,
     folded: Collection[int],
 ) -> list[list[LinePart]]:  # fmt: skip
     boxes = []
@@ -233,9 +228,7 @@ def _join_package_lines(
     return lines
 
 
-def _package_lines(
-    groups: PackageGroups, names: Sequence[str], form: _Trial
-) -> list[list[LinePart]]:
+def _package_lines(groups: Groups, names: Sequence[str], form: _Trial) -> list[list[LinePart]]:
     """Returns the lines of a package below its heading."""
     cells_per_line, groups_beside = form.fit_groups(groups)
     lines: list[list[LinePart]] = []

@@ -294,9 +294,8 @@ class HeatMap(PaneledView):
         self._package_ids = ids
         names = [cores.name(i, "topology") for i in range(len(cores.rows))]
         offline_lines = 1 if cores.offline_cpus else 0
-        height = (
-            self.size.height - FOOTER_LINES - offline_lines - (0 if self.is_bare else HEADER_LINES)
-        )
+        header_lines = 0 if self.is_bare else HEADER_LINES
+        height = self.size.height - FOOTER_LINES - offline_lines - header_lines
         losing = {cores.rows[loser.row].package for loser in self._losers} | {selected_package}
         calm, folded = [i for i, id_ in enumerate(ids) if id_ not in losing], set[int]()
         while True:
@@ -373,9 +372,8 @@ class HeatMap(PaneledView):
         if height >= MIN_HEIGHT_FOR_NUMBERS:
             room = height - NUMBER_LINES
             numbers = core_panel(self.session, self.interval, self.choice, size, NUMBER_LINES)
-        moment = self.interval.time_ns // (
-            1 if is_past(self.session, self.interval) else VERDICT_STEP_NS
-        )
+        step_ns = 1 if is_past(self.session, self.interval) else VERDICT_STEP_NS
+        moment = self.interval.time_ns // step_ns
         shown = [(loser.row, loser.is_running) for loser in self._losers]
         basis = moment, shown, selected, size, room, self.session
         if self._worst[0] != basis:
@@ -391,9 +389,8 @@ class HeatMap(PaneledView):
         """Returns how many cores are out of sight, and how many of these lose something; '' if all
         cores are in sight."""
         end = self.top_line + max(1, self.size.height - HEADER_LINES - FOOTER_LINES)
-        rows = {
-            row for line in self._plan.lines[self.top_line : end] for p in line for row in p.cells
-        }
+        lines = self._plan.lines[self.top_line : end]
+        rows = {row for line in lines for part in line for row in part.cells}
         count = len(self.cores.rows)
         if len(rows) == count:
             return ""
@@ -500,9 +497,8 @@ class HeatMap(PaneledView):
                                         key=lambda line: abs(line - goal)))  # fmt: skip
 
     def _choose_nearest(self, x: int, y: int) -> None:
-        candidates = [
-            (abs(sx - x), row) for row, (sx, sy) in self._plan.cell_positions.items() if sy == y
-        ]
+        positions = self._plan.cell_positions
+        candidates = [(abs(sx - x), row) for row, (sx, sy) in positions.items() if sy == y]
         self._choose(min(candidates)[1])
 
     def action_end(self, direction: int) -> None:

@@ -366,9 +366,8 @@ class Neighbours(PaneledView, CursorCanvas):
             rows = 0
         drawn_from = self._flows[0], self.width, rows
         if self._drawn_ribbons[0] != drawn_from:
-            lines, row_s = (
-                draw_ribbons(shown, self.width - 2, rows) if rows and shown else ([], 0.0)
-            )
+            size = self.width - 2
+            lines, row_s = draw_ribbons(shown, size, rows) if rows and shown else ([], 0.0)
             self._drawn_ribbons = drawn_from, lines, row_s
         return [*([(" ", "text"), *line] for line in self._drawn_ribbons[1]), []] if rows else []
 

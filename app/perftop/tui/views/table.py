@@ -93,10 +93,8 @@ class VisibleColumns:
         end = min(len(columns), self.hidden_left + 1)
         while end < len(columns) and total_width(columns[self.hidden_left : end + 1]) <= room:
             end += 1
-        self.number_columns, self.hidden_right = (
-            fit_columns(columns[self.hidden_left : end], room),
-            len(columns) - end,
-        )
+        self.number_columns = fit_columns(columns[self.hidden_left : end], room)
+        self.hidden_right = len(columns) - end
 
     def read(self, tabular: CpuColumns, session: Session, interval: Interval) -> None:
         keys = [column.key for column in self.number_columns if not column.is_left]

@@ -207,9 +207,8 @@ class Timeline(PaneledView, CursorCanvas):
             self._arrange(session)
         plan = self._plan
         # Either all numbers are shown or none.
-        self._right_width = (
-            plan.right_width if self.width > plan.label_width + plan.right_width else 0
-        )
+        fits = self.width > plan.label_width + plan.right_width
+        self._right_width = plan.right_width if fits else 0
         room = max(1, self.width - plan.label_width - self._right_width)
         first_ns = session.past.first_ns
         self._axis = time_axis.fit_axis(interval.time_ns, choice.window_s, room, first_ns)
@@ -408,9 +407,8 @@ class Timeline(PaneledView, CursorCanvas):
             cpus = str(cores.rows[row].cpus[slot.lanes[0]]) if slot.line_in_lane == 0 else ""
         elif first:
             cpus = cores.cpu_lists[row]
-        return f"{core:>{plan.core_width}}" + (
-            fit("  " + cpus, plan.cpus_width) if plan.cpus_width else ""
-        )
+        cpu_text = fit("  " + cpus, plan.cpus_width) if plan.cpus_width else ""
+        return f"{core:>{plan.core_width}}{cpu_text}"
 
     def _numbers(self, slot: LaneLine) -> Iterator[Run]:
         core = self.cores.rows[slot.view_line.row]

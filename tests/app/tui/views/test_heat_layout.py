@@ -25,7 +25,7 @@ LEVELS = [OFFLINE_LEVEL, UNKNOWN_LEVEL, *range(theme.HEAT_STEPS)]
 
 def packages_and_names(
     packages: int, caches: int, cores: int
-) -> tuple[list[heat_layout.PackageGroups], list[str]]:
+) -> tuple[list[heat_layout.Groups], list[str]]:
     """Returns packages that consist of L3s, which consist of cores; and the names of the cores."""
     numbers = iter(range(packages * caches * cores))
     results = [
