@@ -59,8 +59,7 @@ def chart_lines(columns: Sequence[Column]) -> list[list[Run]]:
 
 
 def colour_step(row: int, rows: int) -> int:
-    """Returns the colour step (0 to AREA_STEPS - 1) of a row in a filled area of `rows` rows; row 0
-    is at its base."""
+    """Returns the colour step of a row of a filled area of `rows` rows; row 0 is at its base."""
     return int((row + 0.5) * AREA_STEPS / rows)
 
 
@@ -74,11 +73,9 @@ def level_lines(eighths: Floats, rows: int, signs: str = theme.LEVELS) -> list[s
 # --- stacked areas
 
 MIN_DRAWN_STEAL = 0.004
-"""Minimum share of steal (time taken by the hypervisor) that is drawn however few rows the chart
-has."""
+"""Minimum share of steal (hypervisor time) that is drawn in a chart of any height."""
 OUTSIDE_EPISODES, AFTER_EPISODE, DURING_EPISODE = 0, 1, 2
-"""Kinds of steal in a column of a chart: outside episodes, during an episode that has ended, during
-one that runs."""
+"""Kinds of steal in a column: outside episodes, during an ended episode, during a running one."""
 _MIN_ROWS_FOR_SIGN = 8
 """Minimum rows of a chart in which cells full of steal show the steal sign during an episode."""
 _UPPER_BLOCKS = " ▁▂▃▀▅▆▔█"
@@ -99,10 +96,9 @@ the smallest; "weak": steal is left out before kernel; "firm": steal is never le
 def two_largest_kinds(
     parts: Sequence[int], steal_priority: StealPriority = "equal"
 ) -> tuple[int, int, int]:
-    """Returns the two kinds of time that are drawn in a cell, lower and upper, and the height of
-    the lower one in eighths. `parts`: eighths of the cell for each kind (user, kernel, idle,
-    steal), from its base. If there are three kinds, the smallest is left out, subject to
-    `steal_priority`."""
+    """Returns the two kinds of time drawn in a cell, lower and upper, and the height of the lower
+    one in eighths. `parts`: eighths of user, kernel, idle and steal, from the base of the cell. If
+    there are three kinds, the smallest is left out, subject to `steal_priority`."""
     sizes: dict[int, float] = {kind: size for kind, size in enumerate(parts) if size}
     if _STEAL in sizes and steal_priority == "firm":
         sizes[_STEAL] = 9
@@ -179,8 +175,7 @@ _TASK_STYLES = (*(f"task{i}" for i in range(NAMED_TASKS + 1)), "rule", "ground")
 MIN_TASK_SHARE = 0.1
 """Minimum busy share (0 to 1) at which a chart of tasks with a single row shows a task."""
 TASK_LETTERS = "abcde+/ "
-"""Characters of tasks in a chart without colour: the named tasks, all others, unknown tasks, idle
-time."""
+"""Characters of tasks in a chart without colour: named tasks, others, unknown tasks, idle time."""
 UNKNOWN_TASK = "╱"
 """Character for busy time whose task is unknown."""
 
@@ -226,9 +221,9 @@ def _task_cell(parts: tuple[int, ...], glyphs: Glyphs) -> Run:
 
 
 def _cpu_time_shape(parts: Sequence[int], heat: int, _: int, __: int, glyphs: Glyphs) -> Run:
-    """Returns a cell without a background colour, in the shape of its largest kind of time. Except
-    in ASCII, the end of the busy part is drawn in eighths, and steal that takes less than half of
-    the cell is a thin line at its top."""
+    """Returns a cell in the shape of its largest kind of time. Except in ASCII, the end of the busy
+    part is drawn in eighths, and steal that takes less than half of the cell is a thin line at its
+    top."""
     user, system, idle, lost = parts
     kind = _STEAL if lost and lost == max(parts) else parts.index(max(parts))
     sign = (theme.USER + theme.KERNEL + " " + theme.STEAL)[kind]
@@ -307,8 +302,7 @@ def _smt_shape(parts: Sequence[int], _: int, glyphs: Glyphs, *, is_upper: bool) 
 # --- lines and areas of dots
 
 AWAKE, ASLEEP, LOSING = 0, 1, 2
-"""States of a column of a chart: the CPU was busy, it was mostly asleep, or an episode affects
-it."""
+"""States of a column: the CPU was busy, it was mostly asleep, or an episode affects it."""
 
 
 CELL_DOT_ROWS, CELL_DOT_COLUMNS = 4, 2
@@ -343,15 +337,14 @@ def _worst_of_cells(kinds: Floats) -> list[int]:
 
 
 GAP_CAUSES = ("unknown", "power", "heat", "licence", "ramp", "policy")
-"""Causes of a clock below its ceiling. LOSING or ENDED_GAP plus the index of a cause is the state
-of a column."""
+"""Causes of a clock below its ceiling. Their index is added to LOSING or ENDED_GAP."""
 ENDED_GAP = LOSING + len(GAP_CAUSES)
 """State of a column during an ended episode with the first of GAP_CAUSES."""
 GAP_SIGNS = "▒▼■◊╱▽"
 """Signs of the causes in GAP_CAUSES, in the same order."""
 MIN_GAP_EIGHTHS = 4
-"""Minimum height of a drawn gap between clock and ceiling outside episodes, in eighths of a cell; a
-smaller gap is noise."""
+"""Minimum height of a gap below the ceiling outside episodes, in eighths; a smaller one is
+noise."""
 
 
 def clock_chart(
@@ -376,8 +369,7 @@ def clock_chart(
 
 @lru_cache(maxsize=_MAX_CACHED)
 def _clock_column(hz: int, ceiling: int, state: int, rows: int, glyphs: Glyphs) -> Column:
-    """Returns one column of `clock_chart`. `hz` and `ceiling`: heights in eighths; -1 if
-    unknown."""
+    """Returns one column of `clock_chart`. `hz`, `ceiling`: heights in eighths; -1 if unknown."""
     if state == ASLEEP or hz < 0:
         floor: Run = (theme.NEITHER, "neither") if state == ASLEEP else (" ", "text")
         return Column.from_cells([(" ", "text")] * (rows - 1) + [floor])

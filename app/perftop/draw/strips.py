@@ -129,8 +129,7 @@ def cut(runs: Sequence[Run], start: int, stop: int) -> list[Run]:
 
 
 def restyle_cells(runs: Sequence[Run], start: int, stop: int, prefix: str) -> list[Run]:
-    """Returns the runs with `prefix` added to the style names of the cells from `start` to
-    `stop`."""
+    """Returns the runs with `prefix` added to the styles of the cells from `start` to `stop`."""
     if start >= stop:
         return [*runs]
     middle = [(part, prefix + key) for part, key in cut(runs, start, stop)]
@@ -245,9 +244,8 @@ _ACCOUNT_SHAPES = ((theme.USER, "user-9"), (theme.KERNEL, "kernel-9"), (theme.ST
 
 
 def stacked_bar(shares: Sequence[float], shapes: Sequence[Run], width: int) -> list[Run]:
-    """Returns a bar of `width` cells with these shares side by side; the remainder up to 1 is drawn
-    in the style `neither`. The ends of the parts are rounded, not their lengths, so rounding errors
-    do not add up."""
+    """Returns a bar of these shares side by side; the remainder up to 1 has the style `neither`.
+    The ends of the parts are rounded, not their lengths, so rounding errors do not add up."""
     ends: list[int] = []
     end = 0.0
     for share in shares:
@@ -272,8 +270,7 @@ def _cached_bar(ends: Sequence[int], shapes: Sequence[Run], width: int) -> Seque
 
 
 def smt_bar(states: Sequence[float], width: int) -> list[Run]:
-    """Returns the bar of a core's SMT states, given as shares of time in the order neither, lp0,
-    lp1, both."""
+    """Returns the bar of a core's SMT states, in shares of time: neither, lp0, lp1, both."""
     _, lp0, lp1, both = states
     return stacked_bar((both, lp0, lp1), _SMT_SHAPES, width)
 
@@ -323,8 +320,7 @@ _RUNS: dict[int, Run] = {UNKNOWN_LEVEL: ("–", "faint"), OFFLINE_LEVEL: (theme.
 
 @lru_cache(maxsize=256)
 def level_cell(level: int, width: int, ascii_: bool) -> tuple[Run, ...]:
-    """Returns a cell of `width` characters for a level: a step of the heat ramp, UNKNOWN_LEVEL or
-    OFFLINE_LEVEL."""
+    """Returns a cell for a level: a step of the heat ramp, UNKNOWN_LEVEL or OFFLINE_LEVEL."""
     if level < 0:
         sign, key = _RUNS[level]
         return ((f"{sign:^{width}}", key),)
@@ -413,8 +409,7 @@ def bar_heights(values: Floats, top: float) -> Codes:
 
 
 def mark_lost_cells(cells: Codes, first: int) -> Codes:
-    """Marks the cells from index `first` on as affected by an episode, in place, and returns
-    them."""
+    """Marks the cells from `first` on as affected by an episode, in place, and returns them."""
     cells[first:] += np.uint8(_LOST_FLAG) * (cells[first:] > 0)
     return cells
 

@@ -23,14 +23,12 @@ LineState = Literal["calm", "chosen", "stale", "victim", "chosen victim"]
 both."""
 
 HEAT_STEPS = 12
-"""Number of colours of the heat ramp, which shows values as colours. Its style keys are `heat0`
-(the lowest values) to `heat11`."""
+"""Number of colours of the heat ramp, from `heat0` (the lowest values) to `heat11`."""
 
 
 @dataclass(frozen=True)
 class Palette:
-    """The colours of a theme. `colors`: by style key, the color names or codes that rich
-    accepts."""
+    """The colours of a theme. `colors`: names or codes that rich accepts, by style key."""
 
     colors: dict[str, str]
     background: str
@@ -46,7 +44,7 @@ class Palette:
 
     @cached_property
     def heat(self) -> Sequence[str]:
-        """The colours of the heat ramp from low to high: one hue, with increasing contrast to the
+        """Colours of the heat ramp, the lowest first, with increasing contrast to the
         background."""
         if self.ansi:
             return [name for name in _ANSI_HEAT for _ in range(HEAT_STEPS // len(_ANSI_HEAT))]
@@ -177,7 +175,7 @@ _LETTER_COLOURS = {"black": "#000000", "white": "#ffffff"}
 
 
 def letter_styles(name: str) -> tuple[str, ...]:
-    """Returns, for each step of the heat ramp, the style key of readable text on it, such as
+    """Returns the style key of readable text on each step of the heat ramp, such as
     `white/heat0`."""
     palette, keys = PALETTES[name], []
     for step, color in enumerate(palette.heat):
@@ -272,8 +270,7 @@ one colour."""
 
 
 def area_colours(theme: str) -> dict[str, str]:
-    """Returns the colours of a theme's chart areas by style key; keys of SHADED_AREAS end with
-    their step, as in `user-3`."""
+    """Returns the colours of chart areas by style key; keys of SHADED_AREAS end with their step."""
     table = _AREA_COLOURS[theme]
     area_table = {key: ends[0] for key, ends in table.items() if key not in SHADED_AREAS}
     for key in SHADED_AREAS:

@@ -84,8 +84,7 @@ class FleetFeed(Protocol):
         """Feeds the fleet until cancelled. Raises Failed if no machine can ever be shown."""
 
     def move_in_time(self, by: int, /) -> bool:
-        """Shows the moment this many refreshes later (or earlier, if negative). Returns False if
-        the feed has no history."""
+        """Shows the moment this many refreshes later. Returns False if the feed has no history."""
 
     def pause(self) -> None:
         """Pauses or resumes."""
@@ -210,8 +209,7 @@ class FleetScreen(DirectScreen):
         self.page.select_row(len(self.page.state.rows) if direction > 0 else 0)
 
     def action_episode(self, direction: int) -> None:
-        """Selects the next (`direction` = 1) or previous (-1) machine on which a harmful episode
-        runs."""
+        """Selects the next (`direction` = 1) or previous machine with a harmful running episode."""
         rows, index = self.page.state.rows, self.page.index
         for step in range(1, len(rows) + 1):
             i = (index + direction * step) % len(rows)

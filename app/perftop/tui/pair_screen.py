@@ -112,8 +112,7 @@ class Track(RecordingReader):
         return super().on_message(message)
 
     def origin_ns(self, alignment: Alignment) -> int | None:
-        """Returns the moment that is zero on the axis, in ns of monotonic time; None if it was not
-        read yet or does not exist."""
+        """Returns the moment at zero on the axis (monotonic ns); None if unread or missing."""
         if alignment.kind == "start":
             return self.session.hello.raw_ns
         if alignment.kind == "command":

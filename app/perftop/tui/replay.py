@@ -54,8 +54,7 @@ class ReplaySource(StreamSource):
         """The first and the last moment of the file, in ns of monotonic time."""
         self._recording = recording
         self._playback: Playback | None = None
-        """The section of the file that is in the history; None before the first section was
-        read."""
+        """The section of the file that is in the history; None before one was read."""
         self._play_clock = PlayClock()
         self._playing = asyncio.Event()
         self._playing.set()

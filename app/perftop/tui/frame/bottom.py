@@ -67,8 +67,7 @@ GAP, GROUP_GAP = 2, 3
 
 
 class KeyPiece(NamedTuple):
-    """A part of the last line of the screen, and the id of the key whose action a click on it
-    runs."""
+    """A part of the last line of the screen, and the id of the key that a click on it runs."""
 
     text: str
     style: str

@@ -105,8 +105,7 @@ CLOCK_STEP_HZ = 1e9
 
 @dataclass(slots=True)
 class UnitCharts:
-    """The lines of the charts of a core or CPU. `clock_lines` and `rate_lines` are empty if there
-    is no such chart."""
+    """The lines of the charts of a core or CPU; `clock_lines` and `rate_lines` may be empty."""
 
     area_lines: list[list[Run]]
     clock_lines: list[list[Run]]
@@ -375,8 +374,7 @@ _OTHERS_INDEX, _UNSEEN_INDEX = NAMED_TASKS, NAMED_TASKS + 1
 
 @dataclass(frozen=True, slots=True)
 class LaneTask:
-    """The times of a task on some CPUs. Arrays have an entry for each column of a chart; NaN where
-    unknown."""
+    """The times of a task on some CPUs. Arrays are by column of a chart, and NaN where unknown."""
 
     comm: str
     pid: int | None

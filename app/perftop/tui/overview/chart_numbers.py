@@ -83,8 +83,7 @@ def chart_units(cores: Cores, order: Sequence[int], *, counted: bool) -> list[Ch
 
 
 class MomentNumbers:
-    """Reads the values of units (cores or CPUs with a chart) and their running episodes in one
-    interval."""
+    """Reads the values and episodes of units (cores or CPUs with a chart) in one interval."""
 
     def __init__(
         self, row_numbers: RowNumbers, units: Sequence[ChartUnit], clock: ClockUnit,

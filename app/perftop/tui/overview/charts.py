@@ -121,8 +121,7 @@ class ChartPage:
     def make_lines(
         self, interval: Interval, order: Sequence[int], choice: Choices, glyphs: Glyphs
     ) -> None:
-        """Makes the lines for this interval. `order`: indexes of the rows of `Cores`, from the
-        top."""
+        """Makes the lines for this interval. `order`: indexes of rows of `Cores`, from the top."""
         session, plan = self._session, self._plan
         assert plan is not None
         if self._drawer is None or order != self._order:
@@ -232,8 +231,7 @@ class ChartPage:
         self._add(None, [*last_lines[:-1], self._draw_label(last_lines[-1], choice)])
 
     def row_at(self, x: int, y: int) -> int | None:
-        """Returns the index of the row of `Cores` at cell `x` of line `y`; None if there is
-        none."""
+        """Returns the index of the row of `Cores` at cell `x` of line `y`; None if none."""
         plan = self._plan
         if plan is None or not 0 <= y < len(self.rows):
             return None
@@ -259,8 +257,7 @@ class ChartPage:
         return spans
 
     def time_at(self, x: int, y: int) -> int | None:
-        """Returns the monotonic time in ns that cell `x` of line `y` shows; None if it is not in a
-        chart."""
+        """Returns the time (monotonic ns) that cell `x` of line `y` shows; None outside charts."""
         if self._drawer is None or self.row_at(x, y) is None:
             return None
         axis = self._drawer.history.axis
@@ -468,8 +465,7 @@ class ChartedView(PaneledView):
     """The charts at the top of the scrolling lines; None if there are none."""
 
     def _time_at(self, x: int, y: int) -> int | None:
-        """Returns the monotonic time in ns that a cell of the widget shows; None if it is in no
-        chart."""
+        """Returns the time (monotonic ns) that a cell of the widget shows; None outside charts."""
         charts, line = self.shown_charts, self.line_at(y)
         return None if charts is None or line is None else charts.time_at(x, line)
 

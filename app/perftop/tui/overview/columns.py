@@ -38,8 +38,7 @@ SLOT_COLUMNS = ("topdown_retiring_ratio", "topdown_frontend_ratio", "topdown_bad
 ORDER_BY_COLUMN = {
     "core": "topology", "cpus": "CPU number", "lost": "worst first", "who": "task",
 }  # fmt: skip
-"""Order of rows that a click on a heading selects, by key of the column, where it differs from the
-key."""
+"""Orders of rows by key of the column that selects them, where they differ from the key."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -420,8 +420,7 @@ def worst_core_lines(
     selected: int | None, width: int, height: int,
 ) -> list[PanelLine]:  # fmt: skip
     """Returns the list of the cores that lose most in at most `height` lines: two or three for each
-    core, with a blank line between cores where there is room. `selected`: index of the selected
-    row."""
+    core, with blank lines between cores if there is room. `selected`: index of the selected row."""
     count = min(len(listed), MAX_WORST_CORES, max(0, (height - 1) // 2))
     count_text = f"{count} of {len(listed)}" if count < len(listed) else ""
     lines: list[PanelLine] = [

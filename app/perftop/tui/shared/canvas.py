@@ -38,8 +38,7 @@ if TYPE_CHECKING:
 
 
 ClickTarget = Episode | int | None
-"""Effect of a click: it opens this episode, or selects the CPU with this number; None: no
-effect."""
+"""Effect of a click: opens this episode, or selects the CPU with this number; None: none."""
 PanelLine = tuple[list[Run], ClickTarget]
 """A line of a panel, and the target of a click on it."""
 
@@ -85,8 +84,8 @@ class AbstractMeta(_MessagePumpMeta, ABCMeta):
 
 
 class StripCache:
-    """Cache of a widget's lines as strips (Textual's form of a line). A strip is kept as long as
-    its line does not change."""
+    """Cache of lines as strips (Textual's form of a line), which are kept until the line
+    changes."""
 
     def __init__(self, widget: Widget, *, ascii_: bool) -> None:
         self._widget, self._ascii = widget, ascii_
@@ -262,8 +261,7 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
 
     @abstractmethod
     def make_lines(self) -> None:
-        """Makes the lines of this interval. Sets `line_count`, `header_lines` and
-        `footer_lines`."""
+        """Makes the lines of this interval: sets `line_count`, `header_lines`, `footer_lines`."""
 
     @abstractmethod
     def line(self, y: int) -> Line:

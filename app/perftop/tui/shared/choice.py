@@ -55,11 +55,9 @@ class Choices:
     cursor_ns: int | None = None
     """Monotonic time in ns of the cursor in charts; None while the newest numbers are shown."""
     range_ns: tuple[int, int] | None = None
-    """Monotonic times in ns of the start and the end of the selected range; None if there is
-    none."""
+    """Monotonic times in ns of the ends of the selected range; None if there is none."""
     held_range: tuple[Interval, Verdict | None] | None = None
-    """The interval that the user holds for comparison (range B), and the verdict on it; None if
-    none is held."""
+    """The interval held for comparison (range B), and the verdict on it; None if none is held."""
     tour_notes: list[int] = field(default_factory=list)
     """Indexes, in `canvas.TOUR_NOTES`, of the notes for a new user that are still to be shown."""
     captions: Mapping[str, str] = field(default_factory=partial(key_captions, {}))
@@ -78,8 +76,8 @@ class Choices:
 
     @property
     def ranges_ns(self) -> dict[str, tuple[int, int]]:
-        """Start and end, in ns of monotonic time, of the held range (key "B") and of the selected
-        one (key "A")."""
+        """Start and end (monotonic ns) of the held range (key "B") and of the selected one
+        ("A")."""
         ranges = {}
         if self.held_range is not None:
             end_ns = self.held_range[0].time_ns

@@ -314,8 +314,7 @@ class RowEpisodes:
                 yield i, worst
 
     def lost_share(self, row_episode: RowEpisode) -> float:
-        """Returns the share of time, clock or IPC that the row loses to its worst episode; NaN if
-        unknown."""
+        """Returns the share of time, clock or IPC that its worst episode costs; NaN if unknown."""
         episode, session = row_episode.episode, self._session
         if not lowered_number(episode) or episode.depth is None:
             return nan

@@ -48,8 +48,7 @@ class PackageLines:
 
     @cached_property
     def victims(self) -> Mapping[int, RowEpisode]:
-        """Worst episode of each core that loses more than its whole package, by index of the
-        row."""
+        """Worst episode of each core that loses more than its whole package, by row."""
         return self._episodes.victims_by_row(self._cores)
 
     def line(

@@ -238,8 +238,7 @@ class RenderedStrip(Strip):
 ScreenCell = tuple[int, int]
 """The column and the row of a cell of the screen."""
 ShownLines = Mapping[ScreenCell, tuple[Strip, int]]
-"""Lines on the screen, by the position of their first cell; each with the number of its visible
-cells."""
+"""Lines by the position of their first cell, each with the number of its visible cells."""
 _VisibleRegions = dict[Widget, tuple[Region, Region]]
 """The region of each widget, and the region to which its parents clip it."""
 

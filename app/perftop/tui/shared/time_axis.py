@@ -169,8 +169,7 @@ def fit_axis(now_ns: int, window_s: float, room: int, first_ns: int | None = Non
 # --- the values of bins
 
 Lookup = Callable[[History, Times], Floats]
-"""Function that reads the values of the bins between these edges from the history; the first
-dimension of its result is the bin."""
+"""Function that reads the values of bins, given by their edges, from the history: (bins, ...)."""
 
 
 class BinValues:

@@ -37,8 +37,7 @@ VERDICT_STEP_NS, MIN_CALM_STEP_NS = 1_000_000_000, 2_000_000_000
 """Minimum time between two verdicts, in ns; MIN_CALM_STEP_NS applies after a verdict without a
 loss, as long as no episode runs."""
 MAX_REREAD_VALUES = 40_000
-"""Maximum number of values (samples times CPUs) that are read from the history again, as after a
-pause or for a past moment."""
+"""Maximum number of values (samples times CPUs) that are read again, as for a past moment."""
 MIN_WARNING_SHARE, MIN_ALARM_SHARE = 0.01, 0.05
 """Minimum shares of the victims' time that are lost for the line to be orange, and to be red."""
 MIN_ENDED_NS = 3_000_000_000
@@ -48,8 +47,7 @@ MAX_LAST_CAUSE_NS = 60_000_000_000
 HISTORY_NS, HISTORY_CELLS = 600_000_000_000, 18
 """Time that the history of losses below the verdict covers, in ns, and its width in cells."""
 HISTORY_STEP_NS = 5_000_000_000
-"""Minimum time between two sums from which the history of losses is drawn, in ns; a cell covers
-much more."""
+"""Minimum time in ns between two sums of the history of losses; a cell covers much more."""
 CALM_SIGN = "✓"
 _NUMBER = re.compile(r"\d+(?:\.\d+)? %")
 
@@ -89,8 +87,7 @@ class Verdict:
     span_s: float = 0.0
     """Seconds that the verdict covers."""
     loss_history: tuple[float, ...] = ()
-    """Lost share in each of HISTORY_CELLS parts of the last ten minutes; NaN where nothing is
-    known."""
+    """Lost shares of HISTORY_CELLS parts of the last ten minutes; NaN where unknown."""
     report: Report | None = field(default=None, compare=False)
     """The report whose first line is the verdict, without checks; None if there is none."""
 
@@ -144,11 +141,10 @@ class _VerdictCache:
         self._until_ns = 0
         """End of the time that the verdict covers, in ns of monotonic time."""
         self._worst_since: tuple[tuple[str, str], int] = ("", ""), 0
-        """Cause of the last verdict with a loss, and the monotonic time in ns since which it is the
+        """Cause of the last verdict with a loss, and the monotonic ns since which it is the
         worst."""
         self._last_loss: tuple[str, int] = "", -MAX_LAST_CAUSE_NS
-        """Text of the last verdict with a loss, and the monotonic time in ns at which it was last
-        true."""
+        """Text of the last verdict with a loss, and the monotonic ns at which it was last true."""
         self._loss_sums = deque[tuple[int, float, float]](maxlen=HISTORY_NS // HISTORY_STEP_NS)
         """Monotonic times in ns, each with the seconds that tasks wanted and lost from the start of
         the session to that time; one entry per HISTORY_STEP_NS, and the latest."""
@@ -513,8 +509,7 @@ def _loss_words(verdict: Verdict) -> list[list[Run]]:
 
 
 def _loss_history_runs(verdict: Verdict) -> list[Run]:
-    """Returns the losses of the last ten minutes as cells, with a label; [] if nothing is known of
-    them."""
+    """Returns the losses of the last ten minutes with a label; [] if nothing is known of them."""
     if not any(map(isfinite, verdict.loss_history)):
         return []
     runs: list[Run] = [("10 min ", "dim")]

@@ -100,8 +100,7 @@ def detail_lines(
     session: Session, episode: Episode, width: int, height: int, names: Sequence[str]
 ) -> list[list[Run]]:
     """Returns the selected episode in exactly `height` lines: a title with its kind, CPUs and
-    times, its sentence, and its cause and evidence. `names`: the tasks that lose time while it
-    runs."""
+    times, its sentence, and its cause and evidence. `names`: the tasks that lose time."""
     start, end_ns = clock_time(session.unix(episode.start_ns)), episode.end_ns
     duration = duration_text(session, episode)
     until = f"to {clock_time(session.unix(end_ns))}" if end_ns is not None and duration else ""

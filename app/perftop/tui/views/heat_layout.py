@@ -68,8 +68,7 @@ class HeatLayout:
     cell: CellSize
     lines: list[list[LinePart]]
     cell_positions: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """Position of each core's cell, by row: the column of the mark left of the cell, and the cell's
-    first line."""
+    """By row: the column of the mark left of the core's cell, and the cell's first line."""
 
     def __post_init__(self) -> None:
         for y, line in enumerate(self.lines):
@@ -261,8 +260,7 @@ def _package_lines(groups: Groups, names: Sequence[str], form: _Trial) -> list[l
 RIGHT, LEFT, DOWN, UP = 1, 2, 4, 8
 """Directions of the strokes in a cell of a ring, as bits."""
 _STROKES = {True: " ╺╸━╻┏┓┳╹┗┛┻┃┣┫╋", False: " ╶╴─╷┌┐┬╵└┘┴│├┤┼"}
-"""Box-drawing characters, indexed by whether the core loses now and by the sum of the
-directions."""
+"""Box-drawing characters, by whether the core loses now and the sum of the directions."""
 
 
 @dataclass(frozen=True, slots=True)

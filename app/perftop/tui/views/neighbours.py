@@ -1,7 +1,6 @@
 """The neighbour view: which tasks take CPU time from which, as ribbons and as rows with bars,
 details of the selected row, and the performance of the watched job. A ribbon joins the task that
-takes time to the task that loses it; its thickness is the lost time. All untrusted text is made
-safe to draw."""
+takes time to the task that loses it; its thickness is the lost time."""
 
 from __future__ import annotations
 
