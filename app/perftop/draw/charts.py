@@ -222,8 +222,7 @@ def _task_cell(parts: tuple[int, ...], glyphs: Glyphs) -> Run:
 
 def _cpu_time_shape(parts: Sequence[int], heat: int, _: int, __: int, glyphs: Glyphs) -> Run:
     """Returns a cell in the shape of its largest kind of time. Except in ASCII, the end of the busy
-    part is drawn in eighths, and steal that takes less than half of the cell is a thin line at its
-    top."""
+    part is drawn in eighths, and steal below half of the cell is a thin line at its top."""
     user, system, idle, lost = parts
     kind = _STEAL if lost and lost == max(parts) else parts.index(max(parts))
     sign = (theme.USER + theme.KERNEL + " " + theme.STEAL)[kind]
@@ -343,8 +342,7 @@ ENDED_GAP = LOSING + len(GAP_CAUSES)
 GAP_SIGNS = "▒▼■◊╱▽"
 """Signs of the causes in GAP_CAUSES, in the same order."""
 MIN_GAP_EIGHTHS = 4
-"""Minimum height of a gap below the ceiling outside episodes, in eighths; a smaller one is
-noise."""
+"""Minimum height of a gap below the ceiling outside episodes, in eighths; less is noise."""
 
 
 def clock_chart(

@@ -1,5 +1,4 @@
-"""Colours and characters. A style key, such as `alarm`, names a meaning; this module defines how it
-looks in each theme.
+"""Colours and characters: how each style key (such as `alarm`, a meaning) looks in each theme.
 
 Colour repeats the meaning of a shape or a number, so NO_COLOR and a monochrome terminal lose
 nothing. Every shape has a plain substitute for locales other than UTF-8."""
@@ -44,8 +43,7 @@ class Palette:
 
     @cached_property
     def heat(self) -> Sequence[str]:
-        """Colours of the heat ramp, the lowest first, with increasing contrast to the
-        background."""
+        """Colours of the heat ramp, the lowest first: of increasing contrast."""
         if self.ansi:
             return [name for name in _ANSI_HEAT for _ in range(HEAT_STEPS // len(_ANSI_HEAT))]
         ground, field = Color.parse(self.background), Color.parse(self.colors["field"])
@@ -175,8 +173,7 @@ _LETTER_COLOURS = {"black": "#000000", "white": "#ffffff"}
 
 
 def letter_styles(name: str) -> tuple[str, ...]:
-    """Returns the style key of readable text on each step of the heat ramp, such as
-    `white/heat0`."""
+    """Returns the style key of readable text on each step of the heat ramp (`white/heat0`)."""
     palette, keys = PALETTES[name], []
     for step, color in enumerate(palette.heat):
         is_deep = color == "blue"

@@ -62,7 +62,6 @@ class CommandSource(LiveSource):
         self._notes: RunNotes | None = None
         self._reading: asyncio.Task[None] | None = None
         self._is_screen_closed = False
-        """Whether the screen has closed."""
         self._is_stopped = False
         """Whether the user stopped perftop before the command started; the command must then not
         start."""

@@ -15,16 +15,7 @@ from perftop.base.text import GHZ, count_noun, percent, time_of_day
 from perftop.draw import charts, columns, theme
 from perftop.draw.charts import chart_lines
 from perftop.draw.columns import Run, fit
-from perftop.draw.strips import (
-    BLANK,
-    Line,
-    Piece,
-    fit_line,
-    justify,
-    panel_title,
-    safe_cells,
-    width,
-)
+from perftop.draw.strips import BLANK, Line, Piece, fit_line, panel_title, safe_cells, spread, width
 from perftop.model.kinds import KINDS, UNKNOWN_KIND, kind_of_cause
 from perftop.session.fleet import SharedEpisode, racks
 from perftop.session.fleet_machine import FIELDS, MIN_LOSS, PAST_S, ROW_SPAN_S, Machine, Numbers
@@ -105,7 +96,7 @@ def header_line(state: FleetState) -> Line:
     facts: list[Piece] = [(rank, [(fact, "dim")]) for rank, fact in enumerate(state.facts, 1)]
     facts.append((0, [(time_of_day(state.now), "text")]))
     right_runs = fit_line(facts, state.width - width(left_runs) - 3, 3)
-    return plain_line(*justify(left_runs, [*right_runs, (" ", "text")], state.width))
+    return plain_line(*spread(left_runs, [*right_runs, (" ", "text")], state.width))
 
 
 def verdict_on_fleet(state: FleetState) -> Verdict:
@@ -358,7 +349,7 @@ def newest_episodes(state: FleetState, max_episodes: int, size: int) -> list[Lin
     """Returns a title, and lines with episodes of all machines, the newest first."""
     fleet, count = state.matching_fleet, len(state.machines)
     scope = "all machines" if fleet is state.fleet else count_noun(count, "machine")
-    title = justify([(f"episodes of {scope}", "dim")], [("length", "dim")], size)
+    title = spread([(f"episodes of {scope}", "dim")], [("length", "dim")], size)
     episodes = fleet.newest_episodes(max_episodes)
     lines = [plain_line(*_episode(state, episode, size)) for episode in episodes]
     return [plain_line(*title), *(lines or [plain_line(("none so far", "faint"))])]
@@ -378,7 +369,7 @@ def _episode(state: FleetState, episode: SharedEpisode, size: int) -> list[Run]:
         (words.episode_sign(episode.kind), "alarm" if episode.end is None else "dim"),
         (f" {fit(text, room)}", style),
     ]
-    return justify(left, [(length, style)], size)
+    return spread(left, [(length, style)], size)
 
 
 def detail_chart(state: FleetState, machine: Machine, width: int, height: int) -> list[Line]:

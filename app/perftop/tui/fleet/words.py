@@ -93,7 +93,6 @@ class FleetState:
     machines: Sequence[Machine] = ()
     """The machines that match the filter, in display order."""
     rows: Sequence[MachineRow] = ()
-    """The rows of these machines."""
     are_alike_folded: bool = True
     """Whether machines with the same sentence, beyond MAX_ALIKE of them, share a row."""
     selected_name: str = ""

@@ -82,7 +82,6 @@ class Monitor(DirectScreen):
         self.choice = choice
         self._controls = controls
         self.view = make_view("overview", choice)
-        """The visible view."""
         self._views = {"overview": self.view}
         self._previous_view_id = "overview"
         """The id of the view to which Esc returns from the page of a core."""

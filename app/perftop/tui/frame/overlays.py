@@ -191,7 +191,6 @@ def full_name(column: Number, clock: ClockUnit) -> str:
 
 
 def column_chooser(session: Session, choice: Choices) -> Chooser:
-    """Returns the list of the table's columns."""
     clock = clock_unit(choice.units, nan)  # only the name of the unit is used
     options = [(column.key, full_name(column, clock)) for column in CpuColumns(session).columns()]
     keys = {key for key, _ in options}

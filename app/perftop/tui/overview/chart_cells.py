@@ -1,6 +1,5 @@
 """The overview's charts over time: the values from the history, and the cells that show them. A
-unit is what one chart shows: a core or a CPU. A lane is a row of cells below a chart that shows the
-tasks that used the CPU.
+unit is a core or CPU with a chart. A lane below a chart shows the tasks that used the CPU.
 
 The newest column is at the right edge. Columns from before the start of the history are blank."""
 
@@ -66,9 +65,8 @@ class ColumnHistory:
         """The time axis of charts in which each cell is one column."""
 
     def read(self, columns: int, window_s: float, now_ns: int, *, past: bool) -> bool:
-        """Reads the values of `columns` columns up to the monotonic time `now_ns`; live, at most
-        once in REDRAW_NS. `past`: whether the user chose the moment. Returns whether values
-        were read."""
+        """Reads the values of `columns` columns up to `now_ns` (monotonic); live, once in
+        REDRAW_NS. `past`: whether the user chose the moment. Returns whether values were read."""
         history = self._session.history
         first_ns = None if history is None else history.first_ns
         first_ns = now_ns if first_ns is None else min(first_ns, now_ns)

@@ -236,7 +236,6 @@ class Overview(ChartedView, CursorCanvas):
         )
 
     def _draw_fixed_lines(self, grid: GridData) -> None:
-        """Makes the lines that do not scroll."""
         plan = self._arrangement
         self.header_lines = [] if self.is_bare else [
             grid_headings(grid.columns, self.choice.order, reverse=self.choice.reverse),

@@ -25,7 +25,7 @@ from textual.widget import Widget
 
 from perftop.draw import theme
 from perftop.draw.columns import Run
-from perftop.draw.strips import BLANK, Line, justify, merge_runs, safe_cells, text, width
+from perftop.draw.strips import BLANK, Line, merge_runs, safe_cells, spread, text, width
 from perftop.model.kinds import Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -75,7 +75,7 @@ def note_line(choice: Choices, note: int, x: int, size: int, *, is_above: bool) 
     ]  # fmt: skip
     end = f"{choice.captions['back']}: no tour "
     if is_first and width(runs) + len(end) + 2 <= size:
-        runs = justify(runs, [(end, "dim")], size)
+        runs = spread(runs, [(end, "dim")], size)
     return merge_runs(runs, size), "chosen" if is_first else "calm"
 
 
@@ -84,8 +84,7 @@ class AbstractMeta(_MessagePumpMeta, ABCMeta):
 
 
 class StripCache:
-    """Cache of lines as strips (Textual's form of a line), which are kept until the line
-    changes."""
+    """Cache of lines as strips (Textual's form), which are kept until the line changes."""
 
     def __init__(self, widget: Widget, *, ascii_: bool) -> None:
         self._widget, self._ascii = widget, ascii_

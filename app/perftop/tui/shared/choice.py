@@ -76,8 +76,7 @@ class Choices:
 
     @property
     def ranges_ns(self) -> dict[str, tuple[int, int]]:
-        """Start and end (monotonic ns) of the held range (key "B") and of the selected one
-        ("A")."""
+        """Ends (monotonic ns) of the held range (key "B") and of the selected one ("A")."""
         ranges = {}
         if self.held_range is not None:
             end_ns = self.held_range[0].time_ns

@@ -195,7 +195,6 @@ def bindings(*places: KeyScope) -> list[Binding]:
 
 
 def bindings_by_id(ids: Iterable[str]) -> list[Binding]:
-    """Returns the key bindings with these ids."""
     from textual.binding import Binding
 
     return [

@@ -231,7 +231,6 @@ def value_unit(field: Number, clock: ClockUnit, max_value: float = 0.0) -> Clock
 
 
 def number_column_of(number: Number, clock: ClockUnit, width: int) -> columns.Column:
-    """Returns a table column for the number."""
     scale, digits = number.scale(clock)
     return columns.Column(
         number.key, number.name(clock), width, scale=scale, digits=digits,

@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 from perftop.base.text import count_noun, long_duration, percent, running_time, short_percent
 from perftop.draw import theme
 from perftop.draw.columns import Run
-from perftop.draw.strips import Line, Piece, fit_line, fit_runs, justify, safe_cells, width
+from perftop.draw.strips import Line, Piece, fit_line, fit_runs, safe_cells, spread, width
 from perftop.model.kinds import KINDS, cause_of, kind_of
 from perftop.output.sentences import total_cost
 
@@ -141,8 +141,7 @@ class _VerdictCache:
         self._until_ns = 0
         """End of the time that the verdict covers, in ns of monotonic time."""
         self._worst_since: tuple[tuple[str, str], int] = ("", ""), 0
-        """Cause of the last verdict with a loss, and the monotonic ns since which it is the
-        worst."""
+        """Cause of the last verdict with a loss, and the monotonic ns since which it is worst."""
         self._last_loss: tuple[str, int] = "", -MAX_LAST_CAUSE_NS
         """Text of the last verdict with a loss, and the monotonic ns at which it was last true."""
         self._loss_sums = deque[tuple[int, float, float]](maxlen=HISTORY_NS // HISTORY_STEP_NS)
@@ -441,7 +440,7 @@ def loss_line(verdict: Verdict, size: int, keys: Sequence[Piece], *, shapes: str
     if not verdict.duration_text or not wordings:
         wordings = _loss_words(verdict)
     words = next((w for w in wordings if width(w) + 3 <= room), [])
-    return justify([*runs, ("  ", "text"), *words], end, size), "victim" if alarming else "calm"
+    return spread([*runs, ("  ", "text"), *words], end, size), "victim" if alarming else "calm"
 
 
 def _bar(verdict: Verdict, size: int, shapes: str) -> list[Run]:

@@ -21,9 +21,9 @@ from perftop.draw.strips import (
     fit_line,
     half_cells,
     heat_ramp,
-    justify,
     level_cell,
     safe_cells,
+    spread,
     width,
 )
 from perftop.model.tasks import task
@@ -166,7 +166,7 @@ class HeatValues:
         right = self._worst(losers, room)
         if is_asked and len(NO_LOSS_TEXT) <= room:
             right = [(NO_LOSS_TEXT, "bright")]
-        return justify(left, right, size - 1)
+        return spread(left, right, size - 1)
 
     def _worst(self, losers: Sequence[LosingCore], room: int) -> list[Run]:
         """Returns the cores that lose most, as many as fit, and how many more there are."""
