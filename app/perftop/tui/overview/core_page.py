@@ -87,7 +87,7 @@ class CorePage(ChartedView):
         assert self._row is not None
         return self.cores.rows[self._row]
 
-    def begin(self) -> None:
+    def reset(self) -> None:
         self._row = None  # the layout may be made later, when the view has a size
 
     def is_outdated(self) -> bool:
