@@ -311,10 +311,10 @@ def test_in_another_order_only_the_packages_are_above_the_rows() -> None:
     session, _ = observe(machine())
     session.cores.remove([29])
     session.online[29] = False
-    places = Places(session)
-    assert places.offline_cpus == [29]
-    plan = arrange(places, 40, "needed", 0, [5, 3], bare=False)
-    assert [line.kind for line in plan.above] == ["folded"] * 3
+    cores = Cores(session)
+    assert cores.offline_cpus == [29]
+    plan = arrange_lines(cores, 40, "needed", 0, [5, 3], bare=False)
+    assert [line.kind for line in plan.fixed_above] == ["folded"] * 3
     assert [line.row for line in plan.lines] == [5, 3]
 
 
