@@ -17,7 +17,6 @@ from perftop.draw.charts import (
     CELL_DOT_ROWS,
     Column,
     braille_character,
-    chart_lines,
 )
 from perftop.verbs.ramp_runs import Climb, Ramp, Trace
 
@@ -73,7 +72,7 @@ def chart_lines(
     moments = {column(at_s): name for name, at_s in climb.moments}
     numbers = axis_marks(low, high, height, height // 2)
     lines = []
-    for i, line in enumerate(chart_lines(charts.add_rules(graph, moments))):
+    for i, line in enumerate(charts.chart_lines(charts.add_rules(graph, moments))):
         label = f"{numbers[i] / 1e9:{LABEL_WIDTH - 1}.2f} " if i in numbers else " " * LABEL_WIDTH
         cells = "".join(styled(text, key) for text, key in line)
         lines.append(styled(label, "dim") + cells.rstrip())
