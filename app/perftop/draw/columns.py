@@ -66,8 +66,7 @@ class Column:
         return max(0, self.width - self.gap)
 
     def pad(self, text: str) -> str:
-        """Returns the text padded to the width of the column. Left-aligned text that is too long is
-        cut."""
+        """Returns the text padded to the width of the column. Too long left-aligned text is cut."""
         if self.is_left:
             return fit(" " * self.gap + text, self.width)
         return f"{text:>{self.width}}"

@@ -343,8 +343,7 @@ def _oklab(color: Rgb) -> tuple[float, float, float]:
 
 BOTH, LP0, LP1, NEITHER, UNKNOWN = "█", "▀", "▄", "·", "▒"
 STATES = (BOTH, "both"), (LP0, "lp0"), (LP1, "lp1"), (NEITHER, "neither")
-"""Shape and name of each SMT state, in the order of display from the top. The name is also a style
-key."""
+"""Shape and name (also a style key) of each SMT state, in the order of display from the top."""
 USER, KERNEL, STEAL = "█", "▓", "╳"
 LIMIT, STEAL_EDGE = "┄", "▔"
 STROKE, STROKE_END, CEILING_SIGN, DROP_SIGN = "━", "╸", "┃", "▼"

@@ -162,8 +162,7 @@ class PerfTopApp(App[None]):
     # --- keys
 
     async def on_event(self, event: events.Event) -> None:
-        """Drops input that arrives after the app has quit, because no screen is left to handle
-        it."""
+        """Drops input that arrives after the app has quit: no screen is left to handle it."""
         if isinstance(event, events.InputEvent) and (self._exit or not self.screen_stack):
             return
         if isinstance(event, events.Key | events.MouseDown) and len(self.screen_stack) == 1:
@@ -335,8 +334,7 @@ class TerminalDriver(LinuxDriver):
         return bool(self._file.is_writing())
 
     def discard(self) -> None:
-        """Discards text that the terminal has not yet accepted, because the screen is about to
-        close."""
+        """Discards text that the terminal has not yet accepted: the screen is about to close."""
         self._file.discard()
 
     def start_application_mode(self) -> None:
@@ -444,8 +442,7 @@ class _TerminalFile:
     def __init__(self, fd: int, encoding: str, on_vanish: Any) -> None:
         self._fd, self._encoding, self._report_loss = fd, encoding, on_vanish
         self._nonblocking_fd = _reopen(fd)
-        """File descriptor of the terminal, opened a second time without blocking; -1 if that
-        failed."""
+        """Descriptor of the terminal, opened a second time without blocking; -1 if that failed."""
         if self._nonblocking_fd >= 0:
             weakref.finalize(self, os.close, self._nonblocking_fd)
         self._queued_count = self._written_count = 0

@@ -63,7 +63,7 @@ class CommandSource(LiveSource):
         self._reading: asyncio.Task[None] | None = None
         self._is_screen_closed = False
         self._is_stopped = False
-        """Whether the user stopped perftop before the command started; the command must then not
+        """Whether the user stopped perftop before the command started, which must then not
         start."""
         self._has_seen_end = False
         """Whether the user has pressed a key since the command's end was reported."""
@@ -248,8 +248,7 @@ class CommandSource(LiveSource):
     # --- after the screen
 
     async def wait_for_command(self) -> None:
-        """Waits until the command has ended, after the screen has closed, even if the app
-        failed."""
+        """Waits for the end of the command, after the screen has closed, even if the app failed."""
         self._is_screen_closed = True
         reading = self._reading
         if reading is None:

@@ -43,8 +43,7 @@ of them that are always shown."""
 _LABELS = {key.id: key.label for key in keys.KEYS} | {"open": "open", "metric": "number"}
 
 Opener = Callable[[Sequence[str]], Awaitable[None]]
-"""Runs a perftop with the given arguments, which shows one machine; returns when that perftop
-ends."""
+"""Runs a perftop with these arguments, which shows one machine, until that perftop ends."""
 REFRESH_S = 1.0
 MAX_PROBLEM_LENGTH = 200
 """Maximum characters shown of a source's problem."""
@@ -99,8 +98,7 @@ class FleetPage(PageWidget, can_focus=True):
         self.state = state
         self._fill = fill
         self._has_selected = False
-        """Whether the user has selected a machine; until then the worst machine that answers is
-        selected."""
+        """Whether the user has selected a machine; until then the worst one is selected."""
         self._basis: object = None
         """The choice and the machines from which the rows were ordered last."""
         self._ordered_at, self._position_by_name = 0.0, dict[str, int]()
@@ -218,8 +216,7 @@ class FleetScreen(DirectScreen):
                 return
 
     def action_fold(self) -> None:
-        """Gives each machine its own row, or lets machines with the same sentence share one
-        again."""
+        """Gives each machine its own row, or lets machines with one sentence share a row."""
         self.page.state.are_alike_folded = not self.page.state.are_alike_folded
         self.page.update()
 
@@ -359,8 +356,7 @@ class FleetSource(ScreenSource):
         state.pause_text = feed.moment or ("paused" if state.pause_text == "paused" else "")
 
     def step(self, steps: int) -> None:
-        """Steps in time. In the heat map, selects the next cell instead; `skip` steps in time
-        there."""
+        """Steps in time; in the heat map, selects the next cell (`skip` steps in time there)."""
         if self.page.state.view == "heat":
             screen = self.page.screen
             assert isinstance(screen, FleetScreen)
@@ -380,8 +376,7 @@ class FleetSource(ScreenSource):
         self.page.update()
 
     async def _run_here(self, arguments: Sequence[str]) -> None:
-        """Runs another perftop on this terminal. The fleet keeps reading while that perftop
-        runs."""
+        """Runs another perftop on this terminal. The fleet keeps reading meanwhile."""
         command = [sys.executable, "-P", "-m", "perftop", *arguments]
         with self.app.suspend():
             if arguments[0] == "why":

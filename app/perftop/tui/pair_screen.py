@@ -172,8 +172,7 @@ class PairState:
     ascii: bool = False
     captions: Mapping[str, str] = field(default_factory=partial(key_captions, {}))
     comparison: Comparison | None = None
-    """The differences between both recordings; None until they were read, or if one is too
-    short."""
+    """The differences between both recordings; None until they are read, or if one is too short."""
 
     def compare(self) -> None:
         """Compares both recordings, which were read."""

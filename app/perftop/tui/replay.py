@@ -69,8 +69,7 @@ class ReplaySource(StreamSource):
         """The section for which earlier samples were read last, and the monotonic time in ns from
         which they were read."""
         self._mark_count = 0
-        """Number of marks that the user has set in this replay, which are not written to the file.
-        """
+        """Number of marks that the user has set in this replay; they are not in the file."""
         self._remarks = [] if recording.checked else [UNCHECKED_NOTICE]
         """Remarks about the recording that have not been reported yet."""
         self._remarks += [STILL_WRITTEN_NOTICE] if recording.is_growing else []
@@ -104,8 +103,8 @@ class ReplaySource(StreamSource):
         self.show_new_moment()
 
     def watch(self) -> None:
-        """Reports damage to the file once. Reads samples from before the history if time axes show
-        that time."""
+        """Reports damage to the file once. Reads samples from before the history if axes show
+        them."""
         self._read_earlier_samples()
         damage = self._recording.damage
         if damage != self._damage and damage is not None:
@@ -324,8 +323,7 @@ class ReplaySource(StreamSource):
         self._read_earlier_samples()
 
     def _read_earlier_samples(self) -> None:
-        """Starts to read, in the background, the samples from before the history that time axes
-        show."""
+        """Starts to read, in the background, samples from before the history that axes show."""
         playback, ends_ns, interval = self._playback, self.ends_ns, self.interval
         if playback is None or ends_ns is None or interval is None or self.seek_worker is not None:
             return

@@ -49,8 +49,8 @@ class StreamSource(ScreenSource, Follower, Controls):
     Sampling continues while an earlier moment is shown. Times are monotonic, in ns."""
 
     def __init__(self, interval_ns: int, *, starts_early: bool = False, tour: bool = False) -> None:
-        """`interval_ns`: the interval that the numbers cover. `tour`: whether to show notes for a
-        new user."""
+        """`interval_ns`: the time that numbers cover. `tour`: whether to show notes for a new
+        user."""
         super().__init__(interval_ns, starts_early=starts_early)
         self.clock: Callable[[], float] = time.monotonic
         self.cost = CpuCost(time.process_time)
@@ -301,8 +301,7 @@ class LiveSource(StreamSource):
             self.end(failed)
 
     def on_hello(self, hello: wire.Hello) -> Session:
-        """Starts a session. A second hello comes from a machine that was restarted while the link
-        was down."""
+        """Starts a session. A second hello comes from a machine that has been restarted."""
         if self.has_started:
             recorded = self.end_recording()
             text = f"{hello.host} was restarted: its earlier history is gone"

@@ -49,8 +49,7 @@ MAX_NAMED_MACHINES = 6
 _NUMBERS = (("lost", "lost", 0), ("busy", "busy", 1), ("clock_hz", "clock", 2),
             ("below", "below ceiling", 3), ("both", "both", 5), ("involuntary", "involuntary", 6),
             ("steal", "steal", 4), ("power_w", "power", 7))  # fmt: skip
-"""Numbers of a machine: key, name, and rank. Numbers of the highest rank are dropped first if not
-all fit."""
+"""Numbers of a machine: key, name, and rank. Those of the highest rank are dropped first."""
 
 
 def fleet_page_lines(state: FleetState) -> list[Line]:
@@ -77,8 +76,8 @@ def fleet_page_lines(state: FleetState) -> list[Line]:
 
 
 def header_line(state: FleetState) -> Line:
-    """Returns the first line: the source, how many machines answer, the cost of watching them, and
-    the time."""
+    """Returns the first line: the source, how many machines answer, the cost of watching, the
+    time."""
     fleet = state.fleet
     machine_count = len(fleet.machines)
     connecting = sum(m.why == "connecting" for m in fleet.silent_machines)
@@ -215,8 +214,7 @@ def _number_pieces(numbers: Numbers) -> list[Piece]:
 
 
 def _visible_rows(state: FleetState, body: int) -> tuple[Sequence[MachineRow], Sequence[Machine]]:
-    """Returns the visible rows, scrolled so that the selected one is among them, and the hidden
-    machines."""
+    """Returns the visible rows, scrolled to the selected one, and the hidden machines."""
     room, rows = body - 2, state.rows
     if len(rows) <= room + 1:
         state.top = 0
@@ -230,8 +228,7 @@ def _visible_rows(state: FleetState, body: int) -> tuple[Sequence[MachineRow], S
 
 
 def _row_lines(state: FleetState, body: int, first: int) -> list[Line]:
-    """Returns the table, and below it, where there is room, the racks as cells and the selected
-    machine."""
+    """Returns the table, and below it, if there is room, the racks and the selected machine."""
     table, size = views.table_columns(state), _half_width(state)
     headings = columns.headings(table, state.choice.order, rising=state.choice.reverse)
     lines: list[Line] = [plain_line(*headings)]
@@ -404,8 +401,7 @@ def detail_chart(state: FleetState, machine: Machine, width: int, height: int) -
 
 
 def _gap_states(state: FleetState, machine: Machine, columns: int) -> Floats:
-    """Returns the state of each column of a clock's chart, which depends on the episode that lowers
-    the clock."""
+    """Returns the state of each column of a clock chart, by the episode that lowers the clock."""
     states, column_s = np.zeros(columns), PAST_S / columns
     for episode in (*machine.ended, *machine.running):
         if KINDS.get(episode.kind, UNKNOWN_KIND).costs_cycles:

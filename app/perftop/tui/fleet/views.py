@@ -201,7 +201,7 @@ RACK_CELL_WIDTH, MAX_MACHINES_IN_RACKS = 4, 1000
 """Width in cells of a machine's part of the heat map below the table, and maximum number of
 machines in that map."""
 CELL_WIDTHS = (6, 4, 3, 2, 1)
-"""Possible widths of a machine's cell; the widest that fits is used. Cells from 4 on show
+"""Possible widths of a machine's cell; the widest that fits is used. From 4 on, it shows
 numbers."""
 MIN_WIDTH_FOR_WORDS = 150
 """Minimum width of a screen that has a sentence about the displayed number, in cells."""

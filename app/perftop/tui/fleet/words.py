@@ -105,8 +105,7 @@ class FleetState:
     origin: str = ""
     """Description of the source of the numbers."""
     problem: str = ""
-    """The reason why there are no numbers at present, as text that is safe to draw; '' if there are
-    numbers."""
+    """Why there are no numbers at present, as text that is safe to draw; '' if there are."""
     facts: tuple[str, ...] = ()
     """Facts about the cost of watching the fleet, the most important first."""
     pause_text: str = ""
@@ -290,8 +289,7 @@ def short_cause(kind: str, cause: str) -> str:
 
 
 def cpus_text(episode: SharedEpisode, count: int) -> str:
-    """Returns the name of the episode's machine, or, for several machines, their number out of
-    `count`."""
+    """Returns the name of the episode's machine, or the number of its machines out of `count`."""
     names = episode.machines
     return safe_cells(names[0]) if len(names) == 1 else f"{len(names)} of {count}"
 

@@ -223,8 +223,7 @@ class MissingLine(PageWidget):
             self.lay_out()
 
     def lay_out(self) -> None:
-        """Makes the line for the current session and size of the screen. Called when the size has
-        changed."""
+        """Makes the line for the current session and size of the screen, which may have changed."""
         size = self.screen.size
         self._runs = missing_runs(self._session, size.width) if self._session is not None else []
         self._text_line = int(size.height >= MIN_HEIGHT_FOR_GAPS)
@@ -437,8 +436,7 @@ class Prompt(Widget):
         self.display = self._input.can_focus = False
 
     def on_descendant_blur(self) -> None:
-        """Returns the focus to the prompt after a click elsewhere; the click itself takes
-        effect."""
+        """Returns the focus to the prompt after a click elsewhere, which still takes effect."""
         if self.display and self.screen.focused is not None:
             self._input.focus()
 

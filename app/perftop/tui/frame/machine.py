@@ -45,8 +45,7 @@ NEAR_POWER_LIMIT = 0.97
 MIN_BAR_WIDTH = 12
 """Minimum width in cells of a bar with text beside it; a shorter bar shows too little."""
 MIN_CPUS_HIT = 0.5
-"""Minimum share of the CPUs on which episodes must run for the number that they make worse to be
-red."""
+"""Minimum share of CPUs with episodes for the number that these make worse to be red."""
 SHARE_WIDTH = len("100.0")
 GAP, NARROW_GAP = 4, 2
 """Cells between two numbers: GAP if all numbers fit, else NARROW_GAP."""
@@ -225,8 +224,7 @@ def state_line(session: Session, interval: Interval, size: int) -> list[Run]:
     cores, split = shown_cpus(session).pairs, interval.split
     bar: Callable[[Sequence[float], int], list[Run]] = smt_bounds_bar
     words: list[list[Run]]
-    """Alternatives for the words beside the bar; the first that leaves room for the bar is
-    used."""
+    """Alternative texts beside the bar; the first that leaves room for the bar is used."""
     if known := _mean_shares(split.states[cores]):
         neither, lp0, lp1, both = known
         words = [_legend((both, lp0, lp1, neither), size)]
@@ -267,8 +265,7 @@ def _share_of_neither(
 
 
 def _mean_shares(shares: Floats) -> list[float]:
-    """Returns the mean shares of the cores whose shares are all known; empty if there is no such
-    core."""
+    """Returns the mean shares of the cores whose shares are all known; empty if there are none."""
     known = shares[~np.isnan(shares.sum(axis=1))]
     return known.mean(axis=0).tolist() if len(known) else []
 

@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from perftop.tui.views.episodes import Episodes
 
 FLEET_VARIABLE = "PERFTOP_FLEET"
-"""Environment variable that `perftop fleet` sets for a perftop that it opens; Esc then returns to
-the fleet."""
+"""Environment variable that `perftop fleet` sets; Esc then returns to the fleet."""
 _NEXT_EXTENT: dict[Extent, Extent] = {"small": "whole", "whole": "hidden", "hidden": "small"}
 MAX_CPUS_IN_ROWS = 64
 """Maximum number of CPUs of a machine that is first shown as rows, not as a heat map."""
@@ -182,8 +181,7 @@ class Monitor(DirectScreen):
             self._controls.select_range(*sorted((self._range_start_ns, interval.time_ns)))
 
     def action_hold(self) -> None:
-        """Holds the selected range as B. The range that is selected next, A, is compared with
-        it."""
+        """Holds the selected range as B. The range selected next, A, is compared with it."""
         choice, interval = self.choice, self.last_state.interval
         if choice.range_ns is None or interval is None:
             self._controls.show_notice("select a range first: drag in a chart")
@@ -518,8 +516,8 @@ class Monitor(DirectScreen):
         prompt.ask("mark", hint, lambda _: time_text, on_accept=accept)
 
     async def action_filter(self, text: str = "") -> None:
-        """Asks for a filter. The prompt begins with `text`, or with the current filter if `text` is
-        empty."""
+        """Asks for a filter. The prompt begins with `text`, or, if it is empty, with the current
+        filter."""
         choice = self.choice
         if self.last_state.session is None or (self._prompt and self._prompt.is_asking("filter")):
             return

@@ -89,8 +89,7 @@ class _List(ModalScreen[Result | None], Generic[Result]):
         return to_ascii(label) if self._ascii else label
 
     def dismiss(self, result: Result | None = None) -> AwaitComplete:
-        """Closes the list if it is the top screen; a second key may arrive after the list has
-        closed."""
+        """Closes the list if it is the top screen; a second key may arrive after that."""
         if self.app.screen_stack[-1] is not self:
             return AwaitComplete()
         return super().dismiss(result)
@@ -215,8 +214,7 @@ GATHER_COMMANDS = inspect.unwrap(CommandPalette._gather_commands)  # noqa: SLF00
 """Textual's search function, without its worker decorator."""
 
 Command = tuple[str, str, str]
-"""A name, a line of help, and an action; the action is the screen's unless it names another
-owner."""
+"""A name, a line of help, and an action, which is the screen's unless it names another owner."""
 
 
 def commands(session: Session | None, themes: Iterable[str]) -> Iterator[Command]:

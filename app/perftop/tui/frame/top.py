@@ -82,8 +82,7 @@ class Status:
     link: LinkState | None = None
     """The state of the link to a remote probe; None if the probe is local."""
     recording_text: str | None = None
-    """Size of the recording so far, as text; '' if recording failed; None if nothing is being
-    recorded."""
+    """Size of the recording so far, as text; '' if recording failed; None without a recording."""
     notice: str = ""
     """A message that is shown for some time; '' if there is none."""
     job_text: str = ""
@@ -140,8 +139,7 @@ COST_STEP_NS = 1_000_000_000
 class CpuCost:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        """Function that returns the CPU seconds that this process has used, including those in the
-        kernel."""
+        """Function that returns the user and kernel CPU seconds that this process has used."""
         self._readings: deque[tuple[int, float]] = deque()
         """Monotonic times in ns, with the CPU seconds used up to each."""
         self._share = float("nan")
@@ -168,8 +166,7 @@ MIN_WIDTH_FOR_WORDS, MIN_WIDTH_FOR_WIDE_GAPS = 140, 120
 MARGIN = 1
 """Blank columns at both ends of a line."""
 MAX_SKEW = 0.1
-"""Maximum skew between CPUs, as a share of the sampling interval; a larger skew is shown as a
-warning."""
+"""Maximum skew between CPUs without a warning, as a share of the sampling interval."""
 _COMMON_WORDS = re.compile(r"\((?:r|tm)\)|\b(?:cpu|processor)\b|@.*|\b\d+-core\b", re.IGNORECASE)
 """Parts of a CPU model's name that do not distinguish the model."""
 _SEPARATORS: tuple[Run, ...] = ("", "text"), ("  ", "text"), (" · ", "faint")

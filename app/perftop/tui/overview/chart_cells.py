@@ -45,8 +45,7 @@ from perftop.tui.shared.time_axis import Axis, BinValues, Lookup, fit_axis
 
 
 class ColumnHistory:
-    """Values of the columns of charts, read from the history: one series for each key, CPU and
-    core."""
+    """Values of the columns of charts, from the history: a series for each key, CPU and core."""
 
     def __init__(
         self, session: Session, metrics: Sequence[str], rows: Sequence[int],
@@ -420,8 +419,7 @@ class TaskLanes:
         """By unit and column: the factor that fits the tasks to the busy time, and the seconds of
         CPU time within the range."""
         self._drawn_lines: dict[tuple[object, ...], list[list[Run]]] = {}
-        """Cache of the lines drawn since the last read, by kind of line, unit, number of rows and
-        glyphs."""
+        """Cache of the lines drawn since the last read, by kind of line, unit, rows and glyphs."""
         self._seconds = np.zeros((len(units), TASK_PARTS))
         self._idle_s = np.zeros(len(units))
         self.basis: object = None
@@ -532,8 +530,7 @@ class TaskLanes:
         return self._drawn_lines["lane", unit, rows, glyphs]
 
     def queue_lines(self, unit: int, rows: int, glyphs: Glyphs) -> list[list[Run]]:
-        """Returns the tasks that waited for a CPU, in `rows` lines above its chart: each line is
-        one task."""
+        """Returns `rows` lines above a chart with the tasks that waited: one task for each line."""
         key = "queue", unit, rows, glyphs
         if key not in self._drawn_lines:
             waiting = self._waiting_counts[unit, self._record_of_column]

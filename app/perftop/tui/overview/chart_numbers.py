@@ -238,8 +238,7 @@ SCALE_WIDTH = 7
 MAX_DIM_SHARE = 0.05
 """Shares below this are drawn dim."""
 MIN_SHOWN_QUEUE, LONG_QUEUE = 0.05, 0.5
-"""Minimum mean number of waiting tasks for a title to show that number, and for the number to be
-red."""
+"""Minimum mean numbers of waiting tasks for the number to be shown in a title, and to be red."""
 QUEUE_LETTER = "w"
 """Character for waiting tasks on a screen without colour."""
 SELECTION_BAR = "▌"

@@ -51,8 +51,7 @@ from perftop.tui.shared.time_axis import Axis, Tick
 from perftop.tui.shared.verdict import is_past
 
 _GAP = 4
-"""Cells between the chart of states and the chart of the clock, and after the numbers of the
-clock."""
+"""Cells between the charts of states and of the clock, and after the numbers of the clock."""
 CURSOR_STROKE = "│"
 _STATE_LEGENDS: tuple[Sequence[Run], ...] = (
     (("above ", "dim"), ("lp0", "lp0"), ("  below ", "dim"), ("lp1", "lp1"),
@@ -268,8 +267,7 @@ class ChartPage:
         return None
 
     def _draw_cursor(self, lines: list[list[Run]], choice: Choices) -> list[list[Run]]:
-        """Returns lines of charts with the cursor, and with columns outside the selected range
-        faded."""
+        """Returns lines of charts with the cursor, and faded outside the selected range."""
         assert self._drawer is not None
         axis = self._drawer.history.axis
         for first, cells, cell_columns in reversed(self.chart_cells()):
@@ -387,8 +385,7 @@ class ChartPage:
 
 
 def _are_contiguous(groups: Sequence[object]) -> bool:
-    """Returns whether the members of each group are adjacent, so that each group needs only one
-    heading."""
+    """Returns whether the members of each group are adjacent, so that one heading is enough."""
     return sum(a != b for a, b in pairwise(groups)) < len({*groups})
 
 
@@ -502,8 +499,7 @@ _MAX_ROWS_IF_LOW = ((1, 7), (2, 5), (4, 2))
 """Maximum rows of a chart, like _MAX_ROWS, on a screen with fewer lines than
 _MIN_HEIGHT_FOR_TIMES."""
 _LANE_ROWS = (10, 4), (4, 2), (2, 1)
-"""Pairs (rows, lane rows): in a chart of at least `rows` rows, the lane of tasks takes `lane rows`.
-"""
+"""Pairs (rows, lane rows): in a chart of at least `rows` rows, the lane takes `lane rows`."""
 _QUEUE_ROWS = (10, 2), (4, 1), (2, 0)
 """Pairs (rows, queue rows): in a chart of at least `rows` rows, waiting tasks take `queue rows`."""
 _GROWTH_HEIGHT = 42

@@ -75,8 +75,7 @@ class CorePage(ChartedView):
     _numbers: Sequence[Number]
     _past: ColumnHistory
     _tops: dict[str, float]
-    """Upper ends of the scales of the numbers' histories at the last refresh, by key of the number.
-    """
+    """Upper ends of the scales of the histories at the last refresh, by key of the number."""
     _histories: tuple[object, dict[str, list[Run]]]
     """The inputs from which the histories of the numbers were drawn, and the histories by key."""
     _tasks_and_episodes: tuple[object, list[PanelLine]]
@@ -179,8 +178,8 @@ class CorePage(ChartedView):
     def _draw_numbers(
         self, session: Session, interval: Interval, choice: Choices, width: int, height: int
     ) -> list[PanelLine]:
-        """Returns all numbers of the core's CPUs, with their history and their origin where there
-        is room."""
+        """Returns all numbers of the core's CPUs, with their history and origin if there is
+        room."""
         core, cpus = self._core, [*self._core.cpus]
         if number_line_width(len(cpus), VALUE_WIDTH) > width:
             cpus = [cpu for cpu in cpus if cpu == choice.cpu]
@@ -243,8 +242,7 @@ class CorePage(ChartedView):
     def _history_runs(
         self, number: Number, clock: ClockUnit, values: Floats, *, is_lowered: bool
     ) -> list[Run]:
-        """Returns the history of a number as runs, on a scale from 0, and the upper end of the
-        scale."""
+        """Returns the history of a number as runs, on a scale from 0, and the end of the scale."""
         ends: Sequence[float] = charts.SCALE_ENDS
         if number.unit == "ratio":
             ends = SMALL_SHARE_ENDS if number.is_small else (1.0,)
@@ -256,8 +254,7 @@ class CorePage(ChartedView):
 
 
 def _core_name(core: Core) -> str:
-    """Returns the name of the core, its CPUs, its package, its L3 and its type, without unknown
-    ones."""
+    """Returns the name of the core, its CPUs, its package, its L3 and its type, if known."""
     parts = [
         "" if core.core is None or len(core.cpus) == 1 else f"core {core.core}",
         f"CPU{'s' * (len(core.cpus) > 1)} {', '.join(map(str, core.cpus))}",

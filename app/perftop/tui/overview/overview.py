@@ -119,8 +119,7 @@ class Overview(ChartedView, CursorCanvas):
     _row_lines: Mapping[int, strips.Line] = {}
     """Lines of the visible rows, by row, without the mark of the selected row."""
     _top_ipc = 0.0
-    """Highest IPC of the scale so far. The scale only grows, so that columns change only when their
-    values do."""
+    """Highest IPC of the scale so far; it only grows, so that columns change only with values."""
 
     # --- lines from an interval
 

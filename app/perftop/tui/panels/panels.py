@@ -346,8 +346,7 @@ def core_number_pieces(
 
 
 def lowering_episodes(session: Session, interval: Interval, cpus: list[int]) -> dict[str, Episode]:
-    """Returns the worst running episode on these CPUs, by the key of the number that it makes
-    worse."""
+    """Returns the worst running episode on these CPUs, by key of the number made worse."""
     episode_by_key: dict[str, Episode] = {}
     episodes = episode_style.episodes_during(session, interval)
     for episode in sorted(episodes, key=episode_style.severity_key):
@@ -391,8 +390,7 @@ def _cpu_cells(
     session: Session, interval: Interval, column: Column, cpus: Sequence[int],
     alarm_cpus: set[int],
 ) -> Iterator[Run]:  # fmt: skip
-    """Yields a number of each CPU. The number is red for CPUs on which an episode makes it
-    worse."""
+    """Yields a number of each CPU, in red for CPUs on which an episode makes it worse."""
     key, number = column.key, column.source
     doubts, shares = suspect_rows(key, session, interval), interval.event_counted_shares.get(key)
     values = cpu_values(session, interval, key)
@@ -446,8 +444,7 @@ _WIDTH_SHARES = {1: (1,), 2: (5, 4), 3: (5, 6, 4)}
 
 @dataclass
 class PanelRow:
-    """Panels side by side on a screen of `width` cells. Their widths are proportional to
-    `shares`."""
+    """Panels side by side in `width` cells. Their widths are proportional to `shares`."""
 
     kinds: tuple[PanelKind | PanelFunction, ...]
     """The panels of this module by kind, and panels of a view, which are drawn at each refresh."""

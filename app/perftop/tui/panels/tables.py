@@ -119,8 +119,7 @@ class RankedTask:
     threads: int
     """Number of threads whose shares are added up."""
     wait: float
-    """Share of time for which the task waited for a CPU, averaged over its threads; NaN if
-    unknown."""
+    """Share of time for which the task waited for a CPU, a mean of its threads; NaN if unknown."""
     switches: float
     """Context switches per second, voluntary and involuntary; NaN if unknown."""
 

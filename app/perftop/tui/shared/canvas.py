@@ -146,8 +146,7 @@ class PageWidget(Widget, metaclass=AbstractMeta):
 
     @abstractmethod
     def page(self, width: int, height: int) -> Sequence[Line]:
-        """Returns the lines of the whole widget at this size; missing lines at the end are
-        blank."""
+        """Returns the lines of the whole widget at this size; missing lines are blank."""
 
     def update(self) -> None:
         """Makes all lines and draws those that have changed."""
@@ -185,8 +184,7 @@ class PageWidget(Widget, metaclass=AbstractMeta):
 
 class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_bindings=False):
     HINTS: ClassVar[tuple[str, ...]] = ()
-    """Ids of the keys that the last line of the screen shows for this view, the most important
-    first."""
+    """Ids of the keys that the last line shows for this view, the most important first."""
 
     class Opened(Message):
         """Message: a core was double-clicked."""
@@ -219,12 +217,10 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
         """Fixed lines below the scrolling lines, at the bottom of the canvas."""
         self.side_width = 0
         self.side_lines: list[list[Run]] = []
-        """Fixed lines of `side_width` cells to the right of all lines, from the top of the
-        canvas."""
+        """Fixed lines of `side_width` cells to the right of all lines, from the top."""
         self._strips = StripCache(self, ascii_=choice.ascii)
         self._painted_size = Size(0, 0)
-        """Size of the widget at the last paint; kept because Textual computes `size` at each
-        access."""
+        """Size of the widget at the last paint; Textual computes `size` at each access."""
         self._theme = ""
         """Name of the theme for which lines were made last."""
         self.cores: Cores
@@ -233,8 +229,7 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
         """The interval that was shown last. `cores`, `session` and `interval` do not exist
         before the first numbers."""
         self._layout_basis: tuple[Session, list[list[int]], frozenset[int] | None] | None = None
-        """The session, cores and mask from which `cores` was made; None before the first
-        numbers."""
+        """The session, CPUs and mask from which `cores` was made; None before the first numbers."""
         self._is_laid_out = False
         """Whether lines have been laid out for `cores`."""
         if choice.ascii:  # scrollbars need block characters
@@ -251,8 +246,7 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
         """Prepares the view for another machine or filter. The view may have no size yet."""
 
     def is_outdated(self) -> bool:
-        """Returns whether the lines must be laid out again for this interval. Only called after
-        `reset`."""
+        """Returns whether lines must be laid out again for this interval. Called after `reset`."""
         return False
 
     def make_layout(self) -> None:
@@ -264,8 +258,7 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
 
     @abstractmethod
     def line(self, y: int) -> Line:
-        """Returns the runs and the mood of the scrolling line `y`. Only called for visible
-        lines."""
+        """Returns the runs and the state of the scrolling line `y`, which is visible."""
 
     def show_cursor(self) -> None:
         """Scrolls to the selected core."""
@@ -276,8 +269,7 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
         return None
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Disables the view's keys until it has its first numbers; without numbers it has no
-        lines."""
+        """Disables the view's keys until it has its first numbers, and so lines."""
         return self._layout_basis is not None and super().check_action(action, parameters)
 
     @property
@@ -346,7 +338,7 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
 
     @property
     def glyphs(self) -> Glyphs:
-        """The way charts are drawn on this terminal: in ASCII, in shapes, in 16 colours or in all
+        """The way charts are drawn on this terminal: in ASCII, shapes, 16 colours or all
         colours."""
         from perftop.draw.charts import chart_glyphs  # imported late: needs numpy
 
@@ -398,8 +390,7 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
             self._scroll_to_line(first)
 
     def line_at(self, y: int) -> int | None:
-        """Returns the index of the scrolling line at row `y` of the widget; None if there is
-        none."""
+        """Returns the index of the scrolling line at row `y` of the widget; None if none."""
         index = y - len(self.header_lines) + self.top_line
         scrolls = len(self.header_lines) <= y < len(self.header_lines) + self.height
         return index if scrolls and index < self.line_count else None
@@ -480,8 +471,7 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
         self.lay_out()
 
     def notify_style_update(self) -> None:
-        """Lays out the lines again if the theme has changed. A hidden view is laid out when it is
-        shown."""
+        """Lays out the lines again if the theme has changed; a hidden view is laid out later."""
         super().notify_style_update()
         if self.is_mounted and self.display and self.app.current_theme.name != self._theme:
             self.lay_out()

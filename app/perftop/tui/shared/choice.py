@@ -35,8 +35,7 @@ class Choices:
     """One of "topology", "CPU number", "worst first" and "task", or the key of a number."""
     reverse: bool = False
     cpu: int | None = None
-    """The first CPU of the selected core; the core stays selected when rows are sorted or
-    regrouped."""
+    """The first CPU of the selected core, which stays selected when rows are sorted."""
     metric: str = "util"
     """Key of the metric that the heat map and the time view show."""
     units: Units = "GHz"
@@ -156,8 +155,7 @@ class Cores:
         cores = [_core_at(session, position) for position in session.shown_cores()]
         self.rows = [p for p in cores if mask is None or not mask.isdisjoint(p.positions)]
         self.shown_positions = frozenset(session.shown)
-        """Positions of the CPUs that the user asked for; the probe may read their siblings as
-        well."""
+        """Positions of the CPUs that the user asked for; the probe may also read siblings."""
         self.has_pairs = any(len(cpus) > 1 for cpus in session.cores)
         """Whether some core has more than one CPU, in which case each row is a core."""
         known_rows = {row for core in self.rows for row in core.positions}

@@ -149,8 +149,7 @@ def drop_duplicate_losses(episodes: Sequence[Episode]) -> list[Episode]:
 # --- episodes by row
 
 MIN_AWAKE_UTIL = 0.1
-"""Minimum busy share for a core's clock to be meaningful; with less, the clock mainly reflects
-sleep."""
+"""Minimum busy share for a core's clock to be meaningful; with less, it mainly reflects sleep."""
 PER_CPU_KINDS = frozenset({"neighbour", *(key for key, kind in KINDS.items() if kind.is_per_cpu)})
 """Kinds of episodes that affect single CPUs; the other kinds can affect a whole package."""
 MIN_LOST_HZ = 5e6
@@ -217,8 +216,7 @@ class RowEpisodes:
         self._by_package: list[list[Episode]] = []
         """The harmful episodes on the CPUs of each package, the worst first."""
         self._package_wide_by_kind: dict[str, list[bool]] = {}
-        """By kind and package: whether at least half of the busy CPUs of the package are
-        affected."""
+        """By kind and package: whether at least half of its busy CPUs are affected."""
         self._interval: Interval
 
     def read(self, interval: Interval) -> None:

@@ -292,8 +292,7 @@ _MODIFIERS = frozenset({"alt", "ctrl", "hyper", "meta", "shift", "super"})
 
 
 def textual_name(key: str) -> str | None:
-    """Returns Textual's name of a key, such as question_mark for `?`; None if Textual does not know
-    the key."""
+    """Returns Textual's name of a key, such as question_mark for `?`; None for an unknown key."""
     from textual.keys import Keys, _character_to_key, format_key
 
     *modifiers, key_name = [key] if len(key) == 1 else key.lower().split("+")

@@ -56,8 +56,7 @@ _FADED_SHARE = 0.68
 
 
 def _fade_style(style: Style, ground: Style) -> Style:
-    """Returns the style blended towards the background, or dimmed on a terminal with few
-    colours."""
+    """Returns the style blended towards the background, or dimmed if there are few colours."""
     colours = [style.color, style.bgcolor]
     if ground.bgcolor is None or any(c is None or c.triplet is None for c in colours):
         return style + Style(dim=True)
@@ -249,7 +248,7 @@ def _cursor_sequence(x: int, y: int) -> str:
 
 
 class LineUpdate(CompositorUpdate):
-    """An update of some lines of the screen. `shown`: the lines that are known to be on the
+    """An update of some lines of the screen. `shown`: lines that are known to be on the
     terminal."""
 
     def __init__(self, lines: ShownLines, shown: ShownLines) -> None:
@@ -307,8 +306,7 @@ class DirectScreen(Screen[None]):
 
     @contextmanager
     def collect_lines(self) -> Iterator[None]:
-        """Collects the lines that are repainted within the block, and paints them at the end of the
-        block."""
+        """Collects the lines that are repainted within the block, and paints them at its end."""
         self.collected_lines = []
         try:
             yield

@@ -130,8 +130,7 @@ class VisibleRows:
         return highest
 
     def is_suspect(self, key: str) -> list[list[bool]] | None:
-        """Returns, by CPU, whether a counter of this metric is suspect; None if none is suspect on
-        any CPU."""
+        """Returns, by CPU, whether a counter of this metric is suspect; None if none is."""
         session, interval = self._row_numbers.reader.session, self._row_numbers.interval
         if key not in ROW_NUMBER_KEYS or not interval.doubts.any():
             return None
@@ -184,8 +183,7 @@ def busiest_cpu_indexes(util: Floats, hz: Floats) -> Ints:
 
 
 def package_values(session: Session, interval: Interval, cpu: int, *keys: str) -> list[float]:
-    """Returns the numbers with these keys for the package that contains a CPU; NaN where
-    unknown."""
+    """Returns the numbers with these keys for the package of a CPU; NaN where unknown."""
     index = next((i for i, cpus in enumerate(session.hello.packages) if cpu in cpus), -1)
     series = (interval.packages.get(key) for key in keys)
     return [
@@ -257,15 +255,14 @@ class Scale:
         return int(self.levels(np.array(value)))
 
     def covers(self, other: Scale) -> bool:
-        """Returns whether this scale covers the other scale and is at most _MAX_SCALE_RATIO times
-        as wide."""
+        """Returns whether this scale covers the other, and is at most _MAX_SCALE_RATIO times
+        wider."""
         is_inside = self.low <= other.low and other.high <= self.high
         return is_inside and self.high - self.low <= _MAX_SCALE_RATIO * (other.high - other.low)
 
 
 def metric_fields(session: Session) -> list[Number]:
-    """Returns the fields that this stream has, in the order in which the metric key cycles through
-    them."""
+    """Returns the fields that this stream has, in the order of the key that changes the metric."""
     served_keys = [key for key, variants in session.evaluator.variants.items() if variants]
     if any(len(core) == 2 for core in session.cores):
         served_keys += ["both", "neither"]
@@ -276,8 +273,7 @@ def metric_fields(session: Session) -> list[Number]:
 
 
 def selected_field(session: Session, metric: str) -> tuple[Number, list[str]]:
-    """Returns the field with this key, else the first field; and the names of the fields after
-    it."""
+    """Returns the field with this key, else the first; and the names of the fields after it."""
     served_fields = metric_fields(session)
     index = next((i for i, field in enumerate(served_fields) if field.key == metric), 0)
     other_names = served_fields[index + 1 :] + served_fields[:index]
@@ -376,7 +372,6 @@ def _values(cores: Cores, key: str, session: Session, interval: Interval) -> lis
 
 
 def _name(cpus: Sequence[int], interval: Interval) -> str:
-    """Returns the name of the first known task on these CPUs, in lower case; '' if there is
-    none."""
+    """Returns the name of the first known task on these CPUs, in lower case; '' if none."""
     tasks = (task(interval.tasks.get(str(cpu))) for cpu in cpus)
     return next((first_task.comm.casefold() for first_task in tasks if first_task), "")

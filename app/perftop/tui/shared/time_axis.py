@@ -204,8 +204,7 @@ class BinValues:
         return stale_bins
 
     def _move_values(self, history: History, axis: Axis) -> int:
-        """Returns how many bins must be looked up, and moves the values of the other bins to the
-        front."""
+        """Returns how many bins must be looked up, and moves the values of the others forward."""
         previous, bins = self._axis, axis.columns
         if previous is None or (previous.bin_ns, previous.columns) != (axis.bin_ns, bins):
             return bins
@@ -331,8 +330,8 @@ def start_markers(axis: Axis, episodes: Iterable[Episode]) -> dict[int, Run]:
 
 
 def draw_episodes(line: list[Run], axis: Axis, episodes: Iterable[Episode]) -> None:
-    """Draws each episode onto a line of single cells: a marker where it begins, a stroke while it
-    lasts."""
+    """Draws episodes onto a line of single cells: a marker at the start, a stroke while they
+    last."""
     for episode in sort_by_severity(episodes):
         if (visible := axis.cells_of(episode)) is not None:
             cells, starts_here = visible

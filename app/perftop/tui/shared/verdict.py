@@ -92,8 +92,7 @@ class Verdict:
     """The report whose first line is the verdict, without checks; None if there is none."""
 
     def with_span(self, words: str) -> Verdict:
-        """Returns the verdict with these words and the length of its span as the first piece of
-        evidence."""
+        """Returns the verdict with these words and the time that it covers as first evidence."""
         span_text = f"{words} {long_duration(round(1e9 * self.span_s))}"
         return replace(self, evidence=(span_text, *self.evidence))
 
@@ -377,8 +376,7 @@ def _calm_evidence(session: Session, why: Report) -> tuple[str, ...]:
 
 
 def verdict_line(verdict: Verdict, size: int, further_evidence: Sequence[str] = ()) -> Line:
-    """Returns the verdict in `size` cells, with as much of its evidence and of `further_evidence`
-    as fits."""
+    """Returns the verdict in `size` cells, with the evidence and `further_evidence` that fit."""
     level, text = verdict.level, safe_cells(verdict.text)
     style = verdict.sign_style if level else "text"
     alarming = level == 2 and not verdict.is_past

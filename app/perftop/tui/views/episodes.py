@@ -42,8 +42,7 @@ because the sentence contains kind and depth."""
 SIGN_CELLS = 2
 """Number of cells before the columns, for the mark of the selected line and the episode sign."""
 MIN_HEIGHT_FOR_DETAILS = 12
-"""Minimum number of lines for details of the selected episode, and for a heading above the
-titles."""
+"""Minimum lines for details of the selected episode, and for a heading above the titles."""
 MAX_VERDICT_LINES = 2
 """Maximum number of lines about a loss that is not an episode."""
 _DETAIL_LINES = 5, 10
@@ -129,8 +128,7 @@ def sentence_of(
 
 
 def heading_line(session: Session, episodes: Sequence[Episode], size: int) -> list[Run]:
-    """Returns the heading: the number of episodes, the time they cover, and the number of each
-    kind."""
+    """Returns the heading: the number of episodes, their time, and the number of each kind."""
     kinds = Counter(map(kind_name, episodes))
     counts = [(f"{kind.sign} {kinds[key]}", key) for key, kind in KINDS.items() if kinds[key]]
     named = [" ".join(count) for count in counts]
@@ -151,8 +149,7 @@ def duration_text(session: Session, episode: Episode) -> str:
 
 
 def sort_newest_first(episodes: Iterable[Episode]) -> list[Episode]:
-    """Returns the running episodes, the costliest first, and then the ended episodes by their
-    start."""
+    """Returns the running episodes, the costliest first, then the ended episodes by start."""
 
     def key(episode: Episode) -> tuple[float, ...]:
         runs = episode.end_ns is None
@@ -233,11 +230,9 @@ class Episodes(PaneledView, CursorCanvas):
         self._empty_lines: list[list[Run]] = []
         """Lines shown if there are no episodes."""
         self._ended_episodes: tuple[object, list[Episode]] = None, []
-        """A key that changes when ended episodes must be sorted again, followed by these episodes
-        in order."""
+        """A key that changes when ended episodes must be sorted again, and the sorted episodes."""
         self._is_from_click = False
-        """Whether the episode was selected by a click in another view, so that a second click opens
-        it."""
+        """Whether a click in another view selected the episode, so that a second click opens it."""
         self._is_refused = False
         """Whether the user tried to open the selected episode, but it is older than the history."""
         self._moment_ns: int | None = None

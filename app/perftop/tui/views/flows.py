@@ -69,8 +69,7 @@ class Flow:
 
     @property
     def names(self) -> tuple[str, str]:
-        """The names of taker and loser, each with its PID or with the number of tasks of that
-        name."""
+        """The names of taker and loser, each with its PID or the number of such tasks."""
         takers, losers = ({pair[i] for pair in self.pairs} - {0} for i in (0, 1))
         if not self.cause:
             counts = [f"{len(pids)} " if pids else "" for pids in (takers, losers)]

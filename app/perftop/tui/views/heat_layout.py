@@ -188,8 +188,7 @@ def heat_layout(packages: Sequence[Groups], ids: Sequence[int | None], names: Se
 
 
 def _cell_sizes(threads: int, *, ascii_: bool) -> Iterator[CellSize]:
-    """Yields the cell sizes to try, the best first. In ASCII, siblings are side by side, so widths
-    are even."""
+    """Yields the cell sizes to try, the best first; in ASCII, halves are side by side."""
     height = ceil(threads / 2)
     for blank_lines in (2, 1):
         yield CellSize(4, max(2, threads), blank_lines, has_halves=False)

@@ -1,5 +1,4 @@
-"""The heat map: a cell for each core, with siblings as halves of the cell, grouped by L3 and
-package."""
+"""The heat map: a cell for each core, with siblings as its halves, grouped by L3 and package."""
 
 from __future__ import annotations
 
@@ -55,8 +54,7 @@ MIN_WIDTH_FOR_SIDE, SIDE_SHARE, SIDE_GAP = 140, 0.37, 3
 """Minimum width of a screen with the worst cores beside the map; the share of the width that they
 get, and the blank cells before them."""
 MIN_HEIGHT_FOR_NUMBERS, NUMBER_LINES = 35, 14
-"""Minimum lines beside the map for the numbers of the selected core, and the lines that they
-get."""
+"""Minimum lines beside the map for the numbers of the selected core, and their lines."""
 NUMBER_WIDTH = 4
 """Width, in columns, of cells that show values as numbers."""
 LOSERS_CELLS, SIGN_CELLS = 52, 42

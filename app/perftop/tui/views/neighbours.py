@@ -61,8 +61,7 @@ _COLOURS = {
     "memory": ("both-3", "both-1"), "package": ("gap-heat",),
     "cache": ("both-2", "both-4"), "": ("rule",),
 }  # fmt: skip
-"""Colours of ribbons by cause; if there are several, they alternate between the stripes of pairs of
-tasks."""
+"""Colours of ribbons by cause; several alternate between the stripes of pairs of tasks."""
 
 
 class _RibbonSide:
@@ -285,8 +284,7 @@ class Neighbours(PaneledView, CursorCanvas):
         self._flows: tuple[object, list[Flow]] = None, []
         """The inputs from which the flows were made, and the flows."""
         self._drawn_ribbons: tuple[object, list[list[Run]], float] = None, [], 0.0
-        """The inputs from which the ribbons were drawn, their lines, and the seconds of each
-        row."""
+        """The inputs from which the ribbons were drawn, their lines, and the seconds per row."""
         self._details: list[tuple[str, str]] = []
         self._detailed_flow: object = None
         """The flows and the selected flow for which the details were made."""

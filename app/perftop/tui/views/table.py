@@ -57,8 +57,7 @@ _ORDERS = {"cpu": "CPU number", "core": "topology"}
 """Orders that other views use, by the key of the fixed column for the same order."""
 _KEYS = {order: key for key, order in _ORDERS.items()}
 _RISING_KEYS = frozenset({"cpu", "core", "type", "task"})
-"""Keys of columns sorted from low to high unless reversed; all other columns are sorted from high
-to low."""
+"""Keys of columns sorted from low to high unless reversed; others are sorted from high to low."""
 
 
 @dataclass(slots=True)
@@ -204,8 +203,7 @@ class Table(PaneledView, CursorCanvas):
     # --- lines from an interval
 
     def is_outdated(self) -> bool:
-        """Returns whether the known columns have changed: tasks become known later than
-        counters."""
+        """Returns whether the known columns have changed, as when tasks become known."""
         return self._tabular.columns() != self._known_columns
 
     def reset(self) -> None:
@@ -282,8 +280,7 @@ class Table(PaneledView, CursorCanvas):
         return None if row is None else self._tabular.first_cpus[row]
 
     def item_of_line(self, y: int) -> int | None:
-        """Returns the position of the CPU on line `y`; None for the CPUs at the end whose core is
-        unknown."""
+        """Returns the position of the CPU on line `y`; None for CPUs whose core is unknown."""
         known_lines = min(len(self._rows), len(self._lines))  # the CPUs may have changed
         return self._lines[y] if y < known_lines else None
 

@@ -76,8 +76,7 @@ class LaneLine:
     part: int = 0
     """Index of the line within the core's lines."""
     lanes: tuple[int, ...] = ()
-    """Indices of the core's CPUs on this line: one CPU, or two as the halves of the line's
-    cells."""
+    """Indexes of the core's CPUs on this line: one CPU, or two as the halves of cells."""
     line_in_lane: int = 0
     """Index of the line within a CPU that is several lines tall; 0 is the top line."""
 
