@@ -315,7 +315,7 @@ def test_all_causes_of_halts_and_all_flags_have_words() -> None:
     ("nice -n 5 ./job", "cc1", "job"),
     ("env A=b timeout 10s taskset -c 0-3,8 ./job --fast", "", "job"),
     ("bash run.sh job", "job", "job"),
-    ("nice", "", "nice"),
+    ("nice", "", "nice"), ("7z a x.7z", "", "7z"),
 ])  # fmt: skip
 def test_a_command_has_the_name_of_the_program_that_it_runs(
     words: str, busiest: str, name: str
