@@ -114,10 +114,17 @@ def test_the_scripted_cause_is_first(
 @pytest.mark.parametrize(
     ("scenario", "hint"), [("neighbour", "taskset -acp "), ("demo", "run stream[")]
 )
-def test_a_sibling_is_moved_only_if_another_core_has_room(scenario: str, hint: str) -> None:
+def test_a_sibling_is_moved_only_if_another_core_has_room(
+    scenario: str, hint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In the scenario demo, all cores run the job."""
-    _, result = session_and_report(scenario)
+    session, result = session_and_report(scenario)
     assert result.findings[0].hint.startswith(hint)
+    cpus = {cpu for core in session.cores for cpu in core if cpu in result.findings[0].cpus}
+    rows = [replace(row, online=row.cpu in cpus) for row in session.topology]
+    monkeypatch.setattr(session, "topology", rows)
+    hint = report(session, session.run.start_ns).findings[0].hint
+    assert hint.startswith("run stream["), "the other cores are offline"
 
 
 @pytest.mark.parametrize(("least", "is_capped"), [(0.7, False), (0.1, True)])

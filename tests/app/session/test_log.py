@@ -248,3 +248,23 @@ def test_malformed_suspend_times_are_ignored(value: object) -> None:
         if isinstance(message, wire.Frame):
             session.apply(dataclasses.replace(message, records={"asleep_ns": value}))
     assert session.marks == []
+
+
+@pytest.mark.parametrize(("kind", "cpu", "start_s", "end_s", "is_missing"), [
+    ("throttle", 2, 50, 97, False), ("throttle", 3, 50, 97, True), ("steal", 2, 50, 97, True),
+    ("throttle", 2, 96, 98, True), ("throttle", 2, 94, None, False),
+    ("throttle", 2, 96, None, True), ("throttle", 3, 80, 90, False), ("throttle", 3, 80, 91, True),
+])  # fmt: skip
+def test_an_episode_is_missing_until_the_pass_over_the_file_lists_one_like_it(
+    kind: str, cpu: int, start_s: int, end_s: int | None, *, is_missing: bool
+) -> None:
+    """The pass has read 100 s, and lists episodes up to 10 s late."""
+    second = 10**9
+    recording = RecordingEpisodes()
+    recording.add(Episode("throttle", [1, 2], 60 * second, 95 * second))
+    recording.until_ns = 100 * second
+    end_ns = None if end_s is None else end_s * second
+    detected = [Episode(kind, [cpu], start_s * second, end_ns)]
+    assert recording.missing_episodes(detected) == detected * is_missing
+    recording.is_complete = True
+    assert recording.missing_episodes(detected) == []
