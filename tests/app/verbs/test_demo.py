@@ -46,53 +46,27 @@ def test_a_recording_is_small_complete_and_contains_no_other_process(name: str) 
         assert folder not in text
 
 
-def test_a_quota_is_blamed_for_the_time_it_stops_the_job(
-    capsys: pytest.CaptureFixture[str],
+@pytest.mark.parametrize(("name", "cause", "key", "share"), [
+    ("quota", "quota", "lost_ratio", pytest.approx(0.4, abs=0.11)),  # of one CPU; it may use 0.6
+    ("queue", "scheduler", "lost_s", pytest.approx(2.5, abs=0.6)),  # `backup` ran for 5 of 13 s
+    ("reclaim", "memory-limit", "lost_ratio", pytest.approx(0.26, abs=0.16)),
+    ("softirq", "softirq", "cpus", [1]),  # `flood` sent for 6 of 12 s
+    ("bad-run", "scheduler", "running", False),
+])  # fmt: skip
+def test_the_staged_load_is_the_first_cause(
+    name: str, cause: str, key: str, share: object, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The quota is 0.6 CPUs, and the job needs one."""
-    first = why("quota", capsys)["causes"][0]
-    assert first["cause"] == "quota"
-    assert first["details"]["cpus"] == 0.6
-    assert first["details"]["group"].endswith("nightly.service")
-    assert first["lost_ratio"] == pytest.approx(0.4, abs=0.11)
+    """The whole reports are in the golden outputs. `index` used 70 MiB, in a group limited to 48:
+    it read back more than the rest."""
+    first = why(name, capsys)["causes"][0]
+    assert (first["cause"], first[key]) == (cause, share)
+    assert "backup[" in first["text"] or cause != "scheduler"
+    assert first["details"].get("pages_read_back", 1 << 30) > (22 << 20) // 4096
+    assert first["details"].get("memory_limit_mb", 50) == round((48 << 20) / 1e6)
 
 
-def test_sharing_a_cpu_is_blamed_for_half_of_the_shared_time(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """`backup` ran for 5 of 13 s on the CPU of `lmp`."""
-    line = why("queue", capsys)
-    first = line["causes"][0]
-    assert first["cause"] == "scheduler"
-    assert "backup[" in first["text"]
-    assert first["lost_s"] == pytest.approx(2.5, abs=0.6)
-
-
-def test_a_memory_limit_is_blamed_for_reading_pages_back(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """`index` used 70 MiB all the time, in a group limited to 48."""
-    first = why("reclaim", capsys)["causes"][0]
-    assert first["cause"] == "memory-limit"
-    assert first["details"]["group"].endswith("index.service")
-    assert first["details"]["memory_limit_mb"] == round((48 << 20) / 1e6)
-    assert first["details"]["pages_read_back"] > (22 << 20) // 4096
-    assert first["lost_ratio"] > 0.1
-
-
-def test_softirqs_are_named_with_their_cpu(capsys: pytest.CaptureFixture[str]) -> None:
-    """`flood` sent for 6 of 12 s on CPU 1."""
-    first = why("softirq", capsys)["causes"][0]
-    assert first["cause"] == "softirq"
-    assert first["cpus"] == [1]
-    assert "NET_RX" in first["text"]
-
-
-def test_the_bad_run_is_slowed_down_by_backup(capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_slowed_the_good_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert why("good-run", capsys)["lost_ratio"] < 0.1
-    first = why("bad-run", capsys)["causes"][0]
-    assert first["cause"] == "scheduler"
-    assert "backup[" in first["text"]
 
 
 def test_the_list_has_recordings_and_simulated_machines(
