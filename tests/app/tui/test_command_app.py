@@ -20,7 +20,7 @@ from waiting import MAX_WAIT_S, until_true
 
 from perftop.base import errors
 from perftop.base.text import count_noun, long_duration
-from perftop.process.job_terminal import JobTerminal
+from perftop.process.job_terminal import MAX_LINES, JobTerminal, Printout
 from perftop.tui.app import PerfTopApp
 from perftop.tui.around import CommandSource
 from perftop.tui.frame.command_output import Output
@@ -135,6 +135,22 @@ async def test_a_key_enlarges_or_hides_the_output() -> None:
         await run.pilot.press("O", "O")
         assert run.printed() == []
         assert run.screen.view.has_focus
+
+
+async def test_lines_in_view_stay_there_while_older_ones_are_dropped() -> None:
+    printout, numbers = Printout(), iter(range(3 * MAX_LINES))
+    async with around("true") as run:
+        for count, scrolls in ((MAX_LINES, False), (0, True), (30, False), (30, False)):
+            printout.add(b"".join(b"%d\n" % next(numbers) for _ in range(count)))
+            printout.split_lines()
+            await run.screen.show_output(printout, lambda *_: None)
+            pane = run.screen.output
+            assert pane is not None
+            if scrolls:
+                pane.scroll_to(y=1000, animate=False, immediate=True)
+            await run.pilot.pause()
+            if count < MAX_LINES:
+                assert run.printed()[0] == "1000", printout.dropped_count
 
 
 async def test_a_running_and_an_ended_command_have_their_status(tmp_path: Path) -> None:

@@ -167,9 +167,13 @@ def test_a_pid_namespace_hides_the_rest(tree: Path) -> None:
     assert (verdict.state, verdict.fix) == ("limited", "start perftop outside the container")
 
 
-def test_every_refusal_names_the_lost_values(tmp_path: Path) -> None:
+def test_every_check_has_one_name_and_every_refusal_names_the_lost_values(
+    tree: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """On an empty tree every check fails, and none raises an error."""
-    for result in doctor.checks(tmp_path):
+    refusals = doctor.checks(tmp_path_factory.mktemp("empty"))
+    assert [result.what for result in refusals] == [result.what for result in doctor.checks(tree)]
+    for result in refusals:
         assert result.why
         assert (result.state == "usable") == (result.lost is None)
         assert "setcap" not in (result.fix or "")

@@ -166,13 +166,14 @@ def test_opening_events_on_the_real_kernel(system: Kernel, cpu: int) -> None:
 
 
 @pytest.mark.usefixtures("closes_files")
-def test_groups_close_all_descriptors(system: Kernel, cpu: int) -> None:
+def test_groups_close_all_descriptors_and_unmap_all_pages(system: Kernel, cpu: int) -> None:
     for _ in range(20):
         opened = open_group(
             system, [*CORE, *software(CPU_CLOCK, SWITCHES)], cpu, timed=True, tried=True
         )
         assert opened.group is not None
         opened.group.close()
+    assert "perf_event" not in Path("/proc/self/maps").read_text(encoding="utf-8")
 
 
 # --- from kernel to session -----------------------------------------------------------------------

@@ -12,6 +12,7 @@ from played_apps import Run, running_app
 from waiting import until_true
 
 from perftop.draw.strips import cut, text
+from perftop.model.kinds import Episode
 from perftop.output.why_report import Report
 from perftop.output.why_text import why_json
 from perftop.tui.shared.verdict import verdict_at
@@ -336,3 +337,25 @@ async def test_the_remedy_of_a_cause_is_not_used_for_flows_of_other_tasks() -> N
             flow = Flow("stream", "stream", "scheduler", 4.0, {(taker, 4009, 0): 4.0})
             texts = flow_details(view.session, report, flow, largest=True, lasting="")
             assert any("--pid 0 4001" in text for _, text in texts) == is_named
+
+
+@pytest.mark.parametrize(
+    ("starts_s", "count"), [((0,), ""), ((0, 1), "; 2 times in the last hour")]
+)
+async def test_a_running_flow_has_its_start_and_its_number_of_episodes(
+    starts_s: tuple[int, ...], count: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running_app(machine_of_two_cores(), (160, 50)) as run:
+        await queue(run)
+        view = neighbours_of(run)
+        ends_ns = [*(s * 10**9 + 1 for s in starts_s[:-1]), None]
+        episodes = [
+            Episode("neighbour", [0], s * 10**9, end_ns, None, "cache")
+            for s, end_ns in zip(starts_s, ends_ns, strict=True)
+        ]
+        monkeypatch.setattr(view.session, "episodes", lambda *_: episodes)
+        flow = Flow("stream", "stream", "cache", 4.0, {(4001, 4009, 0): 4.0})
+        texts = dict(details(view.session, report_of(view), flow, largest=True, lasting=""))
+        start, _, rest = texts["since"].partition(", ")
+        assert start == f"22:13:2{starts_s[-1]}"
+        assert rest.partition(" s")[2] == count
