@@ -1,11 +1,9 @@
-"""CPU quotas of control groups, from both versions' files and from the kernel of this machine."""
+"""CPU quotas of control groups, from both versions' files. tests/incidents/test_staged.py has a
+quota of this machine's kernel."""
 
 from __future__ import annotations
 
-import os
 import pickle
-import subprocess
-import sys
 from collections.abc import Iterator
 from math import inf
 from pathlib import Path
@@ -13,7 +11,6 @@ from typing import Any
 
 import pytest
 import trees
-from waiting import wait_for
 
 from perfprobe.kernel import cgroups
 from perfprobe.kernel.cgroups import REREAD_SCANS, Quotas, hierarchy, read_cpuset
@@ -23,7 +20,6 @@ V1 = "32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu,cpuacct\n"
 V2 = "41 31 0:38 {root} /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw\n"
 THROTTLED = "usage_usec 5\nnr_periods 40\nnr_throttled 30\nthrottled_usec 2500000\n"
 GROUPS = "sys/fs/cgroup"
-REAL = Path("/sys/fs/cgroup/cpu")
 
 
 def write_quota(root: Path, group: str, maximum: str, stat: str = THROTTLED) -> None:
@@ -136,45 +132,6 @@ def test_the_groups_of_a_scan_and_the_memory_of_all_scans_are_bounded(
         write_quota(unified, f"limited-{pid}", "50000 100000")
         add_member(unified, pid, f"/limited-{pid}")
     assert [*quotas.record(range(1000, 1004))["pids"]] == ["1000", "1001", "1002"], "and the root"
-
-
-@pytest.fixture
-def group() -> Iterator[Path]:
-    at = REAL / f"perftop-test-{os.getpid()}"
-    try:
-        at.mkdir()
-    except OSError as error:
-        pytest.skip(f"no control group can be made here: {error}")
-    try:
-        yield at
-    finally:
-        at.rmdir()
-
-
-def test_a_loop_with_a_fifth_of_a_cpu_is_throttled_by_the_kernel(group: Path) -> None:
-    (group / "cpu.cfs_quota_us").write_text("20000")
-    # otherwise the loop may get less than its quota on a busy machine
-    (group / "cpu.shares").write_text("200000")
-    loop = (
-        f"open({str(group / 'cgroup.procs')!r}, 'w').write('0'); print(flush=True)\nwhile 1: pass"
-    )
-    with subprocess.Popen([sys.executable, "-c", loop], stdout=subprocess.PIPE) as process:
-        try:
-            assert process.stdout is not None
-            process.stdout.readline()
-            quotas = Quotas(Path("/"))
-
-            def account() -> Any:
-                ((name, result),) = quotas.record([process.pid])["groups"].items()
-                assert name == f"/{group.name}"
-                return result
-
-            before = account()
-            assert before[0] == 0.2
-            wait_for(lambda: account()[2] > before[2], "the group is throttled")
-            wait_for(lambda: account()[3] > before[3], "it is, for some time")
-        finally:
-            process.kill()
 
 
 @pytest.mark.parametrize(

@@ -355,7 +355,7 @@ async def test_a_running_flow_has_its_start_and_its_number_of_episodes(
         ]
         monkeypatch.setattr(view.session, "episodes", lambda *_: episodes)
         flow = Flow("stream", "stream", "cache", 4.0, {(4001, 4009, 0): 4.0})
-        texts = dict(details(view.session, report_of(view), flow, largest=True, lasting=""))
+        texts = dict(flow_details(view.session, report_of(view), flow, largest=True, lasting=""))
         start, _, rest = texts["since"].partition(", ")
         assert start == f"22:13:2{starts_s[-1]}"
         assert rest.partition(" s")[2] == count
