@@ -144,7 +144,7 @@ async def test_lines_in_view_stay_there_while_older_ones_are_dropped() -> None:
             printout.add(b"".join(b"%d\n" % next(numbers) for _ in range(count)))
             printout.split_lines()
             await run.screen.show_output(printout, lambda *_: None)
-            pane = run.screen.output
+            pane = run.screen.output_pane
             assert pane is not None
             if scrolls:
                 pane.scroll_to(y=1000, animate=False, immediate=True)
