@@ -172,7 +172,7 @@ def rack_lines(state: FleetState, width: int) -> list[Line]:
     by_rack = racks(state.machines) if len(state.machines) <= MAX_MACHINES_IN_RACKS else {}
     if len(by_rack) < 2:
         return []
-    inks, scale = theme.letter_styles(state.theme), words.heat_scale(state, "lost")
+    text_styles, scale = theme.letter_styles(state.theme), words.heat_scale(state, "lost")
     title = f"{len(state.machines)} machines by rack"
     heading = panel_title(title, "lost %, worst first", width - 2)
     lines = [BLANK, plain_line((" ", "text"), *heading)]
@@ -186,7 +186,7 @@ def rack_lines(state: FleetState, width: int) -> list[Line]:
             value = machine.numbers["lost"]
             text, style = words.worst_sign(machine) if not machine.answers else (
                 (f"{100 * value:.0f}" if value >= MIN_LOSS else theme.NEITHER),
-                inks[max(0, scale.level(value))],
+                text_styles[max(0, scale.level(value))],
             )  # fmt: skip
             runs += [(f"{text:^{RACK_CELL_WIDTH}}", style), (" ", "text")]
         if len(machines) > count:
@@ -270,7 +270,7 @@ def heat_lines(state: FleetState, height: int) -> list[Line]:
             runs += [(" " * gap, "text"), (text, "key" if column == x else "dim")]
     if not name_width:
         lines.append(plain_line(*runs))
-    inks, scale = theme.letter_styles(state.theme), words.heat_scale(state, state.metric)
+    text_styles, scale = theme.letter_styles(state.theme), words.heat_scale(state, state.metric)
     for row, label in enumerate(machine_grid.labels):
         runs = [(f"{label:>{label_width}} ", "key" if row == y and label else "dim")]
         for _, machines in machine_grid.columns:
@@ -283,7 +283,7 @@ def heat_lines(state: FleetState, height: int) -> list[Line]:
                     runs.append(
                         (f" {name} ", "key" if machine.name == state.selected_name else "dim")
                     )
-                runs += _heat_cell(state, machine, machine_grid.size, inks, scale)
+                runs += _heat_cell(state, machine, machine_grid.size, text_styles, scale)
         lines.append(plain_line(*runs))
     if machine_grid.has_racks and machine_grid.size >= 4:
         lines += _foot_lines(machine_grid)
@@ -313,7 +313,7 @@ def _legend_lines(state: FleetState) -> list[Line]:
 
 
 def _heat_cell(
-    state: FleetState, machine: Machine, size: int, inks: Sequence[str], scale: Scale
+    state: FleetState, machine: Machine, size: int, text_styles: Sequence[str], scale: Scale
 ) -> list[Run]:
     """Returns the cell of a machine: the sign of its worst episode and its number, in the colour of
     its step of the ramp. Only machines with a sign show a number; small losses are not shown."""
@@ -332,12 +332,12 @@ def _heat_cell(
         return [*level_cell(step, size, state.ascii), gap]
     sign = sign if has_sign else theme.NEITHER  # a cell is also visible without colours
     if size < 4:
-        return [(f"{sign:^{size}}", inks[step]), gap]
+        return [(f"{sign:^{size}}", text_styles[step]), gap]
     text = ""
     if has_sign and (key != "lost" or value >= MIN_LOSS):
         factor, _ = FIELDS[key].scale(GHZ)
         text = f"{factor * value:.{int(key in words.CLOCK_KEYS)}f}"
-    return [(fit(f" {sign}{text:>{size - 3}} "[:size], size), inks[step]), gap]
+    return [(fit(f" {sign}{text:>{size - 3}} "[:size], size), text_styles[step]), gap]
 
 
 def _foot_lines(machine_grid: MachineGrid) -> list[Line]:

@@ -189,9 +189,9 @@ PAIR_KEYS = "next_episode", "previous_episode", "narrower", "wider", "help"
 those of the whole app."""
 
 
-def bindings(*places: KeyScope) -> list[Binding]:
+def bindings(*scopes: KeyScope) -> list[Binding]:
     """Returns Textual bindings of the keys with these scopes, for use as a class's `BINDINGS`."""
-    return bindings_by_id(key.id for key in KEYS if key.scope in places)
+    return bindings_by_id(key.id for key in KEYS if key.scope in scopes)
 
 
 def bindings_by_id(ids: Iterable[str]) -> list[Binding]:
@@ -313,7 +313,7 @@ def textual_name(key: str) -> str | None:
 def key_clashes(keymap: Mapping[str, str]) -> Iterator[tuple[str, Key, Key]]:
     """Yields the name of each key that has two different actions in one view, with the entries of
     both in KEYS."""
-    views = [[key for key in KEYS if key.scope in places] for places in SCOPES_BY_VIEW.values()]
+    views = [[key for key in KEYS if key.scope in scopes] for scopes in SCOPES_BY_VIEW.values()]
     for view in [*views, [key for key in KEYS if key.scope == "app" or key.id in FLEET_KEYS]]:
         owners: dict[str, Key] = {}
         for key in view:

@@ -384,8 +384,8 @@ class HeatMap(PaneledView):
         self._side_targets = [target for _, target in lines]
 
     def _hidden_text(self) -> str:
-        """Returns how many cores are out of sight, and how many of these lose something; '' if all
-        cores are in sight."""
+        """Returns how many cores are not visible, and how many of these lose something; '' if all
+        cores are visible."""
         end = self.top_line + max(1, self.size.height - HEADER_LINES - FOOTER_LINES)
         lines = self._plan.lines[self.top_line : end]
         rows = {row for line in lines for part in line for row in part.cells}

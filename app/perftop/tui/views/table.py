@@ -62,12 +62,12 @@ _RISING_KEYS = frozenset({"cpu", "core", "type", "task"})
 
 @dataclass(slots=True)
 class VisibleColumns:
-    """The columns in sight and their values, by position of the CPU."""
+    """The visible columns and their values, by position of the CPU."""
 
     name_columns: list[Column] = field(default_factory=list)
     """The fixed columns, which identify the CPU."""
     number_columns: list[Column] = field(default_factory=list)
-    """The scrolling columns in sight: numbers, and the task."""
+    """The scrolling visible columns: numbers, and the task."""
     hidden_left: int = 0
     """Number of columns hidden at the left; `hidden_right`: at the right."""
     hidden_right: int = 0
@@ -81,7 +81,7 @@ class VisibleColumns:
         return [*self.name_columns, *self.number_columns]
 
     def scroll(self, columns: list[Column], first: int, width: int) -> None:
-        """Chooses the columns in sight, starting at index `first`, or at an earlier index if all
+        """Chooses the visible columns, starting at index `first`, or at an earlier index if all
         columns from there on fit."""
         # 1 cell is for the arrow at the end
         room = width - SIGN_CELLS - 1 - total_width(self.name_columns)
@@ -193,7 +193,7 @@ class Table(PaneledView, CursorCanvas):
         self._known_columns: tuple[Number, ...] = ()
         self._page = VisibleColumns()
         self._first_column = 0
-        """Index of the first scrolling column in sight."""
+        """Index of the first scrolling visible column."""
         self._offline_rows: list[int] = []
         """Positions of offline CPUs whose core is unknown; they are the last lines."""
         self._clock = GHZ
@@ -234,7 +234,7 @@ class Table(PaneledView, CursorCanvas):
         self.header_lines = [] if self.is_bare else [heading]
 
     def make_lines(self) -> None:
-        """Updates the numbers of the columns in sight, and the order of lines."""
+        """Updates the numbers of the visible columns, and the order of lines."""
         self._row_episodes.read(self.interval)
         self._page.read(self._tabular, self.session, self.interval)
         self._lines = [*self._ordered_positions(), *self._offline_rows]

@@ -168,7 +168,7 @@ class Timeline(PaneledView, CursorCanvas):
     """Whether a counter of the value in `_values_now` is suspect, by position of the CPU."""
     _episodes_of_package: dict[int | None, list[Episode]]
     _episodes_of_cpu: dict[int, list[Episode]]
-    """Episodes in sight, by package and by CPU. An episode that affects most of a package appears
+    """Visible episodes, by package and by CPU. An episode that affects most of a package appears
     only once, in the package's heading."""
 
     # --- lines from an interval
@@ -291,7 +291,7 @@ class Timeline(PaneledView, CursorCanvas):
         ]
 
     def _axis_lines(self, session: Session, episodes: list[Episode]) -> list[Line]:
-        """Returns the lines of the time axis, which stay in sight below the rows."""
+        """Returns the lines of the time axis, which stay visible below the rows."""
         axis, interval = self._axis, self.interval
         times_inside = self.size.height < MIN_HEIGHT_FOR_TIMES
         ticks, first_ns = time_axis.ticks(axis, session.unix), axis.first_ns
@@ -314,7 +314,7 @@ class Timeline(PaneledView, CursorCanvas):
         return self.cores.rows[line.row].cpus[0] if line.kind == "row" else None
 
     def show_cursor(self) -> None:
-        """Scrolls so that all lines of the selected core are in sight."""
+        """Scrolls so that all lines of the selected core are visible."""
         super().show_cursor()
         first = last = self._cursor_line()
         while last + 1 < self.line_count and self.cpu_of_line(last + 1) == self.choice.cpu:
@@ -437,7 +437,7 @@ colours of user time."""
 
 
 class MetricLanes:
-    """The values of one field along one time axis. The rows in sight are read from the history
+    """The values of one field along one time axis. The visible rows are read from the history
     together, which costs little more than reading a single row."""
 
     def __init__(
