@@ -122,6 +122,13 @@ def test_a_probe_that_does_not_end_is_killed(monkeypatch: pytest.MonkeyPatch) ->
     assert time.monotonic() - started < MAX_WAIT_S
 
 
+def test_a_probe_that_gives_no_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "GRACE_S", 0.1)
+    monkeypatch.setattr(launch, "ANSWER_S", 0.1)
+    with pytest.raises(Failed, match="the probe gave no answer"):
+        launch.ask_probe(child("time.sleep(1000)"))
+
+
 def test_a_probe_that_ignores_signals_has_ended_when_perftop_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

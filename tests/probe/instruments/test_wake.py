@@ -41,7 +41,7 @@ def test_wake_ups_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     assert kinds == ({"timer"} if answer["waker"] is None else {"timer", "another CPU"})
     for row in answer["rows"]:
         assert row["samples"] == 8
-        assert 0 < row["least_us"] <= row["median_us"] <= row["p99_us"] <= row["most_us"]
+        assert 0 < row["least_us"] <= row["median_us"] <= row["p99_us"] <= row["most_us"] < 1e8
         assert sum(row["histogram"]["counts"]) + row["histogram"]["beyond"] == 8
 
 

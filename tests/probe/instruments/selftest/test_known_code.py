@@ -55,7 +55,7 @@ def test_the_loops_as_disassembled(tmp_path: Path) -> None:
 
 def test_a_run_is_marked_and_bounded() -> None:
     run = load.run_loop(load.ADD_LOOP, 1000, 20)
-    assert len(run.marks) == 20
+    assert (run.kind, run.turns, len(run.marks)) == (load.ADD_LOOP, 1000, 20)
     assert list(run.marks) == sorted(run.marks)
     assert run.span.begin <= run.marks[0]
     assert run.marks[-1] <= run.span.end
