@@ -230,7 +230,7 @@ def wrap_line(text: str, room: int) -> list[str]:
             open_line = joined_line
             continue
         lines += [open_line] if open_line else []
-        *full_lines, open_line = textwrap.wrap(piece, room, break_on_hyphens=False) or [""]
+        *full_lines, open_line = textwrap.wrap(piece, max(1, room), break_on_hyphens=False) or [""]
         lines += full_lines
     return [*lines, open_line] if open_line else lines
 

@@ -102,3 +102,7 @@ def test_a_line_is_padded_or_cut_to_its_size(size: int, expected: str) -> None:
     assert (result[0][1] == "alarm") == (size < 2)
     spread = strips.spread([("ab", "dim")], [("c", "dim")], size)
     assert strips.text(spread) == "ab" + " " * max(1, size - 3) + "c"
+
+
+def test_text_without_room_is_wrapped_into_single_characters() -> None:
+    assert strips.wrap_line("ab", -4) == ["a", "b"]

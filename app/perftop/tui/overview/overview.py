@@ -335,9 +335,9 @@ class Overview(ChartedView, CursorCanvas):
             return
         event.prevent_default()  # the order of the lines may change
         if event.y > 0 or not self.header_lines:
-            line = plan.fixed_below[below] if below >= 0 else plan.fixed_above[event.y - 1]
-            if line.row >= 0:
-                self._select(plan.order.index(line.row))
+            lines = plan.fixed_below[below:] if below >= 0 else plan.fixed_above[event.y - 1 :]
+            if lines and lines[0].row >= 0:  # there may be fewer lines since the click
+                self._select(plan.order.index(lines[0].row))
             return
         column = column_at(self._grid.columns, event.x - MARKS_WIDTH)
         if column is not None and (column.key in ORDER_BY_COLUMN or column.key in COLUMNS_BY_KEY):

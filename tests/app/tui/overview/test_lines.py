@@ -9,6 +9,7 @@ from fakes import CpuLoad, Machine, guest, observe, task_records, with_suspect_c
 from played_apps import Run, running_app
 from sessions import session_of
 from sim_streams import messages
+from textual import events
 
 from perfprobe.wire import Cpu
 from perftop.base.text import MISSING, to_ascii
@@ -383,6 +384,13 @@ async def test_a_click_on_the_line_of_a_package_opens_it() -> None:
         assert run.grid.choice.cpu == 20
         await run.pilot.click("#overview", offset=(20, packages(run)["package 1"]))
         assert run.grid.choice.cpu == 10
+
+
+async def test_a_click_on_a_package_line_that_has_gone_does_nothing() -> None:
+    async with running_app(machine(), (100, 18)) as run:
+        run.grid.header_lines += [[]] * 9
+        await run.grid.on_click(events.Click(run.grid, 20, 9, 0, 0, 1, False, False, False))
+        assert run.grid.choice.cpu == 0
 
 
 async def test_a_click_on_a_title_sorts() -> None:
