@@ -22,7 +22,7 @@ def is_whole(hello: Hello, frame: wire.Frame) -> bool:
     return all((head(rows)[:, 4] & read != 0).all() for rows in frame.blocks.values())
 
 
-def place(hello: Hello, key: str) -> tuple[Block, int, Counter]:
+def find_counter(hello: Hello, key: str) -> tuple[Block, int, Counter]:
     """Returns the block of a counter, the counter's first column in the block, and the counter."""
     return next(
         (block, first, counter)
@@ -34,14 +34,14 @@ def place(hello: Hello, key: str) -> tuple[Block, int, Counter]:
 
 def valid_mask(hello: Hello, blocks: Mapping[str, Rows], key: str) -> Any:
     """Whether the values of the counter are valid: axes (row, column)."""
-    block, first, counter = place(hello, key)
+    block, first, counter = find_counter(hello, key)
     bits = np.frombuffer(blocks[block.name].valid, np.uint8).reshape(hello.rows(block.scope), -1)
     return np.unpackbits(bits, axis=1, bitorder="little")[:, first : first + counter.columns] == 1
 
 
 def raw_values(hello: Hello, blocks: Mapping[str, Rows], key: str) -> Any:
     """Raw values of the counter: axes (row, column)."""
-    block, first, counter = place(hello, key)
+    block, first, counter = find_counter(hello, key)
     values = np.frombuffer(blocks[block.name].values, "<u8").reshape(hello.rows(block.scope), -1)
     return values[:, first : first + counter.columns]
 

@@ -66,7 +66,7 @@ def column(hello: Hello, frames: list[Frame], key: str) -> Any:
 
 def deltas(hello: Hello, frames: list[Frame], key: str) -> Any:
     """Returns the differences to the first frame, at the width of the counter."""
-    counter = frame_rows.place(hello, key)[2]
+    counter = frame_rows.find_counter(hello, key)[2]
     raw = column(hello, frames, key)
     steps = (raw[1:] - raw[:-1]) & np.uint64(2**counter.bits - 1)
     return np.concatenate((np.zeros((1, raw.shape[1]), np.int64), steps.astype(np.int64))).cumsum(0)

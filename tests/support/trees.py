@@ -42,7 +42,7 @@ def cpu(
 
 
 def l3(root: Path, number: int, shared: str, ident: int | None = None) -> None:
-    """The caches of a CPU: the L3, and a private L2 that must not be confused with it."""
+    """Writes the caches of a CPU: the L3, and a private L2 that must not be confused with it."""
     for index, level, name, cpus in ((2, 2, number, f"{number}"), (3, 3, ident, shared)):
         at = f"{CPU}/cpu{number}/cache/index{index}"
         put(root, f"{at}/level", f"{level}\n")
@@ -60,7 +60,7 @@ def process(
     pid: int, ticks: int, cpu: int = 0, comm: bytes = b"job", threads: int = 1, start: int = 500,
     parent: int = 1, children: int = 0,
 ) -> bytes:  # fmt: skip
-    """A stat file of a process, as the kernel prints it. `children`: ticks of ended children."""
+    """Returns /proc/PID/stat as the kernel prints it. `children`: ticks of ended children."""
     before = b"R %d 1 1 0 -1 4194304 95 0 0 0"
     after = b"12582912 210 18446744073709551615 1 1 0 0 0 0 0 0 0 0 0 0 17"
     return b"%d (%b) %b %d %d %d %d 20 0 %d 0 %d %b %d 0 0 0 0 0\n" % (
@@ -73,7 +73,7 @@ def process(
 
 
 def machine(root: Path, cores: int, threads: int = 1, packages: int = 1) -> None:
-    """Packages of `cores` cores in Linux numbering: the first threads of all cores come first."""
+    """Writes packages of `cores` cores; the first threads of all cores have the first numbers."""
     every = cores * packages
     n = every * threads
     lists(root, f"0-{n - 1}" if n > 1 else "0")
@@ -84,8 +84,8 @@ def machine(root: Path, cores: int, threads: int = 1, packages: int = 1) -> None
 
 
 def xeon(root: Path, smt: bool = True, cores: int = 24) -> None:
-    """Two packages of `cores` cores in Linux numbering: second threads come last, 48-95 if there
-    are 24 cores. Without `smt` they are offline."""
+    """Writes two packages of `cores` cores. The second threads have the last numbers, 48-95 if
+    there are 24 cores; without `smt` they are offline."""
     every = 2 * cores
     lists(root, f"0-{2 * every - 1}", f"0-{(2 if smt else 1) * every - 1}")
     for package in (0, 1):
@@ -100,7 +100,7 @@ def xeon(root: Path, smt: bool = True, cores: int = 24) -> None:
 
 
 def epyc(root: Path) -> None:
-    """Two packages of 64 cores in 16 L3 groups of 8 cores; second threads are numbered 128-255."""
+    """Writes two packages of 64 cores, 8 cores for each L3; second threads are CPUs 128-255."""
     lists(root, "0-255")
     for n in range(256):
         first = n % 128
@@ -113,7 +113,7 @@ def epyc(root: Path) -> None:
 
 
 def hybrid(root: Path, pmus: bool = True) -> None:
-    """8 P cores with two threads (core ids 0, 4 … 28) and 16 E cores (ids 32-47)."""
+    """Writes 8 P cores with two threads (core ids 0, 4 … 28) and 16 E cores (ids 32-47)."""
     lists(root, "0-31")
     for n in range(32):
         first = n - n % 2
@@ -129,7 +129,7 @@ def hybrid(root: Path, pmus: bool = True) -> None:
 
 
 def power(root: Path) -> None:
-    """Two packages (0 and 8) of 4 cores with 8 threads; caches without ids; no dies."""
+    """Writes a POWER machine: packages 0 and 8 of 4 cores with 8 threads, caches without ids."""
     lists(root, "0-63")
     for n in range(64):
         first = n - n % 8
@@ -140,14 +140,14 @@ def power(root: Path) -> None:
 
 
 def knl(root: Path) -> None:
-    """72 cores with 4 threads each, no L3."""
+    """Writes a Knights Landing: 72 cores with 4 threads each, no L3."""
     machine(root, 72, 4)
     node(root, 0, "0-287")
     node(root, 1, "")
 
 
 def sparse(root: Path) -> None:
-    """Two packages of 2 cores with 2 threads; numbers 4-7 do not exist."""
+    """Writes two packages of 2 cores with 2 threads; CPUs 4-7 do not exist."""
     lists(root, "0-3,8-11")
     for n, package, core, siblings in (
         *((0, 0, 0, "0,8"), (1, 0, 1, "1,9"), (2, 1, 0, "2,10"), (3, 1, 1, "3,11")),
@@ -157,7 +157,7 @@ def sparse(root: Path) -> None:
 
 
 def one_off(root: Path) -> None:
-    """4 cores with 2 threads; CPU 5, the second thread of core 1, is offline and has no
+    """Writes 4 cores with 2 threads. CPU 5, the second thread of core 1, is offline and has no
     topology."""
     lists(root, "0-7", "0-4,6-7")
     for n in (0, 1, 2, 3, 4, 6, 7):
@@ -168,7 +168,7 @@ def one_off(root: Path) -> None:
 
 
 def arm_like(root: Path) -> None:
-    """4 CPUs without package numbers; each cluster of two repeats the core ids."""
+    """Writes 4 CPUs without package numbers; each cluster of two CPUs repeats the core ids."""
     lists(root, "0-3")
     for n in range(4):
         cpu(root, n, -1, n % 2, f"{n}", die=-1)
@@ -176,7 +176,7 @@ def arm_like(root: Path) -> None:
 
 
 def cpuinfo_only(root: Path) -> None:
-    """No /sys, as in some sandboxes: one package of 2 cores with 2 threads."""
+    """Writes 2 cores with 2 threads, but no /sys, as in some sandboxes."""
     records = [
         f"processor\t: {n}\nvendor_id\t: GenuineIntel\nphysical id\t: 0\ncore id\t\t: {n % 2}\n"
         for n in range(4)
@@ -185,7 +185,7 @@ def cpuinfo_only(root: Path) -> None:
 
 
 def big(root: Path) -> None:
-    """256 CPUs: two packages of 64 cores in L3 groups of 16 cores; four NUMA nodes."""
+    """Writes 256 CPUs: two packages of 64 cores, 16 cores for each L3, and four NUMA nodes."""
     machine(root, 64, 2, 2)
     for n in range(256):
         group = n % 128 // 16

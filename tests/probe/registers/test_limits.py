@@ -16,7 +16,7 @@ from attempts import up_to_three_attempts
 from capabilities import needs_fuse
 from fakekernel.client import FakeKernel
 from fakekernel.scenes import PowerLimitDrop
-from frame_rows import is_whole, place
+from frame_rows import find_counter, is_whole
 from priority import raised_priority
 from waiting import whenever_due
 
@@ -73,7 +73,7 @@ def columns(hello: Hello, frame: Frame, key: str) -> np.ndarray:
 
 def value(hello: Hello, frame: Frame, key: str) -> list[float]:
     """The value of a gauge, by row."""
-    scale = place(hello, key)[2].scale
+    scale = find_counter(hello, key)[2].scale
     return [raw * scale for raw in columns(hello, frame, key)[:, 0].tolist()]
 
 
@@ -115,13 +115,13 @@ class WatchedPackage:
 
     def polls(self, key: str, part: str) -> dict[bool, list[tuple[int, int, int]]]:
         """Number of polls, polls with the bit, and polls with another bit, by interval."""
-        place_ = place(self.hello, key)[2].parts.index(part)
+        position = find_counter(self.hello, key)[2].parts.index(part)
         results: dict[bool, list[tuple[int, int, int]]] = {False: [], True: []}
         for a, b in self.pairs:
             limited = self.is_limited(b, "package", self.package)
             moved = (columns(self.hello, b, key) - columns(self.hello, a, key))[self.package]
             polls, *seen = moved.tolist()
-            with_part = seen.pop(place_)
+            with_part = seen.pop(position)
             if limited is not None:
                 results[limited].append((polls, with_part, sum(seen)))
         return results
@@ -216,7 +216,7 @@ def test_throttled_time_is_the_length_of_the_drop(
     first, _ = next(watch_attempts)
     # Lost samples do not affect the difference of a counter.
     (start, _), (_, end) = first.pairs[0], first.pairs[-1]
-    scale = place(first.hello, "power_throttled_s")[2].scale
+    scale = find_counter(first.hello, "power_throttled_s")[2].scale
     moved = [columns(first.hello, frame, "power_throttled_s")[:, 0] for frame in (start, end)]
     reported_s = ((moved[1] - moved[0]) * scale).tolist()
     begin_ns, end_ns = (stamps_ns(first.hello, f, "package")[0, 0].item() for f in (start, end))
@@ -282,7 +282,9 @@ def test_register_values_of_an_8160(kernel: FakeKernel, source: MsrSource) -> No
     assert {key: set(value(source.hello, frame, key)) for key in results} == {
         key: {number} for key, number in results.items()
     }
-    parts = {key: place(source.hello, key)[2].parts for key in ("core_thermal", "package_thermal")}
+    parts = {
+        key: find_counter(source.hello, key)[2].parts for key in ("core_thermal", "package_thermal")
+    }
     assert parts == {
         "core_thermal": [
             *("thermal", "PROCHOT", "critical temperature"),
@@ -399,19 +401,19 @@ def test_a_missing_register_has_its_reason(tmp_path: Path) -> None:
 def test_a_limit_disabled_at_the_start(tmp_path: Path) -> None:
     registers = [[cpu, 0x610, 150 * 8 | 1 << 15] for cpu in range(4)]
     hello, why = reasons(tmp_path / "root", registers=registers)
-    assert place(hello, "power_limit_w")[2].scale == 1 / 8
+    assert find_counter(hello, "power_limit_w")[2].scale == 1 / 8
     assert why["power_limit2_w"] == "it is off (MSR 610H bit 47)"
 
 
 def test_a_missing_unit_of_time_means_a_1024th_of_a_second(tmp_path: Path) -> None:
     """As for turbostat, 0 means the usual 2^-10 s."""
     hello, _ = reasons(tmp_path / "root", registers=[[cpu, 0x606, 0x0E03] for cpu in range(4)])
-    assert place(hello, "power_throttled_s")[2].scale == 2.0**-10
+    assert find_counter(hello, "power_throttled_s")[2].scale == 2.0**-10
 
 
 def test_amd_has_energy_and_no_reasons(tmp_path: Path) -> None:
     hello, why = reasons(tmp_path / "root", model="zen3")
-    energy = place(hello, "energy_j")[2]
+    energy = find_counter(hello, "energy_j")[2]
     assert (energy.scale, energy.bits, energy.origin) == (2.0**-14, 32, "MSR C001029BH")
     assert why["limit_reasons"] == "no register is known for it (Zen 3)"
     assert why["turbo"] == "no register is known for it (Zen 3)"
@@ -420,11 +422,11 @@ def test_amd_has_energy_and_no_reasons(tmp_path: Path) -> None:
 
 def test_haswell_ep_has_reasons_at_another_address_and_no_hwp(tmp_path: Path) -> None:
     hello, why = reasons(tmp_path / "root", model="haswell-ep")
-    limits = place(hello, "limit_reasons")[2]
+    limits = find_counter(hello, "limit_reasons")[2]
     assert (limits.origin, limits.columns) == ("MSR 690H", 17)
     assert limits.parts[7:11] == ["bit 7", "electrical", "bit 9", "multi-core turbo"]
     assert why["hwp_epp"] == why["hwp_max"] == "CPUID does not announce HWP"
-    assert len(place(hello, "core_thermal")[2].parts) == 4
+    assert len(find_counter(hello, "core_thermal")[2].parts) == 4
 
 
 class UnreadableRegisters:
