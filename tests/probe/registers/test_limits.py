@@ -248,7 +248,7 @@ def test_a_drop_is_an_episode_of_its_package_alone(
     assert drop.depth == pytest.approx(scene.fast_hz - scene.slow_hz, rel=0.1)
     bit, *_ = drop.evidence["limit_reasons"].bits
     assert (bit.number, bit.name) == (10, EITHER)
-    assert drop.evidence["package_thermal"].bits[0].part == "power limit"
+    assert drop.evidence["package_thermal"].bits[0].name == "power limit"
 
 
 # --- each register --------------------------------------------------------------------------------
