@@ -140,6 +140,7 @@ async def test_a_key_enlarges_or_hides_the_output() -> None:
 async def test_lines_in_view_stay_there_while_older_ones_are_dropped() -> None:
     printout, numbers = Printout(), iter(range(3 * MAX_LINES))
     async with around("true") as run:
+        await run.finish_command()
         for count, scrolls in ((MAX_LINES, False), (0, True), (30, False), (30, False)):
             printout.add(b"".join(b"%d\n" % next(numbers) for _ in range(count)))
             printout.split_lines()

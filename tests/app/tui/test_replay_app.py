@@ -212,9 +212,8 @@ async def test_an_episode_is_listed_completely_from_any_position(
         await viewer.pilot.pause()
         result = viewer.app.screen.query_one(Episodes)
         lines = [result.render_line(y).text for y in range(result.size.height)]
-        (line,) = [line for line in lines if "22:13:40" in line]
+        (line,) = [line for line in lines if line[1:].startswith("○ 22:13:40")]
         assert "1 min 10 s" in line
-        assert "CPU 3" in line
 
 
 async def test_the_header_shows_the_progress_of_finding_episodes(
