@@ -24,6 +24,7 @@ from textual.command import CommandList, CommandPalette, DiscoveryHit, Hit, Hits
 from textual.containers import VerticalScroll
 from textual.css.query import NoMatches
 from textual.errors import NoWidget
+from textual.geometry import Size
 from textual.markup import escape
 from textual.screen import ModalScreen, Screen
 from textual.widgets import OptionList, Static
@@ -62,6 +63,11 @@ class _Options(OptionList):
         if event.style.meta.get("option", -1) >= self.option_count:
             event.prevent_default()
             event.stop()
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        """Returns the height at a width of at least one cell, because Textual cannot wrap less."""
+        padding = self.get_component_styles("option-list--option").padding.width
+        return super().get_content_height(container, viewport, max(width, padding + 1))
 
 
 class _List(ModalScreen[Result | None], Generic[Result]):
@@ -293,6 +299,7 @@ class Palette(CommandPalette):
             await super()._watch__show_busy()
 
     def dismiss(self, result: None = None) -> AwaitComplete:
+        self._stop_no_matches_countdown()  # its end would change the list that has closed
         is_closed = self.app.screen_stack[-1] is not self  # a second Enter may follow the first
         return AwaitComplete() if is_closed else super().dismiss(result)
 
@@ -353,10 +360,17 @@ class TextScreen(Screen[None]):
                 scroll.styles.scrollbar_size_vertical = 0
             yield Static()
 
-    def on_resize(self, event: events.Resize) -> None:
+    def on_mount(self) -> None:
+        self._write_text()
+
+    def on_resize(self) -> None:
+        if self.is_mounted:  # else `on_mount` follows
+            self._write_text()
+
+    def _write_text(self) -> None:
         colors = run_writer(self.app).styles
         text = Text()
-        for line in self._make_lines(event.size.width - 2):
+        for line in self._make_lines(self.app.size.width - 2):
             for part, key in line:
                 text.append(to_ascii(part) if self._ascii else part, colors[key])
             text.append("\n")

@@ -13,7 +13,8 @@ from textual import events
 from textual.actions import parse
 from textual.command import CommandList
 from textual.errors import NoWidget
-from textual.widgets import OptionList
+from textual.geometry import Size
+from textual.widgets import OptionList, Static
 from waiting import until_true
 
 from perftop.draw import strips, theme
@@ -235,6 +236,38 @@ async def test_a_palette_may_be_closed_while_it_opens(monkeypatch: pytest.Monkey
         monkeypatch.setattr(run.app, "push_screen", push_and_close)
         await run.source.open_palette()
         assert len(run.app.screen_stack) == 1
+
+
+async def test_a_list_without_room_has_a_height() -> None:
+    async with running_app(Machine()) as run:
+        await query_results(run, "", "Pause")
+        options = run.app.screen.query_one(CommandList)
+        padding = options.get_component_styles("option-list--option").padding.width
+        no_room = Size(padding, 1)
+        assert options.get_content_height(no_room, no_room, padding) >= options.option_count
+
+
+async def test_a_search_without_a_match_may_end_after_the_palette_has_closed() -> None:
+    async with running_app(Machine()) as run:
+        await query_results(run, "", "Pause")
+        palette = run.app.screen
+        assert isinstance(palette, Palette)
+        palette._start_no_matches_countdown("nothing")
+        timers = [palette._no_matches_timer]
+        closed = palette.dismiss()
+        timers.append(palette._no_matches_timer)
+        assert [timer is None for timer in timers] == [False, True]
+        await closed
+
+
+async def test_a_report_may_get_its_size_before_its_text_is_mounted() -> None:
+    async with running_app(Machine()) as run:
+        screen = overlays.TextScreen(lambda columns: [[(str(columns), "text")]])
+        screen.on_resize()
+        await run.app.push_screen(screen)
+        await run.pilot.pause()
+        text = str(screen.query_one(Static).render())
+        assert text == f"{run.app.size.width - 2}\n"
 
 
 async def test_a_palette_without_room_has_no_pages() -> None:
