@@ -94,7 +94,7 @@ VERBS = {
     "export": recordings.add_export, "fleet": screens.add_fleet, "serve": serve.add,
     "exporter": serve.add_exporter, "ramp": ramp.add, "timers": instruments.add_timers,
     "wake": instruments.add_wake, "topology": machine.add_topology,
-    "events": machine.add_events, "selftest": instruments.add_selftest, "help": _add_help,
+    "events": machine.add_events_verb, "selftest": instruments.add_selftest, "help": _add_help,
 }  # fmt: skip
 """Verbs and the functions that add their parsers, in the order of the list in the help."""
 GENERAL_OPTIONS = {

@@ -168,7 +168,7 @@ def verdicts(case: DropCase) -> Iterator[Verdict]:
         return mean(key) > 0 and facts.watts >= MIN_LIMIT_SHARE * mean(key)
 
     power_limit = _verdict(LIMITS[is_at_limit("power_limit2_w")], counted=False)
-    # The limit that was seen most often. For power: the clue that shows which power limit it is.
+    # The limits that were seen, most often first. A clue to a power limit may not say which one.
     shares = [(clue, mean(clue.key, clue.bit_name)) for clue in CLUES]
     seen = [(clue, share) for clue, share in shares if share > 0 and share >= clue.min_share]
     seen.sort(key=lambda pair: -pair[1] if pair[0].min_share else 0.0)

@@ -158,7 +158,7 @@ class MemoryLosses:
         # Traffic is far below the level that was learned as quiet, so learn that level again.
         stale = quiet & (work.rate * self.min_growth < before[0])
         learned[:, stale] = 0.0
-        parts = self._learned_parts(work.sums[None], others_work[None], run_s[None])
+        parts = self._contributions(work.sums[None], others_work[None], run_s[None])
         by_sample = self.programs.learned_by_sample(quiet[None], run_s[None], parts)
         self.programs.learned_sums = by_sample[1]
         self.note_programs(busy, data.time_ns)
@@ -220,7 +220,7 @@ class MemoryLosses:
         part, spans_ns = slice(first, last), batch.time_ns - batch.since_ns
         work = batch.cached(self._busy_work).samples(part)
         run_s, others_work = work.util * (spans_ns[part, None] / 1e9), self._others_work(work.work)
-        parts = self._learned_parts(work.sums, others_work, run_s)
+        parts = self._contributions(work.sums, others_work, run_s)
         some_work: Bools = np.logical_or.reduce(
             batch.cached(busy_cpus)[part], axis=1, keepdims=True
         )
@@ -264,7 +264,7 @@ class MemoryLosses:
         grown = rate > self.min_growth * before[..., 0, :]
         return np.asarray(grown & (others_work > before[..., 1, :] + MIN_OTHERS_WORK))
 
-    def _learned_parts(self, sums: Floats, others_work: Floats, run_s: Floats) -> Floats:
+    def _contributions(self, sums: Floats, others_work: Floats, run_s: Floats) -> Floats:
         """Returns the contribution of each sample to the learned sums, (samples, rows, CPUs)."""
         parts = sums.copy()
         parts[:, _WORK_ROW] = others_work
@@ -306,7 +306,7 @@ class MemoryLosses:
         return hidden
 
     def _set_programs(self, program: Ints) -> None:
-        """`program`: for each CPU, the number of its program's name; 0 where unknown."""
+        """`program`: for each CPU, the ID of the name of its program; 0 where unknown."""
         self._named, self._count = program > 0, int(program.max(initial=0)) + 1
         key = self._package * self._count + program  # one number for each program of each package
         self._in_package_key, self._key = key[self._in_package], np.maximum(key, 0)

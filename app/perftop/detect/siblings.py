@@ -74,8 +74,8 @@ class _SiblingWork(NamedTuple):
 
 
 class _LookAhead(NamedTuple):
-    """The sums that some samples add to the learned sums, and the work of each CPU and its sibling
-    in these samples; arrays are (samples, CPUs)."""
+    """What samples would add to the learned sums if all of them turn out to be calm, and the work
+    of each CPU and its sibling in them; arrays are (samples, CPUs)."""
 
     learned_sums: Floats
     """(1 + samples, rows, CPUs): the learned sums before the first sample and after each."""

@@ -76,7 +76,7 @@ class JobWaits:
         self._pending_activity: dict[int, ThreadActivity] = {}
         """Activity of the job's threads by CPU, until the next record of quotas."""
         self._pending_since_ns = 0
-        """Raw time of the start of that activity; 0: there is none."""
+        """Raw time at which the pending activity began; 0: there is none."""
         self._quota_ns = 0
         """Raw time of the last record of quotas that was used."""
         self._names = reader.single_cpus

@@ -470,7 +470,8 @@ def _area_column(eighths: int, rows: int, name: str, glyphs: Glyphs) -> Column:
 
 _RULE = "│"
 _RISES, _FALLS = "─▁▄█", "─▔▀█"
-"""Signs of a difference by its size: rising from the base of a cell, and hanging from its top."""
+"""Characters for a difference, by its size: positive ones rise from the base of a cell, negative
+ones hang from its top."""
 
 
 def difference_line(shares: Floats, styles: tuple[str, str], *, ascii_: bool = False) -> list[Run]:

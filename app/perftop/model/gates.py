@@ -244,8 +244,8 @@ class SiblingCounts:
 
 
 class SiblingGates:
-    """The gates of one stream that compare the counts of siblings, and the learning of the factors
-    of SMT events. `splitter` has the cores and the calibrations."""
+    """Checks the counts of one stream by comparing siblings, and learns the factors of its SMT
+    events. `splitter` has the cores and the calibrations."""
 
     def __init__(self, counters: Counters, splitter: Splitter) -> None:
         self._counters, self._splitter = counters, splitter

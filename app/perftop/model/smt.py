@@ -18,8 +18,9 @@ from perftop.model.evaluation import Values
 
 # --- The number of TSC ticks per tick of an SMT event, called the event's factor. It is learned
 # from the frames. Tables and CPUID give candidates for this factor. Some are wrong: for example, a
-# workstation's crystal frequency for a server with the same model number. The siblings' counts
-# bound the factor from both sides, for example `(r0 - r1) / one0 <= k <= r0 / one0`. A sample is
+# table may give a workstation's crystal frequency for a server with the same model number. The
+# siblings' counts bound the factor k from both sides, for example `(r0 - r1) / one0 <= k <= r0 /
+# one0`, with the reference cycles r0 and r1 and sibling 0's count of the event, one0. A sample is
 # evidence for the candidates within its bounds. A sample that no candidate explains was disturbed,
 # or another program took the counter; it supports no candidate. The first candidate that explains
 # nearly as many samples as the best one is used. Older samples have less weight. Live and replayed
@@ -214,7 +215,7 @@ SINGLE_METHOD, ANY_THREAD, TRACE, BOUNDS = (
 
 @dataclass(frozen=True)
 class Split:
-    """SMT states by core, or by sample and core; NaN where unknown."""
+    """Shares of the time in each SMT state, by core, or by sample and core; NaN where unknown."""
 
     states: Floats  # (cores, 4)
     low: Floats  # (cores, 4), for method "bounds" only
@@ -292,7 +293,7 @@ class Splitter:
         self._counters = counters
         self.calibrations = calibrations(counters.hello.multipliers)
         self._methods = set(counters.hello.smt_methods)
-        """Methods that hello allows; empty if all methods are allowed that the counters support."""
+        """Methods that the stream's hello allows; empty: all that the counters support."""
         named = ((key, key.replace("_", "-")) for key in ANY_COUNTERS if key in counters.columns)
         self._counted_keys = [key for key, method in named if self._is_allowed(method)]
         """Available counters from which ANY can be computed, best first."""
@@ -378,8 +379,9 @@ class Splitter:
         return np.asarray(longest - shortest > MAX_SPAN_DIFFERENCE * longest)
 
     def _traced_states(self, cores: Ints, delta: Delta) -> Floats:
-        """Returns (cores, 4) shares of the states by the kernel's idle transitions; NaN where these
-        are not traced, or where the state of a sibling was unknown for part of the span."""
+        """Returns (cores, 4): the shares of the time in each state, from the kernel's idle
+        transitions; NaN where these are not traced, or where the state of a sibling was unknown for
+        part of the span."""
         columns = [c for key in TRACED_COUNTERS if (c := self._counters.columns.get(key))]
         if len(columns) < len(TRACED_COUNTERS) or not self._is_allowed("traced"):
             return np.full((len(cores), 4), np.nan)

@@ -41,7 +41,7 @@ ECHO_NS = 500_000_000
 """Time in ns after the command's end in which a signal still counts as the command's: the terminal
 sends it to both, and the command may end before we handle it."""
 RETRY_AFTER_RUN_S = 30.0
-"""Time in s after the end of a run during which a broken link is still retried."""
+"""Seconds after the end of a run in which perftop still tries to connect to a lost host again."""
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 MAX_ARGV = 4096
 """Maximum number of characters kept of a command line."""

@@ -166,7 +166,7 @@ class Line(NamedTuple):
     raw: bytes
 
 
-class Printout:
+class OutputLines:
     """The last lines that a program printed, raw and bounded. They are cheap to collect at any
     rate, as lines are rendered only when they are shown."""
 

@@ -94,7 +94,7 @@ class Ring:
         self._final_extent = ""
         try:
             self._directory = _locked_directory(path)
-            self._keep_leftovers()
+            self._keep_parts_of_last_run()
         except OSError as error:
             raise write_failure(path, error) from None
 
@@ -312,7 +312,7 @@ class Ring:
                 stem, number = f"{first}-{number}", number + 1
             return kept.subdirectory(f"{stem}.perftop", make=True)
 
-    def _keep_leftovers(self) -> None:
+    def _keep_parts_of_last_run(self) -> None:
         """Moves the parts of the last run to a kept recording."""
         leftovers = self._directory.files(_PART)
         if not leftovers:

@@ -306,7 +306,7 @@ MAX_QUEUED_TEXTS = 2
 response to a key is written after the queued texts; with Textual's limit of 30, that may take half
 a minute."""
 MAX_END_WAIT_S = 1.0
-"""Maximum seconds to wait for a terminal that blocks, in all, once perftop is to end."""
+"""Maximum total time in s to wait for a blocked terminal when perftop ends."""
 ESCAPE_CHECK_S = 0.1
 """Seconds between two checks for the rest of a sequence that began with Esc. If no rest arrives for
 some time, the user has pressed the Esc key."""

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from perftop.base.errors import Failed, print_error
 from perftop.base.text import ascii_line, long_duration, printable, running_time, supports_unicode
 from perftop.process.job import Run, raw_ns
-from perftop.process.job_terminal import INTERRUPT, QUIT, JobTerminal, Printout
+from perftop.process.job_terminal import INTERRUPT, QUIT, JobTerminal, OutputLines
 from perftop.process.launch import Feed
 from perftop.process.link import Link
 from perftop.process.signals import on_signal, run_loop
@@ -67,7 +67,7 @@ class CommandSource(LiveSource):
         start."""
         self._has_seen_end = False
         """Whether the user has pressed a key since the command's end was reported."""
-        self._printout = Printout()
+        self._printout = OutputLines()
         self._unseen_output = b""
         self._set_read_pause: Callable[[float], None] = lambda _: None
         """Function that sets the maximum seconds between two reads of the stream."""

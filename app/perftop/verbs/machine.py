@@ -367,7 +367,7 @@ def _tree_lines(
 EVENT_INDENT = 28
 
 
-def add_events(verbs: Any) -> None:
+def add_events_verb(verbs: Any) -> None:
     text = "events that -e can count here"
     parser = options.add_verb(verbs, "events", run_events, text, machine=True)
     text = "list only events with WORD in their name or description"

@@ -129,7 +129,7 @@ def perf_check_of_stream(check: Check, keys: Collection[str], missing: Sequence[
 def _memory_check(root: Path) -> Check:
     what, lost = "memory bandwidth", "traffic to memory, neighbours that take it"
     controllers = uncore.memory_controllers(root)
-    trouble = access.perf_trouble(root) if controllers else uncore.no_controller_trouble(root)
+    trouble = access.perf_trouble(root) if controllers else uncore.missing_controller_trouble(root)
     if trouble is not None:
         return Check(what, "not usable", trouble.why, lost, trouble.fix)
     first, last = controllers[0].pmu.name, controllers[-1].pmu.name

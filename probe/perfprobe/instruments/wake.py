@@ -37,7 +37,8 @@ WAKE_UPS_PER_ROW = 400
 PAUSE_S = 2e-3
 """Sleep in s before a wake-up, long enough for the kernel to choose the deepest idle state."""
 MAX_ROW_S = 4.0
-"""Maximum time in s for one row of the output; a busy CPU may need more for all wake-ups."""
+"""Maximum time in s for one row of the output; on a busy CPU a row may end before all its wake-ups
+are done."""
 NO_STAMP = bytes(8)
 QUANTILES = {"least": 0.0, "median": 0.5, "p95": 0.95, "p99": 0.99, "most": 1.0}
 LATENCY_DEVICE = Path("/dev/cpu_dma_latency")

@@ -172,7 +172,7 @@ def _online_cpufreq_paths(root: Path, rows: Sequence[Cpu]) -> Iterator[tuple[int
 # --- guests ---------------------------------------------------------------------------------------
 
 
-def kvm_parts(root: Path) -> list[CpuFiles]:
+def kvm_user_parts(root: Path) -> list[CpuFiles]:
     """Returns the part that shows whether a guest of KVM may run: the use count of the KVM module,
     which counts open files of VMs and virtual CPUs. Empty if KVM is not loaded as a module."""
     counter = Counter("kvm_users", "open files of KVM", "1", "/sys/module", "gauge")

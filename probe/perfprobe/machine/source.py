@@ -77,7 +77,7 @@ def os_parts(root: Path, rows: Sequence[Cpu]) -> list[Part]:
     of cores. Idle transitions are not traced under a sysroot."""
     parts = idle.open_traced_parts(rows) if root == Path("/") else []
     parts += [cpu_files.cpuidle_part(root, rows), cpu_files.cpufreq_part(root, rows)]
-    return [*parts, *cpu_files.throttle_parts(root, rows), *cpu_files.kvm_parts(root)]
+    return [*parts, *cpu_files.throttle_parts(root, rows), *cpu_files.kvm_user_parts(root)]
 
 
 @dataclass(frozen=True, slots=True)

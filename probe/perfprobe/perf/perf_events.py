@@ -72,7 +72,7 @@ class Trial:
     """Share of the time for which the group was on the counters; 1 if the group is not timed."""
     ticks: int
     """Elapsed TSC ticks."""
-    own: float
+    ran_share: float
     """Share of the elapsed time for which the thread ran."""
 
 
@@ -504,7 +504,7 @@ def _implausible_events(events: Sequence[Event], trial: Trial) -> dict[str, Trou
         return dict.fromkeys(stopped, NOT_COUNTING)
     troubles = dict.fromkeys(stopped - MAY_NOT_ADVANCE, NOT_COUNTING)
     ref = counts.get("ref", 0)
-    if trial.ticks and ref and not 0.2 * trial.own * trial.ticks <= ref <= 1.05 * trial.ticks:
+    if trial.ticks and ref and not 0.2 * trial.ran_share * trial.ticks <= ref <= 1.05 * trial.ticks:
         share = ref / trial.ticks
         troubles["ref"] = Trouble(
             f"the counter moved {share:.3g} times as far as the TSC while busy"

@@ -305,7 +305,7 @@ def _raw_controller(pmu: Pmu) -> Controller | None:
     return Controller(pmu, (reads, writes), LINE_BYTES)
 
 
-def no_controller_trouble(root: Path) -> Trouble:
+def missing_controller_trouble(root: Path) -> Trouble:
     """Returns why no memory controller can be read."""
     guest = identity.virtualisation(root)
     if guest is not None:
@@ -333,7 +333,7 @@ def memory_part(root: Path, rows: Sequence[Cpu], read: Sequence[Cpu], kernel: Ke
     packages = [group for group in topology.packages(rows) if not online.isdisjoint(group)]
     package_readers = [_package_readers(all_controllers, group) for group in packages]
     wrong = (
-        no_controller_trouble(root)
+        missing_controller_trouble(root)
         if not all_controllers
         else _scale_trouble(all_controllers, package_readers)
         # All events must work: a sum without one of them would be too small.

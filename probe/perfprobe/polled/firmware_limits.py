@@ -42,8 +42,8 @@ MORE_SOURCE_NAMES = "VRHOT", "TDC of memory", "SoC and DIMM power"
 """Names of the next bits on models 50h to 5Fh of family 1Ah, from AMD's E-SMI library."""
 TEMPORARY_ERRNOS = {errno.EBUSY, errno.EINTR}
 MAX_ANSWER_NS = 3_000_000
-"""Maximum time in ns of the quickest answer to a message. A slower message would delay frames and
-is not used."""
+"""If even the quickest answer to a message takes longer than this, in ns, the message is not used,
+because it would delay frames."""
 
 LIMIT_HZ = Counter("hsmp_limit_hz", "clock limit of the socket", "Hz", "HSMP", "gauge", scale=1e6)
 LIMITS = Counter(
@@ -401,8 +401,8 @@ class LimitStatus:
                     self._polls[row][1 + i] += part in now[package] and part not in before
 
     def _lines(self, text: str) -> Iterator[tuple[int | None, list[str]]]:
-        """Yields, for each line of a file: the package, and the names of the bits. The line of the
-        die belongs to the package of its CPUs."""
+        """Yields, for each line of a file: the package, and the names of the bits. A line of a die
+        belongs to the package that has the die's CPUs."""
         lines = [line.split() for line in text.splitlines() if line.strip()]
         numbers = [match for words in lines if (match := _CPU.fullmatch(words[0]))]
         first = next((self._package.get(int(number[1])) for number in numbers), None)

@@ -36,7 +36,8 @@ HWP = {
 
 POWER_LIMITS = {"power_limit_w": ("power limit PL1", 0), "power_limit2_w": ("power limit PL2", 32)}
 """By counter key: name and first bit of a power limit in RAPL's register."""
-LIMIT_BITS, LIMIT_ENABLE = 15, 15  # width of a power limit, and its enabling bit after the first
+LIMIT_BITS, LIMIT_ENABLE = 15, 15
+"""Number of bits of a power limit, and the place of its enabling bit above its first bit."""
 DEFAULT_TIME_EXPONENT = 10
 """Exponent of RAPL's unit of time (2**-10 s) if the register has 0, as in turbostat's
 rapl_probe_intel."""

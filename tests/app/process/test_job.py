@@ -31,7 +31,7 @@ from perftop.process.job_terminal import (
     MAX_READ_BYTES,
     READ_BYTES,
     JobTerminal,
-    Printout,
+    OutputLines,
     typed_keys,
 )
 from perftop.tui.frame.command_output import printed_line
@@ -263,15 +263,15 @@ async def test_background_processes_on_the_terminal_are_not_waited_for(script: s
     os.close(to)
 
 
-def printout_of(*pieces: bytes) -> Printout:
-    printout = Printout()
+def printout_of(*pieces: bytes) -> OutputLines:
+    printout = OutputLines()
     for piece in pieces:
         printout.add(piece)
         printout.split_lines()
     return printout
 
 
-def visible_lines(printout: Printout) -> list[str]:
+def visible_lines(printout: OutputLines) -> list[str]:
     return [printed_line(*printout[i]).text for i in range(len(printout))]
 
 

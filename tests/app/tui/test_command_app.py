@@ -20,7 +20,7 @@ from waiting import MAX_WAIT_S, until_true
 
 from perftop.base import errors
 from perftop.base.text import count_noun, long_duration
-from perftop.process.job_terminal import MAX_LINES, JobTerminal, Printout
+from perftop.process.job_terminal import MAX_LINES, JobTerminal, OutputLines
 from perftop.tui.app import PerfTopApp
 from perftop.tui.around import CommandSource
 from perftop.tui.frame.command_output import Output
@@ -138,7 +138,7 @@ async def test_a_key_enlarges_or_hides_the_output() -> None:
 
 
 async def test_lines_in_view_stay_there_while_older_ones_are_dropped() -> None:
-    printout, numbers = Printout(), iter(range(3 * MAX_LINES))
+    printout, numbers = OutputLines(), iter(range(3 * MAX_LINES))
     async with around("true") as run:
         await run.finish_command()
         for count, scrolls in ((MAX_LINES, False), (0, True), (30, False), (30, False)):

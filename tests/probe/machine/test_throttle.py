@@ -51,9 +51,9 @@ def test_an_offline_cpu_is_not_read(tmp_path: Path) -> None:
 
 def test_the_open_files_of_kvm_are_read_for_each_package(tmp_path: Path) -> None:
     write_machine(tmp_path)
-    assert cpu_files.kvm_parts(tmp_path) == []
+    assert cpu_files.kvm_user_parts(tmp_path) == []
     trees.put(tmp_path, "sys/module/kvm_amd/refcnt", "12\n")
-    (part,) = cpu_files.kvm_parts(tmp_path)
+    (part,) = cpu_files.kvm_user_parts(tmp_path)
     assert (part.scope, [c.key for c in part.counters]) == ("package", ["kvm_users"])
     (slot,) = part.open(0)
     assert os.pread(slot.fd, 64, 0) == b"12\n"

@@ -20,7 +20,7 @@ from perftop.base.text import to_ascii
 from perftop.draw import theme
 from perftop.draw.columns import ELLIPSIS
 from perftop.draw.strips import width
-from perftop.process.job_terminal import Printout
+from perftop.process.job_terminal import OutputLines
 from perftop.tui.shared.keys import bindings
 from perftop.tui.shared.paint import rendered_strip, run_writer
 
@@ -44,7 +44,12 @@ class Output(ScrollView, can_focus=False, inherit_bindings=False):
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("output")]
 
     def __init__(
-        self, printout: Printout, caption: str, resize: Callable[[int, int], None], *, ascii_: bool
+        self,
+        printout: OutputLines,
+        caption: str,
+        resize: Callable[[int, int], None],
+        *,
+        ascii_: bool,
     ) -> None:
         """`caption`: displayed name of the key that changes the pane's extent. `resize`: called
         with each new size of the pane, in columns and lines of output."""

@@ -16,7 +16,7 @@ from textual.dom import DOMNode
 from perftop.base.text import UNITS, clock_time, duration
 from perftop.draw.columns import fit
 from perftop.draw.strips import safe_cells
-from perftop.process.job_terminal import Printout
+from perftop.process.job_terminal import OutputLines
 from perftop.session.interval import Interval
 from perftop.session.selection import typed_moment
 from perftop.tui.frame.bottom import KeyLine, MissingLine
@@ -36,7 +36,7 @@ FLEET_VARIABLE = "PERFTOP_FLEET"
 """Environment variable that `perftop fleet` sets; Esc then returns to the fleet."""
 _NEXT_EXTENT: dict[Extent, Extent] = {"small": "whole", "whole": "hidden", "hidden": "small"}
 MAX_CPUS_IN_ROWS = 64
-"""Maximum number of CPUs of a machine that is first shown as rows, not as a heat map."""
+"""Maximum number of CPUs of a machine whose first view has rows; others begin with the heat map."""
 MAX_FILTER_LENGTH = 24
 """Maximum characters of the filter that are shown in the last line of the screen."""
 
@@ -346,7 +346,7 @@ class Monitor(DirectScreen):
 
     # --- the output of a command, below the view or instead of it
 
-    async def show_output(self, printout: Printout, resize: Callable[[int, int], None]) -> None:
+    async def show_output(self, printout: OutputLines, resize: Callable[[int, int], None]) -> None:
         """Shows the output of the command in a pane, which is created at the first output.
         `resize`: called with the pane's size, in columns and lines of output."""
         if self.output_pane is None:

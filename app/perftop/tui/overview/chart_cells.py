@@ -80,7 +80,7 @@ class ColumnHistory:
 
     @property
     def dot_axis(self) -> Axis:
-        """The time axis of charts of dots, in which each cell is two columns."""
+        """The time axis of charts of dots, in which a cell has two columns of dots."""
         return replace(self.axis, cell_columns=2)
 
     def series(self, key: str) -> Floats:

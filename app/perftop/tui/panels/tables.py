@@ -346,7 +346,7 @@ ORDER_STEP = 0.05
 """Losses are ordered in steps of this share, so that rows rarely move."""
 
 
-class LosingCore(NamedTuple):
+class CoreLoss(NamedTuple):
     """A core that loses something, or did within the last minute."""
 
     row: int
@@ -371,17 +371,15 @@ class LosingCore(NamedTuple):
 def losing_cores(
     session: Session, interval: Interval, cores: Cores, episodes: RowEpisodes,
     victims: Mapping[int, RowEpisode],
-) -> list[LosingCore]:  # fmt: skip
+) -> list[CoreLoss]:  # fmt: skip
     """Returns the cores that lose, the greatest loss first; then those that lost within the last
     minute. `victims`: the worst running episode of each core, by index of its row."""
     topology, now_ns = session.topology, interval.time_ns
     running = [
-        LosingCore(
-            row, worst.episode, topology[worst.position].cpu, episodes.lost_share(worst), True
-        )
+        CoreLoss(row, worst.episode, topology[worst.position].cpu, episodes.lost_share(worst), True)
         for row, worst in victims.items()
     ]
-    recent: dict[int, LosingCore] = {}
+    recent: dict[int, CoreLoss] = {}
     for episode in session.episodes(now_ns - MAX_RECENT_NS, now_ns):
         has_ended = episode.end_ns is not None and episode.end_ns <= now_ns
         if not has_ended or episode.kind not in PER_CPU_KINDS or not episode_style.is_loss(episode):
@@ -394,9 +392,9 @@ def losing_cores(
                 and row not in victims
                 and (row not in recent or not share <= recent[row].share)
             ):
-                recent[row] = LosingCore(row, episode, cpu, share, False)
+                recent[row] = CoreLoss(row, episode, cpu, share, False)
 
-    def rank(loser: LosingCore) -> tuple[bool, int, int]:
+    def rank(loser: CoreLoss) -> tuple[bool, int, int]:
         share = loser.share if isfinite(loser.share) else 0.0
         return not loser.is_running, -round(share / ORDER_STEP), loser.row
 
@@ -415,7 +413,7 @@ def loss_panel(
 
 
 def worst_core_lines(
-    session: Session, interval: Interval, cores: Cores, listed: Sequence[LosingCore],
+    session: Session, interval: Interval, cores: Cores, listed: Sequence[CoreLoss],
     selected: int | None, width: int, height: int,
 ) -> list[PanelLine]:  # fmt: skip
     """Returns the list of the cores that lose most in at most `height` lines: two or three for each

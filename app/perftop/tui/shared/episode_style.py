@@ -252,7 +252,7 @@ class RowEpisodes:
 
     @property
     def ipc_alone(self) -> float:
-        """The highest IPC that an affected CPU had without its neighbour; 0 if unknown."""
+        """The highest IPC that an affected CPU had while its sibling was idle; 0 if unknown."""
         shares = (
             e.evidence.get("ipc_alone", 0.0) for episodes in self._by_package for e in episodes
         )

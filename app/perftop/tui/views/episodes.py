@@ -236,7 +236,7 @@ class Episodes(PaneledView, CursorCanvas):
         self._is_refused = False
         """Whether the user tried to open the selected episode, but it is older than the history."""
         self._moment_ns: int | None = None
-        """The moment of the time cursor for which an episode was selected last."""
+        """Where the time cursor was when an episode was last selected for it; None: never."""
 
     # --- lines from an interval
 

@@ -30,7 +30,7 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import Reasons, displayed_values, doubt_texts, suspect_rows
 from perftop.tui.panels.panels import PaneledView, PanelKind, core_number_pieces, core_panel
-from perftop.tui.panels.tables import LosingCore, losing_cores, worst_core_lines
+from perftop.tui.panels.tables import CoreLoss, losing_cores, worst_core_lines
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.canvas import ClickTarget, PanelLine
 from perftop.tui.shared.choice import Choices, Core, Cores
@@ -144,7 +144,7 @@ class HeatValues:
         return [*runs, (lead, "faint"), (" · ".join(names), "dim")] if names else runs
 
     def legend(
-        self, cell: CellSize, size: int, losers: Sequence[LosingCore], *, is_asked: bool,
+        self, cell: CellSize, size: int, losers: Sequence[CoreLoss], *, is_asked: bool,
         ascii_: bool,
     ) -> list[Run]:  # fmt: skip
         """Returns the second line: how to read a cell, and the cores that lose most. `losers`: the
@@ -166,7 +166,7 @@ class HeatValues:
             right = [(NO_LOSS_TEXT, "bright")]
         return spread(left, right, size - 1)
 
-    def _worst(self, losers: Sequence[LosingCore], room: int) -> list[Run]:
+    def _worst(self, losers: Sequence[CoreLoss], room: int) -> list[Run]:
         """Returns the cores that lose most, as many as fit, and how many more there are."""
         runs: list[Run] = []
         kind = "core" if self.cores.has_pairs else "CPU"
@@ -262,7 +262,7 @@ class HeatMap(PaneledView):
     """Whether only the package of the selected core is drawn."""
     _folded: frozenset[int | None] = frozenset()
     """The packages with no room for more than their heading."""
-    _losers: Sequence[LosingCore] = ()
+    _losers: Sequence[CoreLoss] = ()
     _left_signs: dict[int, Run]
     """Signs to the left of cells, by row; `_right_signs`: those to the right."""
     _right_signs: dict[int, Run]

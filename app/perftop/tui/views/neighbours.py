@@ -126,9 +126,9 @@ def draw_ribbons(shown: Sequence[Flow], size: int, rows: int) -> tuple[list[list
 
 
 def _cell(eighths: Sequence[str]) -> Run:
-    """Returns a cell with the colours of its eighths, from the top: the lowest colour, and above it
-    the one that fills most of the rest; '' is the background. A thin ribbon that touches neither
-    edge is moved to the nearer one, because a block character can show only two colours."""
+    """Draws a cell from the colours of its eighths, listed from the top; '' is the background. A
+    block character shows only two colours: that of the lowest eighth, and above it the one that
+    fills most of the rest. A thin ribbon that touches neither edge is moved to the nearer one."""
     drawn = [i for i, colour in enumerate(eighths) if colour]
     if drawn and drawn[0] > 0 and drawn[-1] < 7:
         ribbon, blank = [eighths[i] for i in drawn], [""] * (8 - len(drawn))
