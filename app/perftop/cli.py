@@ -171,9 +171,9 @@ def _parser(verb: str = "") -> argparse.ArgumentParser:
         prog="perftop",
         description="Shows whether the CPUs of this machine run as fast as they could, and if not, "
         "what slows them down: power, heat, a neighbour, the hypervisor, a queue.",
-        epilog="Without a verb perftop opens the screen. To begin with: perftop demo, perftop why, "
-        "perftop doctor. `perftop VERB --help` shows the options of a verb, `perftop help` lists "
-        "the pages of the manual.",
+        epilog="Without a verb perftop opens the screen. To get started: perftop demo, perftop "
+        "why, perftop doctor. `perftop VERB --help` shows the options of a verb, `perftop help` "
+        "lists the pages of the manual.",
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print version and commit")
     parser.add_argument(

@@ -37,9 +37,9 @@ DEMO_TITLES = {
 }
 """Titles in the list of demos, by the page whose first table names them."""
 PANE_TEXT = (
-    "-- CMD [ARG …] runs a command, measures it, and shows what it prints below the numbers. "
-    "Ctrl-C is sent to the command; q leaves the screen while the command continues. At its end a "
-    "summary is printed on stderr. The exit status is the command's."
+    "-- CMD [ARG …] runs a command, measures it, and shows its output below the numbers. "
+    "Ctrl-C is sent to the command; q closes the screen while the command continues. When the "
+    "command ends, a summary is printed on stderr. The exit status is the command's."
 )
 
 

@@ -41,7 +41,7 @@ COMMAND = (
 
 
 def add(verbs: Any) -> None:
-    text = "print the numbers of the screen as text or JSON"
+    text = "print the numbers shown on the screen, as text or JSON"
     parser = options.add_verb(verbs, "stat", run, text, stream=True, epilog=COMMAND)
     text = "stop after N intervals"
     parser.add_argument("-n", "--count", type=options.count, metavar="N", help=text)

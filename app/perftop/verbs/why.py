@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 DEFAULT_NS = 10_000_000_000
 """Default duration in ns of a measurement without a command."""
 EPILOG = (
-    "-- CMD [ARG …] runs a command and prints on stderr what it lost; the exit status is the "
-    "command's. Without a command the exit status is 0, whether or not a cause was found."
+    "-- CMD [ARG …] runs a command and reports on stderr the time that it lost; the exit status is "
+    "the command's. Without a command the exit status is 0, whether or not a cause was found."
 )
 
 
