@@ -74,7 +74,7 @@ class _SiblingWork(NamedTuple):
 
 
 class _LookAhead(NamedTuple):
-    """What samples would add to the learned sums if all of them turn out to be calm, and the work
+    """The sums that samples would add to the learned sums if all turn out to be calm, and the work
     of each CPU and its sibling in them; arrays are (samples, CPUs)."""
 
     learned_sums: Floats

@@ -129,7 +129,7 @@ def doubts_by_cpu(codes: Codes, keys: Any) -> dict[int, set[tuple[str, Doubt]]]:
 
 @dataclass(frozen=True, slots=True)
 class BlockPlace:
-    """Where one block of counters is in the arrays of a Delta."""
+    """The position of one block of counters in the arrays of a Delta."""
 
     block: wire.Block
     count: int

@@ -28,6 +28,7 @@ from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
 from textual.screen import Screen
 from textual.widget import Widget
+from textual.worker import WorkerFailed
 
 from perftop.base import END_SIGNALS, errors
 from perftop.base.errors import Failed
@@ -258,8 +259,9 @@ class PerfTopApp(App[None]):
             return
         if not self._crashed:  # later errors are usually consequences of the first
             self._crashed = True
-            error = getattr(error, "error", error)  # that of a worker, which has the traceback
-            self.failure = errors.expected_failure(error) or Failed(errors.save_traceback(error))
+            # the error in a worker has the traceback
+            cause = error.error if isinstance(error, WorkerFailed) else error
+            self.failure = errors.expected_failure(cause) or Failed(errors.save_traceback(cause))
         self.exit(return_code=1)
 
     def crash(self, error: Exception) -> None:

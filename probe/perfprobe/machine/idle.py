@@ -70,7 +70,7 @@ def _cores_by_cpu(
 
 class TracedPart:
     """A part that is read from the trace of idle transitions. One part owns the trace (the others
-    have None): it tells the trace which CPUs are offline, and closes it."""
+    have None): it passes the offline CPUs on to the trace, and closes it."""
 
     def __init__(
         self,

@@ -296,8 +296,8 @@ def tail_probability(t: float, df: float) -> float:
 
 
 def t_quantile(share: float, df: float) -> float:
-    """Returns the value of Student's t below which this share of the distribution with `df` degrees
-    of freedom lies, by bisection to 1e-9. `share` must be at least 0.5."""
+    """Returns the quantile of Student's t for this share of its distribution with `df` degrees of
+    freedom, by bisection to 1e-9. `share` must be at least 0.5."""
     low, high = 0.0, 2.0
     while tail_probability(high, df) > 2 * (1 - share):
         low, high = high, 2 * high

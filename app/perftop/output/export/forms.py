@@ -531,7 +531,7 @@ def pyarrow() -> Any:
 
 
 class Parquet(ExportFormat):
-    """The same table as `CsvTable`, in row groups; readable only after `finish`."""
+    """Writes the table of `CsvTable` in row groups; the file is readable only after `finish`."""
 
     def __init__(self, session: Session, measures: Sequence[Field], out: Output) -> None:
         self._arrow, hello = pyarrow(), session.hello

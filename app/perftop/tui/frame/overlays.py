@@ -351,30 +351,23 @@ class TextScreen(Screen[None]):
     def __init__(self, lines: Callable[[int], list[Line]], *, ascii_: bool = False) -> None:
         """`lines`: returns the lines for a number of columns."""
         super().__init__()
-        self._make_lines = lines
+        self._make_lines, self._text = lines, Static()
         self._ascii = ascii_
 
     def compose(self) -> ComposeResult:
         with VerticalScroll() as scroll:
             if self._ascii:
                 scroll.styles.scrollbar_size_vertical = 0
-            yield Static()
+            yield self._text
 
-    def on_mount(self) -> None:
-        self._write_text()
-
-    def on_resize(self) -> None:
-        if self.is_mounted:  # else `on_mount` follows
-            self._write_text()
-
-    def _write_text(self) -> None:
+    def on_resize(self, event: events.Resize) -> None:
         colors = run_writer(self.app).styles
         text = Text()
-        for line in self._make_lines(self.app.size.width - 2):
+        for line in self._make_lines(event.size.width - 2):
             for part, key in line:
                 text.append(to_ascii(part) if self._ascii else part, colors[key])
             text.append("\n")
-        self.query_one(Static).update(text)
+        self._text.update(text)
 
 
 class HelpScreen(TextScreen):

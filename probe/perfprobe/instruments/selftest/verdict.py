@@ -20,7 +20,7 @@ class Check:
 
     counter: str
     what: str
-    """What the CPU does, in words, while the count is known."""
+    """Description of the CPU's work during which the count is known."""
     unit: str
     tolerance: float
     why: str
