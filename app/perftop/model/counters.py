@@ -1,8 +1,8 @@
-"""The counters of one stream (`Counters`): which block has each counter, how far the counter
-advanced over a span of time, and its rate; and the cores of the stream (`Cores`).
+"""The counters of one stream (`Counters`) and its cores (`Cores`).
 
-A `Delta` holds, for every counter of hello and every row, how far the counter advanced in base
-units, and the stamp ticks of that span. Deltas add up: an interval is the sum of its samples.
+`Counters` finds each counter in its block, and computes its increments and rates. A `Delta` has the
+increments of all counters over one span, in base units, and the length of that span in stamp ticks.
+Deltas can be added: an interval is the sum of its samples.
 """
 
 from __future__ import annotations
@@ -39,17 +39,18 @@ KEYS_BY_SCOPE: dict[wire.Scope, frozenset[str]] = {
         "load_1", "load_5", "load_15", "interrupts", "context_switches", "probe_cpu_s",
     }),
 }  # fmt: skip
-"""Counters of cores, packages and the whole machine, as in the table of the wire's docstring. All
-other counters are of CPUs."""
+"""Keys of the counters of cores, packages and the whole machine, as in the table of the wire's
+docstring. All other counters belong to CPUs."""
 MIN_COUNTED_SHARE = 0.99
-"""If perf counted for less than this share of the time, it multiplexed the counters; a smaller gap
-is only due to their start."""
+"""Minimum share of the time for which perf must have counted; below it, perf multiplexed the
+counters. A smaller gap is the time until their start."""
 _SCOPES = {key: scope for scope, keys in KEYS_BY_SCOPE.items() for key in keys}
 
 
 def rename_misplaced(hello: wire.Hello) -> wire.Hello:
-    """Returns hello with unknown keys for counters in a block of the wrong scope, which has the
-    wrong number of rows. Nothing reads these keys. Their values keep their place in frames."""
+    """Returns hello with unknown keys for misplaced counters, which are in a block of the wrong
+    scope and so have the wrong number of rows. Nothing reads unknown keys. The values stay in
+    frames."""
     blocks = []
     for block in hello.blocks:
         counters = [
@@ -62,7 +63,7 @@ def rename_misplaced(hello: wire.Hello) -> wire.Hello:
 
 
 def aliased_counters(hello: wire.Hello) -> dict[str, wire.Counter]:
-    """Returns the counters of CPUs that have a second key (`aliases` of hello), by that key."""
+    """Returns the CPU counters that have a second key (`aliases` of hello), by that key."""
     counters = {c.key: c for block in hello.blocks if block.scope == "cpu" for c in block.counters}
     return {
         name: replace(counters[key], key=name) for name, key in hello.aliases.items()
@@ -110,12 +111,13 @@ class Counters:
         """Mask of the CPUs on which perf does not count the time of guests."""
         self._package = packages(hello)
         self.keys = tuple(dict.fromkeys(c.key for counters in of_cpus for c in counters))
-        """Counters of blocks of CPU scope; only these can be suspect."""
+        """Keys of the CPU counters. Only these can be suspect."""
         self.multiplexed = frozenset(
             key for key, column in self.columns.items()
             if column.counter.origin.startswith("perf") and self._times[column.block] is not None
         )  # fmt: skip
-        """Counters that perf may multiplex, whose blocks show for how long they were counted."""
+        """Keys of the counters that perf may multiplex, and whose blocks have the time of
+        counting."""
         self.key_at = {key: index for index, key in enumerate(self.keys)}
         self.key_at |= {
             name: self.key_at[hello.aliases[name]]
@@ -145,8 +147,8 @@ class Counters:
         return delta.tables[column.block].increments[..., column.first]
 
     def places(self, column: BlockCounter) -> tuple[Ints, Ints]:
-        """Returns, by row of the counter's block, the indices in a Delta of the ticks and of the
-        counter's first column."""
+        """Returns two arrays of indices into a Delta, by row of the counter's block: of the ticks,
+        and of the counter's first column."""
         return self._places.delta_indexes(column.block, column.first)
 
     def empty_delta(self, *samples: int) -> Delta:
@@ -169,7 +171,7 @@ class Counters:
             delta.tables[column.block].increments[..., column.first : last][rows] = np.nan
 
     def drop_cpus(self, delta: Delta, rows: Ints) -> None:
-        """Makes the CPUs in these rows count as not read."""
+        """Marks the CPUs in these rows as not read."""
         for block in self.hello.blocks:
             if block.scope == "cpu":
                 delta.tables[block.name].ticks[..., rows] = 0.0
@@ -227,9 +229,9 @@ class Counters:
         return share
 
     def is_estimated(self, delta: Delta, key: str) -> Bools:
-        """Returns a mask of the CPUs whose count of a counter was scaled up, because perf
-        multiplexed its group, or leaves out guests. Such a count can be far from the truth, so it
-        proves nothing about other counts of the whole span."""
+        """Returns a mask of the CPUs whose count is an estimate: perf multiplexed its group, so it
+        was scaled up, or perf leaves out guests. An estimate can be far from the truth, so it
+        proves nothing about other counts."""
         share = self.counted_share(delta, key) if key in self.multiplexed else None
         if share is None:
             return np.zeros(1, bool)
@@ -244,17 +246,17 @@ class Counters:
         return self.host_only & ~idle
 
     def was_not_counted(self, delta: Delta, key: str) -> Bools:
-        """Returns a mask of the CPUs whose count of a counter is unknown because the kernel did not
-        count its multiplexed group, and not because the counter is suspect."""
+        """Returns a mask of the CPUs whose count is unknown because the kernel never counted its
+        multiplexed group. Suspect counts are not in the mask."""
         increments = self.increments(delta, key)
         if increments is None or key not in self.multiplexed:
             return np.zeros(1, bool)
         return np.asarray(np.isnan(increments) & (delta.doubts[..., self.key_at[key]] == 0))
 
     def is_partly_counted(self, delta: Delta, key: str) -> Bools:
-        """Returns a mask of the CPUs whose count of a counter does not cover the whole span,
-        because the kernel did not count its group at all or leaves out guests. The system's own
-        account of idle time can replace it."""
+        """Returns a mask of the CPUs whose count covers only a part of the span: the kernel did not
+        count its group at all, or leaves out guests. The system's own account of idle time can
+        replace such a count."""
         missed = self.was_not_counted(delta, key)
         if key not in self.multiplexed:
             return missed
@@ -392,8 +394,8 @@ class Cores:
         return np.array([not members.isdisjoint(core) for core in self.lists], bool)
 
     def positions_of(self, lists: Sequence[Sequence[int]]) -> list[int]:
-        """Returns the index in `self.lists` of each of these cores, even if a sibling has been
-        added since; -1 where there is no such core. `lists`: the CPUs of each core."""
+        """Returns the index of each of these cores in `self.lists`; -1 for a core that does not
+        exist. A core is found even if a sibling was added later. `lists`: the CPUs of each core."""
         return [
             next((self._core_of_cpu[cpu] for cpu in core if cpu in self._core_of_cpu), -1)
             for core in lists

@@ -1,9 +1,8 @@
-"""How far all counters of a stream advanced over a span of time (`Delta`), where each counter is in
-its arrays, which counters are suspect, and how far a counter can advance (`CounterLimits`). Also
-functions of arrays whose first axis is the samples.
+"""The increments of all counters over a span of time (`Delta`), and their bounds (`CounterLimits`).
 
-The rows and the values of all blocks of a stream are stored one after another, so the number of
-numpy calls does not grow with the number of blocks.
+A `Delta` also has the suspect counters. `BlockPlaces` is the layout of its arrays: the rows and the
+values of all blocks are stored one after another, so that the number of numpy calls does not grow
+with the number of blocks. Further functions handle arrays whose first axis is the samples.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ from perftop.base.arrays import Bools, Codes, Floats, Ints, Words
 
 
 class Doubt(IntEnum):
-    """Reason why a counter of a CPU is suspect in a sample; code 0 means that there is none. A
-    metric is unknown exactly if one of its counters is suspect."""
+    """Reason why a CPU's counter is suspect in a sample; code 0: it is not suspect. A metric with a
+    suspect counter is unknown."""
 
     JUMPED = 1
-    """The counter advanced further than its unit can in that time, or went backwards, so something
-    wrote it."""
+    """The counter went backwards, or advanced further than it can in that time: something overwrote
+    it."""
     FAST = 2
     """Reference cycles advanced faster than the TSC."""
     UNLIKE = 3
@@ -40,7 +39,7 @@ class Doubt(IntEnum):
     OUTSIDE = 7
     """The counter is outside the bounds given by the unhalted times of the siblings."""
     APART = 8
-    """The counts of the same time by two siblings differ."""
+    """Two siblings counted different numbers of events in the same time."""
     BACKWARDS = 9
     """The time stamps of the read went backwards, so nothing from that read is used."""
     TAKEN = 10
@@ -48,7 +47,7 @@ class Doubt(IntEnum):
     SLOTS = 11
     """The counts of the parts of the issue slots do not add up to the count of all slots."""
     IDLE = 12
-    """The busy time by idle transitions differs from that of /proc/stat."""
+    """The busy time from idle transitions differs from that in /proc/stat."""
 
 
 MIN_REDUCED_SAMPLES = 16
@@ -58,8 +57,8 @@ IS_LASTING = np.isin(
     np.arange(256),
     [Doubt.UNLIKE, Doubt.ABOVE, Doubt.STILL, Doubt.OUTSIDE, Doubt.APART, Doubt.SLOTS, Doubt.IDLE],
 )
-"""Mask, by code, of the doubts that recur while another program uses the counter or the counter is
-dead. Such a counter is used again only after two samples in a row without a doubt."""
+"""Mask, by code, of lasting doubts, whose cause is a dead counter or another program that uses the
+counter. The counter is used again only after two consecutive samples without a doubt."""
 
 
 def add_samples(total: Floats, samples: Floats) -> Floats:
@@ -78,8 +77,9 @@ def any_by_sample(mask: Bools) -> Bools:
 
 
 def first_true(mask: Bools, first: int = 0, last: int | None = None) -> int:
-    """Returns the index of the first sample from `first` on with a true element; `last`, or the
-    number of samples, if there is none before it. Samples are along the first axis."""
+    """Returns the index of the first sample with a true element, from `first` up to but not
+    including `last` (None: the end); the end of that range if there is none. Samples are along the
+    first axis."""
     part = mask[first:last]
     if part.ndim > 1:
         part = np.logical_or.reduce(part, axis=tuple(range(1, part.ndim)))
@@ -88,9 +88,9 @@ def first_true(mask: Bools, first: int = 0, last: int | None = None) -> int:
 
 
 def latest_known(known: Bools, *series: tuple[np.ndarray, np.ndarray]) -> list[np.ndarray]:
-    """Returns for each series, (1 + samples, rows): the latest known values before the first sample
-    and after each sample. `known`: mask (samples, rows). A series is its values before the first
-    sample, (rows), and those of each sample, (samples, rows)."""
+    """Returns, for each series, its latest known values before the first sample and after each
+    sample, (1 + samples, rows). `known`: mask (samples, rows). A series has two arrays: the values
+    before the first sample, (rows), and the values of each sample, (samples, rows)."""
     if np.count_nonzero(known) == known.size:  # the usual case
         return [np.concatenate([before[None], values]) for before, values in series]
     # For a single sample, as on a live screen, this takes a third of the time.
@@ -113,14 +113,14 @@ def distinct(values: Ints) -> list[int]:
 
 
 def with_lasting(new_codes: Codes, previous: Codes) -> Codes:
-    """Returns the doubt codes that apply to a sample: its own, or else those of the sample before
-    it that are lasting (`IS_LASTING`)."""
+    """Returns the doubt codes of a sample: its new codes or, where it has none, the lasting codes
+    (`IS_LASTING`) of the previous sample."""
     return np.where((new_codes == 0) & IS_LASTING[previous], previous, new_codes)
 
 
 def doubts_by_cpu(codes: Codes, keys: Any) -> dict[int, set[tuple[str, Doubt]]]:
-    """Returns the keys of suspect counters with the doubts about them, by index of the CPU in
-    hello. `codes`: doubt codes, (CPUs, counters)."""
+    """Returns the suspect counters' keys with their doubts, by index of the CPU in hello. `codes`:
+    doubt codes, (CPUs, counters)."""
     by_cpu: dict[int, set[tuple[str, Doubt]]] = {}
     for row, counter in zip(*np.nonzero(codes), strict=True):
         by_cpu.setdefault(int(row), set()).add((keys[counter], Doubt(codes[row, counter])))
@@ -176,13 +176,13 @@ class BlockPlaces:
         return place.rows.start + rows, self.rows + place.values.start + column * len(rows) + rows
 
     def repeat_by_value(self, rows: np.ndarray) -> np.ndarray:
-        """Returns an array (frames, rows) as (frames, values): the element of each row is repeated
-        for each value of the row."""
+        """Returns (frames, values): the element of each row, repeated for each value of the row.
+        `rows`: (frames, rows)."""
         return rows.take(self.row_of, axis=1)  # take() needs a quarter of the time of indexing
 
     def any_value(self, values: Bools) -> Bools:
-        """Returns a mask (frames, rows) of the rows for which `values`, a mask (frames, values), is
-        true in at least one value."""
+        """Returns a mask (frames, rows) of the rows with at least one true value. `values`: mask
+        (frames, values)."""
         result: Bools = np.zeros((len(values), self.rows), bool)
         if len(self._with_values):
             result[:, self._with_values] = np.logical_or.reduceat(values, self._starts, axis=1)
@@ -349,7 +349,7 @@ class CounterLimits:
             lambda c, _: TIME_SLACK_S if c.unit == "s" else 1e6, float
         )
         self._min_step = np.where(is_full_width, -self._slack, -np.inf)
-        """Lower bound of each difference. Sums of the kernel have 64 bits and may decrease a
+        """Lower bound of each difference. A 64-bit sum that the kernel computes may decrease a
         little."""
         self.multiplexed = [*_multiplexed(places)]
 

@@ -40,9 +40,9 @@ from perftop.model.delta import (
 )
 
 MAX_FIRST_READ_S, MAX_FIRST_READ_RATIO = 1e-3, 4
-"""The first read of a row may take this time plus this multiple of the next read's time. A longer
-one was interrupted between its stamp and its values, and no difference is computed from it. Later
-interrupted reads are flagged by the probe."""
+"""Maximum duration of a row's first read: this time in s plus this multiple of the next read's
+duration. A longer read was interrupted between its time stamp and its values, and is not used. The
+probe flags later interrupted reads."""
 MAX_WAIT_S = 0.25
 """Maximum time in s for which a row waits until the kernel has counted its multiplexed group, if
 the row also has counters outside the group. After that, the counts of the group are unknown, and
@@ -91,7 +91,7 @@ class Differences:
         Only the counters of PERF_TIMES are in several blocks."""
         self._asleep_ns = 0
         self._doubtful_frames = 0
-        """Number of coming frames that may hold rows read before the machine was suspended."""
+        """Number of further frames that may contain rows read before the machine was suspended."""
 
     def copy(self) -> Differences:
         """Returns a copy whose state changes independently."""
@@ -163,9 +163,9 @@ class Differences:
         return is_read
 
     def _wait_for_count(self, block: Multiplexed, readings: _Readings, read: Bools) -> None:
-        """Clears the rows of `read`, a mask (frames, rows), whose multiplexed counters the kernel
-        has not counted since the last reading. If the block also has other counters, the rows of
-        the siblings are cleared too, so that all threads of a core cover the same time."""
+        """Clears rows in `read`, a mask (frames, rows): those whose multiplexed counters the kernel
+        has not counted since the last reading. If the block also has other counters, the siblings'
+        rows are cleared, too, so that all threads of a core cover the same time."""
         baseline, rows, ours = self._baseline, block.rows, read[:, block.rows]
         values = readings.values[:, block.running]
         before = latest_known(ours, (baseline.values[block.running], values))[0][:-1]
@@ -406,8 +406,7 @@ def _empty_rows(place: BlockPlace) -> wire.Rows:
 
 @dataclass(slots=True)
 class _Gaps:
-    """The rows that some of several frames lack, or the values of these rows, and which frames have
-    their latest readings."""
+    """The rows, or the values, that some frames lack, and the frames with their latest readings."""
 
     missing: Ints
     """Indices of the rows, or of the values."""

@@ -152,8 +152,7 @@ class Metric(Number):
 
 
 def _time_share(origin: str, first: str, *more: str) -> Variant:
-    """Returns the variant of a metric that is the sum of these counters of seconds as a share of
-    the elapsed time."""
+    """Returns a variant: the sum of these counters of seconds, as a share of the elapsed time."""
 
     def seconds(q: Quantities) -> Floats:
         total = q[first]
@@ -165,7 +164,7 @@ def _time_share(origin: str, first: str, *more: str) -> Variant:
 
 
 def _quotient(part: str, whole: str, origin: str = "") -> tuple[Variant]:
-    """Returns the only variant of a metric that is one counter divided by another."""
+    """Returns a single variant: one counter divided by another."""
     names = f"{part} / {whole}".replace("kernel_", "kernel ")
     return (Variant((part, whole), origin or names, lambda q: q[part], lambda q: q[whole]),)
 

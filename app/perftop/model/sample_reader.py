@@ -61,8 +61,8 @@ class SampleBatch:
     ceilings: Ceilings
     lost: LostSeconds
     doubted_samples: Ints
-    """Indices of the samples in which a counter is suspect or was not counted on a CPU. Metrics
-    over several samples leave out these samples where the metric is unknown."""
+    """Indices of the samples in which a counter is suspect, or was not counted, on a CPU. A metric
+    over several samples leaves out those in which it is unknown."""
     cores: Cores
     best_traffic: Floats | None
     """(samples, packages): the highest memory traffic so far, in bytes per second; None if it is
@@ -262,7 +262,7 @@ class SampleReader:
             self.memory.rate = batch.best_traffic[sample]
 
     def skip(self, frames: Sequence[wire.Frame]) -> None:
-        """Reads frames only as the baseline of the next sample."""
+        """Reads frames without computing samples. They only set the baseline of the next sample."""
         if frames:
             self.counters.steps(frames)
 

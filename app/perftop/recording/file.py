@@ -430,7 +430,7 @@ class PipedRecording:
         self.size: int | None = None
         """The size of a pipe is unknown."""
         self.damage: str | None = None
-        """Why the file could not be read completely; None if it is not damaged."""
+        """Text on why the file could not be read completely; None if it is not damaged."""
         self.is_growing = False  # reading ends with the writer
         self._file = file
         self._reader, self.offset = Reader(), 0

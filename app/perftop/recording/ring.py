@@ -42,7 +42,7 @@ PART_COUNT = 30
 MIN_PART_NS, MAX_PART_NS = 1_000_000_000, 60_000_000_000
 """Bounds of the length of a part, in ns."""
 MIN_PARTS = 2
-"""Minimum number of parts that are not dropped, however full the ring is."""
+"""Number of parts that are always kept, however full the ring is."""
 _PART = re.compile(rf"[0-9]{{6,}}{re.escape(UNFINISHED_SUFFIX)}")
 _KEPT_NAME = re.compile(r"[0-9]{8}-[0-9]{6}-.+\.perftop")
 """Names of kept recordings. A file with another name, a link, or a file of another user is neither

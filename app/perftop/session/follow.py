@@ -124,8 +124,8 @@ class Follower:
         return False
 
     def _due_ns(self) -> int:
-        """Returns the raw time in ns from which on the next sample ends an interval or the stream;
-        0: hooks are called for each sample."""
+        """Returns the raw time in ns; the first sample at or after it ends the interval or the
+        stream. 0: hooks are called for each sample."""
         if self.each_sample or self._session is None:
             return 0
         ends_ns = [sys.maxsize]

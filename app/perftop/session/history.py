@@ -96,7 +96,7 @@ class Trail:
 
     @property
     def ends(self) -> Times:
-        """Raw ns of the end of each sample."""
+        """Raw time in ns of the end of each sample."""
         return self._ends[: self.count]
 
     def metric_terms(self, metrics: Sequence[int], samples: slice) -> Singles:
@@ -319,8 +319,8 @@ class History:
     # --- adding messages
 
     def free_samples(self, reader: SampleReader) -> int:
-        """Returns the number of frames for which there is room, at least 1. Must be called again
-        after them, and before `reader` reads any of them."""
+        """Returns the number of frames for which the newest chunk has room, at least 1. Call it
+        before `reader` reads these frames, and again after them."""
         last_trail = self._chunks[-1].trail if self._chunks else None
         if (
             last_trail is None or last_trail.count == last_trail.room
@@ -375,8 +375,8 @@ class History:
             self._chunks[-1].pack_if_enough()
 
     def prepend(self, older: History) -> None:
-        """Moves the chunks of `older`, another history of this stream, to the start of this
-        history: the newest that precede it, as many as fit. `older` must not be used afterwards."""
+        """Moves chunks of `older`, another history of this stream, to the start of this history: as
+        many as fit of those before it, the newest first. `older` must not be used afterwards."""
         if not self._chunks or older._metrics != self._metrics:
             return
         first_ns = self._chunks[0].before_ns
@@ -619,8 +619,9 @@ class History:
         return int(starts_ns[np.argmin(np.abs(starts_ns - (end_ns - span_ns)))]), end_ns
 
     def rewind(self, reader: SampleReader, begin_ns: int, end_ns: int) -> tuple[SampleReader, Span]:
-        """Computes the samples between two moments returned by `span` again; returns the reader
-        after them, and their sums. Cores and calibrations are the present ones of `reader`."""
+        """Computes the samples between two moments again; `span` returned these moments. Returns
+        the reader after them, and their sums. Cores and calibrations are the present ones of
+        `reader`."""
         first = bisect_right(self._chunks, begin_ns, key=lambda c: c.end_ns)
         reader = reader.resume(self._chunks[first].state)
         span = Span.empty(reader, begin_ns)

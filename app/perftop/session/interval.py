@@ -452,10 +452,10 @@ class Distribution:
         return {"min": lowest, "p5": max(p5, lowest), "max": float(np.fmax.reduce(high))}
 
     def split(self, split: Split, core: int) -> tuple[str | None, dict[str, float]]:
-        """Returns the method and the mean SMT states of a core in the run; `split` is the Split of
-        the whole run. If a sibling was offline for part of the run, the means are those of the
-        samples, in which a single online thread is lp0, because the states cannot be computed from
-        sums of counters. NaN where only bounds were known."""
+        """Returns the method and the mean SMT states of a core in the run; NaN where only bounds
+        were known. `split`: the Split of the whole run. If a sibling was offline for a part of the
+        run, the states cannot be computed from sums of counters. Then they are the means over the
+        samples, where a single online thread counts as lp0."""
         method, means = split.method[core], split.shares(core)
         methods = self._methods[core] if core < len(self._methods) else []
         pair_methods = [name for name in methods if name != "single"]
