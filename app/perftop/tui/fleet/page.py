@@ -156,8 +156,8 @@ def _sentence(state: FleetState, cause: Cause, machines: Sequence[Machine], shar
     place = machines[0].name if count == 1 else f"{count} of {len(state.fleet.machines)} machines"
     if cause == WAIT_CAUSE:
         return f"Tasks on {safe_cells(place)} wait {percent(share)} % of their time for a CPU"
-    subject = words.cause_subject(cause)
-    return f"{subject} takes {percent(share)} % of the time of {safe_cells(place)}"
+    amount = f"{percent(share)} % of the time of {safe_cells(place)}"
+    return words.first_that_fits(words.loss_wordings(cause, "takes", amount), state.width - 4)
 
 
 def _evidence(state: FleetState, cause: Cause, machines: Sequence[Machine]) -> list[str]:
@@ -323,7 +323,7 @@ def _selected_machine(state: FleetState, machine: Machine, size: int) -> list[Li
     if not machine.answers:
         text, since = words.silence_text(machine, state.now), machine.silent_since
     else:
-        text, since = words.machine_verdict(machine)
+        text, since = words.machine_verdict(machine, size - 2)
     when = f"since {words.since_text(since, state.now)}" if isfinite(since) else ""
     sentence: list[Piece] = [(0, [(fit(text, min(len(text), size - 2)), "text")])]
     sentence += [(1, [(when, "dim")])] if when else []

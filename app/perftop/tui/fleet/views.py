@@ -113,7 +113,7 @@ def _cell(state: FleetState, machine: Machine, column: Column) -> Cell:
         case "past":
             return [_bar(share) for share in machine.history.series("lost", size, state.now)]
         case "cause":
-            text = fit(words.machine_verdict(machine)[0], size)
+            text, _ = words.machine_verdict(machine, size)
             return text, "text" if machine.cause[0] else "dim"
         case "since":
             since = words.machine_verdict(machine)[1]

@@ -9,12 +9,12 @@ from math import isfinite, nan
 
 from perftop.base.text import GHZ, time_of_day
 from perftop.draw.charts import Glyphs
-from perftop.draw.columns import DOUBTED_SIGN, Run
+from perftop.draw.columns import DOUBTED_SIGN, Run, fit
 from perftop.draw.strips import Line, safe_cells
 from perftop.model.kinds import KINDS, UNKNOWN_KIND, cause_of, kind_of_cause
 from perftop.session.fleet import Fleet, RowChoice, SharedEpisode
-from perftop.session.fleet_machine import FIELDS, MIN_LOSS, Machine
-from perftop.session.losses import WAIT_CAUSE
+from perftop.session.fleet_machine import FIELDS, MIN_LOSS, Machine, MachineEpisode
+from perftop.session.losses import WAIT_CAUSE, Cause
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.keys import key_captions
 from perftop.tui.shared.row_numbers import Scale
@@ -30,7 +30,10 @@ CLOCK_KEYS = frozenset({"clock_hz", "ceiling_hz"})
 _RAMP_TOPS = {"lost": 0.3, "involuntary": 0.05, "steal": 0.3}
 """Values at the upper end of the heat ramp, by key; for all other shares it is 1."""
 _SHORT_NAMES = {"clock-change": "clock steps", "modulation": "modulated"}
-
+_NEIGHBOUR_SUBJECTS = {"sibling": "A sibling", "package": "A busy package",
+                       "scheduler": "Waiting for a CPU",
+                       "memory": "Saturated memory", "cache": "A crowded L3"}  # fmt: skip
+"""Causes of the kind neighbour as subjects of sentences."""
 
 MAX_ALIKE_ROWS = 5
 """Maximum number of machines with the same sentence that have a row each."""
@@ -162,46 +165,68 @@ def silence_text(machine: Machine, now: float) -> str:
     return f"{text} · try in {wait_s:.0f} s" if isfinite(wait_s) and wait_s > 0 else text
 
 
-def machine_verdict(machine: Machine) -> tuple[str, float]:
-    """Returns a sentence on the costliest cause of a machine, and its start in Unix seconds; NaN if
-    nothing is lost."""
+def machine_verdict(machine: Machine, room: int = 200) -> tuple[str, float]:
+    """Returns a sentence on the costliest cause of a machine, in the longest wording that fits into
+    `room` cells, and its start in Unix seconds; NaN if nothing is lost."""
+    wordings, start = _verdict_wordings(machine)
+    return first_that_fits(wordings, room), start
+
+
+def first_that_fits(wordings: Sequence[str], room: int) -> str:
+    """Returns the first wording of at most `room` cells; if there is none, the last one, cut."""
+    return next((text for text in wordings if len(text) <= room), fit(wordings[-1], room))
+
+
+def _verdict_wordings(machine: Machine) -> tuple[list[str], float]:
+    """Returns wordings of a machine's verdict, the longest first, and the start of its cause."""
     worst = next((e for e in machine.running if e.is_wrong and e.group == machine.cause), None)
-    if worst is None:
-        if not isfinite(machine.numbers["lost"]):
-            return "What it loses is not known", nan
-        if machine.largest_loss is not None:
-            cause, lost = machine.largest_loss
-            amount = f"{amount_text('lost', lost)} %"
-            if cause == WAIT_CAUSE:
-                return f"Tasks wait {amount} of their time for a CPU", nan
-            return f"{cause_subject(cause)} took {amount} of the time", nan
-        last = next((e for e in reversed(machine.ended) if e.is_wrong), None)
-        ended = "" if last is None or last.end is None else (
-            f"; last: {episode_sign(last.kind)} {short_cause(*last.group)}, "
-            f"{span_text(last.end - last.start)}, {time_of_day(last.end)}"
-        )  # fmt: skip
-        missing_text = "; no PMU, so the clock is unknown" if machine.clock_missing_text else ""
-        return f"Nothing is slowing it down{ended or missing_text}", nan
-    kind, taker = worst.group[0], cause_subject(worst.group)
+    if worst is not None:
+        return _episode_wordings(machine, worst), worst.start
+    if not isfinite(machine.numbers["lost"]):
+        return ["What it loses is not known"], nan
+    if machine.largest_loss is not None:
+        cause, lost = machine.largest_loss
+        amount = f"{amount_text('lost', lost)} %"
+        if cause == WAIT_CAUSE:
+            return [f"Tasks wait {amount} of their time for a CPU"], nan
+        return loss_wordings(cause, "took", f"{amount} of the time"), nan
+    calm = "Nothing is slowing it down"
+    last = next((e for e in reversed(machine.ended) if e.is_wrong), None)
+    if last is not None and last.end is not None:
+        short_text = f"{calm}; last: {episode_sign(last.kind)}"
+        duration, end = span_text(last.end - last.start), time_of_day(last.end)
+        long_text = f"{short_text} {short_cause(*last.group)}, {duration}, {end}"
+        return [long_text, f"{short_text} {end}", calm], nan
+    if machine.clock_missing_text:
+        return [f"{calm}; no PMU, so the clock is unknown", f"{calm}; clock unknown", calm], nan
+    return [calm], nan
+
+
+def _episode_wordings(machine: Machine, episode: MachineEpisode) -> list[str]:
     hz, ceiling_hz = machine.numbers["clock_hz"], machine.numbers["ceiling_hz"]
-    share = f"{100 * worst.depth:.0f} %" if worst.depth is not None else ""
-    if kind_of_cause(*worst.group).costs_cycles and isfinite(hz) and isfinite(ceiling_hz):
-        text = f"{taker} keeps it at {hz / 1e9:.2f} of {ceiling_hz / 1e9:.2f} GHz"
-    elif kind == "steal":
-        steal = amount_text("steal", machine.numbers["steal"])
-        text = f"The hypervisor takes {steal} % of its time"
-    elif kind == "neighbour":
-        text = f"{taker} takes {share} of a task's work" if share else f"{taker} slows a task"
-    else:
-        text = f"{taker} takes {share} of the time" if share else f"{taker} slows it down"
-    return text, worst.start
+    verb, amount = "slows", "a task" if episode.kind == "neighbour" else "it down"
+    if kind_of_cause(*episode.group).costs_cycles and isfinite(hz) and isfinite(ceiling_hz):
+        verb, amount = "keeps it at", f"{hz / 1e9:.2f} of {ceiling_hz / 1e9:.2f} GHz"
+    elif episode.kind == "steal":
+        verb, amount = "takes", f"{amount_text('steal', machine.numbers['steal'])} % of its time"
+    elif episode.depth is not None:
+        whole = "a task's work" if episode.kind == "neighbour" else "the time"
+        verb, amount = "takes", f"{100 * episode.depth:.0f} % of {whole}"
+    return loss_wordings(episode.group, verb, amount)
 
 
-def cause_subject(group: tuple[str, str]) -> str:
+def loss_wordings(cause: Cause, verb: str, amount: str) -> list[str]:
+    """Returns sentences that say how much a cause costs, the longest first."""
+    subject = cause_subject(cause)
+    short = short_cause(*cause)
+    return [f"{subject} {verb} {amount}", f"{subject}: {amount}",
+            f"{short[:1].upper()}{short[1:]}: {amount}"]  # fmt: skip
+
+
+def cause_subject(cause: Cause) -> str:
     """Returns a cause as the subject of a sentence."""
-    kind, cause = group
-    text = safe_cells(cause_of(cause).subject or f"a {cause_name(kind, cause)}")
-    return text[:1].upper() + text[1:]
+    subject = _NEIGHBOUR_SUBJECTS.get(cause[1]) or cause_of(cause[1]).subject
+    return safe_cells(subject or f"A {cause_name(*cause)}")
 
 
 def machine_rows(state: FleetState) -> list[MachineRow]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import cache, partial
@@ -15,8 +16,9 @@ from textual.pilot import Pilot
 from textual.widgets import Static
 
 from perftop.draw import strips
+from perftop.model.kinds import CAUSES
 from perftop.session.fleet import Fleet
-from perftop.session.fleet_machine import UNKNOWN_NUMBERS, Machine
+from perftop.session.fleet_machine import UNKNOWN_NUMBERS, Machine, MachineEpisode
 from perftop.session.losses import WAIT_CAUSE
 from perftop.tui.app import PerfTopApp
 from perftop.tui.config import Config
@@ -179,6 +181,19 @@ def test_a_loss_without_an_episode_has_a_verdict() -> None:
     assert words.machine_verdict(machine)[0] == "Power limit PL1 took 7.4 % of the time"
     machine.largest_loss = None
     assert words.machine_verdict(machine)[0] == "Nothing is slowing it down"
+
+
+@pytest.mark.parametrize("cause", sorted(CAUSES.keys() - {"-", "hypervisor"}))
+def test_a_verdict_without_room_keeps_its_cause_and_its_size(cause: str) -> None:
+    machine = Machine("m", answers=True, numbers={**UNKNOWN_NUMBERS, "lost": 0.4})
+    machine.running = [MachineEpisode("m", "stopped", cause, 1.0, None, 0.4)]
+    whole, since = words.machine_verdict(machine)
+    assert since == 1.0
+    for room in range(44, 80):
+        text, _ = words.machine_verdict(machine, room)
+        assert len(text) <= room
+        assert text == whole or len(whole) > room
+        assert re.match(r"\S.+( takes|:) 40 % of the time$", text)
 
 
 async def test_racks_are_cells_below_the_rows_with_the_worst_machine_first() -> None:
