@@ -45,7 +45,7 @@ perftop VERB --help      the options of a verb"""
 
 
 def _add_help(verbs: Any) -> None:
-    text = "print a page about perftop, or the options of a verb"
+    text = "print a page of the manual, or the options of a verb"
     parser = options.add_verb(verbs, "help", _show_help, text)
     text = "name of a page or a verb (default: list the pages)"
     parser.add_argument("topic", nargs="?", metavar="TOPIC", help=text)
@@ -171,20 +171,20 @@ def _parser(verb: str = "") -> argparse.ArgumentParser:
         prog="perftop",
         description="Shows whether the CPUs of this machine run as fast as they could, and if not, "
         "what slows them down: power, heat, a neighbour, the hypervisor, a queue.",
-        epilog="Without a verb perftop opens the screen. To get started: perftop demo, perftop "
-        "why, perftop doctor. `perftop VERB --help` shows the options of a verb, `perftop help` "
-        "lists the pages of the manual.",
+        epilog="Without a verb, perftop opens the screen. Start with perftop demo, perftop why or "
+        "perftop doctor. `perftop VERB --help` shows the options of a verb, `perftop help` lists "
+        "the pages of the manual.",
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print version and commit")
     parser.add_argument(
         "--default-config",
         action=_DefaultConfig,
         nargs=0,
-        help="print a config file with all settings at their defaults",
+        help="print a config file with the default of every setting",
     )
     parser.add_argument(
         "--print-completion", action=_PrintCompletion, choices=SHELLS,
-        help="print a script that completes perftop's words in this shell",
+        help="print the completion script for this shell",
     )  # fmt: skip
     parser.set_defaults(runs=False)
     verbs = parser.add_subparsers(required=True, metavar="VERB", title="verbs")

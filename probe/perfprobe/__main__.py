@@ -72,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     root = stream_options.sysroot()
 
     stream = verbs.add_parser("stream", parents=[root], help="frames to stdout (msgpack)")
-    stream_options.add_options(stream, float)
+    stream_options.add_options(stream, float, "0.1")
     stream.add_argument("--watch-tree", metavar="PID", help="a process and all its descendants")
     stream.add_argument(
         "--batch", type=float, metavar="SECONDS",

@@ -12,13 +12,14 @@ METHODS = ("one-thread", "any-thread", "distributed", "traced", "bounds")
 """Names of the methods of measuring the SMT states."""
 _OPTIONS = (
     (("--source",), "NAME",
-     "source: auto (default), perf, msr, os, or the simulated machine sim[:SCENARIO[,cpus=N …]]"),
-    (("--sample",), "TIME", "time between reads of counters (default: at most 100ms; exporter 1s)"),
+     "source: auto (default), perf, msr, os, or a simulated machine, sim[:SCENARIO[,cpus=N …]]"),
+    (("--sample",), "TIME", "time between two reads of the counters"),
     (("-c", "--cpus"), "LIST", "read only these CPUs: 0-15,32 | pkg0 | core3 | pkg1core3 | type:P"),
-    (("--smt-method",), "NAME", f"method of finding the SMT states: {', '.join(METHODS)}"),
+    (("--smt-method",), "NAME",
+     f"how SMT states are found: {', '.join(METHODS)} (default: the first that works here)"),
     (("-e", "--events"), "LIST",
-          ("events to count as well: NAME, NAME:u (user space), NAME:k (kernel), {a,b} (a group), "
-      "rUUEE, cpu/event=0xd1,umask=1,name=NAME/")),
+     ("also count these events: NAME, NAME:u (user space), NAME:k (kernel), {a,b} (a group), rUUEE "
+      "(a raw code), cpu/event=0xd1,umask=1,name=NAME/")),
 )  # fmt: skip
 
 
@@ -37,32 +38,34 @@ def sysroot() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument(
         "--sysroot", type=Path, metavar="DIR", default=Path("/"),
-        help="read /proc, /sys and /dev below DIR and nothing else",
+        help="read only DIR/proc, DIR/sys and DIR/dev (default: this machine)",
     )  # fmt: skip
     return parser
 
 
 def add_options(
-    parser: argparse.ArgumentParser, sample: Callable[[str], Any], *, events: bool = True
-) -> Any:
-    """Adds the options of a stream to a parser; `sample` parses the argument of --sample. Without
-    `events`, --events and --no-multiplex are left out. Returns the group of --watch, to which a
-    caller can add options that exclude it."""
+    parser: argparse.ArgumentParser, sample: Callable[[str], Any], default: str, *,
+    events: bool = True,
+) -> Any:  # fmt: skip
+    """Adds the options of a stream to a parser; `sample` parses the argument of --sample, and
+    `default` is its default in the help. Without `events`, --events and --no-multiplex are left
+    out. Returns the group of --watch, to which a caller can add options that exclude it."""
     for names, output, text in _OPTIONS:
         if "--events" in names and not events:
             continue
         reads = sample if "--sample" in names else str
         metavar = "SECONDS" if reads is float else output
-        parser.add_argument(*names, type=reads, metavar=metavar, help=text)
+        note = f" (default: {default})" if "--sample" in names else ""
+        parser.add_argument(*names, type=reads, metavar=metavar, help=text + note)
     if events:
         parser.add_argument(
             "--no-multiplex", action="store_true",
-            help="refuse events of -e that would have to take turns on a counter",
+            help="exit with an error if events of -e would have to take turns on a counter",
         )  # fmt: skip
     else:
         parser.set_defaults(events=None, no_multiplex=False)
     parser.set_defaults(source="auto")
     group = parser.add_mutually_exclusive_group()
-    text = "follow the threads of a process, of all processes of a name, of a control group or unit"
+    text = "follow the threads of PID, of all processes named COMM, or of a control group or unit"
     group.add_argument("--watch", metavar="PID|COMM|GROUP", help=text)
     return group

@@ -47,13 +47,15 @@ CHECK_INDENT = 24
 
 
 def add(verbs: Any) -> None:
-    text = "what can be read here, what cannot and why, and how to see more"
+    text = "show what can be read here, what cannot and why, and how to see more"
     parser = options.add_verb(verbs, "doctor", run, text, machine=True)
     options.add_json(parser)
     text = (
-        "check only the conditions of the machine; exit with 1 if a RULE is broken. A RULE is "
-        "NAME=STATE, or NAME alone to require the best state for benchmarks; names: "
-        f"{', '.join(RULES)} (default: {' '.join(DEFAULT_RULES)})"
+        "check only the conditions of the machine; exit with 1 if a RULE is broken (default: "
+        f"{' '.join(DEFAULT_RULES)}). A RULE is NAME=STATE, or NAME alone for the state that "
+        "disturbs benchmarks least: governor=performance, turbo=off, smt=off, quota=none, "
+        "mask=none, load=idle, isolated (a list of CPUs), watchdog=off, slack (below 50 µs), "
+        "clocksource (one that is fast, such as tsc), hypervisor=none"
     )
     parser.add_argument("--check", nargs="*", metavar="RULE", help=text)
 

@@ -34,9 +34,9 @@ _HEADINGS = {"least": "least", "median": "median", "mean": "mean", "error": "±"
 
 
 def add_timers(verbs: Any) -> None:
-    text = "cost and resolution of reading the time"
+    text = "measure the cost and the resolution of reading the time"
     parser = add_instrument(verbs, "timers", run_timers, text)
-    text = "CPU to measure on (default: any)"
+    text = "CPU to measure (default: the one on which the measurement starts)"
     parser.add_argument("--cpu", type=options.cpu, metavar="N", help=text)
 
 
@@ -184,9 +184,9 @@ _COST_KEYS = ("median_us", "p95_us", "p99_us", "most_us")
 
 
 def add_wake(verbs: Any) -> None:
-    text = "what it costs to wake a task on an idle CPU, for each idle state"
+    text = "measure what it costs to wake a task on an idle CPU, for each idle state"
     parser = add_instrument(verbs, "wake", run_wake, text)
-    text = "CPU to measure on (default: the last one that perftop may use)"
+    text = "CPU to measure (default: the last one that perftop may use)"
     parser.add_argument("--cpu", type=options.cpu, metavar="N", help=text)
 
 
@@ -272,11 +272,11 @@ CHECK_INDENT = 2 + NAME_WIDTH
 
 
 def add_selftest(verbs: Any) -> None:
-    text = "check every counter against code whose counts are known"
+    text = "check every counter with code whose counts are known"
     parser = add_instrument(verbs, "selftest", run_selftest, text)
     text = "source of the counters: auto (default), perf, msr, os"
     parser.add_argument("--source", default="auto", metavar="NAME", help=text)
-    text = "also try every source and instrument, and print a verdict on each"
+    text = "also try every other source and instrument, and print a verdict on each"
     parser.add_argument("--all", action="store_true", help=text)
 
 

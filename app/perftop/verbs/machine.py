@@ -129,7 +129,7 @@ MAX_RUN = 72
 
 
 def add_topology(verbs: Any) -> None:
-    text = "packages, caches, cores, CPUs"
+    text = "show packages, caches, cores and CPUs"
     parser = options.add_verb(verbs, "topology", run_topology, text, machine=True)
     options.add_json(parser)
 
@@ -368,7 +368,7 @@ EVENT_INDENT = 28
 
 
 def add_events_verb(verbs: Any) -> None:
-    text = "events that -e can count here"
+    text = "list the events that -e can count here"
     parser = options.add_verb(verbs, "events", run_events, text, machine=True)
     text = "list only events with WORD in their name or description"
     parser.add_argument("word", nargs="?", metavar="WORD", help=text)

@@ -42,7 +42,9 @@ LONG_NS = 60_000_000_000
 _UNITS_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000, "m": 60_000_000_000,
              "h": 3_600_000_000_000}  # fmt: skip
 REMOTE = "path of perfprobe on HOST (default: perfprobe in the PATH there)"
-METRICS = "print only these numbers: util, busy_hz, smt, power_w …"
+METRICS = "print only these numbers: util, busy_hz, smt, power_w … (perftop help numbers)"
+DURATION = "stop after this time (default: at Ctrl-C)"
+SAMPLE_DEFAULT = "100ms, or less to divide -i"
 SHIPPED = Path(__file__).parent.parent / "recording" / "shipped"
 """Directory of the recordings that come with perftop, named `demo:NAME` by the user."""
 Verb = Callable[[argparse.Namespace], int]
@@ -157,11 +159,11 @@ def shipped_recording(name: str) -> Path | None:
 
 def add_verb(
     verbs: Any, name: str, verb: Verb, text: str, *, about: str = "", epilog: str | None = None,
-    machine: bool = False, stream: bool = False,
+    machine: bool = False, stream: bool = False, interval: str = "1s",
 ) -> Parser:  # fmt: skip
     """Adds a verb. `text`: its line in the list of verbs. `about`: a longer description for its own
     help, if there is one. `machine`: whether the verb reads a machine. `stream`: whether it reads a
-    stream of samples."""
+    stream of samples. `interval`: the default of -i in its help."""
     about = about or text
     description = f"{about[0].upper()}{about[1:]}."
     parents = [stream_options.sysroot()] if machine or stream else []
@@ -172,28 +174,27 @@ def add_verb(
     if machine or stream:
         add_machine(parser)
     if stream:
-        add_interval(parser)
-        stream_options.add_options(parser, span_ns)
+        add_interval(parser, interval)
+        stream_options.add_options(parser, span_ns, SAMPLE_DEFAULT)
     return parser
 
 
 def add_machine(parser: argparse.ArgumentParser) -> None:
     """Adds the options for the machine that the probe runs on, and for the rights of the probe."""
-    text = "run the probe, and nothing else, as root; with --host, as root of HOST"
+    text = "run the probe, and nothing else, as root (with --host: root on HOST)"
     parser.add_argument("--sudo", action="store_true", help=text)
-    text = "read HOST: run the probe there, by ssh"
+    text = "read HOST instead of this machine; ssh runs the probe there"
     parser.add_argument("--host", action="append", metavar="[USER@]HOST", help=text)
     parser.add_argument("--remote", metavar="PATH", help=REMOTE)
 
 
-def add_interval(parser: argparse.ArgumentParser, default_ns: int | None = None) -> None:
-    parser.add_argument(
-        "-i", "--interval", type=interval_ns, metavar="TIME", default=default_ns,
-        help="time that each number covers: 100ms, 1s; 2 means 2s",
-    )  # fmt: skip
+def add_interval(parser: argparse.ArgumentParser, default: str) -> None:
+    """`default`: the default in the help; the verb applies it."""
+    text = f"time that each number covers: 100ms, 1s; 2 means 2s (default: {default})"
+    parser.add_argument("-i", "--interval", type=interval_ns, metavar="TIME", help=text)
 
 
-def add_json(parser: argparse.ArgumentParser, text: str = "as one JSON object") -> None:
+def add_json(parser: argparse.ArgumentParser, text: str = "print one JSON object") -> None:
     parser.add_argument("--json", action="store_true", help=text)
 
 
@@ -207,12 +208,12 @@ def add_force(parser: argparse.ArgumentParser) -> None:
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:
-    text = "write to this file; - is stdout"
+    text = "write to FILE; - is stdout (default: stdout; stderr if a command runs)"
     parser.add_argument("-o", "--output", type=file_path, metavar="FILE", help=text)
     add_force(parser)
 
 
-def add_duration(parser: argparse.ArgumentParser, text: str = "stop after this time") -> None:
+def add_duration(parser: argparse.ArgumentParser, text: str = DURATION) -> None:
     parser.add_argument("--duration", type=span_ns, metavar="TIME", help=text)
 
 
@@ -220,15 +221,15 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     """Adds the options for the labels of a run, and for reading from `perftop serve`."""
     parser.add_argument(
         "--label", action="append", type=key_and_value, metavar="KEY=VALUE",
-        help="label of this run, written to recordings and all output; may be repeated",
+        help="label this run, in recordings and all output; may be repeated",
     )  # fmt: skip
-    text = "read from the `perftop serve` on this socket, instead of starting a probe"
+    text = "read from the `perftop serve` on this socket; start no probe"
     parser.add_argument("--attach", metavar="unix:PATH", help=text)
 
 
 def add_terminal(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-mouse", action="store_true", help="do not capture the mouse")
-    text = "use this file instead of ~/.config/perftop/config.toml"
+    text = "file of settings (default: ~/.config/perftop/config.toml)"
     parser.add_argument("--config", type=file_path, metavar="FILE", help=text)
 
 

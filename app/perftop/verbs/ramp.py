@@ -48,13 +48,13 @@ subtracted."""
 
 
 def add(verbs: Any) -> None:
-    text = "time from idle to a steady clock: how long to warm up"
+    text = "measure how long a core takes from idle to a steady clock (warm-up)"
     parser = add_instrument(verbs, "ramp", run, text)
-    text = "CPU to measure, or all in turn (default: the last one that perftop may use)"
+    text = "CPU to measure, or all, one by one (default: the last one that perftop may use)"
     parser.add_argument("--cpu", metavar="N|all", help=text)
-    text = "instructions to execute; wide ones may lower the clock"
+    text = "instructions to execute; wide ones may lower the clock (default: scalar)"
     parser.add_argument("--isa", choices=("scalar", "avx2", "avx512"), default="scalar", help=text)
-    text = "time for all runs on a CPU: 1 to 60 (default: 5)"
+    text = "time for the five runs on a CPU, in seconds, 1 to 60 (default: 5)"
     parser.add_argument("--seconds", type=float, default=5.0, metavar="S", help=text)
 
 

@@ -46,8 +46,8 @@ PROGRESS_S = 1.0
 READ_PAUSE_S = 0.2
 """Seconds between two reads around a command; unread data is lost if perftop is killed."""
 EPILOG = (
-    "-- CMD [ARG …] runs a command and records it from before its start until after its end. A "
-    "summary on stderr follows. The exit status is the command's. The signal USR1 sets a mark."
+    "-- CMD [ARG …] runs a command, records it from before its start until after its end, and "
+    "prints a summary on stderr. The exit status is the command's. The signal USR1 sets a mark."
 )
 _CLEAR = "\r\x1b[K"
 
@@ -55,17 +55,17 @@ _CLEAR = "\r\x1b[K"
 def add(verbs: Any) -> None:
     text = "record measurements to a file, without a screen"
     parser = options.add_verb(verbs, "record", run, text, stream=True, epilog=EPILOG)
-    text = "the file to write; a directory for several --host"
+    text = "recording to write; a directory with --ring, --on or several --host"
     parser.add_argument("-o", "--output", type=options.file_path, metavar="FILE", help=text)
-    text = "keep only the last TIME, in a directory; the signal USR1 or the key m saves them"
+    text = "keep only the last TIME (default with --on: 10m); SIGUSR1 or the key m saves it"
     parser.add_argument("--ring", type=options.span_ns, metavar="TIME", help=text)
-    text = "also keep 30 s before and after episodes of these kinds: turbo-drop,neighbour …"
+    text = "save episodes of these kinds, with 30 s before and after: turbo-drop,neighbour …"
     parser.add_argument("--on", metavar="KIND,KIND", help=text)
-    text = "size limit of everything that --ring or --on keeps (default: 1G)"
+    text = "maximum size of the directory of --ring or --on (default: 1G)"
     parser.add_argument(
         "--max-size", type=size_bytes, default=DEFAULT_MAX_BYTES, metavar="SIZE", help=text
     )
-    text = "print a systemd service that runs record --ring permanently (a black box)"
+    text = "print a systemd service that always runs record --ring (a black box)"
     parser.add_argument("--print-unit", action="store_true", help=text)
     options.add_force(parser)
     options.add_duration(parser)
@@ -427,9 +427,9 @@ class CommandSummary(Follower):
 
 
 def add_mark(verbs: Any) -> None:
-    text = "name the phase that begins now, from inside a command that perftop runs"
+    text = "begin a named phase, from inside a command that perftop measures"
     parser = options.add_verb(verbs, "mark", run_mark, text)
-    text = "name of the phase that begins now, such as link"
+    text = "name of the phase, such as link"
     parser.add_argument("name", metavar="NAME", help=text)
 
 

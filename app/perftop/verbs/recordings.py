@@ -34,9 +34,9 @@ MAX_JSON_BYTES = 256 << 20
 """Maximum bytes that are read from a JSON file."""
 COMPARABLE = "diff reads recordings and --json, such as that of perftop stat --json -o FILE"
 DIFF_EPILOG = (
-    "A file is a recording, or what stat --json, stat -r N --json or summary --json has written. "
-    "The exit status is 0, with and without a difference; 1 if a condition of --fail-if is met, or "
-    "cannot be decided."
+    "A file is a recording, or the output of stat --json, stat -r N --json or summary --json. The "
+    "exit status is 0, whether or not there is a difference, and 1 if a condition of --fail-if is "
+    "met or cannot be decided."
 )
 CONDITION_PATTERN = re.compile(r"\s*([^\s<>]+)\s*([<>])\s*([+-]?[0-9]+(?:\.[0-9]+)?)\s*(%|pt)\s*")
 CONDITION_MET_STATUS = 1
@@ -67,7 +67,7 @@ def parse_condition(text: str) -> Condition:
 
 
 def add_diff(verbs: Any) -> None:
-    text = "compare two runs, or two groups of runs"
+    text = "compare two runs, or two sets of runs"
     parser = options.add_verb(verbs, "diff", run_diff, text, epilog=DIFF_EPILOG)
     text = "two files, A and B"
     parser.add_argument("files", nargs="*", type=options.recording, metavar="FILE", help=text)
@@ -81,10 +81,10 @@ def add_diff(verbs: Any) -> None:
     options.add_metrics(parser, "compare only these numbers: run_s, busy_hz, ipc …")
     parser.add_argument(
         "--fail-if", action="append", default=[], type=parse_condition, metavar="CONDITION",
-        help="exit with 1 if B differs from A by more than this and by more than the noise: "
-        "'cpu_s > 3 %%', 'ipc < -2 %%'; in points for shares: 'lost_ratio > 2 pt'; repeatable",
+        help="exit with 1 if B differs from A by more than this limit and the noise: "
+        "'cpu_s > 3 %%', 'ipc < -2 %%', in points for shares: 'lost_ratio > 2 pt'; may be repeated",
     )  # fmt: skip
-    options.add_json(parser, "one JSON object")
+    options.add_json(parser)
 
 
 def run_diff(args: argparse.Namespace) -> int:
@@ -250,11 +250,11 @@ ENDINGS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl
 
 
 def add_export(verbs: Any) -> None:
-    text = "convert a recording to CSV, JSON lines, Parquet, OpenMetrics"
+    text = "convert a recording to CSV, JSON lines, Parquet or OpenMetrics"
     parser = options.add_verb(verbs, "export", run_export, text)
     text = "a recording, or - for stdin"
     parser.add_argument("file", type=options.recording, metavar="FILE", help=text)
-    text = "write to this file; - is stdout (default)"
+    text = "write to OUT (default: -, which is stdout)"
     parser.add_argument("-o", "--output", metavar="OUT", default="-", help=text)
     options.add_force(parser)
     text = "format of the output (default: by the extension of OUT, else csv)"
@@ -262,7 +262,7 @@ def add_export(verbs: Any) -> None:
     options.add_metrics(parser)
     text = "export only these CPUs: 0-15,32 | pkg0 | core3 | pkg1core3 | type:P"
     parser.add_argument("-c", "--cpus", metavar="LIST", help=text)
-    text = "time that a line covers (default: -i of the recording, else 1s)"
+    text = "time that each row covers (default: -i of record, else 1s)"
     parser.add_argument("--every", type=options.span_ns, metavar="TIME", help=text)
 
 

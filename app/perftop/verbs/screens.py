@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     Source = LiveSource | PrometheusSource | RecordingsSource
 
 COST_TEXT = (
-    "The first line shows, at its right end, what perftop itself costs: the CPU time of both its "
-    "processes, in percent of one CPU. A longer -i draws less often, a longer --sample reads less "
-    "often (-i 1s --sample 1s), and -c reads fewer CPUs. "
+    "The right end of the first line shows the CPU time of perftop itself (both its processes), in "
+    "percent of one CPU. To reduce it, draw less often (-i 1s), read less often (--sample 1s) or "
+    "read fewer CPUs (-c). "
 )
 DEMO_TITLES = {
     "demo": "Recordings of real problems: perftop demo NAME, perftop why demo:NAME",
@@ -38,48 +38,46 @@ DEMO_TITLES = {
 """Titles in the list of demos, by the page whose first table names them."""
 PANE_TEXT = (
     "-- CMD [ARG …] runs a command, measures it, and shows its output below the numbers. "
-    "Ctrl-C is sent to the command; q closes the screen while the command continues. When the "
-    "command ends, a summary is printed on stderr. The exit status is the command's."
+    "Ctrl-C goes to the command; q closes the screen but not the command. When the command ends, "
+    "a summary is printed on stderr. The exit status is the command's."
 )
 
 
 def add_live(verbs: Any) -> None:
-    text = "the screen: what each core does, and what takes time from it (the default)"
-    epilog = COST_TEXT + PANE_TEXT
-    live = options.add_verb(verbs, "live", run_live, text, stream=True, epilog=epilog)
+    text = "show what each core does, and what takes time from it (the default verb)"
+    live = options.add_verb(verbs, "live", run_live, text, stream=True, interval="500ms",
+                            epilog=COST_TEXT + PANE_TEXT)  # fmt: skip
     live.set_defaults(runs=True)
 
-    replay = options.add_verb(verbs, "replay", run_replay, "the screen on a recording")
+    replay = options.add_verb(verbs, "replay", run_replay, "show a recording on the screen")
     replay.add_argument(
         "files", nargs="+", type=options.recording, metavar="FILE",
         help="a recording; two are drawn on one time axis",
     )  # fmt: skip
     replay.add_argument(
         "--align", type=parse_alignment, metavar="MOMENT",
-        help="where two recordings are aligned: start (default) | command | mark:LABEL",
+        help="moment at which two recordings are aligned: start (default) | command | mark:LABEL",
     )  # fmt: skip
-    options.add_interval(replay, options.LIVE_INTERVAL_NS)
+    options.add_interval(replay, "500ms")
+    replay.set_defaults(interval=options.LIVE_INTERVAL_NS)
 
-    text = "the screen on a recording of real problems, or on a simulated machine"
-    about = (
-        "the screen on a simulated machine, two minutes in which each view has something to show, "
-        "or on a recording of real problems"
-    )
-    demo = options.add_verb(verbs, "demo", run_demo, text, about=about)
+    text = "show a simulated machine, or a recording of real problems, on the screen"
+    demo = options.add_verb(verbs, "demo", run_demo, text)
     demo.add_argument(
         "scenario", nargs="?", default="demo", metavar="list|NAME[,KEY=VALUE…]",
         help="list prints all names; NAME is a recording (quota, queue …) or a simulated machine "
-        "(guest, neighbour,cpus=64 …; cpus=64 alone changes the default one)",
+        "(guest; neighbour,cpus=64 …); default: demo, a simulated machine on which each view has "
+        "something to show within two minutes",
     )  # fmt: skip
-    options.add_interval(demo)
-    text = "time between two reads of the counters"
+    options.add_interval(demo, "500ms")
+    text = f"time between two reads of the counters (default: {options.SAMPLE_DEFAULT})"
     demo.add_argument("--sample", type=options.span_ns, metavar="TIME", help=text)
     demo.set_defaults(live=live)
 
-    text = "the screen on a stream of `perftop serve` on this machine"
+    text = "show the screen, with samples from `perftop serve` on this machine"
     attach = options.add_verb(verbs, "attach", run_attach, text)
     attach.add_argument("attach", metavar="unix:PATH", help="the socket of perftop serve")
-    options.add_interval(attach)
+    options.add_interval(attach, "500ms")
     attach.set_defaults(live=live)
     for parser in (live, replay, demo, attach):
         options.add_terminal(parser)
@@ -207,25 +205,26 @@ MAX_FIRST_WAIT_S = 10.0
 
 
 def add_fleet(verbs: Any) -> None:
-    about = "many machines, one per row, the one that loses most first; Enter opens one"
-    parser = options.add_verb(verbs, "fleet", run_fleet, "many machines, one per row", about=about)
+    text = "show many machines, one per row"
+    about = f"{text}, the one that loses most first; Enter opens one"
+    parser = options.add_verb(verbs, "fleet", run_fleet, text, about=about)
     parser.add_argument(
         "hosts", nargs="*", metavar="[USER@]HOST|DIR",
-        help="machines to reach by ssh, at most 64; sim:… simulates one; DIR is what "
-        "record --host … -o DIR wrote",
+        help="machines to read by ssh, at most 64; sim:… is a simulated one; or one DIR, which "
+        "record --host … -o DIR has written",
     )  # fmt: skip
     text = "read the names of machines from FILE, one per line"
     parser.add_argument(
         "--hosts", type=options.file_path, dest="hosts_file", metavar="FILE", help=text
     )
     parser.add_argument("--remote", metavar="PATH", help=options.REMOTE)
-    text = "read what this server has scraped from perftop exporter"
+    text = "read what this Prometheus server has scraped from `perftop exporter`"
     parser.add_argument("--prometheus", metavar="URL", help=text)
-    text = 'with --prometheus: read only these series: {job="perftop"}'
+    text = 'with --prometheus: read only matching series, such as {job="perftop"}'
     parser.add_argument("--match", metavar="SELECTOR", help=text)
-    options.add_interval(parser)
-    options.add_json(parser, "one JSON object per line, no screen")
-    text = "with --json: stop after N intervals"
+    options.add_interval(parser, "1s; 15s with --prometheus")
+    options.add_json(parser, "print one JSON object per line, without a screen")
+    text = "with --json: stop after N intervals (default: at Ctrl-C)"
     parser.add_argument("-n", "--count", type=options.count, metavar="N", help=text)
     options.add_terminal(parser)
 

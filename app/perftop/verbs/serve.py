@@ -35,12 +35,12 @@ IDLE_S = 10.0
 
 
 def add(verbs: Any) -> None:
-    text = "one probe for many readers on this machine: perftop attach unix:PATH"
-    about = f"{text}. It sends samples once per interval (-i, by default 500ms)"
-    parser = options.add_verb(verbs, "serve", run, text, about=about, stream=True)
-    text = "the socket to create; not needed if systemd passes one"
+    text = "run one probe for many readers on this machine: perftop attach unix:PATH"
+    about = f"{text}. It sends samples once per interval"
+    parser = options.add_verb(verbs, "serve", run, text, about=about, stream=True, interval="500ms")
+    text = "the socket to create (default: the one that systemd passes)"
     parser.add_argument("--socket", type=options.file_path, metavar="PATH", help=text)
-    text = "let members of this group read the socket, too"
+    text = "let members of this group connect, too (default: only you)"
     parser.add_argument("--group", metavar="NAME", help=text)
 
 
@@ -183,25 +183,25 @@ SHIPPED = {
 HIDDEN_DIRECTORIES = "/home", "/root", "/run/user"
 """Directories that the service cannot see."""
 EXPORTER_EPILOG = (
-    "A scrape returns the latest numbers and measures nothing. Process names and command lines are "
-    "never exported. A longer --sample (1s by default) costs less."
+    "A scrape returns the latest totals and measures nothing. Process names and command lines are "
+    "never exported. A longer --sample costs less."
 )
 
 
 def add_exporter(verbs: Any) -> None:
-    text = "counters of this machine for Prometheus"
+    text = "serve counters of this machine to Prometheus"
     parser = options.add_verb(
         verbs, "exporter", run_exporter, text, machine=True, epilog=EXPORTER_EPILOG
     )
-    stream_options.add_options(parser, options.span_ns, events=False)
+    stream_options.add_options(parser, options.span_ns, "1s", events=False)
     text = "where to listen (default: sockets passed by systemd, else 127.0.0.1:9917)"
     parser.add_argument("--listen", metavar="HOST:PORT|unix:PATH", help=text)
-    text = "series of each package (default), also SMT states of each core, also all of each CPU"
+    text = "series of packages (default); core: also SMT states of cores; cpu: also all of each CPU"
     choices = "package", "core", "cpu"
     parser.add_argument("--detail", choices=choices, default="package", help=text)
     text = "also export CPU time by unit, container, pod or Slurm job; their names become labels"
     parser.add_argument("--owners", action="store_true", help=text)
-    text = "write this file for node_exporter; serve HTTP only if --listen is given, too"
+    text = "write this file for node_exporter; HTTP is then served only with --listen"
     parser.add_argument("--textfile", type=options.file_path, metavar="FILE.prom", help=text)
     printed_group = parser.add_mutually_exclusive_group()
     for name, text in (

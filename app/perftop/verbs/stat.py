@@ -34,30 +34,30 @@ if TYPE_CHECKING:
     from perftop.session.session import Session
 
 COMMAND = (
-    "-- CMD [ARG …] runs a command and measures it from before its start until after its end. A "
-    "summary on stderr follows, after a table for each interval if -i is given. The exit status is "
-    "the command's. With -o - all of this goes to stdout, and the command's own output to stderr."
+    "-- CMD [ARG …] runs a command, measures it from before its start until after its end, and "
+    "prints a summary on stderr; with -i, also a table for each interval. With -o - perftop prints "
+    "on stdout, and the command's own output goes to stderr. The exit status is the command's."
 )
 
 
 def add(verbs: Any) -> None:
     text = "print the numbers shown on the screen, as text or JSON"
     parser = options.add_verb(verbs, "stat", run, text, stream=True, epilog=COMMAND)
-    text = "stop after N intervals"
+    text = "stop after N intervals (default: at Ctrl-C)"
     parser.add_argument("-n", "--count", type=options.count, metavar="N", help=text)
     options.add_duration(parser)
     text = "run CMD N times, and print means with confidence intervals"
     parser.add_argument("-r", "--repeat", type=options.count, metavar="N", help=text)
-    text = "with -r: first run CMD K times without counting these runs"
+    text = "with -r: run CMD K times first; these runs are not counted (default: 0)"
     parser.add_argument("--warmup", type=options.count, default=0, metavar="K", help=text)
-    text = "with -r: continue after a run that failed; failed runs are never counted"
+    text = "with -r: continue after a failed run; failed runs are never counted"
     parser.add_argument("--keep-failed", action="store_true", help=text)
-    text = "with -r and -B: run two commands in turn, A B B A, and compare them"
+    text = "with -r and -B: run two commands in turn (A B B A …) and compare them"
     parser.add_argument("-A", dest="command_a", metavar="'CMD'", help=text)
     parser.add_argument("-B", dest="command_b", metavar="'CMD'", help="with -A: the second command")
     forms = parser.add_mutually_exclusive_group()
-    forms.add_argument("--json", action="store_true", help="one JSON object per line")
-    text = "one line per interval, for the whole machine"
+    forms.add_argument("--json", action="store_true", help="print one JSON object per line")
+    text = "print one line per interval, for the whole machine"
     forms.add_argument("--brief", action="store_true", help=text)
     options.add_metrics(parser)
     options.add_output(parser)

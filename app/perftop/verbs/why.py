@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 DEFAULT_NS = 10_000_000_000
 """Default duration in ns of a measurement without a command."""
 EPILOG = (
-    "-- CMD [ARG …] runs a command and reports on stderr the time that it lost; the exit status is "
-    "the command's. Without a command the exit status is 0, whether or not a cause was found."
+    "-- CMD [ARG …] runs a command and reports on stderr how much time it lost, and to what. The "
+    "exit status is the command's; without a command it is 0, even if no cause was found."
 )
 
 
 def add(verbs: Any) -> None:
-    text = "the causes that cost most time here, with evidence"
+    text = "show the causes that cost most time here, with evidence"
     parser = options.add_verb(verbs, "why", run, text, stream=True, epilog=EPILOG)
-    text = "a recording, or - for stdin"
+    text = "a recording (- for stdin) to read, instead of measuring"
     parser.add_argument("file", nargs="?", type=options.recording, metavar="FILE", help=text)
-    options.add_duration(parser, "length of the measurement (default: 10s)")
-    options.add_json(parser, "one JSON object")
+    options.add_duration(parser, "length of the measurement (default: 10s); not with CMD")
+    options.add_json(parser)
     options.add_output(parser)
     parser.set_defaults(runs=True)
 
@@ -175,15 +175,15 @@ _CLOCK = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?")
 
 
 def add_summary(verbs: Any) -> None:
-    text = "summary of a recording, as a whole or phase by phase"
+    text = "summarise a recording, as a whole or phase by phase"
     parser = options.add_verb(verbs, "summary", run_summary, text)
-    text = "a recording, as made by perftop record"
+    text = "a recording made by perftop record"
     parser.add_argument("file", type=options.recording, metavar="FILE", help=text)
-    parser.add_argument("--by", choices=("mark",), help="one phase from each mark to the next")
+    parser.add_argument("--by", choices=("mark",), help="summarise each phase, from mark to mark")
     for name, key, text in (("--from", "since", "start"), ("--to", "until", "end")):
-        moment = f"{text} of the range: time since the start (30s), or time of day (12:03:05)"
+        moment = f"{text} of the part to summarise (default: all): 30s from the start, or 12:03:05"
         parser.add_argument(name, dest=key, type=parsed_moment, metavar="TIME", help=moment)
-    options.add_json(parser, "one JSON object per phase")
+    options.add_json(parser, "print one JSON object per phase")
 
 
 def parsed_moment(text: str) -> int | str:
