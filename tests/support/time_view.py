@@ -53,7 +53,7 @@ class View:
     async def redraw(self) -> None:
         """Redraws the view after a change that the app does not notice."""
         session, interval = self.run.session, self.run.interval
-        self.past.show_interval(session, interval, choice_changed=True)
+        self.past.show_interval(session, interval, settings_changed=True)
         await self.run.pilot.pause()
 
 

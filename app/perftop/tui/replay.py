@@ -327,7 +327,7 @@ class ReplaySource(StreamSource):
         playback, ends_ns, interval = self._playback, self.ends_ns, self.interval
         if playback is None or ends_ns is None or interval is None or self.seek_worker is not None:
             return
-        since_ns = max(self.extent_ns[0], interval.time_ns - round(self.choice.window_s * 1e9))
+        since_ns = max(self.extent_ns[0], interval.time_ns - round(self.settings.window_s * 1e9))
         last_playback, last_since_ns = self._extended_playback
         is_done = last_playback is playback and last_since_ns <= since_ns
         if not is_done and ends_ns[0] > since_ns + 2 * self._recording.hello.sample_ns:

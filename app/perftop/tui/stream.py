@@ -28,7 +28,7 @@ from perftop.tui.config import Config, is_first_start
 from perftop.tui.frame.monitor import Monitor
 from perftop.tui.frame.top import Controls, CpuCost, ScreenState, Status
 from perftop.tui.shared import keys
-from perftop.tui.shared.choice import Choices
+from perftop.tui.shared.view_settings import ViewSettings
 
 StreamOpener = Callable[[], AbstractAsyncContextManager[Stream]]
 INTERVALS_NS = tuple(ms * 1_000_000 for ms in (50, 100, 200, 500, 1000, 2000, 5000))
@@ -71,8 +71,10 @@ class StreamSource(ScreenSource, Follower, Controls):
 
     def make_screen(self) -> Monitor:
         config = self.app.config
-        self.choice = Choices(units=config.units, columns=config.columns, ascii=self.app.ascii)
-        return Monitor(self.choice, config.keys, self, tour=self._tour)
+        self.settings = ViewSettings(
+            units=config.units, columns=config.columns, ascii=self.app.ascii
+        )
+        return Monitor(self.settings, config.keys, self, tour=self._tour)
 
     def start(self) -> None:
         self._watch_later(1.0)

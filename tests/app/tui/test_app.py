@@ -153,14 +153,14 @@ async def test_the_order_does_not_change_the_selected_core() -> None:
         await run.pilot.press(*["down"] * 7)
         for order in ("CPU number", "worst first", "topology"):
             await run.pilot.press("o")
-            assert run.grid.choice.cpu == 7
+            assert run.grid.settings.cpu == 7
             assert run.has(f"o {order}")
             assert [line.split()[1] for line in marked_lines(run)] == ["7"]
             if order == "worst first":
                 await run.pilot.press("home")
                 # a core with a low clock is before all busier cores
-                assert run.grid.choice.cpu == 5
-                run.grid.choice.cpu = 7
+                assert run.grid.settings.cpu == 5
+                run.grid.settings.cpu = 7
                 run.grid.show_cursor()
 
 
@@ -359,7 +359,7 @@ async def test_the_selection_is_visible_at_any_size() -> None:
         for size in [(80, 24), (240, 70), (20, 5), (120, 30), (1, 1), (160, 50), (40, 8)]:
             await run.pilot.resize_terminal(*size)
             await run.intervals(1)
-            assert run.grid.choice.cpu == 20
+            assert run.grid.settings.cpu == 20
             if size[1] > 1:
                 assert len(marked_lines(run)) == 1
             screen = run.app.screen
@@ -388,7 +388,7 @@ async def test_rows_remain_on_the_smallest_screens() -> None:
         assert all(cpus in line for line, cpus in rows)
         assert marked_lines(run) == [run.text()[4]]
         await run.pilot.click(Overview, offset=(2, 0))
-        assert run.grid.choice.cpu == 1
+        assert run.grid.settings.cpu == 1
         await run.pilot.resize_terminal(80, 24)
         await run.intervals(1)
         assert run.has("lp0 / lp1")

@@ -291,10 +291,10 @@ async def test_the_app_uses_the_settings() -> None:
         Machine(), config=Config("perftop-safe", "MHz", keys=chosen_keys)
     ) as run:
         screen = run.monitor
-        assert (run.app.theme, screen.choice.units) == ("perftop-safe", "MHz")
+        assert (run.app.theme, screen.settings.units) == ("perftop-safe", "MHz")
         assert run.has("x quit")
         await run.pilot.press("q", "question_mark", "space")
-        await until_true(lambda: screen.choice.order == "CPU number", "another order")
+        await until_true(lambda: screen.settings.order == "CPU number", "another order")
         assert run.app.screen is screen
         await run.pilot.press("o")
         await until_true(lambda: run.source.status.paused_at is not None, "a pause")

@@ -26,8 +26,8 @@ from perftop.draw.strips import BLANK, Line, safe_cells, width
 from perftop.session.values import SOUGHT_NAMES, lasting_reasons, names_by_reason
 from perftop.tui.frame.top import MIN_HEIGHT_FOR_GAPS, MIN_HEIGHT_FOR_NUMBERS
 from perftop.tui.shared.canvas import LAST_NOTE, PageWidget, has_note_rows, note_line
-from perftop.tui.shared.choice import Choices
 from perftop.tui.shared.keys import KEYS, VIEW_ORDER, bindings
+from perftop.tui.shared.view_settings import ViewSettings
 
 if TYPE_CHECKING:
     from perftop.session.session import Session
@@ -208,9 +208,9 @@ class MissingLine(PageWidget):
     _text_line = 0
     """Index of the widget's line with the text; the widget's other lines are blank."""
 
-    def __init__(self, choice: Choices, *, id: str) -> None:  # noqa: A002
-        super().__init__(id=id, ascii_=choice.ascii)
-        self._choice = choice
+    def __init__(self, settings: ViewSettings, *, id: str) -> None:  # noqa: A002
+        super().__init__(id=id, ascii_=settings.ascii)
+        self._choice = settings
 
     def on_mount(self) -> None:
         self.lay_out()

@@ -24,9 +24,10 @@ from perftop.tui.frame.command_output import Extent, Output
 from perftop.tui.frame.top import MIN_HEIGHT_FOR_KEYS, Controls, ScreenState, Status, TopLines
 from perftop.tui.shared import keys
 from perftop.tui.shared.canvas import TOUR_NOTES, Canvas
-from perftop.tui.shared.choice import GROUPINGS, ORDERS, WINDOWS_S, Choices
+from perftop.tui.shared.cores import ORDERS
 from perftop.tui.shared.paint import DirectScreen
 from perftop.tui.shared.row_numbers import metric_fields, order_name
+from perftop.tui.shared.view_settings import GROUPINGS, WINDOWS_S, ViewSettings
 
 if TYPE_CHECKING:
     from perftop.tui.frame.bottom import Prompt
@@ -50,12 +51,12 @@ _VIEWS = {
 """Module and class of each view, by name."""
 
 
-def make_view(name: str, choice: Choices) -> Canvas:
+def make_view(name: str, settings: ViewSettings) -> Canvas:
     """Creates the view with this name, which is also its id. A view is imported when it is first
     shown, so that the first numbers do not wait for the import of all views."""
     module, _, class_name = _VIEWS[name].partition(":")
     view_class: type[Canvas] = getattr(import_module(f"perftop.tui.{module}"), class_name)
-    return view_class(choice, id=name)
+    return view_class(settings, id=name)
 
 
 Value = TypeVar("Value")
@@ -74,13 +75,18 @@ class Monitor(DirectScreen):
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("monitor")]
 
     def __init__(
-        self, choice: Choices, keymap: Mapping[str, str], controls: Controls, *, tour: bool = False
+        self,
+        settings: ViewSettings,
+        keymap: Mapping[str, str],
+        controls: Controls,
+        *,
+        tour: bool = False,
     ) -> None:
         """`tour`: whether to show notes for a new user."""
         super().__init__()
-        self.choice = choice
+        self.settings = settings
         self._controls = controls
-        self.view = make_view("overview", choice)
+        self.view = make_view("overview", settings)
         self._views = {"overview": self.view}
         self._previous_view_id = "overview"
         """The id of the view to which Esc returns from the page of a core."""
@@ -92,11 +98,11 @@ class Monitor(DirectScreen):
         """The remedy that was shown last, which the next press of the key copies; '' if none."""
         self._range_start_ns: int | None = None
         """Monotonic time in ns at which the user has started a range; None if there is none."""
-        choice.captions = self._captions = keys.key_captions(keymap)
-        choice.tour_notes = [*range(len(TOUR_NOTES))] if tour else []
-        self._top = TopLines(choice, id="top")
-        self._missing_line = MissingLine(choice, id="missing")
-        self._keys = KeyLine(self._captions, ascii_=choice.ascii, id="keys")
+        settings.captions = self._captions = keys.key_captions(keymap)
+        settings.tour_notes = [*range(len(TOUR_NOTES))] if tour else []
+        self._top = TopLines(settings, id="top")
+        self._missing_line = MissingLine(settings, id="missing")
+        self._keys = KeyLine(self._captions, ascii_=settings.ascii, id="keys")
 
     def compose(self) -> ComposeResult:
         yield self._top
@@ -128,34 +134,36 @@ class Monitor(DirectScreen):
         with self.collect_lines():
             self._show_machine()
             is_stale = state.status.failure_text is not None
-            if is_stale != self.choice.is_stale:
-                self.choice.is_stale = is_stale
+            if is_stale != self.settings.is_stale:
+                self.settings.is_stale = is_stale
                 self.view.lay_out()
             is_new = state.interval is not previous_state.interval
             replays = [s.status.replay for s in (state, previous_state)]
             indexed, previously_indexed = (replay and replay.indexed_share for replay in replays)
             if is_new or indexed != previously_indexed:
-                self.choice.update_mask(state.session, state.interval)
+                self.settings.update_mask(state.session, state.interval)
                 self._show_view()
             self._show_keys()
 
     def _place_cursor(self, previous: Interval | None) -> None:
         """Puts the time cursor at the shown moment while paused. Charts then end where they ended
         before, as long as the cursor is in the shown window."""
-        choice, interval, status = self.choice, self.last_state.interval, self.last_state.status
+        settings, interval, status = self.settings, self.last_state.interval, self.last_state.status
         if status.paused_at is None or interval is None:
-            choice.pinned_ns = choice.cursor_ns = choice.range_ns = self._range_start_ns = None
-            choice.held_range = None
+            settings.pinned_ns = settings.cursor_ns = settings.range_ns = self._range_start_ns = (
+                None
+            )
+            settings.held_range = None
             return
-        choice.cursor_ns = time_ns = interval.time_ns
-        choice.range_ns = None
+        settings.cursor_ns = time_ns = interval.time_ns
+        settings.range_ns = None
         if status.is_range:
-            choice.range_ns = time_ns - round(interval.elapsed_s * 1e9), time_ns
-        if choice.pinned_ns is None and previous is not None:
-            choice.pinned_ns = previous.time_ns
-        newest_ns = choice.pinned_ns or time_ns
-        if not newest_ns - choice.window_s * 1e9 <= time_ns <= newest_ns:
-            choice.pinned_ns = time_ns
+            settings.range_ns = time_ns - round(interval.elapsed_s * 1e9), time_ns
+        if settings.pinned_ns is None and previous is not None:
+            settings.pinned_ns = previous.time_ns
+        newest_ns = settings.pinned_ns or time_ns
+        if not newest_ns - settings.window_s * 1e9 <= time_ns <= newest_ns:
+            settings.pinned_ns = time_ns
 
     def on_canvas_time_picked(self, message: Canvas.TimePicked) -> None:
         if message.first_ns == message.last_ns:
@@ -182,46 +190,46 @@ class Monitor(DirectScreen):
 
     def action_hold(self) -> None:
         """Holds the selected range as B. The range selected next, A, is compared with it."""
-        choice, interval = self.choice, self.last_state.interval
-        if choice.range_ns is None or interval is None:
+        settings, interval = self.settings, self.last_state.interval
+        if settings.range_ns is None or interval is None:
             self._controls.show_notice("select a range first: drag in a chart")
             return
-        choice.held_range = interval, self._top.verdict
+        settings.held_range = interval, self._top.verdict
         self._controls.show_notice("range held as B: now select A to compare them")
         self.refresh_view()
 
     def refresh_view(self) -> None:
-        """Lays out and shows the view again, after a choice or after earlier samples were added to
-        the history."""
-        self._show_view(choice_changed=True)
+        """Lays out and shows the view again. Called after a setting has changed, or after earlier
+        samples were added to the history."""
+        self._show_view(settings_changed=True)
         self._show_keys()
 
     def _show_machine(self) -> None:
         self._top.show(*self.last_state)
         self._missing_line.show(self.last_state.session)
 
-    def _show_view(self, *, choice_changed: bool = False) -> None:
+    def _show_view(self, *, settings_changed: bool = False) -> None:
         session, interval = self.last_state.session, self.last_state.interval
         if session is not None and interval is not None:
-            self.view.show_interval(session, interval, choice_changed=choice_changed)
+            self.view.show_interval(session, interval, settings_changed=settings_changed)
 
     def _show_keys(self) -> None:
-        status, choice, view = self.last_state.status, self.choice, self.view.id or ""
-        order = order_name(choice.order) + " reversed" * choice.reverse
+        status, settings, view = self.last_state.status, self.settings, self.view.id or ""
+        order = order_name(settings.order) + " reversed" * settings.reverse
         labels = {"longer": duration(status.interval_ns / 1e9), "order": order}
         replay = status.replay
         if status.paused_at is not None if replay is None else not replay.is_playing:
             labels["pause"] = "resume" if replay is None else "play"
         urgent = [] if self.output_pane is None else ["output"]
-        if (shown_filter := self.choice.filter) is not None:
+        if (shown_filter := self.settings.filter) is not None:
             prompt = self._prompt
             if prompt and prompt.is_asking("filter") and prompt.text.strip() == shown_filter.text:
-                prompt.explain(self.choice.match_text(self.last_state.session))
+                prompt.explain(self.settings.match_text(self.last_state.session))
             text = safe_cells(shown_filter.text)
             text = fit(text, min(len(text), MAX_FILTER_LENGTH))
-            labels["clear"] = f"all · {text} · {self.choice.match_text(self.last_state.session)}"
+            labels["clear"] = f"all · {text} · {self.settings.match_text(self.last_state.session)}"
             urgent.insert(0, "clear")
-        if view in keys.SORTABLE_VIEWS and (choice.order != ORDERS[0] or choice.reverse):
+        if view in keys.SORTABLE_VIEWS and (settings.order != ORDERS[0] or settings.reverse):
             urgent.append("order")
         hints, is_recording = (*urgent, *self.view.hints), replay is not None
         self._keys.show(view, hints, labels, urgent=len(urgent), replay=is_recording)
@@ -238,10 +246,10 @@ class Monitor(DirectScreen):
 
     def _end_notes(self, key: str = "") -> None:
         """Ends the note for a new user that is about this key; '': all notes."""
-        notes = self.choice.tour_notes
+        notes = self.settings.tour_notes
         left = [note for note in notes if key and TOUR_NOTES[note][0] != key]
         if left != notes:
-            self.choice.tour_notes = left
+            self.settings.tour_notes = left
             self._show_machine()
             self._missing_line.redraw()
             self._show_view()
@@ -253,10 +261,10 @@ class Monitor(DirectScreen):
         pane = self.output_pane
         if pane is not None and pane.extent == "whole":  # the output hides the view
             self._extend_output("small")
-        if name == self.view.id or (name == "core" and self.choice.cpu is None):
+        if name == self.view.id or (name == "core" and self.settings.cpu is None):
             return
         if name not in self._views:
-            new_view = self._views[name] = make_view(name, self.choice)
+            new_view = self._views[name] = make_view(name, self.settings)
             new_view.is_bare = self.view.is_bare
             await self.mount(new_view, after=self._top)
         if self.view.id != "core" and self.view.id is not None:
@@ -285,18 +293,18 @@ class Monitor(DirectScreen):
             self.view.select_episode(message.episode)
 
     async def action_back(self) -> None:
-        if self.choice.tour_notes:
+        if self.settings.tour_notes:
             self._end_notes()
         elif self.view.id == "core":
             await self.action_view(self._previous_view_id)
-        elif self.choice.filter is not None:
+        elif self.settings.filter is not None:
             self.action_clear()
-        elif self.choice.held_range is not None:
-            self.choice.held_range = None
+        elif self.settings.held_range is not None:
+            self.settings.held_range = None
             self.refresh_view()
         elif self.last_state.status.paused_at is not None:
-            if self.choice.range_ns is not None:
-                self._controls.go_to(self.choice.range_ns[1])
+            if self.settings.range_ns is not None:
+                self._controls.go_to(self.settings.range_ns[1])
             else:
                 self._controls.pause()
         elif os.environ.get(FLEET_VARIABLE):
@@ -307,7 +315,7 @@ class Monitor(DirectScreen):
 
         bindings = [active_binding.binding for active_binding in self.active_bindings.values()]
         session = self.last_state.session
-        self.app.push_screen(stream_help(session, bindings, ascii_=self.choice.ascii))
+        self.app.push_screen(stream_help(session, bindings, ascii_=self.settings.ascii))
 
     def action_why(self) -> None:
         """Shows the whole report of which the verdict is the first line."""
@@ -320,12 +328,12 @@ class Monitor(DirectScreen):
             self._controls.show_notice("no verdict yet")
         else:
             report = with_checks(session, verdict.report)
-            self.app.push_screen(WhyScreen(session, report, ascii_=self.choice.ascii))
+            self.app.push_screen(WhyScreen(session, report, ascii_=self.settings.ascii))
 
     def action_try(self) -> None:
         """Shows the remedy for the worst loss, or for the selected one where the view has its own;
         when pressed again, copies it."""
-        session, range_ns = self.last_state.session, self.choice.range_ns
+        session, range_ns = self.last_state.session, self.settings.range_ns
         if session is not None and range_ns is not None:
             start, end = (clock_time(session.unix(ns)) for ns in range_ns)
             self.app.copy_to_clipboard(f"--from {start} --to {end}")
@@ -351,7 +359,7 @@ class Monitor(DirectScreen):
         `resize`: called with the pane's size, in columns and lines of output."""
         if self.output_pane is None:
             caption = self._captions["output"]
-            self.output_pane = Output(printout, caption, resize, ascii_=self.choice.ascii)
+            self.output_pane = Output(printout, caption, resize, ascii_=self.settings.ascii)
             await self.mount(self.output_pane, after=self.view)
             self.refresh_view()
         self.output_pane.show()
@@ -377,15 +385,15 @@ class Monitor(DirectScreen):
     # --- choices: order, metric, units, window and columns
 
     def action_order(self) -> None:
-        self.choice.order = _cycle(ORDERS, self.choice.order)
+        self.settings.order = _cycle(ORDERS, self.settings.order)
         self.refresh_view()
 
     def action_sort(self, key: str) -> None:
-        self.choice.order, self.choice.reverse = key, False
+        self.settings.order, self.settings.reverse = key, False
         self.refresh_view()
 
     def action_reverse(self) -> None:
-        self.choice.reverse = not self.choice.reverse
+        self.settings.reverse = not self.settings.reverse
         self.refresh_view()
 
     def action_metric(self, metric: int | str) -> None:
@@ -394,28 +402,30 @@ class Monitor(DirectScreen):
             return
         field_keys = [field.key for field in metric_fields(self.last_state.session)]
         if isinstance(metric, int):
-            metric = _cycle(field_keys, self.choice.metric, metric, absent=0)
-        self.choice.metric = metric
+            metric = _cycle(field_keys, self.settings.metric, metric, absent=0)
+        self.settings.metric = metric
         self.refresh_view()
 
     def action_goto(self, cpu: int) -> None:
         """Moves the cursor to the core of this CPU."""
         session = self.last_state.session
         cores = session.cores if session is not None else []
-        self.choice.cpu = next((core[0] for core in cores if cpu in core), self.choice.cpu)
+        self.settings.cpu = next((core[0] for core in cores if cpu in core), self.settings.cpu)
         self.refresh_view()
 
     def action_units(self, name: str = "") -> None:
-        self.choice.units = next((u for u in UNITS if u == name), _cycle(UNITS, self.choice.units))
+        self.settings.units = next(
+            (u for u in UNITS if u == name), _cycle(UNITS, self.settings.units)
+        )
         self.refresh_view()
 
     def action_owners(self) -> None:
-        self.choice.grouping = _cycle(GROUPINGS, self.choice.grouping)
+        self.settings.grouping = _cycle(GROUPINGS, self.settings.grouping)
         self.refresh_view()
 
     def action_window(self, steps: int) -> None:
-        index = WINDOWS_S.index(self.choice.window_s) + steps
-        self.choice.window_s = WINDOWS_S[max(0, min(len(WINDOWS_S) - 1, index))]
+        index = WINDOWS_S.index(self.settings.window_s) + steps
+        self.settings.window_s = WINDOWS_S[max(0, min(len(WINDOWS_S) - 1, index))]
         self.refresh_view()
 
     def action_sort_menu(self) -> None:
@@ -427,21 +437,23 @@ class Monitor(DirectScreen):
                 self.action_sort(key)
 
         if self.last_state.session is not None:
-            menu = sort_menu(self.last_state.session, self.choice, is_table=self.view.id == "table")
+            menu = sort_menu(
+                self.last_state.session, self.settings, is_table=self.view.id == "table"
+            )
             self.app.push_screen(menu, apply_choice)
 
     def action_columns(self) -> None:
         from perftop.tui.frame.overlays import column_chooser, column_order
 
-        session, choice = self.last_state.session, self.choice
+        session, settings = self.last_state.session, self.settings
 
         def apply_choice(ticked_keys: set[str] | None) -> None:
             if ticked_keys is not None and session is not None:
-                choice.columns = column_order(session, choice.columns, ticked_keys)
+                settings.columns = column_order(session, settings.columns, ticked_keys)
                 self.refresh_view()
 
         if session is not None:
-            self.app.push_screen(column_chooser(session, choice), apply_choice)
+            self.app.push_screen(column_chooser(session, settings), apply_choice)
 
     # --- other moments
 
@@ -449,14 +461,14 @@ class Monitor(DirectScreen):
         """Goes to the next (`direction` = 1) or previous (-1) episode. On the page of a core, only
         episodes on that core count; in other views, only episodes on CPUs that match the filter."""
         self._end_notes("next_episode")
-        session, choice = self.last_state.session, self.choice
+        session, settings = self.last_state.session, self.settings
         if session is None:
             return
         cpus: list[int] | None = None
         if self.view.id == "core":
-            cpus = next((core for core in session.cores if choice.cpu in core), [])
-        elif choice.mask is not None:
-            cpus = [session.topology[row].cpu for row in choice.mask]
+            cpus = next((core for core in session.cores if settings.cpu in core), [])
+        elif settings.mask is not None:
+            cpus = [session.topology[row].cpu for row in settings.mask]
         self._controls.go_to_episode(direction, cpus)
 
     def on_episodes_moment_requested(self, message: Episodes.MomentRequested) -> None:
@@ -470,7 +482,7 @@ class Monitor(DirectScreen):
 
         if self._prompt is None:
             focus_view = lambda: self.view.focus()  # noqa: E731, PLW0108 - the visible view
-            self._prompt = Prompt(focus_view, ascii_=self.choice.ascii)
+            self._prompt = Prompt(focus_view, ascii_=self.settings.ascii)
             await self.mount(self._prompt, before=self._keys)
         return self._prompt
 
@@ -502,7 +514,7 @@ class Monitor(DirectScreen):
         if session is None or interval is None:
             return
         time_ns = session.now_ns if self.last_state.status.paused_at is None else interval.time_ns
-        range_ns = self.choice.range_ns
+        range_ns = self.settings.range_ns
         time_text = " to ".join(clock_time(session.unix(ns)) for ns in range_ns or (time_ns,))
 
         def accept(text: str) -> None:
@@ -518,42 +530,42 @@ class Monitor(DirectScreen):
     async def action_filter(self, text: str = "") -> None:
         """Asks for a filter. The prompt begins with `text`, or, if it is empty, with the current
         filter."""
-        choice = self.choice
+        settings = self.settings
         if self.last_state.session is None or (self._prompt and self._prompt.is_asking("filter")):
             return
-        previous = choice.filter, choice.cpu
+        previous = settings.filter, settings.cpu
 
         def preview(text: str) -> str:
             """Applies the text, unless it is not a filter yet or no CPU matches it."""
             try:
-                choice.set_filter(text, previous[1])  # an earlier text may have hidden this core
+                settings.set_filter(text, previous[1])  # an earlier text may have hidden this core
             except ValueError:
                 leave()
                 raise
-            choice.update_mask(self.last_state.session, self.last_state.interval)
-            matches = choice.match_text(self.last_state.session)
-            if choice.filter is not None and not choice.mask:
-                choice.filter, choice.cpu = previous
+            settings.update_mask(self.last_state.session, self.last_state.interval)
+            matches = settings.match_text(self.last_state.session)
+            if settings.filter is not None and not settings.mask:
+                settings.filter, settings.cpu = previous
             self._apply_filter()
             return matches
 
         def accept(text: str) -> None:
-            choice.set_filter(text, previous[1])
+            settings.set_filter(text, previous[1])
             self._apply_filter()
 
         def leave() -> None:
-            choice.filter, choice.cpu = previous
+            settings.filter, settings.cpu = previous
             self._apply_filter()
 
-        text = text or (choice.filter.text if choice.filter else "")
+        text = text or (settings.filter.text if settings.filter else "")
         prompt = await self._shown_prompt()
         hint = "0-15,32  pkg:1  busy>80  postgres"
         prompt.ask("filter", hint, preview, on_accept=accept, on_cancel=leave, text=text)
 
     def action_clear(self) -> None:
-        self.choice.filter = None
+        self.settings.filter = None
         self._apply_filter()
 
     def _apply_filter(self) -> None:
-        self.choice.update_mask(self.last_state.session, self.last_state.interval)
+        self.settings.update_mask(self.last_state.session, self.last_state.interval)
         self.refresh_view()

@@ -40,10 +40,11 @@ from perftop.session.selection import HELP
 from perftop.session.session import Session
 from perftop.session.values import CpuColumns, missing_text
 from perftop.tui.shared import keys
-from perftop.tui.shared.choice import ORDERS, Choices
+from perftop.tui.shared.cores import ORDERS
 from perftop.tui.shared.keys import KEYS, bindings, key_caption
 from perftop.tui.shared.paint import run_writer
 from perftop.tui.shared.row_numbers import metric_fields
+from perftop.tui.shared.view_settings import ViewSettings
 
 if TYPE_CHECKING:
     from perftop.output.why_report import Report
@@ -175,16 +176,16 @@ class Chooser(_List[set[str]]):
 # --- the lists
 
 
-def sort_menu(session: Session, choice: Choices, *, is_table: bool) -> Menu:
+def sort_menu(session: Session, settings: ViewSettings, *, is_table: bool) -> Menu:
     """Returns the list of orders; only the table can be sorted by every column."""
     field_keys = {field.key for field in metric_fields(session)}
-    clock = clock_unit(choice.units, nan)  # only the name of the unit is used
+    clock = clock_unit(settings.units, nan)  # only the name of the unit is used
     columns = CpuColumns(session).columns()
     options = [(order, order) for order in ORDERS]
     options += [(c.key, full_name(c, clock)) for c in columns if is_table or c.key in field_keys]
-    chosen, arrow = choice.order, RISING if choice.reverse else FALLING
+    chosen, arrow = settings.order, RISING if settings.reverse else FALLING
     options = [(key, f"{name}  {arrow}" if key == chosen else name) for key, name in options]
-    return Menu("sort by", options, chosen, ascii_=choice.ascii)
+    return Menu("sort by", options, chosen, ascii_=settings.ascii)
 
 
 def full_name(column: Number, clock: ClockUnit) -> str:
@@ -195,12 +196,12 @@ def full_name(column: Number, clock: ClockUnit) -> str:
     return f"{column.plain_name}, {unit}" if unit else column.plain_name
 
 
-def column_chooser(session: Session, choice: Choices) -> Chooser:
-    clock = clock_unit(choice.units, nan)  # only the name of the unit is used
+def column_chooser(session: Session, settings: ViewSettings) -> Chooser:
+    clock = clock_unit(settings.units, nan)  # only the name of the unit is used
     options = [(column.key, full_name(column, clock)) for column in CpuColumns(session).columns()]
     keys = {key for key, _ in options}
-    chosen = keys.intersection(choice.columns) or keys
-    return Chooser("columns", options, chosen, ascii_=choice.ascii)
+    chosen = keys.intersection(settings.columns) or keys
+    return Chooser("columns", options, chosen, ascii_=settings.ascii)
 
 
 def column_order(session: Session, before: Sequence[str], ticked: set[str]) -> tuple[str, ...]:

@@ -27,7 +27,6 @@ from perftop.output.evidence import evidence_pieces
 from perftop.tui.frame import machine
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.canvas import PageWidget, has_note_rows, note_line
-from perftop.tui.shared.choice import Choices
 from perftop.tui.shared.verdict import (
     ASCII_SHAPES,
     MIN_WARNING_SHARE,
@@ -37,6 +36,7 @@ from perftop.tui.shared.verdict import (
     verdict_at,
     verdict_line,
 )
+from perftop.tui.shared.view_settings import ViewSettings
 
 if TYPE_CHECKING:
     from perftop.draw.theme import LineState
@@ -363,9 +363,9 @@ def top_line_names(
 
 
 class TopLines(PageWidget):
-    def __init__(self, choice: Choices, *, id: str) -> None:  # noqa: A002
-        super().__init__(id=id, ascii_=choice.ascii)
-        self._choice, self._captions = choice, choice.captions
+    def __init__(self, settings: ViewSettings, *, id: str) -> None:  # noqa: A002
+        super().__init__(id=id, ascii_=settings.ascii)
+        self._choice, self._captions = settings, settings.captions
         self.verdict: Verdict | None = None
         """The shown verdict; None before the first numbers, and if none can be computed."""
         self._cached_loss_line: tuple[object, Line] | None = None

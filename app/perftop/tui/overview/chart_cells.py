@@ -32,7 +32,6 @@ from perftop.session.history import MAX_TASKS_AGE_NS
 from perftop.session.session import Session
 from perftop.tui.overview.chart_numbers import QUEUE_LETTER, ChartUnit, lowered_chart
 from perftop.tui.panels.tables import cut_name, group_name
-from perftop.tui.shared.choice import Grouping
 from perftop.tui.shared.episode_style import (
     MIN_AWAKE_UTIL,
     find_losing_index,
@@ -40,6 +39,7 @@ from perftop.tui.shared.episode_style import (
     is_running_at,
 )
 from perftop.tui.shared.time_axis import Axis, BinValues, Lookup, fit_axis
+from perftop.tui.shared.view_settings import Grouping
 
 # --- the values of columns
 

@@ -20,7 +20,7 @@ from perftop.model.smt import STATES
 from perftop.session.values import suspect_rows, unseen_text
 from perftop.tui.panels.tables import task_ranking
 from perftop.tui.shared import episode_style
-from perftop.tui.shared.choice import Cores
+from perftop.tui.shared.cores import Cores
 from perftop.tui.shared.episode_style import (
     MIN_AWAKE_UTIL,
     RowEpisodes,

@@ -43,12 +43,13 @@ from perftop.tui.overview.chart_numbers import (
 )
 from perftop.tui.panels.panels import MIN_HEIGHT, PaneledView
 from perftop.tui.shared import time_axis
-from perftop.tui.shared.choice import Choices, Cores, package_name
+from perftop.tui.shared.cores import Cores, package_name
 from perftop.tui.shared.episode_style import RowEpisodes
 from perftop.tui.shared.paint import FADED
 from perftop.tui.shared.row_numbers import RowReader, clock_of
 from perftop.tui.shared.time_axis import Axis, Tick
 from perftop.tui.shared.verdict import is_past
+from perftop.tui.shared.view_settings import ViewSettings
 
 _GAP = 4
 """Cells between the charts of states and of the clock, and after the numbers of the clock."""
@@ -118,7 +119,7 @@ class ChartPage:
         return self._plan.panel_lines if self._plan else 0
 
     def make_lines(
-        self, interval: Interval, order: Sequence[int], choice: Choices, glyphs: Glyphs
+        self, interval: Interval, order: Sequence[int], settings: ViewSettings, glyphs: Glyphs
     ) -> None:
         """Makes the lines for this interval. `order`: indexes of rows of `Cores`, from the top."""
         session, plan = self._session, self._plan
@@ -128,14 +129,14 @@ class ChartPage:
             self._units = chart_units(self._cores, order, counted=self.has_counters)
             self._drawer = ChartDrawer(session, self._units, counted=self.has_counters)
             self._lanes = TaskLanes(session, self._units)
-        now_ns = interval.time_ns if choice.pinned_ns is None else choice.pinned_ns
+        now_ns = interval.time_ns if settings.pinned_ns is None else settings.pinned_ns
         past = self._drawer.history
         has_moved = past.read(
-            plan.columns, choice.window_s, now_ns, past=is_past(session, interval)
+            plan.columns, settings.window_s, now_ns, past=is_past(session, interval)
         )
         episodes = time_axis.episodes(past.axis, session)
         shown_episodes = [(id(e), e.end_ns) for e in (*episodes, *session.marks)]
-        span_ns = choice.range_ns or past.axis.window_ns(choice.window_s)
+        span_ns = settings.range_ns or past.axis.window_ns(settings.window_s)
         basis = plan, glyphs, self._drawer, shown_episodes, span_ns
         if has_moved or basis != self._basis:
             self._basis = basis
@@ -156,14 +157,14 @@ class ChartPage:
                 for unit in self._units
             ]  # fmt: skip
         has_lanes = plan.lane_rows or self._positions is not None
-        if has_lanes and self.lanes.basis != (past.axis, span_ns, choice.grouping):
-            self.lanes.read(past.axis, self._drawer.busy_shares(), span_ns, choice.grouping)
-        clock = clock_of(session, choice.units, known=True)
+        if has_lanes and self.lanes.basis != (past.axis, span_ns, settings.grouping):
+            self.lanes.read(past.axis, self._drawer.busy_shares(), span_ns, settings.grouping)
+        clock = clock_of(session, settings.units, known=True)
         self._episodes.read(interval)
         moment = MomentNumbers(self._reader.read(interval), self._units, clock, self._episodes)
         self.lines, self.rows = [], []
         if plan.kind == "columns":
-            self._add_columns(plan, moment, choice, clock, glyphs)
+            self._add_columns(plan, moment, settings, clock, glyphs)
             return
         packages = [unit.package for unit in self._units]
         grouped = _are_contiguous(packages)
@@ -176,25 +177,25 @@ class ChartPage:
                 heading += rule if i else self._legend(plan, clock.name, glyphs)
                 self._add(None, [heading])
             unit_cpus = self._cores.rows[unit.row].cpus
-            selected = self._positions is None and choice.cpu in unit_cpus
+            selected = self._positions is None and settings.cpu in unit_cpus
             values = moment.unit_values(unit, is_selected=selected)
             if plan.kind == "titled":
                 lines = _titled_lines(plan, values, unit_charts, glyphs, self.lanes, i)
             else:
                 lines = _lines_with_numbers_beside(plan, values, unit_charts, glyphs, self.lanes, i)
-            if choice.cursor_ns is not None:
+            if settings.cursor_ns is not None:
                 titles = int(plan.kind == "titled")
-                lines[titles:] = self._draw_cursor(lines[titles:], choice)
+                lines[titles:] = self._draw_cursor(lines[titles:], settings)
             lines += self._axis_lines[i]
             last = unit is self._units[-1]
             if last:
-                lines[-1] = self._draw_label(lines[-1], choice)
+                lines[-1] = self._draw_label(lines[-1], settings)
             self._add(unit.row, lines)
             if not last:
                 self._add(None, [[]] * plan.gap_lines)
 
     def _add_columns(
-        self, plan: ChartLayout, moment: MomentNumbers, choice: Choices, clock: ClockUnit,
+        self, plan: ChartLayout, moment: MomentNumbers, settings: ViewSettings, clock: ClockUnit,
         glyphs: Glyphs,
     ) -> None:  # fmt: skip
         """Makes the lines of a machine whose cores are in two columns."""
@@ -214,7 +215,7 @@ class ChartPage:
                 elif i != units_of_side[0]:
                     lines += [[]] * plan.gap_lines
                 rows += [None] * (len(lines) - len(rows))
-                is_selected = choice.cpu in self._cores.rows[unit.row].cpus
+                is_selected = settings.cpu in self._cores.rows[unit.row].cpus
                 values = moment.unit_values(unit, is_selected=is_selected)
                 lines += clock_columns.unit_lines(values, self._unit_charts[i], plan.rows)
                 rows += [unit.row] * plan.rows
@@ -222,12 +223,12 @@ class ChartPage:
         (left, left_rows), (right, right_rows) = sides
         for a, b, row, right_row in zip_longest(left, right, left_rows, right_rows):
             line = [*merge_runs(a or [], size), (" " * clock_columns.GAP, "text"), *(b or [])]
-            if choice.cursor_ns is not None and (row is not None or right_row is not None):
-                (line,) = self._draw_cursor([line], choice)
+            if settings.cursor_ns is not None and (row is not None or right_row is not None):
+                (line,) = self._draw_cursor([line], settings)
             self._add(row, [line])
         self.right_rows = [None, *right_rows]
         last_lines = self._axis_lines[-1]
-        self._add(None, [*last_lines[:-1], self._draw_label(last_lines[-1], choice)])
+        self._add(None, [*last_lines[:-1], self._draw_label(last_lines[-1], settings)])
 
     def row_at(self, x: int, y: int) -> int | None:
         """Returns the index of the row of `Cores` at cell `x` of line `y`; None if none."""
@@ -266,34 +267,34 @@ class ChartPage:
                 return min(axis.now_ns, axis.end_ns - (axis.columns - 1 - column) * axis.bin_ns)
         return None
 
-    def _draw_cursor(self, lines: list[list[Run]], choice: Choices) -> list[list[Run]]:
+    def _draw_cursor(self, lines: list[list[Run]], settings: ViewSettings) -> list[list[Run]]:
         """Returns lines of charts with the cursor, and faded outside the selected range."""
         assert self._drawer is not None
         axis = self._drawer.history.axis
         for first, cells, cell_columns in reversed(self.chart_cells()):
-            ranges = choice.ranges_ns.values()
+            ranges = settings.ranges_ns.values()
             for begin, end in time_axis.cells_outside(axis, cells, cell_columns, ranges):
                 lines = [restyle_cells(line, first + begin, first + end, FADED) for line in lines]
-            if choice.cursor_ns is not None:
-                x = first + axis.bin_at(choice.cursor_ns) // cell_columns
+            if settings.cursor_ns is not None:
+                x = first + axis.bin_at(settings.cursor_ns) // cell_columns
                 if first <= x < first + cells:
                     lines = [overlay(line, x, [(CURSOR_STROKE, "bright")]) for line in lines]
         return lines
 
-    def _draw_label(self, line: list[Run], choice: Choices) -> list[Run]:
+    def _draw_label(self, line: list[Run], settings: ViewSettings) -> list[Run]:
         """Returns the line of times with the selected ranges and the time of the cursor, which
         replace other times."""
-        if choice.cursor_ns is None or self._drawer is None or self._plan is None:
+        if settings.cursor_ns is None or self._drawer is None or self._plan is None:
             return line
         axis = self._drawer.history.axis
         first, cells, cell_columns = self.chart_cells()[0]
         axis = replace(axis, cell_columns=cell_columns)
-        text = f" {clock_time(self._session.unix(choice.cursor_ns))} "
-        x = first + axis.bin_at(choice.cursor_ns) // cell_columns - len(text) // 2
+        text = f" {clock_time(self._session.unix(settings.cursor_ns))} "
+        x = first + axis.bin_at(settings.cursor_ns) // cell_columns - len(text) // 2
         label_starts = [max(first, min(first + cells - len(text), x))]
         used, brackets = set[int](), list[tuple[int, Run]]()
         for name, (start_ns, end_ns) in (
-            choice.ranges_ns.items() if self._plan.has_times_line else ()
+            settings.ranges_ns.items() if self._plan.has_times_line else ()
         ):
             begin, end = (
                 max(0, min(cells, (axis.bin_at(ns) + 1) // cell_columns))
@@ -306,7 +307,7 @@ class ChartPage:
             style = "key" if name == "A" else "dim"
             brackets.append((begin, (f"├{words:─^{size - 2}}┤", style)))
             used |= {*range(begin - 1, begin + size + 1)}
-            if end_ns == choice.cursor_ns:  # the time is written beside the bracket
+            if end_ns == settings.cursor_ns:  # the time is written beside the bracket
                 label_starts = [begin + size + 1, begin - len(text) - 1]
         for is_over_times in (True, False):  # a bracket removes times, but no other bracket
             for x, bracket in brackets:

@@ -18,7 +18,7 @@ from perftop.tui.overview.chart_numbers import (
     UnitValues,
     row_of_clock,
 )
-from perftop.tui.shared.choice import Cores, package_name
+from perftop.tui.shared.cores import Cores, package_name
 
 MIN_CORES = 9
 MIN_WIDTH = 120

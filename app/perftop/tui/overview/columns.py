@@ -19,7 +19,7 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import COLUMNS_BY_KEY
 from perftop.tui.shared import episode_style, time_axis
-from perftop.tui.shared.choice import Core, Cores, width_of_names
+from perftop.tui.shared.cores import Core, Cores, width_of_names
 from perftop.tui.shared.episode_style import RowEpisode
 from perftop.tui.shared.row_numbers import BUSIEST_CPU
 from perftop.tui.shared.time_axis import MIN_CELL_NS, TICK_SIGN, Axis, BinValues
@@ -56,8 +56,8 @@ def grid_columns(
 ) -> list[Column]:
     """Returns the columns that fit, in display order; spare width goes to columns that can grow. A
     column whose numbers this stream does not have is left out."""
-    choice = _ColumnMaker(session, cores, clock, roomy=width >= MIN_ROOMY_WIDTH)
-    columns = choice.core_columns() if cores.has_pairs else choice.cpu_columns()
+    maker = _ColumnMaker(session, cores, clock, roomy=width >= MIN_ROOMY_WIDTH)
+    columns = maker.core_columns() if cores.has_pairs else maker.cpu_columns()
     shown = []
     for column in fit_columns(columns, width):
         number = COLUMNS_BY_KEY.get(column.key)

@@ -43,10 +43,11 @@ from perftop.tui.panels.panels import (
     number_line_width,
 )
 from perftop.tui.shared.canvas import PanelLine
-from perftop.tui.shared.choice import Choices, Core
+from perftop.tui.shared.cores import Core
 from perftop.tui.shared.keys import bindings
 from perftop.tui.shared.row_numbers import busiest_cpu_indexes, clock_of, core_values, ordered_rows
 from perftop.tui.shared.verdict import is_past
+from perftop.tui.shared.view_settings import ViewSettings
 
 VALUE_WIDTH = 8
 """Width of a number, in cells."""
@@ -90,11 +91,11 @@ class CorePage(ChartedView):
         self._row = None  # the layout may be made later, when the view has a size
 
     def is_outdated(self) -> bool:
-        return self._row is None or self.choice.cpu not in self._core.cpus
+        return self._row is None or self.settings.cpu not in self._core.cpus
 
     def make_layout(self) -> None:
         cores = enumerate(self.cores.rows)
-        self._row = next((row for row, core in cores if self.choice.cpu in core.cpus), None)
+        self._row = next((row for row, core in cores if self.settings.cpu in core.cpus), None)
         self.shown_charts = None
         if self._row is None:
             return
@@ -116,7 +117,7 @@ class CorePage(ChartedView):
         self._lines, self.footer_lines = [], []
         page_charts = self.shown_charts
         if self._row is not None and page_charts is not None:
-            page_charts.make_lines(self.interval, [self._row], self.choice, self.glyphs)
+            page_charts.make_lines(self.interval, [self._row], self.settings, self.glyphs)
             self._lines = [*page_charts.lines, []]
         self.line_count = len(self._lines)
         width, room = self.size.width, self.size.height - self.line_count
@@ -138,15 +139,15 @@ class CorePage(ChartedView):
         """Moves to the core that is `steps` cores away, in the row order of other views."""
         if self._row is None:
             return
-        rows = ordered_rows(self.cores, self.choice, self.session, self.interval)
+        rows = ordered_rows(self.cores, self.settings, self.session, self.interval)
         index = max(0, min(len(rows) - 1, rows.index(self._row) + steps))
-        self.choice.cpu = self.cores.rows[rows[index]].cpus[0]
+        self.settings.cpu = self.cores.rows[rows[index]].cpus[0]
         self.lay_out()
 
     # --- panels
 
     def _draw_tasks_and_episodes(
-        self, session: Session, interval: Interval, choice: Choices, width: int, height: int
+        self, session: Session, interval: Interval, settings: ViewSettings, width: int, height: int
     ) -> list[PanelLine]:
         """Returns the table of tasks. Where there is room, the episodes on the core are below the
         table, with notes on the core's numbers."""
@@ -171,21 +172,21 @@ class CorePage(ChartedView):
         note_lines = [line for note in notes for line in wrap_line(safe_cells(note), width)]
         note_lines = note_lines[: height // 2]
         height -= len(note_lines) + bool(note_lines)
-        lines += [*episode_panel(session, interval, choice, width, height, cpus), ([], None)]
+        lines += [*episode_panel(session, interval, settings, width, height, cpus), ([], None)]
         lines += [([(line, "dim")], None) for line in note_lines]
         return lines
 
     def _draw_numbers(
-        self, session: Session, interval: Interval, choice: Choices, width: int, height: int
+        self, session: Session, interval: Interval, settings: ViewSettings, width: int, height: int
     ) -> list[PanelLine]:
         """Returns all numbers of the core's CPUs, with their history and origin if there is
         room."""
         core, cpus = self._core, [*self._core.cpus]
         if number_line_width(len(cpus), VALUE_WIDTH) > width:
-            cpus = [cpu for cpu in cpus if cpu == choice.cpu]
+            cpus = [cpu for cpu in cpus if cpu == settings.cpu]
         room = width - number_line_width(len(cpus), VALUE_WIDTH)
         history_width = min(room - SCALE_WIDTH - 1, MAX_HISTORY_WIDTH)
-        clock = clock_of(session, choice.units, known=True)
+        clock = clock_of(session, settings.units, known=True)
         lowering = lowering_episodes(session, interval, cpus)
         has_histories = history_width >= MIN_HISTORY_WIDTH
         strips = self._history_strips(history_width, clock, lowering) if has_histories else {}
@@ -211,9 +212,9 @@ class CorePage(ChartedView):
         self, columns: int, clock: ClockUnit, lowering: Mapping[str, Episode]
     ) -> dict[str, list[Run]]:
         """Returns the drawn histories of the numbers that have one, by key."""
-        session, interval, choice, past = self.session, self.interval, self.choice, self._past
-        now_ns = interval.time_ns if choice.pinned_ns is None else choice.pinned_ns
-        past.read(columns, choice.window_s, now_ns, past=is_past(session, interval))
+        session, interval, settings, past = self.session, self.interval, self.settings, self._past
+        now_ns = interval.time_ns if settings.pinned_ns is None else settings.pinned_ns
+        past.read(columns, settings.window_s, now_ns, past=is_past(session, interval))
         basis = past.axis, clock, [*lowering]
         if basis != self._histories[0]:
             pasts = self._read_histories()

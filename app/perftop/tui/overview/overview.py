@@ -27,7 +27,7 @@ from perftop.tui.overview.columns import (
 from perftop.tui.overview.rows import GridData, mark_selected, row_lines
 from perftop.tui.panels.panels import MIN_HEIGHT, PanelKind, PanelRow
 from perftop.tui.shared.canvas import CursorCanvas
-from perftop.tui.shared.choice import Cores, ViewLine
+from perftop.tui.shared.cores import Cores, ViewLine
 from perftop.tui.shared.episode_style import RowEpisodes
 from perftop.tui.shared.package_line import PackageLines
 from perftop.tui.shared.row_numbers import RowReader, clock_of, ordered_rows
@@ -142,14 +142,14 @@ class Overview(ChartedView, CursorCanvas):
             row_numbers = RowReader(self.session, self.cores).read(self.interval)
             self._grid = GridData(self.cores, row_numbers, [], episodes)
         grid = self._grid
-        grid.clock = clock_of(self.session, self.choice.units, known=True)
+        grid.clock = clock_of(self.session, self.settings.units, known=True)
         width = self.width - MARKS_WIDTH - 1
         grid.columns = grid_columns(self.session, self.cores, width, grid.clock)
         rooms = {column.key: column.room for column in grid.columns}
         busy, ipc = rooms.get("work", 0), rooms.get("past ipc", 0)
         grid.histories = None
         if busy or ipc:
-            cores, ascii_ = self.cores.rows, self.choice.ascii
+            cores, ascii_ = self.cores.rows, self.settings.ascii
             grid.histories = RowHistories(self.session, cores, busy, ipc, ascii_=ascii_)
         self._arrange(grid)
 
@@ -162,7 +162,7 @@ class Overview(ChartedView, CursorCanvas):
         self._packages = PackageLines(
             self.session, self.interval, self.cores, self._grid.episodes, self._grid.clock
         )
-        if self.choice.order not in _FIXED_ORDERS:
+        if self.settings.order not in _FIXED_ORDERS:
             self._arrange(self._grid)
         self._make_rows(self._grid)
 
@@ -174,10 +174,10 @@ class Overview(ChartedView, CursorCanvas):
         if line.kind == "row":
             if line.row not in self._row_lines:  # the row has just been scrolled into view
                 self._make_rows(self._grid)
-            selected = self.cores.rows[line.row].cpus[0] == self.choice.cpu
+            selected = self.cores.rows[line.row].cpus[0] == self.settings.cpu
             row = self._row_lines[line.row]
             return mark_selected(row) if selected else row
-        selected = line.kind == "folded" and self.cpu_of_line(y) == self.choice.cpu
+        selected = line.kind == "folded" and self.cpu_of_line(y) == self.settings.cpu
         runs = self._heading(line, is_selected=selected)
         return runs, "chosen" if selected else "calm"
 
@@ -186,8 +186,8 @@ class Overview(ChartedView, CursorCanvas):
     def _make_charts(self) -> None:
         assert self._charts is not None
         charts = self._charts
-        order = ordered_rows(self.cores, self.choice, self.session, self.interval)
-        charts.make_lines(self.interval, order, self.choice, self.glyphs)
+        order = ordered_rows(self.cores, self.settings, self.session, self.interval)
+        charts.make_lines(self.interval, order, self.settings, self.glyphs)
         self._arrangement = Arrangement([], [], [], order)
         self.line_count, self.header_lines = len(charts.lines), []
         width, height = self._fitted_size.width, self._fitted_size.height - self.line_count
@@ -206,13 +206,13 @@ class Overview(ChartedView, CursorCanvas):
     # --- rows
 
     def _arrange(self, grid: GridData) -> None:
-        choice, order = self.choice, None
-        if choice.order != "topology" or choice.reverse:
-            order = ordered_rows(self.cores, choice, self.session, self.interval)
+        settings, order = self.settings, None
+        if settings.order != "topology" or settings.reverse:
+            order = ordered_rows(self.cores, settings, self.session, self.interval)
         room = self.size.height - (not self.is_bare)
-        plan = arrange_lines(self.cores, room, self._fold, choice.cpu, order, bare=self.is_bare)
+        plan = arrange_lines(self.cores, room, self._fold, settings.cpu, order, bare=self.is_bare)
         self._arrangement, self.line_count = plan, len(plan.lines)
-        grid.order = choice.order if plan.is_grouped else "every package"
+        grid.order = settings.order if plan.is_grouped else "every package"
 
     def _make_rows(self, grid: GridData) -> None:
         """Makes the lines of the visible rows, and the lines that do not scroll."""
@@ -237,7 +237,7 @@ class Overview(ChartedView, CursorCanvas):
     def _draw_fixed_lines(self, grid: GridData) -> None:
         plan = self._arrangement
         self.header_lines = [] if self.is_bare else [
-            grid_headings(grid.columns, self.choice.order, reverse=self.choice.reverse),
+            grid_headings(grid.columns, self.settings.order, reverse=self.settings.reverse),
             *(self._heading(line) for line in plan.fixed_above),
         ]  # fmt: skip
         self.footer_lines = [(self._heading(line), "calm") for line in plan.fixed_below]
@@ -265,7 +265,7 @@ class Overview(ChartedView, CursorCanvas):
         if line.kind != "folded":
             return None
         cpus = [cores[row].cpus[0] for row in self.cores.package_rows(cores[line.row].package)[0]]
-        return self.choice.cpu if self.choice.cpu in cpus else cpus[0]
+        return self.settings.cpu if self.settings.cpu in cpus else cpus[0]
 
     def draw_selection(self) -> None:
         if self._grid is None:
@@ -284,7 +284,7 @@ class Overview(ChartedView, CursorCanvas):
         order = self._arrangement.order
         if order:
             row = order[max(0, min(len(order) - 1, index))]
-            self.choice.cpu = self.cores.rows[row].cpus[0]
+            self.settings.cpu = self.cores.rows[row].cpus[0]
             self.draw_selection()
 
     def action_move(self, steps: int) -> None:
@@ -295,7 +295,7 @@ class Overview(ChartedView, CursorCanvas):
             super().action_move(steps)
         elif self.line_count:  # empty if no CPU matches the filter
             cpus = [self.cores.rows[row].cpus[0] for row in plan.order]
-            selected_index = cpus.index(self.choice.cpu) if self.choice.cpu in cpus else 0
+            selected_index = cpus.index(self.settings.cpu) if self.settings.cpu in cpus else 0
             self._select(selected_index + steps)
 
     def action_page(self, pages: int) -> None:
@@ -342,5 +342,5 @@ class Overview(ChartedView, CursorCanvas):
         column = column_at(self._grid.columns, event.x - MARKS_WIDTH)
         if column is not None and (column.key in ORDER_BY_COLUMN or column.key in COLUMNS_BY_KEY):
             order = ORDER_BY_COLUMN.get(column.key, column.key)
-            reverses = order == self.choice.order
+            reverses = order == self.settings.order
             await self.run_action("screen.reverse" if reverses else f"screen.sort({order!r})")

@@ -15,7 +15,7 @@ from perftop.model.numbers import METRICS
 from perftop.model.smt import BOUNDS, SINGLE_METHOD
 from perftop.session.interval import Tasks
 from perftop.tui.overview.columns import SLOT_COLUMNS, RowHistories
-from perftop.tui.shared.choice import Cores
+from perftop.tui.shared.cores import Cores
 from perftop.tui.shared.episode_style import RowEpisodes
 from perftop.tui.shared.row_numbers import BUSIEST_CPU, MAX_IDLE_UTIL, RowNumbers, VisibleRows
 

@@ -52,11 +52,11 @@ from perftop.tui.shared.canvas import (
     has_note_rows,
     note_line,
 )
-from perftop.tui.shared.choice import Choices
 from perftop.tui.shared.episode_style import drop_duplicate_losses, group_episodes, lowered_number
 from perftop.tui.shared.row_numbers import clock_of, number_column_of
 from perftop.tui.shared.time_axis import REDRAW_NS
 from perftop.tui.shared.verdict import Verdict, is_past, verdict_at
+from perftop.tui.shared.view_settings import ViewSettings
 
 MIN_HEIGHT = 4
 """Minimum height of a panel in lines: a title and three lines."""
@@ -89,7 +89,7 @@ class EpisodeGroups:
 
 
 def episode_panel(
-    session: Session, interval: Interval, choice: Choices, size: int, height: int,
+    session: Session, interval: Interval, settings: ViewSettings, size: int, height: int,
     cpus: frozenset[int] | None = None,
 ) -> list[PanelLine]:  # fmt: skip
     """Returns the panel "what happened", which lists episodes. `cpus`: only episodes on these CPUs
@@ -98,10 +98,10 @@ def episode_panel(
     duration = long_duration(max(0, interval.time_ns - session.hello.raw_ns))
     verdict = None
     if cpus is None:
-        verdict = verdict_at(session, interval, is_range=choice.range_ns is not None)
+        verdict = verdict_at(session, interval, is_range=settings.range_ns is not None)
     # A loss can be in the verdict without being an episode.
     count_text = f"{groups.count or ('' if verdict else 'no episode')} in {duration}".strip()
-    key = title_key(choice.captions["episodes"], "all", size)
+    key = title_key(settings.captions["episodes"], "all", size)
     lines: list[PanelLine] = [(panel_title("what happened", count_text, size, key), None)]
     if verdict is not None and (not groups.count or verdict.outweighs(groups.running_groups)):
         lines += [(runs, None) for runs in verdict_lines(verdict, size, height - len(lines))]
@@ -257,20 +257,20 @@ _NUMBER_NAMES = {
 
 
 def core_panel(
-    session: Session, interval: Interval, choice: Choices, width: int, height: int  # noqa: ARG001
+    session: Session, interval: Interval, settings: ViewSettings, width: int, height: int  # noqa: ARG001
 ) -> list[PanelLine]:  # fmt: skip
-    core = next((core for core in session.cores if choice.cpu in core), [])
+    core = next((core for core in session.cores if settings.cpu in core), [])
     if not core:
         return [(panel_title("no core", "selected", width), None)]
     room = width - INDENT - _NAME_WIDTH - _UNIT_WIDTH
     cpus = core
     if len(core) > max(1, room // _VALUE_WIDTHS[0]):
-        cpus = [cpu for cpu in core if cpu == choice.cpu]
+        cpus = [cpu for cpu in core if cpu == settings.cpu]
     size = max(1, min(_VALUE_WIDTHS[1], room // len(cpus)))
     headings = "".join(f"{f'CPU {cpu}':>{size}}" for cpu in cpus)
     lowering = lowering_episodes(session, interval, cpus)
     numbers = [NUMBERS[key] for key in NUMBER_KEYS] + [*session.evaluator.registry.events.values()]
-    clock = clock_of(session, choice.units)
+    clock = clock_of(session, settings.units)
     lines: list[list[Run]] = [
         panel_title(_core_name(session, core), "selected", width),
         [(" " * (INDENT + _NAME_WIDTH) + headings, "dim")],
@@ -426,7 +426,7 @@ def _ipc_alone(session: Session, interval: Interval, cpu: int) -> float:
 
 
 PanelKind = Literal["who", "happened", "selected", "losses"]
-PanelFunction = Callable[[Session, Interval, Choices, int, int], list[PanelLine]]
+PanelFunction = Callable[[Session, Interval, ViewSettings, int, int], list[PanelLine]]
 """Draws a panel, given its width and height."""
 PANEL_FUNCTIONS: dict[PanelKind, PanelFunction] = {
     "who": tables.task_panel, "happened": episode_panel, "selected": core_panel,
@@ -458,12 +458,12 @@ class PanelRow:
 
     def _panel(
         self, kind: PanelKind | PanelFunction, session: Session, interval: Interval,
-        choice: Choices, size: int,
+        settings: ViewSettings, size: int,
     ) -> list[PanelLine]:  # fmt: skip
         """Returns the lines of a panel, each exactly as wide as the panel."""
 
         def drawn_panel(draw: PanelFunction) -> list[PanelLine]:
-            lines = draw(session, interval, choice, size, self.height)[: self.height]
+            lines = draw(session, interval, settings, size, self.height)[: self.height]
             lines += [([], None)] * (self.height - len(lines))
             return [(merge_runs(runs, size), target) for runs, target in lines]
 
@@ -475,17 +475,19 @@ class PanelRow:
             return drawn_panel(core_panel)
         now = interval.time_ns // (1 if is_past(session, interval) else REDRAW_NS)
         episode_counts = [len(session.running), len(session.ended), len(session.marks)]
-        used_choices: dict[PanelKind, object] = {  # `choice` itself stays the same object
-            "who": choice.grouping,
-            "happened": choice.range_ns,
-            "losses": (choice.cpu, choice.mask),
+        used_choices: dict[PanelKind, object] = {  # `settings` itself stays the same object
+            "who": settings.grouping,
+            "happened": settings.range_ns,
+            "losses": (settings.cpu, settings.mask),
         }
         drawn_from = now, session, episode_counts, used_choices[kind], size, self.height
         if self.texts.get(kind, (None, []))[0] != drawn_from:
             self.texts[kind] = drawn_from, drawn_panel(PANEL_FUNCTIONS[kind])
         return self.texts[kind][1]
 
-    def lines(self, session: Session, interval: Interval, choice: Choices) -> list[list[Run]]:
+    def lines(
+        self, session: Session, interval: Interval, settings: ViewSettings
+    ) -> list[list[Run]]:
         room = max(0, self.width - 2 * MARGIN - GAP * (len(self.shares) - 1))
         ends = [0, *(room * so_far // sum(self.shares) for so_far in accumulate(self.shares))]
         lines: list[list[Run]] = [[] for _ in range(self.height)]
@@ -493,7 +495,7 @@ class PanelRow:
         x = MARGIN
         for i, kind in enumerate(self.kinds):
             size = ends[i + 1] - ends[i]
-            panel = self._panel(kind, session, interval, choice, size)
+            panel = self._panel(kind, session, interval, settings, size)
             for line, (runs, _) in zip(lines, panel, strict=True):
                 line += [(" " * (GAP if i else MARGIN), "text"), *runs]
             self._targets.append((range(x, x + size), [target for _, target in panel]))
@@ -548,7 +550,7 @@ class PaneledView(Canvas):
     def draw_panels(self, row: PanelRow, gap: int = 0) -> list[Line]:
         """Returns the lines of these panels below `gap` blank lines, the last of which may have a
         note. Clicks are looked up in these panels from now on."""
-        if self.choice.is_comparing:
+        if self.settings.is_comparing:
             row.kinds = tuple(
                 tables.comparison_panel if k in {"who", "losses"} else k for k in row.kinds
             )
@@ -556,13 +558,13 @@ class PaneledView(Canvas):
             row.texts = self._drawn_panels.texts
         self._drawn_panels = row
         lines: list[Line] = [
-            (line, "calm") for line in row.lines(self.session, self.interval, self.choice)
+            (line, "calm") for line in row.lines(self.session, self.interval, self.settings)
         ]
         gap_lines = [BLANK] * gap
-        is_due = EPISODES_NOTE in self.choice.tour_notes and "happened" in row.kinds
+        is_due = EPISODES_NOTE in self.settings.tour_notes and "happened" in row.kinds
         if gap and is_due and has_note_rows(self.screen.size):
             x, width = row.first_column("happened"), self.width
-            gap_lines[-1] = note_line(self.choice, EPISODES_NOTE, x, width, is_above=True)
+            gap_lines[-1] = note_line(self.settings, EPISODES_NOTE, x, width, is_above=True)
         return [*gap_lines, *lines]
 
     def target_at(self, x: int, y: int) -> ClickTarget:

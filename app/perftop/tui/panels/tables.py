@@ -36,9 +36,10 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.canvas import PanelLine
-from perftop.tui.shared.choice import GROUPINGS, Choices, Cores, Grouping
+from perftop.tui.shared.cores import Cores
 from perftop.tui.shared.episode_style import PER_CPU_KINDS, RowEpisode, RowEpisodes
 from perftop.tui.shared.verdict import Verdict, is_past, verdict_at
+from perftop.tui.shared.view_settings import GROUPINGS, Grouping, ViewSettings
 
 MAX_CPU_COLUMNS = 4
 """Maximum number of CPUs at which each CPU has its own column."""
@@ -69,9 +70,9 @@ def title_key(key: str, label: str, width: int) -> list[Run]:
 
 
 def task_panel(
-    session: Session, interval: Interval, choice: Choices, width: int, height: int
+    session: Session, interval: Interval, settings: ViewSettings, width: int, height: int
 ) -> list[PanelLine]:
-    ranked = task_ranking(session, interval, choice.grouping)
+    ranked = task_ranking(session, interval, settings.grouping)
     if not ranked.tasks:
         reason = "no task has run for a noticeable time"
         if missing := next((m.why for m in session.hello.missing if m.what == "tasks"), None):
@@ -91,9 +92,9 @@ def task_panel(
         after.append((" " * max(0, width - total_width(shown)), "dim"))
         heads = [panel_title("who runs", "", width, after)]
     else:
-        index = GROUPINGS.index(choice.grouping) + 1
+        index = GROUPINGS.index(settings.grouping) + 1
         label = f"by {GROUPINGS[index % len(GROUPINGS)]}"
-        key = title_key(choice.captions["owners"], label, width)
+        key = title_key(settings.captions["owners"], label, width)
         cells: list[Cell] = [  # bars have a legend as their heading
             (_LEGEND if text_width(_LEGEND) <= column.room else _LEGEND[:4])
             if column.key == "bar" else (column.heading, "dim") for column in shown
@@ -402,13 +403,13 @@ def losing_cores(
 
 
 def loss_panel(
-    session: Session, interval: Interval, choice: Choices, width: int, height: int
+    session: Session, interval: Interval, settings: ViewSettings, width: int, height: int
 ) -> list[PanelLine]:
     """Returns the list of the cores that lose most, as a panel."""
-    cores, episodes = Cores(session, choice.mask), RowEpisodes(session)
+    cores, episodes = Cores(session, settings.mask), RowEpisodes(session)
     episodes.read(interval)
     listed = losing_cores(session, interval, cores, episodes, episodes.victims_by_row(cores))
-    selected = cores.row_of_cpu.get(-1 if choice.cpu is None else choice.cpu)
+    selected = cores.row_of_cpu.get(-1 if settings.cpu is None else settings.cpu)
     return worst_core_lines(session, interval, cores, listed, selected, width, height)
 
 
@@ -495,13 +496,13 @@ MIN_WIDTH_FOR_GAPS = 46
 
 
 def comparison_panel(
-    session: Session, interval: Interval, choice: Choices, width: int, height: int
+    session: Session, interval: Interval, settings: ViewSettings, width: int, height: int
 ) -> list[PanelLine]:
     """Returns the comparison of the selected range with the range that is held as B, as a table of
     rates, because the ranges differ in length: shares of all CPUs' time, and the CPUs that tasks
     used or waited for; and a sentence. This panel replaces that of the tasks."""
-    assert choice.held_range is not None
-    sides = (interval, verdict_at(session, interval, is_range=True)), choice.held_range
+    assert settings.held_range is not None
+    sides = (interval, verdict_at(session, interval, is_range=True)), settings.held_range
     number_width = 9 if width >= MIN_WIDTH_FOR_GAPS else 7
     columns = fit_columns([
         Column("name", "", 10, is_left=True, gap=1, max_width=24),

@@ -29,9 +29,10 @@ from perftop.draw.strips import BLANK, Line, merge_runs, safe_cells, spread, tex
 from perftop.model.kinds import Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.tui.shared.choice import Choices, Cores
+from perftop.tui.shared.cores import Cores
 from perftop.tui.shared.keys import bindings
 from perftop.tui.shared.paint import RunWriter, rendered_strip, repaint, run_writer
+from perftop.tui.shared.view_settings import ViewSettings
 
 if TYPE_CHECKING:
     from perftop.draw.charts import Glyphs
@@ -61,19 +62,19 @@ def has_note_rows(screen: Size) -> bool:
     return screen.width >= least.width and screen.height >= least.height
 
 
-def note_line(choice: Choices, note: int, x: int, size: int, *, is_above: bool) -> Line:
+def note_line(settings: ViewSettings, note: int, x: int, size: int, *, is_above: bool) -> Line:
     """Returns the line of a note for a new user, in `size` cells, with a stroke to its subject at
     cell `x` of the next line or, unless `is_above`, of the previous line. The first of the
     remaining notes is highlighted."""
     key, before, after = TOUR_NOTES[note]
-    is_first = note == choice.tour_notes[0]
+    is_first = note == settings.tour_notes[0]
     runs: list[Run] = [
         (" " * x, "text"), ("╭─ " if is_above else "╰─ ", "key" if is_first else "dim"),
         (f"{note + 1} of {len(TOUR_NOTES)}  ", "key" if is_first else "dim"),
-        (before, "bright" if is_first else "dim"), (choice.captions[key], "key"),
+        (before, "bright" if is_first else "dim"), (settings.captions[key], "key"),
         (after, "text" if is_first else "dim"),
     ]  # fmt: skip
-    end = f"{choice.captions['back']}: no tour "
+    end = f"{settings.captions['back']}: no tour "
     if is_first and width(runs) + len(end) + 2 <= size:
         runs = spread(runs, [(end, "dim")], size)
     return merge_runs(runs, size), "chosen" if is_first else "calm"
@@ -206,9 +207,9 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
     is_bare = False
     """Whether the screen has so few lines that only the most important lines fit."""
 
-    def __init__(self, choice: Choices, *, id: str | None = None) -> None:  # noqa: A002
+    def __init__(self, settings: ViewSettings, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
-        self.choice = choice
+        self.settings = settings
         self.line_count = 0
         """Number of scrolling lines, visible or not."""
         self.header_lines: list[list[Run]] = []
@@ -218,7 +219,7 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
         self.side_width = 0
         self.side_lines: list[list[Run]] = []
         """Fixed lines of `side_width` cells to the right of all lines, from the top."""
-        self._strips = StripCache(self, ascii_=choice.ascii)
+        self._strips = StripCache(self, ascii_=settings.ascii)
         self._painted_size = Size(0, 0)
         """Size of the widget at the last paint; Textual computes `size` at each access."""
         self._theme = ""
@@ -232,7 +233,7 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
         """The session, CPUs and mask from which `cores` was made; None before the first numbers."""
         self._is_laid_out = False
         """Whether lines have been laid out for `cores`."""
-        if choice.ascii:  # scrollbars need block characters
+        if settings.ascii:  # scrollbars need block characters
             self.styles.scrollbar_size_vertical = 0
 
     # --- methods that a view provides
@@ -285,26 +286,26 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
     # --- setting an interval, laying out, drawing
 
     def show_interval(
-        self, session: Session, interval: Interval, *, choice_changed: bool = False
+        self, session: Session, interval: Interval, *, settings_changed: bool = False
     ) -> None:
         """Sets the interval to show: the newest or an earlier one. Lays out lines if the machine,
-        the filter or another choice has changed, else draws. Only called while the view is
+        the filter or another setting has changed, else draws. Only called while the view is
         visible."""
         self.session, self.interval = session, interval
-        basis = (session, session.cores, self.choice.mask)
+        basis = (session, session.cores, self.settings.mask)
         if self._layout_basis is None or any(
             a is not b for a, b in zip(basis, self._layout_basis, strict=True)
         ):
             self._layout_basis, self._is_laid_out = basis, False
-            self.cores = Cores(session, self.choice.mask)
+            self.cores = Cores(session, self.settings.mask)
             cpus = [cpu for core in self.cores.rows for cpu in core.cpus]
-            if self.choice.cpu not in cpus and cpus:
-                self.choice.cpu = cpus[0]
+            if self.settings.cpu not in cpus and cpus:
+                self.settings.cpu = cpus[0]
             self.reset()
         elif self.is_outdated():
             self._is_laid_out = False
             self.reset()
-        if choice_changed or not self._is_laid_out:
+        if settings_changed or not self._is_laid_out:
             self.lay_out()
         else:
             self.draw()
@@ -343,7 +344,7 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
         from perftop.draw.charts import chart_glyphs  # imported late: needs numpy
 
         name = self.app.current_theme.name
-        return chart_glyphs(name, no_color=self.app.no_color, ascii_=self.choice.ascii)
+        return chart_glyphs(name, no_color=self.app.no_color, ascii_=self.settings.ascii)
 
     @property
     def width(self) -> int:
@@ -409,7 +410,7 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
         elif target is not None:
             cpus = next((core.cpus for core in self.cores.rows if target in core.cpus), None)
             if cpus is not None:
-                self.choice.cpu = cpus[0]
+                self.settings.cpu = cpus[0]
                 self.draw_selection()
         if event.chain == 2 and target is not None:
             self.post_message(self.Opened())
@@ -438,17 +439,17 @@ class Canvas(ScrollView, metaclass=AbstractMeta, can_focus=True, inherit_binding
             key, (runs, state) = visible_lines[y]
             gap = " " * (line_width - width(runs)), "text"
             visible_lines[y] = key, ([*runs, gap, *side], state)
-        if self.choice.is_stale:
+        if self.settings.is_stale:
             visible_lines = [(key, (runs, "stale")) for key, (runs, _) in visible_lines]
         return visible_lines[:height]
 
     def _no_match_line(self) -> Line:
         """Returns the line that is shown if there are no scrolling lines."""
-        if self.choice.filter is None:
+        if self.settings.filter is None:
             return BLANK
         return [
             (" no CPU matches ", "text"),
-            (safe_cells(self.choice.filter.text), "bright"),
+            (safe_cells(self.settings.filter.text), "bright"),
         ], "calm"
 
     def _scroll_to_line(self, y: int) -> None:
@@ -497,7 +498,7 @@ class CursorCanvas(Canvas):
     def _cursor_line(self) -> int:
         """Returns the line of the cursor: the line of the selected item, else the first line of the
         selected core."""
-        lines = [y for y in range(self.line_count) if self.cpu_of_line(y) == self.choice.cpu]
+        lines = [y for y in range(self.line_count) if self.cpu_of_line(y) == self.settings.cpu]
         matching_lines = (y for y in lines if self.item_of_line(y) == self._selected)
         return next(matching_lines, lines[0] if lines else 0)
 
@@ -510,7 +511,7 @@ class CursorCanvas(Canvas):
             while 0 <= y < self.line_count and self.item_of_line(y) is None:
                 y += step
             if 0 <= y < self.line_count:
-                self._selected, self.choice.cpu = self.item_of_line(y), self.cpu_of_line(y)
+                self._selected, self.settings.cpu = self.item_of_line(y), self.cpu_of_line(y)
                 self.draw_selection()
                 return
 
@@ -523,7 +524,7 @@ class CursorCanvas(Canvas):
 
     def action_move(self, steps: int) -> None:
         y = self._cursor_line()
-        is_selected = y < self.line_count and self.cpu_of_line(y) == self.choice.cpu
+        is_selected = y < self.line_count and self.cpu_of_line(y) == self.settings.cpu
         current = self.item_of_line(y) if is_selected else None
         while 0 <= y < self.line_count and self.item_of_line(y) in {None, current}:
             y += steps

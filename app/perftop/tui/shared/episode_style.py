@@ -22,7 +22,7 @@ from perftop.model.kinds import KINDS, STEAL_CAUSE, Episode, kind_of
 from perftop.output.sentences import MAX_SENTENCE, SentencePart, group_key, sentence, total_cost
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.tui.shared.choice import Cores
+from perftop.tui.shared.cores import Cores
 
 _MAX_SENTENCES = 256
 """Maximum number of cached sentences of a session; no screen shows that many."""

@@ -22,7 +22,7 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import mean_ceiling
 from perftop.tui.shared import episode_style
-from perftop.tui.shared.choice import Cores, package_name
+from perftop.tui.shared.cores import Cores, package_name
 from perftop.tui.shared.episode_style import RowEpisode, RowEpisodes, lowered_number
 from perftop.tui.shared.row_numbers import package_values
 

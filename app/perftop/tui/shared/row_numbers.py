@@ -25,8 +25,9 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import COLUMNS_BY_KEY, CpuColumns, columns_by_key, suspect_rows
 from perftop.tui.shared import episode_style
-from perftop.tui.shared.choice import ORDERS, Choices, Cores
+from perftop.tui.shared.cores import ORDERS, Cores
 from perftop.tui.shared.episode_style import MIN_AWAKE_UTIL
+from perftop.tui.shared.view_settings import ViewSettings
 
 MAX_IDLE_UTIL = 0.05
 """Busy share below which a row is dim; the share is that of the row's busiest CPU."""
@@ -308,25 +309,29 @@ def field_scale(field: Number, values: Floats, previous: Scale | None = None) ->
 # --- the order of rows, which all views with rows share
 
 
-def ordered_rows(cores: Cores, choice: Choices, session: Session, interval: Interval) -> list[int]:
+def ordered_rows(
+    cores: Cores, settings: ViewSettings, session: Session, interval: Interval
+) -> list[int]:
     """Returns the indexes of rows in the chosen order. Numbers are sorted from the highest, tasks
     by name; rows without a value come last. Numbers are rounded as for display before they are
     compared, so that invisible changes move no row."""
     rows = [row for group in cores.rows_by_group.values() for row in group]
-    if choice.order == "CPU number":
+    if settings.order == "CPU number":
         rows.sort(key=lambda row: cores.rows[row].cpus[0])
-    elif choice.order == "worst first":
+    elif settings.order == "worst first":
         rows.sort(key=worst_first_keys(cores, session, interval).__getitem__)
-    elif choice.order == "task":
+    elif settings.order == "task":
         names = [_name(core.cpus, interval) for core in cores.rows]
         named = sorted((row for row in rows if names[row]), key=names.__getitem__)
         unnamed_rows = [row for row in rows if not names[row]]
-        return [*(named[::-1] if choice.reverse else named), *unnamed_rows]
-    elif choice.order != "topology":
-        values = _values(cores, choice.order, session, interval)
-        fill = inf if choice.reverse else -inf  # rows without a value come last in both directions
+        return [*(named[::-1] if settings.reverse else named), *unnamed_rows]
+    elif settings.order != "topology":
+        values = _values(cores, settings.order, session, interval)
+        fill = (
+            inf if settings.reverse else -inf
+        )  # rows without a value come last in both directions
         rows.sort(key=lambda row: fill if isnan(values[row]) else values[row], reverse=True)
-    return rows[::-1] if choice.reverse else rows
+    return rows[::-1] if settings.reverse else rows
 
 
 def worst_first_keys(cores: Cores, session: Session, interval: Interval) -> list[float]:

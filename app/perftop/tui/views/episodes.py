@@ -33,8 +33,8 @@ from perftop.session.values import UNCOUNTED_REASON, lasting_reasons
 from perftop.tui.panels.panels import PaneledView, cause_lines, verdict_lines
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.canvas import CursorCanvas
-from perftop.tui.shared.choice import Choices
 from perftop.tui.shared.verdict import verdict_at
+from perftop.tui.shared.view_settings import ViewSettings
 
 MIN_WIDTH_FOR_KIND, MIN_WIDTH_FOR_DEPTH = 100, 116
 """Minimum widths, in cells, for the columns of kind and depth. Narrower lists need no such columns,
@@ -221,8 +221,8 @@ class Episodes(PaneledView, CursorCanvas):
 
     OMITTED_PANEL = "happened"
 
-    def __init__(self, choice: Choices, *, id: str | None = None) -> None:  # noqa: A002
-        super().__init__(choice, id=id)
+    def __init__(self, settings: ViewSettings, *, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(settings, id=id)
         self._columns = episode_columns(0)
         self._lines: list[Episode] = []
         self._chosen: Episode | None = None
@@ -248,13 +248,13 @@ class Episodes(PaneledView, CursorCanvas):
         self._lines = self._ordered_episodes(session)
         if not any(episode is self._chosen for episode in self._lines):
             self._chosen = self._lines[0] if self._lines else None
-        if self.choice.cursor_ns != self._moment_ns:
-            self._moment_ns = self.choice.cursor_ns
+        if self.settings.cursor_ns != self._moment_ns:
+            self._moment_ns = self.settings.cursor_ns
             self._choose_at_moment()
         self.header_lines = [] if self.is_bare else self._verdict_lines()
         if not self._lines:
             self._empty_lines = empty_list_lines(
-                session, self.width, is_filtered=self.choice.mask is not None,
+                session, self.width, is_filtered=self.settings.mask is not None,
                 has_losses=bool(self.header_lines),
             )  # fmt: skip
         elif not self.is_bare:
@@ -278,7 +278,7 @@ class Episodes(PaneledView, CursorCanvas):
     def _verdict_lines(self) -> list[list[Run]]:
         """Returns the verdict if tasks lose more without an episode, by waiting for a CPU, than in
         any running episode."""
-        is_range = self.choice.range_ns is not None
+        is_range = self.settings.range_ns is not None
         verdict = verdict_at(self.session, self.interval, is_range=is_range)
         running = [[e] for e in self._lines if e.end_ns is None]
         if verdict is None or not verdict.outweighs(running):
@@ -308,7 +308,7 @@ class Episodes(PaneledView, CursorCanvas):
     def _ordered_episodes(self, session: Session) -> list[Episode]:
         """Returns the episodes on the CPUs of the filter, in order. Ended episodes do not change,
         so they are sorted only once."""
-        mask = self.choice.mask
+        mask = self.settings.mask
         cpus = None if mask is None else {session.topology[row].cpu for row in mask}
 
         def sort(episodes: list[Episode]) -> list[Episode]:
@@ -399,6 +399,6 @@ class Episodes(PaneledView, CursorCanvas):
         affected = set(episode.cpus)
         hit = [place.cpus for place in self.cores.rows if not affected.isdisjoint(place.cpus)]
         if hit:
-            self.choice.cpu = next((c[0] for c in hit if self.choice.cpu in c), hit[0][0])
+            self.settings.cpu = next((c[0] for c in hit if self.settings.cpu in c), hit[0][0])
         self.post_message(self.MomentRequested(moment_of(session, episode, self.interval)))
         return bool(hit)

@@ -11,7 +11,7 @@ from math import ceil
 from perftop.draw.columns import Run
 from perftop.draw.strips import join_cells
 from perftop.session.session import Session
-from perftop.tui.shared.choice import Cores
+from perftop.tui.shared.cores import Cores
 
 # --- The position of every core in the heat map, for a width and a height. Measured values have no
 # influence, so that nothing moves when values change.

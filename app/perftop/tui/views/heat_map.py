@@ -33,12 +33,13 @@ from perftop.tui.panels.panels import PaneledView, PanelKind, core_number_pieces
 from perftop.tui.panels.tables import CoreLoss, losing_cores, worst_core_lines
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.canvas import ClickTarget, PanelLine
-from perftop.tui.shared.choice import Choices, Core, Cores
+from perftop.tui.shared.cores import Core, Cores
 from perftop.tui.shared.episode_style import RowEpisodes
 from perftop.tui.shared.keys import bindings
 from perftop.tui.shared.package_line import PackageLines
 from perftop.tui.shared.row_numbers import Scale, clock_of, field_scale, selected_field, value_unit
 from perftop.tui.shared.verdict import VERDICT_STEP_NS, is_past
+from perftop.tui.shared.view_settings import ViewSettings
 from perftop.tui.views.heat_layout import (
     CellSize,
     HeatLayout,
@@ -70,16 +71,16 @@ class HeatValues:
     """The values of one field at one moment. Its lists are indexed by the position of the CPU."""
 
     def __init__(
-        self, session: Session, interval: Interval, choice: Choices, cores: Cores,
+        self, session: Session, interval: Interval, settings: ViewSettings, cores: Cores,
         row_episodes: RowEpisodes, previous: HeatValues | None,
     ) -> None:  # fmt: skip
         row_episodes.read(interval)
         self.session, self.interval, self.cores, self.row_episodes = (
             session, interval, cores, row_episodes,
         )  # fmt: skip
-        self.clock = clock_of(session, choice.units)
+        self.clock = clock_of(session, settings.units)
         """Unit of clocks, which are shown for all fields."""
-        self.field, self.other_names = selected_field(session, choice.metric)
+        self.field, self.other_names = selected_field(session, settings.metric)
         """`other_names`: names of the fields that the metric key shows next, in order."""
         values = np.where(interval.online, displayed_values(self.field, session, interval), nan)
         is_same = previous is not None and previous.field == self.field
@@ -92,7 +93,7 @@ class HeatValues:
         """Positions of the CPUs with suspect values."""
         self.levels = np.where(interval.online, self.scale.levels(values), OFFLINE_LEVEL).tolist()
         """Steps of the heat ramp, by position of the CPU."""
-        clock = clock_of(session, choice.units, known=True)
+        clock = clock_of(session, settings.units, known=True)
         self.packages = PackageLines(session, interval, cores, row_episodes, clock)
 
     def text(self, value: float) -> str:
@@ -298,7 +299,7 @@ class HeatMap(PaneledView):
         calm, folded = [i for i, id_ in enumerate(ids) if id_ not in losing], set[int]()
         while True:
             self._plan = heat_layout(groups, ids, names, cores.max_threads, self.width, height,
-                                ascii_=self.choice.ascii, folded=folded)  # fmt: skip
+                                ascii_=self.settings.ascii, folded=folded)  # fmt: skip
             if len(self._plan.lines) <= height or not calm:
                 break
             folded.add(calm.pop())
@@ -311,7 +312,7 @@ class HeatMap(PaneledView):
     def make_lines(self) -> None:
         """Makes the marks of cells, and the lines above, below and beside the map."""
         heat = self._heat = HeatValues(
-            self.session, self.interval, self.choice, self.cores, self._row_episodes, self._heat
+            self.session, self.interval, self.settings, self.cores, self._row_episodes, self._heat
         )
         self._losers = losing_cores(
             self.session, self.interval, self.cores, self._row_episodes, heat.packages.victims
@@ -320,14 +321,14 @@ class HeatMap(PaneledView):
         if not self._folded.isdisjoint(cores[loser.row].package for loser in self._losers):
             self.make_layout()  # a core in a folded package now loses something
         self._cpu_cells = heat.cpu_cells(
-            self._plan.cell, theme.letter_styles(self.app.theme), ascii_=self.choice.ascii
+            self._plan.cell, theme.letter_styles(self.app.theme), ascii_=self.settings.ascii
         )
         self._make_marks(heat)
         cell = self._plan.cell
         self.header_lines = [] if self.is_bare else [
-            heat.title(cell, self.width, self._hidden_text(), ascii_=self.choice.ascii),
+            heat.title(cell, self.width, self._hidden_text(), ascii_=self.settings.ascii),
             heat.legend(cell, self.width, [] if self.side_width else self._losers,
-                        is_asked=self._worst_asked, ascii_=self.choice.ascii),
+                        is_asked=self._worst_asked, ascii_=self.settings.ascii),
         ]  # fmt: skip
         selected = self._selected_row()
         foot = [] if selected is None else heat.core_runs(selected, self.size.width)
@@ -369,7 +370,7 @@ class HeatMap(PaneledView):
         numbers, room = list[PanelLine](), height
         if height >= MIN_HEIGHT_FOR_NUMBERS:
             room = height - NUMBER_LINES
-            numbers = core_panel(self.session, self.interval, self.choice, size, NUMBER_LINES)
+            numbers = core_panel(self.session, self.interval, self.settings, size, NUMBER_LINES)
         step_ns = 1 if is_past(self.session, self.interval) else VERDICT_STEP_NS
         moment = self.interval.time_ns // step_ns
         shown = [(loser.row, loser.is_running) for loser in self._losers]
@@ -423,7 +424,7 @@ class HeatMap(PaneledView):
 
     def _cells(self, part: LinePart) -> list[Run]:
         """Returns one line of adjacent cells with their marks."""
-        heat, cell, ascii_ = self._heat, self._plan.cell, self.choice.ascii
+        heat, cell, ascii_ = self._heat, self._plan.cell, self.settings.ascii
         assert heat is not None
         runs: list[Run] = []
         levels, width, gap = heat.levels, cell.width, (" ", "text")
@@ -451,11 +452,11 @@ class HeatMap(PaneledView):
 
     def _selected_row(self) -> int | None:
         """Returns the row of the selected core; None if it is not shown."""
-        cpu = self.choice.cpu
+        cpu = self.settings.cpu
         return next((i for i, p in enumerate(self.cores.rows) if p.cpus[0] == cpu), None)
 
     def _choose(self, row: int) -> None:
-        self.choice.cpu = self.cores.rows[row].cpus[0]
+        self.settings.cpu = self.cores.rows[row].cpus[0]
         self.draw_selection()
 
     def draw_selection(self) -> None:

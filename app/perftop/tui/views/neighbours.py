@@ -32,9 +32,9 @@ from perftop.session.session import Session
 from perftop.tui.panels.panels import PaneledView
 from perftop.tui.panels.tables import INDENT, MIN_BOLD_WAIT, task_bar
 from perftop.tui.shared.canvas import CursorCanvas
-from perftop.tui.shared.choice import Choices
 from perftop.tui.shared.row_numbers import clock_of
 from perftop.tui.shared.verdict import Verdict, verdict_at
+from perftop.tui.shared.view_settings import ViewSettings
 from perftop.tui.views.flows import Flow, find_flows, flow_details, join_flows
 
 NO_LOSS_TEXT = "No CPU is losing time to a neighbour"
@@ -271,8 +271,8 @@ class Neighbours(PaneledView, CursorCanvas):
     HINTS: ClassVar[tuple[str, ...]] = ("open", "fold", "try")
     OMITTED_PANEL = "losses"
 
-    def __init__(self, choice: Choices, *, id: str | None = None) -> None:  # noqa: A002
-        super().__init__(choice, id=id)
+    def __init__(self, settings: ViewSettings, *, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(settings, id=id)
         self._rows: list[ViewRow] = []
         self._folded = True
         """Whether tasks of the same name share a row."""
@@ -306,12 +306,12 @@ class Neighbours(PaneledView, CursorCanvas):
         self._threads = thread_columns(self.width)
 
     def _shown_rows(self) -> frozenset[int]:
-        shown_rows, mask = frozenset(self.session.shown), self.choice.mask
+        shown_rows, mask = frozenset(self.session.shown), self.settings.mask
         return shown_rows if mask is None else mask & shown_rows
 
     def _make_flows(self, verdict: Verdict | None) -> list[Flow]:
         report = verdict.report if verdict is not None else None
-        drawn_from = id(report), self._folded, self.choice.mask
+        drawn_from = id(report), self._folded, self.settings.mask
         if self._flows[0] != drawn_from:
             rows = self._shown_rows()
             flow_list = (
@@ -325,7 +325,9 @@ class Neighbours(PaneledView, CursorCanvas):
         return self._flows[1]
 
     def make_lines(self) -> None:
-        verdict = verdict_at(self.session, self.interval, is_range=self.choice.range_ns is not None)
+        verdict = verdict_at(
+            self.session, self.interval, is_range=self.settings.range_ns is not None
+        )
         shown = self._make_flows(verdict)
         self._rows, self.header_lines = [*shown], []
         if not shown:
@@ -423,7 +425,7 @@ class Neighbours(PaneledView, CursorCanvas):
         position, span_ns = session.position, max(MIN_SPAN_NS, round(interval.elapsed_s * 1e9))
         threads = [thread for thread in job.threads.values() if thread.cpu in position]
         threads.sort(key=lambda thread: (thread.cpu, thread.tid))
-        unit = clock_of(session, self.choice.units)
+        unit = clock_of(session, self.settings.units)
         title = job.name or ""
         if title.isdecimal() and report is not None and report.totals.times.threads:
             title = f"{report.job} {title}"
@@ -453,7 +455,7 @@ class Neighbours(PaneledView, CursorCanvas):
     # --- the cursor is on a flow or a thread; other views select its core
 
     def handle_enter(self) -> bool:
-        self.choice.cpu = self.cpu_of_line(self._cursor_line()) or self.choice.cpu
+        self.settings.cpu = self.cpu_of_line(self._cursor_line()) or self.settings.cpu
         return True
 
     def _cursor_line(self) -> int:

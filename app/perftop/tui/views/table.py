@@ -36,7 +36,6 @@ from perftop.session.session import Session
 from perftop.session.values import CpuColumns, suspect_rows
 from perftop.tui.panels.panels import PaneledView
 from perftop.tui.shared.canvas import CursorCanvas
-from perftop.tui.shared.choice import Choices
 from perftop.tui.shared.episode_style import MIN_AWAKE_UTIL, RowEpisode, RowEpisodes
 from perftop.tui.shared.keys import bindings
 from perftop.tui.shared.row_numbers import (
@@ -45,6 +44,7 @@ from perftop.tui.shared.row_numbers import (
     number_column_of,
     worst_first_keys,
 )
+from perftop.tui.shared.view_settings import ViewSettings
 
 SIGN_CELLS = 2
 """Number of cells before the columns, for the mark of the selected line and an episode sign."""
@@ -188,8 +188,8 @@ class Table(PaneledView, CursorCanvas):
     _rows: Ints
     """Positions of the CPUs that are shown, in topology order."""
 
-    def __init__(self, choice: Choices, *, id: str | None = None) -> None:  # noqa: A002
-        super().__init__(choice, id=id)
+    def __init__(self, settings: ViewSettings, *, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(settings, id=id)
         self._known_columns: tuple[Number, ...] = ()
         self._page = VisibleColumns()
         self._first_column = 0
@@ -210,7 +210,7 @@ class Table(PaneledView, CursorCanvas):
         session = self.session
         self._tabular = CpuColumns(session)
         self._known_columns, self._row_episodes = self._tabular.columns(), RowEpisodes(session)
-        mask, shown_rows = self.choice.mask, frozenset(session.shown)
+        mask, shown_rows = self.settings.mask, frozenset(session.shown)
         visible_rows = shown_rows if mask is None else shown_rows & mask
         by_core = [core.positions for core in self.cores.rows]
         groups = self.cores.rows_by_group.values()
@@ -223,14 +223,14 @@ class Table(PaneledView, CursorCanvas):
         self._strips.clear()
 
     def make_layout(self) -> None:
-        self._clock = clock_of(self.session, self.choice.units)
+        self._clock = clock_of(self.session, self.settings.units)
         by_key = {column.key: column for column in self._known_columns}
-        chosen = [by_key[key] for key in self.choice.columns if key in by_key]
+        chosen = [by_key[key] for key in self.settings.columns if key in by_key]
         numbers = [number_column(number, self._clock) for number in chosen or self._known_columns]
         self._page.scroll(numbers, self._first_column, self.width)
         self._first_column = self._page.hidden_left
-        order = _KEYS.get(self.choice.order, self.choice.order)
-        heading = self._page.headings(order, self.width, reverse=self.choice.reverse)
+        order = _KEYS.get(self.settings.order, self.settings.order)
+        heading = self._page.headings(order, self.width, reverse=self.settings.reverse)
         self.header_lines = [] if self.is_bare else [heading]
 
     def make_lines(self) -> None:
@@ -240,13 +240,13 @@ class Table(PaneledView, CursorCanvas):
         self._lines = [*self._ordered_positions(), *self._offline_rows]
         self.line_count = len(self._lines)
         first = self._tabular.first_cpus
-        if self._selected not in self._lines or first[self._selected] != self.choice.cpu:
-            matching_rows = (row for row in self._lines if first[row] == self.choice.cpu)
+        if self._selected not in self._lines or first[self._selected] != self.settings.cpu:
+            matching_rows = (row for row in self._lines if first[row] == self.settings.cpu)
             self._selected = next(matching_rows, self._lines[0] if self._lines else 0)
         self.footer_lines = self.make_panels(self.spare_lines)
 
     def _ordered_positions(self) -> list[int]:
-        order, reverse = self.choice.order, self.choice.reverse
+        order, reverse = self.settings.order, self.settings.reverse
         rows: list[int] = self._rows.tolist()
         number = next((number for number in self._known_columns if number.key == order), None)
         if number is not None:
@@ -298,5 +298,5 @@ class Table(PaneledView, CursorCanvas):
         column = column_at(self._page.columns, event.x - SIGN_CELLS)
         if event.y < len(self.header_lines) and column is not None and column.key != "type":
             order = _ORDERS.get(column.key, column.key)
-            is_same = order == self.choice.order
+            is_same = order == self.settings.order
             await self.run_action("screen.reverse" if is_same else f"screen.sort({order!r})")

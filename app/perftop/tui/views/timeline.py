@@ -42,7 +42,7 @@ from perftop.session.values import displayed_values, suspect_rows
 from perftop.tui.panels.panels import PaneledView
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.canvas import CursorCanvas
-from perftop.tui.shared.choice import Core, Cores, ViewLine, package_name, width_of_names
+from perftop.tui.shared.cores import Core, Cores, ViewLine, package_name, width_of_names
 from perftop.tui.shared.paint import FADED
 from perftop.tui.shared.row_numbers import (
     Scale,
@@ -178,16 +178,16 @@ class Timeline(PaneledView, CursorCanvas):
 
     def make_layout(self) -> None:
         session = self.session
-        self._field, self._other_fields = selected_field(session, self.choice.metric)
-        self._unit = value_unit(self._field, clock_of(session, self.choice.units, known=True))
+        self._field, self._other_fields = selected_field(session, self.settings.metric)
+        self._unit = value_unit(self._field, clock_of(session, self.settings.units, known=True))
         self._lanes = None
 
     def _arrange(self, session: Session) -> None:
-        choice, cores = self.choice, self.cores
-        if choice.order == "topology" and not choice.reverse:
+        settings, cores = self.settings, self.cores
+        if settings.order == "topology" and not settings.reverse:
             lines = cores.view_lines()
         else:
-            rows = ordered_rows(cores, choice, session, self.interval)
+            rows = ordered_rows(cores, settings, session, self.interval)
             lines = [ViewLine("row", row) for row in rows]
         if self.is_bare:
             lines = [line for line in lines if line.kind == "row"]
@@ -195,14 +195,14 @@ class Timeline(PaneledView, CursorCanvas):
         feet = 2 if self.size.height >= MIN_HEIGHT_FOR_TIMES else 1
         room = self.size.height - (0 if self.is_bare else HEADER_LINES + feet)
         self._plan = timeline_layout(
-            cores, lines, room, choice.order, of_core=self._field.of_core, ascii_=choice.ascii
+            cores, lines, room, settings.order, of_core=self._field.of_core, ascii_=settings.ascii
         )
         self.line_count = len(self._plan.lines)
 
     def make_lines(self) -> None:
         """Reads the values up to the end of the interval."""
-        session, interval, choice = self.session, self.interval, self.choice
-        if self._lanes is None or choice.order not in {"topology", "CPU number"}:
+        session, interval, settings = self.session, self.interval, self.settings
+        if self._lanes is None or settings.order not in {"topology", "CPU number"}:
             self._arrange(session)
         plan = self._plan
         # Either all numbers are shown or none.
@@ -210,11 +210,11 @@ class Timeline(PaneledView, CursorCanvas):
         self._right_width = plan.right_width if fits else 0
         room = max(1, self.width - plan.label_width - self._right_width)
         first_ns = session.past.first_ns
-        self._axis = time_axis.fit_axis(interval.time_ns, choice.window_s, room, first_ns)
+        self._axis = time_axis.fit_axis(interval.time_ns, settings.window_s, room, first_ns)
         self._chart_left = plan.label_width + room - self._axis.cells
         previous_scale = self._lanes.scale if self._lanes else None
         cores = self.cores.rows
-        lanes = MetricLanes(session, self._field, self._axis, cores, ascii_=choice.ascii)
+        lanes = MetricLanes(session, self._field, self._axis, cores, ascii_=settings.ascii)
         lanes.read(self._visible_rows())
         values = displayed_values(self._field, session, interval)
         lanes.choose_scale(values[session.shown], previous_scale)
@@ -257,7 +257,7 @@ class Timeline(PaneledView, CursorCanvas):
         digits = 0 if self._field.unit == "ratio" else digits
         scale = self._lanes.scale
         low, high = (f"{end * factor:.{digits}f}" for end in (scale.low, scale.high))
-        ends: list[Run] = [(f"{low} ", "dim"), *heat_ramp(ascii_=self.choice.ascii),
+        ends: list[Run] = [(f"{low} ", "dim"), *heat_ramp(ascii_=self.settings.ascii),
                            (f" {high} {name}".rstrip(), "dim")]  # fmt: skip
         if self._plan.lane_height > 1:  # the scale of tall lanes, whose height shows the value
             ends = [("from ", "dim"), (low, "text"), (" to ", "dim"),
@@ -266,7 +266,7 @@ class Timeline(PaneledView, CursorCanvas):
         pieces: list[Piece] = [
             (0, [("time ", "bright"), ("· ", "faint"), (self._field.plain_name, "text")]),
             (1, ends),
-            (2, [("window ", "dim"), (duration(self.choice.window_s), "text"),
+            (2, [("window ", "dim"), (duration(self.settings.window_s), "text"),
                  (", each cell ", "dim"), (duration(cell_s), "text")]),
         ]  # fmt: skip
         if not self._plan.has_own_lines and self.cores.max_threads == 2:
@@ -281,7 +281,7 @@ class Timeline(PaneledView, CursorCanvas):
         if plan.cpus_width:
             is_cpu = plan.has_own_lines and not self._field.of_core
             title += fit("  cpu" if is_cpu else "  cpus", plan.cpus_width)
-        value_name = "now" if self.choice.range_ns is None else "mean"
+        value_name = "now" if self.settings.range_ns is None else "mean"
         pair = ["lp0", "lp1"] if cores.max_threads == 2 else ["", value_name]
         names = [value_name] if plan.has_own_lines else pair
         return [
@@ -317,7 +317,7 @@ class Timeline(PaneledView, CursorCanvas):
         """Scrolls so that all lines of the selected core are visible."""
         super().show_cursor()
         first = last = self._cursor_line()
-        while last + 1 < self.line_count and self.cpu_of_line(last + 1) == self.choice.cpu:
+        while last + 1 < self.line_count and self.cpu_of_line(last + 1) == self.settings.cpu:
             last += 1
         self.reveal_lines(first, last)
 
@@ -327,7 +327,7 @@ class Timeline(PaneledView, CursorCanvas):
             return [(f" off   CPUs {ranges(self.cores.offline_cpus)}", "dim")], "calm"
         if slot.view_line.kind != "row":
             return self._heading(slot.view_line), "calm"
-        chosen = self.cpu_of_line(y) == self.choice.cpu
+        chosen = self.cpu_of_line(y) == self.settings.cpu
         return self._row(slot, chosen=chosen), "chosen" if chosen else "calm"
 
     def _column(self) -> Column:
@@ -372,7 +372,7 @@ class Timeline(PaneledView, CursorCanvas):
             blank: list[Run] = [(" " * self._axis.cells, "text")]
             area = lanes.tall_lane(row, slot.lanes[0], lane_height)
             lane_runs = area[slot.line_in_lane] if slot.line_in_lane < lane_height else blank
-        ranges = self.choice.ranges_ns.values()
+        ranges = self.settings.ranges_ns.values()
         for begin, end in time_axis.cells_outside(
             self._axis, self._axis.cells, self._axis.cell_columns, ranges
         ):
@@ -401,7 +401,7 @@ class Timeline(PaneledView, CursorCanvas):
         first line of a core names the core."""
         plan, cores = self._plan, self.cores
         row, first = slot.view_line.row, slot.part == 0
-        core, cpus = cores.name(row, self.choice.order) if first else "", ""
+        core, cpus = cores.name(row, self.settings.order) if first else "", ""
         if plan.has_own_lines and not self._field.of_core:
             cpus = str(cores.rows[row].cpus[slot.lanes[0]]) if slot.line_in_lane == 0 else ""
         elif first:

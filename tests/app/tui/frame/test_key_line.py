@@ -15,13 +15,13 @@ from perftop.draw import strips
 from perftop.tui.frame.bottom import KeyLine, KeyPiece, MissingLine, key_pieces, missing_runs
 from perftop.tui.frame.monitor import make_view
 from perftop.tui.shared import keys
-from perftop.tui.shared.choice import Choices
+from perftop.tui.shared.view_settings import ViewSettings
 
 CAPTIONS = keys.key_captions({})
 LABELS = {key.id: key.label for key in keys.KEYS}
 LAST_KEYS = "? help  q quit"
 VIEWS = "1 overview  2 heat  3 time  4 table  5 episodes  6 neighbours"
-HINTS = {name: make_view(name, Choices()).HINTS for name in (*keys.VIEW_ORDER, "core")}
+HINTS = {name: make_view(name, ViewSettings()).HINTS for name in (*keys.VIEW_ORDER, "core")}
 
 
 def text_of(pieces: Iterable[KeyPiece]) -> str:
@@ -97,11 +97,13 @@ async def test_a_click_on_a_key_presses_it() -> None:
         await until_true(lambda: run.monitor.view.id == "table", "the table")
         await click(run, "pause")
         await until_true(lambda: run.source.status.paused_at is not None, "a pause")
-        window_s = run.monitor.choice.window_s
+        window_s = run.monitor.settings.window_s
         await click(run, "[")
-        await until_true(lambda: run.monitor.choice.window_s < window_s, "a shorter window")
+        await until_true(lambda: run.monitor.settings.window_s < window_s, "a shorter window")
         await click(run, "] window")
-        await until_true(lambda: run.monitor.choice.window_s == window_s, "the window from before")
+        await until_true(
+            lambda: run.monitor.settings.window_s == window_s, "the window from before"
+        )
         await click(run, "? help")
         await until_true(lambda: len(run.app.screen_stack) == 2, "help")
         await run.pilot.press("escape")
@@ -112,10 +114,10 @@ async def test_a_click_on_a_key_presses_it() -> None:
 async def test_a_click_closes_the_prompt() -> None:
     async with running_app(Machine(), BIG_SCREEN) as run:
         await run.pilot.press("slash", "1")
-        await until_true(lambda: run.monitor.choice.filter is not None, "a filter")
+        await until_true(lambda: run.monitor.settings.filter is not None, "a filter")
         await click(run, "3 time")
         await until_true(lambda: run.monitor.view.id == "time", "the time view")
-        await until_true(lambda: run.monitor.choice.filter is None, "no filter")
+        await until_true(lambda: run.monitor.settings.filter is None, "no filter")
         assert run.app.focused is run.monitor.view
 
 

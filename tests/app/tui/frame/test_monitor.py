@@ -24,10 +24,10 @@ def view_text(run: Run) -> str:
 async def test_a_core_remains_selected_in_other_views() -> None:
     async with running_app(Machine()) as run:
         await run.pilot.press("down", "down")
-        assert run.grid.choice.cpu == 2
+        assert run.grid.settings.cpu == 2
         for key in ("2", "3", "4", "1"):
             await run.pilot.press(key)
-            assert run.grid.choice.cpu == 2
+            assert run.grid.settings.cpu == 2
         await run.pilot.press("enter")
         assert "core 2" in view_text(run)
 
@@ -253,6 +253,6 @@ async def test_a_name_for_a_range_marks_both_of_its_ends() -> None:
         marks = [(mark.evidence["label"], mark.start_ns) for mark in run.source.session.marks]
         assert marks == [("build", start_ns), ("build end", end_ns)]
         assert run.source.status.is_range
-        assert run.source.choice.range_ns == (start_ns, end_ns)
+        assert run.source.settings.range_ns == (start_ns, end_ns)
         await run.pilot.press("escape", "m", *"go", "enter")
         assert len(run.source.session.marks) == 3

@@ -171,19 +171,19 @@ async def test_a_filter_applies_while_it_is_typed() -> None:
 
 async def test_leaving_restores_the_previous_filter() -> None:
     async with running_app(Machine()) as run:
-        choice = run.monitor.choice
+        settings = run.monitor.settings
         await run.pilot.press("down", "down", "down", "slash", *"0-7", "enter")
-        before = choice.filter
+        before = settings.filter
         await run.pilot.press("f4", *",core:")
-        assert choice.filter is before
+        assert settings.filter is before
         await run.pilot.press("home", *["delete"] * 4, "end", "0")
-        assert (rows(run), choice.cpu) == (["0,4"], 0)
+        assert (rows(run), settings.cpu) == (["0,4"], 0)
         await run.pilot.press("escape")
-        assert (choice.filter, choice.cpu, len(rows(run))) == (before, 3, 4)
+        assert (settings.filter, settings.cpu, len(rows(run))) == (before, 3, 4)
         await run.pilot.press("escape")
-        assert choice.filter is None
+        assert settings.filter is None
         await run.pilot.press("slash", *"core:0", "escape", "slash", "escape")
-        assert (choice.filter, choice.mask, choice.cpu) == (None, None, 3)
+        assert (settings.filter, settings.mask, settings.cpu) == (None, None, 3)
 
 
 async def test_a_closed_prompt_does_not_take_keys() -> None:
@@ -196,15 +196,15 @@ async def test_a_closed_prompt_does_not_take_keys() -> None:
 
 async def test_a_core_remains_selected_after_intermediate_filters() -> None:
     async with running_app(Machine()) as run:
-        choice = run.monitor.choice
+        settings = run.monitor.settings
         await run.pilot.press("down", "down", "slash", *"0-3")
-        assert choice.cpu == 2
+        assert settings.cpu == 2
         await run.pilot.press("backspace", "backspace")
-        assert choice.cpu == 0
+        assert settings.cpu == 0
         await run.pilot.press("-", "2", "enter")
-        assert choice.cpu == 2
+        assert settings.cpu == 2
         await run.pilot.press("slash", *["backspace"] * 3, "3", "enter")
-        assert choice.cpu == 3
+        assert settings.cpu == 3
 
 
 async def test_an_unmatched_filter_does_not_stop_updates() -> None:
@@ -234,7 +234,7 @@ async def test_typed_characters_are_not_commands() -> None:
         await run.pilot.press("f6", "slash", "escape", "f1", "slash", "escape", "y", "escape")
         assert prompt(run).query_one(Input).value.endswith("xy")
         await run.pilot.press("down")
-        assert run.monitor.choice.cpu == 1
+        assert run.monitor.settings.cpu == 1
         await run.pilot.press("slash", "J", "escape", "J", "slash", "f4", "escape", "ctrl+c")
         await until_true(lambda: not run.app.is_running, "ctrl+c quits from everywhere")
 

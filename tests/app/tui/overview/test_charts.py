@@ -35,9 +35,10 @@ from perftop.tui.overview.chart_numbers import (
 )
 from perftop.tui.overview.charts import MIN_WIDTH, ChartLayout, ChartPage, chart_layout
 from perftop.tui.overview.columns import RowHistories, history_axis
-from perftop.tui.shared.choice import Choices, Cores
+from perftop.tui.shared.cores import Cores
 from perftop.tui.shared.episode_style import RowEpisodes
 from perftop.tui.shared.row_numbers import RowReader
+from perftop.tui.shared.view_settings import ViewSettings
 
 
 def session_after_samples(machine: Machine, samples: int = 40) -> tuple[Session, Interval]:
@@ -55,8 +56,8 @@ def charts(machine: Machine, width: int, height: int, **options: object) -> Char
     if not result.choose_layout(height, width):
         return None
     order = [*range(len(cores.rows))]
-    choice = Choices(cpu=0, window_s=60.0)
-    result.make_lines(interval, order, choice, "colour")
+    settings = ViewSettings(cpu=0, window_s=60.0)
+    result.make_lines(interval, order, settings, "colour")
     return result
 
 
@@ -71,15 +72,15 @@ def test_a_refused_calibration_leaves_a_range_instead_of_a_blank() -> None:
     cores = Cores(session)
     result = ChartPage(session, cores)
     assert result.choose_layout(41, 160)
-    choice = Choices(cpu=0, window_s=60.0)
-    result.make_lines(interval, [0, 1], choice, "colour")
+    settings = ViewSettings(cpu=0, window_s=60.0)
+    result.make_lines(interval, [0, 1], settings, "colour")
     calibration._sums[-1], calibration.chosen = 1e9, None
     assert calibration.state == "refused"
     session_of(session, [machine.frame(seq) for seq in range(40, 100)])
     calibration._is_settled = False
     interval = session.take_interval()
     assert interval.split.method[0] == "bounds"
-    result.make_lines(interval, [0, 1], choice, "colour")
+    result.make_lines(interval, [0, 1], settings, "colour")
     keys = {key for line in result.lines for text, key in line if text.strip()}
     assert "unknown" in keys
 
@@ -141,7 +142,7 @@ def test_the_legend_of_clocks_names_all_causes_of_gaps_on_the_narrowest_screen(
     session, interval = session_after_samples(Machine(cores=9, threads=1))
     result = ChartPage(session, Cores(session))
     assert result.choose_layout(41, clock_columns.MIN_WIDTH)
-    result.make_lines(interval, range(9), Choices(cpu=0, window_s=60.0), glyphs)
+    result.make_lines(interval, range(9), ViewSettings(cpu=0, window_s=60.0), glyphs)
     text, keys = strips.text(result.lines[0]), {key for _, key in result.lines[0]}
     assert all(f"{sign} {name}" in text for sign, name in zip(GAP_SIGNS, GAP_CAUSES, strict=True))
     colours = {"clock-9", *(f"bright/gap-{name}" for name in GAP_CAUSES)}
@@ -152,13 +153,13 @@ async def test_the_cursor_goes_through_both_columns_of_clocks() -> None:
     async with running_app(Machine(cores=16, threads=1)) as run:
         first = run.grid._charts.rows.index(0)  # type: ignore[union-attr]
         await run.pilot.click("#overview", offset=(120, first))
-        assert run.grid.choice.cpu == 8
+        assert run.grid.settings.cpu == 8
         await run.pilot.press("down")
-        assert run.grid.choice.cpu == 9
+        assert run.grid.settings.cpu == 9
         await run.pilot.press("home", "down")
-        assert run.grid.choice.cpu == 1
+        assert run.grid.settings.cpu == 1
         await run.pilot.press("end")
-        assert run.grid.choice.cpu == 15
+        assert run.grid.settings.cpu == 15
         line = run.grid.render_line(first).text
         assert line.split()[0] == "0"
         assert "  8 " in line[80:]
@@ -276,7 +277,9 @@ def test_the_area_of_gaps_equals_the_lost_seconds() -> None:
     cores = Cores(session)
     result = ChartPage(session, cores)
     assert result.choose_layout(60, 200)
-    result.make_lines(session.take_interval(), range(4), Choices(cpu=0, window_s=30.0), "colour")
+    result.make_lines(
+        session.take_interval(), range(4), ViewSettings(cpu=0, window_s=30.0), "colour"
+    )
     cell_s = 2 * result._drawer.history.axis.bin_ns / 1e9  # type: ignore[union-attr]
     lost_s, cells_with_gaps = 0.0, 0
     for unit in result._unit_charts:
@@ -308,15 +311,15 @@ def test_the_seconds_lost_by_cause_are_those_of_the_selected_range() -> None:
     hello, messages_ = simulated("turbo-drop,cpus=8", 300)
     session = Session(hello, History(hello))
     session_of(session, messages_)
-    cores, choice = Cores(session), Choices(cpu=0, window_s=30.0)
+    cores, settings = Cores(session), ViewSettings(cpu=0, window_s=30.0)
     result, interval = ChartPage(session, cores), session.take_interval()
     assert result.choose_layout(60, 200)
     ended_ns = session.now_ns - 30 * 10**9
     drops = (e for e in session.episodes(0, session.now_ns) if e.kind == "turbo-drop")
     first_s = min((e.start_ns - ended_ns) / 1e9 for e in drops)
     for end_s, is_lost in ((first_s - 0.5, False), (first_s + 4.5, True)):
-        choice.range_ns = ended_ns, ended_ns + round(end_s * 1e9)
-        result.make_lines(interval, range(4), choice, "colour")
+        settings.range_ns = ended_ns, ended_ns + round(end_s * 1e9)
+        result.make_lines(interval, range(4), settings, "colour")
         seconds = [unit.lost_s[GAP_CAUSES.index("power")] for unit in result._unit_charts]
         assert all((lost_s > 0.3) == is_lost for lost_s in seconds)
         assert any(f"lost in {end_s:.0f} s" in strips.text(line) for line in result.lines)
@@ -337,9 +340,11 @@ def test_brackets_of_both_ranges_are_whole_and_the_time_is_beside_them(
     result = ChartPage(session, Cores(session))
     assert result.choose_layout(41, 160)
     for end_ns in (a_ns, b_ns):
-        choice = Choices(cpu=0, window_s=30.0, range_ns=(a_ns - span_ns, a_ns), cursor_ns=end_ns)
-        choice.held_range = held, None
-        result.make_lines(interval, range(2), choice, "colour")
+        settings = ViewSettings(
+            cpu=0, window_s=30.0, range_ns=(a_ns - span_ns, a_ns), cursor_ns=end_ns
+        )
+        settings.held_range = held, None
+        result.make_lines(interval, range(2), settings, "colour")
         times = strips.text(result.lines[-1])
         brackets = re.findall("├[^├┤]*┤", times)
         assert [bracket.strip("├┤─ ")[:1] for bracket in brackets] == ["B", "A"]
@@ -355,7 +360,7 @@ def test_sums_are_of_the_same_seconds_at_every_width(seconds: int) -> None:
     for width in (80, 120, 157, 160, 240):
         result = ChartPage(session, Cores(session))
         assert result.choose_layout(41, width)
-        result.make_lines(interval, range(2), Choices(cpu=0, window_s=30.0), "colour")
+        result.make_lines(interval, range(2), ViewSettings(cpu=0, window_s=30.0), "colour")
         sums_s.add(round(result.lanes.window_s(0), 6))
     assert len(sums_s) == 1
     assert abs(sums_s.pop() - min(seconds, 30)) <= 0.5
@@ -367,11 +372,11 @@ async def test_the_selected_core_has_a_bar_and_a_click_selects_a_chart() -> None
         lines = [run.grid.render_line(y).text for y in range(run.grid.line_count)]
         bars = [y for y, line in enumerate(lines) if line.startswith("▌")]
         assert len(bars) == 6
-        assert run.grid.choice.cpu == 1
+        assert run.grid.settings.cpu == 1
         await run.pilot.click("#overview", offset=(40, 9))
-        assert run.grid.choice.cpu == 1
+        assert run.grid.settings.cpu == 1
         await run.pilot.click("#overview", offset=(40, 3))
-        assert run.grid.choice.cpu == 0
+        assert run.grid.settings.cpu == 0
 
 
 async def test_past_values_are_shown_and_charts_do_not_move() -> None:

@@ -21,8 +21,9 @@ from perftop.session.session import Session
 from perftop.tui.overview.chart_cells import TaskLanes
 from perftop.tui.overview.chart_numbers import chart_units
 from perftop.tui.overview.core_page import CorePage, task_table
-from perftop.tui.shared.choice import GROUPINGS, Cores
+from perftop.tui.shared.cores import Cores
 from perftop.tui.shared.time_axis import Axis
+from perftop.tui.shared.view_settings import GROUPINGS
 
 S = 1_000_000_000
 BIG = (160, 50)
@@ -208,7 +209,7 @@ async def test_events_and_traffic_are_shown_with_their_history() -> None:
     async with running_app(machine, (200, 60)) as run:
         await run.pilot.press("enter")
         view = page(run)
-        view.choice.cpu = 0
+        view.settings.cpu = 0
         view.show_interval(session, interval)
         lines = page_lines(run)
     assert any(sign in line(lines, "branches") for sign in "▁▂▃▄▅▆▇█")

@@ -22,7 +22,7 @@ from perftop.session.session import Session
 from perftop.tui.overview import columns
 from perftop.tui.overview.overview import Arrangement, FoldMode, arrange_lines
 from perftop.tui.overview.rows import GridData, _loser_and_taker, mark_selected, row_lines
-from perftop.tui.shared.choice import Cores
+from perftop.tui.shared.cores import Cores
 from perftop.tui.shared.episode_style import RowEpisodes
 from perftop.tui.shared.package_line import PackageLines
 from perftop.tui.shared.row_numbers import RowReader
@@ -364,7 +364,7 @@ async def test_the_cursor_opens_the_package_it_moves_to() -> None:
     async with running_app(machine(), (100, 20)) as run:
         for keys, cpu in ((["down"] * 10, 10), (["up"], 9), (["G"], 29), (["g"], 0)):
             await run.pilot.press(*keys)
-            assert run.grid.choice.cpu == cpu
+            assert run.grid.settings.cpu == cpu
             lines = [run.grid.render_line(y).text for y in range(run.grid.size.height)]
             assert sum(line.startswith("▌") for line in lines) == 1
             assert len(packages(run)) == 3
@@ -375,22 +375,22 @@ async def test_the_cursor_moves_over_folded_packages() -> None:
         await run.pilot.press("t", "t")
         assert len(packages(run)) == 3
         await run.pilot.press("down")
-        assert run.grid.choice.cpu == 10
+        assert run.grid.settings.cpu == 10
 
 
 async def test_a_click_on_the_line_of_a_package_opens_it() -> None:
     async with running_app(machine(), (100, 18)) as run:
         await run.pilot.click("#overview", offset=(20, packages(run)["package 2"]))
-        assert run.grid.choice.cpu == 20
+        assert run.grid.settings.cpu == 20
         await run.pilot.click("#overview", offset=(20, packages(run)["package 1"]))
-        assert run.grid.choice.cpu == 10
+        assert run.grid.settings.cpu == 10
 
 
 async def test_a_click_on_a_package_line_that_has_gone_does_nothing() -> None:
     async with running_app(machine(), (100, 18)) as run:
         run.grid.header_lines += [[]] * 9
         await run.grid.on_click(events.Click(run.grid, 20, 9, 0, 0, 1, False, False, False))
-        assert run.grid.choice.cpu == 0
+        assert run.grid.settings.cpu == 0
 
 
 async def test_a_click_on_a_title_sorts() -> None:
@@ -398,8 +398,8 @@ async def test_a_click_on_a_title_sorts() -> None:
         for expected in ("busy_hz", "busy_hz"):
             x = run.grid.render_line(0).text.index("GHz")
             await run.pilot.click("#overview", offset=(x, 0))
-            assert run.grid.choice.order == expected
-        assert run.grid.choice.reverse
+            assert run.grid.settings.order == expected
+        assert run.grid.settings.reverse
         assert "▲GHz" in run.grid.render_line(0).text
 
 

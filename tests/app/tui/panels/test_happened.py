@@ -16,8 +16,8 @@ from perftop.model.kinds import Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.panels import panels
-from perftop.tui.shared.choice import Choices
 from perftop.tui.shared.episode_style import drop_duplicate_losses
+from perftop.tui.shared.view_settings import ViewSettings
 
 S = 1_000_000_000
 STEAL = Episode("steal", [0], 2 * S, None, 0.138, "hypervisor", {"usually_share": 0.018})
@@ -41,7 +41,7 @@ def session(*running: Episode, ended: tuple[Episode, ...] = (), samples: int = 4
 def text(session_and_interval: tuple[Session, Interval], width: int, height: int) -> list[str]:
     return [
         strips.text(line).rstrip()
-        for line, _ in panels.episode_panel(*session_and_interval, Choices(), width, height)
+        for line, _ in panels.episode_panel(*session_and_interval, ViewSettings(), width, height)
     ]
 
 
@@ -63,7 +63,7 @@ def test_only_running_episodes_have_red_numbers() -> None:
     lines = [
         line
         for line, _ in panels.episode_panel(
-            *session(STEAL, ended=(ENDED_STEAL,)), Choices(), 58, 10
+            *session(STEAL, ended=(ENDED_STEAL,)), ViewSettings(), 58, 10
         )
     ]
     keys = {part.strip(): key for part, key in lines[2]}

@@ -13,7 +13,7 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.overview.overview import Overview
 from perftop.tui.panels.panels import PANEL_FUNCTIONS, PanelKind, PanelRow
-from perftop.tui.shared.choice import Choices
+from perftop.tui.shared.view_settings import ViewSettings
 
 NAMES = ("lmp", "日本語タスク", "a\x1b[31mred", "x" * 80, "ﾊﾝｶｸ", "e\u0301\u0301")
 """Names that are plain, wide, unsafe, long, narrow, and with zero-width marks."""
@@ -39,7 +39,7 @@ def test_all_panels_have_their_exact_size(kind: PanelKind, count: int) -> None:
     observed = session_with_tasks(count)
     for width in (*range(20, 130, 7), 160, 240, 300):
         for height in (1, 4, 5, 8, 12, 30):
-            lines = PanelRow((kind,), (1,), width, height).lines(*observed, Choices(cpu=0))
+            lines = PanelRow((kind,), (1,), width, height).lines(*observed, ViewSettings(cpu=0))
             assert len(lines) == height
             assert {strips.width(line) for line in lines} == {width}
             assert all(c.isprintable() for line in lines for c in strips.text(line))
@@ -49,7 +49,7 @@ def test_all_panels_have_their_exact_size(kind: PanelKind, count: int) -> None:
 def test_a_guest_has_panels_too(kind: PanelKind) -> None:
     observed = observe(guest(), records=task_records(["lmp", "cc1"]))
     for width in range(20, 300, 7):
-        lines = PanelRow((kind,), (1,), width, 10).lines(*observed, Choices(cpu=0))
+        lines = PanelRow((kind,), (1,), width, 10).lines(*observed, ViewSettings(cpu=0))
         assert [strips.width(line) for line in lines] == [width] * 10
 
 
@@ -60,7 +60,7 @@ def test_panels_are_side_by_side_with_margins_and_gaps(
     width: int, shares: tuple[int, ...], first_columns: list[int]
 ) -> None:
     row = PanelRow(("selected", "happened"), shares, width, 4)
-    first, *_ = row.lines(*session_with_tasks(1), Choices())
+    first, *_ = row.lines(*session_with_tasks(1), ViewSettings())
     text = strips.text(first)
     assert text[0] == text[-1] == " "
     assert [text.index(word) for word in ("no", "wh")] == first_columns
@@ -84,7 +84,7 @@ def session_with_losses(
 
 
 def text(session_and_interval: tuple[Session, Interval], width: int, height: int) -> list[str]:
-    lines = PANEL_FUNCTIONS["losses"](*session_and_interval, Choices(), width, height)
+    lines = PANEL_FUNCTIONS["losses"](*session_and_interval, ViewSettings(), width, height)
     return [strips.text(line).rstrip() for line, _ in lines]
 
 
@@ -107,7 +107,7 @@ def test_the_largest_loss_comes_first_and_other_cores_are_counted() -> None:
     result = text(observed, 94, 7)
     assert "3 of 4" in result[0]
     assert [line.split()[1:3] for line in result[1::2]] == [["CPU", str(c)] for c in (3, 2, 1)]
-    assert [cpu for _, cpu in PANEL_FUNCTIONS["losses"](*observed, Choices(), 94, 5)] == [
+    assert [cpu for _, cpu in PANEL_FUNCTIONS["losses"](*observed, ViewSettings(), 94, 5)] == [
         None,
         3,
         3,
@@ -128,7 +128,7 @@ def test_a_row_consists_of_its_panels_and_maps_positions_to_them() -> None:
     of = observe(Machine(cores=4, loads={0: CpuLoad(1.0)}), 40, records=TASKS)
     of[0].ended.extend(STEALS)
     row = PanelRow(("who", "happened", "selected"), (1, 1, 1), 200, 9)
-    lines = row.lines(*of, Choices(cpu=0))
+    lines = row.lines(*of, ViewSettings(cpu=0))
     assert len(lines) == 9
     assert {strips.width(line) for line in lines} == {200}
     assert strips.text(lines[0]).split("─")[0].startswith(" who runs")
@@ -182,7 +182,7 @@ async def test_a_double_click_on_an_episode_goes_to_its_time() -> None:
         monitor = run.monitor
         assert monitor.view.id == "core"
         assert S <= run.interval.time_ns <= 2 * S
-        assert monitor.choice.cpu in {2, 3}
+        assert monitor.settings.cpu in {2, 3}
 
 
 async def test_a_click_on_a_task_selects_its_core() -> None:
@@ -193,7 +193,7 @@ async def test_a_click_on_a_task_selects_its_core() -> None:
         y += next(i for i, line in enumerate(text[y:]) if "cc1" in line)
         await run.pilot.click(Overview, offset=(text[y].index("cc1"), y))
         await run.pilot.pause()
-        assert view.choice.cpu == 3
+        assert view.settings.cpu == 3
 
 
 async def test_a_few_lines_below_the_rows_are_used() -> None:

@@ -15,7 +15,7 @@ from perftop.draw import strips
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.panels import panels, tables
-from perftop.tui.shared.choice import Choices
+from perftop.tui.shared.view_settings import ViewSettings
 
 OTHER_TASKS = {
     "0": [[4502, "cc1plus", 0.479], [4509, "cc1plus", 0.246], [4471, "make", 0.027]],
@@ -40,14 +40,14 @@ def records(**changes: Any) -> dict[str, Any]:
 def text(session_and_interval: tuple[Session, Interval], width: int, height: int) -> list[str]:
     return [
         strips.text(line).rstrip()
-        for line, _ in tables.task_panel(*session_and_interval, Choices(), width, height)
+        for line, _ in tables.task_panel(*session_and_interval, ViewSettings(), width, height)
     ]
 
 
 def styles(session_and_interval: tuple[Session, Interval], part: str) -> set[str]:
     return {
         key
-        for line, _ in tables.task_panel(*session_and_interval, Choices(), 97, 10)
+        for line, _ in tables.task_panel(*session_and_interval, ViewSettings(), 97, 10)
         for run, key in line
         if run.strip() == part
     }
@@ -154,7 +154,7 @@ def test_the_path_of_an_owner_keeps_its_end() -> None:
 def test_tasks_of_one_owner_can_be_grouped() -> None:
     details = DETAILS | {"4509": DETAILS["4502"]}
     guest_state = observe(guest(), records=records(details=details))
-    lines = tables.task_panel(*guest_state, Choices(grouping="job"), 97, 10)
+    lines = tables.task_panel(*guest_state, ViewSettings(grouping="job"), 97, 10)
     result = [strips.text(line).replace("━", "").replace("─", "").split() for line, _ in lines]
     assert result[1][:5] == ["job", "CPU", "0", "CPU", "1"]
     assert result[2] == ["build.scope", "72.5", "·", "45.3", "399"], "two tasks of one scope"
@@ -170,7 +170,7 @@ def test_running_totals_are_the_seconds_since_the_start() -> None:
     session.start_accounts()
     session_of(session, [machine.frame(s, records={} if s % 10 else records()) for s in range(301)])
     observed = session, session.take_interval()
-    lines = [strips.text(line) for line, _ in tables.task_panel(*observed, Choices(), 160, 10)]
+    lines = [strips.text(line) for line, _ in tables.task_panel(*observed, ViewSettings(), 160, 10)]
     assert lines[1].split()[-2:] == ["total", "s"]
     cells = dict(zip(("name", "pid"), lines[2].split(), strict=False))
     assert cells["pid"] == "4502", "whose share is 0.479"
@@ -179,11 +179,11 @@ def test_running_totals_are_the_seconds_since_the_start() -> None:
 
 def test_a_choice_of_owners_is_drawn_at_once() -> None:
     """A panel of names is otherwise drawn once a second."""
-    guest_state, choice = observe(guest(), records=records()), Choices()
+    guest_state, settings = observe(guest(), records=records()), ViewSettings()
     row = panels.PanelRow(("who",), (1,), 97, 10)
-    by_task = row.lines(*guest_state, choice)
-    choice.grouping = "job"
-    assert row.lines(*guest_state, choice) != by_task
+    by_task = row.lines(*guest_state, settings)
+    settings.grouping = "job"
+    assert row.lines(*guest_state, settings) != by_task
 
 
 def test_a_line_gives_the_reason_for_missing_tasks() -> None:

@@ -15,16 +15,17 @@ from perftop.draw.strips import text
 from perftop.model.kinds import Episode
 from perftop.session.selection import parse
 from perftop.tui.overview import columns
-from perftop.tui.shared.choice import Choices, Cores
+from perftop.tui.shared.cores import Cores
 from perftop.tui.shared.episode_style import RowEpisodes
 from perftop.tui.shared.package_line import PackageLines
 from perftop.tui.shared.row_numbers import ordered_rows
+from perftop.tui.shared.view_settings import ViewSettings
 
 
 def order(machine: Machine, key: str, *, reverse: bool = False, **more: Any) -> list[int]:
     session, interval = observe(machine, **more)
-    choice = Choices(order=key, reverse=reverse)
-    return ordered_rows(Cores(session), choice, session, interval)
+    settings = ViewSettings(order=key, reverse=reverse)
+    return ordered_rows(Cores(session), settings, session, interval)
 
 
 RISING = {cpu: CpuLoad(0.1 + 0.2 * cpu, 2e9 + 1e8 * cpu) for cpu in range(4)}
@@ -58,20 +59,20 @@ def test_rows_are_sorted_by_their_displayed_values(
 
 def test_victims_come_before_busy_cores() -> None:
     session, interval = observe(Machine(loads={cpu: CpuLoad(0.9) for cpu in range(8)}))
-    cores, choice = Cores(session), Choices(order="worst first")
-    assert ordered_rows(cores, choice, session, interval)[0] == 0
+    cores, settings = Cores(session), ViewSettings(order="worst first")
+    assert ordered_rows(cores, settings, session, interval)[0] == 0
     session.detector.running.append(Episode("neighbour", [2], 0, None, 0.31, "sibling"))
-    assert ordered_rows(cores, choice, session, interval)[0] == 2
+    assert ordered_rows(cores, settings, session, interval)[0] == 2
 
 
 def test_cores_of_a_package_that_loses_come_before_busier_ones() -> None:
     loads = {cpu: CpuLoad(0.9 if cpu % 4 > 1 else 0.5) for cpu in range(8)}
     machine = Machine(ceiling_hz=3.0e9, loads=loads)
     session, interval = observe(machine)
-    cores, choice = Cores(session), Choices(order="worst first")
-    assert ordered_rows(cores, choice, session, interval)[:2] == [2, 3]
+    cores, settings = Cores(session), ViewSettings(order="worst first")
+    assert ordered_rows(cores, settings, session, interval)[:2] == [2, 3]
     session.detector.running.append(Episode("turbo-drop", [0, 1, 4, 5], 0, None, 6e8, "power-pl1"))
-    assert ordered_rows(cores, choice, session, interval)[:2] == [0, 1]
+    assert ordered_rows(cores, settings, session, interval)[:2] == [0, 1]
 
 
 def test_a_filter_without_matches_does_not_move_columns() -> None:
@@ -106,11 +107,11 @@ async def test_lines_cached_before_a_filter_are_not_used(name: str) -> None:
         await run.pilot.press("4" if name == "overview" else "1")
         await screen.action_view(name)  # the view has no size before the next layout
         view = screen.view
-        screen.choice.filter = parse("0")
+        screen.settings.filter = parse("0")
         screen._apply_filter()
         for to in (1, -1):
             view.action_end(to)  # type: ignore[attr-defined]
-        assert screen.choice.cpu == 0
+        assert screen.settings.cpu == 0
 
 
 async def test_clocks_of_the_overview_have_the_selected_unit() -> None:

@@ -177,9 +177,9 @@ async def test_no_line_exists_below_the_last_one() -> None:
         end = len(grid.header_lines) + grid.line_count
         assert end < grid.size.height
         assert (grid.line_at(end - 1), grid.line_at(end)) == (grid.line_count - 1, None)
-        before = grid.choice.cpu
+        before = grid.settings.cpu
         await run.pilot.click(grid, offset=(5, end))
-        assert grid.choice.cpu == before
+        assert grid.settings.cpu == before
 
 
 def fixed_lines(*texts: str) -> list[strips.Line]:

@@ -134,7 +134,7 @@ async def test_running_episodes_come_first_and_then_the_newest() -> None:
         await run.pilot.press("o", "r", "s")
         assert kinds(run) == ["steal", "involuntary-halt", "turbo-drop", "ramp"]
         assert len(run.app.screen_stack) == 1
-        assert (run.monitor.choice.order, run.monitor.choice.reverse) == ("topology", False)
+        assert (run.monitor.settings.order, run.monitor.settings.reverse) == ("topology", False)
 
 
 async def test_a_filter_matches_episodes_on_its_cpus() -> None:
@@ -220,7 +220,7 @@ async def test_enter_goes_to_the_core_page_at_the_time_of_the_episode() -> None:
         await until_true(lambda: run.source.status.paused_at is not None, "paused")
         await run.pilot.pause()
         assert run.monitor.view.id == "core"
-        assert run.monitor.choice.cpu == 2
+        assert run.monitor.settings.cpu == 2
         assert moment(run) == HALT.start_ns // SAMPLE_NS + 2
         await run.wait_for_text("║ A changing clock halts CPU 2 for 1 % of 0.2 s of 0.8 s")
         await run.pilot.press("escape")
@@ -240,9 +240,9 @@ async def test_a_short_episode_is_shown_at_its_time() -> None:
 
 async def test_the_selected_core_remains_selected_if_it_is_affected() -> None:
     async with at_list(DROP) as run:
-        run.monitor.choice.cpu = 3
+        run.monitor.settings.cpu = 3
         await run.pilot.press("enter")
-        assert run.monitor.choice.cpu == 3
+        assert run.monitor.settings.cpu == 3
 
 
 async def test_a_time_dropped_from_history_is_reported() -> None:

@@ -15,7 +15,7 @@ from perftop.base.text import to_ascii as ascii_text
 from perftop.draw import strips, theme
 from perftop.draw.strips import OFFLINE_LEVEL, UNKNOWN_LEVEL
 from perftop.session.values import COLUMNS_BY_KEY
-from perftop.tui.shared.choice import Cores
+from perftop.tui.shared.cores import Cores
 from perftop.tui.shared.row_numbers import field_scale, metric_fields
 from perftop.tui.views import heat_layout
 from perftop.tui.views.heat_layout import CoreGroup, Ring

@@ -69,7 +69,7 @@ async def test_arrows_move_between_cells_and_stop_at_the_edges() -> None:
                          ("down", 2 * per + 1), ("left", 2 * per), ("end", 127), ("right", 127),
                          ("home", 0), ("pagedown", last), ("pageup", 0)):  # fmt: skip
             await run.pilot.press(key)
-            assert view(run).choice.cpu == cpu, key
+            assert view(run).settings.cpu == cpu, key
 
 
 def test_eight_threads_are_shown_in_one_line() -> None:
@@ -128,7 +128,7 @@ async def test_a_click_selects_and_a_double_click_opens(monkeypatch: pytest.Monk
     opened: list[int | None] = []
 
     def note(screen: Monitor, _: Canvas.Opened) -> None:
-        opened.append(screen.choice.cpu)
+        opened.append(screen.settings.cpu)
 
     monkeypatch.setattr(Monitor, "on_canvas_opened", note)
 
@@ -138,7 +138,7 @@ async def test_a_click_selects_and_a_double_click_opens(monkeypatch: pytest.Monk
         for core, times, column in ((3, 1, 1), (2, 1, 4), (5, 2, 2)):
             x, y = heat._plan.cell_positions[core]
             await run.pilot.click(HeatMap, offset=(x + column, y + 2), times=times)
-            assert heat.choice.cpu == core
+            assert heat.settings.cpu == core
         assert opened == [5]
 
 
@@ -201,12 +201,12 @@ async def test_a_core_that_loses_has_a_ring_with_its_loss_and_is_listed() -> Non
         assert " 30 %" in lines[entry]
         assert "takes 30 % of CPU 3" in lines[entry + 1]
         await run.pilot.press("W")
-        assert view(run).choice.cpu == 3
+        assert view(run).settings.cpu == 3
         assert "▸ core 3 " in text(run)[-1]
         assert "▌ ╳ core 3 " in text(run)[entry]
         await run.pilot.press("home")
         await run.pilot.click(HeatMap, offset=(view(run).width + 12, entry))
-        assert view(run).choice.cpu == 3
+        assert view(run).settings.cpu == 3
         m.loads = {}
         await run.intervals(20)
         assert not any("┏" in line for line in text(run)[2:])
@@ -284,8 +284,8 @@ async def test_a_map_without_losses_reports_that_when_asked_for_the_worst_core()
         Machine(cores=8, loads={cpu: CpuLoad(0.5) for cpu in range(16)}), (160, 30)
     ) as run:
         await run.pilot.press("2")
-        before = view(run).choice.cpu
+        before = view(run).settings.cpu
         assert "to an episode" not in text(run)[1]
         await run.pilot.press("W")
         assert "no core loses anything to an episode" in text(run)[1]
-        assert view(run).choice.cpu == before
+        assert view(run).settings.cpu == before

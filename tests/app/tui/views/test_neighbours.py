@@ -70,7 +70,7 @@ async def test_enter_opens_the_core_and_a_filter_hides_others() -> None:
         await wait_for_text(run, "who takes")
         await run.pilot.press("home", "enter")
         assert run.app.screen_stack[0].view.id == "core"  # type: ignore[attr-defined]
-        assert run.app.screen_stack[0].choice.cpu == 0  # type: ignore[attr-defined]
+        assert run.app.screen_stack[0].settings.cpu == 0  # type: ignore[attr-defined]
 
 
 async def test_each_task_has_its_own_loss() -> None:

@@ -117,7 +117,7 @@ async def test_a_column_can_be_sorted_by_its_values() -> None:
     async with at_table(machine_with_falling_load()) as run:
         await run.intervals(1)
         assert cpus(run) == [0, 4, 1, 5, 2, 6, 3, 7]
-        choice = view(run).choice
+        settings = view(run).settings
         for order, reverse, result in (
             ("util", False, list(range(8))),
             ("util", True, list(range(8))[::-1]),
@@ -127,7 +127,7 @@ async def test_a_column_can_be_sorted_by_its_values() -> None:
             ("topology", True, [7, 3, 6, 2, 5, 1, 4, 0]),
             ("no such", False, [0, 4, 1, 5, 2, 6, 3, 7]),
         ):
-            choice.order, choice.reverse = order, reverse
+            settings.order, settings.reverse = order, reverse
             view(run).lay_out()
             assert cpus(run) == result, (order, reverse)
 
@@ -135,28 +135,28 @@ async def test_a_column_can_be_sorted_by_its_values() -> None:
 async def test_tasks_are_sorted_by_name() -> None:
     async with at_table(Machine()) as run:
         await run.intervals(1, records=task_records(["b", "C", "a", "d"]))
-        choice = view(run).choice
-        choice.order = "task"
+        settings = view(run).settings
+        settings.order = "task"
         view(run).lay_out()
         assert cpus(run) == [2, 0, 1, 3, 4, 5, 6, 7]
         assert "▲task" in table_lines(run)[0]
-        choice.reverse = True
+        settings.reverse = True
         view(run).lay_out()
         assert cpus(run) == [3, 1, 0, 2, 4, 5, 6, 7]
 
 
 async def test_clicks_on_headings_sort_columns() -> None:
     async with at_table(Machine(), (80, 24)) as run:
-        choice = view(run).choice
+        settings = view(run).settings
         index = table_lines(run)[0].index("busy")
         await run.pilot.click(Table, offset=(index, 0))
-        assert (choice.order, choice.reverse) == ("util", False)
+        assert (settings.order, settings.reverse) == ("util", False)
         assert "▼busy" in table_lines(run)[0]
         await run.pilot.click(Table, offset=(index, 0))
-        assert (choice.order, choice.reverse) == ("util", True)
+        assert (settings.order, settings.reverse) == ("util", True)
         assert "▲busy" in table_lines(run)[0]
         await run.pilot.click(Table, offset=(2, 0))
-        assert choice.order == "CPU number"
+        assert settings.order == "CPU number"
 
 
 # --- the cursor
@@ -171,17 +171,17 @@ async def test_the_cursor_selects_a_cpu_and_other_views_its_core() -> None:
         where = []
         for key in ("down", "j", "up", "end", "down", "home", "pagedown"):
             await run.pilot.press(key)
-            where.append((*selected_cpus(run), view(run).choice.cpu))
+            where.append((*selected_cpus(run), view(run).settings.cpu))
         assert where == [(4, 0), (1, 1), (4, 0), (7, 3), (7, 3), (0, 0), (7, 3)]
         await run.pilot.press("1", "up", "4")
         assert selected_cpus(run) == [2]  # another core: its first CPU
         await run.pilot.click(Table, offset=(5, 6))
-        assert (selected_cpus(run), view(run).choice.cpu) == ([6], 2)
+        assert (selected_cpus(run), view(run).settings.cpu) == ([6], 2)
         await run.pilot.press("1", "4")
         assert selected_cpus(run) == [6]
         await run.pilot.press("slash", "2", "enter")
         # the sibling of CPU 2 does not match
-        assert (selected_cpus(run), view(run).choice.cpu) == ([2], 2)
+        assert (selected_cpus(run), view(run).settings.cpu) == ([2], 2)
 
 
 async def test_the_cpu_remains_selected_when_rows_move() -> None:
@@ -216,9 +216,9 @@ async def test_only_matching_cpus_are_listed() -> None:
         for text, result in (("5-6", [5, 6]), ("core:1", [1, 5])):
             await run.pilot.press("slash", *text, "enter")
             assert cpus(run) == result
-            assert table.choice.cpu in {1, 2}
+            assert table.settings.cpu in {1, 2}
             await run.pilot.press("backslash")
-        table.choice.filter = parse("99")
+        table.settings.filter = parse("99")
         await run.pilot.press("slash", "enter")
         assert table_lines(run)[1:3] == [" no CPU matches 99", ""]
         await run.pilot.press("down", "end", "pageup", "greater_than_sign", "r", "enter")
@@ -228,17 +228,17 @@ async def test_only_matching_cpus_are_listed() -> None:
 
 async def test_columns_are_chosen_in_a_menu() -> None:
     async with at_table(Machine()) as run:
-        choice, all_ = view(run).choice, table_lines(run)[0]
+        settings, all_ = view(run).settings, table_lines(run)[0]
         await run.pilot.press("c", "space", "enter")
         assert "busy %" not in table_lines(run)[0]
         assert "clock GHz" in table_lines(run)[0]
         await run.pilot.press("c", "a", "a", "j", "space", "enter")
         assert table_lines(run)[0].split() == ["cpu", "▲core", "clock", "GHz"]
-        choice.columns = ("not yet", "ipc", "util")
+        settings.columns = ("not yet", "ipc", "util")
         await run.pilot.press("c", "j", "space", "enter")
-        assert list(choice.columns) == ["not yet", "ipc", "util", "busy_hz"]
+        assert list(settings.columns) == ["not yet", "ipc", "util", "busy_hz"]
         await run.pilot.press("c", "a", "escape", "c", "a", "enter")
-        assert (list(choice.columns), table_lines(run)[0]) == ([], all_)
+        assert (list(settings.columns), table_lines(run)[0]) == ([], all_)
 
 
 async def test_a_replaced_session_leaves_no_old_content_in_a_table_without_width() -> None:

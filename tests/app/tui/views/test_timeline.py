@@ -20,7 +20,7 @@ from perftop.session.history import History
 from perftop.session.selection import parse
 from perftop.session.values import COLUMNS_BY_KEY
 from perftop.tui.shared import time_axis
-from perftop.tui.shared.choice import Core
+from perftop.tui.shared.cores import Core
 from perftop.tui.shared.paint import FADED
 from perftop.tui.views import timeline
 
@@ -36,7 +36,7 @@ async def test_a_core_of_four_threads_has_two_lines() -> None:
 
 async def test_a_state_of_a_core_is_shown_once() -> None:
     async with viewing(many_cores()) as view:
-        view.past.choice.metric = "both"
+        view.past.settings.metric = "both"
         await view.redraw()
     row = next(row for row in view.rows if "0,24" in row)
     assert row.split()[-1] == "2.0"
@@ -72,7 +72,7 @@ async def test_an_offline_cpu_leaves_a_gap_and_is_shown_as_off() -> None:
 
 async def test_an_idle_cpu_is_blank_and_its_clock_is_a_dot() -> None:
     async with viewing(Machine(cores=24, loads={24: CpuLoad(0.0)})) as view:
-        view.past.choice.metric = "busy_hz"
+        view.past.settings.metric = "busy_hz"
         await view.redraw()
     assert view.rows[1].split()[-2:] == ["3.00", "·"]
     assert view.strip(1)[-1][0] == "▀"
@@ -103,7 +103,7 @@ async def test_the_scale_fits_the_values_and_is_kept_while_it_does() -> None:
         for metric, ipc in (("ipc", 1.25), ("ipc", 3.4), ("ipc", 3.1), ("util", 3.1)):
             machine.loads[3].ipc = ipc
             await view.run.intervals(3)
-            view.run.monitor.choice.metric = metric
+            view.run.monitor.settings.metric = metric
             await view.redraw()
             ends.append(re.findall(r"from (\S+) to (\S+)", view.title_lines[0])[0])
     assert ends == [("0.00", "1.50"), ("0.00", "3.50"), ("0.00", "3.50"), ("0", "100")]
@@ -153,8 +153,8 @@ async def test_a_filter_hides_other_cpus_and_reports_if_none_match() -> None:
     counts: list[int] = []
     async with viewing(many_cores()) as view:
         for chosen in ("3", "999"):
-            choice = view.past.choice
-            choice.filter, choice.mask = parse(chosen), frozenset({int(chosen)} - {999})
+            settings = view.past.settings
+            settings.filter, settings.mask = parse(chosen), frozenset({int(chosen)} - {999})
             await view.redraw()
             results.append(view.visible_lines())
             counts.append(view.past.line_count)
@@ -167,9 +167,9 @@ async def test_a_filter_hides_other_cpus_and_reports_if_none_match() -> None:
 async def test_the_cursor_moves_between_cores_and_shows_all_their_lines() -> None:
     async with viewing(two_cores(), size=(80, 24)) as view:
         await view.run.pilot.press("down")
-        assert view.past.choice.cpu == 1
+        assert view.past.settings.cpu == 1
         await view.run.pilot.press("end")
-        assert view.past.choice.cpu == 1
+        assert view.past.settings.cpu == 1
         chosen = [y for y in range(view.past.line_count) if view.past.line(y)[1] == "chosen"]
         assert len(chosen) == view.past.line_count // 2
         assert sum(line.startswith("▌") for line in view.visible_lines()) == 1
@@ -313,7 +313,7 @@ async def test_an_episode_of_a_package_is_in_its_heading_once() -> None:
 
 async def test_rows_show_episodes_of_packages_without_headings() -> None:
     async with viewing(many_cores()) as view:
-        view.past.choice.order = "CPU number"
+        view.past.settings.order = "CPU number"
         await show_episodes(view, Episode("turbo-drop", list(range(48)), 14 * S // 10))
     assert [row.count("▼") for row in view.rows] == [2] * 24
 

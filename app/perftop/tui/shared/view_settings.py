@@ -1,0 +1,108 @@
+"""The settings that all views of a screen share, such as the selected core and the filter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Literal
+
+from perftop.base.text import Units
+from perftop.session.selection import Filter, parse
+from perftop.session.session import Session
+from perftop.tui.shared.keys import key_captions
+
+if TYPE_CHECKING:
+    from perftop.session.interval import Interval
+    from perftop.tui.shared.verdict import Verdict
+
+WINDOWS_S = (5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+"""Selectable spans of time axes, in seconds."""
+
+
+Grouping = Literal["task", "job", "cgroup"]
+GROUPINGS: tuple[Grouping, ...] = ("task", "job", "cgroup")
+
+
+@dataclass(slots=True)
+class ViewSettings:
+    order: str = "topology"
+    """One of "topology", "CPU number", "worst first" and "task", or the key of a number."""
+    reverse: bool = False
+    cpu: int | None = None
+    """The first CPU of the selected core, which stays selected when rows are sorted."""
+    metric: str = "util"
+    """Key of the metric that the heat map and the time view show."""
+    units: Units = "GHz"
+    grouping: Grouping = "task"
+    """Whether tasks are listed and coloured by their name, by their job (unit, container, pod), or
+    by their control group."""
+    window_s: float = 60.0
+    columns: tuple[str, ...] = ()
+    """Keys of the table's columns, in display order; empty: all columns."""
+    filter: Filter | None = None
+    mask: frozenset[int] | None = None
+    """Positions of the CPUs that currently match the filter; None if there is no filter."""
+    pinned_ns: int | None = None
+    """Monotonic time in ns at which time axes end while paused, so that charts do not move; None:
+    at the shown moment."""
+    cursor_ns: int | None = None
+    """Monotonic time in ns of the cursor in charts; None while the newest numbers are shown."""
+    range_ns: tuple[int, int] | None = None
+    """Monotonic times in ns of the ends of the selected range; None if there is none."""
+    held_range: tuple[Interval, Verdict | None] | None = None
+    """The interval held for comparison (range B), and the verdict on it; None if none is held."""
+    tour_notes: list[int] = field(default_factory=list)
+    """Indexes, in `canvas.TOUR_NOTES`, of the notes for a new user that are still to be shown."""
+    captions: Mapping[str, str] = field(default_factory=partial(key_captions, {}))
+    """Displayed names of keys, by id of the key."""
+    is_stale: bool = False
+    """Whether the stream has ended, so that the shown numbers are no longer updated."""
+    ascii: bool = False
+    _mask_source: tuple[Filter, Session, Sequence[object]] | None = None
+    """The filter, session and topology from which the mask was made."""
+
+    @property
+    def is_comparing(self) -> bool:
+        """Whether the selected range differs from the held range."""
+        ranges = self.ranges_ns
+        return self.range_ns is not None and "B" in ranges and ranges["B"] != self.range_ns
+
+    @property
+    def ranges_ns(self) -> dict[str, tuple[int, int]]:
+        """Ends (monotonic ns) of the held range (key "B") and of the selected one ("A")."""
+        ranges = {}
+        if self.held_range is not None:
+            end_ns = self.held_range[0].time_ns
+            ranges["B"] = end_ns - round(self.held_range[0].elapsed_s * 1e9), end_ns
+        if self.range_ns is not None and self.range_ns != ranges.get("B"):
+            ranges["A"] = self.range_ns
+        return ranges
+
+    def set_filter(self, text: str, cpu: int | None) -> None:
+        """Sets the filter to this text, and selects the core of this CPU. If the text is not a
+        valid filter, raises FilterError and changes nothing."""
+        self.filter = parse(text)
+        self.cpu = cpu
+        self.mask = self._mask_source = None  # a new mask makes views check the selected core again
+
+    def update_mask(self, session: Session | None, interval: Interval | None) -> None:
+        """Computes the mask if it may have changed. An equal mask does not replace the old object,
+        because views compare masks by identity."""
+        if session is None or self.filter is None:
+            self.mask = self._mask_source = None
+            return
+        source = self.filter, session, list(session.topology)
+        if self.filter.is_steady and source == self._mask_source:
+            return
+        self._mask_source = source
+        mask = frozenset(self.filter.cpus(session, interval).nonzero()[0].tolist())
+        if mask != self.mask:
+            self.mask = mask
+
+    def match_text(self, session: Session | None) -> str:
+        """Returns how many CPUs match the filter, as text of a fixed width, or that none does."""
+        if session is None or self.mask is None:
+            return ""
+        count, total = len(self.mask.intersection(session.shown)), len(session.shown)
+        return f"{count:>{len(str(total))}} of {total} CPUs" if count else "no CPU matches"
