@@ -39,7 +39,7 @@ def reasons(model: int, word: int, stepping: int = 1) -> list[str]:
     """The names of the bits that are set in a limit register, without its log."""
     known = intel(model, stepping).limits
     assert known is not None
-    return [part for bit, part in enumerate(known.names) if word >> bit & 1]
+    return [part for bit, part in enumerate(known.bit_names) if word >> bit & 1]
 
 
 def turbo(model: int, ratios: int, counts: int) -> list[tuple[int, float]]:
@@ -59,7 +59,7 @@ class PowerRegisters:
 
 def watts(model: int, units: int, word: int) -> list[float]:
     """Returns the power limits PL1 and PL2 in W."""
-    kind = CpuKind([0], [0], intel(model), cpuid.no_leaves)
+    kind = CpuKind([0], [0], intel(model), cpuid.read_no_leaf)
     readings = limits.package_readings(kind, cast("Registers", PowerRegisters(units, word)))
     scale = {r.counter.key: r.counter.scale for r in readings if isinstance(r, Reading)}
     keys = {"power_limit_w": 0, "power_limit2_w": 32}
@@ -72,7 +72,7 @@ def zen(family: int, model: int) -> Uarch:
 
 def zen_6() -> tuple[str, int | None, int]:
     result = zen(0x1A, 0x50)
-    return result.name, result.slots, result.events["smt_contention"].config
+    return result.name, result.slots_per_cycle, result.events["smt_contention"].config
 
 
 def has_words(page: str, *expected_words: str) -> bool:
@@ -95,7 +95,7 @@ CLAIMS = [
     Claim("Sierra Forest: modules of four cores", PEPC + ": srf8",
           lambda: turbo(0xAF, 0x2020202020202020, 0x1010101010101010), [(64, 3.2)]),
     Claim("licences where the clock was lowered", "perfmon: SKX, ICX; no words for ADL",
-          lambda: [[*intel(model).licenses] for model in (0x55, 0x6A, 0x97, 0x7D, 0x8C, 0xA7)],
+          lambda: [[*intel(n).license_events] for n in (0x55, 0x6A, 0x97, 0x7D, 0x8C, 0xA7)],
           [["license_1", "license_2", "license_throttle"], ["license_1", "license_2"],
            [], [], [], []]),
     Claim("Broadwell", "msr-safe, table 2-30", lambda: reasons(0x3D, 0xFFF)[9:],

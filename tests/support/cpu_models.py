@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perfprobe.cpu.cpuid import Leaves, Registers
+from perfprobe.cpu.cpuid import LeafRegisters, Leaves
 from perfprobe.wire import Multiplier
 
 INTEL = "GenuineIntel"
@@ -22,10 +22,10 @@ V3_BONNELL = (0x07280203, 0x2501)
 class FakeCpuid:
     """A `cpuid` function that reads leaves from a table and has only subleaf 0."""
 
-    def __init__(self, leaves: dict[int, Registers]) -> None:
+    def __init__(self, leaves: dict[int, LeafRegisters]) -> None:
         self.leaves = leaves
 
-    def __call__(self, leaf: int, subleaf: int = 0, /) -> Registers | None:
+    def __call__(self, leaf: int, subleaf: int = 0, /) -> LeafRegisters | None:
         return self.leaves.get(leaf) if subleaf == 0 else None
 
 
@@ -33,11 +33,11 @@ def machine(
     perfmon: Perfmon | None = None,
     crystal: tuple[int, int, int] | None = None,
     mhz: int = 0,
-    **leaves: Registers,
+    **leaves: LeafRegisters,
 ) -> Leaves:
     """Returns the leaves of an Intel CPU: 0AH; 15H as (EBX, EAX, ECX), which are ratio and crystal;
     16H; other leaves."""
-    table: dict[int, Registers] = {0: (0x20, 0x756E6547, 0x6C65746E, 0x49656E69)}
+    table: dict[int, LeafRegisters] = {0: (0x20, 0x756E6547, 0x6C65746E, 0x49656E69)}
     if perfmon is not None:
         table[0x0A] = (perfmon[0], 0, 0, perfmon[1])
     if crystal is not None:
@@ -47,8 +47,8 @@ def machine(
     return FakeCpuid(table)
 
 
-def epyc(leaf22: Registers | None, *, hypervisor: bool = False, counts: bool = True) -> Leaves:
-    table: dict[int, Registers] = {
+def epyc(leaf22: LeafRegisters | None, *, hypervisor: bool = False, counts: bool = True) -> Leaves:
+    table: dict[int, LeafRegisters] = {
         0x00: (0x10, 0x68747541, 0x444D4163, 0x69746E65),
         0x01: (0xA00F11, 0, hypervisor << 31, 0),
         0x06: (0x4, 0, counts, 0),

@@ -186,7 +186,7 @@ class Leaves:
     """CPUID with PMU version 4 or 5 and a crystal clock."""
 
     def __init__(self, version: int = 4, *, deprecated: bool = False, gp: int = 4) -> None:
-        self._read: dict[int, cpuid.Registers] = {
+        self._read: dict[int, cpuid.LeafRegisters] = {
             0: (0x16, 0, 0, 0),
             1: (0, 0, 0, 0),
             0xA: (version | gp << 8 | 48 << 16 | 8 << 24, 0, 0, 3 | 48 << 5 | deprecated << 15),
@@ -194,7 +194,7 @@ class Leaves:
             0x16: (2100, 3700, 100, 0),
         }
 
-    def __call__(self, leaf: int, _subleaf: int = 0, /) -> cpuid.Registers | None:
+    def __call__(self, leaf: int, _subleaf: int = 0, /) -> cpuid.LeafRegisters | None:
         return self._read.get(leaf, (0, 0, 0, 0))
 
 

@@ -34,13 +34,13 @@ def parse(text: str) -> list[int]:
 
 def format(cpus: Iterable[int]) -> str:  # noqa: A001 - the counterpart of parse
     """Returns the CPUs as a kernel list with ranges, such as "0-3,8"."""
-    runs: list[list[int]] = []
+    ranges: list[list[int]] = []
     for cpu in sorted(set(cpus)):
-        if runs and cpu == runs[-1][1] + 1:
-            runs[-1][1] = cpu
+        if ranges and cpu == ranges[-1][1] + 1:
+            ranges[-1][1] = cpu
         else:
-            runs.append([cpu, cpu])
-    return ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in runs)
+            ranges.append([cpu, cpu])
+    return ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in ranges)
 
 
 def select(text: str, rows: Sequence[Cpu]) -> list[int]:
@@ -123,18 +123,18 @@ def _cpus_of_term(term: str, rows: Sequence[Cpu]) -> list[int]:
 def _matching_cpus(
     rows: Sequence[Cpu],
     id_of: Callable[[Cpu], int | None],
-    wanted: int,
+    wanted_id: int,
     noun: str,
     scope_text: str = "",
 ) -> list[Cpu]:
-    matches = [row for row in rows if id_of(row) == wanted]
+    matches = [row for row in rows if id_of(row) == wanted_id]
     if not matches:
         idents = {value for row in rows if (value := id_of(row)) is not None}
         if not idents:
             raise UsageError(
-                f"{noun} {wanted}: the kernel does not report {noun}s{scope_text} here"
+                f"{noun} {wanted_id}: the kernel does not report {noun}s{scope_text} here"
             )
-        raise UsageError(_no_match_text(f"{noun} {wanted}{scope_text}", format(idents)))
+        raise UsageError(_no_match_text(f"{noun} {wanted_id}{scope_text}", format(idents)))
     return matches
 
 

@@ -15,7 +15,7 @@ from typing import Literal, Protocol
 
 from perfprobe.cpu import files
 
-Registers = tuple[int, int, int, int]
+LeafRegisters = tuple[int, int, int, int]
 """Values of eax, ebx, ecx and edx that CPUID returned for a leaf."""
 EAX, EBX, ECX, EDX = range(4)
 
@@ -27,21 +27,21 @@ class Leaves(Protocol):
     """A function that reads a leaf of one CPU; None where the leaf cannot be read. On hybrids the
     leaves differ between core types."""
 
-    def __call__(self, leaf: int, subleaf: int = 0, /) -> Registers | None: ...
+    def __call__(self, leaf: int, subleaf: int = 0, /) -> LeafRegisters | None: ...
 
 
-def no_leaves(leaf: int, subleaf: int = 0, /) -> Registers | None:  # noqa: ARG001
+def read_no_leaf(leaf: int, subleaf: int = 0, /) -> LeafRegisters | None:  # noqa: ARG001
     """Returns None for each leaf: the `Leaves` of a machine that has no cpuid driver."""
     return None
 
 
-def device_leaves(root: Path, cpu: int) -> Leaves:
+def leaves_from_driver(root: Path, cpu: int) -> Leaves:
     """Returns a reader of a CPU's leaves, by the kernel's cpuid driver. Leaves are cached, because
     a read wakes the CPU."""
     path = f"{root}/dev/cpu/{cpu}/cpuid"
 
     @functools.cache
-    def read(leaf: int, subleaf: int = 0, /) -> Registers | None:
+    def read(leaf: int, subleaf: int = 0, /) -> LeafRegisters | None:
         try:
             fd = files.open_file(path)
             try:
@@ -55,7 +55,7 @@ def device_leaves(root: Path, cpu: int) -> Leaves:
     return read
 
 
-def read_leaf(leaves: Leaves, number: int, subleaf: int = 0) -> Registers | None:
+def read_leaf(leaves: Leaves, number: int, subleaf: int = 0) -> LeafRegisters | None:
     """Returns the registers of a leaf; None beyond the highest leaf, which Intel CPUs repeat."""
     highest = leaves(number & EXTENDED_LEAVES, 0)
     if highest is not None and highest[EAX] < number:
@@ -153,7 +153,7 @@ def perfmon(leaves: Leaves) -> Perfmon | None:
         and has_feature(leaves, "hypervisor") is False
     ):
         fixed = ASSUMED_FIXED_COUNTERS
-    gp, fixed = _counters_of_leaf_23(leaves) or (eax >> 8 & 0xFF, fixed)
+    gp, fixed = _counter_numbers_in_leaf_23(leaves) or (eax >> 8 & 0xFF, fixed)
     pmu = Perfmon(
         version,
         gp,
@@ -166,7 +166,7 @@ def perfmon(leaves: Leaves) -> Perfmon | None:
     return pmu if _is_plausible(pmu) else None
 
 
-def _counters_of_leaf_23(leaves: Leaves) -> tuple[int, int] | None:
+def _counter_numbers_in_leaf_23(leaves: Leaves) -> tuple[int, int] | None:
     """Returns the numbers of general and fixed counters of this CPU from leaf 23H; on hybrids leaf
     0AH covers only the counters that both core types have. Leaf 23H has a bit for each counter;
     counters after a gap are left out."""
@@ -174,10 +174,10 @@ def _counters_of_leaf_23(leaves: Leaves) -> tuple[int, int] | None:
     bitmaps = read_leaf(leaves, 0x23, 1) if subleaves and subleaves[EAX] & 0b10 else None
     if bitmaps is None or not bitmaps[EAX] or not bitmaps[EBX]:
         return None
-    return _low_bits(bitmaps[EAX]), _low_bits(bitmaps[EBX])
+    return _count_trailing_ones(bitmaps[EAX]), _count_trailing_ones(bitmaps[EBX])
 
 
-def _low_bits(mask: int) -> int:
+def _count_trailing_ones(mask: int) -> int:
     """Returns the number of set bits below the first clear bit."""
     return (~mask & (mask + 1)).bit_length() - 1
 
@@ -210,7 +210,7 @@ def lends_counter_to_tsx(leaves: Leaves) -> bool:
     )
 
 
-def amd_counters(leaves: Leaves) -> int | None:
+def amd_counter_count(leaves: Leaves) -> int | None:
     """Returns the number of core counters from leaf 80000022H; None without PerfMonV2."""
     registers = read_leaf(leaves, EXTENDED_LEAVES | 0x22)
     if registers is None or not registers[EAX] & 1:

@@ -9,8 +9,8 @@ from pathlib import Path
 from perfprobe.cpu.files import parse_natural, read_head, read_text, read_word
 from perfprobe.wire import Identity
 
-FIRST_RECORD_BYTES = 1 << 14  # bytes of /proc/cpuinfo for the first CPU; today's CPUs need 2 KiB
-ALL_RECORDS_BYTES = 1 << 24  # maximum size of /proc/cpuinfo: 8192 CPUs with 2 KiB each
+MAX_RECORD_BYTES = 1 << 14  # bytes of /proc/cpuinfo for the first CPU; today's CPUs need 2 KiB
+MAX_CPUINFO_BYTES = 1 << 24  # maximum size of /proc/cpuinfo: 8192 CPUs with 2 KiB each
 
 # Words in DMI's vendor and product, and the hypervisor that each means; the first match counts.
 # Clouds come first, because their DMI texts may name KVM as well.
@@ -126,12 +126,12 @@ def cpu_flags(root: Path = Path("/")) -> list[str] | None:
 
 def cpuinfo_records(root: Path) -> list[dict[str, str]]:
     """Returns the fields of each CPU in /proc/cpuinfo. The read is slow on a big machine."""
-    text = read_head(f"{root}/proc/cpuinfo", ALL_RECORDS_BYTES)
+    text = read_head(f"{root}/proc/cpuinfo", MAX_CPUINFO_BYTES)
     return [fields for block in text.split("\n\n") if (fields := _parse_fields(block))]
 
 
 def _first_record(root: Path) -> dict[str, str]:
-    text = read_head(f"{root}/proc/cpuinfo", FIRST_RECORD_BYTES)
+    text = read_head(f"{root}/proc/cpuinfo", MAX_RECORD_BYTES)
     return _parse_fields(text.lstrip("\n").partition("\n\n")[0])
 
 

@@ -15,14 +15,14 @@ from perfprobe.cpu.model_tables import (
     CLOCKS,
     CYCLES,
     INSTRUCTIONS,
-    INTEL_BANK,
+    INTEL_COUNTER_REGISTERS,
     MODEL_ROWS,
     NAMES_OF_UNLISTED_MODELS,
     REF,
     THERMAL,
     ref_p_event,
 )
-from perfprobe.cpu.model_terms import METHOD_EVENTS, Budget, Event, Tick, Uarch
+from perfprobe.cpu.model_terms import METHOD_EVENTS, CountedClock, CounterBudget, Event, Uarch
 from perfprobe.wire import Identity, Multiplier, Rate
 
 INTEL = "GenuineIntel"
@@ -34,7 +34,7 @@ def find_uarch(
     family: int | None,
     model: int | None,
     stepping: int | None,
-    leaves: Leaves = cpuid.no_leaves,
+    leaves: Leaves = cpuid.read_no_leaf,
     core_type: str | None = None,
 ) -> Uarch:
     """Returns the microarchitecture of one CPU, without events, SMT methods and registers that
@@ -76,9 +76,9 @@ def uarch_of(cpu_identity: Identity, leaves: Leaves, core_type: str | None = Non
 def with_preferred_method(uarch: Uarch, method: str | None) -> Uarch:
     """Returns the microarchitecture with the SMT method that the user asked for as its only one;
     unchanged if the CPU does not have that method."""
-    if method is None or method not in uarch.methods:
+    if method is None or method not in uarch.smt_methods:
         return uarch
-    return replace(uarch, methods=(method,))
+    return replace(uarch, smt_methods=(method,))
 
 
 def _unknown_uarch(vendor: str, family: int | None, model: int | None, leaves: Leaves) -> Uarch:
@@ -103,12 +103,12 @@ def _unknown_uarch(vendor: str, family: int | None, model: int | None, leaves: L
     return Uarch(
         name or f"unknown ({vendor or 'no vendor'}{numbers})",
         vendor,
-        smt=None,
-        methods=("any-thread", "traced", "bounds"),
+        threads_per_core=None,
+        smt_methods=("any-thread", "traced", "bounds"),
         events=events,
-        bank=INTEL_BANK if events else None,
+        counter_registers=INTEL_COUNTER_REGISTERS if events else None,
         clocks=CLOCKS if cpuid.has_feature(leaves, "aperfmperf") else None,
-        thermal=replace(THERMAL, package=None, tjmax=None) if thermal else None,
+        thermal=replace(THERMAL, package_register=None, tjmax_register=None) if thermal else None,
     )
 
 
@@ -118,11 +118,11 @@ def _unknown_uarch(vendor: str, family: int | None, model: int | None, leaves: L
 def _fitted_uarch(row: Uarch, leaves: Leaves, core_type: str | None) -> Uarch:
     is_amd, budget, pmu = row.vendor in AMD, row.budget, cpuid.perfmon(leaves)
     if is_amd:
-        gp = cpuid.amd_counters(leaves)
+        gp = cpuid.amd_counter_count(leaves)
         budget = replace(budget, general_count=gp) if budget and gp else budget
     elif pmu is not None:
         microcode_mask = 1 << cpuid.TSX_COUNTER if cpuid.lends_counter_to_tsx(leaves) else 0
-        budget = Budget(
+        budget = CounterBudget(
             pmu.general_count, pmu.fixed_count, pmu.general_bits, pmu.fixed_bits, microcode_mask
         )
     events = {
@@ -131,9 +131,9 @@ def _fitted_uarch(row: Uarch, leaves: Leaves, core_type: str | None) -> Uarch:
         if _is_countable(event, budget)
         and (not event.any_thread or cpuid.has_working_any_thread(leaves))
     }
-    bank = row.bank
+    bank = row.counter_registers
     if is_amd and bank and not cpuid.has_feature(leaves, "amd-perfmon-v2"):
-        bank = replace(bank, control=None)
+        bank = replace(bank, enable_register=None)
     clocks, thermal = row.clocks, row.thermal
     if clocks and not (is_amd and cpuid.has_feature(leaves, "aperfmperf-read-only") is not False):
         lacking = cpuid.has_feature(leaves, "aperfmperf") is False
@@ -141,24 +141,26 @@ def _fitted_uarch(row: Uarch, leaves: Leaves, core_type: str | None) -> Uarch:
     if thermal and cpuid.has_feature(leaves, "thermal") is False:
         thermal = None
     elif thermal:
-        bits = tuple(bit for bit in thermal.bits if cpuid.has_feature(leaves, bit[2]) is not False)
-        thermal = replace(thermal, bits=bits)
+        bits = tuple(
+            bit for bit in thermal.status_bits if cpuid.has_feature(leaves, bit[2]) is not False
+        )
+        thermal = replace(thermal, status_bits=bits)
     return replace(
         row,
         events=events,
-        methods=tuple(
-            m for m in row.methods if m not in METHOD_EVENTS or METHOD_EVENTS[m] in events
+        smt_methods=tuple(
+            m for m in row.smt_methods if m not in METHOD_EVENTS or METHOD_EVENTS[m] in events
         ),
-        licenses={k: e for k, e in row.licenses.items() if _is_countable(e, budget)},
+        license_events={k: e for k, e in row.license_events.items() if _is_countable(e, budget)},
         budget=budget,
-        bank=bank,
+        counter_registers=bank,
         clocks=clocks,
         thermal=thermal,
         core_type=core_type,
     )
 
 
-def _is_countable(event: Event, budget: Budget | None) -> bool:
+def _is_countable(event: Event, budget: CounterBudget | None) -> bool:
     if budget is None:
         return True
     on_fixed = event.fixed_counter is not None and event.fixed_counter < budget.fixed_count
@@ -177,7 +179,7 @@ FactorOrigin = Literal["tsc", "crystal", "four", "base"]
 # Origins of candidates for the multiplier of an event, by the event's tick; the likeliest is first.
 # Tables are often wrong, so nearly all origins are candidates. Where the table states an event's
 # tick, the TSC's own rate is never the only candidate.
-_FACTOR_ORIGINS: dict[Tick, tuple[FactorOrigin, ...]] = {
+_FACTOR_ORIGINS: dict[CountedClock, tuple[FactorOrigin, ...]] = {
     "core": (),
     "tsc": ("tsc", "crystal"),
     "crystal": ("crystal", "four", "tsc", "base"),
@@ -215,11 +217,11 @@ def multiplier_candidates(
         if event is None:
             continue
         reasons: dict[float, list[str]] = {}
-        for factor_origin in _FACTOR_ORIGINS[event.tick]:
+        for factor_origin in _FACTOR_ORIGINS[event.counted_clock]:
             if factor_origin in factors:
                 factor, why = factors[factor_origin]
                 reasons.setdefault(factor, []).append(why)
-        if event.tick in {"crystal", "xclk"} and len(reasons) == 1 and 1.0 in reasons:
+        if event.counted_clock in {"crystal", "xclk"} and len(reasons) == 1 and 1.0 in reasons:
             continue
         candidates += [
             Multiplier(key, factor, "; ".join(why), uarch.core_type)

@@ -12,17 +12,17 @@ from dataclasses import replace
 from typing import Any
 
 from perfprobe.cpu.model_terms import (
-    Bank,
-    Budget,
-    Clocks,
+    ClockRegisters,
+    CountedClock,
+    CounterBudget,
+    CounterRegisters,
     Event,
-    Limits,
+    LimitRegister,
     ModelRow,
-    Rapl,
-    Residency,
-    Thermal,
-    Tick,
-    Turbo,
+    RaplRegisters,
+    ResidencyRegister,
+    ThermalRegisters,
+    TurboRegisters,
     Uarch,
 )
 
@@ -33,18 +33,18 @@ INSTRUCTIONS = Event(0xC0, 0x00, fixed_counter=0)
 REF = Event(0x00, 0x03, "tsc", fixed_counter=2)  # Linux's pseudo event code for fixed counter 2
 
 
-def ref_p_event(tick: Tick) -> Event:
-    return Event(0x3C, 0x01, tick)
+def ref_p_event(counted_clock: CountedClock) -> Event:
+    return Event(0x3C, 0x01, counted_clock)
 
 
-def one_thread_events(tick: Tick) -> dict[str, Event]:
+def one_thread_events(counted_clock: CountedClock) -> dict[str, Event]:
     """Returns the events of the SMT method "one-thread": reference cycles of the thread, and
     reference cycles while its sibling is halted."""
-    return {"ref_p": ref_p_event(tick), "one_thread": Event(0x3C, 0x02, tick)}
+    return {"ref_p": ref_p_event(counted_clock), "one_thread": Event(0x3C, 0x02, counted_clock)}
 
 
-def any_thread_events(tick: Tick) -> dict[str, Event]:
-    return {"any_thread": Event(0x3C, 0x01, tick, any_thread=True)}
+def any_thread_events(counted_clock: CountedClock) -> dict[str, Event]:
+    return {"any_thread": Event(0x3C, 0x01, counted_clock, any_thread=True)}
 
 
 FIXED_COUNTER_EVENTS = {"ref": REF, "cycles": CYCLES, "instructions": INSTRUCTIONS}
@@ -79,11 +79,11 @@ SINGLE_METHOD = ("single",)
 
 # --- registers, from Linux msr-index.h and turbostat; bit names of MSR 0x64F from CoreFreq --------
 
-INTEL_BANK = Bank(0x186, 0xC1, 1, 0x38F)
-CLOCKS = Clocks(mperf=0xE7, aperf=0xE8)
-RAPL = Rapl(0x606, limits=0x610, throttled=0x613)
+INTEL_COUNTER_REGISTERS = CounterRegisters(0x186, 0xC1, 1, 0x38F)
+CLOCKS = ClockRegisters(mperf=0xE7, aperf=0xE8)
+RAPL = RaplRegisters(0x606, limits_register=0x610, throttled_register=0x613)
 
-THERMAL = Thermal(
+THERMAL = ThermalRegisters(
     0x19C,
     0x1B1,
     0x1A2,
@@ -106,7 +106,7 @@ def _bit_names(**names: str) -> tuple[str, ...]:
 
 
 _COMMON = {"b0": "PROCHOT", "b1": "thermal", "b10": "PL1", "b11": "PL2"}
-LIMITS_HASWELL = Limits(
+LIMITS_HASWELL = LimitRegister(
     0x690,
     _bit_names(
         **_COMMON,
@@ -122,7 +122,7 @@ LIMITS_HASWELL = Limits(
 # Limit reasons of Haswell-EP (SDM table 2-32) and Xeon D, from EDK2's HaswellEMsr.h and XeonDMsr.h.
 # turbostat decodes these models like clients, but the value 0xC500C100 of a Dell server fits this
 # table: bits 8, 14 and 15, and bit 10 in the log.
-LIMITS_HASWELL_SERVER = Limits(
+LIMITS_HASWELL_SERVER = LimitRegister(
     0x690,
     _bit_names(
         b0="PROCHOT",
@@ -139,9 +139,11 @@ LIMITS_HASWELL_SERVER = Limits(
     ),
 )
 # Limit reasons of Knights Landing and Knights Mill, from EDK2's XeonPhiMsr.h.
-LIMITS_PHI = Limits(0x690, _bit_names(b0="PROCHOT", b1="thermal", b6="VR thermal", b8="electrical"))
+LIMITS_PHI = LimitRegister(
+    0x690, _bit_names(b0="PROCHOT", b1="thermal", b6="VR thermal", b8="electrical")
+)
 # Limit reasons of Goldmont, from EDK2's GoldmontMsr.h.
-LIMITS_GOLDMONT = Limits(
+LIMITS_GOLDMONT = LimitRegister(
     0x64F,
     _bit_names(
         b0="PROCHOT",
@@ -156,7 +158,7 @@ LIMITS_GOLDMONT = Limits(
         b14="below maximum efficiency",
     ),
 )
-LIMITS_SKYLAKE = Limits(
+LIMITS_SKYLAKE = LimitRegister(
     0x64F,
     _bit_names(
         **_COMMON,
@@ -171,38 +173,43 @@ LIMITS_SKYLAKE = Limits(
 )
 # The SDM has the same limit reasons for servers as for clients. But a Xeon 8160 sets bits 2, 14 and
 # 15, which exist only in Haswell-EP's table, where bit 10 is the multi-core turbo limit.
-LIMITS_XEON = Limits(
+LIMITS_XEON = LimitRegister(
     0x64F,
-    tuple("PL1 or multi-core turbo" if name == "PL1" else name for name in LIMITS_SKYLAKE.names),
+    tuple(
+        "PL1 or multi-core turbo" if name == "PL1" else name for name in LIMITS_SKYLAKE.bit_names
+    ),
 )
 
 # Turbo ratio limits (TRL), as turbostat's dump_turbo_ratio_limits reads them; on Broadwell-EP it
 # reads only the first of the two registers.
-TRL = Turbo("per-count", (0x1AD,))
-TRL_16 = Turbo("per-count", (0x1AD, 0x1AE))
-TRL_18 = Turbo("per-count", (0x1AD, 0x1AE, 0x1AF))
-TRL_E = Turbo("per-count", (0x650,))
-TRL_GROUPS = Turbo("groups", (0x1AD,), 0x1AE)
+TURBO = TurboRegisters("per-count", (0x1AD,))
+TURBO_16_CORES = TurboRegisters("per-count", (0x1AD, 0x1AE))
+TURBO_18_CORES = TurboRegisters("per-count", (0x1AD, 0x1AE, 0x1AF))
+TURBO_E_CORES = TurboRegisters("per-count", (0x650,))
+TURBO_GROUPS = TurboRegisters("groups", (0x1AD,), 0x1AE)
 # Modules of four cores are counted (sources: Intel's PerfSpect; pepc's recording of a Clearwater
 # Forest, which has 288 cores and counts up to 72).
-TRL_MODULES = Turbo("groups", (0x1AD,), 0x1AE, cores_per_count=4)
-TRL_KNL = Turbo("knl", (0x1AD,))
+TURBO_MODULES = TurboRegisters("groups", (0x1AD,), 0x1AE, cores_per_count=4)
+TURBO_KNIGHTS_LANDING = TurboRegisters("knl", (0x1AD,))
 
 # Residency counters of idle states: the union of Linux events/intel/cstate.c and turbostat.
-C1 = Residency("c1", "core", 0x660)
-C3 = Residency("c3", "core", 0x3FC)
-C6 = Residency("c6", "core", 0x3FD)
-C7 = Residency("c7", "core", 0x3FE)
-C6_KNL = Residency("c6", "core", 0x3FF)
-PC = tuple(
-    Residency(name, "package", msr)
+C1 = ResidencyRegister("c1", "core", 0x660)
+C3 = ResidencyRegister("c3", "core", 0x3FC)
+C6 = ResidencyRegister("c6", "core", 0x3FD)
+C7 = ResidencyRegister("c7", "core", 0x3FE)
+C6_KNL = ResidencyRegister("c6", "core", 0x3FF)
+PACKAGE_RESIDENCIES = tuple(
+    ResidencyRegister(name, "package", msr)
     for name, msr in (("pc2", 0x60D), ("pc3", 0x3F8), ("pc6", 0x3F9), ("pc7", 0x3FA))
 )
-PC_DEEP = (
-    *PC,
-    *(Residency(f"pc{n}", "package", msr) for n, msr in ((8, 0x630), (9, 0x631), (10, 0x632))),
+DEEP_PACKAGE_RESIDENCIES = (
+    *PACKAGE_RESIDENCIES,
+    *(
+        ResidencyRegister(f"pc{n}", "package", msr)
+        for n, msr in ((8, 0x630), (9, 0x631), (10, 0x632))
+    ),
 )
-DEEP_RESIDENCIES = (C3, C6, C7, *PC_DEEP)
+DEEP_RESIDENCIES = (C3, C6, C7, *DEEP_PACKAGE_RESIDENCIES)
 
 
 # --- models ---------------------------------------------------------------------------------------
@@ -228,30 +235,30 @@ def _hybrid(
 _INTEL = Uarch(
     "",
     "GenuineIntel",
-    smt=2,
-    methods=COUNTERLESS_METHODS,
+    threads_per_core=2,
+    smt_methods=COUNTERLESS_METHODS,
     events=FIXED_COUNTER_EVENTS,
-    bank=INTEL_BANK,
+    counter_registers=INTEL_COUNTER_REGISTERS,
     clocks=CLOCKS,
     thermal=THERMAL,
 )
 _NEHALEM = replace(
     _INTEL,
-    methods=("any-thread", *COUNTERLESS_METHODS),
+    smt_methods=("any-thread", *COUNTERLESS_METHODS),
     # Sources disagree on the rate of ref_p: the TSC's, or 133 MHz. Calibration decides. CPUID
     # reports the architectural event as unavailable, but this model has an event of its own.
     events=ANY_THREAD_EVENTS,
-    budget=Budget(4, 3),
-    turbo=TRL,
-    residencies=(C3, C6, *PC),
+    budget=CounterBudget(4, 3),
+    turbo=TURBO,
+    residencies=(C3, C6, *PACKAGE_RESIDENCIES),
     bclk_hz=133.33e6,
 )
 _WESTMERE = replace(_NEHALEM)
 _SANDY = replace(
     _NEHALEM,
-    methods=("one-thread", "any-thread", *COUNTERLESS_METHODS),
+    smt_methods=("one-thread", "any-thread", *COUNTERLESS_METHODS),
     events=XCLK_EVENTS,
-    residencies=(C3, C6, C7, *PC),
+    residencies=(C3, C6, C7, *PACKAGE_RESIDENCIES),
     rapl=RAPL,
     bclk_hz=100e6,
 )
@@ -267,84 +274,89 @@ _SKYLAKE = replace(
 )
 _SKX = replace(
     _SKYLAKE,
-    licenses=LICENSE_EVENTS_SKX,
-    turbo=TRL_GROUPS,
+    license_events=LICENSE_EVENTS_SKX,
+    turbo=TURBO_GROUPS,
     limits=LIMITS_XEON,
     crystals_hz=(25e6, 24e6),  # 24 MHz: Core-X and Xeon-W, which have the same model number
     uses_base_clock_for_aperf=False,
 )
 # Cannon Lake has no event list of its own; all models from Skylake to Ice Lake count crystal ticks
 # and have the one-thread event.
-_CANNON = replace(_SKYLAKE, residencies=(C1, C3, C6, C7, *PC_DEEP), crystals_hz=())
+_CANNON = replace(_SKYLAKE, residencies=(C1, C3, C6, C7, *DEEP_PACKAGE_RESIDENCIES), crystals_hz=())
 _ICE = replace(
     _SKYLAKE,
-    methods=("one-thread", "distributed", *COUNTERLESS_METHODS),
+    smt_methods=("one-thread", "distributed", *COUNTERLESS_METHODS),
     events=DISTRIBUTED_EVENTS,
-    budget=Budget(8, 4),
-    residencies=(C1, C6, C7, *PC_DEEP),
+    budget=CounterBudget(8, 4),
+    residencies=(C1, C6, C7, *DEEP_PACKAGE_RESIDENCIES),
     crystals_hz=(38.4e6,),
 )
 _ICX = replace(
     _ICE,
-    licenses=LICENSE_EVENTS,
-    turbo=TRL_GROUPS,
+    license_events=LICENSE_EVENTS,
+    turbo=TURBO_GROUPS,
     limits=LIMITS_XEON,
-    residencies=(C1, C6, *PC),
+    residencies=(C1, C6, *PACKAGE_RESIDENCIES),
     crystals_hz=(25e6,),
     uses_base_clock_for_aperf=False,
 )
-_SPR = replace(_ICX, events=GOLDEN_COVE_EVENTS, licenses={})
+_SPR = replace(_ICX, events=GOLDEN_COVE_EVENTS, license_events={})
 _GOLDEN_COVE = replace(_ICE, events=GOLDEN_COVE_EVENTS)
 _GRACEMONT = replace(
-    _GOLDEN_COVE, smt=1, methods=SINGLE_METHOD, events=TSC_EVENTS, budget=Budget(6, 3), turbo=TRL_E
+    _GOLDEN_COVE,
+    threads_per_core=1,
+    smt_methods=SINGLE_METHOD,
+    events=TSC_EVENTS,
+    budget=CounterBudget(6, 3),
+    turbo=TURBO_E_CORES,
 )
 _REDWOOD_COVE = replace(_GOLDEN_COVE)
-_CRESTMONT = replace(_GRACEMONT, budget=Budget(8, 3))
-_LION_COVE = replace(_CRESTMONT, turbo=TRL)
+_CRESTMONT = replace(_GRACEMONT, budget=CounterBudget(8, 3))
+_LION_COVE = replace(_CRESTMONT, turbo=TURBO)
 # Panther, Wildcat and Nova Lake: events from Intel's lists; registers assumed to be Lunar Lake's
 # (from turbostat and the cstate PMU).
 _PANTHER_LAKE = replace(
     _INTEL,
-    smt=None,
+    threads_per_core=None,
     events=TSC_EVENTS,
-    turbo=TRL,
-    residencies=(C1, C6, C7, *PC_DEEP),
+    turbo=TURBO,
+    residencies=(C1, C6, C7, *DEEP_PACKAGE_RESIDENCIES),
     rapl=RAPL,
     bclk_hz=100e6,
     uses_base_clock_for_aperf=True,
 )
-_PANTHER_LAKE_E = replace(_PANTHER_LAKE, turbo=TRL_E)
+_PANTHER_LAKE_E = replace(_PANTHER_LAKE, turbo=TURBO_E_CORES)
 _SIERRA = replace(
     _SPR,
-    smt=1,
-    methods=SINGLE_METHOD,
+    threads_per_core=1,
+    smt_methods=SINGLE_METHOD,
     events=TSC_EVENTS,
     budget=None,
-    turbo=TRL_MODULES,
-    residencies=(C1, C6, *PC),
+    turbo=TURBO_MODULES,
+    residencies=(C1, C6, *PACKAGE_RESIDENCIES),
     limits=None,
     crystals_hz=(),
 )
 _PHI = replace(
     _SANDY,
-    smt=4,
-    methods=("any-thread",),  # the other methods need cores of two threads
+    threads_per_core=4,
+    smt_methods=("any-thread",),  # the other methods need cores of two threads
     events=ANY_THREAD_EVENTS,
-    budget=Budget(2, 3, 40, 40),
-    clocks=replace(CLOCKS, shift=10),
-    turbo=TRL_KNL,
-    residencies=(C6_KNL, *PC),
+    budget=CounterBudget(2, 3, 40, 40),
+    clocks=replace(CLOCKS, unit_shift=10),
+    turbo=TURBO_KNIGHTS_LANDING,
+    residencies=(C6_KNL, *PACKAGE_RESIDENCIES),
     limits=LIMITS_PHI,
 )
 _GOLDMONT_PLUS = replace(
     _INTEL,
-    smt=1,
-    methods=SINGLE_METHOD,
+    threads_per_core=1,
+    smt_methods=SINGLE_METHOD,
     events=UNKNOWN_TICK_EVENTS,
-    budget=Budget(4, 3),
-    turbo=TRL,
+    budget=CounterBudget(4, 3),
+    turbo=TURBO,
     # turbostat lists C7 as well, the kernel does not: C6 may include it, as on other small cores.
-    residencies=(C1, C3, C6, *PC_DEEP),
+    residencies=(C1, C3, C6, *DEEP_PACKAGE_RESIDENCIES),
     rapl=RAPL,
     bclk_hz=100e6,
     crystals_hz=(19.2e6,),
@@ -352,11 +364,11 @@ _GOLDMONT_PLUS = replace(
 # Source: turbostat's tables. No recording of an Elkhart Lake or Jasper Lake machine is available.
 _TREMONT = replace(
     _INTEL,
-    smt=1,
-    methods=SINGLE_METHOD,
+    threads_per_core=1,
+    smt_methods=SINGLE_METHOD,
     events=UNKNOWN_TICK_EVENTS,
-    turbo=TRL,
-    residencies=(C1, C6, C7, *PC_DEEP),
+    turbo=TURBO,
+    residencies=(C1, C6, C7, *DEEP_PACKAGE_RESIDENCIES),
     rapl=RAPL,
     bclk_hz=100e6,
 )
@@ -364,18 +376,18 @@ _TREMONT = replace(
 # MSRs for RAPL or limit reasons, which are in TPMI.
 _DIAMOND = replace(
     _INTEL,
-    smt=None,
+    threads_per_core=None,
     events=UNKNOWN_TICK_EVENTS,
-    turbo=TRL_GROUPS,
-    residencies=(C1, C6, *PC),
+    turbo=TURBO_GROUPS,
+    residencies=(C1, C6, *PACKAGE_RESIDENCIES),
     bclk_hz=100e6,
 )
 _BONNELL = replace(
     _INTEL,
-    methods=("any-thread", *COUNTERLESS_METHODS),
+    smt_methods=("any-thread", *COUNTERLESS_METHODS),
     events=ANY_THREAD_EVENTS,
-    budget=Budget(2, 3, 40, 40),
-    thermal=replace(THERMAL, package=None, tjmax=None),
+    budget=CounterBudget(2, 3, 40, 40),
+    thermal=replace(THERMAL, package_register=None, tjmax_register=None),
 )
 
 _INTEL_ROWS = (
@@ -386,14 +398,14 @@ _INTEL_ROWS = (
     _row(_SANDY, "Sandy Bridge", 0x2A),
     _row(_SANDY, "Sandy Bridge-EP", 0x2D),
     _row(_IVY, "Ivy Bridge", 0x3A),
-    _row(_IVY, "Ivy Bridge-EP", 0x3E, turbo=TRL_16),
+    _row(_IVY, "Ivy Bridge-EP", 0x3E, turbo=TURBO_16_CORES),
     _row(_HASWELL, "Haswell", 0x3C, 0x46),
     _row(_HASWELL, "Haswell-ULT", 0x45, residencies=DEEP_RESIDENCIES),
-    _row(_HASWELL, "Haswell-EP", 0x3F, turbo=TRL_18, limits=LIMITS_HASWELL_SERVER),
+    _row(_HASWELL, "Haswell-EP", 0x3F, turbo=TURBO_18_CORES, limits=LIMITS_HASWELL_SERVER),
     _row(_BROADWELL, "Broadwell", 0x3D, residencies=DEEP_RESIDENCIES),
     _row(_BROADWELL, "Broadwell", 0x47),
-    _row(_BROADWELL, "Broadwell-EP", 0x4F, turbo=TRL_16, limits=LIMITS_HASWELL_SERVER),
-    _row(_BROADWELL, "Broadwell-DE", 0x56, turbo=TRL_16, limits=LIMITS_HASWELL_SERVER),
+    _row(_BROADWELL, "Broadwell-EP", 0x4F, turbo=TURBO_16_CORES, limits=LIMITS_HASWELL_SERVER),
+    _row(_BROADWELL, "Broadwell-DE", 0x56, turbo=TURBO_16_CORES, limits=LIMITS_HASWELL_SERVER),
     _row(_SKYLAKE, "Skylake", 0x4E, 0x5E, residencies=DEEP_RESIDENCIES),
     _row(_SKYLAKE, "Kaby Lake", 0x8E, 0x9E, residencies=DEEP_RESIDENCIES),
     _row(_SKYLAKE, "Comet Lake", 0xA5, 0xA6, residencies=DEEP_RESIDENCIES),
@@ -407,7 +419,9 @@ _INTEL_ROWS = (
     _row(_ICE, "Tiger Lake", 0x8C, 0x8D),
     _row(_ICE, "Rocket Lake", 0xA7, crystals_hz=(24e6,)),
     *_hybrid(_GOLDEN_COVE, _GRACEMONT, "Alder Lake", 0x97, 0x9A),
-    _row(_GRACEMONT, "Alder Lake-N", 0xBE, turbo=TRL),  # a model with E cores only is not a hybrid
+    _row(
+        _GRACEMONT, "Alder Lake-N", 0xBE, turbo=TURBO
+    ),  # a model with E cores only is not a hybrid
     *_hybrid(_GOLDEN_COVE, _GRACEMONT, "Raptor Lake", 0xB7, 0xBA, 0xBF),
     *_hybrid(_GOLDEN_COVE, _GRACEMONT, "Bartlett Lake", 0xD7),
     *_hybrid(_REDWOOD_COVE, _CRESTMONT, "Meteor Lake", 0xAA, 0xAC),
@@ -430,10 +444,10 @@ _INTEL_ROWS = (
     _row(_SIERRA, "Clearwater Forest", 0xDD),
     _row(_PHI, "Knights Landing", 0x57),
     _row(_PHI, "Knights Mill", 0x85),
-    _row(_GOLDMONT_PLUS, "Goldmont", 0x5C, turbo=TRL_GROUPS, limits=LIMITS_GOLDMONT),
-    _row(_GOLDMONT_PLUS, "Denverton", 0x5F, turbo=TRL_GROUPS, crystals_hz=(25e6,)),
+    _row(_GOLDMONT_PLUS, "Goldmont", 0x5C, turbo=TURBO_GROUPS, limits=LIMITS_GOLDMONT),
+    _row(_GOLDMONT_PLUS, "Denverton", 0x5F, turbo=TURBO_GROUPS, crystals_hz=(25e6,)),
     _row(_GOLDMONT_PLUS, "Goldmont Plus", 0x7A),
-    _row(_TREMONT, "Snow Ridge", 0x86, turbo=TRL_GROUPS, residencies=(C1, C6)),
+    _row(_TREMONT, "Snow Ridge", 0x86, turbo=TURBO_GROUPS, residencies=(C1, C6)),
     _row(_TREMONT, "Elkhart Lake", 0x96),
     _row(_TREMONT, "Jasper Lake", 0x9C),
     replace(_row(_DIAMOND, "Diamond Rapids", 0x01), family=19),
@@ -458,24 +472,24 @@ intel-family.h). They have the events that CPUID reports."""
 _ZEN1 = Uarch(
     "",
     "AuthenticAMD",
-    smt=2,
-    methods=COUNTERLESS_METHODS,  # no event of any Zen depends on the sibling
+    threads_per_core=2,
+    smt_methods=COUNTERLESS_METHODS,  # no event of any Zen depends on the sibling
     events={"cycles": Event(0x76), "instructions": Event(0xC0)},
-    budget=Budget(6, 0, 48, 0),
-    bank=Bank(0xC0010200, 0xC0010201, 2, 0xC0000301),
+    budget=CounterBudget(6, 0, 48, 0),
+    counter_registers=CounterRegisters(0xC0010200, 0xC0010201, 2, 0xC0000301),
     # read-only registers, which no tool can reset
-    clocks=Clocks(mperf=0xC00000E7, aperf=0xC00000E8),
-    rapl=Rapl(0xC0010299, package=0xC001029B),
+    clocks=ClockRegisters(mperf=0xC00000E7, aperf=0xC00000E8),
+    rapl=RaplRegisters(0xC0010299, energy_register=0xC001029B),
 )
 _ZEN2 = replace(_ZEN1, events={**_ZEN1.events, "smi": Event(0x2B)})
 # Zen 4 counts reference cycles (event 0x120) at the clock of P0, which is the TSC's rate.
 _ZEN4 = replace(
     _ZEN2,
     events={**_ZEN2.events, "ref": Event(0x120, 0x01, "tsc"), "smt_contention": Event(0x1A0, 0x60)},
-    slots=6,
+    slots_per_cycle=6,
 )
-_ZEN5 = replace(_ZEN4, slots=8)
-_ZEN6 = replace(_ZEN4, slots=8)  # source: amdzen6/pipeline.json of perf
+_ZEN5 = replace(_ZEN4, slots_per_cycle=8)
+_ZEN6 = replace(_ZEN4, slots_per_cycle=8)  # source: amdzen6/pipeline.json of perf
 
 _ALL_MODELS = range(0x100)
 

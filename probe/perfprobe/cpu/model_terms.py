@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-Tick = Literal["core", "tsc", "crystal", "xclk", "unknown"]
+CountedClock = Literal["core", "tsc", "crystal", "xclk", "unknown"]
 """The clock that an event counts: core cycles, the TSC, the core crystal or the 100 MHz bus clock;
 unknown where sources disagree or give none."""
 METHOD_EVENTS = {
@@ -25,8 +25,8 @@ class Event:
     """An event that a counter of a core can count, as selected by code and umask."""
 
     code: int
-    umask: int = 0
-    tick: Tick = "core"
+    unit_mask: int = 0
+    counted_clock: CountedClock = "core"
     any_thread: bool = False
     """Whether the event counts for both threads of the core."""
     fixed_counter: int | None = None
@@ -36,11 +36,11 @@ class Event:
     def config(self) -> int:
         """The event as in perf's raw config and in PERFEVTSEL, without ring and enable bits."""
         low, high = self.code & 0xFF, self.code >> 8
-        return low | self.umask << 8 | self.any_thread << 21 | high << 32
+        return low | self.unit_mask << 8 | self.any_thread << 21 | high << 32
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class CounterBudget:
     """The counters that one thread has while SMT is on, and their widths in bits."""
 
     general_count: int
@@ -52,22 +52,24 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
-class Turbo:
-    """MSRs with turbo ratios (clock / bus clock), in one of three layouts. per-count: byte i of
-    `ratios` is the ratio with i+1 active cores, 0 where there is no entry. groups: byte i of
-    `ratios` applies up to byte i of `counts` active cores. knl: one register with cores in [7:1]
-    and ratio in [15:8] for bucket 1, then one byte for each further bucket with a 5-bit core delta
-    and a 3-bit ratio delta."""
+class TurboRegisters:
+    """MSRs with turbo ratios (clock / bus clock), in one of three layouts.
+
+    per-count: byte i of `ratio_registers` is the ratio with i+1 active cores; 0 marks no entry.
+    groups: byte i of `ratio_registers` applies up to byte i of `count_register` active cores.
+    knl: one register. Bucket 1 has its cores in [7:1] and its ratio in [15:8]. Each further bucket
+    has one byte: a 5-bit core delta and a 3-bit ratio delta.
+    """
 
     layout: Literal["per-count", "groups", "knl"]
-    ratios: tuple[int, ...]
-    counts: int | None = None
+    ratio_registers: tuple[int, ...]
+    count_register: int | None = None
     cores_per_count: int = 1
-    """Cores in each unit of `counts`: 4 where `counts` counts modules of four cores."""
+    """Cores in each unit of `count_register`: 4 if it counts modules of four cores."""
 
 
 @dataclass(frozen=True, slots=True)
-class Residency:
+class ResidencyRegister:
     """The MSR that counts the time in an idle state of a core or package."""
 
     name: str
@@ -76,56 +78,56 @@ class Residency:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class LimitRegister:
     """The MSR with the reasons that limit a package's clock. Bit i is the present state of
     `names[i]`; bit i+16 is its sticky log, which perfprobe never clears."""
 
     msr: int
-    names: tuple[str, ...]
+    bit_names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Thermal:
+class ThermalRegisters:
     """MSRs of the thermal status of a core and of a package."""
 
-    core: int
-    package: int | None
-    tjmax: int | None
+    core_register: int
+    package_register: int | None
+    tjmax_register: int | None
     """The MSR that has TjMax in bits 23:16; bits 22:16 of the thermal status are degrees below
     TjMax."""
-    bits: tuple[tuple[int, str, str], ...]
+    status_bits: tuple[tuple[int, str, str], ...]
     """Number of each status bit, its name, and the CPUID feature that announces it. The next higher
     bit is the sticky log of the status bit."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rapl:
+class RaplRegisters:
     """MSRs of RAPL: units, package energy, power limits and throttled time; None: not present."""
 
-    unit: int
-    package: int | None = None
-    limits: int | None = None
-    throttled: int | None = None
+    unit_register: int
+    energy_register: int | None = None
+    limits_register: int | None = None
+    throttled_register: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Bank:
+class CounterRegisters:
     """MSRs of the general counters: counter n is programmed at `select + step*n` and read at
-    `counter + step*n`; `control` has the enable bits of all counters."""
+    `counter + step*n`; `enable_register` has the enable bits of all counters."""
 
-    select: int
-    counter: int
-    step: int
-    control: int | None
+    first_select: int
+    first_counter: int
+    address_step: int
+    enable_register: int | None
 
 
 @dataclass(frozen=True, slots=True)
-class Clocks:
+class ClockRegisters:
     """The MSRs MPERF and APERF, which count reference and core cycles of a busy CPU."""
 
     mperf: int
     aperf: int
-    shift: int = 0
+    unit_shift: int = 0
     """MPERF and APERF count in units of 2**shift cycles."""
 
 
@@ -135,24 +137,24 @@ class Uarch:
 
     name: str
     vendor: str
-    smt: int | None
+    threads_per_core: int | None
     """Threads of a core by design; None if unknown."""
-    methods: tuple[str, ...]
+    smt_methods: tuple[str, ...]
     """Methods of measuring the SMT states, best first."""
     events: Mapping[str, Event]
     """Events by counter key: ref, ref_p (reference cycles on a general counter), cycles,
     instructions, one_thread, any_thread, distributed, smi."""
-    licenses: Mapping[str, Event] = field(default_factory=dict)
-    budget: Budget | None = None
-    bank: Bank | None = None
-    clocks: Clocks | None = None
-    turbo: Turbo | None = None
-    residencies: tuple[Residency, ...] = ()
+    license_events: Mapping[str, Event] = field(default_factory=dict)
+    budget: CounterBudget | None = None
+    counter_registers: CounterRegisters | None = None
+    clocks: ClockRegisters | None = None
+    turbo: TurboRegisters | None = None
+    residencies: tuple[ResidencyRegister, ...] = ()
     """Residency registers of the model. Sources disagree and not all parts have all of them, so
     each register is read once before it is used."""
-    limits: Limits | None = None
-    thermal: Thermal | None = None
-    rapl: Rapl | None = None
+    limits: LimitRegister | None = None
+    thermal: ThermalRegisters | None = None
+    rapl: RaplRegisters | None = None
     bclk_hz: float | None = None
     """Bus clock in Hz: the base frequency is this clock times bits 15:8 of MSR CEH."""
     crystals_hz: tuple[float, ...] = ()
@@ -161,7 +163,7 @@ class Uarch:
     """Whether MPERF runs at the nominal base frequency instead of the TSC's (turbostat's
     tsc_tweak)."""
     core_type: str | None = None
-    slots: int | None = None
+    slots_per_cycle: int | None = None
     """Dispatch slots per cycle; None if unknown."""
 
 

@@ -63,29 +63,29 @@ def cores(rows: Sequence[Cpu]) -> list[list[int]]:
     core, even if the lists are garbled. Other offline CPUs are in no core.
     """
     by_cpu = {row.cpu: row for row in rows}
-    mates = _siblings_by_cpu(by_cpu)
+    possible_siblings = _siblings_by_cpu(by_cpu)
 
-    def may_share(a: Cpu, b: Cpu) -> bool:  # no core spans packages or dies
+    def may_share_core(a: Cpu, b: Cpu) -> bool:  # no core spans packages or dies
         pairs = ((a.package, b.package), (a.die, b.die))
         return all(x is None or y is None or x == y for x, y in pairs)
 
-    def order(group: list[int]) -> tuple[tuple[bool, int], ...]:
+    def sort_key(group: list[int]) -> tuple[tuple[bool, int], ...]:
         rows = [by_cpu[cpu] for cpu in group]
         ids = [[row.package for row in rows], [row.die for row in rows], [row.core for row in rows]]
         return (*(_none_last_key(_first_known(numbers)) for numbers in ids), (False, group[0]))
 
-    taken: set[int] = set()
+    grouped_cpus: set[int] = set()
     groups: list[list[int]] = []
-    for cpu in sorted(mates):
-        if cpu in taken:
+    for cpu in sorted(possible_siblings):
+        if cpu in grouped_cpus:
             continue
         group = [cpu]
-        for mate in sorted(mates[cpu] - taken):
-            if all(may_share(by_cpu[mate], by_cpu[other]) for other in group):
-                group.append(mate)
-        taken.update(group)
+        for sibling in sorted(possible_siblings[cpu] - grouped_cpus):
+            if all(may_share_core(by_cpu[sibling], by_cpu[other]) for other in group):
+                group.append(sibling)
+        grouped_cpus.update(group)
         groups.append(group)
-    return sorted(groups, key=order)
+    return sorted(groups, key=sort_key)
 
 
 def packages(rows: Sequence[Cpu]) -> list[list[int]]:
@@ -93,12 +93,14 @@ def packages(rows: Sequence[Cpu]) -> list[list[int]]:
     last group."""
     by_cpu = {row.cpu: row for row in rows}
     groups = cores(rows)
-    placed = {cpu for group in groups for cpu in group}
-    groups += [[row.cpu] for row in rows if row.package is not None and row.cpu not in placed]
-    members: dict[int | None, list[int]] = {}
+    grouped_cpus = {cpu for group in groups for cpu in group}
+    groups += [[row.cpu] for row in rows if row.package is not None and row.cpu not in grouped_cpus]
+    cpus_by_package: dict[int | None, list[int]] = {}
     for group in groups:
-        members.setdefault(_first_known(by_cpu[cpu].package for cpu in group), []).extend(group)
-    return [sorted(members[key]) for key in sorted(members, key=_none_last_key)]
+        cpus_by_package.setdefault(_first_known(by_cpu[cpu].package for cpu in group), []).extend(
+            group
+        )
+    return [sorted(cpus_by_package[key]) for key in sorted(cpus_by_package, key=_none_last_key)]
 
 
 # --- online CPUs ----------------------------------------------------------------------------------
@@ -171,26 +173,26 @@ def _with_thread_numbers(rows: list[Cpu]) -> list[Cpu]:
 def _siblings_by_cpu(by_cpu: dict[int, Cpu]) -> dict[int, set[int]]:
     """Returns, for each CPU, the other CPUs that may share its core, because neither CPU's list of
     siblings excludes it."""
-    same: dict[tuple[int | None, ...], list[int]] = {}
+    cpus_by_core_id: dict[tuple[int | None, ...], list[int]] = {}
     for row in by_cpu.values():
         if row.core is not None:
-            same.setdefault((row.package, row.die, row.core), []).append(row.cpu)
-    mates: dict[int, set[int]] = {}
+            cpus_by_core_id.setdefault((row.package, row.die, row.core), []).append(row.cpu)
+    possible_siblings: dict[int, set[int]] = {}
     for row in by_cpu.values():
         if row.online or row.siblings or row.core is not None:
-            mates.setdefault(row.cpu, set())
-        claimed = row.siblings
-        if not claimed and row.core is not None:
-            claimed = same[row.package, row.die, row.core]
-        for cpu in claimed:
+            possible_siblings.setdefault(row.cpu, set())
+        listed = row.siblings
+        if not listed and row.core is not None:
+            listed = cpus_by_core_id[row.package, row.die, row.core]
+        for cpu in listed:
             other = by_cpu.get(cpu)
             if other is None or other is row:
                 continue
             # The kernel's lists of siblings omit offline CPUs.
             if not other.siblings or row.cpu in other.siblings or not row.online:
-                mates.setdefault(row.cpu, set()).add(cpu)
-                mates.setdefault(cpu, set()).add(row.cpu)
-    return mates
+                possible_siblings.setdefault(row.cpu, set()).add(cpu)
+                possible_siblings.setdefault(cpu, set()).add(row.cpu)
+    return possible_siblings
 
 
 def _none_last_key(number: int | None) -> tuple[bool, int]:
@@ -208,33 +210,35 @@ def _l3_groups(base: str, rows: list[Cpu]) -> dict[int, int]:
     """Returns the id of each CPU's L3. The CPUs of an L3 are read once, from its first CPU."""
     package = {row.cpu: row.package for row in rows if row.online}
     groups: list[tuple[int | None, list[int]]] = []
-    placed: set[int] = set()
-    alone: list[tuple[int, int | None]] = []
-    for cpu, where in package.items():
-        cache = None if cpu in placed else _l3_directory(base, cpu)
+    grouped_cpus: set[int] = set()
+    unlisted_cpus: list[tuple[int, int | None]] = []
+    for cpu, package_id in package.items():
+        cache = None if cpu in grouped_cpus else _l3_directory(base, cpu)
         if cache is None:
             continue
-        ident, listed = (
+        l3_id, listed = (
             files.read_number(f"{cache}/id"),
             files.read_cpu_list(f"{cache}/shared_cpu_list"),
         )
         if cpu not in listed:
-            alone.append((cpu, ident))
+            unlisted_cpus.append((cpu, l3_id))
             continue
-        members = [m for m in listed if m not in placed and m in package and package[m] == where]
-        placed.update(members)
-        groups.append((ident, members))
-    for cpu, ident in alone:
-        if cpu in placed:
+        members = [
+            m for m in listed if m not in grouped_cpus and m in package and package[m] == package_id
+        ]
+        grouped_cpus.update(members)
+        groups.append((l3_id, members))
+    for cpu, l3_id in unlisted_cpus:
+        if cpu in grouped_cpus:
             continue
         for other, members in groups:
-            if ident is not None and other == ident and package[members[0]] == package[cpu]:
+            if l3_id is not None and other == l3_id and package[members[0]] == package[cpu]:
                 members.append(cpu)
                 break
         else:
-            groups.append((ident, [cpu]))
+            groups.append((l3_id, [cpu]))
     # Some firmware uses the same ids in each package; the lowest CPU is then the L3's id.
-    names = [min(members) if ident is None else ident for ident, members in groups]
+    names = [min(members) if l3_id is None else l3_id for l3_id, members in groups]
     if len(set(names)) < len(names):
         names = [min(members) for _, members in groups]
     pairs = zip(names, groups, strict=True)
@@ -276,15 +280,15 @@ def _core_types(root: Path, base: str, rows: list[Cpu]) -> dict[int, str]:
         values = {
             row.cpu: files.read_number(f"{base}/cpu{row.cpu}/{name}") for row in rows if row.online
         }
-        classes = _type_names({value for value in values.values() if value})
-        results = {cpu: classes[value] for cpu, value in values.items() if value and classes}
+        type_names = _type_names({value for value in values.values() if value})
+        results = {cpu: type_names[value] for cpu, value in values.items() if value and type_names}
         if not results:
             continue
-        threads: dict[str, set[int]] = {}
+        thread_counts: dict[str, set[int]] = {}
         for row in rows:
             if row.cpu in results:
-                threads.setdefault(results[row.cpu], set()).add(len(row.siblings))
-        first, *others = threads.values()
+                thread_counts.setdefault(results[row.cpu], set()).add(len(row.siblings))
+        first, *others = thread_counts.values()
         # Core types of a hybrid also differ in threads per core. With Speed Select, CPUs of one
         # type differ in base clock.
         if name == "cpu_capacity" or all(first.isdisjoint(other) for other in others):
@@ -295,10 +299,10 @@ def _core_types(root: Path, base: str, rows: list[Cpu]) -> dict[int, str]:
 def _type_names(values: set[int]) -> dict[int, str]:
     """Returns the core type for each capacity (or base clock), P for the largest; empty if all are
     of one type, or if there are more than three types."""
-    tops: list[int] = []
-    classes: dict[int, int] = {}
+    largest_values: list[int] = []
+    type_numbers: dict[int, int] = {}
     for value in sorted(values, reverse=True):
-        if not tops or value < _MAX_CAPACITY_RATIO * tops[-1]:
-            tops.append(value)
-        classes[value] = len(tops) - 1
-    return {v: "PEL"[n] for v, n in classes.items()} if 2 <= len(tops) <= 3 else {}
+        if not largest_values or value < _MAX_CAPACITY_RATIO * largest_values[-1]:
+            largest_values.append(value)
+        type_numbers[value] = len(largest_values) - 1
+    return {v: "PEL"[n] for v, n in type_numbers.items()} if 2 <= len(largest_values) <= 3 else {}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from perfprobe._native import ffi, lib
 from perfprobe.cpu import cpu_sets, cpuid
-from perfprobe.cpu.cpuid import Leaves, Registers
+from perfprobe.cpu.cpuid import LeafRegisters, Leaves
 from perfprobe.errors import Unavailable, UsageError
 from perfprobe.wire import Cpu
 
@@ -67,16 +67,16 @@ def pinned_to(cpu: int) -> Iterator[None]:
 
 def cpuid_leaves(cpu: int) -> Leaves:
     """Returns a reader of the CPUID leaves of one CPU of this machine."""
-    device = cpuid.device_leaves(Path("/"), cpu)
-    return device if device(0) is not None else executed_leaves(cpu)
+    device = cpuid.leaves_from_driver(Path("/"), cpu)
+    return device if device(0) is not None else leaves_from_instruction(cpu)
 
 
-def executed_leaves(cpu: int) -> Leaves:
+def leaves_from_instruction(cpu: int) -> Leaves:
     """Returns a reader that executes CPUID on this CPU, once for each leaf. In guests CPUID takes
     microseconds, so it must not run while sampling."""
 
     @functools.cache
-    def read(leaf: int, subleaf: int = 0, /) -> Registers | None:
+    def read(leaf: int, subleaf: int = 0, /) -> LeafRegisters | None:
         out = ffi.new("uint32_t[4]")
         try:
             with pinned_to(cpu):

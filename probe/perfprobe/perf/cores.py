@@ -108,17 +108,19 @@ class Planner:
             Event("kernel_instructions", HARDWARE, extended | INSTRUCTIONS, kernel=True),
             Event("kernel_cycles", HARDWARE, extended | CYCLES, kernel=True),
         ]
-        if self._smt and uarch.smt != 1:
+        if self._smt and uarch.threads_per_core != 1:
             events += smt_events(uarch, read, pmu.type)
-            if uarch.slots is not None and (given := uarch.events.get("smt_contention")):
+            if uarch.slots_per_cycle is not None and (given := uarch.events.get("smt_contention")):
                 events.append(Event("smt_contention", pmu.type, given.config))
-        levels = ((key, uarch.licenses.get(key)) for key in LICENSES)
+        levels = ((key, uarch.license_events.get(key)) for key in LICENSES)
         return events + [Event(key, pmu.type, e.config) for key, e in levels if e is not None]
 
     def counters(self) -> list[Counter]:
         """Returns CORE_COUNTERS, with smt_contention scaled by this model's dispatch slots per
         cycle."""
-        slots = next((u.slots for u, _ in self._types.values() if u.slots is not None), 1)
+        slots = next(
+            (u.slots_per_cycle for u, _ in self._types.values() if u.slots_per_cycle is not None), 1
+        )
         scale = 1 / slots
         return [replace(c, scale=scale) if c.key == "smt_contention" else c for c in CORE_COUNTERS]
 
@@ -160,7 +162,7 @@ def smt_events(uarch: Uarch, read: Leaves, pmu_type: int) -> list[Event]:
     left out if CPUID shows that the bit has no effect; the kernel does not check that."""
     return [
         Event(key, pmu_type, event.config, role="smt")
-        for method in uarch.methods
+        for method in uarch.smt_methods
         if (key := METHOD_EVENTS.get(method)) and (event := uarch.events.get(key))
         if not event.any_thread or cpuid.has_working_any_thread(read)
     ]

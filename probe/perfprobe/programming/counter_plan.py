@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from perfprobe.cpu.model_terms import METHOD_EVENTS, Bank, Budget, Uarch
+from perfprobe.cpu.model_terms import METHOD_EVENTS, CounterBudget, CounterRegisters, Uarch
 from perfprobe.registers.msr import MsrError, Registers, register_name
 
 USR, OS, INTERRUPT, ENABLE = 1 << 16, 1 << 17, 1 << 20, 1 << 22
@@ -51,8 +51,8 @@ class PlannedCounter:
 class Plan:
     """The programming of the counters of one CPU."""
 
-    bank: Bank
-    budget: Budget
+    bank: CounterRegisters
+    budget: CounterBudget
     counted: tuple[PlannedCounter, ...]
     selects: Mapping[int, int]
     """The values of selects, by register."""
@@ -71,10 +71,10 @@ class Plan:
         written."""
         bank = self.bank
         general = min(self.budget.general_count, MAX_GENERAL)
-        results = [bank.select + bank.step * n for n in range(general)]
+        results = [bank.first_select + bank.address_step * n for n in range(general)]
         if self.budget.fixed_count:
             results.append(FIXED_CONTROL)
-        return results if bank.control is None else [*results, bank.control]
+        return results if bank.enable_register is None else [*results, bank.enable_register]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +99,13 @@ def make_plan(uarch: Uarch, *, any_thread: bool) -> Plan | None:
     If there are too few general counters, the SMT event takes precedence, then kernel cycles, then
     kernel instructions, then SMIs.
     """
-    bank, budget, events = uarch.bank, uarch.budget, uarch.events
+    bank, budget, events = uarch.counter_registers, uarch.budget, uarch.events
     if bank is None or budget is None:
         return None
     # SMT methods that the CPU can use, best first, and the keys of their events.
     usable = (
         (method, METHOD_EVENTS[method])
-        for method in uarch.methods
+        for method in uarch.smt_methods
         if (event := events.get(METHOD_EVENTS.get(method, "")))
         and (any_thread or not event.any_thread)
     )
@@ -140,11 +140,16 @@ def make_plan(uarch: Uarch, *, any_thread: bool) -> Plan | None:
             counted.append(PlannedCounter(key, FIXED_COUNTER + number, budget.fixed_bits, origin))
         elif event.code and free:
             number = free.pop(0)
-            selects[bank.select + bank.step * number] = event.config | rings | ENABLE
+            selects[bank.first_select + bank.address_step * number] = event.config | rings | ENABLE
             enable |= 1 << number
-            origin = f"counter {number}: {event.code:X}H/{event.umask:X}H"
+            origin = f"counter {number}: {event.code:X}H/{event.unit_mask:X}H"
             counted.append(
-                PlannedCounter(key, bank.counter + bank.step * number, budget.general_bits, origin)
+                PlannedCounter(
+                    key,
+                    bank.first_counter + bank.address_step * number,
+                    budget.general_bits,
+                    origin,
+                )
             )
         else:
             lacking.append(key)
@@ -166,7 +171,7 @@ def counters_in_use(plan: Plan, values: Mapping[int, int]) -> str | None:
     """Returns evidence, with register and value, that another program counts; None if there is
     none. A counter is in use if both its select (or nibble) and its bit of GLOBAL_CTRL enable
     it."""
-    control = plan.bank.control
+    control = plan.bank.enable_register
     enabled = -1 if control is None else values[control]
     also = "" if control is None else f", enabled in {register_name(control)} = {enabled:X}H"
     selects = [register for register in plan.controls if register in SELECTS]
@@ -202,8 +207,8 @@ def planned_changes(plan: Plan, values: Mapping[int, int]) -> Changes:
             0xF << NIBBLE * n for n in range(3) if plan.fixed_control >> NIBBLE * n & FIXED_RINGS
         )
         wanted[FIXED_CONTROL] = values[FIXED_CONTROL] & ~mask | plan.fixed_control
-    if plan.bank.control is not None:
-        wanted[plan.bank.control] = values[plan.bank.control] | plan.enable
+    if plan.bank.enable_register is not None:
+        wanted[plan.bank.enable_register] = values[plan.bank.enable_register] | plan.enable
     return {
         register: Change(values[register], wanted[register])
         for register in plan.controls
@@ -299,7 +304,7 @@ def foreign_changes(registers: Registers, plan: Plan) -> tuple[list[str], str]:
     keys = []
     for counted in plan.counted:
         fixed = counted.register - FIXED_COUNTER
-        general = (counted.register - plan.bank.counter) // plan.bank.step
+        general = (counted.register - plan.bank.first_counter) // plan.bank.address_step
         if lost & 1 << (32 + fixed if 0 <= fixed < MAX_FIXED else general):
             keys.append(counted.key)
     return keys, evidence
@@ -314,6 +319,6 @@ def _expected_values(plan: Plan) -> Iterator[tuple[int, int, int, list[tuple[int
     parts = [(1 << 32 + n, 0xF << NIBBLE * n) for n in fixed]
     if fixed:
         yield FIXED_CONTROL, sum(part for _, part in parts), plan.fixed_control, parts
-    if plan.bank.control is not None:
+    if plan.bank.enable_register is not None:
         bits = [(1 << n, 1 << n) for n in range(plan.enable.bit_length()) if plan.enable >> n & 1]
-        yield plan.bank.control, plan.enable, plan.enable, bits
+        yield plan.bank.enable_register, plan.enable, plan.enable, bits

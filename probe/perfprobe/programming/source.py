@@ -19,7 +19,7 @@ from perfprobe.cpu import cpuid
 from perfprobe.cpu.identity import boot_id
 from perfprobe.cpu.model import INTEL
 from perfprobe.cpu.model_terms import CORE_COUNTER_KEYS, METHOD_EVENTS
-from perfprobe.errors import NotRestored, Unavailable
+from perfprobe.errors import RegistersNotRestored, Unavailable
 from perfprobe.machine.parts import Part
 from perfprobe.machine.source import Machine, SourceInfo, os_parts, read_rows, with_siblings
 from perfprobe.native.tsc_rate import raw_ns
@@ -72,7 +72,7 @@ def close_parts(parts: Iterable[Part]) -> None:
                 "",
             )  # the error is reported only once
     if unrestored:
-        raise NotRestored(unrestored)
+        raise RegistersNotRestored(unrestored)
 
 
 def _readings(plan: Plan) -> list[Reading]:
@@ -88,7 +88,7 @@ def _replacement_readings(kind: CpuKind, counted: set[str]) -> list[Reading]:
     clocks = kind.uarch.clocks
     if clocks is None or kind.uarch.uses_base_clock_for_aperf:
         return []
-    scale = float(1 << clocks.shift)
+    scale = float(1 << clocks.unit_shift)
     return [
         Reading(msr_counter(key, f"{name}, {msr.register_name(r)}", scale=scale), r)
         for key, name, r in (("ref", "MPERF", clocks.mperf), ("cycles", "APERF", clocks.aperf))
@@ -151,7 +151,7 @@ def _program(survey: RegisterSurvey) -> tuple[list[ProgrammedPart], list[str], l
         programmer.begin(plans, [cpu for kind in survey.kinds for cpu in kind.online])
     except MsrError as error:
         if programmer.unrestored:
-            raise NotRestored(programmer.unrestored) from None
+            raise RegistersNotRestored(programmer.unrestored) from None
         if isinstance(error, InUseError):
             raise
         survey.missing += [Missing(key, error.why, error.fix) for key in keys]

@@ -135,13 +135,19 @@ def package_readings(kind: CpuKind, device: Registers) -> Readings:
 
 def _thermal(kind: CpuKind, scope: Literal["core", "package"]) -> Readings:
     key, thermal = f"{scope}_thermal", kind.uarch.thermal
-    register = None if thermal is None else thermal.core if scope == "core" else thermal.package
+    register = (
+        None
+        if thermal is None
+        else thermal.core_register
+        if scope == "core"
+        else thermal.package_register
+    )
     if thermal is None or register is None:
         return [_unknown_register(key, kind.uarch)]
     if not cpuid.has_feature(kind.leaves, "thermal"):
         return [MissingCounter(key, "CPUID does not announce it")]
     hidden = THRESHOLDS if scope == "core" else THRESHOLDS | CORE_ONLY
-    bits = {bit: name for bit, name, _ in thermal.bits if bit not in hidden}
+    bits = {bit: name for bit, name, _ in thermal.status_bits if bit not in hidden}
     return [_flags(key, f"{scope} thermal status", register, bits)]
 
 
@@ -151,20 +157,28 @@ def _limit_reasons(uarch: Uarch) -> Readings:
         return [MissingCounter("limit_reasons", why)]
     if uarch.limits is None:
         return [_unknown_register("limit_reasons", uarch)]
-    bits = dict(enumerate(uarch.limits.names))
+    bits = dict(enumerate(uarch.limits.bit_names))
     return [_flags("limit_reasons", "limit reasons", uarch.limits.msr, bits)]
 
 
 def _temperature(uarch: Uarch, device: Registers) -> Readings:
     thermal = uarch.thermal
-    if thermal is None or thermal.package is None or thermal.tjmax is None:
+    if thermal is None or thermal.package_register is None or thermal.tjmax_register is None:
         return [_unknown_register("temperature_c", uarch)]
-    tjmax_c = (register_content(device, thermal.tjmax) or 0) >> 16 & 0xFF
+    tjmax_c = (register_content(device, thermal.tjmax_register) or 0) >> 16 & 0xFF
     if not tjmax_c:
-        return [MissingCounter("temperature_c", f"{msr.register_name(thermal.tjmax)} has no TjMax")]
-    origin = f"TjMax {tjmax_c} °C, {msr.register_name(thermal.package)}"
+        return [
+            MissingCounter(
+                "temperature_c", f"{msr.register_name(thermal.tjmax_register)} has no TjMax"
+            )
+        ]
+    origin = f"TjMax {tjmax_c} °C, {msr.register_name(thermal.package_register)}"
     counter = Counter("temperature_c", "temperature", "°C", origin, "gauge")
-    return [Reading(counter, thermal.package, Field(thermal.package, 16, 7, below=tjmax_c))]
+    return [
+        Reading(
+            counter, thermal.package_register, Field(thermal.package_register, 16, 7, below=tjmax_c)
+        )
+    ]
 
 
 # --- power ----------------------------------------------------------------------------------------
@@ -175,33 +189,39 @@ def _power(uarch: Uarch, device: Registers) -> Readings:
     rapl = uarch.rapl
     if rapl is None:
         return [_unknown_register(key, uarch) for key in keys]
-    units = register_content(device, rapl.unit)
+    units = register_content(device, rapl.unit_register)
     if units is None:
-        why = f"{msr.register_name(rapl.unit)}, which has its unit, cannot be read"
+        why = f"{msr.register_name(rapl.unit_register)}, which has its unit, cannot be read"
         return [MissingCounter(key, why) for key in keys]
     readings: Readings = []
     # RAPL counts energy in units of 2**-shift J, and throttled time in units of 2**-shift s.
     time_shift = units >> 16 & 0xF or DEFAULT_TIME_EXPONENT
     for key, name, unit, register, shift in (
-        ("energy_j", "energy", "J", rapl.package, units >> 8 & 0x1F),
-        ("power_throttled_s", "held back by power limits", "s", rapl.throttled, time_shift),
+        ("energy_j", "energy", "J", rapl.energy_register, units >> 8 & 0x1F),
+        (
+            "power_throttled_s",
+            "held back by power limits",
+            "s",
+            rapl.throttled_register,
+            time_shift,
+        ),
     ):
         if register is not None:
             origin, scale = msr.register_name(register), 2.0**-shift
             counter = Counter(key, name, unit, origin, bits=32, scale=scale)
             readings.append(Reading(counter, register))
-    if rapl.limits is None:
+    if rapl.limits_register is None:
         return [*readings, *(_unknown_register(key, uarch) for key in POWER_LIMITS)]
     # A power limit that is disabled later becomes invalid then.
-    word = register_content(device, rapl.limits)
+    word = register_content(device, rapl.limits_register)
     for key, (name, first) in POWER_LIMITS.items():
         enable = first + LIMIT_ENABLE
         if word is not None and not word >> enable & 1:
-            why = f"it is off ({msr.register_name(rapl.limits)} bit {enable})"
+            why = f"it is off ({msr.register_name(rapl.limits_register)} bit {enable})"
             readings.append(MissingCounter(key, why))
         else:
             readings.append(_field(
-                key, name, rapl.limits, first, LIMIT_BITS, enable=enable, unit="W",
+                key, name, rapl.limits_register, first, LIMIT_BITS, enable=enable, unit="W",
                 scale=2.0 ** -(units & 0xF),
             ))  # fmt: skip
     return readings
@@ -229,21 +249,24 @@ def turbo_table(
         return Missing("turbo", f"no register is known for it ({uarch.name})", None, cpus)
     if bclk_hz is None:
         return Missing("turbo", f"the bus clock is not known ({uarch.name})", None, cpus)
-    needed = [turbo.ratios[0], *([turbo.counts] if turbo.counts is not None else [])]
-    words = {register: read(register) for register in (*turbo.ratios, *needed)}
+    needed = [
+        turbo.ratio_registers[0],
+        *([turbo.count_register] if turbo.count_register is not None else []),
+    ]
+    words = {register: read(register) for register in (*turbo.ratio_registers, *needed)}
     for register in needed:
         if words[register] is None:
             return Missing("turbo", f"{msr.register_name(register)} cannot be read", None, cpus)
     table = ratio_steps(
         turbo.layout,
-        [words[register] or 0 for register in turbo.ratios],
-        words[turbo.counts] or 0 if turbo.counts is not None else 0,
+        [words[register] or 0 for register in turbo.ratio_registers],
+        words[turbo.count_register] or 0 if turbo.count_register is not None else 0,
         bclk_hz,
         turbo.cores_per_count,
     )
     if not table:
         return Missing("turbo", f"{msr.register_name(needed[0])} holds no ratio", None, cpus)
-    names = [msr.register_name(register) for register in turbo.ratios if words[register]]
+    names = [msr.register_name(register) for register in turbo.ratio_registers if words[register]]
     return wire.Turbo(table, f"{', '.join(names)}, licence 0", cpus)
 
 

@@ -42,7 +42,9 @@ def cpu_kinds(
         online = [row.cpu for row in members if row.online]
         first = online[0]
         leaves: Leaves = (
-            cpuid.device_leaves(root, first) if root != Path("/") else affinity.cpuid_leaves(first)
+            cpuid.leaves_from_driver(root, first)
+            if root != Path("/")
+            else affinity.cpuid_leaves(first)
         )
         uarch = model.with_preferred_method(model.uarch_of(identity, leaves, name or None), method)
         yield CpuKind([row.cpu for row in members], online, uarch, leaves)
@@ -169,7 +171,7 @@ def clock_readings(uarch: Uarch) -> list[Reading]:
         return []
     return [
         Reading(
-            msr_counter(key, msr.register_name(register), scale=float(1 << clock.shift)),
+            msr_counter(key, msr.register_name(register), scale=float(1 << clock.unit_shift)),
             register,
         )
         for key, register in (("mperf", clock.mperf), ("aperf", clock.aperf))

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfprobe.cpu import cpuid
-from perfprobe.cpu.cpuid import Crystal, Perfmon, Registers
+from perfprobe.cpu.cpuid import Crystal, LeafRegisters, Perfmon
 
 INTEL = (0x1B, 0x756E6547, 0x6C65746E, 0x49656E69)
 
 # Read from /dev/cpu/0/cpuid of a Firecracker guest on an EPYC of family 25, model 17, stepping 1.
-GENOA_GUEST: dict[int, Registers] = {
+GENOA_GUEST: dict[int, LeafRegisters] = {
     0x00: (0x1C, 0x68747541, 0x444D4163, 0x69746E65),
     0x01: (0xA10F11, 0x20800, 0xFFFA3203, 0x178BFBFF),
     0x06: (0x4, 0, 0, 0),
@@ -34,12 +34,12 @@ GENOA_GUEST: dict[int, Registers] = {
 }
 
 
-def intel(**leaves: Registers) -> FakeCpuid:
+def intel(**leaves: LeafRegisters) -> FakeCpuid:
     """Returns leaves by hexadecimal name: x0A=(EAX, EBX, ECX, EDX)."""
     return FakeCpuid({0: INTEL, **{int(name[1:], 16): regs for name, regs in leaves.items()}})
 
 
-def zeros(leaf: int, subleaf: int = 0, /) -> Registers | None:
+def zeros(leaf: int, subleaf: int = 0, /) -> LeafRegisters | None:
     return 0, 0, 0, 0
 
 
@@ -72,7 +72,7 @@ def test_only_hybrids_have_a_core_type() -> None:
      Perfmon(3, 4, 48, 3, 48, False, frozenset({0, 1, 3, 4, 5, 6}))),
     (GENOA_GUEST[0x0A], Perfmon(0, 0, 0, 0, 0, False)),
 ])  # fmt: skip
-def test_perfmon_leaf_is_decoded(registers: Registers, expected: Perfmon) -> None:
+def test_perfmon_leaf_is_decoded(registers: LeafRegisters, expected: Perfmon) -> None:
     assert cpuid.perfmon(intel(x0A=registers)) == expected
 
 
@@ -84,7 +84,7 @@ def test_perfmon_leaf_is_decoded(registers: Registers, expected: Perfmon) -> Non
     (0x07300404, 0, 0, 0x003),  # fixed counters of 0 bits
     (0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF),
 ])  # fmt: skip
-def test_garbled_perfmon_is_none(registers: Registers) -> None:
+def test_garbled_perfmon_is_none(registers: LeafRegisters) -> None:
     assert cpuid.perfmon(intel(x0A=registers)) is None
     assert cpuid.has_working_any_thread(intel(x0A=registers)) is False
 
@@ -106,10 +106,10 @@ def test_any_thread_is_usable_if_cpuid_allows_it(eax: int, edx: int, usable: boo
 def test_amd_counters_come_from_a_leaf_that_some_cpus_lack() -> None:
     highest = (0x80000028, 0, 0, 0)
     genoa = FakeCpuid({0: INTEL, 0x80000000: highest, 0x80000022: (0xFFFFFFFF, 0xFFFFFFF6, 0, 0)})
-    assert cpuid.amd_counters(genoa) == 6
+    assert cpuid.amd_counter_count(genoa) == 6
     milan = FakeCpuid({0: INTEL, 0x80000000: highest, 0x80000022: (0x0, 0x6, 0, 0)})
-    assert cpuid.amd_counters(milan) is None
-    assert cpuid.amd_counters(FakeCpuid(GENOA_GUEST)) is None
+    assert cpuid.amd_counter_count(milan) is None
+    assert cpuid.amd_counter_count(FakeCpuid(GENOA_GUEST)) is None
 
 
 # --- clocks, bits --------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ def test_amd_counters_come_from_a_leaf_that_some_cpus_lack() -> None:
     ((0, 168, 0, 0), None),
     ((2, 0, 25_000_000, 0), None),
 ])  # fmt: skip
-def test_crystal_leaf_is_decoded(registers: Registers, expected: Crystal | None) -> None:
+def test_crystal_leaf_is_decoded(registers: LeafRegisters, expected: Crystal | None) -> None:
     assert cpuid.crystal(intel(x15=registers)) == expected
 
 
@@ -147,13 +147,15 @@ def test_base_clock_comes_from_leaf_16h() -> None:
     ("aperfmperf-read-only", 0x80000007, (0, 0, 0, 0x400)),
     ("amd-perfmon-v2", 0x80000022, (1, 0, 0, 0)),
 ])  # fmt: skip
-def test_a_feature_is_one_bit_of_a_leaf(feature: str, number: int, registers: Registers) -> None:
+def test_a_feature_is_one_bit_of_a_leaf(
+    feature: str, number: int, registers: LeafRegisters
+) -> None:
     highest = {0: INTEL, 0x80000000: (0x80000022, 0, 0, 0)}
     assert cpuid.has_feature(FakeCpuid({**highest, number: registers}), feature) is True
     a, b, c, d = (~word & 0xFFFFFFFF for word in registers)
     assert cpuid.has_feature(FakeCpuid({**highest, number: (a, b, c, d)}), feature) is False
     assert cpuid.has_feature(FakeCpuid({0: INTEL}), feature) is False
-    assert cpuid.has_feature(cpuid.no_leaves, feature) is None
+    assert cpuid.has_feature(cpuid.read_no_leaf, feature) is None
 
 
 def test_leaves_beyond_the_highest_are_absent() -> None:
@@ -163,12 +165,12 @@ def test_leaves_beyond_the_highest_are_absent() -> None:
     assert cpuid.base_mhz(old) is None
 
 
-@pytest.mark.parametrize("leaves", [cpuid.no_leaves, zeros])
+@pytest.mark.parametrize("leaves", [cpuid.read_no_leaf, zeros])
 def test_no_leaf_can_be_read(leaves: cpuid.Leaves) -> None:
     assert cpuid.vendor(leaves) is None
     assert cpuid.perfmon(leaves) is None
     assert cpuid.has_working_any_thread(leaves) is False
-    assert cpuid.amd_counters(leaves) is None
+    assert cpuid.amd_counter_count(leaves) is None
     assert cpuid.crystal(leaves) is None
     assert cpuid.base_mhz(leaves) is None
     assert cpuid.core_type(leaves) is None
@@ -176,8 +178,8 @@ def test_no_leaf_can_be_read(leaves: cpuid.Leaves) -> None:
 
 
 @given(st.tuples(*[st.integers(0, 2**32 - 1)] * 4))
-def test_no_registers_raise(registers: Registers) -> None:
-    def leaves(leaf: int, subleaf: int = 0, /) -> Registers | None:
+def test_no_registers_raise(registers: LeafRegisters) -> None:
+    def leaves(leaf: int, subleaf: int = 0, /) -> LeafRegisters | None:
         return (0xFFFFFFFF, *registers[1:]) if leaf & 0x7FFFFFFF == 0 else registers
 
     cpuid.vendor(leaves)
@@ -186,7 +188,7 @@ def test_no_registers_raise(registers: Registers) -> None:
         result.general_count <= 32 and result.general_bits <= 64 and result.fixed_bits <= 64
     )
     cpuid.has_working_any_thread(leaves)
-    cpuid.amd_counters(leaves)
+    cpuid.amd_counter_count(leaves)
     cpuid.crystal(leaves)
     cpuid.base_mhz(leaves)
     cpuid.core_type(leaves)
@@ -207,7 +209,7 @@ def test_leaves_are_read_from_the_cpuid_device(tmp_path: Path) -> None:
         ):
             file.seek(offset)
             file.write(struct.pack("<4I", *registers))
-    device = cpuid.device_leaves(tmp_path, 3)
+    device = cpuid.leaves_from_driver(tmp_path, 3)
     assert device(0) == INTEL
     assert device(0x14, 1) == (5, 6, 7, 8)
     assert device(0x80000000) == (0x80000008, 1, 2, 3)
@@ -219,10 +221,10 @@ def test_leaves_are_read_from_the_cpuid_device(tmp_path: Path) -> None:
 
 
 def test_a_missing_cpuid_device_has_no_leaves(tmp_path: Path) -> None:
-    assert cpuid.device_leaves(tmp_path, 0)(0) is None
+    assert cpuid.leaves_from_driver(tmp_path, 0)(0) is None
     (tmp_path / "dev/cpu/0").mkdir(parents=True)
     os.mkfifo(tmp_path / "dev/cpu/0/cpuid")
-    assert cpuid.device_leaves(tmp_path, 0)(0) is None
+    assert cpuid.leaves_from_driver(tmp_path, 0)(0) is None
 
 
 @pytest.mark.skipif(not os.access("/dev/cpu/0/cpuid", os.R_OK), reason="/dev/cpu/0/cpuid closed")
@@ -230,5 +232,5 @@ def test_leaves_of_this_machine_agree_with_cpuinfo() -> None:
     record = Path("/proc/cpuinfo").read_text().partition("\n\n")[0]
     parts = (line.partition(":") for line in record.splitlines())
     fields = {key.strip(): value.strip() for key, _, value in parts}
-    device = cpuid.device_leaves(Path("/"), 0)
+    device = cpuid.leaves_from_driver(Path("/"), 0)
     assert cpuid.vendor(device) == fields["vendor_id"]

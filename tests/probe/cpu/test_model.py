@@ -12,9 +12,9 @@ import pytest
 from cpu_models import AMD, INTEL, ONE_ANY, V4, Perfmon, epyc, machine
 
 from perfprobe.cpu import model_tables
-from perfprobe.cpu.cpuid import Registers
+from perfprobe.cpu.cpuid import LeafRegisters
 from perfprobe.cpu.model import find_uarch
-from perfprobe.cpu.model_terms import Budget, Clocks, Uarch
+from perfprobe.cpu.model_terms import ClockRegisters, CounterBudget, Uarch
 
 # --- every Intel model ----------------------------------------------------------------------------
 
@@ -71,8 +71,8 @@ def test_each_listed_intel_model_is_found(row: Row, model: int) -> None:
     result = find_uarch(INTEL, int(row.family), model, 0, machine(perfmon), side)
     smt = None if row.smt == "-" else int(row.smt)
     methods = getattr(cpu_models, row.methods)
-    assert (result.name, result.vendor, result.smt) == (row.name, INTEL, smt)
-    assert (result.methods, result.core_type) == (methods, side)
+    assert (result.name, result.vendor, result.threads_per_core) == (row.name, INTEL, smt)
+    assert (result.smt_methods, result.core_type) == (methods, side)
     for method in ("one-thread", "any-thread", "distributed"):
         assert (method.replace("-", "_") in result.events) is (method in methods)
     assert {"cycles", "instructions", "ref", "ref_p"} <= result.events.keys()
@@ -87,9 +87,9 @@ def test_each_listed_intel_model_is_found(row: Row, model: int) -> None:
     if result.limits is None:
         assert row.limits == "-"
     else:
-        assert (f"{result.limits.msr:X}", len(result.limits.names)) == (row.limits[:3], 16)
+        assert (f"{result.limits.msr:X}", len(result.limits.bit_names)) == (row.limits[:3], 16)
         layout = LAYOUTS[row.limits]
-        assert {bit: result.limits.names[bit] for bit in layout} == layout
+        assert {bit: result.limits.bit_names[bit] for bit in layout} == layout
 
 
 def assert_turbo(uarch: Uarch, text: str) -> None:
@@ -102,8 +102,8 @@ def assert_turbo(uarch: Uarch, text: str) -> None:
     layout = next((word for word in ("groups", "knl") if word in text), "per-count")
     ratios = registers(text.removeprefix(layout).replace("x4", ""))
     each = 4 if "x4" in text else 1
-    assert (uarch.turbo.layout, uarch.turbo.ratios) == (layout, ratios)
-    assert (uarch.turbo.counts, uarch.turbo.cores_per_count) == (
+    assert (uarch.turbo.layout, uarch.turbo.ratio_registers) == (layout, ratios)
+    assert (uarch.turbo.count_register, uarch.turbo.cores_per_count) == (
         0x1AE if layout == "groups" else None, each,
     )  # fmt: skip
 
@@ -134,8 +134,8 @@ def test_no_two_rows_claim_one_cpu() -> None:
 def test_every_stepping_of_55_is_known(steppings: Iterable[int | None], name: str) -> None:
     for stepping in steppings:
         result = find_uarch(INTEL, 6, 0x55, stepping, machine(V4))
-        assert (result.name, result.methods) == (name, ONE_ANY)
-        assert result.licenses["license_2"].config == 0x2028
+        assert (result.name, result.smt_methods) == (name, ONE_ANY)
+        assert result.license_events["license_2"].config == 0x2028
 
 
 @pytest.mark.parametrize(
@@ -145,8 +145,12 @@ def test_thermal_bits_are_those_listed_by_cpuid(announced: int, bits: list[int])
     seen = (0x50654, 0, 0, 1 << 22)
     thermal = find_uarch(INTEL, 6, 0x55, 4, machine(V4, x01=seen, x06=(announced, 0, 0, 0))).thermal
     assert thermal is not None
-    assert (thermal.core, thermal.package, thermal.tjmax) == (0x19C, 0x1B1, 0x1A2)
-    assert [bit for bit, *_ in thermal.bits] == bits
+    assert (thermal.core_register, thermal.package_register, thermal.tjmax_register) == (
+        0x19C,
+        0x1B1,
+        0x1A2,
+    )
+    assert [bit for bit, *_ in thermal.status_bits] == bits
     assert find_uarch(INTEL, 6, 0x55, 4, machine(V4, x01=(0x50654, 0, 0, 0))).thermal is None
 
 
@@ -174,28 +178,36 @@ COUNTS = (1, 6, 0, 0)
     (0x1A, (0x50, 0x80, 0xCF), COUNTS, False, "Zen 6"),
 ])  # fmt: skip
 def test_zen_models_have_two_threads_and_six_counters(
-    family: int, models: tuple[int, ...], leaf22: Registers | None, hypervisor: bool, name: str
+    family: int, models: tuple[int, ...], leaf22: LeafRegisters | None, hypervisor: bool, name: str
 ) -> None:
     for model in models:
         result = find_uarch(AMD, family, model, 1, epyc(leaf22, hypervisor=hypervisor))
-        assert (result.name, result.smt, result.methods) == (name, 2, ("traced", "bounds"))
-        assert result.budget == Budget(6, 0, 48, 0)
+        assert (result.name, result.threads_per_core, result.smt_methods) == (
+            name,
+            2,
+            ("traced", "bounds"),
+        )
+        assert result.budget == CounterBudget(6, 0, 48, 0)
         assert result.events["cycles"].config == 0x76
         assert result.events["instructions"].config == 0xC0
         assert ("ref" in result.events) is (name in {"Zen 4", "Zen 5", "Zen 6"})
         assert ("smi" in result.events) is (name != "Zen 1")
-        assert result.clocks == Clocks(0xC00000E7, 0xC00000E8)
-        bank = result.bank
+        assert result.clocks == ClockRegisters(0xC00000E7, 0xC00000E8)
+        bank = result.counter_registers
         assert bank is not None
-        assert (bank.select, bank.counter, bank.step) == (0xC0010200, 0xC0010201, 2)
-        assert (bank.control is not None) is (leaf22 == COUNTS)
+        assert (bank.first_select, bank.first_counter, bank.address_step) == (
+            0xC0010200,
+            0xC0010201,
+            2,
+        )
+        assert (bank.enable_register is not None) is (leaf22 == COUNTS)
         assert result.rapl is not None
-        assert result.rapl.package == 0xC001029B
+        assert result.rapl.energy_register == 0xC001029B
 
 
 def test_zen_4_reference_has_a_code_of_nine_bits() -> None:
     ref = find_uarch(AMD, 0x19, 0x11, 1, epyc(COUNTS)).events["ref"]
-    assert (ref.code, ref.umask) == (0x120, 0x01)
+    assert (ref.code, ref.unit_mask) == (0x120, 0x01)
     assert ref.config == 0x1_0000_0120  # 20 in [7:0], umask 01 in [15:8], 1 in [35:32]
 
 
@@ -203,9 +215,9 @@ def test_zen_without_a_cpuid_driver_follows_its_family() -> None:
     names = [find_uarch(AMD, *of, 1).name for of in ((0x17, 0x31), (0x19, 0x11), (0x19, 0x01))]
     assert names == ["Zen 2", "Zen 4", "Zen 3"]
     hygon = find_uarch("HygonGenuine", 0x18, 0x00, 1, epyc(None))
-    assert (hygon.name, hygon.budget) == ("Zen 1", Budget(6, 0, 48, 0))
+    assert (hygon.name, hygon.budget) == ("Zen 1", CounterBudget(6, 0, 48, 0))
     assert hygon.events == find_uarch(AMD, 0x17, 0x01, 1).events
-    assert find_uarch(AMD, 0x19, 0x11, 1).clocks == Clocks(0xC00000E7, 0xC00000E8)
+    assert find_uarch(AMD, 0x19, 0x11, 1).clocks == ClockRegisters(0xC00000E7, 0xC00000E8)
 
 
 def test_a_zen_guest_has_the_clocks_that_its_hypervisor_offers() -> None:
@@ -213,7 +225,7 @@ def test_a_zen_guest_has_the_clocks_that_its_hypervisor_offers() -> None:
     plain = epyc(None, hypervisor=True, counts=False)
     assert find_uarch(AMD, 0x19, 0x11, 1, plain).clocks is None
 
-    def leaves(leaf: int, subleaf: int = 0, /) -> Registers | None:
+    def leaves(leaf: int, subleaf: int = 0, /) -> LeafRegisters | None:
         return (4, 0, 1, 0) if leaf == 6 else plain(leaf, subleaf)
 
-    assert find_uarch(AMD, 0x19, 0x11, 1, leaves).clocks == Clocks(0xE7, 0xE8)
+    assert find_uarch(AMD, 0x19, 0x11, 1, leaves).clocks == ClockRegisters(0xE7, 0xE8)

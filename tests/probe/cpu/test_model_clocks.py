@@ -6,14 +6,14 @@ from __future__ import annotations
 import pytest
 from cpu_models import AMD, INTEL, V3, V3_NARROW, V4, V4_GONE, V5, epyc, factors, machine
 
-from perfprobe.cpu.cpuid import Leaves, no_leaves
+from perfprobe.cpu.cpuid import Leaves, read_no_leaf
 from perfprobe.cpu.model import (
     base_rate_candidates,
     find_uarch,
     multiplier_candidates,
     tsc_rate_candidates,
 )
-from perfprobe.cpu.model_terms import Budget, Clocks
+from perfprobe.cpu.model_terms import ClockRegisters, CounterBudget
 
 # --- multipliers ----------------------------------------------------------------------------------
 
@@ -73,9 +73,9 @@ def test_xeon_phi_counts_with_two_counters_and_shifted_clocks() -> None:
         "ref_p",
         "any_thread",
     }
-    assert result.budget == Budget(2, 3, 40, 40)
-    assert find_uarch(INTEL, 6, 0x57, 1, no_leaves).budget == Budget(2, 3, 40, 40)
-    assert result.clocks == Clocks(0xE7, 0xE8, shift=10)
+    assert result.budget == CounterBudget(2, 3, 40, 40)
+    assert find_uarch(INTEL, 6, 0x57, 1, read_no_leaf).budget == CounterBudget(2, 3, 40, 40)
+    assert result.clocks == ClockRegisters(0xE7, 0xE8, unit_shift=10)
     assert result.turbo is not None
     assert result.turbo.layout == "knl"
 
@@ -142,7 +142,7 @@ def test_base_of_goldmont_plus() -> None:
     result = find_uarch(INTEL, 6, 0x7A, 1, leaves)
     assert [rate.hz for rate in base_rate_candidates(result, leaves, 11 << 8)] == [1.1e9]
     assert result.rapl is not None
-    assert result.rapl.limits == 0x610
+    assert result.rapl.limits_register == 0x610
 
 
 def test_base_clock_has_two_origins() -> None:

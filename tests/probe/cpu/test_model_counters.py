@@ -19,14 +19,14 @@ from cpu_models import (
     machine,
 )
 
-from perfprobe.cpu.cpuid import Leaves, Registers, no_leaves
+from perfprobe.cpu.cpuid import LeafRegisters, Leaves, read_no_leaf
 from perfprobe.cpu.model import (
     base_rate_candidates,
     find_uarch,
     multiplier_candidates,
     tsc_rate_candidates,
 )
-from perfprobe.cpu.model_terms import Budget, Clocks, Event
+from perfprobe.cpu.model_terms import ClockRegisters, CounterBudget, Event
 
 # --- events ---------------------------------------------------------------------------------------
 
@@ -46,37 +46,37 @@ def test_skylake_and_sapphire_rapids_have_their_smt_events() -> None:
 
 
 def test_only_models_with_documented_codes_have_licenses() -> None:
-    assert configs(find_uarch(INTEL, 6, 0x55, 4, machine(V4)).licenses) == {
+    assert configs(find_uarch(INTEL, 6, 0x55, 4, machine(V4)).license_events) == {
         "license_1": 0x1828,
         "license_2": 0x2028,
         "license_throttle": 0x4028,
     }
-    icx = configs(find_uarch(INTEL, 6, 0x6A, 6, machine(V5)).licenses)
+    icx = configs(find_uarch(INTEL, 6, 0x6A, 6, machine(V5)).license_events)
     assert icx == {"license_1": 0x1828, "license_2": 0x2028}
-    adl = find_uarch(INTEL, 6, 0x97, 2, machine(V5), "P").licenses
+    adl = find_uarch(INTEL, 6, 0x97, 2, machine(V5), "P").license_events
     assert configs(adl) == {}  # the codes of Alder Lake are undocumented
     # 0x28 is another event on Skymont, and these models have no such event.
     for model, side in ((0x97, "E"), (0xAA, "P"), (0xC6, "P"), (0xC6, "E")):
-        assert find_uarch(INTEL, 6, model, 0, machine(V5), side).licenses == {}
+        assert find_uarch(INTEL, 6, model, 0, machine(V5), side).license_events == {}
     # On clients since Ice Lake, levels hardly lower the clock.
     for model in (0x8F, 0xCF, 0xAD, 0x5E, 0x7D, 0x7E, 0x8C, 0x8D, 0xA7):
-        assert find_uarch(INTEL, 6, model, 0, machine(V5)).licenses == {}
+        assert find_uarch(INTEL, 6, model, 0, machine(V5)).license_events == {}
 
 
 @pytest.mark.parametrize("model", [0x55, 0x3C, 0x1A, 0x57, 0x1C])
 def test_no_anythread_if_cpuid_denies_it(model: int) -> None:
-    for leaves in (machine((0x07300402, 0x8603)), machine((0x07300404, 0x8603)), no_leaves):
+    for leaves in (machine((0x07300402, 0x8603)), machine((0x07300404, 0x8603)), read_no_leaf):
         result = find_uarch(INTEL, 6, model, 0, leaves)
         assert "any_thread" not in result.events
-        assert "any-thread" not in result.methods
+        assert "any-thread" not in result.smt_methods
 
 
 def test_a_guest_without_counters_has_none() -> None:
     result = find_uarch(INTEL, 6, 0x55, 4, machine((0, 0)))
-    assert result.budget == Budget(0, 0, 0, 0)
+    assert result.budget == CounterBudget(0, 0, 0, 0)
     assert result.events == {}
-    assert result.licenses == {}
-    assert result.methods == ("traced", "bounds")
+    assert result.license_events == {}
+    assert result.smt_methods == ("traced", "bounds")
     assert multiplier_candidates(result, machine((0, 0)), 0x1500) == []
 
 
@@ -98,14 +98,14 @@ def test_hybrid_sides_by_cpuid() -> None:
     e = find_uarch(
         INTEL, 6, 0x97, 2, machine(V5_GRACEMONT, x01=BARE, x07=HYBRID, x1A=(0x20000001, 0, 0, 0))
     )
-    assert (p.core_type, p.smt, p.budget) == ("P", 2, Budget(8, 4, 48, 48))
-    assert (e.core_type, e.smt, e.budget) == ("E", 1, Budget(6, 3, 48, 48))
+    assert (p.core_type, p.threads_per_core, p.budget) == ("P", 2, CounterBudget(8, 4, 48, 48))
+    assert (e.core_type, e.threads_per_core, e.budget) == ("E", 1, CounterBudget(6, 3, 48, 48))
 
 
 def test_a_hybrid_model_without_e_cores_is_all_p() -> None:
     result = find_uarch(INTEL, 6, 0x97, 5, machine(V5, x01=BARE, x07=(2, 0, 0, 0)))
-    assert (result.name, result.smt, result.core_type) == ("Alder Lake", 2, None)
-    assert result.methods == ONE_DIST
+    assert (result.name, result.threads_per_core, result.core_type) == ("Alder Lake", 2, None)
+    assert result.smt_methods == ONE_DIST
 
 
 def test_a_hybrid_of_unknown_type_has_only_architectural_events() -> None:
@@ -114,7 +114,7 @@ def test_a_hybrid_of_unknown_type_has_only_architectural_events() -> None:
         result = find_uarch(INTEL, 6, 0x97, 2, leaves)
         assert result.name == "unknown (GenuineIntel family 6 model 97h)"
         assert result.events.keys() == {"ref", "cycles", "instructions", "ref_p"}
-        assert result.licenses == {}
+        assert result.license_events == {}
 
 
 # --- unknown models -------------------------------------------------------------------------------
@@ -123,28 +123,33 @@ def test_a_hybrid_of_unknown_type_has_only_architectural_events() -> None:
 def test_unknown_model_by_capability() -> None:
     old = find_uarch(INTEL, 6, 0xF0, 1, machine(V4, x01=(0xF0601, 0, 0, 1 << 22), x06=(0, 0, 1, 0)))
     assert configs(old.events) == {**ARCHITECTURAL, "any_thread": 0x20013C}
-    assert old.methods == ("any-thread", "traced", "bounds")
-    assert old.budget == Budget(4, 3, 48, 48)
-    assert old.clocks == Clocks(0xE7, 0xE8)
-    assert (old.turbo, old.limits, old.rapl, old.smt, *old.residencies) == (None,) * 4
+    assert old.smt_methods == ("any-thread", "traced", "bounds")
+    assert old.budget == CounterBudget(4, 3, 48, 48)
+    assert old.clocks == ClockRegisters(0xE7, 0xE8)
+    assert (old.turbo, old.limits, old.rapl, old.threads_per_core, *old.residencies) == (None,) * 4
     new = find_uarch(INTEL, 6, 0xF1, 1, machine(V5))
-    assert new.methods == ("traced", "bounds")
+    assert new.smt_methods == ("traced", "bounds")
     assert "any_thread" not in new.events
 
 
 def test_unknown_model_that_denies_the_reference_event() -> None:
     result = find_uarch(INTEL, 6, 0xF0, 1, machine(None, x0A=(0x07300403, 0x4, 0, 0x603)))
     assert result.events.keys() == {"ref", "cycles", "instructions"}
-    assert result.methods == ("traced", "bounds")
+    assert result.smt_methods == ("traced", "bounds")
     known = find_uarch(INTEL, 6, 0x1A, 5, machine(None, x0A=(0x07300403, 0x4, 0, 0x603)))
-    assert known.methods == ANY  # Nehalem's own event has the same code
+    assert known.smt_methods == ANY  # Nehalem's own event has the same code
 
 
 def test_a_model_without_a_row_counts_what_cpuid_announces() -> None:
     result = find_uarch(INTEL, 6, 0x8A, 0, machine(V6))  # Lakefield
     assert result.events.keys() == {"ref", "cycles", "instructions", "ref_p"}
-    assert result.methods == SOFT
-    assert (result.turbo, result.limits, result.rapl, result.smt) == (None, None, None, None)
+    assert result.smt_methods == SOFT
+    assert (result.turbo, result.limits, result.rapl, result.threads_per_core) == (
+        None,
+        None,
+        None,
+        None,
+    )
 
 
 # --- counters missing from leaf 0AH ---------------------------------------------------------------
@@ -155,20 +160,20 @@ def test_p_cores_of_lunar_and_arrow_lake_have_ten_and_four(model: int) -> None:
     """Leaf 0AH reports only the counters that both core types have: 8 and 3."""
     shared = machine(V6, x00=(0x23, 0x756E6547, 0x6C65746E, 0x49656E69), x23=(0b11, 0, 0, 0))
 
-    def p_core(leaf: int, subleaf: int = 0, /) -> Registers | None:
+    def p_core(leaf: int, subleaf: int = 0, /) -> LeafRegisters | None:
         return (0x3FF, 0xF, 0, 0) if (leaf, subleaf) == (0x23, 1) else shared(leaf, subleaf)
 
-    assert find_uarch(INTEL, 6, model, 0, p_core, "P").budget == Budget(10, 4)
-    assert find_uarch(INTEL, 6, model, 0, shared, "P").budget == Budget(8, 3)
+    assert find_uarch(INTEL, 6, model, 0, p_core, "P").budget == CounterBudget(10, 4)
+    assert find_uarch(INTEL, 6, model, 0, shared, "P").budget == CounterBudget(8, 3)
 
 
 def test_counters_after_a_gap_are_left_out() -> None:
     shared = machine(V6, x00=(0x23, 0x756E6547, 0x6C65746E, 0x49656E69), x23=(0b11, 0, 0, 0))
 
-    def gap(leaf: int, subleaf: int = 0, /) -> Registers | None:
+    def gap(leaf: int, subleaf: int = 0, /) -> LeafRegisters | None:
         return (0xFF, 0x77, 0, 0) if (leaf, subleaf) == (0x23, 1) else shared(leaf, subleaf)
 
-    assert find_uarch(INTEL, 6, 0xBD, 0, gap, "E").budget == Budget(8, 3)
+    assert find_uarch(INTEL, 6, 0xBD, 0, gap, "E").budget == CounterBudget(8, 3)
 
 
 @pytest.mark.parametrize(("bits", "fixed"), [(0, 3), (1 << 31, 1)])
@@ -176,15 +181,15 @@ def test_bonnell_has_three_fixed_counters_unless_a_hypervisor_reports_one(
     bits: int, fixed: int
 ) -> None:
     result = find_uarch(INTEL, 6, 0x1C, 2, machine(V3_BONNELL, x01=(0x106C2, 0, bits, 0)))
-    assert result.budget == Budget(2, fixed, 40, 40)
+    assert result.budget == CounterBudget(2, fixed, 40, 40)
     assert ("ref" in result.events) is (fixed == 3)
 
 
-def zeros(leaf: int, subleaf: int = 0, /) -> Registers | None:
+def zeros(leaf: int, subleaf: int = 0, /) -> LeafRegisters | None:
     return 0, 0, 0, 0
 
 
-@pytest.mark.parametrize("leaves", [no_leaves, zeros])
+@pytest.mark.parametrize("leaves", [read_no_leaf, zeros])
 @pytest.mark.parametrize("vendor", ["", INTEL, AMD, "CentaurHauls"])
 @pytest.mark.parametrize(("family", "model"), [(None, None), (6, 0xF0), (6, None), (0x15, 2)])
 def test_an_unknown_cpu_has_no_events_or_clocks(
@@ -193,8 +198,13 @@ def test_an_unknown_cpu_has_no_events_or_clocks(
     result = find_uarch(vendor, family, model, None, leaves)
     assert result.name.startswith("unknown (")
     assert result.events == {}
-    assert result.methods == ("traced", "bounds")
-    assert (result.bank, result.clocks, result.thermal, result.budget) == (None, None, None, None)
+    assert result.smt_methods == ("traced", "bounds")
+    assert (result.counter_registers, result.clocks, result.thermal, result.budget) == (
+        None,
+        None,
+        None,
+        None,
+    )
     assert multiplier_candidates(result, leaves, None) == []
     assert tsc_rate_candidates(result, leaves, None) == []
     assert base_rate_candidates(result, leaves, None) == []
@@ -202,7 +212,7 @@ def test_an_unknown_cpu_has_no_events_or_clocks(
 
 def test_a_known_model_with_garbled_leaves_keeps_its_table_row() -> None:
     garbled = machine((0xFFFFFFFF, 0xFFFFFFFF))
-    for leaves in (no_leaves, zeros, garbled):
+    for leaves in (read_no_leaf, zeros, garbled):
         result = find_uarch(INTEL, 6, 0x6A, 6, leaves)
-        assert result.budget == Budget(8, 4, 48, 48)
-        assert result.methods == ONE_DIST
+        assert result.budget == CounterBudget(8, 4, 48, 48)
+        assert result.smt_methods == ONE_DIST

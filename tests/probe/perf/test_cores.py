@@ -93,7 +93,7 @@ def test_any_thread_is_refused_if_cpuid_denies_it() -> None:
     assert any_thread.config == 0x20013C
     for gone in (Leaves(5, deprecated=True), Leaves(4, deprecated=True), Leaves(2)):
         assert [e.key for e in cores.smt_events(raw, gone, 4)] == ["one_thread"]
-    assert [e.key for e in cores.smt_events(raw, cpuid.no_leaves, 4)] == ["one_thread"]
+    assert [e.key for e in cores.smt_events(raw, cpuid.read_no_leaf, 4)] == ["one_thread"]
 
 
 def test_ice_lake_falls_back_on_distributed(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_hybrids_name_the_pmu(tmp_path: Path) -> None:
 
 
 def test_amd_has_its_own_reference_event(tmp_path: Path) -> None:
-    planner = planner_of(tmp_path, AMD, 0x1A, 2, cpuid.no_leaves)
+    planner = planner_of(tmp_path, AMD, 0x1A, 2, cpuid.read_no_leaf)
     kernel = fakeperf.Kernel(refuse=lambda e, _, __: errno.ENOENT if e.config == 9 else 0)
     core, _ = opened_parts(tmp_path, planner, kernel)
     assert keys_on(core) == [*TIMES, *ALL, "smt_contention"]

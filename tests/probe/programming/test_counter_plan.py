@@ -9,13 +9,13 @@ from typing import cast
 import pytest
 
 from perfprobe.cpu.model_tables import MODEL_ROWS
-from perfprobe.cpu.model_terms import Budget
+from perfprobe.cpu.model_terms import CounterBudget
 from perfprobe.programming import counter_plan
 from perfprobe.programming.counter_plan import Change, Plan
 from perfprobe.registers.msr import Registers
 
 
-def plan_of(name: str, budget: Budget | None = None, *, any_thread: bool = False) -> Plan:
+def plan_of(name: str, budget: CounterBudget | None = None, *, any_thread: bool = False) -> Plan:
     """The plan of a model, with the counters of the table or of `budget`."""
     uarch = next(row.uarch for row in MODEL_ROWS if row.uarch.name == name)
     plan = counter_plan.make_plan(
@@ -38,18 +38,21 @@ def test_the_events_of_a_servers_counters() -> None:
 
 
 @pytest.mark.parametrize(("name", "budget", "selects", "keys_without_counter"), [
-    ("Skylake-SP", Budget(4, 3, microcode_mask=1 << 3), [0x186, 0x187, 0x188], ()),
+    ("Skylake-SP", CounterBudget(4, 3, microcode_mask=1 << 3), [0x186, 0x187, 0x188], ()),
     # the microcode uses one counter itself
-    ("Skylake-SP", Budget(4, 3, microcode_mask=1 << 1), [0x186, 0x188, 0x189], ()),
-    ("Skylake-SP", Budget(2, 3), [0x186, 0x187], ("kernel_instructions",)),
-    ("Skylake-SP", Budget(1, 3), [0x186], ("kernel_cycles", "kernel_instructions")),
-    ("Skylake-SP", Budget(0, 3), [], ("one_thread", "kernel_cycles", "kernel_instructions")),
-    ("Ice Lake-SP", Budget(20, 0), [*range(0x186, 0x18B)], ("ref",)),
+    ("Skylake-SP", CounterBudget(4, 3, microcode_mask=1 << 1), [0x186, 0x188, 0x189], ()),
+    ("Skylake-SP", CounterBudget(2, 3), [0x186, 0x187], ("kernel_instructions",)),
+    ("Skylake-SP", CounterBudget(1, 3), [0x186], ("kernel_cycles", "kernel_instructions")),
+    ("Skylake-SP", CounterBudget(0, 3), [], ("one_thread", "kernel_cycles", "kernel_instructions")),
+    ("Ice Lake-SP", CounterBudget(20, 0), [*range(0x186, 0x18B)], ("ref",)),
     ("Zen 4", None, [0xC0010200 + 2 * n for n in range(6)], ()),
-    ("Zen 4", Budget(5, 0, 48, 0), [0xC0010200 + 2 * n for n in range(5)], ("smi",)),
+    ("Zen 4", CounterBudget(5, 0, 48, 0), [0xC0010200 + 2 * n for n in range(5)], ("smi",)),
 ])  # fmt: skip
 def test_priorities_when_counters_run_short(
-    name: str, budget: Budget | None, selects: list[int], keys_without_counter: tuple[str, ...]
+    name: str,
+    budget: CounterBudget | None,
+    selects: list[int],
+    keys_without_counter: tuple[str, ...],
 ) -> None:
     plan = plan_of(name, budget)
     assert [*plan.selects] == selects
@@ -114,7 +117,7 @@ def test_registers_show_whether_a_counter_is_in_use(
 
 def test_without_a_global_control_the_select_decides() -> None:
     plan = plan_of("Zen 3")
-    plan = replace(plan, bank=replace(plan.bank, control=None))
+    plan = replace(plan, bank=replace(plan.bank, enable_register=None))
     assert plan.selects == {
         0xC0010200: 0x430076, 0xC0010202: 0x4300C0, 0xC0010204: 0x420076,
         0xC0010206: 0x4200C0, 0xC0010208: 0x43002B,

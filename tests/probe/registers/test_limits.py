@@ -437,7 +437,7 @@ class UnreadableRegisters:
 
 
 def readings_of_package(uarch: Uarch) -> dict[str, Reading | MissingCounter]:
-    kind = parts.CpuKind([0], [0], uarch, cpuid.no_leaves)
+    kind = parts.CpuKind([0], [0], uarch, cpuid.read_no_leaf)
     results = limits.package_readings(kind, cast("Registers", UnreadableRegisters()))
     return {r.counter.key if isinstance(r, Reading) else r.key: r for r in results}
 

@@ -33,7 +33,7 @@ LINES_PER_WRITE = 4  # one in this many lines is written, the others are read
 
 
 def package_block(machine: Machine) -> Block:
-    reasons = list(LIMITS_SKYLAKE.names)
+    reasons = list(LIMITS_SKYLAKE.bit_names)
     p_cpus = machine.p_cpus if machine.hybrid else None
     counters = [
         Counter("energy_j", "energy", "J", "sim RAPL", bits=ENERGY_BITS, scale=2.0**-14),
