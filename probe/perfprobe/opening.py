@@ -21,7 +21,7 @@ from perfprobe import stream_options
 from perfprobe.errors import Unavailable, UsageError
 
 if TYPE_CHECKING:
-    from perfprobe.kernel.job_threads import Watch
+    from perfprobe.kernel.job_threads import WatchedJob
     from perfprobe.machine.source import Machine
     from perfprobe.sources import Source
     from perfprobe.wire import Multiplier, Rate
@@ -65,14 +65,14 @@ def _raise_descriptor_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _open_watch(options: argparse.Namespace) -> Watch | None:
+def _open_watch(options: argparse.Namespace) -> WatchedJob | None:
     if options.watch is None and options.watch_tree is None:
         return None
-    from perfprobe.kernel.job_threads import Watch
+    from perfprobe.kernel.job_threads import WatchedJob
 
     root, tree = options.sysroot, options.watch_tree
-    command = None if tree is None else Watch(root, tree, tree=True)
-    return command if options.watch is None else Watch(root, options.watch, second=command)
+    command = None if tree is None else WatchedJob(root, tree, tree=True)
+    return command if options.watch is None else WatchedJob(root, options.watch, second=command)
 
 
 def _open_sim(options: argparse.Namespace) -> Source:
@@ -94,7 +94,9 @@ def _open_sim(options: argparse.Namespace) -> Source:
     )
 
 
-def open_os(root: Path, sample_ns: int, cpus: str | None, watch: Watch | None = None) -> Machine:
+def open_os(
+    root: Path, sample_ns: int, cpus: str | None, watch: WatchedJob | None = None
+) -> Machine:
     """Opens the source `os`: only times and states that the operating system records. Raises
     Unavailable if no CPU is found, and ValueError for a bad list of CPUs."""
     from perfprobe.cpu.model_terms import CORE_COUNTER_KEYS
@@ -113,7 +115,7 @@ def open_perf(
     sample_ns: int,
     cpus: str | None,
     method: str | None = None,
-    watch: Watch | None = None,
+    watch: WatchedJob | None = None,
     events: str | None = None,
     *,
     multiplex: bool = True,

@@ -7,7 +7,7 @@ from typing import Any
 
 import trees
 
-from perfprobe.kernel.tasks import Tasks
+from perfprobe.kernel.tasks import TaskScanner
 
 S = 1_000_000_000
 CPUS = range(64)
@@ -21,7 +21,7 @@ class Machine:
         (root / "proc").mkdir()
         self.root = root
         self.now_ns = self.step_ns = self.spent_ns = self.spend_ns = 0
-        self.tasks = Tasks(root, CPUS, None, self._time_ns, self._cpu_ns)
+        self.tasks = TaskScanner(root, CPUS, None, self._time_ns, self._cpu_ns)
 
     def _time_ns(self) -> int:
         self.now_ns += self.step_ns
@@ -41,14 +41,14 @@ class Machine:
         """The tasks that a scan reports; None if it reports none."""
         self.now_ns += after_ns
         while True:
-            self.tasks.work()
+            self.tasks.scan_slice()
             if self.tasks.due() > 0:
                 return self.tasks.take_records().get("tasks")
 
     def records(self) -> dict[str, Any]:
         """All records of a scan that starts after a second and is not interrupted."""
         self.now_ns += S
-        self.tasks.work()
+        self.tasks.scan_slice()
         return self.tasks.take_records()
 
 

@@ -37,11 +37,11 @@ class Hierarchy:
         """Returns the directory of a group."""
         return self.directory + ("" if group == "/" else group)
 
-    def group(self, text: str) -> str | None:
+    def group_in(self, cgroup_file: str) -> str | None:
         """Returns the group of a process, from the text of its /proc/PID/cgroup, as a path below
         the mount point; None if this hierarchy does not list it. A line of the text is
         `number:controllers:path`, without controllers for version 2."""
-        for line in text.splitlines():
+        for line in cgroup_file.splitlines():
             _, controllers, path = [*line.split(":", 2), "", ""][:3]
             is_v1 = self.controller in controllers.split(",")
             is_own = is_v1 if self.version == 1 else not controllers
@@ -80,7 +80,7 @@ def read_cpuset(hierarchy: Hierarchy | None, cgroup_file: str) -> str:
     """Returns the CPUs that the cpuset of a process allows, as a list such as "0-3,8"; '' if
     unknown, or if the process is in the root group. `cgroup_file` is the text of its
     /proc/PID/cgroup."""
-    group = hierarchy.group(cgroup_file) if hierarchy is not None else None
+    group = hierarchy.group_in(cgroup_file) if hierarchy is not None else None
     if hierarchy is None or group is None or group == "/":
         return ""
     names = ("effective_cpus", "cpus") if hierarchy.version == 1 else ("cpus.effective",)
@@ -92,7 +92,7 @@ def is_frozen(hierarchy: Hierarchy | None, cgroup_file: str) -> bool:
     """Returns whether a task's control group is frozen; `cgroup_file` is the text of its
     /proc/PID/cgroup. The state of a frozen task is D (as in a wait for a disk) in version 1, and S
     (as in a sleep) in version 2."""
-    group = hierarchy.group(cgroup_file) if hierarchy is not None else None
+    group = hierarchy.group_in(cgroup_file) if hierarchy is not None else None
     if hierarchy is None or group is None:
         return False
     if hierarchy.version == 2:
@@ -104,13 +104,13 @@ def is_frozen(hierarchy: Hierarchy | None, cgroup_file: str) -> bool:
 # --- groups by name, and their processes ----------------------------------------------------------
 
 UNIT_SUFFIXES = (".service", ".slice", ".scope")
-MAX_SEARCHED = 4096
+MAX_SEARCHED_GROUPS = 4096
 """Maximum number of groups among which a unit is searched for, and maximum number of subgroups of a
 group."""
 MAX_PROCS_BYTES = 1 << 20
 
 
-def is_group(text: str) -> bool:
+def names_group(text: str) -> bool:
     """Returns whether the text names a control group, by its path or as a systemd unit."""
     return text.startswith("/") or text.endswith(UNIT_SUFFIXES)
 
@@ -141,14 +141,14 @@ def member_pids(directories: Iterable[str]) -> set[str]:
 
 
 def _subdirectories(directory: str) -> list[str]:
-    """Returns the directories of a control group and its subgroups, at most MAX_SEARCHED."""
+    """Returns the directories of a control group and its subgroups, at most MAX_SEARCHED_GROUPS."""
     groups = [directory]
     for group in groups:
         with suppress(OSError), os.scandir(group) as entries:
             groups += [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
-        if len(groups) > MAX_SEARCHED:
+        if len(groups) > MAX_SEARCHED_GROUPS:
             break
-    return groups[:MAX_SEARCHED]
+    return groups[:MAX_SEARCHED_GROUPS]
 
 
 def _unescape(text: str) -> str:
@@ -181,27 +181,27 @@ class Quotas:
         self._groups: dict[str, tuple[int, str | None, int]] = {}
         """By PID: the scan in which the group was read, the group, and the number of scans after
         which it is read again."""
-        self._unlimited: dict[str, int] = {}
+        self._unlimited_since: dict[str, int] = {}
         """By group without a quota, the scan in which that was read."""
-        self._scan = 0
-        self._recorded: dict[str, list[str]] = {}
+        self._scan_count = 0
+        self._recorded_groups: dict[str, list[str]] = {}
         """The groups of each PID in the last record."""
 
     def record(self, pids: Iterable[int]) -> dict[str, dict[str, object]]:
         """Returns the usage of the quotas that apply to these processes, as a frame's record
         "quotas"; empty if none applies."""
-        usages, self._recorded = self.read_usages(pids)
-        return {"groups": {**usages}, "pids": {**self._recorded}} if usages else {}
+        usages, self._recorded_groups = self.read_usages(pids)
+        return {"groups": {**usages}, "pids": {**self._recorded_groups}} if usages else {}
 
     def record_again(self) -> dict[str, dict[str, object]]:
         """Returns the record with the groups of the last one and their present counts, although
         their processes may have ended since; empty if there are no such groups."""
         if (hierarchy := self._hierarchy) is None:
             return {}
-        names = dict.fromkeys(chain.from_iterable(self._recorded.values()))
+        names = dict.fromkeys(chain.from_iterable(self._recorded_groups.values()))
         usages = {name: usage for name in names if (usage := self._usage(hierarchy, name))}
         pids = {pid: [name for name in groups if name in usages]
-                for pid, groups in self._recorded.items()}  # fmt: skip
+                for pid, groups in self._recorded_groups.items()}  # fmt: skip
         return {"groups": {**usages}, "pids": {**pids}} if usages else {}
 
     def has_moved(self, pids: Iterable[int]) -> bool:
@@ -212,7 +212,7 @@ class Quotas:
             return False
         for pid in pids:
             known = self._groups.get(str(pid))
-            group = hierarchy.group(files.read_text(f"{self._proc}/{pid}/cgroup"))
+            group = hierarchy.group_in(files.read_text(f"{self._proc}/{pid}/cgroup"))
             if known is not None and group != known[1]:
                 moved = True
                 del self._groups[str(pid)]
@@ -228,7 +228,7 @@ class Quotas:
         hierarchy = self._hierarchy
         if hierarchy is None:
             return usages, groups
-        self._scan += 1
+        self._scan_count += 1
         read: dict[str, QuotaUsage | None] = {}
         for pid in dict.fromkeys(pids):
             enclosing = enclosing_groups(self._group(hierarchy, pid) or "")
@@ -250,21 +250,21 @@ class Quotas:
         """Returns the group of a process. It is read again at growing intervals, because processes
         are often moved just after they have started."""
         scan, group, pause = self._groups.get(str(pid), (0, None, 0))
-        if self._scan - scan >= pause:
-            group = hierarchy.group(files.read_text(f"{self._proc}/{pid}/cgroup"))
-            self._groups[str(pid)] = self._scan, group, min(REREAD_SCANS, pause + 1)
+        if self._scan_count - scan >= pause:
+            group = hierarchy.group_in(files.read_text(f"{self._proc}/{pid}/cgroup"))
+            self._groups[str(pid)] = self._scan_count, group, min(REREAD_SCANS, pause + 1)
         return group
 
     def _usage(self, hierarchy: Hierarchy, group: str) -> QuotaUsage | None:
         """Returns the usage of a group; None if the group has no quota."""
-        if self._scan - self._unlimited.get(group, -REREAD_SCANS) < REREAD_SCANS:
+        if self._scan_count - self._unlimited_since.get(group, -REREAD_SCANS) < REREAD_SCANS:
             return None
         directory = hierarchy.path(group)
-        cpus = _allowed_cpus(directory, hierarchy.version)
+        cpus = _quota_cpus(directory, hierarchy.version)
         if cpus is None:
-            self._unlimited[group] = self._scan
-            if len(self._unlimited) > MAX_GROUPS * MAX_DEPTH:
-                self._unlimited.clear()
+            self._unlimited_since[group] = self._scan_count
+            if len(self._unlimited_since) > MAX_GROUPS * MAX_DEPTH:
+                self._unlimited_since.clear()
             return None
         counts = read_counts(f"{directory}/cpu.stat")
         if "nr_throttled" not in counts:
@@ -280,7 +280,7 @@ def enclosing_groups(group: str) -> list[str]:
     return [str(p) for p in (path, *path.parents)][:MAX_DEPTH] if group else []
 
 
-def _allowed_cpus(directory: str, version: int) -> float | None:
+def _quota_cpus(directory: str, version: int) -> float | None:
     """Returns the number of CPUs that a group's quota allows; None if it has no quota."""
     if version == 2:
         words = files.read_text(f"{directory}/cpu.max", MAX_FILE_BYTES).split()

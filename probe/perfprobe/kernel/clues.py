@@ -21,9 +21,9 @@ from perfprobe.cpu.files import (
 )
 
 RESCTRL = "sys/fs/resctrl"
-MAX_VALUE = 200
+MAX_VALUE_LENGTH = 200
 """Maximum length of a value, in characters."""
-FILES = {
+SETTING_FILES = {
     "frequency_driver": f"{CPU_DIRECTORY}/cpu0/cpufreq/scaling_driver",
     "pstate_status": f"{CPU_DIRECTORY}/intel_pstate/status",
     "idle_driver": f"{CPU_DIRECTORY}/cpuidle/current_driver",
@@ -42,7 +42,7 @@ FILES = {
     "product": "sys/class/dmi/id/product_name",
     "firmware": "sys/class/dmi/id/bios_version",
 }
-POLICIES = {
+POLICY_FILES = {
     "governor": "scaling_governor",
     "energy_performance_preference": "energy_performance_preference",
 }
@@ -54,12 +54,12 @@ _COSTLY_MITIGATION = re.compile(r"Mitigation: (PTI|IBRS|untrained return thunk)\
 _BRACKETED = re.compile(r"\[([^\]]*)\]")
 
 
-def settings(root: Path) -> dict[str, str]:
+def read_settings(root: Path) -> dict[str, str]:
     """Returns the system's settings by name, without those that this kernel does not report."""
-    values_by_name = {name: _read_value(f"{root}/{path}") for name, path in FILES.items()}
+    values_by_name = {name: _read_value(f"{root}/{path}") for name, path in SETTING_FILES.items()}
     directory = f"{root}/{CPU_DIRECTORY}/cpufreq"
     policies = numbered_entries(directory, "policy")
-    for name, file in POLICIES.items():
+    for name, file in POLICY_FILES.items():
         values = {_read_value(f"{directory}/policy{n}/{file}") for n in policies}
         values_by_name[name] = ", ".join(sorted(values - {""}))
     if (on := is_turbo_on(root)) is not None:
@@ -69,13 +69,13 @@ def settings(root: Path) -> dict[str, str]:
     values_by_name["costly_mitigations"] = _costly_mitigations(root)
     values_by_name["deepest_idle_state"] = _deepest_idle_state(root)
     if root == Path("/") and values_by_name["clocksource"] in SLOW_CLOCKS:
-        values_by_name["clock_read"] = time_text(time.monotonic_ns)
+        values_by_name["clock_read"] = call_time_text(time.monotonic_ns)
     if root == Path("/") and values_by_name["costly_mitigations"]:
-        values_by_name["system_call"] = time_text(os.getppid)
-    return {name: value[:MAX_VALUE] for name, value in values_by_name.items() if value}
+        values_by_name["system_call"] = call_time_text(os.getppid)
+    return {name: value[:MAX_VALUE_LENGTH] for name, value in values_by_name.items() if value}
 
 
-def time_text(call: Callable[[], int]) -> str:
+def call_time_text(call: Callable[[], int]) -> str:
     """Returns the time of a call in us as text: the smallest mean of a few rounds of calls, because
     the other rounds may have been interrupted."""
     rounds = []

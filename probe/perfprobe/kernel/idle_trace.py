@@ -27,14 +27,14 @@ from perfprobe.kernel.access import Trouble
 from perfprobe.native.affinity import pinned_to
 
 LOG_BYTES = 1 << 16  # size of the buffer for the log of the BPF verifier
-MAX_NUMBERS = 4096
+MAX_CPU_NUMBER = 4096
 """Exclusive upper bound of CPU and core numbers (PP_IDLE_MAX)."""
 ROOT = Path("/")
 UNPRIVILEGED_BPF_DISABLED = Path("/proc/sys/kernel/unprivileged_bpf_disabled")
 
 
 @dataclass(frozen=True, slots=True)
-class States:
+class SmtTimes:
     """Times in ns for which no CPU of a core was busy, only LP 0, only LP 1, or both."""
 
     neither: int
@@ -44,7 +44,7 @@ class States:
     unknown: int
     """Time in ns for which the state of one of the CPUs was unknown. The five times add up to the
     time since the trace was started."""
-    known: bool
+    states_known: bool
     """Whether the states of both CPUs are known now."""
 
 
@@ -52,27 +52,29 @@ class IdleTrace:
     """Owns the loaded BPF program, which stays in the kernel until `close` or the end of this
     process."""
 
-    def __init__(self, core_map: Mapping[int, tuple[int, int]], *, settle: bool = True) -> None:
+    def __init__(
+        self, core_map: Mapping[int, tuple[int, int]], *, learn_states: bool = True
+    ) -> None:
         """`core_map` has, by CPU, the number of its core (any numbering) and its LP, 0 or 1. A CPU
         of a core that does not have exactly two threads must be LP 0 of a core of its own. With
-        `settle`, the states of all CPUs are made known at once.
+        `learn_states`, the states of all CPUs are made known at once.
 
         Raises OSError with the reason, and with the verifier's log, if there is one, as a note.
         """
         places = [(cpu, core, lp) for cpu, (core, lp) in sorted(core_map.items())]
-        if not all(0 <= n < MAX_NUMBERS for place in places for n in place):
-            raise _failure(errno.EINVAL, "arguments")
+        if not all(0 <= n < MAX_CPU_NUMBER for place in places for n in place):
+            raise _open_error(errno.EINVAL, "arguments")
         handle = ffi.new("pp_idle **")
         log = ffi.new("char[]", LOG_BYTES)
         c_places = ffi.new("pp_idle_place[]", places)
         result = lib.pp_idle_open(c_places, len(places), handle, log, LOG_BYTES)
         if result < 0:
             words: Any = ffi.string(log)
-            raise _failure(-result, words.decode(errors="replace"))
+            raise _open_error(-result, words.decode(errors="replace"))
         self._handle: Any = handle[0]
         self._cpus = [place[0] for place in places]
-        if settle:
-            self.settle()
+        if learn_states:
+            self.learn_states()
 
     def __enter__(self) -> Self:
         return self
@@ -80,7 +82,7 @@ class IdleTrace:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def settle(self, cpus: Iterable[int] | None = None) -> None:
+    def learn_states(self, cpus: Iterable[int] | None = None) -> None:
         """Makes the states of these CPUs (None: all) known by running the calling thread on each of
         them for a moment. The state of a CPU on which it may not run is unknown until the CPU's
         next idle transition."""
@@ -94,13 +96,13 @@ class IdleTrace:
         transition for that."""
         check_result(lib.pp_idle_offline(self._open(), cpu))
 
-    def states(self, core: int) -> States:
+    def smt_times(self, core: int) -> SmtTimes:
         """Returns the times of a core. Raises OSError: ENOENT for an unknown core, EAGAIN if a CPU
         was stopped during an update."""
         out: Any = ffi.new("pp_idle_states *")
         check_result(lib.pp_idle_read(self._open(), core, out))
         neither, lp0, lp1, both = out.ns
-        return States(neither, lp0, lp1, both, out.unknown_ns, bool(out.known))
+        return SmtTimes(neither, lp0, lp1, both, out.unknown_ns, bool(out.known))
 
     def busy_ns(self, cpu: int) -> int | None:
         """Returns the busy time of the CPU in ns; None while its state is unknown."""
@@ -111,7 +113,7 @@ class IdleTrace:
                 raise
             return None
 
-    def entries(self, cpu: int) -> int:
+    def idle_entries(self, cpu: int) -> int:
         """Returns how often the CPU has entered an idle state."""
         return self._value(lib.PP_IDLE_ENTRIES, cpu)
 
@@ -148,11 +150,11 @@ def trace_trouble(error: OSError) -> Trouble:
     return Trouble(why, "ask its administrator")
 
 
-def _failure(number: int, log: str) -> OSError:
+def _open_error(errno_value: int, log: str) -> OSError:
     """Returns the error for an errno. The first line of `log` is the call that failed; the rest is
     the verifier's log."""
     call, _, words = log.partition("\n")
-    error = OSError(number, trouble_text(number, call))
+    error = OSError(errno_value, trouble_text(errno_value, call))
     if words.strip():
         error.add_note(words.strip())
     return error
@@ -181,12 +183,12 @@ def _forbidden_reason() -> str:
     return f"needs CAP_BPF and CAP_PERFMON, {who}"
 
 
-def trouble_text(number: int, call: str) -> str:
+def trouble_text(errno_value: int, call: str) -> str:
     """Returns the message for the user if this call failed with this errno."""
     what = f"idle transitions cannot be traced ({call}): "
-    if number in {errno.EPERM, errno.EACCES}:
+    if errno_value in {errno.EPERM, errno.EACCES}:
         return what + _forbidden_reason()
-    if number == errno.ENOSYS:
+    if errno_value == errno.ENOSYS:
         return f"{what}this kernel has no bpf(2)"
     reasons = {
         (errno.EINVAL, "BPF_MAP_CREATE"): "needs Linux 5.12: no maps to share with user space",
@@ -195,4 +197,4 @@ def trouble_text(number: int, call: str) -> str:
         (errno.EINVAL, "arguments"): "the core map is empty or out of range",
         (errno.EEXIST, "mmap"): "the core map has two CPUs in one place",
     }
-    return what + reasons.get((number, call), os.strerror(number))
+    return what + reasons.get((errno_value, call), os.strerror(errno_value))

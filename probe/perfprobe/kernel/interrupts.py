@@ -16,7 +16,7 @@ from typing import Any
 from perfprobe.cpu import files
 from perfprobe.kernel.task_files import TICK_NS
 
-MIN_SHARE = 0.03
+MIN_INTERRUPT_SHARE = 0.03
 """Minimum share of a CPU's time in interrupts and softirqs from which they are recorded."""
 MAX_LINES = 4
 """Maximum number of interrupts, and of kinds of softirqs, that are recorded for a CPU: those that
@@ -37,37 +37,37 @@ class Interrupts:
     def __init__(self, root: Path, now_ns: Callable[[], int]) -> None:
         self._proc, self._now_ns = f"{root}/proc", now_ns
         self._stat = files.OpenFile(f"{root}/proc/stat")
-        self._at_ns = 0
-        self._ticks: dict[int, tuple[int, ...]] = {}
+        self._read_ns = 0
+        self._last_ticks: dict[int, tuple[int, ...]] = {}
         """By CPU, at the last read: ticks in tasks, idle, in interrupts, in softirqs, and of tasks
         in the kernel (a part of the first)."""
         self.kernel_shares: dict[int, float] = {}
         """By CPU: share of the time between the last two reads for which tasks were in the
         kernel."""
-        self._last_tables: dict[str, Table] = {}
+        self._last_tables: dict[str, InterruptTable] = {}
         """By name of the file: its last content; empty while no CPU spends MIN_SHARE of its time in
         interrupts and softirqs."""
 
     def record(self) -> dict[str, Any]:
         """Returns the frame's record "interrupts" for the time since the last call; empty at the
         first call, and if no CPU spent MIN_SHARE of that time in interrupts and softirqs."""
-        before, before_ns = self._ticks, self._at_ns
+        before, before_ns = self._last_ticks, self._read_ns
         text = self._stat.read(MAX_STAT_BYTES)
-        self._at_ns = self._now_ns()
-        self._ticks = {}
+        self._read_ns = self._now_ns()
+        self._last_ticks = {}
         for cpu, (user, nice, system, idle, iowait, irq, softirq, _) in parse_ticks(text).items():
-            self._ticks[cpu] = (user + nice + system, idle + iowait, irq, softirq, system)
-        span_ns = self._at_ns - before_ns
+            self._last_ticks[cpu] = (user + nice + system, idle + iowait, irq, softirq, system)
+        span_ns = self._read_ns - before_ns
         shares = {
             cpu: [
                 round(min(1.0, max(0, now - last) * TICK_NS / span_ns), 4)
                 for now, last in zip(ticks, before[cpu], strict=True)
             ]
-            for cpu, ticks in self._ticks.items()
+            for cpu, ticks in self._last_ticks.items()
             if cpu in before and span_ns > 0
         }
         self.kernel_shares = {cpu: share[4] for cpu, share in shares.items()}
-        busy = {cpu: s for cpu, s in shares.items() if s[2] + s[3] >= MIN_SHARE}
+        busy = {cpu: s for cpu, s in shares.items() if s[2] + s[3] >= MIN_INTERRUPT_SHARE}
         if not busy:
             self._last_tables.clear()
             return {}
@@ -97,7 +97,7 @@ def parse_ticks(text: str) -> dict[int, tuple[int, ...]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class InterruptTable:
     """The content of /proc/interrupts or /proc/softirqs: a line for each interrupt, a column of
     fixed width for each CPU. The file has a megabyte on a large machine, so columns are parsed only
     on request."""
@@ -118,7 +118,7 @@ class Table:
     def description(self, label: str) -> str:
         return self.lines[label][COLUMN_WIDTH * len(self.cpus) :].strip()
 
-    def largest_rises(self, last: Table, cpu: int) -> list[tuple[str, int]]:
+    def largest_rises(self, last: InterruptTable, cpu: int) -> list[tuple[str, int]]:
         """Returns the names of a CPU's interrupts whose counts rose most since the table `last`,
         and their increases."""
         last_counts, rises = last.counts(cpu), {}
@@ -129,9 +129,9 @@ class Table:
         labels = sorted(
             (label for label in rises if rises[label] > 0), key=lambda label: -rises[label]
         )
-        return [(self._name(label), rises[label]) for label in labels[:MAX_LINES]]
+        return [(self._interrupt_name(label), rises[label]) for label in labels[:MAX_LINES]]
 
-    def _name(self, label: str) -> str:
+    def _interrupt_name(self, label: str) -> str:
         """Returns the name of the interrupt in a line, after its number if it has one:
         "36 eth0-rx-1"."""
         description = self.description(label)
@@ -143,9 +143,11 @@ class Table:
         return description.strip()[:MAX_NAME]
 
 
-def parse_table(text: str) -> Table:
+def parse_table(text: str) -> InterruptTable:
     head, *lines = text.splitlines() or [""]
     cpus = [int(word[3:]) for word in head.split() if re.fullmatch("CPU[0-9]{1,5}", word)]
     parts = (line.partition(":") for line in lines)
     least = COLUMN_WIDTH * len(cpus)  # the lines ERR and MIS have one count for all CPUs
-    return Table(cpus, {label.strip(): rest for label, _, rest in parts if len(rest) >= least > 0})
+    return InterruptTable(
+        cpus, {label.strip(): rest for label, _, rest in parts if len(rest) >= least > 0}
+    )

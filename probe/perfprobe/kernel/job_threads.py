@@ -31,20 +31,20 @@ from perfprobe.kernel.cgroups import (
     group_directories,
     hierarchy,
     is_frozen,
-    is_group,
     member_pids,
+    names_group,
 )
 from perfprobe.kernel.task_files import (
     MAX_STAT_BYTES,
     MAX_STATUS_BYTES,
     TICK_NS,
-    Stat,
-    disk_ns,
+    TaskStat,
     numbered_batches,
+    parse_disk_wait_ns,
     parse_stat,
+    parse_state,
     parse_switches,
     parse_times,
-    task_state,
 )
 from perfprobe.wire import Missing
 
@@ -59,54 +59,54 @@ MAX_NAME_BYTES = 15  # bytes to which the kernel cuts names
 THREAD_FILES = ("stat", "schedstat", "status")
 
 
-class Watch:
+class WatchedJob:
     """The watched job: what the user gave with --watch (`text`), and its threads. Raises ValueError
     for text that cannot be a name, and Unavailable for a PID that does not exist. `second` is
     another job, which is scanned and closed with this one and has the record "command"."""
 
     def __init__(
-        self, root: Path, text: str, *, tree: bool = False, second: Watch | None = None
+        self, root: Path, text: str, *, tree: bool = False, second: WatchedJob | None = None
     ) -> None:
         self.text = text
         self._second = second
         self._proc = f"{root}/proc"
-        self._is_group, self._root = is_group(text), root
-        self._pid = None if self._is_group else wanted_pid(text)
-        self._start = None if self._pid is None else self._start_ticks(root, self._pid)
-        self._delays = access.accounts_delays(root)
+        self._is_group, self._root = names_group(text), root
+        self._pid = None if self._is_group else parse_pid(text)
+        self._start_time = None if self._pid is None else self._start_ticks(root, self._pid)
+        self._accounts_delays = access.accounts_delays(root)
         self._freezer = hierarchy(root, "freezer")
         self._family = None
         if tree:
-            if self._pid is None or self._start is None:
+            if self._pid is None or self._start_time is None:
                 raise UsageError(f"--watch-tree {text!r}: a PID was expected")
-            self._family = ProcessFamily(self._pid, self._start)
+            self._family = ProcessFamily(self._pid, self._start_time)
         self.missing = self._missing_files(root)
         self.warning = self._absence_warning()
         """A warning that the source sends once and then clears; '': none."""
         self._threads: dict[str, _Thread] = {}
         """By thread id; the thread that is read next is first."""
-        self._more = 0
+        self._unread_count = 0
         self._recorded_ns = 0
         self._thread_has_ended = False
 
-    def find(self, processes: Iterable[tuple[str, Stat]]) -> Iterator[None]:
+    def find_threads(self, processes: Iterable[tuple[str, TaskStat]]) -> Iterator[None]:
         """Finds the job's threads among these processes (pairs of PID and Stat), to read them from
         now on. The caller may pause at each yield."""
         if self._second is not None:
             processes = list(processes)
-            yield from self._second.find(processes)
+            yield from self._second.find_threads(processes)
         pid_by_tid: dict[str, str] = {}
         total = 0
-        for pid, process in self._job(processes):
-            total += process.threads
+        for pid, process in self._processes_of_job(processes):
+            total += process.thread_count
             for tids in numbered_batches(f"{self._proc}/{pid}/task"):
                 pid_by_tid |= dict.fromkeys(tids, pid)
                 yield
                 if len(pid_by_tid) >= MAX_THREADS:
                     break
         is_cut = len(pid_by_tid) >= MAX_THREADS
-        self._follow(dict(islice(pid_by_tid.items(), MAX_THREADS)))
-        self._more = max(0, (total if is_cut else len(pid_by_tid)) - len(self._threads))
+        self._open_threads(dict(islice(pid_by_tid.items(), MAX_THREADS)))
+        self._unread_count = max(0, (total if is_cut else len(pid_by_tid)) - len(self._threads))
 
     def read_due_threads(self, now_ns: int) -> dict[str, Any]:
         """Reads the threads that are due, and returns the frame's records of this job ("watched")
@@ -130,12 +130,12 @@ class Watch:
             if entry := thread.read(self._freezer):
                 threads[tid], states[tid] = entry, thread.state
                 self._threads[tid] = thread
-                if self._delays and thread.disk_ns is not None:
+                if self._accounts_delays and thread.disk_ns is not None:
                     disk[tid] = thread.disk_ns
             else:
                 self._thread_has_ended = True
                 thread.close()
-        record = {"threads": threads, "more": self._more}
+        record = {"threads": threads, "more": self._unread_count}
         return record | {k: v for k, v in (("disk", disk), ("states", states)) if v}
 
     @property
@@ -151,11 +151,13 @@ class Watch:
         return [*pids, *(self._second.pids if self._second is not None else [])]
 
     def close(self) -> None:
-        self._follow({})
+        self._open_threads({})
         if self._second is not None:
             self._second.close()
 
-    def _job(self, processes: Iterable[tuple[str, Stat]]) -> Iterable[tuple[str, Stat]]:
+    def _processes_of_job(
+        self, processes: Iterable[tuple[str, TaskStat]]
+    ) -> Iterable[tuple[str, TaskStat]]:
         if self._family is not None:
             return self._family.members_among(processes)
         if self._is_group:
@@ -163,10 +165,10 @@ class Watch:
             return ((pid, stat) for pid, stat in processes if pid in pids)
         if self._pid is None:
             return ((pid, stat) for pid, stat in processes if stat.comm == self.text)
-        job = self._pid, self._start
-        return ((pid, stat) for pid, stat in processes if (pid, stat.start) == job)
+        job = self._pid, self._start_time
+        return ((pid, stat) for pid, stat in processes if (pid, stat.start_ticks) == job)
 
-    def _follow(self, pid_by_tid: dict[str, str]) -> None:
+    def _open_threads(self, pid_by_tid: dict[str, str]) -> None:
         for tid in self._threads.keys() - pid_by_tid.keys():
             self._threads.pop(tid).close()
         for tid, pid in pid_by_tid.items():
@@ -186,7 +188,7 @@ class Watch:
             hidden = access.hidden_tasks_trouble(root)
             why = f" · {hidden.why} · {hidden.fix}" if hidden else ""
             raise Unavailable(f"no process {pid}{why}")
-        return stat.start
+        return stat.start_ticks
 
     def _absence_warning(self) -> str:
         """Returns a warning if there is no process to watch; '' if there is one."""
@@ -210,7 +212,7 @@ class Watch:
         hidden = access.hidden_tasks_trouble(root)
         if hidden and self._pid is None:
             missing.append(Missing("watch", hidden.why, hidden.fix))
-        if not self._delays:
+        if not self._accounts_delays:
             why = "this kernel does not account who waits for a disk (kernel.task_delayacct is 0)"
             missing.append(Missing("disk_wait", why, "sudo sysctl kernel.task_delayacct=1"))
         pids = [pid for pid in (self._pid, "1", "self") if pid is not None]
@@ -224,7 +226,7 @@ class Watch:
         return missing
 
 
-def wanted_pid(text: str) -> str | None:
+def parse_pid(text: str) -> str | None:
     """Returns the PID in the text; None if the text is a name. Raises ValueError if it is
     neither."""
     if text.isascii() and text.isdigit():
@@ -243,16 +245,18 @@ class ProcessFamily:
     the kernel gives it another parent. `start` is the start time of `pid`, as in Stat."""
 
     def __init__(self, pid: str, start: int) -> None:
-        self._known = {pid: start}
+        self._members = {pid: start}
 
-    def members_among(self, processes: Iterable[tuple[str, Stat]]) -> list[tuple[str, Stat]]:
+    def members_among(
+        self, processes: Iterable[tuple[str, TaskStat]]
+    ) -> list[tuple[str, TaskStat]]:
         """Returns the members among these processes, ancestors first."""
         by_pid = dict(processes)
         children: dict[str, list[str]] = {}
         for pid, process in by_pid.items():
-            children.setdefault(str(process.parent), []).append(pid)
-        starts = {pid: process.start for pid, process in by_pid.items()}
-        members = {pid: start for pid, start in self._known.items() if starts.get(pid) == start}
+            children.setdefault(str(process.parent_pid), []).append(pid)
+        starts = {pid: process.start_ticks for pid, process in by_pid.items()}
+        members = {pid: start for pid, start in self._members.items() if starts.get(pid) == start}
         todo = list(members)
         for parent in todo:
             for child in children.get(parent, ()):
@@ -260,7 +264,7 @@ class ProcessFamily:
                 if child not in members and starts[child] >= members[parent]:
                     members[child] = starts[child]
                     todo.append(child)
-        self._known = members
+        self._members = members
         return [(pid, by_pid[pid]) for pid in members]
 
 
@@ -275,7 +279,7 @@ class _Thread:
         self.state = ""
         """The thread's state at the last read, as proc(5) names it; "F": its group is frozen."""
         self._cgroup = f"{path}/cgroup"
-        self._switched: tuple[int | None, int | None] | None = None
+        self._last_switches: tuple[int | None, int | None] | None = None
         """The thread's context switches at the last read."""
         self._frozen, self._frozen_ns = False, -FROZEN_NS
         """Whether the thread's control group is frozen, and the time in ns of that check."""
@@ -286,15 +290,15 @@ class _Thread:
 
     def read(self, freezer: Hierarchy | None) -> list[Any] | None:
         """Reads the thread and returns its entry in the record; None if it has ended."""
-        data = self._read("stat", MAX_STAT_BYTES)
+        data = self._read_file("stat", MAX_STAT_BYTES)
         stat = parse_stat(data)
         if stat is None:
             return None
-        self.disk_ns, self.state = disk_ns(data), task_state(data)
-        times = parse_times(self._read("schedstat", MAX_STAT_BYTES))
-        run_ns, wait_ns = times or (stat.ticks * TICK_NS, None)
-        switched = parse_switches(self._read("status", MAX_STATUS_BYTES))
-        last, self._switched = self._switched, switched
+        self.disk_ns, self.state = parse_disk_wait_ns(data), parse_state(data)
+        times = parse_times(self._read_file("schedstat", MAX_STAT_BYTES))
+        run_ns, wait_ns = times or (stat.cpu_ticks * TICK_NS, None)
+        switched = parse_switches(self._read_file("status", MAX_STATUS_BYTES))
+        last, self._last_switches = self._last_switches, switched
         # A frozen thread seems to wait for a disk (D), or to have slept since the last read (S).
         if self.state == "D" or (self.state == "S" and switched == last):
             now_ns = time.monotonic_ns()
@@ -302,13 +306,13 @@ class _Thread:
                 self._frozen_ns = now_ns
                 self._frozen = is_frozen(freezer, files.read_text(self._cgroup))
             self.state = "F" if self._frozen else self.state
-        return [self.pid, stat.comm, stat.cpu, run_ns, wait_ns, *switched]
+        return [self.pid, stat.comm, stat.last_cpu, run_ns, wait_ns, *switched]
 
     def close(self) -> None:
         while self._files:
             os.close(self._files.popitem()[1])
 
-    def _read(self, name: str, limit: int) -> bytes:
+    def _read_file(self, name: str, limit: int) -> bytes:
         try:
             return os.pread(self._files[name], limit, 0) if name in self._files else b""
         except OSError:

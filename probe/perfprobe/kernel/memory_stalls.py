@@ -16,7 +16,7 @@ from perfprobe.cpu import files
 from perfprobe.kernel.cgroups import MAX_FILE_BYTES, Hierarchy, hierarchy, read_counts
 
 REFAULT_KEYS = ("workingset_refault_anon", "workingset_refault_file")
-KEYS = (
+VMSTAT_KEYS = (
     "allocstall_dma32", "allocstall_normal", "allocstall_movable", "pgscan_direct", "pgscan_kswapd",
     "compact_stall", "compact_daemon_wake", "thp_fault_fallback", "numa_hint_faults",
     "numa_pages_migrated", "pswpin", "pswpout", *REFAULT_KEYS,
@@ -26,7 +26,7 @@ MIN_STALL_US = 2_000
 """Minimum stall time in us since the last scan from which the files of control groups are read."""
 MAX_GROUPS = 32
 MAX_STAT_BYTES = 1 << 14
-_COUNT = re.compile(rf"^({'|'.join(KEYS)}) (\d{{1,18}})$", re.MULTILINE | re.ASCII)
+_COUNT = re.compile(rf"^({'|'.join(VMSTAT_KEYS)}) (\d{{1,18}})$", re.MULTILINE | re.ASCII)
 _STALLED = re.compile(r"^some .*total=(\d{1,18})$", re.MULTILINE | re.ASCII)
 
 
@@ -37,8 +37,8 @@ class MemoryStalls:
         self._pressure = files.OpenFile(f"{self._proc}/pressure/memory")
         self._limits, self._unified = hierarchy(root, "memory"), hierarchy(root, "")
         self._stalled_us: int | None = None
-        self._counts: dict[str, int] = {}
-        self._groups: dict[str, list[int | None]] = {}
+        self._last_counts: dict[str, int] = {}
+        self._last_groups: dict[str, list[int | None]] = {}
         """By control group: limit, hits, pages and stall time at the last read."""
 
     def record(self, watched: Iterable[int], pids: Iterable[int] = ()) -> dict[str, Any]:
@@ -46,49 +46,57 @@ class MemoryStalls:
         increased. The control groups of watched processes are always read, those of `pids` only if
         tasks were stalled for MIN_STALL_US."""
         text = self._vmstat.read(MAX_STAT_BYTES)
-        last, self._counts = self._counts, {key: int(n) for key, n in _COUNT.findall(text)}
-        counts = {k: n - last[k] for k, n in self._counts.items() if n > last.get(k, n)}
+        last, self._last_counts = (
+            self._last_counts,
+            {key: int(n) for key, n in _COUNT.findall(text)},
+        )
+        counts = {k: n - last[k] for k, n in self._last_counts.items() if n > last.get(k, n)}
         before_us = self._stalled_us
-        self._stalled_us = stalled_us(self._pressure.read(MAX_FILE_BYTES))
+        self._stalled_us = parse_stalled_us(self._pressure.read(MAX_FILE_BYTES))
         risen_us = (self._stalled_us or 0) - (before_us or 0) if before_us is not None else 0
         groups: dict[str, list[int | None]] = {}
         members: dict[str, str] = {}
         more_pids = pids if risen_us >= MIN_STALL_US else ()
         for pid in dict.fromkeys([*watched, *more_pids]):
-            self._read(pid, groups, members)
-        last_groups, self._groups = self._groups, groups
-        risen: dict[str, list[int | None]] = {}
+            self._read_group(pid, groups, members)
+        last_groups, self._last_groups = self._last_groups, groups
+        increases: dict[str, list[int | None]] = {}
         for group, (limit, *now) in groups.items():
             if group in last_groups:
-                risen[group] = [limit, *map(_increase, now, last_groups[group][1:])]
+                increases[group] = [limit, *map(_increase, now, last_groups[group][1:])]
         if not counts and risen_us < MIN_STALL_US:
             return {}
         record: dict[str, Any] = {"stalled_us": max(0, risen_us), "counts": counts}
-        if risen:
-            record |= {"groups": risen, "pids": {p: g for p, g in members.items() if g in risen}}
+        if increases:
+            record |= {
+                "groups": increases,
+                "pids": {p: g for p, g in members.items() if g in increases},
+            }
         return record
 
     def close(self) -> None:
         self._vmstat.close()
         self._pressure.close()
 
-    def _read(self, pid: int, groups: dict[str, list[int | None]], members: dict[str, str]) -> None:
+    def _read_group(
+        self, pid: int, groups: dict[str, list[int | None]], members: dict[str, str]
+    ) -> None:
         """Adds the control group of a process to `groups` and `members`, unless it is the root
         group: its limit in bytes, how often it reached the limit, the pages that it read back, and
         the us for which it was stalled."""
         text = files.read_text(f"{self._proc}/{pid}/cgroup", MAX_FILE_BYTES)
         limits, unified = self._limits, self._unified
-        group = limits.group(text) if limits is not None else None
+        group = limits.group_in(text) if limits is not None else None
         if limits is None or group is None or group == "/":
             return
         if group not in groups:
             if len(groups) >= MAX_GROUPS:
                 return
-            own = unified.group(text) if unified is not None else None
+            own = unified.group_in(text) if unified is not None else None
             stalled = None
             if unified is not None and own is not None and own != "/":
                 path = f"{unified.path(own)}/memory.pressure"
-                stalled = stalled_us(files.read_text(path, MAX_FILE_BYTES))
+                stalled = parse_stalled_us(files.read_text(path, MAX_FILE_BYTES))
             groups[group] = [*memory_events(limits, group), stalled]
         members[str(pid)] = group
 
@@ -110,7 +118,7 @@ def memory_events(hierarchy: Hierarchy, group: str) -> list[int | None]:
     return [limit, hits, sum(pages) if pages else None]
 
 
-def stalled_us(text: str) -> int | None:
+def parse_stalled_us(text: str) -> int | None:
     """Returns the time in us for which some task was stalled, from the text of a PSI file; None if
     it has no such time."""
     match = _STALLED.search(text)

@@ -51,14 +51,14 @@ _SPINS = (
     r"(__pv_|native_)?queued_(spin|read|write)_lock_slowpath|osq_lock|(rwsem|mutex)_spin_on_owner"
 )
 """Functions that wait for a lock without sleeping."""
-HELPERS = re.compile(
+HELPER_FUNCTIONS = re.compile(
     rf"{_SPINS}|_raw_(spin|read|write)_\w+|rwsem_\w+|(__)?mutex_lock\w*|__ww_mutex_lock\w*|"
     r"(down|up)_(read|write)\w*|(__)?lockref_\w+|__raw_callee_save_\w+|finish_task_switch|"
     r"__cond_resched|(asm_|sysvec_)\w+"
 )
 """Functions that all parts of the kernel call, or that enable interrupts again. The innermost
 function of a stack that does not match is reported."""
-KINDS = {
+WORK_KINDS = {
     "entry": re.compile(
         r"do_syscall_64|x64_sys_call|entry_SYSCALL\w+|syscall_(exit|enter|return)\w+"
     ),
@@ -113,10 +113,10 @@ class Symbols:
         """Returns the kind of the kernel's work (a key of KINDS, or '') and the name of the
         function that does it; for a lock, of the function that takes the lock."""
         innermost, names = self.name(stack[0]), map(self.name, stack)
-        function = next((name for name in names if not HELPERS.fullmatch(name)), innermost)
+        function = next((name for name in names if not HELPER_FUNCTIONS.fullmatch(name)), innermost)
         # A read of HPET may spin on a lock; it counts as a clock, not as a lock.
-        sign = function if KINDS["clock"].fullmatch(function) else innermost
-        kind = next((kind for kind, form in KINDS.items() if form.fullmatch(sign)), "")
+        sign = function if WORK_KINDS["clock"].fullmatch(function) else innermost
+        kind = next((kind for kind, form in WORK_KINDS.items() if form.fullmatch(sign)), "")
         return kind, function
 
 
@@ -127,13 +127,13 @@ class KernelSamples:
     def __init__(self, cpu: int, period_ns: int) -> None:
         event = {"type": SOFTWARE, "flags": lib.PP_EVENT_KERNEL, "config": CPU_CLOCK,
                  "period": period_ns}  # fmt: skip
-        self._fd = check_result(lib.pp_perf_open(ffi.new("pp_event *", event), cpu, -1))
+        self._kallsyms_fd = check_result(lib.pp_perf_open(ffi.new("pp_event *", event), cpu, -1))
         self.period_ns = period_ns
         try:
-            self._pages = mmap.mmap(self._fd, mmap.PAGESIZE + RING_BYTES)
-            check_result(lib.pp_perf_enable(self._fd))
+            self._pages = mmap.mmap(self._kallsyms_fd, mmap.PAGESIZE + RING_BYTES)
+            check_result(lib.pp_perf_enable(self._kallsyms_fd))
         except OSError:
-            os.close(self._fd)
+            os.close(self._kallsyms_fd)
             raise
 
     def read_records(self) -> bytes:
@@ -145,7 +145,7 @@ class KernelSamples:
 
     def close(self) -> None:
         self._pages.close()
-        os.close(self._fd)
+        os.close(self._kallsyms_fd)
 
 
 def parse_samples(records: bytes) -> Iterator[tuple[int, Stack]]:
@@ -164,11 +164,11 @@ def parse_samples(records: bytes) -> Iterator[tuple[int, Stack]]:
 class KernelProfile:
     def __init__(self) -> None:
         self._samples: dict[int, KernelSamples] = {}
-        self._fd = -1
+        self._kallsyms_fd = -1
         """Descriptor of /proc/kallsyms, opened before this process drops the capability to read
         addresses in it; -1: closed."""
         with suppress(OSError):
-            self._fd = files.open_file(KALLSYMS)
+            self._kallsyms_fd = files.open_file(KALLSYMS)
         self._symbols: Symbols | None = None
         self._reader = Thread(target=self._read_symbols, daemon=True)
         """The thread that reads the names of functions, which takes 0.2 s. It starts when some CPU
@@ -203,7 +203,7 @@ class KernelProfile:
         return {"span_ns": span_ns, "functions": rows}
 
     def _read_symbols(self) -> None:
-        fd, self._fd = self._fd, -1
+        fd, self._kallsyms_fd = self._kallsyms_fd, -1
         with suppress(OSError):
             self._symbols = Symbols(fd)
 
@@ -220,6 +220,6 @@ class KernelProfile:
 
     def close(self) -> None:
         self._sample(())
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        if self._kallsyms_fd >= 0:
+            os.close(self._kallsyms_fd)
+            self._kallsyms_fd = -1

@@ -23,25 +23,25 @@ MAX_COMM = 64
 TASK_ENDED = (FileNotFoundError, NotADirectoryError, ProcessLookupError)
 
 
-class Stat(NamedTuple):
+class TaskStat(NamedTuple):
     """The fields of /proc/PID/stat, or of a thread's stat file, that are used."""
 
     comm: str
-    ticks: int
+    cpu_ticks: int
     """User and system time, in clock ticks."""
-    threads: int
-    start: int
+    thread_count: int
+    start_ticks: int
     """Start time in ticks since boot; a later task with the same PID has another start time."""
-    cpu: int
+    last_cpu: int
     """The CPU on which the task last ran."""
-    parent: int = 0
+    parent_pid: int = 0
     """PID of the parent."""
     children_ticks: int = 0
     """User and system time, in clock ticks, of children that have ended, and of their ended
     children."""
 
 
-def parse_stat(data: bytes) -> Stat | None:
+def parse_stat(data: bytes) -> TaskStat | None:
     """Parses the content of a stat file; None if it is not one. The task's name may have any bytes,
     including parentheses and newlines."""
     first, last = data.find(b"("), data.rfind(b")")
@@ -55,16 +55,16 @@ def parse_stat(data: bytes) -> Stat | None:
     except (IndexError, ValueError):
         return None
     comm = data[first + 1 : last].decode(errors="replace")[:MAX_COMM]
-    return Stat(comm, ticks, threads, start, cpu, parent, children)
+    return TaskStat(comm, ticks, threads, start, cpu, parent, children)
 
 
-def task_state(data: bytes) -> str:
+def parse_state(data: bytes) -> str:
     """Returns the task's state (R, S, D, T, t … as in proc(5)) in the content of a stat file; '' if
     it is not one."""
     return data[data.rfind(b")") + 1 :].lstrip()[:1].decode(errors="replace")
 
 
-def disk_ns(data: bytes) -> int | None:
+def parse_disk_wait_ns(data: bytes) -> int | None:
     """Returns the ns for which a task has waited for a disk: field 42 of its stat file, in clock
     ticks there. 0 if the kernel does not measure it (see access.accounts_delays)."""
     fields = data[data.rfind(b")") + 1 :].split(None, 40)
@@ -96,7 +96,7 @@ def read_file(path: str, limit: int = MAX_STAT_BYTES) -> bytes:
 
 class NewTaskCheck:
     def __init__(self, proc: str) -> None:
-        self._last = 0
+        self._newest_id = 0
         """The ID of the newest task; 0 if unknown."""
         self._fd = -1
         with suppress(OSError):
@@ -107,10 +107,10 @@ class NewTaskCheck:
 
     def has_new_tasks(self) -> bool:
         """Returns whether a task may have been created since the last call."""
-        before, self._last = self._last, 0
+        before, self._newest_id = self._newest_id, 0
         with suppress(OSError, ValueError, IndexError):
-            self._last = int(os.pread(self._fd, MAX_STAT_BYTES, 0).split()[-1])
-        return self._last == 0 or self._last != before
+            self._newest_id = int(os.pread(self._fd, MAX_STAT_BYTES, 0).split()[-1])
+        return self._newest_id == 0 or self._newest_id != before
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -123,36 +123,36 @@ class NewTaskCheck:
 # runs again, so the sum of a waiting task is too small.
 
 MAX_STATUS_BYTES = 1 << 15  # bytes of a status file, in which CPU masks precede the switch counts
-NO_WAITS = b"0 0 0"  # content of a schedstat file if the kernel does not measure waiting
+NO_TIMES = b"0 0 0"  # content of a schedstat file if the kernel does not measure waiting
 
 
-class TaskChange(NamedTuple):
+class TaskRates(NamedTuple):
     """Shares of a span of time for which a task ran and waited for a CPU, and its context switches
     per second; None if unknown."""
 
-    run: float | None = None
-    wait: float | None = None
-    switches: float | None = None
+    run_share: float | None = None
+    wait_share: float | None = None
+    switches_per_s: float | None = None
 
 
 class SchedSums(NamedTuple):
-    """A task's running time, waiting time and context switches since its start, read at `at_ns`;
+    """A task's running time, waiting time and context switches since its start, read at `read_ns`;
     None if unknown."""
 
-    at_ns: int
+    read_ns: int
     run_ns: int | None
     wait_ns: int | None
     switches: int | None
 
-    def since(self, last: SchedSums) -> TaskChange:
-        elapsed_ns = self.at_ns - last.at_ns
+    def rates_since(self, last: SchedSums) -> TaskRates:
+        elapsed_ns = self.read_ns - last.read_ns
         if elapsed_ns <= 0:
-            return TaskChange()
+            return TaskRates()
         ran, waited, switched = (
             None if a is None or b is None or b < a else (b - a) / elapsed_ns
             for a, b in zip(last[1:], self[1:], strict=True)
         )
-        return TaskChange(
+        return TaskRates(
             _rounded_share(ran), _rounded_share(waited), switched and round(1e9 * switched, 1)
         )
 
@@ -182,7 +182,7 @@ def parse_times(schedstat: bytes) -> tuple[int, int] | None:
     """Returns the ns for which a thread ran and waited, from its schedstat file; None if the kernel
     does not measure them, or if the thread never ran."""
     fields = schedstat.split()
-    if len(fields) != 3 or not all(map(bytes.isdigit, fields)) or schedstat.strip() == NO_WAITS:
+    if len(fields) != 3 or not all(map(bytes.isdigit, fields)) or schedstat.strip() == NO_TIMES:
         return None
     return int(fields[0]), int(fields[1])
 
@@ -215,14 +215,14 @@ class SentDetails:
     """Remembers when the details of each process were last sent."""
 
     def __init__(self) -> None:
-        self._at_ns: dict[ProcessId, int] = {}
+        self._sent_ns: dict[ProcessId, int] = {}
 
     def due_processes(self, processes: Iterable[ProcessId], now_ns: int) -> list[ProcessId]:
         """Returns the processes whose details were not sent within RESEND_NS, at most MAX_DETAILS.
         They count as sent from now on."""
-        self._at_ns = {key: at for key, at in self._at_ns.items() if now_ns - at < RESEND_NS}
-        new = [key for key in dict.fromkeys(processes) if key not in self._at_ns][:MAX_DETAILS]
-        self._at_ns |= dict.fromkeys(new, now_ns)
+        self._sent_ns = {key: at for key, at in self._sent_ns.items() if now_ns - at < RESEND_NS}
+        new = [key for key in dict.fromkeys(processes) if key not in self._sent_ns][:MAX_DETAILS]
+        self._sent_ns |= dict.fromkeys(new, now_ns)
         return new
 
 
@@ -234,7 +234,7 @@ def process_details(pid: int) -> dict[str, str | int]:
     troubles = (psutil.Error, OSError, ValueError, LookupError)
     fields: dict[str, Callable[[psutil.Process], Any]] = {
         "user": lambda process: _user_name(process.uids().real),
-        "command": lambda process: _sendable(" ".join(process.cmdline())[:MAX_COMMAND]),
+        "command": lambda process: _encodable(" ".join(process.cmdline())[:MAX_COMMAND]),
         "threads": lambda process: process.num_threads(),
         "affinity": lambda process: cpu_sets.format(process.cpu_affinity()),
     }
@@ -252,7 +252,7 @@ def process_details(pid: int) -> dict[str, str | int]:
 def _user_name(uid: int) -> str:
     """Returns the name of a user; cached, because a look-up may ask a directory service."""
     try:
-        return _sendable(pwd.getpwuid(uid).pw_name)
+        return _encodable(pwd.getpwuid(uid).pw_name)
     except KeyError:
         return str(uid)
 
@@ -265,6 +265,6 @@ def control_group_of(text: str) -> str:
     return next((path[-MAX_COMMAND:] for path in reversed(paths) if path != "/"), "")
 
 
-def _sendable(text: str) -> str:
+def _encodable(text: str) -> str:
     """Returns the text without surrogates (undecodable bytes), which cannot be encoded."""
     return text.encode(errors="replace").decode()

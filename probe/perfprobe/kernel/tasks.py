@@ -35,8 +35,8 @@ from perfprobe.kernel.task_files import (
     NewTaskCheck,
     SchedSums,
     SentDetails,
-    Stat,
-    TaskChange,
+    TaskRates,
+    TaskStat,
     control_group_of,
     numbered_batches,
     parse_stat,
@@ -46,16 +46,16 @@ from perfprobe.kernel.task_files import (
 )
 
 if TYPE_CHECKING:
-    from perfprobe.kernel.job_threads import Watch
+    from perfprobe.kernel.job_threads import WatchedJob
 
-PERIOD_NS = 1_000_000_000
+SCAN_PERIOD_NS = 1_000_000_000
 """Minimum time in ns from the end of a scan to the next scan. Ticks of 10 ms are too coarse for a
 shorter time."""
 PAUSE_FACTOR = 100
 """Minimum pause after a scan, as a multiple of the scan's CPU time, so that scans use at most 1 %
 of a CPU."""
-SLICE_NS = 2_000_000  # maximum length in ns of a slice of a scan, which may delay a frame
-MIN_SHARE = 0.02
+MAX_SLICE_NS = 2_000_000  # maximum length in ns of a slice of a scan, which may delay a frame
+MIN_TASK_SHARE = 0.02
 """Minimum share of a CPU from which a task is reported. User and system time are each rounded to
 ticks of 10 ms."""
 TASKS_PER_CPU = 3
@@ -81,11 +81,11 @@ files, some 20 us."""
 class _TaskReading:
     """The values of a process or thread when it was last read."""
 
-    at_ns: int
+    valid_until_ns: int
     """Time in ns up to which the values are valid."""
     clock_ns: int | None
     """The process's CPU clock at that time."""
-    stat: Stat | None
+    stat: TaskStat | None
     """None if the stat file cannot be read."""
     read_ns: int = 0
     """Time in ns at which the stat file was read."""
@@ -105,12 +105,12 @@ class _TaskReading:
         are read, it must not have run at all, because its clock is the sum of all threads."""
         if self.clock_ns is None or clock_ns is None or self.is_in_queue:
             return False
-        most_ns = 0 if self.threads else MIN_SHARE * (now_ns - self.at_ns)
+        most_ns = 0 if self.threads else MIN_TASK_SHARE * (now_ns - self.valid_until_ns)
         if not 0 <= clock_ns - self.clock_ns <= most_ns:
             return False
-        self.at_ns, self.clock_ns, self.sums = now_ns, clock_ns, None
+        self.valid_until_ns, self.clock_ns, self.sums = now_ns, clock_ns, None
         for thread in self.threads.values():
-            thread.at_ns, thread.sums = now_ns, None
+            thread.valid_until_ns, thread.sums = now_ns, None
         return True
 
     @property
@@ -127,53 +127,57 @@ class _RunningTask:
     path: str
     """Directory of the task in /proc."""
     reading: _TaskReading
-    last: _TaskReading | None
+    previous: _TaskReading | None
     """The previous read of the same task."""
-    process: Stat
+    process: TaskStat
     """The Stat of the task's process."""
-    change: TaskChange = field(default_factory=TaskChange)
+    rates: TaskRates = field(default_factory=TaskRates)
     """The changes of the sums since the previous read; unknown if either read has none."""
 
     @property
-    def stat(self) -> Stat:
+    def stat(self) -> TaskStat:
         assert self.reading.stat is not None
         return self.reading.stat
 
-    def compare(self) -> bool:
-        """Computes `change` and the reading's `may_wait`. Returns whether the task ran or waited
+    def compute_rates(self) -> bool:
+        """Computes `rates` and the reading's `may_wait`. Returns whether the task ran or waited
         for at least MIN_SHARE of the time."""
-        last, now = self.last, self.reading
-        is_same = last is not None and last.stat is not None and last.stat.start == self.stat.start
+        last, now = self.previous, self.reading
+        is_same = (
+            last is not None
+            and last.stat is not None
+            and last.stat.start_ticks == self.stat.start_ticks
+        )
         before = last.sums if last is not None else None
         if now.sums is not None and before is not None and is_same:
-            self.change = now.sums.since(before)
-        wait = self.change.wait or 0.0
-        now.may_wait = now.sums is not None and (before is None or wait >= MIN_SHARE)
-        return now.share >= MIN_SHARE or wait >= MIN_SHARE
+            self.rates = now.sums.rates_since(before)
+        wait = self.rates.wait_share or 0.0
+        now.may_wait = now.sums is not None and (before is None or wait >= MIN_TASK_SHARE)
+        return now.share >= MIN_TASK_SHARE or wait >= MIN_TASK_SHARE
 
     def share(self) -> float:
         """Returns the share of time for which the task ran, by the scheduler's count; by ticks of
         10 ms if that is unknown."""
-        run = self.change.run
+        run = self.rates.run_share
         return round(self.reading.share, 4) if run is None else run
 
     def record(self) -> list[object]:
         return [self.pid, self.stat.comm, self.share()]
 
     def wait_record(self) -> list[float | None]:
-        return [*self.change[1:]]
+        return [*self.rates[1:]]
 
 
-class Tasks:
+class TaskScanner:
     """Scans all tasks repeatedly and makes the frame's records of them. `cpus` are the CPUs to
     report. `watch` is a job whose threads are searched for in each scan; the caller closes it.
-    `spent_ns` returns the CPU time of the thread that calls `work`."""
+    `spent_ns` returns the CPU time of the thread that calls `scan_slice`."""
 
     def __init__(
         self,
         root: Path,
         cpus: Collection[int],
-        watch: Watch | None = None,
+        watch: WatchedJob | None = None,
         now_ns: Callable[[], int] = time.monotonic_ns,
         spent_ns: Callable[[], int] = time.thread_time_ns,
     ) -> None:
@@ -207,10 +211,10 @@ class Tasks:
         the baseline of the job's throttling."""
 
     def due(self) -> float:
-        """Returns the time, in s of time.monotonic(), at which `work` should be called next."""
+        """Returns the next time for `scan_slice`, in s of time.monotonic()."""
         return 0.0 if self._scan else self._next_ns / 1e9
 
-    def work(self, early_ns: int = 0) -> None:
+    def scan_slice(self, early_ns: int = 0) -> None:
         """Runs a slice of a scan if one is due within `early_ns`."""
         start_ns, spent_ns = self._now_ns(), self._spent_ns()
         if self._scan is None:
@@ -219,21 +223,21 @@ class Tasks:
             self._scan, self._cost_ns = self._scan_slices(), 0
         first = not self._readings  # the first scan reads all files, so its cost does not count
         for _ in self._scan:
-            if self._now_ns() - start_ns >= SLICE_NS:
+            if self._now_ns() - start_ns >= MAX_SLICE_NS:
                 break
         else:
             self._scan = None
         self._cost_ns += self._spent_ns() - spent_ns
         if self._scan is None:
             rest_ns = 0 if first else PAUSE_FACTOR * self._cost_ns
-            self._next_ns = self._now_ns() + max(PERIOD_NS, rest_ns)
+            self._next_ns = self._now_ns() + max(SCAN_PERIOD_NS, rest_ns)
 
-    def check_due(self) -> float:
-        """Returns the time, in s of time.monotonic(), at which `check_moves` should be called next;
-        infinity if it need not be called."""
+    def next_check_s(self) -> float:
+        """Returns the next time for `check_moved_processes`, in s of time.monotonic(); infinity if
+        no check is needed."""
         return self._check_due_ns / 1e9
 
-    def check_moves(self) -> bool:
+    def check_moved_processes(self) -> bool:
         """If a check is due, records the quota counts of control groups that a watched process has
         just joined. Returns whether a check was due."""
         now_ns = self._now_ns()
@@ -275,37 +279,37 @@ class Tasks:
     # --- a scan, which may pause at each yield -------------------------------------------------
 
     def _scan_slices(self) -> Iterator[None]:
-        seen: dict[str, _TaskReading] = {}
-        ran: dict[int, list[_RunningTask]] = {}
+        new_readings: dict[str, _TaskReading] = {}
+        by_cpu: dict[int, list[_RunningTask]] = {}
         start_ns, since_ns = self._now_ns(), self._scan_start_ns if self._readings else None
-        for names in self._processes():
+        for names in self._pid_batches():
             for name in names:
                 last = self._readings.get(name)
                 # The CPU clock is read before the stat file, so that no time is counted twice.
                 clock_ns = self._clock_ns(name)
                 if last is not None and last.has_rested(self._now_ns(), clock_ns):
-                    seen[name] = last
+                    new_readings[name] = last
                     continue
                 path = f"{self._proc}/{name}/stat"
                 if reading := self._read_task(path, last, since_ns, clock_ns):
-                    seen[name] = reading
+                    new_readings[name] = reading
                     is_in_queue = last is not None and last.is_in_queue and reading.stat is not None
-                    if reading.share >= MIN_SHARE or is_in_queue:
-                        yield from self._add_runners(ran, name, reading, since_ns)
+                    if reading.share >= MIN_TASK_SHARE or is_in_queue:
+                        yield from self._add_runners(by_cpu, name, reading, since_ns)
             yield
         if self._is_own_namespace and not self._readings:
             import psutil  # noqa: F401 - in the first scan, whose cost does not count
 
             yield
         if self._watch is not None:
-            stats = ((pid, reading.stat) for pid, reading in seen.items() if reading.stat)
-            yield from self._watch.find(stats)
-        before, self._readings, self._scan_start_ns = self._readings, seen, start_ns
+            stats = ((pid, reading.stat) for pid, reading in new_readings.items() if reading.stat)
+            yield from self._watch.find_threads(stats)
+        before, self._readings, self._scan_start_ns = self._readings, new_readings, start_ns
         if not self._checks_end_ns and self._watched_pids():
             self._check_due_ns, self._checks_end_ns = start_ns, start_ns + CHECK_SPAN_NS
         interrupts, shares = self._interrupts.record(), self._interrupts.kernel_shares
-        if before and seen:
-            yield from self._make_records(ran)
+        if before and new_readings:
+            yield from self._make_records(by_cpu)
             self._ready |= {"interrupts": interrupts} if interrupts else {}
             if ended := self._ended_children(before):
                 self._ready["ended_children"] = ended
@@ -313,15 +317,17 @@ class Tasks:
                 self._ready["kernel"] = kernel
             if messages := self._log.record():
                 self._ready["kernel_log"] = messages
-        elif seen:  # the first scan: the baseline for shares of the next second
+        elif new_readings:  # the first scan: the baseline for shares of the next second
             self._memory.record(self._watched_pids())
-            comms = {pid: reading.stat.comm for pid, reading in seen.items() if reading.stat}
+            comms = {
+                pid: reading.stat.comm for pid, reading in new_readings.items() if reading.stat
+            }
             managers = {pid: comm for pid, comm in comms.items() if comm in POWER_MANAGERS}
             self._ready = {"managers": managers} if managers else {}
             if quotas := self._quotas.record(self._watched_pids()):
                 self._ready["quotas"] = quotas
 
-    def _processes(self) -> Iterator[list[str]]:
+    def _pid_batches(self) -> Iterator[list[str]]:
         """Yields the PIDs in batches. /proc is listed only if a task was created: with cold caches
         an entry costs the kernel 3 us, more than a read of the process's CPU clock."""
         may_be_new = self._new_task_check is None or self._new_task_check.has_new_tasks()
@@ -330,29 +336,34 @@ class Tasks:
         known = iter([*self._readings])
         return iter(lambda: [*islice(known, BATCH_ENTRIES)], [])
 
-    def _make_records(self, ran: dict[int, list[_RunningTask]]) -> Iterator[None]:
+    def _make_records(self, by_cpu: dict[int, list[_RunningTask]]) -> Iterator[None]:
         """Makes the records of the tasks that ran on each CPU, the task that ran most first."""
-        count = max(TASKS_PER_CPU, MAX_WAITS // max(1, len(ran)))
-        for runners in ran.values():
+        count = max(TASKS_PER_CPU, MAX_WAITS // max(1, len(by_cpu)))
+        for runners in by_cpu.values():
             runners.sort(key=lambda runner: -runner.reading.share)
             del runners[count:]
-        busiest = sorted(chain(*ran.values()), key=lambda runner: -runner.reading.share)[:MAX_WAITS]
+        busiest = sorted(chain(*by_cpu.values()), key=lambda runner: -runner.reading.share)[
+            :MAX_WAITS
+        ]
         for runner in busiest:
             runner.reading.sums = read_sums(runner.path, self._now_ns)
             yield
-        noticed = {runner for runner in chain(*ran.values()) if runner.compare()}
-        ran = {cpu: listed for cpu, runners in ran.items()
+        noticed = {runner for runner in chain(*by_cpu.values()) if runner.compute_rates()}
+        by_cpu = {cpu: listed for cpu, runners in by_cpu.items()
                if (listed := [runner for runner in runners if runner in noticed])}  # fmt: skip
         busiest = [runner for runner in busiest if runner in noticed]
-        for runners in ran.values():
+        for runners in by_cpu.values():
             runners.sort(key=lambda runner: -runner.share())
         details: dict[str, Any] = {}
         if self._is_own_namespace:
-            firsts = [runners[0] for runners in ran.values()]
+            firsts = [runners[0] for runners in by_cpu.values()]
             yield from self._add_details([*firsts, *busiest], details)
-        others = {str(cpu): [runner.record() for runner in runners] for cpu, runners in ran.items()}
+        others = {
+            str(cpu): [runner.record() for runner in runners] for cpu, runners in by_cpu.items()
+        }
         waits = {
-            str(cpu): [runner.wait_record() for runner in runners] for cpu, runners in ran.items()
+            str(cpu): [runner.wait_record() for runner in runners]
+            for cpu, runners in by_cpu.items()
         }
         tasks = {cpu: records[0] for cpu, records in others.items()}
         self._ready = {"tasks": tasks, "others": others, "waits": waits}
@@ -371,8 +382,8 @@ class Tasks:
         gone = [reading.stat for pid, reading in before.items() if pid not in self._readings]
         for stat in gone:
             if stat is not None:
-                counted[stat.parent] = (
-                    counted.get(stat.parent, 0) + stat.ticks + stat.children_ticks
+                counted[stat.parent_pid] = (
+                    counted.get(stat.parent_pid, 0) + stat.cpu_ticks + stat.children_ticks
                 )
         ended: dict[str, tuple[str, float]] = {}
         for pid, reading in self._readings.items():
@@ -385,14 +396,14 @@ class Tasks:
                 reading.stat.children_ticks - last.stat.children_ticks - counted.get(int(pid), 0)
             )
             elapsed_ns = reading.read_ns - last.read_ns
-            is_noticeable = ticks * TICK_NS >= MIN_SHARE * elapsed_ns > 0
-            if is_noticeable and reading.stat.start == last.stat.start:
+            is_noticeable = ticks * TICK_NS >= MIN_TASK_SHARE * elapsed_ns > 0
+            if is_noticeable and reading.stat.start_ticks == last.stat.start_ticks:
                 ended[pid] = reading.stat.comm, round(ticks * TICK_NS / elapsed_ns, 4)
         parents = sorted(ended, key=lambda pid: -ended[pid][1])[:MAX_PARENTS]
         running: dict[str, list[tuple[int, str]]] = {pid: [] for pid in parents}
         for reading in self._readings.values() if parents else ():
-            if reading.stat is not None and (pid := str(reading.stat.parent)) in running:
-                running[pid].append((reading.stat.start, reading.stat.comm))
+            if reading.stat is not None and (pid := str(reading.stat.parent_pid)) in running:
+                running[pid].append((reading.stat.start_ticks, reading.stat.comm))
         return {pid: [*ended[pid], max(running[pid], default=(0, ""))[1]] for pid in parents}
 
     def _watched_pids(self) -> list[int]:
@@ -426,14 +437,14 @@ class Tasks:
         except OSError:
             stat = None
         reading = _TaskReading(self._now_ns(), clock_ns, stat)
-        reading.read_ns = reading.at_ns
+        reading.read_ns = reading.valid_until_ns
         if stat is None:
             return reading
         if last is None and started_after_ns is not None:
-            last = _TaskReading(started_after_ns, 0, stat._replace(ticks=0))
-        if last and last.stat and stat.start == last.stat.start:
-            elapsed_ns = reading.at_ns - last.at_ns
-            ran_ns = (stat.ticks - last.stat.ticks) * TICK_NS
+            last = _TaskReading(started_after_ns, 0, stat._replace(cpu_ticks=0))
+        if last and last.stat and stat.start_ticks == last.stat.start_ticks:
+            elapsed_ns = reading.valid_until_ns - last.valid_until_ns
+            ran_ns = (stat.cpu_ticks - last.stat.cpu_ticks) * TICK_NS
             if clock_ns is not None and last.clock_ns is not None:
                 # ticks of 10 ms may include earlier time; the CPU clock is exact
                 ran_ns = max(0, clock_ns - last.clock_ns)
@@ -443,19 +454,19 @@ class Tasks:
 
     def _add_runners(
         self,
-        ran: dict[int, list[_RunningTask]],
+        by_cpu: dict[int, list[_RunningTask]],
         name: str,
         reading: _TaskReading,
         started_after_ns: int | None,
     ) -> Iterator[None]:
-        """Adds a process, or each of its threads, to `ran`, under the CPU where it last ran."""
+        """Adds a process, or each of its threads, to `by_cpu`, under the CPU where it last ran."""
         last, process, path = self._readings.get(name), reading.stat, f"{self._proc}/{name}"
         readings: list[tuple[str, _TaskReading, _TaskReading | None]] = [(path, reading, last)]
         assert process is not None
-        if process.threads > 1:
+        if process.thread_count > 1:
             before = last.threads if last else {}
             if last:  # a thread is known to be new only if the process's threads were read before
-                started_after_ns = last.at_ns if before else None
+                started_after_ns = last.valid_until_ns if before else None
             for tids in numbered_batches(f"{path}/task"):
                 for tid in tids:
                     file, known = f"{path}/task/{tid}/stat", before.get(tid)
@@ -465,23 +476,25 @@ class Tasks:
             threads = reading.threads.items()
             readings = [(f"{path}/task/{tid}", read, before.get(tid)) for tid, read in threads]
         # the process had several threads at the last scan
-        elif last and (last.stat is None or last.stat.threads != 1):
+        elif last and (last.stat is None or last.stat.thread_count != 1):
             return
         for where, task, known in readings:
             is_in_queue = known is not None and known.may_wait
-            if task.stat is None or task.stat.cpu not in self._cpus:
+            if task.stat is None or task.stat.last_cpu not in self._cpus:
                 continue
-            if task.share < MIN_SHARE and not is_in_queue:
+            if task.share < MIN_TASK_SHARE and not is_in_queue:
                 continue
             runner = _RunningTask(int(name), where, task, known, process)
-            ran.setdefault(task.stat.cpu, []).append(runner)
+            by_cpu.setdefault(task.stat.last_cpu, []).append(runner)
 
     def _add_details(self, runners: list[_RunningTask], details: dict[str, Any]) -> Iterator[None]:
-        processes = [(r.pid, r.process.start, r.process.comm) for r in runners]
+        processes = [(r.pid, r.process.start_ticks, r.process.comm) for r in runners]
         for pid, start, _ in self._sent_details.due_processes(processes, self._now_ns()):
             yield
             known = self._readings.get(str(pid))
-            parent = self._readings.get(str(known.stat.parent)) if known and known.stat else None
+            parent = (
+                self._readings.get(str(known.stat.parent_pid)) if known and known.stat else None
+            )
             groups = files.read_text(f"{self._proc}/{pid}/cgroup")
             family = {
                 "parent": parent.stat.comm if parent and parent.stat else "",
@@ -489,5 +502,5 @@ class Tasks:
             }  # fmt: skip
             description = process_details(pid) | {key: word for key, word in family.items() if word}
             reading = self._read_task(f"{self._proc}/{pid}/stat", None)
-            if description and reading and reading.stat and reading.stat.start == start:
+            if description and reading and reading.stat and reading.stat.start_ticks == start:
                 details[str(pid)] = description

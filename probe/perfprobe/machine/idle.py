@@ -92,7 +92,7 @@ class TracedPart:
     def open(self, cpu: int) -> list[Slot]:
         if self._trace is not None and cpu in self._offline_cpus:
             self._offline_cpus.discard(cpu)
-            self._trace.settle([cpu])  # a CPU that stays busy has no idle transition
+            self._trace.learn_states([cpu])  # a CPU that stays busy has no idle transition
         return self._slots.get(cpu, [])
 
     def close_cpu(self, cpu: int) -> None:

@@ -23,8 +23,8 @@ from perfprobe._native import lib
 from perfprobe.cpu import cpu_sets, files, identity, topology
 from perfprobe.errors import Unavailable
 from perfprobe.kernel import access, offline_events
-from perfprobe.kernel.clues import settings
-from perfprobe.kernel.tasks import Tasks
+from perfprobe.kernel.clues import read_settings
+from perfprobe.kernel.tasks import TaskScanner
 from perfprobe.machine import cpu_files, idle
 from perfprobe.machine.parts import Part, RowReaders, drop_duplicate_counters, drop_served_keys
 from perfprobe.native import sampler, tsc_rate
@@ -39,7 +39,7 @@ from perfprobe.polled.resctrl import Resctrl
 from perfprobe.wire import Block, Cpu, Frame, Missing, Multiplier, Note, Rate, Turbo
 
 if TYPE_CHECKING:
-    from perfprobe.kernel.job_threads import Watch
+    from perfprobe.kernel.job_threads import WatchedJob
 
 
 MIN_RING, RING_BATCHES = 64, 4
@@ -122,7 +122,7 @@ class Machine:
         parts: Sequence[Part],
         missing: Sequence[Missing] = (),
         about: SourceInfo | None = None,
-        watch: Watch | None = None,
+        watch: WatchedJob | None = None,
         chosen: Sequence[Part] = (),
     ) -> None:
         """`missing` lists what was missing before the parts were made; `about` has further contents
@@ -155,7 +155,7 @@ class Machine:
         self._stat = ProcStat(root, [row.cpu for row in rows])
         self._bytes = self._lay_out()
         self._watch = watch
-        self._tasks = Tasks(root, {row.cpu for row in rows}, watch)
+        self._tasks = TaskScanner(root, {row.cpu for row in rows}, watch)
         self._batches = Batches(sample_ns, self._bytes)
         self._start_clocks = (*tsc_rate.read_bracket()[:2], time.time_ns())
         """Raw ns, TSC and wall-clock ns for the hello, read before the first sample."""
@@ -195,7 +195,7 @@ class Machine:
         )
 
     def due(self) -> float:
-        wake = min(self._batch_due(), self._tasks.check_due())
+        wake = min(self._batch_due(), self._tasks.next_check_s())
         scan = self._tasks.due()
         # A scan waits for the end of a batch if that is near, so that it needs no wake-up.
         if (early := scan - SCAN_EARLY_NS / 1e9) <= time.monotonic():
@@ -211,11 +211,11 @@ class Machine:
     def poll(self) -> list[Frame | Note]:
         """Returns the frames of all complete rounds. Only the last frame has the blocks that the
         main thread reads."""
-        if self._tasks.check_moves() and time.monotonic() < self._batch_due():
+        if self._tasks.check_moved_processes() and time.monotonic() < self._batch_due():
             return []
         rounds = self._rounds()
         if not rounds:
-            self._tasks.work(SCAN_EARLY_NS)
+            self._tasks.scan_slice(SCAN_EARLY_NS)
             return []
         # One comparison of the clocks serves a batch: within 1 s they drift apart by microseconds.
         raw_minus_monotonic_ns = tsc_rate.raw_ns() - time.monotonic_ns()
@@ -418,7 +418,7 @@ class Machine:
             selected=selected,
             watch=None if self._watch is None else self._watch.text,
             turbo=turbo,
-            settings=settings(root),
+            settings=read_settings(root),
             missing=missing,
             aliases={**about.aliases},
         )

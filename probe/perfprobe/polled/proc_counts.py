@@ -14,7 +14,7 @@ from perfprobe import wire
 from perfprobe._native import lib
 from perfprobe.cpu import files
 from perfprobe.kernel.interrupts import STAT_FIELDS
-from perfprobe.kernel.memory_stalls import stalled_us
+from perfprobe.kernel.memory_stalls import parse_stalled_us
 from perfprobe.native import sampler
 from perfprobe.native.sampler import ProcStatText, RowPlan, Slot
 from perfprobe.polled.polling import Values, open_file, read_content
@@ -163,7 +163,7 @@ class MachineCounts:
 
 
 def parse_pressure(text: str) -> list[int | None]:
-    return [stalled_us(text)]
+    return [parse_stalled_us(text)]
 
 
 def parse_loads(text: str) -> list[int | None]:

@@ -33,7 +33,7 @@ from perfprobe.registers.parts import CpuKind, Reading, RegisterPart, msr_counte
 from perfprobe.wire import Frame, Hello, Missing, Note, Rate, with_columns
 
 if TYPE_CHECKING:
-    from perfprobe.kernel.job_threads import Watch
+    from perfprobe.kernel.job_threads import WatchedJob
 
 READ_ORDER = ("ref", *METHOD_EVENTS.values(), "cycles", "kernel_cycles", "instructions")
 """Keys in the order in which counters are read, so that counters that are divided by each other are
@@ -104,7 +104,7 @@ def open_msr(
     sample_ns: int,
     cpus: str | None,
     method: str | None = None,
-    watch: Watch | None = None,
+    watch: WatchedJob | None = None,
 ) -> MsrSource:
     """Opens the source `msr`. Raises Unavailable if another program counts or nothing can be read,
     and ValueError for a bad list of CPUs."""

@@ -117,7 +117,7 @@ def test_the_idle_program_is_notified_of_an_offline_cpu() -> None:
 from perfprobe.kernel.idle_trace import IdleTrace
 trace = IdleTrace({0: (0, 0)})
 access.drop_capabilities(Path("/"), "os")
-trace.mark_offline(0); trace.settle([0]); print(trace.busy_ns(0) is not None)
+trace.mark_offline(0); trace.learn_states([0]); print(trace.busy_ns(0) is not None)
 """
     assert run(code) == "True\n"
 

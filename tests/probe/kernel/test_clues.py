@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from perfprobe.kernel.clues import KernelLog, settings, time_text
+from perfprobe.kernel.clues import KernelLog, call_time_text, read_settings
 
 CPUS = "sys/devices/system/cpu"
 
@@ -38,7 +38,7 @@ def test_settings_by_name(tmp_path: Path) -> None:
         mds="Vulnerable: Clear CPU buffers attempted, no microcode", spectre_v2="Mitigation: IBRS",
         huge_pages="always [madvise] never", memory="MemTotal:       16384000 kB\nMemFree: 1 kB",
     )  # fmt: skip
-    assert settings(root) == {
+    assert read_settings(root) == {
         "governor": "performance, powersave", "turbo": "off", "vulnerable_to": "mds",
         "costly_mitigations": "spectre_v2: IBRS", "huge_pages": "madvise", "memory": "15.6 GiB",
     }  # fmt: skip
@@ -53,11 +53,11 @@ def test_the_deepest_idle_state_is_the_slowest_that_is_enabled(
         at.mkdir(parents=True)
         for name, text in zip(("name", "latency", "disable"), state, strict=True):
             (at / name).write_text(f"{text}\n")
-    assert settings(tmp_path) == {"deepest_idle_state": deepest}
+    assert read_settings(tmp_path) == {"deepest_idle_state": deepest}
 
 
 def test_default_settings_are_left_out(tmp_path: Path) -> None:
-    assert settings(write_tree(tmp_path, mds="Not affected")) == {"vulnerable_to": "nothing"}
+    assert read_settings(write_tree(tmp_path, mds="Not affected")) == {"vulnerable_to": "nothing"}
 
 
 @pytest.mark.parametrize(("content", "costly"), [
@@ -70,7 +70,7 @@ def test_mitigations_that_slow_system_calls_are_named(
 ) -> None:
     root = write_tree(tmp_path, spectre_v2=f"Mitigation: {content}", meltdown="Mitigation: PTI")
     wanted = "meltdown: PTI" + (f", spectre_v2: {costly}" if costly else "")
-    assert settings(root)["costly_mitigations"] == wanted
+    assert read_settings(root)["costly_mitigations"] == wanted
 
 
 def test_a_slow_call_has_its_time() -> None:
@@ -78,7 +78,7 @@ def test_a_slow_call_has_its_time() -> None:
         time.sleep(0.0003)
         return 0
 
-    slow, fast = (float(time_text(call).removesuffix(" µs")) for call in (sleep, lambda: 0))
+    slow, fast = (float(call_time_text(call).removesuffix(" µs")) for call in (sleep, lambda: 0))
     assert slow >= 300 > fast
 
 
@@ -96,11 +96,11 @@ def test_groups_with_a_cap_on_memory_bandwidth(
         path = tmp_path / "sys/fs/resctrl" / group / "schemata"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"{content}\n")
-    assert settings(tmp_path).get("bandwidth_caps", "") == caps
+    assert read_settings(tmp_path).get("bandwidth_caps", "") == caps
 
 
 def test_values_are_bounded(tmp_path: Path) -> None:
-    assert len(settings(write_tree(tmp_path, huge_pages="x" * 4000))["huge_pages"]) == 200
+    assert len(read_settings(write_tree(tmp_path, huge_pages="x" * 4000))["huge_pages"]) == 200
 
 
 # --- the kernel's log

@@ -20,7 +20,7 @@ from attempts import up_to_three_attempts
 from waiting import MAX_WAIT_S, WaitError, at_intervals, wait_for
 
 from perfprobe._native import ffi
-from perfprobe.kernel.idle_trace import IdleTrace, States
+from perfprobe.kernel.idle_trace import IdleTrace, SmtTimes
 
 pytestmark = [pytest.mark.machine, pytest.mark.usefixtures("_may_trace")]
 
@@ -56,10 +56,10 @@ from perfprobe.kernel.idle_trace import IdleTrace
 cpu = min(os.sched_getaffinity(0))
 os.sched_setaffinity(0, {cpu})
 with IdleTrace({cpu: (0, 0)}) as trace:
-    before, start = trace.states(0), time.monotonic_ns()
+    before, start = trace.smt_times(0), time.monotonic_ns()
     while time.monotonic_ns() < start + 200_000_000:
         pass
-    after, end = trace.states(0), time.monotonic_ns()
+    after, end = trace.smt_times(0), time.monotonic_ns()
 print(json.dumps([after.lp0 - before.lp0, after.neither - before.neither, before.unknown,
                   end - start]))
 """
@@ -85,7 +85,7 @@ def wait_idle(trace: IdleTrace, cpu: int) -> None:
     time."""
     before = idle_ticks(cpu)
     try:
-        wait_for(lambda: trace.entries(cpu), f"CPU {cpu} goes idle", 5)
+        wait_for(lambda: trace.idle_entries(cpu), f"CPU {cpu} goes idle", 5)
     except WaitError as error:
         assert idle_ticks(cpu) <= before + 1, "idle, and not traced"
         pytest.skip(str(error))
@@ -99,11 +99,11 @@ def idle_ticks(cpu: int) -> int:
     raise AssertionError(cpu)
 
 
-def total(s: States) -> int:
+def total(s: SmtTimes) -> int:
     return s.neither + s.lp0 + s.lp1 + s.both + s.unknown
 
 
-def difference(b: States, a: States) -> list[int]:
+def difference(b: SmtTimes, a: SmtTimes) -> list[int]:
     return [b.neither - a.neither, b.lp0 - a.lp0, b.lp1 - a.lp1, b.both - a.both]
 
 
@@ -146,11 +146,11 @@ class Load:
             time.sleep(max(0.0, (begin - time.monotonic_ns()) / NS))
             stat = [idle_ticks(cpu) for cpu in cpus]
             first_ns = time.monotonic_ns()
-            before = [t.states(0) for t in (plain, swapped, single)]
+            before = [t.smt_times(0) for t in (plain, swapped, single)]
             self.start = time.monotonic_ns()
             time.sleep(max(0.0, (begin + LOAD_NS - time.monotonic_ns()) / NS))
             last_ns = time.monotonic_ns()
-            after = [t.states(0) for t in (plain, swapped, single)]
+            after = [t.smt_times(0) for t in (plain, swapped, single)]
             self.end = time.monotonic_ns()
             idle = [TICK_NS * (idle_ticks(cpu) - s) for cpu, s in zip(cpus, stat, strict=True)]
             spans = [json.loads(task.communicate(timeout=MAX_WAIT_S)[0]) for task in tasks]
@@ -198,8 +198,8 @@ def test_the_four_states_and_the_unknown_add_up_to_all_time(two_cpus: tuple[int,
     with IdleTrace({a: (7, 0), b: (7, 1)}) as trace:
         opened = time.monotonic_ns()
         for _ in at_intervals(50, 0.005):
-            start, states, end = time.monotonic_ns(), trace.states(7), time.monotonic_ns()
-            assert states.known
+            start, states, end = time.monotonic_ns(), trace.smt_times(7), time.monotonic_ns()
+            assert states.states_known
             # The kernel's fast clock may differ from ours by nanoseconds, hence 1 µs.
             assert start - opened - 1000 <= total(states) <= end - before + 1000
 
@@ -218,11 +218,11 @@ def test_times_of_a_core_and_its_cpus_agree(two_cpus: tuple[int, int]) -> None:
     with IdleTrace({a: (0, 0), b: (0, 1)}) as trace:
         for cpu in two_cpus:
             wait_idle(trace, cpu)
-        base, base_busy = trace.states(0), [trace.busy_ns(cpu) or 0 for cpu in two_cpus]
+        base, base_busy = trace.smt_times(0), [trace.busy_ns(cpu) or 0 for cpu in two_cpus]
         slack = 100_000  # tolerance in ns, because the base is not read atomically
         for _ in at_intervals(100, 0.005):
             low = [trace.busy_ns(cpu) for cpu in two_cpus]
-            states = trace.states(0)
+            states = trace.smt_times(0)
             high = [trace.busy_ns(cpu) for cpu in two_cpus]
             _, lp0, lp1, both = difference(states, base)
             margin = slack + sum(clamped_ns(trace, cpu) for cpu in two_cpus)
@@ -253,7 +253,7 @@ def test_idle_time_agrees_with_cpuidle_and_proc_stat() -> None:
         busy = trace.busy_ns(cpu)
         assert busy is not None
         now = time.monotonic_ns()
-        return now, now - busy, trace.entries(cpu), TICK_NS * idle_ticks(cpu), *cpuidle(cpu)
+        return now, now - busy, trace.idle_entries(cpu), TICK_NS * idle_ticks(cpu), *cpuidle(cpu)
 
     try:
         with IdleTrace({cpu: (cpu, 0) for cpu in cpus}) as trace:
@@ -279,12 +279,12 @@ def test_an_always_busy_cpu_is_settled(two_cpus: tuple[int, int]) -> None:
     allowed = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {cpu})
     try:
-        with IdleTrace({cpu: (0, 0), other: (0, 1)}, settle=False) as trace:
+        with IdleTrace({cpu: (0, 0), other: (0, 1)}, learn_states=False) as trace:
             unknown = trace.busy_ns(cpu)  # this thread has not slept since then
-            trace.settle([cpu])
+            trace.learn_states([cpu])
             first, second = trace.busy_ns(cpu), trace.busy_ns(cpu)
-            entries = trace.entries(cpu)
-            trace.settle()
+            entries = trace.idle_entries(cpu)
+            trace.learn_states()
             assert os.sched_getaffinity(0) == {cpu}
     finally:
         os.sched_setaffinity(0, allowed)
@@ -311,19 +311,19 @@ def test_busy_time_is_right_in_a_time_namespace(offset_s: int) -> None:
 def test_an_offline_mark_lasts_to_the_next_transition() -> None:
     with IdleTrace({0: (0, 0), 4095: (1, 0)}) as trace:
         assert trace.busy_ns(4095) is None
-        assert not trace.states(1).known
-        assert trace.states(1).unknown > 0
+        assert not trace.smt_times(1).states_known
+        assert trace.smt_times(1).unknown > 0
         trace.mark_offline(4095)
         assert trace.busy_ns(4095) == 0
         time.sleep(0.01)
         assert trace.busy_ns(4095) == 0
-        assert trace.states(1).neither > 0
+        assert trace.smt_times(1).neither > 0
 
 
 def test_4096_cpus_can_be_traced() -> None:
     core_map = {cpu: (cpu // 2, cpu % 2) for cpu in range(4096)}
-    with IdleTrace(core_map, settle=False) as trace:
-        assert not trace.states(2047).known
-        assert trace.entries(4095) == 0
-        trace.settle([0])  # a CPU that other tasks keep busy has no transition
+    with IdleTrace(core_map, learn_states=False) as trace:
+        assert not trace.smt_times(2047).states_known
+        assert trace.idle_entries(4095) == 0
+        trace.learn_states([0])  # a CPU that other tasks keep busy has no transition
         assert trace.busy_ns(0) is not None

@@ -51,12 +51,12 @@ def test_invalid_core_maps(core_map: dict[int, tuple[int, int]], error: type[Exc
 
 def test_untraced_cpus_and_cores() -> None:
     with IdleTrace({0: (0, 0)}) as trace:
-        for read in (trace.states, trace.busy_ns, trace.entries, trace.mark_offline):
+        for read in (trace.smt_times, trace.busy_ns, trace.idle_entries, trace.mark_offline):
             with pytest.raises(FileNotFoundError):
                 read(1)
     trace.close()
     with pytest.raises(ValueError, match="closed"):
-        trace.states(0)
+        trace.smt_times(0)
 
 
 def programs(pid: int | str) -> list[int]:
@@ -116,7 +116,7 @@ SHOW_PROGRAM = """
 from perfprobe.kernel.idle_trace import IdleTrace
 try:
     with IdleTrace({0: (0, 0)}) as trace:
-        print(trace.states(0).known)
+        print(trace.smt_times(0).states_known)
 except OSError as error:
     print(error)
 """
@@ -176,14 +176,14 @@ def test_the_remedy_depends_on_the_rights_of_the_user(
     monkeypatch.setattr(access, "is_seccomp_filtered", lambda _: filtered)
     monkeypatch.setattr(identity, "is_in_user_namespace", lambda *_: False)
     monkeypatch.setattr(os, "geteuid", lambda: 0 if root else NOBODY)
-    trouble = idle_trace.trace_trouble(idle_trace._failure(number, "BPF_MAP_CREATE\n"))
+    trouble = idle_trace.trace_trouble(idle_trace._open_error(number, "BPF_MAP_CREATE\n"))
     assert why in trouble.why
     assert (trouble.fix is None) == (fix is None)
     assert (fix or "") in (trouble.fix or "")
 
 
 def test_the_verifiers_messages_are_a_note() -> None:
-    error = idle_trace._failure(errno.EINVAL, "BPF_PROG_LOAD\n0: (bf) r1 = r9\nR9 !read_ok\n")
+    error = idle_trace._open_error(errno.EINVAL, "BPF_PROG_LOAD\n0: (bf) r1 = r9\nR9 !read_ok\n")
     assert error.errno == errno.EINVAL
     assert error.__notes__ == ["0: (bf) r1 = r9\nR9 !read_ok"]
-    assert not hasattr(idle_trace._failure(errno.EPERM, "BPF_MAP_CREATE\n"), "__notes__")
+    assert not hasattr(idle_trace._open_error(errno.EPERM, "BPF_MAP_CREATE\n"), "__notes__")

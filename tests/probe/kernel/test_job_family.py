@@ -13,15 +13,15 @@ import pytest
 from waiting import wait_for
 
 from perfprobe.errors import Unavailable
-from perfprobe.kernel.job_threads import ProcessFamily, Watch
-from perfprobe.kernel.task_files import Stat
-from perfprobe.kernel.tasks import Tasks
+from perfprobe.kernel.job_threads import ProcessFamily, WatchedJob
+from perfprobe.kernel.task_files import TaskStat
+from perfprobe.kernel.tasks import TaskScanner
 
 S = 1_000_000_000
 
 
-def stat(parent: int, start: int) -> Stat:
-    return Stat("job", 0, 1, start, 0, parent)
+def stat(parent: int, start: int) -> TaskStat:
+    return TaskStat("job", 0, 1, start, 0, parent)
 
 
 def pids(family: ProcessFamily, **there: tuple[int, int]) -> list[str]:
@@ -71,13 +71,13 @@ def test_a_tree_is_followed_with_its_daemon() -> None:
                             stdout=subprocess.PIPE, text=True)  # fmt: skip
     assert root.stdin is not None
     assert root.stdout is not None
-    watch = Watch(Path("/"), str(root.pid), tree=True)
+    watch = WatchedJob(Path("/"), str(root.pid), tree=True)
     clock = [0]
-    tasks = Tasks(Path("/"), [0], watch, now_ns=lambda: clock[0], spent_ns=lambda: 0)
+    tasks = TaskScanner(Path("/"), [0], watch, now_ns=lambda: clock[0], spent_ns=lambda: 0)
 
     def scan_reported() -> set[str]:
         clock[0] += 2 * S
-        tasks.work()
+        tasks.scan_slice()
         return set(watch.read_due_threads(clock[0])["watched"]["threads"])
 
     daemon = ""
@@ -98,13 +98,13 @@ def test_a_tree_is_followed_with_its_daemon() -> None:
 
 def test_all_threads_of_a_tree_within_the_limit(tmp_path: Path) -> None:
     child = subprocess.Popen(["sh", "-c", "sleep 30 & sleep 30 & wait"])
-    watch = Watch(Path("/"), str(child.pid), tree=True)
+    watch = WatchedJob(Path("/"), str(child.pid), tree=True)
     try:
-        tasks = Tasks(Path("/"), [0], watch)
+        tasks = TaskScanner(Path("/"), [0], watch)
         report: set[str] = set()
 
         def all_reported() -> bool:
-            tasks.work()
+            tasks.scan_slice()
             result = watch.read_due_threads(time.monotonic_ns()).get("watched", {})
             report.update(result.get("threads", {}))
             return len(report) >= 3
@@ -121,6 +121,6 @@ def test_all_threads_of_a_tree_within_the_limit(tmp_path: Path) -> None:
 
 def test_a_tree_needs_a_running_pid() -> None:
     with pytest.raises(ValueError, match="--watch-tree 'name': a PID"):
-        Watch(Path("/"), "name", tree=True)
+        WatchedJob(Path("/"), "name", tree=True)
     with pytest.raises(Unavailable, match="no process 999999999"):
-        Watch(Path("/"), "999999999", tree=True)
+        WatchedJob(Path("/"), "999999999", tree=True)

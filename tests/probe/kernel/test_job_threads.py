@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from perfprobe.errors import Unavailable
 from perfprobe.kernel import job_threads, task_files
-from perfprobe.kernel.job_threads import MAX_THREADS, Watch
-from perfprobe.kernel.tasks import Tasks
+from perfprobe.kernel.job_threads import MAX_THREADS, WatchedJob
+from perfprobe.kernel.tasks import TaskScanner
 
 MS = 1_000_000
 S = 1000 * MS
@@ -50,18 +50,18 @@ def write_thread(
         trees.put(root, f"{at}/schedstat", "{} {} 9\n".format(*ns))
 
 
-def scan(watched: Watch, root: Path) -> Watch:
+def scan(watched: WatchedJob, root: Path) -> WatchedJob:
     pids = sorted(int(p.name) for p in (root / "proc").iterdir() if p.name.isdecimal())
     stats = (
         (str(pid), task_files.parse_stat(task_files.read_file(f"{root}/proc/{pid}/stat")))
         for pid in pids
     )
-    for _ in watched.find((pid, stat) for pid, stat in stats if stat is not None):
+    for _ in watched.find_threads((pid, stat) for pid, stat in stats if stat is not None):
         pass
     return watched
 
 
-def tids(watched: Watch, now_ns: int) -> list[str]:
+def tids(watched: WatchedJob, now_ns: int) -> list[str]:
     return sorted(watched.read_due_threads(now_ns)["watched"]["threads"])
 
 
@@ -75,7 +75,7 @@ def descriptors() -> int:
 @pytest.mark.parametrize("text", ["", "x" * 16, "ü" * 8, "a\nb", "\udcff", "x" * 999])
 def test_invalid_job_names(text: str) -> None:
     with pytest.raises(ValueError, match="a PID, or a name"):
-        job_threads.wanted_pid(text)
+        job_threads.parse_pid(text)
 
 
 def test_disk_waits_are_reported_if_the_kernel_accounts_for_them(tmp_path: Path) -> None:
@@ -85,9 +85,9 @@ def test_disk_waits_are_reported_if_the_kernel_accounts_for_them(tmp_path: Path)
     fields = stat.rpartition(")")[2].split()
     fields[39] = "250"
     trees.put(tmp_path, "proc/7/task/7/stat", f"7 (job) {' '.join(fields)}\n")
-    assert "disk" not in scan(Watch(tmp_path, "7"), tmp_path).read_due_threads(S)["watched"]
+    assert "disk" not in scan(WatchedJob(tmp_path, "7"), tmp_path).read_due_threads(S)["watched"]
     trees.put(tmp_path, "proc/sys/kernel/task_delayacct", "1\n")
-    watched = scan(Watch(tmp_path, "7"), tmp_path)
+    watched = scan(WatchedJob(tmp_path, "7"), tmp_path)
     assert watched.missing == []
     assert watched.read_due_threads(S)["watched"]["disk"] == {"7": 250 * task_files.TICK_NS}
 
@@ -103,28 +103,26 @@ def test_states_match_the_kernel_and_a_frozen_group_is_not_a_disk_wait(tmp_path:
         (at / "cgroup").write_text(f"6:freezer:{group}\n0::/\n")
     for group, text in (("cold", "FROZEN"), ("warm", "THAWED")):
         trees.put(tmp_path, f"sys/fs/cgroup/freezer/{group}/freezer.state", f"{text}\n")
-    record = scan(Watch(tmp_path, "7"), tmp_path).read_due_threads(S)["watched"]
+    record = scan(WatchedJob(tmp_path, "7"), tmp_path).read_due_threads(S)["watched"]
     assert record["states"] == {"7": "T", "8": "F", "9": "D"}
 
 
 def test_an_unknown_job_name_suggests_a_similar_one(tmp_path: Path) -> None:
     write_process(tmp_path, 7, "postgres")
     trees.put(tmp_path, "proc/7/comm", "postgres\n")
-    assert Watch(tmp_path, "postgres").warning == ""
-    assert Watch(tmp_path, "7").warning == ""
-    result = Watch(tmp_path, "postgers").warning
+    assert WatchedJob(tmp_path, "postgres").warning == ""
+    assert WatchedJob(tmp_path, "7").warning == ""
+    result = WatchedJob(tmp_path, "postgers").warning
     assert "no process is named postgers now" in result
     assert result.endswith("did you mean postgres?")
-    assert "did you mean" not in Watch(tmp_path, "nginx").warning
+    assert "did you mean" not in WatchedJob(tmp_path, "nginx").warning
 
 
 @given(st.integers(0, 10**12))
 def test_digits_are_a_pid(number: int) -> None:
-    assert (
-        job_threads.wanted_pid(f"{number}") == job_threads.wanted_pid(f"00{number}") == str(number)
-    )
-    assert job_threads.wanted_pid(f"{number % 1000}x") is None
-    assert job_threads.wanted_pid("٣") is None, "digits of proc are those of ASCII"
+    assert job_threads.parse_pid(f"{number}") == job_threads.parse_pid(f"00{number}") == str(number)
+    assert job_threads.parse_pid(f"{number % 1000}x") is None
+    assert job_threads.parse_pid("٣") is None, "digits of proc are those of ASCII"
 
 
 def test_a_pid_selects_only_its_own_threads(tmp_path: Path) -> None:
@@ -132,7 +130,7 @@ def test_a_pid_selects_only_its_own_threads(tmp_path: Path) -> None:
         write_process(tmp_path, pid, threads=2)
         write_thread(tmp_path, pid, pid, (5_000, 7_000), cpu=3, switches=(40, 2))
         write_thread(tmp_path, pid, pid + 1, (6_000, 0), comm="worker", cpu=9, switches=(1, 9))
-    watched = scan(Watch(tmp_path, "10"), tmp_path)
+    watched = scan(WatchedJob(tmp_path, "10"), tmp_path)
     threads = {"10": [10, "job", 3, 5_000, 7_000, 40, 2], "11": [10, "worker", 9, 6_000, 0, 1, 9]}
     states = {"10": "R", "11": "R"}
     assert watched.read_due_threads(S) == {
@@ -154,7 +152,7 @@ def test_a_pid_selects_only_its_own_threads(tmp_path: Path) -> None:
 
 def test_a_name_selects_all_processes_whenever_they_start(tmp_path: Path) -> None:
     (tmp_path / "proc").mkdir()
-    watched = scan(Watch(tmp_path, "-my) job"), tmp_path)
+    watched = scan(WatchedJob(tmp_path, "-my) job"), tmp_path)
     assert watched.read_due_threads(S) == {"watched": {"threads": {}, "more": 0}}, (
         "the job may start later"
     )
@@ -174,7 +172,7 @@ def test_a_name_selects_all_processes_whenever_they_start(tmp_path: Path) -> Non
 def test_a_reused_pid_is_not_the_job(tmp_path: Path) -> None:
     write_process(tmp_path, 10, start=500)
     write_thread(tmp_path, 10, 10)
-    watched = scan(Watch(tmp_path, "010"), tmp_path)
+    watched = scan(WatchedJob(tmp_path, "010"), tmp_path)
     assert tids(watched, S) == ["10"]
     write_process(tmp_path, 10, start=501)
     assert scan(watched, tmp_path).read_due_threads(2 * S) == {
@@ -187,12 +185,12 @@ def test_a_pid_without_a_process(tmp_path: Path) -> None:
     trees.put(tmp_path, "proc/11/status", STATUS.format("job", 10, MASK, 0, 0))
     for text, why in (("4711", "^no process 4711$"), ("11", "11 is a thread of process 10")):
         with pytest.raises(Unavailable, match=why):
-            Watch(tmp_path, text)
+            WatchedJob(tmp_path, text)
     hidden = "22 27 0:21 / /proc rw - proc proc rw,hidepid=invisible\n"
     trees.put(tmp_path, "proc/self/mountinfo", hidden)
     with pytest.raises(Unavailable, match=r"no process 4711 · .* hidepid=invisible"):
-        Watch(tmp_path, "4711")
-    assert [m.what for m in Watch(tmp_path, "job").missing] == ["watch", "disk_wait"]
+        WatchedJob(tmp_path, "4711")
+    assert [m.what for m in WatchedJob(tmp_path, "job").missing] == ["watch", "disk_wait"]
 
 
 # --- many threads --------------------------------------------------------------------------------
@@ -209,7 +207,7 @@ def test_each_thread_is_reported_within_a_second(
     write_process(tmp_path, 10, threads=threads)
     for tid in range(10, 10 + threads):
         write_thread(tmp_path, 10, tid)
-    watched = scan(Watch(tmp_path, "10"), tmp_path)
+    watched = scan(WatchedJob(tmp_path, "10"), tmp_path)
     report = [watched.read_due_threads(S + i * MS) for i in range(0, 2000, sample_ms)][1:]
     turns = [list(record["watched"]["threads"]) if record else [] for record in report]
     assert {len(turn) for turn in turns} == each
@@ -225,7 +223,7 @@ def test_the_limit_of_threads_is_reported(tmp_path: Path) -> None:
         write_process(tmp_path, pid, threads=threads)
         for tid in range(pid, pid + threads):
             write_thread(tmp_path, pid, tid)
-    watched = scan(Watch(tmp_path, "job"), tmp_path)
+    watched = scan(WatchedJob(tmp_path, "job"), tmp_path)
     record = watched.read_due_threads(S)["watched"]
     assert (len(record["threads"]), record["more"]) == (MAX_THREADS, 150 + 150 + 7 - MAX_THREADS)
     assert descriptors() == before + 3 * MAX_THREADS
@@ -249,7 +247,7 @@ def test_a_kernel_that_does_not_account_for_waits(tmp_path: Path, content: str |
         trees.put(tmp_path, "proc/10/schedstat", content)
     else:
         (tmp_path / "proc/10/schedstat").unlink()
-    watched = scan(Watch(tmp_path, "10"), tmp_path)
+    watched = scan(WatchedJob(tmp_path, "10"), tmp_path)
     threads = watched.read_due_threads(S)["watched"]["threads"]
     assert threads == {"10": [10, "job", 0, 25 * task_files.TICK_NS, None, 3, 4]}
     assert [(m.what, "schedstat" in m.why) for m in watched.missing[1:]] == [("wait", True)]
@@ -267,7 +265,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     write_thread(tmp_path, 10, 14)
     (tmp_path / "proc/10/task/14/stat").write_bytes(b"\xff" * 5000)
     before = descriptors()
-    watched = scan(Watch(tmp_path, "10"), tmp_path)
+    watched = scan(WatchedJob(tmp_path, "10"), tmp_path)
     threads = watched.read_due_threads(S)["watched"]["threads"]
     assert threads == {"10": [10, "job", 0, 1, 2, 0, 0], "11": [10, "job", 0, 1, 2, None, None]}
     watched.close()
@@ -279,14 +277,14 @@ def test_the_scan_finds_new_threads(tmp_path: Path) -> None:
     """The scan also does so if a frame is made between its slices."""
     (tmp_path / "proc").mkdir()
     now_ns = 0
-    watched = Watch(tmp_path, "job")
-    tasks = Tasks(tmp_path, range(4), watched, lambda: now_ns, lambda: 0)
+    watched = WatchedJob(tmp_path, "job")
+    tasks = TaskScanner(tmp_path, range(4), watched, lambda: now_ns, lambda: 0)
     for pid in range(10, 14):
         write_process(tmp_path, pid, "job" if pid % 2 else "sleep")
         write_thread(tmp_path, pid, pid)
-    tasks.work()
+    tasks.scan_slice()
     assert tids(watched, S) == ["11", "13"]
-    finding = watched.find([("11", task_files.Stat("job", 0, 1, 500, 0))])
+    finding = watched.find_threads([("11", task_files.TaskStat("job", 0, 1, 500, 0))])
     next(finding)
     shutil.rmtree(tmp_path / "proc/13")
     assert tids(watched, 2 * S) == ["11", "13"]
@@ -300,8 +298,8 @@ def test_two_jobs_are_recorded_separately(tmp_path: Path) -> None:
     write_thread(tmp_path, 10, 10)
     write_process(tmp_path, 20, "command")
     write_thread(tmp_path, 20, 20)
-    command_watch = Watch(tmp_path, "20", tree=True)
-    watched = scan(Watch(tmp_path, "job", second=command_watch), tmp_path)
+    command_watch = WatchedJob(tmp_path, "20", tree=True)
+    watched = scan(WatchedJob(tmp_path, "job", second=command_watch), tmp_path)
     report = watched.read_due_threads(S)
     assert [*report["watched"]["threads"]] == ["10"]
     assert [*report["command"]["threads"]] == ["20"]
@@ -329,8 +327,8 @@ def test_a_thread_of_a_frozen_group_is_detected_by_its_state(
     for path in ("proc/7/stat", "proc/7/task/7/stat"):
         trees.put(tmp_path, path, stat)
     trees.put(tmp_path, "proc/7/task/7/cgroup", "2:freezer:/job\n0::/job\n")
-    watch = Watch(tmp_path, "7")
-    for _ in watch.find([("7", task_files.Stat("job", 31, 1, 500, 0))]):
+    watch = WatchedJob(tmp_path, "7")
+    for _ in watch.find_threads([("7", task_files.TaskStat("job", 31, 1, 500, 0))]):
         pass
     states = []
     for second in (1, 2):
@@ -351,16 +349,16 @@ def test_a_job_can_be_a_control_group_or_a_unit(tmp_path: Path) -> None:
     for pid in (7, 8, 9, 10):
         for path in (f"proc/{pid}/stat", f"proc/{pid}/task/{pid}/stat"):
             trees.put(tmp_path, path, trees.process(pid, 31, comm=b"other"))
-    processes = [(str(pid), task_files.Stat("other", 31, 1, 500, 0)) for pid in (7, 8, 9, 10)]
+    processes = [(str(pid), task_files.TaskStat("other", 31, 1, 500, 0)) for pid in (7, 8, 9, 10)]
     for text in ("web.service", "/system.slice/web.service", "/sys/fs/cgroup/system.slice"):
-        watch = Watch(tmp_path, text)
+        watch = WatchedJob(tmp_path, text)
         assert watch.warning == ""
-        for _ in watch.find(processes):
+        for _ in watch.find_threads(processes):
             pass
         assert sorted(watch.pids) == [7, 8, 9]
         watch.close()
-    absent = Watch(tmp_path, "db.service")
+    absent = WatchedJob(tmp_path, "db.service")
     assert absent.warning == "no control group db.service now; it is followed once it exists"
-    for _ in absent.find(processes):
+    for _ in absent.find_threads(processes):
         pass
     assert absent.pids == []

@@ -105,7 +105,7 @@ def test_the_process_that_uses_the_kernel_is_named_with_its_time() -> None:
     try:
         while seconds.get(program.pid, 0.0) < 0.1 and time.monotonic() < end_s:
             record = profile.record({cpu: 0.9}, time.monotonic_ns())
-            if profile._is_refused or (profile._fd < 0 and not profile._reader.is_alive()
+            if profile._is_refused or (profile._kallsyms_fd < 0 and not profile._reader.is_alive()
                                        and profile._symbols is None):  # fmt: skip
                 pytest.skip("the kernel may not be sampled here")
             for _, _, pid, _, ns in record.get("functions", ()):

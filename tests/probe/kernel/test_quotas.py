@@ -14,7 +14,7 @@ import trees
 
 from perfprobe.kernel import cgroups
 from perfprobe.kernel.cgroups import REREAD_SCANS, Quotas, hierarchy, read_cpuset
-from perfprobe.kernel.tasks import CHECK_INTERVAL_NS, CHECK_SPAN_NS, Tasks
+from perfprobe.kernel.tasks import CHECK_INTERVAL_NS, CHECK_SPAN_NS, TaskScanner
 
 V1 = "32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu,cpuacct\n"
 V2 = "41 31 0:38 {root} /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw\n"
@@ -163,7 +163,7 @@ class WatchedJob:
 
     pids = (7,)
 
-    def find(self, _: object) -> Iterator[None]:
+    def find_threads(self, _: object) -> Iterator[None]:
         yield from ()
 
 
@@ -175,20 +175,20 @@ def test_a_watched_process_that_is_moved_between_scans_has_its_counts_from_then_
     trees.put(unified, "proc/7/stat", trees.process(7, 0, 0))
     now_ns = [0]
     watch: Any = WatchedJob()
-    tasks = Tasks(unified, range(4), watch, lambda: now_ns[0], lambda: 0)
-    assert tasks.check_due() == inf
-    tasks.work()
-    assert tasks.check_due() == 0
-    assert tasks.check_moves()
+    tasks = TaskScanner(unified, range(4), watch, lambda: now_ns[0], lambda: 0)
+    assert tasks.next_check_s() == inf
+    tasks.scan_slice()
+    assert tasks.next_check_s() == 0
+    assert tasks.check_moved_processes()
     assert tasks.take_joined_quotas() == {}
-    assert tasks.check_due() == CHECK_INTERVAL_NS / 1e9
-    assert not tasks.check_moves()
+    assert tasks.next_check_s() == CHECK_INTERVAL_NS / 1e9
+    assert not tasks.check_moved_processes()
     add_member(unified, 7, "/job")
     now_ns[0] = CHECK_INTERVAL_NS
-    assert tasks.check_moves()
+    assert tasks.check_moved_processes()
     add_member(unified, 7, "/unlimited")
     now_ns[0] *= 2
-    assert tasks.check_moves(), "the first counts are kept until they are taken"
+    assert tasks.check_moved_processes(), "the first counts are kept until they are taken"
     add_member(unified, 7, "/job")
     joined = tasks.take_joined_quotas()["quotas"]
     assert joined == {"groups": {"/job": [0.5, 40, 30, 2_500_000]}, "pids": {"7": ["/job"]}}
@@ -202,5 +202,5 @@ def test_a_watched_process_that_is_moved_between_scans_has_its_counts_from_then_
     assert tasks.final_quotas() == {}
     add_member(unified, 7, "/job")
     now_ns[0] = CHECK_SPAN_NS
-    assert tasks.check_moves()
-    assert tasks.check_due() == inf
+    assert tasks.check_moved_processes()
+    assert tasks.next_check_s() == inf

@@ -23,7 +23,9 @@ from perfprobe.kernel.task_files import NewTaskCheck
 def test_a_task_may_have_any_name(comm: bytes) -> None:
     stat = task_files.parse_stat(trees.process(7, 31, 5, comm, threads=3, start=99))
     name = comm.decode(errors="replace")
-    assert stat == task_files.Stat(name, ticks=31, threads=3, start=99, cpu=5, parent=1)
+    assert stat == task_files.TaskStat(
+        name, cpu_ticks=31, thread_count=3, start_ticks=99, last_cpu=5, parent_pid=1
+    )
 
 
 def test_invalid_stat_files_are_not_tasks() -> None:
@@ -39,7 +41,7 @@ def test_names_never_shift_numbers(comm: bytes, ticks: int, cpu: int) -> None:
         trees.process(4194304, ticks, cpu, comm)[: task_files.MAX_STAT_BYTES]
     )
     assert stat is not None
-    assert (stat.ticks, stat.cpu) == (ticks, cpu)
+    assert (stat.cpu_ticks, stat.last_cpu) == (ticks, cpu)
 
 
 @given(st.one_of(st.binary(), st.integers(0, 250).map(lambda n: trees.process(7, 31)[:n])))
@@ -97,9 +99,9 @@ def test_a_child_process_is_a_new_process() -> None:
 
 def test_two_reads_at_one_time_have_no_shares() -> None:
     later = task_files.SchedSums(5, 300, 200, 7)
-    assert later.since(task_files.SchedSums(5, 0, 0, 0)) == task_files.TaskChange()
-    known = later.since(task_files.SchedSums(4, 300, None, 6))
-    assert known == task_files.TaskChange(0, None, 1e9)
+    assert later.rates_since(task_files.SchedSums(5, 0, 0, 0)) == task_files.TaskRates()
+    known = later.rates_since(task_files.SchedSums(4, 300, None, 6))
+    assert known == task_files.TaskRates(0, None, 1e9)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from task_scans import CPUS, Machine, S
 
 from perfprobe.kernel import tasks
 from perfprobe.kernel.task_files import BATCH_ENTRIES, TICK_NS, NewTaskCheck
-from perfprobe.kernel.tasks import PAUSE_FACTOR, PERIOD_NS
+from perfprobe.kernel.tasks import PAUSE_FACTOR, SCAN_PERIOD_NS
 
 
 @pytest.fixture
@@ -90,10 +90,10 @@ def test_scans_run_once_a_second_and_less_often_if_costly(machine: Machine) -> N
     machine.runs(10, 0)
     machine.spend_ns = 40_000_000  # CPU time of the only slice of a scan; that of the first is free
     machine.scan()
-    assert machine.tasks.due() == (S + PERIOD_NS) / 1e9
+    assert machine.tasks.due() == (S + SCAN_PERIOD_NS) / 1e9
     machine.spend_ns = 0
     machine.runs(10, 50)
-    assert machine.scan(PERIOD_NS - 1) is None
+    assert machine.scan(SCAN_PERIOD_NS - 1) is None
     assert machine.scan(1) == {"0": [10, "job", 0.5]}
     assert machine.tasks.take_records() == {}, "in one frame only"
     machine.spend_ns = 40_000_000
@@ -104,13 +104,13 @@ def test_scans_run_once_a_second_and_less_often_if_costly(machine: Machine) -> N
 def test_a_slice_is_short(machine: Machine) -> None:
     for pid in range(100, 100 + 10 * BATCH_ENTRIES):
         machine.runs(pid, 0)
-    machine.step_ns = tasks.SLICE_NS // (2 * BATCH_ENTRIES)  # two batches in a slice
+    machine.step_ns = tasks.MAX_SLICE_NS // (2 * BATCH_ENTRIES)  # two batches in a slice
     machine.now_ns += S
     slices = 0
     while not slices or machine.tasks.due() == 0:
         begun_ns = machine.now_ns
-        machine.tasks.work()
-        assert machine.now_ns - begun_ns < 2 * tasks.SLICE_NS
+        machine.tasks.scan_slice()
+        assert machine.now_ns - begun_ns < 2 * tasks.MAX_SLICE_NS
         slices += 1
     assert slices >= 4
     machine.tasks.close()

@@ -48,7 +48,7 @@ def test_several_tasks_of_a_cpu_are_reported(machine: Machine) -> None:
         machine.thread(50, 51, 5 * ticks[10], 1, comm=b"one")
         machine.thread(50, 52, 6 * ticks[10], 5, comm=b"two")
         machine.now_ns += S
-        machine.tasks.work()
+        machine.tasks.scan_slice()
 
     # The ticks of 10 are too few; the threads of 50 are read from the second scan on.
     ticks = {10: 1, 11: 30, 12: 20, 13: 9, 14: 25, 30: 2}
@@ -233,8 +233,8 @@ def test_processes_vanish_during_a_scan(machine: Machine) -> None:
     for pid in pids:
         machine.runs(pid, 50, 1)
     machine.now_ns += S
-    machine.step_ns = tasks.SLICE_NS  # every slice ends after its first batch
-    machine.tasks.work()
+    machine.step_ns = tasks.MAX_SLICE_NS  # every slice ends after its first batch
+    machine.tasks.scan_slice()
     assert machine.tasks.due() == 0
     for pid in pids:
         shutil.rmtree(machine.root / f"proc/{pid}")

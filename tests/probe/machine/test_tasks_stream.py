@@ -53,7 +53,7 @@ def test_a_busy_child_is_named_on_its_cpu(
     source.close()
     _, comm, share = frame.records["tasks"][str(cpu)]
     assert comm == Path(f"/proc/{busy.pid}/comm").read_text(encoding="utf-8").strip()
-    assert tasks.MIN_SHARE <= share <= 1
+    assert tasks.MIN_TASK_SHARE <= share <= 1
     assert "while True" in details[str(busy.pid)]["command"]
 
 
@@ -61,7 +61,7 @@ def test_a_sysroot_reports_its_own_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The hello also reports hidden processes. Only frames after a scan have records."""
-    monkeypatch.setattr(tasks, "PERIOD_NS", 150_000_000)  # a scan may start 50 ms early
+    monkeypatch.setattr(tasks, "SCAN_PERIOD_NS", 150_000_000)  # a scan may start 50 ms early
     monkeypatch.setattr(tasks, "PAUSE_FACTOR", 0)
     trees.machine(tmp_path, 1)
     mounts = "22 27 0:21 / /proc rw - proc proc rw,hidepid=invisible\n"

@@ -17,7 +17,7 @@ from waiting import first_frame
 
 from perfprobe import wire
 from perfprobe.errors import Unavailable
-from perfprobe.kernel.job_threads import Watch
+from perfprobe.kernel.job_threads import WatchedJob
 from perfprobe.opening import open_os
 from perfprobe.sources.sim.schedule import Row
 from perfprobe.sources.sim.source import open_sim
@@ -31,7 +31,7 @@ def test_one_of_two_tasks_on_a_cpu_is_watched() -> None:
     cpu = max(os.sched_getaffinity(0))
     no_threads = {"threads": {}, "more": 0}
     with (
-        closing(open_os(Path("/"), 50 * MS, None, Watch(Path("/"), "pt-watched"))) as source,
+        closing(open_os(Path("/"), 50 * MS, None, WatchedJob(Path("/"), "pt-watched"))) as source,
         contextlib.ExitStack() as tasks,
     ):
         assert source.hello.watch == "pt-watched"

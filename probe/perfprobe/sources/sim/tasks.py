@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfprobe.errors import Unavailable
-from perfprobe.kernel.job_threads import MAX_THREADS, wanted_pid
+from perfprobe.kernel.job_threads import MAX_THREADS, parse_pid
 from perfprobe.sources.sim.machine import Ints
 from perfprobe.sources.sim.schedule import Cursor, Row, Schedule, noise
 from perfprobe.sources.sim.script import TaskShare
@@ -169,7 +169,7 @@ def _per_task(tasks: TaskTable, width: int, value: Callable[[TaskShare], int]) -
 def _job_tasks(tasks: TaskTable, width: int, text: str) -> NDArray[np.bool_]:
     """Returns, by stage, CPU and place, whether the task belongs to the job with this name or PID.
     Raises Unavailable if no process has the PID."""
-    pid, cpus = wanted_pid(text), len(tasks[0])
+    pid, cpus = parse_pid(text), len(tasks[0])
     if pid is None:
         return _per_task(tasks, width, lambda task: task.comm == text) > 0
     pids = pid_of(np.arange(cpus)[:, None], np.arange(width), cpus)
