@@ -34,11 +34,11 @@ from perftop.verbs import (
 )
 
 FIRST_LINES = """perftop why -- ./job     does my job get all the CPU it could?
-perftop why --watch lmp  who takes time from it?
+perftop why --watch lmp  who takes time from lmp?
 perftop ramp             how long must I warm up before I measure?
 
 perftop                  the screen: what each core does, and what takes time from it
-perftop demo             the same on a simulated machine, for two minutes
+perftop demo             the same screen on a simulated machine
 perftop demo list        recordings of real problems, and more simulated machines
 perftop doctor           what can be read here, what cannot, and how to see more
 perftop VERB --help      the options of a verb"""
