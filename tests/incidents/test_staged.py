@@ -2,9 +2,9 @@
 without perftop: the signals that were sent, the mask, the counts of the kernel, and the schedstat
 of the victim.
 
-The job runs in a control group with so many shares that other load can hardly disturb it, so most
-cases run each day, beside other tests. Those that disturb other tests, or that take longer, run at
-night, alone.
+The job runs in a control group with so many shares that other load can hardly disturb it, so one
+case of each cause runs each day, beside other tests. Those that disturb other tests, that take
+longer, or that have the same cause as another run at night, alone.
 
 A share of the time may differ from the true one by three percentage points. `why` reads the threads
 of a job and whether it joined a group with a quota every 0.1 s, so a count may be that much older
@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from waiting import MAX_WAIT_S
 from perfprobe.kernel.profile import KernelProfile
 
 NIGHTLY = pytest.mark.nightly, pytest.mark.machine
+by_night = partial(pytest.param, marks=NIGHTLY)
 GROUPS = Path("/sys/fs/cgroup")
 SHARES = 200_000
 POINTS = 0.03
@@ -278,7 +279,7 @@ def counts(path: Path) -> dict[str, int]:
 # --- quotas and allocations
 
 
-@pytest.mark.parametrize("nested", [False, True], ids=["own", "ancestor's"])
+@pytest.mark.parametrize("nested", [False, by_night(True)], ids=["own", "ancestor's"])
 @daily
 def test_the_loss_to_a_quota_matches_the_kernels_count(stage: Stage, nested: bool) -> None:
     limited = stage.group("cpu")
@@ -298,7 +299,7 @@ def test_the_loss_to_a_quota_matches_the_kernels_count(stage: Stage, nested: boo
     assert found["details"]["group"].endswith(limited.name)
 
 
-@pytest.mark.parametrize("by", ["mask", "cpuset"])
+@pytest.mark.parametrize("by", [by_night("mask"), "cpuset"])
 @daily
 def test_two_processes_on_one_cpu_wait_for_each_other(stage: Stage, by: str) -> None:
     if (count := len(os.sched_getaffinity(0))) < 2:
@@ -317,7 +318,7 @@ def test_two_processes_on_one_cpu_wait_for_each_other(stage: Stage, by: str) -> 
     assert any(f"may use 1 of {count} CPUs ({by})" in piece for piece in found["evidence"])
 
 
-@daily
+@nightly
 def test_more_processes_than_cpus_wait_for_each_other(stage: Stage) -> None:
     several = 2 * len(os.sched_getaffinity(0))
     line = stage.why(f"{' & '.join([stage.victim()] * several)}; wait")
@@ -333,8 +334,8 @@ def test_more_processes_than_cpus_wait_for_each_other(stage: Stage) -> None:
 @pytest.mark.parametrize(
     ("kind", "text", "least"),
     [
-        ("", HOG, 0.4), ("nice -n -10", HOG, 0.8), ("", PULSES, 0.1),
-        pytest.param("chrt -f 10", PULSES, 0.1, marks=NIGHTLY),
+        ("", HOG, 0.4), by_night("nice -n -10", HOG, 0.8), by_night("", PULSES, 0.1),
+        by_night("chrt -f 10", PULSES, 0.1),
     ],
     ids=["a hog", "a hog of a higher weight", "pulses", "a real-time hog"],
 )  # fmt: skip
@@ -479,7 +480,7 @@ def test_sleeps_after_split_locks_are_attributed_to_them(stage: Stage) -> None:
 # --- no outside cause
 
 
-@pytest.mark.parametrize("by", ["SIGSTOP", "a frozen group"])
+@pytest.mark.parametrize("by", ["SIGSTOP", by_night("a frozen group")])
 @daily
 def test_a_job_that_is_stopped_for_two_seconds(stage: Stage, by: str) -> None:
     stop, go = "kill -STOP $p", "kill -CONT $p"
@@ -495,7 +496,9 @@ def test_a_job_that_is_stopped_for_two_seconds(stage: Stage, by: str) -> None:
     assert line["spent"]["stopped_s"] == pytest.approx(2.0, abs=most_s)
 
 
-@pytest.mark.parametrize("program", [CONVOY, FAULTS], ids=["a lock convoy", "page faults"])
+@pytest.mark.parametrize(
+    "program", [CONVOY, by_night(FAULTS)], ids=["a lock convoy", "page faults"]
+)
 @daily
 def test_what_a_program_does_itself_is_not_attributed_to_others(stage: Stage, program: str) -> None:
     line = stage.why(f"exec {stage.program(program)}")
@@ -505,7 +508,7 @@ def test_what_a_program_does_itself_is_not_attributed_to_others(stage: Stage, pr
 
 @daily
 def test_an_undisturbed_victim_loses_nothing(stage: Stage) -> None:
-    line, truth = stage.why_victim()
+    line, truth = stage.why_victim(seconds=2)
     assert causes(line, truth.wait + POINTS) == {}
 
 
