@@ -170,7 +170,7 @@ def guest(loads: dict[int, CpuLoad] | None = None) -> Machine:
 
 def observe(machine: Machine, samples: int = 5, **more: Any) -> tuple[Session, Interval]:
     """Returns a session of the machine and its first interval."""
-    session = Session(machine.hello)
+    session = Session(machine.hello, History(machine.hello))
     session_of(session, [machine.frame(seq, **more) for seq in range(samples + 1)])
     return session, session.take_interval()
 

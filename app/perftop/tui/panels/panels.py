@@ -41,7 +41,7 @@ from perftop.output.sentences import group_key as cause_key
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import columns_by_key, cpu_values, suspect_rows
-from perftop.tui.panels import tables
+from perftop.tui.panels import lanes, tables
 from perftop.tui.panels.tables import INDENT, MIN_HEIGHT_FOR_HEADINGS, title_key
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.canvas import (
@@ -58,8 +58,9 @@ from perftop.tui.shared.time_axis import REDRAW_NS
 from perftop.tui.shared.verdict import Verdict, is_past, verdict_at
 from perftop.tui.shared.view_settings import ViewSettings
 
-MIN_HEIGHT = 4
-"""Minimum height of a panel in lines: a title and three lines."""
+MIN_HEIGHT, MIN_HEIGHT_BELOW_LANES = 4, 13
+"""Minimum height of a panel in lines: a title and three lines; and below the CPUs over time, where
+all lines of the selected core fit."""
 # --- what happened
 
 _CLOCK_WIDTH = 8
@@ -425,12 +426,12 @@ def _ipc_alone(session: Session, interval: Interval, cpu: int) -> float:
 # --- side by side
 
 
-PanelKind = Literal["who", "happened", "selected", "losses"]
+PanelKind = Literal["who", "happened", "selected", "losses", "lanes"]
 PanelFunction = Callable[[Session, Interval, ViewSettings, int, int], list[PanelLine]]
 """Draws a panel, given its width and height."""
 PANEL_FUNCTIONS: dict[PanelKind, PanelFunction] = {
     "who": tables.task_panel, "happened": episode_panel, "selected": core_panel,
-    "losses": tables.loss_panel,
+    "losses": tables.loss_panel, "lanes": lanes.lanes_panel,
 }  # fmt: skip
 GAP = 3
 """Cells between two panels."""
@@ -479,6 +480,14 @@ class PanelRow:
             "who": settings.grouping,
             "happened": settings.range_ns,
             "losses": (settings.cpu, settings.mask),
+            "lanes": (
+                settings.cpu,
+                settings.mask,
+                settings.metric,
+                settings.units,
+                settings.window_s,
+                settings.ranges_ns,
+            ),
         }
         drawn_from = now, session, episode_counts, used_choices[kind], size, self.height
         if self.texts.get(kind, (None, []))[0] != drawn_from:
@@ -520,7 +529,10 @@ class PaneledView(Canvas):
 
     OMITTED_PANEL: ClassVar[PanelKind | None] = None
     """The kind of panel that is left out, because it would only repeat the content of the view."""
+    HAS_LANES: ClassVar[bool] = False
+    """Whether the CPUs over time fill lines that the panels do not need."""
     _drawn_panels: PanelRow | None = None
+    _drawn_lanes: PanelRow | None = None
 
     @property
     def spare_lines(self) -> int:
@@ -532,6 +544,8 @@ class PaneledView(Canvas):
     def make_panels(self, room: int, gap: int = 1, first: PanelKind = "who") -> list[Line]:
         """Returns `room` lines with panels, of which `first` is the leftmost; the first `gap` lines
         are blank. All lines are blank if there is no room for panels."""
+        lane_lines = self._lane_lines(room - gap - MIN_HEIGHT_BELOW_LANES) if self.HAS_LANES else []
+        room -= len(lane_lines)
         height = room - gap
         if height < MIN_HEIGHT:
             self._drawn_panels = None
@@ -545,7 +559,25 @@ class PaneledView(Canvas):
         count = 1 + (width >= MIN_WIDTH_OF_TWO)
         count += width >= MIN_WIDTH_OF_THREE and self.OMITTED_PANEL is None
         kinds = tuple(kind for kind in every if kind != self.OMITTED_PANEL)[:count]
-        return self.draw_panels(PanelRow(kinds, _WIDTH_SHARES[len(kinds)], width, height), gap)
+        row = PanelRow(kinds, _WIDTH_SHARES[len(kinds)], width, height)
+        return [*lane_lines, *self.draw_panels(row, gap)]
+
+    def _lane_lines(self, room: int) -> list[Line]:
+        """Returns at most `room` lines with the CPUs over time, below a blank line; none if not all
+        CPUs have room."""
+        count = sum(len(core.cpus) for core in self.cores.rows)
+        lane_height = (room - 1 - lanes.FIXED_LINES) // max(1, count)
+        if not count or lane_height < 1:
+            self._drawn_lanes = None
+            return []
+        width = self.width if self.side_width else self.size.width
+        height = lanes.FIXED_LINES + count * min(lanes.MAX_LANE_HEIGHT, lane_height)
+        row = PanelRow(("lanes",), (1,), width, height)
+        if self._drawn_lanes is not None:
+            row.texts = self._drawn_lanes.texts
+        self._drawn_lanes = row
+        runs_by_line = row.lines(self.session, self.interval, self.settings)
+        return [BLANK, *((runs, "calm") for runs in runs_by_line)]
 
     def draw_panels(self, row: PanelRow, gap: int = 0) -> list[Line]:
         """Returns the lines of these panels below `gap` blank lines, the last of which may have a
@@ -568,7 +600,9 @@ class PaneledView(Canvas):
         return [*gap_lines, *lines]
 
     def target_at(self, x: int, y: int) -> ClickTarget:
-        row = self._drawn_panels
-        if row is None or not 0 < y <= row.height:
+        row, lane_row = self._drawn_panels, self._drawn_lanes
+        if row is None or y <= 0:
             return None
-        return row.target_at(x, row.height - y)
+        if y <= row.height or lane_row is None:
+            return row.target_at(x, row.height - y)
+        return lane_row.target_at(x, row.height + 1 + lane_row.height - y)

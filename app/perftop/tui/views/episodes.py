@@ -45,8 +45,9 @@ MIN_HEIGHT_FOR_DETAILS = 12
 """Minimum lines for details of the selected episode, and for a heading above the titles."""
 MAX_VERDICT_LINES = 2
 """Maximum number of lines about a loss that is not an episode."""
-_DETAIL_LINES = 5, 10
-"""Minimum and maximum number of lines about the selected episode."""
+_DETAIL_LINES, MAX_WIDE_DETAIL_LINES = (5, 10), 7
+"""Minimum and maximum number of lines about the selected episode; and the maximum if the list is
+wide enough for all columns, so that the evidence needs fewer lines."""
 
 
 # --- lines
@@ -211,6 +212,7 @@ def empty_list_lines(
 
 
 class Episodes(PaneledView, CursorCanvas):
+    HAS_LANES: ClassVar[bool] = True
     HINTS: ClassVar[tuple[str, ...]] = ("open", "previous_episode")
 
     @dataclass(eq=False)
@@ -297,10 +299,11 @@ class Episodes(PaneledView, CursorCanvas):
             reason = safe_cells(" · ".join(filter(None, parts)))
             reason = fit(reason, min(len(reason), max(1, self.width - 2)))
             return [(refusal or [(" ", "text"), (reason, "text")], "chosen")]
-        height = min(
-            _DETAIL_LINES[1],
-            max(_DETAIL_LINES[0], (self.size.height - len(self.header_lines)) // 4),
-        )
+        min_lines, max_lines = _DETAIL_LINES
+        if self.width >= MIN_WIDTH_FOR_DEPTH:
+            max_lines = MAX_WIDE_DETAIL_LINES
+        quarter = (self.size.height - len(self.header_lines)) // 4
+        height = min(max_lines, max(min_lines, quarter))
         lines = detail_lines(session, chosen, self.width, height, self._names(chosen))
         lines[-1] = refusal or lines[-1]
         return [(runs, "calm") for runs in lines]

@@ -268,6 +268,7 @@ ViewRow = list[Run] | Flow | Thread
 
 
 class Neighbours(PaneledView, CursorCanvas):
+    HAS_LANES: ClassVar[bool] = True
     HINTS: ClassVar[tuple[str, ...]] = ("open", "fold", "try")
     OMITTED_PANEL = "losses"
 

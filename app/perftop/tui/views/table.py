@@ -178,6 +178,7 @@ def number_column(number: Number, clock: ClockUnit) -> Column:
 
 
 class Table(PaneledView, CursorCanvas):
+    HAS_LANES: ClassVar[bool] = True
     HINTS: ClassVar[tuple[str, ...]] = ("open", "sort", "columns", "reverse", "units")
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("table")]
 

@@ -7,52 +7,37 @@ depend only on the displayed CPUs and the size, so that nothing moves when value
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
-from itertools import product
 from math import isnan, nan
 from typing import ClassVar
 
-import numpy as np
-
-from perftop.base.arrays import Floats
 from perftop.base.text import ClockUnit, duration, ranges, rate_unit, time_of_day
-from perftop.draw import charts, theme
+from perftop.draw import theme
 from perftop.draw.columns import Column, Run, fit
 from perftop.draw.strips import (
     MAX_QUIET_SHARE,
-    MIN_LETTER_STEP,
-    UNKNOWN_LEVEL,
     Line,
     Piece,
     fit_line,
-    half_cells,
     heat_ramp,
-    join_cells,
-    level_cell,
     overlay,
-    restyle_cells,
 )
 from perftop.model.kinds import Episode
 from perftop.model.numbers import Number
-from perftop.model.smt import STATES
 from perftop.session.session import Session
 from perftop.session.values import displayed_values, suspect_rows
+from perftop.tui.panels.lanes import MetricLanes, faded_lane
 from perftop.tui.panels.panels import PaneledView
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.canvas import CursorCanvas
-from perftop.tui.shared.cores import Core, Cores, ViewLine, package_name, width_of_names
-from perftop.tui.shared.paint import FADED
+from perftop.tui.shared.cores import Cores, ViewLine, package_name, width_of_names
 from perftop.tui.shared.row_numbers import (
-    Scale,
     clock_of,
-    field_scale,
     ordered_rows,
     selected_field,
     value_unit,
 )
-from perftop.tui.shared.time_axis import Axis
 
 HEADER_LINES = 2
 MIN_HEIGHT_FOR_TIMES = 24
@@ -372,11 +357,7 @@ class Timeline(PaneledView, CursorCanvas):
             blank: list[Run] = [(" " * self._axis.cells, "text")]
             area = lanes.tall_lane(row, slot.lanes[0], lane_height)
             lane_runs = area[slot.line_in_lane] if slot.line_in_lane < lane_height else blank
-        ranges = self.settings.ranges_ns.values()
-        for begin, end in time_axis.cells_outside(
-            self._axis, self._axis.cells, self._axis.cell_columns, ranges
-        ):
-            lane_runs = restyle_cells(lane_runs, begin, end, FADED)
+        lane_runs = faded_lane(lane_runs, self._axis, self.settings)
         runs: list[Run] = [
             (theme.SELECTED_SIGN, "mark") if chosen and slot.part == 0 else (" ", "text"),
             (fit(self._label(slot), self._chart_left - 1), "dim"),
@@ -424,84 +405,3 @@ class Timeline(PaneledView, CursorCanvas):
             )  # fmt: skip
             yield column.pad(text), style
         yield " " * NUMBER_WIDTH * (self._plan.numbers_per_line - len(slot.lanes)), "text"
-
-
-# --- One field over time for each row of the time view, as cells in the colours of the heat ramp.
-
-_KNOWN_CODES = theme.HEAT_STEPS + 1
-"""Number of values that half of a cell can have: unknown, or a step of the heat ramp."""
-_AREAS = {"ipc": "ipc", "system": "kernel", "kernel_cycles": "kernel",
-          "kernel_instructions": "kernel"}  # fmt: skip
-"""Colours of tall lanes by field, as in the charts of the overview; all other fields have the
-colours of user time."""
-
-
-class MetricLanes:
-    """The values of one field along one time axis. The visible rows are read from the history
-    together, which costs little more than reading a single row."""
-
-    def __init__(
-        self, session: Session, field: Number, axis: Axis, cores: Sequence[Core], *, ascii_: bool
-    ) -> None:
-        self._session, self._field, self.axis, self._cores = session, field, axis, cores
-        self._ascii = ascii_
-        self.scale = Scale(0.0, 1.0)
-        self.values: dict[int, Floats] = {}
-        """Arrays of values (lanes, bins), by row."""
-        self._areas: dict[tuple[int, int], list[list[Run]]] = {}
-        """The lines of tall lanes, by row and lane."""
-
-    def read(self, rows: Sequence[int]) -> None:
-        """Reads those of the rows that have not been read yet."""
-        rows = [row for row in dict.fromkeys(rows) if row not in self.values]
-        history, cores = self._session.past, [self._cores[row] for row in rows]
-        edges = self.axis.edges
-        if self._field.of_core:
-            states = history.states([core.cpus for core in cores], edges)
-            lanes = states[:, :, STATES.index(self._field.key)].T
-        else:
-            cpus = [cpu for core in cores for cpu in core.positions]
-            lanes = history.metric(self._field.key, cpus, edges).T
-        end = 0
-        for row, core in zip(rows, cores, strict=True):
-            start, end = end, end + (1 if self._field.of_core else len(core.positions))
-            self.values[row] = lanes[start:end]
-
-    def choose_scale(self, values_now: Floats, previous: Scale | None) -> None:
-        """Chooses the scale for the rows read so far and for `values_now`, the present values of
-        all CPUs. `previous`, the scale in use, is kept while it suits these values."""
-        values = np.concatenate([*(block.ravel() for block in self.values.values()), values_now])
-        self.scale = field_scale(self._field, values, previous)
-
-    def flat_lane(self, row: int, lanes: Sequence[int]) -> list[Run]:
-        """Returns a line with one lane in whole cells, or with two lanes in the halves of cells."""
-        levels = self.scale.levels(self.values[row][[*lanes]])
-        cells = _half_cell_table(ascii_=self._ascii)
-        codes = (levels[0] - UNKNOWN_LEVEL) * _KNOWN_CODES + levels[-1] - UNKNOWN_LEVEL
-        return join_cells([cells[code] for code in codes.tolist()])
-
-    def tall_lane(self, row: int, lane: int, lines: int) -> list[list[Run]]:
-        """Returns a lane that is several lines high, in which the height also shows the value."""
-        if (row, lane) not in self._areas:
-            low, high = self.scale.low, self.scale.high
-            share = (self.values[row][lane] - low) / (high - low)
-            colours = _AREAS.get(self._field.key, "user")
-            area = charts.area_chart(share, lines, colours, ascii_=self._ascii)
-            self._areas[row, lane] = charts.chart_lines(area)
-        return self._areas[row, lane]
-
-
-@cache
-def _half_cell_table(*, ascii_: bool) -> list[Run]:
-    """Returns the cells for all pairs of levels, ordered by the upper and then the lower level.
-    Both start with the level of unknown values."""
-    cells: list[Run] = []
-    for upper, lower in product(range(UNKNOWN_LEVEL, theme.HEAT_STEPS), repeat=2):
-        if max(upper, lower) < 0:
-            cells.append((" ", "text"))
-        elif ascii_:
-            shape, _ = level_cell(upper, 1, ascii_)[0]
-            cells.append((shape, f"heat{max(MIN_LETTER_STEP, upper)}"))
-        else:
-            cells += half_cells(upper, lower, 1, ascii_)
-    return cells

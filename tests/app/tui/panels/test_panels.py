@@ -116,6 +116,29 @@ def test_the_largest_loss_comes_first_and_other_cores_are_counted() -> None:
     ]
 
 
+# --- the CPUs over time
+
+
+@pytest.mark.parametrize("view", ["2", "4", "5", "6"])
+async def test_every_cpu_over_time_fills_lines_that_panels_leave(view: str) -> None:
+    machine = Machine(cores=4, threads=2, loads={cpu: CpuLoad(0.1 * cpu) for cpu in range(8)})
+    async with running_app(machine, (160, 50)) as run:
+        await run.intervals(3)
+        await run.pilot.press(view)
+        await run.pilot.pause()
+        shown = run.monitor.view
+        lines = [shown.render_line(y).text for y in range(shown.size.height)]
+        first = next(y for y, line in enumerate(lines) if " over time  busy time of" in line)
+        names = [line[:9].split() for line in lines]
+        cpus = [name[1] for name in names[first + 1 :] if name[:1] == ["CPU"]]
+        assert cpus == ["0", "4", "1", "5", "2", "6", "3", "7"]
+        assert any(" who runs " in line for line in lines[first:])
+        y = first + 1 + names[first + 1 :].index(["CPU", "6"])
+        await run.pilot.click(type(shown), offset=(30, y))
+        await run.pilot.pause()
+        assert run.monitor.settings.cpu == 2, "the core of CPU 6"
+
+
 # --- the row of panels below the overview, and clicks on it
 
 

@@ -19,10 +19,10 @@ from perftop.model.kinds import Episode
 from perftop.session.history import History
 from perftop.session.selection import parse
 from perftop.session.values import COLUMNS_BY_KEY
+from perftop.tui.panels import lanes
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.cores import Core
 from perftop.tui.shared.paint import FADED
-from perftop.tui.views import timeline
 
 # --- contents of a line
 
@@ -338,10 +338,10 @@ class PatternHistory:
 PLACES = [Core(0, 0, i, None, (i, i + 3), i, (2 * i, 2 * i + 1)) for i in range(3)]
 
 
-def _lanes(now_ns: int, room: int, window_s: float = 60.0) -> timeline.MetricLanes:
+def _lanes(now_ns: int, room: int, window_s: float = 60.0) -> lanes.MetricLanes:
     session: Any = SimpleNamespace(past=PatternHistory())
     axis = time_axis.fit_axis(now_ns, window_s, room)
-    return timeline.MetricLanes(session, UTIL, axis, PLACES, ascii_=False)
+    return lanes.MetricLanes(session, UTIL, axis, PLACES, ascii_=False)
 
 
 @given(st.integers(600, 9000), st.integers(5, 90))

@@ -1,0 +1,171 @@
+"""Lanes: one field of every CPU over time, as cells in the colours of the heat ramp or, if there is
+room for several lines, as areas. The time view consists of them; other views fill spare lines with
+them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from itertools import product
+
+import numpy as np
+
+from perftop.base.arrays import Floats
+from perftop.draw import charts, theme
+from perftop.draw.columns import Run, fit
+from perftop.draw.strips import (
+    MIN_LETTER_STEP,
+    UNKNOWN_LEVEL,
+    half_cells,
+    join_cells,
+    level_cell,
+    panel_title,
+    restyle_cells,
+)
+from perftop.model.numbers import Number
+from perftop.model.smt import STATES
+from perftop.session.interval import Interval
+from perftop.session.session import Session
+from perftop.session.values import displayed_values
+from perftop.tui.panels.tables import title_key
+from perftop.tui.shared import time_axis
+from perftop.tui.shared.canvas import PanelLine
+from perftop.tui.shared.cores import Core, Cores
+from perftop.tui.shared.paint import FADED
+from perftop.tui.shared.row_numbers import Scale, clock_of, field_scale, selected_field, value_unit
+from perftop.tui.shared.time_axis import Axis
+from perftop.tui.shared.view_settings import ViewSettings
+
+_KNOWN_CODES = theme.HEAT_STEPS + 1
+"""Number of values that half of a cell can have: unknown, or a step of the heat ramp."""
+_AREAS = {"ipc": "ipc", "system": "kernel", "kernel_cycles": "kernel",
+          "kernel_instructions": "kernel"}  # fmt: skip
+"""Colours of tall lanes by field, as in the charts of the overview; all other fields have the
+colours of user time."""
+
+
+class MetricLanes:
+    """The values of one field along one time axis. The visible rows are read from the history
+    together, which costs little more than reading a single row."""
+
+    def __init__(
+        self, session: Session, field: Number, axis: Axis, cores: Sequence[Core], *, ascii_: bool
+    ) -> None:
+        self._session, self._field, self.axis, self._cores = session, field, axis, cores
+        self._ascii = ascii_
+        self.scale = Scale(0.0, 1.0)
+        self.values: dict[int, Floats] = {}
+        """Arrays of values (lanes, bins), by row."""
+        self._areas: dict[tuple[int, int], list[list[Run]]] = {}
+        """The lines of tall lanes, by row and lane."""
+
+    def read(self, rows: Sequence[int]) -> None:
+        """Reads those of the rows that have not been read yet."""
+        rows = [row for row in dict.fromkeys(rows) if row not in self.values]
+        history, cores = self._session.past, [self._cores[row] for row in rows]
+        edges = self.axis.edges
+        if self._field.of_core:
+            states = history.states([core.cpus for core in cores], edges)
+            lanes = states[:, :, STATES.index(self._field.key)].T
+        else:
+            cpus = [cpu for core in cores for cpu in core.positions]
+            lanes = history.metric(self._field.key, cpus, edges).T
+        end = 0
+        for row, core in zip(rows, cores, strict=True):
+            start, end = end, end + (1 if self._field.of_core else len(core.positions))
+            self.values[row] = lanes[start:end]
+
+    def choose_scale(self, values_now: Floats, previous: Scale | None) -> None:
+        """Chooses the scale for the rows read so far and for `values_now`, the present values of
+        all CPUs. `previous`, the scale in use, is kept while it suits these values."""
+        values = np.concatenate([*(block.ravel() for block in self.values.values()), values_now])
+        self.scale = field_scale(self._field, values, previous)
+
+    def flat_lane(self, row: int, lanes: Sequence[int]) -> list[Run]:
+        """Returns a line with one lane in whole cells, or with two lanes in the halves of cells."""
+        levels = self.scale.levels(self.values[row][[*lanes]])
+        cells = _half_cell_table(ascii_=self._ascii)
+        codes = (levels[0] - UNKNOWN_LEVEL) * _KNOWN_CODES + levels[-1] - UNKNOWN_LEVEL
+        return join_cells([cells[code] for code in codes.tolist()])
+
+    def tall_lane(self, row: int, lane: int, lines: int) -> list[list[Run]]:
+        """Returns a lane that is several lines high, in which the height also shows the value."""
+        if (row, lane) not in self._areas:
+            low, high = self.scale.low, self.scale.high
+            share = (self.values[row][lane] - low) / (high - low)
+            colours = _AREAS.get(self._field.key, "user")
+            area = charts.area_chart(share, lines, colours, ascii_=self._ascii)
+            self._areas[row, lane] = charts.chart_lines(area)
+        return self._areas[row, lane]
+
+
+@cache
+def _half_cell_table(*, ascii_: bool) -> list[Run]:
+    """Returns the cells for all pairs of levels, ordered by the upper and then the lower level.
+    Both start with the level of unknown values."""
+    cells: list[Run] = []
+    for upper, lower in product(range(UNKNOWN_LEVEL, theme.HEAT_STEPS), repeat=2):
+        if max(upper, lower) < 0:
+            cells.append((" ", "text"))
+        elif ascii_:
+            shape, _ = level_cell(upper, 1, ascii_)[0]
+            cells.append((shape, f"heat{max(MIN_LETTER_STEP, upper)}"))
+        else:
+            cells += half_cells(upper, lower, 1, ascii_)
+    return cells
+
+
+def faded_lane(runs: list[Run], axis: Axis, settings: ViewSettings) -> list[Run]:
+    """Returns a line of a lane, faded outside the selected ranges of time, if there are any."""
+    for begin, end in time_axis.cells_outside(
+        axis, axis.cells, axis.cell_columns, settings.ranges_ns.values()
+    ):
+        runs = restyle_cells(runs, begin, end, FADED)
+    return runs
+
+
+# --- the panel
+
+LABEL_WIDTH = 9
+"""Width of the name of a CPU, in cells."""
+FIXED_LINES = 3
+"""Lines of the panel that are not lanes: the title, the axis and its times."""
+MAX_LANE_HEIGHT = 8
+
+
+def lanes_panel(
+    session: Session, interval: Interval, settings: ViewSettings, width: int, height: int
+) -> list[PanelLine]:
+    """Returns the panel "over time": the selected field of every CPU over time. A height that is
+    FIXED_LINES plus a multiple of the number of CPUs leaves no line blank."""
+    cores, axis_width = Cores(session, settings.mask).rows, width - LABEL_WIDTH
+    field, _ = selected_field(session, settings.metric)
+    axis = time_axis.fit_axis(
+        interval.time_ns, settings.window_s, max(1, axis_width), session.past.first_ns
+    )
+    lanes = MetricLanes(session, field, axis, cores, ascii_=settings.ascii)
+    lanes.read(range(len(cores)))
+    lanes.choose_scale(displayed_values(field, session, interval)[session.shown], None)
+    unit = value_unit(field, clock_of(session, settings.units, known=True), lanes.scale.high)
+    digits = 0 if field.unit == "ratio" else unit.digits
+    ends = (f"{end * unit.per_hz:.{digits}f}" for end in (lanes.scale.low, lanes.scale.high))
+    key = title_key(settings.captions["time"], "time", width)
+    scale_text = f"{field.plain_name} of every CPU, {' to '.join(ends)} {unit.name}".rstrip()
+    lines: list[PanelLine] = [(panel_title("over time", scale_text, width, key), None)]
+    cpus = [(row, lane, cpu) for row, core in enumerate(cores)
+            for lane, cpu in enumerate(core.cpus[:1] if field.of_core else core.cpus)]  # fmt: skip
+    lane_height = max(1, min(MAX_LANE_HEIGHT, (height - FIXED_LINES) // max(1, len(cpus))))
+    area_height = lane_height - (lane_height > 2)  # an empty line separates tall lanes
+    for row, lane, cpu in cpus:
+        name = fit(f"  CPU {cpu}", LABEL_WIDTH), "text" if cpu == settings.cpu else "dim"
+        for runs in lanes.tall_lane(row, lane, area_height):
+            lines.append(([name, *faded_lane(runs, axis, settings)], cpu))
+            name = " " * LABEL_WIDTH, "text"
+        lines += [([], cpu)] * (lane_height - area_height)
+    ticks = time_axis.ticks(axis, session.unix)
+    axis_line = time_axis.tick_line(
+        axis, time_axis.episodes(axis, session), ticks, marks=session.marks
+    )
+    for runs in (axis_line, time_axis.times_line(axis, ticks)):
+        lines.append(([(" " * LABEL_WIDTH, "text"), *runs], None))
+    return lines
