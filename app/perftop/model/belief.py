@@ -26,7 +26,7 @@ class Counted(NamedTuple):
 
 
 _LIMIT = "limit reasons, status bits or counters of the package that name it"
-_POWER = Counted(f"{_LIMIT}; if only the power is at the limit: inferred")
+_POWER = Counted(f"{_LIMIT}; inferred if only the power is at the limit")
 
 COUNTED: dict[tuple[str, str], Counted] = {
     ("turbo-drop", "policy"): Counted("the limit that was set, with the clock within 2 % of it"),
@@ -38,28 +38,28 @@ COUNTED: dict[tuple[str, str], Counted] = {
     ("turbo-drop", "prochot"): Counted(_LIMIT),
     ("turbo-drop", "vr"): Counted(_LIMIT),
     ("turbo-drop", "license"): Counted("cycles in which wide SIMD code lowered the clock"),
-    ("turbo-drop", "hwp"): Counted("a low HWP request, or no limit reason and a saving one", False),
-    ("turbo-drop", "hypervisor"): Counted("steal, which goes with a busy host", False),
+    ("turbo-drop", "hwp"): Counted("a low HWP request, or a saving one and no limit reason", False),
+    ("turbo-drop", "hypervisor"): Counted("steal, a sign of a busy host", False),
     ("turbo-drop", "governor"): Counted("limit reasons, of which none was set", False),
     ("throttle", "thermal"): Counted("the thermal status of cores, or the kernel's count of it"),
     ("throttle", "prochot"): Counted("the PROCHOT status of cores"),
-    ("throttle", "modulation"): Counted("the duty that a register asks for"),
-    ("involuntary-halt", "modulation"): Counted("the duty that a register asks for"),
-    ("involuntary-halt", "hdc"): Counted("MPERF, which runs on while the core is halted", False),
-    ("involuntary-halt", "smm"): Counted("SMIs, with halts of all CPUs together", False),
-    ("involuntary-halt", "simd"): Counted("cycles before a SIMD level, by one thread", False),
+    ("throttle", "modulation"): Counted("the duty cycle that a register requests"),
+    ("involuntary-halt", "modulation"): Counted("the duty cycle that a register requests"),
+    ("involuntary-halt", "hdc"): Counted("MPERF, which counts in these halts", False),
+    ("involuntary-halt", "smm"): Counted("SMIs, while all CPUs were halted together", False),
+    ("involuntary-halt", "simd"): Counted("cycles that one thread waited for SIMD units", False),
     ("involuntary-halt", "clock-change"): Counted("time of clock changes"),
-    ("neighbour", "sibling"): Counted("the IPC beside and without the sibling, three times each"),
+    ("neighbour", "sibling"): Counted("the IPC with and without the sibling, three times each"),
     ("neighbour", "scheduler"): Counted("time in run queues, and who ran there"),
     ("neighbour", "package"): Counted("active cores, and the ceiling that they allow"),
     ("neighbour", "memory"): Counted("traffic of the package, of all programs together", False),
-    ("neighbour", "cache"): Counted("misses of the last cache", False),
+    ("neighbour", "cache"): Counted("misses of the last-level cache", False),
     ("neighbour", "hypervisor"): Counted("steal"),
     ("quota", "quota"): Counted(
-        "the kernel's account of the group's stops; multiplied by tasks per CPU: inferred"
+        "the kernel's account of the group's stops; inferred if multiplied by tasks per CPU"
     ),
     ("stopped", "stopped"): Counted("the states of threads"),
-    ("stopped", "split-lock"): Counted("sleeps of 10 ms of the task in the log", False),
+    ("stopped", "split-lock"): Counted("sleeps of 10 ms, counted in the kernel's log", False),
     ("memory-stall", "memory-limit"): Counted("hits of the group's limit, and its stalled time"),
     ("memory-stall", "read-back"): Counted("pages read back, and stalls of any cause", False),
     ("memory-stall", "reclaim"): Counted("direct reclaims, and stalls of any cause", False),

@@ -240,7 +240,7 @@ def final_sentences(answer: Answer, examined: ExaminedMachine) -> list[str]:
         usable.append(PROVIDED_NUMBERS[PROC])
     summary = f"You have {', '.join(usable) or 'little'}"
     if lost:
-        summary += f"; not: {', '.join(lost)}"
+        summary += f"; missing: {', '.join(lost)}"
     writable = COUNTERS in lacking and checks.get("MSRs", {}).get("state") == "usable"
     step, typed = _next_step([checks[what] for what in lacking], examined, writable)
     return [f"{summary}.", f"{step}.", f"Type: {typed}"]
@@ -256,7 +256,7 @@ def _next_step(lacking: list[Answer], examined: ExaminedMachine, writable: bool)
     rights = [PROVIDED_NUMBERS[check["what"]] for check, fix in fixes if ROOT_COMMAND in fix]
     if rights:
         return (
-            f"Root's rights for the probe give you {', '.join(rights)}",
+            f"With root privileges, the probe also reads {', '.join(rights)}",
             examined.root_screen_command(),
         )
     for check, fix in fixes:
@@ -265,7 +265,7 @@ def _next_step(lacking: list[Answer], examined: ExaminedMachine, writable: bool)
             return f"This gives you {PROVIDED_NUMBERS[check['what']]}", typed
     if writable and not any(check["what"] == COUNTERS for check, _ in fixes):
         given = PROVIDED_NUMBERS[COUNTERS]
-        step = f"Registers can give you {given}: perftop programs and restores them"
+        step = f"--source msr gives you {given}: it programs registers and restores them"
         return step, examined.command("--source", "msr")
     if fixes:
         check, fix = fixes[0]

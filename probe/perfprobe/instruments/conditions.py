@@ -42,8 +42,8 @@ def hypervisor_item(root: Path) -> ConditionItem:
     if guest is None:
         return ConditionItem("hypervisor", "ready", "none", value="none")
     return ConditionItem(
-        "hypervisor", "matters", "a guest" if guest == "hypervisor" else guest,
-        "time may be stolen; the host sets clock and siblings: watch steal, repeat runs",
+        "hypervisor", "matters", "a VM" if guest == "hypervisor" else guest,
+        "time may be stolen; the host sets clock and siblings: check steal, repeat runs",
         "a dedicated or metal instance, virtual CPUs pinned by the host", value="guest",
     )  # fmt: skip
 
@@ -89,7 +89,7 @@ def turbo_item(root: Path) -> ConditionItem:
         by_hand = f"echo 1 | sudo tee /{CPU_DIRECTORY}/intel_pstate/no_turbo"
     return ConditionItem(
         "turbo", "matters", "on",
-        "the clock depends on active cores, heat and power: state with results that turbo is on",
+        "the clock depends on active cores, heat and power: report turbo with your results",
         by_hand, "on",
     )  # fmt: skip
 
@@ -164,7 +164,7 @@ def nmi_watchdog_item(root: Path) -> ConditionItem:
         return ConditionItem("NMI watchdog", "ready", "off", value="off")
     return ConditionItem(
         "NMI watchdog", "matters", "on",
-        "it interrupts now and then, and mostly holds a counter of every CPU",
+        "it interrupts every CPU now and then, and usually uses one of its counters",
         WATCHDOG_OFF_COMMAND, "on",
     )  # fmt: skip
 
@@ -179,7 +179,7 @@ def _timer_slack_item(root: Path) -> ConditionItem:
     if slack < DEFAULT_SLACK_NS:
         return ConditionItem("timer slack", "ready", now, value=now)
     return ConditionItem(
-        "timer slack", "matters", now, "a sleep may end that much late",
+        "timer slack", "matters", now, "a sleep may end this much later",
         "echo 1 | sudo tee /proc/PID/timerslack_ns, or prctl(PR_SET_TIMERSLACK, 1)", now,
     )  # fmt: skip
 
@@ -198,7 +198,7 @@ def _quota_item(root: Path) -> ConditionItem:
     cpus = f"{limits[group]:.3g}"
     return ConditionItem(
         "CPU quota", "matters", f"{cpus} CPUs, of the control group {group}",
-        "once it is used up, all tasks of the group stand still until the next period",
+        "once it is used up, all tasks of the group are stopped until the next period",
         "a higher quota: the pod's limits.cpu, docker --cpus, systemd's CPUQuota=", cpus,
     )  # fmt: skip
 

@@ -61,13 +61,13 @@ def _cpus_check(root: Path) -> Check:
     online = {row.cpu for row in rows if row.online}
     what = "CPUs"
     if root != Path("/"):
-        return Check(what, "usable", f"{len(online)} on, according to the files below {root}")
+        return Check(what, "usable", f"{len(online)} online, according to the files below {root}")
     outside = sorted(online - (access.allowed_cpus(root) or os.sched_getaffinity(0)))
     if outside:
         why = f"CPUs {cpu_sets.format(outside)} are outside perftop's CPU set"
         lost = "their own counters and idle times; /proc/stat serves in steps of 10 ms"
         return Check(what, "limited", why, lost, "start perftop outside the container or cpuset")
-    return Check(what, "usable", f"{len(online)} on, all of them may be read by a pinned thread")
+    return Check(what, "usable", f"{len(online)} online; perftop may run on all of them")
 
 
 def _proc_checks(root: Path) -> Iterator[Check]:
@@ -127,7 +127,7 @@ def perf_check_of_stream(check: Check, keys: Collection[str], missing: Sequence[
 
 
 def _memory_check(root: Path) -> Check:
-    what, lost = "memory bandwidth", "traffic to memory, neighbours that take it"
+    what, lost = "memory bandwidth", "memory traffic, and neighbours that use it up"
     controllers = uncore.memory_controllers(root)
     trouble = access.perf_trouble(root) if controllers else uncore.missing_controller_trouble(root)
     if trouble is not None:
@@ -197,7 +197,7 @@ def _driver_checks(root: Path) -> Iterator[Check]:
     driver = files.read_word(f"{root}/{files.CPU_DIRECTORY}/cpu0/cpufreq/scaling_driver")
     if not driver:
         why = "no cpufreq driver (usual in a guest)"
-        yield Check("cpufreq", "not usable", why, "clocks and limits as the system reports them")
+        yield Check("cpufreq", "not usable", why, "clocks and limits reported by the kernel")
     else:
         governor = clues.governor(root, 0) or "unknown"
         yield Check("cpufreq", "usable", f"driver {driver}, governor {governor}")
@@ -215,8 +215,8 @@ def _tasks_check(root: Path) -> Check:
 
 def _watchdog_check(root: Path) -> Check:
     if conditions.nmi_watchdog_item(root).state != "matters":
-        return Check("NMI watchdog", "usable", "off: it holds no counter")
-    why = "on: it holds one counter of every CPU"
+        return Check("NMI watchdog", "usable", "off: it uses no counter")
+    why = "on: it uses one counter of every CPU"
     lost = "kernel instructions or the SMT event, where counters are few"
     return Check("NMI watchdog", "limited", why, lost, conditions.WATCHDOG_OFF_COMMAND)
 

@@ -151,7 +151,7 @@ class Planner:
         """Returns the base frequency, at which MPERF counts; None if unknown."""
         for uarch, read in self._types.values():
             if uarch.vendor in AMD and tsc_hz is not None:
-                return Rate(tsc_hz.hz, "the TSC's: both count at the P0 rate", tsc_hz.error)
+                return Rate(tsc_hz.hz, "that of the TSC: both count at the P0 rate", tsc_hz.error)
             if rates := model.base_rate_candidates(uarch, read, None):
                 return rates[0]
         return None

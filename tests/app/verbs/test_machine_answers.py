@@ -50,7 +50,7 @@ GUEST = "ask for a vPMU, or use a metal instance"
 MACHINES = {
     "metal, a user": (
         [check("perf counters", PARANOID), check("MSRs", ROOT), check("idle transitions", ROOT)],
-        "Root's rights for the probe give you clock, IPC, halts, ceilings", "perftop --sudo",
+        "With root privileges, the probe also reads clock, IPC, halts, ceilings", "perftop --sudo",
     ),
     "metal, root, no module": (
         [check("perf counters", usable=True), check("MSRs", "sudo modprobe msr")],
@@ -65,7 +65,7 @@ MACHINES = {
                  "This gives you utilisation", "sudo mount -t proc proc /proc && perftop --sudo"),
     "metal, root, a kernel without a PMU": (
         [check("perf counters"), check("MSRs", usable=True)],
-        "Registers can give you clock, IPC, halts: perftop programs and restores them",
+        "--source msr gives you clock, IPC, halts: it programs registers and restores them",
         "perftop --source msr",
     ),
     "nothing helps": ([check("perf counters"), check("MSRs")],
@@ -88,7 +88,7 @@ def test_the_doctor_names_available_metrics_only() -> None:
                                 ExaminedMachine())  # fmt: skip
     assert have == (
         "You have IPC, busy time to the microsecond, utilisation, steal, tasks and whom they wait "
-        "for; not: clock, halts."
+        "for; missing: clock, halts."
     )
 
 

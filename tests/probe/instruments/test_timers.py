@@ -299,7 +299,7 @@ def test_disturbances_are_named(tmp_path: Path) -> None:
         "SMT sibling CPU 3": "40 % busy",
         "interrupts": "1009 on CPU 2: 1000 Local timer interrupts, 9 nvme0q1",
         "steal": "10 % of CPU 2",
-        "hypervisor": "a guest",
+        "hypervisor": "a VM",
     }
 
 

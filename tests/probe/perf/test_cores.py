@@ -149,7 +149,7 @@ def test_amd_has_its_own_reference_event(tmp_path: Path) -> None:
     assert core.counters[-1].scale == 1 / 8  # Zen 5 dispatches 8 slots in a cycle
     assert {e.config for e, *_ in kernel.opened.values() if e.key == "ref"} == {0x100000120}
     assert planner.base_hz(Rate(2e9, "made")) == Rate(
-        2e9, "the TSC's: both count at the P0 rate", None
+        2e9, "that of the TSC: both count at the P0 rate", None
     )
 
 
