@@ -22,7 +22,7 @@ class Counted(NamedTuple):
     quantity: str
     """The counter or file from which the cause is known."""
     is_cause: bool = True
-    """Whether the counted quantity is the cause itself, and not a side effect of it."""
+    """Whether the counted quantity is the cause itself, not a side effect of it."""
 
 
 _LIMIT = "limit reasons, status bits or counters of the package that name it"
@@ -93,14 +93,13 @@ def confidence(
 
 
 MIN_WEAKER_SHARE = 0.1
-"""Minimum share of a cause's loss that its less certain episodes must make up to determine the
-confidence in the cause."""
+"""Share of a cause's loss that episodes of lower confidence must make up before the cause has that
+lower confidence, too."""
 
 
 def joint_confidence(parts: Iterable[tuple[Confidence, float]]) -> Confidence:
-    """Returns the confidence in the common cause of several losses: the lowest among those that
-    together make up a substantial part of the loss. `parts`: the confidence and the size of each
-    loss."""
+    """Returns the confidence in the common cause of several losses: the lowest one whose losses
+    make up a substantial part of the total. `parts`: confidence and size of each loss."""
     losses: dict[Confidence, float] = {}
     for belief, size in parts:
         losses[belief] = losses.get(belief, 0.0) + size
@@ -112,7 +111,7 @@ def joint_confidence(parts: Iterable[tuple[Confidence, float]]) -> Confidence:
     return "unknown"
 
 
-# --- The types of evidence, in addition to numbers, that detectors report.
+# --- The types of evidence that detectors report in addition to numbers.
 
 OUTSIDE_CPU = "outside the CPU"
 """Evidence that a PROCHOT signal is not due to the CPU's own heat."""
@@ -123,7 +122,7 @@ KERNEL = "kernel"
 
 
 class Bit(NamedTuple):
-    """A bit of a register, and how many polls found it set."""
+    """A bit of a register, and the number of polls that found it set."""
 
     number: int
     name: str | None

@@ -1,7 +1,7 @@
-"""Numbers of one stream: metrics of its CPUs, and numbers of the machine, packages and L3s.
+"""The metrics of a stream's CPUs, and the numbers of its machine, packages and L3s.
 
-A metric is a ratio of two sums (see `model.numbers`). Both sums are kept for a sample, for an
-interval, or for several samples along a leading axis, so that any span and any group of CPUs is
+A metric is a ratio of two sums (see `model.numbers`). Both sums are kept, for a sample, for an
+interval, or for several samples along a leading axis. So any span and any group of CPUs is
 evaluated in the same way.
 """
 
@@ -36,9 +36,8 @@ COUNT_UNITS = frozenset({"1", "events", "cycles", "instructions"})
 
 
 class Registry:
-    """The metrics of one stream: first those of METRICS, then two for each event that the user
-    chose, then metrics that few CPUs support. So a metric of METRICS has the same position in every
-    stream."""
+    """The metrics of one stream, in this order: METRICS, two for each event that the user chose,
+    and metrics that few CPUs support. A metric of METRICS has the same index in every stream."""
 
     def __init__(self, hello: wire.Hello | None = None) -> None:
         blocks = [block for block in hello.blocks if block.scope == "cpu"] if hello else []
@@ -97,7 +96,6 @@ class Evaluator:
         self._cpus = len(hello.topology)
         self.registry = Registry(hello)
         self.metrics = self.registry.metrics
-        """All metrics of this stream."""
         self.variants: dict[str, list[tuple[Variant, Bools]]] = {}
         """The variants of each metric, each with a mask of the CPUs that use it."""
         self._masks: dict[str, Bools] = {}
@@ -131,7 +129,8 @@ class Evaluator:
         """Formulas of busy time from the kernel's idle times, used where `ref` was not counted."""
 
     def origin(self, key: str) -> str | None:
-        """Returns the formulas and counters of a metric on this stream; None if unavailable."""
+        """Returns text on the formulas and counters of a metric in this stream; None if it is
+        unavailable."""
         parts, columns = [], self._counters.columns
         for variant, _ in self.variants[key]:
             origins = dict.fromkeys(columns[need].counter.origin for need in variant.needs)
@@ -214,15 +213,15 @@ class Values:
         return Values(*parts, registry=self.registry)
 
     def mean(self, key: str, rows: list[int] | slice) -> float:
-        """Returns one value for a group of CPUs together, from the CPUs whose value is known."""
+        """Returns one value for a group of CPUs together, from those CPUs whose value is known."""
         return float(self.group(rows)[self.registry.index[key]])
 
     def group(
         self, rows: list[int] | slice | Ints, metrics: list[int] | slice = slice(None)
     ) -> Floats:
-        """Returns metrics for a group of CPUs: all metrics, or those with these indices in the
-        registry, at least two. numpy would add up a single metric in another order, which changes
-        the last digit."""
+        """Returns metrics for a group of CPUs together. `metrics`: their indices in the registry,
+        at least two, because numpy would add up a single metric in another order, which changes the
+        last digit."""
         lows, highs = self.registry.lows[metrics], self.registry.highs[metrics]
         return ratio(*self.group_sums(rows, metrics), lows, highs)
 
@@ -296,8 +295,8 @@ MAX_CARRIED_S = 2 * TICK_S
 """Maximum stolen seconds of a CPU that are carried from one sample to the next: two ticks, because
 the ticks of an idle CPU do not matter."""
 MIN_SETTLED_NS = 100_000_000
-"""Samples of at least this length, in ns, carry no stolen time over to the next sample: a tick of
-10 ms is a small part of them."""
+"""Minimum length in ns of a sample that carries no stolen time over to the next sample, because a
+tick of 10 ms is a small part of it."""
 
 
 def distribute_steal(
@@ -321,10 +320,10 @@ def lost_time(
     values: Values, ceiling_hz: Floats, evaluator: Evaluator, estimated: Bools | None = None,
     settle: Callable[[Floats, Floats], Floats] | None = None,
 ) -> LostSeconds:  # fmt: skip
-    """Returns the lost time of each CPU. `ceiling_hz`: for each CPU, the lowest clock
-    that turbo may have allowed; NaN where unknown. `estimated`: CPUs whose halts are left out,
+    """Returns the lost time of each CPU. `ceiling_hz`: for each CPU, the lowest clock that turbo
+    may have allowed; NaN where unknown. `estimated`: mask of the CPUs whose halts are left out,
     because their counts are estimates. `settle`: distributes stolen seconds over short samples, as
-    `distribute_steal` does; None: the samples are long."""
+    `distribute_steal` does; None for long samples."""
     top, bottom = values.top, values.bottom
     span_s, poll = bottom[..., INDEX["util"], :], values["poll"]
     spare_share = values["idle"] + np.where(np.isnan(poll), 0.0, poll)
@@ -338,8 +337,8 @@ def lost_time(
         stolen_share = settle(stolen_s, wanted_share * span_s) / span_s
     np.minimum(stolen_share, wanted_share, out=steal, where=evaluator.mask("steal"))
     left_share = wanted_share - steal
-    # Do not clip each sample to the metric's range of 0 and more: that would turn noise into a
-    # loss.
+    # The metric's range excludes negative values. Clipping each sample to it would turn noise into
+    # a loss.
     index = INDEX["involuntary"]
     halted_s = top[..., index, :]
     # stolen time that `settle` moves to another sample must not count as a halt
@@ -361,7 +360,7 @@ def lost_time(
 
 
 def write_lost(values: Values, lost: LostSeconds) -> None:
-    """Writes `lost_ratio` into values that lack it. Where it is unknown, both sums are 0."""
+    """Writes `lost_ratio` into the values. Where it is unknown, both its sums are 0."""
     index, metric = INDEX[LOST_RATIO], METRICS[LOST_RATIO]
     top, bottom = lost.parts_s.sum(axis=-2), lost.wanted_s
     is_known = np.isfinite(top) & np.isfinite(bottom)
@@ -376,10 +375,10 @@ as awake again. In between, a CPU keeps its previous state, so that its numbers 
 
 
 def resting_rows(util: Floats, resting_before: Bools | None = None) -> Bools:
-    """Returns a mask of the CPUs at rest. They run so rarely that a number per running time, such
-    as clock or IPC, only describes a few wake-ups. `resting_before`: the mask of the previous
-    interval; without it, CPUs between both shares count as awake. A CPU whose busy share is
-    unknown is not at rest."""
+    """Returns a mask of the CPUs at rest. These run so rarely that a number per running time, such
+    as clock or IPC, describes only a few wake-ups. A CPU whose busy share is unknown is not at
+    rest. `resting_before`: the mask of the previous interval; None: a CPU between both shares is
+    awake."""
     mask: Bools = util < MAX_RESTING_SHARE
     if resting_before is not None and len(resting_before) == len(util):
         mask |= resting_before & (util < MIN_AWAKE_SHARE)
@@ -391,8 +390,8 @@ def resting_rows(util: Floats, resting_before: Bools | None = None) -> Bools:
 
 READ_KEY, WRITE_KEY = TRAFFIC_KEYS = ("memory_read_bytes", "memory_write_bytes")
 WINDOW_S = 0.95
-"""Minimum time in s over which traffic is averaged: ten samples of 100 ms, less their jitter. In a
-shorter time, a burst from a queue may exceed what memory sustains."""
+"""Minimum time in s over which traffic is averaged: ten samples of 100 ms, less their jitter. Over
+a shorter time, a burst from a queue may exceed what memory sustains."""
 WINDOW_SAMPLES = 32
 """Number of samples that are searched at once for the end of a window of WINDOW_S."""
 
@@ -418,8 +417,9 @@ class BestTraffic:
         """Bytes and seconds of the current second, which is not complete yet."""
 
     def learn(self, increments: Floats, seconds: Floats) -> Floats:
-        """Adds the bytes and seconds of samples, which `memory_traffic` returned. Returns the best
-        rate after each, (samples, packages). A second with an unknown sample does not count."""
+        """Adds the bytes and seconds of samples, as returned by `memory_traffic`. Returns the best
+        rate after each sample, (samples, packages). A second with an unknown sample does not
+        count."""
         is_read, rates, first = seconds > 0, np.empty(increments.shape), 0
         parts = np.where(is_read, [increments, seconds], 0.0)
         while first < len(increments):  # up to the end of the current second of any package
@@ -442,27 +442,27 @@ class BestTraffic:
         return rates
 
     def share(self, rate: Floats) -> Floats:
-        """Returns rates in bytes per second as shares of the best rate. Over a span shorter than a
-        second, traffic may exceed the best rate; the share is then 1."""
+        """Returns rates, in bytes per second, as shares of the best rate. Over less than a second,
+        a rate may exceed the best rate; its share is then 1."""
         return np.minimum(rate / np.where(self.rate > 0, self.rate, np.nan), 1.0)
 
 
-# --- Power, temperature, memory traffic, pressure, load and interrupts of the machine, and of each
-# package, core and L3 that has counters for them.
+# --- Power, temperature, memory traffic, pressure, load and interrupts: of the machine, and of each
+# package, core and L3 that has the counters.
 
 COUNTER_BY_NAME = {key: number.counter for key, number in MACHINE.items()}
-"""Numbers of the machine, each with its counter."""
+"""Key of the counter of each number of the machine."""
 PACKAGE_NAMES = tuple(key.removeprefix("package_") for key in PACKAGE)
 """Names of the numbers that exist for the whole machine and for each package."""
 L3_COUNTERS = {key.removeprefix("l3_"): number.counter for key, number in L3.items()}
-"""Numbers of an L3, by their name in a line of JSON, each with its counter."""
+"""Key of the counter of each number of an L3, by the number's name in a line of JSON."""
 OF_BEST_NAME = "memory_of_best"
 MEMORY_COUNTERS = {
     name: key
     for name, key in COUNTER_BY_NAME.items()
     if key in TRAFFIC_KEYS and name != OF_BEST_NAME
 }
-"""Memory traffic: reads and writes, each with its counter."""
+"""Key of the counter of each direction of memory traffic."""
 CORE_ENERGY = CORE["core_power_w"].counter
 TRACED = (
     "pressure_cpu", "pressure_memory", "pressure_io", "load_1", "interrupts_hz",
@@ -470,7 +470,7 @@ TRACED = (
 )  # fmt: skip
 """Numbers of the machine whose history is kept sample by sample."""
 SHARED_KEYS = (*TRAFFIC_KEYS, "energy_j", "energy_ram_j", "l3_memory_bytes")
-"""Counters of packages and L3s whose history is also kept."""
+"""Counters of packages and L3s whose history is kept, too."""
 MIN_BUSY = 0.5
 """Minimum busy share at which a CPU certainly misses its caches, so that zero traffic is wrong."""
 Rates = dict[str, Floats]
@@ -488,8 +488,8 @@ class MachineTotals:
         ]
         self._cores, self._topology = len(counters.hello.cores), counters.hello.topology
         self._machine_keys: list[str] = []
-        """Counters with several columns. The rows of all other counters are computed together, in
-        the arrays below."""
+        """Keys of the counters with several columns. The rows of all other counters are computed
+        together, in the arrays below."""
         self._rows: list[tuple[str, slice]] = []
         ticks, increments, units_per_second = [np.zeros(0, int)], [np.zeros(0, int)], [np.zeros(0)]
         first = 0
@@ -511,7 +511,7 @@ class MachineTotals:
         )
 
     def rates(self, delta: Delta) -> Rates:
-        """Returns the rates of those counters of COUNTER_BY_NAME, L3_COUNTERS and CORE_ENERGY that
+        """Returns the rates of the counters in COUNTER_BY_NAME, L3_COUNTERS and CORE_ENERGY that
         the stream has."""
         increments, span = (
             delta.take(self._increment_places),
@@ -565,9 +565,9 @@ class MachineTotals:
         return np.asarray(np.append(watts, np.nan)[rows])
 
     def l3_values(self, rates: Rates, util: Floats) -> dict[str, Floats]:
-        """Returns the traffic and the occupancy of each L3. The values of an L3 are in the row of
-        the CPU that counts them. Zero traffic while a CPU is busy counts as unknown, because some
-        monitors are known to be dead."""
+        """Returns the traffic and the occupancy of each L3, in the row of the CPU that reads its
+        counters. Zero traffic of a busy CPU counts as unknown, because some monitors are known to
+        be dead."""
         numbers, topology = {}, self._topology
         for name, key in L3_COUNTERS.items():
             by_cpu = rates.get(key)

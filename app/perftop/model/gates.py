@@ -1,20 +1,20 @@
 """Checks whether the counts of a sample are plausible, before its numbers are shown.
 
-A gate is one such check: it compares two counts of the same time and, if they disagree, marks one
-of the two counters as suspect. Fixed counters are witnesses used to check programmable counters,
-which other programs can take. APERF, MPERF and the TSC, which no program reprograms, are witnesses
-used to check the fixed counters. (Counters that advanced faster than any clock are caught earlier,
-where differences are taken.)
+A check compares two counts of the same time. If they disagree, it marks one of the counters as
+suspect. Other programs can take programmable counters, so these are compared with fixed counters.
+No program reprograms APERF, MPERF and the TSC, so fixed counters are compared with them. The more
+reliable of two counters is called the witness. (`model.differences` rejects counters that advanced
+faster than any clock.)
 
-Counts that were scaled up, because perf multiplexed the events, are estimates: they are neither
-checked nor used as witnesses.
+If perf multiplexed the events, their counts were scaled up, so they are estimates. Estimates are
+neither checked nor used as witnesses.
 
-Siblings count events of the same core: the running times r0 and r1 of the threads bound an SMT
-event. The running times come from fixed counters, so an SMT event outside the bounds is suspect,
-not the running times. The same bounds also show how many TSC ticks one tick of the event is worth.
+Siblings count events of the same core. The running times r0 and r1 of its threads come from fixed
+counters and bound an SMT event. If the event is outside the bounds, the event is suspect. The same
+bounds also show how many TSC ticks one tick of the event is worth.
 
-Tolerances are shares of the span, plus the time that the reads at both ends of the span took.
-Counters are read one after the other, so two of them never cover exactly the same span.
+Tolerances are shares of the span, plus the duration of the reads at both of its ends. Counters are
+read one after the other, so two of them never cover exactly the same span.
 """
 
 from __future__ import annotations
@@ -36,45 +36,46 @@ from perftop.model.smt import (
 )
 
 SLACK_SHARE = 0.01
-"""Share of the span by which two counts may differ. On real siblings, which are read one after the
-other, counts exceeded their bounds by up to 0.6 %."""
+"""Share of the span by which two counts may differ. On real siblings, counts exceeded their bounds
+by up to 0.6 %, because the siblings are read one after the other."""
 MIN_BUSY_S = 0.02
-"""Running time in s, by the operating system's account, after which a counter must have advanced.
-Wake-ups of the probe itself take a thousandth of this time."""
+"""Minimum busy time in s, by the operating system's account, in which a working counter must
+advance. The probe's own wake-ups take a thousandth of this time."""
 MIN_WORKED_S = 5e-6
-"""Running time in s, measured by a witness, after which a counter must have advanced: shorter than
-any wake-up, and longer than one tick of a crystal."""
+"""Minimum running time in s, by a witness, in which a working counter must advance: shorter than
+any wake-up, and longer than a tick of a crystal."""
 MAX_CLOCK_DIFFERENCE = 0.02
 """Relative difference below which two clocks agree. Turbo and halts cause far larger ones."""
 SLOT_KEYS = ("topdown_retiring", "topdown_bad_speculation", "topdown_frontend", "topdown_backend")
-"""Counters of the four uses of an issue slot. Each slot counts for exactly one of them."""
+"""Counters of the four uses of an issue slot. Each slot has exactly one use."""
 CHECKED_KEYS = {"ref", "cycles", "instructions", "kernel_cycles", "kernel_instructions", *SLOT_KEYS}
 WITNESSES = {
     "ref": ("cycles", "mperf"), "cycles": ("ref", "aperf"), "instructions": ("cycles",),
     "kernel_cycles": ("cycles",), "kernel_instructions": ("instructions",),
 }  # fmt: skip
-"""Witnesses of each counter: if a witness shows that the CPU worked, the counter must have
-advanced."""
+"""Keys of the witnesses of each counter. If a witness shows that the CPU worked, the counter must
+have advanced."""
 MAX_SLOT_ERROR = 0.02
-"""Share of the issue slots by which the sum of the counters in SLOT_KEYS may differ from the number
-of slots. Each of them is a field with a resolution of 1 in 255."""
+"""Maximum error of the sum of the counters in SLOT_KEYS, as a share of the issue slots. Each
+counter is a field with a resolution of 1 in 255."""
 MAX_IDLE_DIFFERENCE = 0.5
-"""Share of the span by which the busy time of idle transitions may differ from that of
-/proc/stat, which is read a little later and counts in ticks."""
+"""Maximum difference between the busy times of idle transitions and of /proc/stat, as a share of
+the span. The kernel counts the latter in ticks, and it is read a little later."""
 MIN_IDLE_DIFFERENCE_S = 0.03
-"""Difference in s that is always tolerated, for short spans: three ticks."""
+"""Difference in s, of three ticks, that is always tolerated."""
 MIN_RUN_SHARE = 0.1
-"""Share of the span that a CPU must have run before its clocks are first compared."""
+"""Minimum share of the span that a CPU must have run for its clocks to be compared for the first
+time."""
 MIN_TIME_DIFFERENCE = 1e-3
-"""Share of the span by which the running times of siblings must differ, so that an event that
-counts while one thread runs alone must have advanced. Siblings with equal running times may never
-have run alone: clock modulation halts both at once."""
+"""Minimum difference between the running times of siblings, as a share of the span, that proves
+that one of them ran alone. Siblings with equal times may never have run alone: clock modulation
+halts both at once."""
 
 
 class Gates:
-    """The gates of one stream. They remember on which CPUs a counter has agreed with its witness. A
-    later difference raises a doubt only on these CPUs, because a hypervisor or an unusual CPU model
-    may let the two counters run at different rates."""
+    """The checks of one stream that compare counters of one CPU. They remember on which CPUs a
+    counter has agreed with its witness, and doubt it only there. Elsewhere a hypervisor or an
+    unusual CPU model may let the two counters run at different rates."""
 
     def __init__(self, counters: Counters) -> None:
         rows = len(counters.hello.topology)
@@ -85,7 +86,7 @@ class Gates:
         """Whether the stream has any counters to check."""
 
     def check(self, counters: Counters, delta: Delta) -> None:
-        """Writes the doubts into `delta`, which holds samples along its first axis."""
+        """Writes the doubts into `delta`, which has samples along its first axis."""
         if not self._is_needed or "cpu" not in delta.tables:
             return
         samples = _CheckedSamples(counters, delta)
@@ -114,8 +115,8 @@ class Gates:
 
     def _check_clocks(self, samples: _CheckedSamples) -> Bools:
         """Compares reference cycles with the TSC and MPERF, and cycles with APERF. Returns a mask,
-        (samples, CPUs), of the CPUs whose cycles agreed with APERF in that or an earlier sample; as
-        (CPUs) if the samples add no CPU."""
+        (samples, CPUs), of the CPUs whose cycles have agreed with APERF so far; only (CPUs) if no
+        sample adds a CPU."""
         ref = samples.increments("ref")
         if ref is not None and samples.counters.has_tsc:
             samples.doubt("ref", Doubt.FAST, ref > samples.ticks + samples.slack)
@@ -157,8 +158,8 @@ class _CheckedSamples:
         self.worked_ticks = MIN_WORKED_S * hz
 
     def increments(self, key: str) -> Floats | None:
-        """Returns how far a counter advanced; NaN where the counter is already suspect or its count
-        is an estimate, so that it raises no doubt about other counters."""
+        """Returns how far a counter advanced; NaN where it is suspect or an estimate, so that it
+        raises no doubt about other counters."""
         if key not in self._increments:
             increments = self.counters.increments(self.delta, key)
             if increments is not None and key in self.counters.multiplexed:
@@ -172,7 +173,7 @@ class _CheckedSamples:
         return np.where(self.delta.doubts[..., self.counters.key_at[key]] == 0, increments, np.nan)
 
     def doubt(self, key: str, code: Doubt, rows: Bools) -> None:
-        """Marks a counter as suspect on these rows. An earlier reason is kept."""
+        """Marks a counter as suspect in these rows. An earlier reason is kept."""
         if np.count_nonzero(rows):
             codes = self.delta.doubts[..., self.counters.key_at[key]]
             codes[rows & (codes == 0)] = code
@@ -180,9 +181,8 @@ class _CheckedSamples:
 
 
 def _check_standstill(samples: _CheckedSamples) -> None:
-    """Marks counters as suspect that do not advance while the CPU works. A hypervisor may answer
-    every read with the same number, or another program may have reprogrammed the counter for
-    another event."""
+    """Marks counters that do not advance while the CPU works as suspect. A hypervisor may answer
+    every read with the same number, or another program may have chosen another event."""
     is_read = samples.ticks > 0
     for key, witnesses in WITNESSES.items():
         increments = samples.increments(key)
@@ -199,8 +199,8 @@ def _check_standstill(samples: _CheckedSamples) -> None:
 
 
 def _check_idle_accounts(samples: _CheckedSamples) -> None:
-    """Compares the busy time of idle transitions with that of /proc/stat, whose idle time is the
-    kernel's own account. Spans of different length are not compared: /proc/stat was read late."""
+    """Compares the busy time of idle transitions with that of /proc/stat. Spans of different length
+    are not compared, because /proc/stat was read late."""
     counters, tables = samples.counters, samples.delta.tables
     busy_s, idle_s, iowait_s = map(samples.increments, ("busy_s", "stat_idle_s", "stat_iowait_s"))
     if busy_s is None or idle_s is None or iowait_s is None:
@@ -229,29 +229,30 @@ def _busy_s(counters: Counters, delta: Delta) -> Floats | None:
 
 @dataclass(slots=True)
 class SiblingCounts:
-    """Counts of all cores with the same number of threads, in several samples. Arrays are (samples,
-    threads, cores), because numpy is slow along a last axis of length two."""
+    """The counts of all cores with the same number of threads, in several samples. Arrays are
+    (samples, threads, cores), because numpy is slow along a last axis of length two."""
 
     rows: Ints
     """(threads, cores): index in hello of each thread."""
     is_uneven: Bools
-    """(samples, cores): whether the siblings were read over different spans, or counts of them are
-    estimates, so that their counts cannot be compared."""
+    """(samples, cores): whether the siblings' counts cannot be compared, because the siblings were
+    read over different spans, or a count is an estimate."""
     run_shares: Floats
     """Share of the span in which each thread ran."""
     event_shares: Floats
-    """Ticks of the SMT event in use per TSC tick of the span."""
+    """SMT event ticks per TSC tick of the span, for the event in use."""
 
 
 class SiblingGates:
-    """Checks the counts of one stream by comparing siblings, and learns the factors of its SMT
-    events. `splitter` has the cores and the calibrations."""
+    """The checks of one stream that compare siblings. They also learn the factors of SMT events.
+    `splitter` has the cores and the calibrations."""
 
     def __init__(self, counters: Counters, splitter: Splitter) -> None:
         self._counters, self._splitter = counters, splitter
 
     def counts(self, delta: Delta, util: Floats, online: Bools) -> list[SiblingCounts]:
-        """Returns the siblings' counts of the SMT event in use; an empty list without one."""
+        """Returns the counts of the SMT event in use, an element for each number of threads of a
+        core; [] if no event is in use."""
         key, groups = self._event_key(), list[SiblingCounts]()
         if key is None:
             return groups
@@ -269,7 +270,8 @@ class SiblingGates:
     def learn(self, siblings: list[SiblingCounts], delta: Delta) -> int:
         """Uses samples as evidence for the factor of the SMT event in use, up to a sample that
         changes the factor (see `Calibration.add_evidence`). Returns the number of samples used.
-        Suspect events count too, because a wrong factor makes the event suspect in every sample."""
+        Suspect events are evidence, too, because a wrong factor makes the event suspect in every
+        sample."""
         key, samples = self._event_key(), len(delta.doubts)
         calibration = self._splitter.calibrations.get(key or "")
         if key is None or calibration is None:
@@ -285,8 +287,8 @@ class SiblingGates:
         return calibration.add_evidence(np.concatenate(rows, axis=1))
 
     def _factor_bounds(self, key: str, group: SiblingCounts, delta: Delta) -> tuple[Floats, Floats]:
-        """Returns bounds of the factor, (samples, ways, cores): by the count of each of two
-        threads, or, with more threads, one by all counts together."""
+        """Returns bounds of the factor, (samples, n, cores). With two threads, n is 2: each
+        thread's count gives bounds. With more threads, n is 1: all counts together give bounds."""
         counters, run_shares, event_shares = self._counters, group.run_shares, group.event_shares
         block = counters.columns[key].block
         span_s = delta.tables[block].ticks.take(group.rows, axis=-1) / counters.stamp_hz
@@ -298,7 +300,7 @@ class SiblingGates:
         return factor_bounds(key, run_shares, event_shares, run_shares[:, ::-1], span_s)
 
     def check(self, siblings: list[SiblingCounts], delta: Delta) -> Codes:
-        """Returns the doubts of `delta` together with those about SMT events."""
+        """Returns the doubts of `delta`, with added doubts about SMT events."""
         key, doubts = self._event_key(), delta.doubts
         if key is None:
             return doubts
@@ -309,8 +311,8 @@ class SiblingGates:
                 continue
             if not is_copied:
                 doubts, is_copied = doubts.copy(), True
-            # A program that uses the event counter of one thread also uses that of its sibling:
-            # without the first count, nothing supports the second.
+            # A program that takes the event counter of one thread also takes the sibling's. Without
+            # the first count, nothing supports the second.
             codes = np.where(codes == 0, codes.max(axis=1, keepdims=True), codes)
             np.copyto(codes, 0, where=group.is_uneven[:, None])
             codes_before = doubts[:, group.rows, index]
@@ -358,8 +360,8 @@ def _event_bounds(key: str, run_shares: Floats) -> tuple[Floats, Floats]:
 
 
 def _threads_disagree(key: str, run_shares: Floats, event_shares: Floats, slack: Floats) -> Bools:
-    """Returns (samples, 1, cores): mask of the cores for which the events of the two threads give
-    different shares ANY of the span in which a thread ran."""
+    """Returns a mask (samples, 1, cores) of the cores whose two threads give different values of
+    ANY, the share of the span in which at least one thread ran."""
     if key == "distributed":
         any_ = event_shares[:, :1] + event_shares[:, 1:]
         low, high = (
@@ -372,8 +374,8 @@ def _threads_disagree(key: str, run_shares: Floats, event_shares: Floats, slack:
 
 
 def _sum_of_threads(run_shares: Floats) -> Floats:
-    """Returns the sum over threads, (samples, 1, cores). Along another axis numpy would add up more
-    than two threads in another order, which changes the last digit."""
+    """Returns the sums over threads, (samples, 1, cores). Along another axis, numpy would add up
+    more than two threads in another order, which changes the last digit."""
     return np.asarray(np.ascontiguousarray(run_shares.swapaxes(1, 2)).sum(axis=2)[:, None])
 
 

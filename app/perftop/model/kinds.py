@@ -1,13 +1,12 @@
-"""The kinds of episodes and their causes, with the marker, name and explanation of each; and the
-type of an episode.
+"""The kinds of episodes and their causes, and the type of an episode.
 
-A new loss needs one entry here and a file in `detect/`. Markers, names, remedies and sentences are
-taken from these tables everywhere: on the screen, in `why`, `summary`, `diff`, the exporter and
-help.
+Each kind and cause has an entry with its marker, name and explanation. A new loss needs one entry
+here and a file in `detect/`. The screen, `why`, `summary`, `diff`, the exporter and help all use
+these entries.
 
-A sentence is data: braces name a field that the sentence engine fills in (for example, `clocks` is
-"2.78 of 3.40 GHz"), and a verb is written `present|past`. The engine uses the first sentence that
-applies and whose fields are all known.
+A sentence is data. Braces name a field that `output/sentences.py` fills in (for example, `clocks`
+is "2.78 of 3.40 GHz"), and a verb is written `present|past`. The first applicable sentence whose
+fields are all known is used.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ gained, a number of events, or nothing."""
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of episode. For neighbours, each cause is a kind of its own."""
+    """A kind of episode. Each cause of a neighbour episode is a kind of its own."""
 
     key: str
     sign: str
@@ -37,13 +36,14 @@ class Kind:
     worsened_key: str = ""
     """Key of the number that the episode makes worse."""
     loss_text: str = ""
-    """The loss of cores in a few words, for example "time to heat"."""
+    """What cores lose, in a few words, for example "time to heat"."""
     costs_cycles: bool = False
     """Whether the episode costs cycles; other kinds cost time."""
     is_per_cpu: bool = False
-    """Whether an episode affects each of its CPUs separately; other kinds can affect a package."""
+    """Whether an episode affects each of its CPUs separately. Other kinds can affect a whole
+    package."""
     explains: tuple[str, ...] = ()
-    """Keys of the numbers of a run that the episode explains."""
+    """Keys of the numbers of a run that such an episode explains."""
     sentences: tuple[str, ...] = ()
 
 
@@ -278,11 +278,11 @@ class Cause:
     remedy: str = ""
     """Advice to the user; empty if there is none."""
     states: tuple[str, ...] = ()
-    """Keys of recorded settings and states of the machine that can be the cause."""
+    """Keys of recorded settings and states of the machine that can be this cause."""
 
 
 STEAL_CAUSE = ("steal", "hypervisor")
-"""Kind and cause of time that the hypervisor took, which two detectors report."""
+"""Kind and cause of time taken by the hypervisor. Two detectors report it."""
 _POWER_CAP = "the limit in /sys/class/powercap; the power cap in the BMC"
 
 CAUSES: dict[str, Cause] = {
@@ -400,7 +400,7 @@ LINE_REMEDIES = {
     "thermal event": "cooling: fans, air flow, dust; or fewer busy cores",
     "tlb shootdowns": "fewer munmap, mprotect and madvise in programs with many threads",
 }
-"""Remedies for interrupts that are not sent by a device, by the beginning of their name."""
+"""Remedies for interrupts that no device sends, by the beginning of their name."""
 LOG_CLUES = {
     "split-lock": (
         "it took a split lock, and waits 10 ms for each",
@@ -411,29 +411,30 @@ LOG_CLUES = {
         "replace it: ras-mc-ctl --errors, rasdaemon",
     ),
 }
-"""Clues in the kernel's log, by kind of message: what it means, and the remedy."""
+"""Clues in the kernel's log, by kind of message: their meaning and the remedy."""
 
 
 class CostlySetting(NamedTuple):
-    """A setting of the machine that makes programs slower by an amount that is not counted."""
+    """A setting of the machine that slows programs down, by an amount that is not counted."""
 
     key: str
     """Key of the setting in hello."""
     values: tuple[str, ...]
-    """The values of the setting that cost time; empty: any value."""
+    """Values of the setting that cost time; (): every value does."""
     text: str
     remedy: str
     kernel_only: bool = True
-    """Whether the setting slows down only code of the kernel."""
+    """Whether the setting slows down only kernel code."""
     price_key: str = ""
-    """Key of the setting in hello with the measured time of one call that this setting slows down;
-    '' if no time is measured."""
+    """Key in hello of the measured time of a call that this setting slows down; '' if none is
+    measured."""
     price_text: str = ""
-    """Name of the measured call, as text."""
+    """Name of the measured call, for the user."""
     baseline_price_us: float = 0.0
     """Time in us that the measured call takes without the setting."""
     work: tuple[str, str] = "", ""
-    """Key in KERNEL_WORK of the work that the setting causes, and a prefix of the function."""
+    """The kernel work that the setting causes: a key in KERNEL_WORK, and a prefix of the function's
+    name."""
 
 
 BANDWIDTH_CAPS = CostlySetting(
@@ -475,8 +476,8 @@ KERNEL_WORK = {
     ),
     "": ("in the kernel's function {}", "perf record -g -e cpu-clock:k, which shows its callers"),
 }
-"""Kinds of work of the kernel that samples show: the activity, as text with the function, and the
-remedy, unless the setting in COSTLY_SETTINGS that causes the work has one."""
+"""Kinds of kernel work that samples show: text on the activity, to which the function is added, and
+a remedy, unless an entry of COSTLY_SETTINGS has one for this work."""
 LOST_KERNEL_WORK = {"clock", "lock", "mitigation"}
 """Kinds of kernel work that is pure loss, because no program needs its result."""
 CLOCK_CAPS: dict[str, tuple[str, str]] = {
@@ -487,16 +488,18 @@ CLOCK_CAPS: dict[str, tuple[str, str]] = {
         "The limit max_perf_pct", "100 into /sys/devices/system/cpu/*pstate/max_perf_pct"
     ),
 }  # fmt: skip
-"""Clock limits that a user or program set, by name: the subject of a sentence, and the advice."""
+"""Clock limits that a user or program can set, by name: the subject of a sentence, and the
+remedy."""
 
 
 def cause_of(key: str) -> Cause:
-    """Returns the cause with this key; a cause unknown to this version is named by its key."""
+    """Returns the cause with this key; for a key unknown to this version, a cause named by the
+    key."""
     return CAUSES.get(key) or Cause(key, key, CAUSES["unknown"].subject)
 
 
-# --- Episodes: states of certain CPUs with a start and an end. Detectors give their evidence as
-# numbers, whose keys name the unit, and as the types of `belief`. `output/sentences.py` turns the
+# --- Episodes: states of certain CPUs, with a start and an end. Detectors give their evidence as
+# numbers, whose keys end with the unit, and as types of `belief`. `output/sentences.py` turns the
 # evidence into text.
 
 _KIND_ORDER = [*KINDS]
@@ -519,7 +522,7 @@ class Episode:
     confidence: Confidence = "unknown"
     """Confidence in the cause, from `belief.confidence`."""
     is_calm: bool = False
-    """Whether the episode is not visible in the newest samples. The episode ends if that lasts."""
+    """Whether the newest samples do not show the episode. If that lasts, it ends."""
 
     @property
     def lost_share(self) -> float:
@@ -532,7 +535,7 @@ class Episode:
         return depth / ceiling_hz if measure == "hz" and ceiling_hz else 0.0
 
     def span_s(self, since_ns: int, until_ns: int) -> float:
-        """Returns how many seconds of the episode are between two times."""
+        """Returns the length in s of the part of the episode between two raw times."""
         end_ns = until_ns if self.end_ns is None else min(self.end_ns, until_ns)
         return max(0, end_ns - max(self.start_ns, since_ns)) / 1e9
 

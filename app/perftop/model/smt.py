@@ -16,18 +16,21 @@ from perftop.model.counters import Cores, Counters
 from perftop.model.delta import Delta
 from perftop.model.evaluation import Values
 
-# --- The number of TSC ticks per tick of an SMT event, called the event's factor. It is learned
-# from the frames. Tables and CPUID give candidates for this factor. Some are wrong: for example, a
-# table may give a workstation's crystal frequency for a server with the same model number. The
-# siblings' counts bound the factor k from both sides, for example `(r0 - r1) / one0 <= k <= r0 /
-# one0`, with the reference cycles r0 and r1 and sibling 0's count of the event, one0. A sample is
-# evidence for the candidates within its bounds. A sample that no candidate explains was disturbed,
-# or another program took the counter; it supports no candidate. The first candidate that explains
-# nearly as many samples as the best one is used. Older samples have less weight. Live and replayed
-# frames give the same result.
+# --- The number of TSC ticks per tick of an SMT event, called the event's factor.
+#
+# The factor is learned from the frames. Tables and CPUID give candidates for it, and some are
+# wrong: a table may give a workstation's crystal frequency for a server with the same model number.
+#
+# The siblings' counts bound the factor k from both sides, for example `(r0 - r1) / one0 <= k <= r0
+# / one0`. Here r0 and r1 are the siblings' reference cycles, and one0 is the count of the event on
+# sibling 0. A sample is evidence for the candidates within its bounds. If it has none, it was
+# disturbed, or another program took the counter; it is then evidence for no candidate.
+#
+# The first candidate that explains nearly as many samples as the best one is used. Older samples
+# have less weight. Live and replayed frames give the same result.
 
 MARGIN = 0.005
-"""Tolerance of the bounds, as a share of the factor, above errors of reading and rounding."""
+"""Tolerance of the bounds, as a share of the factor. Errors of reading and rounding are smaller."""
 MIN_COUNTED_SHARE = 0.02
 """Minimum share of the span in which a thread must have run for its counts to bound the factor. In
 less time, errors of reading and rounding dominate."""
@@ -42,7 +45,8 @@ MAX_TIGHT_WIDTH = 0.03
 closest known candidates, for crystals of 24 and 25 MHz, are 4 % apart (a Cascade Lake-X of 3 GHz:
 125 and 120), and MARGIN is subtracted on both sides."""
 MAX_READ_DISTANCE_S = 300e-6
-"""Maximum time between the reads of two siblings; their counts may differ by as much."""
+"""Maximum time in s between the reads of two siblings, and so the maximum difference of their
+spans."""
 State = Literal["uncalibrated", "settled", "refused"]
 
 
@@ -52,7 +56,7 @@ class _Candidate(NamedTuple):
 
 
 REFUSED_INDEX = -1
-"""The index of the outcome "all candidates are refused", next to the indices of candidates."""
+"""Index of the outcome "all candidates are refused", in place of a candidate's index."""
 
 
 @dataclass(slots=True)
@@ -61,9 +65,9 @@ class Calibration:
 
     candidates: list[_Candidate]
     chosen: _Candidate | None = field(init=False)
-    """The candidate in use; None if all candidates are refused because none explains the counts. A
-    factor that was once settled is never refused: later contradictions mean that another program
-    took the counter."""
+    """The candidate in use; None if all candidates are refused, because none explains the counts. A
+    factor that was settled is never refused: later contradictions mean that another program took
+    the counter."""
     _sums: list[float] = field(init=False)
     """Sums of the evidence, in the order that `evidence_of` describes."""
     _is_settled: bool = False
@@ -83,11 +87,14 @@ class Calibration:
         return "settled" if self._is_settled else "uncalibrated"
 
     def evidence_of(self, low: Floats, high: Floats) -> Ints:
-        """Returns the evidence of several samples. `low` and `high`, (samples, cores), are bounds
-        of the factor; NaN where too little was counted. The evidence of a sample is a row of
-        numbers of cores: for each candidate, those whose bounds include its factor; for each
-        candidate, those of them whose bounds leave no room for another candidate; those that some
-        candidate explains; and those that none explains, although their bounds are tight."""
+        """Returns the evidence of several samples as rows of counts of cores. `low` and `high`,
+        (samples, cores), are bounds of the factor; NaN where too little was counted.
+
+        A row has, in this order: for each candidate, the cores whose bounds include its factor; for
+        each candidate, those among them whose bounds leave no room for another candidate; the cores
+        that some candidate explains; and the cores that no candidate explains although their bounds
+        are tight.
+        """
         is_known = np.isfinite(low) & np.isfinite(high) & (low <= high)
         is_tight = (high - low < MAX_TIGHT_WIDTH * high) & is_known
         factors = np.array([candidate.factor for candidate in self.candidates])[:, None, None]
@@ -98,9 +105,9 @@ class Calibration:
         return np.asarray(evidence.sum(axis=-1).T)
 
     def add_evidence(self, evidence: Ints) -> int:
-        """Adds evidence, (samples, rows of a sample, numbers of `evidence_of`), of the first
-        samples up to one that would change the candidate in use or the state; if the first sample
-        does, of this sample only. Returns the number of samples that were used."""
+        """Adds the evidence of samples, (samples, rows of a sample, counts of `evidence_of`), up to
+        the first sample that would change the candidate in use or the state. If the very first
+        sample does, adds only that one. Returns the number of samples used."""
         samples, ways, numbers = map(int, evidence.shape)
         if not ways:
             return samples
@@ -117,8 +124,8 @@ class Calibration:
         return used_samples
 
     def _add_rows(self, rows: Ints) -> Ints:
-        """Adds rows of evidence. Returns for each row a code of the candidate in use and the state
-        after it."""
+        """Adds rows of evidence. Returns, for each row, a code of the candidate in use and of the
+        state after it."""
         outcomes, count = [], len(self.candidates)
         while len(rows):
             sums = np.add.accumulate(np.concatenate([np.array([self._sums]), rows]))[1:]
@@ -164,8 +171,8 @@ def calibrations(multipliers: Sequence[wire.Multiplier]) -> dict[str, Calibratio
 def factor_bounds(
     counter: str, own_share: Floats, counted_ticks: Floats, other_share: Floats, span_s: Floats
 ) -> tuple[Floats, Floats]:
-    """Returns the low and high bounds of a counter's factor, the TSC ticks per tick. `own_share`,
-    `other_share`: unhalted shares of two siblings; `counted_ticks`: ticks of the counter per TSC
+    """Returns the low and high bounds of a counter's factor, in TSC ticks per tick. `own_share`,
+    `other_share`: unhalted shares of two siblings. `counted_ticks`: ticks of the counter per TSC
     tick of the span. All arrays have the same shape."""
     with np.errstate(divide="ignore", invalid="ignore"):
         blur = MAX_READ_DISTANCE_S / span_s
@@ -249,8 +256,9 @@ class Split:
 
 
 def states(r0: Floats, r1: Floats, any_: Floats) -> Floats:
-    """Returns (n, 4) shares of STATES, none of them negative, from the unhalted shares `r0` and
-    `r1` of two siblings and the share `any_` in which at least one ran; NaN where one is NaN."""
+    """Returns the exact shares of STATES, (n, 4), clamped so that none is negative. `r0`, `r1`:
+    unhalted shares of two siblings; `any_`: share in which at least one ran. NaN where an argument
+    is NaN."""
     low = np.maximum(r0, r1)
     high = np.minimum(1.0, r0 + r1)
     any_share = np.minimum(np.maximum(any_, low), np.maximum(low, high))
@@ -263,8 +271,8 @@ def states(r0: Floats, r1: Floats, any_: Floats) -> Floats:
 
 
 def bounds(r0: Floats, r1: Floats) -> tuple[Floats, Floats]:
-    """Returns the lowest and highest share of each state, (n, 4) each, that the unhalted shares of
-    two siblings allow."""
+    """Returns the lowest and the highest possible share of each state, (n, 4) each. `r0`, `r1`:
+    unhalted shares of two siblings."""
     min_both = np.maximum(0.0, r0 + r1 - 1)
     max_both = np.minimum(r0, r1)
     low = np.stack([1 - r0 - r1 + min_both, r0 - max_both, r1 - max_both, min_both], axis=-1)
@@ -293,7 +301,7 @@ class Splitter:
         self._counters = counters
         self.calibrations = calibrations(counters.hello.multipliers)
         self._methods = set(counters.hello.smt_methods)
-        """Methods that the stream's hello allows; empty: all that the counters support."""
+        """Methods that hello allows; empty: all methods are allowed."""
         named = ((key, key.replace("_", "-")) for key in ANY_COUNTERS if key in counters.columns)
         self._counted_keys = [key for key, method in named if self._is_allowed(method)]
         """Available counters from which ANY can be computed, best first."""
@@ -398,8 +406,8 @@ class Splitter:
         return np.where(is_whole[..., None], shares, np.nan)
 
     def _any_running(self, pair: Ints, r0: Floats, r1: Floats, delta: Delta) -> tuple[Ints, Floats]:
-        """Returns the method for each pair of siblings, and ANY by that method; 0 and NaN for a
-        pair without a method. `pair` is (threads, cores)."""
+        """Returns, for each pair of siblings, the method and ANY by that method; 0 and NaN without
+        a method. `pair`: (threads, cores)."""
         name = self.any_counter()
         if name is None:
             return np.zeros(pair.shape[1], np.int64), np.full(pair.shape[1], np.nan)
@@ -417,8 +425,8 @@ class Splitter:
         return np.where(self._rows_by_key[name][pair].any(axis=0), code, 0), any_
 
     def any_counter(self) -> str | None:
-        """Returns the counter from which ANY is computed: the best available counter whose factor
-        is not refused; None if there is none."""
+        """Returns the counter from which ANY is computed: the best one whose factor is not refused;
+        None if there is none."""
         for key in self._counted_keys:
             calibration = self.calibrations.get(key)
             if calibration is None or calibration.chosen is not None:
@@ -448,7 +456,7 @@ class Splitter:
         return share
 
     def _split_many(self, split: Split, group: Group, util: Floats, delta: Delta) -> None:
-        """Writes into `split` the states of cores with more than two threads. Only the share of
+        """Writes the states of cores with more than two threads into `split`. Only the share of
         `neither` is known, exactly or as a range."""
         rows = np.ascontiguousarray(group.by_thread.T)
         r = util[..., rows]
@@ -467,15 +475,15 @@ class Splitter:
 
 
 def mean_known(values: Floats) -> Floats:
-    """Returns the mean over the known values of each core's threads; NaN if there are none."""
+    """Returns the mean of the known values of each core's threads; NaN if none is known."""
     is_known = ~np.isnan(values)
     with np.errstate(invalid="ignore"):
         return np.asarray(np.where(is_known, values, 0.0).sum(axis=-1) / is_known.sum(axis=-1))
 
 
 def core_lists(topology: list[wire.Cpu]) -> list[list[int]]:
-    """Returns the cores of a topology that has changed since hello: CPUs with the same package, die
-    and core number."""
+    """Returns the CPUs of each core of a topology that has changed since hello. The CPUs of a core
+    have the same package, die and core number."""
     groups: dict[tuple[int | None, int | None, int | None], list[int]] = {}
     single_cores: list[list[int]] = []
     for row in topology:

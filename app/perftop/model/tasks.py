@@ -1,6 +1,8 @@
-"""The tasks on each CPU, the threads of the watched job, and the control groups with a CPU quota,
-from the records of frames. Records are untrusted: they are checked here, and names are made
-printable."""
+"""The tasks on each CPU, the threads of the watched job, and the control groups with a CPU quota.
+
+All come from the records of frames. Records are untrusted: they are checked here, and names are
+made printable.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +28,9 @@ MAX_TASKS_PER_CPU = 64
 MAX_THREADS = 1024
 """Maximum number of threads kept from a record; a probe sends fewer."""
 MAX_POINTS = 256
-"""Maximum number of points kept for a thread; this limit matters only if samples are short."""
+"""Maximum number of points kept for a thread. It matters only if samples are short."""
 DIFFERENCE_NS = 2_000_000_000
-"""Time in ns over which a thread's activity is computed, longer than a scan of all threads."""
+"""Time in ns over which a thread's activity is computed: longer than one scan of all threads."""
 
 
 class Task(NamedTuple):
@@ -39,7 +41,7 @@ class Task(NamedTuple):
 
 
 def task(record: object) -> Task | None:
-    """Returns the task in a wire record of PID, name and share; None if the record is not valid."""
+    """Parses a task's record: PID, name and share. Returns None if the record is not valid."""
     fields = _task_fields(record)
     return None if fields is None else Task(*fields)
 
@@ -63,7 +65,7 @@ def safe_name(name: str) -> str:
 @dataclass(frozen=True, slots=True)
 class TaskSnapshot:
     """A record of the tasks that ran on each CPU, as in the wire format: keys are CPU numbers as
-    text, and values are unchecked."""
+    text, values are unchecked."""
 
     tasks: Mapping[str, Any] = field(default_factory=dict)
     """By CPU, the task that ran most: PID, name and share."""
@@ -72,10 +74,10 @@ class TaskSnapshot:
     waits: Mapping[str, Any] | None = None
     """By CPU, the tasks' shares of waiting and switches per second; None without them."""
     ended_children: Mapping[str, Any] = field(default_factory=dict)
-    """Processes, by PID, whose children started and ended between two scans: the name of the
-    process, the share that its children took, and the name of one of them."""
+    """Parents, by PID, of processes that started and ended between two scans: the parent's name,
+    the share of CPU time that these children used, and the name of one child."""
     _activity_by_cpu: dict[str, list[TaskActivity]] = field(default_factory=dict, init=False)
-    """Cached results of `activity_on`, because a snapshot is shown for many refreshes."""
+    """Cached results of `activity_on`. Many refreshes show the same snapshot."""
 
     @classmethod
     def from_records(cls, records: Mapping[str, object]) -> TaskSnapshot | None:
@@ -93,15 +95,15 @@ class TaskSnapshot:
         )
 
     def parents_of_short_lived(self) -> list[tuple[Task, str]]:
-        """Returns the processes of `ended_children`, each with the share that its children took,
-        and the name of one child; '' if no name is known."""
+        """Returns the parents in `ended_children`, each with its children's share of CPU time and
+        the name of one child ('' if no name is known)."""
         processes = []
         for pid, record in self.ended_children.items():
             match record:
                 case [str() as comm, int() | float() as share, str() as child] if (
                     _is_id(pid) and 0 < share < inf
                 ):
-                    # Unlike the share of a task it may be above 1: children run on several CPUs.
+                    # Unlike a task's share, this may be above 1: children run on several CPUs.
                     processes.append((Task(int(pid), safe_name(comm), share), safe_name(child)))
         return processes
 
@@ -111,7 +113,7 @@ class TaskSnapshot:
 
     def top_task_keys(self, cpus: Sequence[int]) -> list[tuple[int, str] | None]:
         """Returns the PID and name of the task that ran most on each of these CPUs; None where
-        unknown. The name is not made safe, so use it only for comparison."""
+        unknown. Names are not sanitised: use them only for comparison."""
         keys: list[tuple[int, str] | None] = [None] * len(cpus)
         for index, record in enumerate(map(self.tasks.get, map(str, cpus))):
             match record:
@@ -155,8 +157,8 @@ class TaskSnapshot:
         return columns
 
     def _uniform_columns(self, cpus: Sequence[str]) -> TaskColumns | None:
-        """Returns the tasks of all these CPUs. The records are checked together, which takes a
-        tenth of the time of `activity_rows`. Returns None unless all are as a probe writes them."""
+        """Returns the tasks of all these CPUs, or None if a record is not as a probe writes it.
+        Checking all records together takes a tenth of the time of `activity_rows`."""
         listed_cpus = [cpu for cpu in cpus if cpu in self.top_tasks]
         tasks: list[Any] = [*map(self.top_tasks.get, listed_cpus)]
         waits: list[Any] = [*map((self.waits or {}).get, listed_cpus)]
@@ -221,7 +223,7 @@ def _number(value: object, max_value: float) -> float:
 
 
 class RunningTasks:
-    """The latest record of the tasks on each CPU, and the time that it covers."""
+    """The latest record of the tasks on each CPU, and the time that the record covers."""
 
     def __init__(self, cpus: Sequence[int]) -> None:
         self._cpus = cpus
@@ -251,7 +253,7 @@ STOP_REASONS = {"T": "SIGSTOP", "t": "a debugger", "F": "a frozen group"}
 
 
 class _Point(NamedTuple):
-    """Times and switches of a thread at one moment, as sums since its start."""
+    """A thread's times and numbers of switches at one moment, as sums since its start."""
 
     time_ns: int
     run_ns: int
@@ -262,12 +264,12 @@ class _Point(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ThreadActivity:
-    """Running time, waiting time and switches of one or several threads over some time."""
+    """The running time, waiting time and switches of one or several threads over some time."""
 
     elapsed_s: float = 0.0
     run_s: float = 0.0
     wait_s: float = 0.0
-    """Seconds in which it was ready to run but not running; NaN where the kernel does not report
+    """Seconds in which the thread was ready but not running; NaN where the kernel does not report
     them."""
     voluntary: int = 0
     """Number of times that the thread gave up its CPU to sleep or to wait."""
@@ -335,7 +337,7 @@ class WatchedJob:
         self.threads: dict[int, Thread] = {}
         """Threads by thread ID."""
         self.unlisted_threads = 0
-        """Number of further threads of the job, which are not in the record."""
+        """Number of threads of the job that the last record leaves out."""
         self.time_ns = 0
         """Raw time of the last record."""
         self.last_threads: list[Thread] = []
@@ -414,11 +416,11 @@ def _is_id(tid: object) -> bool:
     return isinstance(tid, str) and tid.isdecimal() and len(tid) <= 10
 
 
-# --- CPU quotas of control groups, and the time for which each stopped its tasks.
+# --- CPU quotas of control groups, and the time for which quotas stopped their tasks.
 #
-# The kernel counts, for each group, the periods in which the quota was used up and the time for
-# which queues of CPUs were throttled. A task that is throttled counts as waiting for a CPU, so
-# without these counts it would look as if it waited for other tasks.
+# For each group, the kernel counts the periods in which the quota was used up, and the time for
+# which the run queues of CPUs were throttled. A throttled task counts as waiting for a CPU. Without
+# these counts, it would seem to wait for other tasks.
 
 MAX_GROUPS, MAX_PIDS = 1024, 4096
 MAX_PATH = 256
@@ -426,11 +428,11 @@ MAX_PATH = 256
 
 @dataclass(slots=True)
 class Quota:
-    """A group with a quota, and what was counted since its first record."""
+    """A control group with a quota, and the kernel's counts since the group's first record."""
 
     group: str
     cpus: float
-    """CPUs that the quota allows."""
+    """Number of CPUs that the quota allows."""
     period_count: int = 0
     throttled_count: int = 0
     """Periods in which the quota was used up."""
@@ -519,7 +521,8 @@ class Quotas:
         return difference
 
     def tightest_quota(self, pid: int) -> Quota | None:
-        """Returns the quota that stopped a process for longest; None if none stopped it."""
+        """Returns the quota that stopped a process for the longest time; None if no quota stopped
+        it."""
         quotas = [self.by_group[group] for group in self._groups.get(pid, ())]
         worst_quota = max(quotas, key=lambda quota: quota.throttled_s, default=None)
         return worst_quota if worst_quota is not None and worst_quota.throttled_s > 0 else None
@@ -536,7 +539,7 @@ _OWNERS = (
     (re.compile(r".*/(?!user@)([^/]+\.(?:service|scope))"), "{}"),
     (re.compile(r".*/([^/]+\.slice)"), "{}"),
 )
-"""Patterns of a control group's path, and the name of its owner with the part that matched."""
+"""Patterns of a control group's path, and the owner's name, which includes the matched part."""
 _LONG_ID = re.compile(r"(?<![0-9a-z])([0-9a-f]{12})[0-9a-f]{8,}(?![0-9a-z])")
 
 
@@ -546,8 +549,9 @@ def is_group(watched: str) -> bool:
 
 
 def owner(group: str) -> str:
-    """Returns the owner of a control group: a job, a pod, a container or a unit; else the group's
-    path, whose long identifiers are cut to twelve digits, as container engines do."""
+    """Returns the owner of a control group: a job, a pod, a container or a unit. Without one,
+    returns the group's path, with long identifiers cut to twelve digits, as container engines
+    do."""
     for pattern, words in _OWNERS:
         if match := pattern.search(group):
             return words.format(match[1])
@@ -555,12 +559,12 @@ def owner(group: str) -> str:
 
 
 def short_owner(group: str) -> str:
-    """Returns the owner of a control group as `owner` does; only the last part of a path."""
+    """Like `owner`, but returns only the last part of a path."""
     return owner(group).rpartition("/")[2] or group
 
 
 def process_owner(details: Mapping[str, object]) -> str:
-    """Returns the owner of a process that has these details, which are untrusted; '' if its control
-    group is unknown, or the root."""
+    """Returns the owner of the process with these details, which are untrusted; '' if its control
+    group is unknown or the root group."""
     group = details.get("group")
     return safe_text(owner(group), MAX_NAME_LENGTH) if isinstance(group, str) and group else ""

@@ -1,9 +1,9 @@
 """The clock that turbo allows a core, and the limits that keep the clock lower.
 
-A clock is a mean over the time in which a CPU ran. With n active cores, turbo allows f(n). So the
-mean clock that turbo allowed over that time is between the greatest convex function below f and the
-least concave function above f, both at the mean of n. The time that each core was active bounds
-that mean, in whatever order the cores were active.
+A clock is a mean over the time in which a CPU ran. With n active cores, turbo allows the clock
+f(n). So the mean of the allowed clock is between the greatest convex function below f and the least
+concave function above f, both at the mean of n. The time for which each core was active bounds this
+mean of n, in whatever order the cores were active.
 """
 
 from __future__ import annotations
@@ -22,25 +22,26 @@ from perftop.model.delta import MAX_HZ, Delta, distinct
 from perftop.model.kinds import CLOCK_CAPS
 
 CEILING_GAUGES = ("ceiling_hz", "e_ceiling_hz")
-"""Counters with the exact ceiling of a package. Hybrid CPUs have one for each core type; the list
-of CPUs of a counter shows to which CPUs it applies."""
+"""Counters of a package's exact ceiling. Hybrid CPUs have one for each core type, whose list of
+CPUs shows where it applies."""
 DEEP_SLEEPS = ("core_c3", "core_c6", "core_c7")
-"""Counters of the idle states in which a core does not count as active. In C1 a core does count."""
+"""Counters of the idle states in which a core is not active. In C1, a core is still active."""
 SMALL_TYPES, SMALL_MODELS = {"E", "L"}, {("GenuineIntel", 6, 0xBE)}
-"""Cores whose C6 counter also counts in C7 (turbostat: "cc6 and deeper", by CPUID.1AH): small core
-types of hybrids, and Alder Lake-N, which has only small cores."""
+"""Core types and CPU models whose C6 counter also counts C7 (turbostat: "cc6 and deeper", by
+CPUID.1AH): the small cores of hybrids, and Alder Lake-N, which has only small cores."""
 MIN_ACTIVE_SHARE = 0.001
-"""Minimum share of the span for which a core must be active to count. A smaller share is read skew
-and does not change a mean."""
+"""Minimum share of the span for which a core must be active to count as active. A smaller share is
+read skew and does not change a mean."""
 
 
 @dataclass(slots=True)
 class Ceilings:
-    """Mean ceilings over a span in Hz, by core; with a leading axis, over each of
-    several samples. NaN where unknown."""
+    """Mean turbo ceilings over a span in Hz, by core; with a leading axis, over each of several
+    samples. NaN where unknown."""
 
     low_hz: Floats
-    """Lower bound of the ceiling, from which drops are measured; the base clock without a table."""
+    """Lower bound of the ceiling, with which clocks are compared. Without a table, it is the base
+    clock."""
     high_hz: Floats
     """Upper bound of the ceiling."""
     hz: Floats
@@ -79,7 +80,7 @@ class Turbo:
         self.cpus: Bools = np.any(masks, axis=0)
         """Mask of the CPUs whose turbo ceiling is known."""
         self.has_tables = bool(self.cpus.any() or np.isfinite(self._bounds).any())
-        """Whether any ceiling is known."""
+        """Whether any turbo ceiling is known."""
         self.regroup(cores)
 
     @property
@@ -89,14 +90,14 @@ class Turbo:
         return ", ".join(dict.fromkeys(names)) or None
 
     def regroup(self, cores: Cores) -> None:
-        """Switches to a new core list, after the cores changed."""
+        """Uses a new core list, after a hotplug."""
         self._cores, first, package = cores, cores.rows[:, 0], cores.package
         self._fastest = cores.max_of_threads(self._bounds)
         self._has_upper_bounds = bool(np.isfinite(self._fastest).any())
         self._has_ceiling = self.cpus[first]
         self._domains: list[tuple[Steps, Ints]] = []
-        """Turbo tables, each with the cores of one package that share it. The number of active
-        cores among them selects the step of the table."""
+        """Each turbo table, with the cores of one package that share it. The number of active cores
+        among these selects the table's step."""
         self._favoured = np.full(len(first), np.nan)
         for steps in self._tables:
             is_listed = steps.cpus[first] & (package >= 0)
@@ -159,13 +160,13 @@ class Turbo:
         return np.full(len(self._has_ceiling), hz)
 
     def _max_clocks(self, key: str, delta: Delta) -> Floats:
-        """Returns, by core, the maximum of a gauge of CPUs, because a core follows its most
+        """Returns the maximum of a gauge over each core's CPUs, because a core follows its most
         demanding thread."""
         return self._cores.max_of_threads(self._gauge_means(key, "cpu", delta)[..., :-1])
 
     def _gauge_means(self, key: str, scope: wire.Scope, delta: Delta) -> Floats:
-        """Returns the mean of a gauge by row, NaN where unknown; one more NaN at the end is for row
-        -1, an unknown row."""
+        """Returns the mean of a gauge by row; NaN where unknown. The result ends with an extra NaN,
+        which index -1 (an unknown row) selects."""
         means = self._counters.rates(delta, key)
         if means is None:
             return np.full(self._counters.hello.rows(scope) + 1, np.nan)
@@ -174,9 +175,9 @@ class Turbo:
     def _active_shares(
         self, delta: Delta, run: Floats, core_online: Bools
     ) -> tuple[Floats, Floats]:
-        """Returns the lower and upper bounds of the share of the span in which each core counted as
+        """Returns the lower and upper bounds of the share of the span in which each core was
         active. Without counters of deep sleep, a core that did not run at all is assumed to have
-        been in deep sleep."""
+        slept deeply."""
         if self._sleep_counters:
             share = self._awake_shares(delta)
             is_known = np.isfinite(share)
@@ -205,8 +206,8 @@ class Turbo:
         return np.asarray(1 - sleep_share)
 
     def caps(self, delta: Delta) -> Caps:
-        """Returns the lowest clock limit that a user or program set, by core. A
-        switch, such as "turbo off", counts if it was on for most of the span."""
+        """Returns the lowest clock limit that a user or program set, by core. A switch, such as
+        "turbo off", counts if it was on for most of the span."""
         turbo_is_off = self._gauge_means("turbo_off", "machine", delta)[0] >= 0.5
         disabled = self._gauge_means("turbo_disabled", "package", delta)[self._cores.package] >= 0.5
         configured_hz = self._gauge_means("tdp_base_hz", "package", delta)[self._cores.package]
@@ -265,7 +266,7 @@ UPPER_BOUND = "cpufreq"
 """Prefix of the origin of a table that does not specify how many cores may run at its clock."""
 Points = list[tuple[float, float]]
 Corners = tuple[list[float], list[float]]
-"""Ascending numbers of active cores, and clocks in Hz, with straight lines between the points."""
+"""The corners of a polygonal line: ascending numbers of active cores, and clocks in Hz."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -313,9 +314,9 @@ def lower_hull(points: Points) -> Points:
 
 
 def valid_tables(turbos: Sequence[wire.Turbo], cpus: Sequence[int]) -> tuple[list[Steps], Floats]:
-    """Returns the valid tables, where each CPU belongs to the first table that lists it; and the
-    upper bounds of the clock from tables of origin `cpufreq`, in Hz by CPU, NaN
-    where unknown."""
+    """Returns two results: the valid tables, where each CPU belongs to the first table that lists
+    it; and the upper bounds of the clock in Hz by CPU, from tables of origin `cpufreq`, NaN where
+    unknown."""
     numbers = np.array(cpus)
     free, bounds = np.ones(len(numbers), bool), np.full(len(numbers), np.nan)
     tables = []
