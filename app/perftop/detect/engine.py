@@ -1,5 +1,5 @@
-"""The base of all detectors: their input, the list of running episodes, and the hysteresis that
-joins a high share with short pauses into one episode.
+"""The base of all detectors: their input, the running episodes, and the hysteresis that joins a
+high share and its short pauses into one episode.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from perftop.model.numbers import INDEX
 from perftop.model.sample_reader import Sample, SampleBatch, SampleReader
 
 GAP_NS, GAP_SAMPLES = 5_000_000_000, 3
-"""A gap in the stream that is longer than both this time in ns and this number of sample intervals
-ends an episode, since the real end of the episode is unknown."""
+"""Maximum gap in the stream within an episode: the longer of this time in ns and this number of
+sample intervals. A longer gap ends the episode, because the real end is unknown."""
 PAUSE_NS = 400_000_000
-"""Length in ns of a pause that ends an episode. Control loops of power and heat oscillate several
-times a second, and time that is counted in ticks of 10 ms shows a tick more often than that at a
-loss of 5 %. One line for each oscillation or tick would hide the other episodes."""
+"""Minimum length in ns of a pause that ends an episode. Control loops of power and heat oscillate
+several times a second. Time that is counted in ticks of 10 ms shows a tick more often than this at
+a loss of 5 %. One episode for each oscillation or tick would hide all others."""
 
 
 @dataclass(slots=True)
 class DetectorInput:
-    """The input of detectors: one sample and its times. `cores` becomes a new object when a hotplug
-    changes the list of cores."""
+    """The input of detectors: one sample and its times in raw ns. A hotplug that changes the core
+    list replaces the object `cores`."""
 
     sample: Sample
     since_ns: int
     time_ns: int
     cores: Cores
     records: Mapping[str, object]
-    """Records of the frame other than counters. They are untrusted: check them before use."""
+    """Records of the frame, except counters. They are untrusted: check them before use."""
 
     @property
     def ceiling_hz(self) -> Floats:
@@ -46,12 +46,13 @@ class DetectorInput:
         return self.sample.ceilings.hz
 
     def util(self) -> Floats:
-        """Returns the utilisation of each core's busiest thread; NaN if it was not read."""
+        """Returns the utilisation of each core's busiest thread; NaN for a core that was not
+        read."""
         return self.sample.part(util)
 
     def cycles_and_time(self) -> tuple[Floats, Floats]:
-        """Returns, for each core, the cycles of all its threads and the seconds for which these
-        threads ran; 0 where unknown."""
+        """Returns, for each core, the cycles and the running seconds of all its threads together; 0
+        where unknown."""
         cycles, run_s = self.sample.part(cycles_and_time)
         return cycles, run_s
 
@@ -75,8 +76,8 @@ def has_task_records(batch: SampleBatch) -> Bools:
 
 
 class HighestValues(NamedTuple):
-    """The highest values among the CPUs, by sample; 0 where no value is known. Detectors use them
-    to skip samples."""
+    """The highest value of any CPU in each sample; 0 where none is known. Detectors use these
+    values to skip samples."""
 
     stolen_s: Floats
     steal: Floats
@@ -95,8 +96,8 @@ def highest_values(batch: SampleBatch) -> HighestValues:
 
 
 Sign = Callable[[SampleBatch], Bools]
-"""A test of a batch: returns a mask of the samples in which an episode may start or change. A
-sample without any sign can be skipped."""
+"""A test that returns, for a batch, a mask of the samples in which an episode may start or change.
+Samples for which no test is true can be skipped."""
 
 
 def has_steal(batch: SampleBatch) -> Bools:
@@ -104,13 +105,14 @@ def has_steal(batch: SampleBatch) -> Bools:
 
 
 def reaches_involuntary(share: float) -> Sign:
-    """Returns a sign: whether any CPU was halted involuntarily for at least this share of time."""
+    """Returns a test: whether any CPU was halted involuntarily for at least this share of the
+    time."""
     return lambda batch: batch.cached(highest_values).involuntary >= share
 
 
 def advances(counter: BlockCounter, columns: Ints | int | None = None) -> Sign:
-    """Returns a sign: whether a counter advanced on any CPU. `columns`: the columns of its block
-    that matter; by default only its first."""
+    """Returns a test: whether a counter advanced on any CPU. `columns`: the columns of its block to
+    test; None: only its first."""
 
     def has_advanced(batch: SampleBatch) -> Bools:
         increments = batch.delta.tables[counter.block].increments
@@ -121,22 +123,20 @@ def advances(counter: BlockCounter, columns: Ints | int | None = None) -> Sign:
 
 
 class Detector(ABC):
-    """A detector, which starts and ends the episodes of one kind. While it is calm, it processes
-    only samples that show one of its signs."""
+    """Starts and ends the episodes of one kind. A calm detector processes only samples for which
+    one of its tests is true."""
 
     is_available = True
     """Whether this stream has the counters that the detector needs."""
     is_calm = True
-    """Whether no episode runs or is about to start, so that samples without a sign cannot change
-    the detector. Set by `sample`."""
+    """Whether no episode runs or is about to start. `sample` sets it."""
     follows_drops = False
-    """Whether the detector must process all samples during a turbo drop, even those without a sign.
-    """
+    """Whether the detector must process all samples during a turbo drop."""
     signs: Sequence[Sign] = ()
 
     def skip_calm_samples(self, batch: SampleBatch, first: int, last: int) -> int:
-        """Processes the samples of a batch, from `first` on, in which no episode can start. Returns
-        the index of the first sample in which one can, or `last`. There must be no gap between the
+        """Processes samples of a batch, from `first` on, in which no episode can start. Returns the
+        index of the first sample in which one can, or `last`. There must be no gap between the
         samples."""
         if not self.is_calm:
             return first
@@ -150,7 +150,7 @@ class Detector(ABC):
 
 
 class RunningEpisodes:
-    """The running episodes of all kinds. A method that ends episodes returns them."""
+    """The running episodes of all kinds."""
 
     def __init__(self) -> None:
         self.running: list[Episode] = []
@@ -160,8 +160,7 @@ class RunningEpisodes:
         return [e for e in self.running if e.kind == kind and not e.is_calm]
 
     def apply_hotplug(self, cpu: int, time_ns: int, *, online: bool) -> list[Episode]:
-        """Starts or ends the episode of a CPU that went offline or online. Returns the episodes
-        that have ended."""
+        """Starts or ends the `offline` episode of a CPU. Returns the episodes that ended."""
         offline_episodes = [e for e in self.of_kind("offline") if e.cpus == [cpu]]
         if online:
             online_episode = self.begin("online", "hotplug", time_ns, [cpu])
@@ -171,7 +170,6 @@ class RunningEpisodes:
         return []
 
     def begin(self, kind: str, cause: str, start_ns: int, cpus: Sequence[int] = ()) -> Episode:
-        """Starts an episode whose cause is known, and returns it."""
         episode = Episode(kind, [*cpus], start_ns, cause=cause)
         episode.confidence = confidence(kind, cause)
         self.running.append(episode)
@@ -190,25 +188,25 @@ def max_gap_ns(sample_ns: int) -> int:
 
 @dataclass(slots=True)
 class RecordEpisode:
-    """A running episode that is detected from records, with the sums of those records."""
+    """A running episode that is detected from records, with sums over these records."""
 
     episode: Episode
     lost_s: float = 0.0
     span_s: float = 0.0
     counts: dict[str, float] = field(default_factory=dict)
-    """Sums that only this kind of episode needs; the detector chooses their names."""
+    """Further sums of a detector, by names that it chooses."""
 
 
 class RecordEpisodes:
-    """Episodes of one kind that are detected from records, which the probe sends about once a
-    second. A record has exact bounds, so an episode starts and ends with a record. Each key (a CPU,
-    a control group) has at most one running episode."""
+    """The episodes of one kind that are detected from records, which the probe sends about once a
+    second. A record has exact bounds, so an episode starts and ends with a record. Each key (a CPU
+    or a control group) has at most one running episode."""
 
     def __init__(
         self, reader: SampleReader, episodes: RunningEpisodes, kind: str, start: float, end: float
     ) -> None:
-        """`start`: the lost share of the time at which an episode starts; a lower share, down to
-        `end`, keeps it running."""
+        """`start`: the lost share of the time that starts an episode. `end`: the share below which
+        it ends."""
         self.time_ns, self.span_s = reader.hello.raw_ns, 0.0
         """Raw time of the newest record, and seconds that it covers."""
         self._gap_ns = max_gap_ns(reader.hello.sample_ns)
@@ -217,15 +215,15 @@ class RecordEpisodes:
         self._shown: set[Hashable] = set()
 
     def note_record(self, time_ns: int) -> bool:
-        """Stores the time of a record. Returns whether the record covers all the time since the
-        previous record, or since the start of the stream, without a gap."""
+        """Stores the time of a new record. Returns whether the record covers all the time since the
+        previous record, or since the start of the stream."""
         span_ns, self.time_ns = time_ns - self.time_ns, time_ns
         self.span_s = span_ns / 1e9
         return 0 < span_ns <= self._gap_ns
 
     def add(self, key: Hashable, cause: str, lost_s: float) -> RecordEpisode | None:
-        """Adds the seconds that a key lost in the newest record. Returns the running episode of
-        that key; None if the loss is too small for an episode."""
+        """Adds the seconds that a key lost in the newest record. Returns the key's running episode;
+        None if the loss is too small for an episode."""
         current = self.running.get(key)
         if not lost_s >= (self._start if current is None else self._end) * self.span_s:
             return None
@@ -239,8 +237,8 @@ class RecordEpisodes:
         return current
 
     def close(self) -> list[Episode]:
-        """Ends the episodes to which nothing was added since the last call, at the last record that
-        showed them. Returns them."""
+        """Ends the episodes that have not changed since the last call. Each ends with the last
+        record that showed it. Returns the ended episodes."""
         ended_keys = [key for key in self.running if key not in self._shown]
         self._shown.clear()
         ended = [self.running.pop(key) for key in ended_keys]
@@ -252,22 +250,21 @@ class RecordEpisodes:
 
 @dataclass(slots=True)
 class AllSums:
-    """The sums of a high share (see `HighShare`) over all samples that showed it."""
+    """The sums of a high share (see `HighShare`) over all its samples."""
 
     sample_count: int = 0
     sums: Floats | float = 0.0
 
     def add_samples(self, sample_sums: Sequence[Floats]) -> None:
-        """Adds the sums of samples, oldest first."""
         self.sums = self.sums + sum(sample_sums)
         self.sample_count += len(sample_sums)
 
 
 @dataclass(slots=True)
 class InnerSums:
-    """Sums over the samples that are certainly within an episode. The episode may have started and
-    ended in the middle of its first and its last sample, so these two samples count only if there
-    are no further samples."""
+    """Sums over the samples that are certainly within an episode. An episode may start in the
+    middle of its first sample and end in the middle of its last. So these two count only if there
+    is no other."""
 
     sample_count: int = 0
     _first: Floats | float = 0.0
@@ -279,7 +276,6 @@ class InnerSums:
         return self._between if self.sample_count > 2 else self._first + self._latest
 
     def add_samples(self, sample_sums: Sequence[Floats]) -> None:
-        """Adds the sums of samples, oldest first."""
         for sums in sample_sums:
             if self.sample_count == 0:
                 self._first = sums
@@ -294,13 +290,13 @@ class InnerSums:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class HighShare:
-    """A share, such as lost time, of one or more positions (CPUs, cores or packages) that has been
-    high since `start_ns`. The detector decides which shares are high; this class tracks the pauses,
-    and the sums of the samples that count."""
+    """A share, such as lost time, that has been high since `start_ns` at one or more positions
+    (CPUs, cores or packages). The detector decides which shares are high. This class has the
+    pauses, and the sums over the samples that count."""
 
     group: int
-    """Number of the group to which the position belongs. High shares of one group that start
-    together are one episode."""
+    """Number of the position's group. High shares of one group that start together are one
+    episode."""
     start_ns: int
     last_ns: int
     """End of the last sample that showed the high share."""
@@ -308,7 +304,7 @@ class HighShare:
     pause_start_ns: int | None = None
     """Start of the current pause; None if there is no pause."""
     pause_sums: list[Floats] = field(default_factory=list)
-    """Sums of the samples of the current pause. They count once the share is high again."""
+    """Sums of the samples in the current pause. They count once the share is high again."""
 
     @property
     def until_ns(self) -> int:
@@ -316,14 +312,15 @@ class HighShare:
         return self.last_ns if self.pause_start_ns is None else self.pause_start_ns
 
     def add_sample(self, sums: Floats, time_ns: int) -> None:
-        """Records that the sample that ended at `time_ns` shows the high share. The pause before
-        that sample counts as part of the episode."""
+        """Adds the sample that ended at `time_ns`, in which the share was high. A pause before it
+        then counts as a part of the episode."""
         self.totals.add_samples([*self.pause_sums, sums])
         self.pause_sums.clear()
         self.pause_start_ns, self.last_ns = None, time_ns
 
     def pause(self, since_ns: int, sums: Floats | None = None) -> None:
-        """Records a sample without the high share. If `sums` is None, it never counts."""
+        """Adds a sample in which the share was not high. `sums` are added once the share is high
+        again; None: never."""
         self.pause_start_ns = since_ns if self.pause_start_ns is None else self.pause_start_ns
         if sums is not None:
             self.pause_sums.append(sums)
@@ -337,12 +334,12 @@ class AllowedPauses:
     gap_ns: int
 
     def is_gap(self, since_ns: int, time_ns: int) -> bool:
-        """Returns whether the stream has a gap between these times, or goes back in time."""
+        """Returns whether the stream has a gap between these times, or goes back."""
         return not 0 < time_ns - since_ns <= self.gap_ns
 
     def has_ended(self, high: HighShare, time_ns: int, *, known: bool) -> bool:
-        """Returns whether a high share is over after a sample. `known`: whether the share is known
-        in that sample."""
+        """Returns whether a high share is over after a sample. `known`: whether the sample has a
+        value."""
         if not known:
             return time_ns - high.last_ns > self.gap_ns
         return high.pause_start_ns is not None and time_ns - high.pause_start_ns >= self.pause_ns
@@ -350,7 +347,7 @@ class AllowedPauses:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class ShareEpisode(HighShare):
-    """A high share of several positions (CPUs, cores or packages) that forms one episode."""
+    """A high share of several positions that form one episode."""
 
     totals: InnerSums = field(default_factory=InnerSums)
     episode: Episode
@@ -373,13 +370,14 @@ class OpenEpisodes(Generic[S]):
         self._episodes = episodes
 
     def member_mask(self, count: int) -> Bools:
-        """Returns a mask of `count` positions: the positions in a running episode."""
+        """Returns a mask of the positions that are in a running episode. `count`: number of
+        positions."""
         members = [current.members for current in self.running]
         return np.asarray(np.any([np.zeros(count, bool), *members], axis=0))
 
     def just_started(self, group: int) -> S | None:
-        """Returns the episode of this group that started in the previous sample. It may have
-        started in the middle of that sample, so that some positions show it only now."""
+        """Returns the group's episode that started in the previous sample; None if there is none.
+        It may have started late in that sample, so that some positions show it only now."""
         same = (
             current
             for current in self.running
@@ -392,46 +390,45 @@ class OpenEpisodes(Generic[S]):
         self._episodes.running.append(started.episode)
 
     def close(self, ended: Sequence[S]) -> list[Episode]:
-        """Ends these episodes, and returns them."""
         self.running = [current for current in self.running if current not in ended]
         return [self._episodes.end(current.episode, current.until_ns) for current in ended]
 
 
 class ShareEpisodes(OpenEpisodes[ShareEpisode]):
-    """Detects episodes of one kind: positions whose share is high. Positions of one group whose
-    shares rise in the same sample, or one sample apart, form one episode."""
+    """Detects episodes of one kind: positions whose share is high. Positions of one group form one
+    episode if their shares rise in the same sample or one sample apart."""
 
     def __init__(
         self, episodes: RunningEpisodes, kind: str, start: float, end: float, sample_ns: int, *,
         min_samples: int = 1, pause_ns: int = 0,
     ) -> None:  # fmt: skip
-        """`start`: the share at which an episode starts; a lower share, down to `end`, keeps it
-        running. `min_samples`: number of consecutive samples that must show it; the episode started
-        with the first of them. It is over once no sample has shown it for `pause_ns`; it then ends
-        at the start of that pause."""
+        """`start`: the share that starts an episode. `end`: the share below which it pauses.
+        `min_samples`: number of consecutive samples with a high share that start an episode, from
+        the first of them on. `pause_ns`: length of the pause that ends an episode, at the start of
+        the pause."""
         super().__init__(episodes, AllowedPauses(pause_ns, max_gap_ns(sample_ns)))
         self._kind = kind
         self._start, self._end, self._min_samples = start, end, min_samples
         self._names: Sequence[Sequence[int]] = ()
         self._high_counts: Ints = np.zeros(0, int)
-        """By position: the number of consecutive samples with a high share. They are too few for an
-        episode so far."""
+        """By position: the number of consecutive samples with a high share, still too few for an
+        episode."""
         self._since_ns: Ints = np.zeros(0, int)
-        """By position: raw time at which the first of the samples in `_high_counts` started."""
+        """By position: raw time in ns at which the first of these samples began."""
 
     @property
     def is_quiet(self) -> bool:
-        """Whether no episode runs or is about to start, so that samples may be skipped."""
+        """Whether no episode runs or is about to start."""
         return not self.running and not self._high_counts.any()
 
     def step(
         self, shares: Floats, weights: Floats, groups: Ints, names: Sequence[Sequence[int]],
         since_ns: int, time_ns: int, further_values: Sequence[Floats] = (),
     ) -> list[Episode]:  # fmt: skip
-        """Advances by one sample. Returns the episodes that the sample ended. By position: the
-        shares, NaN where unknown; their weights; the groups; `names`, the CPUs of each position, a
-        new object after they change; `further_values`, values that are added up, too. Episodes that
-        were not in `running` before have just started."""
+        """Advances by one sample. Returns the episodes that ended. Arguments by position: `shares`,
+        NaN where unknown; `weights`; `groups`; `names`, the CPUs of each position, a new object
+        after they change; `further_values`, more values to add up. New episodes are those added to
+        `running`."""
         if names is not self._names:
             # The positions changed: re-attach running episodes by their CPUs.
             self._names = names
@@ -449,8 +446,8 @@ class ShareEpisodes(OpenEpisodes[ShareEpisode]):
         )
         ended = self.close(self._extend_running(sums, since_ns, time_ns))
         high = known & (share >= self._start) & ~self.member_mask(len(names))
-        # Positions that have been high for long enough start an episode.
-        # A position that has not been read for too long starts counting again.
+        # Positions with enough high samples start an episode. A gap in a position's readings
+        # restarts its count.
         self._high_counts[time_ns - self._since_ns > self.pauses.gap_ns] = 0
         self._since_ns[self._high_counts == 0] = since_ns
         self._high_counts = np.where(
@@ -465,7 +462,7 @@ class ShareEpisodes(OpenEpisodes[ShareEpisode]):
     def _extend_running(
         self, by_position: Floats, since_ns: int, time_ns: int
     ) -> list[ShareEpisode]:
-        """Adds the sample to the running episodes. Returns the episodes that have ended."""
+        """Adds the sample to the running episodes. Returns those that ended."""
         ended: list[ShareEpisode] = []
         for current in self.running:
             sums = by_position[:, current.members].sum(axis=1)

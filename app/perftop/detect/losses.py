@@ -1,10 +1,11 @@
-"""The common parts of the detectors of losses to neighbours: which CPUs have work, the speed of
-their programs while undisturbed, and the share that they lose to others, with its start and end.
+"""The common parts of the detectors of losses to neighbours: which CPUs have work, how fast their
+undisturbed programs ran, and the lost share with its start and end.
 
 Other tasks run in short pieces (ticks, time slices), so one sample proves little. A loss is
-reported once it has lasted for some samples, and its start is that of the first of these samples.
-It ends once no sample has shown it for a while; its end is that of the last sample that did. Each
-position, a CPU or a package, has its own high share. The high shares of one group that started
+reported once several samples have shown it, and it starts with the first of them. It ends once no
+sample has shown it for a while, with the last sample that did.
+
+Each position (a CPU or a package) has its own high share. The high shares of one group that started
 together form one episode.
 """
 
@@ -35,27 +36,29 @@ from perftop.model.tasks import RunningTasks, Task
 NEIGHBOUR = "neighbour"
 MIN_LOSS_SAMPLES = 2
 """Minimum number of samples that must show a loss before it is reported. A single sample may
-contain a stray tick, or the start or the end of some other disturbance."""
+contain a stray tick, or the start or end of another disturbance."""
 MIN_PRESENT_SHARE = 0.25
-"""Share of the time since a loss started that a task must have run to count as still present."""
+"""Share of the time since the start of a loss for which a task must have run to be regarded as
+present."""
 LEARNING_S = 10.0
 """Running time in s after which the weight of a sample has fallen to 1/e, because programs have
 phases."""
 STABLE_S = 10.0
-"""In streams without task records: undisturbed time in s after which the CPU is assumed to run the
-same program."""
+"""Minimum undisturbed time in s, in streams without task records, after which the CPU is assumed to
+run the same program as before."""
 CYCLES_ROW = 1
 """Row of the cycles in the sums of UndisturbedPrograms."""
 MIN_BUSY = 0.5
-"""Minimum share of the time that a CPU must be busy, including steal, for its losses to count. A
-CPU that is idle for half of the time has time to spare."""
+"""Minimum share of the time for which a CPU must be busy, including steal, for its losses to count.
+A CPU that is idle for longer has time to spare."""
 MIN_JOB_BUSY = 0.1
-"""MIN_BUSY for the CPUs of a watched job. It is lower, because the user asked for that job."""
+"""Like MIN_BUSY, for the CPUs of a watched job. It is lower, because the user asked about the
+job."""
 
 
 @dataclass(slots=True, eq=False)
 class NeighbourLoss:
-    """A running episode of losses to one cause."""
+    """A running episode of losses to one neighbour."""
 
     episode: Episode
     group: int
@@ -67,20 +70,20 @@ class NeighbourLoss:
 
 
 class NeighbourLosses:
-    """Detects losses to one cause: high shares of positions, and the episodes that they form."""
+    """Detects losses to one kind of neighbour: the high shares of positions, and their episodes."""
 
     def __init__(self, episodes: RunningEpisodes, cause: str, groups: Ints, sample_ns: int, *,
                  start: float, end: float, min_loss: float = 0.0) -> None:  # fmt: skip
-        """`start`: the share at which a loss starts; a lower share, down to `end`, keeps it
-        running. `min_loss`: minimum total loss, in the unit of the weights."""
+        """`start`: the share that starts a loss. `end`: the share below which it pauses.
+        `min_loss`: minimum total loss, in the unit of the weights."""
         self.running: list[NeighbourLoss] = []
         self._episodes, self._cause, self._groups = episodes, cause, groups
         self._start, self._end, self._min_loss = start, end, min_loss
         self._sample_ns, self._pauses = sample_ns, AllowedPauses(PAUSE_NS, max_gap_ns(sample_ns))
         n = len(groups)
         self.shares: dict[int, HighShare] = {}
-        """By position, the latest high share of each position that ever lost time or IPC. Its
-        sums are pairs of numbers: the loss and its weight."""
+        """By position, the latest high share of each position that ever lost time or IPC. Its sums
+        are the loss and its weight."""
         self.is_quiet = True
         """Whether no position appears to lose time or IPC."""
         self.may_lose: Bools = np.zeros(n, bool)
@@ -91,14 +94,13 @@ class NeighbourLosses:
         """Mask of the positions whose loss started in this sample."""
 
     def lost_share(self, position: int) -> float:
-        """Returns the share that a losing position has lost so far."""
+        """Returns the share that a position has lost since its loss started."""
         lost, weight = _total_loss(self.shares[position]).tolist()
         return float(lost / weight) if weight > 0 else float("nan")
 
     def step(self, shares: Floats, weights: Floats, may_begin: Bools, since_ns: int,
              time_ns: int) -> list[Episode]:  # fmt: skip
-        """Advances by one sample. Returns the episodes that the sample ended. Shares are NaN where
-        unknown."""
+        """Advances by one sample. Returns the episodes that ended. Shares are NaN where unknown."""
         self.just_started = self.may_lose & False
         if self._pauses.is_gap(since_ns, time_ns):
             return self._close(self.may_lose.copy())
@@ -131,8 +133,9 @@ class NeighbourLosses:
     def begin(
         self, proven: Bools, names: Sequence[Sequence[int]], time_ns: int
     ) -> list[NeighbourLoss]:
-        """Makes episodes from losses that have lasted and are proven. Returns the new episodes, and
-        the episodes that more CPUs have joined. `names`: the CPUs of each position."""
+        """Starts episodes for the losses in the mask `proven` that have lasted long enough. Returns
+        the new episodes, and those that more positions have joined. `names`: the CPUs of each
+        position."""
         changed = []
         for i in np.flatnonzero(self.may_lose & ~self.is_in_episode & proven).tolist():
             share = self.shares[i]
@@ -152,7 +155,7 @@ class NeighbourLosses:
         return changed
 
     def _shown_loss(self, members: Sequence[int]) -> tuple[float, float]:
-        """Returns the loss of these positions and its weight, up to the last sample of each that
+        """Returns the loss of these positions and its weight, each up to the last sample that
         showed it."""
         if not members:
             return 0.0, 0.0
@@ -160,8 +163,8 @@ class NeighbourLosses:
         return lost, weight
 
     def _neighbour_loss(self, position: int) -> NeighbourLoss:
-        """Returns the episode that started together with this position's loss, or that already
-        included the position; otherwise a new episode."""
+        """Returns the episode of this position's loss: one that started together with it or already
+        included the position; else a new one."""
         share = self.shares[position]
         for loss in self.running:
             is_near = abs(loss.episode.start_ns - share.start_ns) <= self._sample_ns
@@ -194,7 +197,7 @@ def _total_loss(share: HighShare) -> Floats:
 
 
 def were_present(running: RunningTasks, tasks: Sequence[Task], start_ns: int) -> bool:
-    """Returns whether the tasks have certainly run since the loss started, not only before it."""
+    """Returns whether the tasks have certainly run since the loss started, not only before."""
     since_ns = max(start_ns, running.since_ns)
     had_ns = sum(task.share for task in tasks) * (running.time_ns - running.since_ns)
     left_ns = had_ns - (since_ns - running.since_ns)
@@ -204,8 +207,8 @@ def were_present(running: RunningTasks, tasks: Sequence[Task], start_ns: int) ->
 def blamed_tasks(
     tasks: Sequence[tuple[Task, int]], job_pids: set[int]
 ) -> dict[str, list[TaskOnCpu]]:
-    """Returns the tasks to blame, with their CPUs, as evidence: `who` are other tasks, `self` are
-    tasks of the watched job."""
+    """Returns the tasks to blame as evidence: `who` has other tasks, `self` has tasks of the
+    watched job."""
     ran = [TaskOnCpu(task.pid, task.comm, cpu) for task, cpu in tasks]
     who, selves = [r for r in ran if r.pid not in job_pids], [r for r in ran if r.pid in job_pids]
     return {key: blamed for key, blamed in (("who", who), ("self", selves)) if blamed}
@@ -220,8 +223,8 @@ class UndisturbedPrograms:
         """`learned_rows`, `loss_rows`: number of rows of the sums."""
         self._losses, self._names, self._running = losses, names, running
         self.learned_sums: Floats = np.zeros((learned_rows, len(names)))
-        """Sums while the program was undisturbed: instructions, cycles, cycles times the square of
-        their ratio, and further sums of the caller."""
+        """Sums while the program was undisturbed: instructions, cycles, cycles times IPC squared,
+        and further rows of the detector."""
         self.loss_sums: Floats = np.zeros((loss_rows, len(names)))
         """Sums of the running losses."""
         self.top_tasks: Ints = np.zeros(len(names), np.int64)
@@ -230,10 +233,10 @@ class UndisturbedPrograms:
         """Mask of the CPUs whose loss affects the program that was measured undisturbed."""
 
     def learned_by_sample(self, quiet: Bools, run_s: Floats, parts: Floats) -> Floats:
-        """Returns the learned sums before the first sample and after each sample: a sample is added
-        for the CPUs that were undisturbed in it, which `quiet` marks. `run_s`: seconds that the
-        CPUs ran. `parts`: the contribution of each sample, (samples, rows, CPUs); the other arrays
-        are (samples, CPUs)."""
+        """Returns the learned sums before the first sample and after each sample, (1 + samples,
+        rows, CPUs). Only undisturbed samples are added. `quiet`: mask of these, (samples, CPUs).
+        `run_s`: running seconds, (samples, CPUs). `parts`: amounts to add, (samples, rows,
+        CPUs)."""
         weights = np.where(quiet, np.exp(-run_s / LEARNING_S), 1.0)
         learned = np.empty((len(parts) + 1, *self.learned_sums.shape))
         learned[0] = self.learned_sums
@@ -243,8 +246,8 @@ class UndisturbedPrograms:
         return learned
 
     def compare_ipc(self, learned: Floats, ipc: Floats) -> tuple[Floats, Floats, Floats]:
-        """Returns the undisturbed IPC, the share of it by which the IPC is lower now, and the
-        relative standard deviation of the undisturbed IPC. `learned`: (..., rows, CPUs)."""
+        """Returns three arrays by CPU: the undisturbed IPC; the share by which `ipc` is lower; and
+        the undisturbed IPC's relative standard deviation. `learned`: (..., rows, CPUs)."""
         with np.errstate(invalid="ignore", divide="ignore"):
             parts = learned[..., :3, :] / learned[..., CYCLES_ROW, None, :]
             before, squares = parts[..., 0, :], parts[..., 2, :]
@@ -252,19 +255,19 @@ class UndisturbedPrograms:
             return before, np.maximum(1 - ipc / before, 0.0), spread
 
     def add_losses(self, losing: Bools, *parts: Floats) -> None:
-        """Adds a sample to the sums of losses; those of a new loss begin at 0."""
+        """Adds a sample to the sums of losses. The sums of a new loss begin at 0."""
         fresh = self._losses.just_started
         self.loss_sums[:, fresh], self.is_proven[fresh] = 0.0, False
         self.loss_sums[:, losing] += np.array(parts)[:, losing]
 
     def has_other_program(self, busy: Bools, top_tasks: Ints) -> bool:
-        """Returns whether the program on one of these CPUs has changed. `top_tasks`: the tasks in a
-        record, as in `RunningTasks`."""
+        """Returns whether any of the CPUs `busy` runs another program than before, according to a
+        record of tasks. `top_tasks`: the tasks in it, as in `RunningTasks`."""
         return bool(np.count_nonzero((top_tasks != self.top_tasks) & busy))
 
     def note_programs(self, busy: Bools) -> Ints:
-        """Updates the programs of these CPUs from a new record of tasks. Returns the positions
-        where the program has changed; their learned sums are reset."""
+        """Updates the programs of the CPUs `busy` from a new record of tasks. Returns the positions
+        with another program than before, whose learned sums are reset."""
         is_new = (self._running.top_tasks != self.top_tasks) & busy
         changed = np.flatnonzero(is_new)
         if len(changed):
@@ -279,15 +282,14 @@ class UndisturbedPrograms:
         return changed
 
     def is_same_program(self, undisturbed_s: Floats) -> Bools:
-        """Returns a mask of the positions where the loss certainly affects the program that was
-        measured undisturbed. In a stream without task records, these are the CPUs that were
-        undisturbed for long enough."""
+        """Returns a mask of the positions whose program has certainly been measured undisturbed.
+        Without task records, these are the CPUs that were undisturbed for long enough."""
         known = bool(self._running.time_ns)
         return self.is_proven if known else np.asarray(undisturbed_s >= STABLE_S)
 
 
 def wanted_share(batch: SampleBatch) -> Floats:
-    """Returns (samples, CPUs): the share of the time in which a CPU was busy or stolen by the
+    """Returns (samples, CPUs): share of the time in which a CPU was busy, or stolen by the
     hypervisor."""
     stolen = batch.values["steal"]
     return np.asarray(batch.values["util"] + np.where(np.isnan(stolen), 0.0, stolen))

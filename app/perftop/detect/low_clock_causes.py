@@ -1,4 +1,6 @@
-"""Finds the cause of a low clock by rules on a stream's counters, which are checked in order."""
+"""Finds the cause of a low clock, by rules on a stream's counters. The first rule that applies
+counts.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +32,8 @@ CAUSES = {
     "VR thermal alert": "vr", "VR thermal design current": "vr", "autonomous utilisation": "hwp",
     "power budget": "power", "PL1 or multi-core turbo": "power",
 }  # fmt: skip
-"""Cause by the name of a limit reason. If two reasons are seen equally often, the first one counts.
-Other reasons limit nothing, or their effect is unknown."""
+"""Cause by the name of a limit reason. Of two reasons that are seen equally often, the first
+counts. Reasons that are not listed limit nothing, or their effect is unknown."""
 LICENSE_COUNTERS = "license_1", "license_2", "license_3"
 """Counters of the cycles in which wide SIMD code lowered the clock."""
 LEVEL_PREFIX = "license_"
@@ -41,19 +43,19 @@ CORE_CYCLES, PCU_TICKS = "cycles", "pcu_ticks"
 
 MIN_ACTIVE_SHARE = 0.1
 """Minimum share of polls or cycles in which a limit must be active to be a cause. A limit that is
-active more rarely cannot lower the mean clock by DROP_START."""
+active less often cannot lower the mean clock by DROP_START."""
 MIN_LIMIT_SHARE = 0.99
-"""Minimum ratio of the mean power to the power limit at which power is assumed to be limited."""
+"""Minimum mean power, as a share of the power limit, at which power is assumed to be limited."""
 MIN_STEAL = 0.05
-"""Minimum share of the time that is stolen for the hypervisor to be a cause. A hypervisor that
-takes this much has more work than cores."""
+"""Minimum share of time stolen by the hypervisor for it to be a cause. A hypervisor that takes this
+much has more work than cores."""
 MIN_SAVING_EPP = 128
-"""Energy preference, from 0 to 255, from which on hardware prefers saving power to speed."""
+"""Minimum energy preference, from 0 to 255, with which hardware prefers saving power to speed."""
 POWER, LIMITS = "power", ("power-pl1", "power-pl2")
-"""The cause "some power limit", and the specific power limits."""
+"""The cause "an unknown power limit", and the specific power limits."""
 AMBIGUOUS = "PL1 or multi-core turbo"
-"""A limit reason of Xeons that counts only if nothing else was seen, or if power is at PL1: the
-multi-core turbo limit is part of the ceiling, and lowers nothing below it."""
+"""A limit reason of Xeons. It counts only if no other reason was seen, or if power is at PL1. The
+multi-core turbo limit is a part of the ceiling, so it lowers no clock below the ceiling."""
 HSMP = {
     "PPT": "power-ppt",
     "TDC": "current",
@@ -67,12 +69,13 @@ HSMP = {
 }
 """Cause by the name of AMD's reason for the clock limit."""
 HSMP_COUNTERS = "hsmp_limit_times", "hsmp_limits"
-"""Counters of AMD's reasons for the clock limit: the firmware's own count is preferred to a polled
-status."""
+"""Counters of AMD's reasons for the clock limit, the best first: the firmware's own count, and a
+polled status."""
 
 
 class Clue(NamedTuple):
-    """A counter that shows what limits the clock, by its share of polls, cycles or time."""
+    """A counter, or one of its bits, that shows a limit of the clock, by its share of polls, cycles
+    or time."""
 
     cause: str
     key: str
@@ -88,8 +91,8 @@ PLR = {
     "THERMAL_PER_CORE": "thermal", "MISC_PCS_PSTATE": "policy", "POWER_FAST_RAPL": POWER,
     "CURRENT": "current", "POWER": POWER, "THERMAL": "thermal",
 }  # fmt: skip
-"""Cause by the name of TPMI's limit reason, the more specific reasons first. The bits are sticky:
-each is seen only when its limit becomes active, so that its share of the span is not counted."""
+"""Cause by the name of TPMI's limit reason, the most specific reasons first. The bits are sticky:
+each is set only when its limit becomes active, so they do not show a share of the span."""
 
 CLUES = (
     *(Clue(cause, "limit_reasons", part) for part, cause in CAUSES.items()),
@@ -114,9 +117,9 @@ CLUES = (
     *(Clue("thermal", f"{scope}_{what}", min_share=0.0)
       for scope in ("package", "core") for what in ("throttled_s", "throttles")),
 )  # fmt: skip
-"""Clues for the cause. If several are seen equally often, the first one counts."""
+"""All clues. Of two that are seen equally often, the first counts."""
 MAX_COOL_C = 75.0
-"""Temperature in °C below which no CPU throttles itself for heat."""
+"""Temperature in °C below which no CPU throttles itself because of heat."""
 WIDE_SIMD_COUNTERS = (*LICENSE_COUNTERS, "pcu_avx256", "pcu_avx512")
 PCU_COUNTERS = ("pcu_power", "pcu_current", "pcu_thermal", "pcu_prochot_internal",
                 "pcu_prochot_external", "pcu_vr", "pcu_os", "pcu_avx256", "pcu_avx512")  # fmt: skip
@@ -135,14 +138,15 @@ class Verdict(NamedTuple):
 
 
 class DropCase(NamedTuple):
-    """One turbo drop whose cause is to be found."""
+    """A turbo drop whose cause is to be found."""
 
     facts: Facts
     cap: Cap | None
     """The clock limit that was set; None if there is none."""
     guest: bool
     governor: str = ""
-    """The governor of all CPUs that choose their clock without hardware P-states; '' if unknown."""
+    """The governor, if all CPUs use the same and choose their clock without hardware P-states; else
+    ''."""
     is_scaled: bool = False
     """Whether counts of the cores were scaled up, because their events were multiplexed."""
 
@@ -157,9 +161,8 @@ def verdict(case: DropCase) -> Verdict:
 
 
 def verdicts(case: DropCase) -> Iterator[Verdict]:
-    """Yields the causes of all rules that apply: first limits that were set, then limits of the
-    package that were measured, then limits that the running code causes, and finally causes that
-    are only likely."""
+    """Yields the causes of all rules that apply, in order: limits that were set, measured limits of
+    the package, limits due to the running code, and causes that are only likely."""
     facts, mean = case.facts, case.facts.mean
     if case.cap:
         yield _verdict("policy")
@@ -168,7 +171,8 @@ def verdicts(case: DropCase) -> Iterator[Verdict]:
         return mean(key) > 0 and facts.watts >= MIN_LIMIT_SHARE * mean(key)
 
     power_limit = _verdict(LIMITS[is_at_limit("power_limit2_w")], counted=False)
-    # The limits that were seen, most often first. A clue to a power limit may not say which one.
+    # The limits that were seen, most often first. A clue may show that power is limited, but not by
+    # which limit.
     shares = [(clue, mean(clue.key, clue.bit_name)) for clue in CLUES]
     seen = [(clue, share) for clue, share in shares if share > 0 and share >= clue.min_share]
     seen.sort(key=lambda pair: -pair[1] if pair[0].min_share else 0.0)
@@ -188,31 +192,31 @@ def verdicts(case: DropCase) -> Iterator[Verdict]:
         yield _verdict("license", counted=not case.is_scaled)
     if some_power_limit and not limits:
         yield power_limit
-    # Power is at its limit, or throttled time was counted, which some models count only for power.
+    # Power is at its limit, or throttled time was counted. Some models count that only for power.
     throttled = mean("power_throttled_s") >= MIN_ACTIVE_SHARE
     if is_at_limit("power_limit_w") or is_at_limit("power_limit2_w") or throttled:
         yield power_limit
-    # An energy preference counts only if limit reasons are polled and none was found.
+    # An energy preference is a cause only if limit reasons are polled and none was found.
     saving = mean("hwp_epp") >= MIN_SAVING_EPP and facts.polls("limit_reasons") > 0
     if mean("hwp_max") < mean("hwp_highest") or saving:
         yield _verdict("hwp")
     if case.guest and mean("stat_steal_s") >= MIN_STEAL:
         yield _verdict("hypervisor")
-    # A governor counts only if limit reasons are polled, none was found, and it may save power.
+    # A governor that may save power is a cause only if limit reasons are polled and none was found.
     is_polled = any(facts.polls(key) > 0 for key in ("limit_reasons", *HSMP_COUNTERS))
     if is_polled and case.governor not in {"", "performance"} and isnan(mean("hwp_max")):
         yield _verdict("governor")
 
 
 def evidence(case: DropCase, cause: str) -> dict[str, Any]:
-    """Returns the evidence for the cause, and other counts of the drop."""
+    """Returns the evidence for the cause, and other counts during the drop."""
     facts, mean = case.facts, case.facts.mean
     result: dict[str, Any] = {"cap": case.cap} if case.cap else {}
     levels = {key: share for key in LICENSE_COUNTERS if (share := mean(key)) > 0}
     if sum(levels.values()) >= MIN_ACTIVE_SHARE:
         main_level = max(levels, key=lambda key: levels[key])
         result["simd"] = Level(int(main_level[-1]), levels[main_level])
-    # Limit reasons: those that limit the clock first, then by frequency.
+    # Limit reasons: first those that limit the clock, then the most frequent.
     rank = {part: i for i, part in enumerate(CAUSES)}
     reasons = facts.bits("limit_reasons", MIN_ACTIVE_SHARE)
     reasons.sort(key=lambda bit: (bit.name not in rank, -bit.times, rank.get(bit.name or "", 0)))
@@ -255,8 +259,8 @@ def evidence(case: DropCase, cause: str) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class _TallyEntry:
-    """Index of a counter in the sums of a tally: first the denominator, then the counter itself or
-    each of its bits."""
+    """Position of a counter in the sums of a tally: first its denominator, then the counter itself
+    or each of its bits."""
 
     column: BlockCounter
     # the denominator of the column; None if its sums are shares of polls or of time
@@ -270,7 +274,7 @@ class _TallyEntry:
 
 
 class Tally:
-    """Adds up the counters of a stream that may show a cause."""
+    """Adds up those counters of a stream that may show the cause of a low clock."""
 
     def __init__(self, counters: Counters, keys: Iterable[str]) -> None:
         self._counters = counters
@@ -293,7 +297,7 @@ class Tally:
             self.width += entry.width
 
     def sums(self, delta: Delta, cores: Cores) -> Floats:
-        """Returns the sums, (cores, width), where each core has all counts of its package and the
+        """Returns the sums, (cores, width). Each core has all counts of its package and of the
         machine."""
         where = {
             "cpu": cores.rows, "core": cores.block_row[:, None], "package": cores.package[:, None],
@@ -316,7 +320,7 @@ class Tally:
         return out
 
     def _sums_of_counter(self, entry: _TallyEntry, delta: Delta) -> Floats:
-        """Returns the sums of one counter, (rows, width); unknown rows are 0 in all columns."""
+        """Returns the sums of one counter, (rows, width). All columns of an unknown row are 0."""
         counter, first = entry.column.counter, entry.column.first
         table = delta.tables[entry.column.block]
         if counter.kind == "flags":
@@ -342,7 +346,7 @@ class Facts:
         self._entries, self._sums = tally.entries, sums.tolist()
 
     def mean(self, key: str, bit_name: str = "") -> float:
-        """Returns the mean of a gauge, a rate per second (of energy: watts), or a bit's share of
+        """Returns the mean of a gauge, a rate per second (for energy: watts), or a bit's share of
         the polls; NaN where unknown."""
         entry = self._entries.get(key)
         if entry is None or not (base := self._sums[entry.offset]):

@@ -1,10 +1,10 @@
-"""Detects losses of a CPU to others that saturate the memory of its package, or that displace its
-data from the L3, by comparing instructions per cycle (IPC) before and during the loss.
+"""Detects losses of a CPU to other CPUs that saturate the memory of its package, or that displace
+its data from the L3. It compares instructions per cycle (IPC) before and during the loss.
 
 Traffic is not counted by CPU, so three conditions must all hold: the program runs slower than with
 less traffic, the traffic is near the highest of this run, and other programs of the package work
 more than before. If a program saturates memory by itself, no other program is blamed. For an L3,
-misses per instruction are used instead of traffic, if the user chose to count misses.
+misses per instruction replace traffic, if the user chose to count misses.
 """
 
 from __future__ import annotations
@@ -38,54 +38,54 @@ from perftop.model.smt import Split
 from perftop.model.tasks import RunningTasks, Task
 
 START, END = 0.1, 0.05
-"""Shares of the earlier IPC: a loss starts at the first and ends below the second; the same values
-as for siblings, because IPC varies by a few per cent."""
+"""Shares of the earlier IPC at which a loss starts and below which it ends. They are the same as
+for siblings, because IPC varies by a few per cent."""
 MIN_SPREADS = 2.0
 """Minimum loss, in standard deviations of the earlier IPC. A smaller one may be chance."""
 MIN_SATURATED_SHARE = 0.7
-"""Share of the highest traffic of this run that counts as saturated. Latency rises steeply from
-this share on, whatever the highest traffic is."""
+"""Minimum share of the highest traffic of this run that is regarded as saturation. Latency rises
+steeply from this share on, whatever the highest traffic is."""
 MIN_LIMIT_SHARE = 0.35
-"""Maximum share of the capacity of the channels at which memory is not saturated, however high the
-traffic is for this run: tasks that crowd an L3 also raise the traffic."""
+"""Share of the channels' capacity below which memory is never regarded as saturated. Tasks that
+crowd an L3 can also raise the traffic to its highest in this run."""
 BYTES_PER_CLOCK = 16
-"""Bytes that a 64-bit channel can move in one clock cycle, which has two transfers."""
+"""Bytes that a 64-bit channel moves in one clock cycle, which has two transfers."""
 MIN_GROWTH = 1.25
 """Factor by which traffic must grow to count. Smaller growth does not change latency."""
 MIN_OTHERS_WORK = 0.5
-"""Minimum increase in the work of other programs, in CPUs: 0.5 is one CPU that is busy half of the
-time."""
+"""Minimum increase of other programs' work, in CPUs: one CPU that is busy half of the time."""
 MAX_SIBLING_CHANGE = 0.1
-"""Maximum change of the share of running time in which the sibling works. With a larger change, the
-IPC differs for that reason alone."""
+"""Maximum change of the sibling's share of the running time. A larger change would explain the IPC
+by itself."""
 MAX_NAMED_TASKS = 8
 """Maximum number of tasks that are kept as evidence."""
 _BYTES_ROW, _WORK_ROW, _OVERLAP_ROW, _TIME_ROW = range(3, 7)
-"""Further rows of the sums that `UndisturbedPrograms` learned, weighted by running time: bytes per
-second, work of others, share of the time with the sibling running, and the running time itself."""
+"""Further rows of the sums that `UndisturbedPrograms` learns, weighted by running time: bytes per
+second, work of other programs, share of the time in which the sibling ran, running time."""
 
 
 class _MemoryWork(NamedTuple):
-    """Work of each CPU and traffic of its package, by sample if there are several."""
+    """The work of each CPU and the traffic of its package; for several samples, with a leading
+    axis."""
 
     rate: Floats
     """Traffic of the package in bytes per second."""
     util: Floats
-    """Utilisation; 0 where the work does not matter."""
+    """Utilisation; 0 for CPUs whose work is ignored."""
     work: Floats
-    """Utilisation of all CPUs, whether or not their work matters; 0 where unknown."""
+    """Utilisation of all CPUs, without exception; 0 where unknown."""
     has_unread_cpu: Bools
-    """Whether a CPU of the package was not read, so that the work of others is unknown."""
+    """Whether a CPU of the package was not read, so that other programs' work is unknown."""
     is_learnable: Bools
-    """Whether the undisturbed IPC can be learned from the sample: IPC, traffic, the sibling's work
-    and the work of others are known."""
+    """Whether the sample can be added to the learned sums: IPC, traffic, and the work of the
+    sibling and of others are known."""
     cycles: Floats
     ipc: Floats
     overlap: Floats
     """Share of the running time in which the sibling ran; 0 for a CPU without a sibling."""
     sums: Floats
-    """The contribution to the sums that are learned, without the work of others. Rows that are
-    weighted by running time are not multiplied by it yet."""
+    """The rows to learn, without other programs' work. They still have to be multiplied by the
+    running time."""
 
     def samples(self, samples: int | slice) -> _MemoryWork:
         parts: list[Any] = [part[samples] for part in self]
@@ -106,7 +106,7 @@ class MemoryLosses:
         self._l3_groups = l3_groups
         self._names = reader.single_cpus
         self.is_available = self._is_counted()
-        """Whether the stream has the counters from which the rate is computed."""
+        """Whether the stream has the counters for the rate."""
         self._members = [
             [cpu for (cpu,), group in zip(self._names, groups.tolist(), strict=True) if group == n]
             for n in range(int(groups.max(initial=-1)) + 1)
@@ -118,8 +118,8 @@ class MemoryLosses:
         self.programs = UndisturbedPrograms(
             self.losses, self._names, running, learned_rows=7, loss_rows=5
         )
-        """Sums of a loss: instructions, cycles, cycles times the earlier IPC, seconds run, and
-        bytes per second times the seconds run."""
+        """Sums of a loss: instructions, cycles, cycles times the earlier IPC, running seconds, and
+        bytes moved."""
         self._in_package: Bools = groups >= 0
         self._packages = len(self._members)
         self._set_programs(np.zeros(len(groups), np.int64))
@@ -128,13 +128,13 @@ class MemoryLosses:
         self._package_tasks: list[set[tuple[int, str]]] = [set() for _ in self._members]
         """The tasks of each package in the last record, as PID and name."""
         self._quiet_tasks: list[list[set[tuple[int, str]]]] = [[set()] * 2 for _ in self._members]
-        """Tasks of each package while none of its CPUs lost anything, from the last two records.
-        The newer record may already include tasks that caused the loss."""
+        """The tasks of each package in the last two records before any of its CPUs lost IPC. The
+        newer record may already include tasks that cause the loss."""
 
     def sample(self, data: DetectorInput, busy: Bools, job_pids: set[int] | None) -> list[Episode]:
-        """Returns the episodes that this sample ended. `busy`: mask of the CPUs whose work matters.
-        `job_pids`: PIDs of the watched job; None if no job is watched, so that all busy CPUs
-        matter."""
+        """Processes one sample. Returns the episodes that ended. `busy`: mask of the CPUs whose
+        work matters. `job_pids`: PIDs of the watched job; None if no job is watched, so that all
+        busy CPUs matter."""
         if not self.is_available or (self.losses.is_quiet and not np.count_nonzero(busy)):
             return []
         sample = data.sample
@@ -155,7 +155,7 @@ class MemoryLosses:
         calm = self.losses.is_quiet and not np.count_nonzero(crowded)
         ended = [] if calm else self._compare(data, work, run_s, before[2], crowded)
         quiet = work.is_learnable if calm else work.is_learnable & ~crowded
-        # Traffic is far below the level that was learned as quiet, so learn that level again.
+        # Traffic is far below the learned quiet level, so that level is learned again.
         stale = quiet & (work.rate * self.min_growth < before[0])
         learned[:, stale] = 0.0
         parts = self._contributions(work.sums[None], others_work[None], run_s[None])
@@ -176,15 +176,15 @@ class MemoryLosses:
         return all(key in self._reader.counters.columns for key in TRAFFIC_KEYS)
 
     def _package_rate(self, delta: Delta) -> Floats:
-        """Returns for each CPU the traffic of the package in bytes per second."""
+        """Returns, by CPU, its package's traffic in bytes per second."""
         traffic = memory_traffic(self._reader.counters, delta)
         assert traffic is not None
         return self._by_package_of_cpu(traffic[0] / traffic[1])
 
     def _is_near_limit(self, rate: Floats, delta: Delta, best: Floats | None) -> Bools:
-        """Returns for each CPU whether traffic is as high as the memory can carry, and no misses
-        have shown that data is displaced from the L3. `best`: the highest traffic of each package
-        so far."""
+        """Returns a mask of the CPUs whose package has as much traffic as memory can carry, without
+        proof that data was displaced from the L3. `best`: the highest traffic of each package so
+        far."""
         assert best is not None
         is_near: Bools = ~(rate < MIN_SATURATED_SHARE * self._by_package_of_cpu(best))
         clock_hz = self._reader.counters.rates(delta, "memory_clock")
@@ -207,14 +207,13 @@ class MemoryLosses:
         return evidence
 
     def _highest_rates(self, data: DetectorInput) -> Floats:
-        """Returns the highest traffic of each package until the sample, in bytes per second."""
+        """Returns the highest traffic of each package so far, in bytes per second."""
         rates = data.sample.batch.best_traffic
         return self._reader.memory.rate if rates is None else rates[data.sample.index]
 
     def skip_calm_samples(self, batch: SampleBatch, first: int, last: int) -> int:
-        """Returns the index of the first of these samples in which a loss may start or traffic has
-        shrunk, or `last`. Learns from the samples before it. Must not be called while a loss runs.
-        """
+        """Returns the index of the first sample in which a loss may start or traffic has shrunk, or
+        `last`. Learns from the samples before it. Must not be called while a loss runs."""
         if first == last:
             return last
         part, spans_ns = slice(first, last), batch.time_ns - batch.since_ns
@@ -226,9 +225,9 @@ class MemoryLosses:
         )
         i, count = 0, last - first
         while i < count:
-            # Only CPUs that are not crowded learn, and the learned values show which CPUs are
-            # crowded. So assume that this set does not change, up to the first sample in which it
-            # does.
+            # Only CPUs that are not crowded learn, but the learned values show which CPUs are
+            # crowded. So this set is assumed to be constant, up to the first sample in which it
+            # changes.
             rest = slice(i, None)
             rate, others = work.rate[rest], others_work[rest]
             assumed = self._is_saturated(self.programs.learned_sums, rate, others) & some_work[rest]
@@ -257,22 +256,21 @@ class MemoryLosses:
         return first + i
 
     def _is_saturated(self, learned: Floats, rate: Floats, others_work: Floats) -> Bools:
-        """Returns a mask of the CPUs whose package has more traffic and more work of others than
-        was learned. `learned`: (..., rows, CPUs)."""
+        """Returns a mask of the CPUs with more traffic and more work of other programs than
+        learned. `learned`: (..., rows, CPUs)."""
         with np.errstate(invalid="ignore", divide="ignore"):
             before = learned[..., _BYTES_ROW:_OVERLAP_ROW, :] / learned[..., None, _TIME_ROW, :]
         grown = rate > self.min_growth * before[..., 0, :]
         return np.asarray(grown & (others_work > before[..., 1, :] + MIN_OTHERS_WORK))
 
     def _contributions(self, sums: Floats, others_work: Floats, run_s: Floats) -> Floats:
-        """Returns the contribution of each sample to the learned sums, (samples, rows, CPUs)."""
+        """Returns the amounts that samples add to the learned sums, (samples, rows, CPUs)."""
         parts = sums.copy()
         parts[:, _WORK_ROW] = others_work
         parts[:, _BYTES_ROW:] *= run_s[:, None]
         return parts
 
     def _busy_work(self, batch: SampleBatch) -> _MemoryWork:
-        """Returns the work of busy CPUs in each sample."""
         counts = batch.cached(busy_work)
         return self._work(batch.delta, batch.values, batch.split, batch.cores, counts)
 
@@ -297,7 +295,7 @@ class MemoryLosses:
         )
 
     def _has_unread_cpu(self, unread: Bools) -> Bools:
-        """Returns for each CPU whether a CPU of the package is unread."""
+        """Returns a mask of the CPUs in packages with an unread CPU."""
         hidden = np.zeros_like(unread)
         if unread.any():
             for package in range(self._packages):
@@ -306,13 +304,13 @@ class MemoryLosses:
         return hidden
 
     def _set_programs(self, program: Ints) -> None:
-        """`program`: for each CPU, the ID of the name of its program; 0 where unknown."""
+        """Stores the program on each CPU. `program`: ID of its name; 0 where unknown."""
         self._named, self._count = program > 0, int(program.max(initial=0)) + 1
         key = self._package * self._count + program  # one number for each program of each package
         self._in_package_key, self._key = key[self._in_package], np.maximum(key, 0)
 
     def _others_work(self, work: Floats) -> Floats:
-        """Returns, by sample and CPU, the work in CPUs of other programs in the package."""
+        """Returns the work of other programs in the package, in CPUs, by sample and CPU."""
         count, inside, samples = self._count, self._in_package, len(work)
         size = self._packages * count
         keys = self._in_package_key + size * np.arange(samples)[:, None]
@@ -324,7 +322,7 @@ class MemoryLosses:
 
     def _compare(self, data: DetectorInput, work: _MemoryWork, run_s: Floats,
                  overlap_before: Floats, crowded: Bools) -> list[Episode]:  # fmt: skip
-        """Returns the episodes that this sample ended, from the loss against the earlier IPC."""
+        """Compares the IPC with the earlier IPC. Returns the episodes that ended."""
         rate, ipc, cycles = work.rate, work.ipc, work.cycles
         before, shares, spread = self.programs.compare_ipc(self.programs.learned_sums, ipc)
         near = self._is_near_limit(rate, data.sample.delta, self._highest_rates(data))
@@ -343,13 +341,14 @@ class MemoryLosses:
         return ended
 
     def has_other_program(self, busy: Bools, top_tasks: Ints) -> bool:
-        """Returns whether `note_programs` would find a change in a record with these tasks."""
+        """Returns whether `note_programs` would find another program. `top_tasks`: the tasks in a
+        record."""
         if not self.is_available or not np.count_nonzero(busy):
             return False
         return bool(np.count_nonzero(top_tasks != self._top_tasks))
 
     def note_programs(self, busy: Bools, time_ns: int) -> None:
-        """Updates the programs from the record of tasks at `time_ns`, if there is one. Called after
+        """Updates the programs from the task record at `time_ns`, if there is one. Called after
         that sample was processed."""
         is_busy = not self.losses.is_quiet or np.count_nonzero(busy)
         if self._running.time_ns != time_ns or not self.is_available or not is_busy:
@@ -385,8 +384,7 @@ class MemoryLosses:
             episode.evidence |= blamed_tasks(self._suspects(loss, job_pids), job_pids)
 
     def _suspects(self, loss: NeighbourLoss, job_pids: set[int]) -> list[tuple[Task, int]]:
-        """Returns the tasks of other programs that have started on the package since it was quiet,
-        busiest first."""
+        """Returns the tasks of other programs that started after the quiet time, busiest first."""
         tasks = self._running.snapshot.top_task_keys(loss.episode.cpus)
         names = {task[1] for task in tasks if task}
         suspects = [
@@ -409,8 +407,8 @@ MIN_MISS_GROWTH = 1.5
 
 
 class CacheLosses(MemoryLosses):
-    """Detects losses to others whose data displace those of a CPU from their L3. Its rates are
-    misses per instruction of each CPU, and its groups are the CPUs of an L3."""
+    """Detects losses to other CPUs whose data displace those of a CPU from their L3. Its rates are
+    misses per instruction of each CPU; its groups are the CPUs of an L3."""
 
     cause, min_growth = "cache", MIN_MISS_GROWTH
 
@@ -454,7 +452,7 @@ class CacheLosses(MemoryLosses):
         return {"misses_per_ki": round(1000 * rate, 2), "misses_per_ki_before": round(before, 2)}
 
 
-# --- The traffic of resctrl groups by L3: evidence of which groups cause the traffic.
+# --- The traffic of resctrl groups in each L3, which shows the groups that cause it.
 
 L3_RECORD = "l3_groups"
 DEFAULT_GROUP = "(default)"
@@ -462,7 +460,7 @@ DEFAULT_GROUP = "(default)"
 MAX_L3_GROUPS, MAX_NAME_LENGTH, MAX_NAMED_GROUPS = 256, 60, 3
 """Maximum number of groups kept, of characters of a name, and of groups listed as evidence."""
 MAX_AGE_NS = 10_000_000_000
-"""Maximum age of a record in ns; an older one no longer describes the present."""
+"""Maximum age in ns of a record that still describes the present."""
 
 
 class L3Groups:
@@ -471,7 +469,7 @@ class L3Groups:
     def __init__(self, l3_by_cpu: Mapping[int, int | None]) -> None:
         self._l3_by_cpu = l3_by_cpu
         self._last_values: dict[tuple[str, int], int] = {}
-        """Total bytes that each group had moved through each L3 by the last record."""
+        """Total bytes that each group had moved through each L3, by the last record."""
         self._rates: dict[tuple[str, int], float] = {}
         self._at_ns = self._now_ns = 0
 
@@ -497,8 +495,9 @@ class L3Groups:
         self._last_values, self._at_ns = values, time_ns
 
     def traffic(self, cpus: Collection[int]) -> list[GroupTraffic]:
-        """Returns the traffic by group in the L3s of these CPUs, highest first; empty if unknown. A
-        monitoring group and its control group, which includes its traffic, are both listed."""
+        """Returns the traffic of each group in the L3s of these CPUs, the highest first; [] if
+        unknown. A control group's traffic includes that of its monitoring groups, which are listed,
+        too."""
         if self._now_ns - self._at_ns > MAX_AGE_NS:
             return []
         l3s = {self._l3_by_cpu.get(cpu) for cpu in cpus}

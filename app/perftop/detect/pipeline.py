@@ -34,8 +34,9 @@ from perftop.model.sample_reader import Sample, SampleBatch, SampleReader, task_
 from perftop.model.tasks import RunningTasks, WatchedJob
 
 MIN_AHEAD, MAX_AHEAD = 16, 256
-"""Lowest and highest number of samples that a detector examines at once: the lowest after a sample
-in which an episode could start, twice as many after each call in which none could."""
+"""Minimum and maximum number of samples that a detector examines at once. It starts with the
+minimum after a sample in which an episode could start, and doubles the number after each call in
+which none could."""
 
 
 class Detection:
@@ -43,15 +44,15 @@ class Detection:
         self, reader: SampleReader, episodes: RunningEpisodes, kinds: Collection[str] | None = None,
         *, is_shown: bool,
     ) -> None:  # fmt: skip
-        """`kinds`: the kinds of episodes to detect, None for all; other kinds may also be detected.
-        `is_shown`: a screen reads the state of `neighbours` between two calls of `process`."""
+        """`kinds`: the kinds of episodes to detect, possibly among others; None: all. `is_shown`:
+        whether a screen reads the state of `neighbours` between two calls of `process`."""
         self._reader, self._episodes, self._is_shown = reader, episodes, is_shown
         self._gap_ns = max_gap_ns(reader.hello.sample_ns)
         self.quotas = QuotaStops(reader, episodes)
         self.neighbours = Neighbours(reader, episodes, self.quotas)
-        # Each detector with the kinds that it starts, and the kinds whose detectors read its
-        # episodes: a loss that a drop covers is not counted again, and a task is not blamed for
-        # time lost to a quota. So the detectors of drops and quotas are first.
+        # Each detector, with the kinds that it starts and the kinds of the detectors that read its
+        # episodes. Detectors of drops and quotas are first, because others read theirs: a loss that
+        # a drop covers is not counted again, and no task is blamed for time lost to a quota.
         detectors: list[tuple[Detector, set[str]]] = [
             (Suspects(reader, episodes), {"suspect"}),
             (TurboDrops(reader, episodes), {"turbo-drop", "neighbour", "throttle", "license"}),
@@ -71,7 +72,7 @@ class Detection:
             if detector.is_available
             and (
                 kinds is None or not kinds_needing_it.isdisjoint(kinds)
-                # The threads of a watched job are read by the detector of neighbours.
+                # The detector of neighbours also reads the threads of a watched job.
                 or (detector is self.neighbours and reader.hello.watch is not None)
             )
         ]  # fmt: skip
@@ -82,8 +83,8 @@ class Detection:
         """
 
     def process(self, batch: SampleBatch, first: int, last: int) -> tuple[int, list[Episode]]:
-        """Processes samples of a batch from `first` on, up to a sample in which an episode started
-        or ended, or up to `last`. Returns the index of the next sample, and the episodes that have
+        """Processes samples of a batch from `first` on, up to the first in which an episode starts
+        or ends, or up to `last`. Returns the index of the next sample, and the episodes that
         ended."""
         if batch is not self._batch:
             self._batch, self._next_index = batch, [0 for _ in self._detectors]
@@ -116,8 +117,8 @@ class Detection:
         return last, []
 
     def _skip_samples(self, number: int, batch: SampleBatch, last: int, stop: int) -> None:
-        """Makes a detector skip the samples up to `last` in which its episodes cannot start. Unless
-        the state of the detector is shown, it also skips some samples after that, up to `stop`."""
+        """Makes a detector skip the samples up to `last` in which its episodes cannot start. It may
+        skip further samples, up to `stop`, unless its state is shown."""
         detector, index = self._detectors[number], self._next_index[number]
         if detector.follows_drops and any(e.kind == "turbo-drop" for e in self._episodes.running):
             return
@@ -143,19 +144,17 @@ class Detection:
         return DetectorInput(Sample(batch, index), since_ns, time_ns, batch.cores, records)
 
 
-# --- Detects counters whose values cannot be true: the counters, the CPUs, and the time span.
+# --- Detects counters with impossible values: the counters, the CPUs, and the time span.
 #
-# A program that reprograms counters does so on many CPUs. Each CPU shows this in a different
-# sample, when its work contradicts the count. All of this forms one episode, whose cause lists the
-# counters.
+# A program that reprograms counters does so on many CPUs. Each CPU shows it in another sample, when
+# its work contradicts the count. All this is one episode, whose cause lists the counters.
 
 CLEAN_NS, CLEAN_SAMPLES = 1_000_000_000, 3
-"""Time in ns and number of samples without a suspect counter after which an episode ends. After a
-shorter gap it is the same disturbance."""
+"""Time in ns and number of samples without a suspect counter that end an episode."""
 JOIN_NS = 2_000_000_000
-"""Time in ns: counters that become suspect this soon after the first one belong to its episode."""
+"""Maximum time in ns from the first suspect counter of an episode to others that belong to it."""
 WHOLE_READ = "time stamps"
-"""The cause when the whole read is wrong, not a single counter."""
+"""The cause if whole reads are wrong, not single counters."""
 
 
 @dataclass(slots=True)
@@ -165,11 +164,11 @@ class _Suspect:
     episode: Episode
     last_ns: int
     why: dict[str, Doubt] = field(default_factory=dict)
-    """The first reason for which each counter of the episode became suspect."""
+    """The first doubt about each counter of the episode."""
     samples: Counter[int] = field(default_factory=Counter)
     """Number of suspect samples of each CPU."""
     new_cpus: set[int] = field(default_factory=set)
-    """CPUs with a suspect counter of the episode in the newest sample."""
+    """CPUs on which a counter of the episode is suspect in the newest sample."""
 
     def includes(self, key: str, time_ns: int) -> bool:
         """Returns whether this suspect counter belongs to the episode."""
@@ -197,8 +196,8 @@ class Suspects(Detector):
     def step(
         self, doubts: Mapping[int, set[tuple[str, Doubt]]], since_ns: int, time_ns: int
     ) -> list[Episode]:
-        """Adds the sample from `since_ns` to `time_ns`, and returns the episodes that it ended.
-        `doubts`: its suspect counters, each with the reason for doubt, by CPU number."""
+        """Adds the sample from `since_ns` to `time_ns`. Returns the episodes that ended. `doubts`:
+        the sample's suspect counters with their doubts, by CPU number."""
         if doubts:
             self._add(doubts, since_ns, time_ns)
         clean_ns = max(CLEAN_NS, CLEAN_SAMPLES * (time_ns - since_ns))
@@ -233,12 +232,12 @@ class Suspects(Detector):
             episode.evidence = {**reasons, "samples": max(running.samples.values())}
 
 
-# --- Detects losses to neighbours: of the CPUs of the watched job, or of all busy CPUs if no job is
-# watched. Losses to the hypervisor are detected in this file; other files detect losses to siblings
-# and to memory traffic, in run queues, and of clock to other tasks of the package.
+# --- Detects losses to neighbours: of the watched job's CPUs, or of all busy CPUs without a watched
+# job. Losses to the hypervisor are detected in this file. Other files detect losses to siblings, to
+# memory traffic, in run queues, and of clock to other tasks of the package.
 
 HYPERVISOR_START, HYPERVISOR_END = 0.05, 0.02
-"""Shares of the time: a loss starts at the first and ends below the second. Hosts use up to 5 % for
+"""Shares of the time at which a loss starts and below which it ends. Hosts use up to 5 % for
 themselves. Most steal is counted in ticks, and an occasional tick keeps a loss running."""
 _RECORDS = {"tasks", "watched", L3_RECORD}
 """Records of a frame about tasks, the watched job and L3s."""
@@ -248,7 +247,7 @@ may be due to rounding."""
 
 
 class Neighbours(Detector):
-    """Detects losses to neighbours. Keeps the watched job and the tasks on each CPU up to date."""
+    """Detects losses to neighbours. Updates the watched job and the tasks on each CPU."""
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes, quotas: QuotaStops) -> None:
         hello = reader.hello
@@ -311,8 +310,8 @@ class Neighbours(Detector):
         return {index: self.running_tasks.top_tasks_of(tasks) for index, tasks in snapshots.items()}
 
     def _learn(self, batch: SampleBatch, first: int, last: int) -> int:
-        """Learns from these samples, up to the first one in which a loss may start. Returns its
-        index, or `last`."""
+        """Learns from samples, up to the first in which a loss may start. Returns its index, or
+        `last`."""
         if not batch.cached(busy_cpus)[first:last].any():
             return last
         due, ahead = self.siblings.look_ahead(batch, first, last)
@@ -360,8 +359,8 @@ class Neighbours(Detector):
         return ended
 
     def share(self, episode: Episode, cpu: int) -> float | None:
-        """Returns the share that this CPU has lost so far in a running episode; None if it is not
-        known by CPU."""
+        """Returns the share that this CPU has lost so far in a running episode; None if losses are
+        not known by CPU."""
         index = self._position.get(cpu, -1)
         all_losses = [self.siblings.losses, self.hypervisor.losses]
         all_losses += [self.memory.losses, self.cache.losses]
@@ -381,7 +380,7 @@ def _with_records(batch: SampleBatch) -> list[int]:
 
 
 class HypervisorLosses:
-    """Detects losses of busy CPUs to the hypervisor, which runs something else in their place."""
+    """Detects the time of busy CPUs in which the hypervisor ran something else."""
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes, groups: Ints) -> None:
         hello = reader.hello
@@ -394,8 +393,8 @@ class HypervisorLosses:
         )  # fmt: skip
 
     def skip_calm_samples(self, batch: SampleBatch, first: int, last: int) -> int:
-        """Returns the index of the first of these samples in which a loss may start, or `last`.
-        Must not be called while a loss runs."""
+        """Returns the index of the first sample in which a loss may start, or `last`. Must not be
+        called while a loss runs."""
         if not self._known:
             return last
         return first_true(batch.cached(highest_values).steal >= HYPERVISOR_START, first, last)

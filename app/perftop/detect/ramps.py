@@ -1,10 +1,12 @@
-"""Detects ramps: the climb of a core's clock from its wake-up to a steady clock, and how long the
-climb took. Each step depends only on its arguments and earlier steps.
+"""Detects ramps: the climb of a core's clock from its wake-up to a steady clock, and the duration
+of this climb.
 
-A ramp is reported once the clock has been steady for a while, because only then is the final clock
-known. Within a sample only the mean clock is visible. So times as short as a sample are upper
-bounds, and the real climb is at least as high as reported. The cores of one group that woke up
-together are called a batch, whose ramps form one episode.
+Each step depends only on its arguments and earlier steps. A ramp is reported once the clock has
+been steady for a while, because only then is the final clock known. Only the mean clock of a sample
+is visible. So a time as short as a sample is an upper bound, and the real climb is at least as high
+as reported.
+
+A batch is the cores of one group that woke up together. Their ramps form one episode.
 """
 
 from __future__ import annotations
@@ -27,29 +29,28 @@ from perftop.model.kinds import Episode
 from perftop.model.sample_reader import SampleBatch, SampleReader
 
 MIN_UP_SHARE = 0.1
-"""Minimum share of a sample that a core must work to count as awake. An idle system works less."""
+"""Minimum share of a sample that an awake core works. An idle system works less."""
 REST_NS = 1_000_000_000
 """Minimum sleep in ns before a wake-up that counts. Builds and databases sleep and wake several
-times a second, and their clock does not settle in between."""
+times a second, so their clock does not settle."""
 HOLD_NS, HOLD_SAMPLES = 500_000_000, 3
 """Time in ns and number of samples for which a clock must stay the same to be steady. Governors
 adjust it every 10 to 100 ms."""
 MAX_CLIMB_NS = 10_000_000_000
-"""Maximum duration of a climb in ns. A clock that is not steady by then is changing for a reason
-other than the wake-up."""
+"""Maximum duration of a climb in ns. After that, a clock is unsteady for another reason."""
 MIN_MEASURED_SAMPLES = 4
-"""Minimum number of samples of a climb that counts as measured. With fewer samples, the mean clock
-of the first sample may exceed the clock at the start by more than an eighth of the climb."""
+"""Minimum number of samples of a measured climb. With fewer, the mean clock of the first sample may
+exceed the clock at the start by more than an eighth of the climb."""
 MIN_WORK = 0.5
-"""Minimum share of the time since its wake-up that a core must work for its climb to count.
-Otherwise its load determines its clock."""
+"""Minimum share of the time since its wake-up that a core must work. The load determines the clock
+of a core that works less."""
 MAX_WAVER_SHARE = 0.05
-"""Share of the clock by which a steady clock may vary: a step of 100 MHz."""
+"""Maximum variation of a steady clock, as a share of the clock: a step of 100 MHz."""
 MIN_GAIN = 0.05
 """Minimum gain of a climb, as a share of the steady clock. A smaller gain is variation."""
 MIN_CLIMB_SHARE = 0.25
 """Minimum gain of a climb, as a share of the distance from the first clock to the ceiling. Limits
-stop real climbs at a third of it; a varying low clock gains some per cent."""
+stop real climbs at a third of this distance; a varying low clock gains some per cent."""
 NEVER = -1
 
 
@@ -64,17 +65,17 @@ class Clocks:
 
 
 class _WakeUps(NamedTuple):
-    """Cores that wake up in some samples, as masks (samples, cores)."""
+    """Masks (samples, cores) of the cores that wake up, and the times of their last readings."""
 
     has_woken: Bools
     was_unread: Bools
-    """Mask of the cores that were not read for too long."""
+    """Whether the core was not read for too long."""
     since_read_ns: Floats
     """Time in ns since the core was last read."""
     known_ns: Floats
     awake_ns: Floats
-    """Raw times at which each core was last read (`known_ns`), and last awake or unknown
-    (`awake_ns`), before the first sample and after each sample, (1 + samples, cores)."""
+    """Raw times of each core, (1 + samples, cores), before the first sample and after each: when it
+    was last read (`known_ns`), and when it was last awake or unknown (`awake_ns`)."""
 
 
 class Ramps(Detector):
@@ -87,7 +88,7 @@ class Ramps(Detector):
         self._reset(reader.cores)
 
     def _reset(self, cores: Cores) -> None:
-        """Resets all state, after the cores have changed or the stream had a gap."""
+        """Resets all state, after a new core list or a gap in the stream."""
         self._cores, count = cores, len(cores.lists)
         self._awake_ns = np.zeros(count)  # raw time at which each core was last awake or unknown
         self._known_ns = np.zeros(count)  # raw time at which each core was last read
@@ -105,7 +106,8 @@ class Ramps(Detector):
         self._climbed_ramps: dict[int, list[Ramp]] = {}
 
     def sample(self, data: DetectorInput) -> list[Episode]:
-        """Returns the episodes that this sample ended. A ramp is first reported when it ends."""
+        """Processes one sample. Returns the episodes that ended. A ramp is reported only once it
+        has ended."""
         if data.cores is not self._cores:
             self._reset(data.cores)
         clocks = Clocks(partial(_busy_hz, data), data.util(), data.ceiling_hz)
@@ -123,8 +125,8 @@ class Ramps(Detector):
         return first + count
 
     def _wake_ups(self, busy: Floats, time_ns: Ints) -> _WakeUps:
-        """Returns the cores that wake up in some samples. `busy`: utilisation of each core's
-        busiest thread, (samples, cores)."""
+        """Returns the cores that wake up. `busy`: (samples, cores), utilisation of each core's
+        busiest thread."""
         times = time_ns[:, None].astype(float)
         every = np.broadcast_to(times, busy.shape)
         known, awake = np.isfinite(busy), busy >= MIN_UP_SHARE
@@ -157,8 +159,8 @@ class Ramps(Detector):
         return self._finish_batches()
 
     def _store_sample(self, hz: Floats, util: Floats, time_ns: int, since_read_ns: Floats) -> None:
-        """Stores one sample. A core that was not read keeps its previous values: a late report is
-        better than a premature one."""
+        """Stores one sample. A core that was not read keeps its previous values, because a late
+        report is better than a premature one."""
         if self._hz:
             hz = np.where(np.isnan(hz), self._hz[-1], hz)
             util = np.where(np.isnan(util), self._util[-1], util)
@@ -168,8 +170,8 @@ class Ramps(Detector):
         self._end_ns.append(time_ns)
 
     def _add_to_batches(self, woke: Bools) -> None:
-        """Assigns cores that woke to batches (cores that woke together). A core that woke late in a
-        sample shows it only in the next sample, so both samples belong to one batch."""
+        """Assigns the cores `woke` to batches. A core that woke late in a sample shows it only in
+        the next, so both samples have the same batch."""
         self._woke[woke] = len(self._hz) - 1
         new_batches, self._new_batches = self._new_batches, {}
         for group in distinct(self._cores.group[woke]):
@@ -183,7 +185,7 @@ class Ramps(Detector):
         self._woke[cores] = self._batch_numbers[cores] = NEVER
 
     def _end_settled_climbs(self, time_ns: int) -> None:
-        """Ends the climb of cores whose clock has been steady for long enough."""
+        """Ends the climbs of cores whose clock has been steady for long enough."""
         begin = min(bisect_right(self._end_ns, time_ns - HOLD_NS), len(self._hz) - HOLD_SAMPLES)
         old = np.flatnonzero((self._woke != NEVER) & (self._woke < begin))
         if not len(old):
@@ -205,8 +207,8 @@ class Ramps(Detector):
         self._forget_cores(np.isin(np.arange(len(self._woke)), cores))
 
     def _finish_batches(self) -> list[Episode]:
-        """Returns the episodes of batches in which no core climbs any more. Drops the samples that
-        no core needs."""
+        """Returns the episodes of batches in which no core still climbs. Drops samples that no core
+        needs."""
         left = set(self._batch_numbers.tolist())
         over = [batch for batch in self._climbed_ramps if batch not in left]
         live = self._woke[self._woke != NEVER]
@@ -217,8 +219,8 @@ class Ramps(Detector):
         return [self._episode_of_batch(self._climbed_ramps.pop(batch)) for batch in over]
 
     def _episode_of_batch(self, ramps: list[Ramp]) -> Episode:
-        """Returns the episode of a batch. Its numbers are those of the median core, and of the
-        slowest core if it stands out."""
+        """Returns the episode of a batch, with the numbers of the median core, and of the slowest
+        core if it is an outlier."""
         members = np.zeros(len(self._cores.lists), bool)
         members[[ramp.core for ramp in ramps]] = True
 
@@ -260,10 +262,10 @@ class Ramp:
     t90_s: float
     t99_s: float
     steady_s: float
-    """Seconds from the wake-up until the clock reached 90 % (`t90_s`) and 99 % of its steady value,
-    and until it was steady."""
+    """Seconds from the wake-up until the clock was steady; `t90_s`, `t99_s`: until it reached 90 %
+    and 99 % of its steady value."""
     resolution_s: float
-    """Resolution of the times in s, which is also the shortest measurable time."""
+    """Resolution of the times in s, and so the shortest measurable time."""
     drops: int
     sample_count: int
     """Number of samples that showed the climb."""
@@ -287,7 +289,7 @@ class Climb:
     since_read_ns: Floats
     """Time in ns since the previous reading of the core; 0 if it was not read."""
     ceiling_hz: Floats
-    """(cores): the ceiling at present; NaN where unknown."""
+    """(cores): the present ceiling; NaN where unknown."""
 
     def _values_at(self, samples: Ints, values: Floats) -> Floats:
         return np.asarray(values[samples, np.arange(len(self.cores))])
@@ -297,7 +299,7 @@ class Climb:
         hz, woke, number = self.hz, self.wake_samples, np.arange(len(self.hz))[:, None]
         first_hz, steady_hz = self._values_at(woke, hz), np.median(hz[self.steady_index :], axis=0)
         at90, at99 = ((hz >= share * steady_hz).argmax(axis=0) for share in (0.9, 0.99))
-        # Start of the span in which the clock has been steady.
+        # The clock has been steady since this sample.
         unsteady = np.abs(hz - steady_hz) > MAX_WAVER_SHARE * steady_hz
         unsteady &= number < self.steady_index
         settled = np.maximum(np.where(unsteady, number, -1).max(axis=0) + 1, at99)
@@ -309,7 +311,8 @@ class Climb:
         work = self._values_at(woke, self.util) / self._values_at(woke + 1, self.util)
         work = np.minimum(1.0, work)
         start_ns = self.end_ns[woke] - work * self._values_at(woke, self.since_read_ns)
-        # For each core, a sample starts at the core's previous reading, which may be longer ago.
+        # A core's sample starts at the core's previous reading, which may be earlier than the last
+        # sample.
         starts = [
             self.end_ns[i] - self._values_at(i, self.since_read_ns) for i in (at90, at99, settled)
         ]
@@ -318,7 +321,7 @@ class Climb:
             *(np.maximum(resolution_s, (start - start_ns) / 1e9) for start in starts),
             resolution_s, fell.sum(axis=0), settled - woke,
         )  # fmt: skip
-        # The clock gained enough, gained more than it lost on the way, and got closer to its
+        # The clock gained enough and more than it lost on the way, and it got closer to its
         # ceiling.
         gained_hz, room_hz = steady_hz - first_hz, self.ceiling_hz - first_hz
         climbed = np.isnan(room_hz) | (gained_hz >= MIN_CLIMB_SHARE * room_hz)

@@ -1,9 +1,9 @@
-"""Detects losses of a CPU to its sibling, by comparing instructions per cycle while the sibling is
-idle and while it runs.
+"""Detects losses of a CPU to its sibling. It compares instructions per cycle (IPC) while the
+sibling is idle and while it runs.
 
-A program may be slower for reasons of its own. So the same task must be measured both alone and
-together with a running sibling, it must lose more than the variation of its IPC while alone, and
-its IPC must change when the sibling starts and stops (see `SiblingHistory`).
+A program may be slower for reasons of its own. So three conditions must hold: the same task is
+measured both alone and together with a running sibling; it loses more than its IPC varies while
+alone; and its IPC changes when the sibling starts and stops (see `SiblingHistory`).
 """
 
 from __future__ import annotations
@@ -34,27 +34,27 @@ from perftop.model.smt import Split
 from perftop.model.tasks import RunningTasks
 
 START, END = 0.1, 0.05
-"""Shares of the IPC while alone: a loss starts at the first and ends below the second. IPC varies
-by some per cent from sample to sample, and nobody moves a job to gain less than 10 %. END is half
-of START, so that a loss near START is one episode."""
+"""Shares of the IPC while alone at which a loss starts and below which it ends. IPC varies by some
+per cent from sample to sample, and nobody moves a job to gain less than 10 %. END is half of START,
+so that a loss near START is one episode."""
 MAX_ALONE, MIN_TOGETHER = 0.1, 0.5
-"""Shares of a CPU's running time in which its sibling ran too. Below MAX_ALONE, the CPU counts as
-alone: its loss is below START even if both threads run at half speed together. From MIN_TOGETHER
-on, the mean IPC is mostly that of a CPU that shares its core."""
+"""Limits of the share of a CPU's running time in which its sibling runs. Below MAX_ALONE, the CPU
+is alone: even if both threads ran at half speed together, its loss would be below START. From
+MIN_TOGETHER on, the mean IPC is mostly that of a shared core."""
 MIN_SPREADS = 2.0
 """Minimum loss, in standard deviations of the IPC while alone. A smaller one may be chance."""
 CONTENTION_KEY = "smt_contention_ratio"
 MIN_GIVEN_SHARE = 0.5
-"""Minimum share of the lost IPC that slots given to the sibling must explain to be its cause."""
+"""Minimum share of the lost IPC that the slots given to the sibling must explain."""
 MAX_AGE_NS = 60_000_000_000
-"""Maximum age in ns of the IPC while alone; the program may have been in another phase before."""
+"""Maximum age in ns of the IPC while alone. The program may have been in another phase before."""
 
 
 class _SiblingWork(NamedTuple):
-    """Work of each CPU and of its sibling, by sample if there are several."""
+    """The work of each CPU and of its sibling; for several samples, with a leading axis."""
 
     util: Floats
-    """Utilisation; 0 where the work does not matter."""
+    """Utilisation; 0 for CPUs whose work is ignored."""
     alone: Bools
     """Whether the IPC is known and the sibling hardly ran."""
     is_together: Bools
@@ -68,14 +68,14 @@ class _SiblingWork(NamedTuple):
 
     def samples(self, samples: int | slice | None) -> _SiblingWork:
         """Returns the work in one sample (an index) or in several (a slice); None adds a leading
-        axis of length one."""
+        axis."""
         parts: list[Any] = [part[samples] for part in self]
         return _SiblingWork(*parts)
 
 
 class _LookAhead(NamedTuple):
-    """The sums that samples would add to the learned sums if all turn out to be calm, and the work
-    of each CPU and its sibling in them; arrays are (samples, CPUs)."""
+    """Samples that may turn out to be calm, and the sums that would then be learned from them.
+    Arrays are (samples, CPUs)."""
 
     learned_sums: Floats
     """(1 + samples, rows, CPUs): the learned sums before the first sample and after each."""
@@ -106,9 +106,8 @@ class SiblingLosses:
         self._programs = UndisturbedPrograms(
             self.losses, self._names, running, learned_rows=3, loss_rows=6
         )
-        """A program is undisturbed while its sibling is idle. Sums of a loss: instructions, cycles,
-        cycles times the IPC while alone, seconds run, seconds run together, cycles whose slots went
-        to the sibling."""
+        """Sums of a loss: instructions, cycles, cycles times the IPC while alone, running seconds,
+        those with the sibling running, cycles whose slots went to the sibling."""
         self._alone_s: Floats = np.zeros(n)
         self._alone_ns: Ints = np.zeros(n, np.int64)
         """Seconds for which each CPU ran alone so far, and the raw time at which it last did."""
@@ -118,7 +117,7 @@ class SiblingLosses:
         self._cores: object = None
 
     def regroup(self, cores: Cores) -> None:
-        """Switches to the core list of the next samples."""
+        """Uses another core list."""
         if cores is self._cores:
             return
         self._cores, rows = cores, cores.rows
@@ -132,9 +131,9 @@ class SiblingLosses:
         self._sibling_rows[self._rows] = self._rows[:, ::-1]
 
     def sample(self, data: DetectorInput, busy: Bools, job_pids: set[int] | None) -> list[Episode]:
-        """Returns the episodes that this sample ended. `busy`: mask of the CPUs whose work matters.
-        `job_pids`: PIDs of the watched job; None if no job is watched, so that all busy CPUs
-        matter."""
+        """Processes one sample. Returns the episodes that ended. `busy`: mask of the CPUs whose
+        work matters. `job_pids`: PIDs of the watched job; None if no job is watched, so that all
+        busy CPUs matter."""
         self.regroup(data.cores)
         if self.losses.is_quiet and not (len(self._pairs) and np.count_nonzero(busy)):
             return []
@@ -153,11 +152,12 @@ class SiblingLosses:
         return ended
 
     def has_other_program(self, busy: Bools, top_tasks: Ints) -> bool:
-        """Returns whether `note_programs` would find a change in a record with these tasks."""
+        """Returns whether `note_programs` would find another program. `top_tasks`: the tasks in a
+        record."""
         return bool(len(self._pairs)) and self._programs.has_other_program(busy, top_tasks)
 
     def note_programs(self, busy: Bools, time_ns: int) -> None:
-        """Updates the programs from the record of tasks at `time_ns`, if there is one. Called after
+        """Updates the programs from the task record at `time_ns`, if there is one. Called after
         that sample was processed."""
         if self._running.time_ns == time_ns and len(self._pairs) and np.count_nonzero(busy):
             changed = self._programs.note_programs(busy)
@@ -167,9 +167,9 @@ class SiblingLosses:
     def look_ahead(
         self, batch: SampleBatch, first: int, last: int
     ) -> tuple[int, _LookAhead | None]:
-        """Returns the index of the first of these samples in which a loss may start, or `last`, and
-        the values that `learn_ahead` learns from the samples; None if no core has two threads. Must
-        not be called while a loss runs."""
+        """Returns the index of the first sample in which a loss may start, or `last`; and the
+        samples before it, for `learn_ahead` (None if no core has two threads). Must not be called
+        while a loss runs."""
         self.regroup(batch.cores)
         if not len(self._pairs):
             return last, None
@@ -183,12 +183,13 @@ class SiblingLosses:
         return first + first_true(starts), ahead
 
     def learn_ahead(self, ahead: _LookAhead | None, time_ns: Ints) -> None:
-        """Learns from the first samples that `look_ahead` examined, which end at `time_ns`."""
+        """Learns from the first of the samples that `look_ahead` returned. `time_ns`: the ends of
+        these."""
         if ahead is not None and len(time_ns):
             self._learn(ahead.first_samples(len(time_ns)), time_ns)
 
     def _learned_ahead(self, work: _SiblingWork, run_s: Floats) -> _LookAhead:
-        """Returns the sums learned before and after each of these samples, without storing them."""
+        """Returns the sums learned before the first sample and after each, without storing them."""
         learned = self._programs.learned_by_sample(work.alone, run_s, work.sums)
         together = work.is_together & (learned[1:, CYCLES_ROW] > 0)
         return _LookAhead(learned, run_s, together, work)
@@ -203,7 +204,7 @@ class SiblingLosses:
 
     def ipc_alone(self, row: int) -> float:
         """Returns the IPC of the program on the CPU with index `row` while its sibling was idle;
-        NaN if the sibling was never idle, or if another task, or none, runs there now."""
+        NaN if the sibling was never idle, or if the program no longer runs there."""
         if self._running.top_tasks[row] != self._programs.top_tasks[row]:
             return nan
         instructions, cycles = self._programs.learned_sums[:2, row].tolist()
@@ -213,11 +214,10 @@ class SiblingLosses:
         self, data: DetectorInput, work: _SiblingWork, run_s: Floats, together: Bools,
         job_pids: set[int],
     ) -> list[Episode]:  # fmt: skip
-        """Returns the episodes that this sample ended, from the present IPC and the IPC while
-        alone."""
+        """Compares the present IPC with the IPC while alone. Returns the episodes that ended."""
         ipc, cycles, overlap = work.ipc, work.cycles, work.overlap
         alone, shares, spread = self._programs.compare_ipc(self._programs.learned_sums, ipc)
-        # A CPU without a sibling loses nothing, and neither does a CPU whose sibling is idle now.
+        # A CPU loses nothing without a running sibling.
         unread = np.isnan(data.sample.values["util"])
         unknown = unread | (cycles > 0) & np.isnan(overlap)
         shares = np.where(np.isnan(shares) | (overlap < MAX_ALONE), 0.0, shares)
@@ -242,7 +242,6 @@ class SiblingLosses:
         return ended
 
     def _busy_work(self, batch: SampleBatch) -> _SiblingWork:
-        """Returns the work of busy CPUs in each sample."""
         return self._work(batch.cached(busy_work), batch.split)
 
     def _work(self, work: CpuWork, split: Split) -> _SiblingWork:
@@ -272,7 +271,7 @@ class SiblingLosses:
             "ipc_alone": round(float(expected / cycles), 2),
             "sibling_active_share": round(float(together_s / run_s), 3),
         }
-        explained = False  # the loss is computed from counted issue slots, not from the earlier IPC
+        explained = False  # counted issue slots give the loss, not the earlier IPC
         if self._has_contention:
             episode.evidence["slots_to_sibling"] = round(float(given / cycles), 3)
             explained = bool(given >= MIN_GIVEN_SHARE * (1 - instructions / expected) * cycles)
@@ -288,34 +287,33 @@ class SiblingLosses:
         episode.evidence["changes_with_sibling"] = OutOf(fits, edges)
 
 
-# --- Counts of how often the IPC of each program changes when its sibling starts or stops, and how
-# often it changes by itself.
+# --- Counts of the IPC changes of each program: those when its sibling starts or stops, and those
+# at other times.
 #
-# A program has phases of its own. A phase that is slow while the sibling runs looks like a loss,
-# so a loss is attributed to the sibling only if the IPC falls when the sibling starts and rises
-# when it stops, more often than its own phases explain. The comparison is between samples that
-# follow each other: the last one before the sibling starts or stops, and the first one after
-# that.
+# A program has phases. A slow phase that coincides with a running sibling looks like a loss. So a
+# loss is attributed to the sibling only if two conditions hold: the IPC falls when the sibling
+# starts and rises when it stops, and both happen more often than the program's own phases explain.
+# The last sample before a start or stop is compared with the first sample after it.
 
 MAX_NEW_SAMPLES = 32
-"""Maximum number of added arrays, or of samples in one array, that wait to be compared together."""
+"""Maximum number of added arrays, or of samples in one array, that wait to be compared."""
 MAX_MIXED_SAMPLES = 2
-"""Maximum number of samples, in which the sibling ran at times, between two compared samples."""
+"""Maximum number of samples between two compared ones in which the sibling ran only at times."""
 MAX_OVERLAP_STEP = 0.1
-"""Maximum difference between the shares of time in which the sibling ran in two samples, for a
-change of the IPC between them to be the program's own. A sibling that starts or stops within a
-sample changes the IPC in two steps, and only one of them is counted as its start or stop."""
+"""Maximum change of the sibling's share of time between two samples for which a change of the IPC
+is the program's own. A sibling that starts or stops within a sample changes the IPC in two steps,
+and only one of these is counted as its start or stop."""
 MAX_CHANCE = 0.001
-"""Maximum probability that the program's own changes explain the ones with the sibling. A program
+"""Maximum probability that the program's own changes explain those with the sibling. A program
 whose sibling starts or stops every 10 s is tested 360 times an hour."""
 MAX_FIRST_CHANCE = 0.05
-"""Like MAX_CHANCE, for a program whose IPC has never changed by itself in at least 19
+"""Like MAX_CHANCE, for a program whose IPC has never changed by itself in 19 or more
 comparisons."""
 MIN_REPEATS = 6
-"""Minimum changes with the sibling for a measured cause: it started and stopped three times."""
+"""Minimum number of changes with the sibling for a measured cause: three starts and three stops."""
 SIBLING_CHANGES, MATCHES, STEADY_PAIRS, OWN_CHANGES = range(4)
-"""Rows of the counts: the sibling started or stopped; of these, the IPC fell or rose accordingly;
-the sibling ran as much as before; of these, the IPC fell or rose."""
+"""Rows of the counts: starts and stops of the sibling; those at which the IPC fell or rose
+accordingly; pairs of samples in which the sibling ran equally; those in which the IPC changed."""
 
 
 class SiblingHistory:
@@ -328,10 +326,10 @@ class SiblingHistory:
         self._ipc: Floats = np.full(cpus, np.nan)
         self._was_together: Bools = np.zeros(cpus, bool)
         self._last_overlap: Floats = np.zeros(cpus)
-        """The IPC of the last compared sample, whether the sibling ran, and for what share."""
+        """For the last compared sample: the IPC, whether the sibling ran, and its share of time."""
         self._last_compared: Ints = np.zeros(cpus, np.int64)
-        """Position of the last compared sample relative to the next sample to be added; 0 is the
-        sample just before that one."""
+        """Number of the last compared sample, relative to the next one to add: 0 is the one just
+        before it."""
         self._new_samples: list[tuple[Bools, Bools, Floats, Floats]] = []
         """Samples that are not compared yet: alone, together, IPC and overlap."""
 
@@ -341,7 +339,7 @@ class SiblingHistory:
         self._ipc[cpus] = np.nan
 
     def add(self, work: _SiblingWork) -> None:
-        """Adds samples, which are compared later, many at once, because that is faster."""
+        """Adds samples. Many are compared at once later, because that is faster."""
         self._new_samples.append((work.alone, work.is_together, work.ipc, work.overlap))
         if len(self._new_samples) >= MAX_NEW_SAMPLES or len(work.ipc) >= MAX_NEW_SAMPLES:
             self._compare()
@@ -354,7 +352,7 @@ class SiblingHistory:
         return self._counts
 
     def _compare(self) -> None:
-        """Compares the new samples, each with the last one before it that can be compared."""
+        """Compares each new sample with the last comparable one before it."""
         parts: Any = map(np.concatenate, zip(*self._new_samples, strict=True))
         alone, together, ipc, overlap = parts
         self._new_samples = []
@@ -382,10 +380,11 @@ class SiblingHistory:
         self._last_compared = last_by_sample[-1] - len(ipc)
 
     def ipc_follows(self) -> Bools:
-        """Returns a mask of the CPUs whose IPC changes with the sibling, and not by chance."""
+        """Returns a mask of the CPUs whose IPC changes with the sibling more often than by
+        chance."""
         edges, fits, steady_pairs, changes = self.counts
-        # Changes in both directions count: if there is a mixed sample when the sibling starts, the
-        # program has twice the time for a change of its own.
+        # Changes in both directions count. If a mixed sample is between the two, the program has
+        # twice the time for a change of its own.
         change_rate = (changes + 1) / (steady_pairs + 1)
         share = fits / np.maximum(edges, 1)
         with np.errstate(divide="ignore", invalid="ignore"):  # Chernoff's bound

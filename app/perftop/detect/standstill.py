@@ -1,5 +1,5 @@
-"""Detects involuntary halts and throttling, from evidence that CPUs stood still although the
-operating system had work: the share of that time, with its error; the time for which CPUs reported
+"""Detects involuntary halts and throttling, by evidence that CPUs stood still although the
+operating system had work: the share of this time, with its error; the time for which CPUs reported
 heat; and the clock modulation that the OS or firmware has set.
 """
 
@@ -33,23 +33,23 @@ from perftop.model.numbers import INDEX
 from perftop.model.sample_reader import SampleReader
 
 MAX_SMALL_IDLE = 0.05
-"""Maximum share of idle time whose error cannot hide or fake much loss."""
+"""Maximum share of idle time with an error too small to hide or fake much loss."""
 MAX_READ_S = 20e-6
-"""Maximum time in s to read a row, and so the maximum time between the reads of its counters. Rows
-that take longer are read again, or left out."""
+"""Maximum time in s between the reads of two counters of a row. Rows that take longer are read
+again, or left out."""
 ENTRY_S, IDLE_ERROR = 2e-6, 0.1
-"""Error in s of each idle period, because cpuidle rounds it to a microsecond at both ends; and the
-error as a share of the idle time where idle periods are not counted, because hardly any is shorter
+"""Error of idle time: in s for each idle period, because cpuidle rounds it to a microsecond at both
+ends; and as a share of the idle time where periods are not counted, because hardly any is shorter
 than 20 us. cpuidle also counts the time to enter and leave an idle state as idle; this error makes
 the loss appear smaller than it is."""
 AFTER_STEAL_NS = 60_000_000_000
-"""Time in ns after a stolen tick, in which a part of a further tick may have been stolen but not
-counted yet."""
+"""Time in ns after a stolen tick for which a part of another tick may be stolen but not counted
+yet."""
 HEAT_BITS = {
     "thermal": {"thermal", "critical temperature", "running average thermal limit"},
     "prochot": {"PROCHOT"},
 }
-"""Names of status bits by the cause that the bits show."""
+"""Names of status bits, by the cause that they show."""
 STATUS_COUNTERS = "limit_reasons", "package_thermal", "core_thermal"
 MODULATION_BIT = 1 << 4
 """Bit of register 19AH that shows that the OS or firmware asks the core to halt part of the time.
@@ -58,7 +58,7 @@ Bits 3:0 hold the duty in sixteenths. CPUs without CPUID.06H:EAX bit 5 support o
 
 
 class Standstill:
-    """Computes the share of time for which each CPU stood still although it had work."""
+    """Computes the share of the time for which each CPU stood still although it had work."""
 
     def __init__(self, reader: SampleReader) -> None:
         rows = len(reader.hello.topology)
@@ -71,15 +71,15 @@ class Standstill:
         self._steal_ns = np.full(rows, -AFTER_STEAL_NS)
 
     def note_steal(self, data: DetectorInput) -> None:
-        """Records which CPUs have lost time to the hypervisor. Must be called with all samples that
+        """Stores which CPUs have lost time to the hypervisor. Must be called with all samples that
         show steal."""
         if data.sample.part(has_steal):
             self._steal_ns[data.sample.values["steal"] > 0] = data.time_ns
 
     def shares(self, data: DetectorInput) -> tuple[Floats, Floats, Floats]:
-        """Returns for each CPU: the share of standstill, NaN where it is undefined, and
-        below 0 where an error outweighs the loss; its time base in seconds; and, in seconds (3,
-        CPUs), how much of the loss may be an error of idle time, of the reading and of steal."""
+        """Returns three arrays by CPU. The share of standstill: NaN where undefined, below 0 where
+        an error outweighs the loss. The length in s of the time that it refers to. The part of the
+        loss, in s, that may be an error of idle time, of reading and of steal, (3, CPUs)."""
         values = data.sample.values
         idle = values["idle"]
         lost_s, span_s = (part[INDEX["involuntary"]] for part in (values.top, values.bottom))
@@ -129,9 +129,9 @@ class Thermal:
             if (bits := [i for i, name in enumerate(column.counter.parts) if name in names])
         ]
         self.is_available = bool(self._status)
-        """Whether this stream has bits that report heat."""
+        """Whether the stream has such bits."""
         self.signs = [advances(status.column, status.columns) for status in self._status]
-        """Signs of heat: a poll found one of these bits set."""
+        """Tests whether a poll found one of these bits set."""
 
     def shares(self, data: DetectorInput) -> Floats:
         """Returns (HEAT_BITS, cores): the share of the polls in this sample that found the cause;
@@ -149,18 +149,18 @@ class Thermal:
 
 
 class Modulation:
-    """The clock modulation that register 19AH asks of each CPU, as last read."""
+    """The clock modulation that register 19AH requests of each CPU, as last read."""
 
     def __init__(self, reader: SampleReader) -> None:
         self._column = reader.counters.columns.get("modulation")
         self.is_available = self._column is not None
-        """Whether this stream has the register."""
+        """Whether the stream has the register."""
         self.signs: list[Sign] = [] if self._column is None else [advances(self._column)]
-        """The sign of clock modulation: the register of any CPU is not 0."""
+        """A test: whether the register of any CPU is not 0."""
         self._rows = len(reader.hello.topology)
 
     def shares(self, data: DetectorInput) -> Floats:
-        """Returns the share of the time for which each CPU is asked to halt; else 0."""
+        """Returns the share of the time for which each CPU is requested to halt."""
         if self._column is None:
             return np.full(self._rows, np.nan)
         table = data.sample.delta.tables[self._column.block]
@@ -174,18 +174,18 @@ class Modulation:
         return np.where(known, halt_share, np.nan)
 
 
-# --- Detects involuntary halts, in which a CPU stands still although the operating system has work
-# for it, and their causes.
+# --- Detects involuntary halts and their causes. In such a halt, a CPU stands still although the
+# operating system has work for it.
 #
-# For each possible cause, the seconds of the loss that it explains are computed. The cause of the
-# episode is the first one that explains at least half of the loss.
+# For each possible cause, the seconds that it explains are computed. The cause of the episode is
+# the first one that explains at least half of the loss.
 
 HALT_START, HALT_END = 0.003, 0.0015
-"""Shares of the time that are lost beyond the possible error: an episode starts at the first and
-ends below the second. A machine without a fault loses up to 0.0006; the smallest loss worth
-reporting is about 0.005."""
+"""Shares of the time, lost beyond the possible error, at which an episode starts and below which it
+ends. A machine without a fault loses up to 0.0006; the smallest loss worth reporting is about
+0.005."""
 MIN_SAMPLES = 2
-"""Minimum number of samples with the loss. A single sample may contain a tick of steal that was
+"""Minimum number of samples with the loss. A single one may contain a tick of steal that was
 counted late."""
 MIN_PACKET_NS = 80_000_000
 """Minimum length in ns of a span that is evaluated; shorter samples are joined. Time is lost in
@@ -196,22 +196,23 @@ TRANSITION_S = 8.5e-6
 """Time in s for which a core of the Skylake generation stands still when its clock changes."""
 CLOCK_CHANGES_KEY = f"as_if_clock_changes_of_{TRANSITION_S * 1e6:.1f}_us_per_s"
 CLOCK_STEP_HZ = 100e6
-"""Step in Hz between two clocks of an Intel core since Sandy Bridge. Others have finer steps."""
+"""Step in Hz between two clocks of an Intel core since Sandy Bridge. Other cores have finer
+steps."""
 MIN_STEP_DISTANCE = 0.1
-"""If the mean clock of a core is at least this share of a step from both neighbouring steps, the
-core has changed its clock."""
+"""Minimum distance of a core's mean clock from both neighbouring steps, as a share of a step, that
+proves that the core has changed its clock."""
 MIN_HDC_SHARE = 0.02
 """Minimum share by which MPERF must exceed the reference cycles to prove hardware duty cycling.
 MPERF may tick at the nominal frequency, which differs from the TSC by up to 1 %."""
 MIN_SMI_S, MAX_SMI_S = 10e-6, 10e-3
-"""Shortest and longest time in s that one SMI may cost: entering and leaving SMM takes the
-shortest, and after the longest an operating system would lose ticks."""
+"""Shortest and longest time in s that one SMI may cost. Entering and leaving SMM takes the
+shortest; after the longest, an operating system would lose ticks."""
 LOST_S, ERRORS, SMIS, EXPLAINED = 2, 3, 6, 7
 """Indices in the sums of an episode: the loss, three errors, SMIs, and the seconds explained by
 each marker."""
 Sums = list[Floats]
-"""Sums over samples, each by CPU: the length of the samples in s, then those at the indices
-above."""
+"""Sums over samples, each by CPU: the length of the samples in s, then the values at these
+indices."""
 READ, STEAL = 3, 4
 """Indices in `Sums` of the errors of reading and of steal."""
 
@@ -219,7 +220,7 @@ READ, STEAL = 3, 4
 class Marker(NamedTuple):
     cause: str
     is_counted: bool = True
-    """Whether the marker counts the quantity in `belief.COUNTED`, and not a side effect of it."""
+    """Whether the marker counts the quantity in `belief.COUNTED`, not a side effect of it."""
 
 
 MARKERS = {
@@ -231,12 +232,10 @@ MARKERS = {
     "pcu": Marker("clock-change"),
     "between": Marker("clock-change", is_counted=False),
 }
-"""The cause that each marker shows, in the order in which the markers are checked."""
+"""The cause of each marker, in the order in which the markers are checked."""
 
 
 class Halts(Detector):
-    """Detects involuntary halts."""
-
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
         self._counters = reader.counters
         self.is_available = bool(reader.evaluator.variants["involuntary"])
@@ -249,7 +248,8 @@ class Halts(Detector):
         )  # fmt: skip
         self._gap_ns = max_gap_ns(sample_ns)
         self._joined_samples: tuple[int, Sums] | None = None
-        """Start of the samples that are being joined, and their sums; None if there are none."""
+        """Start in raw ns of the samples that are being joined, and their sums; None if there are
+        none."""
         self._has_halt = reaches_involuntary(HALT_START)
         self.signs = self._has_halt, has_steal
 
@@ -275,8 +275,8 @@ class Halts(Detector):
         return ended
 
     def _join_short_samples(self, data: DetectorInput) -> tuple[int, Sums]:
-        """Returns the start and the sums of the sample, joined with the previous samples that were
-        too short. Samples are not joined across a gap in the stream."""
+        """Returns the start in raw ns and the sums of the sample, joined with the previous samples
+        that were too short. Samples are not joined across a gap in the stream."""
         share, span_s, error_s = self._standstill.shares(data)
         smis = self._counters.increments(data.sample.delta, "smi")
         counted = np.zeros(len(share)) if smis is None else np.nan_to_num(smis)
@@ -322,7 +322,7 @@ def _describe_halt(halt: ShareEpisode) -> None:
 
 
 class Markers:
-    """Markers of the possible causes, each as the seconds of standstill that it explains."""
+    """Markers of the possible causes, as the seconds of standstill that each explains."""
 
     def __init__(self, reader: SampleReader) -> None:
         hello, self._counters = reader.hello, reader.counters
@@ -334,8 +334,9 @@ class Markers:
         self._thermal, self._modulation = Thermal(reader), Modulation(reader)
 
     def explained_s(self, data: DetectorInput, share: Floats, span_s: Floats) -> Floats:
-        """Returns the seconds of standstill that each marker explains, (MARKERS, CPUs), for CPUs
-        that lose this share of a span; 0 if a marker explains nothing or is not in the stream."""
+        """Returns the seconds of standstill that each marker explains, (MARKERS, CPUs); 0 if it
+        explains nothing or is not in the stream. `share`: the share of `span_s` that each CPU
+        lost."""
         lost_s, values = share * span_s, data.sample.values
         with np.errstate(divide="ignore", invalid="ignore"):
             hot = data.cores.by_cpu(np.fmax.reduce(self._thermal.shares(data), axis=0))
@@ -366,7 +367,7 @@ class Markers:
         return np.full(self._rows, np.nan) if increments is None else increments
 
     def _tsc_share(self, data: DetectorInput, key: str) -> Floats:
-        """Returns a counter as a share of the TSC ticks in the span of its block."""
+        """Returns a counter as a share of the TSC ticks of its block's span."""
         column = self._counters.columns.get(key)
         if column is None:
             return np.full(self._rows, np.nan)
@@ -384,27 +385,26 @@ class Markers:
         return np.asarray(np.append(changing / ticks, np.nan)[self._package])
 
 
-# --- Detects throttling: cores that report heat, or are asked to halt, although their clock is not
-# below what turbo allows.
+# --- Detects throttling: cores report heat, or are requested to halt, although their clock is not
+# below the clock that turbo allows.
 
 CAUSES = (*HEAT_BITS, "modulation")
 THROTTLE_START, THROTTLE_END = MIN_ACTIVE_SHARE, MIN_ACTIVE_SHARE / 2
-"""Shares of polls or time: an episode starts at the first and ends below the second. From
-THROTTLE_START on, a status counts as the cause of a drop."""
+"""Shares of polls or time at which an episode starts and below which it ends. From THROTTLE_START
+on, a status counts as the cause of a drop."""
 MIN_THROTTLED_SAMPLES = 2
-"""Minimum number of samples with the status. A single sample may be the start or end of a drop of
-the same cause."""
+"""Minimum number of samples with the status. A single one may be the start or end of a drop of the
+same cause."""
 KNOWN_S, MODULATION, STATUS = 3, 4, 5
-"""Indices in the sums of a throttle, beside LOST_S: the time base of the lost seconds, the share
-that modulation asked for, and the share of each cause."""
+"""Further indices in the sums of a throttle: the time in s to which the lost seconds refer, the
+share that modulation requested, and the share of each cause."""
 KERNEL_COUNTERS = "package_throttled_s", "core_throttled_s"
-"""Counters of throttled time that the kernel accumulates. The order matters: time that was reported
-for a package is not reported again for its cores."""
+"""Counters of throttled time that the kernel accumulates. Time that was reported for a package is
+not reported again for its cores, so the order matters."""
 
 
 class Throttles(Detector):
-    """Detects throttling by polled status bits or, without them, by the throttled time of the
-    kernel."""
+    """Detects throttling by polled status bits, else by the kernel's throttled time."""
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
         self._episodes = episodes
@@ -445,8 +445,8 @@ class Throttles(Detector):
         return ended
 
     def _is_dropping(self, cores: Cores) -> Bools:
-        """Returns a mask of the cores in a drop. If its cause is heat, the mask includes all cores
-        of the package, because they share the status, and cores that hardly work cannot drop."""
+        """Returns a mask of the cores in a turbo drop. If its cause is heat, all cores of the
+        package are in the mask: they share the status, and cores that hardly work cannot drop."""
         dropping = np.zeros(len(cores.lists), bool)
         for episode in self._episodes.of_kind("turbo-drop"):
             members = cores.with_cpus(episode.cpus)
@@ -457,7 +457,8 @@ class Throttles(Detector):
 
 
 def _describe_throttle(throttle: ShareEpisode) -> None:
-    """Sets cause, evidence and depth, which is the lost share, not how often the status was set."""
+    """Sets cause, evidence and depth. The depth is the lost share, not the frequency of the
+    status."""
     sums, episode = throttle.sums, throttle.episode
     shares = dict(zip(CAUSES, (sums[STATUS:] / sums[1]).tolist(), strict=True))
     episode.cause = max(shares, key=lambda cause: shares[cause])
@@ -475,24 +476,24 @@ def _describe_throttle(throttle: ShareEpisode) -> None:
 
 
 class KernelThrottling:
-    """Detects throttling in streams without polled status bits. There, only the kernel counts
-    throttling, as time, and adds all of it to a counter when the throttling is over. So these
-    episodes have already ended."""
+    """Detects throttling in streams without polled status bits. There only the kernel counts
+    throttling, as time that it adds to a counter when the throttling is over. So these episodes
+    have already ended."""
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
         self._episodes = episodes
         columns = (reader.counters.columns.get(key) for key in KERNEL_COUNTERS)
         self._columns = [column for column in columns if column is not None]
         self.is_available = bool(self._columns)
-        """Whether the kernel of this stream counts the time of throttling."""
+        """Whether the kernel of this stream counts throttled time."""
         self.signs = [advances(column) for column in self._columns]
         self._cpus = {"package": reader.hello.packages, "core": reader.hello.cores}
         self._dropped_ns: dict[int, int] = {}
-        """By CPU, the raw time at which it was last in a drop, which accounts for throttling at
-        that time."""
+        """By CPU, the raw time at which it was last in a drop. The drop already accounts for that
+        throttling."""
 
     def sample(self, data: DetectorInput) -> list[Episode]:
-        """Returns the episodes that the kernel reported in this sample."""
+        """Returns the episodes that the kernel has reported in this sample."""
         time_ns, dropped_ns = data.time_ns, self._dropped_ns
         for drop in self._episodes.of_kind("turbo-drop"):
             dropped_ns.update(dict.fromkeys(drop.cpus, time_ns))

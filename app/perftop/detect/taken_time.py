@@ -1,6 +1,7 @@
-"""Detects time that the system takes from tasks and counts: interrupts, stalls for memory and CPU
+"""Detects time that the system takes from tasks: interrupts, stalls for memory, and stops by CPU
 quotas, from records that the probe sends about once a second; time that the hypervisor took; and
-system management interrupts."""
+system management interrupts.
+"""
 
 from __future__ import annotations
 
@@ -33,35 +34,36 @@ from perftop.model.tasks import Quota, Quotas, TaskSnapshot, owner
 
 # --- CPU time that tasks lose to interrupts and softirqs.
 #
-# About once a second, the probe records the CPUs that lose time this way, with the interrupt lines
-# and the kinds of softirqs whose counts rose most.
-# The counts do not show times, so the kind with the highest product of count and usual cost is
-# named. ksoftirqd is excluded, because it is a task that others wait for.
+# About once a second, the probe records the CPUs that lose time in this way, with the interrupt
+# lines and the kinds of softirqs whose counts rose most. The counts do not include times. So the
+# source is the one with the highest product of its count and its usual cost. ksoftirqd is not
+# included, because it is a task that others wait for.
 
 INTERRUPT_START, INTERRUPT_END = 0.05, 0.03
-"""Shares of a CPU's time: an episode starts at the first and ends below the second."""
+"""Shares of a CPU's time at which an episode starts and below which it ends."""
 MIN_TASKS_SHARE = 0.1
-"""Minimum share of the time that tasks must run on a CPU for interrupts to cost them time."""
+"""Minimum share of the time for which tasks must run on a CPU for interrupts to cost them time."""
 FULL_SHARE, MIN_TASKS_IF_FULL = 0.9, 0.01
-"""Share of the time above which a CPU counts as full, and the minimum share that tasks must run on
-a full CPU: they may get almost no time there, which is a loss."""
+"""Share of the time above which a CPU is full, and the minimum share for which tasks must run on a
+full CPU. Tasks may get almost no time there, which is a loss."""
 MIN_BUSY_SHARE = 0.5
-"""Minimum share of a CPU's time that its tasks and the interrupts must take together."""
+"""Minimum share of a CPU's time that its tasks and interrupts must take together."""
 SOFTIRQ_COSTS = {"NET_RX": 5.0, "NET_TX": 3.0, "BLOCK": 2.0, "TASKLET": 2.0, "IRQ_POLL": 2.0}
-"""Typical cost of one softirq of each kind, relative to the cost of a timer softirq."""
+"""Usual cost of one softirq of each kind, relative to a timer softirq."""
 MIN_RAISED_RATIO = 0.1
-"""Minimum number of interrupts of a line per softirq for the line to be reported as the source of
+"""Minimum number of a line's interrupts per softirq for the line to be reported as the source of
 the softirqs. A driver that polls causes few interrupts."""
 MAX_NAME = 40
 USUAL_LINES = re.compile(
     "local timer|rescheduling|function call|irq work|performance mon|non-maskable"
 )
-"""Prefixes of the names of interrupt lines that occur on every busy CPU and cost little, so that
-they are never reported as the source."""
+"""Prefixes of interrupt lines that are never reported as the source, because they occur on every
+busy CPU and cost little."""
 
 
 class _CpuShares(NamedTuple):
-    """The shares of a CPU's time by use, and the line or kind that took most, with its count."""
+    """Shares of a CPU's time by use; and the costliest interrupt line and kind of softirq, with
+    their counts."""
 
     tasks: float
     irq: float
@@ -71,7 +73,7 @@ class _CpuShares(NamedTuple):
 
 
 class InterruptStorms(Detector):
-    """Detects storms of interrupts, separately on each CPU."""
+    """Detects storms of interrupts on each CPU."""
 
     signs = (has_task_records,)
 
@@ -99,7 +101,7 @@ class InterruptStorms(Detector):
 
 
 def _describe_storm(storm: RecordEpisode, spent: _CpuShares, span_s: float) -> None:
-    """Records the line or softirq that took most time. The first one recorded is kept."""
+    """Records the source that took most time. The first one recorded is kept."""
     cause, evidence = storm.episode.cause, storm.episode.evidence
     named = spent.line if cause == "irq" else spent.kind
     if named is not None and evidence.setdefault("line", named[0]) == named[0]:
@@ -141,8 +143,8 @@ def _share(value: float) -> float:
 
 
 def _costliest_source(named: list[object]) -> tuple[str, int] | None:
-    """Returns the name and the count of the entry whose count multiplied by its usual cost is
-    highest; None without a valid entry."""
+    """Returns the name and the count of the entry with the highest product of count and usual cost;
+    None without a valid entry."""
     counts = {}
     for entry in named:
         match entry:
@@ -159,16 +161,15 @@ def _costliest_source(named: list[object]) -> tuple[str, int] | None:
 # --- Tasks that stall for memory: at the limit of their control group, while the machine is short
 # of memory, or while the kernel compacts or moves it.
 #
-# The probe records about once a second for how long at least one task stalled (PSI), and the
-# kernel's counters over that time. PSI does not name a cause, so the counts decide: the cause is a
-# group that reached its memory limit, else the counter of the whole machine that increased. PSI
-# does not include the time of NUMA balancing, which is computed from the number of faults and
-# pages.
+# About once a second, the probe records for how long at least one task stalled (PSI), and the
+# kernel's counters over that time. PSI does not name a cause, so the counters decide: the cause is
+# a group that reached its memory limit, else the counter of the whole machine that increased. PSI
+# does not include NUMA balancing. Its time is computed from the number of faults and pages.
 
 STALL_START, STALL_END = 0.03, 0.01
-"""Shares of the time: an episode starts at the first and ends below the second."""
+"""Shares of the time at which an episode starts and below which it ends."""
 MIN_REFAULTS_PER_S = 200
-"""Minimum pages read back per second for tasks to count as waiting for them, not for free
+"""Minimum number of pages read back per second for which tasks wait for these pages, not for free
 memory."""
 NUMA_FAULT_S, NUMA_PAGE_S = 2e-6, 5e-6
 """Typical time in s of a hinting fault of NUMA balancing, and of the move of a page."""
@@ -188,7 +189,7 @@ class _Stall(NamedTuple):
 
 
 class MemoryStalls(Detector):
-    """Detects stalls for memory. An episode has one cause and one group."""
+    """Detects stalls for memory. Each episode has one cause and one group."""
 
     signs = (has_task_records,)
 
@@ -209,8 +210,8 @@ class MemoryStalls(Detector):
     def _describe(
         self, current: RecordEpisode, stall: _Stall, records: Mapping[str, object]
     ) -> None:
-        """Sets the CPU, depth and evidence of an episode. The CPU is one on which a task of the
-        group ran, because the CPU of a stalled task is unknown."""
+        """Sets the CPU, depth and evidence of an episode. The CPU of a stalled task is unknown, so
+        it is a CPU on which a task of the group ran."""
         episode = current.episode
         if not episode.cpus:
             snapshot = TaskSnapshot.from_records(records) or TaskSnapshot()
@@ -235,9 +236,9 @@ class MemoryGroup(NamedTuple):
 
     name: str
     limit_bytes: int
-    """0: no limit is known."""
+    """Limit in bytes; 0 if no limit is known."""
     hits: int
-    """How often the group reached its limit."""
+    """Number of times that the group reached its limit."""
     pages_read_back: int
     stalled_us: int | None
     """Time in us for which a task of the group stalled; None if unknown."""
@@ -282,7 +283,7 @@ def _stalls(records: Mapping[str, object], span_s: float) -> Iterator[_Stall]:
     left_s = min(us / 1e6, span_s)
     for group in memory_groups(records):
         if group.hits and group.limit_bytes:
-            # The machine's time includes that of the group, if both are up to date.
+            # The machine's time includes the group's, if both are up to date.
             group_us = group.stalled_us
             stalled_s = min(span_s, left_s if group_us is None else group_us / 1e6)
             left_s = max(0.0, left_s - stalled_s)
@@ -311,18 +312,16 @@ def _stalls(records: Mapping[str, object], span_s: float) -> Iterator[_Stall]:
 
 # --- Detects control groups that are stopped by their CPU quota.
 #
-# The kernel counts, for each group, for how long the run queues of CPUs were throttled. The probe
-# reads the counts about once a second, so an episode starts and ends with a record. Its CPUs are
-# all on which tasks of the group ran. Its depth is the share of the time for which the group was
-# stopped on the CPUs that it used at the time: a single task that migrates uses one CPU at a time.
+# For each group, the kernel counts the time for which the run queues of CPUs were throttled. The
+# probe reads these counts about once a second, so an episode starts and ends with a record. Its
+# CPUs are those on which tasks of the group ran. Its depth is the share of the time for which the
+# group was stopped on the CPUs that it used at once: a single task that migrates uses one CPU.
 
 QUOTA_START, QUOTA_END = 0.05, 0.02
-"""Shares of a CPU's time: an episode starts at the first and ends below the second."""
+"""Shares of a CPU's time at which an episode starts and below which it ends."""
 
 
 class QuotaStops(Detector):
-    """Detects control groups that are stopped by quotas."""
-
     signs = (has_task_records,)
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
@@ -331,17 +330,15 @@ class QuotaStops(Detector):
 
     @property
     def time_ns(self) -> int:
-        """Raw time of the newest record that may show stops, by which `Neighbours` finds the part
-        of a wait that a quota explains."""
+        """Raw time of the newest record that may show stops."""
         return self._stops.time_ns
 
     def has_quota(self, pids: Collection[int]) -> bool:
-        """Returns whether any of these processes has a quota."""
         return any(not {*pids}.isdisjoint(members) for members in self.quotas.newest_pids.values())
 
     def stopped_s(self, pids: Collection[int]) -> float:
-        """Returns the seconds of the newest record for which quotas stopped these processes, summed
-        over CPUs. If one group is inside another, both count the same time."""
+        """Returns the seconds for which quotas stopped these processes, summed over CPUs, in the
+        newest record. Of two nested groups, both count the same time."""
         quotas = self.quotas
         stopped = [quotas.by_group[group].newest_s for group, members in quotas.newest_pids.items()
                    if not {*pids}.isdisjoint(members)]  # fmt: skip
@@ -351,7 +348,7 @@ class QuotaStops(Detector):
         return self.process_records(data.records, data.time_ns)
 
     def process_records(self, records: Mapping[str, object], time_ns: int) -> list[Episode]:
-        """Processes the records of any frame, even the first. Returns the episodes that ended."""
+        """Processes the records of a frame, even of the first. Returns the episodes that ended."""
         if "tasks" not in records and "quotas" not in records:
             return []
         self.quotas.read_records(records)
@@ -369,7 +366,7 @@ class QuotaStops(Detector):
 
 
 def _describe_stop(stop: RecordEpisode, quota: Quota, cpus: list[int], span_s: float) -> None:
-    """Adds a record of `span_s` to an episode. `cpus`: those on which tasks of the group ran."""
+    """Adds a record of `span_s` to an episode. `cpus`: the CPUs on which tasks of the group ran."""
     episode, counts = stop.episode, stop.counts
     episode.cpus = sorted({*episode.cpus, *cpus})
     counts["cpu_s"] = counts.get("cpu_s", 0.0) + span_s * max(1, len(cpus))
@@ -386,8 +383,8 @@ def _describe_stop(stop: RecordEpisode, quota: Quota, cpus: list[int], span_s: f
 # --- Time that the hypervisor took. The guest's kernel accounts for it in ticks of 10 ms.
 
 STEAL_START, STEAL_END = 0.04, 0.02
-"""Shares of the time: an episode starts at the first and ends below the second. Neighbours on a
-well-run host occasionally take up to a tick in 250 ms."""
+"""Shares of the time at which an episode starts and below which it ends. Neighbours on a well-run
+host occasionally take up to a tick in 250 ms."""
 MIN_TICKS = 3
 """Minimum number of ticks in close succession. A single tick may have accumulated over any time,
 and two may be close by chance."""
@@ -395,7 +392,7 @@ USUAL_S = 60.0
 """Time in s after which the weight of earlier ticks in the usual share is divided by e."""
 MIN_DEVIATIONS = 4.0
 """Minimum number of standard deviations by which ticks must exceed their usual number. Some hosts
-take a few per cent of the time throughout, in ticks that may be close to each other by chance."""
+always take a few per cent of the time, in ticks that may be close to each other by chance."""
 MIN_USUAL_SHARE = 0.005
 """Minimum usual share that is reported as evidence."""
 STEAL_QUIET_NS = round(TICK_S / STEAL_END * 1e9)
@@ -403,7 +400,7 @@ STEAL_QUIET_NS = round(TICK_S / STEAL_END * 1e9)
 
 
 class Steals(Detector):
-    """Detects time that the hypervisor took, by the ticks in which it is counted."""
+    """Detects time that the hypervisor took, by the ticks that count it."""
 
     signs = (has_steal,)
 
@@ -416,14 +413,14 @@ class Steals(Detector):
             episodes, "steal", STEAL_START, STEAL_END, reader.hello.sample_ns
         )
         self._tick_counts = np.zeros(len(rows))
-        """By position: number of consecutive ticks, each so soon after the previous tick that it
-        makes a high share by itself."""
+        """By position: number of consecutive ticks. Each follows the previous one so soon that its
+        share is high."""
         self._start_ns = np.zeros(len(rows), int)
-        """By position: raw start of the sample with the first of the ticks in `_tick_counts`."""
+        """By position: raw time in ns at which the sample with the first of these ticks began."""
         self._last_ns = np.full(len(rows), -STEAL_QUIET_NS - 1)
         self._usual_share, self._usual_ns = np.zeros(len(rows)), 0
-        """The usual stolen share by CPU, as if the hypervisor had taken nothing before the
-        stream; and the raw time up to which that share is computed."""
+        """The usual stolen share by CPU, as if it had been 0 before the stream; and the raw time in
+        ns up to which it is computed."""
 
     def sample(self, data: DetectorInput) -> list[Episode]:
         stolen_s = data.sample.values.top[INDEX["steal"]]
@@ -432,8 +429,8 @@ class Steals(Detector):
         return ended
 
     def step(self, stolen_s: Floats, since_ns: int, time_ns: int) -> list[Episode]:
-        """Advances by one sample, from the stolen seconds by CPU. Returns the
-        episodes that the sample ended."""
+        """Advances by one sample. `stolen_s`: stolen seconds by CPU. Returns the episodes that
+        ended."""
         if not self._steals.running and not (stolen_s > 0).any():
             return []
         has_tick = stolen_s >= TICK_S / 2
@@ -472,15 +469,14 @@ class Steals(Detector):
         return ended
 
 
-# --- System management interrupts: firmware stops all CPUs at once, and only a counter
-# shows it.
+# --- System management interrupts: firmware stops all CPUs at once. Only a counter shows it.
 
 SMI_QUIET_NS = 1_000_000_000
 """Time in ns without an SMI that ends an episode. Firmware that polls hardware does so at least
-this often; one line for each SMI would hide the other episodes."""
+this often, and one episode for each SMI would hide all others."""
 MAX_SPAN_RATIO = 1.5
-"""A CPU whose counts cover more than this multiple of the sample was not read for a while, so they
-include SMIs that other CPUs have already counted."""
+"""Maximum span of a CPU's count, as a multiple of the sample. A longer one includes SMIs that other
+CPUs have already counted, because the CPU was not read for a while."""
 
 
 class Smis(Detector):
@@ -509,8 +505,8 @@ class Smis(Detector):
     def step(
         self, smi_counts: Floats, span_ns: Floats, since_ns: int, time_ns: int
     ) -> list[Episode]:
-        """Advances by one sample, from the number of SMIs that each CPU counted and the CPU's span
-        in ns. Returns the episodes that the sample ended."""
+        """Advances by one sample. `smi_counts`, `span_ns`: by CPU, number of SMIs and span in ns.
+        Returns the episodes that ended."""
         counted = smi_counts > 0
         if self._episode is None and not counted.any():
             return []

@@ -1,11 +1,14 @@
-"""Detects turbo drops: cores that run below the clock that turbo allows them, and the causes; and
-cores at a SIMD level without a drop. Each step depends only on its arguments and earlier steps.
+"""Detects turbo drops, in which cores run below the clock that turbo allows them, and their causes;
+and cores at a SIMD level without a drop.
 
-Cores are grouped by package and type, because the cores of such a group share a ceiling and a power
-budget. If a whole group drops, that is one episode; otherwise, the cores of the group that start to
-drop in the same sample form one episode. Cores that a cap (a clock limit that a user or program
-set) keeps below turbo's ceiling are a separate group: their clock is compared with that ceiling,
-and the cause is the policy. The clock of other cores is compared with the lower of ceiling and cap.
+Each step depends only on its arguments and earlier steps. Cores are grouped by package and type,
+because the cores of such a group share a ceiling and a power budget. If a whole group drops, that
+is one episode. Otherwise, the cores of a group that start to drop in the same sample form one
+episode.
+
+A cap is a clock limit that a user or program set. Cores that a cap keeps below turbo's ceiling form
+a separate group. Their clock is compared with this ceiling, and their cause is the policy. Other
+clocks are compared with the lower of ceiling and cap.
 """
 
 from __future__ import annotations
@@ -48,33 +51,34 @@ from perftop.model.numbers import INDEX
 from perftop.model.sample_reader import SampleBatch, SampleReader
 
 DROP_START, DROP_END = 0.05, 0.03
-"""Shares of the ceiling by which a clock must be lower for a drop to start, and to continue.
-DROP_START is more than a step of 100 MHz, by which a clock may vary, and is also the share from
-which rows of tables are marked. Between DROP_END and DROP_START a drop continues, so that a clock
-near DROP_START makes one episode."""
+"""Shares of the ceiling by which a clock is lower when a drop starts, and at least while it
+continues. DROP_START is more than a step of 100 MHz, by which a clock may vary; it is also the
+share from which table rows are marked. A clock near DROP_START makes one episode."""
 MIN_DEVIATIONS = 5.0
-"""Minimum number of standard deviations by which a noisy clock must be low for a drop to start,
-where that is more than DROP_START: at a noise of 2 %, one sample in 160 is 5 % low by chance."""
+"""Minimum number of standard deviations by which a noisy clock must be low for a drop to start, in
+addition to DROP_START. With a noise of 2 %, one sample in 160 is 5 % low by chance."""
 NOISE_SAMPLES, MEAN_SAMPLES = 100.0, 10.0
-"""Number of samples after which the weight of earlier ones is divided by e, in the noise and in the
-mean of a clock. A mean that is low starts a drop of a noisy clock, too."""
+"""Number of samples after which the weight of earlier ones is divided by e: for the noise, and for
+the mean of a clock. A low mean also starts a drop of a noisy clock."""
 MAX_NEW_SHARES = 32
-"""Number of waiting arrays of samples, or of samples in one array, at which noise is learned."""
+"""Maximum number of arrays, or of samples in one array, that wait until noise is learned from
+them."""
 CAP_MARGIN = 0.02
-"""A cap limits a core if the core's mean clock is lower than the cap by at most this share."""
+"""Maximum distance of a core's mean clock below a cap that limits it, as a share of the cap."""
 MIN_WORK, MIN_AWAKE_SAMPLES = 0.5, 2
-"""A core's clock is compared with its ceiling only if the core worked for this share of the time,
-in the sample and in this number of samples before it. The clock of a core that works less follows
-its needs."""
+"""Minimum share of the time for which a core must work for its clock to be compared with its
+ceiling, and the number of earlier samples in which it must do so, too. The clock of a core that
+works less follows its needs."""
 MIN_AWAKE_NS = 200_000_000
 """Time in ns after a wake-up in which the clock may still climb. Hardware needs tens of ms, the
 kernel's governor a few of its periods."""
 MIN_ACTIVE = 0.1
-"""Minimum share of the time that a core must work to count as active."""
+"""Minimum share of the time for which an active core works."""
 MIN_WHOLE_SHARE = 0.75
-"""The whole group drops if dropping cores make up at least this share of its running time."""
+"""Minimum share of a group's running time that dropping cores must have for a drop of the whole
+group."""
 MAX_LOWERED_RATIO = 0.97
-"""Share of the highest power limit so far, below which a limit counts as lowered on purpose."""
+"""Share of the highest power limit so far below which a limit was lowered on purpose."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +91,7 @@ class Clocks:
     """Utilisation of the core's busiest thread; NaN if it was not read."""
     ceiling_hz: Floats
     delta: Delta
-    """The differences of all counters over the sample."""
+    """The differences of all counters."""
 
 
 @dataclass(slots=True)
@@ -100,7 +104,7 @@ class _DropSample:
     cap: Ints  # index in kinds.CLOCK_CAPS
     sums: Floats
     is_scaled: Bools
-    """Cores whose counts were scaled up, because their events were multiplexed."""
+    """Mask of the cores whose counts were scaled up, because their events were multiplexed."""
     since_ns: int
     time_ns: int
 
@@ -117,7 +121,7 @@ class _Drop(ShareEpisode):
 
     is_whole: bool  # whether cores of the group that wake up later join the drop
     facts: Floats
-    """Sums of the counters that may show the cause, over all samples that showed the drop."""
+    """Sums, over all samples with the drop, of the counters that may show the cause."""
     is_scaled: bool = False
     """Whether counts of its cores were scaled up."""
     paused_ns: int = 0
@@ -125,7 +129,7 @@ class _Drop(ShareEpisode):
 
 
 class _CorePast(NamedTuple):
-    """The state of each core before some samples and after each, (1 + samples, cores)."""
+    """The state of each core before the first sample and after each, (1 + samples, cores)."""
 
     awake: Ints
     """Number of consecutive samples in which the core worked."""
@@ -148,13 +152,13 @@ def scaled_cores(counters: Counters, delta: Delta, cores: Cores) -> Bools:
 
 
 def _has_ceiling(batch: SampleBatch) -> Bools:
-    """Returns, by sample, whether the ceiling of any core is known."""
+    """Returns a mask of the samples in which the ceiling of any core is known."""
     return any_by_sample(~np.isnan(batch.ceilings.low_hz))
 
 
 def _decayed_mean(before: Floats, values: Floats, samples: float) -> Floats:
-    """Returns an exponentially weighted mean, updated with `values`, (samples, cores). The weight
-    of a value is divided by e after `samples` samples. Unknown values leave the mean unchanged."""
+    """Returns exponentially weighted means, updated with `values`, (samples, cores). The weight of
+    a value is divided by e after this number of samples. NaN leaves a mean unchanged."""
     values = np.where(np.isfinite(values), values, before)
     weights = np.exp(np.arange(1 - len(values), 1) / samples) * -np.expm1(-1 / samples)
     return np.asarray(np.exp(-len(values) / samples) * before + weights @ values)
@@ -174,7 +178,7 @@ class TurboDrops(Detector):
         self._regroup(reader.cores)
 
     def _regroup(self, cores: Cores) -> None:
-        """Uses a new core list: re-attaches running episodes by their CPUs."""
+        """The core list changed: re-attaches running episodes by their CPUs."""
         self._cores, count = cores, len(cores.lists)
         self._core_past = _CorePast(
             np.full(count, MIN_AWAKE_SAMPLES), np.full(count, MIN_AWAKE_NS),
@@ -182,13 +186,12 @@ class TurboDrops(Detector):
         )  # fmt: skip
         self._is_capped = np.zeros(count, bool)
         self._variance, self._mean_share = np.zeros(count), np.ones(count)
-        """Variance of the clock's share of its ceiling from one sample to the next, and the mean of
-        that share, both from samples without a drop."""
+        """From samples without a drop: the mean of the clock as a share of its ceiling, and the
+        variance of this share from one sample to the next."""
         self._last_share = np.full(count, np.nan)
-        """The clock's share of its ceiling in the last sample without a drop that was processed."""
+        """The clock's share of its ceiling in the newest processed sample without a drop."""
         self._new_shares: list[Floats] = []
-        """The shares in the samples after `_last_share`, which `_learn_noise` processes together.
-        """
+        """The shares in later samples, from which `_learn_noise` learns together."""
         for drop in self._drops.running:
             drop.members = cores.with_cpus(drop.episode.cpus)
             if drop.members.any():
@@ -232,8 +235,8 @@ class TurboDrops(Detector):
             self._learn_noise()
 
     def _learn_noise(self) -> None:
-        """Adds the new shares to the noise of the clocks and their mean. A step of the clock, as at
-        the start of a drop, counts for no more than DROP_START."""
+        """Learns the noise of the clocks and their mean from the new shares. A step of the clock,
+        as at the start of a drop, counts for no more than DROP_START."""
         if not self._new_shares:
             return
         series = np.concatenate([self._last_share[None], *self._new_shares])
@@ -244,7 +247,7 @@ class TurboDrops(Detector):
         self._last_share = series[-1]
 
     def _power_limits_w(self, batch: SampleBatch) -> Floats | None:
-        """Returns the power limits, (samples, packages); None if the stream has none."""
+        """Returns the power limits in W, (samples, packages); None if the stream has none."""
         return self._reader.counters.rates(batch.delta, "power_limit_w")
 
     def sample(self, data: DetectorInput) -> list[Episode]:
@@ -260,10 +263,10 @@ class TurboDrops(Detector):
     def _compare_clocks(
         self, busy: Floats, ceiling_hz: Floats, cycles: Floats, run_s: Floats, spans_ns: Ints
     ) -> tuple[_CorePast, Floats, Bools, Bools]:
-        """Returns, for some samples, the state of each core before and after each; the ceiling in
-        Hz with which its clock is compared, 0 where unknown; a mask of the clocks that can be
-        compared; and a mask of those that are lower by DROP_END. Arrays are (samples, cores);
-        `spans_ns`: the lengths of the samples."""
+        """Returns four results, (samples, cores): the state of each core before and after each
+        sample; the ceiling in Hz to compare its clock with, 0 where unknown; a mask of the
+        comparable clocks; and a mask of those that are lower by DROP_END. `spans_ns`: lengths of
+        the samples."""
         awake, past = busy >= MIN_WORK, self._core_past
         number = np.arange(1, len(busy) + 1)[:, None]
         # 0: the core worked in all samples
@@ -277,8 +280,7 @@ class TurboDrops(Detector):
             *latest_known(np.isfinite(ceiling_hz), (past.ceiling_hz, ceiling_hz)),
             *latest_known(np.isfinite(busy), (past.util, busy)),
         )
-        # Use the lower of this ceiling and the last: the change may have been anywhere in the
-        # sample.
+        # Use the lower of this ceiling and the last: it may have changed anywhere in the sample.
         lower = np.fmin(ceiling_hz, past.ceiling_hz[:-1])
         ceiling = np.where(np.isfinite(ceiling_hz), lower, 0.0)
         settled = awake & (self._cores.package >= 0)
@@ -321,7 +323,7 @@ class TurboDrops(Detector):
         self, clocks: Clocks, ceiling: Floats, known: Bools, since_ns: int, time_ns: int
     ) -> _DropSample:
         caps = self._reader.turbo.caps(clocks.delta)
-        # A clock that was at its cap stays capped until it is farther below.
+        # A clock that was at its cap counts as capped until it is farther below.
         near = np.where(self._is_capped, DROP_START, CAP_MARGIN)
         hz = clocks.cycles / np.where(clocks.run_s > 0, clocks.run_s, np.inf)
         self._is_capped = known & (caps.hz < ceiling) & (hz >= (1 - near) * caps.hz)
@@ -334,7 +336,7 @@ class TurboDrops(Detector):
         )  # fmt: skip
 
     def _extend_drops(self, sample: _DropSample) -> list[_Drop]:
-        """Adds the sample to the running drops. Returns the drops that are over."""
+        """Adds the sample to the running drops. Returns the drops that ended."""
         over, low = [], sample.is_below(DROP_END)
         for drop in self._drops.running:
             if drop.is_whole:
@@ -387,7 +389,7 @@ class TurboDrops(Detector):
         highest_w = float(before_w[self._cores.package[first]])
         if episode.cause == "power-pl1" and 0 < limit_w < MAX_LOWERED_RATIO * highest_w:
             episode.evidence["power_limit_before_w"] = round(highest_w, 1)
-        # Active cores of the package, as each core was last read; omitted if some were never read.
+        # Active cores of the package, as last read; omitted if some were never read.
         is_online = self._cores.total(self._reader.online.astype(float)) > 0
         work = self._core_past.util[is_online & (self._cores.package == self._cores.package[first])]
         if np.isfinite(work).all():
@@ -420,21 +422,20 @@ class TurboDrops(Detector):
         self._drops.begin(drop)
 
 
-# --- Detects cores that wide SIMD code keeps at a SIMD level although their clock does not drop for
-# that reason.
+# --- Detects cores that wide SIMD code keeps at a SIMD level although their clock does not drop.
 
 LICENSE_START, LICENSE_END = MIN_ACTIVE_SHARE, MIN_ACTIVE_SHARE / 2
-"""Shares of a core's cycles at SIMD levels: an episode starts at the first and ends below the
-second. From LICENSE_START on, a level counts as the cause of a drop."""
+"""Shares of a core's cycles at SIMD levels at which an episode starts and below which it ends. From
+LICENSE_START on, a level counts as the cause of a drop."""
 MIN_SAMPLES = 2
-"""Number of samples that must show the level. A single sample may be the start or end of a drop
-that the level has caused."""
+"""Minimum number of samples with the level. A single one may be the start or end of a drop that the
+level has caused."""
 MIN_MISSING = 0.01
-"""A clock that is lower than its ceiling by less than this share counts as at the ceiling: a step
-of the clock is two to three times that."""
+"""Minimum distance of a clock from its ceiling that is reported, as a share of the ceiling. A step
+of the clock is two to three times as large."""
 RUN_S, CYCLES, ALLOWED, SCALED, FIRST = 2, 3, 4, 5, 6
-"""Indices in the sums of an episode: run time, cycles, run time times ceiling, samples whose counts
-were scaled up, and the cycles of each level."""
+"""Indices in the sums of an episode: running time, cycles, running time times ceiling, number of
+samples with scaled-up counts, and the cycles at the first level."""
 
 
 class Licenses(Detector):
@@ -472,8 +473,8 @@ class Licenses(Detector):
         return ended
 
     def _level_cycles(self, batch: SampleBatch) -> Floats:
-        """Returns (samples, levels, cores): the cycles of the core at each level. Each thread
-        counts those of the whole core; see low_clock_causes.LEVEL_PREFIX."""
+        """Returns the cycles of each core at each level, (samples, levels, cores). Each thread
+        counts those of the whole core (see `low_clock_causes.LEVEL_PREFIX`)."""
         increments = [self._counters.increments(batch.delta, key) for key in self._levels]
         by_core = [
             batch.cores.max_of_threads(counts) for counts in increments if counts is not None
@@ -481,7 +482,7 @@ class Licenses(Detector):
         return np.nan_to_num(np.stack(by_core, axis=1))
 
     def _describe(self, running: ShareEpisode) -> None:
-        """Sets evidence and depth. The depth is the distance of the clock from its ceiling, not the
+        """Sets evidence and depth. The depth is the clock's distance from its ceiling, not the
         share of wide SIMD code."""
         sums = running.sums
         run_s, cycles, allowed = sums[[RUN_S, CYCLES, ALLOWED]].tolist()

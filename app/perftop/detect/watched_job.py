@@ -1,5 +1,6 @@
-"""Detects losses of a watched job: time in run queues, clock that it loses to other tasks, and time
-for which it is stopped."""
+"""Detects losses of a watched job: time in run queues, clock lost to other tasks, and time for
+which it is stopped.
+"""
 
 from __future__ import annotations
 
@@ -39,30 +40,30 @@ class JobLosses:
         self._stops = JobStops(reader, episodes, job)
 
     def sample(self, data: DetectorInput, busy: Bools, job_pids: set[int]) -> list[Episode]:
-        """Returns the episodes that this sample ended. `busy`: mask of the job's CPUs."""
+        """Processes one sample. Returns the episodes that ended. `busy`: mask of the job's CPUs."""
         ended = self.waits.sample(data, job_pids)
         ended += self._budget.sample(data, busy, job_pids)
         return [*ended, *self._stops.sample(data)]
 
 
-# --- Losses of a watched job to others: time in run queues, where its threads are ready while
+# --- Losses of a watched job to others: time in run queues, in which its threads are ready while
 # another task runs; and clock, because others work in its package.
 
 QUEUE_START, QUEUE_END = 0.05, 0.02
-"""Shares of the time in which threads were running or ready: a loss starts at the first and ends
-below the second. Kernel threads and interrupts make every task wait for 1 or 2 %."""
+"""Shares of the time in which threads ran or were ready: a loss starts at the first and ends below
+the second. Kernel threads and interrupts make every task wait for 1 or 2 %."""
 MIN_WAITED_S = 0.02
-"""Minimum waiting time in s before a loss is reported: a few time slices, because a single one may
-be due to two wake-ups at the same time."""
+"""Minimum waiting time in s of a reported loss: a few time slices. A single one may be due to two
+simultaneous wake-ups."""
 MIN_TASK_SHARE = 0.02
 """Minimum share of the CPU's time that a task must use to be blamed for the waits."""
 CLOCK_START, CLOCK_END = 0.02, 0.01
-"""Shares of the clock: a loss starts at the first and ends below the second. The smallest step of
-turbo is 100 MHz, of less than 5 GHz."""
+"""Shares of the clock at which a loss starts and below which it ends. The smallest step of turbo is
+100 MHz, of less than 5 GHz."""
 MIN_WORK = 0.1
-"""Minimum share of the time that a core must work to count as active in the turbo table."""
+"""Minimum share of the time for which a core must work to be active in the turbo table."""
 NEWEST_WEIGHT = 0.1
-"""Weight of the newest sample in the average of the earlier clock: with samples of 100 ms, the
+"""Weight of the newest sample in the average of the earlier clock. With samples of 100 ms, this
 average covers about a second."""
 
 
@@ -76,21 +77,21 @@ class JobWaits:
         self._pending_activity: dict[int, ThreadActivity] = {}
         """Activity of the job's threads by CPU, until the next record of quotas."""
         self._pending_since_ns = 0
-        """Raw time at which the pending activity began; 0: there is none."""
+        """Raw time in ns at which the pending activity began; 0 if there is none."""
         self._quota_ns = 0
-        """Raw time of the last record of quotas that was used."""
+        """Raw time in ns of the last record of quotas that was used."""
         self._names = reader.single_cpus
         self.losses = NeighbourLosses(episodes, "scheduler", groups, reader.hello.sample_ns,
                                       start=QUEUE_START, end=QUEUE_END,
                                       min_loss=MIN_WAITED_S)  # fmt: skip
         self._switches: dict[NeighbourLoss, list[float]] = {}
-        """Number of involuntary switches and seconds of each running loss."""
+        """Number of involuntary switches, and seconds, of each running loss."""
 
     def sample(self, data: DetectorInput, job_pids: set[int]) -> list[Episode]:
         if self._job.time_ns != data.time_ns and self.losses.is_quiet:
             return []
-        # Activity of the threads in the record of this sample, by CPU; of a job
-        # with a quota, since the last record that showed how long the quota stopped it.
+        # Activity, by CPU, of the threads in this sample's record. For a job with a quota: since
+        # the last record of the time for which the quota stopped it.
         activity, self._pending_activity = self._pending_activity, {}
         since_ns, self._pending_since_ns = self._pending_since_ns or data.since_ns, 0
         for thread in self._job.last_threads if self._job.time_ns == data.time_ns else ():
@@ -103,7 +104,7 @@ class JobWaits:
                 return []
             self._quota_ns = self._quotas.time_ns
             activity = self._without_quota_waits(activity, job_pids)
-        # A CPU without a thread of the job has share 0.
+        # A CPU without a thread of the job loses nothing.
         occupied = {self._position.get(thread.cpu) for thread in self._job.threads.values()}
         count = len(self._names)
         shares, weights = np.full(count, np.nan), np.zeros(count)
@@ -122,7 +123,7 @@ class JobWaits:
         self, activity: dict[int, ThreadActivity], job_pids: set[int]
     ) -> dict[int, ThreadActivity]:
         """Returns the activity without the waiting that the job's quota explains. The kernel counts
-        a CPU once, however many threads stand still there."""
+        the time once for each CPU, however many threads are stopped there."""
         waited_s = float(np.nansum([work.wait_s for work in activity.values()]))
         threads = max(1.0, len(self._job.threads) / max(1, len(activity)))
         stopped_s = threads * self._quotas.stopped_s(job_pids)
@@ -156,8 +157,8 @@ class JobWaits:
         loss.episode.confidence = confidence("neighbour", "scheduler", counted=named)
 
     def _crowded_cpus(self, cpus: list[int]) -> dict[str, list[CrowdedCpu]]:
-        """Returns the CPUs on which threads of the job wait for each other, as evidence. Records of
-        processes do not show these waits, because a whole process counts for the CPU of its first
+        """Returns, as evidence, the CPUs on which threads of the job wait for each other. Records
+        of processes do not show these waits: a whole process counts for the CPU of its first
         thread."""
         ran: dict[int, list[float]] = {}
         for thread in self._job.threads.values():
@@ -170,7 +171,7 @@ class JobWaits:
 
 @dataclass(slots=True)
 class _JobClock:
-    """The job's clock in one package, and the cores that work there."""
+    """The job's clock in one package, and the number of working cores there."""
 
     own_cores: int
     """Number of cores of the package on which the job works."""
@@ -181,9 +182,8 @@ class _JobClock:
 
 
 class TurboBudget:
-    """Detects the clock that a job loses because others work in its package. Turbo allows a lower
-    clock with every core that wakes up, and all cores share the power budget. Positions are
-    packages."""
+    """Detects clock that a job loses because others work in its package. With every core that wakes
+    up, turbo allows a lower clock, and all cores share the power budget. Positions are packages."""
 
     def __init__(
         self, reader: SampleReader, episodes: RunningEpisodes, running: RunningTasks
@@ -195,7 +195,7 @@ class TurboBudget:
         self.losses = NeighbourLosses(episodes, "package", groups, reader.hello.sample_ns,
                                       start=CLOCK_START, end=CLOCK_END)  # fmt: skip
         self._best_clocks: dict[int, _JobClock] = {}
-        """By package, the clock of the job while the fewest cores ran other tasks."""
+        """By package, the job's clock while the fewest cores ran other tasks."""
 
     def sample(self, data: DetectorInput, busy: Bools, job_pids: set[int]) -> list[Episode]:
         n = len(self._packages)
@@ -226,7 +226,7 @@ class TurboBudget:
     def _job_clock(
         self, data: DetectorInput, ran: tuple[Floats, Floats], job: Bools, awake: Bools
     ) -> _JobClock | None:
-        """Returns the job's clock in a package; None if it does not work there, or the clock is
+        """Returns the job's clock in a package; None if the job does not work there or its clock is
         unknown."""
         if not job.any():
             return None
@@ -239,8 +239,8 @@ class TurboBudget:
         return _JobClock(int(job.sum()), int((awake & package & ~job).sum()), cycles / run_s, hz)
 
     def _learn_clock(self, package: int, now: _JobClock) -> _JobClock:
-        """Returns the job's clock in a package before others started to work there, which is
-        learned again when the job itself uses more cores. `now`: its clock in this sample."""
+        """Returns the job's clock in a package before others started to work there. It is learned
+        again when the job uses more cores. `now`: its clock in this sample."""
         best = self._best_clocks.get(package)
         if best is None or now.own_cores > best.own_cores or now.other_cores < best.other_cores:
             best = self._best_clocks[package] = now
@@ -251,7 +251,7 @@ class TurboBudget:
         return best
 
     def _power_drop(self, package: int) -> Episode | None:
-        """Returns the package's running turbo drop that a power limit causes; else None."""
+        """Returns the package's running turbo drop, if a power limit causes it; else None."""
         cpus = {*self._packages[package]}
         drops = (e for e in self._episodes.of_kind("turbo-drop") if e.cause.startswith("power"))
         return next((e for e in drops if not cpus.isdisjoint(e.cpus)), None)
@@ -268,7 +268,8 @@ class TurboBudget:
             episode.evidence["ceiling_before_hz"] = round(best.ceiling_hz)
         if drop is not None:
             episode.evidence["turbo_drop"] = drop.cause
-        # With a power limit, the loss is inferred from when others started.
+        # A power limit does not show whose work lowered the clock, so the loss is inferred from its
+        # start.
         counted = drop is None and bool(np.isfinite(best.ceiling_hz - now.ceiling_hz))
         episode.confidence = confidence("neighbour", "package", counted=counted)
         if self._running.time_ns and "who" not in episode.evidence:
@@ -282,11 +283,10 @@ class TurboBudget:
             episode.evidence |= blamed_tasks(tasks, job_pids)
 
 
-# --- Threads of the watched job that are stopped. A thread that was only sleeping before loses
-# nothing.
+# --- Stopped threads of the watched job. A thread that only slept before loses nothing.
 
 MIN_ACTIVE = 0.05
-"""Minimum share of the time that a thread ran or waited before it was stopped."""
+"""Minimum share of the time for which a thread must have run or waited before it was stopped."""
 
 
 class JobStops:
@@ -294,9 +294,9 @@ class JobStops:
         self._job, self._position = job, reader.position
         self._stops = RecordEpisodes(reader, episodes, "stopped", 0.0, 0.0)
         self._states: dict[int, str] = {}
-        """State of each thread in the last record that has it; a record may leave threads out."""
+        """State of each thread in the last record that includes the thread."""
         self._activity: dict[int, float] = {}
-        """The share of the time that each stopped thread had run or waited before."""
+        """By stopped thread, the share of the time for which it ran or waited before."""
 
     def sample(self, data: DetectorInput) -> list[Episode]:
         if self._job.time_ns != data.time_ns:
