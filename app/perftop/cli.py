@@ -18,7 +18,13 @@ from typing import Any
 
 from perfprobe import __version__
 from perftop.base.errors import USAGE, Failed, discard_writes, expected_failure, print_error
-from perftop.base.text import ascii_line, colours, did_you_mean, is_full_terminal, supports_unicode
+from perftop.base.text import (
+    ascii_line,
+    did_you_mean,
+    is_full_terminal,
+    supports_colour,
+    supports_unicode,
+)
 from perftop.verbs import (
     doctor,
     instruments,
@@ -65,7 +71,7 @@ def _show_help(args: argparse.Namespace) -> int:
         lines = lines if supports_unicode() else [ascii_line(line) for line in lines]
     elif topic in topics:
         width = shutil.get_terminal_size((80, 24)).columns
-        colour = colours(sys.stdout)
+        colour = supports_colour(sys.stdout)
         lines = page.lines(page.read_page(topic), width, colour=colour, unicode=supports_unicode())
     elif topic in verbs:
         lines = verbs[topic].format_help().splitlines()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from perfprobe.wire import Cpu
-from perftop.model.belief import Cap, CrowdedCpu, Host, Level, TaskOnCpu
+from perftop.model.belief import ClockCap, CrowdedCpu, Hypervisor, SimdLevel, TaskOnCpu
 from perftop.model.kinds import Episode
 from perftop.output.sentences import sentence, text
 
@@ -32,16 +32,16 @@ CASES = [
     *(("turbo-drop", cause, PACKAGE, 0.62e9, LOW_CLOCK, [])
       for cause in ("power-pl1", "power-pl2", "power-ppt", "current", "thermal", "prochot", "vr",
                     "hwp", "license", "hypervisor", "governor", "unknown", "policy")),
-    ("turbo-drop", "policy", PACKAGE, 1e9, {"cap": Cap("scaling_max_freq", 2e9)}, []),
-    ("turbo-drop", "policy", ALL, 1e9, {"cap": Cap("turbo off, config-TDP", 2e9)}, []),
-    ("turbo-drop", "license", [0, 8], 0.3e9, {"simd": Level(2, 0.8)}, []),
+    ("turbo-drop", "policy", PACKAGE, 1e9, {"cap": ClockCap("scaling_max_freq", 2e9)}, []),
+    ("turbo-drop", "policy", ALL, 1e9, {"cap": ClockCap("turbo off, config-TDP", 2e9)}, []),
+    ("turbo-drop", "license", [0, 8], 0.3e9, {"simd": SimdLevel(2, 0.8)}, []),
     ("throttle", "thermal", PACKAGE, 0.021, {}, []),
     ("throttle", "prochot", PACKAGE, 0.0, {}, []),
     ("throttle", "thermal", [3], None, {"throttled_s": 0.8}, []),
     ("throttle", "modulation", [3], 0.5, {}, []),
-    ("license", "level", [0, 8], 0.3e9, {"simd": Level(1, 0.8)}, []),
-    ("license", "level", [0, 8], 0.0, {"simd": Level(2, 0.8)}, []),
-    ("license", "level", [0, 8], None, {"simd": Level(2, 0.8)}, []),
+    ("license", "level", [0, 8], 0.3e9, {"simd": SimdLevel(1, 0.8)}, []),
+    ("license", "level", [0, 8], 0.0, {"simd": SimdLevel(2, 0.8)}, []),
+    ("license", "level", [0, 8], None, {"simd": SimdLevel(2, 0.8)}, []),
     *(("involuntary-halt", cause, [5], 0.0113, {}, [])
       for cause in ("modulation", "hdc", "smm", "simd", "clock-change", "unknown")),
     ("neighbour", "sibling", [0, 2, 4, 6, 9, 11], 0.31, {"who": STREAM}, ["lmp"]),
@@ -63,7 +63,7 @@ CASES = [
     *(("memory-stall", cause, [0], 0.3, {}, [])
       for cause in ("memory-limit", "read-back", "reclaim", "compaction", "numa-balancing")),
     ("memory-stall", "memory-limit", [0], 0.3, {"owner": "pod 0a1b"}, []),
-    ("neighbour", "hypervisor", [0], 0.138, {"who": Host("kvm")}, ["cc1plus", "as"]),
+    ("neighbour", "hypervisor", [0], 0.138, {"who": Hypervisor("kvm")}, ["cc1plus", "as"]),
     ("steal", "hypervisor", [0], 0.138, {"ticks": 9}, ["cc1plus"]),
     ("steal", "hypervisor", [0], 0.1, {}, []),
     ("smi", "firmware", ALL, 200.0, {"SMIs_per_s": 50.0}, []),

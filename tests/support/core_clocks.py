@@ -11,7 +11,7 @@ import synth
 from rate_streams import S, SteppedDetector, spans
 
 from perfprobe.wire import Block, Counter
-from perftop.detect.turbo_drops import Clocks, TurboDrops
+from perftop.detect.turbo_drops import SampleClocks, TurboDrops
 from perftop.model.sample_reader import SampleReader
 
 HZ = 3.0e9
@@ -41,7 +41,7 @@ class CoreClocks(SteppedDetector):
             use = np.broadcast_to(np.asarray(util, float), self.cores)
             run_s = np.nan_to_num(use) * ns / 1e9
             cycles = run_s * HZ * (1 - np.asarray(depth))
-            clocks = Clocks(run_s, cycles, use, np.full(self.cores, ceiling), delta)
+            clocks = SampleClocks(run_s, cycles, use, np.full(self.cores, ceiling), delta)
             self.ended += self.drops.step(clocks, *self.step_of(ns))
         return self
 

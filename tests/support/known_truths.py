@@ -41,7 +41,7 @@ class FullEvaluator(Evaluator):
     def __init__(self, *missing_metrics: str) -> None:
         self._lacking = missing_metrics
 
-    def mask(self, key: str) -> Bools:
+    def cpus_with(self, key: str) -> Bools:
         return np.array([key not in self._lacking])
 
 

@@ -124,7 +124,7 @@ def is_full_terminal(stream: TextIO) -> bool:
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
-def colours(stream: TextIO) -> bool:
+def supports_colour(stream: TextIO) -> bool:
     return is_full_terminal(stream) and not os.environ.get("NO_COLOR")
 
 

@@ -95,7 +95,7 @@ def highest_values(batch: SampleBatch) -> HighestValues:
     return HighestValues(*np.fmax.reduce(maxima, axis=-1, initial=0.0))
 
 
-Sign = Callable[[SampleBatch], Bools]
+Trigger = Callable[[SampleBatch], Bools]
 """A test that returns, for a batch, a mask of the samples in which an episode may start or change.
 Samples for which no test is true can be skipped."""
 
@@ -104,13 +104,13 @@ def has_steal(batch: SampleBatch) -> Bools:
     return batch.cached(highest_values).stolen_s > 0
 
 
-def reaches_involuntary(share: float) -> Sign:
+def halts_involuntarily(share: float) -> Trigger:
     """Returns a test: whether any CPU was halted involuntarily for at least this share of the
     time."""
     return lambda batch: batch.cached(highest_values).involuntary >= share
 
 
-def advances(counter: BlockCounter, columns: Ints | int | None = None) -> Sign:
+def counter_advances(counter: BlockCounter, columns: Ints | int | None = None) -> Trigger:
     """Returns a test: whether a counter advanced on any CPU. `columns`: the columns of its block to
     test; None: only its first."""
 
@@ -132,7 +132,7 @@ class Detector(ABC):
     """Whether no episode runs or is about to start. `sample` sets it."""
     follows_drops = False
     """Whether the detector must process all samples during a turbo drop."""
-    signs: Sequence[Sign] = ()
+    triggers: Sequence[Trigger] = ()
 
     def skip_calm_samples(self, batch: SampleBatch, first: int, last: int) -> int:
         """Processes samples of a batch, from `first` on, in which no episode can start. Returns the
@@ -140,7 +140,7 @@ class Detector(ABC):
         samples."""
         if not self.is_calm:
             return first
-        for sign in self.signs:
+        for sign in self.triggers:
             last = first_true(batch.cached(sign), first, last)
         return last
 
@@ -214,7 +214,7 @@ class RecordEpisodes:
         self._episodes, self._kind, self._start, self._end = episodes, kind, start, end
         self._shown: set[Hashable] = set()
 
-    def note_record(self, time_ns: int) -> bool:
+    def begin_record(self, time_ns: int) -> bool:
         """Stores the time of a new record. Returns whether the record covers all the time since the
         previous record, or since the start of the stream."""
         span_ns, self.time_ns = time_ns - self.time_ns, time_ns
@@ -261,7 +261,7 @@ class AllSums:
 
 
 @dataclass(slots=True)
-class InnerSums:
+class SumsWithoutEnds:
     """Sums over the samples that are certainly within an episode. An episode may start in the
     middle of its first sample and end in the middle of its last. So these two count only if there
     is no other."""
@@ -300,7 +300,7 @@ class HighShare:
     start_ns: int
     last_ns: int
     """End of the last sample that showed the high share."""
-    totals: InnerSums | AllSums
+    totals: SumsWithoutEnds | AllSums
     pause_start_ns: int | None = None
     """Start of the current pause; None if there is no pause."""
     pause_sums: list[Floats] = field(default_factory=list)
@@ -327,7 +327,7 @@ class HighShare:
 
 
 @dataclass(frozen=True, slots=True)
-class AllowedPauses:
+class PauseLimits:
     """Limits, in ns, up to which an episode continues although no sample shows it."""
 
     pause_ns: int
@@ -349,7 +349,7 @@ class AllowedPauses:
 class ShareEpisode(HighShare):
     """A high share of several positions that form one episode."""
 
-    totals: InnerSums = field(default_factory=InnerSums)
+    totals: SumsWithoutEnds = field(default_factory=SumsWithoutEnds)
     episode: Episode
     members: Bools
 
@@ -361,10 +361,10 @@ class ShareEpisode(HighShare):
 S = TypeVar("S", bound=ShareEpisode)
 
 
-class OpenEpisodes(Generic[S]):
+class DetectorEpisodes(Generic[S]):
     """The running episodes of one detector. Each position is in at most one episode."""
 
-    def __init__(self, episodes: RunningEpisodes, pauses: AllowedPauses) -> None:
+    def __init__(self, episodes: RunningEpisodes, pauses: PauseLimits) -> None:
         self.running: list[S] = []
         self.pauses = pauses
         self._episodes = episodes
@@ -394,7 +394,7 @@ class OpenEpisodes(Generic[S]):
         return [self._episodes.end(current.episode, current.until_ns) for current in ended]
 
 
-class ShareEpisodes(OpenEpisodes[ShareEpisode]):
+class ShareEpisodes(DetectorEpisodes[ShareEpisode]):
     """Detects episodes of one kind: positions whose share is high. Positions of one group form one
     episode if their shares rise in the same sample or one sample apart."""
 
@@ -406,10 +406,10 @@ class ShareEpisodes(OpenEpisodes[ShareEpisode]):
         `min_samples`: number of consecutive samples with a high share that start an episode, from
         the first of them on. `pause_ns`: length of the pause that ends an episode, at the start of
         the pause."""
-        super().__init__(episodes, AllowedPauses(pause_ns, max_gap_ns(sample_ns)))
+        super().__init__(episodes, PauseLimits(pause_ns, max_gap_ns(sample_ns)))
         self._kind = kind
         self._start, self._end, self._min_samples = start, end, min_samples
-        self._names: Sequence[Sequence[int]] = ()
+        self._cpu_lists: Sequence[Sequence[int]] = ()
         self._high_counts: Ints = np.zeros(0, int)
         """By position: the number of consecutive samples with a high share, still too few for an
         episode."""
@@ -422,20 +422,20 @@ class ShareEpisodes(OpenEpisodes[ShareEpisode]):
         return not self.running and not self._high_counts.any()
 
     def step(
-        self, shares: Floats, weights: Floats, groups: Ints, names: Sequence[Sequence[int]],
+        self, shares: Floats, weights: Floats, groups: Ints, cpu_lists: Sequence[Sequence[int]],
         since_ns: int, time_ns: int, further_values: Sequence[Floats] = (),
     ) -> list[Episode]:  # fmt: skip
         """Advances by one sample. Returns the episodes that ended. Arguments by position: `shares`,
-        NaN where unknown; `weights`; `groups`; `names`, the CPUs of each position, a new object
+        NaN where unknown; `weights`; `groups`; `cpu_lists`, the CPUs of each position, a new object
         after they change; `further_values`, more values to add up. New episodes are those added to
         `running`."""
-        if names is not self._names:
+        if cpu_lists is not self._cpu_lists:
             # The positions changed: re-attach running episodes by their CPUs.
-            self._names = names
-            self._high_counts, self._since_ns = np.zeros((2, len(names)), int)
+            self._cpu_lists = cpu_lists
+            self._high_counts, self._since_ns = np.zeros((2, len(cpu_lists)), int)
             for current in self.running:
                 cpus = {*current.episode.cpus}
-                current.members = np.array([not cpus.isdisjoint(name) for name in names], bool)
+                current.members = np.array([not cpus.isdisjoint(name) for name in cpu_lists], bool)
         if self.pauses.is_gap(since_ns, time_ns):
             self._high_counts[:] = 0
             return self.close(self.running)
@@ -445,7 +445,7 @@ class ShareEpisodes(OpenEpisodes[ShareEpisode]):
             [share * weight, weight, *(np.where(known, part, 0.0) for part in further_values)]
         )
         ended = self.close(self._extend_running(sums, since_ns, time_ns))
-        high = known & (share >= self._start) & ~self.member_mask(len(names))
+        high = known & (share >= self._start) & ~self.member_mask(len(cpu_lists))
         # Positions with enough high samples start an episode. A gap in a position's readings
         # restarts its count.
         self._high_counts[time_ns - self._since_ns > self.pauses.gap_ns] = 0
@@ -489,8 +489,8 @@ class ShareEpisodes(OpenEpisodes[ShareEpisode]):
             current.totals.add_to_latest(sums)
         _set_depth(current)
         current.members |= rising
-        names = [self._names[i] for i in np.flatnonzero(current.members).tolist()]
-        current.episode.cpus = sorted(cpu for name in names for cpu in name)
+        cpu_lists = [self._cpu_lists[i] for i in np.flatnonzero(current.members).tolist()]
+        current.episode.cpus = sorted(cpu for name in cpu_lists for cpu in name)
 
 
 def _set_depth(share: ShareEpisode) -> None:

@@ -20,9 +20,9 @@ import numpy as np
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.detect.engine import (
     PAUSE_NS,
-    AllowedPauses,
     AllSums,
     HighShare,
+    PauseLimits,
     RunningEpisodes,
     max_gap_ns,
 )
@@ -79,14 +79,14 @@ class NeighbourLosses:
         self.running: list[NeighbourLoss] = []
         self._episodes, self._cause, self._groups = episodes, cause, groups
         self._start, self._end, self._min_loss = start, end, min_loss
-        self._sample_ns, self._pauses = sample_ns, AllowedPauses(PAUSE_NS, max_gap_ns(sample_ns))
+        self._sample_ns, self._pauses = sample_ns, PauseLimits(PAUSE_NS, max_gap_ns(sample_ns))
         n = len(groups)
         self.shares: dict[int, HighShare] = {}
         """By position, the latest high share of each position that ever lost time or IPC. Its sums
         are the loss and its weight."""
         self.is_quiet = True
         """Whether no position appears to lose time or IPC."""
-        self.may_lose: Bools = np.zeros(n, bool)
+        self.is_losing: Bools = np.zeros(n, bool)
         """Mask of the positions that appear to lose time or IPC."""
         self.is_in_episode: Bools = np.zeros(n, bool)
         """Mask of the positions whose loss belongs to an episode."""
@@ -101,12 +101,12 @@ class NeighbourLosses:
     def step(self, shares: Floats, weights: Floats, may_begin: Bools, since_ns: int,
              time_ns: int) -> list[Episode]:  # fmt: skip
         """Advances by one sample. Returns the episodes that ended. Shares are NaN where unknown."""
-        self.just_started = self.may_lose & False
+        self.just_started = self.is_losing & False
         if self._pauses.is_gap(since_ns, time_ns):
-            return self._close(self.may_lose.copy())
+            return self._close(self.is_losing.copy())
         known = np.isfinite(shares)
         lost = np.where(known, shares, 0.0)
-        self.just_started = may_begin & ~self.may_lose & (lost >= self._start)
+        self.just_started = may_begin & ~self.is_losing & (lost >= self._start)
         if self.is_quiet and not self.just_started.any():
             return []
         for i in np.flatnonzero(self.just_started).tolist():
@@ -114,11 +114,11 @@ class NeighbourLosses:
             self.shares[i] = HighShare(
                 group=group, start_ns=since_ns, last_ns=since_ns, totals=AllSums()
             )
-        self.may_lose |= self.just_started
+        self.is_losing |= self.just_started
         self.is_quiet = False
         sums, high = np.array([lost * weights, weights]).T, lost >= self._end
         has_ended: Bools = np.zeros(len(known), bool)
-        for i in np.flatnonzero(self.may_lose).tolist():
+        for i in np.flatnonzero(self.is_losing).tolist():
             high_share = self.shares[i]
             if known[i] and high[i]:
                 high_share.add_sample(sums[i], time_ns)
@@ -131,13 +131,13 @@ class NeighbourLosses:
         return self._close(has_ended)
 
     def begin(
-        self, proven: Bools, names: Sequence[Sequence[int]], time_ns: int
+        self, proven: Bools, cpu_lists: Sequence[Sequence[int]], time_ns: int
     ) -> list[NeighbourLoss]:
         """Starts episodes for the losses in the mask `proven` that have lasted long enough. Returns
-        the new episodes, and those that more positions have joined. `names`: the CPUs of each
+        the new episodes, and those that more positions have joined. `cpu_lists`: the CPUs of each
         position."""
         changed = []
-        for i in np.flatnonzero(self.may_lose & ~self.is_in_episode & proven).tolist():
+        for i in np.flatnonzero(self.is_losing & ~self.is_in_episode & proven).tolist():
             share = self.shares[i]
             enough = share.totals.sample_count >= MIN_LOSS_SAMPLES and share.last_ns == time_ns
             if not (enough and np.asarray(share.totals.sums)[0] >= self._min_loss):
@@ -145,7 +145,7 @@ class NeighbourLosses:
             loss = self._neighbour_loss(i)
             if i not in loss.members:
                 loss.members.append(i)
-            loss.episode.cpus = sorted({*loss.episode.cpus, *names[i]})
+            loss.episode.cpus = sorted({*loss.episode.cpus, *cpu_lists[i]})
             changed += [] if loss in changed else [loss]
             self.is_in_episode[i] = True
         for loss in self.running if self.is_in_episode.any() else ():
@@ -176,14 +176,14 @@ class NeighbourLosses:
 
     def _close(self, has_ended: Bools) -> list[Episode]:
         ended = []
-        self.may_lose &= ~has_ended
-        self.is_quiet = not self.may_lose.any()
+        self.is_losing &= ~has_ended
+        self.is_quiet = not self.is_losing.any()
         for loss in [*self.running] if (has_ended & self.is_in_episode).any() else ():
             lost, weight = self._shown_loss(
                 [i for i in {*loss.members} if has_ended[i] and self.is_in_episode[i]]
             )
             loss.lost, loss.weight = loss.lost + lost, loss.weight + weight
-            if not any(self.may_lose[i] and self.is_in_episode[i] for i in loss.members):
+            if not any(self.is_losing[i] and self.is_in_episode[i] for i in loss.members):
                 self.running.remove(loss)
                 end_ns = max(self.shares[i].last_ns for i in loss.members)
                 ended.append(self._episodes.end(loss.episode, end_ns))
@@ -196,7 +196,7 @@ def _total_loss(share: HighShare) -> Floats:
     return np.asarray(share.totals.sums + sum(share.pause_sums))
 
 
-def were_present(running: RunningTasks, tasks: Sequence[Task], start_ns: int) -> bool:
+def have_run_since(running: RunningTasks, tasks: Sequence[Task], start_ns: int) -> bool:
     """Returns whether the tasks have certainly run since the loss started, not only before."""
     since_ns = max(start_ns, running.since_ns)
     had_ns = sum(task.share for task in tasks) * (running.time_ns - running.since_ns)
@@ -218,18 +218,18 @@ class UndisturbedPrograms:
     """The undisturbed IPC of the program on each CPU, and whether that program still runs there.
     Arrays have a column for each CPU."""
 
-    def __init__(self, losses: NeighbourLosses, names: Sequence[Sequence[int]],
+    def __init__(self, losses: NeighbourLosses, cpu_lists: Sequence[Sequence[int]],
                  running: RunningTasks, *, learned_rows: int, loss_rows: int) -> None:  # fmt: skip
         """`learned_rows`, `loss_rows`: number of rows of the sums."""
-        self._losses, self._names, self._running = losses, names, running
-        self.learned_sums: Floats = np.zeros((learned_rows, len(names)))
+        self._losses, self._cpu_lists, self._running = losses, cpu_lists, running
+        self.learned_sums: Floats = np.zeros((learned_rows, len(cpu_lists)))
         """Sums while the program was undisturbed: instructions, cycles, cycles times IPC squared,
         and further rows of the detector."""
-        self.loss_sums: Floats = np.zeros((loss_rows, len(names)))
+        self.loss_sums: Floats = np.zeros((loss_rows, len(cpu_lists)))
         """Sums of the running losses."""
-        self.top_tasks: Ints = np.zeros(len(names), np.int64)
+        self.top_task_ids: Ints = np.zeros(len(cpu_lists), np.int64)
         """The program on each CPU, as in `RunningTasks`."""
-        self.is_proven: Bools = np.zeros(len(names), bool)
+        self.is_proven: Bools = np.zeros(len(cpu_lists), bool)
         """Mask of the CPUs whose loss affects the program that was measured undisturbed."""
 
     def learned_by_sample(self, quiet: Bools, run_s: Floats, parts: Floats) -> Floats:
@@ -260,25 +260,25 @@ class UndisturbedPrograms:
         self.loss_sums[:, fresh], self.is_proven[fresh] = 0.0, False
         self.loss_sums[:, losing] += np.array(parts)[:, losing]
 
-    def has_other_program(self, busy: Bools, top_tasks: Ints) -> bool:
+    def has_program_changed(self, busy: Bools, top_task_ids: Ints) -> bool:
         """Returns whether any of the CPUs `busy` runs another program than before, according to a
-        record of tasks. `top_tasks`: the tasks in it, as in `RunningTasks`."""
-        return bool(np.count_nonzero((top_tasks != self.top_tasks) & busy))
+        record of tasks. `top_task_ids`: the tasks in it, as in `RunningTasks`."""
+        return bool(np.count_nonzero((top_task_ids != self.top_task_ids) & busy))
 
-    def note_programs(self, busy: Bools) -> Ints:
+    def update_programs(self, busy: Bools) -> Ints:
         """Updates the programs of the CPUs `busy` from a new record of tasks. Returns the positions
         with another program than before, whose learned sums are reset."""
-        is_new = (self._running.top_tasks != self.top_tasks) & busy
+        is_new = (self._running.top_task_ids != self.top_task_ids) & busy
         changed = np.flatnonzero(is_new)
         if len(changed):
-            self.top_tasks = np.where(is_new, self._running.top_tasks, self.top_tasks)
+            self.top_task_ids = np.where(is_new, self._running.top_task_ids, self.top_task_ids)
             self.learned_sums[:, changed] = 0.0
         if not self._losses.is_quiet:
-            unproven = self._losses.may_lose & ~self._losses.is_in_episode & busy & ~is_new
+            unproven = self._losses.is_losing & ~self._losses.is_in_episode & busy & ~is_new
             for i in np.flatnonzero(unproven).tolist():
                 start_ns = self._losses.shares[i].start_ns
-                first_tasks = self._running.tasks_on(self._names[i][0])[:1]
-                self.is_proven[i] |= were_present(self._running, first_tasks, start_ns)
+                first_tasks = self._running.tasks_on(self._cpu_lists[i][0])[:1]
+                self.is_proven[i] |= have_run_since(self._running, first_tasks, start_ns)
         return changed
 
     def is_same_program(self, undisturbed_s: Floats) -> Bools:

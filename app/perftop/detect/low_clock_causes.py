@@ -15,12 +15,12 @@ import numpy as np
 from perftop.base.arrays import Floats
 from perftop.model.belief import (
     OUTSIDE_CPU,
-    Bit,
-    Cap,
+    ClockCap,
     Confidence,
-    Level,
-    OutOf,
+    OutOfMax,
     PolledBits,
+    RegisterBit,
+    SimdLevel,
     confidence,
 )
 from perftop.model.counters import BlockCounter, Cores, Counters
@@ -56,7 +56,7 @@ POWER, LIMITS = "power", ("power-pl1", "power-pl2")
 AMBIGUOUS = "PL1 or multi-core turbo"
 """A limit reason of Xeons. It counts only if no other reason was seen, or if power is at PL1. The
 multi-core turbo limit is a part of the ceiling, so it lowers no clock below the ceiling."""
-HSMP = {
+HSMP_CAUSES = {
     "PPT": "power-ppt",
     "TDC": "current",
     "PROCHOT": "prochot",
@@ -73,7 +73,7 @@ HSMP_COUNTERS = "hsmp_limit_times", "hsmp_limits"
 polled status."""
 
 
-class Clue(NamedTuple):
+class LimitClue(NamedTuple):
     """A counter, or one of its bits, that shows a limit of the clock, by its share of polls, cycles
     or time."""
 
@@ -84,7 +84,7 @@ class Clue(NamedTuple):
     min_share: float = MIN_ACTIVE_SHARE
 
 
-PLR = {
+PLR_CAUSES = {
     **{f"POWER_{of}_PL{n}_{by}": f"power-pl{n}" for of in ("PKG", "PLATFORM") for n in (1, 2)
        for by in ("MSR_TPMI", "MMIO", "PCS")},
     "PLATFORM_PROCHOT": "prochot", "PLATFORM_HOT_VR": "vr", "CURRENT_MTPMAX": "current",
@@ -95,26 +95,26 @@ PLR = {
 each is set only when its limit becomes active, so they do not show a share of the span."""
 
 CLUES = (
-    *(Clue(cause, "limit_reasons", part) for part, cause in CAUSES.items()),
-    Clue(POWER, "pcu_power"),
-    Clue(POWER, "package_thermal", "power limit"),
-    Clue(POWER, "core_thermal", "power limit"),
-    Clue("current", "pcu_current"),
-    Clue("current", "core_thermal", "current limit"),
-    *(Clue("thermal", f"{scope}_thermal", part)
+    *(LimitClue(cause, "limit_reasons", part) for part, cause in CAUSES.items()),
+    LimitClue(POWER, "pcu_power"),
+    LimitClue(POWER, "package_thermal", "power limit"),
+    LimitClue(POWER, "core_thermal", "power limit"),
+    LimitClue("current", "pcu_current"),
+    LimitClue("current", "core_thermal", "current limit"),
+    *(LimitClue("thermal", f"{scope}_thermal", part)
       for scope in ("package", "core") for part in ("thermal", "critical temperature")),
-    Clue("thermal", "pcu_thermal"),
-    Clue("prochot", "package_thermal", "PROCHOT"),
-    Clue("prochot", "core_thermal", "PROCHOT"),
-    Clue("prochot", "pcu_prochot_internal"),
-    Clue("prochot", "pcu_prochot_external"),
-    Clue("prochot", "hsmp_prochot"),
-    Clue("vr", "pcu_vr"),
-    Clue("policy", "pcu_os"),
-    *(Clue(cause, key, part) for key in HSMP_COUNTERS for part, cause in HSMP.items()),
-    *(Clue(cause, "plr_reasons", part, 0.0) for part, cause in PLR.items()),
-    *(Clue(POWER, f"{scope}_power_limits", min_share=0.0) for scope in ("package", "core")),
-    *(Clue("thermal", f"{scope}_{what}", min_share=0.0)
+    LimitClue("thermal", "pcu_thermal"),
+    LimitClue("prochot", "package_thermal", "PROCHOT"),
+    LimitClue("prochot", "core_thermal", "PROCHOT"),
+    LimitClue("prochot", "pcu_prochot_internal"),
+    LimitClue("prochot", "pcu_prochot_external"),
+    LimitClue("prochot", "hsmp_prochot"),
+    LimitClue("vr", "pcu_vr"),
+    LimitClue("policy", "pcu_os"),
+    *(LimitClue(cause, key, part) for key in HSMP_COUNTERS for part, cause in HSMP_CAUSES.items()),
+    *(LimitClue(cause, "plr_reasons", part, 0.0) for part, cause in PLR_CAUSES.items()),
+    *(LimitClue(POWER, f"{scope}_power_limits", min_share=0.0) for scope in ("package", "core")),
+    *(LimitClue("thermal", f"{scope}_{what}", min_share=0.0)
       for scope in ("package", "core") for what in ("throttled_s", "throttles")),
 )  # fmt: skip
 """All clues. Of two that are seen equally often, the first counts."""
@@ -140,8 +140,8 @@ class Verdict(NamedTuple):
 class DropCase(NamedTuple):
     """A turbo drop whose cause is to be found."""
 
-    facts: Facts
-    cap: Cap | None
+    counts: DropCounts
+    cap: ClockCap | None
     """The clock limit that was set; None if there is none."""
     guest: bool
     governor: str = ""
@@ -163,12 +163,12 @@ def verdict(case: DropCase) -> Verdict:
 def verdicts(case: DropCase) -> Iterator[Verdict]:
     """Yields the causes of all rules that apply, in order: limits that were set, measured limits of
     the package, limits due to the running code, and causes that are only likely."""
-    facts, mean = case.facts, case.facts.mean
+    counts, mean = case.counts, case.counts.mean
     if case.cap:
         yield _verdict("policy")
 
     def is_at_limit(key: str) -> bool:
-        return mean(key) > 0 and facts.watts >= MIN_LIMIT_SHARE * mean(key)
+        return mean(key) > 0 and counts.watts >= MIN_LIMIT_SHARE * mean(key)
 
     power_limit = _verdict(LIMITS[is_at_limit("power_limit2_w")], counted=False)
     # The limits that were seen, most often first. A clue may show that power is limited, but not by
@@ -179,7 +179,7 @@ def verdicts(case: DropCase) -> Iterator[Verdict]:
     if not is_at_limit("power_limit_w"):
         seen = [pair for pair in seen if pair[0].bit_name != AMBIGUOUS] or seen
     elif any(clue.bit_name == AMBIGUOUS for clue, _ in seen):
-        seen = [(Clue(LIMITS[0], clue.key) if clue.bit_name == AMBIGUOUS else clue, share)
+        seen = [(LimitClue(LIMITS[0], clue.key) if clue.bit_name == AMBIGUOUS else clue, share)
                 for clue, share in seen]  # fmt: skip
     limits = [clue for clue, _ in seen]
     some_power_limit = bool(limits) and limits[0].cause == POWER
@@ -197,33 +197,33 @@ def verdicts(case: DropCase) -> Iterator[Verdict]:
     if is_at_limit("power_limit_w") or is_at_limit("power_limit2_w") or throttled:
         yield power_limit
     # An energy preference is a cause only if limit reasons are polled and none was found.
-    saving = mean("hwp_epp") >= MIN_SAVING_EPP and facts.polls("limit_reasons") > 0
+    saving = mean("hwp_epp") >= MIN_SAVING_EPP and counts.polls("limit_reasons") > 0
     if mean("hwp_max") < mean("hwp_highest") or saving:
         yield _verdict("hwp")
     if case.guest and mean("stat_steal_s") >= MIN_STEAL:
         yield _verdict("hypervisor")
     # A governor that may save power is a cause only if limit reasons are polled and none was found.
-    is_polled = any(facts.polls(key) > 0 for key in ("limit_reasons", *HSMP_COUNTERS))
+    is_polled = any(counts.polls(key) > 0 for key in ("limit_reasons", *HSMP_COUNTERS))
     if is_polled and case.governor not in {"", "performance"} and isnan(mean("hwp_max")):
         yield _verdict("governor")
 
 
 def evidence(case: DropCase, cause: str) -> dict[str, Any]:
     """Returns the evidence for the cause, and other counts during the drop."""
-    facts, mean = case.facts, case.facts.mean
+    counts, mean = case.counts, case.counts.mean
     result: dict[str, Any] = {"cap": case.cap} if case.cap else {}
     levels = {key: share for key in LICENSE_COUNTERS if (share := mean(key)) > 0}
     if sum(levels.values()) >= MIN_ACTIVE_SHARE:
         main_level = max(levels, key=lambda key: levels[key])
-        result["simd"] = Level(int(main_level[-1]), levels[main_level])
+        result["simd"] = SimdLevel(int(main_level[-1]), levels[main_level])
     # Limit reasons: first those that limit the clock, then the most frequent.
     rank = {part: i for i, part in enumerate(CAUSES)}
-    reasons = facts.bits("limit_reasons", MIN_ACTIVE_SHARE)
+    reasons = counts.bits("limit_reasons", MIN_ACTIVE_SHARE)
     reasons.sort(key=lambda bit: (bit.name not in rank, -bit.times, rank.get(bit.name or "", 0)))
-    result["limit_reasons"] = PolledBits(tuple(reasons), facts.polls("limit_reasons"))
+    result["limit_reasons"] = PolledBits(tuple(reasons), counts.polls("limit_reasons"))
     for key, share in (*((key, MIN_ACTIVE_SHARE) for key in FLAG_COUNTERS), ("plr_reasons", 0.0)):
-        if bits := facts.bits(key, share):
-            result[key] = PolledBits(tuple(bits), facts.polls(key))
+        if bits := counts.bits(key, share):
+            result[key] = PolledBits(tuple(bits), counts.polls(key))
     result |= {key: share for key in PCU_COUNTERS if (share := mean(key)) >= MIN_ACTIVE_SHARE}
     for scope in ("package", "core"):
         if (share := mean(f"{scope}_throttled_s")) > 0:
@@ -235,7 +235,7 @@ def evidence(case: DropCase, cause: str) -> dict[str, Any]:
         result["throttled_for_power_share"] = round(share, 3)
     if cause == "hwp":
         if (requested := mean("hwp_max")) < (highest := mean("hwp_highest")):
-            result["hwp_max"] = OutOf(requested, highest)
+            result["hwp_max"] = OutOfMax(requested, highest)
         if (preference := mean("hwp_epp")) >= MIN_SAVING_EPP:
             result["hwp_epp"] = round(preference)
     # this counter shows how far the clock is lowered, not why
@@ -245,7 +245,7 @@ def evidence(case: DropCase, cause: str) -> dict[str, Any]:
         result["governor"] = case.governor
     if cause == "hypervisor":
         result["steal_share"] = round(mean("stat_steal_s"), 3)
-    numbers = {"power_w": facts.watts, "power_limit_w": mean("power_limit_w")}
+    numbers = {"power_w": counts.watts, "power_limit_w": mean("power_limit_w")}
     if cause == "power-pl2":
         numbers["power_limit2_w"] = mean("power_limit2_w")
     if cause in {"thermal", "prochot"}:
@@ -258,7 +258,7 @@ def evidence(case: DropCase, cause: str) -> dict[str, Any]:
 
 
 @dataclass(slots=True)
-class _TallyEntry:
+class _TallyColumn:
     """Position of a counter in the sums of a tally: first its denominator, then the counter itself
     or each of its bits."""
 
@@ -273,12 +273,12 @@ class _TallyEntry:
         return counter.columns if counter.kind == "flags" else 2
 
 
-class Tally:
+class CounterTally:
     """Adds up those counters of a stream that may show the cause of a low clock."""
 
     def __init__(self, counters: Counters, keys: Iterable[str]) -> None:
         self._counters = counters
-        self.entries: dict[str, _TallyEntry] = {}
+        self.entries: dict[str, _TallyColumn] = {}
         self.width = 0
         for key in keys:
             whole = ""  # key of the counter that is the denominator of another counter
@@ -293,7 +293,7 @@ class Tally:
                 continue
             if base is not None and base.scope != column.scope:
                 continue
-            self.entries[key] = entry = _TallyEntry(column, base, self.width)
+            self.entries[key] = entry = _TallyColumn(column, base, self.width)
             self.width += entry.width
 
     def sums(self, delta: Delta, cores: Cores) -> Floats:
@@ -319,7 +319,7 @@ class Tally:
             out[:, entry.offset : entry.offset + entry.width] = by_core
         return out
 
-    def _sums_of_counter(self, entry: _TallyEntry, delta: Delta) -> Floats:
+    def _sums_of_counter(self, entry: _TallyColumn, delta: Delta) -> Floats:
         """Returns the sums of one counter, (rows, width). All columns of an unknown row are 0."""
         counter, first = entry.column.counter, entry.column.first
         table = delta.tables[entry.column.block]
@@ -339,10 +339,10 @@ class Tally:
         return np.where(known, increments, 0.0)
 
 
-class Facts:
+class DropCounts:
     """The sums of a tally over one episode."""
 
-    def __init__(self, tally: Tally, sums: Floats) -> None:
+    def __init__(self, tally: CounterTally, sums: Floats) -> None:
         self._entries, self._sums = tally.entries, sums.tolist()
 
     def mean(self, key: str, bit_name: str = "") -> float:
@@ -361,7 +361,7 @@ class Facts:
         entry = self._entries.get(key)
         return self._sums[entry.offset] if entry is not None else 0.0
 
-    def bits(self, key: str, share: float = 0.0) -> list[Bit]:
+    def bits(self, key: str, share: float = 0.0) -> list[RegisterBit]:
         """Returns the bits that were set in at least this share of the polls, and at least once."""
         entry = self._entries.get(key)
         if entry is None:
@@ -370,7 +370,7 @@ class Facts:
         counts = self._sums[first + 1 : first + counter.columns]
         min_polls = max(1.0, share * self._sums[first])
         named = zip_longest(counter.parts[: len(counts)], counts)
-        bits = (Bit(number, part, count) for number, (part, count) in enumerate(named))
+        bits = (RegisterBit(number, part, count) for number, (part, count) in enumerate(named))
         return [bit for bit in bits if bit.times >= min_polls]
 
     @property

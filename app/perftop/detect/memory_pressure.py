@@ -104,11 +104,15 @@ class MemoryLosses:
         self._reader, self._running, self._package = reader, running, groups
         self._cache = cache
         self._l3_groups = l3_groups
-        self._names = reader.single_cpus
+        self._cpu_lists = reader.single_cpus
         self.is_available = self._is_counted()
         """Whether the stream has the counters for the rate."""
         self._members = [
-            [cpu for (cpu,), group in zip(self._names, groups.tolist(), strict=True) if group == n]
+            [
+                cpu
+                for (cpu,), group in zip(self._cpu_lists, groups.tolist(), strict=True)
+                if group == n
+            ]
             for n in range(int(groups.max(initial=-1)) + 1)
         ]
         """The CPUs of each package."""
@@ -116,15 +120,15 @@ class MemoryLosses:
             episodes, self.cause, groups, reader.hello.sample_ns, start=START, end=END
         )
         self.programs = UndisturbedPrograms(
-            self.losses, self._names, running, learned_rows=7, loss_rows=5
+            self.losses, self._cpu_lists, running, learned_rows=7, loss_rows=5
         )
         """Sums of a loss: instructions, cycles, cycles times the earlier IPC, running seconds, and
         bytes moved."""
         self._in_package: Bools = groups >= 0
         self._packages = len(self._members)
         self._set_programs(np.zeros(len(groups), np.int64))
-        self._top_tasks: Ints = np.zeros(len(groups), np.int64)
-        """The task that ran most on each CPU in the last record, as in `RunningTasks.top_tasks`."""
+        self._top_task_ids: Ints = np.zeros(len(groups), np.int64)
+        """The task that ran most on each CPU in the last record, as in `RunningTasks`."""
         self._package_tasks: list[set[tuple[int, str]]] = [set() for _ in self._members]
         """The tasks of each package in the last record, as PID and name."""
         self._quiet_tasks: list[list[set[tuple[int, str]]]] = [[set()] * 2 for _ in self._members]
@@ -161,11 +165,11 @@ class MemoryLosses:
         parts = self._contributions(work.sums[None], others_work[None], run_s[None])
         by_sample = self.programs.learned_by_sample(quiet[None], run_s[None], parts)
         self.programs.learned_sums = by_sample[1]
-        self.note_programs(busy, data.time_ns)
+        self.update_programs(busy, data.time_ns)
         if not calm:
             is_new_record = self._running.time_ns == data.time_ns
             sound = self.programs.is_same_program(learned[_TIME_ROW])
-            changed = self.losses.begin(sound, self._names, data.time_ns)
+            changed = self.losses.begin(sound, self._cpu_lists, data.time_ns)
             for loss in self.losses.running:
                 self._describe(
                     loss, data, job_pids or set(), names_tasks=is_new_record or loss in changed
@@ -191,7 +195,7 @@ class MemoryLosses:
         if clock_hz is not None:
             capacity = BYTES_PER_CLOCK * self._by_package_of_cpu(clock_hz)
             is_near &= ~(rate < MIN_LIMIT_SHARE * capacity)
-        return is_near if self._cache is None else is_near & ~self._cache.losses.may_lose
+        return is_near if self._cache is None else is_near & ~self._cache.losses.is_losing
 
     def _by_package_of_cpu(self, values: Floats) -> Floats:
         return np.asarray(with_extra_column(values, np.nan)[..., self._package])
@@ -238,17 +242,17 @@ class MemoryLosses:
             with np.errstate(invalid="ignore", divide="ignore"):
                 usual_rate = before[:, _BYTES_ROW] / before[:, _TIME_ROW]
                 usual_overlap = before[:, _OVERLAP_ROW] / before[:, _TIME_ROW]
-            signs: Bools = crowded.copy()
-            if np.count_nonzero(signs):
+            triggers: Bools = crowded.copy()
+            if np.count_nonzero(triggers):
                 samples = slice(first + i, last)
                 best = None if batch.best_traffic is None else batch.best_traffic[samples]
-                signs &= self._is_near_limit(rate, batch.delta[samples], best)
+                triggers &= self._is_near_limit(rate, batch.delta[samples], best)
                 _, shares, spread = self.programs.compare_ipc(before, work.ipc[rest])
-                signs &= np.abs(work.overlap[rest] - usual_overlap) <= MAX_SIBLING_CHANGE
-                signs &= shares >= np.maximum(MIN_SPREADS * spread, START)
+                triggers &= np.abs(work.overlap[rest] - usual_overlap) <= MAX_SIBLING_CHANGE
+                triggers &= shares >= np.maximum(MIN_SPREADS * spread, START)
             has_shrunk = rate * self.min_growth < usual_rate
-            signs |= work.is_learnable[rest] & ~crowded & has_shrunk
-            due, valid = first_true(signs), first_true(crowded != assumed)
+            triggers |= work.is_learnable[rest] & ~crowded & has_shrunk
+            due, valid = first_true(triggers), first_true(crowded != assumed)
             self.programs.learned_sums = learned[min(due, valid)].copy()
             i += min(due, valid)
             if due <= valid:
@@ -335,35 +339,34 @@ class MemoryLosses:
         may_begin = crowded & near & (shares >= MIN_SPREADS * spread)
         ended = self.losses.step(shares, run_s, may_begin, data.since_ns, data.time_ns)
         if not self.losses.is_quiet:
-            losing = self.losses.may_lose & crowded & np.isfinite(ipc * before)
+            losing = self.losses.is_losing & crowded & np.isfinite(ipc * before)
             parts = ipc * cycles, cycles, cycles * before, run_s, run_s * rate
             self.programs.add_losses(losing, *parts)
         return ended
 
-    def has_other_program(self, busy: Bools, top_tasks: Ints) -> bool:
-        """Returns whether `note_programs` would find another program. `top_tasks`: the tasks in a
-        record."""
+    def has_program_changed(self, busy: Bools, top_task_ids: Ints) -> bool:
+        """Returns whether `update_programs` would find another program in this record of tasks."""
         if not self.is_available or not np.count_nonzero(busy):
             return False
-        return bool(np.count_nonzero(top_tasks != self._top_tasks))
+        return bool(np.count_nonzero(top_task_ids != self._top_task_ids))
 
-    def note_programs(self, busy: Bools, time_ns: int) -> None:
+    def update_programs(self, busy: Bools, time_ns: int) -> None:
         """Updates the programs from the task record at `time_ns`, if there is one. Called after
         that sample was processed."""
         is_busy = not self.losses.is_quiet or np.count_nonzero(busy)
         if self._running.time_ns != time_ns or not self.is_available or not is_busy:
             return
-        if np.count_nonzero(self._running.top_tasks != self._top_tasks):
-            self._top_tasks, snapshot = self._running.top_tasks, self._running.snapshot
-            tasks = snapshot.top_task_keys([cpu for (cpu,) in self._names])
+        if np.count_nonzero(self._running.top_task_ids != self._top_task_ids):
+            self._top_task_ids, snapshot = self._running.top_task_ids, self._running.snapshot
+            tasks = snapshot.top_task_keys([cpu for (cpu,) in self._cpu_lists])
             names = dict.fromkeys([task[1] for task in tasks if task])
             numbers = {name: number for number, name in enumerate(names, 1)}
             programs = [numbers[task[1]] if task else 0 for task in tasks]
             self._set_programs(np.array(programs, np.int64))
             self._package_tasks = [{task for task in snapshot.top_task_keys(cpus) if task}
                          for cpus in self._members]  # fmt: skip
-        self.programs.note_programs(busy)
-        losing = {*self._package[self.losses.may_lose].tolist()}
+        self.programs.update_programs(busy)
+        losing = {*self._package[self.losses.is_losing].tolist()}
         for package, tasks_now in enumerate(self._package_tasks):
             if package not in losing:
                 self._quiet_tasks[package] = [self._quiet_tasks[package][1], tasks_now]

@@ -25,7 +25,7 @@ from perftop.detect.standstill import Halts, Throttles
 from perftop.detect.taken_time import InterruptStorms, MemoryStalls, QuotaStops, Smis, Steals
 from perftop.detect.turbo_drops import Licenses, TurboDrops
 from perftop.detect.watched_job import JobLosses
-from perftop.model.belief import Host
+from perftop.model.belief import Hypervisor
 from perftop.model.counters import packages
 from perftop.model.delta import Doubt, first_true
 from perftop.model.kinds import Episode
@@ -54,7 +54,7 @@ class Detection:
         # episodes. Detectors of drops and quotas are first, because others read theirs: a loss that
         # a drop covers is not counted again, and no task is blamed for time lost to a quota.
         detectors: list[tuple[Detector, set[str]]] = [
-            (Suspects(reader, episodes), {"suspect"}),
+            (SuspectCounters(reader, episodes), {"suspect"}),
             (TurboDrops(reader, episodes), {"turbo-drop", "neighbour", "throttle", "license"}),
             (Ramps(reader), {"ramp"}),
             (self.quotas, {"quota", "neighbour"}),
@@ -153,17 +153,17 @@ CLEAN_NS, CLEAN_SAMPLES = 1_000_000_000, 3
 """Time in ns and number of samples without a suspect counter that end an episode."""
 JOIN_NS = 2_000_000_000
 """Maximum time in ns from the first suspect counter of an episode to others that belong to it."""
-WHOLE_READ = "time stamps"
+WHOLE_READ_CAUSE = "time stamps"
 """The cause if whole reads are wrong, not single counters."""
 
 
 @dataclass(slots=True)
-class _Suspect:
+class _SuspectEpisode:
     """A running episode of suspect counters."""
 
     episode: Episode
     last_ns: int
-    why: dict[str, Doubt] = field(default_factory=dict)
+    first_doubts: dict[str, Doubt] = field(default_factory=dict)
     """The first doubt about each counter of the episode."""
     samples: Counter[int] = field(default_factory=Counter)
     """Number of suspect samples of each CPU."""
@@ -172,15 +172,15 @@ class _Suspect:
 
     def includes(self, key: str, time_ns: int) -> bool:
         """Returns whether this suspect counter belongs to the episode."""
-        if (key == WHOLE_READ) != (WHOLE_READ in self.why):
+        if (key == WHOLE_READ_CAUSE) != (WHOLE_READ_CAUSE in self.first_doubts):
             return False
-        return key in self.why or time_ns - self.episode.start_ns <= JOIN_NS
+        return key in self.first_doubts or time_ns - self.episode.start_ns <= JOIN_NS
 
 
-class Suspects(Detector):
+class SuspectCounters(Detector):
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
         self._topology, self._episodes = reader.hello.topology, episodes
-        self._running: list[_Suspect] = []
+        self._running: list[_SuspectEpisode] = []
 
     def skip_calm_samples(self, batch: SampleBatch, first: int, last: int) -> int:
         if self._running:
@@ -211,7 +211,7 @@ class Suspects(Detector):
         by_key: dict[str, dict[int, Doubt]] = {}
         for cpu, doubted in doubts.items():
             for key, why in doubted:
-                name = WHOLE_READ if why == Doubt.BACKWARDS else key
+                name = WHOLE_READ_CAUSE if why == Doubt.BACKWARDS else key
                 by_key.setdefault(name, {})[cpu] = why
         for running in self._running:
             running.new_cpus.clear()
@@ -219,16 +219,16 @@ class Suspects(Detector):
             including = (each for each in self._running if each.includes(key, time_ns))
             suspect = next(including, None)
             if suspect is None:
-                suspect = _Suspect(self._episodes.begin("suspect", key, since_ns), time_ns)
+                suspect = _SuspectEpisode(self._episodes.begin("suspect", key, since_ns), time_ns)
                 self._running.append(suspect)
-            suspect.why.setdefault(key, min(cpus.values()))
+            suspect.first_doubts.setdefault(key, min(cpus.values()))
             suspect.last_ns = time_ns
             suspect.new_cpus.update(cpus)
         for running in self._running:
             running.samples.update(running.new_cpus)
             episode = running.episode
-            episode.cpus, episode.cause = sorted(running.samples), ", ".join(running.why)
-            reasons = {key: why.name.lower() for key, why in running.why.items()}
+            episode.cpus, episode.cause = sorted(running.samples), ", ".join(running.first_doubts)
+            reasons = {key: why.name.lower() for key, why in running.first_doubts.items()}
             episode.evidence = {**reasons, "samples": max(running.samples.values())}
 
 
@@ -291,7 +291,7 @@ class Neighbours(Detector):
                     self._read_records(batch, index)
                     time_ns, busy = int(batch.time_ns[index]), batch.cached(busy_cpus)[index]
                     for detector in self._learners:
-                        detector.note_programs(busy, time_ns)
+                        detector.update_programs(busy, time_ns)
             first = due
             if due < end:
                 break
@@ -302,12 +302,14 @@ class Neighbours(Detector):
         if (tasks := batch.cached(self._top_tasks).get(index)) is None:
             return False
         busy = batch.cached(busy_cpus)[index]
-        return any(detector.has_other_program(busy, tasks) for detector in self._learners)
+        return any(detector.has_program_changed(busy, tasks) for detector in self._learners)
 
     def _top_tasks(self, batch: SampleBatch) -> dict[int, Ints]:
-        """Returns `RunningTasks.top_tasks` for the samples with a record of tasks, by index."""
+        """Returns `RunningTasks.top_task_ids` for the samples with a record of tasks, by index."""
         snapshots = batch.cached(task_snapshots)
-        return {index: self.running_tasks.top_tasks_of(tasks) for index, tasks in snapshots.items()}
+        return {
+            index: self.running_tasks.top_task_ids_of(tasks) for index, tasks in snapshots.items()
+        }
 
     def _learn(self, batch: SampleBatch, first: int, last: int) -> int:
         """Learns from samples, up to the first in which a loss may start. Returns its index, or
@@ -384,7 +386,7 @@ class HypervisorLosses:
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes, groups: Ints) -> None:
         hello = reader.hello
-        self._names = reader.single_cpus
+        self._cpu_lists = reader.single_cpus
         self._host = hello.virtualisation
         self._known = bool(reader.evaluator.variants.get("steal"))
         self.losses = NeighbourLosses(
@@ -409,11 +411,11 @@ class HypervisorLosses:
         ended = self.losses.step(
             shares, values.bottom[index], everywhere, data.since_ns, data.time_ns
         )
-        self.losses.begin(everywhere, self._names, data.time_ns)
+        self.losses.begin(everywhere, self._cpu_lists, data.time_ns)
         for loss in self.losses.running:
             # Steal is measured, but a guest cannot see which other guest benefits.
             evidence, suspect = loss.episode.evidence, data.sample.delta.suspect_counters
-            evidence["who"], evidence["rests_on"] = Host(self._host), "stat_steal_s"
+            evidence["who"], evidence["rests_on"] = Hypervisor(self._host), "stat_steal_s"
             for key in sorted({key for index in loss.members for key, _ in suspect.get(index, ())}):
                 evidence[f"{key} doubted"] = evidence.get(f"{key} doubted", 0) + 1
         return ended

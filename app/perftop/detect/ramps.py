@@ -28,12 +28,12 @@ from perftop.model.delta import distinct, first_true, latest_known
 from perftop.model.kinds import Episode
 from perftop.model.sample_reader import SampleBatch, SampleReader
 
-MIN_UP_SHARE = 0.1
+MIN_AWAKE_SHARE = 0.1
 """Minimum share of a sample that an awake core works. An idle system works less."""
 REST_NS = 1_000_000_000
 """Minimum sleep in ns before a wake-up that counts. Builds and databases sleep and wake several
 times a second, so their clock does not settle."""
-HOLD_NS, HOLD_SAMPLES = 500_000_000, 3
+MIN_STEADY_NS, MIN_STEADY_SAMPLES = 500_000_000, 3
 """Time in ns and number of samples for which a clock must stay the same to be steady. Governors
 adjust it every 10 to 100 ms."""
 MAX_CLIMB_NS = 10_000_000_000
@@ -44,7 +44,7 @@ exceed the clock at the start by more than an eighth of the climb."""
 MIN_WORK = 0.5
 """Minimum share of the time since its wake-up that a core must work. The load determines the clock
 of a core that works less."""
-MAX_WAVER_SHARE = 0.05
+MAX_STEADY_VARIATION = 0.05
 """Maximum variation of a steady clock, as a share of the clock: a step of 100 MHz."""
 MIN_GAIN = 0.05
 """Minimum gain of a climb, as a share of the steady clock. A smaller gain is variation."""
@@ -55,7 +55,7 @@ NEVER = -1
 
 
 @dataclass(slots=True)
-class Clocks:
+class SampleClocks:
     """The clocks of each core in one sample; NaN where unknown."""
 
     busy_hz: Callable[[], Floats]  # returns the clocks in Hz; called only while a core climbs
@@ -103,14 +103,14 @@ class Ramps(Detector):
         self._new_batches: dict[int, int] = {}
         self._batch_count = 0
         self._ceiling_hz = np.full(count, np.nan)  # the present ceiling
-        self._climbed_ramps: dict[int, list[Ramp]] = {}
+        self._finished_ramps: dict[int, list[Ramp]] = {}
 
     def sample(self, data: DetectorInput) -> list[Episode]:
         """Processes one sample. Returns the episodes that ended. A ramp is reported only once it
         has ended."""
         if data.cores is not self._cores:
             self._reset(data.cores)
-        clocks = Clocks(partial(_busy_hz, data), data.util(), data.ceiling_hz)
+        clocks = SampleClocks(partial(_busy_hz, data), data.util(), data.ceiling_hz)
         return self.step(clocks, data.since_ns, data.time_ns)
 
     def skip_calm_samples(self, batch: SampleBatch, first: int, last: int) -> int:
@@ -129,7 +129,7 @@ class Ramps(Detector):
         busiest thread."""
         times = time_ns[:, None].astype(float)
         every = np.broadcast_to(times, busy.shape)
-        known, awake = np.isfinite(busy), busy >= MIN_UP_SHARE
+        known, awake = np.isfinite(busy), busy >= MIN_AWAKE_SHARE
         (known_ns,) = latest_known(known, (self._known_ns, every))
         since_read_ns = times - known_ns[:-1]
         unseen = ~known & (since_read_ns > self._stale_ns)
@@ -137,12 +137,12 @@ class Ramps(Detector):
         woke = awake & (known_ns[:-1] - awake_ns[:-1] >= REST_NS)
         return _WakeUps(woke, unseen, since_read_ns, known_ns, awake_ns)
 
-    def step(self, clocks: Clocks, since_ns: int, time_ns: int) -> list[Episode]:
+    def step(self, clocks: SampleClocks, since_ns: int, time_ns: int) -> list[Episode]:
         """Advances by one sample, from per-core clocks."""
         if not 0 < time_ns - since_ns <= self._gap_ns:
             self._reset(self._cores)
             return []
-        known, awake = np.isfinite(clocks.util), clocks.util >= MIN_UP_SHARE
+        known, awake = np.isfinite(clocks.util), clocks.util >= MIN_AWAKE_SHARE
         wakes = self._wake_ups(clocks.util[None], np.array([time_ns]))
         woke, unseen = wakes.has_woken[0], wakes.was_unread[0]
         since_read_ns = wakes.since_read_ns[0]
@@ -186,13 +186,15 @@ class Ramps(Detector):
 
     def _end_settled_climbs(self, time_ns: int) -> None:
         """Ends the climbs of cores whose clock has been steady for long enough."""
-        begin = min(bisect_right(self._end_ns, time_ns - HOLD_NS), len(self._hz) - HOLD_SAMPLES)
+        begin = min(
+            bisect_right(self._end_ns, time_ns - MIN_STEADY_NS), len(self._hz) - MIN_STEADY_SAMPLES
+        )
         old = np.flatnonzero((self._woke != NEVER) & (self._woke < begin))
         if not len(old):
             return
         window = np.array(self._hz[begin:])[:, old]
         low, high = window.min(axis=0), window.max(axis=0)
-        cores = old[high - low <= MAX_WAVER_SHARE * high]
+        cores = old[high - low <= MAX_STEADY_VARIATION * high]
         if not len(cores):
             return
         hz, util, since_read_ns = (
@@ -203,20 +205,20 @@ class Ramps(Detector):
         end_ns, ceiling_hz = np.array(self._end_ns), self._ceiling_hz[cores]
         climb = Climb(cores, woke, begin, end_ns, hz, util, since_read_ns, ceiling_hz)
         for ramp in climb.ramps():
-            self._climbed_ramps.setdefault(int(self._batch_numbers[ramp.core]), []).append(ramp)
+            self._finished_ramps.setdefault(int(self._batch_numbers[ramp.core]), []).append(ramp)
         self._forget_cores(np.isin(np.arange(len(self._woke)), cores))
 
     def _finish_batches(self) -> list[Episode]:
         """Returns the episodes of batches in which no core still climbs. Drops samples that no core
         needs."""
         left = set(self._batch_numbers.tolist())
-        over = [batch for batch in self._climbed_ramps if batch not in left]
+        over = [batch for batch in self._finished_ramps if batch not in left]
         live = self._woke[self._woke != NEVER]
         unneeded = int(live.min()) if len(live) else len(self._hz)
         for samples in (self._hz, self._util, self._since_read_ns, self._end_ns):
             del samples[:unneeded]
         self._woke[self._woke != NEVER] -= unneeded
-        return [self._episode_of_batch(self._climbed_ramps.pop(batch)) for batch in over]
+        return [self._episode_of_batch(self._finished_ramps.pop(batch)) for batch in over]
 
     def _episode_of_batch(self, ramps: list[Ramp]) -> Episode:
         """Returns the episode of a batch, with the numbers of the median core, and of the slowest
@@ -224,13 +226,13 @@ class Ramps(Detector):
         members = np.zeros(len(self._cores.lists), bool)
         members[[ramp.core for ramp in ramps]] = True
 
-        def middle(key: str) -> float:
+        def median_of(key: str) -> float:
             return float(median(getattr(ramp, key) for ramp in ramps))
 
-        evidence: dict[str, Any] = {key: round(middle(key)) for key in ("first_hz", "steady_hz")}
-        evidence |= {key: round(middle(key), 4) for key in ("t90_s", "t99_s", "steady_s")}
+        evidence: dict[str, Any] = {key: round(median_of(key)) for key in ("first_hz", "steady_hz")}
+        evidence |= {key: round(median_of(key), 4) for key in ("t90_s", "t99_s", "steady_s")}
         slowest = max(ramps, key=lambda ramp: ramp.steady_s)
-        if slowest.steady_s - middle("steady_s") > slowest.resolution_s:
+        if slowest.steady_s - median_of("steady_s") > slowest.resolution_s:
             evidence["slowest_s"] = round(slowest.steady_s, 4)
             evidence["slowest_cpu"] = self._cores.lists[slowest.core][0]
         evidence["resolution_s"] = round(median_high(r.resolution_s for r in ramps), 4)
@@ -300,10 +302,10 @@ class Climb:
         first_hz, steady_hz = self._values_at(woke, hz), np.median(hz[self.steady_index :], axis=0)
         at90, at99 = ((hz >= share * steady_hz).argmax(axis=0) for share in (0.9, 0.99))
         # The clock has been steady since this sample.
-        unsteady = np.abs(hz - steady_hz) > MAX_WAVER_SHARE * steady_hz
+        unsteady = np.abs(hz - steady_hz) > MAX_STEADY_VARIATION * steady_hz
         unsteady &= number < self.steady_index
         settled = np.maximum(np.where(unsteady, number, -1).max(axis=0) + 1, at99)
-        fell = (hz[1:] < hz[:-1] * (1 - MAX_WAVER_SHARE)) & (number[1:] <= settled)
+        fell = (hz[1:] < hz[:-1] * (1 - MAX_STEADY_VARIATION)) & (number[1:] <= settled)
         lost_hz = np.where(fell, hz[:-1] - hz[1:], 0.0).sum(axis=0)
         climbing = (number >= woke) & (number <= settled)
         resolution_s = np.where(climbing, self.since_read_ns, 0.0).max(axis=0) / 1e9

@@ -25,7 +25,7 @@ from perftop.detect.losses import (
     busy_work,
     cpu_work,
 )
-from perftop.model.belief import OutOf, confidence
+from perftop.model.belief import OutOfMax, confidence
 from perftop.model.counters import Cores
 from perftop.model.delta import add_samples, first_true, latest_known
 from perftop.model.kinds import Episode
@@ -97,14 +97,14 @@ class SiblingLosses:
     def __init__(
         self, reader: SampleReader, episodes: RunningEpisodes, running: RunningTasks, groups: Ints
     ) -> None:
-        self._names = reader.single_cpus
+        self._cpu_lists = reader.single_cpus
         self._running = running
         self.losses = NeighbourLosses(
             episodes, "sibling", groups, reader.hello.sample_ns, start=START, end=END
         )
         n = len(groups)
         self._programs = UndisturbedPrograms(
-            self.losses, self._names, running, learned_rows=3, loss_rows=6
+            self.losses, self._cpu_lists, running, learned_rows=3, loss_rows=6
         )
         """Sums of a loss: instructions, cycles, cycles times the IPC while alone, running seconds,
         those with the sibling running, cycles whose slots went to the sibling."""
@@ -148,19 +148,18 @@ class SiblingLosses:
         together, ended = ahead.is_together[0], []
         if np.count_nonzero(together) or not self.losses.is_quiet:
             ended = self._compare(data, work, run_s, together, job_pids or set())
-        self.note_programs(busy, data.time_ns)
+        self.update_programs(busy, data.time_ns)
         return ended
 
-    def has_other_program(self, busy: Bools, top_tasks: Ints) -> bool:
-        """Returns whether `note_programs` would find another program. `top_tasks`: the tasks in a
-        record."""
-        return bool(len(self._pairs)) and self._programs.has_other_program(busy, top_tasks)
+    def has_program_changed(self, busy: Bools, top_task_ids: Ints) -> bool:
+        """Returns whether `update_programs` would find another program in this record of tasks."""
+        return bool(len(self._pairs)) and self._programs.has_program_changed(busy, top_task_ids)
 
-    def note_programs(self, busy: Bools, time_ns: int) -> None:
+    def update_programs(self, busy: Bools, time_ns: int) -> None:
         """Updates the programs from the task record at `time_ns`, if there is one. Called after
         that sample was processed."""
         if self._running.time_ns == time_ns and len(self._pairs) and np.count_nonzero(busy):
-            changed = self._programs.note_programs(busy)
+            changed = self._programs.update_programs(busy)
             self._alone_s[changed] = 0.0
             self._history.forget(changed)
 
@@ -205,7 +204,7 @@ class SiblingLosses:
     def ipc_alone(self, row: int) -> float:
         """Returns the IPC of the program on the CPU with index `row` while its sibling was idle;
         NaN if the sibling was never idle, or if the program no longer runs there."""
-        if self._running.top_tasks[row] != self._programs.top_tasks[row]:
+        if self._running.top_task_ids[row] != self._programs.top_task_ids[row]:
             return nan
         instructions, cycles = self._programs.learned_sums[:2, row].tolist()
         return float(instructions / cycles) if cycles > 0 else nan
@@ -229,11 +228,11 @@ class SiblingLosses:
         given = np.zeros(len(cycles))
         if self._has_contention:
             given = cycles * np.nan_to_num(data.sample.values[CONTENTION_KEY])
-        losing = self.losses.may_lose & np.isfinite(ipc * alone * overlap)
+        losing = self.losses.is_losing & np.isfinite(ipc * alone * overlap)
         parts = ipc * cycles, cycles, cycles * alone, run_s, run_s * overlap, given
         self._programs.add_losses(losing, *parts)
-        sound = self._programs.is_same_program(self._alone_s) & self._history.ipc_follows()
-        changed = self.losses.begin(sound, self._names, data.time_ns)
+        sound = self._programs.is_same_program(self._alone_s) & self._history.ipc_follows_sibling()
+        changed = self.losses.begin(sound, self._cpu_lists, data.time_ns)
         is_new_record = self._running.time_ns == data.time_ns
         for loss in self.losses.running:
             self._describe(
@@ -261,10 +260,10 @@ class SiblingLosses:
         sums = self._programs.loss_sums[:, members].sum(axis=1)
         instructions, cycles, expected, run_s, together_s, given = sums
         age_ns = now_ns - int(self._alone_ns[members].min())
-        known = bool(self._programs.top_tasks[members].all())
+        known = bool(self._programs.top_task_ids[members].all())
         weakest = min(members, key=lambda i: int(self._history.counts[MATCHES, i]))
         fits, edges = self._history.counts[[MATCHES, SIBLING_CHANGES], weakest].tolist()
-        follows = fits >= MIN_REPEATS and bool(self._history.ipc_follows()[members].all())
+        follows = fits >= MIN_REPEATS and bool(self._history.ipc_follows_sibling()[members].all())
         recent = age_ns <= MAX_AGE_NS
         episode.evidence |= {
             "ipc": round(float(instructions / cycles), 2),
@@ -281,10 +280,10 @@ class SiblingLosses:
             episode.evidence["since_alone_s"] = round(age_ns / 1e9)
         if names_tasks:
             tasks = [(task, cpu) for i in members if self._sibling_rows[i] >= 0
-                     for cpu in self._names[self._sibling_rows[i]]
+                     for cpu in self._cpu_lists[self._sibling_rows[i]]
                      for task in self._running.tasks_on(cpu)[:1]]  # fmt: skip
             episode.evidence |= blamed_tasks(tasks, job_pids)
-        episode.evidence["changes_with_sibling"] = OutOf(fits, edges)
+        episode.evidence["changes_with_sibling"] = OutOfMax(fits, edges)
 
 
 # --- Counts of the IPC changes of each program: those when its sibling starts or stops, and those
@@ -379,7 +378,7 @@ class SiblingHistory:
         self._last_overlap = overlap_by_sample[-1].copy()
         self._last_compared = last_by_sample[-1] - len(ipc)
 
-    def ipc_follows(self) -> Bools:
+    def ipc_follows_sibling(self) -> Bools:
         """Returns a mask of the CPUs whose IPC changes with the sibling more often than by
         chance."""
         edges, fits, steady_pairs, changes = self.counts

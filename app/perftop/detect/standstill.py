@@ -18,11 +18,11 @@ from perftop.detect.engine import (
     RunningEpisodes,
     ShareEpisode,
     ShareEpisodes,
-    Sign,
-    advances,
+    Trigger,
+    counter_advances,
+    halts_involuntarily,
     has_steal,
     max_gap_ns,
-    reaches_involuntary,
 )
 from perftop.detect.low_clock_causes import MIN_ACTIVE_SHARE
 from perftop.model.belief import KERNEL, confidence
@@ -37,7 +37,7 @@ MAX_SMALL_IDLE = 0.05
 MAX_READ_S = 20e-6
 """Maximum time in s between the reads of two counters of a row. Rows that take longer are read
 again, or left out."""
-ENTRY_S, IDLE_ERROR = 2e-6, 0.1
+IDLE_PERIOD_ERROR_S, IDLE_ERROR = 2e-6, 0.1
 """Error of idle time: in s for each idle period, because cpuidle rounds it to a microsecond at both
 ends; and as a share of the idle time where periods are not counted, because hardly any is shorter
 than 20 us. cpuidle also counts the time to enter and leave an idle state as idle; this error makes
@@ -90,7 +90,7 @@ class Standstill:
         else:
             means |= np.isfinite(idle)
             increments = data.sample.delta.tables[self._entries.block].increments
-            guessed = ENTRY_S * increments[:, self._entries.first]
+            guessed = IDLE_PERIOD_ERROR_S * increments[:, self._entries.first]
         unknown = self._exact | ~np.isfinite(guessed)
         has_steal = self._guest | (data.time_ns - self._steal_ns < AFTER_STEAL_NS)
         error = [
@@ -116,7 +116,7 @@ class _StatusBits:
     by_core: bool
 
 
-class Thermal:
+class ThermalStatus:
     """The time for which cores and their packages reported heat, by polled status bits."""
 
     def __init__(self, reader: SampleReader) -> None:
@@ -130,7 +130,7 @@ class Thermal:
         ]
         self.is_available = bool(self._status)
         """Whether the stream has such bits."""
-        self.signs = [advances(status.column, status.columns) for status in self._status]
+        self.triggers = [counter_advances(status.column, status.columns) for status in self._status]
         """Tests whether a poll found one of these bits set."""
 
     def shares(self, data: DetectorInput) -> Floats:
@@ -148,14 +148,16 @@ class Thermal:
         return result
 
 
-class Modulation:
+class ClockModulation:
     """The clock modulation that register 19AH requests of each CPU, as last read."""
 
     def __init__(self, reader: SampleReader) -> None:
         self._column = reader.counters.columns.get("modulation")
         self.is_available = self._column is not None
         """Whether the stream has the register."""
-        self.signs: list[Sign] = [] if self._column is None else [advances(self._column)]
+        self.triggers: list[Trigger] = (
+            [] if self._column is None else [counter_advances(self._column)]
+        )
         """A test: whether the register of any CPU is not 0."""
         self._rows = len(reader.hello.topology)
 
@@ -187,7 +189,7 @@ ends. A machine without a fault loses up to 0.0006; the smallest loss worth repo
 MIN_SAMPLES = 2
 """Minimum number of samples with the loss. A single one may contain a tick of steal that was
 counted late."""
-MIN_PACKET_NS = 80_000_000
+MIN_EVALUATED_NS = 80_000_000
 """Minimum length in ns of a span that is evaluated; shorter samples are joined. Time is lost in
 pieces: to SMIs about ten times a second, to a hypervisor in ticks."""
 MIN_EXPLAINED = 0.5
@@ -217,20 +219,20 @@ READ, STEAL = 3, 4
 """Indices in `Sums` of the errors of reading and of steal."""
 
 
-class Marker(NamedTuple):
+class HaltMarker(NamedTuple):
     cause: str
     is_counted: bool = True
     """Whether the marker counts the quantity in `belief.COUNTED`, not a side effect of it."""
 
 
 MARKERS = {
-    "modulation": Marker("modulation"),
-    "thermal": Marker("modulation", is_counted=False),
-    "hdc": Marker("hdc"),
-    "smi": Marker("smm"),
-    "simd": Marker("simd"),
-    "pcu": Marker("clock-change"),
-    "between": Marker("clock-change", is_counted=False),
+    "modulation": HaltMarker("modulation"),
+    "thermal": HaltMarker("modulation", is_counted=False),
+    "hdc": HaltMarker("hdc"),
+    "smi": HaltMarker("smm"),
+    "simd": HaltMarker("simd"),
+    "pcu": HaltMarker("clock-change"),
+    "between": HaltMarker("clock-change", is_counted=False),
 }
 """The cause of each marker, in the order in which the markers are checked."""
 
@@ -239,8 +241,8 @@ class Halts(Detector):
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
         self._counters = reader.counters
         self.is_available = bool(reader.evaluator.variants["involuntary"])
-        self._standstill, self._markers = Standstill(reader), Markers(reader)
-        self._names = reader.single_cpus
+        self._standstill, self._markers = Standstill(reader), HaltMarkers(reader)
+        self._cpu_lists = reader.single_cpus
         sample_ns = reader.hello.sample_ns
         self._halts = ShareEpisodes(
             episodes, "involuntary-halt", HALT_START, HALT_END, sample_ns, min_samples=MIN_SAMPLES,
@@ -250,15 +252,15 @@ class Halts(Detector):
         self._joined_samples: tuple[int, Sums] | None = None
         """Start in raw ns of the samples that are being joined, and their sums; None if there are
         none."""
-        self._has_halt = reaches_involuntary(HALT_START)
-        self.signs = self._has_halt, has_steal
+        self._has_halt = halts_involuntarily(HALT_START)
+        self.triggers = self._has_halt, has_steal
 
     def sample(self, data: DetectorInput) -> list[Episode]:
         self._standstill.note_steal(data)
         if self.is_calm and not data.sample.part(self._has_halt):
             return []
         since_ns, sums = self._join_short_samples(data)
-        if 0 < data.time_ns - since_ns < MIN_PACKET_NS:
+        if 0 < data.time_ns - since_ns < MIN_EVALUATED_NS:
             self._joined_samples, self.is_calm = (since_ns, sums), False
             return []
         self._joined_samples = None
@@ -268,7 +270,7 @@ class Halts(Detector):
             beyond = np.maximum((lost_s - idle_s - read_s - steal_s) / span_s, 0.0)
         times, cores = (since_ns, data.time_ns), data.cores
         group = np.append(cores.group, -1)[cores.core_by_cpu]
-        ended = self._halts.step(beyond, span_s, group, self._names, *times, more)
+        ended = self._halts.step(beyond, span_s, group, self._cpu_lists, *times, more)
         for halt in self._halts.running:
             _describe_halt(halt)
         self.is_calm = self._halts.is_quiet
@@ -298,7 +300,7 @@ def _describe_halt(halt: ShareEpisode) -> None:
     shares = sums[EXPLAINED:] / lost_s if lost_s > 0 else 0 * sums[EXPLAINED:]
     explained = dict(zip(MARKERS, shares.tolist(), strict=True))
     cause = next((key for key, share in explained.items() if share >= MIN_EXPLAINED), None)
-    marker = MARKERS[cause] if cause else Marker("unknown")
+    marker = MARKERS[cause] if cause else HaltMarker("unknown")
     episode = halt.episode
     episode.depth, episode.cause = lost_s / span_s, marker.cause
     error_s = float(sums[ERRORS:SMIS].sum())
@@ -321,7 +323,7 @@ def _describe_halt(halt: ShareEpisode) -> None:
     episode.evidence = evidence
 
 
-class Markers:
+class HaltMarkers:
     """Markers of the possible causes, as the seconds of standstill that each explains."""
 
     def __init__(self, reader: SampleReader) -> None:
@@ -331,7 +333,7 @@ class Markers:
         intel = hello.identity is not None and hello.identity.vendor == "GenuineIntel"
         base = hello.base_hz.hz / CLOCK_STEP_HZ if hello.base_hz else 0.5
         self._steps = intel and abs(base - round(base)) < MIN_STEP_DISTANCE
-        self._thermal, self._modulation = Thermal(reader), Modulation(reader)
+        self._thermal, self._modulation = ThermalStatus(reader), ClockModulation(reader)
 
     def explained_s(self, data: DetectorInput, share: Floats, span_s: Floats) -> Floats:
         """Returns the seconds of standstill that each marker explains, (MARKERS, CPUs); 0 if it
@@ -408,15 +410,15 @@ class Throttles(Detector):
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
         self._episodes = episodes
-        self._thermal, self._modulation = Thermal(reader), Modulation(reader)
+        self._thermal, self._modulation = ThermalStatus(reader), ClockModulation(reader)
         self._kernel_throttling = KernelThrottling(reader, episodes)
         polled = self._thermal.is_available or self._modulation.is_available
         self.is_available = polled or self._kernel_throttling.is_available
         self._by_kernel = self._kernel_throttling.is_available and not self._thermal.is_available
         self.follows_drops = self._by_kernel
-        self._polled_signs = [*self._thermal.signs, *self._modulation.signs]
-        kernel_signs = self._kernel_throttling.signs if self._by_kernel else []
-        self.signs = [*self._polled_signs, *kernel_signs]
+        self._polled_triggers = [*self._thermal.triggers, *self._modulation.triggers]
+        kernel_signs = self._kernel_throttling.triggers if self._by_kernel else []
+        self.triggers = [*self._polled_triggers, *kernel_signs]
         self._standstill = Standstill(reader)
         self._throttles = ShareEpisodes(
             episodes, "throttle", THROTTLE_START, THROTTLE_END, reader.hello.sample_ns,
@@ -425,7 +427,7 @@ class Throttles(Detector):
 
     def sample(self, data: DetectorInput) -> list[Episode]:
         ended = self._kernel_throttling.sample(data) if self._by_kernel else []
-        if self.is_calm and not any(data.sample.part(sign) for sign in self._polled_signs):
+        if self.is_calm and not any(data.sample.part(sign) for sign in self._polled_triggers):
             return ended
         cores = data.cores
         halt_share = cores.max_of_threads(self._modulation.shares(data))
@@ -486,7 +488,7 @@ class KernelThrottling:
         self._columns = [column for column in columns if column is not None]
         self.is_available = bool(self._columns)
         """Whether the kernel of this stream counts throttled time."""
-        self.signs = [advances(column) for column in self._columns]
+        self.triggers = [counter_advances(column) for column in self._columns]
         self._cpus = {"package": reader.hello.packages, "core": reader.hello.cores}
         self._dropped_ns: dict[int, int] = {}
         """By CPU, the raw time at which it was last in a drop. The drop already accounts for that

@@ -20,7 +20,7 @@ from perftop.detect.engine import (
     RecordEpisodes,
     RunningEpisodes,
     ShareEpisodes,
-    advances,
+    counter_advances,
     has_steal,
     has_task_records,
     max_gap_ns,
@@ -75,7 +75,7 @@ class _CpuShares(NamedTuple):
 class InterruptStorms(Detector):
     """Detects storms of interrupts on each CPU."""
 
-    signs = (has_task_records,)
+    triggers = (has_task_records,)
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
         self._position = reader.position
@@ -84,7 +84,7 @@ class InterruptStorms(Detector):
     def sample(self, data: DetectorInput) -> list[Episode]:
         if "tasks" not in data.records:
             return []
-        is_whole = self._storms.note_record(data.time_ns)
+        is_whole = self._storms.begin_record(data.time_ns)
         for cpu, spent in _interrupt_shares(data.records).items() if is_whole else ():
             interrupt_share = min(1.0, spent.irq + spent.softirq)
             busy_share = spent.tasks + interrupt_share
@@ -191,7 +191,7 @@ class _Stall(NamedTuple):
 class MemoryStalls(Detector):
     """Detects stalls for memory. Each episode has one cause and one group."""
 
-    signs = (has_task_records,)
+    triggers = (has_task_records,)
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
         self._cpus = [*reader.position]
@@ -200,7 +200,7 @@ class MemoryStalls(Detector):
     def sample(self, data: DetectorInput) -> list[Episode]:
         if "tasks" not in data.records:
             return []
-        is_whole = self._stalls.note_record(data.time_ns)
+        is_whole = self._stalls.begin_record(data.time_ns)
         for stall in _stalls(data.records, self._stalls.span_s) if is_whole else ():
             current = self._stalls.add((stall.cause, stall.group), stall.cause, stall.stalled_s)
             if current is not None:
@@ -322,7 +322,7 @@ QUOTA_START, QUOTA_END = 0.05, 0.02
 
 
 class QuotaStops(Detector):
-    signs = (has_task_records,)
+    triggers = (has_task_records,)
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
         self._cpus, self.quotas = [*reader.position], Quotas()
@@ -352,7 +352,7 @@ class QuotaStops(Detector):
         if "tasks" not in records and "quotas" not in records:
             return []
         self.quotas.read_records(records)
-        is_whole = self._stops.note_record(time_ns)
+        is_whole = self._stops.begin_record(time_ns)
         snapshot = TaskSnapshot.from_records(records) or TaskSnapshot()
         for group, pids in self.quotas.newest_pids.items() if is_whole else ():
             quota = self.quotas.by_group[group]
@@ -402,12 +402,12 @@ STEAL_QUIET_NS = round(TICK_S / STEAL_END * 1e9)
 class Steals(Detector):
     """Detects time that the hypervisor took, by the ticks that count it."""
 
-    signs = (has_steal,)
+    triggers = (has_steal,)
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
         rows = reader.hello.topology
         self.is_available = bool(reader.evaluator.variants["steal"])
-        self._names = reader.single_cpus
+        self._cpu_lists = reader.single_cpus
         self._host = np.zeros(len(rows), int)
         self._steals = ShareEpisodes(
             episodes, "steal", STEAL_START, STEAL_END, reader.hello.sample_ns
@@ -454,7 +454,7 @@ class Steals(Detector):
         self._usual_ns = time_ns
 
         running = {id(steal.episode): steal for steal in self._steals.running}
-        ended = self._steals.step(share, elapsed_s, self._host, self._names, since_ns, time_ns)
+        ended = self._steals.step(share, elapsed_s, self._host, self._cpu_lists, since_ns, time_ns)
         for episode in ended:  # an episode ends with its last tick
             episode.end_ns = running[id(episode)].last_ns
         for steal in self._steals.running:
@@ -487,7 +487,7 @@ class Smis(Detector):
         self._cpus = np.array([row.cpu for row in reader.hello.topology])
         self._column = reader.counters.columns.get("smi")
         self.is_available = self._column is not None
-        self.signs = [] if self._column is None else [advances(self._column)]
+        self.triggers = [] if self._column is None else [counter_advances(self._column)]
         self._gap_ns = max_gap_ns(reader.hello.sample_ns)
         self._episode: Episode | None = None
         self._counts = np.zeros(len(self._cpus))

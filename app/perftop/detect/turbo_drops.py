@@ -21,14 +21,14 @@ import numpy as np
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.detect.engine import (
     PAUSE_NS,
-    AllowedPauses,
     Detector,
+    DetectorEpisodes,
     DetectorInput,
-    OpenEpisodes,
+    PauseLimits,
     RunningEpisodes,
     ShareEpisode,
     ShareEpisodes,
-    advances,
+    counter_advances,
     cycles_and_time,
     max_gap_ns,
     util,
@@ -37,13 +37,13 @@ from perftop.detect.low_clock_causes import (
     LICENSE_COUNTERS,
     MIN_ACTIVE_SHARE,
     USED_COUNTERS,
+    CounterTally,
     DropCase,
-    Facts,
-    Tally,
+    DropCounts,
     evidence,
     verdict,
 )
-from perftop.model.belief import BASE_CLOCK, Cap, Level, confidence
+from perftop.model.belief import BASE_CLOCK, ClockCap, SimdLevel, confidence
 from perftop.model.counters import Cores, Counters
 from perftop.model.delta import Delta, any_by_sample, distinct, first_true, latest_known
 from perftop.model.kinds import CLOCK_CAPS, Episode
@@ -82,7 +82,7 @@ MAX_LOWERED_RATIO = 0.97
 
 
 @dataclass(frozen=True, slots=True)
-class Clocks:
+class SampleClocks:
     """The clocks of each core in one sample."""
 
     run_s: Floats  # running time of all threads of the core, in s; 0 where unknown
@@ -120,7 +120,7 @@ class _Drop(ShareEpisode):
     `_DropSample.key`."""
 
     is_whole: bool  # whether cores of the group that wake up later join the drop
-    facts: Floats
+    tally_sums: Floats
     """Sums, over all samples with the drop, of the counters that may show the cause."""
     is_scaled: bool = False
     """Whether counts of its cores were scaled up."""
@@ -128,7 +128,7 @@ class _Drop(ShareEpisode):
     """Total length in ns of the pauses after which the drop appeared again."""
 
 
-class _CorePast(NamedTuple):
+class _CoreStates(NamedTuple):
     """The state of each core before the first sample and after each, (1 + samples, cores)."""
 
     awake: Ints
@@ -140,9 +140,9 @@ class _CorePast(NamedTuple):
     util: Floats
     """Utilisation as last read; NaN if it was never read."""
 
-    def past_after(self, samples: int) -> _CorePast:
+    def state_after(self, samples: int) -> _CoreStates:
         """Returns the state after this number of samples."""
-        return _CorePast(*(part[samples] for part in self))
+        return _CoreStates(*(part[samples] for part in self))
 
 
 def scaled_cores(counters: Counters, delta: Delta, cores: Cores) -> Bools:
@@ -169,10 +169,10 @@ class TurboDrops(Detector):
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
         self._reader = reader
-        self.is_available = reader.turbo.has_tables
-        self._tally = Tally(reader.counters, USED_COUNTERS)
-        pauses = AllowedPauses(PAUSE_NS, max_gap_ns(reader.hello.sample_ns))
-        self._drops: OpenEpisodes[_Drop] = OpenEpisodes(episodes, pauses)
+        self.is_available = reader.turbo.has_ceilings
+        self._tally = CounterTally(reader.counters, USED_COUNTERS)
+        pauses = PauseLimits(PAUSE_NS, max_gap_ns(reader.hello.sample_ns))
+        self._drops: DetectorEpisodes[_Drop] = DetectorEpisodes(episodes, pauses)
         self._highest_limit_w = np.full(len(reader.hello.packages), np.nan)
         """The highest power limit so far, by package; NaN where it is not known."""
         self._regroup(reader.cores)
@@ -180,7 +180,7 @@ class TurboDrops(Detector):
     def _regroup(self, cores: Cores) -> None:
         """The core list changed: re-attaches running episodes by their CPUs."""
         self._cores, count = cores, len(cores.lists)
-        self._core_past = _CorePast(
+        self._core_past = _CoreStates(
             np.full(count, MIN_AWAKE_SAMPLES), np.full(count, MIN_AWAKE_NS),
             np.full(count, np.nan), np.full(count, np.nan),
         )  # fmt: skip
@@ -218,7 +218,7 @@ class TurboDrops(Detector):
                 count = first_true(low)
                 allowed = run_s[:count] * ceiling[:count]
                 self._add_noise_samples(cycles[:count], allowed, known[:count])
-                self._core_past = past.past_after(count)
+                self._core_past = past.state_after(count)
                 self._is_capped &= count == 0
                 if i + count < end:
                     return i + count
@@ -257,12 +257,12 @@ class TurboDrops(Detector):
             return []
         cycles, run_s = data.cycles_and_time()
         ceiling_hz = data.sample.ceilings.low_hz
-        clocks = Clocks(run_s, cycles, data.util(), ceiling_hz, data.sample.delta)
+        clocks = SampleClocks(run_s, cycles, data.util(), ceiling_hz, data.sample.delta)
         return self.step(clocks, data.since_ns, data.time_ns)
 
     def _compare_clocks(
         self, busy: Floats, ceiling_hz: Floats, cycles: Floats, run_s: Floats, spans_ns: Ints
-    ) -> tuple[_CorePast, Floats, Bools, Bools]:
+    ) -> tuple[_CoreStates, Floats, Bools, Bools]:
         """Returns four results, (samples, cores): the state of each core before and after each
         sample; the ceiling in Hz to compare its clock with, 0 where unknown; a mask of the
         comparable clocks; and a mask of those that are lower by DROP_END. `spans_ns`: lengths of
@@ -274,7 +274,7 @@ class TurboDrops(Detector):
         ends_ns = np.concatenate([[0], np.cumsum(spans_ns)])
         count = np.where(rested == 0, past.awake + number, number - rested)
         lasted_ns = ends_ns[1:, None] - np.where(rested == 0, -past.awake_ns, ends_ns[rested])
-        past = _CorePast(
+        past = _CoreStates(
             np.concatenate([past.awake[None], count]),
             np.concatenate([past.awake_ns[None], lasted_ns]),
             *latest_known(np.isfinite(ceiling_hz), (past.ceiling_hz, ceiling_hz)),
@@ -289,7 +289,7 @@ class TurboDrops(Detector):
         known = settled & (run_s > 0) & (ceiling > 0)
         return past, ceiling, known, known & (cycles < (1 - DROP_END) * run_s * ceiling)
 
-    def step(self, clocks: Clocks, since_ns: int, time_ns: int) -> list[Episode]:
+    def step(self, clocks: SampleClocks, since_ns: int, time_ns: int) -> list[Episode]:
         """Advances by one sample, from per-core clocks."""
         if self._drops.pauses.is_gap(since_ns, time_ns):
             return self._drops.close(self._drops.running)
@@ -301,7 +301,7 @@ class TurboDrops(Detector):
             clocks.run_s[None],
             span_ns,
         )
-        self._core_past = past.past_after(1)
+        self._core_past = past.state_after(1)
         if not self._drops.running:
             self._add_noise_samples(
                 clocks.cycles[None], (clocks.run_s * ceiling)[None], known[None]
@@ -320,7 +320,7 @@ class TurboDrops(Detector):
         return ended
 
     def _drop_sample(
-        self, clocks: Clocks, ceiling: Floats, known: Bools, since_ns: int, time_ns: int
+        self, clocks: SampleClocks, ceiling: Floats, known: Bools, since_ns: int, time_ns: int
     ) -> _DropSample:
         caps = self._reader.turbo.caps(clocks.delta)
         # A clock that was at its cap counts as capped until it is farther below.
@@ -368,16 +368,17 @@ class TurboDrops(Detector):
 
     def _add(self, drop: _Drop, cores: Bools, clocks: Floats, sample: _DropSample) -> None:
         drop.add_sample(clocks, sample.time_ns)
-        drop.facts = drop.facts + sample.sums[cores].mean(axis=0)
+        drop.tally_sums = drop.tally_sums + sample.sums[cores].mean(axis=0)
         run_s, cycles, allowed = drop.sums.tolist()
         first = int(np.flatnonzero(cores)[0])
         cap = None
         if drop.group % 2:
-            cap = Cap([*CLOCK_CAPS][sample.cap[first]], float(sample.cap_hz[first]))
+            cap = ClockCap([*CLOCK_CAPS][sample.cap[first]], float(sample.cap_hz[first]))
         guest = self._reader.hello.virtualisation is not None
         drop.is_scaled |= bool((sample.is_scaled & cores).any())
         governor = self._reader.hello.settings.get("governor", "")
-        case = DropCase(Facts(self._tally, drop.facts), cap, guest, governor, drop.is_scaled)
+        counts = DropCounts(self._tally, drop.tally_sums)
+        case = DropCase(counts, cap, guest, governor, drop.is_scaled)
         episode = drop.episode
         episode.depth = (allowed - cycles) / run_s
         episode.cause, episode.confidence = verdict(case)
@@ -415,7 +416,7 @@ class TurboDrops(Detector):
         drop = _Drop(
             group=key, start_ns=sample.since_ns, last_ns=sample.time_ns, members=group & False,
             episode=Episode("turbo-drop", [], sample.since_ns), is_whole=whole,
-            facts=np.zeros(self._tally.width),
+            tally_sums=np.zeros(self._tally.width),
         )  # fmt: skip
         self._join(drop, group & (low if whole else is_deep) & ~self._has_drop())
         self._add(drop, drop.members, sample.clocks[:, drop.members].sum(axis=1), sample)
@@ -445,7 +446,7 @@ class Licenses(Detector):
         self._counters, self._episodes = reader.counters, episodes
         self._levels = [key for key in LICENSE_COUNTERS if key in reader.counters.columns]
         self.is_available = bool(self._levels)
-        self.signs = [advances(reader.counters.columns[key]) for key in self._levels]
+        self.triggers = [counter_advances(reader.counters.columns[key]) for key in self._levels]
         self._licenses = ShareEpisodes(
             episodes, "license", LICENSE_START, LICENSE_END, reader.hello.sample_ns,
             min_samples=MIN_SAMPLES, pause_ns=PAUSE_NS,
@@ -487,7 +488,8 @@ class Licenses(Detector):
         sums = running.sums
         run_s, cycles, allowed = sums[[RUN_S, CYCLES, ALLOWED]].tolist()
         main_level = int(sums[FIRST:].argmax())
-        level = Level(int(self._levels[main_level][-1]), float(sums[FIRST + main_level] / cycles))
+        number, share = int(self._levels[main_level][-1]), float(sums[FIRST + main_level] / cycles)
+        level = SimdLevel(number, share)
         episode = running.episode
         episode.cause, episode.evidence = "level", {"simd": level}
         episode.confidence = confidence("license", "level", counted=not sums[SCALED])

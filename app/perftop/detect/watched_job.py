@@ -22,7 +22,7 @@ from perftop.model.kinds import Episode
 from perftop.model.numbers import MACHINE
 from perftop.model.sample_reader import SampleReader
 from perftop.model.tasks import (
-    DIFFERENCE_NS,
+    ACTIVITY_SPAN_NS,
     STOP_REASONS,
     RunningTasks,
     ThreadActivity,
@@ -80,7 +80,7 @@ class JobWaits:
         """Raw time in ns at which the pending activity began; 0 if there is none."""
         self._quota_ns = 0
         """Raw time in ns of the last record of quotas that was used."""
-        self._names = reader.single_cpus
+        self._cpu_lists = reader.single_cpus
         self.losses = NeighbourLosses(episodes, "scheduler", groups, reader.hello.sample_ns,
                                       start=QUEUE_START, end=QUEUE_END,
                                       min_loss=MIN_WAITED_S)  # fmt: skip
@@ -106,14 +106,14 @@ class JobWaits:
             activity = self._without_quota_waits(activity, job_pids)
         # A CPU without a thread of the job loses nothing.
         occupied = {self._position.get(thread.cpu) for thread in self._job.threads.values()}
-        count = len(self._names)
+        count = len(self._cpu_lists)
         shares, weights = np.full(count, np.nan), np.zeros(count)
         shares[[i for i in range(count) if i not in occupied]] = 0.0
         for i, work in activity.items():
             shares[i], weights[i] = work.wait, work.run_s + work.wait_s
         everywhere: Bools = np.ones(count, bool)
         ended = self.losses.step(shares, weights, everywhere, since_ns, data.time_ns)
-        self.losses.begin(everywhere, self._names, data.time_ns)
+        self.losses.begin(everywhere, self._cpu_lists, data.time_ns)
         self._switches = {loss: self._switches.get(loss, [0, 0]) for loss in self.losses.running}
         for loss in self.losses.running:
             self._describe(loss, activity, data, job_pids)
@@ -146,7 +146,7 @@ class JobWaits:
         if sums[1]:
             evidence["involuntary_switches_per_s"] = round(sums[0] / sums[1], 1)
         if self._running.time_ns == data.time_ns or "who" not in evidence:
-            cpus = [cpu for i in loss.members for cpu in self._names[i]]
+            cpus = [cpu for i in loss.members for cpu in self._cpu_lists[i]]
             tasks = [(task, cpu) for cpu in cpus for task in self._running.tasks_on(cpu)
                      if task.share >= MIN_TASK_SHARE and task.pid not in job_pids]  # fmt: skip
             evidence |= blamed_tasks(tasks, job_pids) | self._crowded_cpus(cpus)
@@ -162,7 +162,7 @@ class JobWaits:
         thread."""
         ran: dict[int, list[float]] = {}
         for thread in self._job.threads.values():
-            activity = thread.activity(DIFFERENCE_NS)
+            activity = thread.activity(ACTIVITY_SPAN_NS)
             if activity.run_s > 0 and activity.elapsed_s > 0:
                 ran.setdefault(thread.cpu, []).append(activity.run_s / activity.elapsed_s)
         crowded = [cpu for cpu in cpus if sum(sorted(ran.get(cpu, ()))[:-1]) >= MIN_TASK_SHARE]
@@ -306,13 +306,13 @@ class JobStops:
         stopped = [tid for tid, state in self._states.items() if state in STOP_REASONS]
         before, self._activity = self._activity, {}
         for tid in stopped:
-            past = threads[tid].activity(DIFFERENCE_NS)
+            past = threads[tid].activity(ACTIVITY_SPAN_NS)
             wanted_s = past.run_s + (0.0 if isnan(past.wait_s) else past.wait_s)
             share = wanted_s / past.elapsed_s if past.elapsed_s else 1.0
             self._activity[tid] = before.get(tid, min(1.0, share))
         losers = [tid for tid, share in self._activity.items() if share >= MIN_ACTIVE]
         cpus = sorted({threads[tid].cpu for tid in losers} & {*self._position})
-        if self._stops.note_record(data.time_ns) and cpus:
+        if self._stops.begin_record(data.time_ns) and cpus:
             active = min(len(cpus), sum(self._activity[tid] for tid in losers))
             stop = self._stops.add("job", "stopped", active * self._stops.span_s)
             assert stop is not None

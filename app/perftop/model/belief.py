@@ -18,7 +18,7 @@ Confidence = Literal["measured", "inferred", "unknown"]
 _WEAKEST_FIRST: tuple[Confidence, ...] = ("unknown", "inferred", "measured")
 
 
-class Counted(NamedTuple):
+class Quantity(NamedTuple):
     quantity: str
     """The counter or file from which the cause is known."""
     is_cause: bool = True
@@ -26,55 +26,57 @@ class Counted(NamedTuple):
 
 
 _LIMIT = "limit reasons, status bits or counters of the package that name it"
-_POWER = Counted(f"{_LIMIT}; inferred if only the power is at the limit")
+_POWER = Quantity(f"{_LIMIT}; inferred if only the power is at the limit")
 
-COUNTED: dict[tuple[str, str], Counted] = {
-    ("turbo-drop", "policy"): Counted("the limit that was set, with the clock within 2 % of it"),
+COUNTED: dict[tuple[str, str], Quantity] = {
+    ("turbo-drop", "policy"): Quantity("the limit that was set, with the clock within 2 % of it"),
     ("turbo-drop", "power-pl1"): _POWER,
     ("turbo-drop", "power-pl2"): _POWER,
-    ("turbo-drop", "power-ppt"): Counted(_LIMIT),
-    ("turbo-drop", "current"): Counted(_LIMIT),
-    ("turbo-drop", "thermal"): Counted(_LIMIT),
-    ("turbo-drop", "prochot"): Counted(_LIMIT),
-    ("turbo-drop", "vr"): Counted(_LIMIT),
-    ("turbo-drop", "license"): Counted("cycles in which wide SIMD code lowered the clock"),
-    ("turbo-drop", "hwp"): Counted("a low HWP request, or a saving one and no limit reason", False),
-    ("turbo-drop", "hypervisor"): Counted("steal, a sign of a busy host", False),
-    ("turbo-drop", "governor"): Counted("limit reasons, of which none was set", False),
-    ("throttle", "thermal"): Counted("the thermal status of cores, or the kernel's count of it"),
-    ("throttle", "prochot"): Counted("the PROCHOT status of cores"),
-    ("throttle", "modulation"): Counted("the duty cycle that a register requests"),
-    ("involuntary-halt", "modulation"): Counted("the duty cycle that a register requests"),
-    ("involuntary-halt", "hdc"): Counted("MPERF, which counts in these halts", False),
-    ("involuntary-halt", "smm"): Counted("SMIs, while all CPUs were halted together", False),
-    ("involuntary-halt", "simd"): Counted("cycles that one thread waited for SIMD units", False),
-    ("involuntary-halt", "clock-change"): Counted("time of clock changes"),
-    ("neighbour", "sibling"): Counted("the IPC with and without the sibling, three times each"),
-    ("neighbour", "scheduler"): Counted("time in run queues, and who ran there"),
-    ("neighbour", "package"): Counted("active cores, and the ceiling that they allow"),
-    ("neighbour", "memory"): Counted("traffic of the package, of all programs together", False),
-    ("neighbour", "cache"): Counted("misses of the last-level cache", False),
-    ("neighbour", "hypervisor"): Counted("steal"),
-    ("quota", "quota"): Counted(
+    ("turbo-drop", "power-ppt"): Quantity(_LIMIT),
+    ("turbo-drop", "current"): Quantity(_LIMIT),
+    ("turbo-drop", "thermal"): Quantity(_LIMIT),
+    ("turbo-drop", "prochot"): Quantity(_LIMIT),
+    ("turbo-drop", "vr"): Quantity(_LIMIT),
+    ("turbo-drop", "license"): Quantity("cycles in which wide SIMD code lowered the clock"),
+    ("turbo-drop", "hwp"): Quantity(
+        "a low HWP request, or a saving one and no limit reason", False
+    ),
+    ("turbo-drop", "hypervisor"): Quantity("steal, a sign of a busy host", False),
+    ("turbo-drop", "governor"): Quantity("limit reasons, of which none was set", False),
+    ("throttle", "thermal"): Quantity("the thermal status of cores, or the kernel's count of it"),
+    ("throttle", "prochot"): Quantity("the PROCHOT status of cores"),
+    ("throttle", "modulation"): Quantity("the duty cycle that a register requests"),
+    ("involuntary-halt", "modulation"): Quantity("the duty cycle that a register requests"),
+    ("involuntary-halt", "hdc"): Quantity("MPERF, which counts in these halts", False),
+    ("involuntary-halt", "smm"): Quantity("SMIs, while all CPUs were halted together", False),
+    ("involuntary-halt", "simd"): Quantity("cycles that one thread waited for SIMD units", False),
+    ("involuntary-halt", "clock-change"): Quantity("time of clock changes"),
+    ("neighbour", "sibling"): Quantity("the IPC with and without the sibling, three times each"),
+    ("neighbour", "scheduler"): Quantity("time in run queues, and who ran there"),
+    ("neighbour", "package"): Quantity("active cores, and the ceiling that they allow"),
+    ("neighbour", "memory"): Quantity("traffic of the package, of all programs together", False),
+    ("neighbour", "cache"): Quantity("misses of the last-level cache", False),
+    ("neighbour", "hypervisor"): Quantity("steal"),
+    ("quota", "quota"): Quantity(
         "the kernel's account of the group's stops; inferred if multiplied by tasks per CPU"
     ),
-    ("stopped", "stopped"): Counted("the states of threads"),
-    ("stopped", "split-lock"): Counted("sleeps of 10 ms, counted in the kernel's log", False),
-    ("memory-stall", "memory-limit"): Counted("hits of the group's limit, and its stalled time"),
-    ("memory-stall", "read-back"): Counted("pages read back, and stalls of any cause", False),
-    ("memory-stall", "reclaim"): Counted("direct reclaims, and stalls of any cause", False),
-    ("memory-stall", "compaction"): Counted("compactions, and stalls of any cause", False),
-    ("memory-stall", "numa-balancing"): Counted("faults and moved pages, not their time", False),
-    ("steal", "hypervisor"): Counted("steal"),
-    ("interrupt", "irq"): Counted("the kernel's account of time in interrupts"),
-    ("interrupt", "softirq"): Counted("the kernel's account of time in softirqs"),
-    ("license", "level"): Counted("cycles at a SIMD level"),
-    ("smi", "firmware"): Counted("SMIs"),
-    ("ramp", "-"): Counted("the clock of each sample of the climb"),
-    ("mark", "-"): Counted("the moment at which the mark was set"),
-    ("suspect", "*"): Counted("counters that contradict others"),
-    ("offline", "hotplug"): Counted("the kernel's list of online CPUs"),
-    ("online", "hotplug"): Counted("the kernel's list of online CPUs"),
+    ("stopped", "stopped"): Quantity("the states of threads"),
+    ("stopped", "split-lock"): Quantity("sleeps of 10 ms, counted in the kernel's log", False),
+    ("memory-stall", "memory-limit"): Quantity("hits of the group's limit, and its stalled time"),
+    ("memory-stall", "read-back"): Quantity("pages read back, and stalls of any cause", False),
+    ("memory-stall", "reclaim"): Quantity("direct reclaims, and stalls of any cause", False),
+    ("memory-stall", "compaction"): Quantity("compactions, and stalls of any cause", False),
+    ("memory-stall", "numa-balancing"): Quantity("faults and moved pages, not their time", False),
+    ("steal", "hypervisor"): Quantity("steal"),
+    ("interrupt", "irq"): Quantity("the kernel's account of time in interrupts"),
+    ("interrupt", "softirq"): Quantity("the kernel's account of time in softirqs"),
+    ("license", "level"): Quantity("cycles at a SIMD level"),
+    ("smi", "firmware"): Quantity("SMIs"),
+    ("ramp", "-"): Quantity("the clock of each sample of the climb"),
+    ("mark", "-"): Quantity("the moment at which the mark was set"),
+    ("suspect", "*"): Quantity("counters that contradict others"),
+    ("offline", "hotplug"): Quantity("the kernel's list of online CPUs"),
+    ("online", "hotplug"): Quantity("the kernel's list of online CPUs"),
 }
 """The counted quantity, by kind and cause of an episode; "*" matches any cause."""
 
@@ -121,7 +123,7 @@ KERNEL = "kernel"
 """Evidence that only the kernel reported the episode, after its end."""
 
 
-class Bit(NamedTuple):
+class RegisterBit(NamedTuple):
     """A bit of a register, and the number of polls that found it set."""
 
     number: int
@@ -133,26 +135,26 @@ class Bit(NamedTuple):
 class PolledBits(NamedTuple):
     """The bits that polls of a register found set."""
 
-    bits: tuple[Bit, ...]
+    bits: tuple[RegisterBit, ...]
     polls: float
     """Number of reads of the register; 0 if the source has no such register."""
 
 
-class Level(NamedTuple):
+class SimdLevel(NamedTuple):
     """A SIMD level, and the share of the core's cycles spent at that level."""
 
     number: int
     share: float
 
 
-class Cap(NamedTuple):
+class ClockCap(NamedTuple):
     """A clock limit in Hz that a user or program set, and its name in model.kinds.CLOCK_CAPS."""
 
     name: str
     hz: float
 
 
-class OutOf(NamedTuple):
+class OutOfMax(NamedTuple):
     """A number and the highest value that it can have."""
 
     number: float
@@ -172,7 +174,7 @@ class CrowdedCpu(NamedTuple):
     cpu: int
 
 
-class Host(NamedTuple):
+class Hypervisor(NamedTuple):
     """The hypervisor of this guest; its name is None if unknown."""
 
     name: str | None

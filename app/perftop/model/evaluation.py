@@ -35,7 +35,7 @@ COUNT_UNITS = frozenset({"1", "events", "cycles", "instructions"})
 """Units of counts, whose rate has the unit 1/s."""
 
 
-class Registry:
+class MetricRegistry:
     """The metrics of one stream, in this order: METRICS, two for each event that the user chose,
     and metrics that few CPUs support. A metric of METRICS has the same index in every stream."""
 
@@ -62,7 +62,7 @@ class Registry:
         self.is_sum = np.array([metric.is_sum for metric in self.metrics.values()])
 
 
-STATIC_METRICS = Registry()
+STATIC_METRICS = MetricRegistry()
 """The metrics that every stream has."""
 
 
@@ -94,7 +94,7 @@ class Evaluator:
         self._counters = counters
         self._base_hz = hello.base_hz.hz if hello.base_hz else float("nan")
         self._cpus = len(hello.topology)
-        self.registry = Registry(hello)
+        self.registry = MetricRegistry(hello)
         self.metrics = self.registry.metrics
         self.variants: dict[str, list[tuple[Variant, Bools]]] = {}
         """The variants of each metric, each with a mask of the CPUs that use it."""
@@ -141,7 +141,7 @@ class Evaluator:
         """Returns whether this CPU has the counters for the metric."""
         return bool(self._masks[key][row])
 
-    def mask(self, key: str) -> Bools:
+    def cpus_with(self, key: str) -> Bools:
         """Returns a mask of the CPUs that have the counters for the metric."""
         return self._masks[key]
 
@@ -151,7 +151,7 @@ class Evaluator:
         variants = (variant for part in keys for variant, _ in self.variants[part])
         return {need for variant in variants for need in variant.needs}
 
-    def first_missing(self, key: str) -> str | None:
+    def first_missing_counter(self, key: str) -> str | None:
         """Returns the first counter that a metric lacks; None if some CPU has the metric."""
         if self.variants[key]:
             return None
@@ -194,7 +194,7 @@ class Values:
 
     def __init__(
         self, top: Floats, bottom: Floats, values: Floats | None = None,
-        registry: Registry = STATIC_METRICS,
+        registry: MetricRegistry = STATIC_METRICS,
     ) -> None:  # fmt: skip
         self.registry = registry
         self.top, self.bottom = top, bottom
@@ -335,7 +335,7 @@ def lost_time(
     stolen_share, stolen_s = values["steal"], top[..., INDEX["steal"], :]
     if settle is not None:
         stolen_share = settle(stolen_s, wanted_share * span_s) / span_s
-    np.minimum(stolen_share, wanted_share, out=steal, where=evaluator.mask("steal"))
+    np.minimum(stolen_share, wanted_share, out=steal, where=evaluator.cpus_with("steal"))
     left_share = wanted_share - steal
     # The metric's range excludes negative values. Clipping each sample to it would turn noise into
     # a loss.
@@ -344,22 +344,22 @@ def lost_time(
     # stolen time that `settle` moves to another sample must not count as a halt
     if settle is not None:
         late_s = stolen_s - steal * span_s
-        halted_s = halted_s + np.where(evaluator.mask("steal"), late_s, 0.0)
+        halted_s = halted_s + np.where(evaluator.cpus_with("steal"), late_s, 0.0)
     max_halt = np.minimum(wanted_share, left_share)
     halt = ratio(halted_s, bottom[..., index, :], -wanted_share, max_halt)
-    has_halts = evaluator.mask("involuntary")
+    has_halts = evaluator.cpus_with("involuntary")
     if estimated is not None:
         has_halts = has_halts & ~estimated
     np.copyto(halted, halt, where=has_halts)
     below_share = np.minimum(np.maximum(1 - values["busy_hz"] / ceiling_hz, 0.0), 1.0)
-    np.copyto(clock, below_share, where=evaluator.mask("busy_hz") & ~np.isnan(ceiling_hz))
+    np.copyto(clock, below_share, where=evaluator.cpus_with("busy_hz") & ~np.isnan(ceiling_hz))
     clock *= left_share - np.maximum(halted, 0.0)
     parts *= span_s[..., None, :]
     np.copyto(parts, 0.0, where=~is_busy[..., None, :])
     return LostSeconds(np.where(is_busy, wanted_share * span_s, 0.0), parts)
 
 
-def write_lost(values: Values, lost: LostSeconds) -> None:
+def write_lost_ratio(values: Values, lost: LostSeconds) -> None:
     """Writes `lost_ratio` into the values. Where it is unknown, both its sums are 0."""
     index, metric = INDEX[LOST_RATIO], METRICS[LOST_RATIO]
     top, bottom = lost.parts_s.sum(axis=-2), lost.wanted_s

@@ -42,7 +42,7 @@ class Kind:
     is_per_cpu: bool = False
     """Whether an episode affects each of its CPUs separately. Other kinds can affect a whole
     package."""
-    explains: tuple[str, ...] = ()
+    explained_keys: tuple[str, ...] = ()
     """Keys of the numbers of a run that such an episode explains."""
     sentences: tuple[str, ...] = ()
 
@@ -65,12 +65,12 @@ KINDS: dict[str, Kind] = {
         Kind(
             "turbo-drop", "▼", "turbo-drop: the clock is below what turbo allows", "hz",
             worsened_key="busy_hz", loss_text="clock", costs_cycles=True,
-            explains=("busy_hz", "below_ceiling", "lost_ratio"), sentences=_LOW_CLOCK_CAUSES,
+            explained_keys=("busy_hz", "below_ceiling", "lost_ratio"), sentences=_LOW_CLOCK_CAUSES,
         ),
         Kind(
             "throttle", "■", "throttle: heat slows a package",
             worsened_key="involuntary", loss_text="time to heat",
-            explains=("involuntary", "lost_ratio"),
+            explained_keys=("involuntary", "lost_ratio"),
             sentences=(
                 "{cause} stops|stopped {where} for {lost} of the time",
                 "{cause} is|was active on {where} {nothing}",
@@ -80,7 +80,7 @@ KINDS: dict[str, Kind] = {
         Kind(
             "involuntary-halt", "║", "involuntary halt: the core was halted although it had work",
             worsened_key="involuntary", loss_text="time in halts",
-            explains=("involuntary", "lost_ratio"),
+            explained_keys=("involuntary", "lost_ratio"),
             sentences=(
                 "{cause} halts|halted {where} for {lost} of the time",
                 "{cause} halts|halted {where}",
@@ -88,12 +88,12 @@ KINDS: dict[str, Kind] = {
         ),
         Kind(
             "neighbour", "◐", _NEIGHBOUR, is_per_cpu=True,
-            explains=("waited_s", "ipc", "lost_ratio"),
+            explained_keys=("waited_s", "ipc", "lost_ratio"),
         ),
         Kind(
             "quota", "▣", "quota: a control group used up its CPU quota",
             worsened_key="runs", loss_text="to a CPU quota", is_per_cpu=True,
-            explains=("waited_s", "lost_ratio"),
+            explained_keys=("waited_s", "lost_ratio"),
             sentences=(
                 "{owner} is|was stopped by its CPU quota for {lost} of the time",
                 "A CPU quota stops|stopped tasks on {where} for {lost} of the time",
@@ -102,7 +102,7 @@ KINDS: dict[str, Kind] = {
         ),
         Kind(
             "stopped", "▮", "stopped: a signal, a debugger or a frozen group stopped a watched job",
-            loss_text="time stopped", is_per_cpu=True, explains=("lost_ratio",),
+            loss_text="time stopped", is_per_cpu=True, explained_keys=("lost_ratio",),
             sentences=(
                 "{cause} keeps|kept {loser} from running",
                 "{cause} keeps|kept threads on {where} from running",
@@ -110,7 +110,7 @@ KINDS: dict[str, Kind] = {
         ),
         Kind(
             "interrupt", "↯", "interrupt: interrupts took time of a CPU from its tasks",
-            loss_text="to interrupts", is_per_cpu=True, explains=("lost_ratio",),
+            loss_text="to interrupts", is_per_cpu=True, explained_keys=("lost_ratio",),
             sentences=(
                 "{cause} ({line}) takes|took {lost} of {where}",
                 "{cause} takes|took {lost} of {where}",
@@ -119,7 +119,7 @@ KINDS: dict[str, Kind] = {
         ),
         Kind(
             "memory-stall", "▤", "memory stall: tasks were stalled on memory",
-            loss_text="time to memory", is_per_cpu=True, explains=("lost_ratio",),
+            loss_text="time to memory", is_per_cpu=True, explained_keys=("lost_ratio",),
             sentences=(
                 "{cause} of {owner} stops|stopped its tasks for {lost} of the time",
                 "{cause} stops|stopped tasks for {lost} of the time",
@@ -129,13 +129,13 @@ KINDS: dict[str, Kind] = {
         Kind(
             "steal", "╳", "steal: the hypervisor took time from this VM",
             worsened_key="steal", loss_text="to the hypervisor", is_per_cpu=True,
-            explains=("steal", "lost_ratio"),
+            explained_keys=("steal", "lost_ratio"),
             sentences=_STEAL_CAUSES,
         ),
         Kind(
             "license", "◊", "license: wide SIMD code asks for a lower clock", "hz",
             worsened_key="busy_hz", loss_text="clock", costs_cycles=True,
-            explains=("busy_hz", "below_ceiling", "lost_ratio"),
+            explained_keys=("busy_hz", "below_ceiling", "lost_ratio"),
             sentences=(
                 "Wide SIMD code (level {level}) keeps|kept {where} at {clocks}",
                 "Wide SIMD code (level {level}) lowers|lowered the clock of {where} by {lost}",
@@ -186,7 +186,7 @@ def _neighbour(cause: str, worsened_key: str, loss: str, *sentences: str) -> Kin
     return Kind(
         cause, similar_kind.sign, _NEIGHBOUR, worsened_key=worsened_key, loss_text=loss,
         is_per_cpu=True,
-        explains=KINDS["neighbour"].explains, sentences=sentences,
+        explained_keys=KINDS["neighbour"].explained_keys, sentences=sentences,
     )  # fmt: skip
 
 
@@ -394,7 +394,7 @@ CAUSES: dict[str, Cause] = {
         Cause("-", ""),
     )
 }  # fmt: skip
-LINE_REMEDIES = {
+INTERRUPT_REMEDIES = {
     "threshold apic": "replace the memory that reports errors: ras-mc-ctl --errors, rasdaemon",
     "machine check": "replace the memory that reports errors: ras-mc-ctl --errors, rasdaemon",
     "thermal event": "cooling: fans, air flow, dust; or fewer busy cores",
@@ -505,7 +505,7 @@ def cause_of(key: str) -> Cause:
 _KIND_ORDER = [*KINDS]
 
 
-def rank(kind: str) -> int:
+def severity_rank(kind: str) -> int:
     """Returns the position of a kind in order of severity, worst first. Unknown kinds come last."""
     return _KIND_ORDER.index(kind) if kind in KINDS else len(_KIND_ORDER)
 

@@ -1,8 +1,8 @@
 """The table of all numbers that perftop shows. Each number is declared once, here.
 
 Columns, panels, filters, sort orders, exports, rows of `diff`, text tables and help refer to keys
-of this table. Headings, units, digits and the better direction come from it. `evaluation.Registry`
-adds the numbers that only some streams have (events that the user chose).
+of this table. Headings, units, digits and the better direction come from it.
+`evaluation.MetricRegistry` adds numbers that only some streams have: events that the user chose.
 
 A metric of a CPU has several formulas, one for each set of counters from which it can be computed.
 """

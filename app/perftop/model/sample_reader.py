@@ -30,9 +30,9 @@ from perftop.model.evaluation import (
     distribute_steal,
     lost_time,
     memory_traffic,
-    write_lost,
+    write_lost_ratio,
 )
-from perftop.model.gates import Gates, SiblingGates
+from perftop.model.plausibility import PlausibilityChecks, SiblingChecks
 from perftop.model.smt import Split, Splitter, core_lists
 from perftop.model.tasks import TaskSnapshot
 from perftop.model.turbo import Ceilings, Turbo
@@ -191,8 +191,8 @@ class SampleReader:
         self.single_cpus = [[row.cpu] for row in hello.topology]
         """For each CPU, a list of only that CPU, for episodes of single CPUs."""
         self.online: Bools = np.array([row.online for row in hello.topology])
-        self._gates = Gates(self.counters)
-        self._siblings = SiblingGates(self.counters, self.splitter)
+        self._checks = PlausibilityChecks(self.counters)
+        self._siblings = SiblingChecks(self.counters, self.splitter)
         self._doubts = self.counters.empty_delta().doubts
         """Doubt codes of the last sample alone, without the lasting doubts of earlier samples."""
         self._taken_rows = self._doubts != 0
@@ -285,7 +285,7 @@ class SampleReader:
             delta, frames = delta[1:], frames[1:]
         if not frames:
             return
-        self._gates.check(self.counters, delta)
+        self._checks.check(self.counters, delta)
         self.counters.blank_doubted(delta)
         values, traffic = self.evaluator.evaluate(delta), None
         siblings = self._siblings.counts(delta, values["util"], self.online)
@@ -343,7 +343,7 @@ class SampleReader:
         settle = self._settle_steal if self.hello.sample_ns < MIN_SETTLED_NS else None
         low_hz = self.cores.by_cpu(ceilings.low_hz)
         lost = lost_time(values, low_hz, self.evaluator, estimated, settle)
-        write_lost(values, lost)
+        write_lost_ratio(values, lost)
         ends_ns = [before_ns, *[frame.time_ns for frame in frames]]
         times = np.array([min(end_ns, sys.maxsize) for end_ns in ends_ns], np.int64)
         return SampleBatch(

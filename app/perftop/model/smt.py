@@ -69,7 +69,7 @@ class Calibration:
     factor that was settled is never refused: later contradictions mean that another program took
     the counter."""
     _sums: list[float] = field(init=False)
-    """Sums of the evidence, in the order that `evidence_of` describes."""
+    """Sums of the evidence, in the order that `evidence_rows` describes."""
     _is_settled: bool = False
 
     def __post_init__(self) -> None:
@@ -86,7 +86,7 @@ class Calibration:
             return "refused"
         return "settled" if self._is_settled else "uncalibrated"
 
-    def evidence_of(self, low: Floats, high: Floats) -> Ints:
+    def evidence_rows(self, low: Floats, high: Floats) -> Ints:
         """Returns the evidence of several samples as rows of counts of cores. `low` and `high`,
         (samples, cores), are bounds of the factor; NaN where too little was counted.
 
@@ -105,9 +105,9 @@ class Calibration:
         return np.asarray(evidence.sum(axis=-1).T)
 
     def add_evidence(self, evidence: Ints) -> int:
-        """Adds the evidence of samples, (samples, rows of a sample, counts of `evidence_of`), up to
-        the first sample that would change the candidate in use or the state. If the very first
-        sample does, adds only that one. Returns the number of samples used."""
+        """Adds evidence, (samples, rows of a sample, counts of `evidence_rows`), up to the first
+        sample that would change the candidate in use or the state. If the very first sample does,
+        adds only that one. Returns the number of samples used."""
         samples, ways, numbers = map(int, evidence.shape)
         if not ways:
             return samples
@@ -255,13 +255,13 @@ class Split:
         return Split(states, low, high, self.active_threads[samples], self.method_codes[samples])
 
 
-def states(r0: Floats, r1: Floats, any_: Floats) -> Floats:
+def exact_states(r0: Floats, r1: Floats, any_running: Floats) -> Floats:
     """Returns the exact shares of STATES, (n, 4), clamped so that none is negative. `r0`, `r1`:
-    unhalted shares of two siblings; `any_`: share in which at least one ran. NaN where an argument
-    is NaN."""
+    unhalted shares of two siblings; `any_running`: share in which at least one ran. NaN where one
+    of these is NaN."""
     low = np.maximum(r0, r1)
     high = np.minimum(1.0, r0 + r1)
-    any_share = np.minimum(np.maximum(any_, low), np.maximum(low, high))
+    any_share = np.minimum(np.maximum(any_running, low), np.maximum(low, high))
     shares = np.empty((*any_share.shape, len(STATES)))
     for index, share in enumerate(
         (1 - any_share, any_share - r1, any_share - r0, r0 + r1 - any_share)
@@ -270,7 +270,7 @@ def states(r0: Floats, r1: Floats, any_: Floats) -> Floats:
     return shares
 
 
-def bounds(r0: Floats, r1: Floats) -> tuple[Floats, Floats]:
+def state_bounds(r0: Floats, r1: Floats) -> tuple[Floats, Floats]:
     """Returns the lowest and the highest possible share of each state, (n, 4) each. `r0`, `r1`:
     unhalted shares of two siblings."""
     min_both = np.maximum(0.0, r0 + r1 - 1)
@@ -281,7 +281,7 @@ def bounds(r0: Floats, r1: Floats) -> tuple[Floats, Floats]:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class CoreGroup:
     """A group of cores with the same number of threads online."""
 
     cores: Ints
@@ -310,9 +310,9 @@ class Splitter:
 
     def regroup(self, cores: Cores) -> None:
         self._cores = cores
-        self._groups_by_size: tuple[bytes, list[Group]] = (b"", [])
+        self._groups_by_size: tuple[bytes, list[CoreGroup]] = (b"", [])
 
-    def groups(self, online: Bools) -> list[Group]:
+    def groups(self, online: Bools) -> list[CoreGroup]:
         """Returns the cores grouped by their number of online CPUs, the smallest number first.
         Cores without an online CPU are left out."""
         online_bytes = online.tobytes()
@@ -325,7 +325,7 @@ class Splitter:
             groups = []
             for _, members in sorted(by_count.items()):
                 cores, rows = zip(*members, strict=True)
-                groups.append(Group(np.array(cores), np.ascontiguousarray(np.array(rows).T)))
+                groups.append(CoreGroup(np.array(cores), np.ascontiguousarray(np.array(rows).T)))
             self._groups_by_size = online_bytes, groups
         return self._groups_by_size[1]
 
@@ -349,22 +349,22 @@ class Splitter:
             elif group.threads == 2:
                 self._split_pairs(result, group, util, delta)
             else:
-                self._split_many(result, group, util, delta)
+                self._split_large_cores(result, group, util, delta)
         return result
 
-    def _split_pairs(self, split: Split, group: Group, util: Floats, delta: Delta) -> None:
+    def _split_pairs(self, split: Split, group: CoreGroup, util: Floats, delta: Delta) -> None:
         is_uneven, cores = self.is_uneven(group.by_thread, delta), group.cores
         r0, r1 = (util.take(rows, axis=-1) for rows in group.by_thread)
         if np.count_nonzero(is_uneven):
             r0, r1 = (np.where(is_uneven, np.nan, r) for r in (r0, r1))
         split.active_threads[..., cores] = r0 + r1
-        counted, any_ = self._any_running(group.by_thread, r0, r1, delta)
+        counted, any_running = self._any_running(group.by_thread, r0, r1, delta)
         if (name := self.any_counter()) in self._counters.multiplexed:
             uncounted = self._counters.is_partly_counted(delta, name)
             if np.count_nonzero(uncounted):  # use the states by idle transitions instead
                 lacks_count = uncounted.take(group.by_thread, axis=-1).any(axis=-2)
                 counted = np.where(lacks_count, 0, counted)
-        split.states[..., cores, :] = shares = states(r0, r1, any_)
+        split.states[..., cores, :] = shares = exact_states(r0, r1, any_running)
         split.method_codes[..., cores] = counted
         if np.count_nonzero(counted) == counted.size:
             return
@@ -373,7 +373,7 @@ class Splitter:
         is_bounded = ((counted == 0) & ~is_traced)[..., None]
         traced_states = np.where(is_traced[..., None], traced, np.nan)
         split.states[..., cores, :] = np.where((counted > 0)[..., None], shares, traced_states)
-        low, high = bounds(r0, r1)
+        low, high = state_bounds(r0, r1)
         split.low[..., cores, :] = np.where(is_bounded, low, np.nan)
         split.high[..., cores, :] = np.where(is_bounded, high, np.nan)
         split.method_codes[..., cores] = np.where(
@@ -417,12 +417,14 @@ class Splitter:
             first = second = first + second
         elif name == "one_thread":
             first, second = r1 + first, r0 + second
-        any_ = (first + second) / 2
-        if np.count_nonzero(np.isnan(any_)):
+        any_running = (first + second) / 2
+        if np.count_nonzero(np.isnan(any_running)):
             # If only one sibling has the counter, its estimate is used as the mean of both.
-            any_ = np.where(np.isnan(first), second, np.where(np.isnan(second), first, any_))
+            any_running = np.where(
+                np.isnan(first), second, np.where(np.isnan(second), first, any_running)
+            )
         code = METHODS.index(name.replace("_", "-"))
-        return np.where(self._rows_by_key[name][pair].any(axis=0), code, 0), any_
+        return np.where(self._rows_by_key[name][pair].any(axis=0), code, 0), any_running
 
     def any_counter(self) -> str | None:
         """Returns the counter from which ANY is computed: the best one whose factor is not refused;
@@ -455,7 +457,9 @@ class Splitter:
             share: Floats = increments / self._counters.tsc_ticks(delta, column.block)
         return share
 
-    def _split_many(self, split: Split, group: Group, util: Floats, delta: Delta) -> None:
+    def _split_large_cores(
+        self, split: Split, group: CoreGroup, util: Floats, delta: Delta
+    ) -> None:
         """Writes the states of cores with more than two threads into `split`. Only the share of
         `neither` is known, exactly or as a range."""
         rows = np.ascontiguousarray(group.by_thread.T)
@@ -470,8 +474,8 @@ class Splitter:
             return
         split.method_codes[..., group.cores] = ANY_THREAD
         mean = mean_known(self.shares("any_thread", delta)[..., rows])
-        any_ = np.clip(mean * self.factor("any_thread"), lower_bound, upper_bound)
-        split.states[..., group.cores, 0] = np.where(np.isfinite(mean), 1 - any_, np.nan)
+        any_running = np.clip(mean * self.factor("any_thread"), lower_bound, upper_bound)
+        split.states[..., group.cores, 0] = np.where(np.isfinite(mean), 1 - any_running, np.nan)
 
 
 def mean_known(values: Floats) -> Floats:

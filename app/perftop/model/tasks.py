@@ -29,7 +29,7 @@ MAX_THREADS = 1024
 """Maximum number of threads kept from a record; a probe sends fewer."""
 MAX_POINTS = 256
 """Maximum number of points kept for a thread. It matters only if samples are short."""
-DIFFERENCE_NS = 2_000_000_000
+ACTIVITY_SPAN_NS = 2_000_000_000
 """Time in ns over which a thread's activity is computed: longer than one scan of all threads."""
 
 
@@ -40,7 +40,7 @@ class Task(NamedTuple):
     """Share of the CPU's time, 0 to 1."""
 
 
-def task(record: object) -> Task | None:
+def parse_task(record: object) -> Task | None:
     """Parses a task's record: PID, name and share. Returns None if the record is not valid."""
     fields = _task_fields(record)
     return None if fields is None else Task(*fields)
@@ -143,7 +143,8 @@ class TaskSnapshot:
             if (fields := _task_fields(record)) is not None:
                 wait = switches = nan
                 if type(wait_record) is list and len(wait_record) > 1:
-                    wait, switches = _number(wait_record[0], 1.0), _number(wait_record[1], inf)
+                    wait = _bounded_number(wait_record[0], 1.0)
+                    switches = _bounded_number(wait_record[1], inf)
                 rows.append((*fields, wait, switches))
         return rows
 
@@ -215,7 +216,7 @@ def _columns(records: Sequence[Any], *types: type) -> list[Any]:
     return columns if [{*map(type, fields)} for fields in columns] == [{t} for t in types] else []
 
 
-def _number(value: object, max_value: float) -> float:
+def _bounded_number(value: object, max_value: float) -> float:
     """Returns a number limited to `max_value`; NaN if the value is not finite or negative."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < inf:
         return nan
@@ -228,19 +229,19 @@ class RunningTasks:
     def __init__(self, cpus: Sequence[int]) -> None:
         self._cpus = cpus
         self.snapshot = TaskSnapshot()
-        self.top_tasks: Ints = np.zeros(len(cpus), np.int64)
-        """The result of `top_tasks_of` for this record."""
+        self.top_task_ids: Ints = np.zeros(len(cpus), np.int64)
+        """The result of `top_task_ids_of` for this record."""
         self.since_ns = self.time_ns = 0
         """Raw times between which the tasks ran; both are 0 before the first record."""
 
-    def top_tasks_of(self, snapshot: TaskSnapshot) -> Ints:
+    def top_task_ids_of(self, snapshot: TaskSnapshot) -> Ints:
         """Returns for each CPU an ID for the PID and name of the task that ran most; 0
         where unknown."""
         keys = [key or 0 for key in snapshot.top_task_keys(self._cpus)]
         return np.array([*map(hash, keys)], np.int64)
 
-    def update(self, snapshot: TaskSnapshot, top_tasks: Ints, time_ns: int) -> None:
-        self.snapshot, self.top_tasks = snapshot, top_tasks
+    def update(self, snapshot: TaskSnapshot, top_task_ids: Ints, time_ns: int) -> None:
+        self.snapshot, self.top_task_ids = snapshot, top_task_ids
         self.since_ns, self.time_ns = self.time_ns, time_ns
 
     def tasks_on(self, cpu: int) -> list[Task]:
@@ -252,7 +253,7 @@ STOP_REASONS = {"T": "SIGSTOP", "t": "a debugger", "F": "a frozen group"}
 """The reason why a thread is stopped, by its state."""
 
 
-class _Point(NamedTuple):
+class _ThreadSums(NamedTuple):
     """A thread's times and numbers of switches at one moment, as sums since its start."""
 
     time_ns: int
@@ -300,7 +301,7 @@ class Thread:
     comm: str = ""
     cpu: int = -1
     """CPU on which it ran last."""
-    points: deque[_Point] = field(default_factory=lambda: deque(maxlen=MAX_POINTS))
+    points: deque[_ThreadSums] = field(default_factory=lambda: deque(maxlen=MAX_POINTS))
 
     def activity(self, span_ns: int) -> ThreadActivity:
         """Returns the thread's activity in the last `span_ns`, or since its oldest point."""
@@ -362,7 +363,7 @@ class WatchedJob:
         more = record.get("more", 0)
         self.unlisted_threads = more if isinstance(more, int) and more > 0 else 0
         self.time_ns, self.last_threads = time_ns, []
-        disk_ns, states = (_by_thread(record.get(key)) for key in ("disk", "states"))
+        disk_ns, states = (_values_by_thread(record.get(key)) for key in ("disk", "states"))
         self.disk_ns = {
             tid: ns for tid, ns in disk_ns.items() if type(ns) is int and 0 <= ns < 1 << 62
         }
@@ -374,7 +375,7 @@ class WatchedJob:
         for tid, sums in list(threads.items())[:MAX_THREADS]:
             if _is_id(tid):
                 self._add(int(tid), sums, time_ns)
-        gone_ns = time_ns - DIFFERENCE_NS
+        gone_ns = time_ns - ACTIVITY_SPAN_NS
         self.threads = {n: t for n, t in self.threads.items() if t.points[-1].time_ns > gone_ns}
         return True
 
@@ -389,9 +390,9 @@ class WatchedJob:
         if thread is None or thread.pid != pid or thread.points[-1].run_ns > run:  # a new thread
             thread = self.threads[tid] = Thread(tid, pid)
         thread.comm, thread.cpu = safe_name(comm), cpu
-        while len(thread.points) > 1 and thread.points[1].time_ns <= time_ns - DIFFERENCE_NS:
+        while len(thread.points) > 1 and thread.points[1].time_ns <= time_ns - ACTIVITY_SPAN_NS:
             thread.points.popleft()
-        thread.points.append(_Point(time_ns, run, wait, slept, pushed))
+        thread.points.append(_ThreadSums(time_ns, run, wait, slept, pushed))
         self.last_threads.append(thread)
 
     def total_activity(self, span_ns: int) -> ThreadActivity:
@@ -403,10 +404,10 @@ class WatchedJob:
 
     def cpus(self) -> set[int]:
         """Returns the CPUs on which threads of the job ran in the last 2 s."""
-        return {t.cpu for t in self.threads.values() if t.activity(DIFFERENCE_NS).run_s > 0}
+        return {t.cpu for t in self.threads.values() if t.activity(ACTIVITY_SPAN_NS).run_s > 0}
 
 
-def _by_thread(record: object) -> dict[int, object]:
+def _values_by_thread(record: object) -> dict[int, object]:
     """Returns the unchecked values of a record by thread ID."""
     items = list(record.items())[:MAX_THREADS] if isinstance(record, dict) else []
     return {int(tid): value for tid, value in items if _is_id(tid)}
@@ -520,7 +521,7 @@ class Quotas:
                 now.throttled_s -= before.throttled_s
         return difference
 
-    def tightest_quota(self, pid: int) -> Quota | None:
+    def most_limiting_quota(self, pid: int) -> Quota | None:
         """Returns the quota that stopped a process for the longest time; None if no quota stopped
         it."""
         quotas = [self.by_group[group] for group in self._groups.get(pid, ())]

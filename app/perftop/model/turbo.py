@@ -52,7 +52,7 @@ class Ceilings:
 
 
 @dataclass(slots=True)
-class Caps:
+class ClockCaps:
     """The lowest clock limit that a user or program set, by core."""
 
     hz: Floats  # infinite: no limit
@@ -79,7 +79,7 @@ class Turbo:
         masks += [counters.is_counted(column.counter.key) for column in self._gauges]
         self.cpus: Bools = np.any(masks, axis=0)
         """Mask of the CPUs whose turbo ceiling is known."""
-        self.has_tables = bool(self.cpus.any() or np.isfinite(self._bounds).any())
+        self.has_ceilings = bool(self.cpus.any() or np.isfinite(self._bounds).any())
         """Whether any turbo ceiling is known."""
         self.regroup(cores)
 
@@ -95,7 +95,7 @@ class Turbo:
         self._fastest = cores.max_of_threads(self._bounds)
         self._has_upper_bounds = bool(np.isfinite(self._fastest).any())
         self._has_ceiling = self.cpus[first]
-        self._domains: list[tuple[Steps, Ints]] = []
+        self._domains: list[tuple[TurboTable, Ints]] = []
         """Each turbo table, with the cores of one package that share it. The number of active cores
         among these selects the table's step."""
         self._favoured = np.full(len(first), np.nan)
@@ -114,7 +114,7 @@ class Turbo:
     def ceilings(self, delta: Delta, util: Floats, online: Bools) -> Ceilings:
         """Returns the ceilings. `util`: the share of the span in which each CPU ran."""
         low, high = np.full((2, *util.shape[:-1], len(self._has_ceiling)), np.nan)
-        if not self.has_tables:
+        if not self.has_ceilings:
             return Ceilings(low, high, low)
         if self._has_upper_bounds:
             # With more active cores the ceiling is unknown, but it is at least the base clock.
@@ -205,7 +205,7 @@ class Turbo:
             sleep_share = sleep_share + by_core
         return np.asarray(1 - sleep_share)
 
-    def caps(self, delta: Delta) -> Caps:
+    def caps(self, delta: Delta) -> ClockCaps:
         """Returns the lowest clock limit that a user or program set, by core. A switch, such as
         "turbo off", counts if it was on for most of the span."""
         turbo_is_off = self._gauge_means("turbo_off", "machine", delta)[0] >= 0.5
@@ -223,11 +223,11 @@ class Turbo:
             "max_perf_pct": share * top_hz,
         }
         limits = np.array([np.where(by_cap[cap] > 0, by_cap[cap], np.inf) for cap in CLOCK_CAPS])
-        return Caps(limits.min(axis=0), limits.argmin(axis=0))
+        return ClockCaps(limits.min(axis=0), limits.argmin(axis=0))
 
 
 def _ceiling_range(
-    steps: Steps, runs: Floats, min_active: Floats, max_active: Floats
+    steps: TurboTable, runs: Floats, min_active: Floats, max_active: Floats
 ) -> tuple[Floats, Floats]:
     """Returns the low and high ceiling over the running time of each thread, (cores, threads).
     `min_active` and `max_active`: bounds of the share of the span in which each core was active,
@@ -244,7 +244,7 @@ def _ceiling_range(
 
 
 @lru_cache(maxsize=1024)
-def _corners(steps: Steps, always_active: int, ever_active: int) -> tuple[Corners, Corners]:
+def _corners(steps: TurboTable, always_active: int, ever_active: int) -> tuple[Corners, Corners]:
     return steps.hull_below(always_active, ever_active), steps.hull_above(
         always_active, ever_active
     )
@@ -270,7 +270,7 @@ Corners = tuple[list[float], list[float]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Steps:
+class TurboTable:
     """A turbo table; its clocks never rise with the number of active cores."""
 
     cores: Ints  # maximum active cores of each step; above the last, its clock still applies
@@ -313,7 +313,9 @@ def lower_hull(points: Points) -> Points:
     return hull
 
 
-def valid_tables(turbos: Sequence[wire.Turbo], cpus: Sequence[int]) -> tuple[list[Steps], Floats]:
+def valid_tables(
+    turbos: Sequence[wire.Turbo], cpus: Sequence[int]
+) -> tuple[list[TurboTable], Floats]:
     """Returns two results: the valid tables, where each CPU belongs to the first table that lists
     it; and the upper bounds of the clock in Hz by CPU, from tables of origin `cpufreq`, NaN where
     unknown."""
@@ -329,7 +331,7 @@ def valid_tables(turbos: Sequence[wire.Turbo], cpus: Sequence[int]) -> tuple[lis
         elif (is_listed & free).any():
             cores, hz = zip(*((step.cores, step.hz) for step in turbo.steps), strict=True)
             steps = np.array(cores, int), np.array(hz, float)
-            tables.append(Steps(*steps, is_listed & free, turbo.origin))
+            tables.append(TurboTable(*steps, is_listed & free, turbo.origin))
             free &= ~is_listed
     return tables, bounds
 

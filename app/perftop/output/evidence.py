@@ -12,7 +12,7 @@ import numpy as np
 
 from perftop.base.arrays import Floats
 from perftop.base.text import safe_text, short_duration, whole_percent
-from perftop.model.belief import Bit, CrowdedCpu, Host, PolledBits, TaskOnCpu
+from perftop.model.belief import CrowdedCpu, Hypervisor, PolledBits, RegisterBit, TaskOnCpu
 from perftop.model.kinds import (
     COSTLY_SETTINGS,
     KERNEL_WORK,
@@ -76,13 +76,13 @@ MAX_NAMES = 4
 """Maximum number of tasks named in one piece of evidence; the other tasks are only counted."""
 
 
-def _polled_text(polled: PolledBits, name: Callable[[Bit], str]) -> str:
+def _polled_text(polled: PolledBits, name: Callable[[RegisterBit], str]) -> str:
     bits = (f"{name(bit)} in {bit.times:.0f} of {polled.polls:.0f} polls" for bit in polled.bits)
     return ", ".join(bits)
 
 
 def _reasons_text(polled: PolledBits) -> str:
-    def name(bit: Bit) -> str:
+    def name(bit: RegisterBit) -> str:
         plain = f"bit {bit.number}"
         return plain if bit.name in {None, plain} else f"{plain} ({bit.name})"
 
@@ -95,8 +95,8 @@ def _status_text(polled: PolledBits) -> str:
     return _polled_text(polled, lambda bit: f"bit {bit.number}" if bit.name is None else bit.name)
 
 
-def _task_names(tasks: Host | Sequence[TaskOnCpu | CrowdedCpu]) -> str:
-    if isinstance(tasks, Host):
+def _task_names(tasks: Hypervisor | Sequence[TaskOnCpu | CrowdedCpu]) -> str:
+    if isinstance(tasks, Hypervisor):
         return "another VM on this host, or a CPU cap on this VM"
     names = [
         f"{task.threads} threads of the job on CPU {task.cpu}" if isinstance(task, CrowdedCpu)

@@ -25,7 +25,7 @@ from perftop.base.text import (
     short_duration,
     time_of_day,
 )
-from perftop.model.belief import OUTSIDE_CPU, Cap, Host, Level, TaskOnCpu
+from perftop.model.belief import OUTSIDE_CPU, ClockCap, Hypervisor, SimdLevel, TaskOnCpu
 from perftop.model.kinds import (
     CLOCK_CAPS,
     KINDS,
@@ -34,7 +34,7 @@ from perftop.model.kinds import (
     cause_of,
     kind_of,
 )
-from perftop.model.tasks import task
+from perftop.model.tasks import parse_task
 
 if TYPE_CHECKING:
     from perfprobe.wire import Cpu
@@ -191,7 +191,7 @@ def as_clause(subject: str) -> str:
 def subject_of(episode: Episode) -> str:
     """Returns the cause as the subject of a sentence, with details from the evidence."""
     cap, simd = episode.evidence.get("cap"), episode.evidence.get("simd")
-    if episode.cause == "policy" and isinstance(cap, Cap):
+    if episode.cause == "policy" and isinstance(cap, ClockCap):
         return CLOCK_CAPS[cap.name][0] if cap.name in CLOCK_CAPS else f"The limit {cap.name}"
     if episode.cause == "prochot" and episode.evidence.get("prochot_from") == OUTSIDE_CPU:
         return "A PROCHOT signal from outside"
@@ -200,7 +200,7 @@ def subject_of(episode: Episode) -> str:
     if by := episode.evidence.get("stopped_by"):
         return f"{by[0].upper()}{by[1:]}"
     name = cause_of(episode.cause).subject or cause_of("unknown").subject
-    if episode.cause == "license" and isinstance(simd, Level):
+    if episode.cause == "license" and isinstance(simd, SimdLevel):
         return f"{name} (level {simd.number})"
     return name
 
@@ -209,7 +209,7 @@ def culprits(episode: Episode, key: Literal["who", "self"] = "who") -> list[Task
     """Returns the tasks that take time or resources from other tasks; with `self`, the tasks that
     slow themselves."""
     tasks = episode.evidence.get(key, ())
-    return [] if isinstance(tasks, Host) else [t for t in tasks if isinstance(t, TaskOnCpu)]
+    return [] if isinstance(tasks, Hypervisor) else [t for t in tasks if isinstance(t, TaskOnCpu)]
 
 
 MIN_LOSER_SHARE = 0.02
@@ -227,7 +227,7 @@ def losers(session: Session, episodes: Sequence[Episode], tasks: Tasks) -> list[
         by_pid = watched_job.name.isdecimal() and names
         return [names.most_common(1)[0][0] if by_pid else watched_job.name]
     cpus = sorted({cpu for episode in episodes for cpu in episode.cpus})
-    running_tasks = [t for cpu in cpus if (t := task(tasks.get(str(cpu)))) is not None]
+    running_tasks = [t for cpu in cpus if (t := parse_task(tasks.get(str(cpu)))) is not None]
     running_tasks.sort(key=lambda t: -t.share)
     return [*dict.fromkeys(t.comm for t in running_tasks if t.share >= MIN_LOSER_SHARE)]
 
@@ -351,7 +351,7 @@ def _phrase_fields(
         fields["{nothing}"] = SentencePart("without measured loss")
     if amount and (pair := clocks_text(episodes)):
         fields["{clocks}"] = SentencePart(pair, "lost")
-    if isinstance(simd := evidence.get("simd"), Level):
+    if isinstance(simd := evidence.get("simd"), SimdLevel):
         fields["{level}"] = SentencePart(str(simd.number))
     if {"first_hz", "steady_hz", "steady_s"} <= evidence.keys():
         fields["{climb}"] = SentencePart(short_duration(evidence["steady_s"]), "lost")

@@ -44,7 +44,7 @@ from perftop.output.stat_lines import (
 )
 from perftop.process.command_window import CommandStart, CommandWindow, MarkNotes, is_this_machine
 from perftop.process.job import Job
-from perftop.session.episodes import Tally
+from perftop.session.episodes import EpisodeTally
 from perftop.session.session import Session
 from perftop.session.task_times import JobFootprint
 from perftop.session.values import SOUGHT_NAMES, lasting_reasons, missing_text
@@ -100,7 +100,7 @@ def _sentence(session: Session, episode: Episode) -> str:
 
 
 def ending_lines(
-    session: Session, tally: Tally, line: Line, argv: Sequence[str] | None = None,
+    session: Session, tally: EpisodeTally, line: Line, argv: Sequence[str] | None = None,
     requested_keys: Sequence[str] | None = None, *, brief: bool = False,
 ) -> list[str]:  # fmt: skip
     """Returns the final lines: about the command, if there was one, and the summary. `line`: the
@@ -369,7 +369,7 @@ class Measurement:
         seconds between two reads of the stream while the command runs."""
         self.command_window = None if job is None else CommandWindow(job, start, read_pause_s)
         self._marks = None if self.command_window is None else MarkNotes(self.command_window)
-        self.tally = Tally()
+        self.tally = EpisodeTally()
         self.first_ns: int | None = None
         """Raw time of the first frame."""
         self._is_this_machine = False

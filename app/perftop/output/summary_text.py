@@ -24,7 +24,7 @@ from perftop.output.run_summary import summary_line, time_use_lines
 from perftop.output.stat_lines import Line, json_number, number_text, shown_unit, table_line
 from perftop.output.why_report import MAX_CAUSES, MIN_SHARE, Finding, Report, report
 from perftop.output.why_text import MIN_WANTED_SHARE, SHORT_TASKS, answer
-from perftop.session.episodes import Tally, mark_label
+from perftop.session.episodes import EpisodeTally, mark_label
 from perftop.session.follow import Follower
 from perftop.session.session import Session
 
@@ -77,7 +77,7 @@ class Phase:
 def phase(session: Session, label: str) -> Phase:
     """Returns a phase with the sums of the session since their last reset."""
     first_ns, now_ns = session.run.start_ns, session.now_ns
-    episodes, tally = session.episodes(first_ns, now_ns), Tally()
+    episodes, tally = session.episodes(first_ns, now_ns), EpisodeTally()
     for episode in episodes:
         tally.add(episode, now_ns)
     why, extremes = report(session, first_ns, past=True), session.distribution.finish()

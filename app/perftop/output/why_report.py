@@ -20,13 +20,13 @@ from perftop.base.text import (
     safe_text,
     short_duration,
 )
-from perftop.model.belief import Cap, Confidence, confidence, joint_confidence
+from perftop.model.belief import ClockCap, Confidence, confidence, joint_confidence
 from perftop.model.evaluation import MEMORY_COUNTERS, OF_BEST_NAME, TICK_S
 from perftop.model.kinds import (
     BANDWIDTH_CAPS,
     CLOCK_CAPS,
+    INTERRUPT_REMEDIES,
     KINDS,
-    LINE_REMEDIES,
     STEAL_CAUSE,
     Episode,
     cause_of,
@@ -454,14 +454,14 @@ def _blamed_name(cause: Cause, worst: Episode | None) -> str:
 def remedy(session: Session, cause: Cause, worst: Episode | None, cpus: Sequence[int]) -> str:
     """Returns a remedy for a cause that acts on these CPUs; '' if none is known. `worst`: the
     costliest episode of the cause."""
-    if worst is not None and isinstance(cap := worst.evidence.get("cap"), Cap):
+    if worst is not None and isinstance(cap := worst.evidence.get("cap"), ClockCap):
         return CLOCK_CAPS[cap.name][1] if cap.name in CLOCK_CAPS else cause_of("policy").remedy
     if worst is not None and "power_limit_before_w" in worst.evidence:
         managers = ", ".join(session.hints.power_managers[:2])
         known = f"{managers} here or the BMC" if managers else ""
         return f"find what lowers it at run time: {known or 'thermald, the BMC, a power manager'}"
     if worst is not None and (line := str(worst.evidence.get("line", ""))):
-        for name, remedy in LINE_REMEDIES.items():
+        for name, remedy in INTERRUPT_REMEDIES.items():
             if line.startswith(name):
                 return remedy
     taker = next(iter(culprits(worst)), None) if worst is not None else None

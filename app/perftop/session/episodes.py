@@ -187,7 +187,7 @@ class RecordingEpisodes:
         return unlisted
 
 
-class Tally:
+class EpisodeTally:
     """Counts the episodes of a run by kind and cause, and keeps the costliest of each kind."""
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import isfinite, nan
 
-from perftop.model.kinds import rank
+from perftop.model.kinds import severity_rank
 from perftop.session.fleet_machine import (
     PAST_S,
     UNKNOWN_NUMBERS,
@@ -108,7 +108,7 @@ class Fleet:
                 if episode.is_wrong:
                     groups.setdefault(episode.group, []).append(episode)
         shared_episodes = [e for group in groups.values() for e in self._shared_episodes(group)]
-        shared_episodes.sort(key=lambda h: (-round(h.lost, 2), rank(h.kind), h.start))
+        shared_episodes.sort(key=lambda h: (-round(h.lost, 2), severity_rank(h.kind), h.start))
         return shared_episodes
 
     def _shared_episodes(self, episodes: Sequence[MachineEpisode]) -> list[SharedEpisode]:

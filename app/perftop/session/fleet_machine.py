@@ -20,7 +20,7 @@ from perftop.detect.turbo_drops import DROP_START
 from perftop.model.kinds import Episode
 from perftop.model.numbers import Number
 from perftop.model.smt import STATES
-from perftop.model.tasks import task
+from perftop.model.tasks import parse_task
 from perftop.session.follow import Follower
 from perftop.session.interval import Interval
 from perftop.session.losses import Cause, LossSums
@@ -386,7 +386,7 @@ class LiveMachine(Follower):
         machine.probe_share = probe_s / elapsed if elapsed > 0 else probe_s
         cpus: dict[str, float] = {}
         for record in session.tasks.values():
-            if (entry := task(record)) is not None:
+            if (entry := parse_task(record)) is not None:
                 cpus[entry.comm] = cpus.get(entry.comm, 0.0) + entry.share
         name = max(cpus, key=lambda comm: cpus[comm], default="")
         is_busy = cpus.get(name, 0.0) >= MIN_TASK_CPUS

@@ -485,7 +485,7 @@ class RunTimes:
         members: dict[str, tuple[Quota, list[Any]]] = {}
         quotas = self.quotas
         for key, task in times.items():
-            if task.wait_s > 0 and (quota := quotas.tightest_quota(key[0])) is not None:
+            if task.wait_s > 0 and (quota := quotas.most_limiting_quota(key[0])) is not None:
                 members.setdefault(quota.group, (quota, []))[1].append(key)
         tasks = []
         for quota, keys in members.values():

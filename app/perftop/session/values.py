@@ -322,7 +322,7 @@ def _metric_reasons(
     for key, variants in session.evaluator.variants.items():
         if key in missing_by_key:
             continue
-        if (missing_counter := session.evaluator.first_missing(key)) is not None:
+        if (missing_counter := session.evaluator.first_missing_counter(key)) is not None:
             text = f"no counter {missing_counter} on this source"
             yield _as_missing(key, missing_by_key.get(missing_counter), text)
             continue

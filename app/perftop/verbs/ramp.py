@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from perftop.base.errors import USAGE, Failed
 from perftop.base.text import (
     brief_duration,
-    colours,
     count_noun,
+    supports_colour,
     supports_unicode,
     terminal_text,
     whole_percent,
@@ -154,7 +154,7 @@ def _report_lines(answer: Answer, ramp: Ramp) -> list[str]:
         parts = phase_traces(answer, answer["runs"][shown_run])
         lines += ramp_chart.chart_lines(
             ramp, ramp.climbs[shown_run], parts, width, height,
-            unicode=supports_unicode(), colour=colours(sys.stdout),
+            unicode=supports_unicode(), colour=supports_colour(sys.stdout),
         )  # fmt: skip
     return [*lines, "", *rows, "", *words]
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from perftop.base.errors import DAMAGED, USAGE, Failed, failure_to, print_error
-from perftop.base.text import colours, duration, supports_unicode
+from perftop.base.text import duration, supports_colour, supports_unicode
 from perftop.session.follow import Follower
 from perftop.verbs import headless, options
 from perftop.verbs.options import fast_imports
@@ -122,7 +122,7 @@ def run_diff(args: argparse.Namespace) -> int:
         lines = [stat_lines.line_text(text.diff_json(compared, files))]
     else:
         a_title, b_title = (p[0].name if len(p) == 1 else f"{len(p)} files" for p in paths)
-        colour = colours(sys.stdout)
+        colour = supports_colour(sys.stdout)
         lines = text.lines(compared, (a_title, b_title), unicode=supports_unicode(), colour=colour)
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     print_error(*damages)
@@ -324,7 +324,7 @@ class Export(Follower):
     def __init__(self, every_ns: int, cpus: str | None, form_name: str) -> None:
         """`cpus`: the selected CPUs, as typed; None for all. Only episodes on these CPUs, or on no
         CPU, are written."""
-        from perftop.session.episodes import Tally
+        from perftop.session.episodes import EpisodeTally
 
         super().__init__(every_ns)
         self._cpu_text = cpus
@@ -332,7 +332,7 @@ class Export(Follower):
         """Whether the format has a summary, for which samples are kept."""
         self._kinds = () if form_name in TABLE_FORMATS else None
         self._cpus: frozenset[int] | None = None
-        self._tally = Tally()
+        self._tally = EpisodeTally()
 
     def read(self, messages: Iterator[wire.Message], output: BinaryIO, *, live: bool) -> None:
         """Reads all messages after the hello. `live`: each is written as soon as it arrives."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from perftop.base import END_SIGNALS
 from perftop.base.errors import USAGE, Failed, failure_to
-from perftop.base.text import colours, did_you_mean, supports_unicode
+from perftop.base.text import did_you_mean, supports_colour, supports_unicode
 from perftop.verbs import options
 from perftop.verbs.options import fast_imports
 
@@ -160,7 +160,7 @@ def _list_demos() -> int:
     """Prints the tables of recordings and scenarios from their pages."""
     from perftop.docs import page
 
-    width, colour = shutil.get_terminal_size((80, 24)).columns, colours(sys.stdout)
+    width, colour = shutil.get_terminal_size((80, 24)).columns, supports_colour(sys.stdout)
     for topic, title in DEMO_TITLES.items():
         rows = tuple(f"| {' | '.join(row)} |" for row in _demo_table(topic))
         if not colour:  # names are plain words in a list

@@ -12,7 +12,13 @@ from math import inf
 from typing import TYPE_CHECKING, Any, TextIO
 
 from perftop.base.errors import USAGE, Failed, print_error
-from perftop.base.text import colours, printable, supports_unicode, terminal_text, with_style
+from perftop.base.text import (
+    printable,
+    supports_colour,
+    supports_unicode,
+    terminal_text,
+    with_style,
+)
 from perftop.verbs import options
 from perftop.verbs.headless import (
     MeasuredConsumer,
@@ -309,7 +315,7 @@ def _run_repeated(args: argparse.Namespace, sample_ns: int) -> int:
                 printed_lines += ["", *text.lines(compared, names, unicode=unicode)]
         unicode = unicode or args.json
         printed_lines = [terminal_text(line, unicode=unicode) for line in printed_lines]
-        style = "1" if colours(out) and not args.json else ""
+        style = "1" if supports_colour(out) and not args.json else ""
         printed_lines[0] = with_style(printed_lines[0], style)
         out.write("".join(f"{line}\n" for line in printed_lines))
         out.flush()

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from perftop.base.errors import DAMAGED, USAGE, Failed, print_error
-from perftop.base.text import colours, long_duration, supports_unicode, terminal_text
+from perftop.base.text import long_duration, supports_colour, supports_unicode, terminal_text
 from perftop.verbs import headless, options
 from perftop.verbs.headless import MeasuredConsumer, destination, run_consumer
 from perftop.verbs.options import fast_imports
@@ -155,7 +155,7 @@ class Why(MeasuredConsumer):
             lines = [stat_lines.line_text(why_text.why_json(session, findings, run))]
         else:
             lines = why_text.lines(
-                session, findings, colour=colours(self.out), unicode=supports_unicode()
+                session, findings, colour=supports_colour(self.out), unicode=supports_unicode()
             )
             bar = (
                 []

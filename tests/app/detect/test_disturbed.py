@@ -13,7 +13,7 @@ from sim_streams import Timed, messages_lasting
 
 from perfprobe import wire
 from perftop.detect.engine import RunningEpisodes
-from perftop.detect.pipeline import WHOLE_READ, Suspects
+from perftop.detect.pipeline import WHOLE_READ_CAUSE, SuspectCounters
 from perftop.model.delta import Doubt
 from perftop.model.kinds import Episode
 from perftop.model.sample_reader import SampleReader
@@ -151,7 +151,7 @@ TAKEN_DOUBTS = {("kernel_cycles", Doubt.ABOVE), ("any_thread", Doubt.OUTSIDE)}
 def play(*samples: Doubts, every_ns: int = S) -> tuple[RunningEpisodes, list[Episode]]:
     """Returns running and ended episodes. Clean samples are appended to end all episodes."""
     detector, ended = RunningEpisodes(), []
-    suspects = Suspects(SampleReader(synth.hello()), detector)
+    suspects = SuspectCounters(SampleReader(synth.hello()), detector)
     for seq, result in enumerate((*samples, *[{}] * max(3, 1_000_000_000 // every_ns))):
         ended += suspects.step(result, seq * every_ns, (seq + 1) * every_ns)
     return detector, ended
@@ -166,12 +166,15 @@ def test_a_disturbance_of_all_cpus_is_one_episode() -> None:
     detector, (one,) = play({}, dict.fromkeys(range(1024), BACK))
     assert detector.running == []
     assert times_in_samples(one) == (list(range(1024)), 1, 2)
-    assert (one.cause, one.evidence) == (WHOLE_READ, {WHOLE_READ: "backwards", "samples": 1})
+    assert (one.cause, one.evidence) == (
+        WHOLE_READ_CAUSE,
+        {WHOLE_READ_CAUSE: "backwards", "samples": 1},
+    )
 
 
 def test_a_failed_read_is_not_a_takeover() -> None:
     _, ended = play({3: BACK, 0: FAST, 1: BACK})
-    assert sorted((e.cause, e.cpus) for e in ended) == [("ref", [0]), (WHOLE_READ, [1, 3])]
+    assert sorted((e.cause, e.cpus) for e in ended) == [("ref", [0]), (WHOLE_READ_CAUSE, [1, 3])]
 
 
 def test_each_cpu_may_show_a_takeover_in_a_different_sample() -> None:

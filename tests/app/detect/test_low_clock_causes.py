@@ -13,14 +13,14 @@ import synth
 from perfprobe.wire import Block, Counter
 from perftop.detect.low_clock_causes import (
     USED_COUNTERS,
+    CounterTally,
     DropCase,
-    Facts,
-    Tally,
+    DropCounts,
     evidence,
     verdict,
     verdicts,
 )
-from perftop.model.belief import OUTSIDE_CPU, Bit, Cap, OutOf, PolledBits
+from perftop.model.belief import OUTSIDE_CPU, ClockCap, OutOfMax, PolledBits, RegisterBit
 from perftop.model.counters import Counters
 from perftop.model.kinds import Episode
 from perftop.model.sample_reader import SampleReader
@@ -68,7 +68,7 @@ def reader(*, cores: int = 2, counter_keys: set[str] | None = None) -> SampleRea
 
 
 def drop_case(
-    cap: Cap | None = None,
+    cap: ClockCap | None = None,
     guest: bool = False,
     only: set[str] | None = None,
     governor: str = "",
@@ -76,9 +76,9 @@ def drop_case(
 ) -> DropCase:
     """Returns a drop of the first core over four samples."""
     result = reader(counter_keys=only)
-    tally = Tally(result.counters, USED_COUNTERS)
+    tally = CounterTally(result.counters, USED_COUNTERS)
     sums = sum(tally.sums(increments.delta(result.counters, moved), result.cores) for _ in range(4))
-    return DropCase(Facts(tally, np.asarray(sums)[0]), cap, guest, governor)
+    return DropCase(DropCounts(tally, np.asarray(sums)[0]), cap, guest, governor)
 
 
 def flags_seen_by_polls(**seen: float) -> dict[str, Any]:
@@ -199,7 +199,7 @@ def test_rules_are_applied_in_order() -> None:
         | {"stat_steal_s": 0.2}
     )
     order = []
-    everything = drop_case(Cap("scaling_max_freq", 2e9), True, **moved)
+    everything = drop_case(ClockCap("scaling_max_freq", 2e9), True, **moved)
     every = [result.cause for result in verdicts(everything)]
     order.append(verdict(everything).cause)
     for gone in (set[str](), {"limit_reasons"}, {"license_2"}, {"energy_j"}, {"hwp_max"}):
@@ -215,20 +215,26 @@ def test_the_most_frequent_limit_is_the_cause() -> None:
         limit_reasons=flags_seen_by_polls(PL1=9, thermal=3, max_turbo_limit=10, bit_2=0.2)
     )
     assert verdict(result) == ("power-pl1", "measured")
-    bits = Bit(3, "PL1", 36), Bit(1, "thermal", 12), Bit(5, "max turbo limit", 40)
+    bits = (
+        RegisterBit(3, "PL1", 36),
+        RegisterBit(1, "thermal", 12),
+        RegisterBit(5, "max turbo limit", 40),
+    )
     assert evidence(result, "power-pl1")["limit_reasons"] == PolledBits(bits, 40)
 
 
 def test_unknown_bits_are_named_by_number() -> None:
     result = drop_case(limit_reasons=flags_seen_by_polls(bit_2=10), hsmp_limits={"polls": 10.0})
-    assert evidence(result, "unknown")["limit_reasons"] == PolledBits((Bit(2, "bit 2", 40),), 40)
+    assert evidence(result, "unknown")["limit_reasons"] == PolledBits(
+        (RegisterBit(2, "bit 2", 40),), 40
+    )
     assert "hsmp_limits" not in evidence(result, "unknown")
     assert evidence(drop_case(**NONE), "unknown")["limit_reasons"] == PolledBits((), 40)
     assert evidence(drop_case(), "unknown") == {"limit_reasons": PolledBits((), 0)}
-    tally = Tally(reader().counters, ["hsmp_limits"])
-    facts = Facts(tally, np.array([40.0, 0.0, 0.0, 0.0, 0.0, 0.0, 30.0]))
+    tally = CounterTally(reader().counters, ["hsmp_limits"])
+    facts = DropCounts(tally, np.array([40.0, 0.0, 0.0, 0.0, 0.0, 0.0, 30.0]))
     assert evidence(DropCase(facts, None, False), "unknown")["hsmp_limits"] == PolledBits(
-        (Bit(5, None, 30),), 40
+        (RegisterBit(5, None, 30),), 40
     )
 
 
@@ -238,7 +244,7 @@ def test_evidence_includes_its_numbers() -> None:
     )
     report = evidence(result, "license")
     assert report["simd"] == pytest.approx((2, 0.8))
-    assert report["package_thermal"] == PolledBits((Bit(1, "PROCHOT", 8),), 40)
+    assert report["package_thermal"] == PolledBits((RegisterBit(1, "PROCHOT", 8),), 40)
     assert (report["power_w"], report["power_limit_w"]) == (149.0, 150.0)
     assert "temperature_c" not in report
     assert evidence(result, "prochot")["temperature_c"] == 97.0
@@ -253,7 +259,7 @@ def test_prochot_on_a_cool_cpu_is_external(moved: dict[str, Any]) -> None:
     episode = Episode("turbo-drop", [0], 0, cause="prochot", evidence=evidence(result, "prochot"))
     assert subject_of(episode) == "A PROCHOT signal from outside"
     request = evidence(drop_case(**REQUESTED_LIMIT, hwp_epp=200.0), "hwp")
-    assert (request["hwp_max"], request["hwp_epp"]) == (OutOf(20, 35), 200)
+    assert (request["hwp_max"], request["hwp_epp"]) == (OutOfMax(20, 35), 200)
 
 
 def test_any_of_the_counters_may_be_absent() -> None:
@@ -267,31 +273,33 @@ def test_any_of_the_counters_may_be_absent() -> None:
 
 def test_evidence_of_one_core_is_not_used_for_another() -> None:
     result = reader(cores=4)
-    tally = Tally(result.counters, USED_COUNTERS)
+    tally = CounterTally(result.counters, USED_COUNTERS)
     cycles = np.array([0.0, 0.0, 0.8e9, 0.0] * 2)
     delta = increments.delta(result.counters, {"cycles": 1e9, "license_2": cycles})
     sums = tally.sums(delta, result.cores)
-    causes = [verdict(DropCase(Facts(tally, row), None, False)).cause for row in sums]
+    causes = [verdict(DropCase(DropCounts(tally, row), None, False)).cause for row in sums]
     assert causes == ["unknown", "unknown", "license", "unknown"]
 
 
 def test_counts_of_a_core_on_a_halted_thread_count_once() -> None:
     result = reader()
-    tally = Tally(result.counters, USED_COUNTERS)
+    tally = CounterTally(result.counters, USED_COUNTERS)
     moved = {"cycles": [1e9, 1e9, 0, 1e9], "license_2": [0.4e9] * 4}
     sums = tally.sums(increments.delta(result.counters, moved), result.cores)
-    assert [Facts(tally, row).mean("license_2") for row in sums] == pytest.approx([0.4, 0.4])
+    assert [DropCounts(tally, row).mean("license_2") for row in sums] == pytest.approx([0.4, 0.4])
 
 
 def test_machine_wide_counts_apply_to_all_cores() -> None:
     hello = synth.hello(cores=2, threads=1, packages=[[0], [1]])
     hello.blocks.append(Block("machine", "machine", [synth.gauge("temperature_c")]))
     counters = Counters(hello)
-    tally = Tally(counters, USED_COUNTERS)
+    tally = CounterTally(counters, USED_COUNTERS)
     sums = tally.sums(
         increments.delta(counters, {"temperature_c": 70.0}), SampleReader(hello).cores
     )
-    assert [Facts(tally, row).mean("temperature_c") for row in sums] == pytest.approx([70.0, 70.0])
+    assert [DropCounts(tally, row).mean("temperature_c") for row in sums] == pytest.approx(
+        [70.0, 70.0]
+    )
 
 
 def test_counters_of_an_invalid_shape_are_ignored_or_used_for_all() -> None:
@@ -301,9 +309,9 @@ def test_counters_of_an_invalid_shape_are_ignored_or_used_for_all() -> None:
         Counter("license_1", "l", "1", "made", kind="flags", columns=4),
     ]
     counters = Counters(synth.hello([synth.CYCLES, *odd], cores=2))
-    tally = Tally(counters, USED_COUNTERS)
+    tally = CounterTally(counters, USED_COUNTERS)
     sums = tally.sums(counters.empty_delta(), SampleReader(counters.hello).cores)
-    assert evidence(DropCase(Facts(tally, sums[0]), None, False), "unknown") == {
+    assert evidence(DropCase(DropCounts(tally, sums[0]), None, False), "unknown") == {
         "limit_reasons": PolledBits((), 0)
     }
 

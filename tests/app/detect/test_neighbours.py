@@ -14,7 +14,7 @@ from phases import Phases, episodes
 from sessions import session_of
 
 from perfprobe import wire
-from perftop.model.belief import CrowdedCpu, Host, OutOf, TaskOnCpu
+from perftop.model.belief import CrowdedCpu, Hypervisor, OutOfMax, TaskOnCpu
 from perftop.model.kinds import Episode
 from perftop.session.session import Session
 
@@ -117,8 +117,8 @@ def test_a_loss_to_a_sibling_is_measured_after_three_starts_and_stops() -> None:
     repeat_sibling_phases(play, 4)
     results = [(e.confidence, e.evidence["changes_with_sibling"]) for e in play.ended]
     assert results == [
-        ("inferred", OutOf(2, 2)), ("inferred", OutOf(4, 4)), ("measured", OutOf(6, 6)),
-        ("measured", OutOf(8, 8)),
+        ("inferred", OutOfMax(2, 2)), ("inferred", OutOfMax(4, 4)), ("measured", OutOfMax(6, 6)),
+        ("measured", OutOfMax(8, 8)),
     ]  # fmt: skip
 
 
@@ -133,7 +133,7 @@ def test_a_sibling_that_starts_within_a_sample_is_blamed() -> None:
     play.run(30, tasks={"0": LMP, "2": STREAM})
     (result,) = play.running
     assert (result.cause, result.cpus) == ("sibling", [0])
-    assert result.evidence["changes_with_sibling"] == OutOf(1, 1)
+    assert result.evidence["changes_with_sibling"] == OutOfMax(1, 1)
 
 
 def test_a_phase_of_the_program_is_not_blamed_on_its_sibling() -> None:
@@ -261,7 +261,7 @@ def test_a_guest_names_its_hypervisor_and_counts_doubted_values() -> None:
     play.loads(c0=CpuLoad(0.7, steal=0.3))
     play.run(20)
     (result,) = play.running
-    assert result.evidence["who"] == Host("kvm")
+    assert result.evidence["who"] == Hypervisor("kvm")
     play.machine.broken = {0}
     play.run(3)
     assert result.evidence["instructions doubted"] == 3

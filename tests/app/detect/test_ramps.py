@@ -12,8 +12,8 @@ from fakes import CpuLoad, Machine, session_of_core
 from rate_streams import S, SteppedDetector
 
 from perftop.detect.ramps import (
-    Clocks,
     Ramps,
+    SampleClocks,
 )
 from perftop.model.kinds import Episode
 from perftop.model.sample_reader import SampleReader
@@ -40,7 +40,7 @@ class RampingCores(SteppedDetector):
     ) -> RampingCores:  # fmt: skip
         for _ in range(samples):
             hz, use = (np.broadcast_to(np.asarray(v, float), self.cores) for v in (ghz, util))
-            clocks = Clocks(partial(np.multiply, hz, GHZ), use, np.full(self.cores, ceiling))
+            clocks = SampleClocks(partial(np.multiply, hz, GHZ), use, np.full(self.cores, ceiling))
             self.ended += self.ramps.step(clocks, *self.step_of(ns))
         return self
 

@@ -17,11 +17,8 @@ from sim_truth import SECOND, found_episodes, scripted
 from perfprobe import wire
 from perfprobe.sources.sim.source import open_sim
 from perftop.detect.engine import RunningEpisodes
-from perftop.detect.turbo_drops import (
-    Clocks,
-    TurboDrops,
-)
-from perftop.model.belief import Cap
+from perftop.detect.turbo_drops import SampleClocks, TurboDrops
+from perftop.model.belief import ClockCap
 from perftop.model.sample_reader import SampleReader
 from perftop.session.session import Session
 
@@ -185,7 +182,7 @@ def test_cores_of_different_types_do_not_hide_each_other() -> None:
     run_s = np.array([1.0, 1.0, 1.0, 3.0])
     ceiling = np.array([3e9, 3e9, 3e9, 2.4e9])
     cycles = run_s * ceiling * [0.92, 0.92, 0.96, 1.0]
-    clocks = Clocks(run_s, cycles, np.ones(4), ceiling, reader.counters.empty_delta())
+    clocks = SampleClocks(run_s, cycles, np.ones(4), ceiling, reader.counters.empty_delta())
     drops.step(clocks, 0, S)
     assert [e.cpus for e in detector.running] == [[0, 1, 2]]
 
@@ -213,7 +210,7 @@ def test_a_cap_below_the_turbo_ceiling_has_the_cause_policy() -> None:
     (episode,) = machine.running
     assert (episode.cause, episode.confidence) == ("policy", "measured")
     assert episode.depth == pytest.approx(1e9)
-    assert episode.evidence["cap"] == Cap("scaling_max_freq", 2e9)
+    assert episode.evidence["cap"] == ClockCap("scaling_max_freq", 2e9)
 
 
 def test_a_cap_is_not_a_cause_if_the_clock_does_not_reach_it() -> None:

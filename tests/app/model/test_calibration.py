@@ -22,7 +22,7 @@ Shares = tuple[float, float, float]
 
 def observe(result: Calibration, low: Floats, high: Floats) -> None:
     """Adds one sample to the calibration, with bounds for each core."""
-    assert result.add_evidence(result.evidence_of(low[None], high[None])[:, None]) == 1
+    assert result.add_evidence(result.evidence_rows(low[None], high[None])[:, None]) == 1
 
 
 def play(

@@ -18,8 +18,8 @@ from perfprobe.wire import Frame
 from perftop.model.counters import Counters
 from perftop.model.delta import Delta, Doubt
 from perftop.model.evaluation import Values
-from perftop.model.gates import SLOT_KEYS
 from perftop.model.numbers import METRICS
+from perftop.model.plausibility import SLOT_KEYS
 from perftop.output import run_summary, stat_lines
 from perftop.output.stat_lines import StatTable
 from perftop.session.interval import Interval

@@ -81,7 +81,7 @@ ALL = [*KINDS.values(), *NEIGHBOURS.values()]
 @pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.key)
 def test_the_metrics_named_by_a_kind_exist(kind: Kind) -> None:
     assert {kind.worsened_key} - {""} <= set(NUMBERS)
-    assert set(kind.explains) <= set(NUMBERS)
+    assert set(kind.explained_keys) <= set(NUMBERS)
     assert kind.sentences or kind.key == "neighbour"
     assert len(kind.sign) == 1
 

@@ -16,7 +16,7 @@ from perfprobe import wire
 from perfprobe.wire import Multiplier
 from perftop.base.arrays import Floats
 from perftop.model.delta import Doubt
-from perftop.model.smt import bounds, states
+from perftop.model.smt import exact_states, state_bounds
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 
@@ -132,7 +132,7 @@ unit = st.floats(min_value=0, max_value=1)
 
 @given(unit, unit, st.floats(min_value=-0.5, max_value=2.5))
 def test_states_are_never_negative_and_add_up_to_one(r0: float, r1: float, any_: float) -> None:
-    result = states(np.array([r0]), np.array([r1]), np.array([any_]))
+    result = exact_states(np.array([r0]), np.array([r1]), np.array([any_]))
     assert (result >= 0).all()
     assert result.sum() == pytest.approx(1)
     assert result[0, 1] + result[0, 3] == pytest.approx(r0)
@@ -147,7 +147,7 @@ def test_bounds_are_the_extremes_of_all_schedules() -> None:
         shares_of_states = [slots.count(slot) / 4 for slot in ((0, 0), (1, 0), (0, 1), (1, 1))]
         states_by_load.setdefault((sum(first), sum(second)), []).append(shares_of_states)
     loads = np.array([*states_by_load]) / 4
-    low, high = bounds(loads[:, 0], loads[:, 1])
+    low, high = state_bounds(loads[:, 0], loads[:, 1])
     assert low.tolist() == [np.min(each, axis=0).tolist() for each in states_by_load.values()]
     assert high.tolist() == [np.max(each, axis=0).tolist() for each in states_by_load.values()]
 

@@ -109,9 +109,9 @@ def test_other_tasks_on_a_cpu_are_counted_or_known_to_exist() -> None:
     others = {"0": [[7, "make", 0.6], [9, "cc1", 0.3], "x", *many]}
     snapshot = TaskSnapshot.from_records({"tasks": tasks, "others": others})
     assert snapshot is not None
-    top_tasks = running_tasks.top_tasks_of(snapshot)
-    assert (top_tasks != 0).tolist() == [True, True, False]
-    running_tasks.update(snapshot, top_tasks, SECOND)
+    top_task_ids = running_tasks.top_task_ids_of(snapshot)
+    assert (top_task_ids != 0).tolist() == [True, True, False]
+    running_tasks.update(snapshot, top_task_ids, SECOND)
     assert [task.comm for task in running_tasks.tasks_on(0)[:2]] == ["make", "cc1"]
     assert len(running_tasks.tasks_on(0)) == 63, "as many as are kept, without the malformed one"
     assert [task.comm for task in running_tasks.tasks_on(1)] == ["sh"]

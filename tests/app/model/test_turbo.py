@@ -193,10 +193,10 @@ def test_a_cpu_uses_the_first_table_that_includes_it() -> None:
 
 
 def test_without_a_table_or_a_bound_there_is_no_ceiling() -> None:
-    assert turbo([turbo_table([(1, 37)])]).has_tables
-    assert turbo([cpufreq(38)]).has_tables
+    assert turbo([turbo_table([(1, 37)])]).has_ceilings
+    assert turbo([cpufreq(38)]).has_ceilings
     none = turbo([], cores=2)
-    assert not none.has_tables
+    assert not none.has_ceilings
     result = ceilings(none, [1, 1], [1, 1])
     assert np.isnan([result.low_hz, result.high_hz, result.hz]).all()
 

@@ -17,13 +17,13 @@ from perftop.detect.low_clock_causes import FLAG_COUNTERS, PCU_COUNTERS
 from perftop.detect.standstill import MARKERS
 from perftop.model.belief import (
     COUNTED,
-    Bit,
-    Cap,
+    ClockCap,
     CrowdedCpu,
-    Host,
-    Level,
-    OutOf,
+    Hypervisor,
+    OutOfMax,
     PolledBits,
+    RegisterBit,
+    SimdLevel,
     TaskOnCpu,
 )
 from perftop.model.kinds import Episode, kind_of_cause
@@ -52,7 +52,7 @@ def test_all_causes_that_can_be_counted_have_a_case() -> None:
     assert {*COUNTED} - {(kind, cause) for kind, cause, *_ in CASES} == {("suspect", "*")}
     kinds = [kind_of_cause(kind, cause) for kind, cause in COUNTED]
     assert {kind.worsened_key for kind in kinds} <= {"", *NUMBERS}
-    assert {key for kind in kinds for key in kind.explains} <= {*NUMBERS}
+    assert {key for kind in kinds for key in kind.explained_keys} <= {*NUMBERS}
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]} {case[1]}")
@@ -269,14 +269,14 @@ def test_evidence_has_the_unit_of_its_key(key: str, value: object, evidence_text
     assert evidence_piece(key, value) == evidence_text
 
 
-BITS = Bit(10, "PL1", 9), Bit(2, None, 1), Bit(3, "bit 3", 4)
+BITS = RegisterBit(10, "PL1", 9), RegisterBit(2, None, 1), RegisterBit(3, "bit 3", 4)
 CROWD = [TaskOnCpu(7, "cc1", cpu) for cpu in range(6)]
 VM = "another VM on this host, or a CPU cap on this VM"
 
 
 @pytest.mark.parametrize(("key", "value", "name", "code_text"), [
-    ("cap", Cap("scaling_max_freq", 2e9), "capped by", "scaling_max_freq, 2.00 GHz"),
-    ("simd", Level(2, 0.8), "SIMD", "level 2 in 80 % of cycles"),
+    ("cap", ClockCap("scaling_max_freq", 2e9), "capped by", "scaling_max_freq, 2.00 GHz"),
+    ("simd", SimdLevel(2, 0.8), "SIMD", "level 2 in 80 % of cycles"),
     ("limit_reasons", PolledBits(BITS, 10), "limit reason",
      "bit 10 (PL1) in 9 of 10 polls, bit 2 in 1 of 10 polls, bit 3 in 4 of 10 polls"),
     ("limit_reasons", PolledBits((), 40), "limit reason", "none in 40 polls"),
@@ -286,11 +286,11 @@ VM = "another VM on this host, or a CPU cap on this VM"
     ("plr_reasons", PolledBits(BITS[:2], 10), "came on (PLR)", "PL1, bit 2"),
     ("pcu_vr", 0.25, "VR hot", "in 25 % of the power control unit's cycles"),
     ("core_throttles", 3.0, "core throttles", "counted by the kernel"),
-    ("hwp_max", OutOf(20, 35), "HWP maximum", "level 20 of 35"),
+    ("hwp_max", OutOfMax(20, 35), "HWP maximum", "level 20 of 35"),
     ("hwp_epp", 200, "energy preference", 200),
     ("explained_by_smi", 0.99, "stopped with all other CPUs", "99 % of the loss"),
     ("explained_by_between", 0.7, "clock between two steps", "70 % of the time"),
-    ("who", Host("kvm"), "who", VM),
+    ("who", Hypervisor("kvm"), "who", VM),
     ("who", CROWD[:2], "who", "cc1[7] on CPU 0, cc1[7] on CPU 1"),
     ("who", CROWD, "who", ("cc1[7] on CPU 0, cc1[7] on CPU 1, cc1[7] on CPU 2, "
      "cc1[7] on CPU 3 and 2 more")),

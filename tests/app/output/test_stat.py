@@ -29,7 +29,7 @@ from perftop.output.stat_lines import DEFAULT_COLUMNS, StatTable, columns, is_kn
 from perftop.output.stat_text import Measurement, command_lines, headline
 from perftop.process.command_window import BOOT_ID
 from perftop.process.job import MarkSocket
-from perftop.session.episodes import Tally
+from perftop.session.episodes import EpisodeTally
 from perftop.session.interval import Span
 from perftop.session.losses import MAX_MOMENTS, Moment, Moments, RunPhase, phases
 from perftop.session.session import Session
@@ -83,7 +83,7 @@ def drop(start_s: float, end_s: float | None, depth_hz: float, cause: str) -> Ep
 
 def test_the_summary_counts_causes_and_names_the_most_costly() -> None:
     session, _ = observe(Machine())
-    tally = Tally()
+    tally = EpisodeTally()
     for episode in (
         drop(1, 2, 3e8, "thermal"),
         drop(3, 4, 7e8, "power-pl1"),
@@ -288,7 +288,7 @@ def test_own_cost_includes_perftop_and_a_local_probe(
     whole = None if boot == "another" else pytest.approx(probe_s + 0.25)
     assert line.get("own_cpu_s") == whole
     (report,) = [
-        text for text in stat_text.ending_lines(session, Tally(), line) if " cost " in text
+        text for text in stat_text.ending_lines(session, EpisodeTally(), line) if " cost " in text
     ]
     assert report.startswith("probe" if boot == "another" else "own")
 
@@ -304,7 +304,7 @@ def test_means_that_leave_samples_out_have_the_share_of_the_others(
     line = measurement.line(session)
 
     def notes() -> list[str]:
-        return [text for text in stat_text.ending_lines(session, Tally(), line)
+        return [text for text in stat_text.ending_lines(session, EpisodeTally(), line)
                 if text.startswith("means cover")]  # fmt: skip
 
     assert notes() == []

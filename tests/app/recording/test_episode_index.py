@@ -263,12 +263,12 @@ def test_a_failed_indexing_is_reported(
 
 def test_evidence_keeps_its_types() -> None:
     results = {
-        "limit_reasons": belief.PolledBits((belief.Bit(10, None, 3.0),), 4.0),
-        "simd": belief.Level(2, 0.5),
-        "cap": belief.Cap("hwp", 2.5e9),
-        "power_w": belief.OutOf(3.0, 4.0),
+        "limit_reasons": belief.PolledBits((belief.RegisterBit(10, None, 3.0),), 4.0),
+        "simd": belief.SimdLevel(2, 0.5),
+        "cap": belief.ClockCap("hwp", 2.5e9),
+        "power_w": belief.OutOfMax(3.0, 4.0),
         "who": [belief.TaskOnCpu(12, "stream", 3), belief.CrowdedCpu(4, 5)],
-        "host": belief.Host(None),
+        "host": belief.Hypervisor(None),
         "l3_groups": [belief.GroupTraffic("batch", 45_100_000_000)],
         "some_share": 0.25,
         "since": "then",

@@ -25,8 +25,8 @@ from perftop.session.episodes import (
     MAX_ENDED,
     MAX_WARNING,
     EpisodeLog,
+    EpisodeTally,
     RecordingEpisodes,
-    Tally,
     next_mark_label,
 )
 from perftop.session.history import History
@@ -109,7 +109,7 @@ def test_only_marks_of_users_are_numbered() -> None:
 
 
 def test_the_worst_of_several_episodes_is_the_costliest() -> None:
-    tally = Tally()
+    tally = EpisodeTally()
     mild, bad = (Episode("steal", [0], 0, 10**9, depth, "hypervisor") for depth in (0.1, 0.3))
     alone = Episode("throttle", [0], 0, 10**9, 0.5, "thermal")
     for episode in (mild, bad, alone):

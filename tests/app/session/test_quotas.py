@@ -31,17 +31,17 @@ def waiting_task(pid: int, wait_s: float, cpu: int = 0) -> dict[tuple[int, str, 
 
 
 def test_only_stops_since_the_first_record_count() -> None:
-    quota = run_times(record(5000), record(5400, periods=30)).quotas.tightest_quota(7)
+    quota = run_times(record(5000), record(5400, periods=30)).quotas.most_limiting_quota(7)
     assert quota is not None
     assert quota.throttled_s == pytest.approx(0.4)
     assert (quota.period_count, quota.throttled_count) == (20, 10)
     assert quota.cpus == 0.5
-    assert run_times(record(5000)).quotas.tightest_quota(7) is None, "one record has no span"
-    assert run_times(record(5000), record(5400)).quotas.tightest_quota(9) is None
+    assert run_times(record(5000)).quotas.most_limiting_quota(7) is None, "one record has no span"
+    assert run_times(record(5000), record(5400)).quotas.most_limiting_quota(9) is None
 
 
 def test_a_recreated_group_counts_from_its_next_record() -> None:
-    quota = run_times(record(5000), record(10), record(60)).quotas.tightest_quota(7)
+    quota = run_times(record(5000), record(10), record(60)).quotas.most_limiting_quota(7)
     assert quota is not None
     assert quota.throttled_s == pytest.approx(0.05)
 
@@ -52,7 +52,7 @@ def test_the_group_that_stopped_a_task_longest_is_chosen_among_nested_ones() -> 
                     "pids": {"7": [GROUP, POD]}}}
         for ms in (0, 1000)
     ]  # fmt: skip
-    quota = run_times(*both).quotas.tightest_quota(7)
+    quota = run_times(*both).quotas.most_limiting_quota(7)
     assert quota is not None
     assert quota.group == POD
 
@@ -122,12 +122,12 @@ def test_invalid_records_are_ignored(wrong: dict[str, object]) -> None:
     quotas.read_records(wrong)
     quotas.read_records(wrong)
     assert quotas.by_group == {}
-    assert quotas.tightest_quota(7) is quotas.tightest_quota(8) is None
+    assert quotas.most_limiting_quota(7) is quotas.most_limiting_quota(8) is None
 
 
 def test_a_hostile_name_is_escaped() -> None:
     quotas = run_times(*(record(ms, group="/a\x1b[31m") for ms in (0, 9))).quotas
-    quota = quotas.tightest_quota(7)
+    quota = quotas.most_limiting_quota(7)
     assert quota is not None
     assert quota.group == "/a?[31m"
 

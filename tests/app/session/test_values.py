@@ -20,7 +20,7 @@ from sessions import session_of
 from perfprobe import wire
 from perfprobe.wire import Block, Missing
 from perftop.base.text import clock_unit
-from perftop.model.belief import BASE_CLOCK, Cap
+from perftop.model.belief import BASE_CLOCK, ClockCap
 from perftop.output import stat_lines
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -250,7 +250,7 @@ def test_disabled_turbo_has_the_cause_policy() -> None:
     (episode,) = session.detector.running
     assert (episode.cause, episode.confidence) == ("policy", "measured")
     assert episode.depth == pytest.approx(0.9e9)
-    assert episode.evidence["cap"] == Cap("turbo off", 2.1e9)
+    assert episode.evidence["cap"] == ClockCap("turbo off", 2.1e9)
 
 
 def test_a_clock_below_the_base_clock_is_a_drop_without_a_table() -> None:

@@ -23,7 +23,7 @@ from perftop.output.stat_lines import DEFAULT_COLUMNS, StatTable, episode_line, 
 from perftop.output.stat_text import SPAN_NAMES
 from perftop.output.why_report import with_checks
 from perftop.output.why_text import why_json
-from perftop.session.episodes import Tally
+from perftop.session.episodes import EpisodeTally
 from perftop.session.fleet_machine import read_numbers
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -201,7 +201,7 @@ def text_errors(session: Session, interval: Interval, message: Line) -> Iterator
 def summary_errors(session: Session) -> Iterator[str]:
     """The metrics of the machine in the summary of `stat`."""
     line = summary_line(session, {}, 10.0)
-    drawn = stat_text.ending_lines(session, Tally(), line, requested_keys=DEFAULT_COLUMNS)
+    drawn = stat_text.ending_lines(session, EpisodeTally(), line, requested_keys=DEFAULT_COLUMNS)
     for key in DEFAULT_COLUMNS:
         label, measure = METRICS[key].name(GHZ), line["machine"][key]
         result = next(text for text in drawn if text.strip().startswith(f"{label} "))

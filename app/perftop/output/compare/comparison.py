@@ -108,7 +108,7 @@ class DifferingState:
     key: str
     a: object
     b: object
-    explains: list[str]
+    explained_keys: list[str]
     """Keys of the numbers whose differences this state explains."""
     cause: Cause | None
 
@@ -315,7 +315,7 @@ def _row(pair: _Pair, chance: float, level: float, lost_more: dict[Cause, float]
 
 def _explained_keys(cause: Cause) -> tuple[str, ...]:
     """Returns the keys of the numbers whose differences this cause can explain."""
-    return KINDS[cause[0]].explains if cause[0] in KINDS else ()
+    return KINDS[cause[0]].explained_keys if cause[0] in KINDS else ()
 
 
 def _differing_state(
@@ -386,7 +386,9 @@ def _cause_text(phase: Comparison, row: Row) -> str:
     of_a, of_b = lost_share(phase.a, cause), lost_share(phase.b, cause)
     if (row.verdict == "better") != (of_b < of_a):
         return ""
-    states = [state for state in phase.differing_states if state.explains and state.cause == cause]
+    states = [
+        state for state in phase.differing_states if state.explained_keys and state.cause == cause
+    ]
     if len(states) == 1:
         state = states[0]
         a, b = (value_text(state.key, value) for value in (state.a, state.b))
@@ -494,9 +496,11 @@ def open_questions(compared: Sequence[Comparison]) -> Iterator[str]:
     """Yields sentences on questions that remain open."""
     first, rows = compared[0], [row for phase in compared for row in phase.rows]
     sure = any(row.is_sure for row in rows)
-    explaining = [setting_label(state.key) for state in first.differing_states if state.explains]
+    explaining = [
+        setting_label(state.key) for state in first.differing_states if state.explained_keys
+    ]
     unexplained = [setting_label(state.key) for state in first.differing_states
-              if not state.explains and state.key not in UNEXPLAINING_STATES]  # fmt: skip
+              if not state.explained_keys and state.key not in UNEXPLAINING_STATES]  # fmt: skip
     if sure and unexplained:
         names = join_words(unexplained)
         if explaining:

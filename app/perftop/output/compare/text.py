@@ -108,7 +108,7 @@ def _machines(phase: Comparison, names: tuple[str, str]) -> list[str]:
             text_lines.append(f"{head}{a}")
             room = max(0, min(STATE_WIDTH, WIDTH - len(head) - len(b)))
             head, a = " " * len(head), ""
-        explained = [number_of(key).plain_name for key in state.explains[:1]]
+        explained = [number_of(key).plain_name for key in state.explained_keys[:1]]
         explains = f" explains the {explained[0]}" if explained else ""
         text_lines.append(f"{head}{a:<{room}}{b:<{STATE_WIDTH - 1}}{explains}".rstrip())
     if phase.equal_states:
@@ -271,7 +271,7 @@ def diff_json(compared: Sequence[Comparison], files: tuple[list[str], list[str]]
     `chance` (the probability that a difference this large occurs by chance, corrected for the
     number of rows), `verdict` and `test` (whether means are compared, or medians by ranks)."""
     first = compared[0]
-    states = [{"key": state.key, "a": state.a, "b": state.b, "explains": state.explains}
+    states = [{"key": state.key, "a": state.a, "b": state.b, "explains": state.explained_keys}
              for state in first.differing_states]  # fmt: skip
     phases = [
         {

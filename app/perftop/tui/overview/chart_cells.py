@@ -26,7 +26,7 @@ from perftop.draw.charts import (
 from perftop.draw.columns import Run, fit
 from perftop.draw.strips import merge_runs, safe_cells
 from perftop.model.kinds import Episode
-from perftop.model.smt import bounds
+from perftop.model.smt import state_bounds
 from perftop.model.tasks import TaskActivity
 from perftop.session.history import MAX_TASKS_AGE_NS
 from perftop.session.session import Session
@@ -205,7 +205,7 @@ class ChartDrawer:
         lp0, lp1 = np.where(is_second, lp1, lp0), np.where(is_second, lp0, lp1)
         open_, unknown, axis = np.zeros(both.shape), np.isnan(both), self.history.axis
         if unknown[:, axis.columns - axis.known_columns :].any():
-            low, high = bounds(first, second)
+            low, high = state_bounds(first, second)
             open_ = np.where(unknown, high[..., 3] - low[..., 3], 0.0)
             lp0, lp1, both = (
                 np.where(unknown, low[..., state], value)

@@ -17,7 +17,7 @@ import numpy as np
 from perftop.base.arrays import Bools
 from perftop.base.text import whole_percent
 from perftop.model import kinds
-from perftop.model.belief import Host
+from perftop.model.belief import Hypervisor
 from perftop.model.kinds import KINDS, STEAL_CAUSE, Episode, kind_of
 from perftop.output.sentences import MAX_SENTENCE, SentencePart, group_key, sentence, total_cost
 from perftop.session.interval import Interval
@@ -36,7 +36,7 @@ episodes are stored with their sentence, so that no other object can get their i
 
 def severity_key(episode: Episode) -> tuple[int, int]:
     """Returns a sort key: the worst kind first, then the oldest episode."""
-    return kinds.rank(episode.kind), episode.start_ns
+    return kinds.severity_rank(episode.kind), episode.start_ns
 
 
 def is_loss(episode: Episode) -> bool:
@@ -343,7 +343,7 @@ class RowEpisodes:
             losing = row_episode.position
             return " ".join(name for row, name in tasks.items() if row != losing and name)
         who_tasks = episode.evidence.get("who")
-        if isinstance(who_tasks, Host):
+        if isinstance(who_tasks, Hypervisor):
             return "hypervisor"
         cpu = self._session.topology[row_episode.position].cpu
         all_takers = list(who_tasks or ())

@@ -20,7 +20,7 @@ from perftop.base.text import GHZ, ClockUnit, clock_unit, rate_unit
 from perftop.draw import columns
 from perftop.draw.theme import HEAT_STEPS
 from perftop.model.numbers import EVENT, PER_KI, SMALL_SHARE_ENDS, Number
-from perftop.model.tasks import task
+from perftop.model.tasks import parse_task
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import COLUMNS_BY_KEY, CpuColumns, columns_by_key, suspect_rows
@@ -378,5 +378,5 @@ def _values(cores: Cores, key: str, session: Session, interval: Interval) -> lis
 
 def _name(cpus: Sequence[int], interval: Interval) -> str:
     """Returns the name of the first known task on these CPUs, in lower case; '' if none."""
-    tasks = (task(interval.tasks.get(str(cpu))) for cpu in cpus)
+    tasks = (parse_task(interval.tasks.get(str(cpu))) for cpu in cpus)
     return next((first_task.comm.casefold() for first_task in tasks if first_task), "")

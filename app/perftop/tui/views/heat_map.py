@@ -25,7 +25,7 @@ from perftop.draw.strips import (
     spread,
     width,
 )
-from perftop.model.tasks import task
+from perftop.model.tasks import parse_task
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import Reasons, displayed_values, doubt_texts, suspect_rows
@@ -213,7 +213,7 @@ class HeatValues:
         states = ("both",) if len(core.cpus) > 1 else ()
         keys = dict.fromkeys((self.field.key, "busy_hz", "ipc", "turbo_ceiling_hz", *states))
         pieces += core_number_pieces(self.session, self.interval, [*core.cpus], keys, self.clock)
-        tasks = (task(self.interval.tasks.get(str(cpu))) for cpu in core.cpus)
+        tasks = (parse_task(self.interval.tasks.get(str(cpu))) for cpu in core.cpus)
         if names := [
             safe_cells(f"{task_on_cpu.comm[:24]} {task_on_cpu.pid}")
             for task_on_cpu in tasks

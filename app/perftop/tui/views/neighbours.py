@@ -25,7 +25,7 @@ from perftop.draw.strips import (
     wrap_line,
 )
 from perftop.model.kinds import NEIGHBOURS
-from perftop.model.tasks import DIFFERENCE_NS, Thread, WatchedJob
+from perftop.model.tasks import ACTIVITY_SPAN_NS, Thread, WatchedJob
 from perftop.output.why_report import Report, with_checks
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -421,7 +421,9 @@ class Neighbours(PaneledView, CursorCanvas):
             return
         if interval.time_ns < session.now_ns:  # numbers at that moment, from recorded frames
             job = WatchedJob(job.name)
-            for message in session.past.frames(interval.time_ns - DIFFERENCE_NS, interval.time_ns):
+            for message in session.past.frames(
+                interval.time_ns - ACTIVITY_SPAN_NS, interval.time_ns
+            ):
                 job.read_record(getattr(message, "records", {}), message.time_ns)
         position, span_ns = session.position, max(MIN_SPAN_NS, round(interval.elapsed_s * 1e9))
         threads = [thread for thread in job.threads.values() if thread.cpu in position]

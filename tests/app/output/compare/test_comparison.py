@@ -77,7 +77,7 @@ def test_a_limit_named_by_an_episode_explains_the_clock() -> None:
         side(draw), side(draw, slower=0.142, clock=0.78, state=now, lost=0.22)
     )
     assert [state.key for state in comparison.differing_states] == ["power_limit_w", "kernel"]
-    assert [bool(state.explains) for state in comparison.differing_states] == [True, False]
+    assert [bool(state.explained_keys) for state in comparison.differing_states] == [True, False]
     found_verdicts = verdicts(comparison)
     assert {key: found_verdicts[key] for key in ("run_s", "busy_hz", "ipc", "instructions")} == {
         "run_s": "worse", "busy_hz": "worse", "ipc": NOISE, "instructions": NOISE,
@@ -116,7 +116,7 @@ def test_a_certain_difference_comes_first_and_the_run_time_follows() -> None:
 def test_a_limit_without_an_episode_explains_nothing() -> None:
     draw = random.Random(2)
     comparison = compare_runs(side(draw), side(draw, slower=0.1, state={"power_limit_w": 205.0}))
-    assert [state.explains for state in comparison.differing_states] == [[]]
+    assert [state.explained_keys for state in comparison.differing_states] == [[]]
     assert "205" not in headline([comparison])
     assert any("power limit PL1" in left for left in open_questions([comparison]))
 
@@ -128,7 +128,9 @@ def test_a_small_or_opposite_cause_explains_nothing() -> None:
     other = compare_runs(side(draw, lost=0.22), side(draw, clock=0.78, state=state))
     for result in (little, other):
         assert all(row.cause is None for row in result.rows if row.number.key == "busy_hz")
-        clock = [key for one in result.differing_states for key in one.explains if key == "busy_hz"]
+        clock = [
+            key for one in result.differing_states for key in one.explained_keys if key == "busy_hz"
+        ]
         assert not clock, "the clock is lower in B"
 
 
@@ -136,7 +138,7 @@ def test_a_state_does_not_explain_a_difference_within_the_noise() -> None:
     draw = random.Random(13)
     b = side(draw, state={"power_limit_w": 205.0}, lost=0.02, noise=0.3)
     (state,) = compare_runs(side(draw, noise=0.3), b).differing_states
-    assert "busy_hz" not in state.explains
+    assert "busy_hz" not in state.explained_keys
 
 
 def test_two_states_of_one_cause_are_not_distinguished() -> None:

@@ -170,7 +170,7 @@ def test_metrics_and_states_are_computed_with_a_tsc_counter() -> None:
 def test_ratios_to_the_tsc_are_unknown_without_it() -> None:
     result = session(tsc=False)
     interval = result.take_interval()
-    assert result.evaluator.first_missing("util") is not None
+    assert result.evaluator.first_missing_counter("util") is not None
     assert "tsc" not in interval.counts
     assert not (interval.values["util"] >= 0).any()
     assert interval.suspect_counters == {}

@@ -72,7 +72,7 @@ that one of them ran alone. Siblings with equal times may never have run alone: 
 halts both at once."""
 
 
-class Gates:
+class PlausibilityChecks:
     """The checks of one stream that compare counters of one CPU. They remember on which CPUs a
     counter has agreed with its witness, and doubt it only there. Elsewhere a hypervisor or an
     unusual CPU model may let the two counters run at different rates."""
@@ -97,12 +97,12 @@ class Gates:
         cycles, instructions = samples.increments("cycles"), samples.increments("instructions")
         if cycles is not None and instructions is not None:
             too_many = instructions > MAX_IPC * (cycles + samples.slack)
-            samples.doubt("instructions", Doubt.IPC, too_many)
-            samples.doubt("cycles", Doubt.IPC, too_many & ~clock_agreed)
+            samples.mark_suspect("instructions", Doubt.IPC, too_many)
+            samples.mark_suspect("cycles", Doubt.IPC, too_many & ~clock_agreed)
         for part, whole in (("kernel_cycles", cycles), ("kernel_instructions", instructions)):
             increments = samples.increments(part)
             if increments is not None and whole is not None:
-                samples.doubt(
+                samples.mark_suspect(
                     part, Doubt.ABOVE, increments > whole * (1 + SLACK_SHARE) + samples.slack
                 )
         slots = samples.increments("slots")
@@ -111,7 +111,7 @@ class Gates:
             error = np.abs(np.sum(ways, axis=0) - slots)
             is_wrong = error > MAX_SLOT_ERROR * slots + samples.slack
             for key in SLOT_KEYS:
-                samples.doubt(key, Doubt.SLOTS, is_wrong)
+                samples.mark_suspect(key, Doubt.SLOTS, is_wrong)
 
     def _check_clocks(self, samples: _CheckedSamples) -> Bools:
         """Compares reference cycles with the TSC and MPERF, and cycles with APERF. Returns a mask,
@@ -119,7 +119,7 @@ class Gates:
         sample adds a CPU."""
         ref = samples.increments("ref")
         if ref is not None and samples.counters.has_tsc:
-            samples.doubt("ref", Doubt.FAST, ref > samples.ticks + samples.slack)
+            samples.mark_suspect("ref", Doubt.FAST, ref > samples.ticks + samples.slack)
         clock_agreed, min_difference = self._clock_agreed["cycles"], 4 * samples.slack
         for key, witness in (("ref", "mperf"), ("cycles", "aperf")):
             increments, witness_ticks = samples.increments(key), samples.increments(witness)
@@ -137,7 +137,7 @@ class Gates:
                     agreed_before, self._clock_agreed[key] = agreed_so_far[:-1], agreed_so_far[-1]
                     if key == "cycles":
                         clock_agreed = agreed_so_far[1:]
-            samples.doubt(key, Doubt.UNLIKE, agreed_before & is_unlike)
+            samples.mark_suspect(key, Doubt.UNLIKE, agreed_before & is_unlike)
         return clock_agreed
 
 
@@ -172,7 +172,7 @@ class _CheckedSamples:
             return increments
         return np.where(self.delta.doubts[..., self.counters.key_at[key]] == 0, increments, np.nan)
 
-    def doubt(self, key: str, code: Doubt, rows: Bools) -> None:
+    def mark_suspect(self, key: str, code: Doubt, rows: Bools) -> None:
         """Marks a counter as suspect in these rows. An earlier reason is kept."""
         if np.count_nonzero(rows):
             codes = self.delta.doubts[..., self.counters.key_at[key]]
@@ -191,11 +191,11 @@ def _check_standstill(samples: _CheckedSamples) -> None:
         if not np.count_nonzero(stands_still := (increments == 0) & is_read):
             continue
         if key == "ref" and (busy_s := _busy_s(samples.counters, samples.delta)) is not None:
-            samples.doubt(key, Doubt.STILL, stands_still & (busy_s > MIN_BUSY_S))
+            samples.mark_suspect(key, Doubt.STILL, stands_still & (busy_s > MIN_BUSY_S))
         for witness in witnesses:
             if (witness_ticks := samples.increments(witness)) is not None:
                 has_worked = witness_ticks > samples.worked_ticks
-                samples.doubt(key, Doubt.STILL, stands_still & has_worked)
+                samples.mark_suspect(key, Doubt.STILL, stands_still & has_worked)
 
 
 def _check_idle_accounts(samples: _CheckedSamples) -> None:
@@ -212,7 +212,7 @@ def _check_idle_accounts(samples: _CheckedSamples) -> None:
     limit_s = np.maximum(MAX_IDLE_DIFFERENCE * span_s, MIN_IDLE_DIFFERENCE_S)
     spans_agree = np.abs(span_s - stat_span_s) < span_s / 4
     is_apart = np.abs(busy_s - (stat_span_s - idle_s - iowait_s)) > limit_s
-    samples.doubt("busy_s", Doubt.IDLE, is_apart & spans_agree)
+    samples.mark_suspect("busy_s", Doubt.IDLE, is_apart & spans_agree)
 
 
 def _busy_s(counters: Counters, delta: Delta) -> Floats | None:
@@ -243,7 +243,7 @@ class SiblingCounts:
     """SMT event ticks per TSC tick of the span, for the event in use."""
 
 
-class SiblingGates:
+class SiblingChecks:
     """The checks of one stream that compare siblings. They also learn the factors of SMT events.
     `splitter` has the cores and the calibrations."""
 
@@ -282,7 +282,7 @@ class SiblingGates:
             ways, cores = low.shape[1:]
             if np.count_nonzero(group.is_uneven):
                 low = np.where(group.is_uneven[:, None], np.nan, low)
-            outcomes = calibration.evidence_of(low.reshape(-1, cores), high.reshape(-1, cores))
+            outcomes = calibration.evidence_rows(low.reshape(-1, cores), high.reshape(-1, cores))
             rows.append(outcomes.reshape(samples, ways, -1))
         return calibration.add_evidence(np.concatenate(rows, axis=1))
 
