@@ -257,6 +257,8 @@ class Monitor(DirectScreen):
     # --- views
 
     async def action_view(self, name: str) -> None:
+        if not self.is_attached:  # a click or the first numbers came just before the app quit
+            return
         self._end_notes(name)
         pane = self.output_pane
         if pane is not None and pane.extent == "whole":  # the output hides the view

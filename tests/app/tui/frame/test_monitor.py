@@ -11,8 +11,11 @@ from played_apps import Run, running_app
 from terminal_apps import messages, shown_app
 from waiting import until_true
 
+from perftop.model.kinds import Episode
 from perftop.tui.frame.monitor import FLEET_VARIABLE, Monitor
+from perftop.tui.frame.top import ScreenState
 from perftop.tui.shared import keys
+from perftop.tui.shared.canvas import Canvas
 
 
 def view_text(run: Run) -> str:
@@ -42,6 +45,26 @@ async def test_tab_cycles_through_the_views_in_both_directions() -> None:
         assert views == [*order[1:], order[0], order[-1]]
         await run.pilot.press("1", "enter", "tab")
         assert run.monitor.view.id == order[1], "the page of a core counts as the overview"
+
+
+@pytest.mark.parametrize("cause", ["first numbers", "episode", "core"])
+async def test_a_view_that_was_due_when_the_app_quits_is_not_opened(cause: str) -> None:
+    """The first numbers of many CPUs and clicks open a view in a later turn of the event loop."""
+    async with running_app(Machine(cores=80)) as run:
+        await run.pilot.press("1")
+        monitor, view = run.monitor, run.monitor.view
+        monitor._views = {"overview": view}
+        if cause == "first numbers":
+            state = monitor.last_state
+            monitor.last_state = ScreenState(None, None, state.status)
+            monitor.show_state(state)
+        elif cause == "episode":
+            monitor.post_message(Canvas.EpisodeClicked(Episode("steal", [0], 0, 1)))
+        else:
+            monitor.post_message(Canvas.Opened())
+        run.app.exit()
+        await run.pilot.pause()
+        assert monitor.view is view
 
 
 @pytest.mark.parametrize(("view", "changing_keys"), [
