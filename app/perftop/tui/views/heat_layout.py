@@ -11,6 +11,7 @@ from math import ceil
 from perftop.draw.columns import Run
 from perftop.draw.strips import join_cells
 from perftop.session.session import Session
+from perftop.tui.panels.tables import CoreLoss
 from perftop.tui.shared.cores import Cores
 
 # --- The position of every core in the heat map, for a width and a height. Measured values have no
@@ -262,26 +263,15 @@ _STROKES = {True: " ╺╸━╻┏┓┳╹┗┛┻┃┣┫╋", False: " ╶
 """Box-drawing characters, by whether the core loses now and the sum of the directions."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ring:
-    row: int
-    text: str
-    """The text in its upper edge; '' for none."""
-    is_running: bool
-
-    @property
-    def style(self) -> str:
-        return "alarm" if self.is_running else "over"
-
-    @property
-    def side_run(self) -> Run:
-        return _STROKES[self.is_running][UP + DOWN], self.style
+def ring_side(ring: CoreLoss) -> Run:
+    """Returns the stroke to the left and to the right of a core."""
+    return _STROKES[ring.is_running][UP + DOWN], ring.style
 
 
-def ring_edges(plan: HeatLayout, rings: Sequence[Ring]) -> dict[int, list[Run]]:
-    """Returns the lines with the upper and lower edges of rings, by line of the layout. Rings of
-    cores that lose now are drawn over the others."""
-    strokes: dict[int, dict[int, tuple[int, Ring]]] = {}
+def ring_edges(plan: HeatLayout, rings: Sequence[CoreLoss]) -> dict[int, list[Run]]:
+    """Returns the upper and lower edges of rings around cores, with the lost share in the upper
+    edge, by line of the layout. Rings of cores that lose now are drawn over the others."""
+    strokes: dict[int, dict[int, tuple[int, CoreLoss]]] = {}
     texts: dict[int, dict[int, Run]] = {}
     cell_width = plan.cell.width
     for ring in sorted(rings, key=lambda ring: ring.is_running):
@@ -293,8 +283,8 @@ def ring_edges(plan: HeatLayout, rings: Sequence[Ring]) -> dict[int, list[Run]]:
             cells = strokes.setdefault(y, {})
             for x in range(left, left + cell_width + 2):
                 cells[x] = cells.get(x, (0, ring))[0] | corners.get(x, LEFT + RIGHT), ring
-        if len(ring.text) <= cell_width:
-            for x, sign in enumerate(ring.text, left + (cell_width - len(ring.text)) // 2 + 1):
+        if (blank_cells := cell_width - len(text := ring.percent)) >= 0:
+            for x, sign in enumerate(text, left + blank_cells // 2 + 1):
                 texts.setdefault(top - 1, {})[x] = sign, ring.style
     edges: dict[int, list[Run]] = {}
     for y, cells in strokes.items():

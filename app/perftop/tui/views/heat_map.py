@@ -44,10 +44,10 @@ from perftop.tui.views.heat_layout import (
     CellSize,
     HeatLayout,
     LinePart,
-    Ring,
     heat_layout,
     package_groups,
     ring_edges,
+    ring_side,
 )
 
 HEADER_LINES, FOOTER_LINES = 2, 1
@@ -348,15 +348,14 @@ class HeatMap(PaneledView):
             if not heat.suspect_positions.isdisjoint(core.positions):
                 before[row] = (DOUBTED_SIGN, "dim")
         selected = self._selected_row()
-        rings = [Ring(loser.row, loser.percent, loser.is_running) for loser in self._losers]
-        for loser, ring in zip(self._losers, rings, strict=True):
+        for loser in self._losers:
             if self._plan.cell.blank_lines:
-                before[loser.row] = after[loser.row] = ring.side_run
+                before[loser.row] = after[loser.row] = ring_side(loser)
             elif loser.is_running:
                 before[loser.row] = episode_style.sign(loser.episode), loser.style
                 if loser.row == selected:
                     after[loser.row] = before[loser.row]
-        self._edges = ring_edges(self._plan, rings) if self._plan.cell.blank_lines else {}
+        self._edges = ring_edges(self._plan, self._losers) if self._plan.cell.blank_lines else {}
         if selected is not None:
             before[selected] = cursor[0]
             after.setdefault(selected, cursor[1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from math import nan
 
 import numpy as np
 import pytest
@@ -14,11 +15,13 @@ from hypothesis import strategies as st
 from perftop.base.text import to_ascii as ascii_text
 from perftop.draw import strips, theme
 from perftop.draw.strips import OFFLINE_LEVEL, UNKNOWN_LEVEL
+from perftop.model.kinds import Episode
 from perftop.session.values import COLUMNS_BY_KEY
+from perftop.tui.panels.tables import CoreLoss
 from perftop.tui.shared.cores import Cores
 from perftop.tui.shared.row_numbers import field_scale, metric_fields
 from perftop.tui.views import heat_layout
-from perftop.tui.views.heat_layout import CoreGroup, Ring
+from perftop.tui.views.heat_layout import CoreGroup
 
 LEVELS = [OFFLINE_LEVEL, UNKNOWN_LEVEL, *range(theme.HEAT_STEPS)]
 
@@ -152,7 +155,11 @@ def test_adjacent_rings_share_their_strokes() -> None:
         for row, (x, y) in plan.cell_positions.items()
         if x == plan.cell_positions[0][0] and y > plan.cell_positions[0][1]
     )
-    rings = [Ring(0, "−31", True), Ring(1, "−8", False), Ring(below, "", True)]
+    episode = Episode("steal", [0], 0)
+    rings = [
+        CoreLoss(row, episode, 0, share, is_running)
+        for row, share, is_running in ((0, 0.31, True), (1, 0.08, False), (below, nan, True))
+    ]
     edges = heat_layout.ring_edges(plan, rings)
     top, shared, bottom = (strips.text(edges[y]) for y in sorted(edges))
     left = " " * plan.cell_positions[0][0]
