@@ -131,7 +131,7 @@ def test_sources_send_the_keys_of_the_table() -> None:
     loose = [
         *cores.CORE_COUNTERS,
         *cores.MSR_COUNTERS,
-        *groups.TIMES,
+        *groups.TIME_COUNTERS,
         *firmware_limits.COUNTERS[firmware_limits.PROCHOT],
         firmware_limits.LIMITS,
     ]

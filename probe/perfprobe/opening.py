@@ -132,13 +132,13 @@ def open_perf(
     root = Path("/")
     chosen_groups = [] if events is None else chosen.find_events(root, events)
     rows, selected = read_rows(root, cpus)
-    planner = cores.Planner(root, rows, method=method)
+    planner = cores.EventPlanner(root, rows, method=method)
     wanted = with_siblings(selected, rows)
-    others = [group for group in chosen_groups if chosen.own_counter_key(group) is None]
-    other_group = chosen.largest_groups(others, planner.pmus)
+    others = [group for group in chosen_groups if chosen.always_counted_key(group) is None]
+    other_group = chosen.largest_group_finder(others, planner.pmus)
     parts = cores.open_parts(root, rows, planner, cpus=wanted, other_group=other_group)
-    aliases = chosen.own_counter_keys(chosen_groups, parts[0].counters)
-    groups = [group for group in chosen_groups if group[0].event_name.key not in aliases]
+    aliases = chosen.always_counted_keys(chosen_groups, parts[0].counters)
+    groups = [group for group in chosen_groups if group[0].request.key not in aliases]
     with contextlib.ExitStack() as on_failure:
         for part in parts:
             on_failure.callback(part.close)

@@ -31,7 +31,7 @@ class Group(perf_events.Group):
     fds: list[int]
     timed: bool
     address: int
-    direct: bool = False
+    uses_rdpmc: bool = False
     mapped: bool = True
     at: list[int] = field(default_factory=list)
     closed: bool = False
@@ -88,7 +88,7 @@ class Kernel(perf_events.Kernel):
             cores = [event, *members]
             if leader != NO_LEADER:
                 cores.append(self.opened[leader][0])
-                if sum(e.core for e in cores) > self.counters and event.core:
+                if sum(e.is_core for e in cores) > self.counters and event.is_core:
                     raise OSError(errno.EINVAL, "the group does not fit")
             fd = next(self._fds)
             self.opened[fd] = (event, cpu, leader, host_only)
@@ -123,7 +123,7 @@ class Kernel(perf_events.Kernel):
         are, and the other groups take turns on the remaining counters, each as a whole."""
 
         def counters_of(group: Group) -> int:
-            return sum(self.opened[fd][0].core for fd in group.fds)
+            return sum(self.opened[fd][0].is_core for fd in group.fds)
 
         def is_pinned(group: Group) -> bool:
             return self.opened[group.fds[0]][0].pinned
@@ -202,21 +202,21 @@ def write_machine_files(root: Path, cores: int = 2, threads: int = 2) -> None:
     trees.machine(root, cores, threads)
 
 
-def skylake(root: Path) -> cores.Planner:
+def skylake(root: Path) -> cores.EventPlanner:
     return planner_of(root, INTEL, 6, SKX, Leaves())
 
 
 def planner_of(
     root: Path, vendor: str, family: int, model: int, leaves: cpuid.Leaves, threads: int = 2
-) -> cores.Planner:
+) -> cores.EventPlanner:
     """Returns a planner for a machine of two cores with one PMU."""
     write_machine_files(root, threads=threads)
     write_identity(root, vendor, family, model)
     write_pmu(root, "cpu", 4)
-    return cores.Planner(root, topology.read_cpus(root), lambda _: leaves)
+    return cores.EventPlanner(root, topology.read_cpus(root), lambda _: leaves)
 
 
-def opened_parts(root: Path, planner: cores.Planner, kernel: Kernel) -> list[Part]:
+def opened_parts(root: Path, planner: cores.EventPlanner, kernel: Kernel) -> list[Part]:
     """Returns all parts, without that of memory controllers if there are none."""
     result = cores.open_parts(root, topology.read_cpus(root), planner, kernel=kernel)
     return result if result[2].counters else [*result[:2], *result[3:]]

@@ -95,7 +95,7 @@ def _counter(cpu: int, tsc_hz: float) -> Iterator[tuple[int, Trouble | None]]:
     """Yields the address of a perf group that counts cycles, or 0 and the reason why there is none.
     The group must be readable by RDPMC: read(2) takes 1 us, and a piece only 5 us."""
     try:
-        group = perf_pmus.open_core_event(Path("/"), cpu, CYCLES, direct=True, tried=True)
+        group = perf_pmus.open_core_event(Path("/"), cpu, CYCLES, by_rdpmc=True, with_trial=True)
     except RefusedError as refused:
         yield 0, refused.trouble
         return

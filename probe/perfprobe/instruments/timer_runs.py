@@ -127,7 +127,7 @@ def _open_rdtscp(_cpu: int, leaves: Leaves, _stack: contextlib.ExitStack) -> Res
 
 
 def _open_page(cpu: int, _leaves: Leaves, stack: contextlib.ExitStack) -> Resource:
-    group = perf_pmus.open_core_event(Path("/"), cpu, perf_events.INSTRUCTIONS, direct=True)
+    group = perf_pmus.open_core_event(Path("/"), cpu, perf_events.INSTRUCTIONS, by_rdpmc=True)
     stack.callback(group.close)
     return "instructions", {"arg": group.address}
 

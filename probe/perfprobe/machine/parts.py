@@ -46,12 +46,12 @@ class Part(Protocol):
 def drop_duplicate_counters(parts: Iterable[Part]) -> list[Part]:
     """Returns the parts, with each counter only in the first part that has it. Parts without
     counters are kept for their reasons why counters are missing."""
-    served: set[str] = set()
+    served_keys: set[str] = set()
     kept_parts: list[Part] = []
     for part in parts:
         keys = {counter.key for counter in part.counters}
-        kept_parts.append(ReducedPart(part, served & keys) if served & keys else part)
-        served |= keys
+        kept_parts.append(ReducedPart(part, served_keys & keys) if served_keys & keys else part)
+        served_keys |= keys
     return kept_parts
 
 
@@ -62,20 +62,20 @@ def drop_served_keys(missing: Iterable[Missing], counters: Iterable[Counter]) ->
     return [item for item in missing if item.what not in everywhere]
 
 
-def restrict_to_cpus(counter: Counter, cpus: Sequence[int], number: int) -> Counter:
-    """Returns the counter, restricted to these CPUs; unchanged if they are all `number` CPUs of the
+def restrict_to_cpus(counter: Counter, cpus: Sequence[int], cpu_count: int) -> Counter:
+    """Returns the counter, restricted to these CPUs; unchanged if they are all CPUs of the
     machine."""
-    return counter if len(cpus) == number else replace(counter, cpus=[*cpus])
+    return counter if len(cpus) == cpu_count else replace(counter, cpus=[*cpus])
 
 
-def join_missing(lacking: Iterable[tuple[int, str, Trouble]], number: int) -> list[Missing]:
+def join_missing(lacking: Iterable[tuple[int, str, Trouble]], cpu_count: int) -> list[Missing]:
     """Joins missing counters (CPU, key, reason) with the same key and reason into one entry with
-    its CPUs; without CPUs, if they are all `number` CPUs of the machine."""
+    its CPUs; without CPUs, if they are all `cpu_count` CPUs of the machine."""
     cpus: dict[tuple[str, Trouble], list[int]] = {}
     for cpu, key, why in lacking:
         cpus.setdefault((key, why), []).append(cpu)
     return [
-        Missing(key, why.why, why.fix, None if len(where) == number else where)
+        Missing(key, why.why, why.fix, None if len(where) == cpu_count else where)
         for (key, why), where in cpus.items()
     ]
 
@@ -89,16 +89,16 @@ class ReducedPart:
         self.scope: Scope = part.scope
         self.counters = [counter for counter in part.counters if counter.key not in without]
         self.missing: Sequence[Missing] = part.missing
-        self._column: dict[int, int] = {}
+        self._new_columns: dict[int, int] = {}
         """New column by old column, for the columns that are kept."""
         for first, counter in with_columns(part.counters):
             if counter.key not in without:
                 for column in range(first, first + counter.columns):
-                    self._column[column] = len(self._column)
+                    self._new_columns[column] = len(self._new_columns)
 
     def open(self, cpu: int) -> list[Slot]:
         slots = self._part.open(cpu)
-        to = self._column
+        to = self._new_columns
         return [replace(slot, column=to[slot.column]) for slot in slots if slot.column in to]
 
     def close_cpu(self, cpu: int) -> None:
@@ -122,8 +122,8 @@ class RowReaders:
         """`chosen` are parts with events that the user chose, each with a block of its own."""
         self._parts = parts
         self._chosen = {f"events.{i}": part for i, part in enumerate(chosen, 1)}
-        self._places: Mapping[str, sampler.BlockOffsets] = {}
-        self._row = {row.cpu: i for i, row in enumerate(rows)}
+        self._offsets: Mapping[str, sampler.BlockOffsets] = {}
+        self._row_index = {row.cpu: i for i, row in enumerate(rows)}
         self._groups = {"core": topology.cores(rows), "package": topology.packages(rows)}
         self._reading_cpus: dict[Scope, dict[int, int]] = {scope: {} for scope in SHARED_SCOPES}
         """The CPU that reads each row of a core or package."""
@@ -132,26 +132,28 @@ class RowReaders:
     def blocks(self) -> list[tuple[wire.Block, int]]:
         """Returns the blocks that CPUs' threads read, with their numbers of rows; blocks of cores
         and packages only if they have counters."""
-        blocks_with_rows = [(wire.Block("cpu", "cpu", self._counters("cpu")), len(self._row))]
+        blocks_with_rows = [(wire.Block("cpu", "cpu", self._counters("cpu")), len(self._row_index))]
         for name, part in self._chosen.items():
-            blocks_with_rows.append((wire.Block(name, "cpu", [*part.counters]), len(self._row)))
+            blocks_with_rows.append(
+                (wire.Block(name, "cpu", [*part.counters]), len(self._row_index))
+            )
         return blocks_with_rows + [
             (wire.Block(scope, scope, counters), len(self._groups[scope]))
             for scope in SHARED_SCOPES
             if (counters := self._counters(scope))
         ]
 
-    def set_offsets(self, places: Mapping[str, sampler.BlockOffsets]) -> None:
-        self._places = places
+    def set_offsets(self, offsets: Mapping[str, sampler.BlockOffsets]) -> None:
+        self._offsets = offsets
 
     def open(self, cpu: int) -> list[RowPlan]:
         """Opens all parts for a CPU, and returns the plans of all rows that its thread must
         read."""
-        row = self._row[cpu]
-        self._plans[cpu] = [self._plan("cpu", row, cpu)]
+        row = self._row_index[cpu]
+        self._plans[cpu] = [self._open_row("cpu", row, cpu)]
         for name, part in self._chosen.items():
-            self._plans[cpu].append(self._places[name].plan(row, part.open(cpu)))
-        return self._with_shared(cpu)
+            self._plans[cpu].append(self._offsets[name].row_plan(row, part.open(cpu)))
+        return self._plans_with_shared_rows(cpu)
 
     def close_cpu(self, cpu: int) -> list[tuple[int, list[RowPlan]]]:
         """Closes all parts for a CPU whose thread has ended. Returns the CPUs that take over its
@@ -166,40 +168,40 @@ class RowReaders:
                     del self._reading_cpus[scope][row]
                     left = (c for c in self._groups[scope][row] if c in self._plans)
                     successors |= dict.fromkeys(list(left)[:1])
-        return [(successor, self._with_shared(successor)) for successor in successors]
+        return [(successor, self._plans_with_shared_rows(successor)) for successor in successors]
 
     def offline_head_offsets(self, cpus: Iterable[int]) -> list[int]:
         """Returns the offsets, in words of the frame, of the heads of rows that no thread reads,
         because they belong to those of `cpus` that are offline, or to their cores or packages."""
         offline = [cpu for cpu in cpus if cpu not in self._plans]
         names = ("cpu", *self._chosen)
-        heads = [self._head(name, self._row[cpu]) for name in names for cpu in offline]
+        heads = [self._head_offset(name, self._row_index[cpu]) for name in names for cpu in offline]
         for scope in SHARED_SCOPES:
-            if offline and scope in self._places:
+            if offline and scope in self._offsets:
                 for row, group in enumerate(self._groups[scope]):
                     if row not in self._reading_cpus[scope] and not set(group).isdisjoint(offline):
-                        heads.append(self._head(scope, row))
+                        heads.append(self._head_offset(scope, row))
         return heads
 
     def _counters(self, scope: Scope) -> list[Counter]:
         return [c for part in self._parts if part.scope == scope for c in part.counters]
 
-    def _head(self, name: str, row: int) -> int:
-        return self._places[name].head + row * wire.HEAD
+    def _head_offset(self, name: str, row: int) -> int:
+        return self._offsets[name].heads + row * wire.HEAD
 
-    def _with_shared(self, cpu: int) -> list[RowPlan]:
+    def _plans_with_shared_rows(self, cpu: int) -> list[RowPlan]:
         """Returns the CPU's row plans, after adding those of its core and package if no other CPU
         reads them."""
         for scope in SHARED_SCOPES:
-            if scope not in self._places:
+            if scope not in self._offsets:
                 continue
             for row, group in enumerate(self._groups[scope]):
                 if cpu in group and row not in self._reading_cpus[scope]:
                     self._reading_cpus[scope][row] = cpu
-                    self._plans[cpu].append(self._plan(scope, row, cpu))
+                    self._plans[cpu].append(self._open_row(scope, row, cpu))
         return self._plans[cpu]
 
-    def _plan(self, scope: Scope, row: int, cpu: int) -> RowPlan:
+    def _open_row(self, scope: Scope, row: int, cpu: int) -> RowPlan:
         slots = []
         first = 0
         for part in self._parts:
@@ -207,4 +209,4 @@ class RowReaders:
                 own = part.open(cpu)
                 slots += [replace(slot, column=slot.column + first) for slot in own]
                 first += sum(counter.columns for counter in part.counters)
-        return self._places[scope].plan(row, slots)
+        return self._offsets[scope].row_plan(row, slots)

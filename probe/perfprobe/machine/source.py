@@ -28,7 +28,7 @@ from perfprobe.kernel.tasks import TaskScanner
 from perfprobe.machine import cpu_files, idle
 from perfprobe.machine.parts import Part, RowReaders, drop_duplicate_counters, drop_served_keys
 from perfprobe.native import sampler, tsc_rate
-from perfprobe.native.batches import Batches
+from perfprobe.native.batches import BatchSchedule
 from perfprobe.native.sampler import DrainedRound, Sampler
 from perfprobe.polled import polling
 from perfprobe.polled.firmware_limits import Hsmp, HsmpTable, LimitStatus
@@ -99,7 +99,7 @@ class _Round:
     """A complete round, copied from the sampler."""
 
     drained: DrainedRound
-    late: int
+    late_rounds: int
     """The value of `Sampler.late` when the round was drained."""
     data: bytearray
     """The data of the frame; blocks that the main thread reads are 0."""
@@ -121,27 +121,27 @@ class Machine:
         selected: list[int] | None,
         parts: Sequence[Part],
         missing: Sequence[Missing] = (),
-        about: SourceInfo | None = None,
+        info: SourceInfo | None = None,
         watch: WatchedJob | None = None,
         chosen: Sequence[Part] = (),
     ) -> None:
-        """`missing` lists what was missing before the parts were made; `about` has further contents
+        """`missing` lists what was missing before the parts were made; `info` has further contents
         of hello; `watch` is the watched job; `chosen` are parts that each have their own block."""
         self._root = root
         self._is_this_machine = root == Path("/")
         self._wanted_cpus = with_siblings(selected, rows)
         parts = drop_duplicate_counters(parts)
         self._parts = [*parts, *chosen]
-        self._attached: set[int] = set()
+        self._attached_cpus: set[int] = set()
         self._seq = 0
         self._offline_events = offline_events.open_offline_events(root)
         self._online_fd = polling.open_file(root / files.CPU_DIRECTORY / "online")
         self._online_text = self._read_online()
-        self._reading = RowReaders(parts, rows, chosen)
+        self._row_readers = RowReaders(parts, rows, chosen)
         served = {counter.key for part in self._parts for counter in part.counters}
         resctrl = Resctrl(root, rows)
-        self._group_records = resctrl.take_record
-        self._polling = PolledBlocks(
+        self._take_group_record = resctrl.take_record
+        self._polled_blocks = PolledBlocks(
             [
                 MachineCounts(root, len(rows)),
                 Powercap(root, rows, served),
@@ -156,29 +156,32 @@ class Machine:
         self._bytes = self._lay_out()
         self._watch = watch
         self._tasks = TaskScanner(root, {row.cpu for row in rows}, watch)
-        self._batches = Batches(sample_ns, self._bytes)
+        self._batches = BatchSchedule(sample_ns, self._bytes)
         self._start_clocks = (*tsc_rate.read_bracket()[:2], time.time_ns())
         """Raw ns, TSC and wall-clock ns for the hello, read before the first sample."""
         self._sampler = self._start(sample_ns)
         _OPEN_MACHINES.add(self)
-        self._asleep_ns = tsc_rate.suspended_ns()
-        self._slept_ns = 0
+        self._suspended_at_start_ns = tsc_rate.suspended_ns()
+        self._suspended_ns = 0
         """Time in ns for which the machine was suspended since it was opened, at the last batch."""
         try:
             self._attach_all(rows)
             _require_descriptors()
-            self.hello = self._make_hello(rows, selected, sample_ns, missing, about or SourceInfo())
+            self.hello = self._make_hello(rows, selected, sample_ns, missing, info or SourceInfo())
         except BaseException:
             self.close()
             raise
 
     def _lay_out(self) -> int:
         """Computes the offsets of all blocks in a frame. Returns the frame's length in bytes."""
-        own, polled = [*self._reading.blocks(), *self._stat.blocks()], self._polling.blocks()
-        places, words = sampler.lay_out([*own, *polled])
-        self._places = {place.block.name: place for place in places}
-        self._read_places = {place.block.name: place for place in places[: len(own)]}
-        self._reading.set_offsets(self._places)
+        lane_blocks, polled = (
+            [*self._row_readers.blocks(), *self._stat.blocks()],
+            self._polled_blocks.blocks(),
+        )
+        offsets, words = sampler.lay_out([*lane_blocks, *polled])
+        self._offsets = {place.block.name: place for place in offsets}
+        self._lane_offsets = {place.block.name: place for place in offsets[: len(lane_blocks)]}
+        self._row_readers.set_offsets(self._offsets)
         return 8 * words
 
     def _start(self, sample_ns: int) -> Sampler:
@@ -189,9 +192,9 @@ class Machine:
             sample_ns,
             self._bytes // 8,
             stamp="tsc" if self._is_this_machine else "raw",
-            proof=self._is_this_machine,
-            ring=max(MIN_RING, RING_BATCHES * self._batches.max_rounds),
-            first_ns=min(sample_ns, max(sample_ns // FIRST_ROUND_PART, starting_ns)),
+            check_cpu=self._is_this_machine,
+            ring_rounds=max(MIN_RING, RING_BATCHES * self._batches.max_rounds),
+            first_delay_ns=min(sample_ns, max(sample_ns // FIRST_ROUND_PART, starting_ns)),
         )
 
     def due(self) -> float:
@@ -203,7 +206,7 @@ class Machine:
         return min(wake, scan) if scan + MAX_SCAN_DELAY_S < wake else wake
 
     def _batch_due(self) -> float:
-        return self._sampler.due(self._batches.end(self._sampler.round))
+        return self._sampler.due(self._batches.last_round(self._sampler.next_round))
 
     def set_batch_length(self, batch_ns: int) -> None:
         self._batches.set_batch_length(batch_ns)
@@ -213,13 +216,13 @@ class Machine:
         main thread reads."""
         if self._tasks.check_moved_processes() and time.monotonic() < self._batch_due():
             return []
-        rounds = self._rounds()
+        rounds = self._drain_rounds()
         if not rounds:
             self._tasks.scan_slice(SCAN_EARLY_NS)
             return []
         # One comparison of the clocks serves a batch: within 1 s they drift apart by microseconds.
         raw_minus_monotonic_ns = tsc_rate.raw_ns() - time.monotonic_ns()
-        self._batches.mark_taken(rounds[-1].drained.round)
+        self._batches.mark_drained(rounds[-1].drained.number)
         self._mark_offline(rounds)  # must precede attaching CPUs again
         end_ns = rounds[-1].drained.deadline_ns + raw_minus_monotonic_ns
         notes = self._watch_hotplug(end_ns)
@@ -228,14 +231,14 @@ class Machine:
         if self._watch is not None and self._watch.warning:
             notes.append(Note("warning", end_ns, data={"text": self._watch.warning}))
             self._watch.warning = ""
-        return [*self._frames(rounds, raw_minus_monotonic_ns), *notes]
+        return [*self._make_frames(rounds, raw_minus_monotonic_ns), *notes]
 
     def close(self) -> None:
         self._sampler.close()
         for part in self._parts:
             part.close()
         self._stat.close()
-        self._polling.close()
+        self._polled_blocks.close()
         self._tasks.close()
         self._offline_events.close()
         if self._online_fd is not None:
@@ -251,13 +254,13 @@ class Machine:
         for row in rows:
             if row.online and row.cpu in self._wanted_cpus:
                 self._attach(row.cpu)
-        if place := self._places.get(STAT_BLOCK.name):
+        if place := self._offsets.get(STAT_BLOCK.name):
             self._sampler.attach(lib.PP_ANYWHERE, self._stat.plans(place))
 
     def _attach(self, cpu: int, *, rebased: bool = False) -> None:
         """Opens the CPU's parts and starts its thread."""
-        self._sampler.attach(cpu, self._reading.open(cpu), rebased)
-        self._attached.add(cpu)
+        self._sampler.attach(cpu, self._row_readers.open(cpu), rebased)
+        self._attached_cpus.add(cpu)
 
     def _read_online(self) -> str:
         return (self._online_fd is not None and polling.read_content(self._online_fd)) or ""
@@ -266,7 +269,7 @@ class Machine:
         """Starts the threads of CPUs that came online since the last batch, and ends those of CPUs
         that went offline, even if they are online again. Returns the notes. Costs two system
         calls."""
-        gone = self._offline_events.read_offline(self._attached)
+        gone = self._offline_events.read_offline(self._attached_cpus)
         text = self._read_online()
         if text == self._online_text and not gone:
             return []
@@ -274,23 +277,23 @@ class Machine:
         notes: list[Note] = []
         with contextlib.suppress(ValueError):
             online = set(cpu_sets.parse(text)) & self._wanted_cpus
-            gone |= self._attached - online
+            gone |= self._attached_cpus - online
             notes += [self._detach(cpu, time_ns) for cpu in sorted(gone)]
-            for cpu in sorted(online - self._attached):
-                notes += self._attach_again(cpu, time_ns)
-            if self._attached == online:
+            for cpu in sorted(online - self._attached_cpus):
+                notes += self._reattach(cpu, time_ns)
+            if self._attached_cpus == online:
                 self._online_text = text
         return notes
 
     def _detach(self, cpu: int, time_ns: int) -> Note:
         self._sampler.detach(cpu)
-        self._attached.discard(cpu)
-        for successor, plans in self._reading.close_cpu(cpu):
+        self._attached_cpus.discard(cpu)
+        for successor, plans in self._row_readers.close_cpu(cpu):
             self._sampler.detach(successor)
             self._sampler.attach(successor, plans, rebased=True)
         return Note("hotplug", time_ns, data={"cpu": cpu, "online": False, "row": None})
 
-    def _attach_again(self, cpu: int, time_ns: int) -> list[Note]:
+    def _reattach(self, cpu: int, time_ns: int) -> list[Note]:
         row = next((row for row in topology.read_cpus(self._root) if row.cpu == cpu), None)
         if row is None:
             return []
@@ -299,59 +302,61 @@ class Machine:
 
     # --- each batch --------------------------------------------------------------------------
 
-    def _rounds(self) -> list[_Round]:
+    def _drain_rounds(self) -> list[_Round]:
         """Returns copies of the complete rounds, because the sampler holds only one round."""
         rounds: list[_Round] = []
-        for _ in range(self._batches.max_taken):
+        for _ in range(self._batches.max_drained):
             drained = self._sampler.drain()
             if drained is None:
                 break
-            rounds.append(_Round(drained, self._sampler.late, bytearray(self._sampler.frame)))
+            rounds.append(
+                _Round(drained, self._sampler.late_rounds, bytearray(self._sampler.frame))
+            )
         return rounds
 
-    def _frames(self, rounds: list[_Round], raw_minus_monotonic_ns: int) -> list[Frame]:
+    def _make_frames(self, rounds: list[_Round], raw_minus_monotonic_ns: int) -> list[Frame]:
         last = rounds.pop()
-        asleep_ns = tsc_rate.suspended_ns() - self._asleep_ns
+        asleep_ns = tsc_rate.suspended_ns() - self._suspended_at_start_ns
         records = {"asleep_ns": asleep_ns} if asleep_ns >= MIN_SUSPENDED_NS else {}
-        if asleep_ns - self._slept_ns >= MIN_SUSPENDED_NS:
+        if asleep_ns - self._suspended_ns >= MIN_SUSPENDED_NS:
             # It is unknown which rounds were before the suspension, so only the last one is used.
-            self._sampler.late += len(rounds)
-            last.late += len(rounds)
+            self._sampler.late_rounds += len(rounds)
+            last.late_rounds += len(rounds)
             rounds.clear()
-        self._slept_ns = asleep_ns
+        self._suspended_ns = asleep_ns
         frames = [
-            self._frame(earlier, self._read_places, raw_minus_monotonic_ns, records)
+            self._make_frame(earlier, self._lane_offsets, raw_minus_monotonic_ns, records)
             for earlier in rounds
         ]
         joined = self._tasks.take_joined_quotas()
         if frames and joined:
             frames[0] = replace(frames[0], records=records | joined)
-        self._polling.fill(memoryview(last.data), self._places, self._sampler.now)
+        self._polled_blocks.fill(memoryview(last.data), self._offsets, self._sampler.now)
         own = joined if joined and not frames else self._tasks.take_records()
-        records = own | self._group_records() | records
+        records = own | self._take_group_record() | records
         if self._watch is not None:
             records |= self._watch.read_due_threads(last.drained.deadline_ns)
             if self._watch.thread_has_ended and "quotas" not in records:
                 records |= self._tasks.final_quotas()
-        return [*frames, self._frame(last, self._places, raw_minus_monotonic_ns, records)]
+        return [*frames, self._make_frame(last, self._offsets, raw_minus_monotonic_ns, records)]
 
-    def _frame(
+    def _make_frame(
         self,
         round_: _Round,
-        places: Mapping[str, sampler.BlockOffsets],
+        offsets: Mapping[str, sampler.BlockOffsets],
         raw_minus_monotonic_ns: int,
         records: dict[str, Any],
     ) -> Frame:
         view = memoryview(round_.data)
-        blocks = {name: place.data(view) for name, place in places.items()}
+        blocks = {name: place.rows_in(view) for name, place in offsets.items()}
         self._seq += 1
         time_ns = round_.drained.deadline_ns + raw_minus_monotonic_ns
-        return Frame(self._seq, time_ns, blocks, late=round_.late, records=records)
+        return Frame(self._seq, time_ns, blocks, late=round_.late_rounds, records=records)
 
     def _mark_offline(self, rounds: Sequence[_Round]) -> None:
         """Sets ROW_OFFLINE in the rows of offline CPUs, which no thread writes."""
-        if off := self._wanted_cpus - self._attached:
-            heads = self._reading.offline_head_offsets(off)
+        if off := self._wanted_cpus - self._attached_cpus:
+            heads = self._row_readers.offline_head_offsets(off)
             for each in rounds:
                 words = memoryview(each.data).cast("Q")
                 for head in heads:
@@ -365,22 +370,22 @@ class Machine:
         selected: list[int] | None,
         sample_ns: int,
         missing: Sequence[Missing],
-        about: SourceInfo,
+        info: SourceInfo,
     ) -> wire.Hello:
         """Returns the hello message. `missing` lists what was missing before the parts were
         made."""
         root, (raw_ns, tsc, wall_ns) = self._root, self._start_clocks
         tsc_hz = tsc_rate.calibrate() if self._is_this_machine else None
         cores = topology.cores(rows)
-        multipliers, base_hz = about.rates(tsc_hz)
+        multipliers, base_hz = info.rates(tsc_hz)
         cpufreq_tables, no_turbo = cpu_files.cpufreq_turbo(root, rows)
-        turbo = [*about.turbo, *cpufreq_tables]
-        blocks = [place.block for place in self._places.values()]
+        turbo = [*info.turbo, *cpufreq_tables]
+        blocks = [place.block for place in self._offsets.values()]
         counters = [counter for block in blocks for counter in block.counters]
         counters_of_parts = [counter for part in self._parts for counter in part.counters]
         missing = [*missing, *self._stat.missing, *([] if turbo else no_turbo)]
         missing += [lacking for part in self._parts for lacking in part.missing]
-        missing = drop_served_keys([*missing, *self._polling.missing], counters)
+        missing = drop_served_keys([*missing, *self._polled_blocks.missing], counters)
         if unpinned := self._unpinned_cpus():
             why = "outside the CPU set of perftop: no thread of it may run there"
             fix = "start perftop outside the container or cpuset"
@@ -391,12 +396,12 @@ class Machine:
         if self._watch is not None:
             missing += self._watch.missing
         # SMT methods, best first: those with a counter, then "traced", then "bounds".
-        counted = [method for method in about.smt_methods if method != "bounds"]
+        counted = [method for method in info.smt_methods if method != "bounds"]
         traced = ["traced"] if "both_s" in {c.key for c in counters_of_parts} else []
         has_threads = any(len(threads) > 1 for threads in cores)
         return wire.Hello(
             perftop=__version__,
-            source=about.source,
+            source=info.source,
             host=identity.hostname(root),
             kernel=identity.kernel_release(root),
             boot_id=identity.boot_id(root),
@@ -420,7 +425,7 @@ class Machine:
             turbo=turbo,
             settings=read_settings(root),
             missing=missing,
-            aliases={**about.aliases},
+            aliases={**info.aliases},
         )
 
     def _without_unpinned(
@@ -433,7 +438,7 @@ class Machine:
             replace(block, counters=[
                 replace(c, cpus=[cpu for cpu in pinned if c.cpus is None or cpu in c.cpus])
                 for c in block.counters
-            ]) if block.scope == "cpu" and block.name in self._read_places else block
+            ]) if block.scope == "cpu" and block.name in self._lane_offsets else block
             for block in blocks
         ]  # fmt: skip
 
@@ -443,7 +448,7 @@ class Machine:
         if not self._is_this_machine:
             return []
         end_s = time.monotonic() + MAX_PINNING_S
-        codes = {cpu: self._sampler.stats(cpu).pin_errno for cpu in sorted(self._attached)}
+        codes = {cpu: self._sampler.stats(cpu).pin_errno for cpu in sorted(self._attached_cpus)}
         while (late := [c for c, e in codes.items() if e == errno.EINPROGRESS]) and (
             time.monotonic() < end_s
         ):

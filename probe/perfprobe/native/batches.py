@@ -29,7 +29,7 @@ def max_frames(sample_ns: int) -> int:
     return max(1, min(sample_count(MAX_BATCH_NS, sample_ns), MAX_BATCH_FRAMES))
 
 
-class Batches:
+class BatchSchedule:
     """Decides at which rounds batches end. Rounds are numbered from 0 and `period_ns` apart;
     `frame_bytes` is the size of a frame."""
 
@@ -38,8 +38,8 @@ class Batches:
         self.max_rounds = max(1, min(max_frames(period_ns), MAX_BATCH_BYTES // frame_bytes))
         """Number of rounds in the longest possible batch."""
         self._rounds = 1
-        self._early = SINGLE_ROUND_BATCHES
-        self._last = self._begin = -1
+        self._single_rounds_left = SINGLE_ROUND_BATCHES
+        self._last_drained = self._counted_from = -1
         """The last round that was drained, and the round from which batches are counted; -1 before
         the first round."""
 
@@ -47,23 +47,23 @@ class Batches:
         """Sets the length of batches, at most `max_rounds`; the first of them begins after the last
         drained round."""
         self._rounds = max(1, min(sample_count(batch_ns, self._period_ns), self.max_rounds))
-        self._begin = self._last
+        self._counted_from = self._last_drained
 
     @property
-    def max_taken(self) -> int:
+    def max_drained(self) -> int:
         """Maximum number of rounds that are drained together, even if more are ready."""
-        return 1 if self._early else self._rounds
+        return 1 if self._single_rounds_left else self._rounds
 
-    def end(self, first: int) -> int:
-        """Returns the last round of the batch that begins with round `first`."""
-        if self._early:
-            return first
-        return first + (self._begin - first) % self._rounds
+    def last_round(self, first_round: int) -> int:
+        """Returns the last round of the batch that begins with round `first_round`."""
+        if self._single_rounds_left:
+            return first_round
+        return first_round + (self._counted_from - first_round) % self._rounds
 
-    def mark_taken(self, last: int) -> None:
-        """Records that all rounds up to `last` have been drained."""
-        self._last = last
-        if self._early:
-            self._early -= 1
-        if self._begin < 0:
-            self._begin = last
+    def mark_drained(self, last_round: int) -> None:
+        """Records that all rounds up to `last_round` have been drained."""
+        self._last_drained = last_round
+        if self._single_rounds_left:
+            self._single_rounds_left -= 1
+        if self._counted_from < 0:
+            self._counted_from = last_round

@@ -24,26 +24,26 @@ class BlockOffsets:
     values."""
 
     block: wire.Block
-    rows: int
-    head: int
+    row_count: int
+    heads: int
     valid: int
     values: int
     end: int
 
-    def plan(self, row: int, slots: Sequence[Slot]) -> RowPlan:
+    def row_plan(self, row: int, slots: Sequence[Slot]) -> RowPlan:
         words = self.block.valid_words
         return RowPlan(
-            self.head + row * wire.HEAD,
+            self.heads + row * wire.HEAD,
             self.valid + row * words,
             words,
             self.values + row * self.block.columns,
             slots,
         )
 
-    def data(self, frame: memoryview) -> wire.Rows:
+    def rows_in(self, frame: memoryview) -> wire.Rows:
         """Returns the block's rows as views into the frame, valid until the frame changes."""
         return wire.Rows(
-            frame[8 * self.head : 8 * self.valid],
+            frame[8 * self.heads : 8 * self.valid],
             frame[8 * self.valid : 8 * self.values],
             frame[8 * self.values : 8 * self.end],
         )
@@ -52,24 +52,24 @@ class BlockOffsets:
 def lay_out(blocks: Sequence[tuple[wire.Block, int]]) -> tuple[list[BlockOffsets], int]:
     """Lays out blocks (with their numbers of rows) one after the other in a frame. Returns their
     offsets and the length of the frame in words."""
-    places = []
+    offsets = []
     begin = 0
     for block, rows in blocks:
         valid = begin + rows * wire.HEAD
         values = valid + rows * block.valid_words
         end = values + rows * block.columns
-        places.append(BlockOffsets(block, rows, begin, valid, values, end))
+        offsets.append(BlockOffsets(block, rows, begin, valid, values, end))
         begin = end
-    return places, begin
+    return offsets, begin
 
 
 # --- sampler --------------------------------------------------------------------------------------
 
-PUSH_NS = 1_000_000  # time in ns that lanes usually need from the deadline to the push
+USUAL_PUSH_NS = 1_000_000  # time in ns that lanes usually need from the deadline to the push
 RETRY_NS = 1_000_000
 """Minimum pause in ns before late lanes are checked again. The pause grows with the time waited, so
 that a lane that does not get its CPU does not keep the main thread busy."""
-PATIENCE_NS = 100_000_000  # longest wait in ns for late lanes; at most half a period
+MAX_LANE_WAIT_NS = 100_000_000  # longest wait in ns for late lanes; at most half a period
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,19 +87,19 @@ class Slot:
     """Number of columns that the slot fills, from `column` on."""
 
 
-class Field:
-    """A bit field of an MSR for a slot: `width` bits from bit `shift` on, or, if `below` is given,
-    `below` minus these bits. If `enable` is not 0, the value is valid only while that bit of the
-    register is set. The object must outlive the lane that reads it."""
+class MsrField:
+    """A bit field of an MSR, for a slot: `width` bits from bit `shift` on. If `minuend` is not 0,
+    the value is `minuend` minus these bits. If `enable_bit` is not 0, the value is valid only while
+    that bit of the register is set. The object must outlive the lane that reads it."""
 
     def __init__(
-        self, register: int, shift: int, width: int, *, below: int = 0, enable: int = 0
+        self, register: int, shift: int, width: int, *, minuend: int = 0, enable_bit: int = 0
     ) -> None:
-        self._memory: Any = ffi.new("pp_field *", (register, shift, width, below, enable))
+        self._memory: Any = ffi.new("pp_field *", (register, shift, width, minuend, enable_bit))
         self.address = int(ffi.cast("uintptr_t", self._memory))
 
 
-class Flags:
+class MsrFlagCounts:
     """Status bits of an MSR for a slot: the lane counts its polls, and for each bit of `mask` the
     polls that found it set. The object has the counts and must outlive the lane."""
 
@@ -136,52 +136,55 @@ class RowPlan:
 class DrainedRound:
     """A round whose samples were copied into the frame."""
 
-    round: int
+    number: int
     deadline_ns: int
-    delivered: int
+    delivered_cpus: int
     """Number of CPUs whose sample is in the frame."""
-    missing: int
+    missing_lanes: int
     """Number of lanes whose sample was too late."""
 
 
 class Sampler:
-    """The sampler. It takes a round of samples every `period_ns`; a frame has `words` words."""
+    """Samples all attached CPUs every `period_ns`. A frame has `frame_words` words."""
 
     def __init__(
         self,
         period_ns: int,
-        words: int,
+        frame_words: int,
         *,
         stamp: Literal["tsc", "raw"] = "tsc",
-        proof: bool = True,
-        ring: int = 64,
-        first_ns: int = 0,
+        check_cpu: bool = True,
+        ring_rounds: int = 64,
+        first_delay_ns: int = 0,
     ) -> None:
-        """With `proof`, a row is valid only if it was read on its own CPU. `ring` is the number of
-        rounds in a lane's ring. `first_ns` is the time from now to round 0; 0: one period."""
+        """With `check_cpu`, a row is valid only if it was read on its own CPU. `ring_rounds` is the
+        number of rounds in a lane's ring. `first_delay_ns` is the time from now to round 0; 0: one
+        period."""
         self.stamp: Literal["tsc", "raw"] = stamp
         """Unit of the stamps: ticks of the TSC, or ns of CLOCK_MONOTONIC_RAW."""
         kind = lib.PP_STAMP_TSC if stamp == "tsc" else lib.PP_STAMP_RAW
-        config = ffi.new("pp_config *", (period_ns, words, ring, kind, proof, first_ns))
+        config = ffi.new(
+            "pp_config *", (period_ns, frame_words, ring_rounds, kind, check_cpu, first_delay_ns)
+        )
         handle = ffi.new("pp_sampler **")
         check_result(lib.pp_new(config, handle))
         self._sampler = handle[0]
-        self._buffer = ffi.new("uint64_t[]", max(words, 1))
+        self._buffer = ffi.new("uint64_t[]", max(frame_words, 1))
         self._delivered = ffi.new("uint32_t *")
         self._start_ns = lib.pp_start(self._sampler)
         self._period_ns = period_ns
-        self._ring = ring
-        self._patience_ns = min(PATIENCE_NS, period_ns // 2)
-        self._wake_ns = min(PUSH_NS, period_ns // 4)
-        self.round = 0
+        self._ring_rounds = ring_rounds
+        self._max_lane_wait_ns = min(MAX_LANE_WAIT_NS, period_ns // 2)
+        self._usual_push_ns = min(USUAL_PUSH_NS, period_ns // 4)
+        self.next_round = 0
         """The round that is drained next."""
         self._retry_ns = 0
         self._cpus: set[int] = set()
         self._closed = False
-        self.late = 0
+        self.late_rounds = 0
         """Number of rounds without a frame, because no CPU had a sample or the round was not
         drained in time."""
-        self.frame = memoryview(ffi.buffer(self._buffer, 8 * words)).cast("B")
+        self.frame = memoryview(ffi.buffer(self._buffer, 8 * frame_words)).cast("B")
         """The last drained round; draining the next round overwrites it."""
 
     def __enter__(self) -> Self:
@@ -213,11 +216,11 @@ class Sampler:
             return lib.pp_stamp()
         return time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
 
-    def due(self, last: int | None = None) -> float:
-        """Returns the earliest time, in s of CLOCK_MONOTONIC, at which all rounds up to `last`
-        (None: the next round) can be drained."""
-        round_ = self.round if last is None else last
-        return max(self._deadline(round_) + self._wake_ns, self._retry_ns) / 1e9
+    def due(self, last_round: int | None = None) -> float:
+        """Returns the earliest time at which all rounds up to `last_round` (None: the next round)
+        can be drained, in s of CLOCK_MONOTONIC."""
+        round_ = self.next_round if last_round is None else last_round
+        return max(self._deadline(round_) + self._usual_push_ns, self._retry_ns) / 1e9
 
     def drain(self, force: bool = False) -> DrainedRound | None:
         """Copies the next round into the frame if all lanes have pushed it, or if late lanes have
@@ -225,19 +228,19 @@ class Sampler:
         sampler = self._open()
         now = time.monotonic_ns()
         self._skip(now)
-        while now >= (deadline := self._deadline(self.round)):
-            give_up = force or now > deadline + self._patience_ns
+        while now >= (deadline := self._deadline(self.next_round)):
+            is_over = force or now > deadline + self._max_lane_wait_ns
             pending = check_result(
-                lib.pp_drain(sampler, self.round, self._buffer, give_up, self._delivered)
+                lib.pp_drain(sampler, self.next_round, self._buffer, is_over, self._delivered)
             )
-            if pending and not give_up:
+            if pending and not is_over:
                 self._retry_ns = now + max(RETRY_NS, (now - deadline) // 2)
                 return None
-            drained = DrainedRound(self.round, deadline, self._delivered[0], pending)
-            self.round += 1
-            if drained.delivered or not self._cpus:
+            drained = DrainedRound(self.next_round, deadline, self._delivered[0], pending)
+            self.next_round += 1
+            if drained.delivered_cpus or not self._cpus:
                 return drained
-            self.late += 1
+            self.late_rounds += 1
             now = time.monotonic_ns()
         return None
 
@@ -266,6 +269,6 @@ class Sampler:
         """Skips to the present round if the rings are full after a stall of the main thread: a full
         ring accepts no newer rounds."""
         current = (now_ns - self._start_ns) // self._period_ns
-        if current - self.round >= self._ring:
-            self.late += current - self.round
-            self.round = current
+        if current - self.next_round >= self._ring_rounds:
+            self.late_rounds += current - self.next_round
+            self.next_round = current

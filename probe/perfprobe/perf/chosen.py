@@ -14,11 +14,11 @@ from perfprobe.errors import Unavailable
 from perfprobe.kernel.access import Trouble
 from perfprobe.machine.parts import join_missing
 from perfprobe.perf import event_names, perf_pmus
-from perfprobe.perf.event_names import EventName
+from perfprobe.perf.event_names import EventRequest
 from perfprobe.perf.groups import PerfPart, cpu_part
 from perfprobe.perf.perf_events import (
+    ALWAYS_COUNTED_KEYS,
     HARDWARE,
-    OWN_KEYS,
     TOO_FEW_COUNTERS,
     Event,
     Group,
@@ -62,40 +62,41 @@ def find_events(root: Path, text: str) -> list[list[ChosenEvent]]:
     return [[catalogue.find(name) for name in group] for group in event_names.parse_groups(text)]
 
 
-def own_counter_key(group: Sequence[ChosenEvent]) -> str | None:
+def always_counted_key(group: Sequence[ChosenEvent]) -> str | None:
     """Returns the key of the counter that perftop counts anyway, if it counts the only event of
     this group; None if there is none, or if the group has several events."""
     events = [event for chosen in group for event in chosen.events.values()]
     keys = {
-        OWN_KEYS.get(event.config & GENERIC_EVENT)
-        if event.type == HARDWARE and event.kernel == event.user else None
+        ALWAYS_COUNTED_KEYS.get(event.config & GENERIC_EVENT)
+        if event.type == HARDWARE and event.kernel_only == event.user_only else None
         for event in events
     }  # fmt: skip
     return keys.pop() if len(group) == len(keys) == 1 else None
 
 
-def own_counter_keys(
+def always_counted_keys(
     chosen_groups: Sequence[Sequence[ChosenEvent]], counters: Iterable[Counter]
 ) -> dict[str, str]:
     """Returns, by key of a chosen event, the key of the counter among `counters` that counts it
     anyway, on all CPUs."""
     counted = {counter.key for counter in counters if counter.cpus is None}
-    keys = ((group[0].event_name.key, own_counter_key(group)) for group in chosen_groups)
-    return {key: own for key, own in keys if own in counted and own is not None}
+    keys = ((group[0].request.key, always_counted_key(group)) for group in chosen_groups)
+    return {key: known for key, known in keys if known in counted and known is not None}
 
 
-def largest_groups(
+def largest_group_finder(
     groups: Sequence[Sequence[ChosenEvent]], pmus: Sequence[Pmu]
 ) -> Callable[[int], list[Event]] | None:
     """Returns a function from a CPU to the events of the group with most events there; None if no
     group needs counters of a core."""
-    if not any(e.core for group in groups for chosen in group for e in chosen.events.values()):
+    if not any(e.is_core for group in groups for chosen in group for e in chosen.events.values()):
         return None
 
     def largest_on(cpu: int) -> list[Event]:
         pmu = core_pmu_of(pmus, cpu)
         events = (
-            [event for c in group if (event := c.event_on(pmu)) and event.core] for group in groups
+            [event for c in group if (event := c.event_on(pmu)) and event.is_core]
+            for group in groups
         )
         return max(events, key=len)
 
@@ -118,8 +119,8 @@ def open_chosen(
     event can be counted."""
     kernel = kernel or Kernel()
     selected = set(cpus)
-    read = [row for row in rows if row.online and row.cpu in selected]
-    opener = GroupOpener(root, kernel, rows, read, pmus)
+    open_rows = [row for row in rows if row.online and row.cpu in selected]
+    opener = GroupOpener(root, kernel, rows, open_rows, pmus)
     parts = [
         opener.open_part(group) for group in opener.arrange_groups(groups, multiplex=multiplex)
     ]
@@ -134,14 +135,14 @@ def open_chosen(
 
 
 class GroupOpener:
-    """Arranges chosen events in groups, and opens the groups on the CPUs `read`."""
+    """Arranges chosen events in groups, and opens the groups on the CPUs `open_rows`."""
 
     def __init__(
-        self, root: Path, kernel: Kernel, rows: Sequence[Cpu], read: Sequence[Cpu],
+        self, root: Path, kernel: Kernel, rows: Sequence[Cpu], open_rows: Sequence[Cpu],
         pmus: Sequence[Pmu],
     ) -> None:  # fmt: skip
-        self._root, self._kernel, self._rows, self._read = root, kernel, rows, read
-        self._pmu = {row.cpu: core_pmu_of(pmus, row.cpu) for row in rows}
+        self._root, self._kernel, self._rows, self._open_rows = root, kernel, rows, open_rows
+        self._pmu_of_cpu = {row.cpu: core_pmu_of(pmus, row.cpu) for row in rows}
 
     # --- which events are counted together
 
@@ -153,7 +154,7 @@ class GroupOpener:
         group if it fits, else a group each, which take turns. Without `multiplex`, raises
         Unavailable for the first group that does not fit together with the groups before it."""
         singles = [group[0] for group in chosen_groups if len(group) == 1]
-        soft = [c for c in singles if not any(e.core for e in c.events.values())]
+        soft = [c for c in singles if not any(e.is_core for e in c.events.values())]
         hard = [chosen for chosen in singles if chosen not in soft]
         braced = [group for group in chosen_groups if len(group) > 1]
         whole = [hard] if 1 < len(hard) <= MAX_IN_GROUP else [[chosen] for chosen in hard]
@@ -162,7 +163,7 @@ class GroupOpener:
         for i in range(0 if multiplex else len(braced) + len(whole)):
             groups = [*braced, *whole][: i + 1]
             if not self._groups_fit(groups):
-                names = ",".join(chosen.event_name.name for chosen in groups[-1])
+                names = ",".join(chosen.request.name for chosen in groups[-1])
                 raise Unavailable(
                     f"-e {names}: no counter is left for it; without --no-multiplex "
                     "the events take turns"
@@ -174,13 +175,13 @@ class GroupOpener:
         """Returns whether all groups can be counted at the same time, by trials on one CPU of each
         PMU."""
         cpus: dict[str | None, int] = {}
-        for row in self._read:
-            pmu = self._pmu[row.cpu]
+        for row in self._open_rows:
+            pmu = self._pmu_of_cpu[row.cpu]
             cpus.setdefault(None if pmu is None else pmu.name, row.cpu)
-        shares = (share for cpu in cpus.values() for share in self._shares(groups, cpu))
+        shares = (share for cpu in cpus.values() for share in self._counted_shares(groups, cpu))
         return all(share >= MIN_COUNTED_SHARE for share in shares)
 
-    def _shares(self, groups: Sequence[Sequence[ChosenEvent]], cpu: int) -> list[float]:
+    def _counted_shares(self, groups: Sequence[Sequence[ChosenEvent]], cpu: int) -> list[float]:
         """Returns, for each group, the share of time for which it is on the counters of a CPU while
         all groups are open; 1 if that cannot be tried."""
         with ExitStack() as stack:
@@ -190,9 +191,9 @@ class GroupOpener:
                 if opened_group is not None:
                     stack.callback(opened_group.close)
                 opened.append(opened_group)
-            trials = [None if group is None else self._trial(group, cpu) for group in opened]
+            trials = [None if group is None else self._try_group(group, cpu) for group in opened]
             return [
-                0.0 if group is None else 1.0 if trial is None else trial.running
+                0.0 if group is None else 1.0 if trial is None else trial.counted_share
                 for group, trial in zip(opened, trials, strict=True)
             ]
 
@@ -204,21 +205,21 @@ class GroupOpener:
         """Returns why the group cannot be counted as a whole on the first CPU that has its events;
         None if it can. `find_trouble` is a function from the counts of a trial to what is wrong
         with them."""
-        row = next((row for row in self._read if self._events_on(group, row.cpu)), None)
+        row = next((row for row in self._open_rows if self._events_on(group, row.cpu)), None)
         if row is None:
             return OTHER_CORES_TROUBLE
         opened = self._open_events(group, row.cpu)
         if opened.group is None:
             return next(iter(opened.missing.values()), TOO_FEW_COUNTERS)
         try:
-            trial = None if opened.missing else self._trial(opened.group, row.cpu)
+            trial = None if opened.missing else self._try_group(opened.group, row.cpu)
         finally:
             opened.group.close()
         if opened.missing:
             return next(iter(opened.missing.values()))
-        return find_trouble(trial.counts) if trial and trial.running else None
+        return find_trouble(trial.counts) if trial and trial.counted_share else None
 
-    def _trial(self, group: Group, cpu: int) -> Trial | None:
+    def _try_group(self, group: Group, cpu: int) -> Trial | None:
         """Counts an open group for TRIAL_NS; None if that cannot be tried on this CPU."""
         with suppress(OSError):
             return self._kernel.trial(group, cpu, TRIAL_NS)
@@ -228,25 +229,25 @@ class GroupOpener:
 
     def open_part(self, group: Sequence[ChosenEvent]) -> PerfPart:
         wanted = {row.cpu: self._events_on(group, row.cpu) for row in self._rows}
-        read = {row.cpu: wanted[row.cpu] for row in self._read}
+        read = {row.cpu: wanted[row.cpu] for row in self._open_rows}
         opened = open_events(self._kernel, read, timed=True, mapped=False, root=self._root)
-        opened = dict(zip(opened, run_in_threads(self._without_unfit, opened.items()), strict=True))
+        opened = dict(zip(opened, run_in_threads(self._drop_if_unfit, opened.items()), strict=True))
         lacking = [
             (cpu, key, opened_events.missing.get(key) or chosen.trouble or OTHER_CORES_TROUBLE)
             for cpu, opened_events in opened.items()
             for chosen in group
-            if (key := chosen.event_name.key) not in {event.key for event in opened_events.events}
+            if (key := chosen.request.key) not in {event.key for event in opened_events.events}
         ]
         return cpu_part(
-            self._kernel, self._rows, wanted, opened, [_counter(chosen) for chosen in group],
+            self._kernel, self._rows, wanted, opened, [_event_counter(chosen) for chosen in group],
             timed=True, mapped=False, missing=join_missing(lacking, len(opened)),
         )  # fmt: skip
 
-    def _without_unfit(self, opened: tuple[int, OpenedEvents]) -> OpenedEvents:
+    def _drop_if_unfit(self, opened: tuple[int, OpenedEvents]) -> OpenedEvents:
         """Returns the opened events of a CPU; without them, but with the reason, if they would
         never be counted because pinned events leave no counter for them."""
         cpu, opened_events = opened
-        if opened_events.group is None or not any(event.core for event in opened_events.events):
+        if opened_events.group is None or not any(event.is_core for event in opened_events.events):
             return opened_events
         if group_fits(self._kernel, opened_events.events, cpu, self._root):
             return opened_events
@@ -262,13 +263,13 @@ class GroupOpener:
         return open_group(self._kernel, events, cpu, timed=True, mapped=False, root=self._root)
 
     def _events_on(self, group: Sequence[ChosenEvent], cpu: int) -> list[Event]:
-        events = (chosen.event_on(self._pmu[cpu]) for chosen in group)
+        events = (chosen.event_on(self._pmu_of_cpu[cpu]) for chosen in group)
         return [event for event in events if event is not None]
 
 
-def _counter(chosen: ChosenEvent) -> Counter:
+def _event_counter(chosen: ChosenEvent) -> Counter:
     origin = "perf " + (next((str(pmu) for pmu in chosen.events if pmu), "") or "software")
-    return Counter(chosen.event_name.key, chosen.about, chosen.unit, origin, scale=chosen.scale)
+    return Counter(chosen.request.key, chosen.description, chosen.unit, origin, scale=chosen.scale)
 
 
 # --- top-down -------------------------------------------------------------------------------------
@@ -314,9 +315,9 @@ def topdown_events(pmus: Iterable[Pmu]) -> list[ChosenEvent]:
         if events:
             trouble = Trouble("cores of this type have no PERF_METRICS")
             results.append(
-                ChosenEvent(EventName(name, key=key), about, EVENT_UNIT, 1.0, events, trouble)
+                ChosenEvent(EventRequest(name, key=key), about, EVENT_UNIT, 1.0, events, trouble)
             )
-    keys = {chosen.event_name.key for chosen in results}
+    keys = {chosen.request.key for chosen in results}
     return results if keys >= TOPDOWN_LEVEL_1.keys() else []
 
 

@@ -64,7 +64,7 @@ MSR_COUNTERS = (
 )
 
 
-class Planner:
+class EventPlanner:
     """Plans which events to open on each CPU. CPUID is read once for each core type, on a CPU of
     that type."""
 
@@ -79,7 +79,7 @@ class Planner:
         asked for."""
         self._root = root
         self.pmus = perf_pmus.core_pmus(root)
-        self._smt = any(len(row.siblings) > 1 or not row.online for row in rows)
+        self._has_smt = any(len(row.siblings) > 1 or not row.online for row in rows)
         self._types: dict[str | None, tuple[Uarch, Leaves]] = {}
         cpu_identity = identity.read_identity(root)
         for row in rows:
@@ -105,10 +105,10 @@ class Planner:
         events += [
             Event("cycles", HARDWARE, extended | CYCLES),
             Event("instructions", HARDWARE, extended | INSTRUCTIONS),
-            Event("kernel_instructions", HARDWARE, extended | INSTRUCTIONS, kernel=True),
-            Event("kernel_cycles", HARDWARE, extended | CYCLES, kernel=True),
+            Event("kernel_instructions", HARDWARE, extended | INSTRUCTIONS, kernel_only=True),
+            Event("kernel_cycles", HARDWARE, extended | CYCLES, kernel_only=True),
         ]
-        if self._smt and uarch.threads_per_core != 1:
+        if self._has_smt and uarch.threads_per_core != 1:
             events += smt_events(uarch, read, pmu.type)
             if uarch.slots_per_cycle is not None and (given := uarch.events.get("smt_contention")):
                 events.append(Event("smt_contention", pmu.type, given.config))
@@ -132,7 +132,7 @@ class Planner:
         names = {"msr_tsc": "tsc", "aperf": "aperf", "mperf": "mperf", "smi": "smi"}
         configs = {key: perf_pmus.event_config(self._msr, name) for key, name in names.items()}
         events = [
-            Event(key, self._msr.type, config, core=False)
+            Event(key, self._msr.type, config, is_core=False)
             for key, config in configs.items()
             if config is not None
         ]
@@ -157,14 +157,14 @@ class Planner:
         return None
 
 
-def smt_events(uarch: Uarch, read: Leaves, pmu_type: int) -> list[Event]:
+def smt_events(uarch: Uarch, leaves: Leaves, pmu_type: int) -> list[Event]:
     """Returns alternatives for the SMT event, best first, as raw events. An event with AnyThread is
     left out if CPUID shows that the bit has no effect; the kernel does not check that."""
     return [
         Event(key, pmu_type, event.config, role="smt")
         for method in uarch.smt_methods
         if (key := METHOD_EVENTS.get(method)) and (event := uarch.events.get(key))
-        if not event.any_thread or cpuid.has_working_any_thread(read)
+        if not event.any_thread or cpuid.has_working_any_thread(leaves)
     ]
 
 
@@ -183,7 +183,7 @@ HOST_ONLY = Trouble("only the host's own time is counted, so that guests with a 
 def open_parts(
     root: Path,
     rows: Sequence[Cpu],
-    planner: Planner | None = None,
+    planner: EventPlanner | None = None,
     *,
     cpus: Iterable[int] | None = None,
     kernel: Kernel | None = None,
@@ -198,19 +198,28 @@ def open_parts(
     and leaves counters for it. `root` is for tests: perf events are never below a directory.
     """
     kernel = kernel or Kernel()
-    planner = planner or Planner(root, rows)
+    planner = planner or EventPlanner(root, rows)
     selected = {row.cpu for row in rows} if cpus is None else set(cpus)
-    read = [row for row in rows if row.online and row.cpu in selected]
+    open_rows = [row for row in rows if row.online and row.cpu in selected]
     leading = planner.core_events if other_group is None else _pinned_plan(planner.core_events)
-    core = _part(
-        kernel, root, rows, read, leading, planner.counters(), timed=True, other_group=other_group
+    core = _open_part(
+        kernel,
+        root,
+        rows,
+        open_rows,
+        leading,
+        planner.counters(),
+        timed=True,
+        other_group=other_group,
     )
     if not planner.pmus:
         none = perf_pmus.no_counters_trouble(root)
         core.missing = [Missing(counter.key, none.why, none.fix) for counter in CORE_COUNTERS[:5]]
-    msr_part = _part(kernel, root, rows, read, planner.msr_events, MSR_COUNTERS, timed=False)
-    controllers = uncore.memory_part(root, rows, read, kernel)
-    return [core, msr_part, controllers, *uncore.uncore_parts(root, rows, read, kernel)]
+    msr_part = _open_part(
+        kernel, root, rows, open_rows, planner.msr_events, MSR_COUNTERS, timed=False
+    )
+    controllers = uncore.memory_part(root, rows, open_rows, kernel)
+    return [core, msr_part, controllers, *uncore.uncore_parts(root, rows, open_rows, kernel)]
 
 
 def no_clock_trouble(parts: Sequence[Part]) -> Missing | None:
@@ -229,17 +238,17 @@ def _pinned_plan(plan: Callable[[Cpu], list[Event]]) -> Callable[[Cpu], list[Eve
     return lambda row: [replace(e, pinned=True) for e in plan(row) if e.key not in OPTIONAL_ROLES]
 
 
-def _part(
-    kernel: Kernel, root: Path, rows: Sequence[Cpu], read: Sequence[Cpu],
+def _open_part(
+    kernel: Kernel, root: Path, rows: Sequence[Cpu], open_rows: Sequence[Cpu],
     plan: Callable[[Cpu], list[Event]], table: Sequence[Counter], *, timed: bool,
     other_group: Callable[[int], Sequence[Event]] | None = None,
 ) -> PerfPart:  # fmt: skip
-    """Opens the part with the planned events on all CPUs in `read`, without events that do not
+    """Opens the part with the planned events on all CPUs in `open_rows`, without events that do not
     count. `table` has the counters of all events that a plan may have."""
     wanted = {row.cpu: plan(row) for row in rows}
-    others = None if other_group is None else {row.cpu: other_group(row.cpu) for row in read}
+    others = None if other_group is None else {row.cpu: other_group(row.cpu) for row in open_rows}
     opened = open_events(
-        kernel, {row.cpu: wanted[row.cpu] for row in read}, timed=timed, tried=True,
+        kernel, {row.cpu: wanted[row.cpu] for row in open_rows}, timed=timed, with_trial=True,
         other_group=others, root=root,
     )  # fmt: skip
     counting = {event.key for opened_events in opened.values() for event in opened_events.events}

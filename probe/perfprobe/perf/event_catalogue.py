@@ -16,8 +16,15 @@ from perfprobe.cpu import cpu_sets, files
 from perfprobe.errors import UsageError
 from perfprobe.kernel import access
 from perfprobe.perf import event_names, perf_pmus
-from perfprobe.perf.event_names import EventName, nearest_names
-from perfprobe.perf.perf_events import HARDWARE, OWN_KEYS, SOFTWARE, Event, Kernel, refusal_of
+from perfprobe.perf.event_names import EventRequest, nearest_names
+from perfprobe.perf.perf_events import (
+    ALWAYS_COUNTED_KEYS,
+    HARDWARE,
+    SOFTWARE,
+    Event,
+    Kernel,
+    refusal_of,
+)
 from perfprobe.perf.perf_pmus import (
     CORE_PMU_TYPES,
     EVENT_UNIT,
@@ -37,7 +44,7 @@ class GenericEvent:
     """An event that perf_event_open knows by a number, on all CPU models."""
 
     name: str
-    about: str
+    description: str
     config: int
     unit: str = "1"
     scale: float = 1.0
@@ -104,7 +111,7 @@ class ListedEvent:
 
     pmu: str
     terms: str
-    about: str
+    description: str
 
 
 class Catalogue:
@@ -125,22 +132,22 @@ class Catalogue:
         present = {name: [n for n in events if n.pmu in pmus] for name, events in listed.items()}
         return {name: events for name, events in present.items() if events}
 
-    def find(self, event_name: EventName) -> ChosenEvent:
+    def find(self, request: EventRequest) -> ChosenEvent:
         """Returns the event with this name. Raises ValueError with a message for the user if there
         is none."""
-        if event_name.pmu:
-            return self._from_pmu(event_name)
-        word = ALIASES.get(event_name.word, event_name.word)
+        if request.pmu:
+            return self._find_by_terms(request)
+        word = ALIASES.get(request.catalogue_name, request.catalogue_name)
         for known, kind in GENERIC:
             if known.name == word:
-                return self._generic(event_name, known, kind)
+                return self._find_generic(request, known, kind)
         if (match := _RAW.fullmatch(word)) is not None:
             code = ConfigWords(int(match[1], 16))
             raw: dict[str | None, Event] = {
-                pmu.name: _make_event(event_name, pmu, code) for pmu in self.cores
+                pmu.name: _make_event(request, pmu, code) for pmu in self.cores
             }
-            return self._chosen_event(event_name, f"code 0x{match[1]}", EVENT_UNIT, 1.0, raw)
-        return self._from_sysfs(event_name, word)
+            return self._chosen_event(request, f"code 0x{match[1]}", EVENT_UNIT, 1.0, raw)
+        return self._find_in_sysfs(request, word)
 
     def names(self) -> list[str]:
         """Returns all names that `find` accepts on this machine."""
@@ -148,73 +155,75 @@ class Catalogue:
         listing = (name for pmu in self.cores for name in event_names_of(pmu))
         return [*generic, *ALIASES, *listing, *self.perf_listing]
 
-    def _generic(self, event_name: EventName, known: GenericEvent, kind: int) -> ChosenEvent:
+    def _find_generic(self, request: EventRequest, known: GenericEvent, kind: int) -> ChosenEvent:
         def event(extended: int) -> Event:
             return Event(
-                event_name.key, kind, extended | known.config,
-                kernel=event_name.kernel, user=event_name.user,
-                core=kind != SOFTWARE,
+                request.key, kind, extended | known.config,
+                kernel_only=request.kernel_only, user_only=request.user_only,
+                is_core=kind != SOFTWARE,
             )  # fmt: skip
 
         events: dict[str | None, Event] = {pmu.name: event(pmu.extended_type) for pmu in self.cores}
         if kind == SOFTWARE:
             events = {None: event(0)}
-        return self._chosen_event(event_name, known.about, known.unit, known.scale, events)
+        return self._chosen_event(request, known.description, known.unit, known.scale, events)
 
     def _chosen_event(
         self,
-        event_name: EventName,
+        request: EventRequest,
         about: str,
         unit: str,
         scale: float,
         events: dict[str | None, Event],
     ) -> ChosenEvent:
         none = None if events else access.no_pmu_trouble(self._root)
-        return ChosenEvent(event_name, about, unit, scale, events, none)
+        return ChosenEvent(request, about, unit, scale, events, none)
 
-    def _from_sysfs(self, event_name: EventName, word: str) -> ChosenEvent:
+    def _find_in_sysfs(self, request: EventRequest, event: str) -> ChosenEvent:
         events: dict[str | None, Event] = {}
         unit, scale = EVENT_UNIT, 1.0
         for pmu in self.cores:
             name = next(
-                (name for name in event_names_of(pmu) if name.lower() == word.lower()), None
+                (name for name in event_names_of(pmu) if name.lower() == event.lower()), None
             )
             code = None if name is None else perf_pmus.event_code(pmu, name)
             if name is not None and code is not None:
-                events[pmu.name] = _make_event(event_name, pmu, code)
+                events[pmu.name] = _make_event(request, pmu, code)
                 unit, scale = unit_and_scale(pmu, name)
-        about = word
+        about = event
         if not events and self.cores:
-            about, events = self._from_perf(event_name, word)
+            about, events = self._find_in_perf_list(request, event)
         if not events:
-            raise UsageError(self._unknown_event_text(event_name))
-        return ChosenEvent(event_name, about, unit, scale, events)
+            raise UsageError(self._unknown_event_text(request))
+        return ChosenEvent(request, about, unit, scale, events)
 
-    def _from_perf(self, event_name: EventName, word: str) -> tuple[str, dict[str | None, Event]]:
+    def _find_in_perf_list(
+        self, request: EventRequest, event: str
+    ) -> tuple[str, dict[str | None, Event]]:
         """Returns the description of an event that perf lists, and the event for each core PMU;
         empty if perf does not list it."""
-        about, result = word, dict[str | None, Event]()
-        for named in self.perf_listing.get(word.lower(), []):
+        about, result = event, dict[str | None, Event]()
+        for named in self.perf_listing.get(event.lower(), []):
             pmu = next(pmu for pmu in self.cores if pmu.name == named.pmu)
             with suppress(TermError):
                 code = perf_pmus.encode_terms(pmu.path, perf_pmus.parse_terms(named.terms))
-                result[pmu.name] = _make_event(event_name, pmu, code)
-                about = named.about or word
+                result[pmu.name] = _make_event(request, pmu, code)
+                about = named.description or event
         return about, result
 
-    def _from_pmu(self, event_name: EventName) -> ChosenEvent:
-        pmu = perf_pmus.find_pmu(self._root, event_name.pmu)
+    def _find_by_terms(self, request: EventRequest) -> ChosenEvent:
+        pmu = perf_pmus.find_pmu(self._root, request.pmu)
         if pmu is None:
             names = ", ".join(files.file_names(f"{self._root}/{PMU_DIRECTORY}")) or "none"
             raise UsageError(
-                f"-e {event_name.name}: there is no PMU {event_name.pmu!r}; there are: {names}"
+                f"-e {request.name}: there is no PMU {request.pmu!r}; there are: {names}"
             )
         core = pmu.name in {core_pmu.name for core_pmu in self.cores}
         if pmu.cpus is not None and not core:
-            raise UsageError(f"-e {event_name.name}: {pmu.name} does not count each CPU for itself")
+            raise UsageError(f"-e {request.name}: {pmu.name} does not count each CPU for itself")
         terms: dict[str, int] = {}
         try:
-            for item in event_name.terms.split(","):
+            for item in request.terms.split(","):
                 raw = _RAW.fullmatch(item)
                 listed = "" if "=" in item or not item else f"{pmu.path}/events/{item}"
                 # An item may be the name of an event that the PMU lists, which has terms.
@@ -226,22 +235,20 @@ class Catalogue:
                     terms |= perf_pmus.parse_terms(item)
             code = perf_pmus.encode_terms(pmu.path, terms)
         except TermError as error:
-            raise UsageError(f"-e {event_name.name}: {error}") from None
-        unit, scale = unit_and_scale(pmu, event_name.terms) if core else ("1", 1.0)
-        event = _make_event(event_name, pmu, code, core=core)
+            raise UsageError(f"-e {request.name}: {error}") from None
+        unit, scale = unit_and_scale(pmu, request.terms) if core else ("1", 1.0)
+        event = _make_event(request, pmu, code, core=core)
         where = pmu.name if core else None
-        return ChosenEvent(
-            event_name, f"{pmu.name}/{event_name.terms}/", unit, scale, {where: event}
-        )
+        return ChosenEvent(request, f"{pmu.name}/{request.terms}/", unit, scale, {where: event})
 
-    def _unknown_event_text(self, event_name: EventName) -> str:
-        group, _, name = event_name.word.partition(":")
+    def _unknown_event_text(self, request: EventRequest) -> str:
+        group, _, name = request.catalogue_name.partition(":")
         below = "sys/kernel/tracing/events", "sys/kernel/debug/tracing/events"
         paths = [f"{self._root}/{path}/{group}/{name}/id" for path in below]
         if name and any(files.read_number(path) is not None for path in paths):
-            return f"-e {event_name.word}: tracepoints are not counted (use perf stat -e)"
-        near = nearest_names(event_name.word, self.names())
-        text = f"-e {event_name.word}: no event of that name is known here"
+            return f"-e {request.catalogue_name}: tracepoints are not counted (use perf stat -e)"
+        near = nearest_names(request.catalogue_name, self.names())
+        text = f"-e {request.catalogue_name}: no event of that name is known here"
         if near:
             text += f"; nearest: {', '.join(near)}"
         elif not self.cores:
@@ -260,10 +267,10 @@ def unit_and_scale(pmu: Pmu, name: str) -> tuple[str, float]:
     return (EVENT_UNIT if unit == "1" else unit), perf_pmus.event_scale(pmu, name)
 
 
-def _make_event(event_name: EventName, pmu: Pmu, code: ConfigWords, *, core: bool = True) -> Event:
+def _make_event(request: EventRequest, pmu: Pmu, code: ConfigWords, *, core: bool = True) -> Event:
     return Event(
-        event_name.key, pmu.type, code.config, kernel=event_name.kernel, user=event_name.user,
-        config1=code.config1, config2=code.config2, core=core,
+        request.key, pmu.type, code.config, request.kernel_only, request.user_only, code.config1,
+        code.config2, is_core=core,
     )  # fmt: skip
 
 
@@ -295,7 +302,7 @@ def perf_events(run: Callable[[], bytes] | None = None) -> Mapping[str, list[Lis
     events: dict[str, list[ListedEvent]] = {}
     for item in listing if isinstance(listing, list) else []:
         texts = item if isinstance(item, dict) else {}
-        keys = ("EventName", "Encoding", "BriefDescription")
+        keys = ("EventRequest", "Encoding", "BriefDescription")
         name, encoding, about = (t if isinstance(t := texts.get(key), str) else "" for key in keys)
         match = _ENCODING.fullmatch(encoding)
         if match is not None and 0 < len(name) <= MAX_TEXT:
@@ -332,19 +339,22 @@ WATCHDOG_EVENT = "cycles"
 
 
 def list_events(
-    root: Path, word: str | None, catalogue: Catalogue | None = None, kernel: Kernel | None = None
+    root: Path,
+    search_word: str | None,
+    catalogue: Catalogue | None = None,
+    kernel: Kernel | None = None,
 ) -> dict[str, Any]:
     """Returns the JSON output of `events`: the events whose name or description contains this word
     (None: all events). With a kernel, each event of a core is opened for a trial, if this process
     may do so."""
     catalogue = catalogue or Catalogue(root)
     software = (
-        _row(known.name, known.about, known.unit, known.scale, "software", None, [])
+        _event_row(known.name, known.description, known.unit, known.scale, "software", None, [])
         for known in SOFTWARE_EVENTS
     )
     rows = [*software, *_hardware_rows(root, catalogue)]
-    if word is not None:
-        needle = word.casefold()
+    if search_word is not None:
+        needle = search_word.casefold()
         rows = [e for e in rows if needle in f"{e['name']} {e['about']}".casefold()]
     pmus = catalogue.cores
     refused = access.perf_trouble(root)
@@ -390,22 +400,22 @@ def _hardware_rows(root: Path, catalogue: Catalogue) -> Iterator[dict[str, Any]]
         kind = dict(CORE_PMU_TYPES).get(pmu.name)
         generic = {known.name for known in (*HARDWARE_EVENTS, *CACHE_EVENTS)}
         for known in (*HARDWARE_EVENTS, *CACHE_EVENTS):
-            is_own = known in HARDWARE_EVENTS and known.config in OWN_KEYS
+            is_own = known in HARDWARE_EVENTS and known.config in ALWAYS_COUNTED_KEYS
             users = ["perftop"] if is_own else []
             users += ["NMI watchdog"] if watchdog and known.name == WATCHDOG_EVENT else []
-            yield _row(known.name, known.about, known.unit, 1.0, pmu.name, kind, users)
+            yield _event_row(known.name, known.description, known.unit, 1.0, pmu.name, kind, users)
         for name in event_names_of(pmu):
             if name not in generic and perf_pmus.event_code(pmu, name) is not None:
                 unit, scale = unit_and_scale(pmu, name)
                 about = files.read_word(f"{pmu.path}/events/{name}")
-                yield _row(name, f"{pmu.name}/{about}/", unit, scale, pmu.name, kind, [])
+                yield _event_row(name, f"{pmu.name}/{about}/", unit, scale, pmu.name, kind, [])
         for name, events in perf.items():
             if named := next((n for n in events if n.pmu == pmu.name), None):
-                about = named.about or f"{pmu.name}/{named.terms}/"
-                yield _row(name, about, "1", 1.0, pmu.name, kind, [])
+                about = named.description or f"{pmu.name}/{named.terms}/"
+                yield _event_row(name, about, "1", 1.0, pmu.name, kind, [])
 
 
-def _row(
+def _event_row(
     name: str, about: str, unit: str, scale: float, pmu: str, kind: str | None, open_: list[str]
 ) -> dict[str, Any]:
     return {

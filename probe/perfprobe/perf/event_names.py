@@ -21,18 +21,18 @@ _RINGS = frozenset("uk")
 
 
 @dataclass(frozen=True, slots=True)
-class EventName:
+class EventRequest:
     """An event as the user wrote it."""
 
     name: str
     """The event's name in column headings."""
-    word: str = ""
+    catalogue_name: str = ""
     """The event's name in the catalogue; empty if the user gave PMU and terms instead."""
     pmu: str = ""
     terms: str = ""
     """The text between the slashes, such as "event=0xd1,umask=1"."""
-    user: bool = False
-    kernel: bool = False
+    user_only: bool = False
+    kernel_only: bool = False
     """Whether to count only in user space, or only in the kernel; both are counted if neither is
     set."""
     key: str = ""
@@ -42,7 +42,7 @@ class EventName:
         object.__setattr__(self, "key", self.key or KEY_PREFIX + self.name)
 
 
-def parse_groups(text: str) -> list[list[EventName]]:
+def parse_groups(text: str) -> list[list[EventRequest]]:
     """Returns the groups of events in the list; an event outside braces is a group of its own.
     Raises ValueError."""
     groups = [_parse_group(item) for item in _split_at_commas(text)]
@@ -86,7 +86,7 @@ def _split_at_commas(text: str) -> Iterator[str]:
     yield item
 
 
-def _parse_group(item: str) -> list[EventName]:
+def _parse_group(item: str) -> list[EventRequest]:
     item = item.strip()
     if not item.startswith("{"):
         return [_parse_event(item, "")]
@@ -96,18 +96,18 @@ def _parse_group(item: str) -> list[EventName]:
     return [_parse_event(event.strip(), rings[1:]) for event in _split_at_commas(inner)]
 
 
-def _parse_event(text: str, rings: str) -> EventName:
+def _parse_event(text: str, rings: str) -> EventRequest:
     """Parses one event. `rings` are those of its group, which apply if the event has none."""
     if (match := _PMU.fullmatch(text)) is not None:
         pmu, terms, own = match[1], match[2], match[3] or ""
         named, terms = _split_name(terms)
         name = named or f"{pmu}/{terms}/"
-        parsed = EventName(name, pmu=pmu, terms=terms)
+        parsed = EventRequest(name, pmu=pmu, terms=terms)
     elif _WORD.fullmatch(text) is not None:
         word, _, own = text.rpartition(":")
         if not word or not set(own) <= {*_RINGS, "h"}:
             word, own = text, ""
-        parsed = EventName(word, word=word)
+        parsed = EventRequest(word, catalogue_name=word)
     else:
         raise UsageError(
             f"-e {text}: an event is a NAME, PMU/event=0xd1,umask=1,name=NAME/ or rUUEE, "
@@ -116,14 +116,16 @@ def _parse_event(text: str, rings: str) -> EventName:
     return _with_rings(parsed, own or rings)
 
 
-def _with_rings(event: EventName, rings: str) -> EventName:
+def _with_rings(event: EventRequest, rings: str) -> EventRequest:
     if not set(rings) <= {*_RINGS, "h"}:
         raise UsageError(f"-e {event.name}:{rings}: after the colon: u, k or both")
     name = f"{event.name}:{rings}" if rings else event.name
     if _NAME.fullmatch(name) is None:
         raise UsageError(f"-e {name!r}: a name has at most 64 letters, digits and _.:/=,+-")
     only = _RINGS & set(rings)
-    return EventName(name, event.word, event.pmu, event.terms, only == {"u"}, only == {"k"})
+    return EventRequest(
+        name, event.catalogue_name, event.pmu, event.terms, only == {"u"}, only == {"k"}
+    )
 
 
 def _split_name(terms: str) -> tuple[str, str]:

@@ -37,53 +37,55 @@ class PerfPart:
         *,
         timed: bool = False,
         mapped: bool = True,
-        ready: Mapping[int, Group] | None = None,
+        open_groups: Mapping[int, Group] | None = None,
         missing: Sequence[Missing] = (),
     ) -> None:
-        """`ready` are groups that are already open, by the CPU that reads them; this part closes
-        them. With `timed`, the first columns are TIMES; `mapped` allows RDPMC."""
+        """`open_groups` has groups that are open already, by the CPU that reads them; this part
+        closes them. With `timed`, the first columns are TIME_COUNTERS. `mapped` allows RDPMC."""
         self.scope = scope
         self.counters = counters
         self.missing = [*missing]
         self._kernel = kernel
-        self._bundles = plan_groups
+        self._plan_groups = plan_groups
         self._timed, self._mapped = timed, mapped
-        self._ready = dict(ready or {})
-        self._open: dict[int, list[Group]] = {}
+        self._ready_groups = dict(open_groups or {})
+        self._open_groups: dict[int, list[Group]] = {}
 
     def open(self, cpu: int) -> list[Slot]:
-        ready = self._ready.pop(cpu, None)
-        result = [(0, ready)] if ready else [*filter(None, map(self._group, self._bundles(cpu)))]
-        self._open[cpu] = [group for _, group in result]
+        ready = self._ready_groups.pop(cpu, None)
+        result = (
+            [(0, ready)]
+            if ready
+            else [*filter(None, map(self._open_group, self._plan_groups(cpu)))]
+        )
+        self._open_groups[cpu] = [group for _, group in result]
         return [Slot(lib.PP_PERF, first, -1, g.address, g.columns) for first, g in result]
 
     def close_cpu(self, cpu: int) -> None:
-        for group in self._open.pop(cpu, []):
+        for group in self._open_groups.pop(cpu, []):
             group.close()
 
     def close(self) -> None:
-        for cpu in list(self._open):
+        for cpu in list(self._open_groups):
             self.close_cpu(cpu)
-        for group in self._ready.values():
+        for group in self._ready_groups.values():
             group.close()
-        self._ready.clear()
+        self._ready_groups.clear()
 
-    def _group(self, bundle: GroupPlan) -> tuple[int, Group] | None:
+    def _open_group(self, plan: GroupPlan) -> tuple[int, Group] | None:
         """Opens a group with those of its events that can be opened now. Returns its first column
         and the group; None if no event can be opened."""
-        events = [event for event, _ in bundle.events]
-        opened = open_group(
-            self._kernel, events, bundle.cpu, timed=self._timed, mapped=self._mapped
-        )
+        events = [event for event, _ in plan.events]
+        opened = open_group(self._kernel, events, plan.cpu, timed=self._timed, mapped=self._mapped)
         if opened.group is None:
             return None
-        columns = [dict(bundle.events)[event] for event in opened.events]
+        columns = [dict(plan.events)[event] for event in opened.events]
         first = 0 if self._timed else columns[0]  # the columns of times come first
         opened.group.set_columns([column - first for column in columns])
         return first, opened.group
 
 
-TIMES = (
+TIME_COUNTERS = (
     Counter("perf_enabled_s", "time its group was to count", "s", "perf", scale=1e-9),
     Counter("perf_running_s", "time it was on the counters", "s", "perf", scale=1e-9),
 )
@@ -103,15 +105,15 @@ def cpu_part(
     """Makes a part with counters of CPUs from groups that are open. `wanted` has the events that
     were planned for each CPU; `table` has the counters. An offline CPU is assumed to have the same
     counters as an open CPU with the same planned events."""
-    alike: dict[tuple[Event, ...], OpenedEvents] = {}
+    opened_by_events: dict[tuple[Event, ...], OpenedEvents] = {}
     for cpu, result in opened.items():
-        alike.setdefault(tuple(wanted[cpu]), result)
+        opened_by_events.setdefault(tuple(wanted[cpu]), result)
 
     def events(cpu: int) -> list[Event]:
-        result = opened.get(cpu) or alike.get(tuple(wanted[cpu]))
+        result = opened.get(cpu) or opened_by_events.get(tuple(wanted[cpu]))
         return [] if result is None else result.events
 
-    def on(counter: Counter, keys: set[str]) -> Counter:
+    def restricted(counter: Counter, keys: set[str]) -> Counter:
         """Returns the counter, restricted to the CPUs on which one of these keys is counted."""
         cpus = [r.cpu for r in rows if not keys.isdisjoint(event.key for event in events(r.cpu))]
         return restrict_to_cpus(counter, cpus, len(rows))
@@ -121,10 +123,10 @@ def cpu_part(
         return [GroupPlan(cpu, own)] if own else []
 
     column = {counter.key: i for i, counter in enumerate(table)}
-    times = TIMES if timed and table else ()
+    times = TIME_COUNTERS if timed and table else ()
     counters = [
-        *(on(counter, set(column)) for counter in times),
-        *(on(counter, {counter.key}) for counter in table),
+        *(restricted(counter, set(column)) for counter in times),
+        *(restricted(counter, {counter.key}) for counter in table),
     ]
     ready = {cpu: result.group for cpu, result in opened.items() if result.group is not None}
     for cpu, group in ready.items():
@@ -136,6 +138,6 @@ def cpu_part(
         plan_groups,
         timed=timed,
         mapped=mapped,
-        ready=ready,
+        open_groups=ready,
         missing=missing,
     )

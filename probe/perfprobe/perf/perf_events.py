@@ -29,7 +29,7 @@ from perfprobe.native.affinity import pinned_to
 
 HARDWARE, SOFTWARE = 0, 1  # PERF_TYPE_
 CYCLES, INSTRUCTIONS, REF_CYCLES = 0, 1, 9  # numbers of PERF_COUNT_HW_ events
-OWN_KEYS = {CYCLES: "cycles", INSTRUCTIONS: "instructions", REF_CYCLES: "ref"}
+ALWAYS_COUNTED_KEYS = {CYCLES: "cycles", INSTRUCTIONS: "instructions", REF_CYCLES: "ref"}
 """Keys of the generic events that perftop always counts, in all rings, by event number."""
 NO_LEADER = -1
 TIME_COLUMNS = 2
@@ -42,16 +42,16 @@ class Event:
     key: str
     type: int
     config: int
-    kernel: bool = False
+    kernel_only: bool = False
     """Whether to count in the kernel only."""
-    user: bool = False
+    user_only: bool = False
     """Whether to count in user space only."""
     config1: int = 0
     config2: int = 0
     role: str = ""
     """Events with the same role are alternatives: the first that can be opened is used. Empty: the
     key is the role."""
-    core: bool = True
+    is_core: bool = True
     """Whether the event belongs to a core's PMU, so that it can exclude rings and guests, and needs
     one of few counters."""
     pinned: bool = False
@@ -68,9 +68,9 @@ class Trial:
     """The counts of a group while a thread pinned to its CPU was busy for a few ms."""
 
     counts: list[int]
-    running: float
+    counted_share: float
     """Share of the time for which the group was on the counters; 1 if the group is not timed."""
-    ticks: int
+    tsc_ticks: int
     """Elapsed TSC ticks."""
     ran_share: float
     """Share of the elapsed time for which the thread ran."""
@@ -88,7 +88,7 @@ class Group:
         check_result(lib.pp_perf_group_new(array, len(fds), timed, mapped, out))
         self.handle: Any = out[0]
         self.address = int(ffi.cast("uintptr_t", self.handle))
-        self.direct = bool(lib.pp_perf_is_direct(self.handle))
+        self.uses_rdpmc = bool(lib.pp_perf_is_direct(self.handle))
         """Whether the group can be read by RDPMC, without a system call."""
         self.timed = timed
         self._times = TIME_COLUMNS if timed else 0
@@ -101,8 +101,8 @@ class Group:
     def set_columns(self, columns: Sequence[int]) -> None:
         """Sets the columns, counted after the times, that the events fill, in ascending order; by
         default 0, 1, 2 … Must not be called while a thread reads the group."""
-        self.filled = [column + self._times for column in columns]
-        bits = sum(1 << column for column in (*range(self._times), *self.filled))
+        self.filled_columns = [column + self._times for column in columns]
+        bits = sum(1 << column for column in (*range(self._times), *self.filled_columns))
         check_result(lib.pp_perf_group_place(self.handle, bits))
 
     def read(self) -> list[int]:
@@ -120,9 +120,9 @@ class Kernel:
     """The system calls for perf events; tests replace this class. All methods raise OSError."""
 
     def open(self, event: Event, cpu: int, leader: int, *, host_only: bool = False) -> int:
-        flags = lib.PP_EVENT_KERNEL if event.kernel else 0
-        flags |= lib.PP_EVENT_USER if event.user else 0
-        flags |= lib.PP_EVENT_HOST if host_only and event.core else 0
+        flags = lib.PP_EVENT_KERNEL if event.kernel_only else 0
+        flags |= lib.PP_EVENT_USER if event.user_only else 0
+        flags |= lib.PP_EVENT_HOST if host_only and event.is_core else 0
         flags |= lib.PP_EVENT_PINNED if event.pinned else 0
         words = event.config, event.config1, event.config2
         attr = ffi.new("pp_event *", (event.type, flags, *words))
@@ -137,13 +137,13 @@ class Kernel:
     def group(self, fds: Sequence[int], *, timed: bool, mapped: bool = True) -> Group:
         return Group(fds, timed=timed, mapped=mapped)
 
-    def trial(self, group: Group, cpu: int, own_ns: int) -> Trial:
+    def trial(self, group: Group, cpu: int, cpu_time_ns: int) -> Trial:
         moved = ffi.new("uint64_t[64]")
         out: Any = ffi.new("pp_trial *")
         with pinned_to(cpu):
-            check_result(lib.pp_perf_trial(group.handle, own_ns, moved, out))
+            check_result(lib.pp_perf_trial(group.handle, cpu_time_ns, moved, out))
         running = (moved[1] / moved[0] if moved[0] else 0.0) if group.timed else 1.0
-        counts = [moved[column] for column in group.filled]
+        counts = [moved[column] for column in group.filled_columns]
         return Trial(counts, running, out.ticks, min(1.0, out.own_ns / max(out.ns, 1)))
 
 
@@ -272,7 +272,7 @@ def open_events(
     *,
     timed: bool,
     mapped: bool = True,
-    tried: bool = False,
+    with_trial: bool = False,
     other_group: Mapping[int, Sequence[Event]] | None = None,
     root: Path = Path("/"),
 ) -> dict[int, OpenedEvents]:
@@ -285,7 +285,7 @@ def open_events(
 
         def opened(events: Sequence[Event]) -> OpenedEvents:
             return open_group(
-                kernel, events, cpu, timed=timed, mapped=mapped, tried=tried, root=root
+                kernel, events, cpu, timed=timed, mapped=mapped, with_trial=with_trial, root=root
             )
 
         if not other:
@@ -313,27 +313,27 @@ def open_group(
     *,
     timed: bool,
     mapped: bool = True,
-    tried: bool = False,
+    with_trial: bool = False,
     root: Path = Path("/"),
 ) -> OpenedEvents:
-    """Opens these events as one group and starts it. `timed` adds columns with the times for which
-    the group was enabled and counting; `mapped` makes it readable by RDPMC. With `tried`, a trial
-    is run, and only events that count and the largest group that fits are kept; others are dropped
-    in the order of DROPPED_ROLES. The caller closes the group."""
+    """Opens these events as one group and starts it; the caller closes it. `timed` adds columns
+    with the times for which the group was enabled and counting. `mapped` makes it readable by
+    RDPMC. `with_trial` runs a trial: events that do not count are dropped, then others in the order
+    of DROPPED_ROLES until the group fits."""
     events = list(wanted)
     missing: dict[str, Trouble] = {}
     dropped: dict[str, Trouble | None] = {}
     while events:
         attempt = _GroupAttempt(kernel, cpu, events, root)
         group = attempt.open_group(timed=timed, mapped=mapped)
-        if tried and attempt.unfit:
+        if with_trial and attempt.unfit:
             events = _without_next_role(events, dropped, TOO_FEW_COUNTERS)
             continue
         missing |= attempt.refused
         if group is None:
             break
-        trial, implausible = _try_group(kernel, group, attempt, cpu) if tried else (None, {})
-        if trial is not None and trial.running == 0:
+        trial, implausible = _try_group(kernel, group, attempt, cpu) if with_trial else (None, {})
+        if trial is not None and trial.counted_share == 0:
             group.close()
             events = _without_next_role(attempt.events, dropped)
         elif implausible:
@@ -342,19 +342,19 @@ def open_group(
             dead = [event for event in attempt.events if event.key in implausible]
             events = [event for event in events if event not in dead]
         else:
-            missing |= _drop_reasons(dropped, sum(event.core for event in attempt.events), root)
+            missing |= _drop_reasons(dropped, sum(event.is_core for event in attempt.events), root)
             lacking = _unserved_keys(missing, attempt.events, wanted)
-            host_only = attempt.host_only and any(event.core for event in attempt.events)
+            host_only = attempt.host_only and any(event.is_core for event in attempt.events)
             return OpenedEvents(attempt.events, lacking, group, host_only)
     missing |= _drop_reasons(dropped, 0, root)
     return OpenedEvents(missing=_unserved_keys(missing, [], wanted))
 
 
 def open_event(
-    kernel: Kernel, event: Event, cpu: int, *, tried: bool = False, root: Path = Path("/")
+    kernel: Kernel, event: Event, cpu: int, *, with_trial: bool = False, root: Path = Path("/")
 ) -> Group:
     """Opens one event as a group with times. Raises RefusedError if it cannot be counted."""
-    opened = open_group(kernel, [event], cpu, timed=True, tried=tried, root=root)
+    opened = open_group(kernel, [event], cpu, timed=True, with_trial=with_trial, root=root)
     if opened.group is None:
         raise RefusedError(opened.missing[event.key])
     return opened.group
@@ -374,8 +374,8 @@ def refusal_of(kernel: Kernel, event: Event, cpu: int, root: Path = Path("/")) -
 def group_fits(kernel: Kernel, events: Sequence[Event], cpu: int, root: Path = Path("/")) -> bool:
     """Returns whether these events can be counted in addition to all pinned groups, by a trial;
     True if that cannot be tried."""
-    trial = _pinned_trial(kernel, events, cpu, root, FIT_NS)
-    return trial is None or trial.running > 0
+    trial = _run_pinned_trial(kernel, events, cpu, root, FIT_NS)
+    return trial is None or trial.counted_share > 0
 
 
 class _GroupAttempt:
@@ -423,7 +423,7 @@ class _GroupAttempt:
             except OSError as error:
                 if self.unfit:
                     raise
-                if error.errno == errno.EOPNOTSUPP and event.core and not self.host_only:
+                if error.errno == errno.EOPNOTSUPP and event.is_core and not self.host_only:
                     self._reopen_for_host()
                     return
                 self.refused[event.key] = open_trouble(error, self.root)
@@ -461,9 +461,9 @@ def _try_group(
     that CPU) and, by key, the events whose counts are implausible."""
     results = []
     for _ in range(MAX_TRIALS):
-        trial = _trial(kernel, group, cpu, SPIN_NS)
-        if trial is not None and trial.running == 0 and not attempt.events[0].pinned:
-            trial = _pinned_trial(kernel, attempt.events, cpu, attempt.root, SPIN_NS)
+        trial = _run_trial(kernel, group, cpu, SPIN_NS)
+        if trial is not None and trial.counted_share == 0 and not attempt.events[0].pinned:
+            trial = _run_pinned_trial(kernel, attempt.events, cpu, attempt.root, SPIN_NS)
         implausible = {} if trial is None else _implausible_events(attempt.events, trial)
         if not implausible:
             return trial, implausible
@@ -471,17 +471,17 @@ def _try_group(
     return min(results, key=lambda result: len(result[1]))
 
 
-def _trial(kernel: Kernel, group: Group, cpu: int, own_ns: int) -> Trial | None:
+def _run_trial(kernel: Kernel, group: Group, cpu: int, cpu_time_ns: int) -> Trial | None:
     try:
-        return kernel.trial(group, cpu, own_ns)
+        return kernel.trial(group, cpu, cpu_time_ns)
     except OSError as error:
         if error.errno == errno.EIO:  # a pinned group that does not fit cannot even be read
             return Trial([], 0.0, 0, 0.0)
     return None
 
 
-def _pinned_trial(
-    kernel: Kernel, events: Sequence[Event], cpu: int, root: Path, own_ns: int
+def _run_pinned_trial(
+    kernel: Kernel, events: Sequence[Event], cpu: int, root: Path, cpu_time_ns: int
 ) -> Trial | None:
     """Opens a pinned copy of a group, runs a trial of it, and closes it."""
     copies = [replace(event, pinned=True) for event in events]
@@ -489,23 +489,29 @@ def _pinned_trial(
     if group is None:
         return Trial([], 0.0, 0, 0.0)
     try:
-        return _trial(kernel, group, cpu, own_ns)
+        return _run_trial(kernel, group, cpu, cpu_time_ns)
     finally:
         group.close()
 
 
 def _implausible_events(events: Sequence[Event], trial: Trial) -> dict[str, Trouble]:
     """Returns, by key, the events whose counts are implausible for a CPU that was busy."""
-    if trial.running == 0:
+    if trial.counted_share == 0:
         return {}
-    counts = {e.key: count / trial.running for e, count in zip(events, trial.counts, strict=True)}
+    counts = {
+        e.key: count / trial.counted_share for e, count in zip(events, trial.counts, strict=True)
+    }
     stopped = {key for key, n in counts.items() if n <= 0}
     if counts.keys() - MAY_NOT_ADVANCE <= stopped:  # no counter of this CPU counts at all
         return dict.fromkeys(stopped, NOT_COUNTING)
     troubles = dict.fromkeys(stopped - MAY_NOT_ADVANCE, NOT_COUNTING)
     ref = counts.get("ref", 0)
-    if trial.ticks and ref and not 0.2 * trial.ran_share * trial.ticks <= ref <= 1.05 * trial.ticks:
-        share = ref / trial.ticks
+    if (
+        trial.tsc_ticks
+        and ref
+        and not 0.2 * trial.ran_share * trial.tsc_ticks <= ref <= 1.05 * trial.tsc_ticks
+    ):
+        share = ref / trial.tsc_ticks
         troubles["ref"] = Trouble(
             f"the counter moved {share:.3g} times as far as the TSC while busy"
         )

@@ -16,10 +16,10 @@ from pathlib import Path
 from perfprobe.cpu import files, topology
 from perfprobe.kernel import access
 from perfprobe.kernel.access import Trouble
-from perfprobe.perf.event_names import EventName
+from perfprobe.perf.event_names import EventRequest
 from perfprobe.perf.perf_events import (
+    ALWAYS_COUNTED_KEYS,
     HARDWARE,
-    OWN_KEYS,
     Event,
     Group,
     Kernel,
@@ -116,7 +116,7 @@ class Pmu:
     cpus: frozenset[int] | None
     """The CPUs on which the PMU's events can be opened: those that it counts, or one for each core,
     package or die that it counts; None: any CPU."""
-    hybrid: str | None = None
+    core_type: str | None = None
     """The core type of a core PMU on a hybrid."""
 
     @property
@@ -130,7 +130,7 @@ class Pmu:
     @property
     def extended_type(self) -> int:
         """Bits of a generic event's config that select this PMU on a hybrid; 0 elsewhere."""
-        return self.type << 32 if self.hybrid else 0
+        return self.type << 32 if self.core_type else 0
 
     def rdpmc_trouble(self) -> Trouble:
         """Returns why RDPMC cannot read the PMU's counters."""
@@ -161,18 +161,18 @@ def core_pmu_of(pmus: Iterable[Pmu], cpu: int) -> Pmu | None:
 
 
 def open_core_event(
-    root: Path, cpu: int, number: int, *, direct: bool = False, tried: bool = False,
+    root: Path, cpu: int, number: int, *, by_rdpmc: bool = False, with_trial: bool = False,
     kernel: Kernel | None = None,
 ) -> Group:  # fmt: skip
-    """Opens the generic event `number` (a key of OWN_KEYS) on a CPU, in all rings; with `tried`,
-    after a trial. Raises RefusedError if it cannot be counted or, with `direct`, if RDPMC cannot
-    read it."""
+    """Opens the generic event `number` (a key of ALWAYS_COUNTED_KEYS) on a CPU, in all rings.
+    Raises RefusedError if the event cannot be counted (`with_trial`: after a trial), or if RDPMC
+    cannot read it (`by_rdpmc`)."""
     pmu = core_pmu_of(core_pmus(root), cpu)
     if pmu is None:
         raise RefusedError(access.no_pmu_trouble(root))
-    event = Event(OWN_KEYS[number], HARDWARE, pmu.extended_type | number)
-    group = open_event(kernel or Kernel(), event, cpu, tried=tried, root=root)
-    if direct and not group.direct:
+    event = Event(ALWAYS_COUNTED_KEYS[number], HARDWARE, pmu.extended_type | number)
+    group = open_event(kernel or Kernel(), event, cpu, with_trial=with_trial, root=root)
+    if by_rdpmc and not group.uses_rdpmc:
         group.close()
         raise RefusedError(pmu.rdpmc_trouble())
     return group
@@ -240,8 +240,8 @@ EVENT_UNIT = "events"
 class ChosenEvent:
     """An event that the user has chosen with -e, for all PMUs of the machine."""
 
-    event_name: EventName
-    about: str
+    request: EventRequest
+    description: str
     unit: str
     scale: float
     events: dict[str | None, Event] = field(default_factory=dict)

@@ -96,7 +96,7 @@ class UncoreKind:
     unit: str
     events: dict[str, str]
     """Counter keys by the event's name in sysfs."""
-    counters: int | None = None
+    max_events: int | None = None
     """Number of events that the PMU can count at once; None: each event has its own counter."""
 
 
@@ -123,18 +123,18 @@ UNCORE_KINDS = (
     ),
     UncoreKind("power_core", "core", "J", {"energy-core": "energy_core_j"}),
 )
-PCU = UncoreKind("uncore_pcu", "package", "1", {}, counters=PCU_COUNTERS)
+PCU = UncoreKind("uncore_pcu", "package", "1", {}, max_events=PCU_COUNTERS)
 
 
 def uncore_parts(
-    root: Path, rows: Sequence[Cpu], read: Sequence[Cpu], kernel: Kernel
+    root: Path, rows: Sequence[Cpu], open_rows: Sequence[Cpu], kernel: Kernel
 ) -> list[PerfPart]:
     """Returns a part for each uncore PMU that exists, except memory controllers. PMUs that do not
     exist are not reported as missing."""
     parts = []
     for kind in (*UNCORE_KINDS, PCU):
         pmu = perf_pmus.find_pmu(root, kind.pmu)
-        if pmu is None or not read:
+        if pmu is None or not open_rows:
             continue
         if kind is PCU:  # the PMU lists no events, so raw codes are used
             cpu_identity = identity.read_identity(root)
@@ -147,21 +147,21 @@ def uncore_parts(
             names = kind.events
             configs = {name: perf_pmus.event_config(pmu, name) for name in names}
         events = {
-            name: Event(names[name], pmu.type, config, core=False)
+            name: Event(names[name], pmu.type, config, is_core=False)
             for name, config in configs.items()
             if config is not None
         }
         if events:
-            parts.append(_part(kind, pmu, events, rows, read, kernel))
+            parts.append(_open_part(kind, pmu, events, rows, open_rows, kernel))
     return parts
 
 
-def _part(
+def _open_part(
     kind: UncoreKind,
     pmu: Pmu,
     wanted: dict[str, Event],
     rows: Sequence[Cpu],
-    read: Sequence[Cpu],
+    open_rows: Sequence[Cpu],
     kernel: Kernel,
 ) -> PerfPart:
     groups = topology.cores(rows) if kind.scope == "core" else topology.packages(rows)
@@ -174,15 +174,15 @@ def _part(
         chosen = [member for member in members.get(cpu, [cpu]) if member in named]
         return chosen[:1] if chosen and kind.scope == "core" else chosen or [cpu]
 
-    die = die_cpus(read[0].cpu)[0]
+    die = die_cpus(open_rows[0].cpu)[0]
     refused = {name: refusal_of(kernel, event, die) for name, event in wanted.items()}
     events = {name: event for name, event in wanted.items() if refused[name] is None}
     missing = [Missing(wanted[name].key, no.why, no.fix) for name, no in refused.items() if no]
-    if kind.counters is not None:  # with more events than counters, the kernel would rotate them
-        why = f"its unit has {kind.counters} counters, and more informative events have them"
+    if kind.max_events is not None:  # with more events than counters, the kernel would rotate them
+        why = f"its unit has {kind.max_events} counters, and more informative events have them"
         names = list(events)
-        missing += [Missing(events.pop(name).key, why) for name in names[kind.counters :]]
-    width = max((len(die_cpus(row.cpu)) for row in read), default=1)
+        missing += [Missing(events.pop(name).key, why) for name in names[kind.max_events :]]
+    width = max((len(die_cpus(row.cpu)) for row in open_rows), default=1)
     counters = [
         Counter(
             event.key,
@@ -225,7 +225,7 @@ NAMED_EVENTS = (
 channels a controller), of clients, and of free-running counters of clients and of servers."""
 CONTROLLER_STEMS = ("uncore_imc", "uncore_imc_free_running")
 """Names of controllers' PMUs without their numbers, in the order of preference."""
-HBM = "uncore_hbm"
+HBM_PMU = "uncore_hbm"
 """PMUs of the HBM of Xeon Max, which are not read: Linux's uncore_snbep.c has their events, but no
 public source states the bytes of a count."""
 HBM_TROUBLE = "memory traffic is that of DDR: the unit of the counts of HBM is not public"
@@ -247,7 +247,7 @@ class Controller:
     events: tuple[tuple[Event, ...], tuple[Event, ...]]
     scale: float
     """Bytes per count."""
-    clock: Event | None = None
+    clock_event: Event | None = None
 
 
 def memory_controllers(root: Path) -> list[Controller]:
@@ -283,12 +283,12 @@ def _named_controller(pmu: Pmu) -> Controller | None:
         if others or scale is None or any(None in side for side in codes):
             continue
         reads, writes = (
-            tuple(Event(key, pmu.type, config or 0, core=False) for config in side)
+            tuple(Event(key, pmu.type, config or 0, is_core=False) for config in side)
             for key, side in zip(TRAFFIC_KEYS, codes, strict=True)
         )
         config = perf_pmus.event_config(pmu, CLOCK_EVENT)
         is_server = names[0][0].startswith("cas_count") and config is not None
-        clock = Event(CLOCK_KEY, pmu.type, config or 0, core=False) if is_server else None
+        clock = Event(CLOCK_KEY, pmu.type, config or 0, is_core=False) if is_server else None
         return Controller(pmu, (reads, writes), scale, clock)
     return None
 
@@ -299,7 +299,7 @@ def _raw_controller(pmu: Pmu) -> Controller | None:
     if event is None or None in masks:
         return None
     reads, writes = (
-        (Event(key, pmu.type, event | (mask or 0), core=False),)
+        (Event(key, pmu.type, event | (mask or 0), is_core=False),)
         for key, mask in zip(TRAFFIC_KEYS, masks, strict=True)
     )
     return Controller(pmu, (reads, writes), LINE_BYTES)
@@ -325,11 +325,13 @@ MAX_CHANNELS = 64
 """Maximum number of columns that a perf group can fill."""
 
 
-def memory_part(root: Path, rows: Sequence[Cpu], read: Sequence[Cpu], kernel: Kernel) -> PerfPart:
+def memory_part(
+    root: Path, rows: Sequence[Cpu], open_rows: Sequence[Cpu], kernel: Kernel
+) -> PerfPart:
     """Returns the part with memory traffic in bytes, by package; if it cannot be counted, a part
     without counters that has the reason."""
     all_controllers = memory_controllers(root)
-    online, reading = {row.cpu for row in rows if row.online}, {row.cpu for row in read}
+    online, reading = {row.cpu for row in rows if row.online}, {row.cpu for row in open_rows}
     packages = [group for group in topology.packages(rows) if not online.isdisjoint(group)]
     package_readers = [_package_readers(all_controllers, group) for group in packages]
     wrong = (
@@ -354,8 +356,9 @@ def memory_part(root: Path, rows: Sequence[Cpu], read: Sequence[Cpu], kernel: Ke
     controller_count = max(map(len, package_readers))
     count = channels * controller_count
     has_clock = 2 * count < MAX_CHANNELS and all(
-        controller.clock is not None
-        and refusal_of(kernel, controller.clock, min(controller.pmu.cpus or {0}), root) is None
+        controller.clock_event is not None
+        and refusal_of(kernel, controller.clock_event, min(controller.pmu.cpus or {0}), root)
+        is None
         for controller in all_controllers
     )
     counters = [
@@ -389,12 +392,12 @@ def memory_part(root: Path, rows: Sequence[Cpu], read: Sequence[Cpu], kernel: Ke
                   for side, events in enumerate(controller.events)
                   for i, event in enumerate(events)),
                 *((event, 2 * count + number)
-                  for event in (controller.clock,) if event is not None and has_clock),
+                  for event in (controller.clock_event,) if event is not None and has_clock),
             ])
             for number, (controller, reader) in enumerate(readers)
         ]  # fmt: skip
 
-    hbm = Missing("hbm_bytes", HBM_TROUBLE) if any(_pmus(root, HBM)) else None
+    hbm = Missing("hbm_bytes", HBM_TROUBLE) if any(_pmus(root, HBM_PMU)) else None
     return PerfPart(kernel, "package", counters, plan_groups, missing=[hbm] if hbm else [])
 
 

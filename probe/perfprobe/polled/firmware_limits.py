@@ -103,11 +103,13 @@ class Hsmp:
         self._failed_messages: set[tuple[int, int]] = set()
         """Pairs of socket and message that failed. They are not sent again, because the kernel logs
         each failure."""
-        self._polls = [[0] * (1 + SOURCE_BITS) for _ in self._sockets]
+        self._poll_counts = [[0] * (1 + SOURCE_BITS) for _ in self._sockets]
         self._fabric_max = [0] * self.rows
         """The highest fabric clock of each socket so far; no message returns its upper limit."""
-        self._send = send or self._open(root / "dev/hsmp")
-        self._messages = [m for m in COUNTERS if self._send is not None and self._is_usable(m)]
+        self._send_message = send or self._open(root / "dev/hsmp")
+        self._messages = [
+            m for m in COUNTERS if self._send_message is not None and self._is_usable(m)
+        ]
         names = [*SOURCE_NAMES, *(MORE_SOURCE_NAMES if _has_limit_table(root) else ())]
         names += [f"bit {bit}" for bit in range(len(names), SOURCE_BITS)]
         limits = replace(LIMITS, parts=names)
@@ -120,7 +122,9 @@ class Hsmp:
             for row, socket in enumerate(self._sockets if due else ()):
                 values: list[int | None] = []
                 for message in self._messages:
-                    values += self._counter_values(message, row, self._answer(socket, message))
+                    values += self._counter_values(
+                        message, row, self._send_to_socket(socket, message)
+                    )
                 yield row, values
 
     def close(self) -> None:
@@ -146,7 +150,7 @@ class Hsmp:
         took_ns = []
         for socket in self._sockets * 2:
             start_ns = time.monotonic_ns()
-            if self._answer(socket, message) is not None:
+            if self._send_to_socket(socket, message) is not None:
                 took_ns.append(time.monotonic_ns() - start_ns)
         if not took_ns:
             self._note_missing(
@@ -159,11 +163,15 @@ class Hsmp:
             return False
         return True
 
-    def _answer(self, socket: int | None, message: int) -> int | None:
-        if self._send is None or socket is None or (socket, message) in self._failed_messages:
+    def _send_to_socket(self, socket: int | None, message: int) -> int | None:
+        if (
+            self._send_message is None
+            or socket is None
+            or (socket, message) in self._failed_messages
+        ):
             return None
         try:
-            return self._send(socket, message)
+            return self._send_message(socket, message)
         except OSError as error:
             if error.errno not in TEMPORARY_ERRNOS:
                 self._failed_messages.add((socket, message))
@@ -179,7 +187,7 @@ class Hsmp:
             return [answer or None, self._fabric_max[row] or None]
         if answer is None:
             return [None] * (2 + SOURCE_BITS)
-        seen = self._polls[row]
+        seen = self._poll_counts[row]
         seen[0] += 1
         for bit in range(SOURCE_BITS):
             seen[1 + bit] += answer >> bit & 1
@@ -230,7 +238,7 @@ class HsmpTable:
         self.rows = len(self._sockets)
         self._fd: int | None = None
         self._read_table = read_table or self._read_device
-        self._words: list[Sequence[int] | None] = [None] * self.rows
+        self._last_words: list[Sequence[int] | None] = [None] * self.rows
         """The table's counts at the last read, by row; None before the first."""
         self._sums = [[0] * LIMIT_TIMES.columns for _ in self._sockets]
         has_table = _has_limit_table(root)
@@ -289,7 +297,7 @@ class HsmpTable:
             return unknown
         words = [*struct.unpack_from("=I", table, CYCLES_OFFSET),
                  *struct.unpack_from(f"={len(LIMIT_NAMES)}I", table, LIMITS_OFFSET)]  # fmt: skip
-        before, self._words[row] = self._words[row] or words, words
+        before, self._last_words[row] = self._last_words[row] or words, words
         moved = [(now - then) & WORD_MASK for now, then in zip(words, before, strict=True)]
         if max(moved) > moved[0]:  # no limit can apply for longer than the elapsed time
             return unknown
@@ -320,7 +328,7 @@ PLR_COUNTER = Counter(
     PLR_KEY, "limit reasons that came on", "1", "TPMI PLR", "flags",
     columns=1 + len(PLR_BITS), parts=list(PLR_BITS),
 )  # fmt: skip
-PERIOD_S = 1.0
+READ_PERIOD_S = 1.0
 """Minimum time in s between reads, which are slow: the driver asks the power unit about each
 CPU."""
 MAX_STATUS_BYTES = 1 << 17
@@ -336,19 +344,19 @@ class LimitStatus:
 
     def __init__(self, root: Path, rows: Sequence[Cpu], clock: Clock = time.monotonic) -> None:
         self.missing: list[Missing] = []
-        self._pace = ReadPace(clock, PERIOD_S)
+        self._pace = ReadPace(clock, READ_PERIOD_S)
         self._package = {row.cpu: row.package for row in rows}
-        self._ids = package_ids(rows)
-        self.rows = len(self._ids)
+        self._packages = package_ids(rows)
+        self.rows = len(self._packages)
         self._files = self._open_files(root)
         self._set_bits: list[set[str] | None] = [None] * self.rows
         """Names of the bits that were set at the last read, by row; None before the first."""
-        self._polls = [[0] * PLR_COUNTER.columns for _ in self._ids]
+        self._poll_counts = [[0] * PLR_COUNTER.columns for _ in self._packages]
         with self._pace.timed_read():
             self._read_all()
         known = any(bits is not None for bits in self._set_bits)
         self.block = wire.Block("plr", "package", [PLR_COUNTER] if known else [])
-        for package, on in zip(self._ids, self._set_bits, strict=True):
+        for package, on in zip(self._packages, self._set_bits, strict=True):
             if on:
                 names = ", ".join(part for part in PLR_BITS if part in on)
                 why = f"{names}: set before perftop started, and sticky: not about this run"
@@ -360,7 +368,7 @@ class LimitStatus:
             if due:
                 self._read_all()
         for row, on in enumerate(self._set_bits):
-            yield row, [*self._polls[row]] if on is not None else [None] * PLR_COUNTER.columns
+            yield row, [*self._poll_counts[row]] if on is not None else [None] * PLR_COUNTER.columns
 
     def close(self) -> None:
         for fd in self._files:
@@ -388,25 +396,25 @@ class LimitStatus:
         cleared may count again."""
         now: dict[int | None, set[str]] = {}
         for fd in self._files:
-            for package, bits in self._lines(read_content(fd, MAX_STATUS_BYTES) or ""):
+            for package, bits in self._parse_lines(read_content(fd, MAX_STATUS_BYTES) or ""):
                 now.setdefault(package, set()).update(bits)
-        for row, package in enumerate(self._ids):
+        for row, package in enumerate(self._packages):
             if package not in now:
                 self._set_bits[row] = None
                 continue
             before, self._set_bits[row] = self._set_bits[row], now[package]
             if before is not None:
-                self._polls[row][0] += 1
+                self._poll_counts[row][0] += 1
                 for i, part in enumerate(PLR_BITS):
-                    self._polls[row][1 + i] += part in now[package] and part not in before
+                    self._poll_counts[row][1 + i] += part in now[package] and part not in before
 
-    def _lines(self, text: str) -> Iterator[tuple[int | None, list[str]]]:
+    def _parse_lines(self, text: str) -> Iterator[tuple[int | None, list[str]]]:
         """Yields, for each line of a file: the package, and the names of the bits. A line of a die
         belongs to the package that has the die's CPUs."""
         lines = [line.split() for line in text.splitlines() if line.strip()]
         numbers = [match for words in lines if (match := _CPU.fullmatch(words[0]))]
         first = next((self._package.get(int(number[1])) for number in numbers), None)
-        package = first if first is not None or len(self._ids) > 1 else self._ids[0]
+        package = first if first is not None or len(self._packages) > 1 else self._packages[0]
         for words in lines:
             if package is not None and (words[0] == "cpus" or _CPU.fullmatch(words[0])):
                 yield package, [word for word in words[1:] if word in PLR_BITS]

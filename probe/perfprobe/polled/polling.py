@@ -102,45 +102,49 @@ class PolledBlocks:
     """All blocks that the main thread reads."""
 
     def __init__(self, polled: Sequence[PolledBlock]) -> None:
-        self._polled = polled
-        self._sent = [each for each in self._polled if each.block.counters]
+        self._all_blocks = polled
+        self._sent_blocks = [each for each in self._all_blocks if each.block.counters]
 
     @property
     def missing(self) -> list[Missing]:
-        return [missing for each in self._polled for missing in each.missing]
+        return [missing for each in self._all_blocks for missing in each.missing]
 
     def blocks(self) -> list[tuple[wire.Block, int]]:
-        return [(each.block, each.rows) for each in self._sent]
+        return [(each.block, each.rows) for each in self._sent_blocks]
 
     def fill(
         self,
         frame: memoryview,
-        places: Mapping[str, sampler.BlockOffsets],
+        offsets: Mapping[str, sampler.BlockOffsets],
         stamp: Callable[[], int],
     ) -> None:
         """Reads all blocks into the frame; `stamp` returns the time stamps before and after."""
         words = frame.cast("Q")
-        for polled in self._sent:
-            place, start = places[polled.block.name], stamp()
+        for polled in self._sent_blocks:
+            place, start = offsets[polled.block.name], stamp()
             for row, values in polled.read():
                 write_row(words, place, row, (start, stamp()), values)
 
     def close(self) -> None:
-        for each in self._polled:
+        for each in self._all_blocks:
             each.close()
 
 
 def write_row(
-    words: memoryview, place: sampler.BlockOffsets, row: int, read: tuple[int, int], values: Values
+    words: memoryview,
+    offsets: sampler.BlockOffsets,
+    row: int,
+    stamps: tuple[int, int],
+    values: Values,
 ) -> None:
-    """Writes a row, which was read between the two stamps `read`, into the words of a frame, which
-    are 0 before. Columns whose value is None stay invalid."""
-    head = place.head + row * wire.HEAD
-    words[head], words[head + 1] = read
+    """Writes a row into the words of a frame, which are 0 before. `stamps` are the times before and
+    after the read. Columns whose value is None stay invalid."""
+    head = offsets.heads + row * wire.HEAD
+    words[head], words[head + 1] = stamps
     words[head + 4] = wire.ROW_SAMPLED
-    first, valid = place.values + row * len(values), 0
+    first, valid = offsets.values + row * len(values), 0
     for i, value in enumerate(values):
         if value is not None:
             words[first + i] = value
             valid |= 1 << i
-    words[place.valid + row] = valid
+    words[offsets.valid + row] = valid

@@ -35,16 +35,16 @@ class Zone:
 
     files: dict[str, int]
     """Descriptors of open files, by counter key."""
-    range_uj: int
+    wrap_uj: int
     """The energy in uJ at which the zone's counter wraps. It is not a power of two, so differences
     are added up here."""
     last_uj: int | None = None
     total_uj: int = 0
-    memory: Zone | None = None
+    memory_zone: Zone | None = None
 
     def read(self, key: str) -> int | None:
         if key == MEMORY_KEY:
-            return None if self.memory is None else self.memory.read("energy_j")
+            return None if self.memory_zone is None else self.memory_zone.read("energy_j")
         fd = self.files.get(key)
         value = None if fd is None else files.parse_natural(read_content(fd))
         return value if value is None or key != "energy_j" else self._add_reading(value)
@@ -53,7 +53,7 @@ class Zone:
         """Adds the energy since the previous reading, allowing for a wrap of the counter. Returns
         the total in uJ."""
         if self.last_uj is not None:
-            self.total_uj += (now_uj - self.last_uj) % self.range_uj
+            self.total_uj += (now_uj - self.last_uj) % self.wrap_uj
         self.last_uj = now_uj
         return self.total_uj
 
@@ -61,16 +61,18 @@ class Zone:
 class Powercap:
     """Reads power limits and energy of packages."""
 
-    def __init__(self, root: Path, rows: Sequence[Cpu], served: Collection[str] = ()) -> None:
-        """`served` are keys of counters that another part reads."""
+    def __init__(self, root: Path, rows: Sequence[Cpu], served_keys: Collection[str] = ()) -> None:
+        """`served_keys` are keys of counters that another part reads."""
         self.missing: list[Missing] = []
-        zones = self._zones(f"{root}/{ZONES_PATH}", {c.key for c in COUNTERS} - set(served))
+        zones = self._open_zones(
+            f"{root}/{ZONES_PATH}", {c.key for c in COUNTERS} - set(served_keys)
+        )
         self._zones_by_row = [zones.pop(package, None) for package in package_ids(rows)]
         for zone in zones.values():
             _close_zone(zone)
         self.rows = len(self._zones_by_row)
         opened = {key for zone in self._zones_by_row if zone for key in zone.files}
-        opened |= {MEMORY_KEY for zone in self._zones_by_row if zone and zone.memory}
+        opened |= {MEMORY_KEY for zone in self._zones_by_row if zone and zone.memory_zone}
         counters = [counter for counter in COUNTERS if counter.key in opened]
         self.block = wire.Block("powercap", "package", counters)
 
@@ -83,7 +85,7 @@ class Powercap:
         for zone in filter(None, self._zones_by_row):
             _close_zone(zone)
 
-    def _zones(self, base: str, wanted: set[str]) -> dict[int | None, Zone]:
+    def _open_zones(self, base: str, wanted: set[str]) -> dict[int | None, Zone]:
         """Opens the zones of packages, with the files of the wanted keys. Returns them by
         package."""
         zones: dict[int | None, Zone] = {}
@@ -95,7 +97,7 @@ class Powercap:
                     "power_limit_w", "powercap has limits of dies, and none of packages"
                 )
             elif name:
-                zones[int(name["package"])] = zone = self._zone(path, wanted)
+                zones[int(name["package"])] = zone = self._open_zone(path, wanted)
                 inner = (
                     f"{path}/intel-rapl:{number}:{n}"
                     for n in files.numbered_entries(path, f"intel-rapl:{number}:")
@@ -103,16 +105,16 @@ class Powercap:
                 dram_zones = (zone for zone in inner if files.read_word(f"{zone}/name") == "dram")
                 dram = next(dram_zones, None)
                 if MEMORY_KEY in wanted and dram is not None:
-                    memory = self._zone(dram, {"energy_j"})
+                    memory = self._open_zone(dram, {"energy_j"})
                     # without files if this user may not read energy
-                    zone.memory = memory if memory.files else None
+                    zone.memory_zone = memory if memory.files else None
         return zones
 
-    def _zone(self, path: str, wanted: set[str]) -> Zone:
+    def _open_zone(self, path: str, wanted: set[str]) -> Zone:
         range_uj = files.read_number(f"{path}/max_energy_range_uj") or 0
-        return Zone(self._files(path, wanted if range_uj else wanted - {"energy_j"}), range_uj)
+        return Zone(self._open_files(path, wanted if range_uj else wanted - {"energy_j"}), range_uj)
 
-    def _files(self, path: str, wanted: set[str]) -> dict[str, int]:
+    def _open_files(self, path: str, wanted: set[str]) -> dict[str, int]:
         opened: dict[str, int] = {}
         enabled = files.read_number(f"{path}/enabled") != 0
         # AMD's zones have no limits, and those of disabled zones do not apply
@@ -142,8 +144,8 @@ class Powercap:
 def _close_zone(zone: Zone) -> None:
     for fd in zone.files.values():
         os.close(fd)
-    if zone.memory is not None:
-        _close_zone(zone.memory)
+    if zone.memory_zone is not None:
+        _close_zone(zone.memory_zone)
     zone.files.clear()
 
 
@@ -164,22 +166,22 @@ class UncoreClock:
     missing: Sequence[Missing] = ()
 
     def __init__(self, root: Path, rows: Sequence[Cpu]) -> None:
-        self._files: list[list[int | None]] = []
+        self._open_files: list[list[int | None]] = []
         """By package: descriptors of the clock and of the hardware's highest clock."""
         for package in package_ids(rows):
             die = root / UNCORE_PATH / f"package_{package or 0:02d}_die_00"
             clock = open_file(die / "current_freq_khz")
             clock = open_file(die / "max_freq_khz") if clock is None else clock
-            self._files.append([clock, open_file(die / "initial_max_freq_khz")])
-        self.rows = len(self._files)
-        is_known = any(None not in fds for fds in self._files)
+            self._open_files.append([clock, open_file(die / "initial_max_freq_khz")])
+        self.rows = len(self._open_files)
+        is_known = any(None not in fds for fds in self._open_files)
         self.block = wire.Block("uncore", "package", [*UNCORE_COUNTERS] if is_known else [])
 
     def read(self) -> Iterator[tuple[int, Values]]:
-        for row, fds in enumerate(self._files):
+        for row, fds in enumerate(self._open_files):
             yield row, [None if fd is None else files.parse_natural(read_content(fd)) for fd in fds]
 
     def close(self) -> None:
-        for fd in (fd for fds in self._files for fd in fds if fd is not None):
+        for fd in (fd for fds in self._open_files for fd in fds if fd is not None):
             os.close(fd)
-        self._files.clear()
+        self._open_files.clear()

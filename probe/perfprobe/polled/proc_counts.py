@@ -61,11 +61,11 @@ class ProcStat:
         """Returns the block with its number of rows; empty if /proc/stat cannot be opened."""
         return [] if self._fd < 0 else [(STAT_BLOCK, len(self._cpus))]
 
-    def plans(self, place: sampler.BlockOffsets) -> list[RowPlan]:
+    def plans(self, offsets: sampler.BlockOffsets) -> list[RowPlan]:
         """Returns the plans of all rows, in the order in which the thread must read them."""
         text, kind, plans = self._text.address, lib.PP_STAT, []
         for row, cpu in enumerate(self._cpus):
-            plans.append(place.plan(row, [Slot(kind, 0, cpu, text, len(STAT_FIELDS))]))
+            plans.append(offsets.row_plan(row, [Slot(kind, 0, cpu, text, len(STAT_FIELDS))]))
             kind = lib.PP_STAT_LINE  # only the first slot reads the file
         return plans
 
@@ -103,8 +103,8 @@ class MachineCounts:
         """Descriptors of the files to read, each with its parser and number of values."""
         self.missing: list[Missing] = []
         counters = [Counter("probe_cpu_s", "CPU time of the probe", "s", "getrusage", scale=1e-9)]
-        counters += self._pressure(root / "proc/pressure")
-        counters += self._switches(root / files.CPU_DIRECTORY)
+        counters += self._pressure_counters(root / "proc/pressure")
+        counters += self._turbo_counters(root / files.CPU_DIRECTORY)
         if self._try_open(root / "proc/loadavg", parse_loads, len(LOAD_MINUTES)):
             counters += [
                 Counter(f"load_{minutes}", f"load average of {minutes} min", "1", "/proc/loadavg",
@@ -129,7 +129,7 @@ class MachineCounts:
             os.close(fd)
         self._files.clear()
 
-    def _pressure(self, base: Path) -> list[Counter]:
+    def _pressure_counters(self, base: Path) -> list[Counter]:
         if not all(self._try_open(base / what, parse_pressure) for what in PRESSURE):
             self.close()
             why = "the kernel does not account for pressure (PSI)"
@@ -141,7 +141,7 @@ class MachineCounts:
             for what in PRESSURE
         ]  # fmt: skip
 
-    def _switches(self, base: Path) -> list[Counter]:
+    def _turbo_counters(self, base: Path) -> list[Counter]:
         """Returns the counters of whether turbo is off (by intel_pstate's no_turbo, else by
         cpufreq's boost) and of intel_pstate's max_perf_pct, as far as the files exist."""
         counters = []

@@ -37,7 +37,7 @@ MAX_GROUPS = 64
 """Maximum number of control groups that are read; hardware has at most 16 classes of service."""
 TRAFFIC_FILE, GROUPS_RECORD = "mbm_total_bytes", "l3_groups"
 """The file with the traffic of a group, and the name of the frame's record with it."""
-ONE_GROUP_TEXT = "only the default group exists, so all tasks share its monitor"
+ONE_GROUP_REASON = "only the default group exists, so all tasks share its monitor"
 NO_MONITORING = "resctrl is not mounted, and perftop does not mount it"
 
 
@@ -67,21 +67,21 @@ class Resctrl:
         self, root: Path, rows: Sequence[Cpu], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.missing: list[Missing] = []
-        self._dir = f"{root}/{RESCTRL_PATH}"
+        self._directory = f"{root}/{RESCTRL_PATH}"
         self._pace = ReadPace(clock)
         """Limits the reads, each of which interrupts a CPU of the L3."""
         self.rows = len(rows)
         self._totals: dict[tuple[str, int], int | str | None] = {}
         """By group and L3: values of TRAFFIC_FILE that were read for the present frame."""
-        self._row: dict[int, int] = {}
+        self._row_by_l3: dict[int, int] = {}
         """By L3: its row in the block, which is that of its first online CPU."""
         for number, row in enumerate(rows):
             if row.online and row.l3 is not None:
-                self._row.setdefault(row.l3, number)
-        self._domains = [n for n in self._l3_numbers() if n in self._row]
+                self._row_by_l3.setdefault(row.l3, number)
+        self._domains = [n for n in self._l3_numbers() if n in self._row_by_l3]
         counters = [name for name in FILES if self._domains and self._is_usable(name)]
-        self._names = counters
-        cpus = sorted(rows[self._row[n]].cpu for n in self._domains)
+        self._file_names = counters
+        cpus = sorted(rows[self._row_by_l3[n]].cpu for n in self._domains)
         chosen = [replace(FILES[name], cpus=cpus) for name in counters]
         self.block = wire.Block("l3", "cpu", chosen)
         self._sums = {(n, name): GroupSum() for n in self._domains for name in counters}
@@ -93,9 +93,9 @@ class Resctrl:
             self._note_missing(root)
         elif (
             TRAFFIC_FILE in counters
-            and len([*self._groups()]) + len([*self._monitoring_groups([""])]) < 2
+            and len([*self._control_groups()]) + len([*self._monitoring_groups([""])]) < 2
         ):
-            self.missing.append(Missing(GROUPS_RECORD, ONE_GROUP_TEXT))
+            self.missing.append(Missing(GROUPS_RECORD, ONE_GROUP_REASON))
 
     def read(self) -> Iterator[tuple[int, Values]]:
         """Yields the row of each L3 if a read is due. Frames without a read have no rows, so the
@@ -103,10 +103,13 @@ class Resctrl:
         with self._pace.timed_read() as due:
             if not due:
                 return
-            groups = list(self._groups())
+            groups = list(self._control_groups())
             self._update_groups([*groups, *self._monitoring_groups(groups)])
             for number in self._domains:
-                yield self._row[number], [self._value(groups, number, name) for name in self._names]
+                yield (
+                    self._row_by_l3[number],
+                    [self._summed_value(groups, number, name) for name in self._file_names],
+                )
             self._totals = {}
 
     def take_record(self) -> dict[str, object]:
@@ -123,7 +126,7 @@ class Resctrl:
         that were removed; a later group with that name is a new one."""
         before, self._group_sums = self._group_sums, {}
         self._record = {}
-        if TRAFFIC_FILE not in self._names or len(groups) < 2:
+        if TRAFFIC_FILE not in self._file_names or len(groups) < 2:
             self._group_sums = {key: before[key] for key in before if key[0] in groups}
             return
         for group in groups:
@@ -131,14 +134,14 @@ class Resctrl:
             for number in self._domains:
                 key = group, number
                 total = self._group_sums[key] = before.get(key, GroupSum())
-                now = self._totals[key] = self._read(group, number, TRAFFIC_FILE)
+                now = self._totals[key] = self._read_count(group, number, TRAFFIC_FILE)
                 whole = isinstance(now, int) and total.add({group: now})
                 rows.append([number, total.total if whole else None])
             name = group.removeprefix("/").encode(errors="surrogateescape")
             self._record[name.decode(errors="replace")] = rows
 
-    def _value(self, groups: Sequence[str], number: int, name: str) -> int | None:
-        results = {group: self._read(group, number, name) for group in groups}
+    def _summed_value(self, groups: Sequence[str], number: int, name: str) -> int | None:
+        results = {group: self._read_count(group, number, name) for group in groups}
         numbers = {group: value for group, value in results.items() if isinstance(value, int)}
         if not numbers or len(numbers) < len(results):
             return None
@@ -147,22 +150,23 @@ class Resctrl:
         total = self._sums[number, name]
         return total.total if total.add(numbers) else None
 
-    def _read(self, group: str, number: int, name: str) -> int | str | None:
+    def _read_count(self, group: str, number: int, name: str) -> int | str | None:
         """Returns the number in a group's file for an L3, or the word that the file has instead;
         None if it cannot be read. A group may be removed at any time."""
         if name == TRAFFIC_FILE and (group, number) in self._totals:
             return self._totals[group, number]
-        text = files.read_word(f"{self._dir}{group}/mon_data/mon_L3_{number:02d}/{name}")
+        text = files.read_word(f"{self._directory}{group}/mon_data/mon_L3_{number:02d}/{name}")
         if text.isdigit() and len(text) <= 20:
             return int(text) % 2**64
         return text or None
 
-    def _groups(self) -> Iterator[str]:
+    def _control_groups(self) -> Iterator[str]:
         """Yields the control groups as paths below the mount point, the default group ('')
         first."""
         yield ""
-        names = (name for name in files.file_names(self._dir) if name not in NOT_GROUPS)
-        matching_names = (name for name in names if os.path.isdir(f"{self._dir}/{name}/mon_data"))  # noqa: PTH112
+        names = (name for name in files.file_names(self._directory) if name not in NOT_GROUPS)
+        base = self._directory
+        matching_names = (n for n in names if os.path.isdir(f"{base}/{n}/mon_data"))  # noqa: PTH112
         for count, name in enumerate(matching_names):
             if count < MAX_GROUPS:
                 yield f"/{name}"
@@ -172,17 +176,17 @@ class Resctrl:
         count = 0
         for group in groups:
             inner = f"{group}/mon_groups"
-            for name in files.file_names(self._dir + inner)[: MAX_GROUPS - count]:
+            for name in files.file_names(self._directory + inner)[: MAX_GROUPS - count]:
                 count += 1
                 yield f"{inner}/{name}"
 
     def _l3_numbers(self) -> list[int]:
-        return files.numbered_entries(f"{self._dir}/mon_data", "mon_L3_")
+        return files.numbered_entries(f"{self._directory}/mon_data", "mon_L3_")
 
     def _is_usable(self, name: str) -> bool:
         """Returns whether the default group has a number in this kind of file for any L3; if not,
         reports the reason."""
-        values = [self._read("", number, name) for number in self._domains]
+        values = [self._read_count("", number, name) for number in self._domains]
         if any(isinstance(value, int) for value in values):
             return True
         word = next((value for value in values if isinstance(value, str)), "")

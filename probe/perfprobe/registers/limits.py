@@ -13,7 +13,7 @@ from perfprobe import wire
 from perfprobe.cpu import cpuid
 from perfprobe.cpu.model import INTEL
 from perfprobe.cpu.model_terms import Uarch
-from perfprobe.native.sampler import Field
+from perfprobe.native.sampler import MsrField
 from perfprobe.registers import msr
 from perfprobe.registers.msr import Registers
 from perfprobe.registers.parts import CpuKind, MissingCounter, Reading, register_content
@@ -63,7 +63,7 @@ def _field(
     bits = f"bit {shift}" if width == 1 else f"bits {shift + width - 1}:{shift}"
     origin = f"{msr.register_name(register)} {bits}"
     counter = Counter(key, name, unit, origin, "gauge", scale=scale)
-    return Reading(counter, register, Field(register, shift, width, enable=enable))
+    return Reading(counter, register, MsrField(register, shift, width, enable_bit=enable))
 
 
 def _flags(key: str, name: str, register: int, bits: dict[int, str]) -> Reading:
@@ -176,7 +176,9 @@ def _temperature(uarch: Uarch, device: Registers) -> Readings:
     counter = Counter("temperature_c", "temperature", "°C", origin, "gauge")
     return [
         Reading(
-            counter, thermal.package_register, Field(thermal.package_register, 16, 7, below=tjmax_c)
+            counter,
+            thermal.package_register,
+            MsrField(thermal.package_register, 16, 7, minuend=tjmax_c),
         )
     ]
 

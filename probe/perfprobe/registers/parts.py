@@ -15,7 +15,7 @@ from perfprobe.cpu.model import INTEL
 from perfprobe.cpu.model_terms import Uarch
 from perfprobe.machine.parts import restrict_to_cpus
 from perfprobe.native import affinity
-from perfprobe.native.sampler import Field, Flags, Slot
+from perfprobe.native.sampler import MsrField, MsrFlagCounts, Slot
 from perfprobe.registers import msr
 from perfprobe.registers.msr import MsrError, Registers
 from perfprobe.wire import Counter, Cpu, Identity, Missing, Scope, with_columns
@@ -63,7 +63,7 @@ class Reading:
 
     counter: Counter
     register: int
-    field: Field | None = None
+    field: MsrField | None = None
     mask: int = 0
 
 
@@ -86,7 +86,7 @@ class RegisterPart:
         self._root, self._table = root, table
         self._columns = {counter.key: first for first, counter in with_columns(self.counters)}
         self._open: dict[int, Registers] = {}
-        self._polled: dict[int, list[Flags]] = {}
+        self._polled: dict[int, list[MsrFlagCounts]] = {}
 
     def open(self, cpu: int) -> list[Slot]:
         readings, slots = self._table.get(cpu, ()), list[Slot]()
@@ -98,7 +98,7 @@ class RegisterPart:
             if reading.field is not None:
                 slots.append(Slot(lib.PP_FIELD, column, fd, reading.field.address))
             elif reading.mask:
-                flags = Flags(reading.register, reading.mask)
+                flags = MsrFlagCounts(reading.register, reading.mask)
                 self._polled.setdefault(cpu, []).append(flags)
                 slots.append(Slot(lib.PP_FLAGS, column, fd, flags.address, flags.columns))
             else:

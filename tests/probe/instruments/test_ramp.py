@@ -296,7 +296,7 @@ def measured_runs(
 ) -> tuple[list[dict[str, Any]], access.Trouble | None]:
     for name in ("gone_at", "back_at", "slow"):
         ctypes.c_uint64.in_dll(library, name).value = faults.get(name, 0)
-    group = fakeperf.Group([], timed=True, address=library.made_up(), direct=True)
+    group = fakeperf.Group([], timed=True, address=library.made_up(), uses_rdpmc=True)
     monkeypatch.setattr("perfprobe.perf.perf_pmus.open_core_event", lambda *_, **__: group)
     cpu = max(os.sched_getaffinity(0))
     with affinity.pinned_to(cpu):
@@ -345,7 +345,7 @@ def test_an_unfit_counter_leaves_runs_without_cycles(
 class DirectKernel(fakeperf.Kernel):
     def group(self, fds: Sequence[int], *, timed: bool, mapped: bool = True) -> fakeperf.Group:
         result = super().group(fds, timed=timed, mapped=mapped)
-        result.direct = True
+        result.uses_rdpmc = True
         return result
 
 
@@ -359,16 +359,16 @@ def test_cycles_in_all_rings_of_that_cpu(
     for name, (number, cpus) in pmus.items():
         fakeperf.write_pmu(tmp_path, name, number, cpus)
     kernel = DirectKernel()
-    group = open_core_event(tmp_path, 3, CYCLES, direct=True, tried=True, kernel=kernel)
+    group = open_core_event(tmp_path, 3, CYCLES, by_rdpmc=True, with_trial=True, kernel=kernel)
     assert kernel.groups == [group]
     ((event, cpu, leader, host_only),) = kernel.opened.values()
-    assert (event.type, event.config, event.kernel) == (perf_events.HARDWARE, config, False)
+    assert (event.type, event.config, event.kernel_only) == (perf_events.HARDWARE, config, False)
     assert (cpu, leader, host_only) == (3, perf_events.NO_LEADER, False)
 
 
 def refusal_of_counter(kernel: fakeperf.Kernel, root: Path) -> access.Trouble:
     with pytest.raises(perf_events.RefusedError) as raised:
-        open_core_event(root, 0, CYCLES, direct=True, tried=True, kernel=kernel)
+        open_core_event(root, 0, CYCLES, by_rdpmc=True, with_trial=True, kernel=kernel)
     assert all(group.closed for group in kernel.groups)
     return raised.value.trouble
 

@@ -96,7 +96,7 @@ def test_sources_with_events_can_reopen_them() -> None:
 access.drop_capabilities(Path("/"), {source!r})
 from perfprobe.perf.perf_events import Event, Kernel
 try:
-    Kernel().open(Event("clock", 1, 0, core=False), 0, -1, host_only=False)
+    Kernel().open(Event("clock", 1, 0, is_core=False), 0, -1, host_only=False)
 except OSError as error:
     print(error.errno)
 else:

@@ -90,7 +90,7 @@ def test_nothing_is_read_between_the_ends_of_batches(
         for _ in range(3):  # two batches of one round, and one that ends on the grid
             next(report)
         count(source._sampler, "drain", "drain")
-        count(source._polling, "fill", "fill")
+        count(source._polled_blocks, "fill", "fill")
         count(source, "_read_online", "online")
         wakes = []
         for messages in whenever_due(source.due, source.poll, "two batches"):
@@ -137,9 +137,9 @@ def test_the_rings_hold_four_of_the_longest_batches(
     rings = []
     result = Sampler.__init__
 
-    def noted(self: Sampler, *args: int, ring: int, **more: object) -> None:
-        rings.append(ring)
-        result(self, *args, ring=ring, **more)  # type: ignore[arg-type]
+    def noted(self: Sampler, *args: int, ring_rounds: int, **more: object) -> None:
+        rings.append(ring_rounds)
+        result(self, *args, ring_rounds=ring_rounds, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Sampler, "__init__", noted)
     for sample_ns in (100 * MS, SAMPLE_NS, MS):
@@ -195,16 +195,16 @@ def test_a_cpu_is_offline_in_the_batch_at_whose_end_it_returns(
         ready = whenever_due(source.due, source.poll, "the note")
         trees.put(root, f"{trees.CPU}/online", "0\n")
         next(result for result in ready if any(isinstance(m, wire.Note) for m in result))
-        drained = source._rounds
+        drained = source._drain_rounds
 
         def with_a_sample() -> list[_Round]:
             rounds = drained()
             for each in rounds:
-                (head,) = source._reading.offline_head_offsets({1})
+                (head,) = source._row_readers.offline_head_offsets({1})
                 memoryview(each.data).cast("Q")[head + 4] = wire.ROW_SAMPLED
             return rounds
 
-        monkeypatch.setattr(source, "_rounds", with_a_sample)
+        monkeypatch.setattr(source, "_drain_rounds", with_a_sample)
         trees.put(root, f"{trees.CPU}/online", "0-1\n")
         report = next(result for result in ready if any(isinstance(m, wire.Note) for m in result))
     *frames, note = report

@@ -205,8 +205,8 @@ def test_a_cpu_that_went_offline_and_online_between_reads_is_reopened(
     with contextlib.closing(open_os(machine.root, SAMPLE_NS, None)) as source:
         session = Session(source.hello)
         frames(source, session, 2)
-        open_cpu = Mock(wraps=source._reading.open)
-        monkeypatch.setattr(source._reading, "open", open_cpu)
+        open_cpu = Mock(wraps=source._row_readers.open)
+        monkeypatch.setattr(source._row_readers, "open", open_cpu)
         monkeypatch.setattr(source._offline_events, "read_offline", lambda _: next(events))
         ended = lambda: [e.kind for e in session.ended] == ["offline", "online"]  # noqa: E731
         drive(source, session, ended, "both episodes", whole=2)
@@ -238,7 +238,7 @@ def test_no_frame_is_older_than_hello(
     make_hello = Machine._make_hello
 
     def slowly(self: Machine, *about: Any) -> wire.Hello:
-        due_s = self._sampler.due(self._sampler.round + 3)
+        due_s = self._sampler.due(self._sampler.next_round + 3)
         wait_for(lambda: time.monotonic() >= due_s, "samples are taken")
         return make_hello(self, *about)
 

@@ -20,7 +20,7 @@ import perfprobe.native.sampler
 from perfprobe import wire
 from perfprobe._native import lib
 from perfprobe.native import tsc_rate
-from perfprobe.native.batches import MAX_BATCH_BYTES, MAX_BATCH_FRAMES, MAX_BATCH_NS, Batches
+from perfprobe.native.batches import MAX_BATCH_BYTES, MAX_BATCH_FRAMES, MAX_BATCH_NS, BatchSchedule
 from perfprobe.native.sampler import DrainedRound, RowPlan, Sampler, Slot
 
 PERIOD_NS = 5_000_000
@@ -63,8 +63,8 @@ def test_rows_of_two_cpus_are_in_one_frame(fd: int) -> None:
     with Sampler(PERIOD_NS, 2 * ROW) as sampler:
         for row, cpu in enumerate(cpus):
             sampler.attach(cpu, [plan(row, *slots)])
-        drained = drain(sampler, lambda d: d.delivered == len(cpus))
-        assert drained.missing == 0
+        drained = drain(sampler, lambda d: d.delivered_cpus == len(cpus))
+        assert drained.missing_lanes == 0
         assert drained.deadline_ns < time.monotonic_ns()
         for row, cpu in enumerate(cpus):
             before, after, late, lost, flag, valid, *values = words(sampler, row)
@@ -78,7 +78,7 @@ def test_rows_of_two_cpus_are_in_one_frame(fd: int) -> None:
 
 
 def test_no_frame_before_the_deadline(fd: int) -> None:
-    with Sampler(3600 * 10**9, ROW, proof=False) as sampler:
+    with Sampler(3600 * 10**9, ROW, check_cpu=False) as sampler:
         sampler.attach(0, [plan(0, Slot(lib.PP_FILE, 0, fd))])
         assert sampler.due() > time.monotonic()
         assert sampler.drain() is None
@@ -87,7 +87,7 @@ def test_no_frame_before_the_deadline(fd: int) -> None:
 
 def test_a_row_of_a_nonexistent_cpu_is_unpinned(fd: int) -> None:
     for proof in (True, False):
-        with Sampler(PERIOD_NS, ROW, proof=proof) as sampler:
+        with Sampler(PERIOD_NS, ROW, check_cpu=proof) as sampler:
             sampler.attach(NO_CPU, [plan(0, Slot(lib.PP_FILE, 0, fd))])
             drain(sampler)
             assert sampler.stats(NO_CPU).pin_errno == errno.EINVAL
@@ -98,14 +98,14 @@ def test_a_row_of_a_nonexistent_cpu_is_unpinned(fd: int) -> None:
 
 
 def test_a_caller_that_sleeps_skips_and_counts(fd: int) -> None:
-    with Sampler(PERIOD_NS, ROW, proof=False, ring=4) as sampler:
+    with Sampler(PERIOD_NS, ROW, check_cpu=False, ring_rounds=4) as sampler:
         sampler.attach(0, [plan(0, Slot(lib.PP_FILE, 0, fd))])
         before = drain(sampler)
-        late = sampler.late
+        late = sampler.late_rounds
         time.sleep(10 * PERIOD_NS / 1e9)
         after = drain(sampler)
-        assert after.round - before.round >= 10
-        assert sampler.late - late == after.round - before.round - 1
+        assert after.number - before.number >= 10
+        assert sampler.late_rounds - late == after.number - before.number - 1
         assert words(sampler, 0)[3] == sampler.stats(0).lost > 0
 
 
@@ -135,7 +135,7 @@ class ScriptedLibrary:
 
 def test_late_lanes_are_awaited_and_then_skipped(fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
     scripted = ScriptedLibrary(monkeypatch)
-    with Sampler(10**9, ROW, proof=False) as sampler:
+    with Sampler(10**9, ROW, check_cpu=False) as sampler:
         sampler.attach(0, [plan(0, Slot(lib.PP_FILE, 0, fd))])
         scripted.now_ns = deadline_ns = lib.pp_start(sampler._sampler)
         scripted.pending, scripted.delivered = 1, 3
@@ -144,7 +144,7 @@ def test_late_lanes_are_awaited_and_then_skipped(fd: int, monkeypatch: pytest.Mo
         scripted.now_ns += 50_000_000
         assert sampler.drain() is None
         scripted.now_ns += 60_000_000
-        assert sampler.drain() == DrainedRound(0, deadline_ns, delivered=3, missing=1)
+        assert sampler.drain() == DrainedRound(0, deadline_ns, delivered_cpus=3, missing_lanes=1)
         assert scripted.calls == [(0, False), (0, False), (0, True)]
         assert sampler.due() * 1e9 > deadline_ns + 10**9
         scripted.now_ns = deadline_ns + 10**9
@@ -154,24 +154,24 @@ def test_late_lanes_are_awaited_and_then_skipped(fd: int, monkeypatch: pytest.Mo
 
 def test_a_round_missed_by_all_lanes_has_no_frame(fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
     scripted = ScriptedLibrary(monkeypatch)
-    with Sampler(10**9, ROW, proof=False) as sampler:
+    with Sampler(10**9, ROW, check_cpu=False) as sampler:
         sampler.attach(0, [plan(0, Slot(lib.PP_FILE, 0, fd))])
         scripted.now_ns = lib.pp_start(sampler._sampler) + 3 * 10**9
         assert sampler.drain() is None
         assert [number for number, _ in scripted.calls] == [0, 1, 2, 3]
-        assert sampler.late == 4
+        assert sampler.late_rounds == 4
 
 
 def test_frames_without_lanes_continue() -> None:
     with Sampler(PERIOD_NS, ROW) as sampler:
-        assert drain(sampler).delivered == 0
-        assert sampler.late == 0
+        assert drain(sampler).delivered_cpus == 0
+        assert sampler.late_rounds == 0
 
 
 def test_errors_are_oserror(fd: int) -> None:
     with pytest.raises(OSError, match=os.strerror(errno.EINVAL)):
         Sampler(1, ROW)
-    with Sampler(PERIOD_NS, ROW, proof=False) as sampler:
+    with Sampler(PERIOD_NS, ROW, check_cpu=False) as sampler:
         with pytest.raises(OSError, match=os.strerror(errno.EINVAL)):
             sampler.attach(0, [plan(1, Slot(lib.PP_FILE, 0, fd))])
         with pytest.raises(FileNotFoundError):
@@ -182,7 +182,7 @@ def test_errors_are_oserror(fd: int) -> None:
 
 
 def test_a_closed_sampler_can_be_closed_again_but_not_used(fd: int) -> None:
-    sampler = Sampler(PERIOD_NS, ROW, proof=False)
+    sampler = Sampler(PERIOD_NS, ROW, check_cpu=False)
     sampler.attach(0, [plan(0, Slot(lib.PP_FILE, 0, fd))])
     drain(sampler)
     before = bytes(sampler.frame)
@@ -200,40 +200,40 @@ def test_a_closed_sampler_can_be_closed_again_but_not_used(fd: int) -> None:
 MS = 1_000_000
 
 
-def batch_ends(batches: Batches, count: int, first: int = 0) -> list[int]:
+def batch_ends(batches: BatchSchedule, count: int, first: int = 0) -> list[int]:
     """Returns the rounds that end the next batches."""
     results = []
     for _ in range(count):
-        first = batches.end(first)
-        batches.mark_taken(first)
+        first = batches.last_round(first)
+        batches.mark_drained(first)
         results.append(first)
         first += 1
     return results
 
 
 def test_without_a_pace_every_round_is_a_batch() -> None:
-    assert batch_ends(Batches(100 * MS, 1000), 5) == [0, 1, 2, 3, 4]
+    assert batch_ends(BatchSchedule(100 * MS, 1000), 5) == [0, 1, 2, 3, 4]
 
 
 def test_the_first_numbers_come_early_and_the_grid_begins_at_the_first_round() -> None:
-    batches = Batches(100 * MS, 1000)
+    batches = BatchSchedule(100 * MS, 1000)
     batches.set_batch_length(500 * MS)
     assert batch_ends(batches, 5, first=3) == [3, 4, 8, 13, 18]
 
 
 def test_a_new_pace_counts_from_the_last_round() -> None:
-    batches = Batches(100 * MS, 1000)
+    batches = BatchSchedule(100 * MS, 1000)
     assert batch_ends(batches, 2) == [0, 1]
     batches.set_batch_length(500 * MS)
     assert batch_ends(batches, 2, first=2) == [6, 11]
     batches.set_batch_length(200 * MS)
     assert batch_ends(batches, 3, first=12) == [13, 15, 17]
-    assert batches.end(25) == 25, "rounds that were missed do not move the grid"
-    assert batches.end(26) == 27
+    assert batches.last_round(25) == 25, "rounds that were missed do not move the grid"
+    assert batches.last_round(26) == 27
 
 
 def test_rounded_lengths_count_as_whole_multiples() -> None:
-    batches = Batches(166_667_000, 1000)
+    batches = BatchSchedule(166_667_000, 1000)
     batches.set_batch_length(1_000_000_000)
     assert batch_ends(batches, 4) == [0, 1, 6, 12]
 
@@ -246,7 +246,7 @@ def test_rounded_lengths_count_as_whole_multiples() -> None:
 def test_a_batch_is_a_round_at_least_and_bounded(
     period_ns: int, frame_bytes: int, paces: list[int]
 ) -> None:
-    batches = Batches(period_ns, frame_bytes)
+    batches = BatchSchedule(period_ns, frame_bytes)
     last = batch_ends(batches, 2)[-1]
     for batch_ns in paces:
         batches.set_batch_length(batch_ns)

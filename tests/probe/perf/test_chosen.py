@@ -25,7 +25,7 @@ def open_chosen_events(
     rows, groups = topology.read_cpus(root), chosen.find_events(root, text)
     if own:
         planner = skylake(root)
-        other_group = chosen.largest_groups(groups, planner.pmus)
+        other_group = chosen.largest_group_finder(groups, planner.pmus)
         open_parts(root, rows, planner, kernel=kernel, other_group=other_group)
     return chosen.open_chosen(
         root, rows, groups, perf_pmus.core_pmus(root), cpus=[row.cpu for row in rows],
@@ -39,7 +39,7 @@ def test_software_events_share_a_group_and_need_no_pmu(tmp_path: Path) -> None:
     (part,) = open_chosen_events(tmp_path, kernel, "cs,page-faults:u", own=False)
     assert keys_on(part) == [*TIMES, "e.cs", "e.page-faults:u"]
     assert all(counter.cpus is None for counter in part.counters)
-    request = {(e.type, e.config, e.user) for e, *_ in kernel.opened.values()}
+    request = {(e.type, e.config, e.user_only) for e, *_ in kernel.opened.values()}
     assert request == {(1, 3, False), (1, 2, True)}
     assert not any(group.mapped for group in kernel.groups)
     (slot,) = part.open(1)
@@ -140,13 +140,13 @@ def test_events_that_perftop_counts_need_no_counter_of_their_own(tmp_path: Path)
     core, *_ = open_parts(tmp_path, topology.read_cpus(tmp_path), planner, kernel=fakeperf.Kernel())
     text = "ref-cycles,cycles,instructions,cycles:k,ref-cycles:u,branches,cs"
     asked = chosen.find_events(tmp_path, text)
-    assert chosen.own_counter_keys(asked, core.counters) == {
+    assert chosen.always_counted_keys(asked, core.counters) == {
         "e.ref-cycles": "ref", "e.cycles": "cycles", "e.instructions": "instructions",
     }  # fmt: skip
     in_braces = chosen.find_events(tmp_path, "{ref-cycles,r1}")
-    assert chosen.own_counter_keys(in_braces, core.counters) == {}
+    assert chosen.always_counted_keys(in_braces, core.counters) == {}
     without_ref = [counter for counter in core.counters if counter.key != "ref"]
-    assert "e.ref-cycles" not in chosen.own_counter_keys(asked, without_ref)
+    assert "e.ref-cycles" not in chosen.always_counted_keys(asked, without_ref)
 
 
 @pytest.mark.parametrize(("watchdog", "why", "fix"), [

@@ -54,7 +54,7 @@ def test_a_skylake_opens_all_its_counters(tmp_path: Path) -> None:
     assert core.missing == []
     assert keys_on(rest) == []
     events = [event for event, cpu, _, _ in kernel.opened.values() if cpu == 0]
-    assert [(e.type, e.config, e.kernel) for e in events] == [
+    assert [(e.type, e.config, e.kernel_only) for e in events] == [
         (0, 9, False), (0, 0, False), (0, 1, False), (0, 1, True), (0, 0, True), (4, 0x23C, False),
         (4, 0x1828, False), (4, 0x2028, False), (4, 0x4028, False),
     ]  # fmt: skip
@@ -107,7 +107,7 @@ def test_ice_lake_falls_back_on_distributed(tmp_path: Path) -> None:
     assert [(m.counter, m.factor) for m in multipliers[:1]] == [("distributed", 84.0)]
 
 
-def hybrid(root: Path) -> tuple[cores.Planner, list[int]]:
+def hybrid(root: Path) -> tuple[cores.EventPlanner, list[int]]:
     trees.hybrid(root)
     fakeperf.write_identity(root, INTEL, 6, ALDER)
     fakeperf.write_pmu(root, "cpu_core", 4, "0-15")
@@ -118,7 +118,7 @@ def hybrid(root: Path) -> tuple[cores.Planner, list[int]]:
         asked_cpus.append(cpu)
         return Leaves(5, deprecated=True, gp=8 if cpu < 16 else 6)
 
-    return cores.Planner(root, topology.read_cpus(root), leaves_of), asked_cpus
+    return cores.EventPlanner(root, topology.read_cpus(root), leaves_of), asked_cpus
 
 
 def test_hybrids_name_the_pmu(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_the_msr_pmu_has_a_group_of_its_own(tmp_path: Path) -> None:
     planner = skylake(tmp_path)
     fakeperf.write_pmu(tmp_path, "msr", 9)
     fakeperf.write_events(tmp_path, "msr", tsc=0, aperf=1, mperf=2, smi=4)
-    planner = cores.Planner(tmp_path, topology.read_cpus(tmp_path), lambda _: Leaves())
+    planner = cores.EventPlanner(tmp_path, topology.read_cpus(tmp_path), lambda _: Leaves())
     kernel = fakeperf.Kernel(4, taken=3)
     core, rest = opened_parts(tmp_path, planner, kernel)
     assert keys_on(core) == [*TIMES, "ref"]
@@ -171,7 +171,7 @@ def test_the_tsc_alone_is_not_worth_a_read(tmp_path: Path) -> None:
     write_machine_files(tmp_path)
     fakeperf.write_pmu(tmp_path, "msr", 9)
     fakeperf.write_events(tmp_path, "msr", tsc=0)
-    planner = cores.Planner(tmp_path, topology.read_cpus(tmp_path), lambda _: Leaves())
+    planner = cores.EventPlanner(tmp_path, topology.read_cpus(tmp_path), lambda _: Leaves())
     kernel = fakeperf.Kernel()
     core, rest = opened_parts(tmp_path, planner, kernel)
     assert (keys_on(core), keys_on(rest), kernel.calls) == ([], [], [])

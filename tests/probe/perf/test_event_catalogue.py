@@ -90,12 +90,12 @@ def test_unavailable_events_have_a_reason(
 
 
 LISTED: list[Any] = [
-    {"Unit": "cpu", "EventName": "mem_load_retired.l1_hit", "BriefDescription": "Hits in L1",
+    {"Unit": "cpu", "EventRequest": "mem_load_retired.l1_hit", "BriefDescription": "Hits in L1",
      "Encoding": "cpu/event=0xd1,period=1000003,umask=0x1/"},
-    {"EventName": "uncore", "Encoding": "uncore_imc/event=4/"},
-    {"EventName": "shell", "Encoding": "cpu/event=$(id)/"},
-    {"EventName": "broken", "Encoding": 7},
-    {"EventName": ["no", "name"], "Encoding": "cpu/event=1/"},
+    {"EventRequest": "uncore", "Encoding": "uncore_imc/event=4/"},
+    {"EventRequest": "shell", "Encoding": "cpu/event=$(id)/"},
+    {"EventRequest": "broken", "Encoding": 7},
+    {"EventRequest": ["no", "name"], "Encoding": "cpu/event=1/"},
     "not even an event",
 ]  # fmt: skip
 
@@ -127,7 +127,12 @@ def test_a_name_of_perf_is_resolved_with_the_kernels_formats(
     (tmp_path / fakeperf.DEVICES / "cpu/format/umask").write_text("config:8-15\n")
     result = catalogue.find(parse_groups("MEM_LOAD_RETIRED.L1_HIT:k")[0][0])
     event = result.events["cpu"]
-    assert (event.type, event.config, event.kernel, result.about) == (4, 0x1D1, True, "Hits in L1")
+    assert (event.type, event.config, event.kernel_only, result.description) == (
+        4,
+        0x1D1,
+        True,
+        "Hits in L1",
+    )
 
 
 # --- event list -----------------------------------------------------------------------------------

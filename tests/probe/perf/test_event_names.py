@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfprobe.perf.event_names import MAX_EVENTS, EventName, nearest_names, parse_groups
+from perfprobe.perf.event_names import MAX_EVENTS, EventRequest, nearest_names, parse_groups
 
 
 def names(text: str) -> list[list[str]]:
@@ -20,7 +20,7 @@ def test_commas_separate_events_but_not_terms_and_groups() -> None:
         ["r1a2"],
     ]
     first, (terms,), _, _ = parse_groups(text)
-    assert first == [EventName("context-switches", "context-switches")]
+    assert first == [EventRequest("context-switches", "context-switches")]
     assert (terms.pmu, terms.terms, terms.key) == ("cpu", "event=0xd1,umask=0x01", "e.l1_hit")
 
 
@@ -35,7 +35,7 @@ def test_commas_separate_events_but_not_terms_and_groups() -> None:
 ])  # fmt: skip
 def test_rings_follow_the_name(text: str, name: str, user: bool, kernel: bool) -> None:
     ((result,),) = parse_groups(text)
-    assert (result.name, result.user, result.kernel) == (name, user, kernel)
+    assert (result.name, result.user_only, result.kernel_only) == (name, user, kernel)
 
 
 @pytest.mark.parametrize("text", [

@@ -77,7 +77,7 @@ def test_the_clock_of_each_controller_of_a_server_is_counted(tmp_path: Path) -> 
 def test_a_server_has_a_group_for_each_controller(tmp_path: Path) -> None:
     two_packages(tmp_path)
     ice_lake_server(tmp_path, ["0,4"] * 3)
-    planner = cores.Planner(tmp_path, topology.read_cpus(tmp_path), lambda _: Leaves())
+    planner = cores.EventPlanner(tmp_path, topology.read_cpus(tmp_path), lambda _: Leaves())
     kernel = fakeperf.Kernel()
     part = opened_parts(tmp_path, planner, kernel)[2]
     assert (part.scope, keys_on(part)) == ("package", [*TRAFFIC_KEYS])

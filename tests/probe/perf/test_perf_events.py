@@ -31,15 +31,15 @@ from perfprobe.perf.perf_events import (
 REF = Event("ref", HARDWARE, 9)
 CYCLES = Event("cycles", HARDWARE, 0)
 INSTRUCTIONS = Event("instructions", HARDWARE, 1)
-KERNEL_INSTRUCTIONS = Event("kernel_instructions", HARDWARE, 1, kernel=True)
-KERNEL_CYCLES = Event("kernel_cycles", HARDWARE, 0, kernel=True)
+KERNEL_INSTRUCTIONS = Event("kernel_instructions", HARDWARE, 1, kernel_only=True)
+KERNEL_CYCLES = Event("kernel_cycles", HARDWARE, 0, kernel_only=True)
 ONE = Event("one_thread", 4, 0x23C, role="smt")
 DISTRIBUTED = Event("distributed", 4, 0x83C, role="smt")
 ALL = [REF, CYCLES, INSTRUCTIONS, KERNEL_INSTRUCTIONS, KERNEL_CYCLES, ONE, DISTRIBUTED]
 
 
 def run(kernel: fakeperf.Kernel, events: list[Event] = ALL) -> OpenedEvents:
-    return open_group(kernel, events, 3, timed=True, tried=True, root=Path("/nonexistent"))
+    return open_group(kernel, events, 3, timed=True, with_trial=True, root=Path("/nonexistent"))
 
 
 def keys(opened: OpenedEvents) -> list[str]:
@@ -202,12 +202,14 @@ def test_reference_cycles_follow_the_tsc(share: float, fine: bool) -> None:
 
 
 def test_aperf_and_mperf_must_give_a_plausible_clock() -> None:
-    events = [Event(key, 9, i, core=False) for i, key in enumerate(("msr_tsc", "aperf", "mperf"))]
-    good = open_group(fakeperf.Kernel(), events, 0, timed=False, tried=True)
+    events = [
+        Event(key, 9, i, is_core=False) for i, key in enumerate(("msr_tsc", "aperf", "mperf"))
+    ]
+    good = open_group(fakeperf.Kernel(), events, 0, timed=False, with_trial=True)
     assert keys(good) == ["msr_tsc", "aperf", "mperf"]
     for aperf, mperf in ((0, 0), (1000, 0), (100, 10_000), (9000, 1000)):
         kernel = fakeperf.Kernel(moved={"aperf": aperf, "mperf": mperf})
-        opened = open_group(kernel, events, 0, timed=False, tried=True)
+        opened = open_group(kernel, events, 0, timed=False, with_trial=True)
         assert "mperf" in opened.missing
         assert keys(opened)[0] == "msr_tsc"
 
@@ -226,7 +228,7 @@ def test_only_the_host_is_counted_if_guests_own_the_pmu() -> None:
 def test_an_event_outside_the_core_is_refused_alone() -> None:
     """Software and uncore events cannot exclude guests, so a refused one causes no second
     attempt."""
-    clock = Event("clock", 1, 0, core=False)
+    clock = Event("clock", 1, 0, is_core=False)
     kernel = fakeperf.Kernel(refuse=lambda e, _, __: errno.EOPNOTSUPP if e is clock else 0)
     opened = run(kernel, [*ALL, clock])
     assert not opened.host_only
@@ -342,7 +344,7 @@ def test_a_shortage_of_descriptors_is_reported() -> None:
         "import os, resource as r\nfrom perfprobe.perf.perf_events import *\n"
         "r.setrlimit(r.RLIMIT_NOFILE, (32, 32))\n"
         "try:\n"
-        "    while True: Kernel().open(Event('x', 1, 0, core=False), 0, -1)\n"
+        "    while True: Kernel().open(Event('x', 1, 0, is_core=False), 0, -1)\n"
         "except OSError as e:\n"
         "    t = open_trouble(e); print(t.why, '|', t.fix)\n"
     )

@@ -49,7 +49,7 @@ CORE = [Event(key, HARDWARE, n) for key, n in (("ref", 9), ("cycles", 0), ("inst
 def system() -> Kernel:
     kernel = Kernel()
     try:
-        kernel.close(kernel.open(Event("x", SOFTWARE, CPU_CLOCK, core=False), 0, NO_LEADER))
+        kernel.close(kernel.open(Event("x", SOFTWARE, CPU_CLOCK, is_core=False), 0, NO_LEADER))
     except OSError as error:
         pytest.skip(open_trouble(error).why)
     return kernel
@@ -70,7 +70,7 @@ def cpu() -> int:
 
 
 def software(*configs: int) -> list[Event]:
-    return [Event(f"sw{config}", SOFTWARE, config, core=False) for config in configs]
+    return [Event(f"sw{config}", SOFTWARE, config, is_core=False) for config in configs]
 
 
 def msr_tsc() -> Event:
@@ -78,7 +78,7 @@ def msr_tsc() -> Event:
     config = perf_pmus.event_config(pmu, "tsc") if pmu else None
     if pmu is None or config is None:
         pytest.skip("no msr PMU here")
-    return Event("msr_tsc", pmu.type, config, core=False)
+    return Event("msr_tsc", pmu.type, config, is_core=False)
 
 
 @pytest.fixture
@@ -99,14 +99,14 @@ def test_a_real_group_counts(system: Kernel, group: Group, cpu: int) -> None:
         trial = system.trial(group, cpu, 2_000_000)
         clock, _, ticks = trial.counts
         # Otherwise another task ran between the two reads of the TSC.
-        if ticks <= 1.05 * trial.ticks:
+        if ticks <= 1.05 * trial.tsc_ticks:
             break
-    assert trial.running == 1.0
+    assert trial.counted_share == 1.0
     assert clock >= 2_000_000
-    assert 0.5 * trial.ticks <= ticks <= 1.05 * trial.ticks
+    assert 0.5 * trial.tsc_ticks <= ticks <= 1.05 * trial.tsc_ticks
     enabled, running, *_ = group.read()
     assert enabled == running > 2_000_000
-    assert not group.direct
+    assert not group.uses_rdpmc
 
 
 def words(sampler: Sampler, n: int) -> list[int]:
@@ -154,7 +154,7 @@ def test_a_plan_with_too_few_columns_is_refused(group: Group, cpu: int) -> None:
 
 def test_opening_events_on_the_real_kernel(system: Kernel, cpu: int) -> None:
     """All events count, or the reason is that there is no core PMU."""
-    opened = open_group(system, [*CORE, *software(CPU_CLOCK)], cpu, timed=True, tried=True)
+    opened = open_group(system, [*CORE, *software(CPU_CLOCK)], cpu, timed=True, with_trial=True)
     assert opened.group is not None
     opened.group.close()
     assert "sw0" in [e.key for e in opened.events]
@@ -169,7 +169,7 @@ def test_opening_events_on_the_real_kernel(system: Kernel, cpu: int) -> None:
 def test_groups_close_all_descriptors_and_unmap_all_pages(system: Kernel, cpu: int) -> None:
     for _ in range(20):
         opened = open_group(
-            system, [*CORE, *software(CPU_CLOCK, SWITCHES)], cpu, timed=True, tried=True
+            system, [*CORE, *software(CPU_CLOCK, SWITCHES)], cpu, timed=True, with_trial=True
         )
         assert opened.group is not None
         opened.group.close()
@@ -179,16 +179,16 @@ def test_groups_close_all_descriptors_and_unmap_all_pages(system: Kernel, cpu: i
 # --- from kernel to session -----------------------------------------------------------------------
 
 
-class Planner:
+class EventPlanner:
     """A planner with software events instead of core events: all except the PMU is real."""
 
     pmus = ("software",)
 
     def core_events(self, _row: Cpu) -> list[Event]:
         return [
-            Event("cycles", SOFTWARE, CPU_CLOCK, core=False),
+            Event("cycles", SOFTWARE, CPU_CLOCK, is_core=False),
             Event("ref", 4711, 0),  # no PMU has this number
-            Event("instructions", SOFTWARE, TASK_CLOCK, core=False),
+            Event("instructions", SOFTWARE, TASK_CLOCK, is_core=False),
         ]
 
     def counters(self) -> list[Counter]:
@@ -200,7 +200,7 @@ class Planner:
 
 def test_from_the_kernel_to_the_session(system: Kernel) -> None:
     rows = topology.read_cpus()
-    planner: Any = Planner()
+    planner: Any = EventPlanner()
     parts = open_parts(Path("/"), rows, planner, kernel=system)
     assert [[c.key for c in part.counters] for part in parts[:2]] == [
         ["perf_enabled_s", "perf_running_s", "cycles", "instructions"],
@@ -269,7 +269,7 @@ def test_an_ordinary_user_gets_a_reason(system: Kernel) -> None:
     code = (
         "import os\nfrom perfprobe.perf.perf_events import *\n"
         "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
-        "try: Kernel().open(Event('x', 1, 0, core=False), 0, -1)\n"
+        "try: Kernel().open(Event('x', 1, 0, is_core=False), 0, -1)\n"
         "except OSError as e: print(open_trouble(e).why)\n"
     )
     result = python(code)

@@ -133,7 +133,7 @@ def test_four_events_of_the_power_control_unit(tmp_path: Path) -> None:
     (slot,) = part.open(3)
     assert slot.count == 4
     results = [kernel.opened[fd][:2] for fd in kernel.groups[-1].fds]
-    assert [(e.type, e.config, e.core, cpu) for e, cpu in results] == [
+    assert [(e.type, e.config, e.is_core, cpu) for e, cpu in results] == [
         (31, code, False, 1) for code in (0x00, 0x74, 0x05, 0x04)
     ]
 

@@ -45,7 +45,7 @@ def test_a_row_has_its_stamps_and_valid_bits() -> None:
     (place,), words = sampler.lay_out([(wire.Block("made", "package", counters), 2)])
     frame = memoryview(bytearray(8 * words))
     write_row(frame.cast("Q"), place, 1, (5, 6), [7, None, 9])
-    data = place.data(frame)
+    data = place.rows_in(frame)
     parts = (data.head, data.valid, data.values)
     heads, valid, values = (list(memoryview(part).cast("Q")) for part in parts)
     assert heads == [0] * wire.HEAD + [5, 6, 0, 0, wire.ROW_SAMPLED]

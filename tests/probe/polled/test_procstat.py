@@ -151,9 +151,9 @@ def test_the_lane_is_not_a_cpu(root: Path) -> None:
         for cpu in (0, 1, 3):
             sampler.detach(cpu)
         sampler._cpus.add(0)  # the thread of this lane never delivers
-        late = sampler.late
+        late = sampler.late_rounds
         for _ in whenever_due(source.due, source.poll, "late rounds"):
-            if sampler.late > late + 5:
+            if sampler.late_rounds > late + 5:
                 break
 
 
@@ -180,9 +180,9 @@ def test_the_longest_lines_of_1024_cpus_are_read(tmp_path: Path) -> None:
     with Sampler(SAMPLE_NS, words) as sampler:
         sampler.attach(lib.PP_ANYWHERE, stat.plans(place))
         for drained in whenever_due(sampler.due, sampler.drain, "a round"):
-            if drained is not None and sampler.frame.cast("Q")[place.head]:
+            if drained is not None and sampler.frame.cast("Q")[place.heads]:
                 break
-        result = rows(wire.Frame(0, 0, {"stat": place.data(sampler.frame)}))
+        result = rows(wire.Frame(0, 0, {"stat": place.rows_in(sampler.frame)}))
     stat.close()
     assert result == [(cpu, *[most] * 7) for cpu in range(1024)]
 

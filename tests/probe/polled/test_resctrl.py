@@ -13,7 +13,7 @@ from synth import Clock
 
 from perfprobe import wire
 from perfprobe.cpu import topology
-from perfprobe.polled.resctrl import ONE_GROUP_TEXT, RESCTRL_PATH, Resctrl
+from perfprobe.polled.resctrl import ONE_GROUP_REASON, RESCTRL_PATH, Resctrl
 from perfprobe.wire import Missing
 
 pytestmark = pytest.mark.usefixtures("closes_files")
@@ -55,7 +55,7 @@ def test_an_l3_is_on_the_row_of_its_first_cpu(two_caches: Path) -> None:
     source, _ = open_resctrl(two_caches)
     assert [c.key for c in source.block.counters] == KEYS
     assert (source.block.scope, source.block.counters[0].cpus) == ("cpu", [0, 2])
-    assert source.missing == [Missing("l3_groups", ONE_GROUP_TEXT)]
+    assert source.missing == [Missing("l3_groups", ONE_GROUP_REASON)]
     nothing = [None] * 3
     assert read_values(source) == [[0, 0, 64], nothing, [0, 0, 128], nothing]
     write_group(two_caches, "", 0, total=1700, local=900, occupancy=32)
@@ -109,13 +109,13 @@ def test_a_counter_that_starts_again(two_caches: Path) -> None:
 
 def test_a_slow_read_is_followed_by_a_pause(two_caches: Path) -> None:
     source, clock = open_resctrl(two_caches)
-    take = source._read
+    take = source._read_count
 
     def read_slowly(group: str, number: int, name: str) -> int | str | None:
         clock.now_s += 0.01
         return take(group, number, name)
 
-    source._read = read_slowly  # type: ignore[method-assign]
+    source._read_count = read_slowly  # type: ignore[method-assign]
     read_values(source)  # reads six files
     clock.now_s += 5.9
     assert read_values(source) == [[None] * 3] * 4

@@ -23,7 +23,7 @@ from waiting import whenever_due
 from perfprobe import wire
 from perfprobe.cpu import cpuid, model
 from perfprobe.cpu.model_terms import Uarch
-from perfprobe.native.sampler import Flags
+from perfprobe.native.sampler import MsrFlagCounts
 from perfprobe.programming.source import MsrSource, open_msr
 from perfprobe.registers import limits, parts
 from perfprobe.registers.msr import MsrError, Registers
@@ -353,14 +353,14 @@ def test_the_next_cpu_continues_polling(kernel: FakeKernel, source: MsrSource) -
 def test_poll_counts_outlive_their_thread(
     kernel: FakeKernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    results: list[weakref.ref[Flags]] = []
+    results: list[weakref.ref[MsrFlagCounts]] = []
 
-    class Counted(Flags):
+    class Counted(MsrFlagCounts):
         def __init__(self, register: int, mask: int) -> None:
             super().__init__(register, mask)
             results.append(weakref.ref(self))
 
-    monkeypatch.setattr(parts, "Flags", Counted)
+    monkeypatch.setattr(parts, "MsrFlagCounts", Counted)
     counter = Counter("limit_reasons", "", "1", "", "flags", columns=3)
     reading = parts.Reading(counter, 0x64F, mask=1 << 10 | 1 << 11)
     part = parts.RegisterPart(kernel.root, "package", {0: [reading], 1: [reading]})

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from perfprobe.errors import Unavailable, UsageError
 from perfprobe.perf import event_names
-from perfprobe.perf.event_names import EventName
+from perfprobe.perf.event_names import EventRequest
 from perfprobe.sources.sim import machine as hw
 from perfprobe.sources.sim.machine import Ints, Machine
 from perfprobe.sources.sim.schedule import Row
@@ -291,13 +291,13 @@ class Events:
 
 
 def _columns(
-    group: Sequence[tuple[EventName, SimEvent]], turns: int, of_turns: int
+    group: Sequence[tuple[EventRequest, SimEvent]], turns: int, of_turns: int
 ) -> list[SimCounter]:
     """Returns the counters of a group of events, the times first. The group is counted for `turns`
     / `of_turns` of the time."""
 
-    def amount(event_name: EventName, event: SimEvent) -> Any:
-        counted = {"user": event_name.user, "kernel": event_name.kernel}
+    def amount(request: EventRequest, event: SimEvent) -> Any:
+        counted = {"user": request.user_only, "kernel": request.kernel_only}
         return lambda t: event.count(t, **counted) * turns // of_turns
 
     return [
@@ -306,17 +306,15 @@ def _columns(
         SimCounter(Counter("perf_running_s", "time counted", "s", "perf sim", scale=1e-9),
                    lambda t: t[Row.ONLINE] * turns // of_turns),
         *(
-            SimCounter(Counter(event_name.key, event.about, event.unit, "perf sim"),
-                       amount(event_name, event), step=7)
-            for event_name, event in group
+            SimCounter(Counter(request.key, event.about, event.unit, "perf sim"),
+                       amount(request, event), step=7)
+            for request, event in group
         ),
     ]  # fmt: skip
 
 
-def _find_event(event_name: EventName) -> SimEvent:
-    if event_name.pmu or event_name.word not in _BY_NAME:
-        near = event_names.nearest_names(event_name.word, _BY_NAME) or [*_BY_NAME]
-        raise UsageError(
-            f"-e {event_name.name}: a simulated machine has not that; {', '.join(near)}"
-        )
-    return _BY_NAME[event_name.word]
+def _find_event(request: EventRequest) -> SimEvent:
+    if request.pmu or request.catalogue_name not in _BY_NAME:
+        near = event_names.nearest_names(request.catalogue_name, _BY_NAME) or [*_BY_NAME]
+        raise UsageError(f"-e {request.name}: a simulated machine has not that; {', '.join(near)}")
+    return _BY_NAME[request.catalogue_name]

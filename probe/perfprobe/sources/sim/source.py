@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 import perfprobe
 from perfprobe.errors import UsageError
-from perfprobe.native.batches import Batches
+from perfprobe.native.batches import BatchSchedule
 from perfprobe.sources.sim import machine as hw
 from perfprobe.sources.sim import scenarios, shared_blocks
 from perfprobe.sources.sim.counters import (
@@ -170,7 +170,7 @@ class SimSource:
         self._tasks = Tasks(spec.seed, machine.cpus)
         self._number = 0
         sizes = (hello.rows(b.scope) * (HEAD + b.valid_words + b.columns) for b in blocks)
-        self._batches = Batches(sample_ns, 8 * sum(sizes))
+        self._batches = BatchSchedule(sample_ns, 8 * sum(sizes))
         self._base = np.zeros((len(Row), machine.cpus), np.int64)
         """The integrals of each CPU when it last came online; its counters count from there."""
         self._last: Ints | None = None
@@ -183,7 +183,7 @@ class SimSource:
     def due(self) -> float | None:
         if self._spec.speed is None:
             return None
-        number = self._batches.end(self._number)
+        number = self._batches.last_round(self._number)
         return (self._start_ns + number * self._sample_ns / self._spec.speed) / 1e9
 
     def set_batch_length(self, batch_ns: int) -> None:
@@ -199,10 +199,10 @@ class SimSource:
             count = min(max(count, self._batches.max_rounds), self._due_frames(self._spec.speed))
         messages: list[Frame | Note] = []
         for _ in range(count):
-            whole = self._number == self._batches.end(self._number)
+            whole = self._number == self._batches.last_round(self._number)
             messages += self._sample(whole=whole)
             if whole:
-                self._batches.mark_taken(self._number - 1)
+                self._batches.mark_drained(self._number - 1)
         return messages
 
     def _due_frames(self, speed: float) -> int:
