@@ -44,7 +44,7 @@ _UNITS_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000, "m": 60_
 REMOTE = "path of perfprobe on HOST (default: perfprobe in the PATH there)"
 METRICS = "print only these numbers: util, busy_hz, smt, power_w … (perftop help numbers)"
 DURATION = "stop after this time (default: at Ctrl-C)"
-SAMPLE_DEFAULT = "100ms, or less to divide -i"
+SAMPLE_DEFAULT = "100ms, less if -i is no multiple of it"
 SHIPPED = Path(__file__).parent.parent / "recording" / "shipped"
 """Directory of the recordings that come with perftop, named `demo:NAME` by the user."""
 Verb = Callable[[argparse.Namespace], int]
