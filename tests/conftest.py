@@ -50,7 +50,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Hypothesis tries the same examples in each run and has no time limit, since the machine may be
 # busy.
-for name, examples in {"day": 40, "night": 200}.items():
+for name, examples in {"day": 25, "night": 200}.items():
     settings.register_profile(
         name, max_examples=examples, derandomize=True, deadline=None,
         suppress_health_check=[HealthCheck.too_slow],

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from command import argv
+from nightly import nightly_case
 from terminal import Screen
 from waiting import wait_for
 
@@ -93,7 +94,7 @@ def test_quitting_early_leaves_the_rest_of_the_output_on_the_terminal(tmp_path: 
         )
 
 
-@pytest.mark.parametrize("screen", [True, False])
+@pytest.mark.parametrize("screen", [True, nightly_case(False)])
 def test_ctrl_c_reaches_the_command_on_the_screen_and_after_it(
     tmp_path: Path, *, screen: bool
 ) -> None:

@@ -25,7 +25,7 @@ from perftop.model.numbers import METRICS
 
 README = TEXTS["README"].read_text(encoding="utf-8")
 ALL_TEXT = "\n".join(path.read_text(encoding="utf-8") for path in TEXTS.values())
-DAILY_PICTURES = ("guest", "overview", "turbo-drop", "table", "neighbours", "remote", "fleet")
+DAILY_PICTURES = ("guest", "overview", "table", "remote", "fleet")
 """Pictures that are compared by day; the others are compared at night."""
 PICTURED = "8.2.8"
 FOREIGN_FLAGS = {"--from", "--no-deps", "--idle", "--all-tasks", "--pid"}

@@ -12,14 +12,14 @@ import command
 import pytest
 from attempts import up_to_three_attempts
 from command import Line, burning_cpu
-from nightly import cases_by_day
+from nightly import cases_by_day, nightly_case
 from waiting import MAX_WAIT_S
 
 from perfprobe.sources.sim.truth import truth
 
 SCENARIOS = ["steady", "smt-mix", "turbo-drop", "license", "throttle", "neighbour", "warmup",
              "halts", "hybrid", "idle", "jitter"]  # fmt: skip
-BY_DAY = ("smt-mix", "halts", "hybrid")
+BY_DAY = ("halts", "hybrid")
 
 
 @pytest.mark.parametrize("scenario", cases_by_day(SCENARIOS, BY_DAY))
@@ -183,7 +183,7 @@ def test_a_method_can_be_forced(method: str, expected: str) -> None:
     assert {core["smt_method"] for core in found[1]["cores"]} == {expected}
 
 
-@pytest.mark.parametrize("around", [False, True])
+@pytest.mark.parametrize("around", [False, nightly_case(True)])
 def test_a_terminal_of_ascii_gets_ascii(tmp_path: Path, around: bool) -> None:
     """This includes the output of a recorded command."""
     what = ["record", "-o", str(tmp_path / "a")] if around else ["stat", "-n", "1", "-i", "100ms"]

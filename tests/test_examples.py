@@ -30,7 +30,8 @@ from perftop.tui.stream import StreamSource
 
 SLOW_EXAMPLES = (
     r"ramp|timers|wake|selftest|-r 5|\.json|--host|n001|sim:|-- .*job|-- CMD|-- mpi|--on|unix"
-    r"|serve|exporter(?! --print)"
+    r"|serve|exporter(?! --print)|mark NAME|--check governor|--print-unit|topology|today"
+    r"|demo (neighbour|cpus|bad-run|reclaim|NAME)"
 )
 """Examples that run at night: slow ones, those that tests/test_docs.py runs, and those that are
 nearly the same as one that runs by day."""

@@ -11,7 +11,7 @@ from calls import count_calls
 
 SIZES = {
     "marks in a pass": 300, "episodes in a pass": 10, "episodes listed": 2000,
-    "renamed tasks": 160, "CPUs, a session": 64, "CPUs, export": 32, "CPUs, why": 64,
+    "renamed tasks": 80, "CPUs, a session": 64, "CPUs, export": 32, "CPUs, why": 64,
     "seconds, summary": 300, "seconds, live": 60, "kept recordings": 60, "a full ring": 60,
     "damages": 8, "hotplugs": 30, "machines": 100,
 }  # fmt: skip

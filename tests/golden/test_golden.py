@@ -9,7 +9,7 @@ import golden
 import pytest
 from roots import ROOT
 
-DAILY = ("data", "demos", "stream", "help", "wrong", "file-job", "live-guest", "screen-guest",
+DAILY = ("data", "demos", "stream", "help", "wrong", "file-small", "live-guest", "screen-guest",
          "looks")  # fmt: skip
 NIGHTLY = [group for group in golden.GROUPS if group not in DAILY]
 

@@ -81,7 +81,7 @@ static uint64_t contend(int32_t swaps, uint64_t rounds)
  * update fails in all its attempts, and each failure is counted. */
 static void hardly_any_is_lost_in_contention(void)
 {
-    CHECK(contend(PP_IDLE_SWAPS, 30000) <= 6);
+    CHECK(contend(PP_IDLE_SWAPS, 10000) <= 6);
 }
 
 /* With one attempt, updates are dropped: each is counted, and the core is unknown rather than

@@ -9,7 +9,7 @@
 #include "check.h"
 #include "cpus.h"
 
-enum { WORDS = 5, ENTRIES = 50000 };
+enum { WORDS = 5, ENTRIES = 10000 };
 
 static int cpus[2], n_cpus;
 

@@ -36,7 +36,7 @@ UNREAD = "memory", RUNS[3]
 """A sample of 1 s in which the CPU of the other task is not read."""
 SINGLE_RUN_SCENARIOS = {
     "steady", "idle", "jitter", "smt-mix", "warmup", "hotplug", "license", "halts", "guest",
-    "demo",
+    "demo", "throttle", "memory",
 }  # fmt: skip
 CASES = [
     pytest.param(

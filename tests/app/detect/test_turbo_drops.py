@@ -10,6 +10,7 @@ import pytest
 import synth
 from core_clocks import HZ, CoreClocks, drops_of_a_noisy_clock
 from fakes import CpuLoad, Machine, observe
+from nightly import nightly_case
 from rate_streams import S, spans
 from sessions import session_of
 from sim_truth import SECOND, found_episodes, scripted
@@ -336,7 +337,7 @@ def with_raised_limit(hello: wire.Hello, message: Any, factor: float) -> Any:
     return dataclasses.replace(message, blocks={**message.blocks, block.name: changed})
 
 
-@pytest.mark.parametrize("noise", [0.002, 0.02])
+@pytest.mark.parametrize("noise", [nightly_case(0.002), 0.02])
 def test_a_noisy_clock_must_drop_by_more_than_its_noise(noise: float) -> None:
     detected_count, false_count = drops_of_a_noisy_clock(noise, rounds=8)
     assert detected_count == 8

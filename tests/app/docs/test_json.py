@@ -10,6 +10,7 @@ from typing import Any
 import chains
 import pytest
 from json_page import faults, object_faults
+from nightly import nightly_case
 
 from perftop import cli
 from perftop.verbs import ramp
@@ -36,7 +37,7 @@ def check(verb: str, lines: list[dict[str, Any]]) -> set[str]:
     return kinds
 
 
-@pytest.mark.parametrize("scenario", ["turbo-drop", "neighbour", "guest"])
+@pytest.mark.parametrize("scenario", [nightly_case("turbo-drop"), "neighbour", "guest"])
 def test_lines_of_stat_match_the_page(scenario: str, capsys: pytest.CaptureFixture[str]) -> None:
     line = ["stat", "--json", SIM.format(scenario).replace("guest,cpus=4", "guest")]
     line += ["-e", "branch-misses,context-switches"] if scenario == "turbo-drop" else []

@@ -14,6 +14,7 @@ import pytest
 import synth
 import waiting
 from fake_ssh import RemoteFeed
+from nightly import cases_by_day
 
 from perfprobe import wire
 from perftop.base.errors import Failed
@@ -164,7 +165,7 @@ def test_retries_continue_while_the_machine_is_unreachable(hosts: fake_ssh.Hosts
     asyncio.run(asyncio.wait_for(both(), waiting.MAX_WAIT_S))
 
 
-@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("restarts", cases_by_day([False, True], [True]))
 def test_another_machine_does_not_continue_the_stream(
     hosts: fake_ssh.Hosts, restarts: bool
 ) -> None:

@@ -228,6 +228,7 @@ def test_a_refused_login_does_not_ask_for_a_password(remote_machine: Path) -> No
     assert (result.returncode, "n7: login" in result.stderr) == (3, True), result.stderr
 
 
+@pytest.mark.nightly
 def test_a_fleet_shows_the_remote_machine_beside_a_host_with_an_unknown_key(
     remote_machine: Path,
 ) -> None:

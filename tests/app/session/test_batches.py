@@ -14,6 +14,7 @@ from calls import count_calls
 from disturbances import with_disturbances
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from nightly import cases_by_day, nightly_case
 from sessions import session_of
 from sim_streams import SAMPLE_NS, bin_edges, messages
 from sim_streams import messages as simulated
@@ -29,12 +30,9 @@ from perftop.session.session import Session
 
 SAMPLES = 60
 EVERY_NS = 3 * SAMPLE_NS
-OTHER_SCENARIOS = "throttle", "smt-mix", "turbo-drop", "neighbour", "hybrid"
-SCENARIOS = [
-    "hotplug",
-    "halts",
-    *(pytest.param(one, marks=pytest.mark.nightly) for one in OTHER_SCENARIOS),
-]
+SCENARIOS = cases_by_day(
+    ["hotplug", "halts", "throttle", "smt-mix", "turbo-drop", "neighbour", "hybrid"], ["hotplug"]
+)
 
 
 def comparable_values(interval: Interval) -> list[object]:
@@ -130,7 +128,7 @@ def test_batches_of_any_size_give_the_same_losses_to_a_crowded_cache(
     assert outcome(hello, messages, sizes, history=False) == expected
 
 
-@pytest.mark.parametrize("scenario", ["steady", "smt-mix"])
+@pytest.mark.parametrize("scenario", cases_by_day(["steady", "smt-mix"], ["smt-mix"]))
 def test_detectors_learn_the_same_from_batches_of_any_size(scenario: str) -> None:
     """The noise of clocks, and how often an IPC changes when its sibling starts or stops."""
     hello, messages = simulated(f"sim:{scenario},cpus=8", 100)
@@ -262,7 +260,7 @@ def test_samples_without_episodes_need_no_call_each(events: str | None, max_call
     assert calls < max_calls * 256
 
 
-@pytest.mark.parametrize("history", [False, True])
+@pytest.mark.parametrize("history", [nightly_case(False), True])
 def test_a_batch_of_a_large_machine_needs_no_more_calls_than_a_small_one(history: bool) -> None:
     """Calls do not depend on the CPUs, except for the running task of each CPU in task records.
     Many samples of a large machine are applied in two parts, which adds most of the calls."""
@@ -276,7 +274,9 @@ def test_calls_for_a_batch_are_bounded(scenario: str, max_calls: int) -> None:
     assert calls(2, BATCH, history=True, scenario=scenario) < BATCH * max_calls
 
 
-@pytest.mark.parametrize("scenario", ["throttle", "license", "guest", "neighbour"])
+@pytest.mark.parametrize(
+    "scenario", cases_by_day(["throttle", "license", "guest", "neighbour"], ["throttle", "guest"])
+)
 def test_episodes_of_a_kind_are_the_same_if_no_other_kind_is_requested(scenario: str) -> None:
     """Detectors that others depend on run, too; all others are left out."""
     hello, frames = messages(f"sim:{scenario},cpus=8", 400)

@@ -277,7 +277,7 @@ def test_frames_that_go_back_in_time_are_not_stored() -> None:
 
 
 @pytest.mark.parametrize(("cpus", "samples", "budget"), [
-    (2, 200, 100_000),
+    pytest.param(2, 200, 100_000, marks=pytest.mark.nightly),
     pytest.param(64, 150, 1_000_000, marks=pytest.mark.nightly),
     (256, 60, 2_700_000),
 ])  # fmt: skip

@@ -262,7 +262,7 @@ def test_a_cpu_unknown_to_hello_gets_a_position() -> None:
 
 
 @pytest.mark.parametrize(
-    "scenario", cases_by_day(["smt-mix", "hotplug", "hybrid", "turbo-drop"], ["hotplug", "hybrid"])
+    "scenario", cases_by_day(["smt-mix", "hotplug", "hybrid", "turbo-drop"], ["hotplug"])
 )
 def test_past_intervals_of_a_simulated_machine_equal_live_ones(scenario: str) -> None:
     session, live = live_intervals(*sim_streams.messages(f"sim:{scenario},cpus=8,seed=3", 260))

@@ -40,7 +40,7 @@ SPECS = (
     "license,cpus=16",
     "halts,cpus=8",
 )
-BY_DAY = ("turbo-drop,cpus=8", "neighbour,cpus=64", "guest")
+BY_DAY = ("turbo-drop,cpus=8", "guest")
 
 
 def scripted(spec: str) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from fakes import Machine
+from nightly import cases_by_day
 from played_apps import running_app
 from terminal import Screen, drained_bytes
 from waiting import MAX_WAIT_S
@@ -138,7 +139,10 @@ def test_no_hint_is_shown_without_a_state_directory(
     assert not config.is_first_start()
 
 
-@pytest.mark.parametrize(("size", "rows"), [((80, 24), 1), ((120, 30), 1), ((160, 50), 3)])
+@pytest.mark.parametrize(
+    ("size", "rows"),
+    cases_by_day([((80, 24), 1), ((120, 30), 1), ((160, 50), 3)], [((160, 50), 3)]),
+)
 async def test_notes_are_in_blank_rows_and_have_no_other_effect(
     size: tuple[int, int], rows: int
 ) -> None:

@@ -20,7 +20,7 @@ from perftop.model.numbers import METRICS
 from perftop.output.stat_lines import episode_line, interval_line
 
 SIZE = (240, 70)
-BY_DAY = ("hybrid", "hotplug", "guest", "neighbour")
+BY_DAY = ("hotplug", "guest")
 """Scenarios that are compared by day; the other scenarios have the same columns."""
 _TITLE = re.compile(r"\S+(?: \S+)*")
 _PER_CPU = {"lp{} %": ("util", 100), "idle lp{}": ("idle", 100), "krn lp{}": ("kernel_cycles", 100),

@@ -267,9 +267,7 @@ def losers(episodes: list[Line]) -> set[int]:
     cases_by_day(
         [(scenario, small) for scenario in SCENARIOS for small in (False, True)],
         [
-            ("hybrid", True),
             ("hotplug", True),
-            ("neighbour", True),
             ("guest", True),
             ("demo", False),
         ],

@@ -12,6 +12,7 @@ from typing import cast
 import fake_ssh
 import pytest
 from command import lines, run, run_in_process
+from nightly import nightly_case
 from recording_files import write_recording
 from sim_streams import messages
 
@@ -110,7 +111,7 @@ def test_the_window_of_each_machine_contains_the_command(hosts: fake_ssh.Hosts) 
         assert end["first_ns"][1] <= first_ns < last_ns <= end["last_ns"][0]
 
 
-@pytest.mark.parametrize("probe", ["other", "old"])
+@pytest.mark.parametrize("probe", ["other", nightly_case("old")])
 def test_clocks_of_other_machines_are_not_compared(hosts: fake_ssh.Hosts, probe: str) -> None:
     """Only lengths are: the remote window exceeds the run by the reported slack. A probe of an
     older version has no window."""

@@ -154,14 +154,14 @@ def test_two_commands_run_alternately_and_are_compared(
 ) -> None:
     out, seen = tmp_path / "runs.json", tmp_path / "seen"
     commands = [f"sh -c 'printf {name} >>{seen}'" for name in "ab"]
-    words = ["stat", "-r", "3", SOURCE, "-A", commands[0], "-B", commands[1]]
+    words = ["stat", "-r", "2", SOURCE, "-A", commands[0], "-B", commands[1]]
     assert cli.main([*words, "--json", "-o", str(out)]) == 0
-    assert seen.read_text() == "abbaab"
+    assert seen.read_text() == "abba"
     lines = [json.loads(line) for line in out.read_text().splitlines()]
-    assert [line["type"] for line in lines] == ["hello", *(["run"] * 3 + ["runs"]) * 2, "diff"]
-    assert [line["side"] for line in lines[1:-1]] == ["A"] * 4 + ["B"] * 4
+    assert [line["type"] for line in lines] == ["hello", *(["run"] * 2 + ["runs"]) * 2, "diff"]
+    assert [line["side"] for line in lines[1:-1]] == ["A"] * 3 + ["B"] * 3
     (phase,) = lines[-1]["phases"]
-    assert (phase["runs_a"], phase["runs_b"]) == (3, 3)
+    assert (phase["runs_a"], phase["runs_b"]) == (2, 2)
     assert "run_s" in phase["numbers"]
     assert not [text for text in lines[-1]["not_told"] if "sessions" in text]
     assert cli.main(["diff", str(out), str(out)]) != 0

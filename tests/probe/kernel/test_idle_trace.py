@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from attempts import up_to_three_attempts
+from nightly import cases_by_day
 from waiting import MAX_WAIT_S, WaitError, at_intervals, wait_for
 
 from perfprobe._native import ffi
@@ -294,7 +295,7 @@ def test_an_always_busy_cpu_is_settled(two_cpus: tuple[int, int]) -> None:
     assert second > first
 
 
-@pytest.mark.parametrize("offset_s", [-3000, 3000])
+@pytest.mark.parametrize("offset_s", cases_by_day([-3000, 3000], [3000]))
 @up_to_three_attempts
 def test_busy_time_is_right_in_a_time_namespace(offset_s: int) -> None:
     """The program reads the kernel's clock, which differs there from the clock of this process."""

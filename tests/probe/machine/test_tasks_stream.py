@@ -34,8 +34,9 @@ BURNS = ["burn()", "threading.Thread(target=burn).start()"]
 
 @pytest.mark.parametrize("how", cases_by_day(BURNS, [BURNS[1]]))
 def test_a_busy_child_is_named_on_its_cpu(
-    how: str, child: Callable[..., subprocess.Popen[bytes]]
+    how: str, child: Callable[..., subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(tasks, "SCAN_PERIOD_NS", S // 4)
     cpu = max(os.sched_getaffinity(0))
     busy = child(BURN.replace("CPU", str(cpu)).replace("THREAD", how))
     source = open_os(Path("/"), 20_000_000, None)

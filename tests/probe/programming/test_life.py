@@ -18,6 +18,7 @@ from capabilities import needs_fuse
 from command import Line, lines, read_some, run_in_process, started_process
 from fakekernel.client import FakeKernel
 from journals import entries_left
+from nightly import cases_by_day
 from priority import raised_priority
 from waiting import MAX_WAIT_S
 
@@ -97,7 +98,7 @@ def test_leftover_selects_are_not_in_use_and_are_restored(tmp_path: Path) -> Non
         assert [kernel.peek(1, reg) for reg in (0x186, 0x38D, GLOBAL)] == [ENABLE, 0x30, 2]
 
 
-@pytest.mark.parametrize("policy", ["drop", "eperm"])
+@pytest.mark.parametrize("policy", cases_by_day(["drop", "eperm"], ["drop"]))
 @up_to_three_attempts
 def test_ineffective_writes_are_reported(tmp_path: Path, run_dir: Path, policy: str) -> None:
     with raised_priority(), FakeKernel(tmp_path / "root", writes=policy) as kernel:

@@ -13,7 +13,7 @@ import pytest
 from capabilities import needs_fuse
 from fakekernel.client import FakeKernel
 from journals import swept_directory
-from nightly import cases_by_day
+from nightly import cases_by_day, nightly_case
 from waiting import whenever_due
 
 from perfprobe import wire
@@ -70,7 +70,7 @@ TAKEOVERS = [(0x38D, 0x222, FIXED), (0x187, 0, ["kernel_cycles"]), (0x38F, 0x500
 """Register, value, and the counters that it takes over; test_counter_plan.py has more."""
 
 
-@pytest.mark.parametrize("stale", [[], [[CPU, 0x38F, 0], [CPU, 0x38D, 0x333]]])
+@pytest.mark.parametrize("stale", [nightly_case([]), [[CPU, 0x38F, 0], [CPU, 0x38D, 0x333]]])
 def test_exactly_the_taken_counters_are_invalid(root: Path, stale: list[list[int]]) -> None:
     """`stale`: the registers had our values before the start, and nothing was enabled."""
     with (

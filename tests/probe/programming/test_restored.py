@@ -197,7 +197,7 @@ def test_a_command_keeps_its_status_with_unrestored_registers(fake: FakeKernel) 
     assert "counters of CPU 3 stay programmed" in errors.decode()
 
 
-@pytest.mark.parametrize("moment", ["running", "giving back"])
+@pytest.mark.parametrize("moment", cases_by_day(["running", "giving back"], ["giving back"]))
 def test_a_killed_probe_is_reported_with_its_unrestored_registers(
     fake: FakeKernel, moment: str
 ) -> None:
@@ -239,7 +239,7 @@ def test_a_journal_of_an_ended_session_is_found(
 # --- ended at any time ----------------------------------------------------------------------------
 
 TIMES = [
-    pytest.param(4, 4, id="by day"),
+    pytest.param(2, 16, id="by day"),
     *(pytest.param(30, n, id=f"by night, {n}", marks=pytest.mark.nightly) for n in range(8)),
 ]
 """Number of runs, and the seed of their end times. Each case has its own time limit."""

@@ -38,7 +38,7 @@ async def _printed(result: list[wire.Message], interval_ns: int, seconds: float)
 @pytest.mark.parametrize(("spec", "every_ns"), [
     ("sim:hotplug,cpus=4", 1_000_000_000),
     pytest.param("sim:hotplug,cpus=4", 300_000_000, marks=pytest.mark.nightly),
-    ("sim:turbo-drop,cpus=8", 300_000_000),
+    pytest.param("sim:turbo-drop,cpus=8", 300_000_000, marks=pytest.mark.nightly),
     pytest.param("sim:hybrid", 1_000_000_000, marks=pytest.mark.nightly),
 ])  # fmt: skip
 def test_jsonl_equals_the_output_of_stat(tmp_path: Path, spec: str, every_ns: int) -> None:

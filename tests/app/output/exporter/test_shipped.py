@@ -15,6 +15,7 @@ import pytest
 from command import run_in_process
 from exporter_page import fed_page, shown_series
 from exports import messages
+from nightly import cases_by_day
 from waiting import MAX_WAIT_S
 
 from perftop import cli
@@ -60,7 +61,7 @@ def samples() -> set[str]:
 # --- Prometheus
 
 
-@pytest.mark.parametrize("detail", get_args(Detail))
+@pytest.mark.parametrize("detail", cases_by_day(get_args(Detail), ["cpu"]))
 @pytest.mark.parametrize("spec", ["turbo-drop,cpus=8", "guest"])
 def test_promtool_accepts_the_page(spec: str, detail: Detail) -> None:
     tool = program("promtool")

@@ -11,6 +11,7 @@ import exports
 import pytest
 from fakes import Machine, observe
 from make import replayed
+from nightly import nightly_case
 from sessions import session_of
 from waiting import until_true
 
@@ -219,7 +220,7 @@ def test_a_verdict_at_the_end_of_a_recorded_job_is_on_its_whole_run() -> None:
     assert before[0] != at_end[0]
 
 
-@pytest.mark.parametrize("first", [19, 50])
+@pytest.mark.parametrize("first", [19, nightly_case(50)])
 def test_a_late_screen_does_not_read_the_history_again(
     first: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

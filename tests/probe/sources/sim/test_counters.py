@@ -2,13 +2,17 @@
 
 import numpy as np
 import pytest
+from nightly import cases_by_day
 from sim_streams import amounts_between, column, deltas, head, run, schedule_of
 
 from perfprobe.sources.sim.schedule import Row
 from perfprobe.wire import ROW_WIDE
 
 
-@pytest.mark.parametrize("scenario", ["smt-mix", "halts", "throttle", "neighbour", "license"])
+@pytest.mark.parametrize(
+    "scenario",
+    cases_by_day(["smt-mix", "halts", "throttle", "neighbour", "license"], ["halts", "license"]),
+)
 def test_counters_follow_the_schedule(scenario: str) -> None:
     """Compares differences of two reads with the integrals of the schedule between their stamps.
     Both stamps have the same constant offset of that CPU's TSC: at most 400 ticks are unknown."""
