@@ -30,10 +30,6 @@ CLOCK_KEYS = frozenset({"clock_hz", "ceiling_hz"})
 _RAMP_TOPS = {"lost": 0.3, "involuntary": 0.05, "steal": 0.3}
 """Values at the upper end of the heat ramp, by key; for all other shares it is 1."""
 _SHORT_NAMES = {"clock-change": "clock steps", "modulation": "modulated"}
-_NEIGHBOUR_SUBJECTS = {"sibling": "A sibling", "package": "A busy package",
-                       "scheduler": "Waiting for a CPU",
-                       "memory": "Saturated memory", "cache": "A crowded L3"}  # fmt: skip
-"""Causes of the kind neighbour as subjects of sentences."""
 
 MAX_ALIKE_ROWS = 5
 """Maximum number of machines with the same sentence that have a row each."""
@@ -225,8 +221,7 @@ def loss_wordings(cause: Cause, verb: str, amount: str) -> list[str]:
 
 def cause_subject(cause: Cause) -> str:
     """Returns a cause as the subject of a sentence."""
-    subject = _NEIGHBOUR_SUBJECTS.get(cause[1]) or cause_of(cause[1]).subject
-    return safe_cells(subject or f"A {cause_name(*cause)}")
+    return safe_cells(cause_of(cause[1]).subject or f"A {cause_name(*cause)}")
 
 
 def machine_rows(state: FleetState) -> list[MachineRow]:
