@@ -81,5 +81,5 @@ def rates_of_series(trials: int, length: float, white: float) -> tuple[float, fl
         if a.has_error and b.has_error:
             result = statistics.difference(a, b)
             known += 1
-            called += result is not None and result.p < 0.05
+            called += result is not None and result.probability < 0.05
     return called / trials, known / trials

@@ -26,7 +26,7 @@ from perftop.draw.strips import runs_of
 from perftop.draw.theme import AREA_STEPS
 
 
-class Column(NamedTuple):
+class ChartColumn(NamedTuple):
     """A column of a chart: the characters and the styles of its cells, from the top."""
 
     signs: str
@@ -34,7 +34,7 @@ class Column(NamedTuple):
     """The name of the style of each cell."""
 
     @classmethod
-    def from_cells(cls, cells: Iterable[Run]) -> Column:
+    def from_cells(cls, cells: Iterable[Run]) -> ChartColumn:
         signs, styles = zip(*cells, strict=True)
         return cls("".join(signs), styles)
 
@@ -51,7 +51,7 @@ def chart_glyphs(theme_name: str, *, no_color: bool, ascii_: bool) -> Glyphs:
     return "sixteen" if theme.PALETTES[theme_name].ansi else "colour"
 
 
-def chart_lines(columns: Sequence[Column]) -> list[list[Run]]:
+def chart_lines(columns: Sequence[ChartColumn]) -> list[list[Run]]:
     """Returns the lines of the chart that consists of these columns, the top line first."""
     signs, styles = "".join([column.signs for column in columns]), [c.styles for c in columns]
     lines = [*zip(*styles, strict=True)]
@@ -121,7 +121,7 @@ def _eighths(shares: Floats, rows: int) -> Ints:
     return np.floor(np.clip(shares, 0.0, 1.0) * (8 * rows) + 0.5).astype(int)
 
 
-def cpu_time_chart(columns: Floats, rows: int, glyphs: Glyphs = "colour") -> list[Column]:
+def cpu_time_chart(columns: Floats, rows: int, glyphs: Glyphs = "colour") -> list[ChartColumn]:
     """Returns the chart of how a CPU's time is used. `columns`: (columns, 4): the shares of user,
     kernel and steal, then OUTSIDE_EPISODES, AFTER_EPISODE or DURING_EPISODE. User and kernel grow
     from the bottom, steal hangs from the top, and idle time is between them. A column without a
@@ -138,15 +138,15 @@ def cpu_time_chart(columns: Floats, rows: int, glyphs: Glyphs = "colour") -> lis
 @lru_cache(maxsize=_MAX_CACHED)
 def _cpu_time_column(
     user: int, busy: int, steal_height: int, heat: int, rows: int, glyphs: Glyphs
-) -> Column:
+) -> ChartColumn:
     """Returns one column of `cpu_time_chart`. `user` and `busy`: the upper ends of user and of
     kernel; `steal_height`: the height of steal; all in eighths. `user` is -1 if the column is
     unknown."""
     if user < 0:
-        return Column(" " * rows, ("text",) * rows)
+        return ChartColumn(" " * rows, ("text",) * rows)
     ends = user, busy, 8 * rows - steal_height, 8 * rows
     cell = _cpu_time_cell if glyphs == "colour" else _cpu_time_shape
-    return Column.from_cells(
+    return ChartColumn.from_cells(
         cell(_eighths_in_cell(ends, row), heat, row, rows, glyphs) for row in reversed(range(rows))
     )
 
@@ -180,7 +180,7 @@ UNKNOWN_TASK = "╱"
 """Character for busy time whose task is unknown."""
 
 
-def task_chart(columns: Floats, rows: int, glyphs: Glyphs = "colour") -> list[Column]:
+def task_chart(columns: Floats, rows: int, glyphs: Glyphs = "colour") -> list[ChartColumn]:
     """Returns the chart of the tasks that used a CPU. `columns`: (columns, TASK_PARTS), shares of
     the CPU's time, drawn from the bottom; the rest is idle. A column with NaN is blank. A chart of
     one row shows only the largest part of each column that is not nearly idle."""
@@ -194,8 +194,8 @@ def task_chart(columns: Floats, rows: int, glyphs: Glyphs = "colour") -> list[Co
 
 
 @lru_cache(maxsize=_MAX_CACHED)
-def _task_column(ends: tuple[int, ...], rows: int, glyphs: Glyphs) -> Column:
-    return Column.from_cells(
+def _task_column(ends: tuple[int, ...], rows: int, glyphs: Glyphs) -> ChartColumn:
+    return ChartColumn.from_cells(
         _task_cell(_eighths_in_cell((*ends, 8 * rows), row), glyphs)
         for row in reversed(range(rows))
     )
@@ -237,7 +237,7 @@ def _cpu_time_shape(parts: Sequence[int], heat: int, _: int, __: int, glyphs: Gl
     return sign, (f"user-{step}", f"kernel-{step}", "text", stolen[heat])[kind]
 
 
-def smt_chart(columns: Floats, rows: int, glyphs: Glyphs = "colour") -> list[Column]:
+def smt_chart(columns: Floats, rows: int, glyphs: Glyphs = "colour") -> list[ChartColumn]:
     """Returns the chart of a core's SMT states. `columns`: (columns, 4): the share of time in which
     both threads ran, the share of undetermined states, and the shares in which only the first or
     only the second thread ran. The first thread is drawn above the middle, the second below it, and
@@ -255,11 +255,11 @@ def smt_chart(columns: Floats, rows: int, glyphs: Glyphs = "colour") -> list[Col
 @lru_cache(maxsize=_MAX_CACHED)
 def _smt_column(
     both: int, undetermined: int, lp0: int, lp1: int, half_rows: int, glyphs: Glyphs
-) -> Column:
+) -> ChartColumn:
     """Returns one column of `smt_chart`. Each of `both` to `lp1` is where the bar of that state
     ends, in eighths of a cell from the middle; `both` is -1 if the column is unknown."""
     if both < 0:
-        return Column(" " * (2 * half_rows), ("text",) * (2 * half_rows))
+        return ChartColumn(" " * (2 * half_rows), ("text",) * (2 * half_rows))
     cell = _smt_cell if glyphs == "colour" else _smt_shape
     above, below = (
         [cell(_eighths_in_cell((both, undetermined, height, 8 * half_rows), row),
@@ -267,7 +267,7 @@ def _smt_column(
          for row in range(half_rows)]
         for height, is_upper in ((lp0, True), (lp1, False))
     )  # fmt: skip
-    return Column.from_cells([*above[::-1], *below])
+    return ChartColumn.from_cells([*above[::-1], *below])
 
 
 @lru_cache(maxsize=_MAX_CACHED)
@@ -347,7 +347,7 @@ MIN_GAP_EIGHTHS = 4
 
 def clock_chart(
     columns: Floats, ends: tuple[float, float], rows: int, glyphs: Glyphs = "colour"
-) -> list[Column]:
+) -> list[ChartColumn]:
     """Returns the chart of a clock as an area, with the gap up to its ceiling above it. `columns`:
     (columns, 3): the clock, the ceiling, and AWAKE, ASLEEP, or LOSING or ENDED_GAP plus an index in
     GAP_CAUSES. A cell shows two columns. `ends`: the lowest and highest clock of the scale."""
@@ -366,11 +366,11 @@ def clock_chart(
 
 
 @lru_cache(maxsize=_MAX_CACHED)
-def _clock_column(hz: int, ceiling: int, state: int, rows: int, glyphs: Glyphs) -> Column:
+def _clock_column(hz: int, ceiling: int, state: int, rows: int, glyphs: Glyphs) -> ChartColumn:
     """Returns one column of `clock_chart`. `hz`, `ceiling`: heights in eighths; -1 if unknown."""
     if state == ASLEEP or hz < 0:
         floor: Run = (theme.NEITHER, "neither") if state == ASLEEP else (" ", "text")
-        return Column.from_cells([(" ", "text")] * (rows - 1) + [floor])
+        return ChartColumn.from_cells([(" ", "text")] * (rows - 1) + [floor])
     if state == AWAKE and ceiling - hz < MIN_GAP_EIGHTHS:
         ceiling = hz
     cause = 0 if state < LOSING else (state - LOSING) % len(GAP_CAUSES)
@@ -390,7 +390,7 @@ def _clock_column(hz: int, ceiling: int, state: int, rows: int, glyphs: Glyphs) 
             cells.append((theme.LEVELS[green or lost], key if green else gap))
         else:
             cells.append((" ", "text"))
-    return Column.from_cells(cells)
+    return ChartColumn.from_cells(cells)
 
 
 def add_gap_numbers(lines: list[list[Run]], losses: Sequence[float]) -> list[list[Run]]:
@@ -416,7 +416,9 @@ def add_gap_numbers(lines: list[list[Run]], losses: Sequence[float]) -> list[lis
     return new_lines
 
 
-def rate_chart(columns: Floats, high: float, rows: int, glyphs: Glyphs = "colour") -> list[Column]:
+def rate_chart(
+    columns: Floats, high: float, rows: int, glyphs: Glyphs = "colour"
+) -> list[ChartColumn]:
     """Returns an area chart on a scale from 0 to `high`. `columns`: (columns, 2): the value, and
     AWAKE or LOSING. LOSING columns are red."""
     cell_rows, cell_columns = dots_per_cell(glyphs)
@@ -432,7 +434,7 @@ def rate_chart(columns: Floats, high: float, rows: int, glyphs: Glyphs = "colour
 
 
 @lru_cache(maxsize=_MAX_CACHED)
-def _rate_column(*heights: int, is_losing: bool, rows: int, glyphs: Glyphs) -> Column:
+def _rate_column(*heights: int, is_losing: bool, rows: int, glyphs: Glyphs) -> ChartColumn:
     """Returns one column of `rate_chart`. `heights`: the height of each column of dots, in dots."""
     cells, (cell_rows, _) = list[Run](), dots_per_cell(glyphs)
     for row in reversed(range(rows)):
@@ -444,10 +446,10 @@ def _rate_column(*heights: int, is_losing: bool, rows: int, glyphs: Glyphs) -> C
             sign = braille_character(*dots)
         key = f"{'loss' if is_losing else 'ipc'}-{colour_step(row, rows)}"
         cells.append((sign, key if sign != " " else "text"))
-    return Column.from_cells(cells)
+    return ChartColumn.from_cells(cells)
 
 
-def area_chart(shares: Floats, rows: int, name: str, *, ascii_: bool = False) -> list[Column]:
+def area_chart(shares: Floats, rows: int, name: str, *, ascii_: bool = False) -> list[ChartColumn]:
     """Returns a chart of columns that grow from the bottom, for shares from 0 to 1. `name`: one of
     theme.SHADED_AREAS, whose colours change from row to row. A share of 0 is a thin line; an
     unknown share is blank."""
@@ -459,9 +461,9 @@ def area_chart(shares: Floats, rows: int, name: str, *, ascii_: bool = False) ->
 
 
 @lru_cache(maxsize=_MAX_CACHED)
-def _area_column(eighths: int, rows: int, name: str, glyphs: Glyphs) -> Column:
+def _area_column(eighths: int, rows: int, name: str, glyphs: Glyphs) -> ChartColumn:
     signs = theme.ASCII_LEVELS if glyphs == "ascii" else theme.LEVELS
-    return Column.from_cells(
+    return ChartColumn.from_cells(
         (signs[level], f"{name}-{colour_step(row, rows)}" if level else "text")
         for row in reversed(range(rows))
         for level in [min(max(eighths - 8 * row, 0), 8)]
@@ -487,7 +489,7 @@ def difference_line(shares: Floats, styles: tuple[str, str], *, ascii_: bool = F
     return cells
 
 
-def add_rules(columns: Sequence[Column], rules: Mapping[int, str]) -> list[Column]:
+def add_rules(columns: Sequence[ChartColumn], rules: Mapping[int, str]) -> list[ChartColumn]:
     """Returns the chart with vertical rules added below its line. `rules`: the word at the foot of
     each rule, by column from the left. Each word is one line below the previous word; a word that
     would cover other cells is left out."""
@@ -505,7 +507,7 @@ def add_rules(columns: Sequence[Column], rules: Mapping[int, str]) -> list[Colum
         if fits and all(columns[cell].signs[line] == " " for cell in cells):
             for cell, sign in zip(cells, word, strict=True):
                 ruled_columns[cell][line] = sign, "dim"
-    return [*map(Column.from_cells, ruled_columns)]
+    return [*map(ChartColumn.from_cells, ruled_columns)]
 
 
 # --- upper ends of scales

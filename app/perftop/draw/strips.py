@@ -330,7 +330,7 @@ def level_cell(level: int, width: int, ascii_: bool) -> tuple[Run, ...]:
 
 
 @lru_cache(maxsize=1024)
-def half_cells(upper: int, lower: int, width: int, ascii_: bool) -> tuple[Run, ...]:
+def level_pair_cells(upper: int, lower: int, width: int, ascii_: bool) -> tuple[Run, ...]:
     """Returns cells that show two levels (steps of the heat ramp) in one line: one above the other,
     or in ASCII side by side."""
     if ascii_:

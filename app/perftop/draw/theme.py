@@ -42,7 +42,7 @@ class Palette:
     background."""
 
     @cached_property
-    def heat(self) -> Sequence[str]:
+    def heat_colours(self) -> Sequence[str]:
         """Colours of the heat ramp, the lowest first: of increasing contrast."""
         if self.ansi:
             return [name for name in _ANSI_HEAT for _ in range(HEAT_STEPS // len(_ANSI_HEAT))]
@@ -157,7 +157,7 @@ def line_styles(name: str, state: LineState = "calm") -> dict[str, Style]:
     """Returns the rich style of each style key in the theme `name`. Every style has a background,
     so that Textual need not blend colours."""
     palette = PALETTES[name]
-    colors = palette.colors | {f"heat{i}": color for i, color in enumerate(palette.heat)}
+    colors = palette.colors | {f"heat{i}": color for i, color in enumerate(palette.heat_colours)}
     colors |= area_colours(name)
     colors |= {"black": "black", "white": "bright_white"} if palette.ansi else _LETTER_COLOURS
     table = (_ansi_styles if palette.ansi else _rgb_styles)(palette, colors, state)
@@ -175,7 +175,7 @@ _LETTER_COLOURS = {"black": "#000000", "white": "#ffffff"}
 def letter_styles(name: str) -> tuple[str, ...]:
     """Returns the style key of readable text on each step of the heat ramp (`white/heat0`)."""
     palette, keys = PALETTES[name], []
-    for step, color in enumerate(palette.heat):
+    for step, color in enumerate(palette.heat_colours):
         is_deep = color == "blue"
         if not palette.ansi:  # on a deep colour, white has more contrast than black
             r, g, b = (math.pow(part, 2.2) for part in Color.parse(color).normalized)

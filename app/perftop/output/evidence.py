@@ -107,16 +107,16 @@ def _task_names(tasks: Hypervisor | Sequence[TaskOnCpu | CrowdedCpu]) -> str:
     return ", ".join(names) + more
 
 
-def _constant(text: str) -> Callable[[Any], str]:
+def _text_formatter(text: str) -> Callable[[Any], str]:
     return lambda _: text
 
 
-def _share(whole: str, before: str = "") -> Callable[[float], str]:
+def _share_formatter(whole: str, before: str = "") -> Callable[[float], str]:
     return lambda share: f"{before}{whole_percent(share)} of {whole}"
 
 
-_PCU = _share("the power control unit's cycles", "in ")
-_COUNTED_BY_KERNEL = _constant("counted by the kernel")
+_PCU = _share_formatter("the power control unit's cycles", "in ")
+_COUNTED_BY_KERNEL = _text_formatter("counted by the kernel")
 _WORDINGS: dict[str, tuple[str, Callable[[Any], Any] | None]] = {
     "cap": ("capped by", lambda cap: f"{cap.name}, {cap.hz / 1e9:.2f} GHz"),
     "simd": ("SIMD", lambda simd: f"level {simd.number} in {whole_percent(simd.share)} of cycles"),
@@ -143,16 +143,16 @@ _WORDINGS: dict[str, tuple[str, Callable[[Any], Any] | None]] = {
     "core_power_limits": ("core power limits", _COUNTED_BY_KERNEL),
     "hwp_max": ("HWP maximum", lambda level: f"level {level.number:.0f} of {level.highest:.0f}"),
     "hwp_epp": ("energy preference", None),
-    "ceiling": ("ceiling", _constant("the base clock: no turbo table is known")),
-    "told_by": ("told by", _constant("the kernel, at its end")),
-    "explained_by_modulation": ("duty set in register 19AH", _share("the loss")),
-    "explained_by_thermal": ("thermal or PROCHOT status", _share("the time")),
-    "explained_by_hdc": ("MPERF ran on", _share("the loss")),
-    "explained_by_smi": ("stopped with all other CPUs", _share("the loss")),
-    "explained_by_simd": ("throttled before a SIMD level", _share("the loss")),
-    "explained_by_pcu": ("clock changes by the PCU's count", _share("the loss")),
-    "explained_by_between": ("clock between two steps", _share("the time")),
-    "slots_to_sibling": ("slots that went to the sibling", _share("all")),
+    "ceiling": ("ceiling", _text_formatter("the base clock: no turbo table is known")),
+    "told_by": ("told by", _text_formatter("the kernel, at its end")),
+    "explained_by_modulation": ("duty set in register 19AH", _share_formatter("the loss")),
+    "explained_by_thermal": ("thermal or PROCHOT status", _share_formatter("the time")),
+    "explained_by_hdc": ("MPERF ran on", _share_formatter("the loss")),
+    "explained_by_smi": ("stopped with all other CPUs", _share_formatter("the loss")),
+    "explained_by_simd": ("throttled before a SIMD level", _share_formatter("the loss")),
+    "explained_by_pcu": ("clock changes by the PCU's count", _share_formatter("the loss")),
+    "explained_by_between": ("clock between two steps", _share_formatter("the time")),
+    "slots_to_sibling": ("slots that went to the sibling", _share_formatter("all")),
     "changes_with_sibling": (
         "changes with it", lambda seen: f"{seen.number:.0f} of {seen.highest:.0f}"
     ),
@@ -163,7 +163,7 @@ _WORDINGS: dict[str, tuple[str, Callable[[Any], Any] | None]] = {
         f"{group.group} {group.bytes_per_s / 1e9:.1f} GB/s" for group in groups)),
     "who": ("who", _task_names),
     "self": ("self", _task_names),
-    "rests_on": ("rests on", _constant("steal of /proc/stat, in ticks of 10 ms")),
+    "rests_on": ("rests on", _text_formatter("steal of /proc/stat, in ticks of 10 ms")),
 }  # fmt: skip
 """The JSON key, and a function that formats the value as text, by detector key; None: the value is
 unchanged."""
@@ -228,9 +228,9 @@ def clues(session: Session, whole: Interval, totals: Totals) -> list[Clue]:
         if kind in LOG_CLUES:
             text, remedy = LOG_CLUES[kind]
             result.append(Clue(kind, f"the kernel's log names {name}: {text}", remedy))
-    kernel = mean_of_job(session, sums, whole.values["kernel_cycles"])
+    kernel = job_mean(session, sums, whole.values["kernel_cycles"])
     if not isfinite(kernel):
-        system, util = (mean_of_job(session, sums, whole.values[key]) for key in ("system", "util"))
+        system, util = (job_mean(session, sums, whole.values[key]) for key in ("system", "util"))
         kernel = system / util if util > 0 else nan
     for setting in COSTLY_SETTINGS:
         value = safe_text(session.hello.settings.get(setting.key, ""), MAX_OWNER)
@@ -338,7 +338,7 @@ def _memory_clues(session: Session, whole: Interval, sums: LossSums) -> Iterator
         )
     delta, keys = session.run.delta, ("uncore_hz", "uncore_max_hz")
     clock, highest = (session.counters.rates(delta, key) for key in keys)
-    is_busy = mean_of_job(session, sums, whole.values["util"]) >= MAX_SPARE_UTIL
+    is_busy = job_mean(session, sums, whole.values["util"]) >= MAX_SPARE_UTIL
     is_amd = session.hello.identity.vendor == "AuthenticAMD"
     name, parts, remedy = FABRIC if is_amd else UNCORE
     if is_busy and clock is not None and highest is not None:
@@ -352,7 +352,7 @@ def _memory_clues(session: Session, whole: Interval, sums: LossSums) -> Iterator
                 )
 
 
-def mean_of_job(session: Session, sums: LossSums, by_cpu: Floats) -> float:
+def job_mean(session: Session, sums: LossSums, by_cpu: Floats) -> float:
     """Returns the mean over the CPUs of the watched job, weighted by its time there; over all shown
     CPUs if no job is watched. NaN where unknown."""
     weights = np.zeros(len(by_cpu))

@@ -122,16 +122,16 @@ def _gauges(session: Session) -> Line:
     """Returns the settings that the frames of the stream report as gauges."""
     states: Line = {}
     for key in ("power_limit_w", "power_limit2_w", "max_perf_pct", "max_hz", "hwp_epp"):
-        means = _means(session, key)
+        means = _gauge_means(session, key)
         if len(means):
             value = float(means.sum() if key.endswith("_w") else means.max())
             states[key] = json_number(float(f"{value:.4g}"))
-    off_means = [_means(session, key) for key in ("turbo_off", "turbo_disabled")]
+    off_means = [_gauge_means(session, key) for key in ("turbo_off", "turbo_disabled")]
     shares = [float(means.max()) for means in off_means if len(means)]
     return states | ({"turbo": "off" if max(shares) > 0.5 else "on"} if shares else {})
 
 
-def _means(session: Session, key: str) -> Floats:
+def _gauge_means(session: Session, key: str) -> Floats:
     """Returns the means of a gauge over the run, without those that could not be read."""
     means = session.counters.rates(session.run.delta, key)
     return np.zeros(0) if means is None else means[np.isfinite(means)]
@@ -200,7 +200,7 @@ def summary_line(
         "energy_j": json_number(_energy_j(session, "energy_j")),
         "energy_dram_j": json_number(_energy_j(session, "energy_ram_j")),
         "totals": _totals(session, whole),
-        **_losses(session),
+        **_loss_fields(session),
         "others": _other_tasks(session, footprint),
         "probe_cpu_s": json_number(session.probe_cpu_s()),
         "lost": session.lost,
@@ -215,7 +215,7 @@ def summary_line(
     return line | {"why": why} if why else line
 
 
-def _losses(session: Session) -> Line:
+def _loss_fields(session: Session) -> Line:
     """Returns two keys if losses are accumulated in this session, else no keys. `causes` lists the
     losses of busy CPUs or of the watched job, the largest first. `busy` has the seconds in which
     all, one, several and none of the selected CPUs were busy; its `alone` is the task that ran on

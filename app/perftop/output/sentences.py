@@ -182,7 +182,7 @@ def cause_name(kind: str, name: str) -> str:
     return "" if unnamed else cause_of(name).name
 
 
-def as_clause(subject: str) -> str:
+def mid_sentence(subject: str) -> str:
     """Returns a subject for the middle of a sentence. Its first letter becomes lower case, unless
     it begins with an abbreviation."""
     return subject if subject[:2].isupper() else subject[0].lower() + subject[1:]

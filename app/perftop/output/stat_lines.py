@@ -186,7 +186,9 @@ def _cpu_line(session: Session, interval: Interval, row: int, counted: float | N
     line["suspect"] = doubt_texts(interval, row)
     if counted is not None:
         line["counted"] = json_number(counted)
-    if estimated := {key: json_number(share) for key, share in estimates(interval, row).items()}:
+    if estimated := {
+        key: json_number(share) for key, share in counted_event_shares(interval, row).items()
+    }:
         line["counted_events"] = estimated
     return line | {"why": why} if why else line
 
@@ -200,7 +202,7 @@ def multiplexed_shares(interval: Interval) -> dict[int, float]:
     return {row: share for row, share in shares if share < MIN_COUNTED_SHARE}
 
 
-def estimates(interval: Interval, row: int) -> dict[str, float]:
+def counted_event_shares(interval: Interval, row: int) -> dict[str, float]:
     """Returns the share of time in which each chosen event was counted on a CPU, for the events
     that were multiplexed."""
     shares = ((key, float(share[row])) for key, share in interval.event_counted_shares.items())
@@ -370,7 +372,9 @@ class StatTable:
 
     def lines(self, interval: Interval) -> list[str]:
         session = self._session
-        shared_events = {key for row in session.shown for key in estimates(interval, row)}
+        shared_events = {
+            key for row in session.shown for key in counted_event_shares(interval, row)
+        }
         if not self._brief and shared_events - self._estimated:
             # An event is multiplexed now: widen its column for shares of time and print a new
             # heading.
@@ -414,7 +418,7 @@ class StatTable:
             if not interval.online[row]:
                 rows.append([str(cpu), "off"])
                 continue
-            shares = estimates(interval, row)
+            shares = counted_event_shares(interval, row)
             cells = [name]
             for number, by_cpu in zip(self.columns, values, strict=True):
                 is_of_machine = number.scope == "machine"

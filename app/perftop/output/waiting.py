@@ -180,7 +180,7 @@ def waiting_loss(
         where = "" if is_everywhere else f" on {place}"
         ends = [f"{reason.preposition} {join_words(awaited_tasks)}{where}",
                 f"{reason.preposition} {awaited_tasks[0]}{where}"]  # fmt: skip
-    share = percent_of(group.wait_s, group.wanted_s)
+    share = lost_percent(group.wait_s, group.wanted_s)
     headlines = [f"{waiters_text} {verb} {bound_text}{share} of {their} time {end}" for end in ends]
     pair: list[str] = []
     if job is None and len(cpus) == 1:
@@ -203,7 +203,7 @@ def _find_waiters(
     members = threads
     name, noun, pids = job or "", "thread", {pid for pid, _ in threads}
     if job is None:
-        names_by_task = {(pid, comm): _related_names(session, pid, comm) for pid, comm, _ in tasks}
+        names_by_task = {(pid, comm): _group_key(session, pid, comm) for pid, comm, _ in tasks}
         waits: dict[tuple[str, ...], float] = {}
         for (pid, comm, _), task in tasks.items():
             names = names_by_task[pid, comm]
@@ -320,7 +320,7 @@ def _find_reason(
     return _WaitReason(culprit, awaited_tasks, evidence, neighbours, preposition, hint, belief)
 
 
-def _related_names(session: Session, pid: int, comm: str) -> tuple[str, ...]:
+def _group_key(session: Session, pid: int, comm: str) -> tuple[str, ...]:
     """Returns the key of the group to which a task belongs: its name, user, control group and
     parent, '' where unknown. Tasks that only have the same name are other programs."""
     details = session.details.get(str(pid), {})
@@ -400,7 +400,7 @@ def _named_neighbours(
     return sorted(f"{safe_text(comm, MAX_NAME)}[{pid}]" for pid, comm, _ in both)
 
 
-def percent_of(lost_s: float, wanted_s: float) -> str:
+def lost_percent(lost_s: float, wanted_s: float) -> str:
     return f"{100 * lost_s / wanted_s if wanted_s else 0:.0f} %"
 
 

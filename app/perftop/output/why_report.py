@@ -39,14 +39,14 @@ from perftop.output.evidence import (
     clues,
     evidence_json,
     evidence_pieces,
-    mean_of_job,
+    job_mean,
 )
-from perftop.output.sentences import as_clause, command_name, culprits, losers, sentence, text
+from perftop.output.sentences import command_name, culprits, losers, mid_sentence, sentence, text
 from perftop.output.sentences import subject_of as cause_subject
 from perftop.output.waiting import (
     MAX_NAME,
     UNKNOWN_NEIGHBOUR,
-    percent_of,
+    lost_percent,
     victim_share,
     waiting_loss,
 )
@@ -410,7 +410,7 @@ def _quota_finding(
         finding, text=f"{who} may use no more than {allowed}{owner_text}",
         culprit=f"its CPU quota of {allowed}" if job is not None else who,
         evidence=evidence, confidence=joint_confidence(beliefs), details=details,
-        headline=f"{who} {verb} {percent_of(worst.wait_s, worst.wanted_s)} "
+        headline=f"{who} {verb} {lost_percent(worst.wait_s, worst.wanted_s)} "
                  f"of its time to a quota of {allowed}{owner}",
         victim_share=victim_share(worst.wait_s, worst.wanted_s, span_s),
     )  # fmt: skip
@@ -448,7 +448,9 @@ def _blamed_name(cause: Cause, worst: Episode | None) -> str:
     if kind == "ramp":
         return "the ramp-up of its clock"
     episode = worst or Episode(kind, [], 0, cause=name)
-    return as_clause(cause_of("license").subject if kind == "license" else cause_subject(episode))
+    return mid_sentence(
+        cause_of("license").subject if kind == "license" else cause_subject(episode)
+    )
 
 
 def remedy(session: Session, cause: Cause, worst: Episode | None, cpus: Sequence[int]) -> str:
@@ -543,7 +545,7 @@ def other_checks(
         add("wait", "tasks waiting for a CPU", waited, brief, WAIT_CAUSE)
     irq = [session.counters.rates(session.run.delta, key) for key in INTERRUPT_COUNTERS]
     interrupt_share = (
-        nan if irq[0] is None or irq[1] is None else mean_of_job(session, sums, irq[0] + irq[1])
+        nan if irq[0] is None or irq[1] is None else job_mean(session, sums, irq[0] + irq[1])
     )
     if is_whole_run and isfinite(interrupt_share):
         add_share("interrupts", "interrupts", "interrupts", interrupt_share, "interrupt")

@@ -210,7 +210,7 @@ class Seeker:
         None if there is none."""
         session = playback.session
         episodes = selection.reachable_episodes(session, cpus)
-        moments = {selection.moment_of(session, episode, interval) for episode in episodes}
+        moments = {selection.episode_moment(session, episode, interval) for episode in episodes}
         for time_ns in sorted(
             (ns for ns in moments if (ns - interval.time_ns) * direction > 0),
             reverse=direction < 0,

@@ -50,7 +50,7 @@ class SharedEpisode:
 
 
 @dataclass(frozen=True)
-class RowChoice:
+class TableSelection:
     """The order and the filter of a table of machines."""
 
     order: str = "lost"
@@ -82,11 +82,11 @@ class Fleet:
             sums[key] = sum(known_values) if known_values else nan
         return sums
 
-    def rows(self, choice: RowChoice, now: float) -> list[Machine]:
+    def rows(self, choice: TableSelection, now: float) -> list[Machine]:
         """Returns the machines that match the filter, sorted: machines that do not answer first,
         then the worst."""
         matching = [m for m in self.machines.values() if matches(m, choice.filter)]
-        matching.sort(key=lambda m: natural_key(m.name))
+        matching.sort(key=lambda m: natural_sort_key(m.name))
         silent_machines = [m for m in matching if not m.answers]
         answering = [m for m in matching if m.answers]
         falls = (choice.order not in _RISING_ORDERS) != choice.reverse
@@ -121,7 +121,7 @@ class Fleet:
 
     def _merge(self, episodes: Sequence[MachineEpisode]) -> SharedEpisode:
         kind, cause = episodes[0].group
-        names = tuple(sorted({episode.machine for episode in episodes}, key=natural_key))
+        names = tuple(sorted({episode.machine for episode in episodes}, key=natural_sort_key))
         depths = [episode.depth for episode in episodes if episode.depth is not None]
         ends = [episode.end for episode in episodes]
         machines = (self.machines[name] for name in names if name in self.machines)
@@ -166,7 +166,7 @@ def order_value(machine: Machine, order: str, now: float) -> float:
 
 
 @lru_cache(maxsize=8192)
-def natural_key(name: str) -> tuple[object, ...]:
+def natural_sort_key(name: str) -> tuple[object, ...]:
     """Returns a sort key that puts n9 before n10; texts and numbers alternate in it."""
     parts: list[object] = []
     text, number = "", ""
@@ -194,7 +194,7 @@ def racks(machines: Sequence[Machine]) -> dict[str, list[Machine]]:
     """Returns the machines, grouped by the part of the name before the last number, in natural
     order; if no name has such a part, all machines form one group."""
     groups: dict[str, list[Machine]] = {}
-    for machine in sorted(machines, key=lambda m: natural_key(m.name)):
+    for machine in sorted(machines, key=lambda m: natural_sort_key(m.name)):
         stem = machine.name.partition("@")[2] or machine.name
         stem = stem.partition(".")[0].rstrip("0123456789")
         inner = stem.rstrip("abcdefghijklmnopqrstuvwxyz-_")  # k07n of k07n12: rack 7, node 12
@@ -325,8 +325,8 @@ def _host_name(instance: str) -> str:
     return host.strip("[]") if colon and port.isdecimal() else instance
 
 
-def fill_histories(fleet: Fleet, answers: Answers, shift_s: float) -> None:
-    """Adds the answers to `FleetQueries.history` to the machines' histories. `shift_s`: the
+def fill_histories(fleet: Fleet, answers: Answers, offset_s: float) -> None:
+    """Adds the answers to `FleetQueries.history` to the machines' histories. `offset_s`: the
     viewer's time minus the server's."""
     by_time: dict[str, dict[float, dict[str, float]]] = {}
     for labels, points in answers:
@@ -338,13 +338,13 @@ def fill_histories(fleet: Fleet, answers: Answers, shift_s: float) -> None:
         history = fleet.machines[name].history
         for time in sorted(times):
             numbers = dict(UNKNOWN_NUMBERS) | times[time]
-            history.add(time + shift_s, numbers | {"lost": lost_share(numbers)})
+            history.add(time + offset_s, numbers | {"lost": lost_share(numbers)})
 
 
-def fill_episodes(fleet: Fleet, answers: Answers, end: float, step: float, shift_s: float) -> None:
+def fill_episodes(fleet: Fleet, answers: Answers, end: float, step: float, offset_s: float) -> None:
     """Adds the episodes in the answers to `FleetQueries.episodes` to the fleet. `end`: the server's
     time of the newest step; an episode in that step is running. `step`: seconds between points.
-    `shift_s`: the viewer's time minus the server's."""
+    `offset_s`: the viewer's time minus the server's."""
     for labels, points in answers:
         machine = fleet.machines.get(labels.get(INSTANCE, ""))
         if machine is None:
@@ -353,7 +353,8 @@ def fill_episodes(fleet: Fleet, answers: Answers, end: float, step: float, shift
             is_running = last >= end - step / 2 and machine.answers
             episode = MachineEpisode(
                 machine.name, labels.get("kind", ""), labels.get("cause", "unknown"),
-                first + shift_s, None if is_running else min(last + step, end) + shift_s, share=1.0,
+                first + offset_s, None if is_running else min(last + step, end) + offset_s,
+                share=1.0,
             )  # fmt: skip
             (machine.running if is_running else machine.ended).append(episode)
 

@@ -64,7 +64,7 @@ MAX_UNSETTLED = 256
 """Maximum number of samples that wait to be settled; beyond it, the oldest are settled early."""
 
 
-class _Samples(NamedTuple):
+class _LossSamples(NamedTuple):
     """Wanted and lost seconds of several samples; the first axis of each array is the samples."""
 
     since_ns: Ints
@@ -72,15 +72,15 @@ class _Samples(NamedTuple):
     wanted_s: Floats
     parts_s: Floats
 
-    def part(self, first: int, last: int | None) -> _Samples:
+    def part(self, first: int, last: int | None) -> _LossSamples:
         parts: list[Any] = [column[first:last] for column in self]
-        return _Samples(*parts)
+        return _LossSamples(*parts)
 
 
-def _join_samples(samples: Sequence[_Samples]) -> _Samples:
+def _join_samples(samples: Sequence[_LossSamples]) -> _LossSamples:
     if len(samples) == 1:
         return samples[0]
-    return _Samples(*map(np.concatenate, zip(*samples, strict=True)))
+    return _LossSamples(*map(np.concatenate, zip(*samples, strict=True)))
 
 
 class LossSums(NamedTuple):
@@ -190,10 +190,10 @@ class Losses:
         """Seconds lost by cause in settled samples, without those that tasks waited for a CPU."""
         no_times = np.zeros(0, np.int64), np.zeros(0, np.int64)
         parts = np.zeros((0, len(cpus))), np.zeros((0, len(LOSS_PARTS), len(cpus)))
-        self._open_samples = [_Samples(*no_times, *parts)]
+        self._open_samples = [_LossSamples(*no_times, *parts)]
         """Samples whose losses are not attributed to causes yet."""
         self._open_count = 0
-        self._unsplit_samples: list[_Samples] = []
+        self._unsplit_samples: list[_LossSamples] = []
         """Samples after `_open_samples`, for which the job's running time is not known yet."""
         self._run_s = np.zeros(len(cpus))
         """Seconds that the job ran since the first sample in `_unsplit_samples`."""
@@ -214,7 +214,7 @@ class Losses:
         if np.count_nonzero(is_known) < is_known.size:
             wanted_s = np.where(is_known, wanted_s, 0.0)
             parts_s = np.where(is_known[:, None], parts_s, 0.0)
-        samples = _Samples(since_ns, until_ns, wanted_s, parts_s)
+        samples = _LossSamples(since_ns, until_ns, wanted_s, parts_s)
         if run_s is None:
             self._open_samples.append(samples)
             self._open_count += len(since_ns)
@@ -253,12 +253,12 @@ class Losses:
         oldest_ns, count = self._oldest_ns(now_ns)
         return oldest_ns if oldest_ns < now_ns - 2 * LATE_NS or count > MAX_UNSETTLED else None
 
-    def _oldest_ns(self, none_ns: int) -> tuple[int, int]:
-        """Returns the start of the oldest open sample in raw ns, or `none_ns`; and their number."""
+    def _oldest_ns(self, default_ns: int) -> tuple[int, int]:
+        """Returns the raw start of the oldest open sample, or `default_ns`; and their number."""
         first = next(
             (samples.since_ns for samples in self._open_samples if len(samples.since_ns)), None
         )
-        return none_ns if first is None else int(first[0]), self._open_count
+        return default_ns if first is None else int(first[0]), self._open_count
 
     def settle(self, episodes: Iterable[Episode], now_ns: int) -> None:
         """Adds up the samples whose episodes are all known. `episodes`: those since the time that
@@ -290,7 +290,7 @@ class Losses:
         return LossSums(wanted_s, self._waited_s, {c: s for c, s in by_cause.items() if s.any()})
 
     def _sums_with(
-        self, samples: _Samples, episodes: Sequence[Episode]
+        self, samples: _LossSamples, episodes: Sequence[Episode]
     ) -> tuple[Floats, dict[Cause, Floats]]:
         """Returns the settled sums plus the sums of some samples."""
         by_cause = {cause: lost_s.copy() for cause, lost_s in self._by_cause.items()}
@@ -417,7 +417,7 @@ class RecordHints:
         self.groups_at_limit: dict[str, MemoryGroup] = {}
         """Sums of control groups that reached their memory limit and read pages back, by name."""
 
-    def split_lockers(self) -> set[int]:
+    def split_lock_tids(self) -> set[int]:
         """Returns the threads that took a split lock."""
         names = [name for kind, name in self.messages if kind == "split-lock"]
         return {int(match[1]) for name in names if (match := re.search(r"\[(\d{1,10})\]$", name))}
@@ -483,30 +483,30 @@ MIN_PHASE_NS = 200_000_000
 """Minimum time in ns before the first mark for that time to be a phase of its own."""
 
 
-class Moment(NamedTuple):
+class JobMoment(NamedTuple):
     time_ns: int
     label: str | None
     """Label of the mark; None if the moment is not a mark."""
     times: RunTimes
 
 
-class Moments:
+class JobMoments:
     """The times of a job at its marks, and at moments between them."""
 
     def __init__(self) -> None:
-        self.marks: list[Moment] = []
-        self.periodic: list[Moment] = []
+        self.marks: list[JobMoment] = []
+        self.periodic: list[JobMoment] = []
         """Moments that are not marks, about one a second."""
         self._step_ns = FIRST_STEP_NS
 
     def add_mark(self, time_ns: int, label: str, times: RunTimes) -> None:
         if len(self.marks) < MAX_MARKS:
-            self.marks.append(Moment(time_ns, label, times.copy(job_only=True)))
+            self.marks.append(JobMoment(time_ns, label, times.copy(job_only=True)))
 
     def add_moment(self, time_ns: int, times: RunTimes) -> None:
         if self.periodic and time_ns - self.periodic[-1].time_ns < self._step_ns:
             return
-        self.periodic.append(Moment(time_ns, None, times.copy(job_only=True)))
+        self.periodic.append(JobMoment(time_ns, None, times.copy(job_only=True)))
         if len(self.periodic) > MAX_MOMENTS:
             self.periodic = self.periodic[::2]
             self._step_ns *= 2
@@ -526,9 +526,9 @@ class RunPhase(TaskTimeSpan):
         return max(run_s.items(), key=lambda pair: pair[1], default=("", 0.0))
 
 
-def phases(moments: Moments, start: Moment, end: Moment) -> list[RunPhase]:
+def phases(moments: JobMoments, start: JobMoment, end: JobMoment) -> list[RunPhase]:
     """Returns the phases of the job from `start` or its start mark to `end` or its end mark."""
-    named_marks: list[Moment] = []
+    named_marks: list[JobMoment] = []
     for mark in moments.marks:
         assert mark.label is not None
         if mark.label.startswith(RUN_STARTED):
@@ -543,10 +543,10 @@ def phases(moments: Moments, start: Moment, end: Moment) -> list[RunPhase]:
     if named_marks:
         return _phases_between([start._replace(label="before"), *named_marks, end])
     between = [m for m in moments.periodic if start.time_ns < m.time_ns < end.time_ns]
-    return _phases_by_largest([start, *between, end])
+    return _phases_by_program([start, *between, end])
 
 
-def _phases_between(moments: Sequence[Moment]) -> list[RunPhase]:
+def _phases_between(moments: Sequence[JobMoment]) -> list[RunPhase]:
     return [
         RunPhase(first.time_ns, last.time_ns, last.times.since(first.times), first.label or "")
         for first, last in pairwise(moments)
@@ -554,11 +554,11 @@ def _phases_between(moments: Sequence[Moment]) -> list[RunPhase]:
     ]
 
 
-def _phases_by_largest(moments: Sequence[Moment]) -> list[RunPhase]:
+def _phases_by_program(moments: Sequence[JobMoment]) -> list[RunPhase]:
     """Returns phases named after the program that ran most. A stretch in which nothing ran belongs
     to the phase before it, or, at the start, to the phase after it. As long as there are more than
     MAX_UNNAMED_PHASES, the shortest phase is joined with its shorter neighbour."""
-    edges: list[Moment] = []
+    edges: list[JobMoment] = []
     name = ""
     for phase, moment in zip(_phases_between(moments), moments, strict=False):
         largest, run_s = phase.largest_program()

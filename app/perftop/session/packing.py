@@ -363,9 +363,9 @@ class Unpacker:
         that follows a missing message of its block."""
         starts = [index for index, packed in enumerate(run) if packed.first or not index]
         for first, end in pairwise([*starts, len(run)]):
-            yield from self._of_block(run[first:end])
+            yield from self._unpack_block(run[first:end])
 
-    def _of_block(self, run: Sequence[wire.Packed]) -> Iterator[TimedMessage]:
+    def _unpack_block(self, run: Sequence[wire.Packed]) -> Iterator[TimedMessage]:
         """Unpacks consecutive messages of one block, together if none is damaged."""
         if run[0].first:
             self._packer, self._inflate = Packer(self._layouts), zlib.decompressobj()

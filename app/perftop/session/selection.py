@@ -87,7 +87,7 @@ class Filter:
         return mask
 
 
-def parse(text: str) -> Filter | None:
+def parse_filter(text: str) -> Filter | None:
     """Returns the filter of a text; None if the text is blank. Raises FilterError."""
     if not text.strip():
         return None
@@ -343,7 +343,7 @@ def is_reachable(session: Session, episode: Episode) -> bool:
     return first_ns is not None and (episode.end_ns is None or episode.end_ns >= first_ns)
 
 
-def moment_of(session: Session, episode: Episode, interval: Interval) -> int:
+def episode_moment(session: Session, episode: Episode, interval: Interval) -> int:
     """Returns the moment in raw ns at which to show an episode. An interval with as many samples as
     `interval` that ends there begins with the episode; for a shorter episode the moment is its end.
     """
@@ -362,7 +362,7 @@ def nearest_moment(
     if session.history is None:
         return None
     times = session.history.times()
-    starts = [moment_of(session, episode, interval) for episode in episodes]
+    starts = [episode_moment(session, episode, interval) for episode in episodes]
     if not len(times) or not starts:
         return None
     # Use the ends of samples; otherwise navigation would return to the moment already shown.

@@ -31,10 +31,10 @@ from perftop.session.interval import Distribution, Interval, Span, Tasks
 from perftop.session.losses import (
     SPLIT_LOCK_CAUSE,
     Cause,
+    JobMoment,
+    JobMoments,
     Losses,
     LossSums,
-    Moment,
-    Moments,
     RecordHints,
     RunPhase,
     Totals,
@@ -145,7 +145,7 @@ class Session:
         self.run = Span.empty(self.reader, self.now_ns)
         self._losses, self.busy_cpus = Losses(cpus), BusyCpus()
         self.run_times = RunTimes(cpus, root, self.quotas, self.shown)
-        self._moments = Moments()
+        self._moments = JobMoments()
         self.suspect_samples = 0
 
     # --- applying messages
@@ -436,8 +436,8 @@ class Session:
     def run_phases(self) -> list[RunPhase]:
         """Returns the phases of the watched job since the start. `start_accounts` must have been
         called at the start."""
-        start = Moment(self.run.start_ns, None, RunTimes([*self.position]))
-        end = Moment(self.now_ns, None, self.run_times.copy(job_only=True))
+        start = JobMoment(self.run.start_ns, None, RunTimes([*self.position]))
+        end = JobMoment(self.now_ns, None, self.run_times.copy(job_only=True))
         return phases(self._moments, start, end)
 
     def totals_between(self, start_ns: int, end_ns: int) -> Totals | None:
@@ -474,7 +474,7 @@ class Session:
                     stalled_s[cause] = stalled_s.get(cause, 0.0) + episode.lost_s(now_ns)
         sums = sums.with_interrupts(interrupts_s, (now_ns - start_ns) / 1e9)
         sums = sums.with_stops(times.stopped_by_cpu())
-        split_s = times.split_locks_by_cpu(self.hints.split_lockers())
+        split_s = times.split_locks_by_cpu(self.hints.split_lock_tids())
         sums = sums.with_stops(split_s, SPLIT_LOCK_CAUSE)
         return sums.with_blocked(stalled_s, blocked_s)
 

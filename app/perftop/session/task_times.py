@@ -57,7 +57,7 @@ UNKNOWN_CPU = -1
 """Replaces the CPU number where the CPUs of a task are unknown."""
 
 K = TypeVar("K")
-Key = tuple[int, int]
+ThreadKey = tuple[int, int]
 """IDs of a process and of a thread."""
 TaskKey = tuple[int, str, int]
 """ID of a process, name and CPU."""
@@ -228,9 +228,9 @@ class JobFootprint:
         self.disk_s: float | None = None
         """Seconds that all threads together waited for a disk; None if unknown."""
         self.pids: set[int] = set()
-        self._run_ns: dict[Key, tuple[int, int | None]] = {}
+        self._run_ns: dict[ThreadKey, tuple[int, int | None]] = {}
         """Nanoseconds that each thread had run and waited by its last record."""
-        self._disk_ns: dict[Key, int] = {}
+        self._disk_ns: dict[ThreadKey, int] = {}
 
     def add_record(self, watched_job: WatchedJob, time_ns: int) -> None:
         """Adds the times of the threads in the frame at `time_ns`."""
@@ -288,7 +288,7 @@ class RunTimes:
                            for index, cpu in enumerate(cpus)]  # fmt: skip
         """Key of each CPU in a record of tasks; '' for those that do not count."""
         self.job = JobFootprint(root)
-        self.threads: dict[Key, TaskTimes] = {}
+        self.threads: dict[ThreadKey, TaskTimes] = {}
         """Times of the threads of the watched job, by process and thread."""
         self._tasks: dict[TaskKey, TaskTimes] = {}
         self._newer_sums = TaskSums()
@@ -468,7 +468,9 @@ class RunTimes:
         return self._by_cpu(lambda times: times.blocked_s)
 
     def _by_cpu(
-        self, seconds: Callable[[TaskTimes], float], threads: Mapping[Key, TaskTimes] | None = None
+        self,
+        seconds: Callable[[TaskTimes], float],
+        threads: Mapping[ThreadKey, TaskTimes] | None = None,
     ) -> Floats:
         sums = np.zeros(len(self._position))
         for times in (self.threads if threads is None else threads).values():

@@ -36,9 +36,9 @@ MAX_NAME = 64
 _KEYS = (*METRICS, "both", "lp0", "lp1", "neither", "turbo_ceiling_hz", "smi", "task")
 COLUMNS_BY_KEY: dict[str, Number] = {key: NUMBERS[key] for key in _KEYS}
 """Numbers that a table of CPUs can have in any stream."""
-PACKAGE = dict(zip(numbers.PACKAGE, PACKAGE_NAMES, strict=True))
+PACKAGE_FIELDS = dict(zip(numbers.PACKAGE, PACKAGE_NAMES, strict=True))
 """Names in a line of JSON of the numbers of packages, by key."""
-L3 = dict(zip(numbers.L3, L3_COUNTERS, strict=True))
+L3_FIELDS = dict(zip(numbers.L3, L3_COUNTERS, strict=True))
 """Names in a line of JSON of the numbers of L3s, by key."""
 
 
@@ -74,12 +74,12 @@ def cpu_values(session: Session, interval: Interval, key: str) -> Floats:
         case "core_power_w":
             return spread_to_cpus(session, interval.core_power_w)
     values = np.full(len(session.topology), nan)
-    if key in PACKAGE:
-        rows = interval.packages.get(PACKAGE[key], np.zeros(0))
+    if key in PACKAGE_FIELDS:
+        rows = interval.packages.get(PACKAGE_FIELDS[key], np.zeros(0))
         for cpus, value in zip(session.hello.packages, rows, strict=False):
             values[[session.position[cpu] for cpu in cpus]] = value
-    elif key in L3:
-        rows = interval.caches.get(L3[key], np.zeros(0))
+    elif key in L3_FIELDS:
+        rows = interval.caches.get(L3_FIELDS[key], np.zeros(0))
         positions = {
             session.topology[position].l3: position
             for position in np.flatnonzero(np.isfinite(rows)).tolist()
@@ -195,7 +195,7 @@ class CpuColumns:
         without a visible reason."""
         if not column.unit:
             names = {
-                row: "" if self._unseen(row, interval)
+                row: "" if self._unaccounted_text(row, interval)
                 else self._named_task(row, interval).casefold()
                 for row in rows.tolist()
             }  # fmt: skip
@@ -210,13 +210,15 @@ class CpuColumns:
         """Returns the name and pid of the task that used the CPU most, as they were received: they
         are untrusted and must be made printable before they are drawn. If all known tasks together
         used less than half of the busy time, returns a text with the unaccounted part instead."""
-        return self._unseen(row, interval) or self._named_task(row, interval)
+        return self._unaccounted_text(row, interval) or self._named_task(row, interval)
 
-    def _unseen(self, row: int, interval: Interval) -> str:
+    def _unaccounted_text(self, row: int, interval: Interval) -> str:
         if not interval.tasks or not interval.online[row]:
             return ""
         tasks = interval.snapshot.tasks_on(str(self._session.topology[row].cpu))
-        return unseen_text(float(interval.values["util"][row]), sum(task.share for task in tasks))
+        return unaccounted_text(
+            float(interval.values["util"][row]), sum(task.share for task in tasks)
+        )
 
     def _named_task(self, row: int, interval: Interval) -> str:
         if not interval.online[row]:
@@ -231,7 +233,7 @@ MIN_NAMED_UTIL = 0.05
 """Minimum busy share at which a CPU whose tasks are mostly unknown gets a text that says so."""
 
 
-def unseen_text(busy: float, seen: float) -> str:
+def unaccounted_text(busy: float, seen: float) -> str:
     """Returns a text with the part of the busy time that the known tasks do not account for; '' if
     they account for at least half of it. `busy`, `seen`: shares of the time in which the CPU was
     busy, and in which known tasks ran."""

@@ -18,7 +18,7 @@ from perftop.base.text import duration, safe_text, supports_unicode
 from perftop.draw.charts import chart_glyphs
 from perftop.draw.columns import column_at
 from perftop.draw.strips import Line
-from perftop.session.fleet import ORDERS, Fleet, RowChoice
+from perftop.session.fleet import ORDERS, Fleet, TableSelection
 from perftop.session.fleet_machine import FIELDS, Machine
 from perftop.tui.app import PerfTopApp, ScreenSource, run_app
 from perftop.tui.config import Config
@@ -232,7 +232,7 @@ class FleetScreen(DirectScreen):
         """Sorts by this column, or reverses the order if the machines are already sorted by it."""
         choice = self.page.state.choice
         reverse = not choice.reverse if name == choice.order else False
-        self.page.state.choice = RowChoice(name, reverse, choice.filter)
+        self.page.state.choice = TableSelection(name, reverse, choice.filter)
         self.page.update()
 
     def action_metric(self, steps: int) -> None:
@@ -262,7 +262,9 @@ class FleetScreen(DirectScreen):
 
     def _filter(self, text: str) -> None:
         choice = self.page.state.choice
-        self.page.state.choice = RowChoice(choice.order, choice.reverse, text[:MAX_FILTER_LENGTH])
+        self.page.state.choice = TableSelection(
+            choice.order, choice.reverse, text[:MAX_FILTER_LENGTH]
+        )
         self.page.update()
 
     def action_back(self) -> None:

@@ -183,16 +183,16 @@ class PrometheusSource:
         if moment is None and not isfinite(end):
             raise Failed("the server has no series of perftop exporter that match")
         now_s = self._clock() - back_s
-        shift_s = now_s - end
+        offset_s = now_s - end
         fleet = scraped_fleet(numbers, now_s, {} if back_s else self.fleet.machines)
         step = history_step_s(len(fleet.machines), self.every_s)
         history = server.query_range(queries.history(), end - PAST_S, end, step)
-        fill_histories(fleet, history, shift_s)
+        fill_histories(fleet, history, offset_s)
         step = max(self.every_s, EPISODES_SPAN_S / EPISODE_STEPS)
         start = end - EPISODES_SPAN_S
         episodes = server.query_range(queries.episodes(), start, end, step)
         last = max((points[-1][0] for _, points in episodes if points), default=end)
-        fill_episodes(fleet, episodes, max(last, end - step), step, shift_s)
+        fill_episodes(fleet, episodes, max(last, end - step), step, offset_s)
         self._shown_s = now_s
         self.fleet.machines = fleet.machines
 

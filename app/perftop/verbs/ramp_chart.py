@@ -15,7 +15,7 @@ from perftop.draw.charts import (
     ASCII_DOTS,
     CELL_DOT_COLUMNS,
     CELL_DOT_ROWS,
-    Column,
+    ChartColumn,
     braille_character,
 )
 from perftop.verbs.ramp_runs import Climb, Ramp, Trace
@@ -91,7 +91,7 @@ def chart_lines(
 
 def clock_graph(
     values: Floats, steady_hz: float, low: float, high: float, lines: int, *, ascii_: bool = False
-) -> list[Column]:
+) -> list[ChartColumn]:
     """Returns a chart of a stepped line and the dotted line of the steady clock, with `low` at the
     bottom and `high` at the top; values beyond these ends are drawn at the edge."""
     dots, cell_columns = charts.dots_per_cell("ascii" if ascii_ else "colour")
@@ -107,7 +107,7 @@ def clock_graph(
         signs[limit_known & ~is_known] = "."
     styles = np.where(is_known, "clock", np.where(limit_known, "dim", "text"))
     cells = zip(signs.T.tolist(), styles.T.tolist(), strict=True)
-    return [Column("".join(column), tuple(keys)) for column, keys in cells]
+    return [ChartColumn("".join(column), tuple(keys)) for column, keys in cells]
 
 
 # --- the scale of clocks

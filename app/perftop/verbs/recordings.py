@@ -190,7 +190,7 @@ def _compared_pairs(
 def _read_lines(path: Path, damages: list[str], *, by_mark: bool) -> list[Reading]:
     """Returns the runs or phases of a file. If the file is damaged, a description is added to
     `damages`."""
-    from perftop.output.compare.readings import ForeignFile, from_lines
+    from perftop.output.compare.readings import ForeignFile, parse_json_lines
 
     if path.is_dir():
         return _recorded_readings(path, damages, by_mark=by_mark)
@@ -206,7 +206,7 @@ def _read_lines(path: Path, damages: list[str], *, by_mark: bool) -> list[Readin
             raise Failed(f"{path} is a pipe: only JSON can be compared from one", USAGE)
         return _recorded_readings(path, damages, by_mark=by_mark)
     try:
-        readings, why = from_lines(content.decode("utf-8", "replace").splitlines())
+        readings, why = parse_json_lines(content.decode("utf-8", "replace").splitlines())
     except ForeignFile as foreign:
         raise Failed(f"{path} cannot be compared: {foreign}; {COMPARABLE}", DAMAGED) from None
     damages += [] if why is None else [f"{path}: {why}"]
@@ -451,7 +451,7 @@ def selected_cpus(session: Session, text: str) -> list[int]:
             hint = "try 0-15, 32, pkg0, core3, pkg1core3, type:P"
             raise Failed(f"--cpus: invalid CPUs {term!r} ({hint})", USAGE)
         try:
-            choice = selection.parse(words)
+            choice = selection.parse_filter(words)
         except selection.FilterError as error:
             raise Failed(f"--cpus: {error}", USAGE) from None
         assert choice is not None

@@ -291,7 +291,7 @@ async def _print_lines(source: Source, count: int | None) -> int:
 
     from perftop.output.stat_lines import line_text
     from perftop.process.signals import on_signal
-    from perftop.session.fleet import RowChoice
+    from perftop.session.fleet import TableSelection
 
     caught_signals: list[int] = []
     feeding = asyncio.create_task(source.run())
@@ -314,7 +314,7 @@ async def _print_lines(source: Source, count: int | None) -> int:
                 break
             await asyncio.wait([feeding], timeout=0.1)
         while not feeding.done() and count != 0:
-            for machine in source.fleet.rows(RowChoice(), source.now):
+            for machine in source.fleet.rows(TableSelection(), source.now):
                 print(line_text(machine_line(machine, source.now)))
                 last_end = last_ends.get(machine.name, 0.0)
                 for event in machine.ended:

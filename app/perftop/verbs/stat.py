@@ -32,7 +32,7 @@ from perftop.verbs.options import fast_imports
 if TYPE_CHECKING:
     from perfprobe import wire
     from perftop.model.kinds import Episode
-    from perftop.output.compare.repeated import Repeat
+    from perftop.output.compare.repeated import RepeatedRun
     from perftop.output.stat_lines import Line
     from perftop.process.command_window import CommandStart
     from perftop.process.job import Job
@@ -286,18 +286,18 @@ def _run_repeated(args: argparse.Namespace, sample_ns: int) -> int:
         from perftop.output import stat_lines
         from perftop.output.compare import text
         from perftop.output.compare.repeated import (
-            Runs,
+            CommandRuns,
             compared_in_turn,
             first_failed,
             lines,
-            lines_json,
+            runs_json,
         )
     status = 0
     with destination(args, lambda: status) as out:
         repeats, hello, was_stopped = _measured_runs(args, sample_ns)
         status = first_failed(repeats) or was_stopped
         sides = [
-            (Runs([run for run in repeats if run.side == side]), argv)
+            (CommandRuns([run for run in repeats if run.side == side]), argv)
             for side, argv in args.commands.items()
         ]
         if not repeats:
@@ -305,7 +305,7 @@ def _run_repeated(args: argparse.Namespace, sample_ns: int) -> int:
         unicode = supports_unicode() or out not in {sys.stdout, sys.stderr}
         compared = compared_in_turn([runs for runs, _ in sides]) if len(sides) == 2 else []
         if args.json:
-            objects = [line for runs, argv in sides for line in lines_json(runs, argv)]
+            objects = [line for runs, argv in sides for line in runs_json(runs, argv)]
             objects += [text.diff_json(compared, ([], []))] if compared else []
             printed_lines = [hello, *map(stat_lines.line_text, objects)]
         else:
@@ -322,14 +322,14 @@ def _run_repeated(args: argparse.Namespace, sample_ns: int) -> int:
     return status
 
 
-def _measured_runs(args: argparse.Namespace, sample_ns: int) -> tuple[list[Repeat], str, int]:
+def _measured_runs(args: argparse.Namespace, sample_ns: int) -> tuple[list[RepeatedRun], str, int]:
     """Returns the runs, the hello of the first run as a JSON line, and 128 + the signal that ended
     the runs early, else 0."""
     import io
     import json
     import signal
 
-    from perftop.output.compare.repeated import Repeat
+    from perftop.output.compare.repeated import RepeatedRun
     from perftop.process.command_window import HANDLED_SIGNALS
     from perftop.process.job import Job
     from perftop.process.signals import run_loop
@@ -343,7 +343,7 @@ def _measured_runs(args: argparse.Namespace, sample_ns: int) -> tuple[list[Repea
     common = vars(args) | {"json": True, "metrics": None, "brief": False}
     handlers = {number: signal.getsignal(number) for number in HANDLED_SIGNALS}
     hello = ""
-    repeats: list[Repeat] = []
+    repeats: list[RepeatedRun] = []
     for index, (turn, side) in enumerate(order):
         single_args = argparse.Namespace(**common | {"command": args.commands[side]})
         for number, handler in handlers.items():
@@ -362,7 +362,9 @@ def _measured_runs(args: argparse.Namespace, sample_ns: int) -> tuple[list[Repea
             print_error(f"run {index + 1} was ended by signal {status - 128} and is not counted")
             return repeats, hello, status
         hello = hello or printed_lines[0]
-        repeats.append(Repeat(json.loads(printed_lines[-1]), warmup=turn < args.warmup, side=side))
+        repeats.append(
+            RepeatedRun(json.loads(printed_lines[-1]), warmup=turn < args.warmup, side=side)
+        )
         if was_ended:
             return repeats, hello, status
         if repeats[-1].status and not args.keep_failed:

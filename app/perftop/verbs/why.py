@@ -169,7 +169,7 @@ class Why(MeasuredConsumer):
 
 # --- `perftop summary`
 
-Moment = int | str | None
+JobMoment = int | str | None
 """Nanoseconds after the start, or a time of day as text; None if the option was not given."""
 _CLOCK = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?")
 
@@ -269,7 +269,7 @@ def _messages_until(
 
 
 def _summary_span(
-    since: Moment, until: Moment, hello: wire.Hello
+    since: JobMoment, until: JobMoment, hello: wire.Hello
 ) -> tuple[_SpanEnd, _SpanEnd | None]:
     """Returns the start and the end of the part to summarise; the end is None if the part lasts to
     the end of the recording."""

@@ -19,11 +19,11 @@ SHARES = st.lists(st.floats(-0.5, 1.5) | st.just(NAN), min_size=1, max_size=40)
 LINES = st.integers(1, 12)
 
 
-def text(chart: list[charts.Column]) -> list[str]:
+def text(chart: list[charts.ChartColumn]) -> list[str]:
     return [strips.text(runs) for runs in charts.chart_lines(chart)]
 
 
-def styles(chart: list[charts.Column], line: int) -> list[str]:
+def styles(chart: list[charts.ChartColumn], line: int) -> list[str]:
     """Returns the style of each cell."""
     return [key for part, key in charts.chart_lines(chart)[line] for _ in part]
 

@@ -164,7 +164,7 @@ def test_two_threads_with_different_loads_have_two_colours_in_a_cell() -> None:
 def test_two_levels_fill_the_width_of_their_cell(
     upper: int, lower: int, width: int, expected: list[tuple[str, str]]
 ) -> None:
-    assert [*strips.half_cells(upper, lower, width, ascii_=False)] == expected
+    assert [*strips.level_pair_cells(upper, lower, width, ascii_=False)] == expected
 
 
 def test_the_width_of_a_history_is_the_number_of_its_values() -> None:

@@ -80,7 +80,10 @@ def test_the_safe_theme_is_distinguishable_for_all_kinds_of_vision(vision: str) 
     colors = palette.colors
     distances = {(a, b): distance(colors[a], colors[b], vision) for a, b in DISTINGUISHABLE}
     assert min(distances.values()) >= MIN_DISTANCE, distances
-    steps = [distance(a, b, vision) for a, b in zip(palette.heat, palette.heat[2:], strict=False)]
+    steps = [
+        distance(a, b, vision)
+        for a, b in zip(palette.heat_colours, palette.heat_colours[2:], strict=False)
+    ]
     assert min(steps) >= MIN_STEP_DISTANCE, steps
 
 
@@ -95,8 +98,8 @@ def test_meanings_are_distinguishable(name: str) -> None:
 @pytest.mark.parametrize("eyes", EYES)
 def test_heat_cells_are_ordered_in_luminance_away_from_the_background(name: str, eyes: str) -> None:
     palette = theme.PALETTES[name]
-    assert len(palette.heat) == theme.HEAT_STEPS
-    levels = [luminance(color, eyes) for color in palette.heat]
+    assert len(palette.heat_colours) == theme.HEAT_STEPS
+    levels = [luminance(color, eyes) for color in palette.heat_colours]
     ordered = sorted(set(levels), reverse=not palette.dark)
     assert levels == ordered
     ground = luminance(palette.background, eyes)
@@ -107,7 +110,7 @@ def test_heat_cells_are_ordered_in_luminance_away_from_the_background(name: str,
 def test_heat_cells_are_ordered_in_the_default_palettes_of_16_colours(
     terminal: str,
 ) -> None:
-    heat = theme.PALETTES["perftop-ansi"].heat
+    heat = theme.PALETTES["perftop-ansi"].heat_colours
     assert len(heat) == theme.HEAT_STEPS
     levels = [luminance(TERMINAL_COLOURS[terminal][color]) for color in heat]
     assert levels == sorted(levels)
@@ -139,7 +142,7 @@ def test_letters_on_heat_cells_are_readable(name: str) -> None:
         for level, key in enumerate(letters):
             assert key in {f"black/heat{level}", f"white/heat{level}"}
             ink = "#000000" if key.startswith("black") else "#ffffff"
-            color = palette.heat[level]
+            color = palette.heat_colours[level]
             assert contrast(ink, terminal.get(color, color)) >= 4.5, (name, level)
 
 

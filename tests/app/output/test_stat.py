@@ -31,7 +31,7 @@ from perftop.process.command_window import BOOT_ID
 from perftop.process.job import MarkSocket
 from perftop.session.episodes import EpisodeTally
 from perftop.session.interval import Span
-from perftop.session.losses import MAX_MOMENTS, Moment, Moments, RunPhase, phases
+from perftop.session.losses import MAX_MOMENTS, JobMoment, JobMoments, RunPhase, phases
 from perftop.session.session import Session
 from perftop.session.task_times import RunTimes, TaskTimes
 
@@ -341,28 +341,28 @@ def times(**run_s: float) -> RunTimes:
     return result
 
 
-def moments_at(*seconds_and_times: tuple[int, RunTimes]) -> Moments:
-    result = Moments()
+def moments_at(*seconds_and_times: tuple[int, RunTimes]) -> JobMoments:
+    result = JobMoments()
     for second, at in seconds_and_times:
         result.add_moment(second * S, at)
     return result
 
 
-def found_phases(result: Moments, end: Moment) -> list[tuple[str, float, float]]:
-    spans = phases(result, Moment(0, None, times()), end)
+def found_phases(result: JobMoments, end: JobMoment) -> list[tuple[str, float, float]]:
+    spans = phases(result, JobMoment(0, None, times()), end)
     return [(span.label, span.start_ns / S, span.end_ns / S) for span in spans]
 
 
 def test_phases_begin_when_another_program_runs_most() -> None:
     result = moments_at((1, times(cc1=0.9)), (2, times(cc1=1.8)), (3, times(cc1=1.8)),
                    (4, times(cc1=1.8, ld=0.7)), (5, times(cc1=1.9, ld=1.5)))  # fmt: skip
-    end = Moment(6 * S, None, times(cc1=1.9, ld=2.4))
+    end = JobMoment(6 * S, None, times(cc1=1.9, ld=2.4))
     assert found_phases(result, end) == [("cc1", 0, 3), ("ld", 3, 6)]
 
 
 def test_a_run_that_starts_idle_has_no_unnamed_phase() -> None:
     result = moments_at((1, times(sh=0.0)), (2, times(sh=0.5)))
-    assert found_phases(result, Moment(3 * S, None, times(sh=1.0))) == [("sh", 0, 3)]
+    assert found_phases(result, JobMoment(3 * S, None, times(sh=1.0))) == [("sh", 0, 3)]
 
 
 def test_marks_divide_a_run_regardless_of_its_programs() -> None:
@@ -370,25 +370,27 @@ def test_marks_divide_a_run_regardless_of_its_programs() -> None:
     result.add_mark(0, "run: make", times())
     result.add_mark(2 * S, "link", times(cc1=1.0, ld=0.5))
     result.add_mark(4 * S, "run ended: status 0", times(cc1=1.0, ld=2.5))
-    spans = phases(result, Moment(-S, None, times()), Moment(9 * S, None, times(cc1=8.0, ld=9.0)))
+    spans = phases(
+        result, JobMoment(-S, None, times()), JobMoment(9 * S, None, times(cc1=8.0, ld=9.0))
+    )
     assert [(span.label, span.elapsed_s, span.largest_program()) for span in spans] == [
         ("before", 2.0, ("cc1", 1.0)), ("link", 2.0, ("ld", 2.0)),
     ]  # fmt: skip
 
 
 def test_a_run_with_many_changes_has_six_phases_that_cover_it() -> None:
-    result, run_s = Moments(), dict.fromkeys("ab", 0.0)
+    result, run_s = JobMoments(), dict.fromkeys("ab", 0.0)
     for second in range(1, 40):
         run_s["ab"[second % 2]] += 0.9
         result.add_moment(second * S, times(**run_s))
-    spans = found_phases(result, Moment(40 * S, None, times(**run_s)))
+    spans = found_phases(result, JobMoment(40 * S, None, times(**run_s)))
     assert len(spans) == 6
     assert (spans[0][1], spans[-1][2]) == (0, 40)
     assert all(one[2] == then[1] for one, then in itertools.pairwise(spans))
 
 
 def test_moments_of_a_long_run_are_few_and_evenly_spread() -> None:
-    result = Moments()
+    result = JobMoments()
     for second in range(5000):
         result.add_moment(second * S, times())
     seconds = [moment.time_ns // S for moment in result.periodic]

@@ -19,7 +19,7 @@ from perftop.base.text import ranges
 from perftop.model.evaluation import Values
 from perftop.model.numbers import INDEX, METRICS
 from perftop.session.interval import Interval
-from perftop.session.selection import HELP, MAX_LENGTH, FilterError, parse
+from perftop.session.selection import HELP, MAX_LENGTH, FilterError, parse_filter
 from perftop.session.session import Session
 
 NAMES = ["nginx", "Web Content", "kworker/2:1", "4242", "postgres", "nginx", "offline", "a|b"]
@@ -58,7 +58,7 @@ SESSION, INTERVAL = session()
 
 def cpus(text: str, session: Session = SESSION, interval: Interval | None = INTERVAL) -> str:
     """The CPUs that match, as text."""
-    chosen = parse(text)
+    chosen = parse_filter(text)
     assert chosen is not None
     mask = chosen.cpus(session, interval)
     assert mask.dtype == bool
@@ -267,7 +267,7 @@ def test_combined_terms_match(text: str, expected: str) -> None:
 
 @pytest.mark.parametrize("text", ["", " ", "\t\u3000\n", " " * 1000])
 def test_an_empty_text_is_not_a_filter(text: str) -> None:
-    assert parse(text) is None
+    assert parse_filter(text) is None
 
 
 @pytest.mark.parametrize(("text", "at", "message"), [
@@ -310,7 +310,7 @@ def test_an_empty_text_is_not_a_filter(text: str) -> None:
 ])  # fmt: skip
 def test_errors_of_a_filter_have_a_position(text: str, at: int, message: str) -> None:
     with pytest.raises(FilterError) as caught:
-        parse(text)
+        parse_filter(text)
     assert (str(caught.value), caught.value.offset) == (message, at)
 
 
@@ -325,14 +325,14 @@ def test_errors_of_a_filter_have_a_position(text: str, at: int, message: str) ->
     ("!suspect", False),
 ])  # fmt: skip
 def test_filters_report_whether_their_result_is_fixed(text: str, steady: bool) -> None:
-    chosen = parse(text)
+    chosen = parse_filter(text)
     assert chosen is not None
     assert chosen.is_steady is steady
 
 
 def test_examples_in_the_help_are_valid_filters() -> None:
     for example, meaning in HELP:
-        assert parse(example) is not None
+        assert parse_filter(example) is not None
         assert len(example) <= 20
         assert len(meaning) <= 56
 
@@ -345,7 +345,7 @@ PIECES = ["core:", "pkg:1", "type:E", "pid:", "foo:", "0-3", "7", ",", "-", "uti
 @given(st.text() | st.lists(st.sampled_from(PIECES)).map("".join))
 def test_any_text_is_a_filter_or_a_printable_error(text: str) -> None:
     try:
-        chosen = parse(text)
+        chosen = parse_filter(text)
     except FilterError as error:
         assert 0 <= error.offset <= len(text)
         assert str(error).isprintable()
@@ -354,7 +354,7 @@ def test_any_text_is_a_filter_or_a_printable_error(text: str) -> None:
     assert (chosen is None) == (not text.strip())
     if chosen is None:
         return
-    again = parse(chosen.text)
+    again = parse_filter(chosen.text)
     assert again is not None
     assert (again.text, again.is_steady) == (chosen.text, chosen.is_steady)
     for interval in (INTERVAL, None):

@@ -70,7 +70,7 @@ def test_the_shown_interval_covers_the_episode(
     live_session: SessionAndInterval, start: int, end: int | None
 ) -> None:
     session, interval = live_session
-    moment = selection.moment_of(session, shown_episode := episode(start, end, 0), interval)
+    moment = selection.episode_moment(session, shown_episode := episode(start, end, 0), interval)
     shown = session.interval_at(moment, 5 * SAMPLE_NS)
     assert shown is not None
     since_ns = shown.time_ns - round(shown.elapsed_s * 1e9)

@@ -54,26 +54,26 @@ def test_values_match_the_schedule(tracks: tuple[Track, Track]) -> None:
     assert np.isnan([before, after]).all(), "where there is no recording"
 
 
-@pytest.mark.parametrize(("alignment", "origin_s", "shift_s"), [
+@pytest.mark.parametrize(("alignment", "origin_s", "offset_s"), [
     (Alignment(), 0.0, 0.0),
     (Alignment("mark", "solve"), 8.0, 3.0),
     (Alignment("command"), 1.0, -2.0),
 ])  # fmt: skip
 def test_both_are_aligned_at_the_given_time(
-    tracks: tuple[Track, Track], alignment: Alignment, origin_s: float, shift_s: float
+    tracks: tuple[Track, Track], alignment: Alignment, origin_s: float, offset_s: float
 ) -> None:
-    """Both recordings have the same drop, `shift_s` later in B."""
+    """Both recordings have the same drop, `offset_s` later in B."""
     result = state(tracks, alignment)
     lines = [text(runs) for runs, _ in pair_page(result)]
     top = next(i for i, line in enumerate(lines) if "episodes" in line)
     cell_s = (result.window_s[1] - result.window_s[0]) / result.cells
     starts = [line.index("▼") for line in lines[top : top + 2]]
-    assert (starts[1] - starts[0]) * cell_s == pytest.approx(shift_s, abs=1.5 * cell_s)
+    assert (starts[1] - starts[0]) * cell_s == pytest.approx(offset_s, abs=1.5 * cell_s)
     low = [
         int(np.argmax(one.values("busy_hz", result.axis_of(i).edges) < 3.2e9))
         for i, one in enumerate(tracks)
     ]
-    assert (low[1] - low[0]) * cell_s == pytest.approx(shift_s, abs=1.5 * cell_s)
+    assert (low[1] - low[0]) * cell_s == pytest.approx(offset_s, abs=1.5 * cell_s)
     assert (result.origins_ns[0] - tracks[0].ends_ns[0]) / 1e9 == pytest.approx(origin_s)
     drop = result.axis.cell_after(round((BEGIN_S - origin_s) * 1e9)) + LABEL_WIDTH
     assert starts[0] == pytest.approx(drop, abs=2), "a drop is seen within a sample or two"

@@ -23,7 +23,7 @@ from perftop import cli
 from perftop.base.errors import Failed
 from perftop.base.text import ascii_line, brief_duration
 from perftop.draw import charts, strips
-from perftop.draw.charts import Column
+from perftop.draw.charts import ChartColumn
 from perftop.verbs import ramp, ramp_chart, ramp_runs
 from perftop.verbs import ramp as verb
 
@@ -364,18 +364,18 @@ def test_a_table_lists_all_cpus() -> None:
 NAN = math.nan
 
 
-def text(chart: list[Column]) -> list[str]:
+def text(chart: list[ChartColumn]) -> list[str]:
     return [strips.text(runs) for runs in charts.chart_lines(chart)]
 
 
-def styles(chart: list[Column], line: int) -> list[str]:
+def styles(chart: list[ChartColumn], line: int) -> list[str]:
     """The style of each cell."""
     return [key for part, key in charts.chart_lines(chart)[line] for _ in part]
 
 
 def line_of(
     values: list[float], lines: int, *, limit: float = NAN, ascii_: bool = False
-) -> list[Column]:
+) -> list[ChartColumn]:
     """A line between 0 and 1."""
     return ramp_chart.clock_graph(np.array(values), limit, 0.0, 1.0, lines, ascii_=ascii_)
 

@@ -18,7 +18,7 @@ from perftop.output.compare.readings import (
     format_like,
     number_of,
     row_keys,
-    state_of,
+    shared_state,
 )
 from perftop.output.compare.statistics import (
     LEVEL,
@@ -34,7 +34,7 @@ from perftop.output.compare.statistics import (
     smallest_difference,
 )
 from perftop.output.run_summary import SETTING_NAMES, is_different, setting_label, value_text
-from perftop.output.sentences import as_clause
+from perftop.output.sentences import mid_sentence
 
 MIN_CAUSE = 0.01
 """Minimum difference between the shares of time that the two sides lost to a cause. A smaller one
@@ -127,11 +127,11 @@ class Comparison:
     """By cause, the share that B lost minus the share that A lost, at least MIN_CAUSE."""
     keys_of_one_side: tuple[list[str], list[str]]
     """For each side, the keys of the numbers that only this side has."""
-    in_turn: bool
+    is_interleaved: bool
     """Whether runs of A and B were measured in turn, so that both had the same conditions."""
 
     @property
-    def by_blocks(self) -> bool:
+    def within_runs(self) -> bool:
         """Whether confidence intervals come from the variation within a single run."""
         return len(self.a) == len(self.b) == 1
 
@@ -159,15 +159,14 @@ def compare(
     sides: Sequence[tuple[str, list[Reading], list[Reading]]],
     keys: Sequence[str] | None = None,
     *,
-    in_turn: bool = False,
+    is_interleaved: bool = False,
 ) -> list[Comparison]:
     """Returns a comparison for each of `sides`, which have a label and the readings of both sides.
     `keys`: the numbers to compare; None: all. The probabilities are corrected for all rows of all
     comparisons."""
     pairs = [_pairs(a, b, keys) for _, a, b in sides]
-    chances = iter(holm_corrected([
-        pair.difference.p for phase in pairs for pair in phase if pair.difference is not None
-    ]))  # fmt: skip
+    differences = [pair.difference for phase in pairs for pair in phase]
+    chances = iter(holm_corrected([d.probability for d in differences if d is not None]))
     compared = []
     for (name, a, b), phase in zip(sides, pairs, strict=True):
         lost_more = _lost_more(a, b)
@@ -176,7 +175,7 @@ def compare(
             for pair in phase
         ]
         explained = {row.number.key for row in rows if row.is_sure and row.cause is not None}
-        state_a, state_b = state_of(a), state_of(b)
+        state_a, state_b = shared_state(a), shared_state(b)
         # A state that is known of only one side is not compared.
         both = [key for key in SETTING_NAMES if key in state_a and key in state_b]
         both += [key for key in state_a if key in state_b and key not in SETTING_NAMES]
@@ -187,7 +186,9 @@ def compare(
         equal_states = [key for key in both if not is_different(state_a[key], state_b[key])]
         only = _keys_only_on_side(a, b), _keys_only_on_side(b, a)
         compared.append(
-            Comparison(name, a, b, differing_states, equal_states, rows, lost_more, only, in_turn)
+            Comparison(
+                name, a, b, differing_states, equal_states, rows, lost_more, only, is_interleaved
+            )
         )
     return compared
 
@@ -351,7 +352,7 @@ def headline(compared: Sequence[Comparison]) -> str:
 
 def _location_text(phase: Comparison) -> str:
     label = safe_text(phase.label, MAX_NAME)
-    if phase.by_blocks and any(row.interval is not None for row in phase.rows):
+    if phase.within_runs and any(row.interval is not None for row in phase.rows):
         return f"In {label} of these two runs, " if label else "In these two runs, "
     return f"In {label}, " if label else ""
 
@@ -369,7 +370,7 @@ def _possible_difference_text(phase: Comparison, row: Row) -> str:
     low, high = (f"{100 * end:+z.1f}".replace("-", "−") for end in row.interval or ())
     name = row.number.plain_name
     limits = f"{low} to {high}" if low != high else "less than 0.1"
-    runs = " in these two runs" if phase.by_blocks else ""
+    runs = " in these two runs" if phase.within_runs else ""
     text = f"{name[:1].upper()}{name[1:]}: no difference found{runs}"
     return f"{text}; {limits} {row.unit} is possible"
 
@@ -393,7 +394,7 @@ def _cause_text(phase: Comparison, row: Row) -> str:
         state = states[0]
         a, b = (value_text(state.key, value) for value in (state.a, state.b))
         return f": {setting_label(state.key)} is {b} in B, {a} in A"
-    name = as_clause(cause_of(cause[1]).subject or cause[1])
+    name = mid_sentence(cause_of(cause[1]).subject or cause[1])
     return f": {name} takes {'less' if row.verdict == 'better' else 'more'} from it"
 
 
@@ -511,9 +512,9 @@ def open_questions(compared: Sequence[Comparison]) -> Iterator[str]:
             yield f"whether {names} is the cause: no episode names it"
     if len(explaining) > 1:
         yield f"which of {join_words(explaining)} it is: they changed together"
-    if first.by_blocks and any(row.interval is not None for row in rows):
+    if first.within_runs and any(row.interval is not None for row in rows):
         yield "how much runs vary: intervals are from blocks of time within one run"
-    elif first.files == (1, 1) and sure and not first.in_turn:
+    elif first.files == (1, 1) and sure and not first.is_interleaved:
         yield (
             "how much sessions vary: each side is one file; run both in turn (stat -r 5 -A 'CMD' "
             "-B 'CMD'), or measure A B A B and compare: diff --a A1 A2 --b B1 B2"

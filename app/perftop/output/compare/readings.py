@@ -44,20 +44,20 @@ Cause = tuple[str, str]
 
 # --- numbers that are compared
 
-Value = Callable[[Line], float | None]
+ValueGetter = Callable[[Line], float | None]
 """Returns a number of a summary of `stat --json`; None if it is unknown."""
 
 
-def _mean(key: str) -> Value:
+def _mean(key: str) -> ValueGetter:
     return lambda line: None if line["machine"][key] is None else line["machine"][key]["mean"]
 
 
-def _run_time(*keys: str) -> Value:
+def _run_time(*keys: str) -> ValueGetter:
     """Returns a function that sums times of the command."""
     return lambda line: sum(line["run"][key] for key in keys) if line.get("run") else None
 
 
-def _job_value(key: str) -> Value:
+def _job_value(key: str) -> ValueGetter:
     return lambda line: None if line["job"] is None else line["job"].get(key)
 
 
@@ -96,7 +96,7 @@ def _power_w(line: Line) -> float | None:
     return energy_j / elapsed_s if energy_j is not None and elapsed_s else None
 
 
-_VALUE_GETTERS: dict[str, Value] = {
+_VALUE_GETTERS: dict[str, ValueGetter] = {
     # For a run, `run_s` replaces the duration of a phase.
     "length_s": lambda line: line["elapsed_s"] if line["type"] == "phase" else None,
     "run_s": _run_time("wall_s"),
@@ -215,7 +215,7 @@ class Reading:
     """At most MAX_SAMPLES values of each number, by key, for the chart of its distribution."""
 
 
-def reading(line: Line, label: str = "") -> Reading:
+def parse_reading(line: Line, label: str = "") -> Reading:
     """Parses a summary, a phase, or a line `run` of `stat -r`. The line is untrusted."""
     values = line.get("numbers")
     if isinstance(values, dict):
@@ -232,11 +232,11 @@ def reading(line: Line, label: str = "") -> Reading:
     return Reading(values, state, _lost_shares(line), label, status)
 
 
-def state_of(readings: Sequence[Reading]) -> Line:
+def shared_state(readings: Sequence[Reading]) -> Line:
     """Returns the state that readings share, with a remark for values that differ."""
     merged: Line = {}
-    for key in dict.fromkeys(key for reading in readings for key in reading.state):
-        values = [reading.state.get(key) for reading in readings]
+    for key in dict.fromkeys(key for parse_reading in readings for key in parse_reading.state):
+        values = [parse_reading.state.get(key) for parse_reading in readings]
         same = all(value == values[0] for value in values)
         merged[key] = values[0] if same else "not the same in all runs"
     return merged
@@ -246,7 +246,7 @@ class ForeignFile(Exception):  # noqa: N818 - the name describes the input, not 
     """Raised for damaged JSON lines or those of another program; the message states which."""
 
 
-def from_lines(lines: Iterable[str]) -> tuple[list[Reading], str | None]:
+def parse_json_lines(lines: Iterable[str]) -> tuple[list[Reading], str | None]:
     """Returns the readings of a file written by `stat --json`, `stat -r --json` or `summary
     --json`, and a description of where the file is damaged (None if it is not). Raises ForeignFile
     if the file is not such output."""
@@ -280,12 +280,12 @@ def _reading_of_line(line: Line) -> Reading | None:
     if kind == "run":
         if line.get("side"):
             raise ForeignFile("it has runs of two commands, which its last line compares")
-        return None if line.get("warmup") else reading(line)
+        return None if line.get("warmup") else parse_reading(line)
     if kind == "phase":
         label = str(line["label"])
         whole = label == WHOLE_LABEL
-        return reading(line | {"type": "summary"} if whole else line, "" if whole else label)
-    return reading(line) if kind == "summary" else None
+        return parse_reading(line | {"type": "summary"} if whole else line, "" if whole else label)
+    return parse_reading(line) if kind == "summary" else None
 
 
 # --- readings of recordings
@@ -460,7 +460,9 @@ class RecordingReader(Phases):
                 waited_s = sum(thread.wait_s for thread in times.threads.values())
                 line["job"] = {"waited_s": waited_s, "disk_s": times.job.disk_s}
             self.readings.append(
-                replace(reading(line, label), series_estimates=series_estimates, samples=samples)
+                replace(
+                    parse_reading(line, label), series_estimates=series_estimates, samples=samples
+                )
             )
         if self._by_mark:
             self.series = RunSeries(self.session)

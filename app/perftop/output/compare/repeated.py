@@ -19,7 +19,7 @@ from perftop.output.compare.readings import (
     format_like,
     numbers,
     numbers_json,
-    reading,
+    parse_reading,
     row_keys,
 )
 from perftop.output.compare.statistics import (
@@ -55,7 +55,7 @@ them."""
 
 
 @dataclass(frozen=True)
-class Repeat:
+class RepeatedRun:
     """A run and its summary, in the form that `stat --json` prints."""
 
     line: Line
@@ -81,11 +81,11 @@ class Outlier:
     why: str
 
 
-class Runs:
+class CommandRuns:
     """The runs of a command in the order of execution. Only those that succeeded count; the
     outliers are among these."""
 
-    def __init__(self, repeats: Sequence[Repeat]) -> None:
+    def __init__(self, repeats: Sequence[RepeatedRun]) -> None:
         self.warmups = [run for run in repeats if run.warmup]
         self.all_runs = [run for run in repeats if not run.warmup]
         self.runs = [run for run in self.all_runs if run.status == 0]
@@ -135,7 +135,7 @@ class Runs:
         return Outlier(index, by_s, max(reasons)[1])
 
 
-def _losses(run: Repeat) -> dict[tuple[str, str], float]:
+def _losses(run: RepeatedRun) -> dict[tuple[str, str], float]:
     """Returns the CPU seconds lost to each named cause except waits for a CPU."""
     return {
         (cause["kind"], cause["cause"]): cause["lost_s"] for cause in run.line.get("causes", ())
@@ -143,14 +143,14 @@ def _losses(run: Repeat) -> dict[tuple[str, str], float]:
     }  # fmt: skip
 
 
-def compared_in_turn(sides: Sequence[Runs]) -> list[Comparison]:
+def compared_in_turn(sides: Sequence[CommandRuns]) -> list[Comparison]:
     """Returns the comparison of two commands that ran in turn; none if one of them always
     failed."""
-    a, b = ([reading(run.line) for run in runs.runs] for runs in sides)
-    return compare([("", a, b)], in_turn=True) if a and b else []
+    a, b = ([parse_reading(run.line) for run in runs.runs] for runs in sides)
+    return compare([("", a, b)], is_interleaved=True) if a and b else []
 
 
-def first_failed(runs: Sequence[Repeat]) -> int:
+def first_failed(runs: Sequence[RepeatedRun]) -> int:
     """Returns the exit status of the first run that failed; 0 if none did."""
     return next((run.status for run in runs if run.status), 0)
 
@@ -158,7 +158,7 @@ def first_failed(runs: Sequence[Repeat]) -> int:
 # --- repeated runs as JSON
 
 
-def lines_json(runs: Runs, argv: Sequence[str]) -> list[Line]:
+def runs_json(runs: CommandRuns, argv: Sequence[str]) -> list[Line]:
     """Returns lines `run` for all runs, warm-ups first, and `runs` for those that count."""
     outliers = {outlier.index: outlier for outlier in runs.outliers}
     lines = [run_json(run, index, None) for index, run in enumerate(runs.warmups)]
@@ -194,7 +194,7 @@ def lines_json(runs: Runs, argv: Sequence[str]) -> list[Line]:
     }]  # fmt: skip
 
 
-def run_json(run: Repeat, index: int, outlier: Outlier | None) -> Line:
+def run_json(run: RepeatedRun, index: int, outlier: Outlier | None) -> Line:
     """Returns the line of a run: its numbers by stable keys, and its summary without the lists of
     CPUs and cores."""
     of_run = {key: value for key, value in run.line.items() if key not in {"cpus", "cores", "type"}}
@@ -209,7 +209,7 @@ def run_json(run: Repeat, index: int, outlier: Outlier | None) -> Line:
 # --- repeated runs as text
 
 
-def lines(runs: Runs, argv: Sequence[str]) -> list[str]:
+def lines(runs: CommandRuns, argv: Sequence[str]) -> list[str]:
     estimates = {key: estimate(runs.values(key)) for key in HEADINGS if runs.values(key)}
     columns = NAMES + [Column(key, HEADINGS[key], CELL_WIDTH) for key in estimates]
 
@@ -220,7 +220,7 @@ def lines(runs: Runs, argv: Sequence[str]) -> list[str]:
         return table_line(columns, [name, status, *cells])
 
     if not runs.runs:
-        return [_failures(runs, argv)]
+        return [_failure_sentence(runs, argv)]
     text_lines = [_answer_line(runs, argv), ""]
     if times := [run.numbers[TIME_KEY] for run in runs.warmups]:
         times_text = ", ".join(_time_text(time, times[0]) for time in times)
@@ -239,9 +239,9 @@ def lines(runs: Runs, argv: Sequence[str]) -> list[str]:
     return [*text_lines, "", *(line for text in _closing_lines(runs) for line in wrap(text, WIDTH))]
 
 
-def _answer_line(runs: Runs, argv: Sequence[str]) -> str:
+def _answer_line(runs: CommandRuns, argv: Sequence[str]) -> str:
     time = estimate(runs.values(TIME_KEY))
-    text = f"{_name(runs, argv)} takes {_time_text(time.mean, time.mean)}"
+    text = f"{_command_name(runs, argv)} takes {_time_text(time.mean, time.mean)}"
     half = f" ± {_time_text(time.half_width, time.mean)} (95 %)."
     text += half if isfinite(time.half_width) else ", in one run."
     if runs.failed_runs:
@@ -255,23 +255,23 @@ def _answer_line(runs: Runs, argv: Sequence[str]) -> str:
     return text
 
 
-def _name(runs: Runs, argv: Sequence[str]) -> str:
+def _command_name(runs: CommandRuns, argv: Sequence[str]) -> str:
     side = runs.all_runs[0].side
     return f"{side}: {safe_text(argv[0], MAX_NAME)}" if side else safe_text(argv[0], MAX_NAME)
 
 
-def _failures(runs: Runs, argv: Sequence[str]) -> str:
+def _failure_sentence(runs: CommandRuns, argv: Sequence[str]) -> str:
     """Returns a sentence for a command that never succeeded; it has no mean."""
     statuses = ", ".join(map(str, dict.fromkeys(run.status for run in runs.failed_runs)))
     count = "its only run" if len(runs.all_runs) == 1 else f"all {len(runs.all_runs)} runs"
-    return f"{_name(runs, argv)} failed in {count} (exit status {statuses}): no run counts."
+    return f"{_command_name(runs, argv)} failed in {count} (exit status {statuses}): no run counts."
 
 
 def _time_text(value_s: float, like_s: float) -> str:
     return f"{format_like(NUMBERS[TIME_KEY], value_s, like_s)} s"
 
 
-def _closing_lines(runs: Runs) -> list[str]:
+def _closing_lines(runs: CommandRuns) -> list[str]:
     count, sentences = len(runs.runs), []
     time, rows = estimate(runs.values(TIME_KEY)), runs.rows
     if count > 1 and time.mean > 0 and time.sd > 0:

@@ -83,7 +83,7 @@ class Difference:
     """The difference between A and B: B - A for shares, else B / A - 1."""
 
     value: float
-    p: float
+    probability: float
     """Probability of a difference at least as large if A and B were the same population."""
     interval: Callable[[float], tuple[float, float]]
     """Returns the ends of the interval with this confidence. It excludes 0 if and only if 1 - p

@@ -78,7 +78,7 @@ def lines(
         text_lines += ["", draw_line(join_columns(COLUMNS, [(title, "dim") for title in titles]))]
         text_lines += [draw_line(_row(phase, row, scale, unicode=unicode)) for row in phase.rows]
     rows = [row for phase in compared for row in phase.rows]
-    basis = "within these two runs" if compared[0].by_blocks else "if the runs are independent"
+    basis = "within these two runs" if compared[0].within_runs else "if the runs are independent"
     if any(row.interval is not None for row in rows):
         text_lines += ["", *styled_lines([NOTE.format(basis, 100 * MAX_SAME_CHANGE)], "dim")]
     causes = [
@@ -145,7 +145,9 @@ def _row(phase: Comparison, row: Row, scale: float, *, unicode: bool) -> list[Ru
     style = "" if row.is_sure else "dim"
     verdict = verdict_word(row)
     emphasis = "worse" if row.verdict == "worse" else style
-    sides = [_values(side, row.number.key, samples=phase.by_blocks) for side in (phase.a, phase.b)]
+    sides = [
+        _values(side, row.number.key, samples=phase.within_runs) for side in (phase.a, phase.b)
+    ]
     return join_columns(COLUMNS, [
         (_label(row), style),
         *((format_like(row.number, value, row.a), style) for value in (row.a, row.b)),

@@ -32,9 +32,9 @@ from perftop.model.smt import BOUNDS, STATES
 from perftop.model.tasks import TaskSnapshot
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.session.values import L3, PACKAGE, cpu_values
+from perftop.session.values import L3_FIELDS, PACKAGE_FIELDS, cpu_values
 
-Column = Floats | Bools | Sequence[str | None]
+ColumnValues = Floats | Bools | Sequence[str | None]
 """The values of a field: one for each row, or a single one that all rows have. Numbers are NaN
 where unknown, texts are None."""
 UNKNOWN: Floats = np.full(1, math.nan)
@@ -69,11 +69,12 @@ class IntervalRows:
         if number.scope == "machine":
             return self.machine_column(interval.machine.get(key, math.nan))
         if number.scope == "package":
-            rates = interval.packages.get(PACKAGE[key])
+            rates = interval.packages.get(PACKAGE_FIELDS[key])
             if rates is None:
                 return UNKNOWN
             return np.asarray(with_extra_column(rates, np.nan)[self._packages])
-        if number.scope == "l3" and not np.isfinite(interval.caches.get(L3[key], UNKNOWN)).any():
+        counted = interval.caches.get(L3_FIELDS[key], UNKNOWN) if number.scope == "l3" else None
+        if counted is not None and not np.isfinite(counted).any():
             return UNKNOWN
         return self.cpu_column(cpu_values(self.session, interval, key))
 
@@ -111,7 +112,7 @@ class IntervalRows:
             self._places[name] = np.array([math.nan if n is None else n for n in numbers], float)
         return self._places[name]
 
-    def first_task_column(self, name: str) -> Column:
+    def first_task_column(self, name: str) -> ColumnValues:
         """Returns an attribute of the task that ran longest on each CPU."""
         snapshot = self.interval.snapshot
         if snapshot is not self._snapshot:
@@ -124,7 +125,7 @@ class IntervalRows:
                 names[row] = tasks.names[first_task] or None
             pids, shares = np.full((2, len(cpus)), np.nan)
             pids[rows], shares[rows] = np.array(tasks.pids)[first_tasks], tasks.shares[first_tasks]
-            self._tasks: dict[str, Column] = {"comm": names, "pid": pids, "share": shares}
+            self._tasks: dict[str, ColumnValues] = {"comm": names, "pid": pids, "share": shares}
         return self._tasks[name]
 
     def job_column(self, name: str) -> Floats:
@@ -132,20 +133,20 @@ class IntervalRows:
         return UNKNOWN if activity is None else self.machine_column(getattr(activity, name))
 
 
-Kind = Literal["number", "exact", "whole", "count", "total", "boolean", "text"]
+FieldKind = Literal["number", "exact", "whole", "count", "total", "boolean", "text"]
 """`number`: printed with seven digits; `exact`: printed with all digits; `whole`: an integer;
 `count`: events in the interval; `total`: events since the start."""
-Values = Callable[[IntervalRows], Column]
+ColumnGetter = Callable[[IntervalRows], ColumnValues]
 
 
 @dataclass(frozen=True)
 class Field:
     name: str
     help: str
-    values: Values
+    values: ColumnGetter
     key: str = ""
     """The key in a line of `stat --json`."""
-    kind: Kind = "number"
+    kind: FieldKind = "number"
     scope: Scope = "cpu"
     has_reasons: bool = True
     """Whether the table reports a reason for each missing value."""
@@ -198,7 +199,7 @@ def _field_of(number: Number, key: str = "") -> Field:
     )
 
 
-def _bounds(end: str, description: str) -> Iterable[Field]:
+def _bound_fields(end: str, description: str) -> Iterable[Field]:
     """Yields the columns with lower or upper limits of SMT states, for the method `bounds`."""
 
     def values(i: int, rows: IntervalRows) -> Floats:
@@ -215,7 +216,7 @@ def _bounds(end: str, description: str) -> Iterable[Field]:
         )  # fmt: skip
 
 
-def _count(key: str) -> Field:
+def _count_field(key: str) -> Field:
     text = f"Increase of the counter {key}, without suspect samples."
     return Field(
         f"{key}_count",
@@ -231,9 +232,9 @@ MEASURES = (
     Field("smt_method", "How the states of its core were measured.", IntervalRows.methods,
           "smt_method", "text", "core"),
     *(_field_of(NUMBERS[state], "smt") for state in STATES),
-    *_bounds("low", "Lower"), *_bounds("high", "Upper"),
+    *_bound_fields("low", "Lower"), *_bound_fields("high", "Upper"),
     *(_field_of(number) for key, number in numbers.CORE.items() if key not in STATES),
-    *map(_count, ("tsc", *COUNTS)),
+    *map(_count_field, ("tsc", *COUNTS)),
     Field("counted_ratio", "Share of the time in which counters were active, if multiplexed.",
           lambda rows: rows.cpu_column(rows.interval.counted_share), "counted", has_reasons=False),
     *(_field_of(NUMBERS[key])
@@ -260,7 +261,7 @@ def _fields_of_event(session: Session, key: str) -> tuple[Field, ...]:
         replace(_field_of(metrics[key]), name=f"{key}_hz", help=f"Events {name} per second."),
         replace(_field_of(metrics[key + PER_KI]), name=f"{key}_per_ki",
                 help=f"Events {name} per thousand instructions."),
-        _count(key),
+        _count_field(key),
         Field(f"{key}_counted_ratio", f"Share of the time in which {name} was counted.",
               lambda rows: rows.cpu_column(rows.interval.event_counted_shares.get(key)), key,
               has_reasons=False),

@@ -31,7 +31,7 @@ from perftop.output.export.fields import (
     TIME,
     TOPOLOGY_FIELDS,
     UNKNOWN,
-    Column,
+    ColumnValues,
     Field,
     IntervalRows,
     boolean_cells,
@@ -250,11 +250,11 @@ class ExportTable:
                   has_reasons=False),
         )  # fmt: skip
         """The fields in the order of the columns. `why` is last: it explains the other columns."""
-        self._columns: list[Column] = []
+        self._columns: list[ColumnValues] = []
         self._reason_cache: dict[tuple[int, bytes], str] = {}
         """Texts of `why` by row and the state that they depend on, because the same values are
         missing in most intervals."""
-        self._whys: list[str] = []
+        self._texts: list[str] = []
         """The texts of `why` of the previous interval, and the state that they depend on: of all
         CPUs, and by row."""
         self._state, self._keys = b"", np.zeros((0, 0), np.uint8)
@@ -265,7 +265,7 @@ class ExportTable:
         """Indices in hello of the exported CPUs."""
         return self._rows.rows
 
-    def columns(self, interval: Interval) -> list[Column]:
+    def columns(self, interval: Interval) -> list[ColumnValues]:
         """Returns the columns in the order of `fields`, for the CPUs shown."""
         rows = self._rows.set_interval(interval)
         if self._cores is not self._session.reader.cores:
@@ -286,10 +286,10 @@ class ExportTable:
     def _missing_reasons(self, rows: IntervalRows) -> Sequence[str]:
         """Returns the reasons for missing values by CPU, each after the names of the fields that it
         applies to. The same list means that they have not changed."""
-        missing, states = self._is_missing(rows), _states(self._session, rows.interval)
+        missing, states = self._is_missing(rows), _reason_states(self._session, rows.interval)
         state = missing.tobytes() + states.tobytes()
         if state == self._state:  # the usual case
-            return self._whys
+            return self._texts
         states = self._with_siblings(states)[rows.rows]
         keys = np.concatenate([missing.T, states], axis=1)
         changed_rows: Sequence[int] = range(len(keys))
@@ -297,15 +297,15 @@ class ExportTable:
             changed_rows = np.flatnonzero((keys != self._keys).any(axis=1)).tolist()
         if len(self._reason_cache) > MAX_REASON_TEXTS:
             self._reason_cache = {}
-        self._whys, kept = self._whys[:] if self._state else [""] * len(keys), self._reason_cache
+        self._texts, kept = self._texts[:] if self._state else [""] * len(keys), self._reason_cache
         for row in changed_rows:
             key = row, keys[row].tobytes()
             why = kept.get(key)
             if why is None:
                 why = kept[key] = self._reason_text(rows, rows.rows[row], missing[:, row])
-            self._whys[row] = why
+            self._texts[row] = why
         self._state, self._keys = state, keys
-        return self._whys
+        return self._texts
 
     def _with_siblings(self, states: Codes) -> Codes:
         """Returns for each CPU its state and those of the CPUs of its core."""
@@ -357,7 +357,7 @@ def _constant(name: str, text: str) -> Field:
     return Field(name, description, lambda _: [text], name, "text", has_reasons=False)
 
 
-def _states(session: Session, interval: Interval) -> Codes:
+def _reason_states(session: Session, interval: Interval) -> Codes:
     """Returns the states of each CPU and its core on which reasons for missing values depend."""
     util = interval.values["util"]
     parts = [interval.online, util == 0, np.isnan(util)]
@@ -387,13 +387,13 @@ class CsvTable(ExportFormat):
 
     def __init__(self, session: Session, measures: Sequence[Field], out: Output) -> None:
         self._out, self._table = out, ExportTable(session, measures)
-        self._whys: Sequence[str] = ()
+        self._texts: Sequence[str] = ()
         """The values of `why` in the previous interval."""
         # without `why`, which is written separately: it is long and mostly empty
         fields = self._table.fields[:-1]
         self._rows = len(session.shown)
         self._max_waiting = max(1, MAX_WAITING_CELLS // max(1, self._rows * len(fields)))
-        self._waiting: list[tuple[list[Column], Sequence[str]]] = []
+        self._waiting: list[tuple[list[ColumnValues], Sequence[str]]] = []
         """The columns of the intervals that are not written yet, and the changed reasons."""
         self._contents: list[list[bytes | Sequence[str | None]]] = [[] for _ in fields]
         """The contents of each column in the intervals written last; numbers are bytes."""
@@ -408,8 +408,8 @@ class CsvTable(ExportFormat):
         out.write(f"{','.join(map(_cell, names))}\n".encode())
 
     def write_interval(self, interval: Interval) -> None:
-        *columns, whys = self._table.columns(interval)
-        self._waiting.append((columns, self._changed_reasons(cast("Sequence[str]", whys))))
+        *columns, reasons = self._table.columns(interval)
+        self._waiting.append((columns, self._changed_reasons(cast("Sequence[str]", reasons))))
         if len(self._waiting) >= self._max_waiting:
             self.flush()
 
@@ -461,9 +461,9 @@ class CsvTable(ExportFormat):
             self._cells[index] = self._cells[index][order]
         self._place_cells(len(waiting), new_columns)
         lines, width = self._lines.tobytes(), self._lines.shape[2]
-        whys = chain(*(changed or [""] * self._rows for _, changed in waiting))
+        reasons = chain(*(changed or [""] * self._rows for _, changed in waiting))
         begin = 0
-        for row, why in enumerate(whys, 1):
+        for row, why in enumerate(reasons, 1):
             if why:
                 end = row * width - 1
                 line = lines[begin:end].translate(None, b"\0")
@@ -493,14 +493,14 @@ class CsvTable(ExportFormat):
             self._lines[..., start : start + cells.shape[2]] = cells
             self._lines[..., start + cells.shape[2] : end] = 0
 
-    def _changed_reasons(self, whys: Sequence[str]) -> Sequence[str]:
+    def _changed_reasons(self, reasons: Sequence[str]) -> Sequence[str]:
         """Returns the values of `why` that differ from those of the previous interval."""
-        before, self._whys = self._whys, whys
-        if whys is before:
+        before, self._texts = self._texts, reasons
+        if reasons is before:
             return ()
-        if len(before) != len(whys):
-            return whys
-        pairs = zip(whys, before, strict=True)
+        if len(before) != len(reasons):
+            return reasons
+        pairs = zip(reasons, before, strict=True)
         return ["" if why == why_before else why or NOTHING_MISSING for why, why_before in pairs]
 
 
@@ -558,7 +558,7 @@ class Parquet(ExportFormat):
         if self._rows >= MIN_GROUP_ROWS:
             self._write_group()
 
-    def _array(self, field: Field, column: Column, target: Any) -> Any:
+    def _array(self, field: Field, column: ColumnValues, target: Any) -> Any:
         count = len(self._table.rows)
         if not isinstance(column, np.ndarray):
             texts = [*column] * (1 if len(column) == count else count)

@@ -205,7 +205,7 @@ class Page:
             self._sums.add(sample)
             self._core_time.add(sample, (self._session.now_ns - since_ns) / 1e9)
             self._episodes.add(sample, since_ns)
-            self._task_time.add_scan()
+            self._task_time.add_task_scan()
             self._texts.clear()
 
     def text(self, *, openmetrics: bool) -> bytes:

@@ -204,7 +204,7 @@ class TaskTime:
         """Seconds by owner and state (`run` or `wait`)."""
         self._owners: set[str] = set()
 
-    def add_scan(self) -> None:
+    def add_task_scan(self) -> None:
         """Adds the newest scan of tasks, if it was not added yet."""
         session = self._session
         if session.snapshot is self._snapshot:
@@ -236,7 +236,7 @@ DROP = "turbo-drop"
 CAUSES = ("policy", "license", "power-pl1", "power-pl2", "power-ppt", "current", "thermal",
           "prochot", "vr", "hwp", "hypervisor", "unknown")  # fmt: skip
 """Causes of a clock below its ceiling, label values of exported series, which must not change."""
-Key = tuple[int, str, str]
+EpisodeKey = tuple[int, str, str]
 """Index of the package (-1 for none), kind and cause of an episode."""
 PackageCause = tuple[int, str]
 """Index of the package, and cause of an episode."""
@@ -266,8 +266,8 @@ class EpisodeSums:
         self._waiting: deque[_PendingSample] = deque()
         packages = enumerate(session.hello.packages)
         self._package = {cpu: package for package, cpus in packages for cpu in cpus}
-        self.count: defaultdict[Key, int] = defaultdict(int)
-        self.seconds: defaultdict[Key, float] = defaultdict(float)
+        self.count: defaultdict[EpisodeKey, int] = defaultdict(int)
+        self.seconds: defaultdict[EpisodeKey, float] = defaultdict(float)
         self.below_s: defaultdict[PackageCause, float] = defaultdict(float)
         """Seconds in which at least one core of a package was below its ceiling, by package and
         cause."""

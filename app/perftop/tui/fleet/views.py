@@ -17,7 +17,7 @@ from perftop.base.text import GHZ, MISSING
 from perftop.draw import columns, theme
 from perftop.draw.columns import DOUBTED_SIGN, Cell, Column, Run, fit, number_run
 from perftop.draw.strips import BLANK, Line, level_cell, panel_title, safe_cells, spread, width
-from perftop.session.fleet import natural_key, racks
+from perftop.session.fleet import natural_sort_key, racks
 from perftop.session.fleet_machine import FIELDS, MIN_LOSS, Machine, mean_numbers
 from perftop.tui.fleet import words
 from perftop.tui.fleet.words import (
@@ -214,7 +214,7 @@ def arrange_machines(machines: Sequence[Machine], width: int, height: int) -> Ma
     room = width - MIN_LABEL_WIDTH - 1
     by_rack = racks(machines)
     numbers = set(map(_number_in_name, machines))
-    rows = sorted(numbers, key=lambda number: (natural_key(number), number))  # 2 is next to 02
+    rows = sorted(numbers, key=lambda number: (natural_sort_key(number), number))  # 2 is next to 02
     are_racks = len(by_rack) > 1 and len(machines) > 2 * len(by_rack)
     for size in CELL_WIDTHS[:3] if are_racks and len(rows) + FOOT_LINES <= height else ():
         if len(by_rack) * (size + 1) <= room:
@@ -223,7 +223,7 @@ def arrange_machines(machines: Sequence[Machine], width: int, height: int) -> Ma
                 by_number = {_number_in_name(machine): machine for machine in machines_of_rack}
                 columns.append((rack, tuple(map(by_number.get, rows))))
             return MachineGrid(tuple(columns), tuple(rows), size, has_racks=True)
-    sorted_machines = sorted(machines, key=lambda m: natural_key(m.name))
+    sorted_machines = sorted(machines, key=lambda m: natural_sort_key(m.name))
     for size in CELL_WIDTHS:
         columns_across = max(1, room // (size + 1))
         rows_of_column = max(1, ceil(len(sorted_machines) / columns_across))

@@ -12,7 +12,7 @@ from perftop.draw.charts import Glyphs
 from perftop.draw.columns import DOUBTED_SIGN, Run, fit
 from perftop.draw.strips import Line, safe_cells
 from perftop.model.kinds import KINDS, UNKNOWN_KIND, cause_of, kind_of_cause
-from perftop.session.fleet import Fleet, RowChoice, SharedEpisode
+from perftop.session.fleet import Fleet, SharedEpisode, TableSelection
 from perftop.session.fleet_machine import FIELDS, MIN_LOSS, Machine, MachineEpisode
 from perftop.session.losses import WAIT_CAUSE, Cause
 from perftop.tui.shared import time_axis
@@ -88,7 +88,7 @@ class FleetState:
     """The displayed time, in Unix seconds."""
     width: int
     height: int
-    choice: RowChoice = field(default_factory=RowChoice)
+    choice: TableSelection = field(default_factory=TableSelection)
     machines: Sequence[Machine] = ()
     """The machines that match the filter, in display order."""
     rows: Sequence[MachineRow] = ()

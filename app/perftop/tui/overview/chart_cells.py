@@ -337,7 +337,7 @@ class ChartDrawer:
 
 
 def draw_charts(
-    draw: Callable[[Floats, int, Glyphs], list[charts.Column]], values: Floats, rows: int,
+    draw: Callable[[Floats, int, Glyphs], list[charts.ChartColumn]], values: Floats, rows: int,
     glyphs: Glyphs,
 ) -> list[list[list[Run]]]:  # fmt: skip
     """Returns the lines of several charts, whose columns are drawn together. `values`: (charts,

@@ -17,7 +17,7 @@ from perftop.draw.strips import merge_runs, width
 from perftop.model.kinds import Episode
 from perftop.model.numbers import INDEX, METRICS
 from perftop.model.smt import STATES
-from perftop.session.values import suspect_rows, unseen_text
+from perftop.session.values import suspect_rows, unaccounted_text
 from perftop.tui.panels.tables import task_ranking
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.cores import Cores
@@ -158,7 +158,7 @@ class MomentNumbers:
             tasks.sort(reverse=True)
         names = [f"{name} {100 * share:.0f}" for share, name in tasks]
         busy = sum(self._numbers[row][0] for row in unit.positions)
-        if unseen := unseen_text(busy, sum(share for share, _ in tasks)):
+        if unseen := unaccounted_text(busy, sum(share for share, _ in tasks)):
             names = [unseen]  # the tasks cover less than half of the busy time
         return UnitValues(
             unit.name, ",".join(map(str, unit.cpus)) if unit.is_pair else "",

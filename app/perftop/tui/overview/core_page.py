@@ -24,7 +24,7 @@ from perftop.model.smt import STATES
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import (
-    PACKAGE,
+    PACKAGE_FIELDS,
     SOUGHT_NAMES,
     CpuColumns,
     doubt_texts,
@@ -272,7 +272,7 @@ def _counted_numbers(session: Session, interval: Interval) -> list[Number]:
     numbers = [number for number in CpuColumns(session).columns() if number.unit]
     order = {key: i for i, key in enumerate(NUMBER_KEYS)}
     numbers.sort(key=lambda number: order.get(number.key, len(order)))
-    numbers += [NUMBERS[key] for key, name in PACKAGE.items() if name in interval.packages]
+    numbers += [NUMBERS[key] for key, name in PACKAGE_FIELDS.items() if name in interval.packages]
     return numbers + [number for key, number in L3.items() if key in interval.caches]
 
 

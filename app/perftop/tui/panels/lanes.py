@@ -16,9 +16,9 @@ from perftop.draw.columns import Run, fit
 from perftop.draw.strips import (
     MIN_LETTER_STEP,
     UNKNOWN_LEVEL,
-    half_cells,
     join_cells,
     level_cell,
+    level_pair_cells,
     panel_title,
     restyle_cells,
 )
@@ -111,7 +111,7 @@ def _half_cell_table(*, ascii_: bool) -> list[Run]:
             shape, _ = level_cell(upper, 1, ascii_)[0]
             cells.append((shape, f"heat{max(MIN_LETTER_STEP, upper)}"))
         else:
-            cells += half_cells(upper, lower, 1, ascii_)
+            cells += level_pair_cells(upper, lower, 1, ascii_)
     return cells
 
 

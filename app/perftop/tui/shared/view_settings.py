@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from perftop.base.text import Units
-from perftop.session.selection import Filter, parse
+from perftop.session.selection import Filter, parse_filter
 from perftop.session.session import Session
 from perftop.tui.shared.keys import key_captions
 
@@ -82,7 +82,7 @@ class ViewSettings:
     def set_filter(self, text: str, cpu: int | None) -> None:
         """Sets the filter to this text, and selects the core of this CPU. If the text is not a
         valid filter, raises FilterError and changes nothing."""
-        self.filter = parse(text)
+        self.filter = parse_filter(text)
         self.cpu = cpu
         self.mask = self._mask_source = None  # a new mask makes views check the selected core again
 

@@ -27,7 +27,7 @@ from perftop.output.sentences import (
     sentence,
     total_cost,
 )
-from perftop.session.selection import is_reachable, moment_of
+from perftop.session.selection import episode_moment, is_reachable
 from perftop.session.session import Session
 from perftop.session.values import UNCOUNTED_REASON, lasting_reasons
 from perftop.tui.panels.panels import PaneledView, cause_lines, verdict_lines
@@ -403,5 +403,5 @@ class Episodes(PaneledView, CursorCanvas):
         hit = [place.cpus for place in self.cores.rows if not affected.isdisjoint(place.cpus)]
         if hit:
             self.settings.cpu = next((c[0] for c in hit if self.settings.cpu in c), hit[0][0])
-        self.post_message(self.MomentRequested(moment_of(session, episode, self.interval)))
+        self.post_message(self.MomentRequested(episode_moment(session, episode, self.interval)))
         return bool(hit)

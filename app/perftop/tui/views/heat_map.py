@@ -18,9 +18,9 @@ from perftop.draw.strips import (
     Line,
     Piece,
     fit_line,
-    half_cells,
     heat_ramp,
     level_cell,
+    level_pair_cells,
     safe_cells,
     spread,
     width,
@@ -437,7 +437,7 @@ class HeatMap(PaneledView):
             is_single = is_of_core or len(cpus) == 1
             if cell.has_halves and not is_single:
                 pair = [levels[cpu_row] for cpu_row in cpus[2 * part.line : 2 * part.line + 2]]
-                runs += half_cells(*pair, *[OFFLINE_LEVEL] * (2 - len(pair)), width, ascii_)
+                runs += level_pair_cells(*pair, *[OFFLINE_LEVEL] * (2 - len(pair)), width, ascii_)
             elif not is_single and part.line >= len(cpus):
                 runs += level_cell(OFFLINE_LEVEL, width, ascii_)
             elif is_single:  # an offline sibling has no value

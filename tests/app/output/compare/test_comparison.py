@@ -24,7 +24,7 @@ from perftop.output.compare.comparison import (
     open_questions,
     work_sentence,
 )
-from perftop.output.compare.readings import NUMBERS, Reading, reading
+from perftop.output.compare.readings import NUMBERS, Reading, parse_reading
 from perftop.output.run_summary import is_different, machine_state, setting_label, value_text
 from perftop.session.session import Session
 
@@ -46,7 +46,7 @@ def side(
         one["machine"] |= machine
         one["totals"] |= {"instructions": 12.79e12 * vary[7], "below_ceiling": lost * vary[4]}
         one["causes"] = [{"kind": "turbo-drop", "cause": "power-pl1", "lost_ratio": lost}]
-        results.append(reading(one | {"state": STATE | (state or {})}))
+        results.append(parse_reading(one | {"state": STATE | (state or {})}))
     return results
 
 
@@ -146,7 +146,9 @@ def test_two_states_of_one_cause_are_not_distinguished() -> None:
     draw = random.Random(3)
     a = side(draw, state={"turbo": "on", "max_hz": 3.5e9})
     b = side(draw, clock=0.78, state={"turbo": "off", "max_hz": 3.1e9})
-    low = [reading({"numbers": one.numbers, "state": one.state, "causes": causes}) for one in b]
+    low = [
+        parse_reading({"numbers": one.numbers, "state": one.state, "causes": causes}) for one in b
+    ]
     left = [*open_questions([compare_runs(a, low)])]
     assert any("turbo and highest clock" in one for one in left)
 

@@ -25,10 +25,10 @@ from perftop.output.compare.readings import (
     number_of,
     numbers,
     numbers_json,
-    reading,
+    parse_reading,
     row_keys,
 )
-from perftop.output.compare.repeated import Repeat, Runs, first_failed, lines, lines_json
+from perftop.output.compare.repeated import CommandRuns, RepeatedRun, first_failed, lines, runs_json
 from perftop.output.summary_text import lines as summary_lines
 from perftop.output.summary_text import phase
 from perftop.session.session import Session
@@ -71,7 +71,7 @@ def test_events_are_printed_and_compared() -> None:
 
 def test_events_and_slots_are_read_back_from_json() -> None:
     (a,) = readings_of_recording()
-    again = reading({"type": "run", "numbers": numbers_json(a.numbers), "machine": {}})
+    again = parse_reading({"type": "run", "numbers": numbers_json(a.numbers), "machine": {}})
     assert {key: again.numbers[key] for key in KEYS} == pytest.approx(
         {key: a.numbers[key] for key in KEYS}, rel=1e-5
     )
@@ -92,7 +92,9 @@ def test_foreign_lines_with_any_names_are_harmless() -> None:
     assert all(len(number_of(key).label) <= 12 for key in result)
     assert len(row_keys([result])) > len(result)
     every: dict[str, Any] = {f"e.{n}": 1.0 for n in range(1000)}
-    assert len(reading({"type": "run", "numbers": every, "machine": {}}).numbers) == MAX_EVENTS
+    assert (
+        len(parse_reading({"type": "run", "numbers": every, "machine": {}}).numbers) == MAX_EVENTS
+    )
 
 
 def test_an_event_that_one_side_lacks_is_named_once() -> None:
@@ -131,8 +133,8 @@ def test_joined_slices_contain_all_their_parts(monkeypatch: pytest.MonkeyPatch) 
 TIMES = [44.06, 41.02, 40.97, 41.05, 40.90]
 
 
-def runs(*repeats: dict[str, Any], warmups: int = 0) -> Runs:
-    return Runs([Repeat(one, warmup=at < warmups) for at, one in enumerate(repeats)])
+def runs(*repeats: dict[str, Any], warmups: int = 0) -> CommandRuns:
+    return CommandRuns([RepeatedRun(one, warmup=at < warmups) for at, one in enumerate(repeats)])
 
 
 def loss_records(lost_s: float) -> list[dict[str, Any]]:
@@ -224,7 +226,7 @@ def test_only_outliers_of_many_runs_have_a_row() -> None:
 
 def test_warmups_count_for_the_exit_status_only() -> None:
     result = runs(line(90.0, status=7), line(41.0), line(41.1), line(0.5, status=3), warmups=1)
-    *each, whole = lines_json(result, ["./job"])
+    *each, whole = runs_json(result, ["./job"])
     assert [(one["number"], one["warmup"]) for one in each] == [
         (1, True), (1, False), (2, False), (3, False),
     ]  # fmt: skip
@@ -250,11 +252,11 @@ def test_a_command_that_always_fails_has_no_mean() -> None:
     assert lines(result, ["./job"]) == [
         "./job failed in all 2 runs (exit status 1, 2): no run counts."
     ]
-    assert lines_json(result, ["./job"])[-1]["numbers"]["run_s"] is None
+    assert runs_json(result, ["./job"])[-1]["numbers"]["run_s"] is None
 
 
 def test_a_single_run_has_no_interval() -> None:
     result = runs(line(2.5))
-    whole = lines_json(result, ["./job"])[-1]
+    whole = runs_json(result, ["./job"])[-1]
     assert (whole["numbers"]["run_s"]["half"], whole["least_difference_s"]) == (None, None)
     assert "in one run" in lines(result, ["./job"])[0]

@@ -55,7 +55,7 @@ def test_welch_equals_the_worked_example() -> None:
     assert comparison.value == pytest.approx(0.04)
     half = 2.437 * 0.010247
     assert comparison.interval(0.95) == pytest.approx((0.04 - half, 0.04 + half), abs=3e-5)
-    assert comparison.p == pytest.approx(0.0077, abs=0.0003)
+    assert comparison.probability == pytest.approx(0.0077, abs=0.0003)
 
 
 def test_metrics_are_compared_by_their_logarithms() -> None:
@@ -78,22 +78,24 @@ def test_a_single_value_is_assumed_to_vary_like_the_others() -> None:
 def test_constant_values_may_vary_within_their_ticks() -> None:
     """An error of 1 / sqrt(12) each, with 2 degrees of freedom."""
     same = difference_of([2.0, 2.0], [2.0, 2.0])
-    assert (same.p, same.interval(0.95)) == (1.0, (0.0, 0.0))
+    assert (same.probability, same.interval(0.95)) == (1.0, (0.0, 0.0))
     values = [0.02, 0.02, 0.03, 0.03]
     a, b = (statistics.estimate(part, statistics.resolution(values)) for part in
             (values[:2], values[2:]))  # fmt: skip
     other = statistics.difference(a, b, is_share=True)
     assert other is not None
-    assert other.p == pytest.approx(statistics.tail_probability(math.sqrt(12), 2), abs=1e-6)
+    assert other.probability == pytest.approx(
+        statistics.tail_probability(math.sqrt(12), 2), abs=1e-6
+    )
 
 
 def test_ranks_equal_the_worked_example() -> None:
     """Among the 20 ways to choose three of six values, one has no inverted pair, one has one, two
     have two: p of two pairs is 2 x 4 / 20."""
     result = statistics.ranked_difference([1.0, 2.0, 4.0], [3.0, 5.0, 6.0])
-    assert result.p == pytest.approx(2 * 2 / 20)
+    assert result.probability == pytest.approx(2 * 2 / 20)
     result = statistics.ranked_difference([1.0, 2.0, 5.0], [3.0, 4.0, 6.0])
-    assert result.p == pytest.approx(2 * 4 / 20)
+    assert result.probability == pytest.approx(2 * 4 / 20)
     assert result.value == pytest.approx(1.0), "the median of nine ratios is 4 / 2"
     assert result.interval(0.8) == pytest.approx((3 / 5 - 1, 6.0 - 1))
     assert result.interval(0.95) == pytest.approx((-1.0, math.expm1(statistics.MAX_LOG)))

@@ -363,8 +363,8 @@ def test_owners_have_the_time_of_their_tasks_and_are_limited() -> None:
             "waits": {"0": [[0.25, 7], [None, None]]},
         }
         session.apply(machine.frame(second, records=tasks | {"details": details}))
-        owner_time.add_scan()
-        owner_time.add_scan()  # this record is of the same scan
+        owner_time.add_task_scan()
+        owner_time.add_task_scan()  # this record is of the same scan
     assert len({owner for owner, _ in owner_time.seconds}) == MAX_OWNERS + 1
     run_s, wait_s = (owner_time.seconds["u2.service", state] for state in ("run", "wait"))
     assert run_s == pytest.approx(2 * wait_s)

@@ -14,10 +14,10 @@ from perfprobe import wire
 from perftop.session.fleet import (
     INSTANCE,
     Fleet,
-    RowChoice,
+    TableSelection,
     fill_episodes,
     history_step_s,
-    natural_key,
+    natural_sort_key,
     racks,
 )
 from perftop.session.fleet_machine import (
@@ -45,7 +45,7 @@ def machine(name: str, lost_: float = 0.0, cause: str = "", start: float = NOW -
 
 
 def names(fleet: Fleet, **sight: object) -> list[str]:
-    return [m.name for m in fleet.rows(replace(RowChoice(), **sight), NOW)]  # type: ignore[arg-type]
+    return [m.name for m in fleet.rows(replace(TableSelection(), **sight), NOW)]  # type: ignore[arg-type]
 
 
 def test_silent_machines_come_first_followed_by_the_largest_losses() -> None:
@@ -158,7 +158,7 @@ def test_means_exclude_unknown_values() -> None:
 
 def test_names_are_sorted_by_their_numbers() -> None:
     names = ["n10", "n9", "m2", "n9-b", "n1", "n"]
-    assert sorted(names, key=natural_key) == ["m2", "n", "n1", "n9", "n9-b", "n10"]
+    assert sorted(names, key=natural_sort_key) == ["m2", "n", "n1", "n9", "n9-b", "n10"]
     result = racks([Row(name) for name in ("k2n10", "k2n9", "k10n1", "db")])
     assert {rack: [m.name for m in mine] for rack, mine in result.items()} == {
         "db": ["db"], "k2": ["k2n9", "k2n10"], "k10": ["k10n1"],

@@ -13,7 +13,7 @@ from perfprobe.wire import Rate
 from perftop.base.text import GHZ
 from perftop.draw.strips import text
 from perftop.model.kinds import Episode
-from perftop.session.selection import parse
+from perftop.session.selection import parse_filter
 from perftop.tui.overview import columns
 from perftop.tui.shared.cores import Cores
 from perftop.tui.shared.episode_style import RowEpisodes
@@ -107,7 +107,7 @@ async def test_lines_cached_before_a_filter_are_not_used(name: str) -> None:
         await run.pilot.press("4" if name == "overview" else "1")
         await screen.action_view(name)  # the view has no size before the next layout
         view = screen.view
-        screen.settings.filter = parse("0")
+        screen.settings.filter = parse_filter("0")
         screen._apply_filter()
         for to in (1, -1):
             view.action_end(to)  # type: ignore[attr-defined]

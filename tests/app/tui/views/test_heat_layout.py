@@ -172,20 +172,20 @@ def test_adjacent_rings_share_their_strokes() -> None:
 
 
 def test_the_upper_half_is_lp0_and_the_lower_half_lp1() -> None:
-    assert strips.half_cells(3, 9, 2, False) == (("▀▀", "heat3/heat9"),)
-    assert strips.half_cells(3, 3, 2, False) == (("██", "heat3"),)
-    assert strips.text(strips.half_cells(0, 11, 4, True)) == "__@@"
+    assert strips.level_pair_cells(3, 9, 2, False) == (("▀▀", "heat3/heat9"),)
+    assert strips.level_pair_cells(3, 3, 2, False) == (("██", "heat3"),)
+    assert strips.text(strips.level_pair_cells(0, 11, 4, True)) == "__@@"
 
 
 @pytest.mark.parametrize(("wide", "ascii_"), [(2, False), (3, False), (4, False), (2, True)])
 def test_no_two_states_of_a_cell_look_alike(wide: int, ascii_: bool) -> None:
-    made_ = {strips.half_cells(u, l, wide, ascii_): (u, l) for u in LEVELS for l in LEVELS}
+    made_ = {strips.level_pair_cells(u, l, wide, ascii_): (u, l) for u in LEVELS for l in LEVELS}
     nothing_known = 0 if ascii_ else 2  # off and unknown: both shown as unknown
     assert len(made_) == len(LEVELS) ** 2 - nothing_known
 
 
 def test_in_ascii_levels_are_distinguishable_without_colour() -> None:
-    texts = {strips.text(strips.half_cells(u, l, 2, True)) for u in LEVELS for l in LEVELS}
+    texts = {strips.text(strips.level_pair_cells(u, l, 2, True)) for u in LEVELS for l in LEVELS}
     plain = {ascii_text(text) for text in texts}
     assert len(plain) == len(LEVELS) ** 2
     assert all(text.isascii() for text in plain)

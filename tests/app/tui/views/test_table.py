@@ -23,7 +23,7 @@ from perftop.model.kinds import KINDS
 from perftop.model.numbers import METRICS
 from perftop.model.smt import STATES
 from perftop.session import values as columns
-from perftop.session.selection import parse
+from perftop.session.selection import parse_filter
 from perftop.tui.views import table
 from perftop.tui.views.table import Table
 
@@ -218,7 +218,7 @@ async def test_only_matching_cpus_are_listed() -> None:
             assert cpus(run) == result
             assert table.settings.cpu in {1, 2}
             await run.pilot.press("backslash")
-        table.settings.filter = parse("99")
+        table.settings.filter = parse_filter("99")
         await run.pilot.press("slash", "enter")
         assert table_lines(run)[1:3] == [" no CPU matches 99", ""]
         await run.pilot.press("down", "end", "pageup", "greater_than_sign", "r", "enter")

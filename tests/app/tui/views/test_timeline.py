@@ -17,7 +17,7 @@ from time_view import View, many_cores, two_cores, view_of, viewing
 
 from perftop.model.kinds import Episode
 from perftop.session.history import History
-from perftop.session.selection import parse
+from perftop.session.selection import parse_filter
 from perftop.session.values import COLUMNS_BY_KEY
 from perftop.tui.panels import lanes
 from perftop.tui.shared import time_axis
@@ -154,7 +154,7 @@ async def test_a_filter_hides_other_cpus_and_reports_if_none_match() -> None:
     async with viewing(many_cores()) as view:
         for chosen in ("3", "999"):
             settings = view.past.settings
-            settings.filter, settings.mask = parse(chosen), frozenset({int(chosen)} - {999})
+            settings.filter, settings.mask = parse_filter(chosen), frozenset({int(chosen)} - {999})
             await view.redraw()
             results.append(view.visible_lines())
             counts.append(view.past.line_count)
