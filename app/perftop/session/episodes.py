@@ -1,8 +1,8 @@
-"""The log of the episodes and marks of a stream; its session owns it.
+"""The log of a stream's episodes and marks, which its session owns.
 
 An episode runs until its detector ends it. For a recording, a pass over the whole file finds all
-episodes (`RecordingEpisodes`). A session that started reading in the middle of the file also
-detects some of them, perhaps with a late start; the episodes found by the pass replace them.
+episodes (`RecordingEpisodes`). A session that started in the middle of the file also detects some
+of them, perhaps with a late start. They are replaced by those that the pass finds.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ MAX_MARKS = 1000
 MAX_EPISODES = 1 << 16
 """Maximum number of episodes and marks kept of a whole recording: about 100 MB."""
 LATE_NS, LATE_SAMPLES = 6_000_000_000, 4
-"""Maximum time from the end of an episode until it is listed as ended, in ns and in samples; the
-longer of the two applies. A gap in the samples delays the listing further."""
+"""Maximum time from the end of an episode until it is listed as ended: the longer of this time in
+ns and this number of samples. A gap in the samples adds to it."""
 LISTED_NS = 10_000_000_000
-"""Time in ns after the end of an episode; once the pass over a recording has read up to there, it
-has certainly listed the episode."""
+"""Time in ns after the end of an episode at which the pass over a recording has certainly listed
+it."""
 MAX_LABEL, MAX_WARNING = 80, 200
 """Maximum number of characters of the label of a mark, and of a warning."""
 RUN_STARTED, RUN_ENDED = "run: ", "run ended: "
@@ -49,11 +49,11 @@ class EpisodeLog:
         self._ended: list[Episode] = []
         """The newest of the episodes that have ended, newest last."""
         self._dropped_count = 0
-        """Number of ended episodes that were dropped before those in `_ended`."""
+        """Number of ended episodes that were dropped from the start of `_ended`."""
         self._marks: list[Episode] = []
         self._merged_episodes: tuple[object, list[Episode]] = None, []
-        """Cached result of `ended` while the pass over a recording runs, after the state of the log
-        for which it is valid."""
+        """Cached result of `ended` during the pass over a recording, with the state of the log that
+        it belongs to."""
 
     @property
     def running(self) -> list[Episode]:
@@ -78,7 +78,7 @@ class EpisodeLog:
 
     @property
     def marks(self) -> list[Episode]:
-        """Marks: named moments, which have no CPUs and no duration."""
+        """The marks: named moments, without CPUs and duration."""
         recording, detected = self.recording, self._marks
         if recording is None or recording.is_complete:
             return detected if recording is None else recording.marks
@@ -106,9 +106,9 @@ class EpisodeLog:
         return [*running_episodes, *ended_episodes]
 
     def since(self, cursor: int) -> tuple[list[Episode], int]:
-        """Returns the episodes that have ended since the call that returned `cursor`, and the
-        cursor for the next call; the first cursor is 0. If more than MAX_ENDED episodes have ended,
-        returns the newest."""
+        """Returns the episodes that ended since the call that returned `cursor` (0: since the
+        start), and the cursor for the next call. Of more than MAX_ENDED episodes, returns the
+        newest."""
         new_episodes = self._ended[max(0, cursor - self._dropped_count) :]
         return new_episodes, self._dropped_count + len(self._ended)
 
@@ -123,15 +123,14 @@ class EpisodeLog:
 
 
 class RecordingEpisodes:
-    """Episodes and marks of a recording that the pass over the file has found so far."""
+    """The episodes and marks that the pass over a recording has found so far."""
 
     def __init__(self) -> None:
         self.clear()
 
     def clear(self) -> None:
         self.ended: list[Episode] = []
-        """Ended episodes in the order in which they were listed, which is nearly the order of their
-        ends."""
+        """Ended episodes in the order in which they were listed, nearly that of their ends."""
         self.running: list[Episode] = []
         """Episodes still running at the end of the file; known once the pass is complete."""
         self.marks: list[Episode] = []
@@ -154,7 +153,7 @@ class RecordingEpisodes:
             self.ended.append(episode)
 
     def add_mark(self, mark: Episode) -> None:
-        """Adds a mark that the user has just set, which is therefore not in the file."""
+        """Adds a mark that the user has just set. It is not in the file."""
         self.marks = sorted([*self.marks, mark], key=_start_ns)
 
     def overlapping(self, since_ns: int, until_ns: int) -> list[Episode]:
@@ -168,7 +167,7 @@ class RecordingEpisodes:
         return [self.ended[i] for i in np.flatnonzero((starts <= until_ns) & (ends > since_ns))]
 
     def missing_episodes(self, detected: Sequence[Episode]) -> list[Episode]:
-        """Returns the episodes in `detected` that the pass has not found, not even with a different
+        """Returns those of the `detected` episodes that the pass has not found, even with another
         start."""
         if self.is_complete:
             return []
@@ -203,8 +202,8 @@ class EpisodeTally:
             self._worst_by_kind[episode.kind] = episode
 
     def worst_episodes(self) -> list[Episode]:
-        """Returns the costliest episode of each kind that occurred more than once; single episodes
-        are reported anyway."""
+        """Returns the costliest episode of each kind with several episodes. Single episodes are
+        reported anyway."""
         counts = {kind: sum(causes.values()) for kind, causes in self.counts_by_cause.items()}
         worst = [self._worst_by_kind[kind] for kind, count in counts.items() if count > 1]
         return [episode for episode in worst if episode.depth is not None]
@@ -266,7 +265,7 @@ def warning_text(note: wire.Note) -> str:
 
 
 def recalibration_text(key: str, previous_value: float, new_value: float) -> str:
-    """Returns the warning that a counter was found to count in a different unit."""
+    """Returns the warning that a counter turned out to count in a different unit."""
     return (
         f"a tick of {key} is {new_value:g} TSC ticks, not {previous_value:g} as assumed until now: "
         "earlier SMT states are wrong"

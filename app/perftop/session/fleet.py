@@ -1,5 +1,6 @@
-"""A fleet of machines: their order, their totals, and their episodes; and a fleet read from a
-Prometheus server that scrapes the exporter."""
+"""A fleet of machines: their order, totals and episodes; and a fleet read from a Prometheus server
+that scrapes the exporter.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +21,10 @@ from perftop.session.fleet_machine import (
 )
 
 MIN_SHARED_MACHINES = 3
-"""Minimum number of machines whose episodes with the same cause are one shared episode."""
+"""Minimum number of machines whose episodes of one cause form a shared episode."""
 MAX_TOGETHER_S = 30.0
-"""Ended episodes of one cause that started within this time, in s, become one shared episode."""
+"""Maximum time in s between the starts of ended episodes of one cause that form a shared
+episode."""
 ORDERS = ("lost", "name", "busy", "clock_hz", "below", "both", "involuntary", "steal", "power_w",
           "episodes", "suspects", "age")  # fmt: skip
 _RISING_ORDERS = frozenset({"name", "clock_hz"})
@@ -33,7 +35,7 @@ _STATE_WORDS = ("silent", "suspect", "episode")
 
 @dataclass(frozen=True)
 class SharedEpisode:
-    """Episodes with the same cause on one machine or on several."""
+    """Episodes of one cause on one or several machines."""
 
     kind: str
     cause: str
@@ -46,7 +48,7 @@ class SharedEpisode:
     min_depth: float | None
     """The smallest depth of the episodes."""
     lost: float
-    """Sum of the lost shares of the machines whose main cause this is."""
+    """Sum of the lost shares of the machines with this main cause."""
 
 
 @dataclass(frozen=True)
@@ -112,8 +114,8 @@ class Fleet:
         return shared_episodes
 
     def _shared_episodes(self, episodes: Sequence[MachineEpisode]) -> list[SharedEpisode]:
-        """Merges episodes of one cause into one shared episode, or into one for each machine if
-        there are only few machines."""
+        """Merges episodes of one cause into one shared episode; with few machines, into one for
+        each machine."""
         names = dict.fromkeys(episode.machine for episode in episodes)
         if len(names) >= MIN_SHARED_MACHINES:
             return [self._merge(episodes)]
@@ -167,7 +169,7 @@ def order_value(machine: Machine, order: str, now: float) -> float:
 
 @lru_cache(maxsize=8192)
 def natural_sort_key(name: str) -> tuple[object, ...]:
-    """Returns a sort key that puts n9 before n10; texts and numbers alternate in it."""
+    """Returns a sort key that puts n9 before n10: texts alternate with numbers."""
     parts: list[object] = []
     text, number = "", ""
     for sign in name:
@@ -182,7 +184,8 @@ def natural_sort_key(name: str) -> tuple[object, ...]:
 
 
 def matches(machine: Machine, words: str) -> bool:
-    """Returns whether all words of the filter occur in a machine's name, model, causes or state."""
+    """Returns whether a machine's name, model, causes and state together contain all words of the
+    filter."""
     running_text = " ".join(f"{e.kind} {e.cause}" for e in machine.running)
     flags = (not machine.answers, bool(machine.suspect_count), bool(running_text))
     state = " ".join(word for word, is_so in zip(_STATE_WORDS, flags, strict=True) if is_so)
@@ -191,8 +194,8 @@ def matches(machine: Machine, words: str) -> bool:
 
 
 def racks(machines: Sequence[Machine]) -> dict[str, list[Machine]]:
-    """Returns the machines, grouped by the part of the name before the last number, in natural
-    order; if no name has such a part, all machines form one group."""
+    """Returns the machines by rack, in natural order. The rack is the part of the name before its
+    last number. If no name has such a part, all machines form one group."""
     groups: dict[str, list[Machine]] = {}
     for machine in sorted(machines, key=lambda m: natural_sort_key(m.name)):
         stem = machine.name.partition("@")[2] or machine.name
@@ -207,13 +210,12 @@ def racks(machines: Sequence[Machine]) -> dict[str, list[Machine]]:
 # machines, histories and episodes in the answers.
 
 NUMBER_LABEL, INSTANCE = "perftop_number", "instance"
-"""The label that names a number in an answer, and the label that names a machine."""
+"""The labels that name a number and a machine in an answer."""
 MAX_MACHINES = 10_000
 MAX_POINTS = 100_000
-"""Maximum number of points in the histories of all machines together; the more machines, the fewer
-points each has."""
+"""Maximum number of points in the histories of all machines together."""
 EPISODES_SPAN_S, EPISODE_STEPS = 1800.0, 120
-"""Time in s for which episodes are queried, and the number of steps in it."""
+"""Time in s for which episodes are queried, and its number of steps."""
 MIN_RUNNING_SHARE = 0.05
 """Minimum share of a window in which an episode must run to be listed."""
 LOOKBACK = "1h"
@@ -223,15 +225,16 @@ _HISTORY_KEYS = ("busy", "involuntary", "steal", "clock_hz", "ceiling_hz", "belo
 """Numbers of which a history is queried."""
 
 Answers = Iterable[tuple[dict[str, str], Sequence[tuple[float, float]]]]
-"""Series of a Prometheus answer: the labels of each, and its points as time in s and value."""
+"""Series of a Prometheus answer, each with its labels and its points (time in s, value)."""
 
 
 class FleetQueries:
-    """PromQL queries, each for all machines at once, so that answers are small and all values in an
-    answer are from the same moment."""
+    """PromQL queries. Each is for all machines at once, so that answers are small and all values of
+    an answer are from one moment."""
 
     def __init__(self, match: str, window_s: float) -> None:
-        """`match`: label matchers, with or without braces."""
+        """`match`: label matchers, with or without braces. `window_s`: time in s over which rates
+        are computed."""
         self._match = match.strip().removeprefix("{").removesuffix("}").strip().strip(",")
         self._window = f"{max(1, round(window_s))}s"
 
@@ -289,7 +292,7 @@ class FleetQueries:
 
 
 def _join_queries(queries: dict[str, str]) -> str:
-    """Returns one query for several expressions; a label of each series names its number."""
+    """Joins several expressions into one query. A label of each series names its number."""
     return " or ".join(
         f'label_replace({query}, "{NUMBER_LABEL}", "{key}", "", "")'
         for key, query in queries.items()
@@ -298,8 +301,8 @@ def _join_queries(queries: dict[str, str]) -> str:
 
 def scraped_fleet(answers: Answers, now: float, previous_machines: Mapping[str, Machine]) -> Fleet:
     """Returns the fleet in the answers to `FleetQueries.numbers`. `now`: Unix time of the viewer,
-    or of a past moment. Machines that the server no longer scrapes are silent since the time in
-    `previous_machines`."""
+    or of a past moment. `previous_machines`: the machines of the previous answers. Those that the
+    server no longer scrapes are silent since their last numbers."""
     by_machine: dict[str, dict[str, float]] = {}
     for labels, points in answers:
         if points and (name := labels.get(INSTANCE, "")):
@@ -343,7 +346,7 @@ def fill_histories(fleet: Fleet, answers: Answers, offset_s: float) -> None:
 
 def fill_episodes(fleet: Fleet, answers: Answers, end: float, step: float, offset_s: float) -> None:
     """Adds the episodes in the answers to `FleetQueries.episodes` to the fleet. `end`: the server's
-    time of the newest step; an episode in that step is running. `step`: seconds between points.
+    time of the newest step; episodes in that step are running. `step`: seconds between points.
     `offset_s`: the viewer's time minus the server's."""
     for labels, points in answers:
         machine = fleet.machines.get(labels.get(INSTANCE, ""))
@@ -371,8 +374,8 @@ def _unbroken_runs(times: Sequence[float], step: float) -> list[tuple[float, flo
 
 
 def history_step_s(machines: int, every_s: float) -> float:
-    """Returns the seconds between two points of a history that are queried for so many machines:
-    at least `every_s`."""
+    """Returns the seconds between two points of a queried history, at least `every_s`. More
+    machines have fewer points each."""
     points = max(10, MAX_POINTS // max(1, machines * len(_HISTORY_KEYS)))
     return max(every_s, PAST_S / points, 1.0)
 

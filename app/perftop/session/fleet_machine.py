@@ -1,8 +1,10 @@
 """One machine of a fleet: its numbers, their history, its episodes, and whether it answers.
+
 `LiveMachine` fills it from a stream of frames, `fleet.scraped_fleet` from a Prometheus server. The
-screen and the JSON lines only read it. A row of the fleet's table has one value of each number for
-the last ROW_SPAN_S; NaN is unknown. Times are Unix seconds of the viewer's clock: the clocks of two
-machines are never compared.
+screen and the JSON lines only read it.
+
+A row of the fleet's table has one value of each number, for the last ROW_SPAN_S; NaN is unknown.
+Times are Unix seconds of the viewer's clock, because clocks of two machines are never compared.
 """
 
 from __future__ import annotations
@@ -28,8 +30,8 @@ from perftop.session.session import Session
 from perftop.session.values import lasting_reasons, machine_value
 
 ROW_SPAN_S = 10.0
-"""Time in s that the numbers of a machine's row cover, short enough to follow changes, long enough
-to be readable."""
+"""Time in s that the numbers in a machine's row cover: short enough to follow changes, and long
+enough to be readable."""
 PAST_S = 600.0
 """Length of a machine's history, in s."""
 MAX_POINTS = 600
@@ -37,8 +39,8 @@ MAX_POINTS = 600
 FRESH_S = 5.0
 """Age in s after which a series is computed again."""
 MAX_GAP = 1.6
-"""Longest gap in a series that is filled with the point before it, as a multiple of the mean
-distance of two points."""
+"""Maximum gap in a series that is filled with the point before it, as a multiple of the points'
+mean distance."""
 MAX_SERIES = 8
 """Maximum number of series cached for a machine."""
 HISTORY_KEYS = ("lost", "busy", "clock_hz", "ceiling_hz", "below")
@@ -76,13 +78,14 @@ FIELDS: dict[str, Number] = {
 }  # fmt: skip
 """The numbers of a machine in a fleet, by the keys used in the fleet's JSON lines."""
 _BUSY_TIME_KEYS = frozenset({"lost", "clock_hz", "ceiling_hz", "below"})
-"""Numbers that concern busy time: their means over time and machines are weighted with `busy`."""
+"""Numbers about busy time. Their means over time and machines are weighted with `busy`."""
 _INTERVAL_KEYS = {"lost": "lost_ratio", "busy": "util", "clock_hz": "busy_hz",
                "involuntary": "involuntary", "steal": "steal", "power_w": "power_w",
                "power_limit_w": "power_limit_w"}  # fmt: skip
-"""The numbers in FIELDS that every interval has, with their keys in the interval."""
+"""Keys in an interval of the numbers in FIELDS that every interval has."""
 MIN_LOSS = 0.01
-"""Minimum share of the time that a machine lost for its cause to be named and not dimmed."""
+"""Minimum share of the time that a machine must have lost for its cause to be named and not
+dimmed."""
 UNKNOWN_NUMBERS: Numbers = dict.fromkeys(FIELDS, nan)
 
 
@@ -118,8 +121,8 @@ def _work_of_core(session: Session, interval: Interval, core: int) -> tuple[floa
 
 
 def lost_share(numbers: Numbers) -> float:
-    """Returns the lost share of a machine's wanted time, from its mean numbers: steal, involuntary
-    halts and a clock below the ceiling, which exclude each other. NaN if none of them is known."""
+    """Returns the lost share of a machine's wanted time, from its mean numbers: the sum of steal,
+    involuntary halts, and a clock below the ceiling. NaN if none of them is known."""
     busy, clock, ceiling = numbers["busy"], numbers["clock_hz"], numbers["ceiling_hz"]
     halted = [numbers[key] for key in ("involuntary", "steal") if isfinite(numbers[key])]
     reached = clock / ceiling if ceiling else nan
@@ -161,8 +164,8 @@ class MachineEpisode:
 
     @property
     def group(self) -> tuple[str, str]:
-        """Kind and cause. Time taken by the hypervisor, which two detectors find, always gets the
-        same kind and cause."""
+        """Kind and cause. Time taken by the hypervisor always has the same, whichever of two
+        detectors found it."""
         is_steal = self.kind == "steal" or self.cause == "hypervisor"
         return ("steal", "hypervisor") if is_steal else (self.kind, self.cause)
 
@@ -180,7 +183,7 @@ class NumberHistory:
     _series_cache: dict[tuple[str, int], tuple[tuple[int, int], list[float]]] = field(
         default_factory=dict
     )
-    """Cached series, each with the time steps for which it was computed."""
+    """Cached series, with the time steps for which each was computed."""
 
     def add(self, time: float, numbers: Numbers) -> None:
         self.times.append(time)
@@ -188,8 +191,8 @@ class NumberHistory:
 
     def series(self, key: str, cells: int, now: float) -> list[float]:
         """Returns the means over `cells` equal parts of the last PAST_S, the newest last; NaN where
-        unknown. Parts begin at whole multiples of their length, so that a mean does not change once
-        shown. The series is computed again every FRESH_S."""
+        unknown. Parts begin at whole multiples of their length, so that a shown mean does not
+        change. The series is computed again every FRESH_S."""
         step = PAST_S / cells
         stamp = int(now // step), int(now // FRESH_S)
         cached = self._series_cache.get((key, cells))
@@ -232,9 +235,9 @@ class Machine:
     """Arguments of the perftop command that shows only this machine; empty if there is none."""
     answers: bool = False
     why: str = "connecting"
-    """Text for the user on why there are no numbers."""
+    """Text for the user: why there are no numbers."""
     silent_since: float = nan
-    """Unix time of the machine's last numbers or, if it never sent any, of the first attempt to
+    """Unix time of the machine's last numbers or, if it has never sent any, of the first attempt to
     reach it."""
     retry_at: float = nan
     updated: float = nan
@@ -248,14 +251,14 @@ class Machine:
     tasks: str = ""
     """The busiest task, with the number of CPUs that it uses."""
     clock_missing_text: str = ""
-    """Text on why the clock is missing."""
+    """Text for the user: why the clock is missing."""
     suspect_count: int = 0
     """Number of suspect samples in the last ROW_SPAN_S."""
     running: list[MachineEpisode] = field(default_factory=list)
     ended: deque[MachineEpisode] = field(default_factory=lambda: deque(maxlen=MAX_EPISODES))
     largest_loss: tuple[Cause, float] | None = None
-    """The cause of the largest loss in the span of a row, also one without an episode, and its
-    share of the time that tasks wanted. None: nothing was lost, or there are no samples."""
+    """The cause of the largest loss in the last ROW_SPAN_S, even without an episode, and its share
+    of the time that tasks wanted; None: nothing was lost, or there are no samples."""
     bytes: int = 0
     """Bytes received so far."""
     probe_share: float = nan
@@ -276,13 +279,13 @@ class Machine:
         self.silent_since = now
 
     def set_numbers(self, updated: float, numbers: Numbers, suspects: int) -> None:
-        """Replaces the numbers; they already cover a whole span, so they are not averaged."""
+        """Replaces the numbers. They already cover a whole span, so they are not averaged."""
         self.numbers, self.suspect_count, self.updated = numbers, suspects, updated
         self.answers, self.why, self.retry_at, self.silent_since = True, "", nan, updated
 
     def fall_silent(self, now: float, why: str, retry_at: float = nan) -> None:
-        """Marks the machine as silent, because it does not answer. Its history is kept. Its
-        episodes end, since it is unknown whether they are still running."""
+        """Marks the machine as silent and keeps its history. Its episodes end, because it is
+        unknown whether they still run."""
         if not isfinite(self.silent_since):
             self.silent_since = now
         self.answers, self.why, self.retry_at = False, why, retry_at
@@ -296,7 +299,7 @@ class Machine:
     @property
     def cause(self) -> tuple[str, str]:
         """Kind and cause of the episode that affects most of the machine's CPUs, else of its
-        largest loss; empty if there is none."""
+        largest loss; two empty texts without either."""
         losing = [e for e in self.running if e.is_wrong and e.kind != "suspect"]
         if losing:
             return max(losing, key=lambda e: (e.share, e.depth or 0.0)).group
@@ -309,16 +312,16 @@ class LiveMachine(Follower):
     def __init__(
         self, machine: Machine, span_s: float = 1.0, clock: Callable[[], float] | None = None
     ) -> None:
-        """`span_s`: seconds that one point of the history covers, but at least one sample.
-        `clock`: returns the viewer's Unix time; None: times are those of the machine's clock."""
+        """`span_s`: length in s of a point of the history, but at least one sample. `clock`:
+        returns the viewer's Unix time; None: times are those of the machine's clock."""
         super().__init__(round(span_s * 1e9), starts_early=True)
         self.machine = machine
         self._clock = clock
         self._arrival_s: float | None = None
         """Time at which the newest messages arrived, by the viewer's clock; None without one."""
         self._offset_s = inf
-        """The viewer's time minus the machine's raw time, in s: the smallest difference so far,
-        which is that of the frame with the least delay."""
+        """The viewer's time minus the machine's raw time, in s. It is the smallest difference so
+        far, that of the frame with the least delay."""
         self._suspects = 0
         self._ended_episodes: list[Episode] = []
         """Episodes that have ended since the last interval."""

@@ -1,24 +1,25 @@
 """Seconds that all busy CPUs, or the watched job, have lost so far, by cause.
 
-The whole is the time that tasks wanted: the time of busy CPUs (see `evaluation.LostSeconds`) and
-the time that tasks waited for a CPU. If a job is watched, it is the time that its threads ran and
+The whole is the time that tasks wanted: the time of busy CPUs (see `evaluation.LostSeconds`) plus
+the time that tasks waited for a CPU. For a watched job, it is the time that its threads ran and
 waited. A CPU's losses count for the job in proportion to the job's running time on that CPU.
 
 Each second of the whole belongs to at most one cause, in this order:
 
 1. quota, scheduler: a task was ready, but its control group had used up its CPU quota, or its CPU
-   ran another task; stopped: a signal, a debugger or a frozen group kept it from running. This is
-   time of the waiting task, in addition to the time of the CPU.
-2. steal, involuntary halts, clock below the ceiling: parts of the CPU's time
-   (`evaluation.LostSeconds`). An episode that runs on the CPU at that time names the cause; without
-   one it is UNEXPLAINED.
-3. interrupt, memory-stall, sibling, package: the share of the remaining time that the detector
-   measured. A loss that it attributes to a clock below the ceiling is already in the clock's part,
-   and is not counted again. Time that a job sleeps in a memory stall is added to the whole.
+ran another task; stopped: a signal, a debugger or a frozen group kept it from running. This is time
+of the task, in addition to the time of the CPU.
 
-So the shares of all causes add up to at most 1. A sample is settled, which means that its losses
-are attributed to causes for good, LATE_NS after its end, since some episodes are detected only
-after they have lasted for a while.
+2. steal, involuntary halts, clock below the ceiling: parts of the CPU's time. An episode that runs
+on the CPU at that time names the cause; without an episode, the cause is UNEXPLAINED.
+
+3. interrupt, memory-stall, sibling, package: the share of the remaining time that the detector
+measured. A loss that a detector attributes to a clock below the ceiling is already in the clock's
+part, so it is not counted again. Time that a job sleeps in a memory stall is added to the whole.
+
+So the shares of all causes add up to at most 1. LATE_NS after its end, a sample is settled: its
+losses are attributed to causes for good. Some episodes are detected only after they have lasted for
+a while.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ QUOTA_CAUSE: Cause = ("quota", "quota")
 STOPPED_CAUSE: Cause = ("stopped", "stopped")
 SPLIT_LOCK_CAUSE: Cause = ("stopped", "split-lock")
 UNEXPLAINED = "other"
-"""Cause of a loss that no episode explains."""
+"""Cause of a loss without an episode."""
 _NAMING_KINDS: dict[str, tuple[str, ...]] = {
     "involuntary": ("throttle", "involuntary-halt"),
     "clock": ("turbo-drop", "throttle", "license", "ramp"),
@@ -56,12 +57,13 @@ _NAMING_KINDS: dict[str, tuple[str, ...]] = {
 """For each part of the loss, the kinds of episodes that name its cause, by priority."""
 _SHARED_RESOURCES = frozenset({"sibling", "package", "memory", "cache"})
 _REST_KINDS = frozenset({"interrupt", "memory-stall"})
-"""Kinds of episodes whose depth is a lost share of the time left by steal, halts and a low
+"""Kinds of episodes whose depth is a share of the time that remains after steal, halts and a low
 clock."""
 JOB_SPREAD_NS = 1_000_000_000
-"""Time in ns within which the probe reads all threads of a job, in turn."""
+"""Time in ns in which the probe reads all threads of a job in turn."""
 MAX_UNSETTLED = 256
-"""Maximum number of samples that wait to be settled; beyond it, the oldest are settled early."""
+"""Maximum number of samples that wait to be settled. If there are more, the oldest are settled
+early."""
 
 
 class _LossSamples(NamedTuple):
@@ -96,8 +98,8 @@ class LossSums(NamedTuple):
         return float(self.wanted_s.sum() + self.waited_s.sum())
 
     def since(self, earlier: LossSums) -> LossSums:
-        """Returns these sums less those of `earlier`. A cause that was replaced by a later finding
-        can have a negative sum; the sum of the other cause is too large by the same time."""
+        """Returns these sums minus those of `earlier`. If a later finding replaced a cause, that
+        cause can have a negative sum, and the sum of the new cause is too large by as much."""
         none = np.zeros(len(self.wanted_s))
         by_cause = {
             cause: self.by_cause.get(cause, none) - earlier.by_cause.get(cause, none)
@@ -109,7 +111,7 @@ class LossSums(NamedTuple):
         )  # fmt: skip
 
     def of_cpus(self, positions: Sequence[int]) -> LossSums:
-        """Returns the sums of some CPUs; those of all other CPUs are 0."""
+        """Returns the sums of some CPUs; all other CPUs have 0."""
         by_cpu = np.zeros(len(self.wanted_s))
         by_cpu[positions] = 1.0
         by_cause = {cause: lost_s * by_cpu for cause, lost_s in self.by_cause.items()}
@@ -119,7 +121,8 @@ class LossSums(NamedTuple):
         )  # fmt: skip
 
     def with_quotas(self, stopped_s: Floats) -> LossSums:
-        """Returns the sums with `stopped_s`, seconds of waiting by CPU, attributed to quotas."""
+        """Returns the sums with a part of the waiting attributed to quotas. `stopped_s`: seconds by
+        CPU."""
         if not stopped_s.any():
             return self
         stopped_s = np.minimum(stopped_s, self.waited_s)
@@ -127,9 +130,9 @@ class LossSums(NamedTuple):
         return self._replace(by_cause={c: s for c, s in by_cause.items() if s.any()})
 
     def with_interrupts(self, taken_s: Mapping[Cause, Floats], elapsed_s: float) -> LossSums:
-        """Returns the sums with a part of the waiting attributed to interrupts, for the share of
-        the time in which tasks of the CPU were ready. `taken_s`: all seconds of interrupts, by
-        cause and CPU."""
+        """Returns the sums with a part of the waiting attributed to interrupts: their share of the
+        time in which tasks of the CPU were ready. `taken_s`: all seconds of interrupts, by cause
+        and CPU."""
         by_cause = dict(self.by_cause)
         ready = np.minimum(1.0, (self.wanted_s + self.waited_s) / max(elapsed_s, 1e-9))
         for cause, whole_s in taken_s.items():
@@ -140,17 +143,17 @@ class LossSums(NamedTuple):
         return self._replace(by_cause={c: s for c, s in by_cause.items() if s.any()})
 
     def with_stops(self, stopped_s: Floats, cause: Cause = STOPPED_CAUSE) -> LossSums:
-        """Returns the sums plus `stopped_s`, the seconds by CPU for which tasks were stopped: a
-        loss, and also time that they wanted."""
+        """Returns the sums plus the time for which tasks were stopped, as a loss and as wanted
+        time. `stopped_s`: seconds by CPU."""
         if not stopped_s.any():
             return self
         by_cause = {**self.by_cause, cause: stopped_s}
         return self._replace(waited_s=self.waited_s + stopped_s, by_cause=by_cause)
 
     def with_blocked(self, stalled_s: Mapping[Cause, float], blocked_s: Floats) -> LossSums:
-        """Returns the sums plus the time of memory stalls in which the job wanted to run, but
-        slept. `stalled_s`: all seconds of the stalls of each cause; `blocked_s`: seconds of
-        uninterruptible sleep of the job, by CPU, an upper bound of the time that is added."""
+        """Returns the sums plus the time of memory stalls in which the job slept although it wanted
+        to run. `stalled_s`: all seconds of stalls, by cause. `blocked_s`: seconds of the job's
+        uninterruptible sleep, by CPU, an upper bound of the added time."""
         by_cause, waited_s = dict(self.by_cause), self.waited_s
         for cause, whole_s in stalled_s.items():
             ran_s = by_cause.get(cause, np.zeros(len(waited_s)))
@@ -179,7 +182,7 @@ class LossSums(NamedTuple):
 
 
 class Losses:
-    """Sums of the time that a stream has lost so far, by cause. The sums never fall, except by the
+    """Sums of the time that a stream has lost so far, by cause. They never fall, except by the
     noise of involuntary halts."""
 
     def __init__(self, cpus: Sequence[int]) -> None:
@@ -187,7 +190,7 @@ class Losses:
         self._position = {cpu: index for index, cpu in enumerate(cpus)}
         self._wanted_s, self._ran_s, self._waited_s = np.zeros((3, len(cpus)))
         self._by_cause: dict[Cause, Floats] = {}
-        """Seconds lost by cause in settled samples, without those that tasks waited for a CPU."""
+        """Seconds lost by cause in settled samples, without waits for a CPU."""
         no_times = np.zeros(0, np.int64), np.zeros(0, np.int64)
         parts = np.zeros((0, len(cpus))), np.zeros((0, len(LOSS_PARTS), len(cpus)))
         self._open_samples = [_LossSamples(*no_times, *parts)]
@@ -199,16 +202,16 @@ class Losses:
         """Seconds that the job ran since the first sample in `_unsplit_samples`."""
 
     def add_wait(self, waited_s: Floats, ran_s: Floats | None = None) -> None:
-        """Adds seconds that tasks waited for a CPU. `ran_s`: seconds that they ran: the time that
-        they wanted on a CPU that was not busy enough for `evaluation.LostSeconds`."""
+        """Adds the seconds that tasks waited for a CPU. `ran_s`: seconds that they ran, which they
+        also wanted on CPUs that were not busy enough for `evaluation.LostSeconds`."""
         self._waited_s = self._waited_s + waited_s
         self._ran_s = self._ran_s + (0.0 if ran_s is None else ran_s)
 
     def add(
         self, lost: LostSeconds, since_ns: Ints, until_ns: Ints, run_s: Floats | None = None
     ) -> None:
-        """Adds samples. `run_s`: seconds that the watched job ran, from the records in these
-        samples; None if no job is watched."""
+        """Adds samples. `run_s`: seconds that the watched job ran, from their records; None without
+        a watched job."""
         wanted_s, parts_s = lost.wanted_s, lost.parts_s
         is_known = np.isfinite(parts_s.sum(axis=1) + wanted_s)
         if np.count_nonzero(is_known) < is_known.size:
@@ -225,8 +228,8 @@ class Losses:
             self._narrow_to_job()
 
     def _narrow_to_job(self) -> None:
-        """Reduces `_unsplit_samples` to the part of the job. The time that the job ran on a CPU in
-        all of these is distributed over them in proportion to the CPU's busy time."""
+        """Reduces `_unsplit_samples` to the job's part. The job's running time on a CPU is
+        distributed over these samples in proportion to the CPU's busy time."""
         if not self._unsplit_samples:
             return
         samples, self._unsplit_samples = _join_samples(self._unsplit_samples), []
@@ -235,7 +238,7 @@ class Losses:
         with np.errstate(divide="ignore", invalid="ignore"):
             share = np.where(worked_s > 0, np.minimum(self._run_s / worked_s, 1.0), 0.0)
             weights = np.where(worked_s > 0, (wanted_s - stolen_s) / worked_s, 1 / len(wanted_s))
-        # The kernel does not count steal that it knows of as running time.
+        # The kernel does not count known steal as running time.
         job_wanted_s, parts = self._run_s * weights + stolen_s * share, samples.parts_s * share
         self._open_samples.append(samples._replace(wanted_s=job_wanted_s, parts_s=parts))
         self._open_count += len(samples.since_ns)
@@ -261,8 +264,8 @@ class Losses:
         return default_ns if first is None else int(first[0]), self._open_count
 
     def settle(self, episodes: Iterable[Episode], now_ns: int) -> None:
-        """Adds up the samples whose episodes are all known. `episodes`: those since the time that
-        `oldest_due_ns` returned."""
+        """Attributes the losses of all samples whose episodes are known. `episodes`: those since
+        the time that `oldest_due_ns` returned."""
         samples = _join_samples(self._open_samples)
         count = len(samples.until_ns)
         settled_count = int(samples.until_ns.searchsorted(now_ns - LATE_NS))
@@ -305,8 +308,8 @@ class Losses:
     def _losses_by_cause(
         self, wanted_s: Floats, parts_s: Floats, times: Ints, episodes: Sequence[Episode]
     ) -> Iterator[tuple[Cause, Floats]]:
-        """Yields pairs of a cause and the seconds that each CPU lost to it in these samples; a
-        cause may be yielded several times."""
+        """Yields causes with the seconds that each CPU lost to them in these samples. A cause may
+        be yielded several times."""
         steal = parts_s[:, LOSS_PARTS.index("steal")]
         yield STEAL_CAUSE, steal.sum(axis=0)
         for part, kinds in _NAMING_KINDS.items():
@@ -331,7 +334,8 @@ class Losses:
                 yield (episode.kind, episode.cause), taken_s.sum(axis=0)
 
     def _episode_mask(self, episode: Episode, times: Ints) -> Bools:
-        """Returns (samples, CPUs): mask of the episode's CPUs, in samples at least half in it."""
+        """Returns a mask (samples, CPUs): the episode's CPUs, in samples of which at least half is
+        in it."""
         end_ns = times[-1, 1] if episode.end_ns is None else episode.end_ns
         middle_ns = times.mean(axis=1)
         during = (middle_ns >= episode.start_ns) & (middle_ns <= end_ns)
@@ -341,13 +345,12 @@ class Losses:
 
 
 # --- The losses of a stream over one span of time, on which `why` reports. The sums of the last
-# seconds are the difference of two totals; the sums at a past moment are computed again from
-# history.
+# seconds are the difference of two totals. The sums of a past span are computed again from history.
 
 
 @dataclass(frozen=True)
 class TaskTimeSpan:
-    """A span of time and what tasks did in it: a run, its last seconds, or a phase of a job."""
+    """A span of time with the times of its tasks: a run, its last seconds, or a phase of a job."""
 
     start_ns: int
     end_ns: int
@@ -361,13 +364,12 @@ class TaskTimeSpan:
 
 @dataclass(frozen=True)
 class Totals(TaskTimeSpan):
-    """Times and losses of a span. The totals of a session keep growing; `copy` returns them as they
-    are now."""
+    """The times and losses of a span. A session's own totals keep growing; `copy` freezes them."""
 
     losses: LossSums
     sample_count: int
     suspect_count: int
-    """Number of samples of CPUs with suspect counters."""
+    """Number of samples with suspect counters, summed over CPUs."""
     span: Span
 
     def copy(self) -> Totals:
@@ -384,41 +386,42 @@ class Totals(TaskTimeSpan):
         )  # fmt: skip
 
 
-# --- likely reasons of losses, whose cost is not measured
+# --- Likely reasons of losses whose cost is not measured.
 
 MAX_NAMES, MAX_NAME_LENGTH = 64, 64
 MAX_WORKS = 1024
 
 
 class KernelWork(NamedTuple):
-    """A function of the kernel in which samples found a process."""
+    """A kernel function in which samples found a process."""
 
     kind: str
-    """A key of model.kinds.KERNEL_WORK."""
+    """Key in `model.kinds.KERNEL_WORK`."""
     function: str
     pid: int
     comm: str
 
 
 class RecordHints:
-    """Likely reasons of losses, from records: messages of the kernel's log, programs that manage
-    power, kernel functions, and memory limits. Records are untrusted: they are checked here, and
-    names are made printable."""
+    """Likely reasons of losses, from records: kernel messages, programs that manage power, kernel
+    functions, and memory limits. Records are untrusted: they are checked here, and names are made
+    printable."""
 
     def __init__(self) -> None:
         self.messages: dict[tuple[str, str], int] = {}
-        """Number of messages of the kernel's log, by kind and by the name in them."""
+        """Numbers of kernel messages, by kind and by the name in the message."""
         self.power_managers: list[str] = []
         """Programs that may lower limits of power and clock, with their PIDs."""
         self.kernel_s: dict[KernelWork, float] = {}
-        """Time, in s, for which samples found processes in each function of the kernel."""
+        """Time in s for which samples found a process in a kernel function."""
         self.kernel_span_s = 0.0
-        """Time, in s, over which the samples in `kernel_s` were taken."""
+        """Time in s that the samples in `kernel_s` cover."""
         self.groups_at_limit: dict[str, MemoryGroup] = {}
-        """Sums of control groups that reached their memory limit and read pages back, by name."""
+        """Control groups that reached their memory limit and read pages back, by name, with their
+        sums."""
 
     def split_lock_tids(self) -> set[int]:
-        """Returns the threads that took a split lock."""
+        """Returns the IDs of threads that took a split lock."""
         names = [name for kind, name in self.messages if kind == "split-lock"]
         return {int(match[1]) for name in names if (match := re.search(r"\[(\d{1,10})\]$", name))}
 
@@ -466,21 +469,21 @@ class RecordHints:
                         self.kernel_s[work] = self.kernel_s.get(work, 0.0) + ns / 1e9
 
 
-# --- Phases of a job: from one mark to the next, or, without marks, stretches in which one program
+# --- Phases of a job: from one mark to the next or, without marks, stretches in which one program
 # ran most.
 #
-# The session notes the times of the job's threads at each mark and about once a second. A phase is
-# the difference between the sums at two such times, so marks need no sums of their own.
+# The session stores the times of the job's threads at each mark, and about once a second. A phase
+# is the difference between two such sums, so marks need no sums of their own.
 
 MAX_MARKS = 64
-"""Maximum number of marks at which times are noted; later marks begin no phase."""
+"""Maximum number of marks with stored times. Later marks begin no phase."""
 MAX_MOMENTS = 128
-"""Maximum number of other moments; with more, every second one is dropped."""
+"""Maximum number of other moments. If there are more, every second one is dropped."""
 FIRST_STEP_NS = 900_000_000
 """Initial minimum time in ns between two moments. It doubles whenever moments are dropped."""
 MAX_UNNAMED_PHASES = 6
 MIN_PHASE_NS = 200_000_000
-"""Minimum time in ns before the first mark for that time to be a phase of its own."""
+"""Minimum time in ns before the first mark that is a phase of its own."""
 
 
 class JobMoment(NamedTuple):
@@ -519,7 +522,7 @@ class RunPhase(TaskTimeSpan):
     label: str
 
     def largest_program(self) -> tuple[str, float]:
-        """Returns the program that ran most, and the seconds that it ran; '' if none did."""
+        """Returns the program that ran most and its running seconds; '' if none ran."""
         run_s: dict[str, float] = {}
         for times in self.times.threads.values():
             run_s[times.comm] = run_s.get(times.comm, 0.0) + times.run_s
@@ -556,7 +559,7 @@ def _phases_between(moments: Sequence[JobMoment]) -> list[RunPhase]:
 
 def _phases_by_program(moments: Sequence[JobMoment]) -> list[RunPhase]:
     """Returns phases named after the program that ran most. A stretch in which nothing ran belongs
-    to the phase before it, or, at the start, to the phase after it. As long as there are more than
+    to the phase before it or, at the start, to the phase after it. While there are more than
     MAX_UNNAMED_PHASES, the shortest phase is joined with its shorter neighbour."""
     edges: list[JobMoment] = []
     name = ""

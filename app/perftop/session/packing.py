@@ -1,10 +1,10 @@
-"""Packs frames and notes without loss, for history in memory and for recordings. Each frame is
-packed as its difference from the previous frame of the same form, which is the set of its blocks.
+"""Packs frames and notes without loss, for the history in memory and for recordings.
 
-A column of a block changes by similar, small amounts on all rows. So all differences of a column
-(signed, since gauges fall; modulo 2**64) take the same number of bytes: the fewest of 0, 1, 2, 4
-and 8 that hold the largest. Unchanged columns take no bytes. The first frame of each form is packed
-as its difference from zero.
+The form of a frame is the set of its blocks. A frame is packed as its difference from the previous
+frame of the same form, the first frame of a form as its difference from zero. A column of a block
+changes by similar, small amounts in all rows. So all differences of a column take the same number
+of bytes: the fewest of 0, 1, 2, 4 and 8 that the largest fits into. Differences are signed, because
+gauges fall, and modulo 2**64.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _SIGN_BIT = np.uint64(1)
 MAX_LAYOUTS = 64
 """Maximum number of layouts kept; no probe sends that many forms of frames."""
 MAX_WORDS = 1 << 22
-"""Maximum number of words kept of the newest frames of all forms together; the layouts may have
-half as many in total. The largest frame has 1 << 21 words."""
+"""Maximum number of words in the newest frames of all forms together. All layouts together may have
+half as many. The largest frame has 1 << 21 words."""
 UNPACKED_WORDS = 1 << 16
-"""Number of words that are unpacked together: more would not fit into a processor's caches."""
+"""Number of words that are unpacked together. More would not fit into the caches of a CPU."""
 
 
 class Layout:
@@ -41,7 +41,7 @@ class Layout:
     def __init__(self, shapes: Sequence[tuple[int, int]]) -> None:
         """`shapes`: rows and columns of each table."""
         self.ends = [*accumulate((8 * rows * width for rows, width in shapes), initial=0)]
-        """End of each table, in bytes after the start of the first."""
+        """End of each table, in bytes from the start of the first."""
         columns, first = [np.zeros(0, int)], 0
         for rows, width in shapes:
             columns.append(first + np.tile(np.arange(width), rows))
@@ -55,14 +55,14 @@ class Layout:
 
 
 def pack(layout: Layout, rows: Words) -> list[bytes]:
-    """Packs the difference of each row of words from the previous row; all rows are sorted by
-    column. Packing many takes little longer than packing one."""
+    """Packs each row of words as its difference from the previous row. The words of a row are
+    sorted by column. Packing many rows takes little longer than packing one."""
     if not layout.words:
         return [b""] * (len(rows) - 1)
     increments = (rows[1:] - rows[:-1]).view(np.int64)
     signs = increments >> 63
     increments <<= 1
-    increments ^= signs  # zigzag: small numbers of either sign become small
+    increments ^= signs  # zigzag: numbers near 0 of either sign become small
     folded = increments.view(np.uint64)
     largest = np.bitwise_or.reduceat(folded, layout.starts, axis=1)
     widths = np.searchsorted(_LIMITS, largest, side="right").astype(np.uint8)
@@ -77,9 +77,8 @@ def pack(layout: Layout, rows: Words) -> list[bytes]:
 
 
 def unpack(layout: Layout, previous_words: Words, packed: Sequence[bytes]) -> Words:
-    """Returns the rows of words that `pack` packed, each as its difference from the previous row,
-    the first as its difference from `previous_words`. Raises ValueError if one is not complete.
-    Unpacking many takes little longer than unpacking one."""
+    """Unpacks what `pack` packed. Returns the rows of words. `previous_words`: the row before the
+    first. Raises ValueError if a row is not complete. Many rows take little longer than one."""
     count, columns = len(packed), len(layout.heights)
     if not layout.words:
         return np.zeros((count, 0), np.uint64)
@@ -184,7 +183,7 @@ class Packer:
         return self.pack_many([message])[0]
 
     def pack_many(self, messages: Sequence[wire.Frame | wire.Note]) -> list[bytes]:
-        """Packs messages, with the same result as calling `pack` for each in turn."""
+        """Packs messages. The result is the same as that of `pack` for each in turn."""
         packed_messages = [b""] * len(messages)
         forms: dict[bytes, dict[int, wire.Frame]] = {}
         for index, message in enumerate(messages):
@@ -212,8 +211,8 @@ class Packer:
         ]
 
     def _exceeds_max_words(self, forms: Iterable[bytes]) -> bool:
-        """Returns whether frames of these forms may exceed MAX_WORDS, so that the words of other
-        forms are dropped."""
+        """Returns whether frames of these forms may exceed MAX_WORDS, so that other forms' words
+        are dropped."""
         sizes = {form: len(words) for form, words in self._last_words.items()}
         sizes |= {form: self._layouts.layout(form).words for form in forms}
         return sum(sizes.values()) > MAX_WORDS
@@ -222,8 +221,8 @@ class Packer:
         return self.unpack_many([data])[0]
 
     def unpack_many(self, packed: Sequence[bytes]) -> list[wire.Frame | wire.Note]:
-        """Unpacks messages, with the same result as calling `unpack` for each in turn. If one of
-        them is damaged, raises WireError, ValueError or TypeError, and has unpacked none."""
+        """Unpacks messages. The result is the same as that of `unpack` for each in turn. If one is
+        damaged, raises WireError, ValueError or TypeError, and unpacks none."""
         last_words = dict(self._last_words)
         try:
             return self._unpack_messages(packed)
@@ -257,8 +256,7 @@ class Packer:
         return [message for message in messages if message is not None]
 
     def _keep_last(self, form: bytes, last_words: Words) -> None:
-        """Keeps the newest words of a form. Packing and unpacking drop old words by the same rule,
-        so that they stay in sync."""
+        """Keeps the newest words of a form. Packer and unpacker drop old words by the same rule."""
         other_words = sum(len(words) for key, words in self._last_words.items() if key != form)
         if other_words + len(last_words) > MAX_WORDS:
             self._last_words.clear()
@@ -283,10 +281,10 @@ def records(data: bytes) -> dict[str, object]:
 
 # --- The format of a recording: messages of the wire, with packed frames and notes.
 #
-# The first message of a block needs no earlier message. The messages of a block are deflated as
-# one stream, which is flushed after each message. A recording that was ended properly has an
-# index as its last message, with the positions of its blocks. Until a block is complete, its
-# messages may be stored as they are on the wire.
+# The first message of a block needs no earlier message. The messages of a block are deflated as one
+# stream, which is flushed after each message. Until a block is complete, its messages may be stored
+# as on the wire. The last message of a recording that ended properly is an index with the positions
+# of its blocks.
 
 BLOCK_MESSAGES = 64
 """Number of messages in a block. To read one, all messages before it in its block are unpacked."""
@@ -318,7 +316,8 @@ class Recorder:
         self.write_many([message])
 
     def write_many(self, messages: Sequence[TimedMessage]) -> None:
-        """Writes messages, with the same bytes as one by one; many take little longer than one."""
+        """Writes messages. The bytes are the same as one by one, and many take little longer than
+        one."""
         while messages:
             first = self._block >= BLOCK_MESSAGES
             if first:
@@ -406,7 +405,7 @@ class Unpacker:
 
 
 def _check_types(message: TimedMessage) -> None:
-    """Raises ValueError or WireError for an invalid message; messages are untrusted."""
+    """Raises ValueError or WireError if the message, which is untrusted, is not valid."""
     fields: tuple[object, ...]
     if isinstance(message, wire.Frame):
         fields = message.seq, message.time_ns, message.lost, message.late, message.records
