@@ -1,8 +1,8 @@
 """Selections that users type: CPUs by a filter such as `pkg:1 busy>80 | offline !type:E`, and
 moments of history by a time.
 
-Terms that follow each other are all required, `|` separates alternatives, and `!` before a term
-negates it. An unknown value matches no comparison, negated or not.
+All terms of an alternative are required. `|` separates alternatives, and `!` before a term negates
+it. An unknown value matches no comparison, negated or not.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from perftop.model.kinds import Episode
 
 MAX_LENGTH = 200
-"""Maximum number of characters of a filter; a longer text was pasted by mistake."""
+"""Maximum number of characters of a filter. A longer text was pasted by mistake."""
 WIDTH = 80
 """Width in cells of the narrowest terminal, in which a message must fit."""
 
@@ -52,7 +52,7 @@ HELP: tuple[tuple[str, str], ...] = (
 
 Test = Callable[[Session, Interval | None], Bools]
 Ranges = tuple[tuple[float, float], ...]
-"""First and last number of each range, so that a large range needs no memory."""
+"""First and last number of each range. A large range needs no more memory than a small one."""
 
 
 class FilterError(ValueError):
@@ -61,7 +61,7 @@ class FilterError(ValueError):
     def __init__(self, text: str, position: int) -> None:
         super().__init__(text)
         self.offset = position
-        """Position of the first invalid character, or of the missing text."""
+        """Index of the first invalid character, or of the missing text."""
 
 
 @dataclass(frozen=True)
@@ -74,13 +74,12 @@ class _Term:
 class Filter:
     text: str
     is_steady: bool
-    """Whether the mask depends only on the topology, so that it is valid until a CPU goes online or
-    offline."""
+    """Whether the mask depends only on the topology, so that it changes only with a hotplug."""
     _alternatives: tuple[tuple[_Term, ...], ...]
     """Alternatives; all terms of an alternative are required."""
 
     def cpus(self, session: Session, interval: Interval | None) -> Bools:
-        """Returns a mask of the matching CPUs. Without an interval, values are unknown."""
+        """Returns a mask of the matching CPUs. Without an interval, all values are unknown."""
         mask = np.zeros(len(session.topology), bool)
         for terms in self._alternatives:
             mask |= np.logical_and.reduce([term.test(session, interval) for term in terms])
@@ -88,7 +87,7 @@ class Filter:
 
 
 def parse_filter(text: str) -> Filter | None:
-    """Returns the filter of a text; None if the text is blank. Raises FilterError."""
+    """Parses a filter. Returns None for a blank text. Raises FilterError."""
     if not text.strip():
         return None
     if len(text) > MAX_LENGTH:
@@ -116,7 +115,7 @@ _WORD_PATTERN = re.compile(r'(!*)(?:"([^"]*)("?)|([^\s|"]*))')
 
 
 def _next_term(text: str, position: int) -> tuple[_Term, int]:
-    """Returns the term that starts at position `position`, and the position of its end."""
+    """Returns the term at index `position`, and the index of its end."""
     match = _WORD_PATTERN.match(text, position)
     assert match is not None
     bangs, quoted, closing_quote, word = match.groups()
@@ -190,8 +189,8 @@ def _ranges(text: str, position: int, example: str) -> Ranges:
 
 
 def _in_ranges(values: list[object], ranges: Ranges) -> Bools:
-    """Returns the mask of the values that are in a range. Rows and records may have values of any
-    type; only integers can match."""
+    """Returns a mask of the values in a range. Only integers can match; rows and records may have
+    values of any type."""
     ids = np.array([value if isinstance(value, int) else np.nan for value in values], float)
     mask = np.zeros(len(ids), bool)
     for low, high in ranges:
@@ -299,7 +298,8 @@ _WORD_TESTS: dict[str, Test] = {
 
 
 def _task_test(text: str, pids: Ranges, session: Session, interval: Interval | None) -> Bools:
-    """Returns a mask of the CPUs whose main task has this text in its name or one of these pids."""
+    """Returns a mask of the CPUs whose main task has this text in its name, or one of these
+    PIDs."""
     tasks = {} if interval is None else interval.tasks
     by_cpu = (tasks.get(str(row.cpu)) for row in session.topology)
     records = [record if isinstance(record, list) else [] for record in by_cpu]
@@ -316,7 +316,7 @@ def _shorten_text(text: str) -> str:
     return safe_text(text, 16)
 
 
-# --- Moments of history to jump to: those of episodes, and those that the user types.
+# --- Moments of history to jump to: those of episodes, and those that users type.
 
 MOMENT_HINT = "12:03:05, 12:03, -30s or -2m"
 _CLOCK_PATTERN = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}(?:\.[0-9]{1,9})?))?")
@@ -325,8 +325,8 @@ _NS = {"ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 
 
 def reachable_episodes(session: Session, cpus: Iterable[int] | None = None) -> list[Episode]:
-    """Returns the marks and episodes that can be shown, because history or a recording has their
-    samples; of episodes, those on at least one of `cpus`; None: on any CPU."""
+    """Returns the marks and episodes whose samples are in history or in a recording. `cpus`: only
+    episodes on at least one of these; None: on any CPU."""
     asked_cpus = None if cpus is None else set(cpus)
     return [
         episode for episode in (*session.ended, *session.running, *session.marks)
@@ -336,7 +336,7 @@ def reachable_episodes(session: Session, cpus: Iterable[int] | None = None) -> l
 
 
 def is_reachable(session: Session, episode: Episode) -> bool:
-    """Returns whether an episode can be shown: it is still in history or in a recording."""
+    """Returns whether an episode's samples are in history or in a recording."""
     if session.log.recording is not None:
         return True
     first_ns = session.history.first_ns if session.history is not None else None
@@ -344,9 +344,9 @@ def is_reachable(session: Session, episode: Episode) -> bool:
 
 
 def episode_moment(session: Session, episode: Episode, interval: Interval) -> int:
-    """Returns the moment in raw ns at which to show an episode. An interval with as many samples as
-    `interval` that ends there begins with the episode; for a shorter episode the moment is its end.
-    """
+    """Returns the moment in raw ns at which to show an episode. An interval that ends there, with
+    as many samples as `interval`, begins with the episode. For a shorter episode, the moment is its
+    end."""
     sample_ns = session.hello.sample_ns
     samples = max(1, round(interval.elapsed_s * 1e9 / sample_ns))
     # samples may be slightly late
@@ -357,15 +357,15 @@ def episode_moment(session: Session, episode: Episode, interval: Interval) -> in
 def nearest_moment(
     session: Session, interval: Interval, episodes: Iterable[Episode], direction: int
 ) -> int | None:
-    """Returns the moment of the next episode after this interval, or, if `direction` is -1, of the
-    last episode before it; None if there is none."""
+    """Returns the moment of the next episode after this interval (`direction` 1) or of the last one
+    before it (-1); None if there is none."""
     if session.history is None:
         return None
     times = session.history.times()
     starts = [episode_moment(session, episode, interval) for episode in episodes]
     if not len(times) or not starts:
         return None
-    # Use the ends of samples; otherwise navigation would return to the moment already shown.
+    # Moments are ends of samples; otherwise navigation would return to the moment already shown.
     moments = times[(times.searchsorted(starts, side="right") - 1).clip(0)]
     is_beyond = moments > interval.time_ns if direction > 0 else moments < interval.time_ns
     if not is_beyond.any():
@@ -376,8 +376,9 @@ def nearest_moment(
 def typed_moment(
     text: str, session: Session, interval: Interval, extent_ns: tuple[int, int] | None = None
 ) -> int:
-    """Returns the typed moment in raw ns, relative to `interval`. `extent_ns`: the range of
-    possible moments; None: the session's history. Raises ValueError with one line for the user."""
+    """Returns the typed moment in raw ns. A span is relative to `interval`. `extent_ns`: the range
+    of possible moments; None: the session's history. Raises ValueError with one line for the
+    user."""
     history = session.history
     if extent_ns is None and history is not None and history.first_ns is not None:
         extent_ns = history.first_ns, history.last_ns or history.first_ns

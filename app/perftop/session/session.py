@@ -1,7 +1,7 @@
 """The state of one stream: hello, online CPUs, sums over the interval and the run, and episodes.
 
-Messages are added by `apply` or `play`, in order. This module never waits, does no I/O and draws
-nothing. The same code serves live streams, files and tests.
+`apply` and `play` add messages in order. The session never waits, does no I/O and draws nothing.
+Live streams, files and tests use the same code.
 """
 
 from __future__ import annotations
@@ -43,22 +43,21 @@ from perftop.session.losses import (
 from perftop.session.task_times import BusyCpus, RunTimes
 
 MAX_BATCH = 256
-"""Maximum number of frames read ahead and computed at once; more would gain little."""
+"""Maximum number of frames that are read ahead and computed at once. More would gain little."""
 MAX_BATCH_BYTES = 1 << 19
-"""Maximum size in bytes of the counters computed at once, if MAX_BATCH frames have more. Some
-sixty arrays of this size exist at a time."""
+"""Maximum size in bytes of the counters computed at once, for frames so large that MAX_BATCH of
+them have more. Some sixty arrays of this size exist at a time."""
 MIN_BATCH = 16
-"""Number of frames that are computed at once even if they have up to eight times
-MAX_BATCH_BYTES."""
+"""Number of frames that are computed at once even with up to eight times MAX_BATCH_BYTES."""
 MAX_HOTPLUGS = 4096
-"""Maximum number of hotplug notes kept; with more changes, older ones no longer matter."""
+"""Maximum number of hotplug notes kept. Older ones no longer matter."""
 MAX_WARNINGS = 20
 """Maximum number of warnings kept, the newest, so that a probe cannot fill the memory."""
 MAX_PROCESSES = 4096
 """Maximum number of processes whose details are kept; the newest are kept."""
 MAX_DETAIL = 1 << 14
-"""Maximum number of characters of the details of one process, as text: a list of all CPUs of a big
-machine takes a third of it."""
+"""Maximum number of characters of one process's details. A list of all CPUs of a big machine takes
+a third of it."""
 
 
 def max_batch(hello: wire.Hello) -> int:
@@ -74,8 +73,9 @@ class Session:
         self, hello: wire.Hello, history: History | None = None, *, summarises: bool = True,
         kinds: Collection[str] | None = None,
     ) -> None:  # fmt: skip
-        """`history`: the session adds messages to it. `summarises`: whether the distribution of the
-        samples will be read. `kinds`: the kinds of episodes to detect; None: all."""
+        """`history`: the history to which the session adds messages. `summarises`: whether the
+        distribution of the samples will be read. `kinds`: the kinds of episodes to detect; None:
+        all."""
         self.hello = hello
         self.history = history
         self.now_ns = hello.raw_ns
@@ -89,15 +89,16 @@ class Session:
         self.topology = list(hello.topology)
         selected = self.position if hello.selected is None else hello.selected
         self.shown = [position for cpu, position in self.position.items() if cpu in selected]
-        """Indices in hello of the CPUs that the user selected; other CPUs are read only because
-        they are siblings."""
+        """Indices in hello of the selected CPUs. Other CPUs are read only because they are siblings
+        of these."""
         self._max_batch = max_batch(hello)
         self.detector = RunningEpisodes()
         self.log = EpisodeLog(self.detector, hello.sample_ns)
         self._detection = Detection(self.reader, self.detector, kinds, is_shown=history is not None)
         self.neighbours, self.quotas = self._detection.neighbours, self._detection.quotas.quotas
         self.warnings: list[str] = []
-        """Warnings of the probe and of this session, newest last; each warning makes a new list."""
+        """Warnings of the probe and of this session, newest last. Each warning creates a new
+        list."""
         self.warned_ns = 0
         self.hotplugs: deque[wire.Note] = deque(maxlen=MAX_HOTPLUGS)
         """Hotplug notes, newest last."""
@@ -110,17 +111,18 @@ class Session:
         self._watched_activity = ThreadActivity()
         """Activity of the watched job since the last call of `take_interval`."""
         self.command: list[str] = []
-        """The watched job as the recorder started it, untrusted; [] if it was already running."""
+        """The watched job's command as the recorder started it, untrusted; [] if the job was
+        already running."""
         self.sums_losses = self._sums_run = False
-        """Whether losses and times of tasks are summed up."""
+        """Whether losses and times of tasks are added up."""
         self._start_sums()
 
         self.newest_samples: tuple[SampleBatch, int, int] | None = None
         """The samples that were applied last: their batch, the index of the first, and the index
-        after the last; None: the newest message was a note, or a frame that was only a
+        after the last. None if the newest message was a note, or a frame that was only a
         baseline."""
         self.lost = self.late_samples = 0
-        """Numbers of samples that the probe has lost, and that it has read late, so far."""
+        """Number of samples that the probe has lost so far, and of those that it has read late."""
         self.snapshot = TaskSnapshot()
         """The latest record of the tasks on each CPU."""
         self._snapshot_ns = 0
@@ -128,10 +130,10 @@ class Session:
         self.details: dict[str, dict[str, object]] = {}
         """Details of processes, by pid, as received; newest last."""
         self._factors: dict[str, list[float]] = {}
-        """The last two settled calibration factors of each counter used for SMT states."""
+        """The last two settled calibration factors of each counter for SMT states."""
         self._suspensions: list[tuple[int, int]] = []
-        """Raw times at which suspensions of the machine were noticed, each with the total suspended
-        time by then, in ns; newest last."""
+        """Suspensions of the machine: the raw time in ns at which each was noticed, and the total
+        suspended time until then, in ns. Newest last."""
 
     @property
     def sample(self) -> Sample | None:
@@ -155,18 +157,18 @@ class Session:
             pass
 
     def play(self, messages: Iterable[wire.Message]) -> Iterator[wire.Message]:
-        """Applies messages in order; yields each message once it has been applied. Consecutive
-        frames are computed together, with the same result as one by one, so up to MAX_BATCH
-        messages are read from `messages` at once."""
+        """Applies messages in order, and yields each after it was applied. Consecutive frames are
+        computed together, with the same result as one by one. So up to MAX_BATCH messages are read
+        ahead."""
         for (message,) in self.parts(messages, lambda: 0):
             yield message
 
     def parts(
         self, messages: Iterable[wire.Message], due_ns: Callable[[], int] = lambda: sys.maxsize
     ) -> Iterator[Sequence[wire.Message]]:
-        """Applies messages in order; yields them in parts, each once it has been applied: a note,
-        or consecutive frames. Frames end a part if an episode has started or ended in them, or at
-        the first sample at the raw time `due_ns()` or later, which is called before each part."""
+        """Applies messages in order, and yields them in parts, each after it was applied. A part is
+        a note, or consecutive frames up to one in which an episode started or ended, or which ends
+        at the raw time `due_ns()` or later. `due_ns` is called before each part."""
         messages_left = iter(messages)
         while batch := list(islice(messages_left, self._max_batch)):
             while batch:
@@ -190,7 +192,7 @@ class Session:
                 batch = batch[len(frames) or 1 :]
 
     def _leading_frames(self, messages: Sequence[wire.Message]) -> list[wire.Frame]:
-        """Returns the frames at the start of `messages` that can be computed together."""
+        """Returns the first frames of `messages` that can be computed together."""
         frames: list[wire.Frame] = []
         now_ns, max_frames = self.now_ns, self._max_batch
         for message in messages:
@@ -217,7 +219,7 @@ class Session:
 
     def _apply_samples(self, batch: SampleBatch, first: int, due_ns: int) -> int:
         """Applies samples of a batch from `first` to the end of a part. Returns the index of the
-        next sample."""
+        next one."""
         if not first:
             self._notice_recalibration(int(batch.time_ns[0]))
         last = min(len(batch), first + 1 + int(batch.time_ns[first:].searchsorted(due_ns)))
@@ -265,7 +267,7 @@ class Session:
 
     def _apply_records(self, frame: wire.Frame, snapshot: TaskSnapshot | None) -> None:
         """Applies the records of tasks and processes in a frame, which are untrusted. `snapshot`:
-        the tasks in it."""
+        its tasks."""
         if snapshot is not None:
             self.snapshot, self._snapshot_ns = snapshot, frame.time_ns
         if isinstance(details := frame.records.get("details"), dict):
@@ -299,8 +301,7 @@ class Session:
                 self._factors[key] = [factors[-1], calibration.factor]
 
     def _apply_other(self, message: wire.Message) -> None:
-        """Applies a message that is not a usable frame: a note, or a frame that goes back in
-        time."""
+        """Applies a note, or a frame that goes back in time."""
         if isinstance(message, wire.Frame):
             self._warn(self.now_ns, f"frame {message.seq} goes back in time, and was left out")
         elif isinstance(message, wire.Note):
@@ -316,7 +317,7 @@ class Session:
             if message.kind in {"warning", "gap"}:
                 self._warn(message.time_ns, episodes.warning_text(message))
             if message.kind == "gap" and message.time_ns >= self.now_ns:
-                # Start a new interval, so that no interval contains the gap.
+                # The interval starts again, so that no interval contains the gap.
                 self.now_ns = message.time_ns
                 self._span = Span.empty(self.reader, message.time_ns)
             if (label := episodes.mark_label(message)) is not None:
@@ -369,14 +370,14 @@ class Session:
 
     def interval_of(self, totals: Totals, snapshot: TaskSnapshot) -> Interval:
         """Returns the numbers of the span of these totals, with the present cores and calibration
-        factors. `snapshot`: the tasks at its end."""
+        factors. `snapshot`: the tasks at the end of the span."""
         unix = self.unix(totals.end_ns)
         return totals.span.interval(self.reader, totals.end_ns, unix, self._seq, snapshot)
 
     def interval_at(self, time_ns: int, span_ns: int) -> Interval | None:
         """Returns the interval of about `span_ns` that `take_interval` would have returned after
-        the last sample by `time_ns`. It is computed again from raw frames, with the present cores
-        and calibration factors. None if its frames are not kept."""
+        the last sample by `time_ns`; None if its frames are not kept. It is computed again from raw
+        frames, with the present cores and calibration factors."""
         bounds = None if self.history is None else self.history.span(time_ns, span_ns)
         if self.history is None or bounds is None:
             return None
@@ -397,15 +398,15 @@ class Session:
         self.distribution, self.frames = Distribution(self.shown), min(self.frames, 1)
 
     def start_accounts(self, root: int = -1, *, losses_only: bool = False) -> None:
-        """Starts to sum up the times that tasks ran and waited, and the time lost to each cause,
-        for `lost_time` and `run_times`. On a big machine this takes milliseconds of CPU time a
-        second. `root`: first process of a job that perftop started. `losses_only`: omit `busy_cpus`
-        and `run_phases`, which are only shown in the summary of a run."""
+        """Starts to add up the times of tasks and the time lost to each cause, for `lost_time` and
+        `run_times`. On a big machine this takes milliseconds of CPU time a second. `root`: PID of
+        the first process of a job that perftop started. `losses_only`: omit `busy_cpus` and
+        `run_phases`, which only the summary of a run shows."""
         self.sums_losses, self.run_times.job.root = True, root
         self._sums_run = not losses_only
 
     def _add_busy(self, batch: SampleBatch, first: int, last: int, snapshot: TaskSnapshot) -> None:
-        """Adds samples to `busy_cpus`. `snapshot`: the latest one before them."""
+        """Adds samples to `busy_cpus`. `snapshot`: the latest tasks before these samples."""
         if self._sums_run:
             part = slice(first, last)
             util = np.where(self.online, batch.values["util"][part], np.nan)[:, self.shown]
@@ -427,7 +428,7 @@ class Session:
             losses.settle(self.episodes(oldest_ns, now_ns), now_ns)
 
     def totals(self) -> Totals:
-        """Returns the losses since the start, at which `start_accounts` must have been called."""
+        """Returns the losses since the start. `start_accounts` must have been called then."""
         return Totals(
             self.run.start_ns, self.now_ns, self.run_times, self.lost_time(),
             max(0, self.frames - 1), self.suspect_samples, self.run,
@@ -435,14 +436,14 @@ class Session:
 
     def run_phases(self) -> list[RunPhase]:
         """Returns the phases of the watched job since the start. `start_accounts` must have been
-        called at the start."""
+        called then."""
         start = JobMoment(self.run.start_ns, None, RunTimes([*self.position]))
         end = JobMoment(self.now_ns, None, self.run_times.copy(job_only=True))
         return phases(self._moments, start, end)
 
     def totals_between(self, start_ns: int, end_ns: int) -> Totals | None:
-        """Returns the losses between two raw times, summed up again from history with the episodes
-        that are known now; None if the samples are not kept."""
+        """Returns the losses between two raw times in ns, added up again from history with the
+        episodes that are known now; None if the samples are not kept."""
         session = Session(self.hello, summarises=False)
         session.start_accounts(self.run_times.job.root)
         deque(session.parts(self.past.frames(start_ns, end_ns)), maxlen=0)
@@ -452,8 +453,8 @@ class Session:
         return replace(session.totals(), start_ns=max(start_ns, self.past.begin_ns or 0))
 
     def lost_time(self) -> LossSums:
-        """Returns the losses of shown CPUs, or of the watched job, since the start, by cause.
-        `start_accounts` must have been called at the start."""
+        """Returns the losses of the selected CPUs, or of the watched job, since the start, by
+        cause. `start_accounts` must have been called then."""
         assert self.sums_losses
         sums = self._losses.sums(self.episodes(self._losses.unsettled_ns, self.now_ns))
         if len(self.shown) < len(self.position) and self.neighbours.watched_job.name is None:
@@ -490,7 +491,7 @@ class Session:
 
     @property
     def marks(self) -> list[Episode]:
-        """The marks of the log. A mark is an episode without CPUs and duration."""
+        """The marks of the log, which are episodes without CPUs and duration."""
         return self.log.marks
 
     def episodes(self, since_ns: int, until_ns: int) -> list[Episode]:
@@ -498,7 +499,7 @@ class Session:
 
     @property
     def known_ns(self) -> int:
-        """Raw time up to which episodes are known: now, or the end of the recording."""
+        """Raw time in ns up to which episodes are known: now, or the end of the recording."""
         recording = self.log.recording
         return self.now_ns if recording is None else max(self.now_ns, recording.until_ns)
 
@@ -519,8 +520,8 @@ class Session:
 
     @property
     def has_smt(self) -> bool:
-        """Whether a core with a CPU that the user selected has several threads. The SMT states of a
-        core with one thread repeat `util`."""
+        """Whether a core of a selected CPU has several threads. SMT states of a single thread only
+        repeat `util`."""
         rows = {*self.shown}
         return any(
             len(core) > 1 and any(self.position[cpu] in rows for cpu in core) for core in self.cores
@@ -534,17 +535,17 @@ class Session:
 
     @property
     def calibrations(self) -> dict[str, Calibration]:
-        """The calibration of each counter used for SMT states: how many TSC ticks is one tick."""
+        """The calibration of each counter for SMT states: the TSC ticks per tick of the counter."""
         return self.reader.splitter.calibrations
 
     def factor_before(self, key: str) -> float | None:
-        """Returns the previous settled calibration factor of a counter, or None."""
+        """Returns the previous settled calibration factor of a counter; None if there is none."""
         factors = self._factors.get(key, [])
         return factors[0] if len(factors) > 1 else None
 
     @property
     def past(self) -> History:
-        """The history. Only for a session that has one, such as the session of a screen."""
+        """The history. Only sessions that have one, such as that of a screen, may use it."""
         assert self.history is not None
         return self.history
 

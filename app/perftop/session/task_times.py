@@ -1,9 +1,12 @@
-"""Sums up, over a stream, the time that tasks ran and the time that they waited for a CPU.
+"""The time that tasks ran, and the time that they waited for a CPU, added up over a stream.
 
 For each thread of a watched job, the probe sends the times since the thread's start. For other
-tasks, it sends about once a second a snapshot: the time shares of the busiest tasks of each CPU
-since the previous snapshot. A thread that started and ended between two records is missing. All
-time between two records is counted on the CPU where the thread ran last."""
+tasks, it sends a snapshot about once a second: the time shares of the busiest tasks of each CPU
+since the previous snapshot.
+
+A thread that started and ended between two records is missing. All time between two records is
+counted on the CPU on which the thread ran last.
+"""
 
 from __future__ import annotations
 
@@ -28,33 +31,32 @@ from perftop.model.tasks import (
 )
 
 MAX_THREADS = 1 << 14
-"""Maximum number of the job's threads that are remembered; those seen last are kept."""
+"""Maximum number of the job's threads that are remembered, those seen last."""
 MAX_TASKS = 4096
-"""Maximum number of tasks that are remembered; those seen last are kept. A process counts once for
-each CPU."""
+"""Maximum number of tasks that are remembered, those seen last. A process counts once for each
+CPU."""
 MIN_WAIT = 0.05
-"""Minimum share of its time that a task must spend waiting to count as waiting."""
+"""Minimum share of its time that a waiting task waits."""
 MIN_WAIT_SNAPSHOTS = 2
 """Minimum number of snapshots with wait times; one covers only 10 to 50 % of two seconds."""
 MIN_TASKS_SENT = 3
-"""Number of tasks of a CPU below which the probe has sent all."""
+"""Minimum number of tasks of a CPU that the probe sends; fewer are all tasks of the CPU."""
 MIN_SEEN_SHARE = 0.7
-"""Reported tasks that ran for at least this share of the time of a CPU with waiting tasks are
-nearly all of its tasks: three of four equal tasks run for 75 %, and a hypervisor may use some
-time."""
+"""Share of a CPU's time above which the reported tasks are nearly all of its tasks, if tasks wait
+there: three of four equal tasks run for 75 %, and a hypervisor may use some time."""
 MAX_FIRST_NS = 1_500_000_000
-"""Upper bound, in ns, on the time attributed to the first snapshot of all tasks."""
+"""Maximum time in ns that the first snapshot of all tasks covers."""
 MIN_CPU_SHARE = 0.01
-"""Minimum share of the job's running time for a CPU to count. The job was on all other CPUs only
-briefly, so they would lower the mean of the CPUs that did the work."""
+"""Minimum share of the job's running time for a CPU to count. On other CPUs the job was only
+briefly, so they would lower the mean of those that did the work."""
 HALF_A_CPU = 0.5
-"""Rounds sums of busy shares to whole CPUs: 15.5 of 16 CPUs count as all."""
+"""Term that rounds sums of busy shares to whole CPUs: 15.5 of 16 CPUs are all of them."""
 MIN_SPLIT_S, MAX_SPLIT_S = 0.004, 0.025
-"""Bounds of the mean sleep, in s, of a thread that takes split locks: the kernel makes it sleep for
-10 ms, and wait for other such threads."""
+"""Bounds of the mean sleep in s of a thread that takes split locks. The kernel makes it sleep for
+10 ms, and then wait for other such threads."""
 MAX_NAMES = 256
 UNKNOWN_CPU = -1
-"""Replaces the CPU number where the CPUs of a task are unknown."""
+"""Number in place of a task's CPU if that is unknown."""
 
 K = TypeVar("K")
 ThreadKey = tuple[int, int]
@@ -66,8 +68,8 @@ TaskKey = tuple[int, str, int]
 @dataclass(slots=True)
 class TaskTimes:
     """Seconds that one task, or several together, ran and waited. Treat it as immutable, because
-    sums of earlier moments share it. It is not frozen because one is made for each thread and
-    record, and frozen ones take twice as long to make."""
+    sums of earlier moments share it. It is not frozen, because one is created for each thread and
+    record, and frozen ones take twice as long to create."""
 
     comm: str
     run_s: float = 0.0
@@ -75,25 +77,26 @@ class TaskTimes:
     by_cpu: dict[int, float] = field(default_factory=dict)
     """Seconds that the task ran or waited (`wanted_s`), by CPU."""
     elapsed_s: float = 0.0
-    """Seconds over which the state of the task was read; 0: its state is not known."""
+    """Seconds over which the task's state was read; 0: its state is unknown."""
     active_s: float = 0.0
     """Seconds of `elapsed_s` in which the task ran or waited for a CPU."""
     by_state: dict[str, float] = field(default_factory=dict)
-    """Seconds of `elapsed_s` by the state of the task at the end of each reading."""
+    """Seconds of `elapsed_s` by the state at the end of each reading."""
     switches: int = 0
     """Number of times that the task gave up or lost its CPU; 0 where unknown."""
     longest_s: float = 0.0
-    """Lower bound, in s, of the task's longest wait: the largest mean wait of all readings."""
+    """Lower bound in s of the longest wait: the largest mean wait in any reading."""
     without_waits_s: float = 0.0
-    """Seconds of `run_s` that are from records without the waits of the task."""
+    """Seconds of `run_s` from records without waiting times."""
     state_error_s: float = 0.0
-    """Longest time in s between two readings of the state: error of the time in a state."""
+    """Longest time in s between two readings of the state, and so the error of the time in a
+    state."""
     sleeps: int = 0
     """Number of times that the task gave up its CPU in `elapsed_s`."""
 
     @property
     def wanted_s(self) -> float:
-        """Seconds that the task ran or waited for a CPU, in records that have its waits."""
+        """Seconds that the task ran or waited for a CPU, in records with waiting times."""
         return self.run_s - self.without_waits_s + self.wait_s
 
     def since(self, earlier: TaskTimes | None) -> TaskTimes:
@@ -128,16 +131,16 @@ class TaskTimes:
     @property
     def stop_loss_s(self) -> float:
         """Seconds that the task would have run or waited while it was stopped, if it had been as
-        active as at other times: a thread that only sleeps loses nothing."""
+        active as at other times. A thread that only sleeps loses nothing."""
         other_s = self.elapsed_s - self.stopped_s
         return self.stopped_s * (min(1.0, self.active_s / other_s) if other_s > 0 else 1.0)
 
     @property
     def blocked_s(self) -> float:
-        """Seconds that the task slept uninterruptibly (state D), mostly waiting for a disk: the
-        share of D in the readings that found it asleep, multiplied by the time that it slept.
-        Readings that found it awake are too many, because a task cannot fall asleep while the probe
-        runs on its CPU."""
+        """Seconds that the task slept uninterruptibly (state D), mostly for a disk: the time that
+        it slept, multiplied by the share of D among the readings that found it asleep. Readings
+        that found it awake are too many, because a task cannot fall asleep while the probe runs on
+        its CPU."""
         awake = {"R", *STOP_REASONS}
         asleep_s = sum(s for state, s in self.by_state.items() if state not in awake)
         share = self.by_state.get("D", 0.0) / asleep_s if asleep_s > 0 else 0.0
@@ -146,12 +149,12 @@ class TaskTimes:
     def with_record(
         self, cpu: int, run_s: float, wait_s: float | None, switches: int | None = None
     ) -> TaskTimes:
-        """Returns the times after one more record. `wait_s`, `switches`: None where unknown."""
+        """Returns the times plus one record. `wait_s`, `switches`: None where unknown."""
         if wait_s is None:
             unknown_s = self.without_waits_s + run_s
             return replace(self, run_s=self.run_s + run_s, without_waits_s=unknown_s)
         longest_s = self.longest_s
-        if switches is not None:  # the task waited at most once before each time that it ran
+        if switches is not None:  # the task waited at most once each time before it ran
             longest_s = max(longest_s, wait_s / (switches + 1))
         by_cpu = {**self.by_cpu, cpu: self.by_cpu.get(cpu, 0.0) + run_s + wait_s}
         return TaskTimes(
@@ -164,8 +167,8 @@ class TaskTimes:
     def with_state(
         self, letter: str, elapsed_s: float, active_s: float, sleeps: int = 0
     ) -> TaskTimes:
-        """Returns the times after another `elapsed_s`, at the end of which the task was in the
-        state with this letter. `active_s`: seconds of them in which it ran or waited."""
+        """Returns the times plus `elapsed_s`, at the end of which the task was in the state with
+        this letter. `active_s`: seconds of `elapsed_s` in which the task ran or waited."""
         by_state = {**self.by_state, letter: self.by_state.get(letter, 0.0) + elapsed_s}
         return replace(
             self, elapsed_s=self.elapsed_s + elapsed_s, active_s=self.active_s + active_s,
@@ -176,12 +179,12 @@ class TaskTimes:
 
 NO_TIMES = TaskTimes("")
 DEAD_STATES = frozenset("ZX")
-"""States of a thread that has ended and is still listed, which is not a sleep."""
+"""States of a thread that has ended but is still listed. They are not sleep."""
 
 
 class JobTime(NamedTuple):
-    """Seconds of all threads of a job together, by what they did. A thread that slept waited for a
-    lock, the network, a timer or the like."""
+    """Seconds of all threads of a job together, by use. Sleep is a wait for a lock, the network, a
+    timer or the like."""
 
     ran_s: float
     waited_s: float
@@ -193,7 +196,7 @@ class JobTime(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ThrottledTasks:
-    """Tasks that a CPU quota kept from running."""
+    """Tasks that a CPU quota prevented from running."""
 
     quota: Quota
     keys: list[Any]
@@ -207,8 +210,8 @@ class ThrottledTasks:
 
     @property
     def is_counted(self) -> bool:
-        """Whether the kernel counted all of `wait_s`, which it does once for each CPU, not for each
-        task."""
+        """Whether the kernel counted all of `wait_s`. It counts the time once for each CPU, not for
+        each task."""
         return self.wait_s <= self.quota.throttled_s
 
 
@@ -216,10 +219,10 @@ class JobFootprint:
     """The CPUs on which a job ran, and how long it waited for a CPU and for a disk."""
 
     def __init__(self, root: int) -> None:
-        """`root`: the first process of a job that perftop started. All the time of its children and
-        threads since their start counts for the job; the process itself counts only from its first
-        record on, because it was still waiting to be started then. -1: the job was already running,
-        and each thread counts only from its first record on."""
+        """`root`: PID of the first process of a job that perftop started; -1 if the job was already
+        running. The process itself counts only from its first record on, because it was still
+        waiting to be started then. Its children and threads count from their start. A thread of a
+        job that was already running counts only from its first record on."""
         self.root = root
         self.seconds: dict[int, float] = {}
         """Seconds that the job ran, by CPU."""
@@ -229,7 +232,7 @@ class JobFootprint:
         """Seconds that all threads together waited for a disk; None if unknown."""
         self.pids: set[int] = set()
         self._run_ns: dict[ThreadKey, tuple[int, int | None]] = {}
-        """Nanoseconds that each thread had run and waited by its last record."""
+        """Nanoseconds that each thread had run and waited until its last record."""
         self._disk_ns: dict[ThreadKey, int] = {}
 
     def add_record(self, watched_job: WatchedJob, time_ns: int) -> None:
@@ -238,7 +241,7 @@ class JobFootprint:
             pass
 
     def steps(self, watched_job: WatchedJob, time_ns: int) -> Iterator[tuple[Thread, float, float]]:
-        """Adds the times of the threads in the frame at `time_ns`; yields each thread with the
+        """Adds the times of the threads in the frame at `time_ns`. Yields each thread with the
         seconds that it ran and waited since its previous record."""
         if watched_job.time_ns != time_ns:
             return
@@ -274,19 +277,19 @@ class JobFootprint:
 
 
 class RunTimes:
-    """Run and wait times of the watched job's threads and of the busiest tasks."""
+    """Times of the watched job's threads and of the busiest tasks."""
 
     def __init__(
         self, cpus: Sequence[int], root: int = -1, quotas: Quotas | None = None,
         shown: Collection[int] | None = None,
     ) -> None:  # fmt: skip
-        """`cpus`: CPU numbers in the order of the arrays returned here; `root`: as in
-        JobFootprint; `quotas`: those of the stream, whose owner reads the records; `shown`:
-        indices of the CPUs whose tasks count, None for all. The job counts everywhere."""
+        """`cpus`: CPU numbers in the order of the returned arrays. `root`: as in JobFootprint.
+        `quotas`: those of the stream, whose owner reads the records. `shown`: indices of the CPUs
+        whose tasks count; None: all. The job counts on all CPUs."""
         self._position = {cpu: index for index, cpu in enumerate(cpus)}
         self._task_cpus = ["" if shown is not None and index not in shown else str(cpu)
                            for index, cpu in enumerate(cpus)]  # fmt: skip
-        """Key of each CPU in a record of tasks; '' for those that do not count."""
+        """Key of each CPU in a record of tasks; '' for CPUs that do not count."""
         self.job = JobFootprint(root)
         self.threads: dict[ThreadKey, TaskTimes] = {}
         """Times of the threads of the watched job, by process and thread."""
@@ -300,17 +303,18 @@ class RunTimes:
         self.seen_s = 0.0
         """Seconds covered by all snapshots of tasks."""
         self.wait_snapshots = 0
-        """Number of snapshots of tasks that have wait times. The first one covers time before the
-        stream, or has no wait times."""
+        """Number of snapshots of tasks with waiting times. The first is not counted: it covers time
+        before the stream, or has no waiting times."""
         self.truncated_s: dict[int, float] = {}
-        """Seconds of each CPU in snapshots which lack tasks that ran and may have waited."""
+        """By CPU, the seconds of snapshots that lack tasks which ran and may have waited."""
         self.waiting_s = 0.0
-        """Seconds covered by snapshots in which a task waited for at least MIN_WAIT of the time."""
+        """Seconds of snapshots in which a task waited for at least MIN_WAIT of the time."""
 
     @property
     def tasks(self) -> dict[TaskKey, TaskTimes]:
-        """Times of tasks by process, name and CPU. Those of children that ended between two scans
-        have their parent's PID, a child's name and UNKNOWN_CPU; `comm` is the parent's."""
+        """Times of tasks by process, name and CPU. Children that ended between two scans are
+        included under their parent's PID, a child's name and UNKNOWN_CPU; their `comm` is the
+        parent's."""
         if self._newer_sums.rows:
             self._settle_tasks()
         return self._tasks
@@ -332,8 +336,8 @@ class RunTimes:
         return self._quotas.since(self._quotas_before)
 
     def copy(self, *, job_only: bool = False) -> RunTimes:
-        """Returns a copy of the times so far, to which no records are added. `job_only`: without
-        the times of other tasks than those of the job."""
+        """Returns a copy of the times so far, to which no records can be added. `job_only`: only
+        the job's."""
         times = copy(self)
         times.job, times.threads = copy(self.job), self.threads.copy()
         times.tasks = {} if job_only else self.tasks.copy()
@@ -343,11 +347,11 @@ class RunTimes:
 
     @property
     def has_waits(self) -> bool:
-        """Whether it is known how long tasks waited. A single snapshot covers too little time."""
+        """Whether waiting times are known. A single snapshot covers too little time."""
         return self.job_has_waits or self.wait_snapshots >= MIN_WAIT_SNAPSHOTS
 
     def since(self, earlier: RunTimes) -> RunTimes:
-        """Returns the times after those of `earlier`, without tasks that have been idle since."""
+        """Returns the times minus those of `earlier`, without tasks that have been idle since."""
         later = self.copy(job_only=True)
         later.threads = _times_since(self.threads, earlier.threads)
         later.tasks = _times_since(self.tasks, earlier.tasks)
@@ -363,8 +367,8 @@ class RunTimes:
         return later
 
     def add_job_record(self, watched_job: WatchedJob, time_ns: int) -> tuple[Floats, Floats]:
-        """Adds the times of the job's threads in the frame at `time_ns`; returns the seconds that
-        they ran and waited since the previous record, by CPU."""
+        """Adds the times of the job's threads in the frame at `time_ns`. Returns the seconds that
+        they ran, and those that they waited, since the previous record, by CPU."""
         run_s, wait_s = np.zeros((2, len(self._position)))
         for thread, ran_s, waited_s in self.job.steps(watched_job, time_ns):
             self.job_has_waits |= thread.points[-1].wait_ns is not None
@@ -389,8 +393,8 @@ class RunTimes:
     def add_snapshot(
         self, snapshot: TaskSnapshot, since_ns: int, time_ns: int
     ) -> tuple[Floats, Floats]:
-        """Adds a snapshot of all tasks; returns the seconds that they ran and waited since the
-        previous snapshot, by CPU. `since_ns`: start of the stream."""
+        """Adds a snapshot of all tasks. Returns the seconds that they ran, and those that they
+        waited, since the previous snapshot, by CPU. `since_ns`: start of the stream."""
         first_ns = max(since_ns, time_ns - MAX_FIRST_NS)
         span_s = max(0, time_ns - (self._snapshot_ns or first_ns)) / 1e9
         self._snapshot_ns = time_ns
@@ -407,7 +411,7 @@ class RunTimes:
             np.bincount(columns.cpus, weights, count).astype(float)
             for weights in (columns.shares, is_waiting, run_s, wait_s)
         )
-        # The list of tasks is full, and other tasks ran for a noticeable share of the time.
+        # The list of tasks is full, and unlisted tasks ran for a noticeable share of the time.
         task_count = np.bincount(columns.cpus, minlength=count)
         may_hide_waits = (task_count >= MIN_TASKS_SENT) & (seen_share < MIN_SEEN_SHARE)
         for index in np.flatnonzero(may_hide_waits & (waiting_count > 0)).tolist():
@@ -417,14 +421,14 @@ class RunTimes:
             children = self._tasks.pop(key, None) or TaskTimes(parent.comm)
             self._tasks[key] = children.with_record(UNKNOWN_CPU, child_s, None)
         self.seen_s += span_s
-        # If no task ran for long enough to be listed, none waited either.
+        # If no task ran for long enough to be listed, none waited for long.
         self.wait_snapshots += bool(has_wait.any() or not len(has_wait))
         self.waiting_s += span_s if is_waiting.any() else 0.0
         _drop_oldest(self._tasks, MAX_TASKS)
         return cpu_run_s, cpu_wait_s
 
     def job_time(self) -> JobTime | None:
-        """Returns the times of the job's threads by activity; None if their states are unknown."""
+        """Returns the times of the job's threads by use; None if their states are unknown."""
         threads = [times for times in self.threads.values() if times.elapsed_s > 0]
         if not threads:
             return None
@@ -442,8 +446,7 @@ class RunTimes:
 
     @property
     def longest_wait_s(self) -> float:
-        """Lower bound, in s, of the longest single wait of a thread of the watched job for a
-        CPU."""
+        """Lower bound in s of the longest single wait of the job's threads for a CPU."""
         return max((times.longest_s for times in self.threads.values()), default=0.0)
 
     def stopped_by_cpu(self) -> Floats:
@@ -453,7 +456,7 @@ class RunTimes:
 
     def split_locks_by_cpu(self, tids: Collection[int]) -> Floats:
         """Returns the seconds that threads slept after split locks, by the CPU on which each ran
-        most. `tids`: threads that the kernel's log names; only those count whose sleeps are as long
+        most. `tids`: threads named in the kernel's log. Only those count whose sleeps are as long
         as the kernel's."""
         named = {
             (pid, tid): times for (pid, tid), times in self.threads.items()
@@ -463,8 +466,8 @@ class RunTimes:
         return self._by_cpu(lambda times: times.rest_s, named)
 
     def blocked_by_cpu(self) -> Floats:
-        """Returns the seconds in which threads of the watched job could not be woken up, by the CPU
-        on which each ran most."""
+        """Returns the seconds of uninterruptible sleep of the job's threads, by the CPU on which
+        each ran most."""
         return self._by_cpu(lambda times: times.blocked_s)
 
     def _by_cpu(
@@ -480,9 +483,9 @@ class RunTimes:
         return sums
 
     def throttled_tasks(self, times: Mapping[Any, TaskTimes]) -> list[ThrottledTasks]:
-        """Returns the tasks that a quota kept from running, the most affected first. `times`:
+        """Returns the tasks that a quota prevented from running, the most affected first. `times`:
         `threads` or `tasks`. The kernel counts the time once for each CPU, so it is multiplied by
-        the number of tasks that share one; a quota is never charged with more time than the tasks
+        the number of tasks that share a CPU. No quota is charged with more time than its tasks
         waited."""
         members: dict[str, tuple[Quota, list[Any]]] = {}
         quotas = self.quotas
@@ -513,21 +516,21 @@ class RunTimes:
 
 
 class TaskSums:
-    """Times of tasks as rows of numbers, to which a whole snapshot is added at once: one of a big
-    machine has hundreds of tasks, most of which are in the next snapshot, too."""
+    """Times of tasks as rows of numbers, to which a whole snapshot is added at once. A snapshot of
+    a big machine has hundreds of tasks, most of which are also in the next one."""
 
     def __init__(self) -> None:
         self.rows: dict[TaskKey, int] = {}
         """The column of each task in `_numbers`."""
         self._numbers = np.zeros((6, 0))
-        """By task: `run_s`, `without_waits_s`, `wait_s` and `switches` of TaskTimes, the time of
-        `by_cpu` on the only CPU of the task, and `longest_s`."""
+        """By task: `run_s`, `without_waits_s`, `wait_s` and `switches` of TaskTimes; the time of
+        `by_cpu` on the task's only CPU; and `longest_s`."""
 
     def add(
         self, keys: Sequence[TaskKey], earlier: Mapping[TaskKey, TaskTimes], run_s: Floats,
         wait_s: Floats, switches: Floats,
     ) -> None:  # fmt: skip
-        """Adds a record of each of these tasks. `earlier`: times of tasks that have no row yet.
+        """Adds a record of each of these tasks. `earlier`: times of tasks without a row yet.
         `wait_s`, `switches`: NaN where unknown."""
         rows, count = self.rows, len(self.rows)
         row = np.array([rows.setdefault(key, len(rows)) for key in keys], int)
@@ -543,7 +546,7 @@ class TaskSums:
         added = run_s, unknown_s, waited_s, switched, known_s, waited_s
         for column, values in zip((0, 1, 2, 3, 4, 4), added, strict=True):
             np.add.at(self._numbers[column], row, values)
-        # A task waited at most once before each time that it ran.
+        # A task waited at most once each time before it ran.
         longest_s = np.where(np.isnan(switches), 0.0, waited_s / (switched + 1))
         np.maximum.at(self._numbers[5], row, longest_s)
 
@@ -557,18 +560,18 @@ class TaskSums:
 
 
 class BusyCpus:
-    """Seconds in which all CPUs were busy, in which only one was, and in which none was. They
-    reveal programs that leave most CPUs idle."""
+    """Seconds in which all CPUs, only one, or none were busy. They reveal programs that leave most
+    CPUs idle."""
 
     def __init__(self) -> None:
         self.all_s = self.one_s = self.none_s = self.between_s = 0.0
         self._alone_s: dict[str, float] = {}
-        """Seconds of `one_s` in which each task ran most, by its name."""
+        """By name of a task, the seconds of `one_s` in which it ran most."""
 
     def add(self, util: Floats, span_s: Floats, snapshots: Mapping[int, TaskSnapshot]) -> None:
-        """Adds samples. `util`: (samples, CPUs), busy shares of the selected CPUs; NaN for those
-        that are offline or unknown. `snapshots`: the latest snapshot of tasks, by the index of the
-        first sample for which it is the latest."""
+        """Adds samples. `util`: (samples, CPUs), busy shares of the selected CPUs; NaN if offline
+        or unknown. `snapshots`: snapshots of tasks, by index of the first sample for which each is
+        the latest."""
         is_known = np.isfinite(util)
         count, busy_cpus = is_known.sum(axis=1), np.where(is_known, util, 0.0).sum(axis=1)
         none_busy, all_busy = busy_cpus < HALF_A_CPU, busy_cpus >= count - HALF_A_CPU
@@ -588,8 +591,8 @@ class BusyCpus:
 
     @property
     def single_cpu_task(self) -> str:
-        """The task that ran most while only one CPU was busy, and for at least half of that time;
-        '' without one."""
+        """The task that ran most while only one CPU was busy, if it ran for at least half of that
+        time; else ''."""
         name = max(self._alone_s, key=lambda task: self._alone_s[task], default="")
         return name if name and self._alone_s[name] >= HALF_A_CPU * self.one_s else ""
 
@@ -597,7 +600,7 @@ class BusyCpus:
 def _times_since(
     times: Mapping[K, TaskTimes], earlier: Mapping[K, TaskTimes]
 ) -> dict[K, TaskTimes]:
-    """Returns the times since `earlier`, without tasks that have no record since then."""
+    """Returns the times minus `earlier`, without tasks that have no record since then."""
     later = {
         key: task.since(before)
         for key, task in times.items()

@@ -1,8 +1,8 @@
-"""Values of numbers in one interval, by key: of the machine, and of CPUs, including the numbers
-that a core, package or L3 shares. `CpuColumns` has the numbers of one stream that a table of CPUs
-can show. The second part has the reasons why a value is missing, as text for all outputs.
+"""Values of numbers in one interval, by key: of the machine, and of CPUs, including numbers that a
+core, package or L3 shares. `CpuColumns` has the numbers that a table of CPUs can show.
 
-Names, units and digits of numbers are in `model.numbers`.
+The second part has the reasons why a value is missing, as text for all outputs. Names, units and
+digits of numbers are in `model.numbers`.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ MAX_NAME = 64
 """Maximum number of characters of a task's name in a table."""
 _KEYS = (*METRICS, "both", "lp0", "lp1", "neither", "turbo_ceiling_hz", "smi", "task")
 COLUMNS_BY_KEY: dict[str, Number] = {key: NUMBERS[key] for key in _KEYS}
-"""Numbers that a table of CPUs can have in any stream."""
+"""Numbers that a table of CPUs can show in any stream."""
 PACKAGE_FIELDS = dict(zip(numbers.PACKAGE, PACKAGE_NAMES, strict=True))
-"""Names in a line of JSON of the numbers of packages, by key."""
+"""Names of package numbers in a line of JSON, by key of the number."""
 L3_FIELDS = dict(zip(numbers.L3, L3_COUNTERS, strict=True))
-"""Names in a line of JSON of the numbers of L3s, by key."""
+"""Names of L3 numbers in a line of JSON, by key of the number."""
 
 
 def is_possible_column(key: str) -> bool:
-    """Returns whether any stream can have this column."""
+    """Returns whether any stream can have a column with this key."""
     return key in COLUMNS_BY_KEY or key in RARE_METRICS or key.startswith(EVENT)
 
 
 def columns_by_key(session: Session) -> dict[str, Number]:
-    """Returns all columns of a stream. Events that the user selected follow the first two columns,
-    since a user who selects events wants to see them."""
+    """Returns all columns of a stream. Selected events follow the first two columns, because a user
+    who selects events wants to see them."""
     events = session.evaluator.registry.events
     first = {key: COLUMNS_BY_KEY[key] for key in ("util", "busy_hz")}
     return first | events | COLUMNS_BY_KEY if events else COLUMNS_BY_KEY
@@ -104,14 +104,15 @@ def machine_value(session: Session, interval: Interval, key: str) -> float:
 
 
 def displayed_values(column: Number, session: Session, interval: Interval) -> Floats:
-    """Returns values as `cpu_values` does, but NaN for numbers per running time of CPUs at rest."""
+    """Returns values like `cpu_values`, but NaN for a CPU at rest if the number is per running
+    time."""
     values = cpu_values(session, interval, column.key)
     return np.where(interval.is_resting, nan, values) if column.while_running else values
 
 
 def spread_to_cpus(session: Session, by_core: Floats) -> Floats:
-    """Returns values of cores as values of their CPUs; NaN where unknown, and for all CPUs if
-    `by_core` is of an earlier list of cores."""
+    """Returns values of cores as values of their CPUs; NaN where unknown, and everywhere if
+    `by_core` is of an earlier core list."""
     cores = session.reader.cores
     if len(by_core) != len(cores.lists):
         return np.full(len(cores.core_by_cpu), nan)
@@ -119,8 +120,8 @@ def spread_to_cpus(session: Session, by_core: Floats) -> Floats:
 
 
 def mean_ceiling(ceilings: Floats, util: Floats) -> float:
-    """Returns the mean ceiling of CPUs, in Hz, weighted with their busy time, as the mean clock is.
-    If all are at rest it is the highest ceiling."""
+    """Returns the mean ceiling of CPUs in Hz, weighted with their busy time, like the mean clock.
+    If all are at rest, it is the highest ceiling."""
     is_known = np.isfinite(ceilings) & np.isfinite(util)
     weights = np.where(is_known, util, 0.0)
     total = float(weights.sum())
@@ -130,8 +131,8 @@ def mean_ceiling(ceilings: Floats, util: Floats) -> float:
 
 
 def suspect_rows(key: str, session: Session, interval: Interval) -> Bools:
-    """Returns a mask of the CPUs where a counter used for this number is suspect. A
-    core's states depend on the counters of all its CPUs."""
+    """Returns a mask of the CPUs with a suspect counter for this number. A core's states depend on
+    the counters of all its CPUs."""
     if not np.count_nonzero(interval.doubts):  # the usual case
         return np.zeros(len(interval.doubts), bool)
     needed_keys = {"tsc", key}
@@ -156,7 +157,7 @@ class CpuColumns:
         cores = session.reader.cores
         positions = zip(session.topology, cores.core_by_cpu.tolist(), strict=True)
         self.first_cpus = [row.cpu if core < 0 else cores.lists[core][0] for row, core in positions]
-        """For each CPU the first CPU of its core; the CPU itself if its core is unknown."""
+        """For each CPU, the first CPU of its core; itself if its core is unknown."""
         self.by_key = columns_by_key(session)
         counted_keys = self._counted_keys()
         self._counted_columns = tuple(
@@ -176,7 +177,7 @@ class CpuColumns:
         return keys | ({"smi"} & counters.keys())
 
     def columns(self) -> tuple[Number, ...]:
-        """Returns the columns that this stream counts, and the task column once tasks are known."""
+        """Returns the columns that this stream has, with the task column once tasks are known."""
         task = (COLUMNS_BY_KEY["task"],) if self._session.tasks else ()
         return (*self._counted_columns, *task)
 
@@ -191,7 +192,7 @@ class CpuColumns:
         self, rows: Ints, column: Number, interval: Interval, clock: ClockUnit, *, reverse: bool
     ) -> Ints:
         """Returns the rows sorted by a column: the highest value first, names from a to z, unknown
-        values always last. Values that are displayed alike count as equal, so that rows do not swap
+        values last. Values that look alike when displayed count as equal, so that rows do not swap
         without a visible reason."""
         if not column.unit:
             names = {
@@ -207,9 +208,9 @@ class CpuColumns:
         return rows[np.argsort(values if reverse else -values, kind="stable")]
 
     def task(self, row: int, interval: Interval) -> str:
-        """Returns the name and pid of the task that used the CPU most, as they were received: they
-        are untrusted and must be made printable before they are drawn. If all known tasks together
-        used less than half of the busy time, returns a text with the unaccounted part instead."""
+        """Returns the name and PID of the task that used the CPU most. They are untrusted: make
+        them printable before drawing. If all known tasks together used less than half of the busy
+        time, returns text on the unaccounted part instead."""
         return self._unaccounted_text(row, interval) or self._named_task(row, interval)
 
     def _unaccounted_text(self, row: int, interval: Interval) -> str:
@@ -230,13 +231,13 @@ class CpuColumns:
 
 
 MIN_NAMED_UTIL = 0.05
-"""Minimum busy share at which a CPU whose tasks are mostly unknown gets a text that says so."""
+"""Minimum busy share of a CPU for text on its unaccounted part."""
 
 
 def unaccounted_text(busy: float, seen: float) -> str:
-    """Returns a text with the part of the busy time that the known tasks do not account for; '' if
-    they account for at least half of it. `busy`, `seen`: shares of the time in which the CPU was
-    busy, and in which known tasks ran."""
+    """Returns text on the part of the busy time that known tasks do not account for; '' if they
+    account for at least half of it. `busy`, `seen`: shares of the time in which the CPU was busy,
+    and in which known tasks ran."""
     is_unseen = busy > MIN_NAMED_UTIL and seen < busy / 2
     return f"not seen {100 * (1 - seen / busy):.0f} %" if is_unseen else ""
 
@@ -271,18 +272,19 @@ DOUBT_TEXTS = {
 }
 SUM_COUNTERS = {"energy_j": "energy_j", "energy_dram_j": "energy_ram_j",
                 "probe_cpu_s": "probe_cpu_s", "core_power_w": "energy_core_j"}  # fmt: skip
-"""Numbers of a whole run and of cores, each with the key of its counter."""
+"""Key of the counter of each number of a whole run or of a core."""
 _NAMED_KEYS = ("util", "busy_hz", "ipc", "halt", "involuntary", "kernel_cycles", "turbo_ceiling_hz",
                "idle", "steal")  # fmt: skip
 SOUGHT_NAMES = {key: NUMBERS[key].plain_name for key in _NAMED_KEYS} | {
     "halt": "halts", "involuntary": "halts", "tasks": "task data",
 }  # fmt: skip
-"""Names of the numbers that users look for, by key, in the order in which they are listed; other
-numbers are not listed."""
+"""Names of the numbers that users look for, by key, in the order of lists. Other missing numbers
+are not listed."""
 
 
 def lasting_reasons(session: Session) -> list[wire.Missing]:
-    """Returns why numbers are missing in the whole stream, by the keys that users see."""
+    """Returns the reasons why numbers are missing in the whole stream, under the keys that users
+    see."""
     missing_by_key = {m.what: m for m in session.hello.missing}
     reasons = [*session.hello.missing]
     for key, is_served, text in (
@@ -350,7 +352,8 @@ def _as_missing(
 def doubt_texts(
     interval: Interval, row: int, needed_keys: Container[str] | None = None
 ) -> list[str]:
-    """Returns why counters of a CPU are suspect. `needed_keys`: those to report; None: all."""
+    """Returns texts on why counters of a CPU are suspect. `needed_keys`: only these counters; None:
+    all."""
     codes = sorted(doubts_by_cpu(interval.doubts[row : row + 1], interval.keys).get(0, ()))
     if {code for _, code in codes} == {Doubt.BACKWARDS}:  # a whole read is suspect
         return [DOUBT_TEXTS[Doubt.BACKWARDS]]
@@ -367,11 +370,11 @@ class Reasons:
         for reason in lasting_reasons(session):
             self._lasting_reasons.setdefault(reason.what, []).append(reason)
         self._reason_cache: dict[tuple[str, int | None], wire.Missing | None] = {}
-        """Results of `lasting_reason`, which a table needs for each empty cell."""
+        """Results of `lasting_reason`. A table needs one for each empty cell."""
 
     def lasting_reason(self, key: str, cpu: int | None = None) -> wire.Missing | None:
-        """Returns the reason that applies to the whole stream. `cpu`: the CPU whose value is
-        missing; None: all CPUs."""
+        """Returns the reason for the whole stream. `cpu`: the CPU whose value is missing; None: all
+        CPUs."""
         if (key, cpu) not in self._reason_cache:
             reasons = (
                 m for m in self._lasting_reasons.get(key, ()) if m.cpus is None or cpu in m.cpus
@@ -383,7 +386,7 @@ class Reasons:
         return _reason_text(self.lasting_reason(key)) or UNREAD_REASON
 
     def l3_reason(self, name: str) -> str:
-        """Returns why a number of L3s is missing, given its name in a line of JSON."""
+        """Returns why a number of L3s is missing. `name`: its name in a line of JSON."""
         counter = L3_COUNTERS[name]
         if counter in self._session.counters.columns:
             return UNREAD_REASON
@@ -393,7 +396,7 @@ class Reasons:
         return next((text for text in reasons if text), UNCOUNTED_REASON)
 
     def cpu_reason(self, key: str, interval: Interval, row: int, *, count: bool = False) -> str:
-        """Returns why a CPU's metric or other number is missing; `count`: the counter itself."""
+        """Returns why a CPU's number is missing. `count`: the counter itself, not its metric."""
         if not interval.online[row]:
             return CPU_OFF_REASON
         cpu = self._session.topology[row].cpu
@@ -421,7 +424,7 @@ class Reasons:
         return next(iter(reason.values()), UNREAD_REASON)
 
     def short_reason(self, key: str, row: int, *, bounds: bool) -> str:
-        """Returns why a value is missing, in a few words; `bounds`: only bounds of the core's
+        """Returns why a value is missing, in a few words. `bounds`: only bounds of the core's
         states are known."""
         if (missing := self.lasting_reason(key, self._session.topology[row].cpu)) is not None:
             return missing.why
@@ -436,7 +439,7 @@ def _reason_text(missing: wire.Missing | None) -> str:
 
 
 def why_absent(session: Session, interval: Interval, row: int, key: str) -> str:
-    """Returns why a value is missing in this interval, if the source has it in general."""
+    """Returns why a value that the source has in general is missing in this interval."""
     if not interval.online[row]:
         return CPU_OFF_REASON
     metric = session.evaluator.metrics.get(key)
@@ -466,7 +469,7 @@ def why_absent(session: Session, interval: Interval, row: int, key: str) -> str:
 
 
 def why_unknown(session: Session, interval: Interval, rows: Sequence[int], key: str) -> str:
-    """Returns why a metric that the source has is missing for all of these CPUs."""
+    """Returns why a metric that the source has in general is missing for all of these CPUs."""
     served_rows = [row for row in rows if session.evaluator.has_metric(key, row)]
     texts = dict.fromkeys(
         text for row in served_rows for text in why_absent(session, interval, row, key).split("; ")
@@ -475,7 +478,8 @@ def why_unknown(session: Session, interval: Interval, rows: Sequence[int], key: 
 
 
 def why_no_states(session: Session, interval: Interval, core: int) -> dict[str, str]:
-    """Returns why SMT states of a core are missing, by key; empty if they or bounds are known."""
+    """Returns why a core's SMT states are missing, by key; {} if they, or their bounds, are
+    known."""
     split, cpus = interval.split, session.cores[core]
     method = split.method[core]
     is_known_by_key = {"smt": all(map(isfinite, split.shares(core).values())),
@@ -510,7 +514,7 @@ def why_no_states(session: Session, interval: Interval, core: int) -> dict[str, 
 
 
 Reason = tuple[str, str | None]
-"""The reason and the fix."""
+"""A reason, and how to fix it (None if unknown)."""
 
 
 def names_by_reason(
@@ -544,7 +548,7 @@ _BANDWIDTH = {
 
 
 def _listed_name(missing: wire.Missing) -> str | None:
-    """Returns the label of a missing number. None for numbers per 1000 instructions, as the
+    """Returns the label of a missing number; None for numbers per 1000 instructions, because
     instructions themselves are listed, and for numbers that few machines have."""
     key = missing.what
     if key.endswith(PER_KI) or key in _MACHINE_KEYS:
