@@ -1,5 +1,6 @@
 """Evidence of episodes as text and as JSON: its pieces, their order, names and units. The second
-part finds clues, which are evidence of losses that no episode reports."""
+part finds clues, which are evidence of losses without an episode.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ from perftop.session.session import Session
 
 
 def evidence_json(evidence: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the evidence for JSON: types of `model.belief` become text, numbers are unchanged."""
+    """Returns the evidence for JSON. Types of `model.belief` become text; numbers are unchanged."""
     line = {}
     for key, value in evidence.items():
         name, as_text = _WORDINGS.get(key, (key, None))
@@ -40,8 +41,8 @@ def evidence_text(cause: str, evidence: Mapping[str, Any]) -> str:
 
 
 def evidence_pieces(cause: str, evidence: Mapping[str, Any]) -> list[str]:
-    """Returns the pieces of the evidence as text, the most convincing first, without those that the
-    cause implies."""
+    """Returns the pieces of the evidence as text, the most convincing first. Pieces that the cause
+    implies are left out."""
     evidence = evidence_json(evidence)
     limits = {limit for key, limit in _LIMITS.items() if key in evidence}
     first_keys = [key for key in _MOST_CONVINCING if key in evidence]
@@ -60,7 +61,7 @@ def evidence_pieces(cause: str, evidence: Mapping[str, Any]) -> list[str]:
 
 
 def evidence_piece(key: str, value: object) -> str:
-    """Returns a piece of evidence as text; the unit of a number is the end of its key."""
+    """Returns a piece of evidence as text. The end of `key` is the unit of a number."""
     name = _LABELS.get(key)
     for suffix, as_text in _UNITS.items():
         if key.endswith(suffix) and isinstance(value, int | float):
@@ -69,11 +70,11 @@ def evidence_piece(key: str, value: object) -> str:
 
 
 _LIMITS = {"power_w": "power_limit_w", "busy_hz": "ceiling_hz", "IPC": "IPC alone"}
-"""The key of the limit or reference that is shown with a piece of evidence, by its key."""
+"""Key of the limit or reference that is shown with a piece of evidence, by key of the piece."""
 _MOST_CONVINCING = "capped by", "SIMD", "power_w", "IPC", "temperature_c"
 """JSON keys of the most convincing evidence, which is listed first."""
 MAX_NAMES = 4
-"""Maximum number of tasks named in one piece of evidence; the other tasks are only counted."""
+"""Maximum number of tasks named in one piece of evidence. Further ones are only counted."""
 
 
 def _polled_text(polled: PolledBits, name: Callable[[RegisterBit], str]) -> str:
@@ -165,8 +166,7 @@ _WORDINGS: dict[str, tuple[str, Callable[[Any], Any] | None]] = {
     "self": ("self", _task_names),
     "rests_on": ("rests on", _text_formatter("steal of /proc/stat, in ticks of 10 ms")),
 }  # fmt: skip
-"""The JSON key, and a function that formats the value as text, by detector key; None: the value is
-unchanged."""
+"""By detector key: the JSON key, and a function that formats the value (None: it is unchanged)."""
 _LABELS = {
     "misses_per_ki": "misses per 1000 instructions:", "misses_per_ki_before": "before:",
     "came_per_s": "it came", "memory_limit_mb": "limit", "at_limit": "times at it:",
@@ -191,17 +191,18 @@ _UNITS: dict[str, Callable[[float], str]] = {
     "_per_s": lambda value: f"{value:.3g}/s" if value < 100 else f"{value:.0f}/s",
     "_s": lambda value: f"{1e6 * value:.0f} µs" if value < 1e-3 else short_duration(value),
 }
-"""Functions that format a value as text, by suffix of the key; the first match is used."""
+"""Functions that format a value, by suffix of its key. The first match is used."""
 
 
 # --- Clues to losses whose size is not counted: the kernel's log, settings, and slow memory.
 
 MAX_OWNER = 40
 MAX_SPARE_UTIL = 0.5
-"""Utilisation below which a governor that follows demand may choose a low clock."""
+"""Utilisation below which a governor may choose a low clock because of low demand."""
 MIN_KERNEL_SHARE = 0.15
-"""Minimum share of the busy time in the kernel for a setting that slows the kernel to be reported.
-File and network servers spend this much there without a fault, but it costs them time, too."""
+"""Minimum share of the busy time in the kernel for which a setting that slows the kernel is
+reported. File and network servers spend this much there without a fault, but lose time to the
+setting, too."""
 
 
 class Clue(NamedTuple):
@@ -214,15 +215,15 @@ class Clue(NamedTuple):
     highest_share: float = nan
     """Upper bound of the share of the time lost in this way; NaN where unknown."""
     lost_share: float = nan
-    """Share of the time lost in this way, by samples of the kernel; NaN without samples."""
+    """Lost share of the time, by kernel samples; NaN without samples."""
     activity: str = ""
-    """What tasks do in that time, as the words after "spends" in a sentence."""
+    """Activity of the tasks in that time, as the words after "spends" in a sentence."""
 
 
 def clues(session: Session, whole: Interval, totals: Totals) -> list[Clue]:
-    """Returns clues from messages in the kernel's log, from samples of the kernel, from settings
-    that slow programs down, and from the memory's counters. A setting that slows only the kernel is
-    included only if CPUs spend much time in it."""
+    """Returns clues from kernel messages, kernel samples, settings that slow programs down, and
+    memory counters. A setting that slows only the kernel is included only if CPUs spend much time
+    in it."""
     sums, result = totals.losses, _kernel_clues(session, totals)
     for kind, name in session.hints.messages:
         if kind in LOG_CLUES:
@@ -236,13 +237,13 @@ def clues(session: Session, whole: Interval, totals: Totals) -> list[Clue]:
         value = safe_text(session.hello.settings.get(setting.key, ""), MAX_OWNER)
         is_slow = kernel >= MIN_KERNEL_SHARE or not setting.kernel_only
         if setting.work[0] in {"clock", "lock"} and session.hints.kernel_span_s:
-            continue  # the cost is known from samples of the kernel
+            continue  # kernel samples show the cost
         if value and (not setting.values or value in setting.values) and is_slow:
             text, share = setting.text.format(value), nan
             price = safe_text(session.hello.settings.get(setting.price_key, ""), MAX_OWNER)
             if setting.kernel_only and isfinite(kernel):
-                # Each call takes at least the measured price, which bounds how many fit into the
-                # time in the kernel.
+                # A call takes at least the measured price, which limits the calls that fit into
+                # kernel time.
                 price_us = float(number[0]) if (number := re.match(r"[0-9.]+", price)) else inf
                 share = kernel * max(0.0, 1 - setting.baseline_price_us / price_us)
                 text = f"{whole_percent(kernel)} of the time is in the kernel, with {text}"
@@ -254,7 +255,7 @@ def clues(session: Session, whole: Interval, totals: Totals) -> list[Clue]:
 
 def _limit_clue(session: Session, totals: Totals) -> Iterator[Clue]:
     """Yields a clue if the watched job waited for the disk while its control group was at its
-    memory limit. The kernel counts the wait for a file that is read again as one for the disk."""
+    memory limit. The kernel counts a wait for a file that is read again as one for the disk."""
     spent, job_pids = totals.times.job_time(), {pid for pid, _ in totals.times.threads}
     groups = session.hints.groups_at_limit.values()
     group = next((group for group in groups if not group.pids.isdisjoint(job_pids)), None)
@@ -270,13 +271,13 @@ def _limit_clue(session: Session, totals: Totals) -> Iterator[Clue]:
 
 
 MIN_LOST_SHARE, MIN_WORK_SHARE = 0.02, 0.1
-"""Minimum shares of the time that samples of the kernel must show for a clue: of wasted work, and
-of any other work in one function."""
+"""Minimum shares of the time in kernel samples for a clue: of wasted work, and of other work in one
+function."""
 
 
 def _kernel_clues(session: Session, totals: Totals) -> list[Clue]:
-    """Returns clues from samples of the kernel, at most one of each kind; only of the watched job
-    if there is one."""
+    """Returns clues from kernel samples, at most one of each kind; those of the watched job if
+    there is one."""
     hints, wanted_s = session.hints, totals.losses.whole_s
     pids = {pid for pid, _ in totals.times.threads}
     if not hints.kernel_span_s or not wanted_s > 0:
@@ -284,7 +285,7 @@ def _kernel_clues(session: Session, totals: Totals) -> list[Clue]:
     by_kind: dict[str, dict[KernelWork, float]] = {}
     for work, seconds in hints.kernel_s.items():
         if work.pid in pids or session.neighbours.watched_job.name is None:
-            kind = work.kind or f" {work.function}"  # without a kind: one sum per function
+            kind = work.kind or f" {work.function}"  # without a kind: a sum for each function
             share = seconds / hints.kernel_span_s * totals.elapsed_s / wanted_s
             by_kind.setdefault(kind, {})[work] = share
     result: dict[str, Clue] = {}
@@ -310,10 +311,10 @@ def _kernel_clues(session: Session, totals: Totals) -> list[Clue]:
 
 
 MIN_REMOTE_SHARE, MIN_REMOTE_BYTES_PER_S = 0.1, 1e9
-"""Minimum share of the memory traffic that other nodes serve, and minimum traffic, for a clue."""
+"""Minimum share of memory traffic that other nodes serve, and minimum traffic, for a clue."""
 MAX_UNCORE_SHARE = 0.9
-"""Maximum clock of an uncore, as a share of its highest clock, that is reported as a clue: only if
-CPUs are busy for at least half of the time, since an idle package lowers its uncore clock."""
+"""Maximum uncore clock that is a clue, as a share of its highest clock. CPUs must be busy for at
+least half of the time, because an idle package lowers its uncore clock."""
 
 UNCORE = (
     "the uncore", "L3 and memory",
@@ -324,7 +325,7 @@ FABRIC = "the data fabric", "memory", "APBDIS and a fixed DF P-state in the firm
 
 
 def _memory_clues(session: Session, whole: Interval, sums: LossSums) -> Iterator[Clue]:
-    """Yields reasons for slow memory: another node serves it, or the uncore clock has been low."""
+    """Yields reasons for slow memory: another node serves it, or the uncore clock was low."""
     keys = "memory_bytes_per_s", "local_bytes_per_s"
     bytes_per_s, local = (float(np.nansum(whole.caches[key])) if key in whole.caches else nan
                     for key in keys)  # fmt: skip
@@ -353,8 +354,8 @@ def _memory_clues(session: Session, whole: Interval, sums: LossSums) -> Iterator
 
 
 def job_mean(session: Session, sums: LossSums, by_cpu: Floats) -> float:
-    """Returns the mean over the CPUs of the watched job, weighted by its time there; over all shown
-    CPUs if no job is watched. NaN where unknown."""
+    """Returns the mean over the watched job's CPUs, weighted by its time on each; without a job,
+    over all selected CPUs. NaN where unknown."""
     weights = np.zeros(len(by_cpu))
     weights[[*session.shown]] = 1.0
     if session.neighbours.watched_job.name is not None and sums.wanted_s.any():

@@ -1,5 +1,6 @@
-"""Compares two sides. The result has the differences between their machines, the numbers that
-differ by more than the noise, and the answer in one sentence."""
+"""Compares two sides: the differences between their machines, the numbers that differ by more than
+the noise, and the answer in one sentence.
+"""
 
 from __future__ import annotations
 
@@ -37,20 +38,20 @@ from perftop.output.run_summary import SETTING_NAMES, is_different, setting_labe
 from perftop.output.sentences import mid_sentence
 
 MIN_CAUSE = 0.01
-"""Minimum difference between the shares of time that the two sides lost to a cause. A smaller one
+"""Minimum difference between the shares of time that the sides lost to a cause. A smaller one
 explains nothing."""
 MIN_DIFFERENCE = 0.01
-"""Minimum difference, as a share or relative to A, that matters. A smaller one is never reported as
-a difference, even if it exceeds the noise of these runs, because other runs may vary more."""
+"""Minimum difference that is reported, as a share or relative to A. A smaller one may exceed the
+noise of these runs, but other runs may vary more."""
 RESOLUTION = 0.0005
 """Smallest difference that counters resolve, as a share or relative to A."""
 MAX_SAME_CHANGE = 0.02
-"""A and B count as the same if the whole interval of their difference is this close to 0; for
-numbers that are not shares, relative to A."""
+"""Maximum distance from 0 of the whole interval of a difference for which A and B are the same, as
+a share or relative to A."""
 MIN_OTHER_CPUS = 0.1
-"""Minimum number of CPUs used by other tasks for which a quieter machine is suggested."""
+"""Minimum number of CPUs used by other tasks for which advice suggests a quieter machine."""
 NOISE, ONE_RUN, UNSTEADY, SMALL = "within the noise", "1 run", "unsteady", "same"
-"""Verdicts without a clear difference; SMALL: it exceeds the noise, but is below MIN_DIFFERENCE."""
+"""Verdicts without a clear difference. SMALL: above the noise, but below MIN_DIFFERENCE."""
 UNEXPLAINING_STATES = frozenset({"boot_id", "host", "command", "source", "sample_s"})
 """States that do not explain a difference by themselves."""
 TIME_KEYS = ("run_s", "length_s")
@@ -66,8 +67,7 @@ class Row:
     change: float
     """B - A for shares, else B / A - 1."""
     interval: tuple[float, float] | None
-    """Confidence interval of `change`, valid for all rows together; None if the noise is
-    unknown."""
+    """Confidence interval of `change`, for all rows together; None if the noise is unknown."""
     chance: float
     """Probability of such a difference by chance, corrected for the number of rows (Holm)."""
     is_ranked: bool
@@ -85,7 +85,7 @@ class Row:
 
     @property
     def is_same(self) -> bool:
-        """Whether no relevant difference was found, and none above MAX_SAME_CHANGE is possible."""
+        """Whether no relevant difference was found, and one above MAX_SAME_CHANGE is unlikely."""
         largest = max(map(abs, self.interval or (0.0,)))
         is_noise = self.verdict == NOISE and largest <= MAX_SAME_CHANGE
         return is_noise or self.verdict == SMALL
@@ -96,7 +96,7 @@ class Row:
 
     @property
     def clarity(self) -> float:
-        """The difference in units of its noise, which is half of the interval."""
+        """Size of the difference relative to its noise, which is half of the interval."""
         low, high = self.interval or (-inf, inf)
         return abs(self.change) / (high - low) * 2 if high > low else inf
 
@@ -124,11 +124,12 @@ class Comparison:
     """Keys of the settings and properties that are the same on both sides."""
     rows: list[Row]
     lost_more: dict[Cause, float]
-    """By cause, the share that B lost minus the share that A lost, at least MIN_CAUSE."""
+    """By cause, the share of time that B lost minus the share that A lost, if at least
+    MIN_CAUSE."""
     keys_of_one_side: tuple[list[str], list[str]]
-    """For each side, the keys of the numbers that only this side has."""
+    """For each side, the keys of the numbers that only it has."""
     is_interleaved: bool
-    """Whether runs of A and B were measured in turn, so that both had the same conditions."""
+    """Whether runs of A and B alternated, so that both had the same conditions."""
 
     @property
     def within_runs(self) -> bool:
@@ -161,8 +162,8 @@ def compare(
     *,
     is_interleaved: bool = False,
 ) -> list[Comparison]:
-    """Returns a comparison for each of `sides`, which have a label and the readings of both sides.
-    `keys`: the numbers to compare; None: all. The probabilities are corrected for all rows of all
+    """Returns a comparison for each of `sides`: a label, and the readings of both sides. `keys`:
+    the numbers to compare; None: all. Probabilities are corrected for all rows of all
     comparisons."""
     pairs = [_pairs(a, b, keys) for _, a, b in sides]
     differences = [pair.difference for phase in pairs for pair in phase]
@@ -176,7 +177,7 @@ def compare(
         ]
         explained = {row.number.key for row in rows if row.is_sure and row.cause is not None}
         state_a, state_b = shared_state(a), shared_state(b)
-        # A state that is known of only one side is not compared.
+        # States known for only one side are not compared.
         both = [key for key in SETTING_NAMES if key in state_a and key in state_b]
         both += [key for key in state_a if key in state_b and key not in SETTING_NAMES]
         differing_states = [
@@ -210,11 +211,12 @@ def _pairs(a: list[Reading], b: list[Reading], keys: Sequence[str] | None) -> li
 
 
 def _pair(number: Number, a: list[Reading], b: list[Reading]) -> _Pair | None:
-    """Returns a number's values on both sides and their difference; None if a side lacks it."""
+    """Returns a number's values on both sides and their difference; None if one side lacks the
+    number."""
     key, is_share = number.key, number.unit == "ratio"
     if len(a) == len(b) == 1 and key in a[0].series_estimates and key in b[0].series_estimates:
         series_a, series_b = a[0].series_estimates[key], b[0].series_estimates[key]
-        # If one of two runs is too unsteady, the other run does not count as evidence.
+        # If one of two runs is too unsteady, the other is no evidence.
         steady = series_a.has_error and series_b.has_error
         estimated = difference(series_a, series_b, is_share=is_share) if steady else None
         return _Pair(number, series_a.mean, series_b.mean, estimated, from_single_runs=True)
@@ -233,8 +235,8 @@ def _pair(number: Number, a: list[Reading], b: list[Reading]) -> _Pair | None:
 
 
 def _side_values(side: Sequence[Reading], key: str, *, by_file: bool) -> list[float]:
-    """Returns the values of all runs, or the means of all files: runs of one file share the state
-    of the machine at that time, so several files are compared by their means."""
+    """Returns the values of all runs. `by_file`: returns the means of all files instead, because
+    the runs of a file share the state of the machine at that time."""
     values: dict[int, list[float]] = {}
     for index, reading in enumerate(side):
         if key in reading.numbers:
@@ -253,8 +255,8 @@ def _keys_only_on_side(side: Sequence[Reading], other: Sequence[Reading]) -> lis
 
 
 def loss_sentences(phase: Comparison) -> Iterator[str]:
-    """Yields a sentence on what both sides lost to each cause of `lost_more`, the largest
-    difference first."""
+    """Yields a sentence on the loss of both sides to each cause in `lost_more`, largest difference
+    first."""
     for cause in _by_size(phase.lost_more):
         of_a, of_b = (percent(lost_share(side, cause)) for side in (phase.a, phase.b))
         yield f"{_loss_text(cause)}: {of_a} % in A, {of_b} % in B"
@@ -274,8 +276,7 @@ def lost_share(side: Sequence[Reading], cause: Cause) -> float:
 
 
 def _lost_more(a: Sequence[Reading], b: Sequence[Reading]) -> dict[Cause, float]:
-    """Returns, by cause, the share that B lost minus the share that A lost, for differences of at
-    least MIN_CAUSE."""
+    """Returns the value of `Comparison.lost_more`."""
     differences = {}
     for cause in dict.fromkeys(cause for run in (*a, *b) for cause in run.lost_shares):
         of_a, of_b = lost_share(a, cause), lost_share(b, cause)
@@ -315,15 +316,15 @@ def _row(pair: _Pair, chance: float, level: float, lost_more: dict[Cause, float]
 
 
 def _explained_keys(cause: Cause) -> tuple[str, ...]:
-    """Returns the keys of the numbers whose differences this cause can explain."""
+    """Returns the keys of the numbers whose differences a cause can explain."""
     return KINDS[cause[0]].explained_keys if cause[0] in KINDS else ()
 
 
 def _differing_state(
     key: str, a: object, b: object, lost_more: dict[Cause, float], explained: set[str]
 ) -> DifferingState:
-    """Returns a setting or property in which both sides differ. It explains a number only if the
-    cause of an episode depends on it."""
+    """Returns a setting or property that differs. It explains a number only if the cause of an
+    episode depends on it."""
     names = [cause.key for cause in CAUSES.values() if key in cause.states]
     cause = next((cause for cause in lost_more if cause[1] in names), None)
     keys = [] if cause is None else [key for key in _explained_keys(cause) if key in explained]
@@ -334,8 +335,8 @@ def _differing_state(
 
 
 def headline(compared: Sequence[Comparison]) -> str:
-    """Returns a sentence on the clear difference that is largest relative to its noise, and one on
-    the run time if that is another row."""
+    """Returns a sentence on the clear difference with the highest `clarity`, and one on the run
+    time if that is another row."""
     rows = [(phase, row) for phase in compared for row in phase.rows if row.is_sure]
     phase, row = max(rows, key=lambda pair: pair[1].clarity, default=(None, None))
     if phase is None or row is None:
@@ -376,9 +377,8 @@ def _possible_difference_text(phase: Comparison, row: Row) -> str:
 
 
 def _cause_text(phase: Comparison, row: Row) -> str:
-    """Returns the state of the machine that explains a difference, or else the cause of the
-    episodes that explain it. Returns '' without an explanation, or if several changed states could
-    explain the difference."""
+    """Returns text on the machine's state, else on the cause of episodes, that explains a
+    difference; '' without an explanation, or if several changed states could explain it."""
     cause = row.cause
     if cause is None and row.number.key in TIME_KEYS:
         cause = next((other.cause for other in phase.rows if other.cause is not None), None)
@@ -424,8 +424,7 @@ def _no_difference(compared: Sequence[Comparison]) -> str:
 
 
 def _largest_loss(compared: Sequence[Comparison]) -> str:
-    """Returns a sentence on the cause whose lost time differs most between the sides; '' without
-    one."""
+    """Returns a sentence on the cause whose lost time differs most; '' without one."""
     phase = max(compared, key=lambda phase: max(map(abs, phase.lost_more.values()), default=0.0))
     if not phase.lost_more:
         return ""
@@ -436,9 +435,9 @@ def _largest_loss(compared: Sequence[Comparison]) -> str:
 
 
 def _detection_power(phase: Comparison, row: Row, rows: int) -> tuple[float, int] | None:
-    """Returns the smallest difference that this many runs detect in most comparisons of `rows`
-    rows, and the number of runs a side that would detect the present difference; None if there are
-    too few runs to estimate the noise."""
+    """Returns two numbers: the smallest difference that this many runs detect in most comparisons
+    of `rows` rows; and the runs a side that would detect the present difference. Returns None if
+    there are too few runs to estimate the noise."""
     by_file = max(phase.files) > 1
     sides = [_side_values(side, row.number.key, by_file=by_file) for side in (phase.a, phase.b)]
     count = min(map(len, sides))
@@ -451,8 +450,7 @@ def _detection_power(phase: Comparison, row: Row, rows: int) -> tuple[float, int
 
 def next_step(compared: Sequence[Comparison]) -> str:
     """Returns advice on how to get a clear result for the run time, or for the first other number
-    if the noise of the run time is unknown; '' if its result is clear, or if no advice would
-    help."""
+    if the noise of the run time is unknown; '' if the result is clear, or if nothing would help."""
     pairs = [(phase, row) for phase in compared for row in phase.rows if row.interval is not None]
     pairs.sort(key=lambda pair: pair[1].number.key not in TIME_KEYS)
     if not pairs or pairs[0][1].is_sure or pairs[0][1].is_same:
@@ -471,8 +469,8 @@ def next_step(compared: Sequence[Comparison]) -> str:
 
 
 def work_sentence(phase: Comparison) -> str:
-    """Returns a sentence on how the work and its speed differ, by instructions, IPC and clock; ''
-    if IPC or instructions are inconclusive."""
+    """Returns a sentence on the difference in work and speed, by instructions, IPC and clock; '' if
+    IPC or instructions are inconclusive."""
     rows = {row.number.key: row for row in phase.rows}
     instructions, ipc, clock = (rows.get(key) for key in ("instructions", "ipc", "busy_hz"))
     if instructions is None or ipc is None or not ipc.is_sure:

@@ -1,4 +1,4 @@
-"""Numbers by which runs, recordings or phases are compared, from a recording or JSON lines."""
+"""The numbers by which runs, recordings or phases are compared, from a recording or JSON lines."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from perftop.output.summary_text import WHOLE_LABEL, Phases
 from perftop.session.session import Session
 
 MAX_EVENTS = 64
-"""Maximum number of events of a summary that are compared, because an untrusted line may contain
-any number of them."""
+"""Maximum number of events of a summary that are compared. An untrusted line may have any
+number."""
 MAX_EVENT_NAME = 12
 MAX_READINGS, MAX_STATES = 10_000, 100
 MAX_SAMPLES = 2000
 """Maximum number of samples kept for each number, for the chart of its distribution."""
 MAX_SLICES = 2048
-"""Maximum number of slices of a RunSeries. When they are full, pairs are merged and later slices
+"""Maximum number of slices of a RunSeries. When all are in use, pairs are merged, and later slices
 have twice as many samples."""
 
 Numbers = dict[str, float]
@@ -45,7 +45,7 @@ Cause = tuple[str, str]
 # --- numbers that are compared
 
 ValueGetter = Callable[[Line], float | None]
-"""Returns a number of a summary of `stat --json`; None if it is unknown."""
+"""Returns a number from a summary of `stat --json`; None if it is unknown."""
 
 
 def _mean(key: str) -> ValueGetter:
@@ -53,7 +53,7 @@ def _mean(key: str) -> ValueGetter:
 
 
 def _run_time(*keys: str) -> ValueGetter:
-    """Returns a function that sums times of the command."""
+    """Returns a function that adds up times of the command."""
     return lambda line: sum(line["run"][key] for key in keys) if line.get("run") else None
 
 
@@ -80,8 +80,8 @@ def _lost_shares(line: Line) -> dict[Cause, float]:
 
 
 def _lost_ratio(line: Line) -> float | None:
-    """Returns the share lost to all causes, as `why` counts it: waits in the queue, too, which the
-    metric of a CPU leaves out."""
+    """Returns the share lost to all causes. Like `why`, but unlike the metric of a CPU, it includes
+    waits in run queues."""
     return sum(_lost_shares(line).values()) or _mean("lost_ratio")(line)
 
 
@@ -97,7 +97,7 @@ def _power_w(line: Line) -> float | None:
 
 
 _VALUE_GETTERS: dict[str, ValueGetter] = {
-    # For a run, `run_s` replaces the duration of a phase.
+    # A run has `run_s` instead of a duration.
     "length_s": lambda line: line["elapsed_s"] if line["type"] == "phase" else None,
     "run_s": _run_time("wall_s"),
     "cpu_s": _run_time("user_s", "sys_s"),
@@ -117,12 +117,11 @@ _VALUE_GETTERS: dict[str, ValueGetter] = {
     "power_w": _power_w,
     "energy_j": lambda line: line["energy_j"],
 }
-"""Functions that get a value from a summary of `stat --json`, by key, in the order of rows."""
+"""Functions that get a number from a summary of `stat --json`, by key, in the order of rows."""
 NUMBERS: dict[str, Number] = {key: model_numbers.NUMBERS[key] for key in _VALUE_GETTERS}
-"""The numbers by which runs are compared. Recordings can also have event numbers, which are not
-listed here."""
+"""The numbers by which runs are compared, except events, which depend on the recording."""
 ON_REQUEST_KEYS = frozenset({"kernel_cycles"})
-"""Keys that are compared only on request."""
+"""Keys that are compared only if the user asks for them."""
 
 
 def is_event_key(key: str) -> bool:
@@ -131,7 +130,7 @@ def is_event_key(key: str) -> bool:
 
 
 def number_of(key: str) -> Number:
-    """Returns the number with this key, which is in NUMBERS or that of an event."""
+    """Returns the number with this key, from NUMBERS or of an event."""
     number = NUMBERS.get(key) or RARE_METRICS.get(key)
     if number is not None:
         return number
@@ -146,8 +145,8 @@ def unit_of(number: Number) -> str:
 
 
 def format_like(definition: Number, value: float, reference: float | None = None) -> str:
-    """Formats a value without its unit, with as many digits as `reference` needs, or as the value
-    itself needs if `reference` is None."""
+    """Formats a value without its unit. It has as many digits as `reference` needs (None: the
+    value)."""
     if not isfinite(value):
         return MISSING
     if not definition.is_unbounded:
@@ -166,8 +165,8 @@ def row_keys(readings: Iterable[Numbers]) -> list[str]:
 
 
 def numbers(line: Line) -> Numbers:
-    """Returns the numbers of a summary. Numbers that grow with time are included for a command or a
-    phase only, because the duration of a measurement is not a property of the machine."""
+    """Returns the numbers of a summary. Numbers that grow with time are included only for a command
+    or a phase, because the duration of a measurement is not a property of the machine."""
     ended = bool(line.get("run")) or line["type"] == "phase"
     values: dict[str, object] = {
         key: value(line)
@@ -216,7 +215,7 @@ class Reading:
 
 
 def parse_reading(line: Line, label: str = "") -> Reading:
-    """Parses a summary, a phase, or a line `run` of `stat -r`. The line is untrusted."""
+    """Parses a summary, a phase, or a line `run` of `stat -r`, which are untrusted."""
     values = line.get("numbers")
     if isinstance(values, dict):
         events = [key for key in values if is_event_key(key)][:MAX_EVENTS]
@@ -233,7 +232,7 @@ def parse_reading(line: Line, label: str = "") -> Reading:
 
 
 def shared_state(readings: Sequence[Reading]) -> Line:
-    """Returns the state that readings share, with a remark for values that differ."""
+    """Returns the state that all readings share. A value that differs is replaced by a remark."""
     merged: Line = {}
     for key in dict.fromkeys(key for parse_reading in readings for key in parse_reading.state):
         values = [parse_reading.state.get(key) for parse_reading in readings]
@@ -243,13 +242,13 @@ def shared_state(readings: Sequence[Reading]) -> Line:
 
 
 class ForeignFile(Exception):  # noqa: N818 - the name describes the input, not an error
-    """Raised for damaged JSON lines or those of another program; the message states which."""
+    """Raised for damaged JSON lines, or those of another program. The message says which."""
 
 
 def parse_json_lines(lines: Iterable[str]) -> tuple[list[Reading], str | None]:
-    """Returns the readings of a file written by `stat --json`, `stat -r --json` or `summary
-    --json`, and a description of where the file is damaged (None if it is not). Raises ForeignFile
-    if the file is not such output."""
+    """Parses the output of `stat --json`, `stat -r --json` or `summary --json`. Returns the
+    readings, and text on damage (None: no damage). Raises ForeignFile if the lines are not such
+    output."""
     readings: list[Reading] = []
     for index, text in enumerate(lines):
         if not text.strip():
@@ -292,13 +291,13 @@ def _reading_of_line(line: Line) -> Reading | None:
 
 
 MAX_LEFT_OUT = 0.0005
-"""Maximum lost share by which the series of `lost_ratio` may be too low to be used: it leaves out
-losses to neighbours, quotas, interrupts and stalls, which are known only for the whole run."""
+"""Maximum lost share that the series of `lost_ratio` may leave out to be used. It lacks losses to
+neighbours, quotas, interrupts and stalls, which are known only for the whole run."""
 
 
 class RunSeries:
-    """The numbers of a session over time, in slices of a few samples each, starting when the object
-    is created. They are used to estimate the noise of a single run."""
+    """The numbers of a session over time, from the creation of the object on, in slices of a few
+    samples. They show the noise of a single run."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -310,12 +309,13 @@ class RunSeries:
         self._shown = slice(None) if has_all else session.shown
         self._keys = [*metrics, "both", "power_w"]
         self._amounts, self._sizes = np.zeros((2, MAX_SLICES, len(self._keys)))
-        """The value of a metric in a slice is the slice's amount divided by its size; both in the
-        units of the metric."""
+        """The value of a metric in a slice is amount divided by size, both in the units of the
+        metric."""
         self._ends_ns = np.zeros(MAX_SLICES, np.int64)
         self._begin_ns = session.now_ns
         self._count, self._in_last, self._samples = 0, 0, 1
-        """Number of complete slices, and of samples in the current and in a complete slice."""
+        """Numbers of complete slices, of samples in the current slice, and of samples in a complete
+        one."""
 
     def add(self, batch: SampleBatch, first: int, last: int) -> None:
         """Adds the samples of a batch from `first` up to but not including `last`."""
@@ -339,7 +339,7 @@ class RunSeries:
                 self._begin_slice()
 
     def _begin_slice(self) -> None:
-        """Begins the next slice. If there is no room, joins every two slices."""
+        """Begins the next slice. Without room, merges pairs of slices first."""
         self._count, self._in_last = self._count + 1, 0
         if self._count == MAX_SLICES:
             half = MAX_SLICES // 2
@@ -350,21 +350,21 @@ class RunSeries:
             self._count, self._samples = half, 2 * self._samples
 
     def _energy(self, delta: Delta) -> tuple[Floats, Floats]:
-        """Returns, by sample, the energy of all packages in J, and the time that it covers in s."""
+        """Returns by sample the energy of all packages in J, and the time in s that it covers."""
         column = self._session.counters.columns.get("energy_j")
         if column is None:
             none = np.zeros(len(delta.doubts))
             return none, none
         table = delta.tables[column.block]
         increments, ticks = table.increments[..., column.first], table.ticks
-        # Most frames have no energy, which is read less often.
+        # Energy is read less often than most frames are sent.
         read = np.isfinite(increments).all(axis=1) & (ticks > 0).all(axis=1)
         seconds = ticks.mean(axis=1) / self._session.counters.stamp_hz
         return np.where(read, increments.sum(axis=1), 0.0), np.where(read, seconds, 0.0)
 
     def estimates(self) -> dict[str, Estimate]:
-        """Returns the estimates by key of the number, without numbers that were not counted. The
-        result is empty if the session was too short."""
+        """Returns the estimates by key, without numbers that were not counted; {} if the session
+        was too short."""
         amounts, sizes = self._amounts[: self._count], self._sizes[: self._count]
         estimates: dict[str, Estimate] = {}
         if self._count < MIN_BLOCKS:
@@ -382,8 +382,8 @@ class RunSeries:
         return estimates
 
     def sums(self) -> dict[str, tuple[Floats, Floats, Floats]]:
-        """Returns, by key, the raw times in ns of the start and of the end of each slice, and the
-        cumulative amounts and sizes at each of these times."""
+        """Returns, by key, three arrays: the raw times in ns of the start of the first slice and of
+        the end of each, and the cumulative amounts and sizes at these times."""
         none, count = np.zeros((1, len(self._keys))), self._count
         ends_ns = np.concatenate([[self._begin_ns], self._ends_ns[:count]]).astype(float)
         amounts, sizes = (
@@ -396,8 +396,8 @@ class RunSeries:
         }
 
     def _below_ceiling_s(self) -> Floats:
-        """Returns, by slice, the seconds that CPUs ran below their ceiling, assuming that each CPU
-        ran evenly."""
+        """Returns by slice the seconds that CPUs ran below their ceiling, if each CPU ran
+        evenly."""
         session, ends_ns = self._session, self._ends_ns[: self._count]
         begins_ns = np.concatenate([[self._begin_ns], ends_ns[:-1]])
         whole, low_s = session.run_interval(), np.zeros(self._count)
@@ -410,7 +410,7 @@ class RunSeries:
 
 
 class RecordingReader(Phases):
-    """Creates the readings of a recording: one for each phase, or one for the whole."""
+    """Reads a recording, and creates a reading for each phase or for the whole."""
 
     def __init__(self, *, by_mark: bool) -> None:
         super().__init__(by_mark=by_mark)

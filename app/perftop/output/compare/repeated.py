@@ -33,14 +33,14 @@ from perftop.output.stat_lines import Line, json_number, table_line
 
 TIME_KEY = "run_s"
 MAX_ROWS = 20
-"""Maximum number of runs that each have a row; with more runs, only the outliers have one."""
+"""Maximum number of runs with a row each. If there are more, only outliers have one."""
 MIN_EXPLAINED = 0.25
-"""Minimum share of an outlier's extra time that a reason must account for to explain it."""
+"""Minimum share of an outlier's extra time that a reason must account for."""
 AMOUNT_TEXTS = {
     "disk_s": "waited {} more for the disk", "waited_s": "waited {} more for a CPU",
     "cpu_s": "worked {} longer",
 }  # fmt: skip
-"""Texts of amounts that can explain an outlier, by key of the number."""
+"""Texts on amounts that can explain an outlier, by key of the number."""
 HEADINGS = {
     TIME_KEY: "time s", "util": "busy %", "busy_hz": "GHz", "ipc": "IPC",
     "below_ceiling": "below %", "lost_ratio": "lost %", "waited_s": "wait s",
@@ -50,8 +50,7 @@ HEADINGS = {
 NAMES = [Column("", "run", 6, is_left=True, gap=0), Column("", "status", 6)]
 CELL_WIDTH, MAX_NAME, WIDTH = 8, 24, 80
 SHOWN_CHANGES = (0.05, 0.02, 0.01)
-"""Relative changes of the run time for which the text shows how many runs are needed to detect
-them."""
+"""Relative changes of the run time for which the text says how many runs would detect them."""
 
 
 @dataclass(frozen=True)
@@ -75,15 +74,15 @@ class RepeatedRun:
 @dataclass(frozen=True)
 class Outlier:
     index: int
-    """Index among all runs but warm-ups, from 0."""
+    """Index among all runs except warm-ups, from 0."""
     excess_s: float
     """Seconds by which the run took longer than the median."""
     why: str
 
 
 class CommandRuns:
-    """The runs of a command in the order of execution. Only those that succeeded count; the
-    outliers are among these."""
+    """The runs of a command, in order. Only those that succeeded count, and only these can be
+    outliers."""
 
     def __init__(self, repeats: Sequence[RepeatedRun]) -> None:
         self.warmups = [run for run in repeats if run.warmup]
@@ -96,13 +95,13 @@ class CommandRuns:
 
     @property
     def rows(self) -> int:
-        """Number of rows that `diff` would have for these runs. The probability of a false
-        difference is divided among them."""
+        """Number of rows that `diff` would have for these runs. They share the probability of a
+        false difference."""
         keys = row_keys(run.numbers for run in self.runs)
         return sum(key not in ON_REQUEST_KEYS and any(self.values(key)) for key in keys)
 
     def values(self, key: str, without: Sequence[int] = ()) -> list[float]:
-        """Returns the values of a number, for the runs in which it is known."""
+        """Returns the known values of a number. `without`: indices of runs to leave out."""
         counted = (
             run for index, run in enumerate(self.all_runs)
             if run.status == 0 and index not in without
@@ -111,7 +110,7 @@ class CommandRuns:
 
     def _outlier(self, index: int) -> Outlier:
         """Returns the outlier with its reason, such as a longer wait than in the other runs; ''
-        without a number that explains it. Waits are the sum over all tasks of the command."""
+        without a reason. Waits are summed over all tasks of the command."""
         run, others = self.all_runs[index], [i for i in range(len(self.all_runs)) if i != index]
         time_s = run.numbers[TIME_KEY]
         by_s = time_s - median(self.values(TIME_KEY))
@@ -128,15 +127,14 @@ class CommandRuns:
             if not other_s:
                 continue
             more_s, spread_s = amount_s - median(other_s), max(other_s) - median(other_s)
-            # A reason must exceed the variation of the other runs, and account for part of the
-            # extra time.
+            # A reason exceeds the other runs' variation, and accounts for a part of the extra time.
             if more_s > 2 * spread_s and more_s >= MIN_EXPLAINED * by_s > 0:
                 reasons.append((more_s, words.format(_time_text(more_s, time_s))))
         return Outlier(index, by_s, max(reasons)[1])
 
 
 def _losses(run: RepeatedRun) -> dict[tuple[str, str], float]:
-    """Returns the CPU seconds lost to each named cause except waits for a CPU."""
+    """Returns the CPU seconds lost to each named cause, except waits for a CPU."""
     return {
         (cause["kind"], cause["cause"]): cause["lost_s"] for cause in run.line.get("causes", ())
         if cause["cause"] not in {"other", "scheduler"}
@@ -144,8 +142,7 @@ def _losses(run: RepeatedRun) -> dict[tuple[str, str], float]:
 
 
 def compared_in_turn(sides: Sequence[CommandRuns]) -> list[Comparison]:
-    """Returns the comparison of two commands that ran in turn; none if one of them always
-    failed."""
+    """Returns the comparison of two commands that ran in turn; [] if one of them always failed."""
     a, b = ([parse_reading(run.line) for run in runs.runs] for runs in sides)
     return compare([("", a, b)], is_interleaved=True) if a and b else []
 
@@ -159,7 +156,7 @@ def first_failed(runs: Sequence[RepeatedRun]) -> int:
 
 
 def runs_json(runs: CommandRuns, argv: Sequence[str]) -> list[Line]:
-    """Returns lines `run` for all runs, warm-ups first, and `runs` for those that count."""
+    """Returns a line `run` for each run, warm-ups first, and a line `runs` for those that count."""
     outliers = {outlier.index: outlier for outlier in runs.outliers}
     lines = [run_json(run, index, None) for index, run in enumerate(runs.warmups)]
     lines += [run_json(run, index, outliers.get(index)) for index, run in enumerate(runs.all_runs)]
@@ -195,8 +192,8 @@ def runs_json(runs: CommandRuns, argv: Sequence[str]) -> list[Line]:
 
 
 def run_json(run: RepeatedRun, index: int, outlier: Outlier | None) -> Line:
-    """Returns the line of a run: its numbers by stable keys, and its summary without the lists of
-    CPUs and cores."""
+    """Returns the line of a run: its numbers under stable keys, and its summary without the lists
+    of CPUs and cores."""
     of_run = {key: value for key, value in run.line.items() if key not in {"cpus", "cores", "type"}}
     why = None if outlier is None else {
         "longer_s": json_number(outlier.excess_s), "why": outlier.why or None}  # fmt: skip
@@ -214,7 +211,7 @@ def lines(runs: CommandRuns, argv: Sequence[str]) -> list[str]:
     columns = NAMES + [Column(key, HEADINGS[key], CELL_WIDTH) for key in estimates]
 
     def row(name: str, status: str, values: Numbers) -> str:
-        """Formats a row; values have as many digits as the mean."""
+        """Formats a row. Values have as many digits as the mean."""
         cells = [format_like(NUMBERS[key], values.get(key, nan), whole.mean)
                  for key, whole in estimates.items()]  # fmt: skip
         return table_line(columns, [name, status, *cells])

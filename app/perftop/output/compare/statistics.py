@@ -1,7 +1,6 @@
 """Means with confidence intervals (Student), differences of two means (Welch) or of two medians
-(Mann and Whitney), outliers (Grubbs), and the number of runs that a difference needs.
-
-No library is needed for these few sums over a few hundred values at most.
+(Mann and Whitney), outliers (Grubbs), and the number of runs that a difference needs. No library is
+needed for sums over a few hundred values.
 """
 
 from __future__ import annotations
@@ -15,39 +14,39 @@ from itertools import accumulate, pairwise
 from statistics import NormalDist, fmean, median, variance
 
 LEVEL = 0.95
-"""Confidence of all intervals together; 1 - LEVEL is the probability that noise is reported as a
-difference."""
+"""Confidence of all intervals together. The rest to 1 is the probability that noise is reported as
+a difference."""
 POWER = 0.8
-"""Share of comparisons in which a difference of `smallest_difference` is found."""
+"""Share of comparisons in which a difference as large as `smallest_difference` is found."""
 MAX_NEEDED = 1000
 """Maximum number of runs that `runs_needed` returns."""
 OUTLIER_LEVEL = 0.01
-"""Share of normal samples that are reported to have an outlier."""
+"""Probability that an outlier is reported in a normal sample."""
 MIN_OUTLIER_SHARE = 0.05
 """Minimum distance of an outlier from the median, as a share of the median."""
 MIN_VALUES = 4
 """Minimum number of values among which there can be an outlier."""
 MIN_RANKED = 6
-"""Minimum number of values on each side for the rank test; with fewer, no result is significant
+"""Minimum number of values on each side for the rank test. With fewer, no result is significant
 after the correction for several rows."""
 HEAVY_TAIL_SDS = 5.0
-"""Minimum distance of the farthest value from the median of its side, in standard deviations
-estimated by the MAD, for which the rank test is used."""
+"""Distance of a value from the median of its side from which on the rank test is used, in standard
+deviations estimated from the MAD."""
 SDS_IN_MAD = 1.4826
 """Factor from the MAD of normal noise to its standard deviation."""
 MAX_EXACT_VALUES = 100
-"""Maximum number of values for which the distribution of ranks is computed exactly; above it, the
-normal approximation is used."""
+"""Maximum number of values for the exact distribution of ranks. For more, the normal approximation
+is used."""
 MAX_PAIRS = 250_000
-"""Maximum number of pairs of values for the rank test; further pairs hardly change its result."""
+"""Maximum number of pairs of values in the rank test. More pairs hardly change its result."""
 MAX_LOG = 50.0
-"""Maximum logarithm of a ratio; an interval that reaches it is unbounded."""
+"""Maximum logarithm of a ratio. An interval that reaches it is unbounded."""
 BLOCK_COUNTS = 32, 16, 8
 """Numbers of blocks into which a series is divided, the finest first. Long blocks show slow changes
-that are hidden by noise in short ones."""
+that noise hides in short ones."""
 MIN_BLOCKS = BLOCK_COUNTS[-1]
 MAX_CORRELATION = 0.6
-"""Maximum correlation of neighbours among the finest blocks. With more, a series changes too slowly
+"""Maximum correlation of neighbours among the finest blocks. Above it, a series changes too slowly
 for its length, and its error is unknown."""
 
 
@@ -84,17 +83,17 @@ class Difference:
 
     value: float
     probability: float
-    """Probability of a difference at least as large if A and B were the same population."""
+    """Probability of a difference at least this large between samples of one population."""
     interval: Callable[[float], tuple[float, float]]
-    """Returns the ends of the interval with this confidence. It excludes 0 if and only if 1 - p
-    exceeds the confidence."""
+    """Returns the ends of the interval with this confidence. It excludes 0 exactly if 1 -
+    `probability` exceeds the confidence."""
     is_ranked: bool = False
     """Whether medians are compared, by ranks."""
 
 
 def estimate(values: Sequence[float], step: float = 0.0) -> Estimate:
-    """Returns the estimate of the mean. `step`: resolution of the values. Values that are equal
-    at this resolution may still differ by up to a step."""
+    """Returns the estimate of the mean. `step`: resolution of the values. Equal values may still
+    differ by up to a step."""
     count, mean = len(values), fmean(values)
     if count < 2:
         return Estimate(mean, math.nan, count)
@@ -109,9 +108,10 @@ def resolution(values: Sequence[float]) -> float:
 def estimate_of_series(amounts: Sequence[float], sizes: Sequence[float]) -> Estimate:
     """Returns the ratio of two sums, estimated from their parts in time slices of equal length.
 
-    Neighbouring slices are correlated, so their variation underestimates the error of the ratio.
-    Slices are joined into blocks, whose correlation with their neighbours gives the number of
-    independent values. The largest error of all block lengths counts."""
+    Neighbouring slices are correlated, so their variation underestimates the error of the ratio. So
+    slices are joined into blocks. The correlation of neighbouring blocks gives the number of
+    independent values. The largest error of all block lengths is used.
+    """
     whole, length = sum(amounts) / sum(sizes), len(amounts)
     blocks = [_block_deviations(amounts, sizes, whole, length // count)
               for count in BLOCK_COUNTS if count <= length]  # fmt: skip
@@ -128,8 +128,8 @@ def estimate_of_series(amounts: Sequence[float], sizes: Sequence[float]) -> Esti
 
 
 def _correlation(deviations: Sequence[float]) -> float:
-    """Returns the correlation of neighbours, at least 0. In a series of `count` values it seems
-    lower than it is by (1 + 3 * correlation) / count (Kendall)."""
+    """Returns the correlation of neighbours, at least 0. It is corrected, because in a series of
+    `count` values it seems lower by (1 + 3 * correlation) / count (Kendall)."""
     squares, count = sum(part * part for part in deviations), len(deviations)
     products = sum(x * y for x, y in pairwise(deviations))
     return max(0.0, (products / squares * count + 1) / (count - 3)) if squares > 0 else 0.0
@@ -138,8 +138,8 @@ def _correlation(deviations: Sequence[float]) -> float:
 def _block_deviations(
     amounts: Sequence[float], sizes: Sequence[float], whole: float, length: int
 ) -> list[float]:
-    """Returns the deviation of each block of `length` slices from the overall ratio `whole`,
-    weighted with the size of the block."""
+    """Returns the deviation of each block of `length` slices from the ratio `whole`, weighted with
+    the block's size."""
     last = len(amounts) // length * length
     mean_size = sum(sizes[:last]) * length / last
     pulls = [
@@ -152,15 +152,14 @@ def _block_deviations(
 
 def difference(a: Estimate, b: Estimate, *, is_share: bool = False) -> Difference | None:
     """Returns the difference of two means by Welch's test; None if both errors are unknown. If one
-    error is unknown, that side is assumed to vary as much as the other.
-
-    Positive numbers are compared by their logarithms, so that the noise of A counts, too, and no
-    interval goes below -100 %."""
+    error is unknown, that side is assumed to vary as much as the other. Positive numbers are
+    compared by their logarithms: then the noise of A counts, too, and no interval goes below -100
+    %."""
     if not (a.has_error or b.has_error):
         return None
     in_logs = not is_share and a.mean > 0 and b.mean > 0
     scale = 1.0 if is_share else abs(a.mean)
-    # Errors in the unit of the difference; that of a logarithm is the relative error.
+    # Errors in the unit of the difference. The error of a logarithm is the relative error.
     error_a, error_b = (side.error / (side.mean if in_logs else scale) for side in (a, b))
     if a.has_error and b.has_error:
         squared = error_a**2 + error_b**2
@@ -187,9 +186,8 @@ def difference(a: Estimate, b: Estimate, *, is_share: bool = False) -> Differenc
 
 
 def has_heavy_tails(a: Sequence[float], b: Sequence[float]) -> bool:
-    """Returns whether medians are to be compared instead of means: a few values are far from the
-    others of their side, and there are enough values for ranks to find a difference among several
-    rows."""
+    """Returns whether to compare medians instead of means: a few values are far from the others of
+    their side, and there are enough values for ranks to find a difference in several rows."""
     if min(len(a), len(b)) < MIN_RANKED or len(a) * len(b) > MAX_PAIRS:
         return False
     distances = [abs(value - median(side)) for side in (a, b) for value in side]
@@ -225,8 +223,8 @@ def ranked_difference(
 
 @lru_cache
 def _rank_tail(count_a: int, count_b: int) -> list[float]:
-    """Returns a list of probabilities: its element u is the probability that at most u of all pairs
-    of a value of A and one of B have the smaller value in B, if both are the same population."""
+    """Returns probabilities, assuming one population for A and B. Element u is the probability that
+    in at most u of all pairs of a value of A and one of B, the value of B is smaller."""
     pairs = count_a * count_b
     if count_a + count_b > MAX_EXACT_VALUES:
         normal = NormalDist(pairs / 2, math.sqrt(pairs * (count_a + count_b + 1) / 12))
@@ -241,15 +239,15 @@ def _rank_tail(count_a: int, count_b: int) -> list[float]:
 
 
 def smallest_difference(sd: float, count: float, rows: int = 1) -> float:
-    """Returns the difference of two means, of `count` values each, that is found in a share POWER
-    of comparisons with `rows` rows."""
+    """Returns the smallest difference of two means that a share POWER of comparisons finds. `sd`:
+    standard deviation. `count`: values a side. `rows`: rows of a comparison."""
     df, level = 2 * count - 2, (1 - LEVEL) / rows
     return (t_quantile(1 - level / 2, df) + t_quantile(POWER, df)) * sd * math.sqrt(2 / count)
 
 
 def runs_needed(sd: float, change: float, rows: int = 1) -> int:
-    """Returns the number of values a side with which a difference of `change` is found in a share
-    POWER of comparisons; at most MAX_NEEDED."""
+    """Returns the number of values a side with which a share POWER of comparisons finds a
+    difference of `change`; at most MAX_NEEDED."""
     few, enough = 1, MAX_NEEDED
     while enough - few > 1:
         middle = (few + enough) // 2
@@ -259,8 +257,9 @@ def runs_needed(sd: float, change: float, rows: int = 1) -> int:
 
 
 def holm_corrected(chances: Sequence[float]) -> list[tuple[float, float]]:
-    """Returns for each difference its probability, corrected by Holm's method for the number of
-    differences that are tested together, and the confidence of the interval that agrees with it."""
+    """Returns two numbers for each of several differences that are tested together: its
+    probability, corrected by Holm's method, and the confidence of the interval that agrees with
+    it."""
     corrected, greatest, factor = [(1.0, LEVEL)] * len(chances), 0.0, len(chances)
     for place, i in enumerate(sorted(range(len(chances)), key=chances.__getitem__)):
         # After the first difference that is not significant, the factor stays the same.
@@ -271,8 +270,8 @@ def holm_corrected(chances: Sequence[float]) -> list[tuple[float, float]]:
 
 
 def outliers(values: Sequence[float]) -> list[int]:
-    """Returns the indices of the outliers, ascending. Grubbs' test is repeated without the outliers
-    found so far."""
+    """Returns the indices of the outliers, ascending. Grubbs' test is repeated without those
+    already found."""
     remaining, outlying = list(range(len(values))), []
     while (count := len(remaining)) >= MIN_VALUES:
         sample = [values[i] for i in remaining]

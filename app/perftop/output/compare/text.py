@@ -1,5 +1,6 @@
-"""A comparison as text (the differences between the machines, and a row for each number with its
-runs and its interval drawn on one scale), and as a JSON line."""
+"""A comparison as text and as a JSON line. The text has the differences between the machines, and a
+row for each number with its runs and its interval, drawn on one scale.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ from perftop.output.run_summary import setting_label, value_text
 from perftop.output.stat_lines import Line, json_number
 
 WIDTH, STATE_WIDTH = 80, 21
-"""Width in columns of all lines, and of the state of a machine."""
+"""Width in columns of all lines, and of a machine's state."""
 DOT_CELLS, SCALE_CELLS = 8, 15
 """Widths in cells of the runs of a number, and of the scale of all intervals."""
 LABEL_COLUMN = Column("", "", 18, is_left=True, gap=0)
@@ -38,8 +39,8 @@ COLUMNS = [
 """Name, values of A and B, difference, runs, interval and verdict."""
 NOTE = "±: 95 % for all rows together, {}. same: within ±{:.0f} %"
 MAX_RATIO = 10.0
-"""From this change on, relative to A, a multiple is printed instead of a percentage; from this half
-of an interval on, `>999`."""
+"""Change relative to A from which on a multiple replaces the percentage. For half of an interval,
+`>999` does."""
 STYLE_CODES = {"a": "34", "b": "33", "bold": "1", "dim": "2", "worse": "31", "open": "33"}
 """SGR codes of a terminal, by style."""
 VERDICT_WORDS = {"higher": "more", "lower": "less", "better": "better", "worse": "worse"}
@@ -48,7 +49,7 @@ FIRST_EQUAL_STATES = ("host", "model", "microcode", "kernel", "governor", "turbo
                       "command")  # fmt: skip
 """States that are listed first if both sides have the same value."""
 MAX_EQUAL_STATES = 8
-"""Maximum number of equal states that are listed; the others are only counted."""
+"""Maximum number of equal states that are listed. Further ones are only counted."""
 
 
 def lines(
@@ -104,7 +105,7 @@ def _machines(phase: Comparison, names: tuple[str, str]) -> list[str]:
         a, b = (value_text(state.key, value) for value in (state.a, state.b))
         head, room = f"  {setting_label(state.key):<{LABEL_COLUMN.width - 1}}", STATE_WIDTH
         if len(a) >= STATE_WIDTH or len(head) + STATE_WIDTH + len(b) > WIDTH:
-            # Print B on a separate line, in its column if there is room.
+            # B is on a separate line, in its column if there is room.
             text_lines.append(f"{head}{a}")
             room = max(0, min(STATE_WIDTH, WIDTH - len(head) - len(b)))
             head, a = " " * len(head), ""
@@ -122,7 +123,7 @@ def _machines(phase: Comparison, names: tuple[str, str]) -> list[str]:
 
 
 def _runs_heading(phase: Comparison) -> str:
-    """Returns the number of runs, or of files, on each side, or the name of the phase."""
+    """Returns text: the number of runs, or of files, on each side, or the name of the phase."""
     by_file = max(phase.files) > 1
     a, b = phase.files if by_file else (len(phase.a), len(phase.b))
     if phase.label:
@@ -180,23 +181,23 @@ TRIM_SHARE = 0.005
 """Share of the values at each end that may be outside the axis."""
 BRAILLE = 0x2800
 DOTS = ((0x00, 0x02, 0x03), (0x00, 0x10, 0x18)), ((0x00, 0x04, 0x44), (0x00, 0x20, 0xA0))
-"""Bits of a braille character by side (A above, B below), column of dots (left, right) and
-density."""
+"""Bits of a braille character, by side (A above, B below), column of dots and density."""
 ASCII_DOTS = " '.:"
-"""Signs of a cell without values, with values of A, of B and of both."""
+"""Characters of a cell without values, with values of A, of B, and of both."""
 
 
 def _values(readings: Sequence[Reading], key: str, *, samples: bool) -> list[float]:
-    """Returns a value for each run; with `samples`, for each sample of the only run."""
+    """Returns a value for each run. `samples`: returns those of each sample of the only run
+    instead."""
     if samples:
         return readings[0].samples.get(key, [])
     return [run.numbers[key] for run in readings if key in run.numbers]
 
 
 def _dot_runs(sides: Sequence[Sequence[float]], *, unicode: bool) -> list[Run]:
-    """Returns a picture of the values of both sides on one axis, from the lowest to the highest. A
-    place of the axis has two dots for a side if the side has at least half as many values there as
-    at its densest place, and one dot if it has fewer."""
+    """Returns a picture of the values of both sides on one axis, from the lowest to the highest
+    value. A place on the axis has two dots for a side with at least half as many values there as at
+    its densest place, and one dot for fewer."""
     ordered = sorted(value for side in sides for value in side)
     if not ordered:
         return []
@@ -224,7 +225,7 @@ def _dot_runs(sides: Sequence[Sequence[float]], *, unicode: bool) -> list[Run]:
 
 
 def _scale_end(compared: Sequence[Comparison]) -> float:
-    """Returns the first end of the scale that holds all changes up to 100 % and all intervals of
+    """Returns the first end of the scale that covers all changes up to 100 %, and all intervals of
     clear differences."""
     rows = [row for phase in compared for row in phase.rows]
     sizes = [abs(row.change) for row in rows]
@@ -240,8 +241,8 @@ def _scale_heading(scale: float) -> str:
 
 
 def _interval(row: Row, scale: float) -> str:
-    """Returns the scale with the change as a dot and its interval as a line, with an arrow where
-    either leaves the scale."""
+    """Draws a row on the scale: its change as a dot, and its interval as a line. An arrow shows
+    where either leaves the scale."""
     middle = SCALE_CELLS // 2
 
     def cell(value: float) -> int:
