@@ -1,5 +1,5 @@
-"""The last line of `stat --json`: the summary of a whole run, of its command, and of the state of
-the machine. As text: what the threads of the command did, as a bar and a table.
+"""The summary of a run, of its command, and of the machine's state, which is the last line of `stat
+--json`. As text: what the threads of the command did, as a bar and a table.
 """
 
 from __future__ import annotations
@@ -26,15 +26,14 @@ from perftop.session.session import Session
 from perftop.session.task_times import UNKNOWN_CPU, JobFootprint, JobTime
 from perftop.session.values import BOUNDS_REASON, UNREAD_REASON, why_no_states, why_unknown
 
-# --- The state of a machine: hardware and settings that can differ between two measurements. Keys
-# and values of the states are those of the JSON output; the tables in this module translate them
-# into text.
+# --- The state of a machine: hardware and settings that can differ between two measurements. Its
+# keys and values are those of the JSON output. The tables in this module translate them into text.
 
 MAX_SHOWN_LENGTH, MAX_VALUE_LENGTH = 60, 200
 """Maximum characters of a value on display, and of a value in the state."""
 MAX_SETTINGS = 64
 MAX_EQUAL_DIFFERENCE = 0.002
-"""Maximum relative difference of two numbers that count as equal, because the mean of a gauge is
+"""Maximum relative difference of two numbers that count as equal. The mean of a gauge is
 rounded."""
 SETTING_NAMES = {
     "power_limit_w": "power limit PL1",
@@ -60,7 +59,8 @@ SETTING_NAMES = {
     "sample_s": "sample",
     "command": "command",
 }
-"""Labels of the states by key, the most important first. Other states are labelled by key."""
+"""Labels of states by key, the most important first. A state without a label is shown by its
+key."""
 _VALUE_FORMATS: dict[str, Callable[[float], str]] = {
     "power_limit_w": "{:g} W".format,
     "power_limit2_w": "{:g} W".format,
@@ -69,7 +69,7 @@ _VALUE_FORMATS: dict[str, Callable[[float], str]] = {
     "base_hz": lambda hz: f"{hz / 1e9:.2f} GHz",
     "sample_s": "{:g} s".format,
 }
-"""Functions that format a number with its unit, by key; others are printed as they are."""
+"""Functions that format a number with its unit, by key. Others are printed as they are."""
 
 
 def setting_label(key: str) -> str:
@@ -119,7 +119,7 @@ def machine_state(session: Session) -> Line:
 
 
 def _gauges(session: Session) -> Line:
-    """Returns the settings that the frames of the stream report as gauges."""
+    """Returns the settings that the stream reports as gauges."""
     states: Line = {}
     for key in ("power_limit_w", "power_limit2_w", "max_perf_pct", "max_hz", "hwp_epp"):
         means = _gauge_means(session, key)
@@ -156,9 +156,10 @@ def run_line(session: Session, command_window: CommandWindow) -> Line | None:
 
 
 def run_time_fields(session: Session, start_ns: int, end_ns: int, bounds: Bounds | None) -> Line:
-    """Returns fields of a JSON line: start and end of the run, and the ranges over all CPUs of the
-    first and last samples, in Unix time. All are null if the measuring window was not closed, or if
-    the machine is simulated, because its clock is then not that of the run."""
+    """Returns fields of a JSON line in Unix time: start and end of the run, and for the first and
+    the last samples of the CPUs, the earliest and the latest time. All are null if the measuring
+    window was not closed, or if a machine is simulated, because its clock is then not that of the
+    run."""
     if bounds is None:
         return dict.fromkeys(("start", "end", "slack_s", "first_samples", "last_samples"))
     return {
@@ -174,7 +175,7 @@ def run_time_fields(session: Session, start_ns: int, end_ns: int, bounds: Bounds
 
 
 def state_means(line: Line, state: str) -> list[float]:
-    """Returns the means of an SMT state in a summary, one for each core whose states are known."""
+    """Returns the means of an SMT state in a summary, one for each core with known states."""
     return [core["smt"][state]["mean"] for core in line["cores"] if core["smt"][state] is not None]
 
 
@@ -216,10 +217,12 @@ def summary_line(
 
 
 def _loss_fields(session: Session) -> Line:
-    """Returns two keys if losses are accumulated in this session, else no keys. `causes` lists the
-    losses of busy CPUs or of the watched job, the largest first. `busy` has the seconds in which
-    all, one, several and none of the selected CPUs were busy; its `alone` is the task that ran on
-    the only busy CPU, or '' if it is unknown."""
+    """Returns two keys, or none if this session does not add up losses.
+
+    `causes` lists the losses of busy CPUs or of the watched job, the largest first. `busy` has the
+    seconds in which all, one, several and none of the selected CPUs were busy. Its `alone` is the
+    task that ran on the only busy CPU ('' if unknown).
+    """
     if not session.sums_losses:
         return {}
     sums, busy = session.lost_time(), session.busy_cpus
@@ -235,8 +238,8 @@ def _loss_fields(session: Session) -> Line:
 
 
 def _other_tasks(session: Session, footprint: JobFootprint | None) -> Line | None:
-    """Returns the mean number of CPUs that other processes used while task records were available,
-    and the process that used most. Returns None without a command or without task records."""
+    """Returns the mean number of CPUs that other processes used, and the process that used most;
+    None without a command or without task records."""
     seen_s = session.run_times.seen_s
     if footprint is None or not session.run_times.tasks or seen_s <= 0:
         return None
@@ -257,8 +260,8 @@ def _other_tasks(session: Session, footprint: JobFootprint | None) -> Line | Non
 def _job_line(
     session: Session, whole: Interval, extremes: Distribution, footprint: JobFootprint | None
 ) -> Line:
-    """Returns the measures of the CPUs on which the command ran according to the records, and of
-    the other selected CPUs."""
+    """Returns the measures of the CPUs on which the command ran, according to records, and of the
+    other selected CPUs."""
     cpus = [] if footprint is None else footprint.cpus()
     rows = [row for row in session.shown if session.topology[row].cpu in cpus]
     if footprint is None or not rows:
@@ -282,8 +285,8 @@ def _job_line(
 
 
 def _totals(session: Session, whole: Interval) -> Line:
-    """Returns the counts of all selected CPUs, and the share of their running time in which they
-    were below the ceiling. Unknown and partly suspect counts are left out."""
+    """Returns the counts of all selected CPUs, without unknown or partly suspect ones, and the
+    share of running time below the ceiling."""
     totals: dict[str, float] = {
         key: float(whole.counts[key][session.shown].sum())
         for key in ("cycles", "instructions") if key in whole.counts
@@ -300,14 +303,13 @@ def _totals(session: Session, whole: Interval) -> Line:
 
 
 def mean_busy_cpus(session: Session, whole: Interval, episode: Episode) -> float:
-    """Returns the mean number of busy CPUs over the run, among the CPUs of an episode."""
+    """Returns the mean number of busy CPUs in the run, among the CPUs of an episode."""
     rows = [session.position[cpu] for cpu in episode.cpus if cpu in session.position]
     return float(np.nansum(whole.values["util"][rows]))
 
 
 def _energy_j(session: Session, key: str) -> float:
-    """Returns the energy of all packages, or of their memory, in J; NaN if it is unknown for any
-    package."""
+    """Returns the energy of all packages, or of their memory, in J; NaN if one is unknown."""
     increments = session.counters.increments(session.run.delta, key)
     return math.nan if increments is None else float(increments.sum())
 
@@ -325,8 +327,7 @@ def _measure_json(mean: float, extremes: dict[str, float]) -> Line | None:
 def _reasons(
     session: Session, whole: Interval, rows: Sequence[int], measures: Line
 ) -> dict[str, str]:
-    """Returns, by key, the reason why each metric that this source can provide is missing for these
-    CPUs."""
+    """Returns, by key, why metrics that this source has in general are missing for these CPUs."""
     variants_by_key = session.evaluator.variants.items()
     missing_keys = [key for key, variants in variants_by_key if variants and measures[key] is None]
     return {key: why_unknown(session, whole, [*rows], key) for key in missing_keys}
@@ -361,19 +362,19 @@ def _core_line(session: Session, whole: Interval, extremes: Distribution, core: 
 
 # --- How a command spent its time, as text: the run as one bar, divided into phases, and a table.
 #
-# The length of the bar is the elapsed time of the run. The cells of each phase are divided by what
-# all threads of the command did together: if the only thread sleeps, the whole phase is sleep,
-# however busy the machine is.
+# The length of the bar is the elapsed time. The cells of each phase are divided by what all threads
+# of the command did together: if its only thread sleeps, the whole phase is sleep, however busy the
+# machine is.
 
 WIDTH = 78
 """Width of the bar in columns."""
 MAX_NAME = 15
 MIN_SHOWN_S = 0.05
-"""Minimum time in s, summed over all threads, that is mentioned or has a column."""
+"""Minimum time in s, summed over all threads, of a use that is mentioned or has a column."""
 
 
 class _TimeUse(NamedTuple):
-    """The name and the signs of one use of a job's time."""
+    """The name and the characters of one use of a job's time."""
 
     words: str
     heading: str
@@ -389,19 +390,19 @@ TIME_USES = (
     _TimeUse("was stopped", "stopped", "╳", "x"),
     _TimeUse("slept", "slept", "·", "."),
 )
-"""The uses of time, in the order of the fields of JobTime."""
+"""The uses of time, in the order of JobTime's fields."""
 
 
 def spent_text(spent: JobTime) -> str:
-    """Returns what the threads of a job did as text, without uses shorter than MIN_SHOWN_S."""
+    """Returns text on the uses of a job's time, without those shorter than MIN_SHOWN_S."""
     uses = zip(TIME_USES, spent, strict=True)
     parts = [f"{use.words} {seconds:.1f} s" for use, seconds in uses if seconds >= MIN_SHOWN_S]
     return f"{', '.join(parts) or 'nothing'} (all threads together)"
 
 
 def time_use_lines(phases: Sequence[RunPhase], *, unicode: bool) -> list[str]:
-    """Returns the bar with its legend, and the table if there are several phases; an empty list if
-    it is unknown what the threads did, or if they only slept in a run without marks."""
+    """Returns the bar with its legend, and a table if there are several phases; [] if the threads'
+    use of time is unknown, or if they only slept in a run without marks."""
     nothing = JobTime(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
     spent_s = [phase.times.job_time() or nothing for phase in phases]
     awake_s = sum(sum(times) - times.slept_s for times in spent_s)
@@ -425,7 +426,7 @@ def time_use_lines(phases: Sequence[RunPhase], *, unicode: bool) -> list[str]:
 
 
 def _cells_of_parts(parts: Sequence[float], cells: int) -> list[int]:
-    """Returns `cells` cells divided in proportion to `parts`."""
+    """Divides `cells` cells in proportion to `parts`."""
     total = sum(parts)
     if total <= 0:
         return [0] * (len(parts) - 1) + [cells]
@@ -434,8 +435,8 @@ def _cells_of_parts(parts: Sequence[float], cells: int) -> list[int]:
 
 
 def _ruler(phases: Sequence[RunPhase], cells: Sequence[int], *, unicode: bool) -> str:
-    """Returns a line that shows the name of each phase above its cells, and the duration of the
-    phase if there is room."""
+    """Returns a line with the name of each phase above its cells, and its duration if there is
+    room."""
     first, rule, last = "├─┤" if unicode else "|-|"
     pieces = []
     for phase, count in zip(phases, cells, strict=True):
@@ -467,7 +468,7 @@ def _table(
 
 
 def _seconds(seconds: float) -> str:
-    """Formats a duration: to 0.1 s below 1000 s, and as 0 below MIN_SHOWN_S."""
+    """Formats a duration: with one decimal below 1000 s, and as 0 below MIN_SHOWN_S."""
     if seconds < MIN_SHOWN_S:
         return "0"
     return f"{seconds:.1f} s" if seconds < 1000 else f"{seconds:.0f} s"

@@ -1,5 +1,6 @@
-"""The columns of an exported table, which has one row for each CPU and interval. The set of columns
-is the same on every machine, and column names include the units."""
+"""The columns of an exported table, which has a row for each CPU and interval. Every machine has
+the same columns, whose names include the units.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +36,8 @@ from perftop.session.session import Session
 from perftop.session.values import L3_FIELDS, PACKAGE_FIELDS, cpu_values
 
 ColumnValues = Floats | Bools | Sequence[str | None]
-"""The values of a field: one for each row, or a single one that all rows have. Numbers are NaN
-where unknown, texts are None."""
+"""The values of a column: one for each row, or a single one for all rows. Unknown numbers are NaN,
+unknown texts None."""
 UNKNOWN: Floats = np.full(1, math.nan)
 """The column of a number that is unknown in all rows."""
 
@@ -94,14 +95,14 @@ class IntervalRows:
         return is_doubted
 
     def suspect_counts(self) -> Floats:
-        """Returns the number of counters for which samples were left out."""
+        """Returns by CPU the number of counters with left-out samples."""
         doubts = self.interval.doubts
         if not np.count_nonzero(doubts):  # the usual case
             return np.zeros(1)
         return np.asarray(np.count_nonzero(doubts[self._index], axis=1), float)
 
     def methods(self) -> list[str | None]:
-        """Returns, for each row, the method by which the SMT states of its core were obtained."""
+        """Returns, for each row, the method by which its core's SMT states were computed."""
         methods = [*self.interval.split.method, None]
         return [methods[core] for core in self.cores.tolist()]
 
@@ -134,8 +135,8 @@ class IntervalRows:
 
 
 FieldKind = Literal["number", "exact", "whole", "count", "total", "boolean", "text"]
-"""`number`: printed with seven digits; `exact`: printed with all digits; `whole`: an integer;
-`count`: events in the interval; `total`: events since the start."""
+"""`number`: printed with seven digits; `exact`: with all digits; `whole`: an integer; `count`:
+events in the interval; `total`: events since the start."""
 ColumnGetter = Callable[[IntervalRows], ColumnValues]
 
 
@@ -185,14 +186,14 @@ RELIABILITY_FIELDS = (
         IntervalRows.suspect_counts, "suspect", "whole",
     ),
 )  # fmt: skip
-"""Fields on the reliability of an interval, which every export has."""
+"""Columns on the reliability of an interval, which every export has."""
 
 
 # --- fields of measures
 
 
 def _field_of(number: Number, key: str = "") -> Field:
-    """Returns the column of a number. `key`: its key in a JSON line, if that differs."""
+    """Returns the column of a number. `key`: its key in a JSON line, if another."""
     name = f"machine_{number.column}" if number.scope == "machine" else number.column
     return Field(
         name, number.help, lambda rows: rows.values(number), key or number.key, scope=number.scope
@@ -200,7 +201,7 @@ def _field_of(number: Number, key: str = "") -> Field:
 
 
 def _bound_fields(end: str, description: str) -> Iterable[Field]:
-    """Yields the columns with lower or upper limits of SMT states, for the method `bounds`."""
+    """Yields columns with the lower or upper bounds of SMT states, for the method `bounds`."""
 
     def values(i: int, rows: IntervalRows) -> Floats:
         split = rows.interval.split
@@ -272,8 +273,8 @@ def _fields_of_event(session: Session, key: str) -> tuple[Field, ...]:
 
 
 def chosen_fields(names: Sequence[str] | None) -> tuple[Field, ...]:
-    """Returns the measures with these column names or keys; None: all measures. `with_events` adds
-    the measures of chosen events, which only a session knows. Raises Failed for an unknown name."""
+    """Returns the measures with these column names or keys; None: all. `with_events` adds measures
+    of chosen events, which only a session knows. Raises Failed for an unknown name."""
     if names is None:
         return MEASURES
     keys = [field.key for field in MEASURES if field.kind != "count"]
@@ -287,16 +288,16 @@ def chosen_fields(names: Sequence[str] | None) -> tuple[Field, ...]:
 
 
 def _named_fields(fields: Iterable[Field], names: Sequence[str]) -> tuple[Field, ...]:
-    """Returns the fields with these names or keys. A count has the same key as its rate, so only
-    its name selects it."""
+    """Returns the fields with these names or keys. A count is selected only by its name, because
+    its rate has the same key."""
     return tuple(f for f in fields if f.name in names or (f.key in names and f.kind != "count"))
 
 
 def with_events(
     session: Session, measures: tuple[Field, ...], names: Sequence[str] | None
 ) -> tuple[Field, ...]:
-    """Returns the measures, with the requested measures of the stream's chosen events. Raises
-    Failed for an event that is not counted."""
+    """Returns `measures` and the requested measures of chosen events. Raises Failed for an event
+    that is not counted."""
     counters, metrics = session.evaluator.registry.counters, session.evaluator.registry.events
     events = [field for key in counters for field in _fields_of_event(session, key)]
     rare_fields = [_field_of(metric) for metric in metrics.values() if metric.key in RARE_METRICS]
@@ -312,28 +313,28 @@ def with_events(
     return (*measures, *_named_fields(events, names))
 
 
-# --- Columns as cells. A column of cells is an array of bytes with a row for each cell, padded with
-# NUL bytes, which are dropped when the row is written. Digits are looked up in tables that hold the
-# text of every number of four digits.
+# --- Columns as cells. Cells are an array of bytes with a row for each cell, padded with NUL bytes
+# that are dropped on output. Digits are looked up in tables that have the text of every number of
+# four digits.
 
 MAX_FORMATTED = 1 << 12
-"""Maximum number of values that are formatted at once; more do not fit into the caches of a CPU."""
+"""Maximum number of values that are formatted at once. More do not fit into the caches of a CPU."""
 _MAX_SAFE_DISTANCE = 0.4999
-"""A scaled number that is further than this from the nearest whole number is too close to a half to
-be rounded safely; it is formatted by `repr`."""
+"""Maximum distance of a scaled number from the nearest whole number for which it can be rounded
+safely. A number closer to a half is formatted by `repr`."""
 _MIN_EXPONENT, _MAX_EXPONENT = -16, 11
-"""Range of decimal exponents in which seven digits of a number can be scaled precisely."""
+"""Decimal exponents for which seven digits of a number can be scaled precisely."""
 _EXPONENTS = np.arange(_MIN_EXPONENT, _MAX_EXPONENT + 1)
 _UNIT = np.where(_EXPONENTS < -4, -6, _EXPONENTS - 6)
-"""By exponent of a number, that of its seventh digit as printed; numbers below 1e-4 are printed
-with an exponent."""
+"""By exponent of a number, the exponent of its seventh digit as printed. Numbers below 1e-4 are
+printed with an exponent."""
 _SCALE_UP, _SCALE_DOWN, _UNITS_OF_ONE, _ONES_OF_UNIT, _DECIMALS_OF_UNIT = (
     10.0 ** np.maximum(powers, 0)
     for powers in (6 - _EXPONENTS, _EXPONENTS - 6, -_UNIT, _UNIT, 12 + _UNIT)
 )
-"""Powers of ten by exponent: the factor and the divisor that move the decimal point of a number to
-just after its seventh digit; the number of _UNITs in one; the number of ones in a _UNIT; the number
-of last printed decimals in a _UNIT."""
+"""Powers of ten by exponent: the factor and the divisor that move a number's decimal point to just
+after its seventh digit; the _UNITs in one; the ones in a _UNIT; the last printed decimals in a
+_UNIT."""
 _PRINTED_EXPONENTS = np.array(
     [b"e-%02d" % -e if e < -4 else b"" for e in _EXPONENTS.tolist()], "S4"
 ).view(np.uint32)
@@ -352,13 +353,13 @@ _WHOLE_TABLES = (
     *[_table(_ALL_DIGITS, _HIGHEST_DIGITS)] * 3,
     _table(_ALL_DIGITS, _ZERO, _HIGHEST_DIGITS[1:]),
 )
-"""Texts of each four digits of a whole number below 10**16: of all digits, then without leading
+"""Texts of each four digits of a whole number below 10**16: with all digits, then without leading
 zeros."""
 _DECIMAL_TABLES = (
     _table(_ALL_DIGITS, _ZERO, _LOWEST_DIGITS[1:]),
     *[_table(_ALL_DIGITS, _LOWEST_DIGITS)] * 2,
 )
-"""Texts of each four of twelve decimals: of all four, then without trailing zeros."""
+"""Texts of each four of twelve decimals: with all of them, then without trailing zeros."""
 
 
 def _write_whole(cells: np.ndarray, values: Floats) -> None:
@@ -426,7 +427,8 @@ def whole_cells(values: Floats) -> Codes:
 
 
 def exact_cells(values: Floats) -> Codes:
-    """Returns the shortest text from which each number can be read back exactly; '' if unknown."""
+    """Returns the shortest text from which each number can be read back exactly; '' where
+    unknown."""
     return text_cells("" if v != v else repr(v) for v in values.tolist())  # noqa: PLR0124
 
 

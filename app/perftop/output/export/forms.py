@@ -1,4 +1,4 @@
-"""Export formats except OpenMetrics: JSON lines, and tables as CSV or Parquet."""
+"""Export formats: JSON lines, and tables as CSV or Parquet. OpenMetrics has its own file."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ class Output(Protocol):
 
 
 class ExportFormat(Protocol):
-    """An export format. Each method writes its argument, at the latest when `flush` is called.
-    `finish` is the last call, also for a damaged recording. `write_summary` is called just before
-    `finish` if there was a frame. Tables write intervals only."""
+    """An export format. Each method writes its argument, at the latest with `flush`. `finish` is
+    called last, even for a damaged recording; `write_summary` just before it, if there was a frame.
+    Tables write only intervals."""
 
     @abstractmethod
     def write_interval(self, interval: Interval) -> None: ...
@@ -82,24 +82,24 @@ class ExportFormat(Protocol):
     def finish(self) -> None: ...
 
     def drop(self) -> None:
-        """Releases resources, because `finish` will not be called or has failed."""
+        """Releases resources. Called if `finish` has failed or will not be called."""
 
 
 # --- the recorded command
 
 
 class RecordedCommand:
-    """Reconstructs what `stat` would have reported about the recorded command, from the notes on
-    its start and its end. The notes are untrusted."""
+    """The report of `stat` on the recorded command, reconstructed from notes on its start and end.
+    Notes are untrusted."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         watch = session.hello.watch or ""
         self._pid = int(watch) if watch.isdecimal() and len(watch) <= 10 else 0
-        """PID that the probe watched from the start; 0 if it watched none."""
+        """PID that the probe watched from the start; 0 if none."""
         self._footprint = JobFootprint(self._pid)
         self._separate_job = WatchedJob("", "command")
-        """The command, as a second job besides the one that the probe watched."""
+        """The command, as a second job beside the one that the probe watched."""
         self._separate_footprint: JobFootprint | None = None
         self._start_note: wire.Note | None = None
         self._end_note: wire.Note | None = None
@@ -110,7 +110,7 @@ class RecordedCommand:
             self._footprint.add_record(self._session.neighbours.watched_job, message.time_ns)
             job = self._separate_job
             if job.read_record(message.records, message.time_ns) and job.last_threads:
-                # The first record contains only the command, which has not started yet.
+                # The first record has only the command, which is not started yet.
                 footprint = self._separate_footprint or JobFootprint(job.last_threads[0].pid)
                 footprint.add_record(job, message.time_ns)
                 self._separate_footprint = footprint
@@ -121,7 +121,7 @@ class RecordedCommand:
 
     @property
     def footprint(self) -> JobFootprint | None:
-        """The CPUs on which the command ran; None if the probe did not watch the command."""
+        """The CPUs on which the command ran; None if the probe did not watch it."""
         pid = None if self._start_note is None else self._start_note.data.get("pid")
         if pid is not None and pid == self._pid:
             return self._footprint
@@ -129,7 +129,7 @@ class RecordedCommand:
         return footprint if footprint is not None and pid == footprint.root else None
 
     def line(self) -> Line | None:
-        """Returns the `run` part of the summary; None without a recorded end of a command."""
+        """Returns the `run` part of the summary; None if no end of a command was recorded."""
         start, end = self._start_note, self._end_note
         if start is None or end is None:
             return None
@@ -161,8 +161,8 @@ _KEYS = {field.key for field in MEASURES if field.kind != "count"}
 
 
 class JsonLines(ExportFormat):
-    """JSON lines. With all measures, the lines equal the output of `stat` byte for byte, but for
-    marks, which `stat` does not have."""
+    """With all measures, the lines equal the output of `stat` byte for byte, except for marks,
+    which `stat` does not have."""
 
     def __init__(self, session: Session, measures: Sequence[Field], out: Output) -> None:
         self._session, self._measures, self._out = session, measures, out
@@ -195,7 +195,7 @@ class JsonLines(ExportFormat):
 
 
 def only_measures(line: stat_lines.Line, measures: Sequence[Field]) -> stat_lines.Line:
-    """Returns the line of an interval or summary, reduced to the chosen measures."""
+    """Returns the line of an interval or summary with only the chosen measures."""
     if len(measures) >= len(MEASURES):
         return line
     chosen_keys = {field.key for field in measures if field.kind != "count"}
@@ -232,12 +232,12 @@ MAX_REASON_TEXTS = 1 << 14
 
 
 class ExportTable:
-    """The fields of a table with their values for each interval of a session."""
+    """The columns of a table, and their values in each interval of a session."""
 
     def __init__(self, session: Session, measures: Sequence[Field]) -> None:
         self._session, self._reasons = session, Reasons(session)
         self._rows = IntervalRows(session)
-        # Columns that identify the machine and the run, so that tables of several runs can be
+        # These columns identify the machine and the run, so that tables of several runs can be
         # joined.
         labels = {f"label_{key}": text for key, text in session.hello.labels.items()}
         named = {"host": session.hello.host, **labels}
@@ -249,13 +249,13 @@ class ExportTable:
             Field("why", "Why values are not there.", self._missing_reasons, "why", "text",
                   has_reasons=False),
         )  # fmt: skip
-        """The fields in the order of the columns. `why` is last: it explains the other columns."""
+        """The fields in column order. `why` is last and explains the others."""
         self._columns: list[ColumnValues] = []
         self._reason_cache: dict[tuple[int, bytes], str] = {}
-        """Texts of `why` by row and the state that they depend on, because the same values are
-        missing in most intervals."""
+        """Texts of `why` by row and the state that they depend on. Most intervals lack the same
+        values."""
         self._texts: list[str] = []
-        """The texts of `why` of the previous interval, and the state that they depend on: of all
+        """The texts of `why` in the previous interval, and the states that they depend on: of all
         CPUs, and by row."""
         self._state, self._keys = b"", np.zeros((0, 0), np.uint8)
         self._cores: object = None
@@ -284,8 +284,8 @@ class ExportTable:
         ]
 
     def _missing_reasons(self, rows: IntervalRows) -> Sequence[str]:
-        """Returns the reasons for missing values by CPU, each after the names of the fields that it
-        applies to. The same list means that they have not changed."""
+        """Returns by CPU the reasons for missing values, each after the names of its fields. If
+        nothing has changed, returns the same list."""
         missing, states = self._is_missing(rows), _reason_states(self._session, rows.interval)
         state = missing.tobytes() + states.tobytes()
         if state == self._state:  # the usual case
@@ -308,7 +308,7 @@ class ExportTable:
         return self._texts
 
     def _with_siblings(self, states: Codes) -> Codes:
-        """Returns for each CPU its state and those of the CPUs of its core."""
+        """Returns for each CPU its state and those of its core's CPUs."""
         cores = self._session.reader.cores
         padded = np.concatenate([states, np.zeros((1, states.shape[1]), np.uint8)])
         padded_rows = np.concatenate([cores.rows, np.full((1, cores.rows.shape[1]), -1)])
@@ -316,7 +316,7 @@ class ExportTable:
         return np.concatenate([states, padded[siblings].reshape(len(states), -1)], axis=1)
 
     def _is_missing(self, rows: IntervalRows) -> Bools:
-        """Returns (fields, rows): mask of the missing values of fields with `has_reasons`."""
+        """Returns a mask (fields, rows) of the missing values in fields with `has_reasons`."""
         missing = np.zeros((len(self.fields), len(rows.rows)), bool)
         of_rows = []
         for index, (field, column) in enumerate(zip(self.fields, self._columns, strict=False)):
@@ -358,7 +358,8 @@ def _constant(name: str, text: str) -> Field:
 
 
 def _reason_states(session: Session, interval: Interval) -> Codes:
-    """Returns the states of each CPU and its core on which reasons for missing values depend."""
+    """Returns the states of each CPU and its core, on which the reasons for missing values
+    depend."""
     util = interval.values["util"]
     parts = [interval.online, util == 0, np.isnan(util)]
     shares = [] if interval.counted_share is None else [interval.counted_share]
@@ -369,7 +370,7 @@ def _reason_states(session: Session, interval: Interval) -> Codes:
 
 
 NOTHING_MISSING = "-"
-"""Value of `why` in the first row of a CPU in which no value is missing any more."""
+"""Value of `why` in the first row of a CPU in which no value is missing any longer."""
 _CELLS_OF_KIND: dict[str, Callable[[Floats], Codes]] = {
     "number": number_cells, "exact": exact_cells, "whole": whole_cells, "count": whole_cells,
     "total": whole_cells, "boolean": boolean_cells,
@@ -377,13 +378,13 @@ _CELLS_OF_KIND: dict[str, Callable[[Floats], Codes]] = {
 
 
 MAX_WAITING_CELLS = 1 << 16
-"""Maximum number of cells of the intervals that are formatted together. More take longer, because
-they do not fit into the caches of a CPU."""
+"""Maximum number of cells, over several intervals, that are formatted together. More do not fit
+into the caches of a CPU."""
 
 
 class CsvTable(ExportFormat):
-    """A header line, then a row for each CPU and interval. Unknown values are empty. `why` is only
-    in the first row of a CPU and where it has changed, to keep the file small."""
+    """A header line, then a row for each CPU and interval. Unknown values are empty. To keep the
+    file small, `why` is only in a CPU's first row and where it has changed."""
 
     def __init__(self, session: Session, measures: Sequence[Field], out: Output) -> None:
         self._out, self._table = out, ExportTable(session, measures)
@@ -394,16 +395,16 @@ class CsvTable(ExportFormat):
         self._rows = len(session.shown)
         self._max_waiting = max(1, MAX_WAITING_CELLS // max(1, self._rows * len(fields)))
         self._waiting: list[tuple[list[ColumnValues], Sequence[str]]] = []
-        """The columns of the intervals that are not written yet, and the changed reasons."""
+        """For each interval that is not written yet: its columns, and the changed reasons."""
         self._contents: list[list[bytes | Sequence[str | None]]] = [[] for _ in fields]
         """The contents of each column in the intervals written last; numbers are bytes."""
         self._cells = [np.zeros((1, 1, 0), np.uint8)] * len(fields)
-        """The cells of each column in the intervals written last, (intervals, rows, bytes). A
-        column with the same value in all rows, or in all intervals, has a single one."""
+        """The cells of each column in the intervals written last, (intervals, rows, bytes). The
+        first or the second axis has length 1 if all its values are equal."""
         self._places = [(0, -1)] * len(fields)
-        """Start and end of the cells of each column in a line, without the comma."""
+        """Start and end of each column's cells in a line, without the comma."""
         self._lines = np.zeros((0, self._rows, 0), np.uint8)
-        """(intervals, rows, bytes): the lines, with the room that the widest cells took."""
+        """(intervals, rows, bytes): the lines, as wide as the widest cells so far."""
         names = (field.name for field in self._table.fields)
         out.write(f"{','.join(map(_cell, names))}\n".encode())
 
@@ -421,8 +422,7 @@ class CsvTable(ExportFormat):
         new_numbers: dict[Callable[[Floats], Codes], dict[int, Floats]] = {}
         new_columns: dict[int, tuple[int, int, int]] = {}
         orders: dict[int, list[int]] = {}
-        """By field that changed: for each interval, the index of its column among the different
-        ones."""
+        """By changed field: for each interval, the index of its column among the different ones."""
         for index, field in enumerate(self._table.fields[:-1]):
             columns = [columns_of_interval[index] for columns_of_interval, _ in waiting]
             by_id = {id(column): column for column in columns}  # many columns stay the same object
@@ -475,8 +475,8 @@ class CsvTable(ExportFormat):
         self.flush()
 
     def _place_cells(self, intervals: int, new_columns: Iterable[int]) -> None:
-        """Puts the cells of these columns into the lines. All columns have new places if a cell is
-        wider than any before in its column, or the number of intervals has changed."""
+        """Puts the cells of these columns into the lines. All columns get new places if a cell is
+        wider than any before in its column, or if the number of intervals has changed."""
         widths = [cells.shape[2] for cells in self._cells]
         rooms = [end - start for start, end in self._places]
         is_new = len(self._lines) != intervals or any(map(gt, widths, rooms))
@@ -494,7 +494,7 @@ class CsvTable(ExportFormat):
             self._lines[..., start + cells.shape[2] : end] = 0
 
     def _changed_reasons(self, reasons: Sequence[str]) -> Sequence[str]:
-        """Returns the values of `why` that differ from those of the previous interval."""
+        """Returns the values of `why`, with '' for those that equal the previous interval's."""
         before, self._texts = self._texts, reasons
         if reasons is before:
             return ()
@@ -516,7 +516,7 @@ _PLAIN = re.compile(r'[^,"\r\n]*').fullmatch
 
 _WHOLE_KINDS = {"whole", "count", "total"}
 MIN_GROUP_ROWS = 1 << 16
-"""Minimum rows in a row group, for good compression. A group takes some tens of MB."""
+"""Minimum number of rows in a row group, for good compression. A group takes some tens of MB."""
 
 
 def pyarrow() -> Any:

@@ -1,4 +1,4 @@
-"""The text that Prometheus reads, for the exporter and, with timestamps, for later import."""
+"""The text format of Prometheus, for the exporter and, with timestamps, for later import."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from perftop.output.export.forms import ExportFormat, Output
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 
-# --- Names, labels and headings of the text that Prometheus reads: OpenMetrics or the older format.
+# --- Names, labels and headings in that text, which is OpenMetrics or the older format.
 #
-# Metric names end with the full name of their unit. Both formats write the samples of a family
+# Names of metrics end with the full name of their unit. Both formats write the samples of a family
 # alike, but not its heading.
 
 UNITS = ("hertz", "seconds", "watts", "celsius", "ratio", "joules")
@@ -41,7 +41,7 @@ END_LINE = "# EOF\n"
 @dataclass(frozen=True)
 class Heading:
     name: str
-    """Name of the family, without the suffix that its samples have."""
+    """Name of the family, without the suffix of its samples."""
     kind: Literal["counter", "gauge", "info"]
     help: str
 
@@ -64,8 +64,8 @@ class Heading:
 
     @property
     def text(self) -> str:
-        """The heading in the older format, version 0.0.4. Its name is that of the samples, and its
-        type for an `info` family is gauge."""
+        """The heading in the older format, version 0.0.4. It has the name of the samples, and an
+        `info` family has the type gauge."""
         kind = "gauge" if self.kind == "info" else self.kind
         help_ = self.help.replace("\\", r"\\").replace("\n", r"\n")
         return f"# HELP {self.sample} {help_}\n# TYPE {self.sample} {kind}\n"
@@ -78,15 +78,15 @@ def labels(**values: object) -> str:
 
 
 def escaped_value(text: str) -> str:
-    """Escapes text for a label value or a help line. The format defines escapes for three
-    characters only; other special characters are escaped in the text itself."""
+    """Escapes text for a label value or a help line. The format has escapes for three characters
+    only; other special characters are escaped in the text itself."""
     return escaped(text).replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
 
 
 # --- OpenMetrics text with timestamps, for later import into Prometheus.
 #
-# The format requires all samples of a series to be adjacent, but an interval has one sample of
-# every series. So intervals are buffered in a temporary file and read back series by series.
+# All samples of a series must be adjacent, but an interval has one sample of every series. So
+# intervals are written to a temporary file, and read back series by series.
 
 READ_BYTES = 16 << 20
 """Maximum bytes of the temporary file that are read at once."""
@@ -116,7 +116,7 @@ class OpenMetrics(ExportFormat):
         scopes = "core", "package", "l3"
         first = {scope: _is_first_of_owner(self._owners(scope)) for scope in scopes}
         for i, field in enumerate(self._fields):
-            # the value of a core, package or L3 is written only in the row of its first CPU
+            # only the row of its first CPU has the value of a core, package or L3
             if field.scope in first:
                 values[i, ~first[field.scope]] = np.nan
             elif field.kind == "count":
@@ -159,14 +159,14 @@ class OpenMetrics(ExportFormat):
             self._file.close()
 
     def _owners(self, scope: str) -> list[int | None]:
-        """Returns the core, package or L3 of each row."""
+        """Returns each row's core, package or L3."""
         if scope == "core":
             return [*self._session.reader.cores.core_by_cpu[self._session.shown].tolist()]
         return [getattr(self._session.topology[row], scope) for row in self._session.shown]
 
     def _core_labels(self) -> list[str]:
-        """Returns the labels of each row's core. The label `cpus` distinguishes cores that have the
-        same number in the kernel, or none."""
+        """Returns the labels of each row's core. The label `cpus` distinguishes cores with the same
+        kernel number, or with none."""
         session, cores = self._session, self._session.reader.cores
         owners, places = self._owners("core"), []
         first = _is_first_of_owner(owners).tolist()
@@ -187,7 +187,7 @@ class OpenMetrics(ExportFormat):
             places = [f"{place[:-1]},{labels(event=event)[1:]}" for place in places]
         if not self._times:
             return
-        # Write the field's series one after the other, each with the samples of all times.
+        # The series of a field are written one after the other, each with the samples of all times.
         shape = (len(self._times), *self._counts.shape)
         table = np.memmap(self._file, np.float64, "r", shape=shape)
         step = max(1, READ_BYTES // (8 * len(self._times)))
@@ -208,7 +208,7 @@ class OpenMetrics(ExportFormat):
 
 
 def _is_first_of_owner(owners: Sequence[object]) -> Bools:
-    """Returns a mask of the rows that are the first of their owner."""
+    """Returns a mask of each owner's first row."""
     return np.array([owners.index(owner) == index for index, owner in enumerate(owners)], bool)
 
 
@@ -223,7 +223,7 @@ def _cpu_labels(session: Session, row: int) -> dict[str, object]:
 
 _UNITS = {"_hz": "hertz", "_per_s": "per_second", "_s": "seconds", "_w": "watts", "_c": "celsius",
           "_ratio": "ratio"}  # fmt: skip
-"""Suffixes of field names and their replacement in family names; the first match is used."""
+"""Suffixes of field names, and their replacement in family names. The first match is used."""
 _EVENTS = {
     "_count": Heading("perftop_event", "counter", "Chosen events, without suspect samples."),
     "_hz": Heading("perftop_event_hertz", "gauge", "Chosen events per second."),

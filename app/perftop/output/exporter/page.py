@@ -1,5 +1,5 @@
 """The page that Prometheus scrapes. It is built from the sums so far, at most once for each sample
-and format. Dashboards and alerts depend on the names, types and labels of the metric families.
+and format. Dashboards and alerts depend on the names, types and labels of the families.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ NEEDS_OF_HEADING = {
 }
 """Families that are either complete or missing, with the keys of the numbers that they need."""
 QUOTED_WORDS = re.compile(r'"[^"]*"')
-"""Pattern of quoted words in a reason, which may name a program and are never exported."""
+"""Pattern of quoted words in a reason. They may name a program, so they are never exported."""
 MAX_REASON = 200
 Detail = Literal["package", "core", "cpu"]
 Labels = Mapping[str, object]
@@ -145,7 +145,7 @@ class Family(NamedTuple):
 
 
 def family_of(heading: Heading, values: Iterable[tuple[Labels, float]]) -> Family:
-    """Returns a family with a series for each value; NaN values have no series."""
+    """Returns a family with a series for each value that is not NaN."""
     lines = [f"{heading.sample}{labels(**places)} {value:.15g}\n" for places, value in values
              if not math.isnan(value)]  # fmt: skip
     return Family(heading, "".join(lines), len(lines))
@@ -155,9 +155,8 @@ def grid_family(
     heading: Heading, places: Sequence[str], values: Floats, label: str = "",
     names: Sequence[str] = ("",),
 ) -> Family:  # fmt: skip
-    """Returns a family with a series for each name and each element of `places`, the labels of
-    CPUs, cores or packages as text. `values`: array of shape (names, places), NaN for unknown
-    values."""
+    """Returns a family with a series for each name and place. `places`: labels of CPUs, cores or
+    packages as text. `values`: (names, places), NaN where unknown."""
     values = values.reshape(len(names), -1)
     known = np.isfinite(values)
     series = []
@@ -165,7 +164,7 @@ def grid_family(
         own = labels(**{label: name}) if label else ""
         series += [f"{place[:-1]},{own[1:]}" if place and own else place or own
                    for place in compress(places, is_known)]  # fmt: skip
-    # One format for all values takes half the time of a format for each.
+    # One format for all values takes half the time of a format for each value.
     lines = "".join(f"{heading.sample}{text} \n" for text in series).replace("%", "%%")
     return Family(heading, lines.replace("\n", "%.15g\n") % tuple(values[known]), len(series))
 
@@ -186,16 +185,16 @@ class Page:
         self._known_packages = [labels(**place) for place in self._packages]
         """Labels of the packages as text, in the order of hello."""
         self._packages.append({})
-        """Labels of the packages in the order of hello. The last entry is for parts of no known
-        package, whose index is -1."""
+        """Labels of the packages in the order of hello, then those for parts of no known package,
+        whose index is -1."""
         package = self._sums.package % len(self._packages)
         self._members = [np.flatnonzero(package == index) for index in range(len(self._packages))]
         """For each package, the indices of its CPUs in hello."""
         self._cores: tuple[Cores | None, list[int], Sequence[str]] = (None, [], [])
-        """The core list, the cores shown and their labels; replaced when the core list changes."""
+        """The core list, the cores shown and their labels. Replaced with the core list."""
         self._highest_values: dict[str, Floats] = {}
-        """The highest values shown so far, by family. Read skew occasionally makes a value drop by
-        a few ns, but a counter must never decrease."""
+        """The highest values shown so far, by family. Read skew makes a value fall by a few ns at
+        times, but a counter must never decrease."""
         self._texts: dict[bool, bytes] = {}
 
     def add_sample(self, since_ns: int) -> None:
@@ -222,7 +221,8 @@ class Page:
         return sum(family.series for family in self.families())
 
     def families(self) -> list[Family]:
-        """Returns the page's families; the last but one lists missing ones with the reasons."""
+        """Returns the families of the page. The last but one lists the missing families with the
+        reasons."""
         families = [family for family in self._all_families() if family.series]
         shown, sums = {family.heading.sample for family in families}, self._sums
         parts = [(f"{CPU.sample}:{mode}", key, not sums.known_seconds[index].any())
@@ -243,8 +243,8 @@ class Page:
         return [*families, family_of(SERIES, [({}, count)])]
 
     def _reason(self, key: str, *, absent: bool) -> str:
-        """Returns the reason why the numbers with these keys are missing on all CPUs (if `absent`)
-        or on some CPUs; '' if there is none."""
+        """Returns the reason why the numbers with these keys are missing: on all CPUs (`absent`),
+        or on some; '' if there is none."""
         for reason in (m for part in key.split() for m in self._reasons if m.what == part):
             if reason.cpus is not None:
                 return f"{reason.why} (CPUs {ranges(reason.cpus)})"
@@ -305,7 +305,7 @@ class Page:
     def _cpu_family(
         self, heading: Heading, label: str, names: Sequence[str], sums: Floats, is_known: Bools
     ) -> Family:
-        """Returns a family of sums by package or by CPU. `sums`: array of shape (names, CPUs)."""
+        """Returns a family of sums by package or by CPU. `sums`: (names, CPUs)."""
         places = self._cpus
         if self._detail != "cpu":
             places = [*self._known_packages, ""]

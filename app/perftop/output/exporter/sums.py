@@ -1,7 +1,7 @@
-"""Sums over all samples of a session since its start. Prometheus calls them counters.
+"""Sums over all samples of a session since its start, which Prometheus calls counters.
 
-The sums are kept by CPU, by core or by package, in float64, and aggregated when they are shown.
-Only reliable values are added.
+Sums are kept by CPU, core or package, in float64, and aggregated when they are shown. Only reliable
+values are added.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from perftop.session.session import Session
 
 TIME_MODES = {"busy": "util", "idle": "idle", "poll": "poll", "involuntary_halt": "involuntary",
          "steal": "steal"}  # fmt: skip
-"""Modes that divide the time of a CPU, with the key of the metric for each."""
+"""Modes that divide the time of a CPU, each with the key of its metric."""
 POLL_INDEX = list(TIME_MODES).index("poll")
 COUNT_KEYS = "cycles", "instructions", "ref", "kernel_cycles", "kernel_instructions"
 LINKED_COUNTS = 3
-"""Number of leading COUNT_KEYS that are added together or not at all; the other counts are added
-only together with these."""
+"""Number of leading COUNT_KEYS that are added all together or not at all. The other counts are
+added only together with these."""
 GAUGE_KEYS = "power_limit_w", "temperature_c"
 SUMMED_KEYS = "energy_j", "energy_ram_j", "memory_read_bytes", "memory_write_bytes"
 """Keys of the counters of packages."""
@@ -40,9 +40,9 @@ PRESSURE_KEYS = "pressure_cpu_s", "pressure_memory_s", "pressure_io_s"
 
 
 class Sums:
-    """Sums by CPU and by package. Two groups of sums are each added completely or not at all, so
-    that the ratio of two sums of a group covers the same time: the modes of a CPU's time, and its
-    cycles, instructions and reference cycles."""
+    """Sums by CPU and by package. Two groups of sums are each added completely or not at all: the
+    modes of a CPU's time; and its cycles, instructions and reference cycles. So the ratio of two
+    sums of a group covers the same time."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -54,14 +54,14 @@ class Sums:
         self.seconds = np.zeros((len(TIME_MODES), cpus))
         self.counts = np.zeros((len(COUNT_KEYS), cpus))
         self.known_seconds, self.known_counts = self.seconds > 0, self.counts > 0
-        """Masks of the sums that have received a value; the other sums are unknown."""
+        """Masks of the sums that have received a value. The others are unknown."""
         self._increments = {key: np.zeros(len(hello.packages)) for key in SUMMED_KEYS}
         self._increments |= {key: np.zeros(1) for key in PRESSURE_KEYS}
         self._known_increments = {key: total > 0 for key, total in self._increments.items()}
         self.gauges = {key: np.full(len(hello.packages), np.nan) for key in GAUGE_KEYS}
         """The last known value of each package, by key; NaN before the first value."""
         self.suspects = {doubt.name.lower(): 0 for doubt in Doubt}
-        """Number of CPU samples with a suspect counter, by reason."""
+        """Number of samples with a suspect counter, by reason and summed over CPUs."""
         evaluator, rows = session.evaluator, range(cpus)
         keys = TIME_MODES.values()
         self._needs = [self._indexes({"tsc", *evaluator.needed_counters(key)}) for key in keys]
@@ -70,13 +70,13 @@ class Sums:
         is_counted = map(session.counters.is_counted, COUNT_KEYS)
         self._has_counter: Bools = np.array([*is_counted], bool)
         self._polls: Bools = np.zeros(cpus, bool)
-        """Mask of the CPUs whose busy time includes polling, because it is measured by reference
-        cycles, which continue during polling."""
+        """Mask of the CPUs whose busy time includes polling, because reference cycles measure
+        it."""
         for variant, mask in evaluator.variants["util"]:
             self._polls |= mask & ("ref" in variant.needs) & self._served[POLL_INDEX]
 
     def _indexes(self, keys: Iterable[str]) -> list[int]:
-        """Returns the indices of these counters in `Counters.keys`; others are left out."""
+        """Returns the indices of these counters in `Counters.keys`; unknown ones are left out."""
         positions = self._session.counters.key_at
         return [positions[key] for key in keys if key in positions]
 
@@ -120,7 +120,7 @@ class Sums:
         self.known_counts |= is_known
 
     def increments(self, key: str) -> Floats:
-        """Returns the sum of a counter by package, or of one of the machine; NaN if unknown."""
+        """Returns the sum of a counter by package or of the machine; NaN where unknown."""
         return np.where(self._known_increments[key], self._increments[key], np.nan)
 
 
@@ -128,25 +128,24 @@ class Sums:
 
 CORE_STATES = (*STATES, "unknown")
 MAX_DELAY = 0.5
-"""Maximum delay of a read, as a share of a sample. Time without a read beyond this delay counts as
-unknown."""
+"""Maximum delay of a read, as a share of a sample. Further time without a read is unknown."""
 
 
 class CoreTime:
-    """Seconds that cores spent in each SMT state. The state `unknown` is time that is suspect or
-    not covered by a read. All states add up to the time for which the core was online."""
+    """Seconds of cores in each SMT state. The state `unknown` is time that is suspect or not
+    covered by a read. All states add up to the time for which the core was online."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self.cores: Cores = session.reader.cores
         self.seconds = np.zeros((len(self.cores.lists), len(CORE_STATES)))
-        """Seconds in an array of shape (cores, CORE_STATES)."""
+        """(cores, CORE_STATES): seconds."""
         self.unlisted_s = np.zeros((len(session.hello.packages) + 1, len(CORE_STATES)))
-        """Seconds of cores that are not in the core list any more, by package; the last row is for
+        """Seconds of cores that are no longer in the core list, by package. The last row is for
         cores of no known package."""
         self._owed_s = np.zeros(len(self.cores.lists))
-        """Seconds of each core since its last read, which the next read will cover; negative if
-        its reads cover more time than the samples."""
+        """Seconds of each core since its last read, which the next read will cover; negative if its
+        reads cover more time than the samples."""
         self.ceiling_hz: Floats = np.full(len(self.cores.lists), np.nan)
         """The lowest turbo ceiling of each core in the newest sample."""
 
@@ -169,7 +168,7 @@ class CoreTime:
         self._owed_s[is_lost] = 0.0
 
     def _regroup(self, new_cores: Cores) -> None:
-        """Handles a changed core list: adds the time of each old core to the new core that has its
+        """Uses a new core list: adds the time of each old core to the new core that has its
         CPUs."""
         old_cores, seconds, owed_s = self.cores, self.seconds, self._owed_s
         self.cores, count = new_cores, len(new_cores.lists)
@@ -191,9 +190,8 @@ OTHER_OWNERS, ROOT_GROUP = "(others)", "(root)"
 
 
 class TaskTime:
-    """Seconds that tasks waited for a CPU, by CPU, and that the tasks of each owner ran and waited.
-    Scans report the busiest tasks of each CPU only; a task has an owner once its control group is
-    known."""
+    """Seconds that tasks waited, by CPU, and that each owner's tasks ran and waited. Scans report
+    only the busiest tasks of each CPU. A task has an owner once its control group is known."""
 
     def __init__(self, session: Session, *, by_owner: bool = True) -> None:
         self._session, self._snapshot, self._scanned_ns = session, session.snapshot, session.now_ns
@@ -205,7 +203,7 @@ class TaskTime:
         self._owners: set[str] = set()
 
     def add_task_scan(self) -> None:
-        """Adds the newest scan of tasks, if it was not added yet."""
+        """Adds the newest scan of tasks, unless it was already added."""
         session = self._session
         if session.snapshot is self._snapshot:
             return
@@ -235,7 +233,8 @@ class TaskTime:
 DROP = "turbo-drop"
 CAUSES = ("policy", "license", "power-pl1", "power-pl2", "power-ppt", "current", "thermal",
           "prochot", "vr", "hwp", "hypervisor", "unknown")  # fmt: skip
-"""Causes of a clock below its ceiling, label values of exported series, which must not change."""
+"""Causes of a clock below its ceiling. They are label values of exported series and must not
+change."""
 EpisodeKey = tuple[int, str, str]
 """Index of the package (-1 for none), kind and cause of an episode."""
 PackageCause = tuple[int, str]
@@ -254,11 +253,9 @@ class _PendingSample:
 
 
 class EpisodeSums:
-    """Sums of the number and duration of episodes, and of the cost of clocks below their ceiling.
-
-    A counter must never decrease, but a running episode may turn out to have ended some seconds
-    ago, or to have another cause. So samples wait until their episodes can no longer change.
-    """
+    """Sums of the number, duration and cost of episodes. A counter must never decrease, but a
+    running episode may turn out to have ended some seconds ago, or to have another cause. So
+    samples wait until their episodes can no longer change."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -274,7 +271,6 @@ class EpisodeSums:
         self.below_cycles: defaultdict[PackageCause, float] = defaultdict(float)
 
     def add(self, sample: Sample, since_ns: int) -> None:
-        """Adds the newest sample of the session."""
         now_ns, cores = self._session.now_ns, self._session.reader.cores
         clock = INDEX["busy_hz"]
         cycles, run_s = sample.values.top[clock], sample.values.bottom[clock]
@@ -290,7 +286,7 @@ class EpisodeSums:
         for episode in self._session.episodes(sample.since_ns - 1, sample.time_ns):
             seconds = episode.span_s(sample.since_ns, sample.time_ns)
             begins = sample.since_ns <= episode.start_ns < sample.time_ns
-            # The cause of a suspect episode is a list of counters, with too many combinations for
+            # The cause of a suspect episode is a list of counters, and there are too many lists for
             # labels.
             cause = "counters" if episode.kind == "suspect" else episode.cause
             for package in sorted({self._package.get(cpu, -1) for cpu in episode.cpus}):
