@@ -47,18 +47,18 @@ def perf_trouble(root: Path) -> Trouble | None:
     if not level.isdigit() or int(level) <= 0:
         return None
     if identity.is_in_user_namespace(root):
-        why = f"root in a user namespace has no right to it, and perf_event_paranoid is {level}"
+        why = f"root in a user namespace may not use perf, and perf_event_paranoid is {level}"
         fix = "start perftop outside, or there: sudo sysctl kernel.perf_event_paranoid=0"
         return Trouble(why, fix)
     if not has_capability(root, CAP_PERFMON, CAP_SYS_ADMIN):
-        why = f"needs CAP_PERFMON or kernel.perf_event_paranoid <= 0, it is {level}"
+        why = f"needs CAP_PERFMON or kernel.perf_event_paranoid <= 0 (it is {level})"
         if os.geteuid() == 0:
             return Trouble(why, root_remedy(root, "CAP_PERFMON"))
         return Trouble(why, "perftop --sudo, or sudo sysctl kernel.perf_event_paranoid=0")
     if int(level) >= 3 and not has_capability(
         root, CAP_SYS_ADMIN
     ):  # a level that exists only in kernels of Debian and Ubuntu
-        why = f"perf_event_paranoid is {level}: CAP_PERFMON is not enough, it needs CAP_SYS_ADMIN"
+        why = f"perf_event_paranoid is {level}: CAP_PERFMON is not enough, CAP_SYS_ADMIN is needed"
         return Trouble(why, "perftop --sudo, or sudo sysctl kernel.perf_event_paranoid=2")
     return None
 
@@ -70,7 +70,7 @@ def root_remedy(root: Path, *capabilities: str) -> str:
         return "start perftop outside this user namespace, as root"
     if os.geteuid() == 0:
         lacking = " and ".join(capabilities)
-        return f"give root here {lacking}, or start perftop outside the container"
+        return f"give root {lacking} here, or start perftop outside the container"
     return "perftop --sudo"
 
 

@@ -39,7 +39,7 @@ def test_perf_event_paranoid_is_named_with_level_and_fix(
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)  # the user is root in a container
     fix = check(tree, "perf counters").fix
-    assert fix == "give root here CAP_PERFMON, or start perftop outside the container"
+    assert fix == "give root CAP_PERFMON here, or start perftop outside the container"
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     verdict = check(tree, "perf counters")
     assert verdict.state == "not usable"

@@ -379,7 +379,7 @@ def test_the_reason_for_a_missing_counter(tmp_path: Path) -> None:
     trees.put(tmp_path, "proc/sys/kernel/perf_event_paranoid", "2\n")
     trees.put(tmp_path, "proc/self/status", "CapEff:\t0000000000000000\n")
     held = refusal_of_counter(DirectKernel(refuse=lambda *_: errno.EACCES), tmp_path)
-    assert held.why == "needs CAP_PERFMON or kernel.perf_event_paranoid <= 0, it is 2"
+    assert held.why == "needs CAP_PERFMON or kernel.perf_event_paranoid <= 0 (it is 2)"
     assert "does not count" in refusal_of_counter(DirectKernel(moved={"cycles": 0}), tmp_path).why
     assert "only 0 counters free" in refusal_of_counter(DirectKernel(1, taken=1), tmp_path).why
     assert "RDPMC may not read it" in refusal_of_counter(fakeperf.Kernel(), tmp_path).why

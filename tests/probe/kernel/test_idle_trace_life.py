@@ -160,7 +160,7 @@ def test_each_error_of_a_system_call_has_its_reason(
 
 @pytest.mark.parametrize(("number", "root", "permitted", "filtered", "why", "fix"), [
     (errno.EPERM, False, False, False, "or root", "perftop --sudo"),
-    (errno.EPERM, True, False, True, "needs CAP_BPF", "give root here CAP_BPF and CAP_PERFMON"),
+    (errno.EPERM, True, False, True, "needs CAP_BPF", "give root CAP_BPF and CAP_PERFMON here"),
     (errno.EPERM, True, True, True, "seccomp filter", "allow bpf in its seccomp profile"),
     (errno.EPERM, True, True, False, "security module", "ask its administrator"),
     (errno.ENOSYS, False, False, False, "this kernel has no bpf(2)", None),

@@ -235,7 +235,7 @@ def test_the_reason_is_reported_if_no_counter_opens(number: int, tmp_path: Path)
     why_not = no_clock_trouble(parts)
     assert why_not is not None
     if number == errno.EACCES:
-        assert why_not.why.endswith("kernel.perf_event_paranoid <= 0, it is 2")
+        assert why_not.why.endswith("kernel.perf_event_paranoid <= 0 (it is 2)")
         assert "setcap" not in (why_not.fix or "")
 
 

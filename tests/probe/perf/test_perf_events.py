@@ -282,7 +282,7 @@ def test_the_paranoid_level(
     write_rights(tmp_path, level)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     result = open_trouble(OSError(number, "x"), tmp_path)
-    assert result.why == f"needs CAP_PERFMON or kernel.perf_event_paranoid <= 0, it is {level}"
+    assert result.why == f"needs CAP_PERFMON or kernel.perf_event_paranoid <= 0 (it is {level})"
     assert result.fix == "perftop --sudo, or sudo sysctl kernel.perf_event_paranoid=0"
 
 
@@ -290,8 +290,8 @@ PERFMON, ADMIN = 1 << 38, 1 << 21
 
 
 @pytest.mark.parametrize(("level", "caps", "expected"), [
-    ("3", PERFMON, "it needs CAP_SYS_ADMIN"),
-    ("4", PERFMON, "it needs CAP_SYS_ADMIN"),
+    ("3", PERFMON, "CAP_SYS_ADMIN is needed"),
+    ("4", PERFMON, "CAP_SYS_ADMIN is needed"),
     ("4", PERFMON | ADMIN, "a security module"),
     ("4", ADMIN, "a security module"),
     ("2", PERFMON, "a security module"),

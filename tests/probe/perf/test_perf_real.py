@@ -273,4 +273,4 @@ def test_an_ordinary_user_gets_a_reason(system: Kernel) -> None:
         "except OSError as e: print(open_trouble(e).why)\n"
     )
     result = python(code)
-    assert "needs CAP_PERFMON or kernel.perf_event_paranoid <= 0, it is " + level in result.stdout
+    assert "needs CAP_PERFMON or kernel.perf_event_paranoid <= 0 (it is " + level in result.stdout
