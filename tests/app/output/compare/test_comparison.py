@@ -113,6 +113,12 @@ def test_a_certain_difference_comes_first_and_the_run_time_follows() -> None:
     assert words.startswith("Run time: no difference found; −")
 
 
+def test_a_cause_of_both_runs_that_costs_more_is_named() -> None:
+    draw = random.Random(1)
+    comparison = compare_runs(side(draw, lost=0.02), side(draw, clock=0.78, lost=0.22))
+    assert ": power limit PL1 takes more from it." in headline([comparison])
+
+
 def test_a_limit_without_an_episode_explains_nothing() -> None:
     draw = random.Random(2)
     comparison = compare_runs(side(draw), side(draw, slower=0.1, state={"power_limit_w": 205.0}))
