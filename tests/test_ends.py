@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import shlex
 import signal
 import subprocess
 import termios
@@ -176,14 +177,34 @@ def test_a_closed_descriptor_of_the_output_is_a_normal_end() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_full_disk_is_reported() -> None:
+STAT = "stat --source sim:steady,cpus=2,speed=max -i 50ms -n 1"
+NO_SPACE, NO_FILE = "No space left on device", "No such file or directory"
+
+
+@pytest.mark.parametrize(("line", "status", "printed"), [
+    (f"{STAT} -o /dev/full", 1, f"cannot write /dev/full: {NO_SPACE}"),
+    (f"{STAT} >/dev/full", 1, f"cannot write stdout: {NO_SPACE}"),
+    ("why demo:queue --json >/dev/full", 1, f"cannot write stdout: {NO_SPACE}"),
+    ("export demo:queue >/dev/full", 1, f"cannot write stdout: {NO_SPACE}"),
+    ("--help >/dev/full", 1, f"cannot write stdout: {NO_SPACE}"),
+    (f"{STAT} >&-", 1, "cannot write stdout: Bad file descriptor"),
+    (f"{STAT} -o out >&-", 0, ""),
+    ("summary nothing", 1, f"cannot read nothing: {NO_FILE}"),
+    ("summary nothing 2>&-", 1, ""),
+    ("summary nothing >&- 2>&- <&-", 1, ""),
+])  # fmt: skip
+def test_full_and_closed_outputs_are_reported_in_one_line(
+    tmp_path: Path, line: str, status: int, printed: str
+) -> None:
     if not Path("/dev/full").exists():
         pytest.skip("no /dev/full here")
-    done = command.run_in_process(
-        "stat", "--source", "sim", "-i", "50ms", "-n", "1", "-o", "/dev/full"
-    )
-    assert done.returncode == 1
-    assert done.stderr == "perftop: cannot write /dev/full: No space left on device\n"
+    buffered = {key: os.environ[key] for key in os.environ if key != "PYTHONUNBUFFERED"}
+    shell = f"{shlex.join(command.argv())} {line}"
+    done = subprocess.run(["sh", "-c", shell], cwd=tmp_path, env=buffered, capture_output=True,
+                          text=True, check=False, timeout=MAX_WAIT_S)  # fmt: skip
+    assert (done.returncode, done.stdout) == (status, "")
+    assert done.stderr == (printed and f"perftop: {printed}\n")
+    assert (tmp_path / "out").exists() == ("-o out" in line)
 
 
 @pytest.mark.parametrize("limit", [14, 16])
@@ -222,6 +243,18 @@ def test_an_existing_file_is_kept(tmp_path: Path, verb: list[str]) -> None:
     if verb[0] == "stat":
         assert command.run_in_process(*verb, "-o", str(out), "--force").returncode == 0
         assert "own cost" in out.read_text(encoding="utf-8")
+
+
+def test_the_replaced_recording_stays_if_the_command_cannot_run(tmp_path: Path) -> None:
+    (tmp_path / "bad").write_text("#!/nothing\n")
+    (tmp_path / "bad").chmod(0o700)
+    (tmp_path / "a").write_text("precious")
+    options = "--source", "sim:idle", "--force", "-o", str(tmp_path / "a")
+    done = command.run_in_process("record", *options, "--", str(tmp_path / "bad"))
+    assert done.returncode == 127
+    assert "the interpreter in its first line" in done.stderr
+    assert (tmp_path / "a").read_text() == "precious"
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_a_missing_recording_is_reported_before_the_terminal_is_used(tmp_path: Path) -> None:

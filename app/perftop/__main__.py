@@ -23,6 +23,10 @@ def main() -> int:
     """Runs the command line. SIGUSR1 sets a mark in `record`; elsewhere it is ignored, because it
     would end perftop and leave a running command behind."""
     _handle_end_signals(_end)
+    if sys.stdout is None:  # it was closed: a write fails, as in other programs
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
+    if sys.stderr is None:  # it was closed: otherwise `print` would write to stdout
+        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     with contextlib.suppress(OSError):  # a seccomp filter may refuse this call
         if signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:
             signal.signal(signal.SIGUSR1, lambda *_: None)  # not SIG_IGN, which commands inherit
@@ -67,8 +71,7 @@ def _finish() -> None:
     that may have to wait for a reader of stdout is written before that, so a signal can still end
     the wait."""
     with contextlib.suppress(OSError, ValueError):  # the interpreter reports it
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        sys.stdout.flush()
     with contextlib.suppress(OSError):
         for number in (*END_SIGNALS, signal.SIGUSR1):
             signal.signal(number, signal.SIG_IGN)

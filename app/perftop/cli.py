@@ -121,16 +121,16 @@ COMMAND_VERBS = ("live", "stat", "record", "why")
 
 def main(argv: list[str] | None = None) -> int:
     arguments_given, command = split(list(sys.argv[1:] if argv is None else argv))
-    if sys.stdout is None:
-        print_error("stdout is closed: nothing can be written")
-        return 1
     arguments = add_default_verb(arguments_given, command, screen=options.is_at_terminal())
     try:
-        args = _parse_arguments(translate_habits(arguments), command)
-        if command is None and arguments[0] == "stat" and arguments != arguments_given:
-            print_error("no terminal for the screen; showing one second as text (see perftop help)")
-        status: int = args.verb(args)
-        sys.stdout.flush()
+        try:
+            args = _parse_arguments(translate_habits(arguments), command)
+            if command is None and arguments[0] == "stat" and arguments != arguments_given:
+                text = "no terminal for the screen; showing one second as text (see perftop help)"
+                print_error(text)
+            status: int = args.verb(args)
+        finally:
+            sys.stdout.flush()  # also what a verb that failed has written
     except Failed as failed:
         print_error(*failed.lines)
         return failed.status

@@ -281,7 +281,6 @@ def test_a_dropped_recording_removes_no_other_file(
     with as_nobody():
         os.rename("theirs", "away")
         os.symlink(home_directories, "theirs")
-    writer.end()
     writer.drop()
     assert Path("away/out").exists()
 
@@ -427,7 +426,6 @@ WRITERS = {
     "process/serving.py": "the socket",
     "process/job.py": "an abstract socket, which has no file",
     "tui/app.py": "the terminal",
-    "verbs/headless.py": "/dev/null",
     "instruments/wake.py": "devices and files of the kernel",
     "registers/msr.py": "devices of CPUs, after a check of each directory on the way",
     "kernel/offline_events.py": "a netlink socket",

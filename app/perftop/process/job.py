@@ -47,6 +47,11 @@ POLL_S = 0.01
 _START_MESSAGE = struct.Struct("=q2d3q")
 """Format of the message that the fork writes just before it becomes the command: raw time, and its
 resource use so far, in the order of `_usage_numbers`."""
+EXEC_FAILURES = {
+    errno.ENOENT: "the interpreter in its first line, or its loader, does not exist",
+    errno.ENOEXEC: "no executable format (a script needs a first line such as #!/bin/sh)",
+}
+"""Reasons why an existing program cannot be run, where the system's own text is misleading."""
 RESOURCE_KEYS = "switches", "page_faults", "disk_faults", "peak_bytes"
 """Names of the fields of a run that are not times."""
 
@@ -230,7 +235,8 @@ class Job:
         code = os.waitstatus_to_exitcode(waited)
         self._error = self._error or os.read(self._reports, 16)
         os.close(self._reports)
-        failed = os.strerror(int(self._error)) if self._error else None
+        number = int(self._error or 0)
+        failed = EXEC_FAILURES.get(number, os.strerror(number)) if number else None
         status = code if code >= 0 else 128 - code
         own_use = [*map(sub, _usage_numbers(used), self._usage_before)]
         user_s, sys_s = (round(max(0.0, spent), 6) for spent in own_use[:2])  # the kernel counts µs

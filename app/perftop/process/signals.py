@@ -250,6 +250,6 @@ def write_text(out: TextIO, text: str) -> None:
             data = data[os.write(fd, data[: select.PIPE_BUF]) :]
         elif END_REQUEST.age_s() > GRACE_S:
             discard_writes(fd)
-            if out is not sys.stderr and sys.stderr is not None:
+            if out is not sys.stderr:
                 write_text(sys.stderr, "perftop: nobody reads the output; the rest is discarded\n")
             return

@@ -66,8 +66,8 @@ class Writer:
     def __init__(
         self, path: Path, hello: wire.Hello, *, force: bool = False, directory: int | None = None
     ) -> None:
-        """`directory`: a descriptor of the directory that contains `path`; None: it is opened
-        here."""
+        """`directory`: a descriptor of the directory that contains `path`; None: it is opened here.
+        With `force`, an existing file keeps a hidden name until this recording has contents."""
         if directory is None:
             check_path(path, force=force)
         self.path = path
@@ -77,14 +77,20 @@ class Writer:
         self.now_ns = hello.raw_ns
         """Raw time of the newest frame."""
         self._begin_ns = hello.raw_ns
+        self._hidden_name = f".{path.name}.{os.urandom(8).hex()}" if force else ""
+        """Name of the file that is replaced; empty if there is none any more."""
         try:
             if directory is None:
                 with files.open_parent(path) as (above, name):
-                    self._fd = _create_file(above, name, force=force)
+                    if force:
+                        with contextlib.suppress(FileNotFoundError):
+                            os.rename(name, self._hidden_name, src_dir_fd=above, dst_dir_fd=above)
+                    self._fd = _create_file(above, name)
             else:
-                self._fd = _create_file(directory, path.name, force=force)
+                self._fd = _create_file(directory, path.name)
             self._status = os.fstat(self._fd)
         except OSError as error:
+            self._restore_replaced()
             raise write_failure(path, error) from None
         with contextlib.suppress(OSError):  # not every file system has locks
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # `Recording` tests this lock
@@ -98,7 +104,6 @@ class Writer:
         try:
             self._pack()
         except OSError as error:
-            os.close(self._fd)
             self.drop()
             raise write_failure(path, error) from None
 
@@ -118,6 +123,7 @@ class Writer:
         if os.fstat(self._fd).st_nlink == 0:  # the file was removed, so it could never be read
             self.is_open = False
             os.close(self._fd)
+            self._remove_replaced()
             raise Failed(f"{self.path} was removed while it was recorded: nothing was kept")
         data = wire.encode(message)
         self._write_or_fail(lambda: self._append(data))
@@ -145,16 +151,30 @@ class Writer:
             raise Failed(f"{self.path} may not be whole: {error.strerror}") from None
 
     def drop(self) -> None:
+        """Ends the recording in place of `end`, and removes it. A replaced file is back."""
+        os.close(self._fd)
         files.remove(self.path, self._status)
+        self._restore_replaced()
+
+    def _restore_replaced(self) -> None:
+        if self._hidden_name:
+            with contextlib.suppress(OSError), files.open_parent(self.path) as (above, name):
+                os.link(self._hidden_name, name, src_dir_fd=above, dst_dir_fd=above)
+                os.unlink(self._hidden_name, dir_fd=above)
+
+    def _remove_replaced(self) -> None:
+        if self._hidden_name:
+            with contextlib.suppress(OSError), files.open_parent(self.path) as (above, _):
+                os.unlink(self._hidden_name, dir_fd=above)
+            self._hidden_name = ""
 
     def _append(self, data: wire.Bytes) -> None:
         try:
             write_all(self._fd, data)
         except OSError:
-            if not self._waiting_messages:
-                raise
+            self._remove_replaced()  # both make room if the disk is full
             os.ftruncate(self._fd, self.bytes)
-            self._pack()  # packing makes room if the disk is full
+            self._pack()
             write_all(self._fd, data)
 
     def _pack(self) -> None:
@@ -173,6 +193,8 @@ class Writer:
         self._waiting_messages, self._waiting_bytes = [], 0
         os.ftruncate(self._fd, self._packed_bytes)
         os.lseek(self._fd, 0, os.SEEK_END)
+        if self.frames:
+            self._remove_replaced()
 
     def _write_or_fail(self, write: Callable[[], None]) -> None:
         """Calls `write`. If it fails, the incomplete message is cut off the file, and Failed is
@@ -191,12 +213,9 @@ class Writer:
             raise Failed(f"cannot go on recording: {reason}; {text}") from None
 
 
-def _create_file(directory: int, name: str, *, force: bool) -> int:
+def _create_file(directory: int, name: str) -> int:
     """Returns a descriptor of the new file. Only its owner may read it, as it contains command
     lines of other users."""
-    if force:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(name, dir_fd=directory)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     return os.open(name, flags, files.MODE, dir_fd=directory)
 

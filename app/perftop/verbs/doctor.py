@@ -89,7 +89,11 @@ def _check_rules(args: argparse.Namespace, rules: Sequence[str]) -> int:
     """Prints a line for each rule. Returns BROKEN_STATUS if one is broken, or is unknown
     although it was asked for."""
     for rule in rules:
-        name = rule.partition("=")[0]
+        name, sign, wanted_value = rule.partition("=")
+        if sign and not wanted_value:
+            raise Failed(
+                f"--check: {rule!r} names no state (is a variable of the shell not set?)", USAGE
+            )
         if name not in RULES:
             rule_names = ", ".join(RULES)
             hint = text.did_you_mean(name, RULES, f"conditions: {rule_names}")

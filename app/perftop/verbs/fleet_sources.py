@@ -393,8 +393,12 @@ class Series(NamedTuple):
 class Server:
     def __init__(self, url: str) -> None:
         """Raises Failed for an invalid URL."""
-        parts = urllib.parse.urlsplit(url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname or parts.username:
+        try:
+            parts = urllib.parse.urlsplit(url)
+            valid = parts.hostname and parts.port != 0 and not parts.username
+        except ValueError:  # brackets or a port that do not fit
+            valid = False
+        if not valid or parts.scheme not in {"http", "https"}:
             text = f"--prometheus: invalid URL {safe_text(url, 80)!r} (try http://HOST:9090)"
             raise Failed(text, USAGE)
         self.url = url.rstrip("/")

@@ -275,8 +275,6 @@ def destination(
     standard = sys.stdout if args.command is None or path == STDOUT else sys.stderr
     if path is not None and path != STDOUT:
         output: TextIO = io.TextIOWrapper(files.create(path, force=args.force), encoding="utf-8")
-    elif standard is None:  # the stream was closed; the command must run nevertheless
-        output = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - closed below
     else:
         output = standard
     file_status = os.fstat(output.fileno()) if path is not None and output is not standard else None
@@ -287,8 +285,10 @@ def destination(
         if not output.closed:  # the file of -o is closed already
             discard_writes(output.fileno())
     except OSError as error:
-        name = path or ("stdout" if args.command is None else "stderr")
-        failed = output_failure(error, str(name))
+        if output is sys.stdout:
+            discard_writes(output.fileno())
+        name = {sys.stdout: "stdout", sys.stderr: "stderr"}.get(output, str(path))
+        failed = output_failure(error, name)
         raise Failed(str(failed), status() or failed.status) from None
     finally:
         if path is not None and file_status is not None:
@@ -312,7 +312,7 @@ def read_with_progress(
     """Provides the messages of a recording. If reading them takes long and stderr is a terminal, a
     line there shows the progress; it is erased at the end of the block. `name`: name of the
     recording. `quiet`: show no line, because the output is on the terminal as well."""
-    is_shown = not quiet and sys.stderr is not None and sys.stderr.isatty()
+    is_shown = not quiet and sys.stderr.isatty()
     line = ProgressLine(sys.stderr, f"reading {name}", source) if is_shown else None
     try:
         yield source.messages() if line is None else line.messages()

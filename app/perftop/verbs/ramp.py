@@ -135,7 +135,7 @@ def _slowest(measured: MeasuredCpu) -> tuple[Answer, Ramp]:
 
 def _show_progress(text: str) -> None:
     """Shows a progress line, on a terminal only; an empty text clears it."""
-    if sys.stderr is not None and sys.stderr.isatty():
+    if sys.stderr.isatty():
         print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
 

@@ -129,7 +129,7 @@ def run(args: argparse.Namespace) -> int:
         max_s = inf if args.duration is None else args.duration / 1e9
         status, failed = run_loop(headless.run_consumers, consumers, max_s)
     if failed == [None] and not records[0].has_begun:
-        raise Failed("nothing was recorded: it ended before the probe had started", status or 1)
+        raise Failed("nothing was recorded: it ended before the first sample", status or 1)
     if job is None:
         status = 0  # a signal is a normal end
     return headless.report_failures(status or max(commands.status for commands in records), failed)
@@ -159,7 +159,7 @@ class Record(Follower):
         self._command = None if job is None else CommandSummary(job, start)
         self._triggers = TriggeredKeeper(args.on, args.ring or DEFAULT_RING_NS) if args.on else None
         is_alone = job is None and name is None
-        self._is_shown = is_alone and sys.stderr is not None and sys.stderr.isatty()
+        self._is_shown = is_alone and sys.stderr.isatty()
         self.all_records: Sequence[Record] = [self]
         """All recordings to which a mark is written."""
         self.status = 0
@@ -171,7 +171,8 @@ class Record(Follower):
 
     @property
     def has_begun(self) -> bool:
-        return self._recording is not None
+        """Whether a sample was recorded."""
+        return self._recording is not None and self._recording.frames > 0
 
     async def consume(self, stream: Stream) -> None:
         import asyncio
@@ -241,10 +242,11 @@ class Record(Follower):
                 if self._ring is not None and self._triggers is not None:
                     self._triggers.keep(self._ring)
                     self._print_notices(self._ring)
-                recording.end()
-                if command is not None and command.has_failed and isinstance(recording, Writer):
-                    recording.drop()  # the command did not run: nothing to keep
+                did_run = command is None or not command.has_failed
+                if isinstance(recording, Writer) and not (did_run and self.has_begun):
+                    recording.drop()  # nothing to keep
                 else:
+                    recording.end()
                     self._print_line(f"recorded {recording.extent} in {recording.path}")
         finally:
             if command is not None:
@@ -319,11 +321,10 @@ class Record(Follower):
     def _print(self, text: str) -> None:
         """Prints on stderr, in place of the progress line if there is one. Errors are ignored,
         because recording can continue without stderr."""
-        if sys.stderr is not None:
-            text = f"=== {printable(self._name)}\n{text}" if self._name and text else text
-            with contextlib.suppress(OSError):
-                sys.stderr.write(f"{_CLEAR}{text}" if self._is_shown else text)
-                sys.stderr.flush()
+        text = f"=== {printable(self._name)}\n{text}" if self._name and text else text
+        with contextlib.suppress(OSError):
+            sys.stderr.write(f"{_CLEAR}{text}" if self._is_shown else text)
+            sys.stderr.flush()
 
 
 class TriggeredKeeper(Follower):

@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     argv = options.stream_command(args, sample_ns, batch_ns)
     group = None if args.group is None else serving.group_id(args.group)
     with open_listening_socket(args.socket, group) as listener:
-        if sys.stderr is not None and sys.stderr.isatty():
+        if sys.stderr.isatty():
             print_error(f"to read it: perftop attach unix:{listener.getsockname()}")
         run_loop(serve, listener, argv, group)
     return 0
@@ -360,7 +360,7 @@ class Exporter(Follower):
             )
             warning = "; whoever can reach it can read it" if is_public(listener) else ""
             print_error(f"{listener_address(listener)}: {self._page.series} series{warning}")
-            if not unix and sys.stderr is not None and sys.stderr.isatty():
+            if not unix and sys.stderr.isatty():
                 print(scrape_snippet(listener), end="", file=sys.stderr, flush=True)
 
     def _write_file(self, now_s: float) -> None:
@@ -384,6 +384,7 @@ def listening_sockets(requested_address: str | None) -> Iterator[list[socket.soc
     """Provides the listening sockets: those of the service manager if no address was given, else
     one at the address. Connections wait in the sockets until they are accepted. A unix socket is
     removed at the end."""
+    from perftop.process.launch import socket_path
     from perftop.process.serving import inherited_sockets, listening_socket
 
     with contextlib.ExitStack() as stack:
@@ -391,7 +392,7 @@ def listening_sockets(requested_address: str | None) -> Iterator[list[socket.soc
         if not sockets:
             where = DEFAULT_ADDRESS if requested_address is None else requested_address
             if where.startswith(UNIX_PREFIX):
-                path = Path(where.removeprefix(UNIX_PREFIX))
+                path = Path(socket_path(where))
                 sockets = [stack.enter_context(listening_socket(path))]
             else:
                 sockets = [_bound_socket(where)]

@@ -123,7 +123,7 @@ class Why(MeasuredConsumer):
         self._args = args
         self.has_reported = False
         """Whether there was enough to report."""
-        self._shows_wait = is_timed and sys.stderr is not None and sys.stderr.isatty()
+        self._shows_wait = is_timed and sys.stderr.isatty()
 
     def on_hello(self, hello: wire.Hello) -> Session:
         session = super().on_hello(hello)

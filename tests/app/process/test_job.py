@@ -22,7 +22,7 @@ from waiting import MAX_WAIT_S, until_true, wait_for
 
 from perftop.base.errors import Failed
 from perftop.process import job
-from perftop.process.job import Job, Run, raw_ns
+from perftop.process.job import EXEC_FAILURES, Job, Run, raw_ns
 from perftop.process.job_terminal import (
     INTERRUPT,
     LINE_BYTES,
@@ -67,7 +67,7 @@ def test_missing_and_non_executable_programs_have_the_status_of_a_shell(tmp_path
     plain.chmod(0o700)
     plain.write_bytes(b"\0")
     broken = run(str(plain))
-    assert (broken.status, broken.failed) == (126, os.strerror(errno.ENOEXEC))
+    assert (broken.status, broken.failed) == (126, EXEC_FAILURES[errno.ENOEXEC])
 
 
 INTERRUPTED = """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import mmap
 import os
 import random
@@ -23,6 +24,7 @@ from waiting import MAX_WAIT_S, wait_for
 from perfprobe import wire
 from perftop import cli
 from perftop.base.errors import Failed
+from perftop.recording import writer as writer_module
 from perftop.recording.file import FRAME_START, Recording
 from perftop.recording.writer import Writer, size_text
 from perftop.session.packing import BLOCK_MESSAGES, TimedMessage
@@ -297,6 +299,30 @@ def test_lengths_are_rounded_to_tenths_of_a_second(tmp_path: Path, ns: int, text
         writer.write(dataclasses.replace(frame, time_ns=time_ns))
     writer.end()
     assert writer.extent.startswith(f"{text}, 2 frames, ")
+
+
+def test_a_replaced_file_stays_until_there_are_samples(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hello, messages = sim_streams.messages("sim:smt-mix,cpus=4", 3)
+    path = tmp_path / "a"
+    path.write_text("precious")
+    Writer(path, hello, force=True).drop()
+    assert path.read_text() == "precious"
+    with monkeypatch.context() as full, pytest.raises(Failed, match="No space left"):
+        full.setattr(writer_module, "write_all", fail_to_write)
+        Writer(path, hello, force=True)
+    assert path.read_text() == "precious"
+    writer = Writer(path, hello, force=True)
+    for message in messages:
+        writer.write(message)
+    writer.end()
+    assert len(frames(read(path)[0])) == 3
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def fail_to_write(*_: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def test_a_removed_file_is_closed(tmp_path: Path) -> None:

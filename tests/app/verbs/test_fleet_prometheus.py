@@ -192,7 +192,13 @@ def test_malformed_series_are_ignored() -> None:
 def test_a_missing_server_and_an_invalid_url_are_reported() -> None:
     with pytest.raises(Failed, match="does not answer"):
         Server("http://127.0.0.1:1").query("up")
-    for url in ("file:///etc/passwd", "127.0.0.1:9090", "http://user@host"):
+    for url in (
+        "file:///etc/passwd",
+        "127.0.0.1:9090",
+        "http://user@host",
+        "http://[::1",
+        "http://h:x",
+    ):
         with pytest.raises(Failed, match="invalid URL"):
             Server(url)
 
