@@ -53,12 +53,12 @@ class OrderParser:
         self._line = rest[: MAX_ORDER_BYTES + 1]
         batch_ns = echo = None
         for line in lines:
-            batch_ns = _number(line, BATCH_ORDER) or batch_ns
-            echo = _number(line, ECHO_ORDER) or echo
+            batch_ns = _order_number(line, BATCH_ORDER) or batch_ns
+            echo = _order_number(line, ECHO_ORDER) or echo
         return LatestOrders(batch_ns, echo)
 
 
-def _number(line: bytes, word: bytes) -> int:
+def _order_number(line: bytes, word: bytes) -> int:
     """Returns the number in an order that starts with `word`; 0 if the line is not such an
     order."""
     digits = line.removeprefix(word)
@@ -91,7 +91,7 @@ def serve(
     on_hello()
     poller = select.poll()
     poller.register(stop, select.POLLIN)
-    if _can_close(stdin):
+    if _closes_with_parent(stdin):
         poller.register(stdin, select.POLLIN | select.POLLHUP)
     poller.register(stdout, 0)  # poll reports POLLERR once the reader has closed its end
     parser = OrderParser()
@@ -141,11 +141,11 @@ def _read_stdin(fd: int, event: int, stdin: int, stdout: int) -> bytes:
 def asked_to_end(stop: int) -> bool:
     """Returns whether a signal arrived or the parent has closed stdin."""
     stdin = sys.stdin.fileno() if sys.stdin is not None else -1
-    ready = select.select([stop, *([stdin] if _can_close(stdin) else [])], [], [], 0)[0]
+    ready = select.select([stop, *([stdin] if _closes_with_parent(stdin) else [])], [], [], 0)[0]
     return stop in ready or (stdin in ready and not os.read(stdin, 4096))
 
 
-def _can_close(fd: int) -> bool:
+def _closes_with_parent(fd: int) -> bool:
     """Returns whether stdin closes when the parent process ends: a pipe or a socket does, a
     terminal or /dev/null does not."""
     try:

@@ -12,8 +12,8 @@ import frame_rows
 import numpy as np
 
 from perfprobe.sources.sim import scenarios as scripts
-from perfprobe.sources.sim.machine import Ints, Machine, parse_spec
-from perfprobe.sources.sim.schedule import Cursor, Schedule
+from perfprobe.sources.sim.machine import Ints, SimMachine, parse_spec
+from perfprobe.sources.sim.schedule import Schedule, ScheduleCursor
 from perfprobe.sources.sim.source import SimSource, open_sim
 from perfprobe.wire import Frame, Hello, Note
 
@@ -78,13 +78,13 @@ def valid(hello: Hello, frame: Frame, key: str) -> Any:
 
 def schedule_of(text: str) -> Schedule:
     spec = parse_spec(text)
-    machine = Machine.from_spec(spec)
+    machine = SimMachine.from_spec(spec)
     return Schedule(machine, scripts.build(spec.scenario, machine), spec.seed)
 
 
 def amounts_between(schedule: Schedule, t0: int, t1: int) -> Ints:
     """Returns the integrals of a schedule over [t0, t1) ns; axes (Row, slot)."""
-    cursor = Cursor(schedule)
+    cursor = ScheduleCursor(schedule)
     before = cursor.up_to(t0)
     return cursor.up_to(t1) - before
 

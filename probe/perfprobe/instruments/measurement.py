@@ -159,17 +159,17 @@ def _fitting_step(distinct: list[int], parts: int) -> float | None:
     return middle if is_step else None
 
 
-def _is_multiple_of(distinct: list[int], grid: float, error: float) -> bool:
-    """Returns whether the differences are multiples of the step `grid`, which is known with this
+def _is_multiple_of(distinct: list[int], step: float, error: float) -> bool:
+    """Returns whether the differences are multiples of the step `step`, which is known with this
     error. Differences whose error exceeds half a step are ignored; at least MIN_DISTINCT others
     must agree."""
     agreeing = 0
     for difference in distinct:
-        multiple = round(difference / grid)
+        multiple = round(difference / step)
         near = 1 + multiple * error
-        if near < grid / 2:
+        if near < step / 2:
             agreeing += 1
-            if abs(difference - multiple * grid) >= near:
+            if abs(difference - multiple * step) >= near:
                 return False
     return agreeing >= MIN_DISTINCT
 
@@ -192,14 +192,15 @@ class RepeatLimits:
     """Limits of repeated rounds of samples."""
 
     max_s: float
-    """Maximum time of all rounds together. Only a round of `first_size` samples may end later."""
-    max_count: int
+    """Maximum time of all rounds together. Only a round of `first_round_samples` samples may end
+    later."""
+    max_samples: int
     """Maximum number of samples in all rounds."""
-    first_size: int = 64
+    first_round_samples: int = 64
     """Samples in the first round; later rounds have a multiple of that number."""
-    growth: int = 4
+    round_growth: int = 4
     """Number of times that a round is larger than the previous one."""
-    max_size: int = 4096
+    max_round_samples: int = 4096
     """Maximum number of samples in a round; the samples of a round should fit into the L1 cache."""
     max_round_s: float = math.inf
     """Maximum time of each round except the first."""
@@ -231,7 +232,7 @@ def repeat_until_stable(
     """Calls `measure(n)`, which takes n samples and returns their mean, until the weighted mean
     changes by less than `epsilon` of itself or a limit is reached; at least once."""
     start = round_start = clock()
-    size, stable_rounds, count = limits.first_size, 0, 0
+    size, stable_rounds, count = limits.first_round_samples, 0, 0
     rounds: list[tuple[int, float]] = []
     mean, total = math.nan, 0.0
     while True:
@@ -244,8 +245,10 @@ def repeat_until_stable(
         stable_rounds = stable_rounds + 1 if abs(mean - before) <= epsilon * abs(mean) else 0
         settled = stable_rounds >= STABLE_ROUNDS and now - start >= limits.min_s
         room = _samples_left(limits, size, now - round_start, start + limits.max_s - now)
-        size = min(size * limits.growth, limits.max_size, limits.max_count - count, room)
-        size -= size % limits.first_size
+        size = min(
+            size * limits.round_growth, limits.max_round_samples, limits.max_samples - count, room
+        )
+        size -= size % limits.first_round_samples
         if settled or size <= 0:
             spread_error = standard_error(rounds)
             least = None if spread_error is None else max(spread_error, epsilon * abs(mean))
@@ -259,7 +262,7 @@ def _samples_left(limits: RepeatLimits, size: int, round_s: float, left_s: float
     if left_s <= 0:
         return 0
     round_s = max(round_s, 1e-9)  # a coarse clock may not advance in a short round
-    return max(limits.first_size, int(size * min(left_s, limits.max_round_s) / round_s))
+    return max(limits.first_round_samples, int(size * min(left_s, limits.max_round_s) / round_s))
 
 
 def combined_mean(parts: Sequence[RepeatedMean]) -> RepeatedMean:

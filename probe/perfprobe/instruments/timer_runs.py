@@ -54,9 +54,9 @@ class Method:
     guarantees: str | None
     """The guaranteed order of instructions; None if not documented."""
     value_unit: ValueUnit = "ticks"
-    calls: int = 1
+    calls_per_sample: int = 1
     """Number of calls in a sample."""
-    clock: int = 0
+    clock_id: int = 0
     """The clock of clock_gettime, for methods that call it."""
     resource: str = ""
     """The resource that the method needs: a key of `_OPENERS`; '': none."""
@@ -107,7 +107,8 @@ class Timer:
 def open_timer(method: Method, cpu: int, leaves: Leaves, stack: contextlib.ExitStack) -> Timer:
     """Opens a method; `stack` releases its resources. Raises RefusedError if the method is not
     available here."""
-    fields = {"kind": method.kind, "calls": method.calls, "fd": -1, "arg": method.clock}
+    calls, clock_id = method.calls_per_sample, method.clock_id
+    fields = {"kind": method.kind, "calls": calls, "fd": -1, "arg": clock_id}
     note = None
     if method.resource:
         note, more = _OPENERS[method.resource](cpu, leaves, stack)
@@ -179,21 +180,21 @@ PASSES = 5
 slow drift."""
 WARM_UP_S = 0.01
 """Time in s for which a method runs before it is measured, so that the core reaches its clock."""
-LIMITS = RepeatLimits(max_s=0.03, max_count=1_000_000, max_round_s=0.004, min_s=0.012)
+LIMITS = RepeatLimits(max_s=0.03, max_samples=1_000_000, max_round_s=0.004, min_s=0.012)
 """Limits of a method in one pass; all methods and passes then take some 2 s. `min_s` is three
 ticks of a 250 Hz timer."""
 
 
 @dataclass(slots=True, eq=False)
-class Run:
+class MethodRun:
     """The samples of one method."""
 
     method: Method
     timer: Timer
-    ticks: Counts = field(default_factory=Counter)
+    sample_ticks: Counts = field(default_factory=Counter)
     """TSC ticks of the samples. A sample is the time of its calls and of the stamps before and
     after them; for a stamp, the time between two stamps."""
-    steps: Counts = field(default_factory=Counter)
+    clock_steps: Counts = field(default_factory=Counter)
     """Differences in ns between consecutive values of a clock."""
     pass_means: list[RepeatedMean] = field(default_factory=list)
     """The mean ticks of a sample in each pass."""
@@ -209,18 +210,19 @@ class Run:
 class Measurement:
     """The samples of all methods, and the TSC's rate."""
 
-    bracket: Run
+    bracket: MethodRun
     """Samples without a call: the cost of the stamps before and after calls."""
-    rows: list[Run]
+    method_runs: list[MethodRun]
     stream_rate: Rate
     """The TSC's rate as measured for the hello of a stream."""
     rate: Rate
     """The TSC's rate over the whole measurement."""
 
     @property
-    def grid(self) -> float | None:
+    def tsc_step(self) -> float | None:
         """The step by which the TSC advances, in ticks; None if unknown."""
-        return common_step(tick for run in self.rows if run.trouble is None for tick in run.ticks)
+        usable_runs = (run for run in self.method_runs if run.trouble is None)
+        return common_step(tick for run in usable_runs for tick in run.sample_ticks)
 
 
 def measure_methods(cpu: int, leaves: Leaves, methods: Sequence[Method] = METHODS) -> Measurement:
@@ -229,7 +231,7 @@ def measure_methods(cpu: int, leaves: Leaves, methods: Sequence[Method] = METHOD
         with contextlib.ExitStack() as stack, pinned_to(cpu):
             began = tsc_rate.read_bracket()
             hello = tsc_rate.calibrate()
-            bracket = Run(BRACKET, open_timer(BRACKET, cpu, leaves, stack))
+            bracket = MethodRun(BRACKET, open_timer(BRACKET, cpu, leaves, stack))
             rows = [_open_run(method, cpu, leaves, stack) for method in methods]
             for _ in range(PASSES):
                 for run in (bracket, *rows):
@@ -250,15 +252,15 @@ def measure_methods(cpu: int, leaves: Leaves, methods: Sequence[Method] = METHOD
         raise Unavailable(f"nothing can be measured on CPU {cpu}: {why}") from None
 
 
-def _open_run(method: Method, cpu: int, leaves: Leaves, stack: contextlib.ExitStack) -> Run:
+def _open_run(method: Method, cpu: int, leaves: Leaves, stack: contextlib.ExitStack) -> MethodRun:
     try:
-        return Run(method, open_timer(method, cpu, leaves, stack))
+        return MethodRun(method, open_timer(method, cpu, leaves, stack))
     except RefusedError as refused:
-        return Run(method, Timer(None), trouble=refused.trouble)
+        return MethodRun(method, Timer(None), trouble=refused.trouble)
 
 
-def _measure(run: Run) -> None:
-    ticks, values = (ffi.new("uint64_t[]", LIMITS.max_size) for _ in range(2))
+def _measure(run: MethodRun) -> None:
+    ticks, values = (ffi.new("uint64_t[]", LIMITS.max_round_samples) for _ in range(2))
 
     def run_samples(size: int) -> None:
         check_result(lib.pp_timer_run(run.timer.handle, size, ticks, values))
@@ -266,13 +268,13 @@ def _measure(run: Run) -> None:
     def measure(size: int) -> float:
         run_samples(size)
         took: Any = ffi.unpack(ticks, size)
-        run.ticks.update(took)
+        run.sample_ticks.update(took)
         if run.method.value_unit == "ns":
             answers: Any = ffi.unpack(values, size)
-            run.steps.update(map(sub, answers[1:], answers))
+            run.clock_steps.update(map(sub, answers[1:], answers))
         return trimmed_mean(took)
 
     warm = time.monotonic() + WARM_UP_S
     while time.monotonic() < warm:
-        run_samples(LIMITS.first_size)
+        run_samples(LIMITS.first_round_samples)
     run.pass_means.append(repeat_until_stable(measure, EPSILON, LIMITS))

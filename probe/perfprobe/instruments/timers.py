@@ -30,7 +30,7 @@ from perfprobe.instruments.measurement import (
     describe_spread,
     histogram,
 )
-from perfprobe.instruments.timer_runs import BRACKET, Measurement, Run
+from perfprobe.instruments.timer_runs import BRACKET, Measurement, MethodRun
 from perfprobe.native import affinity
 from perfprobe.native.affinity import pinned_to
 
@@ -51,14 +51,14 @@ class Exchange(NamedTuple):
     back: int
 
 
-class Bounds(NamedTuple):
+class OffsetBounds(NamedTuple):
     """Bounds of the ticks by which the other CPU's TSC is ahead of this CPU's."""
 
     low: float
     high: float
 
 
-def offset_bounds(exchanges: Iterable[Exchange], step: float = 1.0) -> Bounds | None:
+def offset_bounds(exchanges: Iterable[Exchange], step: float = 1.0) -> OffsetBounds | None:
     """Returns the bounds of the offset between two TSCs in ticks; None without exchanges, or if no
     constant offset fits all of them.
 
@@ -69,7 +69,7 @@ def offset_bounds(exchanges: Iterable[Exchange], step: float = 1.0) -> Bounds | 
         return None
     low = max(row.seen - row.back for row in rows) - step
     high = min(row.seen - row.sent for row in rows) + step
-    return Bounds(low, high) if low <= high else None
+    return OffsetBounds(low, high) if low <= high else None
 
 
 # --- offsets --------------------------------------------------------------------------------------
@@ -109,22 +109,22 @@ def measure_offsets(cpus: Sequence[int], step: float, tsc_hz: float) -> list[Off
         return [Offset(cpu, first, 0, why=f"CPU {first}: {error.strerror}") for cpu in others]
 
 
-def _offset_against(first: int, cpu: int, limit_s: float, step: float, tsc_hz: float) -> Offset:
+def _offset_against(base_cpu: int, cpu: int, limit_s: float, step: float, tsc_hz: float) -> Offset:
     try:
         rows = exchange_stamps(cpu, limit_s)
     except OSError as error:
         why = _UNREACHED_REASON.get(error.errno or 0)
         name = errno.errorcode.get(error.errno or 0, error.errno)
         why = why or f"no thread could be started there ({name})"
-        return Offset(cpu, first, 0, why=why)
+        return Offset(cpu, base_cpu, 0, why=why)
     if not rows:
-        return Offset(cpu, first, 0, why=f"it did not answer within {limit_s * 1e3:.0f} ms")
+        return Offset(cpu, base_cpu, 0, why=f"it did not answer within {limit_s * 1e3:.0f} ms")
     limits, result, ns = offset_bounds(rows, step), len(rows), 1e9 / tsc_hz
     if limits is None:
         why = "no constant offset agrees with all exchanges: one of the clocks was set or runs off"
-        return Offset(cpu, first, result, why=why)
+        return Offset(cpu, base_cpu, result, why=why)
     offset, half = (limits.low + limits.high) / 2, (limits.high - limits.low) / 2
-    return Offset(cpu, first, result, offset, half, offset * ns, half * ns)
+    return Offset(cpu, base_cpu, result, offset, half, offset * ns, half * ns)
 
 
 _UNREACHED_REASON = {
@@ -159,7 +159,7 @@ def measure(requested_cpu: int | None) -> dict[str, Any]:
     result = timer_runs.measure_methods(cpu, leaves)
     after = disturbance.read_counts(cpu)
     some = spread_cpus(allowed)
-    offsets = measure_offsets(some, result.grid or 1.0, result.rate.hz)
+    offsets = measure_offsets(some, result.tsc_step or 1.0, result.rate.hz)
     return {
         **identity.machine_names(),
         "cpu": cpu,
@@ -170,7 +170,7 @@ def measure(requested_cpu: int | None) -> dict[str, Any]:
         "epsilon": timer_runs.EPSILON,
         "confidence": CONFIDENCE,
         "bracket_ticks": _round_scaled(result.bracket.repeated_mean.mean),
-        "methods": [_method_row(run, result, leaves) for run in result.rows],
+        "methods": [_method_row(run, result, leaves) for run in result.method_runs],
         "offsets": [asdict(offset) for offset in offsets],
         "offsets_left_out": len(allowed) - len(some),
         "disturbances": disturbance.disturbances_during(
@@ -193,8 +193,8 @@ def _tsc_report(leaves: Leaves, measurement: Measurement) -> dict[str, Any]:
         "said": [asdict(rate) for rate in by_cpuid],
         "invariant": cpuid.has_feature(leaves, "invariant-tsc"),
         "clocksource": source,
-        "step_ticks": measurement.grid,
-        "step_why": None if measurement.grid is not None else "too few different readings",
+        "step_ticks": measurement.tsc_step,
+        "step_why": None if measurement.tsc_step is not None else "too few different readings",
     }
 
 
@@ -207,26 +207,29 @@ TIMER_KEYS = ("name", "guarantees", "calls", "usable", "why", "fix", "note", "sa
 """Keys of each method in the JSON output; unknown values are null. Costs are of one call."""
 
 
-def _method_row(run: Run, measurement: Measurement, leaves: Leaves) -> dict[str, Any]:
+def _method_row(run: MethodRun, measurement: Measurement, leaves: Leaves) -> dict[str, Any]:
     method = run.method
     row = dict.fromkeys(TIMER_KEYS) | {
         "name": method.name,
         "guarantees": timer_runs.guarantees(method, leaves),
-        "calls": method.calls,
+        "calls": method.calls_per_sample,
         "usable": run.trouble is None,
     }
     if run.trouble is not None:
         return row | {"why": run.trouble.why, "fix": run.trouble.fix}
     stamp = method.kind < BRACKET.kind
     less = RepeatedMean(0.0, 0.0, 0, is_stable=True) if stamp else measurement.bracket.repeated_mean
-    row |= _cost_row(run, less, measurement.rate.hz, measurement.grid)
+    row |= _cost_row(run, less, measurement.rate.hz, measurement.tsc_step)
     return row | _step_report(run, stamp, measurement)
 
 
-def _cost_row(run: Run, stamps: RepeatedMean, hz: float, grid: float | None) -> dict[str, Any]:
+def _cost_row(
+    run: MethodRun, stamps: RepeatedMean, hz: float, tsc_step: float | None
+) -> dict[str, Any]:
     """Returns the costs of one call of a method. `stamps` is the cost in ticks of the stamps in
-    each sample, which is subtracted; `grid` is the TSC's step in ticks."""
-    whole, samples, calls = run.repeated_mean, describe_spread(run.ticks), run.method.calls
+    each sample, which is subtracted; `tsc_step` is the TSC's step in ticks."""
+    whole, samples = run.repeated_mean, describe_spread(run.sample_ticks)
+    calls = run.method.calls_per_sample
     errors = [error for error in (whole.error, stamps.error) if error is not None]
     ticks = {
         "least": (samples.least - stamps.mean) / calls,
@@ -236,7 +239,7 @@ def _cost_row(run: Run, stamps: RepeatedMean, hz: float, grid: float | None) -> 
         "sigma": samples.sigma / calls,
         "mean_all": (samples.mean_all - stamps.mean) / calls,
     }
-    drawn = histogram(run.ticks, grid)
+    drawn = histogram(run.sample_ticks, tsc_step)
     return {
         **{f"{name}_ticks": _round_scaled(value) for name, value in ticks.items()},
         **{f"{name}_ns": _round_scaled(value, 1e9 / hz) for name, value in ticks.items()},
@@ -258,13 +261,14 @@ def _round_scaled(value: float | None, factor: float = 1.0) -> float | None:
     return None if value is None else round(value * factor, 4)
 
 
-def _step_report(run: Run, stamp: bool, measurement: Measurement) -> dict[str, Any]:
+def _step_report(run: MethodRun, stamp: bool, measurement: Measurement) -> dict[str, Any]:
     if stamp:
-        ns = None if measurement.grid is None else measurement.grid * 1e9 / measurement.rate.hz
+        step = measurement.tsc_step
+        ns = None if step is None else step * 1e9 / measurement.rate.hz
         return {"step_ns": _round_scaled(ns), "step_from": "the TSC's"}
     if run.method.value_unit != "ns":
         return {"step_from": "a count: it has no time of its own"}
-    seen = common_step(run.steps)
+    seen = common_step(run.clock_steps)
     if seen is not None:
         return {"step_ns": seen, "step_from": "its answers"}
-    return {"step_ns": time.clock_getres(run.method.clock) * 1e9, "step_from": "clock_getres"}
+    return {"step_ns": time.clock_getres(run.method.clock_id) * 1e9, "step_from": "clock_getres"}

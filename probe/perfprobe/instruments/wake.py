@@ -114,23 +114,25 @@ def measure(requested_cpu: int | None) -> dict[str, Any]:
 
 
 def _measure_row(
-    waker: int | None, limit: IdleState | None, known: Sequence[IdleState]
+    waker: int | None, deepest_state: IdleState | None, all_states: Sequence[IdleState]
 ) -> dict[str, Any]:
-    """Measures wake-ups by a task on the CPU `waker` (None: by a timer) with `limit` as the deepest
-    idle state (None: as the kernel chooses), and returns a row of the output."""
-    with _limit_idle_states(limit):
+    """Measures wake-ups by a task on the CPU `waker` (None: by a timer) with `deepest_state` as the
+    deepest idle state (None: as the kernel chooses), and returns a row of the output."""
+    with _limit_idle_states(deepest_state):
         time.sleep(5 * PAUSE_S)  # a CPU applies the limit when it next goes idle
-        before = entry_counts(known)
+        before = entry_counts(all_states)
         waits = _wake_by_timer() if waker is None else _wake_by_cpu(waker)
-        entered = [now - last for now, last in zip(entry_counts(known), before, strict=True)]
+        entered = [now - last for now, last in zip(entry_counts(all_states), before, strict=True)]
     total = sum(entered)
     ordered = sorted(waits)
     drawn = histogram(Counter(round(ns / 1000) for ns in ordered))
     return {
         "kind": TIMER if waker is None else OTHER_CPU,
-        "deepest": None if limit is None else limit.name,
+        "deepest": None if deepest_state is None else deepest_state.name,
         "entered": {
-            state.name: round(n / total, 4) for state, n in zip(known, entered, strict=True) if n
+            state.name: round(n / total, 4)
+            for state, n in zip(all_states, entered, strict=True)
+            if n
         },
         "idle_entries": total,
         "samples": len(ordered),
@@ -148,28 +150,30 @@ def _measure_row(
 
 def _wake_by_timer() -> list[int]:
     """Returns the latency in ns of each wake-up by a timer."""
-    waits: list[int] = []
+    latencies_ns: list[int] = []
     clock, end_s = time.monotonic_ns, time.monotonic() + MAX_ROW_S
     pause_ns = round(PAUSE_S * 1e9)
-    while len(waits) < WAKE_UPS_PER_ROW and (not waits or time.monotonic() < end_s):
+    while len(latencies_ns) < WAKE_UPS_PER_ROW and (not latencies_ns or time.monotonic() < end_s):
         start_ns = clock()
         time.sleep(PAUSE_S)
-        waits.append(max(0, clock() - start_ns - pause_ns))
-    return waits
+        latencies_ns.append(max(0, clock() - start_ns - pause_ns))
+    return latencies_ns
 
 
 def _wake_by_cpu(waker: int) -> list[int]:
     """Returns the latency in ns of each wake-up by a write to an eventfd on another CPU."""
-    waits: list[int] = []
+    latencies_ns: list[int] = []
     event = os.eventfd(0)
     with mmap.mmap(-1, 8) as stamp, _child_process(lambda: _wake_repeatedly(waker, event, stamp)):
         clock, end_s = time.monotonic_ns, time.monotonic() + MAX_ROW_S
-        while len(waits) < WAKE_UPS_PER_ROW and (not waits or time.monotonic() < end_s):
+        while len(latencies_ns) < WAKE_UPS_PER_ROW and (
+            not latencies_ns or time.monotonic() < end_s
+        ):
             os.eventfd_read(event)
-            waits.append(clock() - struct.unpack("q", stamp[:8])[0])
+            latencies_ns.append(clock() - struct.unpack("q", stamp[:8])[0])
             stamp[:8] = NO_STAMP
     os.close(event)
-    return waits
+    return latencies_ns
 
 
 def _wake_repeatedly(cpu: int, event: int, stamp: mmap.mmap) -> None:

@@ -48,17 +48,17 @@ class PlannedCounter:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class CounterPlan:
     """The programming of the counters of one CPU."""
 
     bank: CounterRegisters
     budget: CounterBudget
-    counted: tuple[PlannedCounter, ...]
-    selects: Mapping[int, int]
+    counters: tuple[PlannedCounter, ...]
+    select_values: Mapping[int, int]
     """The values of selects, by register."""
     fixed_control: int
     """Bits of FIXED_CTR_CTRL to set."""
-    enable: int
+    enable_bits: int
     """Bits of GLOBAL_CTRL to set."""
     keys_without_counter: tuple[str, ...]
     """Keys of events for which no counter is left."""
@@ -66,7 +66,7 @@ class Plan:
     """The SMT method whose event is counted; None: none."""
 
     @property
-    def controls(self) -> list[int]:
+    def control_registers(self) -> list[int]:
         """All registers that control the CPU's counters, in the order in which they are
         written."""
         bank = self.bank
@@ -92,7 +92,7 @@ Changes = dict[int, Change]
 # --- the plan -------------------------------------------------------------------------------------
 
 
-def make_plan(uarch: Uarch, *, any_thread: bool) -> Plan | None:
+def make_plan(uarch: Uarch, *, any_thread: bool) -> CounterPlan | None:
     """Returns how to program a CPU's counters; None if nothing can be counted. `any_thread`:
     whether the AnyThread bit works, by CPUID.
 
@@ -156,25 +156,25 @@ def make_plan(uarch: Uarch, *, any_thread: bool) -> Plan | None:
     if not counted:
         return None
     method = None if smt in lacking else method
-    return Plan(bank, budget, tuple(counted), selects, fixed, enable, tuple(lacking), method)
+    return CounterPlan(bank, budget, tuple(counted), selects, fixed, enable, tuple(lacking), method)
 
 
 # --- use by other programs ------------------------------------------------------------------------
 
 
-def control_values(registers: Registers, plan: Plan) -> dict[int, int]:
+def control_values(registers: Registers, plan: CounterPlan) -> dict[int, int]:
     """Reads the registers that control the CPU's counters."""
-    return {register: registers.read(register) for register in plan.controls}
+    return {register: registers.read(register) for register in plan.control_registers}
 
 
-def counters_in_use(plan: Plan, values: Mapping[int, int]) -> str | None:
+def counters_in_use(plan: CounterPlan, values: Mapping[int, int]) -> str | None:
     """Returns evidence, with register and value, that another program counts; None if there is
     none. A counter is in use if both its select (or nibble) and its bit of GLOBAL_CTRL enable
     it."""
     control = plan.bank.enable_register
     enabled = -1 if control is None else values[control]
     also = "" if control is None else f", enabled in {register_name(control)} = {enabled:X}H"
-    selects = [register for register in plan.controls if register in SELECTS]
+    selects = [register for register in plan.control_registers if register in SELECTS]
     for number, register in enumerate(selects):
         if values[register] & ENABLE and enabled >> number & 1:
             return f"{register_name(register)} = {values[register]:X}H{also}"
@@ -198,20 +198,20 @@ def register_evidence(registers: Registers) -> str:
         return ""
 
 
-def planned_changes(plan: Plan, values: Mapping[int, int]) -> Changes:
+def planned_changes(plan: CounterPlan, values: Mapping[int, int]) -> Changes:
     """Returns the changes of registers that the plan needs if they have these values, in the order
     in which they must be written: selects before the bits that enable them."""
-    wanted = dict(plan.selects)
+    wanted = dict(plan.select_values)
     if plan.fixed_control:
         mask = sum(
             0xF << NIBBLE * n for n in range(3) if plan.fixed_control >> NIBBLE * n & FIXED_RINGS
         )
         wanted[FIXED_CONTROL] = values[FIXED_CONTROL] & ~mask | plan.fixed_control
     if plan.bank.enable_register is not None:
-        wanted[plan.bank.enable_register] = values[plan.bank.enable_register] | plan.enable
+        wanted[plan.bank.enable_register] = values[plan.bank.enable_register] | plan.enable_bits
     return {
         register: Change(values[register], wanted[register])
-        for register in plan.controls
+        for register in plan.control_registers
         if register in wanted
     }
 
@@ -289,7 +289,7 @@ def enable_bit(select: int) -> int:
 # --- checks while counting ------------------------------------------------------------------------
 
 
-def foreign_changes(registers: Registers, plan: Plan) -> tuple[list[str], str]:
+def foreign_changes(registers: Registers, plan: CounterPlan) -> tuple[list[str], str]:
     """Returns the keys of counters that another program has reprogrammed, and the first evidence,
     with register and value. Both are empty while all registers are as programmed."""
     lost, evidence = 0, ""
@@ -302,7 +302,7 @@ def foreign_changes(registers: Registers, plan: Plan) -> tuple[list[str], str]:
                 or f"{register_name(register)} is {value:X}H, not {value & ~mask | ours:X}H"
             )
     keys = []
-    for counted in plan.counted:
+    for counted in plan.counters:
         fixed = counted.register - FIXED_COUNTER
         general = (counted.register - plan.bank.first_counter) // plan.bank.address_step
         if lost & 1 << (32 + fixed if 0 <= fixed < MAX_FIXED else general):
@@ -310,15 +310,19 @@ def foreign_changes(registers: Registers, plan: Plan) -> tuple[list[str], str]:
     return keys, evidence
 
 
-def _expected_values(plan: Plan) -> Iterator[tuple[int, int, int, list[tuple[int, int]]]]:
+def _expected_values(plan: CounterPlan) -> Iterator[tuple[int, int, int, list[tuple[int, int]]]]:
     """Yields, for each register that the plan writes: the register, a mask of its planned bits,
     their values, and for each counter its bit of GLOBAL_CTRL and the mask of its bits."""
-    for register, value in plan.selects.items():
+    for register, value in plan.select_values.items():
         yield register, -1, value, [(enable_bit(register), -1)]
     fixed = [n for n in range(MAX_FIXED) if control_nibble(plan.fixed_control, n)]
     parts = [(1 << 32 + n, 0xF << NIBBLE * n) for n in fixed]
     if fixed:
         yield FIXED_CONTROL, sum(part for _, part in parts), plan.fixed_control, parts
     if plan.bank.enable_register is not None:
-        bits = [(1 << n, 1 << n) for n in range(plan.enable.bit_length()) if plan.enable >> n & 1]
-        yield plan.bank.enable_register, plan.enable, plan.enable, bits
+        bits = [
+            (1 << n, 1 << n)
+            for n in range(plan.enable_bits.bit_length())
+            if plan.enable_bits >> n & 1
+        ]
+        yield plan.bank.enable_register, plan.enable_bits, plan.enable_bits, bits

@@ -169,7 +169,7 @@ class Journal:
         """Replaces the file; when this returns, it is on disk. Raises OSError."""
         table = {
             str(cpu): {
-                f"{reg:#x}": [f"{_resting_value(reg, c.before):#x}", f"{c.ours:#x}"]
+                f"{reg:#x}": [f"{_restorable_value(reg, c.before):#x}", f"{c.ours:#x}"]
                 for reg, c in changes.items()
             }
             for cpu, changes in cpus.items()
@@ -197,7 +197,7 @@ class Journal:
             self.path.unlink()
 
 
-def _resting_value(register: int, before: int) -> int:
+def _restorable_value(register: int, before: int) -> int:
     """Returns the value of a register that the next start may restore: for a select, without the
     bits that start the counter or its interrupt (the counter was not in use)."""
     starting = counter_plan.ENABLE | counter_plan.INTERRUPT
@@ -306,7 +306,7 @@ def is_plausible(register: int, change: Change) -> bool:
     before, ours = change.before, change.ours
     if register in counter_plan.SELECTS:
         fits = all(0 <= value < 1 << _SELECT_BITS for value in (before, ours))
-        quiet = before == _resting_value(register, before) and not ours & counter_plan.INTERRUPT
+        quiet = before == _restorable_value(register, before) and not ours & counter_plan.INTERRUPT
         return fits and quiet and ours & counter_plan.ENABLE != 0
     if register == counter_plan.FIXED_CONTROL:
         fits = all(0 <= value < 1 << 64 for value in (before, ours))

@@ -14,7 +14,7 @@ from pathlib import Path
 from perfprobe.cpu import cpu_sets
 from perfprobe.errors import error_sentence
 from perfprobe.programming import counter_plan, journal
-from perfprobe.programming.counter_plan import Changes, Plan
+from perfprobe.programming.counter_plan import Changes, CounterPlan
 from perfprobe.programming.journal import Journal, JournalEntry
 from perfprobe.registers.msr import MsrError, Registers
 
@@ -24,12 +24,12 @@ class InUseError(MsrError):
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class PlanCheck:
     """The result of comparing the registers of a CPU with the plan."""
 
-    taken: list[str]
+    taken_keys: list[str]
     """Keys of counters that another program has taken."""
-    text: str
+    message: str
     """The evidence as a message for the user; empty if there is none."""
 
 
@@ -38,11 +38,11 @@ class Programmer:
 
     def __init__(self, root: Path, boot_id: str | None) -> None:
         self._root, self._boot_id = root, boot_id
-        self._plans: Mapping[int, Plan] = {}
+        self._plans: Mapping[int, CounterPlan] = {}
         self._devices: dict[int, Registers] = {}
         self._changes: dict[int, Changes] = {}
         self._journal: Journal | None = None
-        self.refused: dict[int, MsrError] = {}
+        self.refused_cpus: dict[int, MsrError] = {}
         """CPUs that are not programmed, and the reasons."""
         self.unrestored = ""
         """After `end`: a message on the registers that could not be restored, with the remedy."""
@@ -51,7 +51,7 @@ class Programmer:
 
     # --- starting ---------------------------------------------------------------------------
 
-    def begin(self, plans: Mapping[int, Plan], online: Iterable[int]) -> None:
+    def begin(self, plans: Mapping[int, CounterPlan], online: Iterable[int]) -> None:
         """Programs the online CPUs by these plans. Raises InUseError if another program counts on
         all of them, and another MsrError if registers cannot be written; all registers then have
         their previous values."""
@@ -96,11 +96,11 @@ class Programmer:
                     raise _in_use(cpu, used + counter_plan.register_evidence(device))
             except MsrError as error:
                 self.close_cpu(cpu)
-                self.refused[cpu] = error
+                self.refused_cpus[cpu] = error
             else:
                 self._changes[cpu] = counter_plan.planned_changes(plan, values)
-        if self.refused and not self._devices:
-            raise next(iter(self.refused.values()))
+        if self.refused_cpus and not self._devices:
+            raise next(iter(self.refused_cpus.values()))
 
     # --- registers that a killed process left programmed -------------------------------------
 
@@ -156,7 +156,7 @@ class Programmer:
     def device(self, cpu: int) -> Registers | None:
         """Returns the MSRs of a programmed CPU; None if it is not programmed. A CPU that is online
         again is programmed first."""
-        if cpu not in self._devices and cpu in self._plans and cpu not in self.refused:
+        if cpu not in self._devices and cpu in self._plans and cpu not in self.refused_cpus:
             try:
                 self._reprogram(cpu)
             except (MsrError, OSError) as error:
@@ -184,7 +184,7 @@ class Programmer:
         self._save()
         counter_plan.program(device, self._changes[cpu])
 
-    def check(self, cpu: int) -> Check | None:
+    def check(self, cpu: int) -> PlanCheck | None:
         """Compares a CPU's control registers with the plan; None if they cannot be read now."""
         device = self._devices.get(cpu)
         if device is None:
@@ -194,7 +194,7 @@ class Programmer:
         except MsrError:
             return None  # the CPU has just gone offline
         text = f"CPU {cpu}: another program uses its counters: {evidence}" if evidence else ""
-        return Check(keys, text)
+        return PlanCheck(keys, text)
 
     # --- ending ------------------------------------------------------------------------------
 

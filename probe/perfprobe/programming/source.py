@@ -24,7 +24,7 @@ from perfprobe.machine.parts import Part
 from perfprobe.machine.source import Machine, SourceInfo, os_parts, read_rows, with_siblings
 from perfprobe.native.tsc_rate import raw_ns
 from perfprobe.programming import counter_plan
-from perfprobe.programming.counter_plan import Plan
+from perfprobe.programming.counter_plan import CounterPlan
 from perfprobe.programming.programmer import InUseError, Programmer
 from perfprobe.registers import msr
 from perfprobe.registers.msr import MsrError, Registers
@@ -43,9 +43,12 @@ read close together. Other keys follow."""
 class ProgrammedPart(RegisterPart):
     """The part with the counters that a Programmer has programmed."""
 
-    def __init__(self, root: Path, plans: Mapping[int, Plan], programmer: Programmer) -> None:
+    def __init__(
+        self, root: Path, plans: Mapping[int, CounterPlan], programmer: Programmer
+    ) -> None:
         table = {
-            cpu: [] if cpu in programmer.refused else _readings(plan) for cpu, plan in plans.items()
+            cpu: [] if cpu in programmer.refused_cpus else _readings(plan)
+            for cpu, plan in plans.items()
         }
         super().__init__(root, "cpu", table)
         self.cpus = list(table)
@@ -75,10 +78,10 @@ def close_parts(parts: Iterable[Part]) -> None:
         raise RegistersNotRestored(unrestored)
 
 
-def _readings(plan: Plan) -> list[Reading]:
+def _readings(plan: CounterPlan) -> list[Reading]:
     """Returns the programmed counters, in the order in which they are read."""
     rank = {key: i for i, key in enumerate(READ_ORDER)}
-    counted = sorted(plan.counted, key=lambda c: rank.get(c.key, len(rank)))
+    counted = sorted(plan.counters, key=lambda c: rank.get(c.key, len(rank)))
     return [Reading(msr_counter(c.key, c.origin, bits=c.bits), c.register) for c in counted]
 
 
@@ -146,7 +149,7 @@ def _program(survey: RegisterSurvey) -> tuple[list[ProgrammedPart], list[str], l
     if not plans:
         return [], ["bounds"], []
     programmer = Programmer(survey.root, boot_id(survey.root))
-    keys = sorted({counted.key for plan in plans.values() for counted in plan.counted})
+    keys = sorted({counted.key for plan in plans.values() for counted in plan.counters})
     try:
         programmer.begin(plans, [cpu for kind in survey.kinds for cpu in kind.online])
     except MsrError as error:
@@ -156,16 +159,16 @@ def _program(survey: RegisterSurvey) -> tuple[list[ProgrammedPart], list[str], l
             raise
         survey.missing += [Missing(key, error.why, error.fix) for key in keys]
         return [], ["bounds"], programmer.notes
-    for cpu, refusal in programmer.refused.items():
+    for cpu, refusal in programmer.refused_cpus.items():
         survey.missing += [Missing(key, refusal.why, refusal.fix, [cpu]) for key in keys]
     methods = [plan.method for plan in plans.values() if plan.method is not None]
     part = ProgrammedPart(survey.root, plans, programmer)
     return [part], [*dict.fromkeys(methods), "bounds"], programmer.notes
 
 
-def _plans_by_cpu(survey: RegisterSurvey) -> dict[int, Plan]:
+def _plans_by_cpu(survey: RegisterSurvey) -> dict[int, CounterPlan]:
     """Returns the plan of each CPU. Adds events that get no counter to `survey.missing`."""
-    plans: dict[int, Plan] = {}
+    plans: dict[int, CounterPlan] = {}
 
     # every Intel CPU has counters, but a hypervisor may hide them
     def hides_counters(kind: CpuKind) -> bool:
@@ -201,9 +204,9 @@ class _CpuState:
     """The results of the checks of one CPU."""
 
     row: int
-    good_ns: int
+    last_good_ns: int
     """Start time in ns of the last check that found all registers as programmed."""
-    taken: frozenset[str] = frozenset()
+    taken_keys: frozenset[str] = frozenset()
     """Keys of counters that another program has taken."""
     invalid_until_ns: Mapping[str, int] = field(default_factory=dict)
     """By key of a counter that was given back: the time in ns before which samples are not
@@ -250,18 +253,18 @@ class RegisterCheck:
             state, start_ns = self._cpus[cpu], raw_ns()
             if (verdict := self._programmer.check(cpu)) is None:
                 continue
-            keys = frozenset(verdict.taken)
-            if verdict.text:
-                self.warnings.append(verdict.text)
-            if lost := keys - state.taken:
-                cpus, since_ns = taken_cpus.get(lost, ([], state.good_ns))
-                taken_cpus[lost] = ([*cpus, cpu], min(since_ns, state.good_ns))
-            if ours := state.taken - keys:
+            keys = frozenset(verdict.taken_keys)
+            if verdict.message:
+                self.warnings.append(verdict.message)
+            if lost := keys - state.taken_keys:
+                cpus, since_ns = taken_cpus.get(lost, ([], state.last_good_ns))
+                taken_cpus[lost] = ([*cpus, cpu], min(since_ns, state.last_good_ns))
+            if ours := state.taken_keys - keys:
                 returned.setdefault(ours, []).append(cpu)
                 state.invalid_until_ns = {**state.invalid_until_ns, **dict.fromkeys(ours, raw_ns())}
-            state.taken = keys
+            state.taken_keys = keys
             if not keys:
-                state.good_ns = start_ns
+                state.last_good_ns = start_ns
         at_ns = raw_ns()
 
         def note(kind: str, cpus: list[int], keys: frozenset[str], **more: int) -> Note:
@@ -279,10 +282,10 @@ class RegisterCheck:
     def invalidate(self, frame: Frame) -> None:
         """Clears the valid bits in a frame of counters that another program has taken."""
         for state in self._cpus.values():
-            if not state.taken and not state.invalid_until_ns:
+            if not state.taken_keys and not state.invalid_until_ns:
                 continue
             for key, (block, columns) in self._columns.items():
-                if key in state.taken or frame.time_ns < state.invalid_until_ns.get(key, 0):
+                if key in state.taken_keys or frame.time_ns < state.invalid_until_ns.get(key, 0):
                     words = memoryview(frame.blocks[block.name].valid).cast("Q")
                     for column in columns:
                         words[state.row * block.valid_words + column // 64] &= ~(1 << column % 64)

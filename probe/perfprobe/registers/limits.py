@@ -27,7 +27,7 @@ level in use. Level n > 0 has the register TDP_NOMINAL + n, with its ratio from 
 on."""
 HWP_ENABLE, HWP_CAPABILITIES, HWP_REQUEST = 0x770, 0x771, 0x774
 
-HWP = {
+HWP_FIELDS = {
     "hwp_epp": ("HWP energy preference", HWP_REQUEST, 24),
     "hwp_max": ("HWP highest level asked for", HWP_REQUEST, 8),
     "hwp_highest": ("HWP highest level there is", HWP_CAPABILITIES, 0),
@@ -42,21 +42,23 @@ DEFAULT_TIME_EXPONENT = 10
 """Exponent of RAPL's unit of time (2**-10 s) if the register has 0, as in turbostat's
 rapl_probe_intel."""
 
-THRESHOLDS = {6, 8}
+THRESHOLD_BITS = {6, 8}
 """Thermal status bits of temperature thresholds that the OS has set; they limit nothing."""
-CORE_ONLY = {12, 14}
+CORE_ONLY_BITS = {12, 14}
 """Thermal status bits that a core has, but not a package."""
 
 PSTATE_LIMIT = 0xC0010061
 """AMD's MSR of the P-state current limit, from family 10h on."""
-TPMI = {"Granite Rapids", "Sierra Forest", "Grand Ridge", "Clearwater Forest", "Diamond Rapids"}
+TPMI_MODELS = {
+    "Granite Rapids", "Sierra Forest", "Grand Ridge", "Clearwater Forest", "Diamond Rapids",
+}  # fmt: skip
 """Models whose limit reasons are in TPMI, not in an MSR."""
 
 Readings = list[Reading | MissingCounter]
 """Registers that a kind of CPU may have, and counters that it is known to lack."""
 
 
-def _field(
+def _field_reading(
     key: str, name: str, register: int, shift: int, width: int, *, enable: int = 0,
     unit: str = "1", scale: float = 1.0,
 ) -> Reading:  # fmt: skip
@@ -66,7 +68,7 @@ def _field(
     return Reading(counter, register, MsrField(register, shift, width, enable_bit=enable))
 
 
-def _flags(key: str, name: str, register: int, bits: dict[int, str]) -> Reading:
+def _flags_reading(key: str, name: str, register: int, bits: dict[int, str]) -> Reading:
     """Returns a reading that polls these status bits (numbers, ascending, and names)."""
     counter = Counter(
         key,
@@ -93,47 +95,51 @@ def cpu_readings(kind: CpuKind, device: Registers) -> Readings:
     why = "CPUID does not announce clock modulation"
     modulation: Readings = [MissingCounter("modulation", why)]
     if cpuid.has_feature(kind.leaves, "thermal"):
-        modulation = [_field("modulation", "clock modulation", MODULATION, 0, 5)]
+        modulation = [_field_reading("modulation", "clock modulation", MODULATION, 0, 5)]
     if not cpuid.has_feature(kind.leaves, "hwp"):
         why = "CPUID does not announce HWP"
     elif not (register_content(device, HWP_ENABLE) or 0) & 1:
         why = f"{msr.register_name(HWP_ENABLE)} does not show that HWP is on"
     else:
-        fields = HWP.items()
-        return [*modulation, *(_field(key, *field, 8) for key, field in fields)]
-    return [*modulation, *(MissingCounter(key, why) for key in HWP)]
+        fields = HWP_FIELDS.items()
+        return [*modulation, *(_field_reading(key, *field, 8) for key, field in fields)]
+    return [*modulation, *(MissingCounter(key, why) for key in HWP_FIELDS)]
 
 
 # --- a core or a package --------------------------------------------------------------------------
 
 
 def core_readings(kind: CpuKind, device: Registers) -> Readings:  # noqa: ARG001
-    return _thermal(kind, "core")
+    return _thermal_readings(kind, "core")
 
 
 def package_readings(kind: CpuKind, device: Registers) -> Readings:
     uarch = kind.uarch
     readings = [
-        *_limit_reasons(uarch),
-        *_thermal(kind, "package"),
-        *_temperature(uarch, device),
-        *_power(uarch, device),
+        *_limit_reason_readings(uarch),
+        *_thermal_readings(kind, "package"),
+        *_temperature_readings(uarch, device),
+        *_power_readings(uarch, device),
     ]
     if uarch.vendor != INTEL:
         # AMD: the fastest P-state that firmware allows (0: no limit); the reason is unknown.
-        known = [_field("pstate_limit", "fastest P-state allowed", PSTATE_LIMIT, 0, 3)]
+        known = [_field_reading("pstate_limit", "fastest P-state allowed", PSTATE_LIMIT, 0, 3)]
         return [*readings, *(known if uarch.events else [])]
-    readings.append(_field("turbo_disabled", "turbo disabled", MISC_ENABLE, TURBO_DISABLED, 1))
+    readings.append(
+        _field_reading("turbo_disabled", "turbo disabled", MISC_ENABLE, TURBO_DISABLED, 1)
+    )
     # The base clock of the config-TDP level in use; hello has that of the nominal level.
     level = (register_content(device, TDP_CONTROL) or 0) & 3
     if uarch.bclk_hz is not None and level in {1, 2}:
         name, register = f"base clock of config-TDP level {level}", TDP_NOMINAL + level
-        field = _field("tdp_base_hz", name, register, TDP_RATIO, 8, unit="Hz", scale=uarch.bclk_hz)
+        field = _field_reading(
+            "tdp_base_hz", name, register, TDP_RATIO, 8, unit="Hz", scale=uarch.bclk_hz
+        )
         readings.append(field)
     return readings
 
 
-def _thermal(kind: CpuKind, scope: Literal["core", "package"]) -> Readings:
+def _thermal_readings(kind: CpuKind, scope: Literal["core", "package"]) -> Readings:
     key, thermal = f"{scope}_thermal", kind.uarch.thermal
     register = (
         None
@@ -146,22 +152,22 @@ def _thermal(kind: CpuKind, scope: Literal["core", "package"]) -> Readings:
         return [_unknown_register(key, kind.uarch)]
     if not cpuid.has_feature(kind.leaves, "thermal"):
         return [MissingCounter(key, "CPUID does not announce it")]
-    hidden = THRESHOLDS if scope == "core" else THRESHOLDS | CORE_ONLY
+    hidden = THRESHOLD_BITS if scope == "core" else THRESHOLD_BITS | CORE_ONLY_BITS
     bits = {bit: name for bit, name, _ in thermal.status_bits if bit not in hidden}
-    return [_flags(key, f"{scope} thermal status", register, bits)]
+    return [_flags_reading(key, f"{scope} thermal status", register, bits)]
 
 
-def _limit_reasons(uarch: Uarch) -> Readings:
-    if uarch.limits is None and uarch.name in TPMI:
+def _limit_reason_readings(uarch: Uarch) -> Readings:
+    if uarch.limits is None and uarch.name in TPMI_MODELS:
         why = "they are in TPMI here: Linux 6.11 and later show them, in debugfs to root"
         return [MissingCounter("limit_reasons", why)]
     if uarch.limits is None:
         return [_unknown_register("limit_reasons", uarch)]
     bits = dict(enumerate(uarch.limits.bit_names))
-    return [_flags("limit_reasons", "limit reasons", uarch.limits.msr, bits)]
+    return [_flags_reading("limit_reasons", "limit reasons", uarch.limits.msr, bits)]
 
 
-def _temperature(uarch: Uarch, device: Registers) -> Readings:
+def _temperature_readings(uarch: Uarch, device: Registers) -> Readings:
     thermal = uarch.thermal
     if thermal is None or thermal.package_register is None or thermal.tjmax_register is None:
         return [_unknown_register("temperature_c", uarch)]
@@ -186,7 +192,7 @@ def _temperature(uarch: Uarch, device: Registers) -> Readings:
 # --- power ----------------------------------------------------------------------------------------
 
 
-def _power(uarch: Uarch, device: Registers) -> Readings:
+def _power_readings(uarch: Uarch, device: Registers) -> Readings:
     keys = (*POWER_LIMITS, "power_throttled_s")
     rapl = uarch.rapl
     if rapl is None:
@@ -222,7 +228,7 @@ def _power(uarch: Uarch, device: Registers) -> Readings:
             why = f"it is off ({msr.register_name(rapl.limits_register)} bit {enable})"
             readings.append(MissingCounter(key, why))
         else:
-            readings.append(_field(
+            readings.append(_field_reading(
                 key, name, rapl.limits_register, first, LIMIT_BITS, enable=enable, unit="W",
                 scale=2.0 ** -(units & 0xF),
             ))  # fmt: skip

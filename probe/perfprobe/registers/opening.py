@@ -37,7 +37,7 @@ from perfprobe.wire import Cpu, Missing, Multiplier, Rate, Scope, Turbo
 UNREAD_KEYS = ("aperf", "mperf", "smi", "limit_reasons")
 """Keys of counters that are reported as missing if no MSR can be read."""
 
-Finder = Callable[[CpuKind, Registers], Readings]
+FindReadings = Callable[[CpuKind, Registers], Readings]
 """A function from a kind of CPU to the registers that it may have."""
 
 
@@ -80,7 +80,7 @@ class RegisterSurvey:
         the SMT method that the user asked for. Raises MsrError if no MSR can be read."""
         self.kinds = list(cpu_kinds(self.root, rows, read_identity(self.root), method))
         first = self.kinds[0]
-        with self._first(first) as device:
+        with self._open_first_cpu(first) as device:
             if device.read(msr.TSC) == 0 == device.read(msr.TSC):
                 raise MsrError(
                     "the msr driver returns 0 for all registers", "it does not reach them"
@@ -96,7 +96,7 @@ class RegisterSurvey:
             self.info.multipliers += model.multiplier_candidates(
                 kind.uarch, kind.leaves, platform, hz
             )
-            with self._first(kind) as device:
+            with self._open_first_cpu(kind) as device:
                 read = partial(register_content, device)
                 table = limits.turbo_table(kind.uarch, read, self.cpus(kind))
             if isinstance(table, Turbo):
@@ -144,20 +144,20 @@ class RegisterSurvey:
             ),
         ]  # fmt: skip
 
-    def _part(self, scope: Scope, registers: Finder) -> RegisterPart | None:
+    def _part(self, scope: Scope, registers: FindReadings) -> RegisterPart | None:
         """Returns a part with those registers that can be read on each kind of CPU; None if there
         are none."""
         table: dict[int, list[Reading]] = {}
         lacking: list[tuple[int, str, Trouble]] = []
         for kind in self.kinds:
-            with self._first(kind) as device:
+            with self._open_first_cpu(kind) as device:
                 usable, missing = readable_readings(device, registers(kind, device))
             table |= dict.fromkeys(kind.cpus, usable)
             lacking += [(c, key, Trouble(why)) for key, why in missing.items() for c in kind.cpus]
         self.missing += join_missing(lacking, len(table))
         return RegisterPart(self.root, scope, table) if any(table.values()) else None
 
-    def _first(self, kind: CpuKind) -> Registers:
+    def _open_first_cpu(self, kind: CpuKind) -> Registers:
         return Registers(self.root, kind.online[0])
 
 

@@ -136,7 +136,7 @@ def check_frame(frame: Frame) -> None:
         check_depth(frame.records)
 
 
-_NESTS = frozenset({dict, list})
+_CONTAINERS = frozenset({dict, list})
 
 
 def check_depth(value: object) -> None:
@@ -145,10 +145,10 @@ def check_depth(value: object) -> None:
     for _ in range(MAX_DEPTH):
         level = [*chain(*(outer.values() if type(outer) is dict else outer for outer in level))]
         types = {*map(type, level)}
-        if types.isdisjoint(_NESTS):
+        if types.isdisjoint(_CONTAINERS):
             return
-        if not types <= _NESTS:
-            level = [inner for inner in level if type(inner) in _NESTS]
+        if not types <= _CONTAINERS:
+            level = [inner for inner in level if type(inner) in _CONTAINERS]
     raise WireError("a message whose lists and maps are nested too deep")
 
 
@@ -229,13 +229,13 @@ def load(cls: type[T], value: Any, where: str) -> T:
     values = {}
     for name, hint, required in _fields[cls]:
         if name in value:
-            values[name] = _value(hint, value[name], f"{where}.{name}")
+            values[name] = _convert(hint, value[name], f"{where}.{name}")
         elif required:
             raise WireError(f"{where}: {name} is missing")
     return cls(**values)
 
 
-def _value(hint: Any, value: Any, where: str) -> Any:
+def _convert(hint: Any, value: Any, where: str) -> Any:
     """Returns a decoded value, converted to the type hint of a field. Raises WireError if it does
     not fit. Supports the kinds of hint that messages have."""
     origin = typing.get_origin(hint)
@@ -248,15 +248,15 @@ def _value(hint: Any, value: Any, where: str) -> Any:
         options = typing.get_args(hint)
         if value is None and type(None) in options:
             return None
-        return _value(next(o for o in options if o is not type(None)), value, where)
+        return _convert(next(o for o in options if o is not type(None)), value, where)
     elif origin is list:
         if isinstance(value, list):
             (inner,) = typing.get_args(hint)
-            return [_value(inner, item, where) for item in value]
+            return [_convert(inner, item, where) for item in value]
     elif origin is dict:
         if isinstance(value, dict) and all(isinstance(key, str) for key in value):
             inner = typing.get_args(hint)[1]
-            return {key: _value(inner, item, f"{where}.{key}") for key, item in value.items()}
+            return {key: _convert(inner, item, f"{where}.{key}") for key, item in value.items()}
     elif origin is Literal:
         if value in typing.get_args(hint):
             return value

@@ -210,7 +210,7 @@ class Decoder:
         """Whether a bye was read."""
         self.offset = 0
         """Offset in the stream of the end of the last whole message."""
-        self._rest = bytearray()
+        self._buffer = bytearray()
         self._sizes: list[BlockSize] | None = None
         """Sizes of the blocks that hello announced; None before the first frame."""
 
@@ -218,25 +218,25 @@ class Decoder:
     def cut(self) -> int:
         """Number of bytes after the last whole message; more than 0 at the end of a stream that was
         cut off."""
-        return len(self._rest)
+        return len(self._buffer)
 
     def feed(self, data: Bytes) -> Iterator[Message]:
         """Adds bytes of the stream, and yields the messages that are complete. Raises WireError;
         the decoder cannot be used after that."""
-        self._rest += data
-        while (ends := self._outer()) is not None:
+        self._buffer += data
+        while (ends := self._next_message()) is not None:
             start, end = ends
-            message = self._decode(bytes(memoryview(self._rest)[start:end]))
-            del self._rest[:end]
+            message = self._decode(bytes(memoryview(self._buffer)[start:end]))
+            del self._buffer[:end]
             self.offset += end
             if message is not None:
                 yield message
 
-    def _outer(self) -> tuple[int, int] | None:
+    def _next_message(self) -> tuple[int, int] | None:
         """Returns the start and the end of the body of the first message; None if it is not
         complete. Does not use msgpack's Unpacker, which would wait for all bytes that a wrong
         length claims."""
-        rest = self._rest
+        rest = self._buffer
         if not rest:
             return None
         width = _BIN_HEADS.get(rest[0])

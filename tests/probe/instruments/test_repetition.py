@@ -48,10 +48,10 @@ class SimulatedMeasurement:
 limits_ = st.builds(
     RepeatLimits,
     max_s=st.floats(1e-4, 2),
-    max_count=st.integers(8, 20_000),
-    first_size=st.sampled_from([1, 8, 64]),
-    growth=st.integers(2, 8),
-    max_size=st.sampled_from([64, 1024, 4096]),
+    max_samples=st.integers(8, 20_000),
+    first_round_samples=st.sampled_from([1, 8, 64]),
+    round_growth=st.integers(2, 8),
+    max_round_samples=st.sampled_from([64, 1024, 4096]),
     max_round_s=st.floats(1e-3, 10),
     min_s=st.floats(0, 1),
 )
@@ -66,13 +66,13 @@ def test_repetition_stays_within_its_limits(
     result = machine.run(epsilon, limits)
     sizes = [size for size, _ in machine.rounds]
     assert result.count == sum(sizes)
-    assert sizes[0] == limits.first_size
-    assert result.count <= max(limits.max_count, limits.first_size)
+    assert sizes[0] == limits.first_round_samples
+    assert result.count <= max(limits.max_samples, limits.first_round_samples)
     for size, begun in zip(sizes[1:], machine.begun[1:], strict=True):
-        assert size % limits.first_size == 0
-        assert limits.first_size <= size <= limits.max_size
+        assert size % limits.first_round_samples == 0
+        assert limits.first_round_samples <= size <= limits.max_round_samples
         assert begun < limits.max_s
-        if size > limits.first_size:
+        if size > limits.first_round_samples:
             assert begun + size * cost <= limits.max_s * (1 + 1e-6) + 1e-9
             assert size * cost <= limits.max_round_s * (1 + 1e-6)
     assert min(values) * 0.999999 <= result.mean <= max(values) * 1.000001
@@ -96,20 +96,20 @@ def test_a_settled_mean_is_stable(
 
 def test_a_constant_settles_quickly() -> None:
     machine = SimulatedMeasurement(1e-6, lambda _: 42.0)
-    result = machine.run(0.01, RepeatLimits(max_s=10, max_count=10**9))
+    result = machine.run(0.01, RepeatLimits(max_s=10, max_samples=10**9))
     assert [size for size, _ in machine.rounds] == [64, 256, 1024, 4096]
     assert result == RepeatedMean(42.0, 0.42, 64 + 256 + 1024 + 4096, is_stable=True)
 
 
 def test_one_round_has_no_error() -> None:
     result = SimulatedMeasurement(1.0, lambda _: 7.0).run(
-        0.01, RepeatLimits(max_s=1, max_count=10**9)
+        0.01, RepeatLimits(max_s=1, max_samples=10**9)
     )
     assert (result.mean, result.error, result.is_stable) == (7.0, None, False)
 
 
 def test_the_number_of_rounds_is_limited_if_the_clock_stops() -> None:
-    result = SimulatedMeasurement(0.0, float).run(1e-9, RepeatLimits(max_s=1, max_count=20_000))
+    result = SimulatedMeasurement(0.0, float).run(1e-9, RepeatLimits(max_s=1, max_samples=20_000))
     assert result.count <= 20_000
 
 

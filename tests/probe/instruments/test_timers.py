@@ -155,10 +155,10 @@ def test_stamps_follow_each_other_without_a_jump(code: list[str]) -> None:
 # --- a method -------------------------------------------------------------------------------------
 
 
-def run_of(calls: int, kind: int, answers: Any = "ticks") -> timer_runs.Run:
+def run_of(calls: int, kind: int, answers: Any = "ticks") -> timer_runs.MethodRun:
     """Returns a run of 100 samples of 180 ticks and one sample of 10 000 times that."""
-    run = timer_runs.Run(Method("m", kind, None, answers, calls), timer_runs.Timer(None))
-    run.ticks = Counter({180: 99, 1_800_000: 1})
+    run = timer_runs.MethodRun(Method("m", kind, None, answers, calls), timer_runs.Timer(None))
+    run.sample_ticks = Counter({180: 99, 1_800_000: 1})
     run.pass_means = [RepeatedMean(180.0, 2.0, 50, is_stable=True)] * 2
     return run
 
@@ -179,15 +179,15 @@ def test_a_step_is_in_ns_and_has_its_origin() -> None:
     result = timer_runs.Measurement(run_of(1, lib.PP_TIMER_NOTHING), [], rate, rate)
     clock_run = run_of(8, lib.PP_TIMER_CLOCK, "ns")
     assert timers._step_report(clock_run, False, result)["step_from"] == "clock_getres"
-    clock_run.steps.update([10, 20, 30, 70, 100])
+    clock_run.clock_steps.update([10, 20, 30, 70, 100])
     assert timers._step_report(clock_run, False, result) == {
         "step_ns": 10.0,
         "step_from": "its answers",
     }
     stamps = run_of(1, lib.PP_TIMER_RDTSC)
     assert timers._step_report(stamps, True, result) == {"step_ns": None, "step_from": "the TSC's"}
-    stamps.ticks.update([22, 24, 26, 28])
-    result.rows.append(stamps)
+    stamps.sample_ticks.update([22, 24, 26, 28])
+    result.method_runs.append(stamps)
     assert timers._step_report(stamps, True, result)["step_ns"] == 1.0  # 2 ticks of 2 GHz
     count = timers._step_report(run_of(1, lib.PP_TIMER_SYSCALL, "count"), False, result)
     assert set(count) == {"step_from"}
@@ -203,7 +203,7 @@ def test_a_method_that_fails_during_a_run_is_named(monkeypatch: pytest.MonkeyPat
     result = timer_runs.measure_methods(
         cpu, affinity.cpuid_leaves(cpu), wanted
     )  # fails, because it has no descriptor of the MSR
-    good, bad = result.rows
+    good, bad = result.method_runs
     assert good.trouble is None
     assert bad.trouble is not None
     assert bad.trouble.why == "it failed while it ran: Input/output error"

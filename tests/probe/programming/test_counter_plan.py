@@ -11,11 +11,13 @@ import pytest
 from perfprobe.cpu.model_tables import MODEL_ROWS
 from perfprobe.cpu.model_terms import CounterBudget
 from perfprobe.programming import counter_plan
-from perfprobe.programming.counter_plan import Change, Plan
+from perfprobe.programming.counter_plan import Change, CounterPlan
 from perfprobe.registers.msr import Registers
 
 
-def plan_of(name: str, budget: CounterBudget | None = None, *, any_thread: bool = False) -> Plan:
+def plan_of(
+    name: str, budget: CounterBudget | None = None, *, any_thread: bool = False
+) -> CounterPlan:
     """The plan of a model, with the counters of the table or of `budget`."""
     uarch = next(row.uarch for row in MODEL_ROWS if row.uarch.name == name)
     plan = counter_plan.make_plan(
@@ -27,13 +29,17 @@ def plan_of(name: str, budget: CounterBudget | None = None, *, any_thread: bool 
 
 def test_the_events_of_a_servers_counters() -> None:
     plan = plan_of("Skylake-SP")
-    assert plan.selects == {0x186: 0x43023C, 0x187: 0x42003C, 0x188: 0x4200C0}
-    assert (plan.fixed_control, plan.enable, plan.method) == (0x333, 0x7_0000_0007, "one-thread")
-    assert [(c.key, c.register) for c in plan.counted] == [
+    assert plan.select_values == {0x186: 0x43023C, 0x187: 0x42003C, 0x188: 0x4200C0}
+    assert (plan.fixed_control, plan.enable_bits, plan.method) == (
+        0x333,
+        0x7_0000_0007,
+        "one-thread",
+    )
+    assert [(c.key, c.register) for c in plan.counters] == [
         ("ref", 0x30B), ("cycles", 0x30A), ("instructions", 0x309),
         ("one_thread", 0xC1), ("kernel_cycles", 0xC2), ("kernel_instructions", 0xC3),
     ]  # fmt: skip
-    origins = [(c.bits, c.origin) for c in plan.counted]
+    origins = [(c.bits, c.origin) for c in plan.counters]
     assert (origins[1], origins[3]) == ((48, "fixed counter 1"), (48, "counter 0: 3CH/2H"))
 
 
@@ -55,10 +61,10 @@ def test_priorities_when_counters_run_short(
     keys_without_counter: tuple[str, ...],
 ) -> None:
     plan = plan_of(name, budget)
-    assert [*plan.selects] == selects
+    assert [*plan.select_values] == selects
     assert plan.keys_without_counter == keys_without_counter
     assert (plan.method is None) == (name == "Zen 4" or "one_thread" in keys_without_counter)
-    general = [r for r in plan.controls if r in counter_plan.SELECTS]
+    general = [r for r in plan.control_registers if r in counter_plan.SELECTS]
     assert len(general) == min(plan.budget.general_count, 8), (
         "other registers follow after eight selects"
     )
@@ -66,9 +72,9 @@ def test_priorities_when_counters_run_short(
 
 def test_a_core_of_four_threads_has_two_counters() -> None:
     plan = plan_of("Knights Landing", any_thread=True)
-    assert plan.selects == {0x186: 0x63013C, 0x187: 0x42003C}
+    assert plan.select_values == {0x186: 0x63013C, 0x187: 0x42003C}
     assert (plan.keys_without_counter, plan.method) == (("kernel_instructions",), "any-thread")
-    assert {c.bits for c in plan.counted} == {40}
+    assert {c.bits for c in plan.counters} == {40}
 
 
 @pytest.mark.parametrize(("name", "any_thread", "method"), [
@@ -82,16 +88,16 @@ def test_any_thread_only_if_the_cpu_supports_it(
 
 def test_an_event_of_twelve_bits_is_encoded() -> None:
     plan = plan_of("Zen 4")
-    assert plan.selects[0xC0010200] == 0x1_0043_0120
-    assert plan.counted[0].origin == "counter 0: 120H/1H"
-    assert plan.controls[-1] == 0xC0000301
+    assert plan.select_values[0xC0010200] == 0x1_0043_0120
+    assert plan.counters[0].origin == "counter 0: 120H/1H"
+    assert plan.control_registers[-1] == 0xC0000301
 
 
 # --- other programs -------------------------------------------------------------------------------
 
 
-def values(plan: Plan, changed: dict[int, int]) -> dict[int, int]:
-    return dict.fromkeys(plan.controls, 0) | changed
+def values(plan: CounterPlan, changed: dict[int, int]) -> dict[int, int]:
+    return dict.fromkeys(plan.control_registers, 0) | changed
 
 
 @pytest.mark.parametrize(("name", "changed", "used"), [
@@ -118,7 +124,7 @@ def test_registers_show_whether_a_counter_is_in_use(
 def test_without_a_global_control_the_select_decides() -> None:
     plan = plan_of("Zen 3")
     plan = replace(plan, bank=replace(plan.bank, enable_register=None))
-    assert plan.selects == {
+    assert plan.select_values == {
         0xC0010200: 0x430076, 0xC0010202: 0x4300C0, 0xC0010204: 0x420076,
         0xC0010206: 0x4200C0, 0xC0010208: 0x43002B,
     }  # fmt: skip
@@ -160,7 +166,7 @@ FIXED = ["ref", "cycles", "instructions"]
 ])  # fmt: skip
 def test_exactly_the_taken_counters_are_found(register: int, value: int, keys: list[str]) -> None:
     plan = plan_of("Skylake-SP")
-    ours = counter_plan.planned_changes(plan, dict.fromkeys(plan.controls, 0))
+    ours = counter_plan.planned_changes(plan, dict.fromkeys(plan.control_registers, 0))
     held = FakeRegisters({register: change.ours for register, change in ours.items()})
     registers = cast("Registers", held)
     assert counter_plan.foreign_changes(registers, plan) == ([], "")

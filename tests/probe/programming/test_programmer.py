@@ -13,7 +13,7 @@ from journals import entries_left
 from perfprobe.cpu import identity
 from perfprobe.cpu.model_tables import MODEL_ROWS
 from perfprobe.programming import counter_plan, journal
-from perfprobe.programming.counter_plan import Change, Changes, Plan
+from perfprobe.programming.counter_plan import Change, Changes, CounterPlan
 from perfprobe.programming.journal import Journal
 from perfprobe.programming.programmer import Programmer
 from perfprobe.registers.msr import MsrError, Registers
@@ -29,7 +29,7 @@ class SimulatedKill(BaseException):
     """Simulates a kill at this point."""
 
 
-def plans() -> dict[int, Plan]:
+def plans() -> dict[int, CounterPlan]:
     skylake = next(row.uarch for row in MODEL_ROWS if row.uarch.name == "Skylake-SP")
     plan = counter_plan.make_plan(skylake, any_thread=False)
     assert plan
@@ -74,7 +74,7 @@ def test_restored_registers_are_removed_from_the_journal_at_once(
     fake.poke(0, SELECT, LEFTOVER_CHANGE.ours)
     plain, seen = counter_plan.control_values, []
 
-    def observed_values(device: Registers, plan: Plan) -> dict[int, int]:
+    def observed_values(device: Registers, plan: CounterPlan) -> dict[int, int]:
         seen.append((fake.peek(0, SELECT), journal_changes(run_dir, fake)))
         return plain(device, plan)
 

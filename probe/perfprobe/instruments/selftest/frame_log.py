@@ -35,12 +35,12 @@ class BlockCounter:
     """A counter, the name of its block, and the first of its columns in the block."""
 
     block: str
-    first: int
+    first_column: int
     counter: Counter
 
 
 @dataclass(frozen=True, slots=True)
-class Movement:
+class CounterAdvance:
     """The amount by which a counter advanced, in its unit, between two reads; `begin` and `end` are
     TSC stamps of the reads."""
 
@@ -72,17 +72,17 @@ Read = tuple[int, int, _BlockRead]
 class FrameLog:
     def __init__(self, source: Source) -> None:
         self.hello: Hello = source.hello
-        self.columns: dict[str, BlockCounter] = {}
+        self.counters: dict[str, BlockCounter] = {}
         """Counters by key; if several blocks have a counter, that of the first block."""
         self._source = source
         self._blocks = {block.name: block for block in self.hello.blocks}
-        self._reads_of: dict[str, list[_BlockRead]] = {}
+        self._reads_by_block: dict[str, list[_BlockRead]] = {}
         for block in self.hello.blocks:
             for first, counter in wire.with_columns(block.counters):
-                self.columns.setdefault(counter.key, BlockCounter(block.name, first, counter))
+                self.counters.setdefault(counter.key, BlockCounter(block.name, first, counter))
 
     def scope(self, key: str) -> wire.Scope:
-        return self._blocks[self.columns[key].block].scope
+        return self._blocks[self.counters[key].block].scope
 
     def rows(self, key: str) -> int:
         """Returns the number of rows of the counter's block."""
@@ -90,8 +90,8 @@ class FrameLog:
 
     def restart(self) -> None:
         """Drops all frames, and reads new ones until each row was read again."""
-        self._reads_of.clear()
-        self.read_past(read_instant()[1])
+        self._reads_by_block.clear()
+        self.read_until_after(read_instant()[1])
 
     def read_ready_frames(self) -> None:
         """Adds all frames that the source has ready."""
@@ -101,16 +101,18 @@ class FrameLog:
                 for name, rows in frame.blocks.items():
                     parts = (rows.head, rows.valid, rows.values)
                     table = _BlockRead(*(memoryview(bytes(part)).cast("Q") for part in parts))
-                    self._reads_of.setdefault(name, []).append(table)
+                    self._reads_by_block.setdefault(name, []).append(table)
             if not frames:
                 return
 
-    def read_past(self, stamp: int) -> None:
+    def read_until_after(self, stamp: int) -> None:
         """Reads frames until each row was read after the stamp, for at most MAX_WAIT_S."""
         end = time.monotonic() + MAX_WAIT_S
         while time.monotonic() < end:
             self.read_ready_frames()
-            if self._reads_of and all(self._newest_stamp(name) >= stamp for name in self._reads_of):
+            if self._reads_by_block and all(
+                self._newest_stamp(name) >= stamp for name in self._reads_by_block
+            ):
                 return
             due = self._source.due()
             time.sleep(max(0.001, min(0.02, (due or 0) - time.monotonic())))
@@ -119,39 +121,39 @@ class FrameLog:
         """Returns the stamp after which each usable row of the block was read at least once."""
         rows = range(self.hello.rows(self._blocks[name].scope))
         newest: dict[int, int] = {}
-        for table in self._reads_of[name][-RECENT_FRAMES:]:
+        for table in self._reads_by_block[name][-RECENT_FRAMES:]:
             newest |= {row: stamps[0] for row in rows if (stamps := table.stamps(row))}
         return min(newest.values(), default=0)
 
-    def movement(
+    def advance(
         self, key: str, row: int, begin: int, end: int, *, inside: bool
-    ) -> Movement | None:
+    ) -> CounterAdvance | None:
         """Returns how far a row's counter advanced between two stamps: with `inside`, between the
         first and the last read within them; without, between the last read before and the first
         read after them. None if there are no such reads."""
-        column = self.columns[key]
-        ends = self._ends(column, row, begin, end, inside=inside)
+        column = self.counters[key]
+        ends = self._boundary_reads(column, row, begin, end, inside=inside)
         if ends is None:
             return None
         (a0, a1, a), (b0, b1, b) = ends
         before, after = self._raw_row(column, a, row), self._raw_row(column, b, row)
         amount = sum(self._steps(column.counter, before, after))
         amount /= self._counted_share(column, a, b, row)
-        return Movement((a0 + a1) // 2, (b0 + b1) // 2, amount)
+        return CounterAdvance((a0 + a1) // 2, (b0 + b1) // 2, amount)
 
-    def steps(self, key: str, row: int, begin: int, end: int) -> list[float] | None:
+    def advances(self, key: str, row: int, begin: int, end: int) -> list[float] | None:
         """Returns the amounts by which the counter's columns advanced between the last read before
         `begin` and the first read after `end`; None if there are no such reads."""
-        column = self.columns[key]
-        ends = self._ends(column, row, begin, end, inside=False)
+        column = self.counters[key]
+        ends = self._boundary_reads(column, row, begin, end, inside=False)
         if ends is None:
             return None
         before, after = (self._raw_row(column, read[2], row) for read in ends)
         return self._steps(column.counter, before, after)
 
-    def latest(self, key: str, row: int) -> float | None:
+    def latest_value(self, key: str, row: int) -> float | None:
         """Returns the last value of a gauge, in its unit; None if it was not read."""
-        column = self.columns[key]
+        column = self.counters[key]
         reads = self._reads(column, row)
         if not reads:
             return None
@@ -159,7 +161,7 @@ class FrameLog:
         bits = column.counter.bits
         return (raw - (1 << bits) if raw >> (bits - 1) else raw) * column.counter.scale
 
-    def _ends(
+    def _boundary_reads(
         self, column: BlockCounter, row: int, begin: int, end: int, *, inside: bool
     ) -> tuple[Read, Read] | None:
         """Returns the first and the last read within two stamps (`inside`), or the nearest reads
@@ -178,7 +180,7 @@ class FrameLog:
     def _reads(self, column: BlockCounter, row: int) -> list[Read]:
         """Returns the valid reads of a row since its counters last restarted (ROW_REBASED)."""
         reads: list[Read] = []
-        for table in self._reads_of.get(column.block, []):
+        for table in self._reads_by_block.get(column.block, []):
             if table.head[row * wire.HEAD + 4] & wire.ROW_REBASED:
                 reads.clear()
             stamps = table.stamps(row)
@@ -188,11 +190,11 @@ class FrameLog:
 
     def _is_valid(self, column: BlockCounter, table: _BlockRead, row: int) -> bool:
         words = self._blocks[column.block].valid_words
-        bits = range(column.first, column.first + column.counter.columns)
+        bits = range(column.first_column, column.first_column + column.counter.columns)
         return all(table.valid[row * words + bit // 64] >> bit % 64 & 1 for bit in bits)
 
     def _raw_row(self, column: BlockCounter, table: _BlockRead, row: int) -> list[int]:
-        first = row * self._blocks[column.block].columns + column.first
+        first = row * self._blocks[column.block].columns + column.first_column
         return list(table.values[first : first + column.counter.columns])
 
     @staticmethod
@@ -211,7 +213,7 @@ class FrameLog:
     ) -> float:
         """Returns the share of the time for which the counter's perf group was counting; 1 for a
         counter that is not of a perf group."""
-        times = [self.columns.get(key) for key in GROUP_TIME_KEYS]
+        times = [self.counters.get(key) for key in GROUP_TIME_KEYS]
         if not column.counter.origin.startswith("perf"):
             return 1.0
         enabled, running = (

@@ -59,7 +59,7 @@ def copy_memory(log: FrameLog) -> CopyRun:
             bytearray(source)
             copied_bytes += COPY_BYTES
         end = read_instant()[1]
-        log.read_past(end)
+        log.read_until_after(end)
         return CopyRun(begin, end, copied_bytes, cpu)
     raise Unavailable(f"selftest may not run on CPU {cpu}")
 
@@ -70,9 +70,9 @@ def counter_rows(log: FrameLog, span: CopyRun) -> list[dict[str, Any]]:
     absent = [
         {"counter": missing.what, "verdict": "not there", "why": missing.why}
         for missing in log.hello.missing
-        if missing.what.startswith(KEY_STEMS) and missing.what not in log.columns
+        if missing.what.startswith(KEY_STEMS) and missing.what not in log.counters
     ]
-    shared = [key for key in log.columns if _scope_text(log, key) in {"core", "package", "L3"}]
+    shared = [key for key in log.counters if _scope_text(log, key) in {"core", "package", "L3"}]
     return [*(_counter_row(log, key, span) for key in shared), *absent]
 
 
@@ -81,11 +81,11 @@ def _scope_text(log: FrameLog, key: str) -> str:
 
 
 def _counter_row(log: FrameLog, key: str, span: CopyRun) -> dict[str, Any]:
-    counter = log.columns[key].counter
+    counter = log.counters[key].counter
     moved = [
         None if result is None else float(result.amount)
         for row in rows_with_counter(log, key)
-        for result in [log.movement(key, row, span.begin, span.end, inside=False)]
+        for result in [log.advance(key, row, span.begin, span.end, inside=False)]
     ]
     amounts = [amount for amount in moved if amount is not None]
     verdict = "counts" if any(amounts) else "stands still" if amounts else "no reading"
@@ -111,15 +111,15 @@ def rows_with_counter(log: FrameLog, key: str) -> list[int]:
     every = range(log.rows(key))
     if not key.startswith("l3_"):
         return [*every]
-    having = log.columns[key].counter.cpus or ()
+    having = log.counters[key].counter.cpus or ()
     return [row for row in every if log.hello.topology[row].cpu in having]
 
 
 # --- verdicts -------------------------------------------------------------------------------------
 
-Verdict = Literal["works", "wrong", "undecided", "not there", "not tried"]
+InstrumentVerdict = Literal["works", "wrong", "undecided", "not there", "not tried"]
 PART_KEYS = ("topdown_retiring", "topdown_bad_speculation", "topdown_frontend", "topdown_backend")
-MUST_MOVE_KEYS = ("energy_j", "energy_ram_j", "memory_read_bytes", "l3_memory_bytes", "slots",
+MUST_ADVANCE_KEYS = ("energy_j", "energy_ram_j", "memory_read_bytes", "l3_memory_bytes", "slots",
              "limit_reasons", "hsmp_limits")  # fmt: skip
 """Counters that must advance, or be polled, while memory is copied."""
 MAX_SLOTS_ERROR = 0.02
@@ -128,7 +128,7 @@ which is a field of 8 bits."""
 MAX_FACTOR_ERROR = 0.03
 """Maximum relative difference between the measured factor of an SMT event and a candidate; the same
 tolerance as in resting.py."""
-LIMITS: dict[str, tuple[float, float]] = {
+PLAUSIBLE_BOUNDS: dict[str, tuple[float, float]] = {
     "energy_j": (0.2, 2000.0), "energy_ram_j": (0.0, 1000.0), "energy_core_j": (0.0, 200.0),
     "temperature_c": (1.0, 125.0), "power_limit_w": (1.0, 5000.0),
     "power_limit2_w": (1.0, 10000.0), "hsmp_limit_hz": (0.2e9, 10e9),
@@ -148,7 +148,7 @@ class Instrument:
     name: str
     keys: tuple[str, ...]
     """Keys of the instrument's counters."""
-    other_keys: tuple[str, ...] = ()
+    reason_keys: tuple[str, ...] = ()
     """Further keys under which hello may have the reason why the instrument is missing."""
     reason: str = "no PMU, register or file here provides it"
     """The reason why the instrument is missing, if hello has none."""
@@ -213,7 +213,7 @@ def wrong_instruments(instruments: Iterable[dict[str, Any]]) -> list[str]:
 
 
 def _row(
-    name: str, verdict: Verdict, *, counters: Sequence[str] = (), why: str | None = None,
+    name: str, verdict: InstrumentVerdict, *, counters: Sequence[str] = (), why: str | None = None,
     fix: str | None = None, measured: Sequence[dict[str, Any]] = (), wrong: Iterable[str] = (),
 ) -> dict[str, Any]:  # fmt: skip
     return {
@@ -256,13 +256,13 @@ def _judged_row(
     name = instrument.name
     own = [c for c in checks if c.counter in instrument.keys and c.verdict != "not there"]
     tested = {check.counter for check in own}
-    present = [key for key in instrument.keys if key in log.columns or key in tested]
+    present = [key for key in instrument.keys if key in log.counters or key in tested]
     if not present:  # hello may have the reason under one of several keys
         reasons = {missing.what: missing for missing in reversed(log.hello.missing)}
-        found = (reasons.get(key) for key in (*instrument.keys, *instrument.other_keys))
+        found = (reasons.get(key) for key in (*instrument.keys, *instrument.reason_keys))
         missing = next(filter(None, found), Missing(name, instrument.reason))
         return _row(name, "not there", why=missing.why, fix=missing.fix)
-    results = (_measured_rate(log, key, span) for key in present if key in log.columns)
+    results = (_measured_rate(log, key, span) for key in present if key in log.counters)
     measured = [result for result in results if result is not None]
     against = [*_contradictions(present, own, measured, others)]
     if against:
@@ -283,13 +283,13 @@ def _measured_rate(log: FrameLog, key: str, span: CopyRun) -> dict[str, Any] | N
     """Returns a counter's values in all rows while memory was copied: rates of a counter, values of
     a gauge, or the number of polls of flags and the bits that were set. None if nothing was
     read."""
-    counter, topology = log.columns[key].counter, log.hello.topology
+    counter, topology = log.counters[key].counter, log.hello.topology
     rows = rows_with_counter(log, key)
     if _scope_text(log, key) == "cpu":
         # Only the row of the CPU that copied memory.
         rows = [row for row in rows if topology[row].cpu == span.cpu]
     if counter.kind == "flags":
-        every = [steps for row in rows if (steps := log.steps(key, row, span.begin, span.end))]
+        every = [steps for row in rows if (steps := log.advances(key, row, span.begin, span.end))]
         if not every:
             return None
         seen = [part for part, *polls in zip(counter.parts, *(s[1:] for s in every), strict=False)
@@ -297,11 +297,11 @@ def _measured_rate(log: FrameLog, key: str, span: CopyRun) -> dict[str, Any] | N
         return {"counter": key, "values": [steps[0] for steps in every], "unit": "polls",
                 "bits": seen}  # fmt: skip
     if counter.kind == "gauge":
-        values = [value for row in rows if (value := log.latest(key, row)) is not None]
+        values = [value for row in rows if (value := log.latest_value(key, row)) is not None]
         return {"counter": key, "values": values, "unit": counter.unit} if values else None
     rates = []
     for row in rows:
-        moved = log.movement(key, row, span.begin, span.end, inside=False)
+        moved = log.advance(key, row, span.begin, span.end, inside=False)
         if moved is not None and log.hello.tsc_hz is not None:
             rates.append(moved.amount * log.hello.tsc_hz.hz / (moved.end - moved.begin))
     unit = RATE_UNITS.get(counter.unit, f"{counter.unit}/s")
@@ -309,25 +309,25 @@ def _measured_rate(log: FrameLog, key: str, span: CopyRun) -> dict[str, Any] | N
 
 
 def _contradictions(
-    present: Sequence[str], own: Iterable[Result], measured: Sequence[dict[str, Any]],
+    present_keys: Sequence[str], results: Iterable[Result], measured: Sequence[dict[str, Any]],
     others: Iterable[dict[str, Any]],
 ) -> Iterator[Contradiction]:  # fmt: skip
     """Yields contradictions of one instrument's counters with known counts, possible values, the
     number of copied bytes, and each other's sums."""
-    for check in own:
+    for check in results:
         if check.verdict == "unusable" and check.measured is not None:
             key, expected = check.counter, f"{check.expected:.4g} {check.unit}"
             yield (key,), f"{key}: {check.measured:.4g} for {expected}, {check.what}"
     for number in measured:
         key, unit = number["counter"], number["unit"]
-        low, high = LIMITS.get(key, (float("-inf"), float("inf")))
+        low, high = PLAUSIBLE_BOUNDS.get(key, (float("-inf"), float("inf")))
         for value in [value for value in number["values"] if not low <= value <= high][:1]:
             yield (key,), f"{key}: {value:.4g} {unit}, which no machine has ({low:g} to {high:g})"
     for number in measured:
-        if (key := number["counter"]) in MUST_MOVE_KEYS and not any(number["values"]):
+        if (key := number["counter"]) in MUST_ADVANCE_KEYS and not any(number["values"]):
             yield (key,), f"{key} does not move while memory is copied"
     for row in others:
-        if row["verdict"] == "too little" and (key := row["counter"]) in present:
+        if row["verdict"] == "too little" and (key := row["counter"]) in present_keys:
             moved = sum(filter(None, row["moved"]))
             yield (key,), f"{key}: {moved:.3g} B, but {row['at_least']:.3g} B were copied"
     total = {number["counter"]: sum(number["values"]) for number in measured}
@@ -354,11 +354,11 @@ def _calibration_row(log: FrameLog, span: CopyRun) -> dict[str, Any]:
     worked."""
     name = "calibration"
     row = next(i for i, cpu in enumerate(log.hello.topology) if cpu.cpu == span.cpu)
-    key = next((k for k in ("any_thread", "one_thread", "distributed") if k in log.columns), "")
+    key = next((k for k in ("any_thread", "one_thread", "distributed") if k in log.counters), "")
     if not key:
         why = "no SMT event is counted, so there is nothing to calibrate"
         return _row(name, "not there", why=why)
-    moved = log.movement(key, row, span.begin, span.end, inside=True)
+    moved = log.advance(key, row, span.begin, span.end, inside=True)
     if moved is None or moved.amount <= 0:
         return _row(name, "undecided", counters=[key], why=f"{key} was not read in that time")
     factor = (moved.end - moved.begin) / moved.amount

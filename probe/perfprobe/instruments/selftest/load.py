@@ -50,24 +50,25 @@ class WorkSpan:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """A run of a loop. Each of `marks` is the TSC after another `turns` turns of the loop."""
+class LoopRun:
+    """A run of a loop. Each of `mark_stamps` is the TSC after another `turns_per_mark` turns of the
+    loop."""
 
     kind: int
-    turns: int
-    marks: tuple[int, ...]
+    turns_per_mark: int
+    mark_stamps: tuple[int, ...]
     span: WorkSpan
 
     def turns_between(self, begin: int, end: int) -> float | None:
         """Returns the turns of the loop between two TSC stamps; None if a stamp is outside the
         run."""
         first, last = self._turns_at(begin), self._turns_at(end)
-        return None if first is None or last is None else (last - first) * self.turns
+        return None if first is None or last is None else (last - first) * self.turns_per_mark
 
     def _turns_at(self, stamp: int) -> float | None:
         """Returns the position of a TSC stamp among the marks, interpolated; None if it is outside
         them."""
-        marks = self.marks
+        marks = self.mark_stamps
         if not marks[0] <= stamp <= marks[-1]:
             return None
         low, high = 0, len(marks) - 1
@@ -83,18 +84,18 @@ chain_instructions = lib.pp_known_chain
 """Instructions of one turn that form a chain, in which each waits for the previous one."""
 
 
-def run_loop(kind: int, turns: int, marks: int) -> Run:
+def run_loop(kind: int, turns: int, marks: int) -> LoopRun:
     """Runs a loop of this kind in the calling thread: `turns` turns before each of the marks."""
     c_marks = ffi.new("uint64_t[]", marks)
     out: Any = ffi.new("pp_work_span *")
     check_result(lib.pp_known_run(kind, turns, c_marks, marks, out))
-    return Run(kind, turns, tuple(c_marks), _work_span(out))
+    return LoopRun(kind, turns, tuple(c_marks), _work_span(out))
 
 
-def run_pattern(begin_ns: int, period_ns: int, on_ns: int, times: int) -> list[WorkSpan]:
-    """Works for `on_ns` at the start of each of `times` periods, and sleeps in between."""
-    spans: Any = ffi.new("pp_work_span[]", times)
-    lib.pp_known_pattern(begin_ns, period_ns, on_ns, spans, times)
+def run_pattern(begin_ns: int, period_ns: int, work_ns: int, periods: int) -> list[WorkSpan]:
+    """Works for `work_ns` at the start of each of `periods` periods, and sleeps in between."""
+    spans: Any = ffi.new("pp_work_span[]", periods)
+    lib.pp_known_pattern(begin_ns, period_ns, work_ns, spans, periods)
     return [_work_span(span) for span in spans]
 
 
@@ -109,21 +110,21 @@ def run_pinned(work: Mapping[int, Callable[[], T]]) -> dict[int, T]:
     """Runs the function of each CPU in a thread pinned to that CPU, all at the same time, and
     returns the results. CPUs whose thread could not be pinned or failed are left out. Raises
     Unavailable if not all threads can be started."""
-    gate = threading.Barrier(len(work))
+    start_barrier = threading.Barrier(len(work))
 
     def run(cpu: int, do: Callable[[], T]) -> T | None:
         pinned = False
         with suppress(OSError):
             os.sched_setaffinity(0, {cpu})
             pinned = True
-        gate.wait()
+        start_barrier.wait()
         return do() if pinned else None
 
     with ThreadPoolExecutor(len(work)) as pool:
         try:
             futures = {cpu: pool.submit(run, cpu, do) for cpu, do in work.items()}
         except RuntimeError:  # no further thread can be started
-            gate.abort()
+            start_barrier.abort()
             why = f"selftest needs {len(work)} threads, one for each CPU"
             fix = REMEDIES[errno.EAGAIN]
             raise Unavailable(f"{why}, and not all can be started; {fix}") from None
@@ -149,7 +150,7 @@ WORK_NS = (40_000_000, 50_000_000)
 PATTERN_DELAY_NS = (0, 20_000_000)
 """Delays of the pattern on the first and the second CPU of a core; they differ so that a counter
 that swaps the CPUs is noticed."""
-MAX_OTHERS_SHARE = 0.2
+MAX_OTHER_TASKS_SHARE = 0.2
 """Maximum share of a CPU's time that other tasks may use in a conclusive test. If they used as much
 as the pattern, a counter that shows half of the true count would seem right."""
 START_DELAY_NS = 60_000_000
@@ -157,12 +158,12 @@ START_DELAY_NS = 60_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Chain:
+class ChainRun:
     """A run of a loop of dependent instructions, and the cycles of each of them (None if
     unknown)."""
 
-    run: Run
-    cycles: int | None
+    run: LoopRun
+    cycles_per_instruction: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +174,7 @@ class PatternRuns:
     other_tasks_s: dict[int, float]
 
     def is_conclusive(self, cpus: Sequence[int], whole_s: float) -> bool:
-        return all(self.other_tasks_s[cpu] <= MAX_OTHERS_SHARE * whole_s for cpu in cpus)
+        return all(self.other_tasks_s[cpu] <= MAX_OTHER_TASKS_SHARE * whole_s for cpu in cpus)
 
     def disturbed_s(self, cpus: Sequence[int]) -> float:
         return sum(self.other_tasks_s[cpu] + self.lost_s(cpu) for cpu in cpus)
@@ -184,13 +185,13 @@ class PatternRuns:
         return sum(s.lost_share * (s.end_ns - s.begin_ns) for s in self.spans[cpu]) / 1e9
 
 
-def run_chains(cpus: Sequence[int], kind: int) -> dict[int, Chain]:
+def run_chains(cpus: Sequence[int], kind: int) -> dict[int, ChainRun]:
     """Runs the loop of this kind on all CPUs at once. CPUs whose thread was moved are left out."""
     process = run_pinned({cpu: partial(_run_chain, kind) for cpu in cpus})
     return {cpu: result for cpu, result in process.items() if result.run.span.cpu == cpu}
 
 
-def _run_chain(kind: int) -> Chain:
+def _run_chain(kind: int) -> ChainRun:
     """Runs the loop of this kind, and measures the latency of IMUL in units of ADD, which takes one
     cycle on every x86-64 CPU."""
     unit, product = (
@@ -202,12 +203,12 @@ def _run_chain(kind: int) -> Chain:
     turn_ns = max(1.0, span.own_ns / (TRIAL_TURNS[kind] * TRIAL_MARKS))
     run = run_loop(kind, max(1, round(MARK_INTERVAL_NS / turn_ns)), MARKS_PER_RUN)
     whole = round(ratio)
-    return Chain(run, whole if abs(ratio - whole) <= MAX_CYCLE_FRACTION else None)
+    return ChainRun(run, whole if abs(ratio - whole) <= MAX_CYCLE_FRACTION else None)
 
 
 def _shortest_turn_ticks(kind: int) -> float:
     turns = TRIAL_TURNS[kind]
-    marks = run_loop(kind, turns, TRIAL_MARKS).marks
+    marks = run_loop(kind, turns, TRIAL_MARKS).mark_stamps
     return min(b - a for a, b in itertools.pairwise(marks)) / turns
 
 
@@ -231,12 +232,12 @@ def run_patterns(cores: Sequence[Sequence[int]]) -> PatternRuns:
     return PatternRuns(spans, others)
 
 
-def _other_tasks_s(busy_s: float | None, own: Sequence[WorkSpan]) -> float:
+def _other_tasks_s(busy_s: float | None, own_spans: Sequence[WorkSpan]) -> float:
     """Returns an upper bound of the seconds that other tasks ran on a CPU that was busy for
     `busy_s` by /proc/stat, which counts ticks; so two standard deviations and two ticks are
     added."""
     if busy_s is None:
         return math.inf
-    ours = sum(span.own_ns for span in own) / 1e9
+    ours = sum(span.own_ns for span in own_spans) / 1e9
     ticks = max(0.0, busy_s - ours) / TICK_S
     return (ticks + 2 + 2 * math.sqrt(ticks)) * TICK_S

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from perfprobe.instruments.selftest.frame_log import FrameLog, Movement
+from perfprobe.instruments.selftest.frame_log import CounterAdvance, FrameLog
 from perfprobe.instruments.selftest.load import PERIOD_NS, PERIODS, PatternRuns, WorkSpan
 from perfprobe.instruments.selftest.verdict import Check, Outcome
 from perfprobe.instruments.selftest.working import tick_factors
@@ -33,29 +33,29 @@ CHECKS = (*CPU_CHECKS, *TRACED_CHECKS.values(), *TICK_CHECKS.values())
 
 
 @dataclass(frozen=True, slots=True)
-class Shares:
-    """TSC ticks of the time between two reads (`whole`), of the first and the second pattern's work
+class PatternTicks:
+    """TSC ticks of the time between two reads (`total`), of the first and the second pattern's work
     in it, and of the time in which both worked."""
 
-    whole: int
+    total: int
     first: int
     second: int
     both: int
 
     def states(self) -> tuple[int, int, int, int]:
         """Returns the TSC ticks in each state, in the order of STATES."""
-        neither = self.whole - self.first - self.second + self.both
+        neither = self.total - self.first - self.second + self.both
         return neither, self.first - self.both, self.second - self.both, self.both
 
 
-def pattern_shares(
-    first: Sequence[WorkSpan], second: Sequence[WorkSpan], moved: Movement
-) -> Shares:
+def pattern_ticks(
+    first: Sequence[WorkSpan], second: Sequence[WorkSpan], moved: CounterAdvance
+) -> PatternTicks:
     """Returns the times of work of two patterns between the reads of `moved`."""
     on0, on1 = (sum(span.end - span.begin for span in spans) for spans in (first, second))
     pairs = product(first, second)
     both = sum(max(0, min(a.end, b.end) - max(a.begin, b.begin)) for a, b in pairs)
-    return Shares(moved.end - moved.begin, on0, on1, both)
+    return PatternTicks(moved.end - moved.begin, on0, on1, both)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,62 +63,62 @@ class PatternReads:
     """Reads of counters before and after all patterns."""
 
     log: FrameLog
-    times: PatternRuns
+    runs: PatternRuns
 
-    def movement(self, key: str, row: int) -> Movement | None:
-        if key not in self.log.columns:
+    def advance(self, key: str, row: int) -> CounterAdvance | None:
+        if key not in self.log.counters:
             return None
-        spans = [span for value in self.times.spans.values() for span in value]
+        spans = [span for value in self.runs.spans.values() for span in value]
         begin, end = min(s.begin for s in spans), max(s.end for s in spans)
-        return self.log.movement(key, row, begin, end, inside=False)
+        return self.log.advance(key, row, begin, end, inside=False)
 
     def seconds(self, ticks: float) -> float:
-        span = next(iter(self.times.spans.values()))
+        span = next(iter(self.runs.spans.values()))
         begin, end = span[0], span[-1]
         return ticks * (end.end_ns - begin.begin_ns) / (end.end - begin.begin) / 1e9
 
 
-def outcomes(log: FrameLog, times: PatternRuns) -> Iterator[tuple[Check, Outcome]]:
-    reads = PatternReads(log, times)
+def outcomes(log: FrameLog, runs: PatternRuns) -> Iterator[tuple[Check, Outcome]]:
+    reads = PatternReads(log, runs)
     for row, place in enumerate(log.hello.topology):
-        if place.cpu in times.spans:
+        if place.cpu in runs.spans:
             yield from _cpu_outcomes(reads, row, place.cpu)
     for row, cpus in enumerate(log.hello.cores):
-        if len(cpus) == 2 and set(cpus) <= times.spans.keys():
+        if len(cpus) == 2 and set(cpus) <= runs.spans.keys():
             yield from _core_outcomes(reads, row, (cpus[0], cpus[1]))
 
 
 def _cpu_outcomes(reads: PatternReads, row: int, cpu: int) -> Iterator[tuple[Check, Outcome]]:
-    spans, others = reads.times.spans[cpu], reads.times.other_tasks_s[cpu]
-    lost = reads.times.lost_s(cpu)
+    spans, others = reads.runs.spans[cpu], reads.runs.other_tasks_s[cpu]
+    lost = reads.runs.lost_s(cpu)
     for check, asleep in ((IDLE_CHECK, True), (BUSY_CHECK, False), (STAT_CHECK, True)):
-        moved = reads.movement(check.counter, row)
+        moved = reads.advance(check.counter, row)
         if moved is None:
             continue
-        on = pattern_shares(spans, (), moved)
-        whole = reads.seconds(on.whole)
-        expected = reads.seconds(on.whole - on.first if asleep else on.first)
+        on = pattern_ticks(spans, (), moved)
+        whole = reads.seconds(on.total)
+        expected = reads.seconds(on.total - on.first if asleep else on.first)
         measured = moved.amount
-        if check is STAT_CHECK and (waited := reads.movement("stat_iowait_s", row)):
+        if check is STAT_CHECK and (waited := reads.advance("stat_iowait_s", row)):
             measured += waited.amount  # the time in iowait is idle time, too
         max_loss, max_gain = (others, lost) if asleep else (lost, others)
-        conclusive = reads.times.is_conclusive([cpu], whole)
+        conclusive = reads.runs.is_conclusive([cpu], whole)
         yield check, Outcome(cpu, expected, measured, whole, max_loss, max_gain, conclusive)
-    if (moved := reads.movement("ref", row)) is not None:
-        on = pattern_shares(spans, (), moved)
+    if (moved := reads.advance("ref", row)) is not None:
+        on = pattern_ticks(spans, (), moved)
         factor = _best_factor(reads.log, "ref", moved.amount, on.first)
         amount = moved.amount * factor
-        yield REF_CHECK, _ticking_outcome(reads, [cpu], amount, on.first, on.whole)
+        yield REF_CHECK, _ticking_outcome(reads, [cpu], amount, on.first, on.total)
 
 
 def _ticking_outcome(
-    reads: PatternReads, cpus: Sequence[int], measured: float, expected: float, whole: int
+    reads: PatternReads, cpus: Sequence[int], measured: float, expected: float, total: int
 ) -> Outcome:
     """Returns the outcome for a count of the first of `cpus`, which disturbances on any of `cpus`
     may change. All counts are in TSC ticks."""
-    ticks = reads.times.disturbed_s(cpus) / reads.seconds(1)
-    conclusive = reads.times.is_conclusive(cpus, reads.seconds(whole))
-    return Outcome(cpus[0], expected, measured, whole, ticks, ticks, conclusive)
+    ticks = reads.runs.disturbed_s(cpus) / reads.seconds(1)
+    conclusive = reads.runs.is_conclusive(cpus, reads.seconds(total))
+    return Outcome(cpus[0], expected, measured, total, ticks, ticks, conclusive)
 
 
 def _best_factor(log: FrameLog, key: str, amount: float, expected: float) -> float:
@@ -131,30 +131,30 @@ def _core_outcomes(
     reads: PatternReads, row: int, cpus: tuple[int, int]
 ) -> Iterator[tuple[Check, Outcome]]:
     """Yields the outcomes for the counters of a core and of its two CPUs."""
-    first, second = (reads.times.spans[cpu] for cpu in cpus)
-    doubt = reads.times.disturbed_s(cpus)
+    first, second = (reads.runs.spans[cpu] for cpu in cpus)
+    doubt = reads.runs.disturbed_s(cpus)
     for i, key in enumerate(STATES):
-        if (moved := reads.movement(key, row)) is not None:
-            on = pattern_shares(first, second, moved)
-            expected, whole = reads.seconds(on.states()[i]), reads.seconds(on.whole)
-            clear = reads.times.is_conclusive(cpus, whole)
+        if (moved := reads.advance(key, row)) is not None:
+            on = pattern_ticks(first, second, moved)
+            expected, whole = reads.seconds(on.states()[i]), reads.seconds(on.total)
+            clear = reads.runs.is_conclusive(cpus, whole)
             outcome = Outcome(cpus[0], expected, moved.amount, whole, doubt, doubt, clear)
             yield TRACED_CHECKS[key], outcome
     position = {place.cpu: i for i, place in enumerate(reads.log.hello.topology)}
     for key, check in TICK_CHECKS.items():
         for lp, cpu in enumerate(cpus):
-            if (moved := reads.movement(key, position[cpu])) is not None:
-                on = pattern_shares(first, second, moved)
+            if (moved := reads.advance(key, position[cpu])) is not None:
+                on = pattern_ticks(first, second, moved)
                 expected = expected_ticks(key, lp, on)
                 factor = _best_factor(reads.log, key, moved.amount, expected)
                 both, amount = (cpu, cpus[1 - lp]), moved.amount * factor
-                yield check, _ticking_outcome(reads, both, amount, expected, on.whole)
+                yield check, _ticking_outcome(reads, both, amount, expected, on.total)
 
 
-def expected_ticks(key: str, lp: int, on: Shares) -> float:
+def expected_ticks(key: str, lp: int, ticks: PatternTicks) -> float:
     """Returns the count of an SMT event on thread `lp` (0 or 1) that follows from the event's
     definition, in TSC ticks."""
-    _, lp0, lp1, both = on.states()
+    _, lp0, lp1, both = ticks.states()
     if key == "one_thread":
         return (lp0, lp1)[lp]
     if key == "any_thread":

@@ -23,7 +23,7 @@ from perfprobe.instruments.selftest.verdict import (
     Check,
     Outcome,
     Result,
-    better_of,
+    better_outcome,
     conclude,
     judge,
 )
@@ -45,7 +45,7 @@ class CheckResults:
     def __init__(
         self, log: FrameLog, cpus: Sequence[int], end: float, stopped: Callable[[], bool]
     ) -> None:
-        self.found: list[Result] = []
+        self.results: list[Result] = []
         self._log, self._cpus, self._end, self._stopped = log, cpus, end, stopped
 
     def try_checks(self, checks: Sequence[Check], attempt: Callable[[], Outcomes]) -> None:
@@ -54,31 +54,33 @@ class CheckResults:
             if self._stopped():
                 raise StopRequested
             for check, outcome in attempt():
-                best[check, outcome.cpu] = better_of(check, best.get((check, outcome.cpu)), outcome)
+                best[check, outcome.cpu] = better_outcome(
+                    check, best.get((check, outcome.cpu)), outcome
+                )
             judged = {check for check, _ in best}
             verdicts = {judge(check, outcome) for (check, _), outcome in best.items()}
             if (judged >= set(checks) and verdicts <= {"trusted"}) or time.monotonic() > self._end:
                 break
         for check in checks:
             tries = [outcome for (tried, _), outcome in best.items() if tried == check]
-            if cpus := self._rows_with(check):
-                self.found.append(conclude(check, tries, cpus, self._origin(check)))
+            if cpus := self._cpus_with_counter(check):
+                self.results.append(conclude(check, tries, cpus, self._origin(check)))
 
-    def add(self, check: Check, attempt: Outcomes) -> None:
-        tries = [outcome for _, outcome in attempt]
-        self.found.append(conclude(check, tries, [], self._origin(check)))
+    def add(self, check: Check, outcomes: Outcomes) -> None:
+        tries = [outcome for _, outcome in outcomes]
+        self.results.append(conclude(check, tries, [], self._origin(check)))
 
-    def _rows_with(self, check: Check) -> Sequence[int]:
+    def _cpus_with_counter(self, check: Check) -> Sequence[int]:
         """Returns the CPUs that have the counter; on hybrids some CPUs lack some counters."""
         if check is working.OFFSET_CHECK:
             return self._cpus[1:]  # offsets are relative to the first CPU
-        column = self._log.columns.get(check.counter)
+        column = self._log.counters.get(check.counter)
         if column is None or column.counter.cpus is None:
             return self._cpus
         return [cpu for cpu in self._cpus if cpu in column.counter.cpus]
 
     def _origin(self, check: Check) -> str:
-        column = self._log.columns.get(check.counter)
+        column = self._log.counters.get(check.counter)
         return column.counter.origin if column else ORIGINS.get(check.counter, "idle transitions")
 
 
@@ -120,19 +122,19 @@ def run(
     span = instruments.copy_memory(log)
     others = instruments.counter_rows(log, span)
     results.add(working.RATE_CHECK, working.rate_outcomes(hello, begin, read_instant()))
-    lacking: dict[str, Missing] = {}
+    missing_by_key: dict[str, Missing] = {}
     for missing in hello.missing:
-        if missing.what in (*CHECKED_KEYS, "traced") and missing.what not in log.columns:
-            lacking.setdefault(missing.what, missing)
-    all_results = results.found + [
+        if missing.what in (*CHECKED_KEYS, "traced") and missing.what not in log.counters:
+            missing_by_key.setdefault(missing.what, missing)
+    all_results = results.results + [
         Result(key, "", "not there", why=missing.why, fix=missing.fix, cpus=missing.cpus or ())
-        for key, missing in lacking.items()
+        for key, missing in missing_by_key.items()
     ]
     unusable = [result.counter for result in all_results if result.verdict == "unusable"]
-    more: dict[str, Any] = {}
+    extra_output: dict[str, Any] = {}
     if source_name is not None:
-        more = instruments.report(log, span, all_results, others, source_name)
-    contradicted = instruments.wrong_instruments(more.get("instruments", ()))
+        extra_output = instruments.report(log, span, all_results, others, source_name)
+    contradicted = instruments.wrong_instruments(extra_output.get("instruments", ()))
     return {
         "host": hello.host,
         "boot_id": hello.boot_id,
@@ -142,11 +144,11 @@ def run(
         "elapsed_s": round(time.monotonic() - started, 3),
         "checks": [asdict(result) for result in all_results],
         "unchecked": [
-            key for key in log.columns if key not in (*CHECKED_KEYS, "tsc", "stat_iowait_s")
+            key for key in log.counters if key not in (*CHECKED_KEYS, "tsc", "stat_iowait_s")
         ],
         "others": others,
         "wrong": [*dict.fromkeys([*unusable, *contradicted])],
-        **more,
+        **extra_output,
     }
 
 
@@ -155,17 +157,17 @@ def _tests(log: FrameLog, cpus: Sequence[int]) -> Iterator[Test]:
     if len(cpus) > 1 and hz is not None:
         yield [working.OFFSET_CHECK], lambda: working.offset_outcomes(cpus, hz.hz)
     for kind, measures in working.CHECKS_BY_CODE.items():
-        checks = [check for check in measures if check.counter in log.columns]
+        checks = [check for check in measures if check.counter in log.counters]
         if checks:
             yield checks, partial(_working_outcomes, log, cpus, kind)
-    checks = [check for check in resting.CHECKS if check.counter in log.columns]
+    checks = [check for check in resting.CHECKS if check.counter in log.counters]
     yield checks, partial(_resting_outcomes, log, cpus)
 
 
 def _working_outcomes(log: FrameLog, cpus: Sequence[int], kind: int) -> Outcomes:
     log.restart()
     loads = load.run_chains(cpus, kind)
-    log.read_past(max((value.run.span.end for value in loads.values()), default=0))
+    log.read_until_after(max((value.run.span.end for value in loads.values()), default=0))
     yield from working.outcomes(working.CHECKS_BY_CODE[kind], log, loads)
 
 
@@ -174,7 +176,7 @@ def _resting_outcomes(log: FrameLog, cpus: Sequence[int]) -> Outcomes:
     times = load.run_patterns(paired_cpus(log.hello.cores, cpus))
     if not times.spans:
         return
-    log.read_past(max(value[-1].end for value in times.spans.values()))
+    log.read_until_after(max(value[-1].end for value in times.spans.values()))
     yield from resting.outcomes(log, times)
 
 

@@ -19,11 +19,11 @@ class Check:
     """A check of one counter. `tolerance` is the maximum error, as a share of `Outcome.scale`."""
 
     counter: str
-    what: str
+    workload: str
     """Description of the CPU's work during which the count is known."""
     unit: str
     tolerance: float
-    why: str
+    tolerance_reason: str
     """The reason why the tolerance is not narrower."""
 
 
@@ -87,13 +87,13 @@ def judge(check: Check, outcome: Outcome) -> Verdict:
     return "close" if error <= CLOSE_FACTOR * check.tolerance else "unusable"
 
 
-def better_of(check: Check, one: Outcome | None, other: Outcome) -> Outcome:
+def better_outcome(check: Check, first: Outcome | None, second: Outcome) -> Outcome:
     """Returns the better of two tries of a check. Disturbances make a good counter seem bad, but
     hardly ever a bad counter good."""
-    if one is None:
-        return other
+    if first is None:
+        return second
     return min(
-        one, other, key=lambda outcome: (VERDICT_RANK[judge(check, outcome)], abs(outcome.error))
+        first, second, key=lambda outcome: (VERDICT_RANK[judge(check, outcome)], abs(outcome.error))
     )
 
 
@@ -111,10 +111,11 @@ def conclude(check: Check, tries: Iterable[Outcome], cpus: Sequence[int], origin
     alike = [cpu for cpu, found in by_cpu.items() if found[0] == verdict]
     if outcome is None:
         return Result(
-            check.counter, check.what, "disturbed", origin, unit=check.unit,
-            tolerance=check.tolerance, why=check.why, disturbed=silent,
+            check.counter, check.workload, "disturbed", origin, unit=check.unit,
+            tolerance=check.tolerance, why=check.tolerance_reason, disturbed=silent,
         )  # fmt: skip
     return Result(
-        check.counter, check.what, verdict, origin, outcome.expected, outcome.measured, check.unit,
-        outcome.error, check.tolerance, outcome.scale, check.why, outcome.cpu, alike, silent,
+        check.counter, check.workload, verdict, origin, outcome.expected, outcome.measured,
+        check.unit, outcome.error, check.tolerance, outcome.scale, check.tolerance_reason,
+        outcome.cpu, alike, silent,
     )  # fmt: skip

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from perfprobe.instruments import timers
 from perfprobe.instruments.selftest import load
-from perfprobe.instruments.selftest.frame_log import FrameLog, Instant, Movement
-from perfprobe.instruments.selftest.load import Chain
+from perfprobe.instruments.selftest.frame_log import CounterAdvance, FrameLog, Instant
+from perfprobe.instruments.selftest.load import ChainRun
 from perfprobe.instruments.selftest.verdict import Check, Outcome
 from perfprobe.polled.proc_counts import TICK_S
 from perfprobe.wire import Hello
@@ -69,58 +69,60 @@ APERF_CHECK = Check("aperf", "a chain of multiplications", "cycles", 0.02, TICK_
 REF_CHECK = Check(
     "ref", "at work, against the TSC", "cycles", 0.01, "short halts for changes of clock"
 )
-MPERF_CHECK = Check("mperf", "at work, against the TSC", "cycles", 0.01, REF_CHECK.why)
+MPERF_CHECK = Check("mperf", "at work, against the TSC", "cycles", 0.01, REF_CHECK.tolerance_reason)
 BUSY_CHECK = Check("busy_s", "at work throughout", "s", 0.01, "work and samples begin apart")
-NEVER_IDLE_CHECK = Check("idle_s", "at work throughout: never idle", "s", 0.01, BUSY_CHECK.why)
+NEVER_IDLE_CHECK = Check(
+    "idle_s", "at work throughout: never idle", "s", 0.01, BUSY_CHECK.tolerance_reason
+)
 USER_TIME_CHECK = Check("stat_user_s", "at work in user space", "s", 2.5 * TICK_S / 0.13,
              "it counts in ticks, and the work took some 13 of them")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class LoopWindow:
     """The part of one CPU's run of a loop between the first and the last sample in it."""
 
     log: FrameLog
     row: int
     cpu: int
-    load: Chain
+    chain_run: ChainRun
 
-    def movement(self, key: str) -> Movement | None:
-        begin, end = self.load.run.marks[0], self.load.run.marks[-1]
-        result = self.log.movement(key, self.row, begin, end, inside=True)
+    def advance(self, key: str) -> CounterAdvance | None:
+        begin, end = self.chain_run.run.mark_stamps[0], self.chain_run.run.mark_stamps[-1]
+        result = self.log.advance(key, self.row, begin, end, inside=True)
         if result is None or result.end - result.begin < MIN_WINDOW_SHARE * (end - begin):
             return None
         return result
 
-    def turns(self, moved: Movement) -> float | None:
-        return self.load.run.turns_between(moved.begin, moved.end)
+    def turns(self, moved: CounterAdvance) -> float | None:
+        return self.chain_run.run.turns_between(moved.begin, moved.end)
 
-    def seconds(self, moved: Movement) -> float:
-        span = self.load.run.span
+    def seconds(self, moved: CounterAdvance) -> float:
+        span = self.chain_run.run.span
         length = (span.end_ns - span.begin_ns) / 1e9
         return length * (moved.end - moved.begin) / (span.end - span.begin)
 
     @property
     def lost_s(self) -> float:
         """Seconds of the run in which the thread did not run; at what time is unknown."""
-        span = self.load.run.span
+        span = self.chain_run.run.span
         return span.lost_share * (span.end_ns - span.begin_ns) / 1e9
 
 
-Measure = Callable[[Window], Outcome | None]
+Measure = Callable[[LoopWindow], Outcome | None]
 """A function that compares a counter with its expected value; None if it was not read twice."""
 
 
 def _counted_measure(
-    key: str, per_turn: Callable[[Window], float | None], subtracted_key: str = ""
+    key: str, per_turn: Callable[[LoopWindow], float | None], subtracted_key: str = ""
 ) -> Measure:
     """Returns the measure of a count that is proportional to the loop's turns and that other tasks
     can only increase. If `subtracted_key` is given, the count with this key is subtracted."""
 
-    def measure(window: Window) -> Outcome | None:
-        moved, count_per_turn = window.movement(key), per_turn(window)
+    def measure(window: LoopWindow) -> Outcome | None:
+        moved, count_per_turn = window.advance(key), per_turn(window)
         turns = window.turns(moved) if moved else None
-        part = window.movement(subtracted_key) if subtracted_key else Movement(0, 0, 0.0)
+        part = window.advance(subtracted_key) if subtracted_key else CounterAdvance(0, 0, 0.0)
         if moved is None or part is None or turns is None or count_per_turn is None:
             return None
         expected, max_gain = turns * count_per_turn, window.lost_s * MAX_PER_S
@@ -131,21 +133,21 @@ def _counted_measure(
     return measure
 
 
-def instructions_per_turn(window: Window) -> float:
-    return load.loop_instructions(window.load.run.kind)
+def instructions_per_turn(window: LoopWindow) -> float:
+    return load.loop_instructions(window.chain_run.run.kind)
 
 
-def cycles_per_turn(window: Window) -> float | None:
-    each = window.load.cycles
-    return None if each is None else load.chain_instructions(window.load.run.kind) * each
+def cycles_per_turn(window: LoopWindow) -> float | None:
+    each = window.chain_run.cycles_per_instruction
+    return None if each is None else load.chain_instructions(window.chain_run.run.kind) * each
 
 
-def _ticking_measure(key: str) -> Measure:
+def _constant_rate_measure(key: str) -> Measure:
     """Returns the measure of a counter that advances at a constant rate while the CPU is busy; it
     is compared with the TSC, by the candidate factor that fits best."""
 
-    def measure(window: Window) -> Outcome | None:
-        moved = window.movement(key)
+    def measure(window: LoopWindow) -> Outcome | None:
+        moved = window.advance(key)
         if moved is None:
             return None
         ticks = moved.end - moved.begin
@@ -168,12 +170,12 @@ def tick_factors(log: FrameLog, key: str) -> list[float]:
     return candidates or [1.0]
 
 
-def _spent_measure(key: str, *, busy: bool) -> Measure:
+def _time_measure(key: str, *, busy: bool) -> Measure:
     """Returns the measure of a busy time (`busy`) or idle time of a CPU that worked without a
     pause."""
 
-    def measure(window: Window) -> Outcome | None:
-        moved = window.movement(key)
+    def measure(window: LoopWindow) -> Outcome | None:
+        moved = window.advance(key)
         if moved is None:
             return None
         whole, lost_s = window.seconds(moved), window.lost_s
@@ -183,17 +185,17 @@ def _spent_measure(key: str, *, busy: bool) -> Measure:
     return measure
 
 
-def _user_outcome(window: Window) -> Outcome | None:
+def _user_outcome(window: LoopWindow) -> Outcome | None:
     """Checks the user time of a CPU between the samples before and after the run. Other tasks may
     have added all remaining time, and as much again by delaying the read. The kernel counts the
     loop as nice time if perftop was started by nice(1)."""
-    span, log = window.load.run.span, window.log
-    moved = log.movement("stat_user_s", window.row, span.begin, span.end, inside=False)
+    span, log = window.chain_run.run.span, window.log
+    moved = log.advance("stat_user_s", window.row, span.begin, span.end, inside=False)
     if moved is None:
         return None
     amount = moved.amount
-    if os.getpriority(os.PRIO_PROCESS, 0) > 0 and "stat_nice_s" in log.columns:
-        nice = log.movement("stat_nice_s", window.row, span.begin, span.end, inside=False)
+    if os.getpriority(os.PRIO_PROCESS, 0) > 0 and "stat_nice_s" in log.counters:
+        nice = log.advance("stat_nice_s", window.row, span.begin, span.end, inside=False)
         amount += nice.amount if nice is not None else 0.0
     expected = span.own_ns / 1e9
     ticks = 2 * TICK_S
@@ -207,11 +209,11 @@ _INSTRUCTION_CHECKS: Mapping[Check, Measure] = {
 _CHAIN_CHECKS: Mapping[Check, Measure] = {
     CYCLES_CHECK: _counted_measure("cycles", cycles_per_turn),
     APERF_CHECK: _counted_measure("aperf", cycles_per_turn),
-    TSC_CHECK: _ticking_measure("msr_tsc"),
-    REF_CHECK: _ticking_measure("ref"),
-    MPERF_CHECK: _ticking_measure("mperf"),
-    BUSY_CHECK: _spent_measure("busy_s", busy=True),
-    NEVER_IDLE_CHECK: _spent_measure("idle_s", busy=False),
+    TSC_CHECK: _constant_rate_measure("msr_tsc"),
+    REF_CHECK: _constant_rate_measure("ref"),
+    MPERF_CHECK: _constant_rate_measure("mperf"),
+    BUSY_CHECK: _time_measure("busy_s", busy=True),
+    NEVER_IDLE_CHECK: _time_measure("idle_s", busy=False),
     USER_TIME_CHECK: _user_outcome,
 }
 _SYSTEM_CALL_CHECKS: Mapping[Check, Measure] = {
@@ -231,11 +233,11 @@ CHECKS_BY_CODE = {
 
 
 def outcomes(
-    checks: Mapping[Check, Measure], log: FrameLog, loads: Mapping[int, Chain]
+    checks: Mapping[Check, Measure], log: FrameLog, loads: Mapping[int, ChainRun]
 ) -> Iterator[tuple[Check, Outcome]]:
     position = {row.cpu: i for i, row in enumerate(log.hello.topology)}
     for cpu, chain in loads.items():
-        window = Window(log, position[cpu], cpu, chain)
+        window = LoopWindow(log, position[cpu], cpu, chain)
         for check, measure in checks.items():
-            if check.counter in log.columns and (outcome := measure(window)) is not None:
+            if check.counter in log.counters and (outcome := measure(window)) is not None:
                 yield check, outcome

@@ -14,7 +14,7 @@ from perfprobe.errors import Unavailable, UsageError
 from perfprobe.perf import event_names
 from perfprobe.perf.event_names import EventRequest
 from perfprobe.sources.sim import machine as hw
-from perfprobe.sources.sim.machine import Ints, Machine
+from perfprobe.sources.sim.machine import Ints, SimMachine
 from perfprobe.sources.sim.schedule import Row
 from perfprobe.wire import Block, Counter, Missing
 
@@ -30,9 +30,9 @@ class SimCounter:
     counter: Counter
     amount: Callable[[Ints], Any]
     """A function from integrals (axes Row, CPU) to each CPU's ticks since the start."""
-    first: int = 0
-    """Initial value on CPU 0; each further CPU starts `step` higher."""
-    step: int = 1000
+    first_value: int = 0
+    """Initial value on CPU 0; each further CPU starts `step_per_cpu` higher."""
+    step_per_cpu: int = 1000
     """Difference between the initial values of two CPUs."""
 
 
@@ -50,7 +50,7 @@ def crystal_ticks(ns: Ints) -> Ints:
     return ns // hw.TICK_NS
 
 
-def cpu_columns(machine: Machine, license_events: bool) -> list[SimCounter]:
+def cpu_columns(machine: SimMachine, license_events: bool) -> list[SimCounter]:
     bits, smt = 40 if machine.smt > 2 else 48, []
     if machine.smt > 1:
         key, name = ("one_thread", "one thread active")
@@ -86,7 +86,7 @@ def cpu_columns(machine: Machine, license_events: bool) -> list[SimCounter]:
         kinds = [machine.row(cpu).type or "P" for cpu in range(machine.cpus)]
         hz = np.array([hw.BASE_MHZ[kind] * 1_000_000 for kind in kinds], np.int64)
         counter = Counter("base_hz", "base clock", "Hz", "cpufreq", kind="gauge")
-        columns.append(SimCounter(counter, lambda _: hz, step=0))
+        columns.append(SimCounter(counter, lambda _: hz, step_per_cpu=0))
     return columns
 
 
@@ -178,14 +178,14 @@ def block(name: str, columns: list[SimCounter]) -> Block:
     return Block(name, "cpu", [column.counter for column in columns])
 
 
-class CounterBank:
+class CounterTable:
     """The counters of a block with a row for each CPU."""
 
     def __init__(self, columns: list[SimCounter], cpus: int) -> None:
         self._columns = columns
         number = np.arange(cpus, dtype=np.uint64)
         self._first = np.stack(
-            [np.uint64(c.first) + number * np.uint64(c.step) for c in columns], axis=1
+            [np.uint64(c.first_value) + number * np.uint64(c.step_per_cpu) for c in columns], axis=1
         )
         masks = [2**c.counter.bits - 1 for c in columns]  # the masks let counters wrap
         self._mask = np.array(masks, np.uint64)
@@ -256,7 +256,7 @@ EVENTS = (
 _BY_NAME = {event.name: event for event in EVENTS}
 
 
-class Events:
+class SimEvents:
     """The events that the user has chosen: one block for each group."""
 
     def __init__(self, text: str, cpus: int, *, multiplex: bool, guest: bool) -> None:
@@ -281,13 +281,13 @@ class Events:
         alone = len(hard) > FREE_COUNTERS
         counted = [] if guest else [[pair] for pair in hard] if alone else [hard]
         self.blocks: list[Block] = []
-        self.banks: list[tuple[str, CounterBank]] = []
+        self.tables: list[tuple[str, CounterTable]] = []
         """The name of each block, and its counters."""
         for i, group in enumerate(filter(None, [soft, *counted]), 1):
             share = (FREE_COUNTERS, len(hard)) if len(counted) > 1 and group is not soft else (1, 1)
             table = _columns(group, *share)
             self.blocks.append(block(f"events.{i}", table))
-            self.banks.append((f"events.{i}", CounterBank(table, cpus)))
+            self.tables.append((f"events.{i}", CounterTable(table, cpus)))
 
 
 def _columns(
@@ -307,7 +307,7 @@ def _columns(
                    lambda t: t[Row.ONLINE] * turns // of_turns),
         *(
             SimCounter(Counter(request.key, event.about, event.unit, "perf sim"),
-                       amount(request, event), step=7)
+                       amount(request, event), step_per_cpu=7)
             for request, event in group
         ),
     ]  # fmt: skip

@@ -140,7 +140,7 @@ def ceiling_mhz(active: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class SimMachine:
     """The numbers of CPUs, cores and packages of the simulated machine, and its topology."""
 
     cpus: int
@@ -153,7 +153,7 @@ class Machine:
     """Whether the machine is a VM whose hypervisor exposes no PMU."""
 
     @classmethod
-    def from_spec(cls, spec: Spec) -> Machine:
+    def from_spec(cls, spec: Spec) -> SimMachine:
         if spec.scenario == "hybrid":
             big = spec.cpus // 4
             return cls(spec.cpus, 1, 2, spec.cpus - big, big)

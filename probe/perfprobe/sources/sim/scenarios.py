@@ -7,7 +7,7 @@ import copy
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from perfprobe.sources.sim.machine import Machine
+from perfprobe.sources.sim.machine import SimMachine
 from perfprobe.sources.sim.schedule import SMI_NS
 from perfprobe.sources.sim.script import (
     CELL_NS,
@@ -151,24 +151,26 @@ TURBO_BIT = 12
 CLOCK_CHANGE_NS = 8_500
 
 
-def build(scenario: str, machine: Machine) -> Script:
+def build(scenario: str, machine: SimMachine) -> Script:
     script = Script(machine)
     _SCRIPTS[scenario](script)
     return script
 
 
-def _cpus_of_thread(machine: Machine, thread: int, cores: Sequence[int] | None = None) -> list[int]:
+def _cpus_of_thread(
+    machine: SimMachine, thread: int, cores: Sequence[int] | None = None
+) -> list[int]:
     """Returns thread number `thread` of each of these cores (None: all) that has it."""
     chosen = range(machine.cores) if cores is None else cores
     cpus = [thread * machine.cores + core for core in chosen]
     return [cpu for cpu in cpus if thread < machine.smt and cpu < machine.cpus]
 
 
-def _all_cpus_of_cores(machine: Machine, cores: Sequence[int]) -> list[int]:
+def _all_cpus_of_cores(machine: SimMachine, cores: Sequence[int]) -> list[int]:
     return [cpu for thread in range(machine.smt) for cpu in _cpus_of_thread(machine, thread, cores)]
 
 
-def _every_nth_core(machine: Machine, start: int, step: int = 8) -> list[int]:
+def _every_nth_core(machine: SimMachine, start: int, step: int = 8) -> list[int]:
     return list(range(start, machine.cores, step))
 
 
@@ -189,13 +191,15 @@ def jitter(script: Script) -> None:
     stage.wobble_mhz[:] = 90
 
 
-def _share_node(stage: Stage, turn: int) -> None:
+def _add_mixed_loads(stage: Stage, variant: int) -> None:
     """Puts the loads of many users on a machine: every eight cores have all combinations of loads
-    on two threads. `turn` selects one of two variants."""
+    on two threads. `variant` selects one of two variants."""
     machine = stage.machine
     stage.run(_all_cpus_of_cores(machine, _every_nth_core(machine, 0)), STREAM)
-    stage.run(_all_cpus_of_cores(machine, _every_nth_core(machine, 1)), STREAM if turn else LAMMPS)
-    for core in (2, 3)[: 1 + turn]:
+    stage.run(
+        _all_cpus_of_cores(machine, _every_nth_core(machine, 1)), STREAM if variant else LAMMPS
+    )
+    for core in (2, 3)[: 1 + variant]:
         stage.run(_cpus_of_thread(machine, 0, _every_nth_core(machine, core)), LAMMPS)
     for thread in range(machine.smt):
         stage.run(_cpus_of_thread(machine, thread, _every_nth_core(machine, 4)), POSTGRES)
@@ -204,14 +208,14 @@ def _share_node(stage: Stage, turn: int) -> None:
             (BACKUP, POSTGRES)[thread % 2],
         )
     stage.run(
-        _cpus_of_thread(machine, machine.smt - 1, _every_nth_core(machine, 6 - turn)), COMPILE
+        _cpus_of_thread(machine, machine.smt - 1, _every_nth_core(machine, 6 - variant)), COMPILE
     )
     stage.run(_cpus_of_thread(machine, 0, _every_nth_core(machine, 7)), NGINX)
 
 
 def smt_mix(script: Script) -> None:
     for turn, seconds in ((0, 14), (1, 10)):
-        _share_node(script.add_stage(seconds), turn)
+        _add_mixed_loads(script.add_stage(seconds), turn)
 
 
 def turbo_drop(script: Script) -> None:
@@ -343,7 +347,7 @@ def _clock_changes(script: Script, stage: Stage, cores: list[int], period_ns: in
 def hotplug(script: Script) -> None:
     machine = script.machine
     calm = script.add_stage(8)
-    _share_node(calm, 0)
+    _add_mixed_loads(calm, 0)
     last_cpu = machine.cpus - 1
     off = script.add_stage(8, like=calm)
     off.online[last_cpu] = machine.cpus == 1  # Linux does not take its last CPU offline

@@ -2,8 +2,8 @@
 involuntarily), and exact integrals of it up to any moment, from which counters are computed.
 
 Time is divided into cells of 10 ms. A cell depends only on script, seed and cell number, so any
-cell can be computed at any time. In a cell each CPU works during one interval [start, stop), is
-taken by the hypervisor during [stop, steal_end), and is idle otherwise; each core has one clock and
+cell can be computed at any time. In a cell each CPU works during [work_start, work_end), is taken
+by the hypervisor during [work_end, steal_end), and is idle otherwise. Each core has one clock and
 one pattern of involuntary halts. All times are integer ns and all rates integers, so sums are exact
 however time is divided (int64 is enough for a month).
 
@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from perfprobe.sources.sim.machine import Ints, Machine
+from perfprobe.sources.sim.machine import Ints, SimMachine
 from perfprobe.sources.sim.script import CELL_NS, Script, Tables
 from perfprobe.wire import ROW_WIDE
 
@@ -51,38 +51,38 @@ class Row(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Cells:
+class ScheduleCells:
     """Some consecutive cells; axes (cell, thread, core). Times are ns within the cell."""
 
-    start: Ints
-    stop: Ints
+    work_start: Ints
+    work_end: Ints
     steal_end: Ints
-    poll: Ints
-    """The moment in [start, stop) at which the work ends and the idle loop polls."""
+    poll_start: Ints
+    """The moment in [work_start, work_end) at which the work ends and the idle loop polls."""
     online: Ints
     # Rates per us.
     mhz: Ints
-    mips: Ints
-    kernel_mhz: Ints
-    kernel_mips: Ints
+    instructions_per_us: Ints
+    kernel_cycles_per_us: Ints
+    kernel_instructions_per_us: Ints
     # Shares in per mille.
-    kernel: Ints
-    iowait: Ints
-    license: Ints
+    kernel_permille: Ints
+    iowait_permille: Ints
+    simd_level: Ints
     """The SIMD level: 0, 1 or 2."""
-    traffic: Ints
+    traffic_mbps: Ints
     """MB/s to and from memory while the CPU runs."""
-    misses: Ints
-    """`mips`, times the load's misses."""
+    miss_rate: Ints
+    """`instructions_per_us`, times the load's misses."""
     # Halts, by core (the thread axis has length 1): a halt of `halt` ns in each `halt_period`.
     halt_period: Ints
     halt_phase: Ints
     halt: Ints
-    smi: Ints
+    smi_end: Ints
     """The end of the SMI; after the end of the cell if there is none."""
 
-    def cell(self, index: int) -> Cells:
-        return Cells(*(getattr(self, name)[index : index + 1] for name in _NAMES))
+    def cell(self, index: int) -> ScheduleCells:
+        return ScheduleCells(*(getattr(self, name)[index : index + 1] for name in _NAMES))
 
     def unhalted_ns(self, x: Any) -> Ints:
         """Returns the time in ns for which the core was not halted in the first x ns of the
@@ -94,43 +94,43 @@ class Cells:
         return np.asarray(x - whole * self.halt - within)
 
 
-_NAMES = tuple(field.name for field in fields(Cells))
+_NAMES = tuple(field.name for field in fields(ScheduleCells))
 
 
-def span(x: Any, first: Ints, last: Ints) -> Ints:
+def overlap(x: Any, first: Ints, last: Ints) -> Ints:
     """Returns the length of that part of [first, last) which is before x."""
     return np.asarray(np.minimum(np.maximum(x, first), last) - first)
 
 
-def measure(cells: Cells, x: Any) -> Ints:
+def integrals(cells: ScheduleCells, x: Any) -> Ints:
     """Returns the integrals from the start of each cell to x (ns in the cell, by CPU or for all
     CPUs), with axes (Row, cell, thread, core)."""
-    out = np.zeros((len(Row), *cells.start.shape), np.int64)
+    out = np.zeros((len(Row), *cells.work_start.shape), np.int64)
     x_run = cells.unhalted_ns(x)
-    first, last = cells.unhalted_ns(cells.start), cells.unhalted_ns(cells.stop)
-    run = out[Row.RUN] = span(x_run, first, last)
+    first, last = cells.unhalted_ns(cells.work_start), cells.unhalted_ns(cells.work_end)
+    run = out[Row.RUN] = overlap(x_run, first, last)
     out[Row.SMT] = _smt_times(x_run, run, first, last)
     cycles = np.multiply(run, cells.mhz, out=out[Row.CYCLES])
-    np.multiply(run, cells.mips, out=out[Row.INSTRUCTIONS])
-    np.multiply(run, cells.kernel_mhz, out=out[Row.KERNEL_CYCLES])
-    np.multiply(run, cells.kernel_mips, out=out[Row.KERNEL_INSTRUCTIONS])
-    if cells.license.any():
-        out[Row.LICENSE_1] = cycles * (cells.license == 1)
-        out[Row.LICENSE_2] = cycles * (cells.license == 2)
-    busy = np.minimum(x, cells.poll) - np.minimum(x, cells.start)
+    np.multiply(run, cells.instructions_per_us, out=out[Row.INSTRUCTIONS])
+    np.multiply(run, cells.kernel_cycles_per_us, out=out[Row.KERNEL_CYCLES])
+    np.multiply(run, cells.kernel_instructions_per_us, out=out[Row.KERNEL_INSTRUCTIONS])
+    if cells.simd_level.any():
+        out[Row.LICENSE_1] = cycles * (cells.simd_level == 1)
+        out[Row.LICENSE_2] = cycles * (cells.simd_level == 2)
+    busy = np.minimum(x, cells.poll_start) - np.minimum(x, cells.work_start)
     out[Row.BUSY] = busy
-    np.multiply(busy, cells.kernel, out=out[Row.SYSTEM])
-    out[Row.POLL] = span(x, cells.poll, cells.stop)
-    out[Row.STEAL] = span(x, cells.stop, cells.steal_end)
-    idle = (x - span(x, cells.start, cells.steal_end)) * cells.online
+    np.multiply(busy, cells.kernel_permille, out=out[Row.SYSTEM])
+    out[Row.POLL] = overlap(x, cells.poll_start, cells.work_end)
+    out[Row.STEAL] = overlap(x, cells.work_end, cells.steal_end)
+    idle = (x - overlap(x, cells.work_start, cells.steal_end)) * cells.online
     out[Row.IDLE] = idle
-    np.multiply(idle, cells.iowait, out=out[Row.IOWAIT])
-    falls = (cells.steal_end > cells.start) & (cells.steal_end < CELL_NS)
+    np.multiply(idle, cells.iowait_permille, out=out[Row.IOWAIT])
+    falls = (cells.steal_end > cells.work_start) & (cells.steal_end < CELL_NS)
     out[Row.ENTRIES] = falls & (x >= cells.steal_end)
-    out[Row.SMI] = (x >= cells.smi) & (cells.online > 0)
+    out[Row.SMI] = (x >= cells.smi_end) & (cells.online > 0)
     out[Row.ONLINE] = x * cells.online
-    np.multiply(run, cells.traffic, out=out[Row.TRAFFIC])
-    np.multiply(run, cells.misses, out=out[Row.MISSES])
+    np.multiply(run, cells.traffic_mbps, out=out[Row.TRAFFIC])
+    np.multiply(run, cells.miss_rate, out=out[Row.MISSES])
     return out
 
 
@@ -141,7 +141,7 @@ def _smt_times(x_run: Ints, run: Ints, first: Ints, last: Ints) -> Ints:
     if threads == 1:
         return run
     if threads == 2:
-        both = span(x_run, first.max(axis=1, keepdims=True), last.min(axis=1, keepdims=True))
+        both = overlap(x_run, first.max(axis=1, keepdims=True), last.min(axis=1, keepdims=True))
         # Without an overlap the span is negative, because its end is before its start.
         return np.asarray(run - np.maximum(both, 0))
     order = np.argsort(first, axis=1, kind="stable")
@@ -152,7 +152,7 @@ def _smt_times(x_run: Ints, run: Ints, first: Ints, last: Ints) -> Ints:
     for i in range(threads):  # the union of all threads' work, as intervals without overlap
         begin = np.maximum(begins[:, i : i + 1], covered)
         covered = np.maximum(covered, ends[:, i : i + 1])
-        total += span(x_run, begin, np.maximum(begin, covered))
+        total += overlap(x_run, begin, np.maximum(begin, covered))
     return total
 
 
@@ -180,7 +180,7 @@ def noise(seed: int, stream: int, cells: Ints, items: Ints) -> Ints:
 class Schedule:
     """Computes cells of the schedule from a script and a seed."""
 
-    def __init__(self, machine: Machine, script: Script, seed: int) -> None:
+    def __init__(self, machine: SimMachine, script: Script, seed: int) -> None:
         self.machine = machine
         self.tables = Tables(script)
         self._seed = seed
@@ -189,7 +189,7 @@ class Schedule:
         self._cores = np.arange(machine.cores)
         self.chunk = max(1, min(1024, MAX_CHUNK_SLOTS // machine.slots))
 
-    def cells(self, first: int, count: int) -> Cells:
+    def cells(self, first: int, count: int) -> ScheduleCells:
         number = np.arange(first, first + count, dtype=np.int64)
         stage = self.tables.stage_of(number)
         if (stage == stage[0]).all():
@@ -205,20 +205,22 @@ class Schedule:
         mhz = np.tile(core.pop("mhz"), (1, self.machine.smt))
         mips = mhz * slot["ipc"] // 1000
         per_slot = {
-            "start": start,
-            "stop": stop,
+            "work_start": start,
+            "work_end": stop,
             "steal_end": steal_end,
-            "poll": poll,
+            "poll_start": poll,
             "online": online,
             "mhz": mhz,
-            "mips": mips,
-            "kernel_mhz": mhz * slot["kernel"] // 1000,
-            "kernel_mips": mips * slot["kernel"] // 1667,  # the kernel's IPC is 0.6 times the mean
-            "kernel": slot["kernel"],
-            "iowait": slot["iowait"],
-            "license": slot["license"],
-            "traffic": slot["traffic"],
-            "misses": mips * slot["misses"],
+            "instructions_per_us": mips,
+            "kernel_cycles_per_us": mhz * slot["kernel"] // 1000,
+            "kernel_instructions_per_us": mips
+            * slot["kernel"]
+            // 1667,  # the kernel's IPC is 0.6 times the mean
+            "kernel_permille": slot["kernel"],
+            "iowait_permille": slot["iowait"],
+            "simd_level": slot["license"],
+            "traffic_mbps": slot["traffic"],
+            "miss_rate": mips * slot["misses"],
         }
         shape = (count, *self._shape)
         cube = {
@@ -226,7 +228,9 @@ class Schedule:
             for name, a in per_slot.items()
         }
         flat = (count, 1, self.machine.cores)
-        return Cells(**cube, **{n: np.broadcast_to(a[:, None, :], flat) for n, a in core.items()})
+        return ScheduleCells(
+            **cube, **{n: np.broadcast_to(a[:, None, :], flat) for n, a in core.items()}
+        )
 
     def _work(self, number: Ints, slot: dict[str, Ints], online: Ints) -> tuple[Ints, Ints]:
         """Returns the start and the length of the work of each CPU in each cell."""
@@ -259,11 +263,11 @@ class Schedule:
             "halt_period": period,
             "halt_phase": np.where(smi, SMI_AT_NS, phase),
             "halt": halt,
-            "smi": np.where(smi, SMI_AT_NS + SMI_NS, CELL_NS + 1) + 0 * halt,
+            "smi_end": np.where(smi, SMI_AT_NS + SMI_NS, CELL_NS + 1) + 0 * halt,
         }
 
 
-class Cursor:
+class ScheduleCursor:
     """Computes integrals from the start of the simulation to increasing times; fast, because the
     sums of earlier cells are kept."""
 
@@ -278,7 +282,7 @@ class Cursor:
     def _load(self, first: int) -> None:
         self._first = first
         self._cells = self._schedule.cells(first, self._schedule.chunk)
-        whole = measure(self._cells, CELL_NS)
+        whole = integrals(self._cells, CELL_NS)
         self._whole = whole.reshape(len(Row), self._schedule.chunk, -1)
 
     def at_times(self, earliest_ns: int, times: Ints) -> Ints:
@@ -292,7 +296,7 @@ class Cursor:
             index = cell - self._first
             inside = index < self._schedule.chunk
             part = self._cells.cell(index) if inside else self._schedule.cells(cell, 1)
-            total = total + measure(part, x).reshape(len(Row), -1)
+            total = total + integrals(part, x).reshape(len(Row), -1)
         return total
 
     def up_to(self, time_ns: int) -> Ints:
@@ -322,7 +326,7 @@ INTERRUPTED_READ_NS = 60_000
 class Lateness:
     """Simulates how late the samples of CPUs are read, and how long a read takes."""
 
-    def __init__(self, machine: Machine, seed: int, late_ns: int, sample_ns: int) -> None:
+    def __init__(self, machine: SimMachine, seed: int, late_ns: int, sample_ns: int) -> None:
         self._seed = seed
         self._late_ns = late_ns
         self._max_late_ns = sample_ns // 4  # a read never overlaps the next read

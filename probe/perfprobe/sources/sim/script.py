@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfprobe.sources.sim import machine as hw
-from perfprobe.sources.sim.machine import Ints, Machine
+from perfprobe.sources.sim.machine import Ints, SimMachine
 from perfprobe.sources.sim.stages import Integral, Stages
 
 CELL_NS = 10_000_000
@@ -83,7 +83,7 @@ class ScriptedEpisode:
 class Stage:
     """A part of a script in which loads, clocks and limits are constant."""
 
-    def __init__(self, machine: Machine, seconds: float) -> None:
+    def __init__(self, machine: SimMachine, seconds: float) -> None:
         self.seconds = seconds
         self.machine = machine
         self.slot = {name: np.zeros(machine.slots, np.int64) for name in LOAD_FIELDS}
@@ -183,7 +183,7 @@ IDLE = Load(duty=3, jitter=4, wander=990, active=400, ipc=700, kernel=700)
 class Script:
     """The stages of a scenario, and the episodes that they cause."""
 
-    machine: Machine
+    machine: SimMachine
     stages: list[Stage] = field(default_factory=list)
     episodes: list[ScriptedEpisode] = field(default_factory=list)
     late_ns: int = 0

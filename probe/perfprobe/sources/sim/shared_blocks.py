@@ -12,7 +12,7 @@ from perfprobe.cpu.model_tables import LIMITS_SKYLAKE
 from perfprobe.cpu.model_terms import CORE_COUNTER_KEYS
 from perfprobe.sources.sim import machine as hw
 from perfprobe.sources.sim.counters import SimCounter, Words, sim_counter
-from perfprobe.sources.sim.machine import Ints, Machine
+from perfprobe.sources.sim.machine import Ints, SimMachine
 from perfprobe.sources.sim.schedule import Row
 from perfprobe.sources.sim.script import (
     CELL_NS,
@@ -32,7 +32,7 @@ TRAFFIC_FIRST = 2**TRAFFIC_BITS - 50_000_000  # the counter wraps after 3 GB
 LINES_PER_WRITE = 4  # one in this many lines is written, the others are read
 
 
-def package_block(machine: Machine) -> Block:
+def package_block(machine: SimMachine) -> Block:
     reasons = list(LIMITS_SKYLAKE.bit_names)
     p_cpus = machine.p_cpus if machine.hybrid else None
     counters = [
@@ -56,10 +56,10 @@ def package_block(machine: Machine) -> Block:
     return Block("package", "package", counters)
 
 
-class Packages:
+class PackageCounters:
     """Computes the values of the block of packages."""
 
-    def __init__(self, machine: Machine, tables: Tables) -> None:
+    def __init__(self, machine: SimMachine, tables: Tables) -> None:
         self._machine = machine
         self._tables = tables
         self._energies_nj = tables.integrals(tables.mw, 1000)
@@ -67,7 +67,7 @@ class Packages:
         self._seen = np.zeros((machine.packages, LIMIT_BITS), np.int64)
         self._columns = package_block(machine).columns
         cores = np.arange(machine.cpus) % machine.cores
-        self._of_package = cores // machine.package_cores
+        self._package_of_core = cores // machine.package_cores
 
     def values(self, time_ns: int, sample_ns: int, totals: Ints) -> Words:
         if time_ns >= sample_ns:
@@ -92,7 +92,7 @@ class Packages:
         if self._machine.hybrid:
             out[:, 5 + LIMIT_BITS] = hw.TURBO_E_MHZ * 1_000_000
         moved = np.zeros(self._machine.packages, np.int64)  # traffic in bytes by package
-        np.add.at(moved, self._of_package, totals[Row.TRAFFIC] // 1000)
+        np.add.at(moved, self._package_of_core, totals[Row.TRAFFIC] // 1000)
         lines, written = moved // LINE_BYTES, moved // (LINE_BYTES * LINES_PER_WRITE)
         dram_nj = 3 * time_ns + lines * (LINE_BYTES // 2)  # 3 W, and half a nJ for each byte
         out[:, -3] = (dram_nj * 32 // 1_953_125) & (2**32 - 1)

@@ -15,17 +15,17 @@ from perfprobe.native.batches import BatchSchedule
 from perfprobe.sources.sim import machine as hw
 from perfprobe.sources.sim import scenarios, shared_blocks
 from perfprobe.sources.sim.counters import (
-    CounterBank,
-    Events,
+    CounterTable,
+    SimEvents,
     block,
     cpu_columns,
     slot_columns,
     stat_columns,
 )
-from perfprobe.sources.sim.machine import Ints, Machine, Spec, parse_spec, tsc
-from perfprobe.sources.sim.schedule import Cursor, Lateness, Row, Schedule
-from perfprobe.sources.sim.shared_blocks import Packages, package_block
-from perfprobe.sources.sim.tasks import Tasks, WatchedJob
+from perfprobe.sources.sim.machine import Ints, SimMachine, Spec, parse_spec, tsc
+from perfprobe.sources.sim.schedule import Lateness, Row, Schedule, ScheduleCursor
+from perfprobe.sources.sim.shared_blocks import PackageCounters, package_block
+from perfprobe.sources.sim.tasks import SimTasks, SimWatchedJob
 from perfprobe.wire import (
     HEAD,
     ROW_OFFLINE,
@@ -52,7 +52,7 @@ SelectCpus = Collection[int] | Callable[[list[Cpu]], Collection[int] | None] | N
 
 
 def make_hello(
-    spec: Spec, machine: Machine, wall_ns: int, raw_ns: int, sample_ns: int, blocks: list[Block],
+    spec: Spec, machine: SimMachine, wall_ns: int, raw_ns: int, sample_ns: int, blocks: list[Block],
     selected: list[int] | None,
 ) -> Hello:  # fmt: skip
     smt, multipliers, missing = ["single"], list[Multiplier](), list[Missing]()
@@ -116,10 +116,10 @@ class SimSource:
             raise UsageError(f"sim: a sample of {sample_ns} ns; at least 1 ms is needed")
         self._spec = spec
         self._sample_ns = sample_ns
-        self._machine = machine = Machine.from_spec(spec)
+        self._machine = machine = SimMachine.from_spec(spec)
         script = scenarios.build(spec.scenario, machine)
         self._schedule = Schedule(machine, script, spec.seed)
-        self._cursor = Cursor(self._schedule)
+        self._cursor = ScheduleCursor(self._schedule)
         # The time of three clocks at the start of the simulation.
         self._raw_ns, wall_ns, self._start_ns = START_RAW_NS, EPOCH_S * 10**9, time.monotonic_ns()
         if spec.epoch is not None:
@@ -138,19 +138,19 @@ class SimSource:
             columns += slot_columns() if spec.slots and machine.smt == 2 else []
             shared = [package_block(machine), Block("machine", "machine", [own])]
         stat = stat_columns()
-        self._table = CounterBank(columns, machine.cpus)
-        self._stat = CounterBank(stat, machine.cpus)
+        self._cpu_counters = CounterTable(columns, machine.cpus)
+        self._stat = CounterTable(stat, machine.cpus)
         tables = self._schedule.tables
-        self._packages = None if machine.guest else Packages(machine, tables)
+        self._packages = None if machine.guest else PackageCounters(machine, tables)
         self._pressures_us = tables.integrals(tables.pressure, 1_000_000)
         self._load = shared_blocks.LoadAverages(tables)
         chosen = None
         if events is not None:
-            chosen = Events(events, machine.cpus, multiplex=multiplex, guest=machine.guest)
-        self._chosen = [] if chosen is None else chosen.banks
+            chosen = SimEvents(events, machine.cpus, multiplex=multiplex, guest=machine.guest)
+        self._chosen = [] if chosen is None else chosen.tables
         more = [] if chosen is None else chosen.blocks
         blocks = [block("cpu", columns), *more, block("stat", stat), *shared]
-        self._watched = None if watch is None else WatchedJob(self._schedule, watch)
+        self._watched = None if watch is None else SimWatchedJob(self._schedule, watch)
         topology = [machine.row(cpu) for cpu in range(machine.cpus)]
         selected = select(topology) if callable(select) else select
         if selected is not None:
@@ -167,7 +167,7 @@ class SimSource:
             self._selected_cpus[:] = False
             for core in {cpu % machine.cores for cpu in selected}:
                 self._selected_cpus[machine.threads(core)] = True
-        self._tasks = Tasks(spec.seed, machine.cpus)
+        self._tasks = SimTasks(spec.seed, machine.cpus)
         self._number = 0
         sizes = (hello.rows(b.scope) * (HEAD + b.valid_words + b.columns) for b in blocks)
         self._batches = BatchSchedule(sample_ns, 8 * sum(sizes))
@@ -239,7 +239,7 @@ class SimSource:
         sampled, gains = online & self._selected_cpus, totals - self._base
         own = {
             name: Rows(cpu_head, bank.valid(sampled).tobytes(), bank.values(gains).tobytes())
-            for name, bank in (("cpu", self._table), *self._chosen)
+            for name, bank in (("cpu", self._cpu_counters), *self._chosen)
         }
         # The head of all rows that are not read by the threads of CPUs.
         at_ns = time_ns + STAT_READ_NS + self._raw_ns
@@ -278,7 +278,7 @@ class SimSource:
             return []
         # The counters of a CPU restart when it comes online again.
         self._base = np.where(rebased, totals if self._last is None else self._last, self._base)
-        for bank in (self._table, *(bank for _, bank in self._chosen)):
+        for bank in (self._cpu_counters, *(bank for _, bank in self._chosen)):
             bank.restart(rebased)
         notes = list[Note]()
         start_ns = time_ns - self._schedule.tables.stages.since_start(time_ns)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from perfprobe.errors import Unavailable
 from perfprobe.kernel.job_threads import MAX_THREADS, parse_pid
 from perfprobe.sources.sim.machine import Ints
-from perfprobe.sources.sim.schedule import Cursor, Row, Schedule, noise
+from perfprobe.sources.sim.schedule import Row, Schedule, ScheduleCursor, noise
 from perfprobe.sources.sim.script import TaskShare
 
 FIRST_PID = 4000
@@ -43,7 +43,7 @@ PARENTS = dict.fromkeys(("cc1plus", "as", "ld", "configure"), "make") | {
 }  # fmt: skip
 
 
-class Tasks:
+class SimTasks:
     """Makes the records of tasks."""
 
     def __init__(self, seed: int, cpus: int) -> None:
@@ -73,7 +73,7 @@ class Tasks:
                 [pid, task.comm, round(share * task.part / 1000, 4)]
                 for pid, task in zip(pids, tasks, strict=True)
             ]
-            waits[str(cpu)] = [_waits(share * task.wait / 1000, sleeps[cpu]) for task in tasks]
+            waits[str(cpu)] = [_wait_entry(share * task.wait / 1000, sleeps[cpu]) for task in tasks]
             for pid, task in zip(pids, tasks, strict=True):
                 if self._sent_names.get(pid) != task.comm:
                     self._sent_names[pid] = task.comm
@@ -95,13 +95,13 @@ class Tasks:
         return detail | ({"parent": PARENTS[comm]} if comm in PARENTS else {})
 
 
-def _waits(share: float, sleeps: float) -> list[float]:
+def _wait_entry(share: float, sleeps: float) -> list[float]:
     """Returns the entry of a task in the record "waits": its share of waiting, and its context
     switches per second, by sleeps and by losing the CPU to another task."""
     return [round(share, 4), round(sleeps + share * 1e9 / SLICE_NS, 1)]
 
 
-class WatchedJob:
+class SimWatchedJob:
     """Makes the record of the watched job. Each of its processes has one thread, which runs and
     waits as its TaskShare specifies. `text` is the job's PID or name."""
 
@@ -113,12 +113,12 @@ class WatchedJob:
         self._job = _job_tasks(tasks, width, text)
         """By stage, CPU and place: whether the task belongs to the job."""
         self._parts = self._job * _per_task(tasks, width, lambda task: task.part)
-        self._waits = self._job * _per_task(tasks, width, lambda task: task.wait)
+        self._wait_entry = self._job * _per_task(tasks, width, lambda task: task.wait)
         self._last = np.zeros((2, cpus, 1), np.int64)
         self._sums = np.zeros((3, cpus, width), np.int64)
         """By CPU and place: ns x 1000 of work, ns x 1000 of waiting, and the number of sleeps."""
 
-    def follow(self, cursor: Cursor, since_ns: int, until_ns: int) -> None:
+    def follow(self, cursor: ScheduleCursor, since_ns: int, until_ns: int) -> None:
         """Adds the times up to the end of each stage in (since_ns, until_ns]."""
         for end_ns, stage in self._schedule.tables.stages.ends_between(since_ns, until_ns):
             self._add(stage, cursor.up_to(end_ns))
@@ -143,7 +143,7 @@ class WatchedJob:
         cpus = self._last.shape[1]
         now = np.maximum(totals[[Row.BUSY, Row.ENTRIES], :cpus, None], self._last)
         worked, slept = now - self._last
-        parts, waits, job = self._parts[stage], self._waits[stage], self._job[stage]
+        parts, waits, job = self._parts[stage], self._wait_entry[stage], self._job[stage]
         self._sums += np.stack((worked * parts, worked * waits, slept * job))
         self._last = now
 

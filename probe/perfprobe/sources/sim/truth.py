@@ -9,8 +9,8 @@ from typing import Any
 
 from perfprobe.errors import UsageError
 from perfprobe.sources.sim import scenarios
-from perfprobe.sources.sim.machine import Ints, Machine, Spec, parse_spec
-from perfprobe.sources.sim.schedule import Cursor, Row, Schedule
+from perfprobe.sources.sim.machine import Ints, SimMachine, Spec, parse_spec
+from perfprobe.sources.sim.schedule import Row, Schedule, ScheduleCursor
 from perfprobe.sources.sim.script import ScriptedEpisode
 from perfprobe.sources.sim.shared_blocks import LINES_PER_WRITE
 
@@ -49,7 +49,7 @@ def truth(
     spec = parse_spec(spec) if isinstance(spec, str) else spec
     if not 0 < duration_s < 31 * 86_400:
         raise UsageError(f"truth: a duration of {duration_s} s is not between 0 and 31 days")
-    machine = Machine.from_spec(spec)
+    machine = SimMachine.from_spec(spec)
     script = scenarios.build(spec.scenario, machine)
     schedule = Schedule(machine, script, spec.seed)
     scripted = [episode for episode in script.episodes if episode.watch in {None, watch}]
@@ -59,7 +59,7 @@ def truth(
 
 
 def _windows(schedule: Schedule, duration_ns: int) -> Iterator[dict[str, Any]]:
-    cursor = Cursor(schedule)
+    cursor = ScheduleCursor(schedule)
     before = cursor.up_to(0)
     for t0 in range(0, duration_ns, SECOND):
         t1 = min(t0 + SECOND, duration_ns)
@@ -83,7 +83,7 @@ def _windows(schedule: Schedule, duration_ns: int) -> Iterator[dict[str, Any]]:
 
 
 def _core_truth(
-    machine: Machine, core: int, totals: Ints, span_ns: int, times: dict[str, float]
+    machine: SimMachine, core: int, totals: Ints, span_ns: int, times: dict[str, float]
 ) -> dict[str, Any]:
     cpus = machine.threads(core)
     run = [int(totals[Row.RUN, cpu]) for cpu in cpus]

@@ -120,7 +120,7 @@ def test_memory_is_copied_between_two_stamps(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(instruments, "COPY_BYTES", 1 << 20)
     ends: list[int] = []
     span = instruments.copy_memory(
-        cast("FrameLog", SimpleNamespace(restart=lambda: None, read_past=ends.append))
+        cast("FrameLog", SimpleNamespace(restart=lambda: None, read_until_after=ends.append))
     )
     assert (span.cpu, [span.end]) == (max(os.sched_getaffinity(0)), ends)
     assert span.begin < span.end

@@ -55,10 +55,10 @@ def test_the_loops_as_disassembled(tmp_path: Path) -> None:
 
 def test_a_run_is_marked_and_bounded() -> None:
     run = load.run_loop(load.ADD_LOOP, 1000, 20)
-    assert (run.kind, run.turns, len(run.marks)) == (load.ADD_LOOP, 1000, 20)
-    assert list(run.marks) == sorted(run.marks)
-    assert run.span.begin <= run.marks[0]
-    assert run.marks[-1] <= run.span.end
+    assert (run.kind, run.turns_per_mark, len(run.mark_stamps)) == (load.ADD_LOOP, 1000, 20)
+    assert list(run.mark_stamps) == sorted(run.mark_stamps)
+    assert run.span.begin <= run.mark_stamps[0]
+    assert run.mark_stamps[-1] <= run.span.end
     assert 0 <= run.span.lost_share <= 1
     with pytest.raises(OSError, match="Invalid argument"):
         load.run_loop(99, 1, 1)
@@ -71,7 +71,7 @@ def test_a_run_is_long_enough_for_several_samples() -> None:
 
 def test_turns_between_unevenly_spaced_marks() -> None:
     marks = (100, 110, 130, 200, 1000, 1100)
-    run = load.Run(load.ADD_LOOP, 10, marks, load.WorkSpan(0, 1200, 0, 1200, 1200, 0))
+    run = load.LoopRun(load.ADD_LOOP, 10, marks, load.WorkSpan(0, 1200, 0, 1200, 1200, 0))
     for stamp, passed in ((100, 0), (105, 5), (130, 20), (165, 25), (600, 35), (1050, 45)):
         assert run.turns_between(100, stamp) == passed
     assert run.turns_between(100, 1100) == 50
@@ -83,7 +83,7 @@ def test_a_product_takes_as_many_cycles_as_three_sums_or_a_few() -> None:
     runs of two chains."""
 
     def quickest(kind: int, turns: int) -> float:
-        runs = [load.run_loop(kind, turns, 50).marks for _ in range(20)]
+        runs = [load.run_loop(kind, turns, 50).mark_stamps for _ in range(20)]
         return min(b - a for marks in runs for a, b in itertools.pairwise(marks)) / turns
 
     ratio = quickest(load.IMUL_LOOP, 100) / quickest(load.ADD_LOOP, 300)

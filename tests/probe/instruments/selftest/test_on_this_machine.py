@@ -16,7 +16,7 @@ def test_a_selftest_of_this_machine_finds_no_wrong_counter() -> None:
     answer = json.loads(result.stdout)
     verdicts = {(c["counter"], c["what"]): c["verdict"] for c in answer["checks"]}
     assert set(verdicts.values()) <= {*verdict.VERDICT_RANK, "not there"}
-    assert ("tsc", working.RATE_CHECK.what) in verdicts
+    assert ("tsc", working.RATE_CHECK.workload) in verdicts
     assert answer["elapsed_s"] > 0
     assert answer["source"] == "os"
     assert not set(answer["unchecked"]) & {c["counter"] for c in answer["checks"]}

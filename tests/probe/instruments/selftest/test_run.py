@@ -17,7 +17,7 @@ import synth
 from perfprobe import wire
 from perfprobe.__main__ import main as perfprobe
 from perfprobe.instruments.selftest import frame_log, instruments, load, run, verdict, working
-from perfprobe.instruments.selftest.load import Chain, PatternRuns, Run, WorkSpan
+from perfprobe.instruments.selftest.load import ChainRun, LoopRun, PatternRuns, WorkSpan
 from perfprobe.instruments.selftest.run import StopRequested
 from perfprobe.instruments.selftest.verdict import Check, Outcome
 from perfprobe.wire import Counter, Cpu, Frame, Hello, Missing, Note, Rate
@@ -137,7 +137,7 @@ class Machine(synth.Source):
         own = round((self.now - begin) * (1 - self.others - self.rationed))
         return WorkSpan(begin, self.now, begin, self.now, own, cpu)
 
-    def run(self, kind: int, rates: Truth, turn_ns: int) -> dict[int, Chain]:
+    def run(self, kind: int, rates: Truth, turn_ns: int) -> dict[int, ChainRun]:
         self.tries += 1
         marks, begin = [], self.now
         for _ in range(260):
@@ -145,7 +145,7 @@ class Machine(synth.Source):
             marks.append(self.now)
         turns = round(100 * (1 - self.others - self.rationed))
         return {
-            cpu: Chain(Run(kind, turns, tuple(marks), self.span(begin, cpu)), LATENCY)
+            cpu: ChainRun(LoopRun(kind, turns, tuple(marks), self.span(begin, cpu)), LATENCY)
             for cpu in range(2)
         }
 
@@ -365,7 +365,7 @@ def test_one_quiet_try_is_enough(tested: Tested) -> None:
     machine = Machine()
     run = machine.run
 
-    def noisy_first(*truth: Any) -> dict[int, Chain]:
+    def noisy_first(*truth: Any) -> dict[int, ChainRun]:
         machine.others = 0.4 if machine.tries == 0 else 0.0
         return run(*truth)
 

@@ -13,7 +13,7 @@ import synth
 from perfprobe import wire
 from perfprobe.instruments import timers
 from perfprobe.instruments.selftest import verdict, working
-from perfprobe.instruments.selftest.frame_log import FrameLog, Movement
+from perfprobe.instruments.selftest.frame_log import CounterAdvance, FrameLog
 from perfprobe.instruments.selftest.verdict import Check, Outcome
 from perfprobe.instruments.timers import Exchange
 from perfprobe.sources import Source
@@ -93,14 +93,14 @@ def test_user_time_of_a_nice_process_is_nice_time(
 ) -> None:
     results = {"stat_user_s": 0.01, "stat_nice_s": 0.12}
     log = SimpleNamespace(
-        columns=results, movement=lambda key, *_, **__: Movement(0, 10**9, results[key])
+        counters=results, advance=lambda key, *_, **__: CounterAdvance(0, 10**9, results[key])
     )
     span = SimpleNamespace(begin=0, end=10**9, own_ns=130_000_000)
     window = SimpleNamespace(
-        load=SimpleNamespace(run=SimpleNamespace(span=span)), log=log, row=0, cpu=0,
+        chain_run=SimpleNamespace(run=SimpleNamespace(span=span)), log=log, row=0, cpu=0,
         lost_s=0.0, seconds=lambda _: 0.14,
     )  # fmt: skip
     monkeypatch.setattr(os, "getpriority", lambda *_: niceness)
-    outcome = working._user_outcome(cast("working.Window", window))
+    outcome = working._user_outcome(cast("working.LoopWindow", window))
     assert outcome is not None
     assert outcome.measured == pytest.approx(measured)

@@ -14,12 +14,12 @@ from nightly import INFORMATIVE_SCENARIOS, cases_by_day
 from sim_streams import amounts_between
 
 from perfprobe.sources.sim import scenarios as scripts
-from perfprobe.sources.sim.machine import SCENARIOS, Ints, Machine, parse_spec
-from perfprobe.sources.sim.schedule import Cells, Cursor, Row, Schedule, measure
+from perfprobe.sources.sim.machine import SCENARIOS, Ints, SimMachine, parse_spec
+from perfprobe.sources.sim.schedule import Row, Schedule, ScheduleCells, ScheduleCursor, integrals
 from perfprobe.sources.sim.script import CELL_NS, STREAM, Load, Script
 from perfprobe.sources.sim.truth import truth
 
-MOMENTS = "start", "poll", "stop", "steal_end"
+MOMENTS = "work_start", "poll_start", "work_end", "steal_end"
 VARIED_LOADS = [
     Load("a", 400, 300, wander=700, ipc=900, kernel=300, iowait=250),
     Load("b", 550, 500, start=200, wander=500, ipc=1700, active=600),
@@ -32,7 +32,7 @@ VARIED_LOADS = [
 def varied_schedule(smt: int, seed: int = 3, cores: int = 3) -> Schedule:
     """Returns a schedule with cells of every kind: work, steal, polls, short and long halts, SMIs,
     an offline CPU."""
-    machine = Machine.from_spec(parse_spec(f"steady,cpus={smt * cores},smt={smt}"))
+    machine = SimMachine.from_spec(parse_spec(f"steady,cpus={smt * cores},smt={smt}"))
     script = Script(machine)
     for seconds in (0.03, 0.05, 0.02):
         stage = script.add_stage(seconds)
@@ -46,7 +46,7 @@ def varied_schedule(smt: int, seed: int = 3, cores: int = 3) -> Schedule:
     return Schedule(machine, script, seed)
 
 
-def halts(cells: Cells, core: int) -> list[tuple[int, int]]:
+def halts(cells: ScheduleCells, core: int) -> list[tuple[int, int]]:
     """Intervals in which the core is halted."""
     period, phase, length = (
         int(a[0, 0, core]) for a in (cells.halt_period, cells.halt_phase, cells.halt)
@@ -67,33 +67,29 @@ def sweep(schedule: Schedule, t0: int, t1: int) -> Ints:
             stops = halts(cells, core)
             cpus = range(core, machine.slots, machine.cores)
             at = [
-                {
-                    n: int(getattr(cells, n)[0, t, core])
-                    for n in ("start", "poll", "stop", "steal_end")
-                }
-                for t in range(machine.smt)
+                {n: int(getattr(cells, n)[0, t, core]) for n in MOMENTS} for t in range(machine.smt)
             ]
             edges = {begin, end, *itertools.chain(*stops), *(v for a in at for v in a.values())}
             cuts = sorted(edge for edge in edges if begin <= edge <= end)
             for p, q in itertools.pairwise(cuts):
                 middle = (p + q) / 2
                 halted = any(a <= middle < b for a, b in stops)
-                runs = [a["start"] <= middle < a["stop"] and not halted for a in at]
+                runs = [a["work_start"] <= middle < a["work_end"] and not halted for a in at]
                 for t, cpu in enumerate(cpus):
                     add_piece(out[:, cpu], cells, (0, t, core), at[t], middle, runs, q - p)
             for t, cpu in enumerate(cpus):
                 out[Row.ENTRIES, cpu] += (
-                    at[t]["start"] < at[t]["steal_end"] < CELL_NS
+                    at[t]["work_start"] < at[t]["steal_end"] < CELL_NS
                     and begin < at[t]["steal_end"] <= end
                 )
-                smi = int(cells.smi[0, 0, core])
+                smi = int(cells.smi_end[0, 0, core])
                 out[Row.SMI, cpu] += begin < smi <= end and int(cells.online[0, t, core])
     return out
 
 
 def add_piece(
     out: Ints,
-    cells: Cells,
+    cells: ScheduleCells,
     where: tuple[int, int, int],
     at: dict[str, int],
     middle: float,
@@ -103,7 +99,13 @@ def add_piece(
     """Adds a piece of `ns` with a constant state to the integrals of a CPU."""
     run = runs[where[1]]
     mhz, mips, kernel_mhz, kernel_mips = (
-        int(getattr(cells, n)[where]) for n in ("mhz", "mips", "kernel_mhz", "kernel_mips")
+        int(rates[where])
+        for rates in (
+            cells.mhz,
+            cells.instructions_per_us,
+            cells.kernel_cycles_per_us,
+            cells.kernel_instructions_per_us,
+        )
     )
     if run:
         out[Row.RUN] += ns
@@ -111,24 +113,24 @@ def add_piece(
         out[Row.INSTRUCTIONS] += ns * mips
         out[Row.KERNEL_CYCLES] += ns * kernel_mhz
         out[Row.KERNEL_INSTRUCTIONS] += ns * kernel_mips
-        out[Row.TRAFFIC] += ns * int(cells.traffic[where])
-        out[Row.MISSES] += ns * int(cells.misses[where])
-        if level := int(cells.license[where]):
+        out[Row.TRAFFIC] += ns * int(cells.traffic_mbps[where])
+        out[Row.MISSES] += ns * int(cells.miss_rate[where])
+        if level := int(cells.simd_level[where]):
             out[(Row.LICENSE_1, Row.LICENSE_2)[level - 1]] += ns * mhz
     out[Row.SMT] += ns * (any(runs) if len(runs) > 2 else run and sum(runs) == 1)
     if not cells.online[where]:
         return
     out[Row.ONLINE] += ns
-    if at["start"] <= middle < at["poll"]:
+    if at["work_start"] <= middle < at["poll_start"]:
         out[Row.BUSY] += ns
-        out[Row.SYSTEM] += ns * int(cells.kernel[where])
-    elif at["poll"] <= middle < at["stop"]:
+        out[Row.SYSTEM] += ns * int(cells.kernel_permille[where])
+    elif at["poll_start"] <= middle < at["work_end"]:
         out[Row.POLL] += ns
-    elif at["stop"] <= middle < at["steal_end"]:
+    elif at["work_end"] <= middle < at["steal_end"]:
         out[Row.STEAL] += ns
     else:
         out[Row.IDLE] += ns
-        out[Row.IOWAIT] += ns * int(cells.iowait[where])
+        out[Row.IOWAIT] += ns * int(cells.iowait_permille[where])
 
 
 moments = st.integers(0, 250_000_000)
@@ -185,9 +187,9 @@ def test_integrals_add_up(a: int, b: int, c: int) -> None:
 
 def test_cells_do_not_depend_on_the_order_of_requests() -> None:
     schedule = varied_schedule(2)
-    many = measure(schedule.cells(0, 60), CELL_NS)
+    many = integrals(schedule.cells(0, 60), CELL_NS)
     for cell in range(60):
-        assert (measure(schedule.cells(cell, 1), CELL_NS)[:, 0] == many[:, cell]).all()
+        assert (integrals(schedule.cells(cell, 1), CELL_NS)[:, 0] == many[:, cell]).all()
 
 
 @pytest.mark.parametrize("step_ns", [7_000_000, 100_000_000, 1_234_567_890])
@@ -195,7 +197,7 @@ def test_cursor_equals_integrals_from_the_start(step_ns: int) -> None:
     """Each CPU is read up to a different time, across chunks and cells."""
     schedule = varied_schedule(2)
     schedule.chunk = 16
-    cursor = Cursor(schedule)
+    cursor = ScheduleCursor(schedule)
     late = np.array([0, 5_000, 60_000, 300_000, 12_000_000, 31_000_000])
     so_far, last = np.zeros((len(Row), 6), np.int64), 0
     for now in range(0, 12 * step_ns if step_ns < 10**9 else 4 * step_ns, step_ns):
@@ -209,15 +211,16 @@ def test_cursor_equals_integrals_from_the_start(step_ns: int) -> None:
 def test_work_has_the_length_of_its_load() -> None:
     schedule = varied_schedule(2)
     for name in ("idle", "smt-mix"):
-        machine = Machine.from_spec(parse_spec(name))
+        machine = SimMachine.from_spec(parse_spec(name))
         schedule = Schedule(machine, scripts.build(name, machine), 1)
         cells = schedule.cells(0, 1000)
-        assert (cells.start >= 0).all()
-        assert (cells.start <= cells.poll).all()
-        assert (cells.poll <= cells.stop).all()
-        assert (cells.stop <= cells.steal_end).all()
+        assert (cells.work_start >= 0).all()
+        assert (cells.work_start <= cells.poll_start).all()
+        assert (cells.poll_start <= cells.work_end).all()
+        assert (cells.work_end <= cells.steal_end).all()
         assert (cells.steal_end <= CELL_NS).all()
-    length = (cells.stop - cells.start)[:, 0, 4] / CELL_NS  # share of postgres: 0.42 +- 0.08
+    work_ns = cells.work_end - cells.work_start
+    length = work_ns[:, 0, 4] / CELL_NS  # share of postgres: 0.42 +- 0.08
     assert length.min() == pytest.approx(0.34, abs=0.005)
     assert length.max() == pytest.approx(0.50, abs=0.005)
     assert length.mean() == pytest.approx(0.42, abs=0.01)
@@ -265,7 +268,7 @@ def test_truth_is_consistent(scenario: str) -> None:
 
 def test_memory_traffic_has_a_limit() -> None:
     """Sixteen copies of stream demand 192 GB/s from a memory of 10 GB/s per core."""
-    machine = Machine.from_spec(parse_spec("steady,cpus=16"))
+    machine = SimMachine.from_spec(parse_spec("steady,cpus=16"))
     script = Script(machine)
     script.add_stage(1).run(range(16), STREAM)
     schedule = Schedule(machine, script, 1)
@@ -275,7 +278,7 @@ def test_memory_traffic_has_a_limit() -> None:
 
 
 def test_the_depth_of_a_climb_is_its_rise_in_hertz() -> None:
-    script = Script(Machine.from_spec(parse_spec("steady,cpus=4")))
+    script = Script(SimMachine.from_spec(parse_spec("steady,cpus=4")))
     goal = script.add_stage(1)
     goal.run(range(4), STREAM)
     script.add_climb(goal, [0])
