@@ -290,9 +290,10 @@ def _busy_text(busy: Line | None) -> str:
     if busy is None:
         return ""
     task_name = f" ({safe_text(str(busy['alone']), MAX_NAME)})" if busy["alone"] else ""
+    most = busy["cpus"] - 1
     spans = (
         (f"all {busy['cpus']} for", "all_s", ""), ("only 1 for", "one_s", task_name),
-        (f"2 to {busy['cpus'] - 1} for", "between_s", ""), ("none for", "none_s", ""),
+        (f"2 to {most} for" if most > 2 else "2 for", "between_s", ""), ("none for", "none_s", ""),
     )  # fmt: skip
     least_s = MIN_WAIT_SHARE * sum(busy[key] for _, key, _ in spans)
     return ", ".join(

@@ -192,6 +192,8 @@ def test_the_report_on_a_build_has_all_lines() -> None:
     assert (
         report_line("CPUs busy") == "all 16 for 42.0 s, only 1 for 21.8 s (ld), 2 to 15 for 20.4 s"
     )
+    busy = BUSY | {"cpus": 3, "one_s": 0.0}
+    assert report_line("CPUs busy", busy=busy) == "all 3 for 42.0 s, 2 for 20.4 s"
     assert report_line("clock").endswith("GHz, below it 12 % of the time: Power limit PL2")
     assert report_line("waits") == "13.20 s for a CPU and 2.10 s for the disk, all tasks together"
     assert (
